@@ -1,0 +1,1 @@
+//! Benchmarks, as ratios measured side by side in one run.

@@ -1,0 +1,17 @@
+//! What switchd and hostd share, lowest layer first.
+//!
+//! ```text
+//!   wire    bytes <-> headers, one file a protocol; no state, no I/O
+//!   sync    lock-free cores: rings between threads, published snapshots, counters
+//!   xdp     AF_XDP, the kernel boundary: frames, queues, the steering program
+//! ```
+//!
+//! Dependencies point one way: `wire` knows nobody, `sync` and `xdp` know `wire`, the engines of the
+//! daemons know all three, the daemons know their engine. Nothing here reads a clock: [`time::Time`]
+//! is always an argument, and only the daemons' thread loops ask the kernel for it.
+
+pub mod sync;
+pub mod time;
+pub mod units;
+pub mod wire;
+pub mod xdp;

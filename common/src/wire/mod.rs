@@ -1,0 +1,1 @@
+//! Wire formats: bytes to headers and back, one file a protocol.

@@ -1,0 +1,1 @@
+//! A multipath, RDMA-like transport for the applications of a host.

@@ -1,0 +1,1 @@
+//! A lossless, congestion-aware switch and router in software.

@@ -1,0 +1,1 @@
+//! Labs, simulator and every test that is larger than one module.

@@ -3,6 +3,7 @@
 //! ```text
 //!   wire    bytes <-> headers, one file a protocol; no state, no I/O
 //!   sync    lock-free cores: rings between threads, published snapshots, counters
+//!   sys     what else is needed of Linux: waiting, the clock, shared memory, limits
 //!   xdp     AF_XDP, the kernel boundary: frames, queues, the steering program
 //! ```
 //!
@@ -11,6 +12,7 @@
 //! is always an argument, and only the daemons' thread loops ask the kernel for it.
 
 pub mod sync;
+pub mod sys;
 pub mod time;
 pub mod units;
 pub mod wire;

@@ -1,1 +1,17 @@
 //! Lock-free cores between threads.
+//!
+//! ```text
+//!   spsc      bounded ring from one thread to one other, in batches
+//!   snapshot  immutable tables, published with an epoch; readers never wait
+//!   counter   a number with one writer and any number of readers
+//! ```
+
+pub mod counter;
+pub mod snapshot;
+pub mod spsc;
+
+/// Keeps a value on cache lines of its own, so that two threads that write neighbours do not slow
+/// each other down. 128 bytes: x86 fetches lines in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Padded<T>(pub(crate) T);

@@ -1,1 +1,7 @@
-//! Labs, simulator and every test that is larger than one module.
+//! Everything that is larger than one module: the laboratory, and what the tests share.
+//!
+//! - [`lab`]: fabrics of network namespaces with the real daemons in them; the library behind the
+//!   `fabric` command and behind every test in namespaces.
+
+#[path = "../lab/mod.rs"]
+pub mod lab;

@@ -1,0 +1,52 @@
+# Every target does its own set-up; run any of them on a fresh clone.
+#
+#   make demo    a real file across a two-leaf, two-spine fabric over several paths at once
+#   make test    every test (root for those in network namespaces; REQUIRE_NETNS=1 forbids skipping)
+#   make lab     brings a fabric up and leaves it up: `make lab LAB="--leaves 2 --spines 4"`
+#   make bench   the numbers of the README, with the peers they are compared with
+#   make lint    formats, clippy, architecture rules, licences and duplicates of dependencies
+#   make build   the release binaries, in target/release
+#   make setup   what a Debian 12 with only a Rust toolchain lacks
+#   make clean   what was built
+
+SHELL := /bin/bash
+CARGO ?= cargo
+LAB ?=
+# Colours and progress bars stay readable in logs.
+export CARGO_TERM_COLOR ?= auto
+
+.PHONY: help demo test lab bench lint build setup clean
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n '2,/^$$/s/^# \{0,1\}//p' Makefile
+
+setup:
+	@scripts/setup
+
+build: setup
+	$(CARGO) build --release --workspace --bins
+
+demo: build
+	target/release/fabric demo
+
+lab: build
+	target/release/fabric lab up $(LAB)
+
+# Binaries first: the tests in namespaces run the daemons that cargo built.
+test: setup
+	$(CARGO) build --workspace --bins
+	$(CARGO) test --workspace --no-fail-fast
+
+bench: build
+	scripts/setup --bench
+	$(CARGO) bench --workspace
+
+lint: setup
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) test --quiet -p fabric-tests --test tidy --test dependencies
+	@if command -v shellcheck >/dev/null; then shellcheck scripts/setup .ci/run; fi
+
+clean:
+	$(CARGO) clean

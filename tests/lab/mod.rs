@@ -1,0 +1,1 @@
+//! The laboratory: whole fabrics in network namespaces.

@@ -1,1 +1,25 @@
-//! Client library of hostd.
+//! Client library of hostd: queue pairs, memory regions and completions over its Unix socket.
+//!
+//! ```text
+//!   Context ── Unix socket (SOCK_SEQPACKET) ──────────────┐ requests, replies, events
+//!     ├─ Region           memfd, sealed, mapped by both   │
+//!     ├─ CompletionQueue  ring of completions  ◄──────────┤ hostd
+//!     ├─ QueuePair        rings of work requests  ───────►│
+//!     └─ Listener         connection requests             ┘
+//!
+//!   abi      what crosses the boundary: messages, descriptors, rings, doorbells (both sides use it)
+//!   shm      mappings of shared memory, the only module with unsafe code
+//!   channel  the socket: requests wait for their reply, events queue up
+//!   context region completion queue_pair listener   the objects of the library
+//! ```
+//!
+//! The names are those of libibverbs: a [`Region`] has local and remote keys, work requests are
+//! posted to a [`QueuePair`], their results are polled from a [`CompletionQueue`]. Shared memory is
+//! only ever reached by copying (or by the kernel, [`Region::fill_from`]), never as a slice, so no
+//! reference exists to bytes that the daemon or a remote peer may change.
+//!
+//! Every call that waits takes a time-out, and the death of the daemon ends every wait with
+//! [`Error::DaemonGone`].
+
+pub mod abi;
+pub mod shm;

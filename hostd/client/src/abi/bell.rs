@@ -1,0 +1,127 @@
+//! The session's bell page: which queue pairs have new work, and whether the daemon sleeps.
+//!
+//! ```text
+//!     0  magic u32 · version u32
+//!    64  sleeping u32     the daemon sleeps and wants its eventfd written
+//!   128  bits u64 × 16    bit n: the queue pair in slot n has new work in a ring
+//! ```
+//!
+//! After publishing work the application sets the bit of the queue pair and then looks at
+//! `sleeping`. The daemon takes all bits of a word at once; before it sleeps it sets `sleeping` and
+//! looks at the bits again. All four are sequentially consistent, so no ring is lost. The daemon
+//! looks at 16 words a turn and session however many queue pairs there are, and a bit that names
+//! no queue pair is nothing to it.
+
+use super::{MAGIC, VERSION_MAJOR};
+use crate::shm::{Mapping, MemoryError, create_sealed};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+/// Words of 64 bits in the page.
+pub const WORDS: usize = 16;
+
+const SLEEPING: usize = 64;
+const BITS: usize = 128;
+const PAGE: usize = 4096;
+const _: () = assert!(BITS + 8 * WORDS <= PAGE);
+
+/// The daemon's end.
+#[derive(Debug)]
+pub struct BellPage {
+    map: Mapping,
+}
+
+impl BellPage {
+    /// Makes a page; the descriptor is for the application.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn create() -> Result<(OwnedFd, Self), MemoryError> {
+        let (fd, map) = create_sealed(c"hostd-bell", PAGE)?;
+        map.word(0).store(MAGIC, Ordering::Relaxed);
+        map.word(4)
+            .store(u32::from(VERSION_MAJOR), Ordering::Relaxed);
+        Ok((fd, Self { map }))
+    }
+
+    /// Takes the bits of word `index`, below [`WORDS`].
+    pub fn take(&self, index: usize) -> u64 {
+        let word = self.map.double_word(BITS + 8 * index);
+        if word.load(Ordering::Relaxed) == 0 {
+            0
+        } else {
+            word.swap(0, Ordering::SeqCst)
+        }
+    }
+
+    /// Announces that the daemon is about to sleep. True if a bell rang meanwhile: then it must not.
+    pub fn arm(&self) -> bool {
+        self.map.word(SLEEPING).store(1, Ordering::SeqCst);
+        let rang = (0..WORDS).any(|index| {
+            self.map
+                .double_word(BITS + 8 * index)
+                .load(Ordering::SeqCst)
+                != 0
+        });
+        if rang {
+            self.disarm();
+        }
+        rang
+    }
+
+    /// Announces that the daemon is awake.
+    pub fn disarm(&self) {
+        self.map.word(SLEEPING).store(0, Ordering::Relaxed);
+    }
+}
+
+/// The application's end.
+#[derive(Debug)]
+pub struct Bell {
+    map: Mapping,
+}
+
+impl Bell {
+    /// Opens the page that the daemon made.
+    ///
+    /// # Errors
+    /// If the memory is no bell page.
+    pub fn open(fd: BorrowedFd<'_>) -> Result<Self, MemoryError> {
+        let map = Mapping::of_peer(fd, PAGE as u64)?;
+        if map.word(0).load(Ordering::Relaxed) == MAGIC {
+            Ok(Self { map })
+        } else {
+            Err(MemoryError::NotMemfd)
+        }
+    }
+
+    /// Rings for the queue pair in `slot`, after its work was published. True if the daemon's eventfd has to be
+    /// written.
+    pub fn ring(&self, slot: u32) -> bool {
+        let slot = usize::try_from(slot).unwrap_or(usize::MAX) % (64 * WORDS);
+        let word = self.map.double_word(BITS + 8 * (slot / 64));
+        word.fetch_or(1 << (slot % 64), Ordering::SeqCst);
+        let sleeping = self.map.word(SLEEPING);
+        sleeping.load(Ordering::SeqCst) != 0 && sleeping.swap(0, Ordering::SeqCst) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn bells_ring_and_wake_once() {
+        let (fd, page) = BellPage::create().expect("memory");
+        let bell = Bell::open(fd.as_fd()).expect("the page");
+        assert!(!bell.ring(0), "the daemon is awake");
+        assert!(!bell.ring(70));
+        assert_eq!((page.take(0), page.take(1), page.take(2)), (1, 1 << 6, 0));
+        assert!(!page.arm(), "nothing rang");
+        assert!(bell.ring(1023));
+        assert!(!bell.ring(1023), "woken once");
+        assert!(page.arm(), "it rang: no sleep");
+        assert_eq!(page.take(15), 1 << 63);
+    }
+}

@@ -1,0 +1,412 @@
+//! Work requests and completions as they stand in the rings.
+//!
+//! Numbers of opcodes, flags and statuses are those of libibverbs (`ibv_wr_opcode`,
+//! `ibv_send_flags`, `ibv_wc_status`, `ibv_wc_opcode`, `ibv_wc_flags`).
+//!
+//! ```text
+//!  work request, 64 bytes                     completion, 32 bytes
+//!   0  wr_id        u64                        0  wr_id     u64
+//!   8  opcode       u8  (0 in receives)        8  qp        u32  handle of the queue pair
+//!   9  flags        u8  (0 in receives)       12  status    u16
+//!  10  num_sge      u8                        14  opcode    u8
+//!  11  reserved     u8                        15  flags     u8   2: immediate is valid
+//!  12  immediate    u32                       16  byte_len  u32
+//!  16  remote_addr  u64                       20  immediate u32
+//!  24  rkey         u32                       24  reserved  u64
+//!  28  reserved     u32
+//!  32  sge[2]       {address u64, length u32, lkey u32}
+//! ```
+
+use super::codec::{DecodeError, Reader, Writer};
+use super::{MESSAGE_LEN_MAX, SGE_MAX};
+
+/// Bytes of a work request.
+pub const WORK_LEN: usize = 64;
+
+/// Bytes of a completion.
+pub const COMPLETION_LEN: usize = 32;
+
+/// A work request asks for a completion also when it succeeds (`IBV_SEND_SIGNALED`).
+pub const FLAG_SIGNALED: u8 = 1 << 1;
+
+/// The receiver's completion is a solicited one (`IBV_SEND_SOLICITED`).
+pub const FLAG_SOLICITED: u8 = 1 << 2;
+
+/// A completion carries immediate data (`IBV_WC_WITH_IMM`).
+pub const COMPLETION_WITH_IMMEDIATE: u8 = 1 << 1;
+
+const SGE_LEN: usize = 16;
+const _: () = assert!(32 + SGE_MAX * SGE_LEN == WORK_LEN);
+
+/// What a send queue is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Opcode {
+    /// RDMA WRITE.
+    Write = 0,
+    /// RDMA WRITE that also completes a receive of the peer.
+    WriteWithImmediate = 1,
+    /// SEND into the peer's next posted receive.
+    Send = 2,
+    /// SEND with four bytes of immediate data.
+    SendWithImmediate = 3,
+}
+
+impl Opcode {
+    fn from_byte(byte: u8) -> Result<Self, DecodeError> {
+        match byte {
+            0 => Ok(Self::Write),
+            1 => Ok(Self::WriteWithImmediate),
+            2 => Ok(Self::Send),
+            3 => Ok(Self::SendWithImmediate),
+            _ => Err(DecodeError::Field("opcode")),
+        }
+    }
+
+    /// Whether the request names remote memory.
+    pub fn is_write(self) -> bool {
+        matches!(self, Self::Write | Self::WriteWithImmediate)
+    }
+
+    /// Whether the request carries immediate data.
+    pub fn has_immediate(self) -> bool {
+        matches!(self, Self::WriteWithImmediate | Self::SendWithImmediate)
+    }
+}
+
+/// A local buffer: bytes of a registered region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sge {
+    /// Address in the region's own address space (see `RegisterRegion`).
+    pub address: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Local key of the region.
+    pub lkey: u32,
+}
+
+/// The local buffers of one work request, at most [`SGE_MAX`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SgeList {
+    list: [Sge; SGE_MAX],
+    len: u8,
+}
+
+impl SgeList {
+    /// The buffers of `list`; `None` if there are more than [`SGE_MAX`].
+    pub fn new(list: &[Sge]) -> Option<Self> {
+        let mut whole = Self::default();
+        whole.list.get_mut(..list.len())?.copy_from_slice(list);
+        whole.len = u8::try_from(list.len()).ok()?;
+        Some(whole)
+    }
+
+    /// The buffers in order.
+    pub fn as_slice(&self) -> &[Sge] {
+        &self.list[..usize::from(self.len)]
+    }
+
+    /// Bytes of all buffers together.
+    pub fn total(&self) -> u64 {
+        self.as_slice()
+            .iter()
+            .map(|sge| u64::from(sge.length))
+            .sum()
+    }
+
+    fn write(&self, mut writer: Writer<WORK_LEN>) -> Writer<WORK_LEN> {
+        for sge in &self.list {
+            writer = writer.u64(sge.address).u32(sge.length).u32(sge.lkey);
+        }
+        writer
+    }
+
+    /// Only the first `len` are looked at: what stands behind them is old content of the slot.
+    fn read(reader: &mut Reader<'_>, len: u8) -> Result<Self, DecodeError> {
+        let mut whole = Self {
+            list: [Sge::default(); SGE_MAX],
+            len,
+        };
+        if usize::from(len) > SGE_MAX {
+            return Err(DecodeError::Field("num_sge"));
+        }
+        for (index, slot) in whole.list.iter_mut().enumerate() {
+            let sge = Sge {
+                address: reader.u64()?,
+                length: reader.u32()?,
+                lkey: reader.u32()?,
+            };
+            if index >= usize::from(len) {
+                continue;
+            }
+            if sge.address.checked_add(u64::from(sge.length)).is_none() {
+                return Err(DecodeError::Field("sge"));
+            }
+            *slot = sge;
+        }
+        if whole.total() > MESSAGE_LEN_MAX {
+            return Err(DecodeError::Field("length"));
+        }
+        Ok(whole)
+    }
+}
+
+/// A request to the send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendWork {
+    /// The application's name for the request; comes back in its completion.
+    pub wr_id: u64,
+    /// What to do.
+    pub opcode: Opcode,
+    /// Whether success is reported.
+    pub signaled: bool,
+    /// Whether the peer's completion is a solicited one.
+    pub solicited: bool,
+    /// Immediate data; zero when the opcode has none.
+    pub immediate: u32,
+    /// Where a write goes, in the address space of the remote region; zero for sends.
+    pub remote_address: u64,
+    /// Remote key of the region that a write goes to; zero for sends.
+    pub rkey: u32,
+    /// The bytes to send.
+    pub buffers: SgeList,
+}
+
+/// A request to the receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveWork {
+    /// The application's name for the request; comes back in its completion.
+    pub wr_id: u64,
+    /// Where a message is placed.
+    pub buffers: SgeList,
+}
+
+/// The name of a request whose descriptor is otherwise invalid, for its error completion.
+pub fn wr_id_of(bytes: &[u8; WORK_LEN]) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = *bytes;
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+}
+
+impl SendWork {
+    /// The descriptor for the ring.
+    pub fn to_bytes(&self) -> [u8; WORK_LEN] {
+        let flags =
+            (u8::from(self.signaled) * FLAG_SIGNALED) | (u8::from(self.solicited) * FLAG_SOLICITED);
+        let writer = Writer::new()
+            .u64(self.wr_id)
+            .u8(self.opcode as u8)
+            .u8(flags)
+            .u8(self.buffers.len)
+            .u8(0)
+            .u32(self.immediate)
+            .u64(self.remote_address)
+            .u32(self.rkey)
+            .u32(0);
+        self.buffers.write(writer).full()
+    }
+
+    /// Checks a descriptor that was copied from a ring. Keys and addresses are only checked for
+    /// what can be told without the tables: sums that overflow, lengths above 2^31.
+    pub fn parse(bytes: &[u8; WORK_LEN]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let wr_id = reader.u64()?;
+        let opcode = Opcode::from_byte(reader.u8()?)?;
+        let flags = reader.u8()?;
+        if flags & !(FLAG_SIGNALED | FLAG_SOLICITED) != 0 {
+            return Err(DecodeError::Field("flags"));
+        }
+        let num_sge = reader.u8()?;
+        reader.reserved::<1>()?;
+        let immediate = reader.u32()?;
+        let remote_address = reader.u64()?;
+        let rkey = reader.u32()?;
+        reader.reserved::<4>()?;
+        let buffers = SgeList::read(&mut reader, num_sge)?;
+        reader.end()?;
+        if remote_address.checked_add(buffers.total()).is_none() {
+            return Err(DecodeError::Field("remote_addr"));
+        }
+        let (signaled, solicited) = (flags & FLAG_SIGNALED != 0, flags & FLAG_SOLICITED != 0);
+        Ok(Self {
+            wr_id,
+            opcode,
+            signaled,
+            solicited,
+            immediate,
+            remote_address,
+            rkey,
+            buffers,
+        })
+    }
+}
+
+impl ReceiveWork {
+    /// The descriptor for the ring.
+    pub fn to_bytes(&self) -> [u8; WORK_LEN] {
+        let writer = Writer::new()
+            .u64(self.wr_id)
+            .u16(0)
+            .u8(self.buffers.len)
+            .bytes(&[0; 21]);
+        self.buffers.write(writer).full()
+    }
+
+    /// Checks a descriptor that was copied from a ring.
+    pub fn parse(bytes: &[u8; WORK_LEN]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let wr_id = reader.u64()?;
+        reader.reserved::<2>()?;
+        let num_sge = reader.u8()?;
+        reader.reserved::<21>()?;
+        let buffers = SgeList::read(&mut reader, num_sge)?;
+        reader.end()?;
+        Ok(Self { wr_id, buffers })
+    }
+}
+
+/// How a work request ended (`ibv_wc_status`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum CompletionStatus {
+    /// Done.
+    Success = 0,
+    /// The message is longer than the receive buffer, or than a message may be.
+    LocalLength = 1,
+    /// The request makes no sense for its queue pair.
+    LocalQpOperation = 2,
+    /// A buffer is not within a region that its key names, or the region forbids the access.
+    LocalProtection = 4,
+    /// The queue pair was in error, or was closed, before the request was done.
+    Flushed = 5,
+    /// The peer could not take the request: its receive buffer was too short.
+    RemoteInvalidRequest = 9,
+    /// The peer refused access to its memory.
+    RemoteAccess = 10,
+    /// The peer failed to carry the request out.
+    RemoteOperation = 11,
+    /// The peer did not answer.
+    RetryExceeded = 12,
+    /// The peer had no receive posted for too long.
+    RnrRetryExceeded = 13,
+    /// The queue pair or the daemon failed.
+    Fatal = 19,
+    /// Something else.
+    General = 21,
+}
+
+impl CompletionStatus {
+    fn from_number(number: u16) -> Result<Self, DecodeError> {
+        Ok(match number {
+            0 => Self::Success,
+            1 => Self::LocalLength,
+            2 => Self::LocalQpOperation,
+            4 => Self::LocalProtection,
+            5 => Self::Flushed,
+            9 => Self::RemoteInvalidRequest,
+            10 => Self::RemoteAccess,
+            11 => Self::RemoteOperation,
+            12 => Self::RetryExceeded,
+            13 => Self::RnrRetryExceeded,
+            19 => Self::Fatal,
+            21 => Self::General,
+            _ => return Err(DecodeError::Field("status")),
+        })
+    }
+
+    /// What it means, for people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::LocalLength => "local length error",
+            Self::LocalQpOperation => "local queue pair operation error",
+            Self::LocalProtection => "local protection error: buffer outside of its region",
+            Self::Flushed => "flushed: the connection ended first",
+            Self::RemoteInvalidRequest => "the peer's receive buffer is too short",
+            Self::RemoteAccess => "the peer refused access to its memory",
+            Self::RemoteOperation => "the peer failed to carry out the request",
+            Self::RetryExceeded => "the peer does not answer",
+            Self::RnrRetryExceeded => "the peer posted no receive in time",
+            Self::Fatal => "the transport failed",
+            Self::General => "general error",
+        }
+    }
+}
+
+/// What a completion is about (`ibv_wc_opcode`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum CompletionOpcode {
+    /// A SEND of this side.
+    Send = 0,
+    /// An RDMA WRITE of this side.
+    Write = 1,
+    /// A message was received.
+    Receive = 128,
+    /// The peer wrote with immediate data; the receive's buffers were not touched.
+    ReceiveWriteImmediate = 129,
+}
+
+impl CompletionOpcode {
+    fn from_byte(byte: u8) -> Result<Self, DecodeError> {
+        Ok(match byte {
+            0 => Self::Send,
+            1 => Self::Write,
+            128 => Self::Receive,
+            129 => Self::ReceiveWriteImmediate,
+            _ => return Err(DecodeError::Field("opcode")),
+        })
+    }
+}
+
+/// An entry of a completion queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompletionEntry {
+    /// Name of the work request.
+    pub wr_id: u64,
+    /// Handle of the queue pair.
+    pub qp: u32,
+    /// How it ended.
+    pub status: CompletionStatus,
+    /// What it was; undefined (as in verbs) unless the status is success.
+    pub opcode: CompletionOpcode,
+    /// Bytes received, or written by the peer; zero on the sending side.
+    pub byte_len: u32,
+    /// Immediate data, if the peer sent some.
+    pub immediate: Option<u32>,
+}
+
+impl CompletionEntry {
+    /// The entry for the ring.
+    pub fn to_bytes(&self) -> [u8; COMPLETION_LEN] {
+        let flags = u8::from(self.immediate.is_some()) * COMPLETION_WITH_IMMEDIATE;
+        Writer::new()
+            .u64(self.wr_id)
+            .u32(self.qp)
+            .u16(self.status as u16)
+            .u8(self.opcode as u8)
+            .u8(flags)
+            .u32(self.byte_len)
+            .u32(self.immediate.unwrap_or(0))
+            .u64(0)
+            .full()
+    }
+
+    /// Checks an entry that was copied from a ring.
+    pub fn parse(bytes: &[u8; COMPLETION_LEN]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let (wr_id, qp) = (reader.u64()?, reader.u32()?);
+        let status = CompletionStatus::from_number(reader.u16()?)?;
+        let opcode = CompletionOpcode::from_byte(reader.u8()?)?;
+        let flags = reader.u8()?;
+        let (byte_len, immediate) = (reader.u32()?, reader.u32()?);
+        let immediate = (flags & COMPLETION_WITH_IMMEDIATE != 0).then_some(immediate);
+        Ok(Self {
+            wr_id,
+            qp,
+            status,
+            opcode,
+            byte_len,
+            immediate,
+        })
+    }
+}

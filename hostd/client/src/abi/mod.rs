@@ -1,0 +1,84 @@
+//! What crosses the boundary between an application and hostd.
+//!
+//! ```text
+//!   message     requests, replies and events on the Unix socket (SOCK_SEQPACKET)
+//!   types       access rights, private data, error codes
+//!   codec       fixed-width little-endian fields, read and written with checks
+//!   descriptor  work requests and completions in the rings
+//!   ring        single-producer single-consumer rings in sealed shared memory
+//!   bell        the session's page of doorbell bits, and the daemon's "I sleep" flag
+//! ```
+//!
+//! Rules that both sides keep:
+//! - Neither trusts the other. A peer's index is only believed after `tail - head <= entries`;
+//!   a descriptor is copied once to private memory and checked there; offsets, never pointers, cross.
+//! - Memory of rings and the bell page is created by the daemon and sealed against any change of size.
+//!   Memory of regions is created by the application and must be sealed against shrinking.
+//! - No lock is shared: the death of either side at any instruction leaves the other able to go on.
+//! - The socket is the life line: its end of file means that the peer is gone.
+//!
+//! Descriptors of files that travel with messages (SCM_RIGHTS), in order:
+//!
+//! | message | descriptors |
+//! | --- | --- |
+//! | request `RegisterRegion` | memfd of the region |
+//! | reply `Hello` | memfd of the bell page, eventfd that wakes the daemon |
+//! | reply `CompletionQueue` | memfd of the ring, read end of a pipe that wakes the application |
+//! | reply `QueuePair` | memfd of the send ring, memfd of the receive ring |
+//!
+//! The application is woken by a pipe and not by an eventfd on purpose: an eventfd is one open file
+//! for both sides, so an application could clear `O_NONBLOCK`, fill the counter and stop the
+//! daemon in `write`. The write end of a pipe is the daemon's alone.
+
+pub mod bell;
+pub mod codec;
+pub mod descriptor;
+pub mod message;
+pub mod ring;
+pub mod types;
+
+/// Changes when an old peer can no longer be understood.
+pub const VERSION_MAJOR: u16 = 1;
+
+/// Changes when something was added that an old peer may ignore.
+pub const VERSION_MINOR: u16 = 0;
+
+/// First word of a `Hello`, of every ring and of the bell page: "hstd".
+pub const MAGIC: u32 = u32::from_le_bytes(*b"hstd");
+
+/// Optional abilities, one bit each; a session has those that both sides named in `Hello`.
+pub mod feature {
+    /// SEND, SEND with immediate, RECV.
+    pub const SEND: u64 = 1 << 0;
+    /// RDMA WRITE and WRITE with immediate.
+    pub const WRITE: u64 = 1 << 1;
+    /// Several sub-paths per queue pair.
+    pub const MULTIPATH: u64 = 1 << 2;
+    /// All that this version knows.
+    pub const ALL: u64 = SEND | WRITE | MULTIPATH;
+}
+
+/// The longest message on the socket in bytes; longer ones are refused unread.
+pub const MESSAGE_MAX: usize = 512;
+
+/// The most file descriptors that one message carries.
+pub const DESCRIPTORS_MAX: usize = 2;
+
+/// The most entries of a ring: what 16-bit counters of verbs allow.
+pub const RING_ENTRIES_MAX: u32 = 1 << 15;
+
+/// The most queue pairs of one session: the bits of the bell page.
+pub const QUEUE_PAIRS_MAX: usize = 64 * bell::WORDS;
+
+/// Bytes of private data that an application may add to each message of a connection's set-up.
+/// A REQ of the RDMA CM has 92; its IP header (36) and the multipath offer take theirs first.
+pub const PRIVATE_MAX: usize = 32;
+
+/// Local buffers of one work request.
+pub const SGE_MAX: usize = 2;
+
+/// The most bytes of one message: what a RoCEv2 length can say in verbs (2^31).
+pub const MESSAGE_LEN_MAX: u64 = 1 << 31;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,277 @@
+//! Single-producer single-consumer rings in shared memory.
+//!
+//! ```text
+//!     0  magic u32 · version u32 · entries u32 · bytes of an entry u32     (written once by the daemon)
+//!    64  tail  u32   written by the producer only: entries ever put in
+//!   128  head  u32   written by the consumer only: entries ever taken out
+//!   192  armed u32   the consumer sleeps and wants to be woken (completion rings)
+//!   256  entries
+//! ```
+//!
+//! Indices count up and wrap at 2^32; the number of entries is a power of two, so the slot is the
+//! index under a mask. Each side keeps its own index privately and only reads the other's. What it
+//! reads is bounded by `tail - head <= entries`; anything else is a [`RingFault`], and the ring is
+//! never looked at again.
+//!
+//! No wake-up is lost: the consumer sets `armed`, looks at `tail` again, and only then sleeps; the
+//! producer publishes `tail` and only then looks at `armed`; a full fence stands between the two
+//! steps on each side, so at least one of them sees the other's store.
+
+use super::{MAGIC, RING_ENTRIES_MAX, VERSION_MAJOR};
+use crate::shm::{Mapping, MemoryError, create_sealed, full_fence};
+use std::ffi::CStr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const TAIL: usize = 64;
+const HEAD: usize = 128;
+const ARMED: usize = 192;
+const ENTRIES: usize = 256;
+
+/// The other side broke the rules of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a shared ring holds impossible indices")]
+pub struct RingFault;
+
+/// The memory of a ring, from which its two ends are made.
+#[derive(Clone, Debug)]
+pub struct RingMemory<const N: usize> {
+    map: Arc<Mapping>,
+    entries: u32,
+}
+
+/// Bytes of the memory of a ring with `entries` entries of `entry_len` bytes.
+pub fn memory_len(entries: u32, entry_len: usize) -> usize {
+    ENTRIES + usize::try_from(entries).map_or(usize::MAX, |n| n.saturating_mul(entry_len))
+}
+
+impl<const N: usize> RingMemory<N> {
+    /// Makes a ring for at least `entries` entries, all empty; the descriptor is for the peer.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    ///
+    /// # Panics
+    /// If `entries` is zero or above [`RING_ENTRIES_MAX`]: the daemon checks requests first.
+    pub fn create(name: &CStr, entries: u32) -> Result<(OwnedFd, Self), MemoryError> {
+        assert!(
+            (1..=RING_ENTRIES_MAX).contains(&entries),
+            "{entries} entries"
+        );
+        let entries = entries.next_power_of_two();
+        let (fd, map) = create_sealed(name, memory_len(entries, N))?;
+        let entry_len = u32::try_from(N).expect("entries are small");
+        let header = [MAGIC, u32::from(VERSION_MAJOR), entries, entry_len];
+        for (index, word) in header.into_iter().enumerate() {
+            map.word(4 * index).store(word, Ordering::Relaxed);
+        }
+        Ok((
+            fd,
+            Self {
+                map: Arc::new(map),
+                entries,
+            },
+        ))
+    }
+
+    /// Opens a ring of `entries` entries that the daemon made.
+    ///
+    /// # Errors
+    /// If the memory is not such a ring.
+    pub fn open(fd: BorrowedFd<'_>, entries: u32) -> Result<Self, MemoryError> {
+        let whole = entries.is_power_of_two() && entries <= RING_ENTRIES_MAX;
+        if !whole {
+            return Err(MemoryError::TooShort {
+                has: 0,
+                wanted: u64::from(entries),
+            });
+        }
+        let len = u64::try_from(memory_len(entries, N)).unwrap_or(u64::MAX);
+        let map = Mapping::of_peer(fd, len)?;
+        let entry_len = u32::try_from(N).expect("entries are small");
+        let header = [MAGIC, u32::from(VERSION_MAJOR), entries, entry_len];
+        let agrees = (0..4).all(|i| map.word(4 * i).load(Ordering::Relaxed) == header[i]);
+        if agrees {
+            Ok(Self {
+                map: Arc::new(map),
+                entries,
+            })
+        } else {
+            Err(MemoryError::NotMemfd)
+        }
+    }
+
+    /// Entries of the ring.
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// The putting end. Each ring has one, on one side.
+    pub fn producer(&self) -> Producer<N> {
+        Producer {
+            ring: self.clone(),
+            tail: 0,
+            published: 0,
+            head_seen: 0,
+        }
+    }
+
+    /// The taking end. Each ring has one, on the other side.
+    pub fn consumer(&self) -> Consumer<N> {
+        Consumer {
+            ring: self.clone(),
+            head: 0,
+            released: 0,
+            tail_seen: 0,
+        }
+    }
+
+    fn offset(&self, index: u32) -> usize {
+        let slot = usize::try_from(index & (self.entries - 1)).expect("below RING_ENTRIES_MAX");
+        ENTRIES + slot * N
+    }
+
+    fn bounded(&self, tail: u32, head: u32) -> Result<u32, RingFault> {
+        let used = tail.wrapping_sub(head);
+        if used <= self.entries {
+            Ok(used)
+        } else {
+            Err(RingFault)
+        }
+    }
+}
+
+/// The end of a ring that puts entries in.
+#[derive(Debug)]
+pub struct Producer<const N: usize> {
+    ring: RingMemory<N>,
+    tail: u32,
+    published: u32,
+    head_seen: u32,
+}
+
+impl<const N: usize> Producer<N> {
+    /// Free slots.
+    ///
+    /// # Errors
+    /// [`RingFault`] if the consumer's index is impossible.
+    pub fn room(&mut self) -> Result<u32, RingFault> {
+        let head = self.ring.map.word(HEAD).load(Ordering::Acquire);
+        // The consumer may not take what was not published, nor go backwards.
+        let used = self.ring.bounded(self.tail, head)?;
+        self.ring.bounded(head, self.head_seen)?;
+        if used < self.tail.wrapping_sub(self.published) {
+            return Err(RingFault);
+        }
+        self.head_seen = head;
+        Ok(self.ring.entries - used)
+    }
+
+    /// Puts an entry in, to be seen after [`Self::publish`]; false if the ring is full.
+    ///
+    /// # Errors
+    /// [`RingFault`] if the consumer's index is impossible.
+    pub fn push(&mut self, entry: &[u8; N]) -> Result<bool, RingFault> {
+        let used = self.tail.wrapping_sub(self.head_seen);
+        if used == self.ring.entries && self.room()? == 0 {
+            return Ok(false);
+        }
+        self.ring.map.copy_in(self.ring.offset(self.tail), entry);
+        self.tail = self.tail.wrapping_add(1);
+        Ok(true)
+    }
+
+    /// Shows the consumer everything that was put in; false if there was nothing new.
+    pub fn publish(&mut self) -> bool {
+        if self.published == self.tail {
+            return false;
+        }
+        self.published = self.tail;
+        self.ring.map.word(TAIL).store(self.tail, Ordering::Release);
+        true
+    }
+
+    /// Whether the consumer sleeps and has to be woken now. Ask after [`Self::publish`]; a yes is
+    /// given once for each time that it armed.
+    pub fn take_wake_request(&self) -> bool {
+        full_fence();
+        let armed = self.ring.map.word(ARMED);
+        armed.load(Ordering::Relaxed) != 0 && armed.swap(0, Ordering::Relaxed) != 0
+    }
+}
+
+/// The end of a ring that takes entries out.
+#[derive(Debug)]
+pub struct Consumer<const N: usize> {
+    ring: RingMemory<N>,
+    head: u32,
+    released: u32,
+    tail_seen: u32,
+}
+
+impl<const N: usize> Consumer<N> {
+    /// Entries that can be taken.
+    ///
+    /// # Errors
+    /// [`RingFault`] if the producer's index is impossible.
+    pub fn available(&mut self) -> Result<u32, RingFault> {
+        let tail = self.ring.map.word(TAIL).load(Ordering::Acquire);
+        let used = self.ring.bounded(tail, self.head)?;
+        // The producer may not go backwards, nor past what was released to it.
+        if used < self.tail_seen.wrapping_sub(self.head) {
+            return Err(RingFault);
+        }
+        self.ring.bounded(tail, self.released)?;
+        self.tail_seen = tail;
+        Ok(used)
+    }
+
+    /// Takes the oldest entry: a private copy, made once. Its slot is the producer's again after
+    /// [`Self::release`].
+    ///
+    /// # Errors
+    /// [`RingFault`] if the producer's index is impossible.
+    pub fn pop(&mut self) -> Result<Option<[u8; N]>, RingFault> {
+        if self.tail_seen == self.head && self.available()? == 0 {
+            return Ok(None);
+        }
+        let mut entry = [0; N];
+        self.ring
+            .map
+            .copy_out(self.ring.offset(self.head), &mut entry);
+        self.head = self.head.wrapping_add(1);
+        Ok(Some(entry))
+    }
+
+    /// Gives the slots of everything taken back to the producer.
+    pub fn release(&mut self) {
+        if self.released != self.head {
+            self.released = self.head;
+            self.ring.map.word(HEAD).store(self.head, Ordering::Release);
+        }
+    }
+
+    /// Asks to be woken by the next entry. True if there is one already: then do not sleep.
+    ///
+    /// # Errors
+    /// [`RingFault`] if the producer's index is impossible.
+    pub fn arm(&mut self) -> Result<bool, RingFault> {
+        self.ring.map.word(ARMED).store(1, Ordering::Relaxed);
+        full_fence();
+        let ready = self.available()? > 0;
+        if ready {
+            self.disarm();
+        }
+        Ok(ready)
+    }
+
+    /// Takes the wish to be woken back.
+    pub fn disarm(&self) {
+        self.ring.map.word(ARMED).store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+#[path = "ring_tests.rs"]
+mod tests;

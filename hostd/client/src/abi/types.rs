@@ -1,0 +1,226 @@
+//! Values that messages are made of.
+
+use super::PRIVATE_MAX;
+use super::codec::{DecodeError, Reader};
+use super::message::Record;
+
+/// What a region allows (`ibv_access_flags`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access(u32);
+
+impl Access {
+    /// The daemon may place received messages there.
+    pub const LOCAL_WRITE: Self = Self(1);
+    /// Peers may write there with RDMA WRITE; needs [`Self::LOCAL_WRITE`].
+    pub const REMOTE_WRITE: Self = Self(2);
+
+    /// What both allow together.
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether everything in `other` is allowed.
+    pub const fn allows(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The flags as they cross the boundary.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    pub(super) fn from_bits(bits: u32) -> Result<Self, DecodeError> {
+        let access = Self(bits);
+        let known = bits & !(Self::LOCAL_WRITE.0 | Self::REMOTE_WRITE.0) == 0;
+        // The rule of ibv_reg_mr(3).
+        let lawful = access.allows(Self::LOCAL_WRITE) || !access.allows(Self::REMOTE_WRITE);
+        if known && lawful {
+            Ok(access)
+        } else {
+            Err(DecodeError::Field("access"))
+        }
+    }
+}
+
+/// Data that the applications exchange in the set-up of a connection.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Private {
+    bytes: [u8; PRIVATE_MAX],
+    len: u8,
+}
+
+impl std::fmt::Debug for Private {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Private({:02x?})", self.as_slice())
+    }
+}
+
+impl Private {
+    /// None at all.
+    pub const EMPTY: Self = Self {
+        bytes: [0; PRIVATE_MAX],
+        len: 0,
+    };
+
+    /// `data`, or `None` if it is longer than [`PRIVATE_MAX`].
+    pub fn new(data: &[u8]) -> Option<Self> {
+        let mut whole = Self::EMPTY;
+        whole.bytes.get_mut(..data.len())?.copy_from_slice(data);
+        whole.len = u8::try_from(data.len()).ok()?;
+        Some(whole)
+    }
+
+    /// The data.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    pub(super) fn write(&self, record: Record) -> Record {
+        record.u8(self.len).bytes(&self.bytes)
+    }
+
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let len = usize::from(reader.u8()?);
+        let bytes = reader.bytes::<PRIVATE_MAX>()?;
+        let data = bytes.get(..len).ok_or(DecodeError::Field("private"))?;
+        Self::new(data).ok_or(DecodeError::Field("private"))
+    }
+}
+
+/// What the scheduler of sub-paths decides for at once (MPR 4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Granularity {
+    /// A whole flow.
+    Flow = 1,
+    /// A burst between pauses.
+    Flowlet = 2,
+    /// Every packet.
+    Packet = 3,
+}
+
+impl Granularity {
+    pub(super) fn from_byte(byte: u8) -> Result<Self, DecodeError> {
+        match byte {
+            1 => Ok(Self::Flow),
+            2 => Ok(Self::Flowlet),
+            3 => Ok(Self::Packet),
+            _ => Err(DecodeError::Field("granularity")),
+        }
+    }
+}
+
+/// Kinds of objects that a session holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum ObjectKind {
+    /// A memory region.
+    Region = 1,
+    /// A completion queue.
+    CompletionQueue = 2,
+    /// A queue pair.
+    QueuePair = 3,
+    /// A listener for connections.
+    Listener = 4,
+}
+
+impl ObjectKind {
+    pub(super) fn from_number(number: u16) -> Result<Self, DecodeError> {
+        match number {
+            1 => Ok(Self::Region),
+            2 => Ok(Self::CompletionQueue),
+            3 => Ok(Self::QueuePair),
+            4 => Ok(Self::Listener),
+            _ => Err(DecodeError::Field("kind")),
+        }
+    }
+}
+
+/// Why a request was refused or a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum ErrorCode {
+    /// In good order.
+    Closed = 0,
+    /// The bytes are no request, or come at the wrong time.
+    BadMessage = 1,
+    /// The versions do not understand each other.
+    BadVersion = 2,
+    /// The user may not use the daemon.
+    NotPermitted = 3,
+    /// A quota would be exceeded.
+    Quota = 4,
+    /// There is no such object.
+    NotFound = 5,
+    /// A value is not possible.
+    InvalidArgument = 6,
+    /// Not possible in the present state of the object.
+    InvalidState = 7,
+    /// The memory cannot be registered.
+    BadMemory = 8,
+    /// The port is taken.
+    AddressInUse = 9,
+    /// There is no way to the address.
+    Unreachable = 10,
+    /// The peer refused.
+    Rejected = 11,
+    /// The peer did not answer.
+    TimedOut = 12,
+    /// The daemon is shutting down.
+    ShuttingDown = 13,
+    /// The daemon failed.
+    Internal = 14,
+    /// The other side broke the rules of the protocol.
+    Protocol = 15,
+}
+
+impl ErrorCode {
+    const ALL: [Self; 16] = [
+        Self::Closed,
+        Self::BadMessage,
+        Self::BadVersion,
+        Self::NotPermitted,
+        Self::Quota,
+        Self::NotFound,
+        Self::InvalidArgument,
+        Self::InvalidState,
+        Self::BadMemory,
+        Self::AddressInUse,
+        Self::Unreachable,
+        Self::Rejected,
+        Self::TimedOut,
+        Self::ShuttingDown,
+        Self::Internal,
+        Self::Protocol,
+    ];
+
+    pub(super) fn from_number(number: u32) -> Result<Self, DecodeError> {
+        let index = usize::try_from(number).map_err(|_| DecodeError::Field("code"))?;
+        Self::ALL
+            .get(index)
+            .copied()
+            .ok_or(DecodeError::Field("code"))
+    }
+
+    /// What it means, for people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Closed => "closed in good order",
+            Self::BadMessage => "malformed request",
+            Self::BadVersion => "version not understood",
+            Self::NotPermitted => "not permitted",
+            Self::Quota => "quota exceeded",
+            Self::NotFound => "no such object",
+            Self::InvalidArgument => "invalid argument",
+            Self::InvalidState => "not possible in this state",
+            Self::BadMemory => "memory cannot be registered",
+            Self::AddressInUse => "port already in use",
+            Self::Unreachable => "no route to the address",
+            Self::Rejected => "the peer refused the connection",
+            Self::TimedOut => "the peer does not answer",
+            Self::ShuttingDown => "hostd is shutting down",
+            Self::Internal => "internal error of hostd",
+            Self::Protocol => "the peer broke the protocol",
+        }
+    }
+}

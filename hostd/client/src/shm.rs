@@ -1,0 +1,303 @@
+//! Mappings of memory that another process maps too.
+//!
+//! The other process may change any byte at any time, and may be hostile. So a [`Mapping`] never
+//! gives out a reference: bytes are copied in and out, words that both sides use are atomics, and
+//! every offset is checked against the length. Memory that could shrink under the mapping (an
+//! access would then raise SIGBUS) or whose pages come from elsewhere than plain memory (a file, a
+//! FUSE mount, huge pages, which can stall or fail on access) is refused: see [`Mapping::of_peer`].
+
+#![allow(
+    unsafe_code,
+    reason = "memory shared with another process; see each SAFETY"
+)]
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use std::ffi::CStr;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Why memory of a peer is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryError {
+    /// Not a memfd of ordinary pages.
+    #[error("the descriptor is not a memfd of ordinary pages")]
+    NotMemfd,
+    /// It could shrink while it is in use.
+    #[error("the memfd is not sealed against shrinking (F_SEAL_SHRINK)")]
+    NotSealed,
+    /// It is smaller than it is said to be, or empty.
+    #[error("the memfd has {has} bytes and not the {wanted} that were named")]
+    TooShort {
+        /// Bytes that it has.
+        has: u64,
+        /// Bytes that were named.
+        wanted: u64,
+    },
+    /// The kernel refused.
+    #[error("the kernel refused the mapping: {0}")]
+    Kernel(#[from] Errno),
+}
+
+/// Shared memory, mapped readable and writable.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is plain shared memory, reached by copies and atomics only; races on its bytes
+// are with another process anyway, and yield some bytes, never a reference to changing data.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// Creates a memfd of `len` zero bytes whose size can never change again, and maps it.
+///
+/// # Errors
+/// What the kernel says: no memory, no descriptors.
+pub fn create_sealed(name: &CStr, len: usize) -> Result<(OwnedFd, Mapping), MemoryError> {
+    let fd = memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
+    let size = i64::try_from(len).map_err(|_| Errno::EFBIG)?;
+    nix::unistd::ftruncate(&fd, size)?;
+    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+    fcntl(&fd, FcntlArg::F_ADD_SEALS(seals))?;
+    let mapping = Mapping::map(fd.as_fd(), len)?;
+    Ok((fd, mapping))
+}
+
+impl Mapping {
+    /// Maps the first `len` bytes of memory that a peer made, after checking that it is a memfd of
+    /// ordinary pages, sealed against shrinking, and that long.
+    ///
+    /// # Errors
+    /// See [`MemoryError`].
+    pub fn of_peer(fd: BorrowedFd<'_>, len: u64) -> Result<Self, MemoryError> {
+        // The seal first: after it the size that `fstat` tells can only grow.
+        let seals = fcntl(fd, FcntlArg::F_GET_SEALS).map_err(|_| MemoryError::NotMemfd)?;
+        // Files of huge pages (hugetlbfs) can be sealed too, but may raise SIGBUS on first access.
+        if fstatfs(fd)
+            .map_err(|_| MemoryError::NotMemfd)?
+            .filesystem_type()
+            != TMPFS_MAGIC
+        {
+            return Err(MemoryError::NotMemfd);
+        }
+        if !SealFlag::from_bits_truncate(seals).contains(SealFlag::F_SEAL_SHRINK) {
+            return Err(MemoryError::NotSealed);
+        }
+        let stat = nix::sys::stat::fstat(fd)?;
+        let has = u64::try_from(stat.st_size).unwrap_or(0);
+        if len == 0 || len > has {
+            return Err(MemoryError::TooShort { has, wanted: len });
+        }
+        let len = usize::try_from(len).map_err(|_| Errno::EFBIG)?;
+        Self::map(fd, len)
+    }
+
+    fn map(fd: BorrowedFd<'_>, len: usize) -> Result<Self, MemoryError> {
+        let size = NonZeroUsize::new(len).ok_or(MemoryError::TooShort { has: 0, wanted: 0 })?;
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
+        let base = unsafe { mmap(None, size, access, MapFlags::MAP_SHARED, fd, 0)? };
+        Ok(Self {
+            base: base.cast(),
+            len,
+        })
+    }
+
+    /// Bytes of the mapping.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never: an empty mapping is refused.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Whether `offset .. offset + len` is inside.
+    pub fn contains(&self, offset: usize, len: usize) -> bool {
+        offset.checked_add(len).is_some_and(|end| end <= self.len)
+    }
+
+    /// Copies bytes out, beginning at `offset`.
+    ///
+    /// # Panics
+    /// If the range is not inside: callers check outside input with [`Self::contains`].
+    #[inline]
+    pub fn copy_out(&self, offset: usize, to: &mut [u8]) {
+        assert!(self.contains(offset, to.len()), "read outside of a mapping");
+        // SAFETY: the source is inside the mapping, which lives as long as `self`; the target is
+        // exclusively ours, so they do not overlap. Another process may write the source meanwhile:
+        // the copy then holds a mixture, which every caller validates or treats as opaque.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                self.base.as_ptr().add(offset),
+                to.as_mut_ptr(),
+                to.len(),
+            );
+        }
+    }
+
+    /// Copies bytes in, beginning at `offset`.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    #[inline]
+    pub fn copy_in(&self, offset: usize, from: &[u8]) {
+        assert!(
+            self.contains(offset, from.len()),
+            "write outside of a mapping"
+        );
+        // SAFETY: the target is inside the mapping; no reference to its bytes exists in this process.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                from.as_ptr(),
+                self.base.as_ptr().add(offset),
+                from.len(),
+            );
+        }
+    }
+
+    /// The word at `offset`, for both sides.
+    ///
+    /// # Panics
+    /// If the word is not inside or not aligned.
+    #[inline]
+    pub fn word(&self, offset: usize) -> &AtomicU32 {
+        assert!(self.contains(offset, 4) && offset.is_multiple_of(4));
+        // SAFETY: aligned (mappings begin at a page), inside, alive as long as `self`; all accesses of
+        // this process to words go through atomics, as copies never cover them.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    /// The double word at `offset`, for both sides.
+    ///
+    /// # Panics
+    /// If the double word is not inside or not aligned.
+    #[inline]
+    pub fn double_word(&self, offset: usize) -> &AtomicU64 {
+        assert!(self.contains(offset, 8) && offset.is_multiple_of(8));
+        // SAFETY: as in `word`.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    /// Reads from a file into `offset .. offset + len`, in one system call and without another copy.
+    ///
+    /// # Errors
+    /// What `read` says.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    pub fn read_from(
+        &self,
+        file: BorrowedFd<'_>,
+        offset: usize,
+        len: usize,
+    ) -> Result<usize, Errno> {
+        use std::os::fd::AsRawFd;
+        assert!(self.contains(offset, len), "write outside of a mapping");
+        // SAFETY: the kernel writes at most `len` bytes, all inside the mapping; see `copy_in`.
+        let got =
+            unsafe { libc::read(file.as_raw_fd(), self.base.as_ptr().add(offset).cast(), len) };
+        Errno::result(got).map(|got| usize::try_from(got).expect("not negative"))
+    }
+
+    /// Writes `offset .. offset + len` to a file, in one system call and without another copy.
+    ///
+    /// # Errors
+    /// What `write` says.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    pub fn write_to(
+        &self,
+        file: BorrowedFd<'_>,
+        offset: usize,
+        len: usize,
+    ) -> Result<usize, Errno> {
+        use std::os::fd::AsRawFd;
+        assert!(self.contains(offset, len), "read outside of a mapping");
+        // SAFETY: the kernel reads at most `len` bytes, all inside the mapping.
+        let put =
+            unsafe { libc::write(file.as_raw_fd(), self.base.as_ptr().add(offset).cast(), len) };
+        Errno::result(put).map(|put| usize::try_from(put).expect("not negative"))
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: base and length are those of the mapping that `map` made, and nothing refers to it.
+        let result = unsafe { munmap(self.base.cast(), self.len) };
+        debug_assert!(result.is_ok(), "munmap of our own mapping");
+    }
+}
+
+/// Full fence between a store and a later load: the half of a "no lost wake-up" protocol that
+/// acquire and release do not give.
+#[inline]
+pub fn full_fence() {
+    std::sync::atomic::fence(Ordering::SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_is_shared_and_bounded() {
+        let (fd, ours) = create_sealed(c"test", 4096).expect("memory");
+        let theirs = Mapping::of_peer(fd.as_fd(), 4096).expect("sealed memory of ours");
+        ours.copy_in(100, b"hello");
+        let mut back = [0; 5];
+        theirs.copy_out(100, &mut back);
+        assert_eq!(&back, b"hello");
+        assert!(!ours.contains(4092, 5));
+        assert!(!ours.contains(usize::MAX, 2));
+        assert!(nix::unistd::ftruncate(&fd, 0).is_err(), "sealed");
+    }
+
+    /// HT-3: memory that could vanish under the daemon is refused.
+    #[test]
+    fn doubtful_memory_is_refused() {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let open = memfd_create(c"open", flags).expect("memfd");
+        nix::unistd::ftruncate(&open, 4096).expect("size");
+        assert_eq!(
+            Mapping::of_peer(open.as_fd(), 4096).unwrap_err(),
+            MemoryError::NotSealed
+        );
+
+        fcntl(&open, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).expect("seal");
+        assert!(Mapping::of_peer(open.as_fd(), 4096).is_ok());
+        let error = Mapping::of_peer(open.as_fd(), 4097).unwrap_err();
+        assert_eq!(
+            error,
+            MemoryError::TooShort {
+                has: 4096,
+                wanted: 4097
+            }
+        );
+        assert!(Mapping::of_peer(open.as_fd(), 0).is_err());
+        assert!(Mapping::of_peer(open.as_fd(), u64::MAX).is_err());
+
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(4096).expect("size");
+        let error = Mapping::of_peer(file.as_fd(), 4096).unwrap_err();
+        assert!(matches!(
+            error,
+            MemoryError::NotMemfd | MemoryError::NotSealed
+        ));
+        let null = std::fs::File::open("/dev/null").expect("/dev/null");
+        assert_eq!(
+            Mapping::of_peer(null.as_fd(), 4096).unwrap_err(),
+            MemoryError::NotMemfd
+        );
+    }
+}

@@ -5,12 +5,17 @@
 //!   sync    lock-free cores: rings between threads, published snapshots, counters
 //!   sys     what else is needed of Linux: waiting, the clock, shared memory, limits
 //!   xdp     AF_XDP, the kernel boundary: frames, queues, the steering program
+//!   netlink what the Linux kernel knows: links, addresses, neighbours, routes (read only)
+//!   config  strict, layered configuration; log: lines on stderr; metrics: Prometheus
 //! ```
 //!
 //! Dependencies point one way: `wire` knows nobody, `sync` and `xdp` know `wire`, the engines of the
 //! daemons know all three, the daemons know their engine. Nothing here reads a clock: [`time::Time`]
 //! is always an argument, and only the daemons' thread loops ask the kernel for it.
 
+pub mod config;
+pub mod log;
+pub mod metrics;
 pub mod sync;
 pub mod sys;
 pub mod time;

@@ -1,0 +1,409 @@
+//! The transport engine of one worker: queue pairs, regions, completions and connections.
+//!
+//! It does no I/O and reads no clock: packets, time and randomness are arguments, and what it wants
+//! is asked of it.
+//!
+//! ```text
+//!   post_send ──▶ ┌────────────────────────────────────────┐ ──▶ transmit ──▶ frames
+//!   post_receive  │ queue pairs ── regions ── completions  │
+//!   connect …     │ connections ── routes                  │ ◀── receive  ◀── frames
+//!                 └────────────────────────────────────────┘
+//!   poll_completion ◀──       next_event ◀──       next_deadline ◀──
+//! ```
+//!
+//! A worker's turn: `receive` every frame that came, apply the applications' requests, `transmit`,
+//! then collect events and completions. When nothing is left to do it sleeps until
+//! `next_deadline`. Frames that the engine holds (reorder buffers) come back to the pool that is given
+//! to `receive`, `transmit` or `reclaim`.
+
+mod types;
+
+pub use types::{
+    CompletionQueueId, ConnectionId, ConnectionParameters, DomainId, EngineConfig, EngineError,
+    Event, Granularity, MultipathConfig, PrivateData, QueuePairRequest, Route,
+};
+
+use crate::limits;
+use crate::message::region::{Access, RegionKeys, RegionMemory, RegionTable};
+use crate::message::work::{Completion, CompletionQueue, ReceiveRequest, SendRequest};
+use crate::slab::Slab;
+use crate::stats::{DropReason, EngineStatistics, PathStatistics, QueuePairStatistics};
+use crate::transport::Transition;
+use crate::transport::connection::QueuePair;
+use common::time::Time;
+use common::xdp::frame::{Frame, FramePool};
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+
+/// The transport engine of one worker; `M` is how it reaches applications' memory.
+#[derive(Debug)]
+pub struct Engine<M> {
+    shared: Shared<M>,
+    queue_pairs: Slab<Box<QueuePair>>,
+    domains: Slab<u32>,
+    routes: HashMap<IpAddr, Route>,
+}
+
+/// What queue pairs use in common.
+#[derive(Debug)]
+pub(crate) struct Shared<M> {
+    pub(crate) config: EngineConfig,
+    pub(crate) regions: RegionTable<M>,
+    pub(crate) completions: CompletionQueues,
+    pub(crate) statistics: EngineStatistics,
+    pub(crate) events: VecDeque<Event>,
+    /// Frames on their way back to a pool.
+    pub(crate) spent: Vec<Frame>,
+}
+
+/// All completion queues of an engine.
+#[derive(Debug)]
+pub(crate) struct CompletionQueues {
+    queues: Slab<CompletionQueue>,
+    /// Queues with something new.
+    news: VecDeque<u32>,
+}
+
+impl CompletionQueues {
+    /// Takes the place of one completion to come.
+    pub(crate) fn commit(&mut self, id: CompletionQueueId) -> Result<(), EngineError> {
+        let queue = self.queues.get_mut(id.0).ok_or(EngineError::Unknown)?;
+        if queue.commit() {
+            Ok(())
+        } else {
+            Err(EngineError::CompletionQueueFull)
+        }
+    }
+
+    /// Gives the place of a request back that completed silently.
+    pub(crate) fn release(&mut self, id: CompletionQueueId) {
+        if let Some(queue) = self.queues.get_mut(id.0) {
+            queue.release();
+        }
+    }
+
+    /// Appends a completion.
+    pub(crate) fn push(&mut self, id: CompletionQueueId, completion: Completion) {
+        let Some(queue) = self.queues.get_mut(id.0) else {
+            return;
+        };
+        queue.push(completion);
+        if !queue.listed {
+            queue.listed = true;
+            self.news.push_back(id.0);
+        }
+    }
+}
+
+impl<M: RegionMemory> Engine<M> {
+    /// An engine without any object.
+    pub fn new(config: EngineConfig) -> Self {
+        let shared = Shared {
+            regions: RegionTable::new(config.seed),
+            completions: CompletionQueues {
+                queues: Slab::new(limits::COMPLETION_QUEUES, 32),
+                news: VecDeque::new(),
+            },
+            statistics: EngineStatistics::default(),
+            events: VecDeque::with_capacity(limits::EVENTS),
+            spent: Vec::new(),
+            config,
+        };
+        Self {
+            shared,
+            queue_pairs: Slab::new(limits::QUEUE_PAIRS, limits::QUEUE_PAIR_NUMBER_BITS),
+            domains: Slab::new(limits::DOMAINS, 32),
+            routes: HashMap::new(),
+        }
+    }
+
+    /// Makes a protection domain.
+    pub fn create_domain(&mut self) -> Result<DomainId, EngineError> {
+        let number = self.domains.insert(0).map_err(|_| EngineError::TooMany)?;
+        Ok(DomainId(number))
+    }
+
+    /// Ends a protection domain that has neither regions nor queue pairs.
+    pub fn destroy_domain(&mut self, domain: DomainId) -> Result<(), EngineError> {
+        let users = *self.domains.get(domain.0).ok_or(EngineError::Unknown)?;
+        if users > 0 || self.shared.regions.any_in(domain.0) {
+            return Err(EngineError::Busy);
+        }
+        self.domains.remove(domain.0);
+        Ok(())
+    }
+
+    /// Registers memory (`ibv_reg_mr_iova`): work requests address it from `base` on. Both keys are
+    /// drawn at random.
+    pub fn register(
+        &mut self,
+        domain: DomainId,
+        memory: M,
+        base: u64,
+        access: Access,
+    ) -> Result<RegionKeys, EngineError> {
+        self.domains.get(domain.0).ok_or(EngineError::Unknown)?;
+        base.checked_add(memory.len())
+            .ok_or(EngineError::Argument)?;
+        // Who may be written by peers may be written by its owner: ibv_reg_mr(3).
+        if access.allows(Access::REMOTE_WRITE) && !access.allows(Access::LOCAL_WRITE) {
+            return Err(EngineError::Argument);
+        }
+        self.shared
+            .regions
+            .register(domain.0, memory, base, access)
+            .ok_or(EngineError::TooMany)
+    }
+
+    /// Ends a region and returns its memory. Requests that still use it fail.
+    pub fn deregister(&mut self, lkey: u32) -> Result<M, EngineError> {
+        self.shared
+            .regions
+            .deregister(lkey)
+            .ok_or(EngineError::Unknown)
+    }
+
+    /// Makes a completion queue. It grows with the queue pairs that use it.
+    pub fn create_completion_queue(&mut self) -> Result<CompletionQueueId, EngineError> {
+        let queues = &mut self.shared.completions.queues;
+        let number = queues
+            .insert(CompletionQueue::default())
+            .map_err(|_| EngineError::TooMany)?;
+        Ok(CompletionQueueId(number))
+    }
+
+    /// Ends a completion queue that no queue pair uses.
+    pub fn destroy_completion_queue(&mut self, id: CompletionQueueId) -> Result<(), EngineError> {
+        let queues = &mut self.shared.completions.queues;
+        if queues.get(id.0).ok_or(EngineError::Unknown)?.users > 0 {
+            return Err(EngineError::Busy);
+        }
+        queues.remove(id.0);
+        Ok(())
+    }
+
+    /// Makes a queue pair, in RESET, and returns its number.
+    pub fn create_queue_pair(&mut self, request: QueuePairRequest) -> Result<u32, EngineError> {
+        let fits = |requests: u32| (1..=limits::WORK_REQUESTS).contains(&requests);
+        if !fits(request.max_send_wr) || !fits(request.max_recv_wr) {
+            return Err(EngineError::Argument);
+        }
+        let queues = &mut self.shared.completions.queues;
+        if queues.get(request.send_cq.0).is_none() || queues.get(request.receive_cq.0).is_none() {
+            return Err(EngineError::Unknown);
+        }
+        let users = self
+            .domains
+            .get_mut(request.domain.0)
+            .ok_or(EngineError::Unknown)?;
+        let queue_pair = Box::new(QueuePair::new(request));
+        let number = self
+            .queue_pairs
+            .insert(queue_pair)
+            .map_err(|_| EngineError::TooMany)?;
+        *users += 1;
+        for (queue, requests) in queue_ends(&request) {
+            queues
+                .get_mut(queue.0)
+                .expect("looked up above")
+                .attach(requests as usize);
+        }
+        self.queue_pairs
+            .get_mut(number)
+            .expect("inserted above")
+            .number = number;
+        Ok(number)
+    }
+
+    /// Ends a queue pair. What is outstanding is forgotten; a peer that is connected is told.
+    pub fn destroy_queue_pair(&mut self, qpn: u32) -> Result<(), EngineError> {
+        let mut queue_pair = self.queue_pairs.remove(qpn).ok_or(EngineError::Unknown)?;
+        queue_pair.forget(&mut self.shared);
+        let request = queue_pair.request;
+        for (queue, requests) in queue_ends(&request) {
+            if let Some(queue) = self.shared.completions.queues.get_mut(queue.0) {
+                queue.detach(requests as usize);
+            }
+        }
+        if let Some(users) = self.domains.get_mut(request.domain.0) {
+            *users -= 1;
+        }
+        Ok(())
+    }
+
+    /// Changes the state of a queue pair (`ibv_modify_qp`), or nothing at all. The connection manager
+    /// does this by itself from INIT on.
+    pub fn modify_queue_pair(
+        &mut self,
+        qpn: u32,
+        transition: &Transition,
+    ) -> Result<(), EngineError> {
+        let queue_pair = self.queue_pairs.get_mut(qpn).ok_or(EngineError::Unknown)?;
+        queue_pair.transit(transition, &mut self.shared)
+    }
+
+    /// Appends a request to a send queue. Errors that only show when it is carried out (keys, ranges)
+    /// come as its completion.
+    pub fn post_send(&mut self, qpn: u32, request: SendRequest) -> Result<(), EngineError> {
+        let queue_pair = self.queue_pairs.get_mut(qpn).ok_or(EngineError::Unknown)?;
+        queue_pair.post_send(request, &mut self.shared)
+    }
+
+    /// Appends a buffer to a receive queue.
+    pub fn post_receive(&mut self, qpn: u32, request: ReceiveRequest) -> Result<(), EngineError> {
+        let queue_pair = self.queue_pairs.get_mut(qpn).ok_or(EngineError::Unknown)?;
+        queue_pair.post_receive(request, &mut self.shared)
+    }
+
+    /// The oldest completion of a queue.
+    pub fn poll_completion(&mut self, id: CompletionQueueId) -> Option<Completion> {
+        self.shared.completions.queues.get_mut(id.0)?.poll()
+    }
+
+    /// A completion queue that got something since it was last named here.
+    pub fn next_ready_completion_queue(&mut self) -> Option<CompletionQueueId> {
+        let completions = &mut self.shared.completions;
+        while let Some(number) = completions.news.pop_front() {
+            if let Some(queue) = completions.queues.get_mut(number) {
+                queue.listed = false;
+                return Some(CompletionQueueId(number));
+            }
+        }
+        None
+    }
+
+    /// Accepts connection requests for a service.
+    pub fn listen(&mut self, port: u16) -> Result<(), EngineError> {
+        let _ = port;
+        Err(EngineError::State)
+    }
+
+    /// Refuses connection requests for a service from now on.
+    pub fn unlisten(&mut self, port: u16) {
+        let _ = port;
+    }
+
+    /// Connects a queue pair that is in INIT to the service `port` of `destination`, with its reliability
+    /// parameters. Ends in `Established`, `Rejected` or `Unreachable`.
+    pub fn connect(
+        &mut self,
+        qpn: u32,
+        destination: IpAddr,
+        port: u16,
+        parameters: &ConnectionParameters<'_>,
+    ) -> Result<ConnectionId, EngineError> {
+        let _ = (qpn, destination, port, parameters);
+        Err(EngineError::State)
+    }
+
+    /// Accepts a connection request with a queue pair that is in INIT. Ends in `Established` or
+    /// `Unreachable`.
+    pub fn accept(
+        &mut self,
+        connection: ConnectionId,
+        qpn: u32,
+        parameters: &ConnectionParameters<'_>,
+    ) -> Result<(), EngineError> {
+        let _ = (connection, qpn, parameters);
+        Err(EngineError::State)
+    }
+
+    /// Refuses a connection request.
+    pub fn reject(
+        &mut self,
+        connection: ConnectionId,
+        private_data: &[u8],
+    ) -> Result<(), EngineError> {
+        let _ = (connection, private_data);
+        Err(EngineError::State)
+    }
+
+    /// Ends a connection: nothing more may be posted, what is in flight is acknowledged first, then the
+    /// peer is told. Ends in `Disconnected`.
+    pub fn disconnect(&mut self, connection: ConnectionId) -> Result<(), EngineError> {
+        let _ = connection;
+        Err(EngineError::State)
+    }
+
+    /// Says how packets to `destination` are addressed, also when it changes.
+    pub fn set_route(&mut self, destination: IpAddr, route: Route) -> Result<(), EngineError> {
+        if destination.is_ipv4() != route.source.is_ipv4() {
+            return Err(EngineError::Argument);
+        }
+        if self.routes.len() >= limits::ROUTES && !self.routes.contains_key(&destination) {
+            return Err(EngineError::TooMany);
+        }
+        self.routes.insert(destination, route);
+        Ok(())
+    }
+
+    /// Takes one received Ethernet frame.
+    pub fn receive(&mut self, frame: Frame, pool: &mut FramePool, now: Time) {
+        let _ = now;
+        self.shared.statistics.rx_packets += 1;
+        self.shared.statistics.rx_bytes += frame.len() as u64;
+        self.shared.statistics.drops.add(DropReason::NotRoce);
+        pool.give(frame);
+    }
+
+    /// Appends frames to send to `out`, at most `room`, and returns how many. Also does everything
+    /// whose time has come, so it is called when [`Self::next_deadline`] passes.
+    pub fn transmit(
+        &mut self,
+        pool: &mut FramePool,
+        now: Time,
+        out: &mut Vec<Frame>,
+        room: usize,
+    ) -> usize {
+        let _ = (now, out, room);
+        self.reclaim(pool);
+        0
+    }
+
+    /// Gives frames that the engine no longer holds back to the pool.
+    pub fn reclaim(&mut self, pool: &mut FramePool) {
+        for frame in self.shared.spent.drain(..) {
+            pool.give(frame);
+        }
+    }
+
+    /// When [`Self::transmit`] has to be called next: in the past when there is something to send
+    /// now, [`Time::NEVER`] when there is nothing.
+    pub fn next_deadline(&self) -> Time {
+        Time::NEVER
+    }
+
+    /// The oldest event.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.shared.events.pop_front()
+    }
+
+    /// Counters of the engine.
+    pub fn statistics(&self) -> &EngineStatistics {
+        &self.shared.statistics
+    }
+
+    /// The numbers of all queue pairs.
+    pub fn queue_pairs(&self) -> impl Iterator<Item = u32> + '_ {
+        self.queue_pairs.numbers()
+    }
+
+    /// How a queue pair stands.
+    pub fn queue_pair_statistics(&self, qpn: u32) -> Option<QueuePairStatistics> {
+        Some(self.queue_pairs.get(qpn)?.statistics())
+    }
+
+    /// How the sub-paths of a queue pair stand.
+    pub fn path_statistics(&self, qpn: u32) -> Vec<PathStatistics> {
+        let _ = qpn;
+        Vec::new()
+    }
+}
+
+/// The two queues of a queue pair: where each completes, and how many requests it holds.
+fn queue_ends(request: &QueuePairRequest) -> [(CompletionQueueId, u32); 2] {
+    [
+        (request.send_cq, request.max_send_wr),
+        (request.receive_cq, request.max_recv_wr),
+    ]
+}

@@ -1,0 +1,68 @@
+//! Every limit of the engine, with where it comes from.
+
+/// Queue pairs of one engine. Their number's low bits are the slot: 12 bits of slot, 12 bits of
+/// generation make the 24 bits of a QP number.
+pub const QUEUE_PAIRS: u32 = 1 << QUEUE_PAIR_SLOT_BITS;
+
+/// Bits of a QP number that name its slot; the rest is the slot's generation.
+pub const QUEUE_PAIR_SLOT_BITS: u32 = 12;
+
+/// Bits of a QP number on the wire.
+pub const QUEUE_PAIR_NUMBER_BITS: u32 = 24;
+
+/// Completion queues of one engine: one per direction of each queue pair.
+pub const COMPLETION_QUEUES: u32 = 2 * QUEUE_PAIRS;
+
+/// Protection domains of one engine.
+pub const DOMAINS: u32 = QUEUE_PAIRS;
+
+/// Registered regions of one engine: sixteen for each queue pair.
+pub const REGIONS: u32 = 16 * QUEUE_PAIRS;
+
+/// Connections of the connection manager, those in time-wait included.
+pub const CONNECTIONS: u32 = 2 * QUEUE_PAIRS;
+
+/// Services that are listened on.
+pub const LISTENERS: usize = 1024;
+
+/// Destinations with a route.
+pub const ROUTES: usize = 4096;
+
+/// Events that wait for the application's side; connection requests above it are refused.
+pub const EVENTS: usize = 4 * QUEUE_PAIRS as usize;
+
+/// Work requests of one queue of a queue pair, as `rdma_rxe`'s `max_qp_wr`.
+pub const WORK_REQUESTS: u32 = 16_384;
+
+/// Longest message in bytes. At the smallest path MTU it takes 2²² packet sequence numbers, half of
+/// the 2²³ within which two of them can be compared.
+pub const MESSAGE: u32 = 1 << 30;
+
+/// Smallest path MTU of InfiniBand, in bytes of payload.
+pub const PATH_MTU_MIN: u16 = 256;
+
+/// Greatest path MTU of InfiniBand, in bytes of payload.
+pub const PATH_MTU_MAX: u16 = 4096;
+
+/// Packets of one queue pair between the oldest unacknowledged one and the newest: what the bitmap
+/// of a selective acknowledgement covers.
+pub const SEND_SPAN: u32 = 256;
+
+/// Greatest reorder buffer of a queue pair, in packets. Twice [`SEND_SPAN`], for peers whose
+/// acknowledgements cover more.
+pub const REORDER_BUFFER: u32 = 512;
+
+/// Sub-paths of one queue pair. The Path ID of MPEH has eight bits.
+pub const PATHS: usize = 256;
+
+/// Bytes in front of the payload: Ethernet 14, IPv6 40, UDP 8, BTH 12, MPEH 8, RETH 16, ImmDt 4.
+pub const HEADERS: usize = 14 + 40 + 8 + 12 + 8 + 16 + 4;
+
+/// Bytes behind the payload: padding 3, ICRC 4.
+pub const TRAILER: usize = 3 + 4;
+
+const _: () = assert!((MESSAGE / PATH_MTU_MIN as u32) < 1 << 23);
+const _: () = assert!(SEND_SPAN.is_power_of_two() && SEND_SPAN <= REORDER_BUFFER);
+const _: () = assert!(REORDER_BUFFER.is_power_of_two() && REORDER_BUFFER < 1 << 23);
+const _: () = assert!(QUEUE_PAIR_SLOT_BITS < QUEUE_PAIR_NUMBER_BITS);
+const _: () = assert!(PATHS <= 1 << 8);

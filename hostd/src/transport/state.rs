@@ -1,0 +1,232 @@
+//! The states of a queue pair, as in `ibv_modify_qp`.
+//!
+//! ```text
+//!              Init              ReadyToReceive             ReadyToSend
+//!   RESET ───────────▶ INIT ────────────────────▶ RTR ────────────────────▶ RTS
+//!     ▲                 │                          │                         │
+//!     │ Reset           └──────────────┬───────────┴─────────────────────────┘
+//!     │                                ▼  Error, or a failure
+//!     └────────── (any state)         ERR
+//! ```
+
+use crate::engine::{EngineError, MultipathConfig};
+use crate::limits;
+use crate::message::region::Access;
+use std::fmt;
+use std::net::IpAddr;
+
+/// The state of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Fresh: nothing may be posted.
+    Reset,
+    /// Receives may be posted.
+    Init,
+    /// Ready to receive: packets are taken.
+    ReadyToReceive,
+    /// Ready to send: everything works.
+    ReadyToSend,
+    /// Failed or disconnected: what is posted is flushed.
+    Error,
+}
+
+impl State {
+    /// The name in libibverbs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reset => "RESET",
+            Self::Init => "INIT",
+            Self::ReadyToReceive => "RTR",
+            Self::ReadyToSend => "RTS",
+            Self::Error => "ERR",
+        }
+    }
+
+    /// Whether packets of the peer are taken.
+    pub(crate) const fn receives(self) -> bool {
+        matches!(self, Self::ReadyToReceive | Self::ReadyToSend)
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Attributes that INIT → RTR needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadyToReceive {
+    /// The peer's address.
+    pub destination: IpAddr,
+    /// The peer's queue pair.
+    pub destination_qpn: u32,
+    /// The peer's first packet sequence number (24 bits).
+    pub rq_psn: u32,
+    /// Payload bytes of a full packet: 256, 512, 1024, 2048 or 4096.
+    pub path_mtu: u16,
+    /// How long the peer waits when no receive is posted: code 0–31 of the RNR NAK.
+    pub min_rnr_timer: u8,
+    /// What was negotiated; `None`: plain RoCEv2.
+    pub multipath: Option<MultipathConfig>,
+}
+
+/// Attributes that RTR → RTS needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadyToSend {
+    /// Own first packet sequence number (24 bits).
+    pub sq_psn: u32,
+    /// Local ACK time-out, 4.096 µs × 2^`timeout`; 0 never gives up. The retransmission time-out
+    /// grows up to it.
+    pub timeout: u8,
+    /// Whole time-outs without progress before the queue pair fails, 0–7.
+    pub retry_count: u8,
+    /// Tries when the peer has no receive posted, 0–6; 7 never gives up.
+    pub rnr_retry: u8,
+}
+
+/// A change of state that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transition {
+    /// To INIT, with the rights that peers have through this queue pair.
+    Init(Access),
+    /// To RTR.
+    ReadyToReceive(ReadyToReceive),
+    /// To RTS.
+    ReadyToSend(ReadyToSend),
+    /// To ERR: what is outstanding is flushed.
+    Error,
+    /// To RESET: what is outstanding is forgotten.
+    Reset,
+}
+
+impl Transition {
+    /// The state after the transition from `state`, or why there is none; wrong attributes change
+    /// nothing.
+    pub(crate) fn check(&self, state: State) -> Result<State, EngineError> {
+        let next = match (state, self) {
+            (State::Reset | State::Init, Self::Init(_)) => State::Init,
+            (State::Init, Self::ReadyToReceive(attributes)) => {
+                attributes.check()?;
+                State::ReadyToReceive
+            }
+            (State::ReadyToReceive, Self::ReadyToSend(attributes)) => {
+                attributes.check()?;
+                State::ReadyToSend
+            }
+            (_, Self::Error) => State::Error,
+            (_, Self::Reset) => State::Reset,
+            _ => return Err(EngineError::State),
+        };
+        Ok(next)
+    }
+}
+
+const PSN_MAX: u32 = (1 << 24) - 1;
+
+impl ReadyToReceive {
+    fn check(&self) -> Result<(), EngineError> {
+        let mtu = self.path_mtu.is_power_of_two()
+            && (limits::PATH_MTU_MIN..=limits::PATH_MTU_MAX).contains(&self.path_mtu);
+        let numbers = self.destination_qpn <= PSN_MAX && self.rq_psn <= PSN_MAX;
+        let multipath = self.multipath.is_none_or(|agreed| {
+            (1..=limits::PATHS).contains(&usize::from(agreed.paths))
+                && (1..=limits::REORDER_BUFFER).contains(&u32::from(agreed.reorder_buffer))
+        });
+        if mtu && numbers && multipath && self.min_rnr_timer < 32 {
+            Ok(())
+        } else {
+            Err(EngineError::Argument)
+        }
+    }
+}
+
+impl ReadyToSend {
+    fn check(&self) -> Result<(), EngineError> {
+        let fits = self.sq_psn <= PSN_MAX
+            && self.timeout < 32
+            && self.retry_count < 8
+            && self.rnr_retry < 8;
+        if fits {
+            Ok(())
+        } else {
+            Err(EngineError::Argument)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    const RTR: ReadyToReceive = ReadyToReceive {
+        destination: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        destination_qpn: 17,
+        rq_psn: PSN_MAX,
+        path_mtu: 1024,
+        min_rnr_timer: 12,
+        multipath: None,
+    };
+    const RTS: ReadyToSend = ReadyToSend {
+        sq_psn: 0,
+        timeout: 14,
+        retry_count: 7,
+        rnr_retry: 7,
+    };
+
+    /// HT-1: every pair of state and transition, as `ibv_modify_qp` has it.
+    #[test]
+    fn only_the_verbs_transitions_exist() {
+        use State::{Error, Init, ReadyToReceive as Rtr, ReadyToSend as Rts, Reset};
+        let to_init = Transition::Init(Access::REMOTE_WRITE);
+        let to_rtr = Transition::ReadyToReceive(RTR);
+        let to_rts = Transition::ReadyToSend(RTS);
+        for from in [Reset, Init, Rtr, Rts, Error] {
+            let next = |transition: &Transition| transition.check(from).ok();
+            assert_eq!(
+                next(&to_init),
+                matches!(from, Reset | Init).then_some(Init),
+                "{from}"
+            );
+            assert_eq!(next(&to_rtr), (from == Init).then_some(Rtr), "{from}");
+            assert_eq!(next(&to_rts), (from == Rtr).then_some(Rts), "{from}");
+            assert_eq!(next(&Transition::Error), Some(Error));
+            assert_eq!(next(&Transition::Reset), Some(Reset));
+        }
+    }
+
+    #[test]
+    fn attributes_out_of_range_change_nothing() {
+        let wrong = [
+            ReadyToReceive {
+                path_mtu: 1500,
+                ..RTR
+            },
+            ReadyToReceive {
+                rq_psn: 1 << 24,
+                ..RTR
+            },
+            ReadyToReceive {
+                min_rnr_timer: 32,
+                ..RTR
+            },
+            ReadyToReceive {
+                multipath: Some(MultipathConfig {
+                    paths: 0,
+                    ..MultipathConfig::default()
+                }),
+                ..RTR
+            },
+        ];
+        for attributes in wrong {
+            let answer = Transition::ReadyToReceive(attributes).check(State::Init);
+            assert_eq!(answer, Err(EngineError::Argument), "{attributes:?}");
+        }
+        let rts = Transition::ReadyToSend(ReadyToSend {
+            retry_count: 8,
+            ..RTS
+        });
+        assert_eq!(rts.check(State::ReadyToReceive), Err(EngineError::Argument));
+    }
+}

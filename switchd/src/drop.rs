@@ -1,0 +1,110 @@
+//! Why a packet was not forwarded: one reason for each, and a counter for each reason.
+
+/// Makes the enum, its count, and the texts from one table, so that they cannot disagree.
+macro_rules! drop_reasons {
+    ($($(#[doc = $doc:literal])+ $variant:ident => $label:literal,)+) => {
+        /// Why a packet was not forwarded. Each loss has exactly one reason.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum DropReason {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl DropReason {
+            /// All reasons, in the order of their numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The name in metrics and in tables.
+            pub const fn label(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $label,)+
+                }
+            }
+
+            /// What it means, in a sentence.
+            pub const fn describe(self) -> &'static str {
+                match self {
+                    $(Self::$variant => concat!($($doc),+).trim_ascii(),)+
+                }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// The frame ends before its headers do, or claims more bytes than it has.
+    Truncated => "truncated",
+    /// A header contradicts itself: a wrong version or an impossible length.
+    Malformed => "malformed",
+    /// The checksum of the IPv4 header is wrong.
+    BadChecksum => "bad_checksum",
+    /// The destination MAC address is not the port's own.
+    OtherMac => "other_mac",
+    /// The frame carries a VLAN tag for which the port has no interface.
+    UnknownVlan => "unknown_vlan",
+    /// The EtherType is neither IPv4 nor IPv6.
+    UnknownEtherType => "unknown_ether_type",
+    /// MAC control (PAUSE, PFC): consumed here, never forwarded (IEEE 802.3 annex 31).
+    MacControl => "mac_control",
+    /// The source or destination address must not appear on a wire (RFC 1812 §5.3.7, RFC 4291).
+    Martian => "martian",
+    /// The destination is a multicast or broadcast address, which this switch does not route.
+    Multicast => "multicast",
+    /// The packet arrived at a port that is down.
+    IngressDown => "ingress_down",
+    /// The TTL or hop limit ran out; answered with ICMP time exceeded.
+    TtlExpired => "ttl_expired",
+    /// No route covers the destination; answered with ICMP unreachable.
+    NoRoute => "no_route",
+    /// The route says: discard without an answer.
+    Blackhole => "blackhole",
+    /// The route says: answer that the host is unreachable.
+    Unreachable => "unreachable",
+    /// The route says: answer that communication is prohibited.
+    Prohibited => "prohibited",
+    /// The destination is the switch itself; the steering program should have kept the packet.
+    Local => "local",
+    /// The route has no next hop that is alive.
+    NoNextHop => "no_next_hop",
+    /// The packet exceeds the MTU of its egress port; answered with ICMP.
+    TooBig => "too_big",
+    /// The egress port is down.
+    EgressDown => "egress_down",
+    /// Too many packets already wait for the next hop's MAC address.
+    NeighbourFull => "neighbour_full",
+    /// Nobody told the next hop's MAC address in time; answered with ICMP host unreachable.
+    NeighbourTimeout => "neighbour_timeout",
+    /// The ring to the worker that owns the egress port is full.
+    RingFull => "ring_full",
+    /// The egress queue has reached its depth.
+    QueueFull => "queue_full",
+    /// The switch is stopping and no longer accepts packets, or its time to drain ran out.
+    Stopping => "stopping",
+}
+
+impl DropReason {
+    /// Number of reasons.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// The reason's place in a table of counters.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_numbered_and_named() {
+        let mut labels: Vec<_> = DropReason::ALL.iter().map(|reason| reason.label()).collect();
+        for (index, reason) in DropReason::ALL.iter().enumerate() {
+            assert_eq!(reason.index(), index);
+            assert!(reason.describe().ends_with('.'), "{reason:?}");
+        }
+        labels.sort_unstable();
+        labels.dedup();
+        assert_eq!(labels.len(), DropReason::COUNT);
+    }
+}

@@ -1,0 +1,241 @@
+//! Resilient hashing: a fixed number of buckets, each assigned to a member of the group.
+//!
+//! A flow's hash names a bucket, the bucket names the next hop. When a member dies only its buckets
+//! are given to others; when it returns it gets the same buckets back, so flows that had moved
+//! return and no other flow notices. Each member holds its share of the buckets by weight, to within
+//! one bucket.
+//!
+//! A set of buckets is immutable, as everything in the tables: a change of members makes a new set
+//! from the old one.
+
+use super::tables::NextHopId;
+use crate::limits::MAX_MEMBERS;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Buckets of a group. A power of two; with 64 members of equal weight each holds 16 of them, so
+/// shares differ by at most one in 16, and the table of a group is 4 KiB.
+pub const BUCKETS: usize = 1024;
+
+const _: () = assert!(BUCKETS.is_power_of_two() && BUCKETS >= 2 * MAX_MEMBERS);
+
+/// One next hop of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Where its flows go.
+    pub next_hop: NextHopId,
+    /// Identifies the member across deaths and returns, also when its next hop got a new number: a
+    /// hash of interface and address, or anything else that stays the same.
+    pub key: u64,
+    /// Its share of the flows, relative to the other members'. Zero counts as one.
+    pub weight: u16,
+}
+
+/// The buckets of one group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buckets {
+    /// Next hop of each bucket; empty while no member is alive.
+    table: Arc<[NextHopId]>,
+    /// Member that each bucket now belongs to.
+    holder: Arc<[u64]>,
+    /// Member that each bucket belonged to before that one died.
+    home: Arc<[u64]>,
+}
+
+impl Buckets {
+    /// Buckets for members that are alive; those beyond [`MAX_MEMBERS`] are left out.
+    pub fn new(members: &[Member]) -> Self {
+        let none: Arc<[u64]> = Arc::default();
+        Self { table: Arc::default(), holder: none.clone(), home: none }.changed(members)
+    }
+
+    /// The next hop of a flow, or `None` when no member is alive.
+    #[inline]
+    pub fn pick(&self, hash: u32) -> Option<NextHopId> {
+        self.table.get(hash as usize % BUCKETS).copied()
+    }
+
+    /// Next hop of each bucket.
+    pub fn table(&self) -> &[NextHopId] {
+        &self.table
+    }
+
+    /// The buckets after the members that are alive became `members`: as few buckets move as
+    /// possible, and those of a member that returns come back.
+    pub fn changed(&self, members: &[Member]) -> Self {
+        let members = &members[..members.len().min(MAX_MEMBERS)];
+        if members.is_empty() {
+            // Nothing is alive, but who held what is remembered for their return.
+            return Self { table: Arc::default(), holder: self.holder.clone(), home: self.home.clone() };
+        }
+        let mut assignment = Assignment::new(members);
+        // Those whose home a bucket is come first: this is how a member that returns gets its own.
+        for keys in [&self.home, &self.holder] {
+            for (bucket, key) in keys.iter().enumerate() {
+                assignment.keep(bucket, *key);
+            }
+        }
+        assignment.fill();
+        let holder: Arc<[u64]> =
+            assignment.holder.iter().map(|&place| members[place].key).collect();
+        let home = (0..BUCKETS)
+            .map(|bucket| self.next_home(bucket, holder[bucket], &assignment.place))
+            .collect();
+        let table = assignment.holder.iter().map(|&place| members[place].next_hop).collect();
+        Self { table, holder, home }
+    }
+
+    /// A bucket that moves because its member died, or stays where it moved then, keeps its home, for
+    /// the day the member returns. One that moves for another reason is at home where it goes.
+    fn next_home(&self, bucket: usize, next: u64, alive: &HashMap<u64, usize>) -> u64 {
+        let (Some(&home), Some(&holder)) = (self.home.get(bucket), self.holder.get(bucket)) else {
+            return next;
+        };
+        let bereft = !alive.contains_key(&home);
+        let moved_by_death = holder == next || !alive.contains_key(&holder);
+        if bereft && moved_by_death { home } else { next }
+    }
+}
+
+/// Nobody holds the bucket yet.
+const FREE: usize = usize::MAX;
+
+/// A new assignment of buckets on its way.
+struct Assignment {
+    place: HashMap<u64, usize>,
+    /// Buckets that each member may still get.
+    room: Vec<usize>,
+    /// For each bucket its member's place, or [`FREE`].
+    holder: Vec<usize>,
+}
+
+impl Assignment {
+    fn new(members: &[Member]) -> Self {
+        Self {
+            place: members.iter().enumerate().map(|(place, member)| (member.key, place)).collect(),
+            room: shares(members),
+            holder: vec![FREE; BUCKETS],
+        }
+    }
+
+    /// Leaves `bucket` to the member `key`, if it is alive, has room, and nobody has the bucket yet.
+    fn keep(&mut self, bucket: usize, key: u64) {
+        if self.holder[bucket] == FREE
+            && let Some(&place) = self.place.get(&key)
+            && self.room[place] > 0
+        {
+            self.room[place] -= 1;
+            self.holder[bucket] = place;
+        }
+    }
+
+    /// Gives the buckets that are left to the members that have room, in turn.
+    fn fill(&mut self) {
+        let mut place = 0;
+        for holder in self.holder.iter_mut().filter(|holder| **holder == FREE) {
+            // The room that is left is the number of buckets that are left, so this ends.
+            while self.room[place % self.room.len()] == 0 {
+                place += 1;
+            }
+            *holder = place % self.room.len();
+            self.room[*holder] -= 1;
+            place += 1;
+        }
+    }
+}
+
+/// Buckets of each member: in proportion to the weights, [`BUCKETS`] in all (largest remainder), and
+/// at least one each.
+fn shares(members: &[Member]) -> Vec<usize> {
+    let weight = |member: &Member| usize::from(member.weight.max(1));
+    let total: usize = members.iter().map(weight).sum();
+    // One bucket for each member is set aside first, so that no weight is too small for any.
+    let spread = BUCKETS - members.len();
+    let mut shares: Vec<usize> =
+        members.iter().map(|member| 1 + spread * weight(member) / total).collect();
+    let mut order: Vec<usize> = (0..members.len()).collect();
+    order.sort_by_key(|&place| std::cmp::Reverse(spread * weight(&members[place]) % total));
+    let left = BUCKETS - shares.iter().sum::<usize>();
+    for place in order.into_iter().cycle().take(left) {
+        shares[place] += 1;
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn members(keys: &[u64]) -> Vec<Member> {
+        let member = |&key: &u64| Member {
+            next_hop: NextHopId(u32::try_from(key).expect("small")),
+            key,
+            weight: 1,
+        };
+        keys.iter().map(member).collect()
+    }
+
+    fn moved(before: &Buckets, after: &Buckets) -> Vec<(NextHopId, NextHopId)> {
+        let pairs = before.table().iter().zip(after.table());
+        pairs.filter(|(old, new)| old != new).map(|(old, new)| (*old, *new)).collect()
+    }
+
+    /// SW-3: when a member dies only its flows move, and its return restores every one of them.
+    #[test]
+    fn only_the_flows_of_a_dead_member_move() {
+        let whole = Buckets::new(&members(&[1, 2, 3, 4]));
+        let without = whole.changed(&members(&[1, 2, 4]));
+        let moves = moved(&whole, &without);
+        assert_eq!(moves.len(), BUCKETS / 4);
+        assert!(moves.iter().all(|(old, _)| *old == NextHopId(3)));
+        assert_eq!(without.changed(&members(&[1, 2, 3, 4])).table(), whole.table());
+        // Also when another dies meanwhile, and when nobody is left for a while.
+        let one = without.changed(&members(&[1, 4])).changed(&[]);
+        assert_eq!(one.pick(7), None);
+        assert_eq!(one.changed(&members(&[1, 2, 3, 4])).table(), whole.table());
+    }
+
+    /// SW-3: a member that joins takes its share from the others, no more.
+    #[test]
+    fn a_new_member_takes_its_share() {
+        let before = Buckets::new(&members(&[1, 2, 3]));
+        let after = before.changed(&members(&[1, 2, 3, 9]));
+        let moves = moved(&before, &after);
+        assert_eq!(moves.len(), BUCKETS / 4);
+        assert!(moves.iter().all(|(_, new)| *new == NextHopId(9)));
+    }
+
+    /// SW-3: weights.
+    #[test]
+    fn shares_follow_weights() {
+        let mut pair = members(&[1, 2]);
+        pair[1].weight = 3;
+        let buckets = Buckets::new(&pair);
+        let first = buckets.table().iter().filter(|id| id.0 == 1).count();
+        assert!(first.abs_diff(BUCKETS / 4) <= 1, "{first}");
+        pair[0].weight = 0;
+        pair[1].weight = u16::MAX;
+        assert!(Buckets::new(&pair).table().contains(&NextHopId(1)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_history_keeps_the_shares(
+            history in prop::collection::vec(prop::collection::btree_map(0_u64..40, 0_u16..9, 0..20), 1..12)
+        ) {
+            let mut buckets = Buckets::new(&[]);
+            for alive in history {
+                let now: Vec<Member> = alive.iter().map(|(&key, &weight)| Member {
+                    next_hop: NextHopId(u32::try_from(key).expect("small")), key, weight,
+                }).collect();
+                buckets = buckets.changed(&now);
+                prop_assert_eq!(buckets.table().len(), if now.is_empty() { 0 } else { BUCKETS });
+                for (member, share) in now.iter().zip(shares(&now)) {
+                    let held = buckets.table().iter().filter(|id| **id == member.next_hop).count();
+                    prop_assert_eq!(held, share);
+                }
+            }
+        }
+    }
+}

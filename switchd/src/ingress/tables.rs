@@ -1,0 +1,321 @@
+//! What control tells the workers about ports, next hops and groups.
+//!
+//! A [`Tables`] is immutable. Control publishes a new one with `common::sync::snapshot`; a worker
+//! picks up the newest at the beginning of a turn. Routes are not in here: a full Internet table
+//! changes too often to be copied, so the `Fib` is changed in place, and maps a
+//! prefix to the number of a group in these tables.
+//!
+//! Order of publication: first the tables that contain a group, then the routes that use it. A
+//! worker that finds a group number which its tables lack picks up the newest tables. Numbers are
+//! used again only after `Publisher::passed` says that no worker can still mean the old one.
+
+use super::balance::Buckets;
+use crate::limits::{CLASSES, MAX_GROUPS, MAX_NEXT_HOPS, MAX_PORTS};
+use common::units::Rate;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Number of a port: its place in [`Tables::ports`], fixed for the life of the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortId(pub u16);
+
+/// Number of a next hop: its place in [`Tables::next_hops`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NextHopId(pub u32);
+
+/// Number of a group: its place in [`Tables::groups`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub u32);
+
+impl PortId {
+    /// The number as an index.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+impl NextHopId {
+    /// The number as an index.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl GroupId {
+    /// The number as an index.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A routed port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortEntry {
+    /// Name of the interface.
+    pub name: String,
+    /// The kernel's number of the interface.
+    pub ifindex: u32,
+    /// The port's own MAC address: the destination of frames to be routed, the source of those sent.
+    pub mac: [u8; 6],
+    /// Whether packets are taken from it and may be sent to it.
+    pub up: bool,
+    /// Longest IP packet that may be sent, in bytes.
+    pub mtu: u16,
+    /// Speed that the egress shaper enforces, counted on the wire (preamble, frame check sequence
+    /// and gap included); `None` for no shaper.
+    pub speed: Option<Rate>,
+    /// Source address of ICMP messages about packets that arrived here; `None` sends none.
+    pub icmp_v4: Option<Ipv4Addr>,
+    /// As `icmp_v4`, for IPv6; a global address if there is one.
+    pub icmp_v6: Option<Ipv6Addr>,
+    /// Depth of each egress queue, in bytes (accounted in cells), at which packets are dropped.
+    pub queue_limit: u32,
+}
+
+/// A neighbour that packets are sent to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NextHop {
+    /// The egress port.
+    pub port: PortId,
+    /// The kernel's number of the egress interface, for questions to control.
+    pub ifindex: u32,
+    /// The neighbour's address; may be IPv6 for IPv4 routes (RFC 8950).
+    pub address: IpAddr,
+    /// The neighbour's MAC address; `None` while the kernel has not resolved it.
+    pub mac: Option<[u8; 6]>,
+}
+
+/// What to do with packets to a prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Send to this one next hop: a neighbour's host route, a route with one next hop.
+    Forward(NextHopId),
+    /// Send to one of several next hops, chosen by the flow's hash.
+    Balance(Buckets),
+    /// A connected network: the destination itself is the neighbour, and the kernel has to find it.
+    /// Neighbours that are known have host routes of their own.
+    Glean {
+        /// The port of the network.
+        port: PortId,
+        /// The kernel's number of the interface.
+        ifindex: u32,
+    },
+    /// An address of the switch itself.
+    Local,
+    /// Discard silently.
+    Blackhole,
+    /// Discard and answer that the host is unreachable.
+    Unreachable,
+    /// Discard and answer that communication is prohibited.
+    Prohibit,
+}
+
+/// What the hash that chooses among the members of a group is computed from. The addresses always
+/// belong to it; of fragments nothing else does, so that a packet's fragments stay together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hashing {
+    /// Makes the hash of each switch a different function. It must differ between switches in a
+    /// row, or the second finds all flows in one bucket (polarisation).
+    pub seed: u64,
+    /// Protocol and, for TCP, UDP and SCTP, source and destination port.
+    pub ports: bool,
+    /// The IPv6 flow label (RFC 6438).
+    pub flow_label: bool,
+    /// The destination queue pair of RoCEv2 packets (UDP port 4791).
+    pub destination_qp: bool,
+}
+
+impl Default for Hashing {
+    fn default() -> Self {
+        Self { seed: 0, ports: true, flow_label: true, destination_qp: false }
+    }
+}
+
+/// Which next hops carried traffic lately. Shared by all snapshots of the tables: workers set, control
+/// takes, and keeps the kernel convinced that those neighbours are alive.
+#[derive(Debug)]
+pub struct NextHopUse(Box<[AtomicBool]>);
+
+impl Default for NextHopUse {
+    fn default() -> Self {
+        Self((0..MAX_NEXT_HOPS).map(|_| AtomicBool::new(false)).collect())
+    }
+}
+
+impl NextHopUse {
+    /// Says that a packet was sent to `id`. Writes only when that is news, so that the line stays shared.
+    #[inline]
+    pub fn mark(&self, id: NextHopId) {
+        if let Some(flag) = self.0.get(id.index())
+            && !flag.load(Ordering::Relaxed)
+        {
+            flag.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a packet was sent to `id` since this was last asked.
+    pub fn take(&self, id: NextHopId) -> bool {
+        self.0
+            .get(id.index())
+            .is_some_and(|flag| flag.swap(false, Ordering::Relaxed))
+    }
+}
+
+/// The snapshot.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    /// By [`PortId`].
+    pub ports: Vec<PortEntry>,
+    /// By [`NextHopId`]; at most [`MAX_NEXT_HOPS`].
+    pub next_hops: Vec<NextHop>,
+    /// By [`GroupId`]; at most [`MAX_GROUPS`].
+    pub groups: Vec<Group>,
+    /// How flows are spread over the members of a group.
+    pub hashing: Hashing,
+    /// Traffic class of each DSCP.
+    pub class_of_dscp: [u8; 64],
+    /// Shared by all snapshots: cloning the tables keeps it.
+    pub used: Arc<NextHopUse>,
+}
+
+/// A reference inside [`Tables`] that leads nowhere, or a number out of bounds.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TablesError {
+    /// Too many entries.
+    #[error("{count} {what}, but at most {limit} are possible")]
+    TooMany {
+        /// Of which kind.
+        what: &'static str,
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// An entry refers to another that does not exist.
+    #[error("{from} {number} refers to {to} {target}, which does not exist")]
+    Dangling {
+        /// Kind of the referring entry.
+        from: &'static str,
+        /// Its number.
+        number: usize,
+        /// Kind of the missing entry.
+        to: &'static str,
+        /// Its number.
+        target: usize,
+    },
+    /// A DSCP is mapped to a traffic class that does not exist.
+    #[error("DSCP {dscp} is mapped to class {class}; classes are 0 to 7")]
+    Class {
+        /// The code point.
+        dscp: usize,
+        /// The class.
+        class: u8,
+    },
+}
+
+impl Tables {
+    /// Tables of `ports` without any next hop or group, classes by the upper three bits of the DSCP (the
+    /// class selector of RFC 2474 §4.2.2).
+    pub fn new(ports: Vec<PortEntry>, hashing: Hashing) -> Self {
+        Self {
+            ports,
+            next_hops: Vec::new(),
+            groups: Vec::new(),
+            hashing,
+            class_of_dscp: default_classes(),
+            used: Arc::default(),
+        }
+    }
+
+    /// The port, if it exists.
+    #[inline]
+    pub fn port(&self, id: PortId) -> Option<&PortEntry> {
+        self.ports.get(id.index())
+    }
+
+    /// The next hop, if it exists.
+    #[inline]
+    pub fn next_hop(&self, id: NextHopId) -> Option<&NextHop> {
+        self.next_hops.get(id.index())
+    }
+
+    /// The group, if it exists.
+    #[inline]
+    pub fn group(&self, id: GroupId) -> Option<&Group> {
+        self.groups.get(id.index())
+    }
+
+    /// Checks bounds and references. Workers survive tables that fail this (such packets are dropped as
+    /// [`NoNextHop`](crate::drop::DropReason::NoNextHop)), but control should not publish them.
+    ///
+    /// # Errors
+    /// The first violation found.
+    pub fn check(&self) -> Result<(), TablesError> {
+        too_many("ports", self.ports.len(), MAX_PORTS)?;
+        too_many("next hops", self.next_hops.len(), MAX_NEXT_HOPS)?;
+        too_many("groups", self.groups.len(), MAX_GROUPS)?;
+        for (number, hop) in self.next_hops.iter().enumerate() {
+            self.refers_to_port("next hop", number, hop.port)?;
+        }
+        for (number, group) in self.groups.iter().enumerate() {
+            match group {
+                Group::Forward(id) => self.refers_to_next_hop(number, *id)?,
+                Group::Balance(buckets) => {
+                    for id in buckets.table() {
+                        self.refers_to_next_hop(number, *id)?;
+                    }
+                }
+                Group::Glean { port, .. } => self.refers_to_port("group", number, *port)?,
+                Group::Local | Group::Blackhole | Group::Unreachable | Group::Prohibit => {}
+            }
+        }
+        for (dscp, &class) in self.class_of_dscp.iter().enumerate() {
+            if usize::from(class) >= CLASSES {
+                return Err(TablesError::Class { dscp, class });
+            }
+        }
+        Ok(())
+    }
+
+    fn refers_to_port(
+        &self,
+        from: &'static str,
+        number: usize,
+        port: PortId,
+    ) -> Result<(), TablesError> {
+        let target = port.index();
+        match self.port(port) {
+            Some(_) => Ok(()),
+            None => Err(TablesError::Dangling { from, number, to: "port", target }),
+        }
+    }
+
+    fn refers_to_next_hop(&self, number: usize, id: NextHopId) -> Result<(), TablesError> {
+        let target = id.index();
+        match self.next_hop(id) {
+            Some(_) => Ok(()),
+            None => {
+                Err(TablesError::Dangling { from: "group", number, to: "next hop", target })
+            }
+        }
+    }
+}
+
+fn too_many(what: &'static str, count: usize, limit: usize) -> Result<(), TablesError> {
+    if count > limit {
+        return Err(TablesError::TooMany { what, count, limit });
+    }
+    Ok(())
+}
+
+/// The class selector: the upper three bits of the DSCP.
+pub const fn default_classes() -> [u8; 64] {
+    let mut classes = [0; 64];
+    let mut dscp = 0_u8;
+    while dscp < 64 {
+        classes[dscp as usize] = dscp >> 3;
+        dscp += 1;
+    }
+    classes
+}

@@ -1,0 +1,58 @@
+//! Every bound of the engine, with where it comes from.
+
+/// Ports of one switch. A 2-rack-unit switch has 64; sub-ports and a margin make it 256, and a port
+/// number fits in a byte of a flow record.
+pub const MAX_PORTS: usize = 256;
+
+/// Workers of one switch: more cores than a switch of [`MAX_PORTS`] ports can use, and a set of them
+/// fits in one word.
+pub const MAX_WORKERS: usize = 64;
+
+/// Traffic classes, which are the egress queues of a port: one for each 802.1Q priority.
+pub const CLASSES: usize = 8;
+
+/// Packets that a worker takes from one receive queue at a time. Long enough to hide the latency of
+/// the route lookups of a batch, short enough that the batch's headers stay in the first-level cache
+/// (64 × 128 bytes = 8 KiB of 32 KiB).
+pub const BATCH: usize = 64;
+
+/// Next hops: every neighbour of a switch is one. 256 ports with a rack of 256 addresses behind each.
+pub const MAX_NEXT_HOPS: usize = 65_536;
+
+/// Groups: one for each next hop that is used alone, and as many again for combinations of them.
+pub const MAX_GROUPS: usize = 2 * MAX_NEXT_HOPS;
+
+/// Members of one group; Linux takes no more from one netlink message either.
+pub const MAX_MEMBERS: usize = 512;
+
+/// Bytes of a cell, the unit in which the buffer is accounted. Switch chips use about 200; this one
+/// is a power of two, so that the cells of a packet are a shift.
+pub const CELL: usize = 256;
+
+/// Packets in the ring between one worker and another: what arrives from every port of a worker in
+/// two turns, so that a worker which is a whole turn late loses nothing.
+pub const RING: usize = 1024;
+
+/// Packets that wait for the link-layer address of one next hop. As Linux's `unres_qlen` was before
+/// it counted bytes, and enough for the first window of several connections.
+pub const PENDING_PER_NEIGHBOUR: usize = 32;
+
+/// Packets of one worker that wait for any link-layer address, so that a scan of unused addresses
+/// cannot hold the frames of the traffic.
+pub const PENDING_TOTAL: usize = 1024;
+
+/// Commands and events between control and a worker that may be under way.
+pub const CHANNEL: usize = 1024;
+
+/// VLAN tags that the parser walks over: a service tag, a customer tag, and one to spare.
+pub const VLAN_TAGS: usize = 3;
+
+/// IPv6 extension headers that the parser walks over on its way to the ports. RFC 8200 §4.1 names
+/// seven that may be there.
+pub const EXTENSION_HEADERS: usize = 8;
+
+const _: () = assert!(BATCH <= RING / 2, "a batch must fit in an idle ring");
+const _: () = assert!(PENDING_PER_NEIGHBOUR <= PENDING_TOTAL);
+const _: () = assert!(MAX_WORKERS <= u64::BITS as usize, "WorkerSet is one word");
+const _: () = assert!(CELL.is_power_of_two());
+const _: () = assert!(MAX_GROUPS < 1 << 23, "a leaf of the route table has 23 bits for a group");

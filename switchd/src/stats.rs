@@ -1,0 +1,103 @@
+//! What a worker counts. The worker alone writes; control reads whenever it likes.
+
+use crate::drop::DropReason;
+use crate::limits::CLASSES;
+use common::sync::counter::Counter;
+use std::sync::Arc;
+
+/// Counters of one egress queue.
+#[derive(Debug, Default)]
+pub struct QueueStats {
+    /// Packets accepted so far.
+    pub enqueued_packets: Counter,
+    /// Bytes accepted so far.
+    pub enqueued_bytes: Counter,
+    /// Packets refused so far, for whatever reason the traffic manager had.
+    pub dropped_packets: Counter,
+    /// Packets in the queue now.
+    pub depth_packets: Counter,
+    /// Bytes in the queue now.
+    pub depth_bytes: Counter,
+    /// Cells in the queue now.
+    pub depth_cells: Counter,
+}
+
+/// Counters of one port as one worker sees it. A port with several receive queues is served by
+/// several workers: its numbers are the sum over the workers.
+#[derive(Debug)]
+pub struct PortStats {
+    /// Packets received.
+    pub rx_packets: Counter,
+    /// Bytes received, without preamble and frame check sequence.
+    pub rx_bytes: Counter,
+    /// Packets handed to the device.
+    pub tx_packets: Counter,
+    /// Bytes handed to the device.
+    pub tx_bytes: Counter,
+    /// ICMP messages that the switch itself sent because of packets from this port.
+    pub icmp_sent: Counter,
+    /// ICMP messages that the rate limit or a lack of frames suppressed.
+    pub icmp_suppressed: Counter,
+    /// Packets that were received here and lost, by reason.
+    pub drops: [Counter; DropReason::COUNT],
+    /// The egress queues; only the port's owner counts here.
+    pub queues: [QueueStats; CLASSES],
+}
+
+/// Counters of one worker.
+#[derive(Debug)]
+pub struct WorkerStats {
+    /// Turns of the loop.
+    pub turns: Counter,
+    /// Turns in which there was something to do.
+    pub busy_turns: Counter,
+    /// When the last turn began, in nanoseconds of the worker's clock: shows that it lives.
+    pub heartbeat: Counter,
+    /// Packets that wait for a neighbour's MAC address now.
+    pub pending: Counter,
+    /// Events that were lost because control did not keep up; each is repeated later.
+    pub events_lost: Counter,
+    /// By port number.
+    pub ports: Box<[PortStats]>,
+}
+
+impl Default for PortStats {
+    fn default() -> Self {
+        Self {
+            rx_packets: Counter::new(),
+            rx_bytes: Counter::new(),
+            tx_packets: Counter::new(),
+            tx_bytes: Counter::new(),
+            icmp_sent: Counter::new(),
+            icmp_suppressed: Counter::new(),
+            drops: [const { Counter::new() }; DropReason::COUNT],
+            queues: Default::default(),
+        }
+    }
+}
+
+impl PortStats {
+    /// Packets lost for `reason`.
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.drops[reason.index()].get()
+    }
+
+    /// Packets lost for any reason.
+    pub fn dropped_in_all(&self) -> u64 {
+        self.drops.iter().map(Counter::get).sum()
+    }
+}
+
+impl WorkerStats {
+    /// All zero, for a switch of `ports` ports.
+    pub fn new(ports: usize) -> Arc<Self> {
+        Arc::new(Self {
+            turns: Counter::new(),
+            busy_turns: Counter::new(),
+            heartbeat: Counter::new(),
+            pending: Counter::new(),
+            events_lost: Counter::new(),
+            ports: (0..ports).map(|_| PortStats::default()).collect(),
+        })
+    }
+}

@@ -98,7 +98,10 @@ mod tests {
 
     #[test]
     fn reasons_are_numbered_and_named() {
-        let mut labels: Vec<_> = DropReason::ALL.iter().map(|reason| reason.label()).collect();
+        let mut labels: Vec<_> = DropReason::ALL
+            .iter()
+            .map(|reason| reason.label())
+            .collect();
         for (index, reason) in DropReason::ALL.iter().enumerate() {
             assert_eq!(reason.index(), index);
             assert!(reason.describe().ends_with('.'), "{reason:?}");

@@ -46,7 +46,12 @@ impl Buckets {
     /// Buckets for members that are alive; those beyond [`MAX_MEMBERS`] are left out.
     pub fn new(members: &[Member]) -> Self {
         let none: Arc<[u64]> = Arc::default();
-        Self { table: Arc::default(), holder: none.clone(), home: none }.changed(members)
+        Self {
+            table: Arc::default(),
+            holder: none.clone(),
+            home: none,
+        }
+        .changed(members)
     }
 
     /// The next hop of a flow, or `None` when no member is alive.
@@ -66,7 +71,11 @@ impl Buckets {
         let members = &members[..members.len().min(MAX_MEMBERS)];
         if members.is_empty() {
             // Nothing is alive, but who held what is remembered for their return.
-            return Self { table: Arc::default(), holder: self.holder.clone(), home: self.home.clone() };
+            return Self {
+                table: Arc::default(),
+                holder: self.holder.clone(),
+                home: self.home.clone(),
+            };
         }
         let mut assignment = Assignment::new(members);
         // Those whose home a bucket is come first: this is how a member that returns gets its own.
@@ -76,13 +85,24 @@ impl Buckets {
             }
         }
         assignment.fill();
-        let holder: Arc<[u64]> =
-            assignment.holder.iter().map(|&place| members[place].key).collect();
+        let holder: Arc<[u64]> = assignment
+            .holder
+            .iter()
+            .map(|&place| members[place].key)
+            .collect();
         let home = (0..BUCKETS)
             .map(|bucket| self.next_home(bucket, holder[bucket], &assignment.place))
             .collect();
-        let table = assignment.holder.iter().map(|&place| members[place].next_hop).collect();
-        Self { table, holder, home }
+        let table = assignment
+            .holder
+            .iter()
+            .map(|&place| members[place].next_hop)
+            .collect();
+        Self {
+            table,
+            holder,
+            home,
+        }
     }
 
     /// A bucket that moves because its member died, or stays where it moved then, keeps its home, for
@@ -112,7 +132,11 @@ struct Assignment {
 impl Assignment {
     fn new(members: &[Member]) -> Self {
         Self {
-            place: members.iter().enumerate().map(|(place, member)| (member.key, place)).collect(),
+            place: members
+                .iter()
+                .enumerate()
+                .map(|(place, member)| (member.key, place))
+                .collect(),
             room: shares(members),
             holder: vec![FREE; BUCKETS],
         }
@@ -151,8 +175,10 @@ fn shares(members: &[Member]) -> Vec<usize> {
     let total: usize = members.iter().map(weight).sum();
     // One bucket for each member is set aside first, so that no weight is too small for any.
     let spread = BUCKETS - members.len();
-    let mut shares: Vec<usize> =
-        members.iter().map(|member| 1 + spread * weight(member) / total).collect();
+    let mut shares: Vec<usize> = members
+        .iter()
+        .map(|member| 1 + spread * weight(member) / total)
+        .collect();
     let mut order: Vec<usize> = (0..members.len()).collect();
     order.sort_by_key(|&place| std::cmp::Reverse(spread * weight(&members[place]) % total));
     let left = BUCKETS - shares.iter().sum::<usize>();
@@ -178,7 +204,10 @@ mod tests {
 
     fn moved(before: &Buckets, after: &Buckets) -> Vec<(NextHopId, NextHopId)> {
         let pairs = before.table().iter().zip(after.table());
-        pairs.filter(|(old, new)| old != new).map(|(old, new)| (*old, *new)).collect()
+        pairs
+            .filter(|(old, new)| old != new)
+            .map(|(old, new)| (*old, *new))
+            .collect()
     }
 
     /// SW-3: when a member dies only its flows move, and its return restores every one of them.
@@ -189,7 +218,10 @@ mod tests {
         let moves = moved(&whole, &without);
         assert_eq!(moves.len(), BUCKETS / 4);
         assert!(moves.iter().all(|(old, _)| *old == NextHopId(3)));
-        assert_eq!(without.changed(&members(&[1, 2, 3, 4])).table(), whole.table());
+        assert_eq!(
+            without.changed(&members(&[1, 2, 3, 4])).table(),
+            whole.table()
+        );
         // Also when another dies meanwhile, and when nobody is left for a while.
         let one = without.changed(&members(&[1, 4])).changed(&[]);
         assert_eq!(one.pick(7), None);

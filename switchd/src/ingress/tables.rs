@@ -128,7 +128,12 @@ pub struct Hashing {
 
 impl Default for Hashing {
     fn default() -> Self {
-        Self { seed: 0, ports: true, flow_label: true, destination_qp: false }
+        Self {
+            seed: 0,
+            ports: true,
+            flow_label: true,
+            destination_qp: false,
+        }
     }
 }
 
@@ -287,7 +292,12 @@ impl Tables {
         let target = port.index();
         match self.port(port) {
             Some(_) => Ok(()),
-            None => Err(TablesError::Dangling { from, number, to: "port", target }),
+            None => Err(TablesError::Dangling {
+                from,
+                number,
+                to: "port",
+                target,
+            }),
         }
     }
 
@@ -295,9 +305,12 @@ impl Tables {
         let target = id.index();
         match self.next_hop(id) {
             Some(_) => Ok(()),
-            None => {
-                Err(TablesError::Dangling { from: "group", number, to: "next hop", target })
-            }
+            None => Err(TablesError::Dangling {
+                from: "group",
+                number,
+                to: "next hop",
+                target,
+            }),
         }
     }
 }

@@ -1,0 +1,547 @@
+//! Connection management of InfiniBand over RoCEv2 (IBA volume 1, chapter 12; IP addressing: annex
+//! A11), as RDMA CM uses it.
+//!
+//! A message is a management datagram (MAD) of 256 bytes: 24 of common header, 232 of message. It
+//! travels as the payload of a UD SEND ONLY from queue pair 1 to queue pair 1.
+//!
+//! ```text
+//!   active ── REQ ──▶ passive        REQ carries an IP CM header and the consumer's private data
+//!          ◀── REP ──                REJ in its place refuses
+//!          ── RTU ──▶
+//!          ◀─ DREQ / DREP ─▶         either side ends it
+//! ```
+
+use super::{Error, Result, array, be16, be24, be32, be64, need, put, put24};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Bytes of a MAD.
+pub const MAD_LEN: usize = 256;
+const MAD_HEADER_LEN: usize = 24;
+const CLASS: u8 = 0x07;
+const HEADER: &str = "cm";
+
+/// Bytes of the IP CM header at the front of a REQ's private data.
+pub const IP_HEADER_LEN: usize = 36;
+/// Bytes that a REQ leaves to the consumer behind the IP CM header.
+pub const REQ_PRIVATE_LEN: usize = 92 - IP_HEADER_LEN;
+/// Bytes of private data of a REP.
+pub const REP_PRIVATE_LEN: usize = 196;
+/// Bytes of private data of a REJ.
+pub const REJ_PRIVATE_LEN: usize = 148;
+/// Bytes of additional reject information.
+pub const REJ_INFO_LEN: usize = 72;
+
+/// Service identifier of a TCP-like port (annex A11.2): the prefix, protocol 6, the port.
+pub const fn service_id(port: u16) -> u64 {
+    0x0000_0000_0106_0000 | port as u64
+}
+
+/// Why a connection is refused (IBA volume 1, table 108).
+pub mod reject {
+    /// No queue pair left.
+    pub const NO_QP: u16 = 1;
+    /// No resources left.
+    pub const NO_RESOURCES: u16 = 3;
+    /// A message that was expected did not come in time.
+    pub const TIMEOUT: u16 = 4;
+    /// A request that cannot be met.
+    pub const UNSUPPORTED_REQUEST: u16 = 5;
+    /// The communication identifier is unknown or does not fit.
+    pub const INVALID_COMM_ID: u16 = 6;
+    /// Nobody listens at that service.
+    pub const INVALID_SERVICE_ID: u16 = 8;
+    /// The consumer said no.
+    pub const CONSUMER: u16 = 28;
+}
+
+/// Request for communication.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Req {
+    /// Identifier of the sender's side of this connection.
+    pub local_comm_id: u32,
+    /// Who is wanted, see [`service_id`].
+    pub service_id: u64,
+    /// GUID of the sender's adapter.
+    pub ca_guid: u64,
+    /// Queue pair of the sender, 24 bits.
+    pub local_qpn: u32,
+    /// READs and atomics that the sender answers at a time.
+    pub responder_resources: u8,
+    /// READs and atomics that the sender starts at a time.
+    pub initiator_depth: u8,
+    /// Time in which the receiver must answer: 4.096 µs × 2^n, five bits.
+    pub remote_cm_timeout: u8,
+    /// First PSN of the sender, 24 bits.
+    pub starting_psn: u32,
+    /// Time in which the sender answers: 4.096 µs × 2^n, five bits.
+    pub local_cm_timeout: u8,
+    /// Retransmissions that the receiver's queue pair should try, three bits.
+    pub retry_count: u8,
+    /// Partition key.
+    pub partition: u16,
+    /// Path MTU as the standard encodes it: 1 = 256 … 5 = 4096.
+    pub path_mtu: u8,
+    /// Retries after "receiver not ready", three bits; 7 means without end.
+    pub rnr_retry_count: u8,
+    /// REQs that are sent before giving up, four bits.
+    pub max_cm_retries: u8,
+    /// Flow label of the path, 20 bits.
+    pub flow_label: u32,
+    /// Traffic class of the path.
+    pub traffic_class: u8,
+    /// Hop limit of the path.
+    pub hop_limit: u8,
+    /// Local ACK timeout of the sender: 4.096 µs × 2^n, five bits.
+    pub ack_timeout: u8,
+    /// Port that the sender connects from.
+    pub src_port: u16,
+    /// Address of the sender.
+    pub src: IpAddr,
+    /// Address of the receiver, of the same version.
+    pub dst: IpAddr,
+    /// The consumer's private data.
+    pub private: [u8; REQ_PRIVATE_LEN],
+}
+
+/// Reply to a [`Req`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rep {
+    /// Identifier of the sender's side.
+    pub local_comm_id: u32,
+    /// Identifier of the receiver's side.
+    pub remote_comm_id: u32,
+    /// Queue pair of the sender, 24 bits.
+    pub local_qpn: u32,
+    /// First PSN of the sender, 24 bits.
+    pub starting_psn: u32,
+    /// READs and atomics that the sender answers at a time.
+    pub responder_resources: u8,
+    /// READs and atomics that the sender starts at a time.
+    pub initiator_depth: u8,
+    /// Retries after "receiver not ready", three bits; 7 means without end.
+    pub rnr_retry_count: u8,
+    /// GUID of the sender's adapter.
+    pub ca_guid: u64,
+    /// The consumer's private data.
+    pub private: [u8; REP_PRIVATE_LEN],
+}
+
+/// Refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rej {
+    /// Identifier of the sender's side; zero if it has none.
+    pub local_comm_id: u32,
+    /// Identifier of the receiver's side.
+    pub remote_comm_id: u32,
+    /// What is refused: 0 a REQ, 1 a REP, 2 neither.
+    pub message: u8,
+    /// Why, see [`reject`].
+    pub reason: u16,
+    /// The consumer's private data.
+    pub private: [u8; REJ_PRIVATE_LEN],
+}
+
+/// A message that names both sides of a connection and nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// Identifier of the sender's side.
+    pub local_comm_id: u32,
+    /// Identifier of the receiver's side.
+    pub remote_comm_id: u32,
+}
+
+/// Request for the end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dreq {
+    /// Both sides.
+    pub pair: Pair,
+    /// Queue pair of the receiver, 24 bits.
+    pub remote_qpn: u32,
+}
+
+/// A message of connection management.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Request for communication.
+    Req(Box<Req>),
+    /// Refusal.
+    Rej(Box<Rej>),
+    /// Reply.
+    Rep(Box<Rep>),
+    /// Ready to use.
+    Rtu(Pair),
+    /// Request for the end.
+    Dreq(Dreq),
+    /// Reply to the end.
+    Drep(Pair),
+}
+
+mod attribute {
+    pub(super) const REQ: u16 = 0x0010;
+    pub(super) const REJ: u16 = 0x0012;
+    pub(super) const REP: u16 = 0x0013;
+    pub(super) const RTU: u16 = 0x0014;
+    pub(super) const DREQ: u16 = 0x0015;
+    pub(super) const DREP: u16 = 0x0016;
+}
+
+/// A message with the transaction that it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mad {
+    /// Chosen by who began the exchange; answers repeat it.
+    pub transaction: u64,
+    /// The message.
+    pub message: Message,
+}
+
+impl Mad {
+    /// Reads a MAD.
+    ///
+    /// # Errors
+    /// If it is cut, of another class or version, or a message that is not understood.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        need(HEADER, bytes, MAD_LEN)?;
+        let expected = [
+            ("base version", 0, 1),
+            ("management class", 1, CLASS),
+            ("class version", 2, 2),
+            ("method", 3, 3),
+        ];
+        for (field, at, value) in expected {
+            if bytes[at] != value {
+                return Err(Error::Field {
+                    header: HEADER,
+                    field,
+                    value: u32::from(bytes[at]),
+                });
+            }
+        }
+        let body = &bytes[MAD_HEADER_LEN..MAD_LEN];
+        let pair = Pair {
+            local_comm_id: be32(body, 0),
+            remote_comm_id: be32(body, 4),
+        };
+        let message = match be16(bytes, 16) {
+            attribute::REQ => Message::Req(Box::new(Req::parse(body)?)),
+            attribute::REJ => Message::Rej(Box::new(Rej::parse(body, pair))),
+            attribute::REP => Message::Rep(Box::new(Rep::parse(body, pair))),
+            attribute::RTU => Message::Rtu(pair),
+            attribute::DREQ => Message::Dreq(Dreq {
+                pair,
+                remote_qpn: be24(body, 8),
+            }),
+            attribute::DREP => Message::Drep(pair),
+            other => {
+                let value = u32::from(other);
+                return Err(Error::Field {
+                    header: HEADER,
+                    field: "attribute",
+                    value,
+                });
+            }
+        };
+        Ok(Self {
+            transaction: be64(bytes, 8),
+            message,
+        })
+    }
+
+    /// The MAD's bytes.
+    pub fn emit(&self) -> [u8; MAD_LEN] {
+        let mut bytes = [0; MAD_LEN];
+        put(&mut bytes, 0, [1, CLASS, 2, 3]);
+        put(&mut bytes, 8, self.transaction.to_be_bytes());
+        let body = &mut bytes[MAD_HEADER_LEN..];
+        let attribute = match &self.message {
+            Message::Req(req) => {
+                req.emit(body);
+                attribute::REQ
+            }
+            Message::Rej(rej) => {
+                rej.emit(body);
+                attribute::REJ
+            }
+            Message::Rep(rep) => {
+                rep.emit(body);
+                attribute::REP
+            }
+            Message::Rtu(pair) => {
+                pair.emit(body);
+                attribute::RTU
+            }
+            Message::Dreq(dreq) => {
+                dreq.pair.emit(body);
+                put24(body, 8, dreq.remote_qpn);
+                attribute::DREQ
+            }
+            Message::Drep(pair) => {
+                pair.emit(body);
+                attribute::DREP
+            }
+        };
+        put(&mut bytes, 16, attribute.to_be_bytes());
+        bytes
+    }
+}
+
+impl Pair {
+    fn emit(self, body: &mut [u8]) {
+        put(body, 0, self.local_comm_id.to_be_bytes());
+        put(body, 4, self.remote_comm_id.to_be_bytes());
+    }
+}
+
+/// An address as a GID: IPv4 is mapped into IPv6 (annex A17.5.1).
+fn gid(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+impl Req {
+    fn parse(body: &[u8]) -> Result<Self> {
+        let private = &body[140..];
+        let address = |at: usize| match private[1] >> 4 {
+            4 => Ok(IpAddr::V4(Ipv4Addr::from(array::<4>(private, at + 12)))),
+            6 => Ok(IpAddr::V6(Ipv6Addr::from(array::<16>(private, at)))),
+            other => Err(Error::Field {
+                header: HEADER,
+                field: "ip version",
+                value: u32::from(other),
+            }),
+        };
+        Ok(Self {
+            local_comm_id: be32(body, 0),
+            service_id: be64(body, 8),
+            ca_guid: be64(body, 16),
+            local_qpn: be24(body, 32),
+            responder_resources: body[35],
+            initiator_depth: body[39],
+            remote_cm_timeout: body[43] >> 3,
+            starting_psn: be24(body, 44),
+            local_cm_timeout: body[47] >> 3,
+            retry_count: body[47] & 7,
+            partition: be16(body, 48),
+            path_mtu: body[50] >> 4,
+            rnr_retry_count: body[50] & 7,
+            max_cm_retries: body[51] >> 4,
+            flow_label: be32(body, 88) >> 12,
+            traffic_class: body[92],
+            hop_limit: body[93],
+            ack_timeout: body[95] >> 3,
+            src_port: be16(private, 2),
+            src: address(4)?,
+            dst: address(20)?,
+            private: array(private, IP_HEADER_LEN),
+        })
+    }
+
+    fn emit(&self, body: &mut [u8]) {
+        /// Local identifier that RoCE puts where InfiniBand has a LID.
+        const PERMISSIVE_LID: [u8; 2] = [0xff, 0xff];
+        put(body, 0, self.local_comm_id.to_be_bytes());
+        put(body, 8, self.service_id.to_be_bytes());
+        put(body, 16, self.ca_guid.to_be_bytes());
+        put24(body, 32, self.local_qpn);
+        body[35] = self.responder_resources;
+        body[39] = self.initiator_depth;
+        body[43] = self.remote_cm_timeout << 3;
+        put24(body, 44, self.starting_psn);
+        body[47] = self.local_cm_timeout << 3 | self.retry_count & 7;
+        put(body, 48, self.partition.to_be_bytes());
+        body[50] = self.path_mtu << 4 | self.rnr_retry_count & 7;
+        body[51] = self.max_cm_retries << 4;
+        put(body, 52, PERMISSIVE_LID);
+        put(body, 54, PERMISSIVE_LID);
+        put(body, 56, gid(self.src));
+        put(body, 72, gid(self.dst));
+        put(body, 88, (self.flow_label << 12).to_be_bytes());
+        body[92] = self.traffic_class;
+        body[93] = self.hop_limit;
+        // The path does not leave the subnet as InfiniBand knows subnets.
+        body[94] = 1 << 3;
+        body[95] = self.ack_timeout << 3;
+        let private = &mut body[140..];
+        private[1] = if self.src.is_ipv4() { 4 << 4 } else { 6 << 4 };
+        put(private, 2, self.src_port.to_be_bytes());
+        for (at, address) in [(4, self.src), (20, self.dst)] {
+            match address {
+                IpAddr::V4(v4) => put(private, at + 12, v4.octets()),
+                IpAddr::V6(v6) => put(private, at, v6.octets()),
+            }
+        }
+        put(private, IP_HEADER_LEN, self.private);
+    }
+}
+
+impl Rep {
+    fn parse(body: &[u8], pair: Pair) -> Self {
+        Self {
+            local_comm_id: pair.local_comm_id,
+            remote_comm_id: pair.remote_comm_id,
+            local_qpn: be24(body, 12),
+            starting_psn: be24(body, 20),
+            responder_resources: body[24],
+            initiator_depth: body[25],
+            rnr_retry_count: body[27] >> 5,
+            ca_guid: be64(body, 28),
+            private: array(body, 36),
+        }
+    }
+
+    fn emit(&self, body: &mut [u8]) {
+        let pair = Pair {
+            local_comm_id: self.local_comm_id,
+            remote_comm_id: self.remote_comm_id,
+        };
+        pair.emit(body);
+        put24(body, 12, self.local_qpn);
+        put24(body, 20, self.starting_psn);
+        body[24] = self.responder_resources;
+        body[25] = self.initiator_depth;
+        body[27] = self.rnr_retry_count << 5;
+        put(body, 28, self.ca_guid.to_be_bytes());
+        put(body, 36, self.private);
+    }
+}
+
+impl Rej {
+    fn parse(body: &[u8], pair: Pair) -> Self {
+        Self {
+            local_comm_id: pair.local_comm_id,
+            remote_comm_id: pair.remote_comm_id,
+            message: body[8] >> 6,
+            reason: be16(body, 10),
+            private: array(body, 12 + REJ_INFO_LEN),
+        }
+    }
+
+    fn emit(&self, body: &mut [u8]) {
+        let pair = Pair {
+            local_comm_id: self.local_comm_id,
+            remote_comm_id: self.remote_comm_id,
+        };
+        pair.emit(body);
+        body[8] = self.message << 6;
+        put(body, 10, self.reason.to_be_bytes());
+        put(body, 12 + REJ_INFO_LEN, self.private);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn req(src: IpAddr, dst: IpAddr) -> Req {
+        Req {
+            local_comm_id: 0x0102_0304,
+            service_id: service_id(7471),
+            ca_guid: 0x1122_3344_5566_7788,
+            local_qpn: 0x12_3456,
+            responder_resources: 1,
+            initiator_depth: 2,
+            remote_cm_timeout: 20,
+            starting_psn: 0xab_cdef,
+            local_cm_timeout: 19,
+            retry_count: 7,
+            partition: 0xffff,
+            path_mtu: 4,
+            rnr_retry_count: 6,
+            max_cm_retries: 15,
+            flow_label: 0xf_1234,
+            traffic_class: 0x60,
+            hop_limit: 64,
+            ack_timeout: 18,
+            src_port: 40000,
+            src,
+            dst,
+            private: std::array::from_fn(|n| u8::try_from(n).expect("56 bytes")),
+        }
+    }
+
+    fn messages() -> Vec<Message> {
+        let pair = Pair {
+            local_comm_id: 1,
+            remote_comm_id: 2,
+        };
+        let v4 = |n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n));
+        let v6 = |n| IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n));
+        vec![
+            Message::Req(Box::new(req(v4(1), v4(2)))),
+            Message::Req(Box::new(req(v6(1), v6(2)))),
+            Message::Rep(Box::new(Rep {
+                local_comm_id: 1,
+                remote_comm_id: 2,
+                local_qpn: 77,
+                starting_psn: 88,
+                responder_resources: 3,
+                initiator_depth: 4,
+                rnr_retry_count: 7,
+                ca_guid: 5,
+                private: [9; REP_PRIVATE_LEN],
+            })),
+            Message::Rej(Box::new(Rej {
+                local_comm_id: 1,
+                remote_comm_id: 2,
+                message: 1,
+                reason: reject::CONSUMER,
+                private: [8; REJ_PRIVATE_LEN],
+            })),
+            Message::Rtu(pair),
+            Message::Dreq(Dreq {
+                pair,
+                remote_qpn: 5,
+            }),
+            Message::Drep(pair),
+        ]
+    }
+
+    /// HT-10: what is written is read back.
+    #[test]
+    fn messages_are_read_back() {
+        for message in messages() {
+            let mad = Mad {
+                transaction: 42,
+                message,
+            };
+            assert_eq!(Mad::parse(&mad.emit()), Ok(mad));
+        }
+    }
+
+    #[test]
+    fn foreign_mads_are_refused() {
+        let good = Mad {
+            transaction: 1,
+            message: messages().remove(0),
+        }
+        .emit();
+        assert!(Mad::parse(&good[..255]).is_err());
+        for (at, value) in [
+            (0, 2),
+            (1, 3),
+            (2, 1),
+            (3, 0x81),
+            (17, 0x99),
+            (24 + 140 + 1, 0x50),
+        ] {
+            let mut wrong = good;
+            wrong[at] = value;
+            assert!(Mad::parse(&wrong).is_err(), "byte {at}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0x10..0x1a_u8) {
+            let mut bytes = bytes;
+            let _ = Mad::parse(&bytes);
+            if bytes.len() >= MAD_LEN {
+                bytes[..4].copy_from_slice(&[1, CLASS, 2, 3]);
+                (bytes[16], bytes[17]) = (0, kind);
+                let _ = Mad::parse(&bytes);
+            }
+        }
+    }
+}

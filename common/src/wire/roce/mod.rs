@@ -1,0 +1,30 @@
+//! RoCEv2 (InfiniBand architecture, volume 1, chapter 9 and annex A17): what UDP port 4791 carries.
+//!
+//! ```text
+//!   BTH 12 │ MPEH 8 │ extended headers │ payload │ pad 0–3 │ ICRC 4
+//!            only with multipath
+//! ```
+//!
+//! A packet of a multipath connection has its opcode in the otherwise unassigned range 0xC0–0xDF:
+//! the low five bits are those of the reliable connection's operation, and an MPEH follows the BTH.
+//! A standard peer that ever saw one would drop it for its unknown transport, never misread it.
+
+mod bth;
+mod extended;
+pub mod frame;
+mod headers;
+pub mod icrc;
+mod mpeh;
+pub mod opcode;
+mod sack;
+#[cfg(test)]
+mod tests;
+
+pub use bth::{Bth, PSN_MASK};
+pub use extended::{AckKind, Aeth, AtomicEth, Deth, NakCode, Reth};
+pub use frame::{Flow, Layout};
+pub use headers::Headers;
+pub use icrc::ICRC_LEN;
+pub use mpeh::{AckFlags, DataFlags, Mpeh};
+pub use opcode::{Opcode, Operation};
+pub use sack::{SACK_BITS, Sack};

@@ -1,0 +1,93 @@
+//! The selective acknowledgement of a multipath connection: an extension of this product that follows
+//! the AETH of each multipath ACK.
+//!
+//! ```text
+//!   byte 0–31   bitmap: bit i of byte i/8 (bit 0 the least significant) is set if
+//!               PSN = BTH.PSN + 1 + i has arrived
+//!   byte 32–34  PSN of the packet that caused this ACK, so that the sender learns which path and
+//!               which transmission it is about
+//!   byte 35     zero
+//! ```
+//!
+//! The BTH's PSN is the last one before the first gap, as in any ACK, so a receiver that ignores the
+//! block still understands the rest.
+
+use super::super::{Error, Result, be24, need, put, put24};
+use super::PSN_MASK;
+
+/// PSNs after the acknowledged one that the bitmap speaks of.
+pub const SACK_BITS: usize = 256;
+const WORDS: usize = SACK_BITS / 64;
+
+/// What has arrived beyond the first gap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sack {
+    /// Bit i % 64 of word i / 64: PSN + 1 + i has arrived.
+    pub bitmap: [u64; WORDS],
+    /// PSN of the packet that caused the ACK, 24 bits.
+    pub trigger: u32,
+}
+
+impl Sack {
+    /// Bytes of the block.
+    pub const LEN: usize = SACK_BITS / 8 + 4;
+
+    /// Marks PSN + 1 + `offset` as arrived; offsets beyond the bitmap are ignored.
+    #[inline]
+    pub fn set(&mut self, offset: usize) {
+        if let Some(word) = self.bitmap.get_mut(offset / 64) {
+            *word |= 1 << (offset % 64);
+        }
+    }
+
+    /// Whether PSN + 1 + `offset` has arrived, as far as the bitmap says.
+    #[inline]
+    pub fn has(&self, offset: usize) -> bool {
+        self.bitmap
+            .get(offset / 64)
+            .is_some_and(|word| word >> (offset % 64) & 1 == 1)
+    }
+
+    /// Whether nothing beyond the acknowledged PSN has arrived.
+    pub fn is_empty(&self) -> bool {
+        self.bitmap == [0; WORDS]
+    }
+
+    /// The largest offset that has arrived.
+    pub fn highest(&self) -> Option<usize> {
+        let word = self.bitmap.iter().rposition(|word| *word != 0)?;
+        Some(word * 64 + 63 - self.bitmap[word].leading_zeros() as usize)
+    }
+
+    /// Reads the block at the front of `bytes`.
+    ///
+    /// # Errors
+    /// If it is cut, or the last byte is not zero.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        need("sack", bytes, Self::LEN)?;
+        if bytes[35] != 0 {
+            let value = u32::from(bytes[35]);
+            return Err(Error::Field {
+                header: "sack",
+                field: "reserved",
+                value,
+            });
+        }
+        let word = |n: usize| u64::from_le_bytes(super::super::array(bytes, 8 * n));
+        Ok(Self {
+            bitmap: std::array::from_fn(word),
+            trigger: be24(bytes, 32),
+        })
+    }
+
+    /// Writes the block; panics if `bytes` is shorter than it.
+    #[inline]
+    pub fn emit(&self, bytes: &mut [u8]) {
+        for (n, word) in self.bitmap.iter().enumerate() {
+            put(bytes, 8 * n, word.to_le_bytes());
+        }
+        put24(bytes, 32, self.trigger & PSN_MASK);
+        bytes[35] = 0;
+    }
+}

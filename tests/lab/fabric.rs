@@ -1,0 +1,669 @@
+//! A laboratory that is up: the handle of tests and of the `fabric` command.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use super::capture::Capture;
+use super::command::installed;
+use super::control::{DaemonStatus, Request, ask};
+use super::settings::{State, binaries, binary};
+use super::supervisor::{SUPERVISE, log_tail, program_of};
+use super::sweep::{supervisor, sweep};
+use super::topology::{Daemons, NodeRole, Options, Topology};
+use super::{LabError, Progress, RUN, namespace, node_dir, run_dir, settings, wiring};
+
+/// Longest time from the start of a daemon until it forwards.
+const READY_TIME: Duration = Duration::from_secs(20);
+
+/// Longest time until a supervisor listens.
+const SUPERVISOR_TIME: Duration = Duration::from_secs(5);
+
+/// What a laboratory needs on the machine.
+const TOOLS: &[&str] = &["ip", "tc", "ethtool", "sysctl", "setpriv"];
+
+/// Whether this process may make namespaces. Tests that need to return early when not; where the
+/// privilege is promised (`REQUIRE_NETNS=1`) its lack is a failure instead.
+///
+/// # Panics
+/// When the privilege is promised and not there.
+#[must_use]
+pub fn privileged() -> bool {
+    if nix::unistd::geteuid().is_root() {
+        return true;
+    }
+    let promised = std::env::var_os("REQUIRE_NETNS").is_some_and(|value| value == "1");
+    assert!(!promised, "REQUIRE_NETNS=1, but {}", LabError::NotRoot);
+    eprintln!("SKIP: {}", LabError::NotRoot);
+    false
+}
+
+/// Waits until no other test of this machine uses a laboratory: they measure time, and share the
+/// processors. Held until dropped.
+///
+/// # Errors
+/// When the lock's file cannot be used.
+pub fn exclusive() -> Result<Flock<File>, LabError> {
+    fs::create_dir_all(RUN).map_err(LabError::io(RUN))?;
+    let path = format!("{RUN}/.lock");
+    let file = File::create(&path).map_err(LabError::io(path.clone()))?;
+    Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| LabError::Io {
+        what: path,
+        source: error.into(),
+    })
+}
+
+/// How to make a laboratory.
+#[derive(Debug, Clone, Default)]
+pub struct Builder {
+    options: Options,
+    detached: bool,
+}
+
+impl Builder {
+    /// With these options.
+    #[must_use]
+    pub fn new(options: Options) -> Builder {
+        Builder {
+            options,
+            detached: false,
+        }
+    }
+
+    /// Its name; another laboratory of that name must not be up.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Builder {
+        name.clone_into(&mut self.options.name);
+        self
+    }
+
+    /// How many switches and hosts.
+    #[must_use]
+    pub fn size(mut self, leaves: u8, spines: u8, hosts: u8) -> Builder {
+        self.options = Options {
+            leaves,
+            spines,
+            hosts,
+            ..self.options
+        };
+        self
+    }
+
+    /// Speed of the links in bits per second.
+    #[must_use]
+    pub fn speed(mut self, speed: u64) -> Builder {
+        self.options.speed = speed;
+        self
+    }
+
+    /// Queues of every interface.
+    #[must_use]
+    pub fn queues(mut self, queues: u8) -> Builder {
+        self.options.queues = queues;
+        self
+    }
+
+    /// MTU of the links.
+    #[must_use]
+    pub fn mtu(mut self, mtu: u32) -> Builder {
+        self.options.mtu = mtu;
+        self
+    }
+
+    /// Which daemons run.
+    #[must_use]
+    pub fn daemons(mut self, daemons: Daemons) -> Builder {
+        self.options.daemons = daemons;
+        self
+    }
+
+    /// Leads the link between two nodes through a tap, for [`Lab::capture`].
+    #[must_use]
+    pub fn tap(mut self, a: &str, b: &str) -> Builder {
+        self.options.taps.insert((a.to_owned(), b.to_owned()));
+        self
+    }
+
+    /// Lets the laboratory outlive this process.
+    #[must_use]
+    pub fn detached(mut self) -> Builder {
+        self.detached = true;
+        self
+    }
+
+    /// Brings the laboratory up.
+    ///
+    /// # Errors
+    /// As [`Builder::up_with`].
+    pub fn up(self) -> Result<Lab, LabError> {
+        self.up_with(&mut |_| Ok(()))
+    }
+
+    /// Brings the laboratory up, telling `progress` each step. Returns when every daemon forwards.
+    ///
+    /// # Errors
+    /// Any [`LabError`]; what was made until then is taken down.
+    pub fn up_with(self, progress: &mut Progress<'_>) -> Result<Lab, LabError> {
+        self.options.check()?;
+        if !nix::unistd::geteuid().is_root() {
+            return Err(LabError::NotRoot);
+        }
+        if let Some(tool) = TOOLS.iter().find(|tool| !installed(tool)) {
+            return Err(LabError::MissingTool((*tool).to_owned()));
+        }
+        let name = self.options.name.clone();
+        if supervisor(&name).is_some() {
+            return Err(LabError::Exists(name));
+        }
+        progress("what an earlier laboratory has left")?;
+        sweep(&name)?;
+        let made = self.make(progress);
+        if made.is_err() {
+            // The first error is the one to report.
+            let _ = sweep(&name);
+        }
+        made
+    }
+
+    fn make(self, progress: &mut Progress<'_>) -> Result<Lab, LabError> {
+        let Builder { options, detached } = self;
+        let state = State {
+            options,
+            down: std::collections::BTreeSet::new(),
+        };
+        let plan = state.plan();
+        let folder = run_dir(&state.options.name);
+        fs::create_dir_all(&folder).map_err(LabError::io(folder.display().to_string()))?;
+        state.save()?;
+        for node in &plan.nodes {
+            if let Some(program) = program_of(node, state.options.daemons) {
+                binary(program)?;
+            }
+        }
+        wiring::build(&state.options, &plan, progress)?;
+        settings::write(&state.options, &plan)?;
+        progress("daemons")?;
+        let process = start_supervisor(&state.options.name, detached)?;
+        let lab = Lab {
+            state,
+            plan,
+            process: Some(process),
+            detached,
+        };
+        lab.wait_until_ready(READY_TIME, progress)?;
+        Ok(lab)
+    }
+}
+
+fn start_supervisor(name: &str, detached: bool) -> Result<Child, LabError> {
+    use std::os::unix::process::CommandExt;
+    let log_path = run_dir(name).join("supervisor.log");
+    let log = || File::create(&log_path).map_err(LabError::io(log_path.display().to_string()));
+    let mut command = Command::new(binary("fabric")?);
+    command.args([SUPERVISE, name]);
+    if !detached {
+        command.arg("--attached");
+    }
+    let mut process = command
+        .stdin(if detached {
+            Stdio::null()
+        } else {
+            Stdio::piped()
+        })
+        .stdout(log()?)
+        .stderr(log()?)
+        // A key on the terminal is for the one who made the laboratory, who then takes it down.
+        .process_group(0)
+        .spawn()
+        .map_err(LabError::io("supervisor"))?;
+    let deadline = Instant::now() + SUPERVISOR_TIME;
+    while ask(name, &Request::Status).is_err() {
+        let ended = process.try_wait().map_err(LabError::io("supervisor"))?;
+        if ended.is_some() || Instant::now() > deadline {
+            let _ = process.kill();
+            let _ = process.wait();
+            return Err(LabError::Timeout {
+                what: "the supervisor does not answer".to_owned(),
+                seconds: SUPERVISOR_TIME.as_secs(),
+                hint: hint(&log_path),
+            });
+        }
+        sleep(Duration::from_millis(20));
+    }
+    Ok(process)
+}
+
+fn hint(log: &std::path::Path) -> String {
+    match log_tail(log, 8).as_str() {
+        "" => String::new(),
+        tail => format!("; the end of {}:\n{tail}", log.display()),
+    }
+}
+
+/// A laboratory that is up. Dropped, it is taken down, unless it was made detached.
+#[derive(Debug)]
+pub struct Lab {
+    state: State,
+    plan: Topology,
+    process: Option<Child>,
+    detached: bool,
+}
+
+impl Lab {
+    /// Starts to describe a laboratory.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The laboratory `name` that another process has brought up. It stays up when this handle goes.
+    ///
+    /// # Errors
+    /// [`LabError::Absent`].
+    pub fn open(name: &str) -> Result<Lab, LabError> {
+        let state = State::load(name)?;
+        let plan = state.plan();
+        Ok(Lab {
+            state,
+            plan,
+            process: None,
+            detached: true,
+        })
+    }
+
+    /// Its plan.
+    #[must_use]
+    pub fn plan(&self) -> &Topology {
+        &self.plan
+    }
+
+    /// Its options.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.state.options
+    }
+
+    /// Links that were pulled.
+    #[must_use]
+    pub fn links_down(&self) -> &std::collections::BTreeSet<(String, String)> {
+        &self.state.down
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.state.options.name
+    }
+
+    /// A node, to run commands on.
+    ///
+    /// # Errors
+    /// [`LabError::NoNode`].
+    pub fn node(&self, node: &str) -> Result<Host<'_>, LabError> {
+        let node = self.plan.node(node).ok_or_else(|| LabError::NoNode {
+            node: node.to_owned(),
+            nodes: self
+                .plan
+                .nodes
+                .iter()
+                .map(|n| n.name.clone())
+                .collect::<Vec<_>>()
+                .join(", "),
+        })?;
+        Ok(Host {
+            lab: self,
+            name: &node.name,
+        })
+    }
+
+    /// [`Lab::node`] for tests, where a wrong name is a mistake in the test.
+    ///
+    /// # Panics
+    /// When there is no such node.
+    #[must_use]
+    pub fn host(&self, node: &str) -> Host<'_> {
+        self.node(node).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// State of every daemon.
+    ///
+    /// # Errors
+    /// When the supervisor does not answer.
+    pub fn daemons(&self) -> Result<Vec<DaemonStatus>, LabError> {
+        ask(self.name(), &Request::Status)
+    }
+
+    /// Waits until every daemon has said that it forwards.
+    ///
+    /// # Errors
+    /// [`LabError::Timeout`] with the end of the log of one that has not.
+    pub fn wait_ready(&self, limit: Duration) -> Result<(), LabError> {
+        self.wait_until_ready(limit, &mut |_| Ok(()))
+    }
+
+    fn wait_until_ready(
+        &self,
+        limit: Duration,
+        progress: &mut Progress<'_>,
+    ) -> Result<(), LabError> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let daemons = self.daemons()?;
+            let Some(late) = daemons.iter().find(|daemon| !daemon.ready) else {
+                return Ok(());
+            };
+            progress(&format!("{} on {} gets ready", late.program, late.node))?;
+            if Instant::now() > deadline || late.restarts > 2 {
+                let exit = late
+                    .last_exit
+                    .as_ref()
+                    .map(|e| format!(" ({e})"))
+                    .unwrap_or_default();
+                let log = self.log(&late.node, &late.program);
+                return Err(LabError::Timeout {
+                    what: format!("{} on {} is not ready{exit}", late.program, late.node),
+                    seconds: limit.as_secs(),
+                    hint: hint(&log),
+                });
+            }
+            sleep(Duration::from_millis(25));
+        }
+    }
+
+    /// The log of `program` on `node`.
+    #[must_use]
+    pub fn log(&self, node: &str, program: &str) -> PathBuf {
+        node_dir(self.name(), node).join(format!("{program}.log"))
+    }
+
+    /// Pulls the link between two nodes, and lets the routes follow as a routing protocol would. `b`'s
+    /// end is set down; `a` sees its carrier go.
+    ///
+    /// # Errors
+    /// [`LabError::NoNode`] when there is no such link; [`LabError::Command`].
+    pub fn link_down(&mut self, a: &str, b: &str) -> Result<(), LabError> {
+        self.pull(a, b)?;
+        self.converge()
+    }
+
+    /// Plugs the link in again, with its routes.
+    ///
+    /// # Errors
+    /// As [`Lab::link_down`].
+    pub fn link_up(&mut self, a: &str, b: &str) -> Result<(), LabError> {
+        self.set_link(a, b, true)?;
+        self.converge()
+    }
+
+    /// Pulls the link and leaves the routes as they are: what happens before a protocol has noticed.
+    ///
+    /// # Errors
+    /// As [`Lab::link_down`].
+    pub fn pull(&mut self, a: &str, b: &str) -> Result<(), LabError> {
+        self.set_link(a, b, false)
+    }
+
+    fn set_link(&mut self, a: &str, b: &str, up: bool) -> Result<(), LabError> {
+        wiring::set_link(&self.state.options, &self.plan, a, b, up)?;
+        let (first, second) = (a.to_owned(), b.to_owned());
+        if up {
+            self.state.down.remove(&(second.clone(), first.clone()));
+            self.state.down.remove(&(first, second));
+        } else {
+            self.state.down.insert((first, second));
+        }
+        self.state.save()
+    }
+
+    /// Gives every node the routes that fit the links that are up.
+    ///
+    /// # Errors
+    /// [`LabError::Command`].
+    pub fn converge(&self) -> Result<(), LabError> {
+        for node in self.plan.nodes.iter().filter(|node| node.role.is_switch()) {
+            wiring::install_routes(&self.state.options, &self.plan, node, &self.state.down)?;
+        }
+        Ok(())
+    }
+
+    /// Ends a daemon as a crash would (SIGKILL). Its supervisor starts it again.
+    ///
+    /// # Errors
+    /// When no daemon runs there.
+    pub fn kill(&self, node: &str) -> Result<(), LabError> {
+        ask(self.name(), &Request::Kill(node.to_owned())).map(drop)
+    }
+
+    /// Ends a daemon in order; it stays down until [`Lab::start`].
+    ///
+    /// # Errors
+    /// When no daemon runs there.
+    pub fn stop(&self, node: &str) -> Result<(), LabError> {
+        ask(self.name(), &Request::Stop(node.to_owned())).map(drop)
+    }
+
+    /// Starts a daemon that was stopped and waits until it forwards.
+    ///
+    /// # Errors
+    /// When no daemon runs there, or it does not get ready.
+    pub fn start(&self, node: &str) -> Result<(), LabError> {
+        ask(self.name(), &Request::Start(node.to_owned()))?;
+        self.wait_ready(READY_TIME)
+    }
+
+    /// [`Lab::stop`] and [`Lab::start`].
+    ///
+    /// # Errors
+    /// As these.
+    pub fn restart(&self, node: &str) -> Result<(), LabError> {
+        self.stop(node)?;
+        self.start(node)
+    }
+
+    /// Runs `switchctl --json` on a switch.
+    ///
+    /// # Errors
+    /// When it fails or prints something other than JSON.
+    pub fn switchctl(&self, node: &str, words: &[&str]) -> Result<serde_json::Value, LabError> {
+        self.ask_tool("switchctl", node, words)
+    }
+
+    /// Runs `hostctl --json` on a host.
+    ///
+    /// # Errors
+    /// As [`Lab::switchctl`].
+    pub fn hostctl(&self, node: &str, words: &[&str]) -> Result<serde_json::Value, LabError> {
+        self.ask_tool("hostctl", node, words)
+    }
+
+    fn ask_tool(
+        &self,
+        tool: &str,
+        node: &str,
+        words: &[&str],
+    ) -> Result<serde_json::Value, LabError> {
+        let output = self.node(node)?.run([&[tool, "--json"], words].concat())?;
+        let command = format!("{tool} {} on {node}", words.join(" "));
+        if !output.ok() {
+            return Err(LabError::Command {
+                command,
+                reason: output.stderr,
+            });
+        }
+        serde_json::from_str(&output.stdout).map_err(|error| LabError::Answer {
+            what: command,
+            reason: error.to_string(),
+        })
+    }
+
+    /// Starts to capture on the link between two nodes, which must have a tap.
+    ///
+    /// # Errors
+    /// When the link has no tap or tcpdump cannot run.
+    pub fn capture(&self, a: &str, b: &str, filter: &str) -> Result<Capture, LabError> {
+        let tap =
+            wiring::tap_between(&self.state.options, a, b).ok_or_else(|| LabError::BadOption {
+                option: "--tap",
+                reason: format!("no tap between {a} and {b}"),
+            })?;
+        Capture::start(self.name(), &tap, filter)
+    }
+
+    /// Names of the hosts.
+    #[must_use]
+    pub fn hosts(&self) -> Vec<&str> {
+        self.plan.names(NodeRole::Host).collect()
+    }
+
+    /// Takes the laboratory down now, whoever brought it up.
+    ///
+    /// # Errors
+    /// As [`sweep`].
+    pub fn down(mut self) -> Result<(), LabError> {
+        self.detached = true;
+        self.take_down()
+    }
+
+    fn take_down(&mut self) -> Result<(), LabError> {
+        let result = sweep(&self.state.options.name);
+        if let Some(mut process) = self.process.take() {
+            drop(process.stdin.take());
+            // Swept: it has ended.
+            let _ = process.wait();
+        }
+        result
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if !self.detached
+            && let Err(error) = self.take_down()
+        {
+            eprintln!("laboratory '{}' is not down: {error}", self.name());
+        }
+    }
+}
+
+/// A node of a laboratory, to run commands on.
+#[derive(Debug, Clone, Copy)]
+pub struct Host<'a> {
+    lab: &'a Lab,
+    name: &'a str,
+}
+
+/// What a command on a node has done.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// Its exit status; -1 after a signal.
+    pub status: i32,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained about.
+    pub stderr: String,
+}
+
+impl Output {
+    /// Whether it ended with status 0.
+    #[must_use]
+    pub fn ok(&self) -> bool {
+        self.status == 0
+    }
+
+    /// Its standard output.
+    ///
+    /// # Panics
+    /// When it has failed; for tests.
+    pub fn expect_ok(self) -> String {
+        assert!(
+            self.ok(),
+            "status {}\n{}\n{}",
+            self.status,
+            self.stdout,
+            self.stderr
+        );
+        self.stdout
+    }
+}
+
+impl Host<'_> {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.name
+    }
+
+    /// Its first address.
+    ///
+    /// # Panics
+    /// Never: every node has a link.
+    #[must_use]
+    pub fn address(&self, v6: bool) -> IpAddr {
+        self.lab
+            .plan
+            .address(self.name, v6)
+            .expect("every node has a link")
+    }
+
+    /// A command in the node's namespace, with the sockets of its daemons in the environment and this
+    /// workspace's programs first on the path.
+    #[must_use]
+    pub fn command<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Command {
+        let folder = node_dir(self.lab.name(), self.name);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::iter::once(binaries()).chain(std::env::split_paths(&path));
+        let mut command = Command::new("ip");
+        command
+            .args(["netns", "exec", &namespace(self.lab.name(), self.name)])
+            .args(words)
+            .env("HOSTD_SOCKET", folder.join("hostd.sock"))
+            .env("SWITCHCTL_SOCKET", folder.join("admin.sock"))
+            .env("HOSTCTL_SOCKET", folder.join("admin.sock"));
+        if let Ok(path) = std::env::join_paths(path) {
+            command.env("PATH", path);
+        }
+        command
+    }
+
+    /// Runs a command and waits for it.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn run<S: AsRef<OsStr>>(
+        &self,
+        words: impl IntoIterator<Item = S>,
+    ) -> Result<Output, LabError> {
+        let output = self
+            .command(words)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(LabError::io(format!("a command on {}", self.name)))?;
+        Ok(Output {
+            status: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    }
+
+    /// Starts a command; its output can be read from the child.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn<S: AsRef<OsStr>>(
+        &self,
+        words: impl IntoIterator<Item = S>,
+    ) -> Result<Child, LabError> {
+        self.command(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(LabError::io(format!("a command on {}", self.name)))
+    }
+}

@@ -1,0 +1,169 @@
+//! What a laboratory writes down: its own state, and the configuration of every daemon.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use super::supervisor::program_of;
+use super::topology::{Node, Options, Topology};
+use super::{LabError, node_dir, run_dir};
+
+/// What must be known of a laboratory that is up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// What was asked for; the plan follows from it.
+    pub options: Options,
+    /// Links that were pulled.
+    pub down: BTreeSet<(String, String)>,
+}
+
+impl State {
+    /// The plan of this laboratory.
+    #[must_use]
+    pub fn plan(&self) -> Topology {
+        Topology::plan(&self.options)
+    }
+
+    /// Reads the state of the laboratory `name`.
+    ///
+    /// # Errors
+    /// [`LabError::Absent`] when there is none.
+    pub fn load(name: &str) -> Result<State, LabError> {
+        let path = run_dir(name).join("state.json");
+        let text = fs::read_to_string(&path).map_err(|_| LabError::Absent(name.to_owned()))?;
+        serde_json::from_str(&text).map_err(|error| LabError::Answer {
+            what: path.display().to_string(),
+            reason: error.to_string(),
+        })
+    }
+
+    /// Writes the state, all or nothing.
+    ///
+    /// # Errors
+    /// [`LabError::Io`].
+    pub fn save(&self) -> Result<(), LabError> {
+        let path = run_dir(&self.options.name).join("state.json");
+        let new = path.with_extension("new");
+        let text = serde_json::to_string_pretty(self).expect("the state is representable in JSON");
+        fs::write(&new, text).map_err(LabError::io(new.display().to_string()))?;
+        fs::rename(&new, &path).map_err(LabError::io(path.display().to_string()))
+    }
+}
+
+/// A program of this workspace: beside the one that runs, as cargo puts them.
+///
+/// # Errors
+/// [`LabError::MissingBinary`].
+pub fn binary(program: &str) -> Result<PathBuf, LabError> {
+    let path = binaries().join(program);
+    if path.is_file() {
+        Ok(path)
+    } else {
+        Err(LabError::MissingBinary(path))
+    }
+}
+
+/// The folder of this workspace's programs.
+#[must_use]
+pub fn binaries() -> PathBuf {
+    let own = std::env::current_exe().unwrap_or_default();
+    let folder = own.parent().map(PathBuf::from).unwrap_or_default();
+    // Cargo puts tests in a folder below that of the programs.
+    let below = folder
+        .file_name()
+        .is_some_and(|name| name == "deps" || name == "examples");
+    if below {
+        folder.parent().map(PathBuf::from).unwrap_or_default()
+    } else {
+        folder
+    }
+}
+
+/// Makes the folder of every node and writes its daemon's configuration there.
+///
+/// # Errors
+/// [`LabError::Io`].
+pub fn write(options: &Options, plan: &Topology) -> Result<(), LabError> {
+    for node in &plan.nodes {
+        let folder = node_dir(&options.name, &node.name);
+        fs::create_dir_all(&folder).map_err(LabError::io(folder.display().to_string()))?;
+        // Also without daemons: they may be started by hand.
+        let program = if node.role.is_switch() {
+            "switchd"
+        } else {
+            "hostd"
+        };
+        debug_assert!(program_of(node, options.daemons).is_none_or(|p| p == program));
+        let table = match program {
+            "switchd" => switchd(options, plan, node),
+            _ => hostd(options, plan, node),
+        };
+        let path = folder.join(format!("{program}.toml"));
+        let text = toml::to_string_pretty(&table).expect("a table is representable in TOML");
+        fs::write(&path, text).map_err(LabError::io(path.display().to_string()))?;
+    }
+    Ok(())
+}
+
+fn table<const N: usize>(entries: [(&str, Value); N]) -> Table {
+    entries
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect()
+}
+
+fn path(options: &Options, node: &Node, file: &str) -> Value {
+    Value::String(
+        node_dir(&options.name, &node.name)
+            .join(file)
+            .display()
+            .to_string(),
+    )
+}
+
+/// switchd: every interface of the node is a port of the link's speed.
+fn switchd(options: &Options, plan: &Topology, node: &Node) -> Table {
+    let ports = plan
+        .ends(&node.name)
+        .map(|end| {
+            Value::Table(table([
+                ("name", Value::String(end.interface.clone())),
+                ("speed", Value::String(format!("{}bps", options.speed))),
+            ]))
+        })
+        .collect();
+    table([
+        (
+            "admin",
+            Value::Table(table([("socket", path(options, node, "admin.sock"))])),
+        ),
+        ("port", Value::Array(ports)),
+    ])
+}
+
+/// hostd: the host's one interface, at the link's speed.
+fn hostd(options: &Options, plan: &Topology, node: &Node) -> Table {
+    let interfaces = plan
+        .ends(&node.name)
+        .map(|end| {
+            Value::Table(table([
+                ("name", Value::String(end.interface.clone())),
+                ("speed", Value::String(format!("{}bps", options.speed))),
+            ]))
+        })
+        .collect();
+    table([
+        (
+            "admin",
+            Value::Table(table([("socket", path(options, node, "admin.sock"))])),
+        ),
+        (
+            "application",
+            Value::Table(table([("socket", path(options, node, "hostd.sock"))])),
+        ),
+        ("interface", Value::Array(interfaces)),
+    ])
+}

@@ -1,0 +1,530 @@
+//! What a laboratory consists of: nodes, links, addresses and routes, from a handful of options.
+//!
+//! The plan is the same every time, so that an address tells where it is:
+//!
+//! | what | IPv4 | IPv6 |
+//! |---|---|---|
+//! | link of leaf L and host N | `10.L.N.0/24`: leaf `.1`, host `.2` | `fd00:L:N::/64`: leaf `::1`, host `::2` |
+//! | link of leaf L and spine S | `10.(200+S).L.0/31`: spine `.0`, leaf `.1` | `fd00:ffff:S:L::/64`: spine `::1`, leaf `::2` |
+//! | all hosts of leaf L | `10.L.0.0/16` | `fd00:L::/32` |
+//!
+//! (L, N, S counted from 1, hexadecimal in IPv6; hosts are counted over the whole fabric and fill one leaf after
+//! the other.) An interface carries the name of the node at its other end.
+//!
+//! Routes are what a routing protocol would install: a leaf reaches each other leaf over every spine
+//! that has a link to both; a spine reaches each leaf over its link; a host has a default route.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+
+use super::LabError;
+
+/// Most leaves: their number is an octet of the address plan, below that of the spines.
+pub const MAX_LEAVES: u8 = 64;
+/// Most spines: 200 + S is an octet of the address plan.
+pub const MAX_SPINES: u8 = 32;
+/// Most hosts: their number is an octet of the address plan.
+pub const MAX_HOSTS: u8 = 250;
+/// Largest MTU that AF_XDP carries on veth in a frame of one page: the page less the headroom of
+/// XDP and the kernel's bookkeeping at its end (4096 − 256 − 320), less the Ethernet header.
+pub const MAX_MTU: u32 = 4096 - 256 - 320 - 14;
+/// IPv6 needs it (RFC 8200 §5).
+pub const MIN_MTU: u32 = 1280;
+
+const _: () = assert!(MAX_SPINES <= 255 - 200);
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Options {
+    /// Name of the laboratory, prefix of its namespaces.
+    pub name: String,
+    /// Leaf switches.
+    pub leaves: u8,
+    /// Spine switches.
+    pub spines: u8,
+    /// Hosts, spread over the leaves.
+    pub hosts: u8,
+    /// Speed of every link, in bits per second.
+    pub speed: u64,
+    /// Receive and transmit queues of every interface.
+    pub queues: u8,
+    /// MTU of every link.
+    pub mtu: u32,
+    /// Which daemons run.
+    pub daemons: Daemons,
+    /// Links between leaf and spine that lead through a bridge on which [`super::capture`] listens.
+    pub taps: BTreeSet<(String, String)>,
+}
+
+/// Which daemons a laboratory runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Daemons {
+    /// switchd on switches, hostd on hosts.
+    All,
+    /// switchd on switches only.
+    Switches,
+    /// None; the Linux kernel forwards. For comparison.
+    KernelRouters,
+    /// None; nothing forwards. For starting daemons by hand.
+    Nothing,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            name: "fab".to_owned(),
+            leaves: 2,
+            spines: 2,
+            hosts: 4,
+            speed: 1_000_000_000,
+            queues: 1,
+            mtu: 3000,
+            daemons: Daemons::All,
+            taps: BTreeSet::new(),
+        }
+    }
+}
+
+impl Options {
+    /// Refuses what the address plan or AF_XDP cannot carry.
+    ///
+    /// # Errors
+    /// [`LabError::BadOption`], naming the option and what is accepted.
+    pub fn check(&self) -> Result<(), LabError> {
+        let bad = |option, reason: String| Err(LabError::BadOption { option, reason });
+        if !valid_name(&self.name) {
+            return bad(
+                "--name",
+                "1 to 8 lower-case letters and digits, a letter first".to_owned(),
+            );
+        }
+        for (option, value, most) in [
+            ("--leaves", self.leaves, MAX_LEAVES),
+            ("--spines", self.spines, MAX_SPINES),
+            ("--hosts", self.hosts, MAX_HOSTS),
+            ("--queues", self.queues, 8),
+        ] {
+            if value == 0 || value > most {
+                return bad(option, format!("{value} is not in 1..={most}"));
+            }
+        }
+        if !(MIN_MTU..=MAX_MTU).contains(&self.mtu) {
+            return bad(
+                "--mtu",
+                format!(
+                    "{} is not in {MIN_MTU}..={MAX_MTU}: IPv6 needs {MIN_MTU}, and AF_XDP on veth \
+                     carries {MAX_MTU} in a frame of one page",
+                    self.mtu
+                ),
+            );
+        }
+        if !(1_000_000..=100_000_000_000).contains(&self.speed) {
+            return bad("--speed", "between 1Mbps and 100Gbps".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Names are prefixes of namespaces and interfaces; a dash would make one the prefix of another.
+#[must_use]
+pub fn valid_name(name: &str) -> bool {
+    (1..=8).contains(&name.len())
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+}
+
+/// What a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeRole {
+    /// Connects leaves.
+    Spine,
+    /// Connects hosts.
+    Leaf,
+    /// Runs applications.
+    Host,
+}
+
+impl NodeRole {
+    /// Whether switchd runs there.
+    #[must_use]
+    pub fn is_switch(self) -> bool {
+        self != NodeRole::Host
+    }
+}
+
+/// A network namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// `leaf1`, `spine2`, `h3`.
+    pub name: String,
+    /// What it is.
+    pub role: NodeRole,
+    /// Its number among its kind, from 1.
+    pub number: u8,
+}
+
+/// One end of a link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// The node.
+    pub node: String,
+    /// The interface there: the name of the node at the other end.
+    pub interface: String,
+    /// Addresses with prefix lengths, IPv4 and IPv6.
+    pub addresses: [(IpAddr, u8); 2],
+}
+
+/// A point-to-point link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// The lower end: host, or leaf.
+    pub lower: End,
+    /// The upper end: leaf, or spine.
+    pub upper: End,
+}
+
+/// One route of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// Destination in `ip route` notation.
+    pub destination: String,
+    /// Whether it is IPv6.
+    pub v6: bool,
+    /// Gateways and the interfaces they are on.
+    pub next_hops: Vec<(IpAddr, String)>,
+}
+
+/// The plan of a laboratory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Topology {
+    /// Spines, then leaves, then hosts.
+    pub nodes: Vec<Node>,
+    /// Hosts' links first, then those between leaves and spines.
+    pub links: Vec<Link>,
+}
+
+impl Topology {
+    /// Plans what `options` ask for. They have been checked.
+    #[must_use]
+    pub fn plan(options: &Options) -> Topology {
+        let mut nodes = Vec::new();
+        for (role, count, prefix) in [
+            (NodeRole::Spine, options.spines, "spine"),
+            (NodeRole::Leaf, options.leaves, "leaf"),
+            (NodeRole::Host, options.hosts, "h"),
+        ] {
+            nodes.extend((1..=count).map(|number| Node {
+                name: format!("{prefix}{number}"),
+                role,
+                number,
+            }));
+        }
+        let per_leaf = options.hosts.div_ceil(options.leaves);
+        let mut links: Vec<Link> = (1..=options.hosts)
+            .map(|host| host_link(host, (host - 1) / per_leaf + 1))
+            .collect();
+        for leaf in 1..=options.leaves {
+            links.extend((1..=options.spines).map(|spine| spine_link(leaf, spine)));
+        }
+        Topology { nodes, links }
+    }
+
+    /// The node called `name`.
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.name == name)
+    }
+
+    /// Names of all nodes of a role.
+    pub fn names(&self, role: NodeRole) -> impl Iterator<Item = &str> {
+        self.nodes
+            .iter()
+            .filter(move |node| node.role == role)
+            .map(|node| node.name.as_str())
+    }
+
+    /// Ends of links at `node`.
+    pub fn ends<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a End> {
+        self.links
+            .iter()
+            .flat_map(|link| [&link.lower, &link.upper])
+            .filter(move |end| end.node == node)
+    }
+
+    /// The link between two nodes, named in any order: the end at `a`, the end at `b`.
+    #[must_use]
+    pub fn between(&self, a: &str, b: &str) -> Option<(&End, &End)> {
+        self.links.iter().find_map(|link| {
+            if link.lower.node == a && link.upper.node == b {
+                Some((&link.lower, &link.upper))
+            } else if link.lower.node == b && link.upper.node == a {
+                Some((&link.upper, &link.lower))
+            } else {
+                None
+            }
+        })
+    }
+
+    /// Address of a host, as others reach it.
+    #[must_use]
+    pub fn address(&self, host: &str, v6: bool) -> Option<IpAddr> {
+        let end = self.ends(host).next()?;
+        Some(end.addresses[usize::from(v6)].0)
+    }
+
+    /// Routes that `node` should have while the links in `down` (either order) carry nothing.
+    #[must_use]
+    pub fn routes(&self, node: &Node, down: &BTreeSet<(String, String)>) -> Vec<Route> {
+        let up = |a: &str, b: &str| {
+            !down.contains(&(a.to_owned(), b.to_owned()))
+                && !down.contains(&(b.to_owned(), a.to_owned()))
+        };
+        let mut routes = Vec::new();
+        for v6 in [false, true] {
+            let hop = |via: &str| {
+                let (near, far) = self.between(&node.name, via)?;
+                Some((far.addresses[usize::from(v6)].0, near.interface.clone()))
+            };
+            let mut add = |destination: String, next_hops: Vec<(IpAddr, String)>| {
+                if !next_hops.is_empty() {
+                    routes.push(Route {
+                        destination,
+                        v6,
+                        next_hops,
+                    });
+                }
+            };
+            match node.role {
+                NodeRole::Host => {
+                    let leaf = self
+                        .ends(&node.name)
+                        .next()
+                        .map(|end| end.interface.clone());
+                    add(
+                        "default".to_owned(),
+                        leaf.iter().filter_map(|leaf| hop(leaf)).collect(),
+                    );
+                }
+                NodeRole::Leaf => {
+                    for other in self
+                        .nodes
+                        .iter()
+                        .filter(|n| n.role == NodeRole::Leaf && *n != node)
+                    {
+                        let hops = self
+                            .names(NodeRole::Spine)
+                            .filter(|spine| up(&node.name, spine) && up(spine, &other.name))
+                            .filter_map(hop)
+                            .collect();
+                        add(hosts_of(other.number, v6), hops);
+                    }
+                }
+                NodeRole::Spine => {
+                    for leaf in self.nodes.iter().filter(|n| n.role == NodeRole::Leaf) {
+                        let hops = Some(leaf.name.as_str())
+                            .filter(|leaf| up(&node.name, leaf))
+                            .and_then(hop)
+                            .into_iter()
+                            .collect();
+                        add(hosts_of(leaf.number, v6), hops);
+                    }
+                }
+            }
+        }
+        routes
+    }
+}
+
+/// The prefix of all hosts of a leaf.
+fn hosts_of(leaf: u8, v6: bool) -> String {
+    if v6 {
+        format!("fd00:{leaf:x}::/32")
+    } else {
+        format!("10.{leaf}.0.0/16")
+    }
+}
+
+fn host_link(host: u8, leaf: u8) -> Link {
+    let end = |node: String, interface: String, last: u8| End {
+        node,
+        interface,
+        addresses: [
+            (Ipv4Addr::new(10, leaf, host, last).into(), 24),
+            (
+                Ipv6Addr::new(0xfd00, leaf.into(), host.into(), 0, 0, 0, 0, last.into()).into(),
+                64,
+            ),
+        ],
+    };
+    let (leaf_name, host_name) = (format!("leaf{leaf}"), format!("h{host}"));
+    Link {
+        lower: end(host_name.clone(), leaf_name.clone(), 2),
+        upper: end(leaf_name, host_name, 1),
+    }
+}
+
+fn spine_link(leaf: u8, spine: u8) -> Link {
+    let end = |node: String, interface: String, v4: u8, v6: u16| End {
+        node,
+        interface,
+        addresses: [
+            (Ipv4Addr::new(10, 200 + spine, leaf, v4).into(), 31),
+            (
+                Ipv6Addr::new(0xfd00, 0xffff, spine.into(), leaf.into(), 0, 0, 0, v6).into(),
+                64,
+            ),
+        ],
+    };
+    let (leaf_name, spine_name) = (format!("leaf{leaf}"), format!("spine{spine}"));
+    Link {
+        lower: end(leaf_name.clone(), spine_name.clone(), 1, 2),
+        upper: end(spine_name, leaf_name, 0, 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(leaves: u8, spines: u8, hosts: u8) -> Options {
+        Options {
+            leaves,
+            spines,
+            hosts,
+            ..Options::default()
+        }
+    }
+
+    #[test]
+    fn hosts_fill_one_leaf_after_the_other() {
+        let plan = Topology::plan(&options(2, 2, 4));
+        let leaf_of = |host| {
+            plan.ends(host)
+                .next()
+                .expect("a host has a link")
+                .interface
+                .clone()
+        };
+        assert_eq!(
+            ["h1", "h2", "h3", "h4"].map(leaf_of),
+            ["leaf1", "leaf1", "leaf2", "leaf2"]
+        );
+        assert_eq!(plan.address("h3", false), Some("10.2.3.2".parse().unwrap()));
+        assert_eq!(
+            plan.address("h3", true),
+            Some("fd00:2:3::2".parse().unwrap())
+        );
+        assert_eq!(plan.nodes.len(), 8);
+        assert_eq!(plan.links.len(), 8);
+    }
+
+    #[test]
+    fn every_address_and_interface_is_unique() {
+        let plan = Topology::plan(&options(MAX_LEAVES, MAX_SPINES, MAX_HOSTS));
+        let mut addresses = BTreeSet::new();
+        let mut interfaces = BTreeSet::new();
+        for end in plan
+            .links
+            .iter()
+            .flat_map(|link| [&link.lower, &link.upper])
+        {
+            assert!(interfaces.insert((end.node.clone(), end.interface.clone())));
+            assert!(
+                end.addresses
+                    .iter()
+                    .all(|(address, _)| addresses.insert(*address))
+            );
+        }
+    }
+
+    #[test]
+    fn a_leaf_uses_the_spines_that_have_a_link_to_both() {
+        let plan = Topology::plan(&options(3, 2, 3));
+        let leaf = plan.node("leaf1").unwrap();
+        let hops = |down: &[(&str, &str)], destination: &str| {
+            let down = down
+                .iter()
+                .map(|(a, b)| (a.to_string(), b.to_string()))
+                .collect();
+            plan.routes(leaf, &down)
+                .into_iter()
+                .find(|route| route.destination == destination)
+                .map(|route| {
+                    route
+                        .next_hops
+                        .into_iter()
+                        .map(|(_, i)| i)
+                        .collect::<Vec<_>>()
+                })
+        };
+        assert_eq!(hops(&[], "10.2.0.0/16").unwrap(), ["spine1", "spine2"]);
+        assert_eq!(hops(&[], "fd00:2::/32").unwrap(), ["spine1", "spine2"]);
+        assert_eq!(
+            hops(&[("spine1", "leaf2")], "10.2.0.0/16").unwrap(),
+            ["spine2"]
+        );
+        assert_eq!(
+            hops(&[("spine1", "leaf2")], "10.3.0.0/16").unwrap(),
+            ["spine1", "spine2"]
+        );
+        assert_eq!(
+            hops(&[("leaf1", "spine1"), ("spine2", "leaf1")], "10.2.0.0/16"),
+            None
+        );
+    }
+
+    #[test]
+    fn options_outside_of_the_plan_are_refused() {
+        for (bad, option) in [
+            (
+                Options {
+                    name: "Fab".into(),
+                    ..Options::default()
+                },
+                "--name",
+            ),
+            (
+                Options {
+                    name: "a-b".into(),
+                    ..Options::default()
+                },
+                "--name",
+            ),
+            (options(0, 2, 4), "--leaves"),
+            (options(2, 33, 4), "--spines"),
+            (options(2, 2, 251), "--hosts"),
+            (
+                Options {
+                    mtu: 9000,
+                    ..Options::default()
+                },
+                "--mtu",
+            ),
+            (
+                Options {
+                    queues: 9,
+                    ..Options::default()
+                },
+                "--queues",
+            ),
+            (
+                Options {
+                    speed: 1,
+                    ..Options::default()
+                },
+                "--speed",
+            ),
+        ] {
+            match bad.check() {
+                Err(LabError::BadOption { option: named, .. }) => assert_eq!(named, option),
+                other => panic!("{option}: {other:?}"),
+            }
+        }
+        assert!(Options::default().check().is_ok());
+    }
+}

@@ -1,0 +1,275 @@
+//! Makes the namespaces, links, addresses and routes of a laboratory with iproute2.
+//!
+//! Offloads: a frame that an XDP program redirects is taken as it is, so what the kernel leaves to
+//! hardware that a veth does not have must be off at the sending end: checksums (else AF_XDP sees
+//! partial ones), segmentation and scatter-gather; and generic receive offload at the receiving end,
+//! which would join segments into frames larger than the MTU.
+
+use std::collections::BTreeSet;
+
+use super::command::{ip_batch, run};
+use super::topology::{Daemons, End, Link, Node, NodeRole, Options, Route, Topology};
+use super::{LabError, namespace};
+
+/// Offloads that must be off, for `ethtool -K`.
+const OFFLOADS_OFF: &[&str] = &["tx", "rx", "sg", "tso", "gso", "gro", "rxvlan", "txvlan"];
+
+/// Settings of every namespace. Duplicate address detection would hold addresses back for a second;
+/// nobody else is on these links.
+const SYSCTLS: &[&str] = &[
+    "net.ipv4.conf.all.rp_filter=0",
+    "net.ipv4.conf.default.rp_filter=0",
+    "net.ipv4.ping_group_range=0 2147483647",
+    "net.ipv6.conf.all.accept_dad=0",
+    "net.ipv6.conf.default.accept_dad=0",
+    "net.ipv6.conf.all.accept_ra=0",
+    "net.ipv6.conf.default.accept_ra=0",
+    "net.ipv6.conf.default.router_solicitations=0",
+    "net.ipv6.conf.all.keep_addr_on_down=1",
+    "net.ipv6.conf.default.keep_addr_on_down=1",
+];
+
+/// Settings of a switch on which the kernel forwards: hash the ports too, answer every traceroute.
+const ROUTER_SYSCTLS: &[&str] = &[
+    "net.ipv4.ip_forward=1",
+    "net.ipv6.conf.all.forwarding=1",
+    "net.ipv4.fib_multipath_hash_policy=1",
+    "net.ipv6.fib_multipath_hash_policy=1",
+    "net.ipv4.icmp_ratelimit=0",
+    "net.ipv6.icmp.ratelimit=0",
+];
+
+/// Namespaces of the laboratory: its nodes and its taps.
+pub fn namespaces(options: &Options, plan: &Topology) -> Vec<String> {
+    let nodes = plan.nodes.iter().map(|node| node.name.clone());
+    let taps = (1..=options.taps.len()).map(tap_name);
+    nodes
+        .chain(taps)
+        .map(|node| namespace(&options.name, &node))
+        .collect()
+}
+
+/// Node name of the tap with the number `number`, from 1.
+#[must_use]
+pub fn tap_name(number: usize) -> String {
+    format!("tap{number}")
+}
+
+/// The tap on the link between two nodes, if it has one.
+#[must_use]
+pub fn tap_between(options: &Options, a: &str, b: &str) -> Option<String> {
+    let place = options
+        .taps
+        .iter()
+        .position(|(x, y)| (x == a && y == b) || (x == b && y == a))?;
+    Some(tap_name(place + 1))
+}
+
+/// Makes everything but the daemons, telling `progress` what it is about to do.
+///
+/// # Errors
+/// [`LabError::Command`] with what the tool said, or what `progress` returned. What was made so far stays, for `sweep`.
+pub fn build(
+    options: &Options,
+    plan: &Topology,
+    progress: &mut super::Progress<'_>,
+) -> Result<(), LabError> {
+    progress("namespaces")?;
+    let all = namespaces(options, plan);
+    ip_batch(
+        None,
+        &all.iter()
+            .map(|ns| format!("netns add {ns}"))
+            .collect::<Vec<_>>(),
+    )?;
+    for node in &plan.nodes {
+        set_sysctls(&namespace(&options.name, &node.name), node, options)?;
+    }
+    progress("links")?;
+    let mut commands = Vec::new();
+    for link in &plan.links {
+        commands.extend(link_commands(link, options));
+    }
+    ip_batch(None, &commands)?;
+    for number in 1..=options.taps.len() {
+        raise_tap(&namespace(&options.name, &tap_name(number)))?;
+    }
+    progress("offloads and addresses")?;
+    for node in &plan.nodes {
+        raise_node(options, plan, node)?;
+    }
+    progress("routes")?;
+    for node in &plan.nodes {
+        install_routes(options, plan, node, &BTreeSet::new())?;
+    }
+    Ok(())
+}
+
+fn set_sysctls(namespace: &str, node: &Node, options: &Options) -> Result<(), LabError> {
+    let mut arguments = vec!["netns", "exec", namespace, "sysctl", "-q", "-w"];
+    arguments.extend(SYSCTLS);
+    if node.role.is_switch() && options.daemons == Daemons::KernelRouters {
+        arguments.extend(ROUTER_SYSCTLS);
+    }
+    run("ip", &arguments).map(drop)
+}
+
+fn link_commands(link: &Link, options: &Options) -> Vec<String> {
+    let veth = |near: (&str, &str), far: (&str, &str)| {
+        let Options {
+            name, queues, mtu, ..
+        } = options;
+        let end = |(node, interface): (&str, &str)| {
+            format!(
+                "name {interface} netns {} mtu {mtu} numtxqueues {queues} numrxqueues {queues}",
+                namespace(name, node)
+            )
+        };
+        format!("link add {} type veth peer {}", end(near), end(far))
+    };
+    let lower = (link.lower.node.as_str(), link.lower.interface.as_str());
+    let upper = (link.upper.node.as_str(), link.upper.interface.as_str());
+    match tap_between(options, lower.0, upper.0) {
+        None => vec![veth(lower, upper)],
+        Some(tap) => vec![veth(lower, (&tap, "lower")), veth(upper, (&tap, "upper"))],
+    }
+}
+
+/// A tap: both halves of the link in a bridge, where frames are ordinary socket buffers that
+/// AF_PACKET sees.
+fn raise_tap(namespace: &str) -> Result<(), LabError> {
+    let mut commands = vec![
+        "link add name tap type bridge forward_delay 0 mcast_snooping 0".to_owned(),
+        "link set tap up".to_owned(),
+    ];
+    for interface in ["lower", "upper"] {
+        offloads_off(namespace, interface)?;
+        commands.push(format!("link set {interface} master tap up"));
+    }
+    ip_batch(Some(namespace), &commands)
+}
+
+fn raise_node(options: &Options, plan: &Topology, node: &Node) -> Result<(), LabError> {
+    let ns = namespace(&options.name, &node.name);
+    let mut commands = vec!["link set lo up".to_owned()];
+    for end in plan.ends(&node.name) {
+        offloads_off(&ns, &end.interface)?;
+        commands.extend(raise_end(end));
+    }
+    ip_batch(Some(&ns), &commands)?;
+    // switchd shapes its ports itself; the kernel needs a queueing discipline to do the same.
+    if node.role == NodeRole::Host || options.daemons == Daemons::KernelRouters {
+        for end in plan.ends(&node.name) {
+            shape(&ns, &end.interface, options.speed)?;
+        }
+    }
+    Ok(())
+}
+
+fn offloads_off(namespace: &str, interface: &str) -> Result<(), LabError> {
+    let mut arguments = vec!["netns", "exec", namespace, "ethtool", "-K", interface];
+    for offload in OFFLOADS_OFF {
+        arguments.extend([offload, "off"]);
+    }
+    run("ip", &arguments).map(drop)
+}
+
+fn raise_end(end: &End) -> Vec<String> {
+    let up = format!("link set {} up", end.interface);
+    let addresses = end.addresses.iter().map(|(address, length)| {
+        let nodad = if address.is_ipv6() { " nodad" } else { "" };
+        format!(
+            "addr replace {address}/{length} dev {}{nodad}",
+            end.interface
+        )
+    });
+    std::iter::once(up).chain(addresses).collect()
+}
+
+/// Holds what the kernel sends on `interface` to `speed` bits per second. The bucket is a
+/// millisecond deep: what a timer of the kernel may be late.
+fn shape(namespace: &str, interface: &str, speed: u64) -> Result<(), LabError> {
+    let burst = (speed / 8 / 1000).max(65_536).to_string();
+    let rate = format!("{speed}bit");
+    let arguments = [
+        "-n", namespace, "qdisc", "replace", "dev", interface, "root", "tbf",
+    ];
+    let limits = ["rate", &rate, "burst", &burst, "latency", "10ms"];
+    run("tc", &[arguments.as_slice(), limits.as_slice()].concat()).map(drop)
+}
+
+/// Gives `node` the routes that it should have while `down` carries nothing: adds and replaces those,
+/// and removes those for which no next hop is left.
+///
+/// # Errors
+/// [`LabError::Command`].
+pub fn install_routes(
+    options: &Options,
+    plan: &Topology,
+    node: &Node,
+    down: &BTreeSet<(String, String)>,
+) -> Result<(), LabError> {
+    let ns = namespace(&options.name, &node.name);
+    let wanted = plan.routes(node, down);
+    ip_batch(
+        Some(&ns),
+        &wanted
+            .iter()
+            .map(|r| route_command("replace", r))
+            .collect::<Vec<_>>(),
+    )?;
+    for gone in plan.routes(node, &BTreeSet::new()) {
+        let kept = wanted
+            .iter()
+            .any(|r| r.destination == gone.destination && r.v6 == gone.v6);
+        if !kept {
+            // The kernel may have removed it together with its interface.
+            let family = if gone.v6 { "-6" } else { "-4" };
+            let _ = run(
+                "ip",
+                &["-n", &ns, family, "route", "del", &gone.destination],
+            );
+        }
+    }
+    Ok(())
+}
+
+fn route_command(verb: &str, route: &Route) -> String {
+    let hops: String = match route.next_hops.as_slice() {
+        [(via, interface)] => format!(" via {via} dev {interface}"),
+        many => many
+            .iter()
+            .map(|(via, interface)| format!(" nexthop via {via} dev {interface}"))
+            .collect(),
+    };
+    format!("route {verb} {}{hops}", route.destination)
+}
+
+/// Pulls the link between `a` and `b`: `b`'s end is set down, `a` sees its carrier go.
+///
+/// # Errors
+/// [`LabError::Command`]; [`LabError::NoNode`] when there is no such link.
+pub fn set_link(
+    options: &Options,
+    plan: &Topology,
+    a: &str,
+    b: &str,
+    up: bool,
+) -> Result<(), LabError> {
+    let (_, end) = plan.between(a, b).ok_or_else(|| LabError::NoNode {
+        node: format!("{a}–{b}"),
+        nodes: plan
+            .links
+            .iter()
+            .map(|l| format!("{}–{}", l.lower.node, l.upper.node))
+            .collect::<Vec<_>>()
+            .join(", "),
+    })?;
+    let ns = namespace(&options.name, b);
+    let commands = if up {
+        raise_end(end)
+    } else {
+        vec![format!("link set {} down", end.interface)]
+    };
+    ip_batch(Some(&ns), &commands)
+}

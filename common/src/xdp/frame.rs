@@ -82,8 +82,8 @@ impl Region {
             chunk_len,
             headroom,
             frames,
-            // Twice: batches that pools give back need not be full ones.
-            depot: ArrayQueue::new(2 * batches + 2),
+            // Pools that are dropped give back batches of any length: one for each frame at worst.
+            depot: ArrayQueue::new(frames as usize),
             shells: ArrayQueue::new(2 * batches + 2),
             owner: ManuallyDrop::new(owner),
         };
@@ -125,6 +125,13 @@ impl Region {
     /// Bytes in front of the packet that a fresh frame keeps free.
     pub fn headroom(&self) -> u16 {
         self.headroom
+    }
+
+    /// Whether `frame` is of this region, so that its index means here what it means there.
+    pub(crate) fn owns(&self, frame: &Frame) -> bool {
+        let offset = frame.index as usize * usize::from(self.chunk_len);
+        frame.index < self.frames
+            && self.base.as_ptr().addr() + offset == frame.chunk.as_ptr().addr()
     }
 
     /// The token of chunk `index`, empty, its data beginning after the headroom.
@@ -240,6 +247,44 @@ impl Frame {
     pub fn truncate(&mut self, len: usize) {
         if len < self.len() {
             self.len = u16::try_from(len).expect("shorter than a u16");
+        }
+    }
+
+    /// Cuts `len` bytes off the front, as when a tag is removed; false, and nothing done, if there are not as many.
+    #[must_use]
+    pub fn trim_front(&mut self, len: usize) -> bool {
+        match u16::try_from(len) {
+            Ok(len) if len <= self.len => {
+                self.start += len;
+                self.len -= len;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Puts `len` bytes (of undefined content) in front of the packet, as when a tag is added; false, and nothing done, if
+    /// the headroom that is left is smaller.
+    #[must_use]
+    pub fn grow_front(&mut self, len: usize) -> bool {
+        match u16::try_from(len) {
+            Ok(len) if len <= self.start => {
+                self.start -= len;
+                self.len += len;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Asks the processor to fetch the first line of the packet, ahead of its use.
+    #[inline]
+    pub fn prefetch(&self) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint; it reads nothing and faults on nothing.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(self.chunk.as_ptr().add(usize::from(self.start)).cast());
         }
     }
 

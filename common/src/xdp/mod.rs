@@ -3,7 +3,27 @@
 //! ```text
 //!   frame   Frame, the linear token for one buffer; FramePool, a worker's store of free ones
 //!   queue   QueueIo, what an engine sees of a port's queue, real or simulated
+//!   umem    the memory of all frames, registered with the kernel
+//!   ring    the rings that a socket shares with the kernel
+//!   socket  AfXdpQueue: one socket, one receive and one transmit queue
+//!   steer   the XDP program that decides what belongs to the kernel
+//!   port    opening a device: mode, limits, program, a socket for each queue
+//!   netdev  what the kernel says about devices
 //! ```
 
 pub mod frame;
+pub mod netdev;
+pub mod port;
 pub mod queue;
+mod ring;
+pub mod socket;
+pub mod steer;
+pub mod umem;
+
+mod error;
+
+pub use error::{MtuError, XdpError};
+pub use port::{Mode, ModeChoice, Port, PortOptions, mtu_limit, open_port};
+pub use socket::{AfXdpQueue, QueueCounters};
+pub use steer::{Role, SteerCounts, Steering};
+pub use umem::{Umem, frames_needed};

@@ -1,0 +1,157 @@
+//! What can go wrong at the boundary to the kernel, in words for the operator.
+
+use super::port::Mode;
+use crate::sys::MemlockError;
+use std::io;
+
+/// Why a UMEM or a port was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum XdpError {
+    /// No such device, or not one that carries Ethernet frames.
+    #[error("{ifname}: no such Ethernet device: {error}")]
+    NoDevice {
+        /// Name that was asked for.
+        ifname: String,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+    /// Rings cannot have this size.
+    #[error("ring size {0} is not a power of two from {min} to {max}", min = super::umem::RING_MIN, max = super::umem::RING_MAX)]
+    Ring(u32),
+    /// The memory was refused.
+    #[error("cannot register packet memory: {0}")]
+    Umem(io::Error),
+    /// Too little memory may be locked.
+    #[error(transparent)]
+    Memlock(#[from] MemlockError),
+    /// Packets would not fit.
+    #[error(transparent)]
+    Mtu(#[from] MtuError),
+    /// More receive than transmit queues: a socket on one of those in excess could not send.
+    #[error(
+        "{ifname}: {rx_queues} receive queues but {tx_queues} transmit queues; \
+         make them equal (ethtool -L {ifname} rx {tx_queues}, or numtxqueues when the device is created)"
+    )]
+    UnevenQueues {
+        /// The device.
+        ifname: String,
+        /// Its receive queues.
+        rx_queues: u32,
+        /// Its transmit queues.
+        tx_queues: u32,
+    },
+    /// More queues than the steering program has room for.
+    #[error("{ifname}: {rx_queues} receive queues; at most {max} are supported", max = super::steer::QUEUES_MAX)]
+    ManyQueues {
+        /// The device.
+        ifname: String,
+        /// Its receive queues.
+        rx_queues: u32,
+    },
+    /// The daemon has too many queues.
+    #[error("too many queues are open")]
+    TooManyQueues,
+    /// Somebody else's XDP program is on the device.
+    #[error(
+        "{ifname}: XDP program {id} ({name}) is attached already; \
+         detach it (ip link set dev {ifname} xdp off) or stop its owner"
+    )]
+    Occupied {
+        /// The device.
+        ifname: String,
+        /// Number of the program (`bpftool prog show id …`).
+        id: u32,
+        /// Name of the program.
+        name: String,
+    },
+    /// Our program is on the device and the process that attached it lives.
+    #[error("{ifname}: in use by another switchd or hostd (XDP program {id})")]
+    InUse {
+        /// The device.
+        ifname: String,
+        /// Number of the program.
+        id: u32,
+    },
+    /// The steering program was not accepted.
+    #[error("{ifname}: cannot {action} the steering program: {error}")]
+    Steering {
+        /// The device.
+        ifname: String,
+        /// What was tried.
+        action: &'static str,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+    /// The other end of a veth pair may send packets that do not fit in a page.
+    #[error(
+        "{ifname}: the other end of this veth pair has an MTU above {limit}, the most that native mode takes; \
+         lower it (ip link set dev … mtu {limit})"
+    )]
+    PeerMtu {
+        /// The device.
+        ifname: String,
+        /// The highest MTU that works.
+        limit: u32,
+    },
+    /// The socket was not bound.
+    #[error("{ifname}: cannot bind queue {queue} in {mode} mode: {error}")]
+    Bind {
+        /// The device.
+        ifname: String,
+        /// The queue.
+        queue: u32,
+        /// How it was to be bound.
+        mode: Mode,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+    /// The rings were not mapped.
+    #[error("cannot map the rings of a socket: {0}")]
+    Rings(io::Error),
+    /// The device cannot do what is required.
+    #[error("{ifname}: {required} mode is required, but the device offers only {offered}")]
+    Mode {
+        /// The device.
+        ifname: String,
+        /// What configuration requires.
+        required: Mode,
+        /// What the kernel answered with.
+        offered: Mode,
+    },
+}
+
+impl XdpError {
+    pub(super) fn no_device(ifname: &str, error: io::Error) -> Self {
+        Self::NoDevice {
+            ifname: ifname.to_owned(),
+            error,
+        }
+    }
+
+    pub(super) fn steering(ifname: &str, action: &'static str, error: io::Error) -> Self {
+        Self::Steering {
+            ifname: ifname.to_owned(),
+            action,
+            error,
+        }
+    }
+}
+
+/// The device may receive packets longer than a buffer; AF_XDP would lose them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{ifname}: MTU {mtu} is above {limit}, the most that AF_XDP carries in {mode} mode on this device ({driver}); \
+     lower the MTU on both ends of the link (ip link set dev {ifname} mtu {limit})"
+)]
+pub struct MtuError {
+    /// The device.
+    pub ifname: String,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// The highest MTU that works.
+    pub limit: u32,
+    /// The mode that sets the limit.
+    pub mode: Mode,
+    /// The device's driver.
+    pub driver: String,
+}

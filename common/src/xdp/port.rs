@@ -1,0 +1,335 @@
+//! Opening a device: which mode, which limits, the program, a socket for each queue.
+
+use super::error::{MtuError, XdpError};
+use super::netdev::Device;
+use super::socket::{AfXdpQueue, Bound};
+use super::steer::{Hook, QUEUES_MAX, RETRIES, RETRY_WAIT, Role, Steering};
+use super::umem::{CHUNK, HEADROOM, PACKET_MAX, Umem};
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::str::FromStr;
+use xsk_rs::config::BindFlags;
+
+/// How packets get from the device to our memory and back, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    /// The device reads and writes our frames itself.
+    NativeZeroCopy,
+    /// The program runs in the driver; the kernel copies.
+    NativeCopy,
+    /// The program runs in the network stack; the kernel copies. On any device.
+    GenericCopy,
+}
+
+impl Mode {
+    /// Whether the device works on our frames.
+    pub fn is_zero_copy(self) -> bool {
+        self == Self::NativeZeroCopy
+    }
+
+    fn hook(self) -> Hook {
+        match self {
+            Self::NativeZeroCopy | Self::NativeCopy => Hook::Native,
+            Self::GenericCopy => Hook::Generic,
+        }
+    }
+
+    fn flags(self) -> BindFlags {
+        match self {
+            Self::NativeZeroCopy => BindFlags::XDP_ZEROCOPY | BindFlags::XDP_USE_NEED_WAKEUP,
+            Self::NativeCopy | Self::GenericCopy => {
+                BindFlags::XDP_COPY | BindFlags::XDP_USE_NEED_WAKEUP
+            }
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NativeZeroCopy => "native zero-copy",
+            Self::NativeCopy => "native copy",
+            Self::GenericCopy => "generic copy",
+        })
+    }
+}
+
+/// Which modes are acceptable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ModeChoice {
+    /// The best that the device offers.
+    #[default]
+    Best,
+    /// This one; opening fails if the device does not offer it.
+    Exactly(Mode),
+}
+
+impl ModeChoice {
+    fn attempts(self) -> &'static [Mode] {
+        match self {
+            Self::Best => &[Mode::NativeZeroCopy, Mode::NativeCopy, Mode::GenericCopy],
+            Self::Exactly(Mode::NativeZeroCopy) => &[Mode::NativeZeroCopy],
+            Self::Exactly(Mode::NativeCopy) => &[Mode::NativeCopy],
+            Self::Exactly(Mode::GenericCopy) => &[Mode::GenericCopy],
+        }
+    }
+}
+
+impl FromStr for ModeChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "best" => Ok(Self::Best),
+            "native-zero-copy" => Ok(Self::Exactly(Mode::NativeZeroCopy)),
+            "native-copy" => Ok(Self::Exactly(Mode::NativeCopy)),
+            "generic-copy" => Ok(Self::Exactly(Mode::GenericCopy)),
+            _ => Err(format!(
+                "{text:?} is not an AF_XDP mode: write best, native-zero-copy, native-copy or generic-copy"
+            )),
+        }
+    }
+}
+
+/// How a port is to be opened.
+#[derive(Clone, Debug)]
+pub struct PortOptions {
+    /// What the port is for.
+    pub role: Role,
+    /// Which modes are acceptable.
+    pub mode: ModeChoice,
+    /// Addresses that are the kernel's from the start; more can be added later.
+    pub local: Vec<IpAddr>,
+}
+
+impl PortOptions {
+    /// Options for `role`, in the best mode, without local addresses.
+    pub fn new(role: Role) -> Self {
+        Self {
+            role,
+            mode: ModeChoice::Best,
+            local: Vec::new(),
+        }
+    }
+}
+
+/// An open port.
+#[derive(Debug)]
+pub struct Port {
+    /// The program on it; for the control thread. Dropped first: it goes before the sockets.
+    pub steering: Steering,
+    /// What the kernel said about it.
+    pub device: Device,
+    /// How packets get in and out.
+    pub mode: Mode,
+    /// Its queues, by number; for the workers. Their receive rings are armed already.
+    pub queues: Vec<AfXdpQueue>,
+}
+
+/// Bytes of an Ethernet header and of two VLAN tags, which the MTU does not count.
+const LINK_HEADERS: u32 = 14 + 2 * 4;
+
+/// What the kernel keeps at the end of the page of a veth frame (skb_shared_info, rounded to a cache line).
+const SHARED_INFO: u32 = 320;
+
+/// The highest MTU with which every packet fits in a frame.
+pub fn mtu_limit(mode: Mode, driver: &str) -> u32 {
+    let chunk = u32::from(PACKET_MAX) - LINK_HEADERS;
+    match (mode.hook(), driver) {
+        // veth moves each packet to a page of its own for the program (veth_xdp_set checks this
+        // same number against the other end).
+        (Hook::Native, "veth") => {
+            chunk.min(u32::from(CHUNK) - u32::from(HEADROOM) - SHARED_INFO - 14)
+        }
+        _ => chunk,
+    }
+}
+
+/// Opens the device `ifname` of this thread's network namespace: attaches the steering program and binds a socket to each
+/// of its queues.
+///
+/// # Errors
+/// [`XdpError`] says what stands in the way, and what to do about it.
+pub fn open_port(umem: &Umem, ifname: &str, options: &PortOptions) -> Result<Port, XdpError> {
+    let device = Device::lookup(ifname)?;
+    check_queues(&device)?;
+    let mut refusal = None;
+    let mut steering: Option<(Hook, Steering)> = None;
+    for &mode in options.mode.attempts() {
+        check_mtu(&device, mode)?;
+        let hook = mode.hook();
+        if steering
+            .as_ref()
+            .is_none_or(|(attached, _)| *attached != hook)
+        {
+            // The one that did not work out goes first: native and generic exclude each other.
+            drop(steering.take());
+            match Steering::attach(&device, hook, options.role, &options.local) {
+                Ok(attached) => steering = Some((hook, attached)),
+                Err(error) if may_fall_back(&error) => {
+                    refusal = Some(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        match bind_all(umem, &device, mode) {
+            Ok(sockets) => {
+                let (_, steering) = steering.expect("attached above");
+                return finish(umem, device, options, steering, sockets);
+            }
+            Err(error) if may_fall_back(&error) => refusal = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refusal.expect("at least one mode was tried"))
+}
+
+/// Whether `error` may mean that the device cannot do this mode, and another may work.
+fn may_fall_back(error: &XdpError) -> bool {
+    match error {
+        XdpError::Steering { action, error, .. } => {
+            *action == "attach"
+                && !matches!(
+                    error.raw_os_error(),
+                    Some(libc::EPERM | libc::EACCES | libc::ENODEV | libc::ERANGE)
+                )
+        }
+        XdpError::Bind { error, .. } => !matches!(
+            error.raw_os_error(),
+            Some(libc::EBUSY | libc::EPERM | libc::ENODEV | libc::ENOBUFS | libc::ENOMEM)
+        ),
+        _ => false,
+    }
+}
+
+fn check_queues(device: &Device) -> Result<(), XdpError> {
+    let ifname = device.name.clone();
+    let (rx_queues, tx_queues) = (device.rx_queues, device.tx_queues);
+    if rx_queues > QUEUES_MAX {
+        return Err(XdpError::ManyQueues { ifname, rx_queues });
+    }
+    if rx_queues > tx_queues {
+        return Err(XdpError::UnevenQueues {
+            ifname,
+            rx_queues,
+            tx_queues,
+        });
+    }
+    Ok(())
+}
+
+fn check_mtu(device: &Device, mode: Mode) -> Result<(), MtuError> {
+    let limit = mtu_limit(mode, &device.driver);
+    if device.mtu <= limit {
+        return Ok(());
+    }
+    Err(MtuError {
+        ifname: device.name.clone(),
+        mtu: device.mtu,
+        limit,
+        mode,
+        driver: device.driver.clone(),
+    })
+}
+
+fn bind_all(umem: &Umem, device: &Device, mode: Mode) -> Result<Vec<Bound>, XdpError> {
+    (0..device.rx_queues)
+        .map(|queue| {
+            bind_one(umem, device, queue, mode).map_err(|error| XdpError::Bind {
+                ifname: device.name.clone(),
+                queue,
+                mode,
+                error,
+            })
+        })
+        .collect()
+}
+
+/// The kernel gives a queue up some time after its socket is closed: waits for that, but not for ever.
+fn bind_one(umem: &Umem, device: &Device, queue: u32, mode: Mode) -> io::Result<Bound> {
+    let mut retries = 0;
+    loop {
+        match umem.bind(&device.name, queue, mode.flags()) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && retries < RETRIES => {
+                retries += 1;
+                std::thread::sleep(RETRY_WAIT);
+            }
+            bound => return bound.and_then(Bound::new),
+        }
+    }
+}
+
+fn finish(
+    umem: &Umem,
+    device: Device,
+    options: &PortOptions,
+    steering: Steering,
+    sockets: Vec<Bound>,
+) -> Result<Port, XdpError> {
+    let hook = steering.hook();
+    let mode_of = |zero_copy| match (hook, zero_copy) {
+        (Hook::Native, true) => Mode::NativeZeroCopy,
+        (Hook::Native, false) => Mode::NativeCopy,
+        (Hook::Generic, _) => Mode::GenericCopy,
+    };
+    // The weakest queue: that is what can be promised.
+    let mode = mode_of(sockets.iter().all(|bound| bound.zero_copy));
+    if let ModeChoice::Exactly(required) = options.mode
+        && mode != required
+    {
+        return Err(XdpError::Mode {
+            ifname: device.name,
+            required,
+            offered: mode,
+        });
+    }
+    let queues = (0..)
+        .zip(sockets)
+        .map(|(queue, bound)| {
+            let mode = mode_of(bound.zero_copy);
+            let attachment = steering.attachment().clone();
+            let queue = AfXdpQueue::new(umem, bound, queue, mode, attachment)?;
+            steering
+                .set_socket(queue.queue(), queue.as_fd())
+                .map_err(|error| XdpError::steering(&device.name, "add a socket to", error))?;
+            Ok(queue)
+        })
+        .collect::<Result<Vec<_>, XdpError>>()?;
+    tracing::info!(
+        "{}: {} mode, {} queue(s), MTU {} of at most {}",
+        device.name,
+        mode,
+        queues.len(),
+        device.mtu,
+        mtu_limit(mode, &device.driver)
+    );
+    Ok(Port {
+        steering,
+        device,
+        mode,
+        queues,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_follow_from_the_chunk() {
+        assert_eq!(mtu_limit(Mode::NativeCopy, "veth"), 3506);
+        assert_eq!(mtu_limit(Mode::GenericCopy, "veth"), 3818);
+        assert_eq!(mtu_limit(Mode::NativeZeroCopy, "ice"), 3818);
+    }
+
+    #[test]
+    fn choices_are_read() {
+        assert_eq!("best".parse(), Ok(ModeChoice::Best));
+        let exact = ModeChoice::Exactly(Mode::GenericCopy);
+        assert_eq!("generic-copy".parse(), Ok(exact));
+        assert!("zero".parse::<ModeChoice>().unwrap_err().contains("best"));
+    }
+}

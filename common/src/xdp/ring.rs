@@ -1,0 +1,308 @@
+//! The four rings that a socket shares with the kernel.
+//!
+//! libxdp (through xsk-rs) creates the socket and its rings and tears them down; here the rings are mapped
+//! a second time, because the wrappers of xsk-rs cannot describe a packet that begins elsewhere in its chunk than where
+//! the kernel put it, and because whether the kernel has taken everything is only seen in the rings.
+//!
+//! ```text
+//!             we write            kernel writes       entries
+//!   fill      producer            consumer            chunk addresses, for reception
+//!   receive   consumer            producer            descriptors
+//!   transmit  producer            consumer            descriptors
+//!   complete  consumer            producer            chunk addresses, sent
+//! ```
+
+#![allow(
+    unsafe_code,
+    reason = "rings are memory shared with the kernel; see each SAFETY"
+)]
+
+use std::io;
+use std::marker::PhantomData;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What an entry of a ring is: plain data, valid whatever the bytes are.
+pub(super) trait Entry: Copy {}
+impl Entry for u64 {}
+impl Entry for libc::xdp_desc {}
+
+/// Where a socket's rings begin in its file, and where their parts lie.
+pub(super) struct RingLayout(libc::xdp_mmap_offsets);
+
+impl RingLayout {
+    /// Asks the kernel (XDP_MMAP_OFFSETS).
+    pub(super) fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        // SAFETY: the structure is integers only; all zero is a value of it.
+        let offsets = unsafe { std::mem::zeroed() };
+        let offsets = get_option(socket, libc::XDP_MMAP_OFFSETS, offsets)?;
+        Ok(Self(offsets))
+    }
+
+    pub(super) fn fill(&self, socket: BorrowedFd<'_>, size: u32) -> io::Result<ProducerRing<u64>> {
+        let place = i64::try_from(libc::XDP_UMEM_PGOFF_FILL_RING).expect("a small constant");
+        Map::new(socket, &self.0.fr, place, size).map(ProducerRing::new)
+    }
+
+    pub(super) fn receive(
+        &self,
+        socket: BorrowedFd<'_>,
+        size: u32,
+    ) -> io::Result<ConsumerRing<libc::xdp_desc>> {
+        Map::new(socket, &self.0.rx, libc::XDP_PGOFF_RX_RING, size).map(ConsumerRing::new)
+    }
+
+    pub(super) fn transmit(
+        &self,
+        socket: BorrowedFd<'_>,
+        size: u32,
+    ) -> io::Result<ProducerRing<libc::xdp_desc>> {
+        Map::new(socket, &self.0.tx, libc::XDP_PGOFF_TX_RING, size).map(ProducerRing::new)
+    }
+
+    pub(super) fn complete(
+        &self,
+        socket: BorrowedFd<'_>,
+        size: u32,
+    ) -> io::Result<ConsumerRing<u64>> {
+        let place = i64::try_from(libc::XDP_UMEM_PGOFF_COMPLETION_RING).expect("a small constant");
+        Map::new(socket, &self.0.cr, place, size).map(ConsumerRing::new)
+    }
+}
+
+/// Reads a socket option of level SOL_XDP into `value`, which must be a plain C structure.
+pub(super) fn get_option<T: Copy>(socket: BorrowedFd<'_>, name: i32, value: T) -> io::Result<T> {
+    let mut value = value;
+    let mut len = libc::socklen_t::try_from(size_of::<T>()).expect("a small structure");
+    // SAFETY: `value` is `len` writable bytes; the callers' structures hold integers only, so
+    // whatever the kernel writes is a value of them.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_XDP,
+            name,
+            (&raw mut value).cast(),
+            &raw mut len,
+        )
+    };
+    match result {
+        0 => Ok(value),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Sets an integer socket option.
+pub(super) fn set_option(
+    socket: BorrowedFd<'_>,
+    level: i32,
+    name: i32,
+    value: u32,
+) -> io::Result<()> {
+    let len = libc::socklen_t::try_from(size_of::<u32>()).expect("four");
+    // SAFETY: `value` is `len` readable bytes.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            len,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A mapped ring. Not Sync: positions are read and written by the one owner (and the kernel).
+struct Map<T> {
+    base: NonNull<u8>,
+    len: usize,
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    flags: NonNull<AtomicU32>,
+    entries: NonNull<T>,
+    size: u32,
+    entry: PhantomData<T>,
+}
+
+// SAFETY: the mapping belongs to the process; `&mut` of the owning ring orders all accesses.
+unsafe impl<T: Entry> Send for Map<T> {}
+
+impl<T: Entry> Map<T> {
+    fn new(
+        socket: BorrowedFd<'_>,
+        offsets: &libc::xdp_ring_offset,
+        place: i64,
+        size: u32,
+    ) -> io::Result<Self> {
+        let offset = |offset: u64| usize::try_from(offset).expect("a 64-bit machine");
+        let len = offset(offsets.desc) + size as usize * size_of::<T>();
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                socket.as_raw_fd(),
+                place,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast::<u8>()).expect("mmap never maps address zero");
+        // SAFETY: the kernel laid the ring out: these offsets lie inside the `len` bytes mapped
+        // (else its own accesses would fault), aligned for what stands there.
+        unsafe {
+            Ok(Self {
+                base,
+                len,
+                producer: base.add(offset(offsets.producer)).cast(),
+                consumer: base.add(offset(offsets.consumer)).cast(),
+                flags: base.add(offset(offsets.flags)).cast(),
+                entries: base.add(offset(offsets.desc)).cast(),
+                size,
+                entry: PhantomData,
+            })
+        }
+    }
+
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: inside the mapping, aligned, only ever accessed as an atomic on our side.
+        unsafe { self.producer.as_ref() }
+    }
+
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: as above.
+        unsafe { self.consumer.as_ref() }
+    }
+
+    fn needs_wakeup(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { self.flags.as_ref() }.load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+
+    fn entry(&self, position: u32) -> NonNull<T> {
+        let index = (position & (self.size - 1)) as usize;
+        // SAFETY: the mask keeps the index below `size`, a power of two.
+        unsafe { self.entries.add(index) }
+    }
+}
+
+impl<T> Drop for Map<T> {
+    fn drop(&mut self) {
+        // SAFETY: exactly what was mapped; nothing refers to it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// A ring that we fill and the kernel empties.
+pub(super) struct ProducerRing<T: Entry> {
+    map: Map<T>,
+    next: u32,
+    /// A consumer position that was true once.
+    consumer_seen: u32,
+}
+
+impl<T: Entry> ProducerRing<T> {
+    fn new(map: Map<T>) -> Self {
+        let next = map.producer().load(Ordering::Relaxed);
+        let consumer_seen = map.consumer().load(Ordering::Acquire);
+        Self {
+            map,
+            next,
+            consumer_seen,
+        }
+    }
+
+    /// Free entries; looks at the kernel's position only if fewer than `wanted` were free last time.
+    pub(super) fn room(&mut self, wanted: u32) -> u32 {
+        let free = self.map.size - self.next.wrapping_sub(self.consumer_seen);
+        if free >= wanted {
+            return free;
+        }
+        self.consumer_seen = self.map.consumer().load(Ordering::Acquire);
+        // The kernel never runs ahead of us; if it did, there would be no room to trust in.
+        self.map
+            .size
+            .saturating_sub(self.next.wrapping_sub(self.consumer_seen))
+    }
+
+    /// Writes the next entry. The caller has seen to it that there is [`Self::room`].
+    pub(super) fn put(&mut self, entry: T) {
+        // SAFETY: the entry is inside the ring, and with room it is ours until published.
+        unsafe { self.map.entry(self.next).write(entry) };
+        self.next = self.next.wrapping_add(1);
+    }
+
+    /// Lets the kernel see everything that was put.
+    pub(super) fn publish(&mut self) {
+        self.map.producer().store(self.next, Ordering::Release);
+    }
+
+    /// Published entries that the kernel has not taken.
+    pub(super) fn pending(&mut self) -> u32 {
+        self.consumer_seen = self.map.consumer().load(Ordering::Acquire);
+        self.next.wrapping_sub(self.consumer_seen)
+    }
+
+    pub(super) fn needs_wakeup(&self) -> bool {
+        self.map.needs_wakeup()
+    }
+}
+
+/// A ring that the kernel fills and we empty.
+pub(super) struct ConsumerRing<T: Entry> {
+    map: Map<T>,
+    next: u32,
+    /// A producer position that was true once.
+    producer_seen: u32,
+}
+
+impl<T: Entry> ConsumerRing<T> {
+    fn new(map: Map<T>) -> Self {
+        let next = map.consumer().load(Ordering::Relaxed);
+        Self {
+            map,
+            next,
+            producer_seen: next,
+        }
+    }
+
+    /// Entries to take, at most the size of the ring; looks at the kernel's position only if fewer than `wanted`
+    /// were there last time.
+    pub(super) fn available(&mut self, wanted: u32) -> u32 {
+        let available = self.producer_seen.wrapping_sub(self.next);
+        if available >= wanted {
+            return available;
+        }
+        self.producer_seen = self.map.producer().load(Ordering::Acquire);
+        self.producer_seen
+            .wrapping_sub(self.next)
+            .min(self.map.size)
+    }
+
+    /// Position up to which the kernel has written.
+    pub(super) fn produced(&self) -> u32 {
+        self.map.producer().load(Ordering::Acquire)
+    }
+
+    /// Reads the next entry. The caller has seen to it that one is [`Self::available`].
+    pub(super) fn take(&mut self) -> T {
+        // SAFETY: inside the ring, initialised by the kernel before it advanced its position, and
+        // not written again until `release`; any bytes are a valid `T` (`Entry`).
+        let entry = unsafe { self.map.entry(self.next).read() };
+        self.next = self.next.wrapping_add(1);
+        entry
+    }
+
+    /// Gives the entries that were taken back to the kernel.
+    pub(super) fn release(&mut self) {
+        self.map.consumer().store(self.next, Ordering::Release);
+    }
+}

@@ -1,0 +1,409 @@
+//! The XDP program that decides which packets belong to the kernel.
+//!
+//! The program (`steer.bpf.c`) is compiled by the build and carried in the binary. It is attached by a
+//! link that belongs to the process: when the process ends, however it ends, the device is as it was
+//! before. One copy is loaded for each port, with maps of its own.
+//!
+//! ```text
+//!                 role Switch                                      role Host
+//!   to kernel     group addresses, other stations, not IP,         everything but
+//!                 link-local, multicast, neighbour discovery,
+//!                 the kernel's own addresses
+//!   to socket     MAC control, the rest                            MAC control, UDP 4791 to a local address
+//! ```
+//!
+//! A queue without a socket passes its packets to the kernel and counts them.
+
+#![allow(unsafe_code, reason = "system calls of libbpf; see each SAFETY")]
+
+use super::XdpError;
+use super::netdev::Device;
+use super::port::{Mode, mtu_limit};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder, PrintLevel};
+use std::ffi::CStr;
+use std::fmt;
+use std::io;
+use std::mem::size_of;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::time::Duration;
+
+/// Queues of one device that the program has room for (`QUEUES_MAX` in steer.bpf.c).
+pub const QUEUES_MAX: u32 = 256;
+
+/// Addresses of each family that can be declared local (`LOCAL_MAX` in steer.bpf.c).
+pub const LOCAL_MAX: usize = 4096;
+
+/// Name of the program, by which a leftover is recognised.
+const PROGRAM: &str = "fabric_steer";
+
+const COUNT_PASSED: u32 = 0;
+const COUNT_REDIRECTED: u32 = 1;
+const COUNT_NO_SOCKET: u32 = 2;
+
+/// A process that was killed lets go of its devices within this many waits.
+pub(super) const RETRIES: u32 = 10;
+/// One wait.
+pub(super) const RETRY_WAIT: Duration = Duration::from_millis(100);
+
+#[repr(align(8))]
+struct Aligned<T: ?Sized>(T);
+
+/// The program as an ELF object, aligned as libelf wants it.
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/steer.bpf.o")));
+
+/// What the port is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A port of a switch: everything is forwarded by the daemon but what is addressed to the kernel.
+    Switch,
+    /// A port of a host: everything is the kernel's but RoCEv2 and MAC control.
+    Host,
+}
+
+/// Where the program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hook {
+    /// In the driver, before the kernel makes a packet of its own of it.
+    Native,
+    /// In the network stack, on any device.
+    Generic,
+}
+
+impl Hook {
+    fn flags(self) -> u32 {
+        match self {
+            Self::Native => libbpf_sys::XDP_FLAGS_DRV_MODE,
+            Self::Generic => libbpf_sys::XDP_FLAGS_SKB_MODE,
+        }
+    }
+}
+
+/// The link that keeps a program on a device. Detached once, by whoever comes first.
+pub(super) struct Attachment(Mutex<Option<OwnedFd>>);
+
+impl Attachment {
+    pub(super) fn detach(&self) {
+        // Closing the last descriptor of a link detaches it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+/// Counts of a port's program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SteerCounts {
+    /// Packets left to the kernel.
+    pub passed: u64,
+    /// Packets given to a socket.
+    pub redirected: u64,
+    /// Packets that were for a socket and went to the kernel because their queue has none, by queue.
+    pub no_socket: Vec<u64>,
+}
+
+/// A port's steering program. The program is detached when this or one of the port's queues is dropped.
+pub struct Steering {
+    attachment: Arc<Attachment>,
+    role: Role,
+    hook: Hook,
+    queues: u32,
+    port: MapHandle,
+    local4: MapHandle,
+    local6: MapHandle,
+    sockets: MapHandle,
+    counts: MapHandle,
+}
+
+impl Steering {
+    /// Loads the program and attaches it to `device`. Sockets are added with [`Self::set_socket`].
+    pub(super) fn attach(
+        device: &Device,
+        hook: Hook,
+        role: Role,
+        local: &[IpAddr],
+    ) -> Result<Self, XdpError> {
+        quiet_libbpf();
+        let fail = |action, error: libbpf_rs::Error| {
+            XdpError::steering(&device.name, action, io::Error::other(format!("{error:#}")))
+        };
+        let object = ObjectBuilder::default()
+            .name("steer")
+            .and_then(|builder| builder.open_memory(&OBJECT.0))
+            .and_then(libbpf_rs::OpenObject::load)
+            .map_err(|error| fail("load", error))?;
+        let map = |name: &str| {
+            let map = object.maps().find(|map| map.name() == name);
+            MapHandle::try_from(&map.expect("the object was built with this map"))
+                .map_err(|error| fail("open a map of", error))
+        };
+        let steering = Self {
+            attachment: Arc::new(Attachment(Mutex::new(None))),
+            role,
+            hook,
+            queues: device.rx_queues,
+            port: map("steer_port")?,
+            local4: map("steer_local4")?,
+            local6: map("steer_local6")?,
+            sockets: map("steer_sockets")?,
+            counts: map("steer_counts")?,
+        };
+        let configured = steering.set_mac(device.mac).and_then(|()| {
+            local
+                .iter()
+                .try_for_each(|address| steering.add_local(*address))
+        });
+        configured.map_err(|error| XdpError::steering(&device.name, "configure", error))?;
+        let program = object.progs().next().expect("the object has one program");
+        let link = attach_link(device, program.as_fd(), hook)?;
+        *steering
+            .attachment
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(link);
+        Ok(steering)
+    }
+
+    pub(super) fn attachment(&self) -> &Arc<Attachment> {
+        &self.attachment
+    }
+
+    pub(super) fn hook(&self) -> Hook {
+        self.hook
+    }
+
+    pub(super) fn set_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let value = socket.as_raw_fd().to_ne_bytes();
+        update(&self.sockets, &queue.to_ne_bytes(), &value)
+    }
+
+    /// Declares `address` one of the kernel's: packets to it are the kernel's on a switch port, and RoCEv2 packets to it are the
+    /// daemon's on a host port.
+    ///
+    /// # Errors
+    /// When [`LOCAL_MAX`] addresses of its family are declared already.
+    pub fn add_local(&self, address: IpAddr) -> io::Result<()> {
+        match address {
+            IpAddr::V4(address) => update(&self.local4, &address.octets(), &[1]),
+            IpAddr::V6(address) => update(&self.local6, &address.octets(), &[1]),
+        }
+    }
+
+    /// Takes `address` back. One that was never declared is no error.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn remove_local(&self, address: IpAddr) -> io::Result<()> {
+        let removed = match address {
+            IpAddr::V4(address) => self.local4.delete(&address.octets()),
+            IpAddr::V6(address) => self.local6.delete(&address.octets()),
+        };
+        match removed {
+            Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
+                Err(io::Error::other(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells the program the port's station address, when it changes.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_mac(&self, mac: [u8; 6]) -> io::Result<()> {
+        let role: u32 = match self.role {
+            Role::Switch => 0,
+            Role::Host => 1,
+        };
+        let mut value = [0; 12];
+        value[..4].copy_from_slice(&role.to_ne_bytes());
+        value[4..10].copy_from_slice(&mac);
+        update(&self.port, &0_u32.to_ne_bytes(), &value)
+    }
+
+    /// What the program counted so far, on all processors.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn counts(&self) -> io::Result<SteerCounts> {
+        let read = |key: u32| {
+            let values = self
+                .counts
+                .lookup_percpu(&key.to_ne_bytes(), MapFlags::ANY)
+                .map_err(io::Error::other)?;
+            let values = values.unwrap_or_default();
+            let numbers = values.iter().filter_map(|value| value.first_chunk::<8>());
+            io::Result::Ok(numbers.map(|bytes| u64::from_ne_bytes(*bytes)).sum())
+        };
+        Ok(SteerCounts {
+            passed: read(COUNT_PASSED)?,
+            redirected: read(COUNT_REDIRECTED)?,
+            no_socket: (0..self.queues)
+                .map(|queue| read(COUNT_NO_SOCKET + queue))
+                .collect::<io::Result<_>>()?,
+        })
+    }
+
+    /// Takes the program off the device. From then on the kernel gets every packet.
+    pub fn detach(&self) {
+        self.attachment.detach();
+    }
+}
+
+impl Drop for Steering {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}
+
+impl fmt::Debug for Steering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Steering")
+            .field("role", &self.role)
+            .field("queues", &self.queues)
+            .finish_non_exhaustive()
+    }
+}
+
+fn update(map: &MapHandle, key: &[u8], value: &[u8]) -> io::Result<()> {
+    map.update(key, value, MapFlags::ANY)
+        .map_err(io::Error::other)
+}
+
+/// libbpf prints to standard error by default; its words belong in the log.
+fn quiet_libbpf() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
+            tracing::debug!("libbpf: {}", text.trim_end());
+        })));
+    });
+}
+
+/// Creates the link. Waits for a predecessor that is just ending, and replaces one that was left behind.
+fn attach_link(device: &Device, program: BorrowedFd<'_>, hook: Hook) -> Result<OwnedFd, XdpError> {
+    let mut retries = 0;
+    loop {
+        let error = match create_link(device.ifindex, program, hook) {
+            Ok(link) => return Ok(link),
+            Err(error) => error,
+        };
+        if error.raw_os_error() == Some(libc::ERANGE) && device.driver == "veth" {
+            return Err(XdpError::PeerMtu {
+                ifname: device.name.clone(),
+                limit: mtu_limit(Mode::NativeCopy, &device.driver),
+            });
+        }
+        let occupied = matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST));
+        let Some(other) = attached(device.ifindex).filter(|_| occupied) else {
+            return Err(XdpError::steering(&device.name, "attach", error));
+        };
+        if other.name != PROGRAM {
+            return Err(XdpError::Occupied {
+                ifname: device.name.clone(),
+                id: other.id,
+                name: other.name,
+            });
+        }
+        if remove(device.ifindex, &other) {
+            tracing::warn!(
+                "{}: replaced XDP program {} left behind by an earlier process",
+                device.name,
+                other.id
+            );
+            continue;
+        }
+        // Held by a link: its process lives, or is ending.
+        retries += 1;
+        if retries > RETRIES {
+            return Err(XdpError::InUse {
+                ifname: device.name.clone(),
+                id: other.id,
+            });
+        }
+        std::thread::sleep(RETRY_WAIT);
+    }
+}
+
+fn create_link(ifindex: u32, program: BorrowedFd<'_>, hook: Hook) -> io::Result<OwnedFd> {
+    let options = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+        flags: hook.flags(),
+        ..Default::default()
+    };
+    // SAFETY: both descriptors are valid numbers and `options` outlives the call.
+    let link = unsafe {
+        libbpf_sys::bpf_link_create(
+            program.as_raw_fd(),
+            ifindex.cast_signed(),
+            libbpf_sys::BPF_XDP,
+            &raw const options,
+        )
+    };
+    if link < 0 {
+        return Err(io::Error::from_raw_os_error(-link));
+    }
+    // SAFETY: a new descriptor that nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(link) })
+}
+
+/// A program that is on a device.
+struct Attached {
+    id: u32,
+    name: String,
+    flags: u32,
+}
+
+fn attached(ifindex: u32) -> Option<Attached> {
+    let mut options = libbpf_sys::bpf_xdp_query_opts {
+        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // SAFETY: `options` is writable, of the size that it says, and outlives the call.
+    let result = unsafe { libbpf_sys::bpf_xdp_query(ifindex.cast_signed(), 0, &raw mut options) };
+    if result != 0 {
+        return None;
+    }
+    let places = [
+        (options.drv_prog_id, libbpf_sys::XDP_FLAGS_DRV_MODE),
+        (options.skb_prog_id, libbpf_sys::XDP_FLAGS_SKB_MODE),
+        (options.hw_prog_id, libbpf_sys::XDP_FLAGS_HW_MODE),
+        (options.prog_id, 0),
+    ];
+    let (id, flags) = places.into_iter().find(|(id, _)| *id != 0)?;
+    Some(Attached {
+        id,
+        name: program_name(id).unwrap_or_else(|| "unknown".to_owned()),
+        flags,
+    })
+}
+
+fn program_name(id: u32) -> Option<String> {
+    // SAFETY: takes a number and returns a new descriptor or an error.
+    let program = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) };
+    if program < 0 {
+        return None;
+    }
+    // SAFETY: a new descriptor that nobody else has.
+    let program = unsafe { OwnedFd::from_raw_fd(program) };
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut len = u32::try_from(size_of::<libbpf_sys::bpf_prog_info>()).expect("small");
+    // SAFETY: `info` is `len` writable bytes.
+    let result = unsafe {
+        libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut len)
+    };
+    if result != 0 {
+        return None;
+    }
+    let name = info.name.map(i8::cast_unsigned);
+    let name = CStr::from_bytes_until_nul(&name).ok()?;
+    Some(name.to_string_lossy().into_owned())
+}
+
+/// Takes a program off that no link holds. False if a link holds it.
+fn remove(ifindex: u32, attached: &Attached) -> bool {
+    // SAFETY: takes numbers; no options.
+    let result = unsafe {
+        libbpf_sys::bpf_xdp_detach(ifindex.cast_signed(), attached.flags, std::ptr::null())
+    };
+    result == 0
+}

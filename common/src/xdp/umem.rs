@@ -1,0 +1,317 @@
+//! The packet memory of a daemon, registered with the kernel.
+//!
+//! One UMEM serves every port and every queue (XDP_SHARED_UMEM), so that a frame goes from the
+//! receive ring of one port to the transmit ring of another without a copy. How many frames it needs
+//! is a sum of named holders: [`frames_needed`].
+//!
+//! The kernel binds later sockets to the UMEM by way of the socket that was bound first, and libxdp never closes that one.
+//! So the first is an *anchor*, bound to the loopback device, where it receives nothing; every port can then be closed
+//! and opened again.
+
+#![allow(unsafe_code, reason = "xsk-rs sockets and memory; see each SAFETY")]
+
+use super::XdpError;
+use super::frame::{Frame, Region, TRADE};
+use crate::sys::{MemlockError, memlock_limit, raise_memlock};
+use std::fmt;
+use std::io;
+use std::num::NonZeroU32;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
+use xsk_rs::config::{
+    BindFlags, FrameSize, Interface, LibxdpFlags, QueueSize, SocketConfig, UmemConfig,
+};
+use xsk_rs::{CompQueue, FillQueue, RxQueue, TxQueue};
+
+/// Bytes of a chunk: one page, the most that the kernel allows without huge pages.
+pub const CHUNK: u16 = 4096;
+
+/// Bytes that the kernel keeps free in front of a received packet (XDP_PACKET_HEADROOM).
+pub const HEADROOM: u16 = 256;
+
+/// Longest packet that a chunk holds, from the destination address to the end of the payload.
+pub const PACKET_MAX: u16 = CHUNK - HEADROOM;
+
+/// Smallest ring: the kernel sends at least this much for each call (TX_BATCH_SIZE).
+pub const RING_MIN: u32 = 32;
+
+/// Largest ring. 2^15 descriptors on each of the rings of one queue are 0.5 GiB of frames.
+pub const RING_MAX: u32 = 32_768;
+
+/// The fill ring is this many times the receive ring: when the receive ring is full the kernel
+/// still has as many buffers again, and never stops for want of one.
+pub const FILL_FACTOR: u32 = 2;
+
+const _: () = assert!(RING_MIN.is_power_of_two() && RING_MAX.is_power_of_two());
+const _: () = assert!(FILL_FACTOR.is_power_of_two());
+
+/// Ports' queues of one daemon that may be open at a time.
+pub const QUEUES_MAX: u16 = u16::MAX - 1;
+
+/// Frames that the kernel may hold for one queue with rings of `ring` descriptors.
+pub const fn frames_per_queue(ring: u32) -> u32 {
+    // On the fill ring; on the receive ring, taken from there; taken for transmission and not
+    // completed (transmit ring and completion ring together).
+    FILL_FACTOR * ring + ring + ring
+}
+
+/// Frames that a daemon needs: `queues` queues with rings of `ring` descriptors, `workers` workers,
+/// and `engine` frames that its engine may hold (queued, in reassembly, under way between workers).
+pub const fn frames_needed(queues: u32, ring: u32, workers: u32, engine: u32) -> u32 {
+    queues * frames_per_queue(ring) + workers * WORKER_POOL + engine
+}
+
+/// Frames that a worker's pool may hold before it gives some away, and the batch in its hands.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a constant below a thousand"
+)]
+const WORKER_POOL: u32 = (super::frame::POOL_FULL + 4 * TRADE) as u32;
+
+/// Nobody in the kernel holds the frame.
+const HOME: u16 = 0;
+
+/// Which queue's rings hold a frame, for each frame. Checks what the kernel hands back, and finds
+/// what it still held when a socket is closed.
+pub(super) struct Holders(Box<[AtomicU16]>);
+
+impl Holders {
+    fn new(frames: u32) -> Self {
+        Self((0..frames).map(|_| AtomicU16::new(HOME)).collect())
+    }
+
+    /// Notes that the rings of `queue` hold `frame` from now on.
+    #[inline]
+    pub(super) fn lend(&self, frame: &Frame, queue: u16) {
+        self.0[frame.index() as usize].store(queue, Ordering::Relaxed);
+    }
+
+    /// Ends the loan of frame `index` to `queue`; false if there is none.
+    #[inline]
+    pub(super) fn end(&self, index: u64, queue: u16) -> bool {
+        let holder = usize::try_from(index)
+            .ok()
+            .and_then(|index| self.0.get(index));
+        match holder {
+            Some(holder) if holder.load(Ordering::Relaxed) == queue => {
+                holder.store(HOME, Ordering::Relaxed);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Indices of the frames that the rings of `queue` hold.
+    fn held_by(&self, queue: u16) -> impl Iterator<Item = u32> {
+        (0..).zip(&self.0).filter_map(move |(index, holder)| {
+            (holder.load(Ordering::Relaxed) == queue).then_some(index)
+        })
+    }
+}
+
+/// A socket's halves as xsk-rs has them. Dropping all closes the socket.
+pub(super) struct XskSocket {
+    pub(super) transmit: TxQueue,
+    _receive: RxQueue,
+    _rings: Option<(FillQueue, CompQueue)>,
+}
+
+struct Shared {
+    xsk: xsk_rs::Umem,
+    anchor: Mutex<Option<XskSocket>>,
+    holders: Arc<Holders>,
+    /// Numbers of queues that may be given out again.
+    numbers: Mutex<Numbers>,
+}
+
+#[derive(Default)]
+struct Numbers {
+    highest: u16,
+    free: Vec<u16>,
+}
+
+/// Handle on the UMEM of a daemon. Clones are the same memory, which lives until every clone, queue and frame is gone.
+#[derive(Clone)]
+pub struct Umem {
+    region: Arc<Region>,
+    shared: Arc<Shared>,
+    ring: u32,
+}
+
+impl Umem {
+    /// Allocates `frames` frames (see [`frames_needed`]) and registers them. The rings of every port will have `ring`
+    /// descriptors.
+    ///
+    /// # Errors
+    /// When `ring` is not a power of two from [`RING_MIN`] to [`RING_MAX`], and when the kernel
+    /// refuses, above all because too little memory may be locked.
+    pub fn new(frames: u32, ring: u32) -> Result<Self, XdpError> {
+        if !ring.is_power_of_two() || !(RING_MIN..=RING_MAX).contains(&ring) {
+            return Err(XdpError::Ring(ring));
+        }
+        let bytes = u64::from(frames) * u64::from(CHUNK);
+        // Root and CAP_IPC_LOCK need no limit, so only the registration itself tells.
+        let _ = raise_memlock(bytes);
+        let count = NonZeroU32::new(frames).ok_or_else(|| {
+            XdpError::Umem(io::Error::new(io::ErrorKind::InvalidInput, "no frames"))
+        })?;
+        let (xsk, descriptors) =
+            xsk_rs::Umem::new(umem_config(ring), count, false).map_err(|error| {
+                match os_error(&error) {
+                    // What xdp_umem_account_pages answers above RLIMIT_MEMLOCK.
+                    Some(libc::ENOBUFS | libc::EPERM) if memlock_limit() < bytes => {
+                        XdpError::Memlock(MemlockError {
+                            needed: bytes,
+                            limit: memlock_limit(),
+                        })
+                    }
+                    _ => XdpError::Umem(io_error(&error)),
+                }
+            })?;
+        let first = &descriptors[0];
+        // SAFETY: the descriptor is of this UMEM and nothing has been received or filled yet.
+        let data = unsafe { xsk.data(first) }.contents().as_ptr();
+        // The memory came from mmap, outside of what the compiler tracks, so a pointer to all of it
+        // may be made from its address.
+        let base =
+            std::ptr::with_exposed_provenance_mut::<u8>(data.expose_provenance() - first.addr());
+        let base = NonNull::new(base).expect("mmap never maps address zero");
+        let anchor = bind(&xsk, "lo", 0, RING_MIN, BindFlags::XDP_COPY).ok();
+        let shared = Arc::new(Shared {
+            xsk,
+            anchor: Mutex::new(anchor),
+            holders: Arc::new(Holders::new(frames)),
+            numbers: Mutex::new(Numbers::default()),
+        });
+        // SAFETY: xsk-rs mapped `frames` chunks of CHUNK bytes at `base`, which live as long as
+        // `shared` and which nothing of it touches but by our descriptors.
+        let region =
+            unsafe { Region::new(base, frames, CHUNK, HEADROOM, Box::new(shared.clone())) };
+        Ok(Self {
+            region,
+            shared,
+            ring,
+        })
+    }
+
+    /// The memory, to make [`FramePool`](super::frame::FramePool)s of.
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// Descriptors on the receive and on the transmit ring of each queue.
+    pub fn ring(&self) -> u32 {
+        self.ring
+    }
+
+    /// Whether ports can be closed and opened again freely. Not when another process had the loopback
+    /// device's queue: then the port that was opened first stays bound as long as the UMEM lives.
+    pub fn is_anchored(&self) -> bool {
+        self.shared
+            .anchor
+            .lock()
+            .is_ok_and(|anchor| anchor.is_some())
+    }
+
+    pub(super) fn holders(&self) -> &Arc<Holders> {
+        &self.shared.holders
+    }
+
+    /// A number for a queue, in use by no other.
+    pub(super) fn take_number(&self) -> Option<u16> {
+        let mut numbers = self.shared.numbers.lock().expect("never poisoned");
+        numbers.free.pop().or_else(|| {
+            (numbers.highest < QUEUES_MAX).then(|| {
+                numbers.highest += 1;
+                numbers.highest
+            })
+        })
+    }
+
+    /// Puts frames that the closed queue `number` held into the depot, and frees its number.
+    ///
+    /// # Safety
+    /// The kernel no longer reads or writes frames for that queue.
+    pub(super) unsafe fn reclaim(&self, number: u16) -> u32 {
+        let mut pool = super::frame::FramePool::new(self.region.clone());
+        let mut reclaimed = 0;
+        for index in self.shared.holders.held_by(number) {
+            self.shared.holders.end(u64::from(index), number);
+            // SAFETY: the index is in the table, hence below the number of frames; its token was
+            // given up when the frame was lent, and the loan ends here.
+            pool.give(unsafe { self.region.frame(index) });
+            reclaimed += 1;
+        }
+        self.shared
+            .numbers
+            .lock()
+            .expect("never poisoned")
+            .free
+            .push(number);
+        reclaimed
+    }
+
+    /// Opens an AF_XDP socket on a queue of a device.
+    pub(super) fn bind(&self, ifname: &str, queue: u32, flags: BindFlags) -> io::Result<XskSocket> {
+        bind(&self.shared.xsk, ifname, queue, self.ring, flags)
+    }
+}
+
+impl fmt::Debug for Umem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Umem")
+            .field("region", &self.region)
+            .finish_non_exhaustive()
+    }
+}
+
+fn umem_config(ring: u32) -> UmemConfig {
+    let size = |size| QueueSize::new(size).expect("a power of two");
+    UmemConfig::builder()
+        .frame_size(FrameSize::new(u32::from(CHUNK)).expect("a page"))
+        .fill_queue_size(size(FILL_FACTOR * ring))
+        .comp_queue_size(size(ring))
+        .build()
+        .expect("a page is a power of two and leaves room for packets")
+}
+
+fn bind(
+    umem: &xsk_rs::Umem,
+    ifname: &str,
+    queue: u32,
+    ring: u32,
+    flags: BindFlags,
+) -> io::Result<XskSocket> {
+    let size = QueueSize::new(ring).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let interface: Interface = ifname.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
+    let config = SocketConfig::builder()
+        .rx_queue_size(size)
+        .tx_queue_size(size)
+        .libxdp_flags(LibxdpFlags::XSK_LIBXDP_FLAGS_INHIBIT_PROG_LOAD)
+        .bind_flags(flags)
+        .build();
+    // SAFETY: program loading is inhibited, which is what the function asks for.
+    let (transmit, receive, rings) =
+        unsafe { xsk_rs::Socket::new(config, umem, &interface, queue) }
+            .map_err(|error| io_error(&error))?;
+    Ok(XskSocket {
+        transmit,
+        _receive: receive,
+        _rings: rings,
+    })
+}
+
+fn os_error(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
+    error
+        .source()
+        .and_then(|source| source.downcast_ref::<io::Error>())
+        .and_then(io::Error::raw_os_error)
+}
+
+fn io_error(error: &(dyn std::error::Error + 'static)) -> io::Error {
+    match os_error(error) {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => io::Error::other(error.to_string()),
+    }
+}

@@ -14,7 +14,8 @@
 //!  16  remote_addr  u64                       20  immediate u32
 //!  24  rkey         u32                       24  reserved  u64
 //!  28  reserved     u32
-//!  32  sge[2]       {address u64, length u32, lkey u32}
+//!  32  sge[1]       {address u64, length u32, lkey u32}
+//!  48  reserved     16 bytes
 //! ```
 
 use super::codec::{DecodeError, Reader, Writer};
@@ -36,7 +37,7 @@ pub const FLAG_SOLICITED: u8 = 1 << 2;
 pub const COMPLETION_WITH_IMMEDIATE: u8 = 1 << 1;
 
 const SGE_LEN: usize = 16;
-const _: () = assert!(32 + SGE_MAX * SGE_LEN == WORK_LEN);
+const RESERVED: usize = WORK_LEN - 32 - SGE_MAX * SGE_LEN;
 
 /// What a send queue is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +119,7 @@ impl SgeList {
         for sge in &self.list {
             writer = writer.u64(sge.address).u32(sge.length).u32(sge.lkey);
         }
-        writer
+        writer.bytes(&[0; RESERVED])
     }
 
     /// Only the first `len` are looked at: what stands behind them is old content of the slot.
@@ -144,6 +145,7 @@ impl SgeList {
             }
             *slot = sge;
         }
+        reader.reserved::<RESERVED>()?;
         if whole.total() > MESSAGE_LEN_MAX {
             return Err(DecodeError::Field("length"));
         }
@@ -206,7 +208,7 @@ impl SendWork {
     }
 
     /// Checks a descriptor that was copied from a ring. Keys and addresses are only checked for
-    /// what can be told without the tables: sums that overflow, lengths above 2^31.
+    /// what can be told without the tables: sums that overflow, messages above [`MESSAGE_LEN_MAX`].
     pub fn parse(bytes: &[u8; WORK_LEN]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         let wr_id = reader.u64()?;

@@ -75,10 +75,10 @@ pub const QUEUE_PAIRS_MAX: usize = 64 * bell::WORDS;
 pub const PRIVATE_MAX: usize = 32;
 
 /// Local buffers of one work request.
-pub const SGE_MAX: usize = 2;
+pub const SGE_MAX: usize = 1;
 
-/// The most bytes of one message: what a RoCEv2 length can say in verbs (2^31).
-pub const MESSAGE_LEN_MAX: u64 = 1 << 31;
+/// The most bytes of one message: the engine's limit, which `Hello` reports.
+pub const MESSAGE_LEN_MAX: u64 = 1 << 30;
 
 #[cfg(test)]
 mod tests;

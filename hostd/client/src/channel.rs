@@ -1,0 +1,264 @@
+//! The socket to the daemon: requests wait for their reply, events queue up.
+//!
+//! Any number of threads may wait at once. One of them reads the socket, without holding the lock; the
+//! others wait on a condition. Whoever reads stores what came and wakes all, and the role of the
+//! reader passes on. So a message is never read by a thread that does not need it while the one
+//! that does sleeps on.
+
+use crate::Error;
+use crate::abi::message::{Event, FromDaemon, Reply, Request};
+use crate::shm_socket::{self, Received};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long the daemon may take to answer a request. It answers within milliseconds; one that does
+/// not is stuck, and its session is of no use any more.
+pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The tag of requests whose reply nobody waits for.
+const TAG_UNHEARD: u32 = 0;
+
+#[derive(Debug)]
+pub(crate) struct Channel {
+    socket: OwnedFd,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last_tag: u32,
+    replies: HashMap<u32, (Reply, Vec<OwnedFd>)>,
+    events: VecDeque<Event>,
+    /// A thread is reading the socket.
+    reading: bool,
+    gone: bool,
+}
+
+/// A deadline; times that overflow are as good as never.
+pub(crate) fn deadline(timeout: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(timeout)
+        .unwrap_or_else(|| now + Duration::from_secs(1 << 30))
+}
+
+/// The time left, in the kernel's unit, rounded up so that no wait spins.
+pub(crate) fn remaining(deadline: Instant) -> PollTimeout {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let millis = left.as_nanos().div_ceil(1_000_000);
+    PollTimeout::try_from(millis.min(1 << 30)).unwrap_or(PollTimeout::MAX)
+}
+
+/// Waits for one of the conditions; what happened stands in `fds`. False when the time is over.
+pub(crate) fn wait_ready(fds: &mut [PollFd<'_>], deadline: Instant) -> Result<bool, Error> {
+    loop {
+        match poll(fds, remaining(deadline)) {
+            Ok(0) if Instant::now() >= deadline => return Ok(false),
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) => return Ok(true),
+            Err(reason) => {
+                return Err(Error::Kernel {
+                    what: "poll",
+                    reason,
+                });
+            }
+        }
+    }
+}
+
+impl Channel {
+    pub(crate) fn new(socket: OwnedFd) -> Self {
+        Self {
+            socket,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a request and waits for its reply. Refusals are errors.
+    pub(crate) fn call(
+        &self,
+        request: &Request,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(Reply, Vec<OwnedFd>), Error> {
+        let tag = {
+            let mut state = self.lock();
+            state.last_tag = state.last_tag.checked_add(1).unwrap_or(TAG_UNHEARD + 1);
+            state.last_tag
+        };
+        let until = deadline(REPLY_TIMEOUT);
+        self.send(request, tag, descriptor, until)?;
+        match self.wait(until, |state| state.replies.remove(&tag)) {
+            Ok((Reply::Error { code, text }, _)) => Err(Error::Refused { code, text }),
+            Err(Error::TimedOut) => {
+                // What the daemon did is unknown now, so the session cannot go on.
+                self.close();
+                Err(Error::DaemonGone)
+            }
+            other => other,
+        }
+    }
+
+    /// Sends a request whose reply nobody needs.
+    pub(crate) fn tell(&self, request: &Request) {
+        // An error means that the daemon is gone, and everything was given back by that.
+        let _ = self.send(request, TAG_UNHEARD, None, deadline(Duration::from_secs(1)));
+    }
+
+    /// Waits for an event that `wanted` picks; others stay.
+    pub(crate) fn wait_event<T>(
+        &self,
+        until: Instant,
+        mut wanted: impl FnMut(&Event) -> Option<T>,
+    ) -> Result<T, Error> {
+        self.wait(until, |state| {
+            let (index, found) = state
+                .events
+                .iter()
+                .enumerate()
+                .find_map(|(index, event)| wanted(event).map(|found| (index, found)))?;
+            state.events.remove(index);
+            Some(found)
+        })
+    }
+
+    /// Forgets events that concern an object which is no more.
+    pub(crate) fn forget_events(&self, concerns: impl Fn(&Event) -> bool) {
+        self.lock().events.retain(|event| !concerns(event));
+    }
+
+    /// Whether the daemon has ended the connection. Reads nothing.
+    pub(crate) fn is_gone(&self) -> bool {
+        let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLHUP)];
+        match poll(&mut fds, PollTimeout::ZERO) {
+            Ok(0) | Err(Errno::EINTR) => self.lock().gone,
+            _ => true,
+        }
+    }
+
+    fn close(&self) {
+        let both = nix::sys::socket::Shutdown::Both;
+        let _ = nix::sys::socket::shutdown(std::os::fd::AsRawFd::as_raw_fd(&self.socket), both);
+        self.lock().gone = true;
+        self.changed.notify_all();
+    }
+
+    fn send(
+        &self,
+        request: &Request,
+        tag: u32,
+        descriptor: Option<BorrowedFd<'_>>,
+        until: Instant,
+    ) -> Result<(), Error> {
+        let record = request.encode(tag);
+        loop {
+            match shm_socket::send(self.as_fd(), record.as_slice(), descriptor.as_slice()) {
+                Ok(()) => return Ok(()),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => {
+                    let mut fds = [PollFd::new(self.as_fd(), PollFlags::POLLOUT)];
+                    if !wait_ready(&mut fds, until)? {
+                        return Err(Error::TimedOut);
+                    }
+                }
+                Err(Errno::EPIPE | Errno::ECONNRESET | Errno::ENOTCONN) => {
+                    return Err(Error::DaemonGone);
+                }
+                Err(reason) => {
+                    return Err(Error::Kernel {
+                        what: "sendmsg",
+                        reason,
+                    });
+                }
+            }
+        }
+    }
+
+    fn wait<T>(
+        &self,
+        until: Instant,
+        mut pick: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<T, Error> {
+        let mut state = self.lock();
+        loop {
+            if let Some(found) = pick(&mut state) {
+                return Ok(found);
+            }
+            if state.gone {
+                return Err(Error::DaemonGone);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() && state.reading {
+                return Err(Error::TimedOut);
+            }
+            if state.reading {
+                let waited = self.changed.wait_timeout(state, left);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            state.reading = true;
+            drop(state);
+            let outcome = self.receive(until);
+            state = self.lock();
+            state.reading = false;
+            let outcome = outcome.and_then(|received| store(&mut state, received));
+            state.gone |= outcome
+                .as_ref()
+                .is_err_and(|e| !matches!(e, Error::TimedOut));
+            self.changed.notify_all();
+            match outcome {
+                Ok(()) | Err(Error::DaemonGone) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// One record; [`Error::TimedOut`] if none came in time.
+    fn receive(&self, until: Instant) -> Result<Received, Error> {
+        loop {
+            match shm_socket::receive(self.as_fd()) {
+                Ok(Some(received)) => return Ok(received),
+                Ok(None) | Err(Errno::ECONNRESET) => return Err(Error::DaemonGone),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => {
+                    let mut fds = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
+                    if !wait_ready(&mut fds, until)? {
+                        return Err(Error::TimedOut);
+                    }
+                }
+                Err(reason) => {
+                    return Err(Error::Kernel {
+                        what: "recvmsg",
+                        reason,
+                    });
+                }
+            }
+        }
+    }
+}
+
+fn store(state: &mut State, received: Received) -> Result<(), Error> {
+    if received.truncated {
+        return Err(Error::Protocol("a message is too long".to_owned()));
+    }
+    match FromDaemon::decode(&received.bytes)? {
+        FromDaemon::Reply(TAG_UNHEARD, _) => {}
+        FromDaemon::Reply(tag, reply) => {
+            state.replies.insert(tag, (reply, received.descriptors));
+        }
+        FromDaemon::Event(event) => state.events.push_back(event),
+    }
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! Completion queues.
+
+use crate::Error;
+use crate::abi::descriptor::{COMPLETION_LEN, CompletionEntry, CompletionOpcode, CompletionStatus};
+use crate::abi::message::{ObjectKind, Reply, Request};
+use crate::abi::ring::{Consumer, RingMemory};
+use crate::channel::{deadline, wait_ready};
+use crate::context::{Inner, descriptors, unexpected};
+use nix::poll::{PollFd, PollFlags};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Polls in vain between two looks at whether the daemon still lives.
+const IDLE_POLLS: u32 = 4096;
+
+/// The end of a work request (`ibv_wc`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Name of the work request.
+    pub wr_id: u64,
+    /// How it ended.
+    pub status: CompletionStatus,
+    /// What it was; undefined unless the status is success.
+    pub opcode: CompletionOpcode,
+    /// Bytes received, or written by the peer.
+    pub byte_len: u32,
+    /// Immediate data of the peer.
+    pub immediate: Option<u32>,
+    /// [`crate::QueuePair::id`] of the queue pair.
+    pub queue_pair: u32,
+}
+
+impl Completion {
+    /// Whether the work was done.
+    pub fn is_success(&self) -> bool {
+        self.status == CompletionStatus::Success
+    }
+}
+
+/// Where work requests report their end (`ibv_cq`).
+#[derive(Debug)]
+pub struct CompletionQueue {
+    context: Arc<Inner>,
+    ring: Consumer<COMPLETION_LEN>,
+    wake: OwnedFd,
+    handle: u32,
+    entries: u32,
+    idle_polls: u32,
+}
+
+impl CompletionQueue {
+    pub(crate) fn create(context: &Arc<Inner>, entries: u32) -> Result<Self, Error> {
+        let request = Request::CreateCompletionQueue { entries };
+        let (reply, fds) = context.channel.call(&request, None)?;
+        let Reply::CompletionQueue { handle, entries } = reply else {
+            return Err(unexpected(&reply));
+        };
+        let [ring, wake] = descriptors(fds)?;
+        let ring = RingMemory::open(ring.as_fd(), entries)?.consumer();
+        Ok(Self {
+            context: context.clone(),
+            ring,
+            wake,
+            handle,
+            entries,
+            idle_polls: 0,
+        })
+    }
+
+    pub(crate) fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    /// Completions that the queue holds.
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// Becomes readable when a completion comes after [`Self::arm`]: for event loops.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Takes the oldest completion, without waiting (`ibv_poll_cq`).
+    ///
+    /// # Errors
+    /// [`Error::DaemonGone`], also to those who only ever poll.
+    pub fn poll(&mut self) -> Result<Option<Completion>, Error> {
+        let Some(bytes) = self.ring.pop()? else {
+            self.idle_polls += 1;
+            if self.idle_polls >= IDLE_POLLS {
+                self.idle_polls = 0;
+                if self.context.channel.is_gone() {
+                    return Err(Error::DaemonGone);
+                }
+            }
+            return Ok(None);
+        };
+        self.ring.release();
+        self.idle_polls = 0;
+        let entry = CompletionEntry::parse(&bytes)?;
+        Ok(Some(Completion {
+            wr_id: entry.wr_id,
+            status: entry.status,
+            opcode: entry.opcode,
+            byte_len: entry.byte_len,
+            immediate: entry.immediate,
+            queue_pair: entry.qp,
+        }))
+    }
+
+    /// Asks that [`Self::as_fd`] becomes readable with the next completion (`ibv_req_notify_cq`). True if
+    /// there is a completion already; then nothing was asked.
+    ///
+    /// # Errors
+    /// The ring is broken.
+    pub fn arm(&mut self) -> Result<bool, Error> {
+        let mut old = [0; 64];
+        while matches!(nix::unistd::read(&self.wake, &mut old), Ok(got) if got == old.len()) {}
+        Ok(self.ring.arm()?)
+    }
+
+    /// Waits until there is a completion; false when the time is over.
+    ///
+    /// # Errors
+    /// [`Error::DaemonGone`].
+    pub fn wait(&mut self, timeout: Duration) -> Result<bool, Error> {
+        let until = deadline(timeout);
+        loop {
+            if self.arm()? {
+                return Ok(true);
+            }
+            let mut fds = [
+                PollFd::new(self.wake.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.context.channel.as_fd(), PollFlags::POLLHUP),
+            ];
+            if !wait_ready(&mut fds, until)? {
+                self.ring.disarm();
+                return Ok(self.ring.available()? > 0);
+            }
+            let gone = fds[1].any().unwrap_or(true);
+            if gone && self.ring.available()? == 0 {
+                return Err(Error::DaemonGone);
+            }
+        }
+    }
+
+    /// Takes the oldest completion, waiting for it.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::DaemonGone`].
+    pub fn next(&mut self, timeout: Duration) -> Result<Completion, Error> {
+        let until = deadline(timeout);
+        loop {
+            if let Some(completion) = self.poll()? {
+                return Ok(completion);
+            }
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            if !self.wait(left)? {
+                return Err(Error::TimedOut);
+            }
+        }
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        let request = Request::Destroy {
+            kind: ObjectKind::CompletionQueue,
+            handle: self.handle,
+        };
+        self.context.channel.tell(&request);
+    }
+}

@@ -1,0 +1,184 @@
+//! A session with the daemon.
+
+use crate::abi::bell::Bell;
+use crate::abi::message::{Access, Reply, Request};
+use crate::abi::{VERSION_MAJOR, feature};
+use crate::channel::Channel;
+use crate::{CompletionQueue, Error, Listener, QueuePair, QueuePairOptions, Region};
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Environment variable that names the daemon's application socket.
+pub const SOCKET_ENV: &str = "HOSTD_SOCKET";
+
+/// Path of the daemon's application socket when nothing else is said.
+pub const SOCKET_DEFAULT: &str = "/run/hostd/hostd.sock";
+
+/// The path of the application socket: from [`SOCKET_ENV`], or [`SOCKET_DEFAULT`].
+pub fn socket_path() -> PathBuf {
+    std::env::var_os(SOCKET_ENV).map_or_else(|| PathBuf::from(SOCKET_DEFAULT), PathBuf::from)
+}
+
+/// What the daemon allows this application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of memory that may be registered.
+    pub memory: u64,
+    /// Queue pairs.
+    pub queue_pairs: u32,
+    /// Bytes of one message.
+    pub message: u64,
+}
+
+/// A session with the daemon; `ibv_context` and its protection domain in one. Clones share it, and the
+/// objects made from it keep it alive.
+#[derive(Clone, Debug)]
+pub struct Context {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) channel: Channel,
+    bell: Bell,
+    doorbell: OwnedFd,
+    limits: Limits,
+}
+
+impl Inner {
+    /// Tells the daemon that the queue pair in `slot` has new work.
+    pub(crate) fn ring(&self, slot: u32) {
+        if self.bell.ring(slot) {
+            // Fails only when the counter is full, and then the daemon is already being woken.
+            let _ = nix::unistd::write(&self.doorbell, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+/// The `N` descriptors that belong to a reply.
+pub(crate) fn descriptors<const N: usize>(list: Vec<OwnedFd>) -> Result<[OwnedFd; N], Error> {
+    list.try_into().map_err(|list: Vec<_>| {
+        Error::Protocol(format!(
+            "{} descriptors instead of {N} in a reply",
+            list.len()
+        ))
+    })
+}
+
+pub(crate) fn unexpected(reply: &Reply) -> Error {
+    Error::Protocol(format!("reply {reply:?}"))
+}
+
+impl Context {
+    /// Opens a session with the daemon at the path that [`socket_path`] tells.
+    ///
+    /// # Errors
+    /// No daemon there, or it refuses this user or this version.
+    pub fn open() -> Result<Self, Error> {
+        Self::connect(&socket_path())
+    }
+
+    /// Opens a session with the daemon at `path`.
+    ///
+    /// # Errors
+    /// No daemon there, or it refuses this user or this version.
+    pub fn connect(path: &Path) -> Result<Self, Error> {
+        let no_daemon = |reason: Errno| Error::NoDaemon {
+            path: path.to_owned(),
+            reason,
+        };
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let fd = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
+            .map_err(Error::kernel("socket"))?;
+        let address = UnixAddr::new(path).map_err(no_daemon)?;
+        connect(fd.as_raw_fd(), &address).map_err(no_daemon)?;
+        Self::over(fd)
+    }
+
+    /// Opens a session over a connected socket.
+    ///
+    /// # Errors
+    /// The daemon refuses this user or this version.
+    pub fn over(socket: OwnedFd) -> Result<Self, Error> {
+        let channel = Channel::new(socket);
+        let (reply, fds) = channel.call(&Request::hello(), None)?;
+        let Reply::Hello {
+            major,
+            features,
+            memory,
+            queue_pairs,
+            message,
+            ..
+        } = reply
+        else {
+            return Err(unexpected(&reply));
+        };
+        if major != VERSION_MAJOR || features & feature::SEND == 0 {
+            return Err(Error::Protocol(format!("version {major} of hostd")));
+        }
+        let [bell, doorbell] = descriptors(fds)?;
+        let bell = Bell::open(bell.as_fd())?;
+        let limits = Limits {
+            memory,
+            queue_pairs,
+            message,
+        };
+        Ok(Self {
+            inner: Arc::new(Inner {
+                channel,
+                bell,
+                doorbell,
+                limits,
+            }),
+        })
+    }
+
+    /// What the daemon allows this application.
+    pub fn limits(&self) -> Limits {
+        self.inner.limits
+    }
+
+    /// Allocates and registers memory of `len` zero bytes (`ibv_reg_mr`).
+    ///
+    /// # Errors
+    /// The kernel has no memory, or the quota does not allow it.
+    pub fn allocate(&self, len: usize, access: Access) -> Result<Region, Error> {
+        Region::allocate(&self.inner, len, access)
+    }
+
+    /// Creates a completion queue for at least `entries` completions (`ibv_create_cq`). It needs one
+    /// for each work request that its queue pairs may have outstanding.
+    ///
+    /// # Errors
+    /// The daemon refuses: quota, or a size that cannot be.
+    pub fn create_completion_queue(&self, entries: u32) -> Result<CompletionQueue, Error> {
+        CompletionQueue::create(&self.inner, entries)
+    }
+
+    /// Creates a queue pair (`ibv_create_qp`) whose sends complete in `send` and whose receives complete in
+    /// `receive`, which may be the same.
+    ///
+    /// # Errors
+    /// The daemon refuses: quota, or sizes that cannot be.
+    pub fn create_queue_pair(
+        &self,
+        send: &CompletionQueue,
+        receive: &CompletionQueue,
+        options: QueuePairOptions,
+    ) -> Result<QueuePair, Error> {
+        QueuePair::create(&self.inner, send, receive, options)
+    }
+
+    /// Waits for connections to `port` of `address`, which may be unspecified; port zero lets the
+    /// daemon choose (`rdma_listen`).
+    ///
+    /// # Errors
+    /// The port is taken, or the address is not local.
+    pub fn listen(&self, address: IpAddr, port: u16, backlog: u16) -> Result<Listener, Error> {
+        Listener::create(&self.inner, address, port, backlog)
+    }
+}

@@ -1,0 +1,91 @@
+//! What can go wrong for an application.
+
+use crate::abi::codec::DecodeError;
+use crate::abi::ring::RingFault;
+use crate::abi::types::ErrorCode;
+use crate::shm::MemoryError;
+use nix::errno::Errno;
+use std::path::PathBuf;
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No daemon answers at the socket.
+    #[error("cannot reach hostd at {path}: {reason}")]
+    NoDaemon {
+        /// Path of the socket.
+        path: PathBuf,
+        /// What the kernel says.
+        reason: Errno,
+    },
+    /// The daemon ended, or threw the application out.
+    #[error("hostd is gone: the connection to it has ended")]
+    DaemonGone,
+    /// The time given to the call is over.
+    #[error("timed out")]
+    TimedOut,
+    /// The daemon refused the request.
+    #[error("hostd refused: {text}")]
+    Refused {
+        /// Why, for programs.
+        code: ErrorCode,
+        /// Why, for people.
+        text: String,
+    },
+    /// A connection did not come about.
+    #[error("no connection: {}", reason.text())]
+    ConnectFailed {
+        /// Why.
+        reason: ErrorCode,
+        /// Reason code of the peer's REJ message, zero without one.
+        rej: u16,
+    },
+    /// The connection has ended.
+    #[error("the connection has ended: {}", .0.text())]
+    Disconnected(ErrorCode),
+    /// The ring holds as many requests as it was made for.
+    #[error("the work queue is full")]
+    QueueFull,
+    /// A range is not inside its region.
+    #[error("{len} bytes at {offset} are outside of a region of {region} bytes")]
+    OutOfRange {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// Bytes of the region.
+        region: u64,
+    },
+    /// The daemon sent something that this version does not understand.
+    #[error("unexpected message from hostd: {0}")]
+    Protocol(String),
+    /// The kernel refused.
+    #[error("{what}: {reason}")]
+    Kernel {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel says.
+        reason: Errno,
+    },
+    /// Shared memory could not be had.
+    #[error("shared memory: {0}")]
+    Memory(#[from] MemoryError),
+}
+
+impl From<DecodeError> for Error {
+    fn from(error: DecodeError) -> Self {
+        Self::Protocol(error.to_string())
+    }
+}
+
+impl From<RingFault> for Error {
+    fn from(error: RingFault) -> Self {
+        Self::Protocol(error.to_string())
+    }
+}
+
+impl Error {
+    pub(crate) fn kernel(what: &'static str) -> impl FnOnce(Errno) -> Self {
+        move |reason| Self::Kernel { what, reason }
+    }
+}

@@ -1,0 +1,146 @@
+//! Waiting for connections.
+
+use crate::abi::message::{Event, ObjectKind, Private, Reply, Request};
+use crate::channel::deadline;
+use crate::context::{Inner, unexpected};
+use crate::{Connected, Error, QueuePair};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A port on which connections are waited for (`rdma_listen`).
+#[derive(Debug)]
+pub struct Listener {
+    context: Arc<Inner>,
+    handle: u32,
+    port: u16,
+}
+
+/// A peer that wants to connect. Dropping it turns the peer down.
+#[derive(Debug)]
+pub struct ConnectRequest {
+    context: Arc<Inner>,
+    request: u32,
+    peer: IpAddr,
+    private: Private,
+    answered: bool,
+}
+
+impl Listener {
+    pub(crate) fn create(
+        context: &Arc<Inner>,
+        address: IpAddr,
+        port: u16,
+        backlog: u16,
+    ) -> Result<Self, Error> {
+        let request = Request::Listen {
+            address,
+            port,
+            backlog,
+        };
+        let (reply, _) = context.channel.call(&request, None)?;
+        let Reply::Listener { handle, port } = reply else {
+            return Err(unexpected(&reply));
+        };
+        Ok(Self {
+            context: context.clone(),
+            handle,
+            port,
+        })
+    }
+
+    /// The port, also when the daemon chose it.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Waits for a connection request (`rdma_get_request`).
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::DaemonGone`].
+    pub fn get_request(&self, timeout: Duration) -> Result<ConnectRequest, Error> {
+        let ours = self.handle;
+        self.context
+            .channel
+            .wait_event(deadline(timeout), |event| match *event {
+                Event::ConnectRequest {
+                    listener,
+                    request,
+                    peer,
+                    private,
+                } if listener == ours => {
+                    let context = self.context.clone();
+                    Some(ConnectRequest {
+                        context,
+                        request,
+                        peer,
+                        private,
+                        answered: false,
+                    })
+                }
+                _ => None,
+            })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let ours = self.handle;
+        let request = Request::Destroy {
+            kind: ObjectKind::Listener,
+            handle: ours,
+        };
+        self.context.channel.tell(&request);
+        self.context.channel.forget_events(
+            |event| matches!(*event, Event::ConnectRequest { listener, .. } if listener == ours),
+        );
+    }
+}
+
+impl ConnectRequest {
+    /// The peer's address.
+    pub fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
+    /// Data of the peer's application.
+    pub fn private(&self) -> Private {
+        self.private
+    }
+
+    /// Accepts with `queue_pair` (`rdma_accept`) and waits until the connection stands. Receives that the
+    /// peer's first messages need should be posted before.
+    ///
+    /// # Errors
+    /// [`Error::ConnectFailed`] if the peer has gone meanwhile; [`Error::TimedOut`].
+    pub fn accept(
+        mut self,
+        queue_pair: &mut QueuePair,
+        private: Private,
+        timeout: Duration,
+    ) -> Result<Connected, Error> {
+        self.answered = true;
+        queue_pair.accept(self.request, private, timeout)
+    }
+
+    /// Turns the peer down (`rdma_reject`).
+    pub fn reject(mut self, private: Private) {
+        self.answered = true;
+        self.context.channel.tell(&Request::Reject {
+            request: self.request,
+            private,
+        });
+    }
+}
+
+impl Drop for ConnectRequest {
+    fn drop(&mut self) {
+        if !self.answered {
+            let private = Private::EMPTY;
+            self.context.channel.tell(&Request::Reject {
+                request: self.request,
+                private,
+            });
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! Queue pairs.
+
+use crate::abi::descriptor::{Opcode, ReceiveWork, SendWork, Sge, SgeList, WORK_LEN};
+use crate::abi::message::{ErrorCode, Event, Granularity, ObjectKind, Private, Reply, Request};
+use crate::abi::ring::{Producer, RingMemory};
+use crate::channel::deadline;
+use crate::context::{Inner, descriptors, unexpected};
+use crate::{CompletionQueue, Error, Slice};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a queue pair is made of (`ibv_qp_init_attr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePairOptions {
+    /// Send requests that may be outstanding (`max_send_wr`).
+    pub send_entries: u32,
+    /// Receives that may be posted (`max_recv_wr`).
+    pub receive_entries: u32,
+    /// The most sub-paths; zero for what the daemon is configured for, one for plain RoCEv2.
+    pub paths: u16,
+}
+
+impl Default for QueuePairOptions {
+    fn default() -> Self {
+        Self {
+            send_entries: 64,
+            receive_entries: 64,
+            paths: 0,
+        }
+    }
+}
+
+/// Bytes of a peer's region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoteSlice {
+    /// Address in the region's own address space.
+    pub address: u64,
+    /// Key that the peer told.
+    pub rkey: u32,
+}
+
+/// A request for the send queue (`ibv_send_wr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendRequest {
+    /// Given back in the completion.
+    pub wr_id: u64,
+    /// The bytes to send.
+    pub local: Slice,
+    /// Where an RDMA WRITE goes; `None` for a SEND.
+    pub remote: Option<RemoteSlice>,
+    /// Immediate data for the peer.
+    pub immediate: Option<u32>,
+    /// Complete also when nothing went wrong (`IBV_SEND_SIGNALED`).
+    pub signaled: bool,
+}
+
+impl SendRequest {
+    /// A SEND that completes.
+    pub fn send(wr_id: u64, local: Slice) -> Self {
+        Self {
+            wr_id,
+            local,
+            remote: None,
+            immediate: None,
+            signaled: true,
+        }
+    }
+
+    /// An RDMA WRITE that completes.
+    pub fn write(wr_id: u64, local: Slice, remote: RemoteSlice) -> Self {
+        Self {
+            remote: Some(remote),
+            ..Self::send(wr_id, local)
+        }
+    }
+
+    /// The same with immediate data.
+    pub fn with_immediate(self, immediate: u32) -> Self {
+        Self {
+            immediate: Some(immediate),
+            ..self
+        }
+    }
+
+    fn to_work(self) -> SendWork {
+        let opcode = match (self.remote.is_some(), self.immediate.is_some()) {
+            (false, false) => Opcode::Send,
+            (false, true) => Opcode::SendWithImmediate,
+            (true, false) => Opcode::Write,
+            (true, true) => Opcode::WriteWithImmediate,
+        };
+        let remote = self.remote.unwrap_or_default();
+        SendWork {
+            wr_id: self.wr_id,
+            opcode,
+            signaled: self.signaled,
+            solicited: false,
+            immediate: self.immediate.unwrap_or(0),
+            remote_address: remote.address,
+            rkey: remote.rkey,
+            buffers: buffers(self.local),
+        }
+    }
+}
+
+/// A request for the receive queue (`ibv_recv_wr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveRequest {
+    /// Given back in the completion.
+    pub wr_id: u64,
+    /// Where a message is placed; may be empty for writes with immediate data.
+    pub local: Slice,
+}
+
+/// What was agreed on with the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connected {
+    /// The peer's address.
+    pub peer: IpAddr,
+    /// Payload bytes of a packet.
+    pub mtu: u16,
+    /// Sub-paths in force; one for plain RoCEv2.
+    pub paths: u16,
+    /// What the scheduler of sub-paths decides for at once.
+    pub granularity: Granularity,
+    /// Data of the peer's application.
+    pub private: Private,
+}
+
+/// A reliable connection's two work queues (`ibv_qp` of type `IBV_QPT_RC`).
+#[derive(Debug)]
+pub struct QueuePair {
+    context: Arc<Inner>,
+    send: Producer<WORK_LEN>,
+    receive: Producer<WORK_LEN>,
+    handle: u32,
+    number: u32,
+    slot: u32,
+}
+
+impl QueuePair {
+    pub(crate) fn create(
+        context: &Arc<Inner>,
+        send: &CompletionQueue,
+        receive: &CompletionQueue,
+        options: QueuePairOptions,
+    ) -> Result<Self, Error> {
+        let request = Request::CreateQueuePair {
+            send_cq: send.handle(),
+            receive_cq: receive.handle(),
+            send_entries: options.send_entries,
+            receive_entries: options.receive_entries,
+            paths: options.paths,
+        };
+        let (reply, fds) = context.channel.call(&request, None)?;
+        let Reply::QueuePair {
+            handle,
+            qpn,
+            slot,
+            send_entries,
+            receive_entries,
+        } = reply
+        else {
+            return Err(unexpected(&reply));
+        };
+        let [send, receive] = descriptors(fds)?;
+        Ok(Self {
+            context: context.clone(),
+            send: RingMemory::open(send.as_fd(), send_entries)?.producer(),
+            receive: RingMemory::open(receive.as_fd(), receive_entries)?.producer(),
+            handle,
+            number: qpn,
+            slot,
+        })
+    }
+
+    /// What [`crate::Completion::queue_pair`] says for this queue pair.
+    pub fn id(&self) -> u32 {
+        self.handle
+    }
+
+    /// The number on the wire (`qp_num`).
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Posts a send request (`ibv_post_send`).
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`] until the daemon has taken older requests.
+    pub fn post_send(&mut self, request: &SendRequest) -> Result<(), Error> {
+        match self.post_sends(std::slice::from_ref(request))? {
+            0 => Err(Error::QueueFull),
+            _ => Ok(()),
+        }
+    }
+
+    /// Posts send requests with one ring of the doorbell, as many as fit, and returns how many.
+    ///
+    /// # Errors
+    /// The ring is broken.
+    pub fn post_sends(&mut self, requests: &[SendRequest]) -> Result<usize, Error> {
+        let works = requests.iter().map(|request| request.to_work().to_bytes());
+        let posted = push_all(&mut self.send, works)?;
+        self.ring(posted);
+        Ok(posted)
+    }
+
+    /// Posts a receive (`ibv_post_recv`).
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`] until the daemon has taken older receives.
+    pub fn post_receive(&mut self, request: &ReceiveRequest) -> Result<(), Error> {
+        match self.post_receives(std::slice::from_ref(request))? {
+            0 => Err(Error::QueueFull),
+            _ => Ok(()),
+        }
+    }
+
+    /// Posts receives with one ring of the doorbell, as many as fit, and returns how many.
+    ///
+    /// # Errors
+    /// The ring is broken.
+    pub fn post_receives(&mut self, requests: &[ReceiveRequest]) -> Result<usize, Error> {
+        let works = requests.iter().map(|request| {
+            ReceiveWork {
+                wr_id: request.wr_id,
+                buffers: buffers(request.local),
+            }
+            .to_bytes()
+        });
+        let posted = push_all(&mut self.receive, works)?;
+        self.ring(posted);
+        Ok(posted)
+    }
+
+    /// Connects to a listener (`rdma_connect`). Receives that the peer's first messages need
+    /// should be posted before.
+    ///
+    /// # Errors
+    /// [`Error::ConnectFailed`] with the reason; [`Error::TimedOut`].
+    pub fn connect(
+        &mut self,
+        peer: SocketAddr,
+        private: Private,
+        timeout: Duration,
+    ) -> Result<Connected, Error> {
+        let (address, port) = (peer.ip(), peer.port());
+        let request = Request::Connect {
+            qp: self.handle,
+            address,
+            port,
+            private,
+        };
+        self.context.channel.call(&request, None)?;
+        self.established(timeout)
+    }
+
+    /// Accepts a connection request with this queue pair.
+    pub(crate) fn accept(
+        &mut self,
+        request: u32,
+        private: Private,
+        timeout: Duration,
+    ) -> Result<Connected, Error> {
+        let request = Request::Accept {
+            request,
+            qp: self.handle,
+            private,
+        };
+        self.context.channel.call(&request, None)?;
+        self.established(timeout)
+    }
+
+    fn established(&self, timeout: Duration) -> Result<Connected, Error> {
+        let ours = self.handle;
+        self.context
+            .channel
+            .wait_event(deadline(timeout), |event| match *event {
+                Event::Established {
+                    qp,
+                    peer,
+                    mtu,
+                    paths,
+                    granularity,
+                    private,
+                } if qp == ours => Some(Ok(Connected {
+                    peer,
+                    mtu,
+                    paths,
+                    granularity,
+                    private,
+                })),
+                Event::ConnectFailed {
+                    qp, reason, rej, ..
+                } if qp == ours => Some(Err(Error::ConnectFailed { reason, rej })),
+                Event::Disconnected { qp, reason } if qp == ours => {
+                    Some(Err(Error::Disconnected(reason)))
+                }
+                _ => None,
+            })?
+    }
+
+    /// Closes the connection (`rdma_disconnect`) and waits until it is closed. What is outstanding completes,
+    /// with [`crate::CompletionStatus::Flushed`] if it was not done.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]; a refusal if there is no connection.
+    pub fn disconnect(&mut self, timeout: Duration) -> Result<(), Error> {
+        self.context
+            .channel
+            .call(&Request::Disconnect { qp: self.handle }, None)?;
+        self.wait_disconnected(timeout).map(|_| ())
+    }
+
+    /// Waits until the connection has ended, and tells why.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::DaemonGone`].
+    pub fn wait_disconnected(&self, timeout: Duration) -> Result<ErrorCode, Error> {
+        let ours = self.handle;
+        self.context
+            .channel
+            .wait_event(deadline(timeout), |event| match *event {
+                Event::Disconnected { qp, reason } if qp == ours => Some(reason),
+                _ => None,
+            })
+    }
+
+    fn ring(&self, posted: usize) {
+        if posted > 0 {
+            self.context.ring(self.slot);
+        }
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        let ours = self.handle;
+        let request = Request::Destroy {
+            kind: ObjectKind::QueuePair,
+            handle: ours,
+        };
+        self.context.channel.tell(&request);
+        self.context.channel.forget_events(|event| match *event {
+            Event::Established { qp, .. }
+            | Event::ConnectFailed { qp, .. }
+            | Event::Disconnected { qp, .. } => qp == ours,
+            Event::ConnectRequest { .. } => false,
+        });
+    }
+}
+
+fn buffers(local: Slice) -> SgeList {
+    if local.is_empty() {
+        return SgeList::default();
+    }
+    let sge = Sge {
+        address: local.offset,
+        length: local.len,
+        lkey: local.lkey,
+    };
+    SgeList::new(&[sge]).expect("one is always allowed")
+}
+
+fn push_all(
+    ring: &mut Producer<WORK_LEN>,
+    works: impl Iterator<Item = [u8; WORK_LEN]>,
+) -> Result<usize, Error> {
+    let mut posted = 0;
+    for work in works {
+        if !ring.push(&work)? {
+            break;
+        }
+        posted += 1;
+    }
+    ring.publish();
+    Ok(posted)
+}

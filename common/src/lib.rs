@@ -16,6 +16,7 @@
 pub mod config;
 pub mod log;
 pub mod metrics;
+pub mod netlink;
 pub mod sync;
 pub mod sys;
 pub mod time;

@@ -1,0 +1,514 @@
+//! Netlink bytes to values: RFC 3549, linux/netlink.h, linux/rtnetlink.h, linux/nexthop.h.
+//!
+//! Every length is checked against what is left. What is not understood but well formed (a newer
+//! attribute, another family) is skipped; what contradicts itself is an error for that message alone.
+
+use super::types::{
+    Address, Hop, Link, Mac, Neighbour, NeighbourKey, NeighbourState, NextHop, NextHopKind, Route,
+    RouteKey, RouteKind,
+};
+use ipnet::IpNet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+const HEADER_LEN: usize = 16;
+
+pub(super) const AF_INET: u8 = 2;
+pub(super) const AF_INET6: u8 = 10;
+
+/// Numbers of messages (RTM_*).
+pub(super) mod kind {
+    pub(in super::super) const ERROR: u16 = 2;
+    pub(in super::super) const DONE: u16 = 3;
+    pub(in super::super) const OVERRUN: u16 = 4;
+    pub(in super::super) const LINK: u16 = 16;
+    pub(in super::super) const ADDRESS: u16 = 20;
+    pub(in super::super) const ROUTE: u16 = 24;
+    pub(in super::super) const NEIGHBOUR: u16 = 28;
+    pub(in super::super) const NEXT_HOP: u16 = 104;
+}
+
+/// Flags of a message header (NLM_F_*).
+pub(super) mod flag {
+    pub(in super::super) const DUMP_INTERRUPTED: u16 = 0x10;
+    pub(in super::super) const REPLACE: u16 = 0x100;
+    pub(in super::super) const APPEND: u16 = 0x800;
+}
+
+/// What happened to the object of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It exists, now or still.
+    Set,
+    /// It is gone.
+    Removed,
+}
+
+/// A decoded message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    /// NLM_F_*.
+    pub flags: u16,
+    /// The number of the request that this answers.
+    pub sequence: u32,
+    /// The socket whose request caused it.
+    pub port: u32,
+    /// What it says.
+    pub body: Body,
+}
+
+/// What a message says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Body {
+    /// A dump is complete (or failed, with a negative errno).
+    Done(i32),
+    /// A request failed (negative errno) or was acknowledged (zero).
+    Error(i32),
+    /// The kernel says that data was lost.
+    Overrun,
+    /// An interface.
+    Link(Action, Link),
+    /// An address of this machine.
+    Address(Action, Address),
+    /// A neighbour.
+    Neighbour(Action, Neighbour),
+    /// A route.
+    Route(Action, RouteKey, Route),
+    /// A next hop object.
+    NextHop(Action, NextHop),
+    /// Well formed, of no interest here.
+    Other,
+}
+
+/// Why a message is malformed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// A header or a fixed part does not fit in what was received.
+    #[error("cut short")]
+    Short,
+    /// A length field points outside of its message.
+    #[error("a length lies")]
+    Length,
+    /// An attribute has the wrong size for its type.
+    #[error("attribute {0} has the wrong size")]
+    Attribute(u16),
+    /// An attribute that must be there is not.
+    #[error("attribute {0} is missing")]
+    Missing(u16),
+    /// A field has a value that makes no sense.
+    #[error("impossible value {1} in {0}")]
+    Value(&'static str, u32),
+}
+
+/// Decodes all messages of one datagram. After a header whose length lies, nothing more of the
+/// datagram can be found, so the iterator ends with that error.
+pub fn decode(datagram: &[u8]) -> impl Iterator<Item = Result<Message, DecodeError>> + '_ {
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        match split_message(rest) {
+            Ok((message, next)) => {
+                rest = next;
+                Some(decode_one(message))
+            }
+            Err(error) => {
+                rest = &[];
+                Some(Err(error))
+            }
+        }
+    })
+}
+
+fn split_message(bytes: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
+    let len = usize::try_from(u32_at(bytes, 0)?).map_err(|_| DecodeError::Length)?;
+    if len < HEADER_LEN || len > bytes.len() {
+        return Err(DecodeError::Length);
+    }
+    let next = len.next_multiple_of(4).min(bytes.len());
+    Ok((&bytes[..len], &bytes[next..]))
+}
+
+/// `message` is one whole message: at least a header, and as long as its header says.
+fn decode_one(message: &[u8]) -> Result<Message, DecodeError> {
+    let number = u16_at(message, 4)?;
+    let body = message.get(HEADER_LEN..).ok_or(DecodeError::Short)?;
+    Ok(Message {
+        flags: u16_at(message, 6)?,
+        sequence: u32_at(message, 8)?,
+        port: u32_at(message, 12)?,
+        body: decode_body(number, body)?,
+    })
+}
+
+fn decode_body(number: u16, body: &[u8]) -> Result<Body, DecodeError> {
+    let action = if number.is_multiple_of(4) {
+        Action::Set
+    } else {
+        Action::Removed
+    };
+    Ok(match number {
+        // Some kernels end a dump without a status.
+        kind::DONE => Body::Done(i32_at(body, 0).unwrap_or(0)),
+        kind::ERROR => Body::Error(i32_at(body, 0)?),
+        kind::OVERRUN => Body::Overrun,
+        kind::LINK | 17 => link(body)?.map_or(Body::Other, |link| Body::Link(action, link)),
+        kind::ADDRESS | 21 => {
+            address(body)?.map_or(Body::Other, |address| Body::Address(action, address))
+        }
+        kind::ROUTE | 25 => {
+            route(body)?.map_or(Body::Other, |(key, route)| Body::Route(action, key, route))
+        }
+        kind::NEIGHBOUR | 29 => neighbour(body, action)?
+            .map_or(Body::Other, |neighbour| Body::Neighbour(action, neighbour)),
+        kind::NEXT_HOP | 105 => Body::NextHop(action, next_hop(body, action)?),
+        _ => Body::Other,
+    })
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Result<u16, DecodeError> {
+    let field = bytes.get(at..at + 2).ok_or(DecodeError::Short)?;
+    Ok(u16::from_ne_bytes(field.try_into().expect("two bytes")))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Result<u32, DecodeError> {
+    let field = bytes.get(at..at + 4).ok_or(DecodeError::Short)?;
+    Ok(u32::from_ne_bytes(field.try_into().expect("four bytes")))
+}
+
+fn i32_at(bytes: &[u8], at: usize) -> Result<i32, DecodeError> {
+    u32_at(bytes, at).map(u32::cast_signed)
+}
+
+fn u8_at(bytes: &[u8], at: usize) -> Result<u8, DecodeError> {
+    bytes.get(at).copied().ok_or(DecodeError::Short)
+}
+
+/// One attribute: its type without flags, and its value.
+struct Attribute<'a> {
+    kind: u16,
+    value: &'a [u8],
+}
+
+impl Attribute<'_> {
+    fn wrong<T>(&self) -> Result<T, DecodeError> {
+        Err(DecodeError::Attribute(self.kind))
+    }
+
+    fn u32(&self) -> Result<u32, DecodeError> {
+        let field = self.value.try_into().or_else(|_| self.wrong())?;
+        Ok(u32::from_ne_bytes(field))
+    }
+
+    /// An address of the family that the size implies.
+    fn address(&self) -> Result<IpAddr, DecodeError> {
+        ip(self.value).map_or_else(|| self.wrong(), Ok)
+    }
+
+    fn mac(&self) -> Option<Mac> {
+        self.value.try_into().ok()
+    }
+
+    fn name(&self) -> Result<String, DecodeError> {
+        let end = self.value.iter().position(|&byte| byte == 0);
+        let text = &self.value[..end.unwrap_or(self.value.len())];
+        Ok(String::from_utf8_lossy(text).into_owned())
+    }
+}
+
+fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    if let Ok(octets) = <[u8; 4]>::try_from(bytes) {
+        return Some(Ipv4Addr::from(octets).into());
+    }
+    let octets = <[u8; 16]>::try_from(bytes).ok()?;
+    Some(Ipv6Addr::from(octets).into())
+}
+
+/// The attributes of `bytes`; ends with an error when a length lies.
+fn attributes(bytes: &[u8]) -> impl Iterator<Item = Result<Attribute<'_>, DecodeError>> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        // Padding after the last one may be cut.
+        if rest.len() < 4 {
+            return None;
+        }
+        let len = usize::from(u16::from_ne_bytes([rest[0], rest[1]]));
+        // NLA_F_NESTED and NLA_F_NET_BYTEORDER are not part of the type.
+        let kind = u16::from_ne_bytes([rest[2], rest[3]]) & 0x3fff;
+        if len < 4 || len > rest.len() {
+            rest = &[];
+            return Some(Err(DecodeError::Length));
+        }
+        let value = &rest[4..len];
+        rest = &rest[len.next_multiple_of(4).min(rest.len())..];
+        Some(Ok(Attribute { kind, value }))
+    })
+}
+
+/// struct ifinfomsg and IFLA_*. Messages of other families (bridge ports) are not about the link itself.
+fn link(body: &[u8]) -> Result<Option<Link>, DecodeError> {
+    const IFF_UP: u32 = 1;
+    const IFF_LOOPBACK: u32 = 8;
+    const IFF_RUNNING: u32 = 0x40;
+    let index = u32_at(body, 4)?;
+    let flags = u32_at(body, 8)?;
+    let rest = body.get(16..).ok_or(DecodeError::Short)?;
+    if u8_at(body, 0)? != 0 {
+        return Ok(None);
+    }
+    let mut link = Link {
+        index,
+        name: String::new(),
+        mac: None,
+        mtu: 0,
+        up: flags & IFF_UP != 0,
+        running: flags & IFF_RUNNING != 0,
+        loopback: flags & IFF_LOOPBACK != 0,
+        controller: None,
+    };
+    for attribute in attributes(rest) {
+        let attribute = attribute?;
+        match attribute.kind {
+            1 => link.mac = attribute.mac(),
+            3 => link.name = attribute.name()?,
+            4 => link.mtu = attribute.u32()?,
+            10 => link.controller = Some(attribute.u32()?).filter(|&index| index != 0),
+            _ => {}
+        }
+    }
+    Ok(Some(link))
+}
+
+/// struct ifaddrmsg and IFA_*.
+fn address(body: &[u8]) -> Result<Option<Address>, DecodeError> {
+    let family = u8_at(body, 0)?;
+    let prefix_len = u8_at(body, 1)?;
+    let ifindex = u32_at(body, 4)?;
+    if family != AF_INET && family != AF_INET6 {
+        return Ok(None);
+    }
+    // IFA_LOCAL (2) is our own address; IFA_ADDRESS (1) is the peer's if both are given.
+    let (mut own, mut other) = (None, None);
+    for attribute in attributes(&body[8..]) {
+        let attribute = attribute?;
+        match attribute.kind {
+            1 => other = Some(attribute.address()?),
+            2 => own = Some(attribute.address()?),
+            _ => {}
+        }
+    }
+    let address = own.or(other).ok_or(DecodeError::Missing(1))?;
+    check_family(family, address)?;
+    checked_prefix(address, prefix_len)?;
+    Ok(Some(Address {
+        ifindex,
+        address,
+        prefix_len,
+    }))
+}
+
+fn check_family(family: u8, address: IpAddr) -> Result<(), DecodeError> {
+    if address.is_ipv4() == (family == AF_INET) {
+        Ok(())
+    } else {
+        Err(DecodeError::Value("address family", u32::from(family)))
+    }
+}
+
+fn checked_prefix(address: IpAddr, len: u8) -> Result<IpNet, DecodeError> {
+    IpNet::new(address, len).map_err(|_| DecodeError::Value("prefix length", u32::from(len)))
+}
+
+/// struct ndmsg and NDA_*.
+fn neighbour(body: &[u8], action: Action) -> Result<Option<Neighbour>, DecodeError> {
+    const NTF_PROXY: u8 = 8;
+    let family = u8_at(body, 0)?;
+    let ifindex = u32_at(body, 4)?;
+    let bits = u16_at(body, 8)?;
+    let flags = u8_at(body, 10)?;
+    let rest = body.get(12..).ok_or(DecodeError::Short)?;
+    if (family != AF_INET && family != AF_INET6) || flags & NTF_PROXY != 0 {
+        return Ok(None);
+    }
+    let (mut address, mut mac) = (None, None);
+    for attribute in attributes(rest) {
+        let attribute = attribute?;
+        match attribute.kind {
+            1 => address = Some(attribute.address()?),
+            2 => mac = attribute.mac(),
+            _ => {}
+        }
+    }
+    let address = address.ok_or(DecodeError::Missing(1))?;
+    check_family(family, address)?;
+    let state = match (NeighbourState::from_bits(bits), action) {
+        (Some(state), _) => state,
+        (None, Action::Removed) => NeighbourState::None,
+        (None, Action::Set) => {
+            return Err(DecodeError::Value("neighbour state", u32::from(bits)));
+        }
+    };
+    // Multicast and broadcast entries, of which the kernel tells in dumps only.
+    if state == NeighbourState::NoArp {
+        return Ok(None);
+    }
+    Ok(Some(Neighbour {
+        key: NeighbourKey { ifindex, address },
+        mac,
+        state,
+    }))
+}
+
+/// struct rtmsg and RTA_*. Cached routes are not part of the table.
+fn route(body: &[u8]) -> Result<Option<(RouteKey, Route)>, DecodeError> {
+    const RTM_F_CLONED: u32 = 0x200;
+    let family = u8_at(body, 0)?;
+    let prefix_len = u8_at(body, 1)?;
+    let tos = u8_at(body, 3)?;
+    let kind = RouteKind::from_number(u8_at(body, 7)?);
+    let flags = u32_at(body, 8)?;
+    let unspecified: IpAddr = match family {
+        AF_INET => Ipv4Addr::UNSPECIFIED.into(),
+        AF_INET6 => Ipv6Addr::UNSPECIFIED.into(),
+        _ => return Ok(None),
+    };
+    if flags & RTM_F_CLONED != 0 {
+        return Ok(None);
+    }
+    let mut table = u32::from(u8_at(body, 4)?);
+    let mut address = unspecified;
+    let (mut priority, mut next_hop) = (0, None);
+    let mut single = Hop::default();
+    let mut hops = None;
+    for attribute in attributes(&body[12..]) {
+        let attribute = attribute?;
+        match attribute.kind {
+            1 => address = attribute.address()?,
+            6 => priority = attribute.u32()?,
+            9 => hops = Some(multipath(attribute.value)?),
+            15 => table = attribute.u32()?,
+            30 => next_hop = Some(attribute.u32()?),
+            _ => hop_attribute(&mut single, &attribute)?,
+        }
+    }
+    check_family(family, address)?;
+    let hops = hops.unwrap_or_else(|| {
+        let is_hop = single.ifindex != 0 || single.gateway.is_some();
+        if is_hop { vec![single] } else { Vec::new() }
+    });
+    let key = RouteKey {
+        table,
+        prefix: checked_prefix(address, prefix_len)?.trunc(),
+        priority,
+        tos,
+    };
+    let route = Route {
+        kind,
+        protocol: u8_at(body, 5)?,
+        hops: hops.into(),
+        next_hop,
+    };
+    Ok(Some((key, route)))
+}
+
+impl Default for Hop {
+    fn default() -> Self {
+        Self {
+            ifindex: 0,
+            gateway: None,
+            weight: 1,
+            encapsulated: false,
+        }
+    }
+}
+
+/// RTA_OIF, RTA_GATEWAY, RTA_VIA, RTA_ENCAP_TYPE: of a route, or of one hop of RTA_MULTIPATH.
+fn hop_attribute(hop: &mut Hop, attribute: &Attribute<'_>) -> Result<(), DecodeError> {
+    match attribute.kind {
+        4 => hop.ifindex = attribute.u32()?,
+        5 => hop.gateway = Some(attribute.address()?).filter(|address| !address.is_unspecified()),
+        18 => hop.gateway = Some(via(attribute)?),
+        21 => hop.encapsulated = true,
+        _ => {}
+    }
+    Ok(())
+}
+
+/// struct rtvia: a gateway of another family than the route.
+fn via(attribute: &Attribute<'_>) -> Result<IpAddr, DecodeError> {
+    let wrong = DecodeError::Attribute(attribute.kind);
+    let family = u16_at(attribute.value, 0).map_err(|_| wrong)?;
+    let address = ip(&attribute.value[2..]).ok_or(wrong)?;
+    let family = u8::try_from(family).map_err(|_| wrong)?;
+    check_family(family, address)?;
+    Ok(address)
+}
+
+/// A list of struct rtnexthop, each with attributes. The kernel's order means nothing and changes: sorted.
+fn multipath(bytes: &[u8]) -> Result<Vec<Hop>, DecodeError> {
+    let mut rest = bytes;
+    let mut hops = Vec::new();
+    while rest.len() >= 8 {
+        let len = usize::from(u16_at(rest, 0)?);
+        if len < 8 || len > rest.len() {
+            return Err(DecodeError::Length);
+        }
+        let mut hop = Hop {
+            ifindex: u32_at(rest, 4)?,
+            weight: u32::from(rest[3]) + 1,
+            ..Hop::default()
+        };
+        for attribute in attributes(&rest[8..len]) {
+            hop_attribute(&mut hop, &attribute?)?;
+        }
+        hops.push(hop);
+        rest = &rest[len.next_multiple_of(4).min(rest.len())..];
+    }
+    hops.sort_unstable();
+    Ok(hops)
+}
+
+/// struct nhmsg and NHA_* (linux/nexthop.h).
+fn next_hop(body: &[u8], action: Action) -> Result<NextHop, DecodeError> {
+    let rest = body.get(8..).ok_or(DecodeError::Short)?;
+    let (mut id, mut group, mut hop) = (None, None, Hop::default());
+    let (mut blackhole, mut foreign) = (false, false);
+    for attribute in attributes(rest) {
+        let attribute = attribute?;
+        match attribute.kind {
+            1 => id = Some(attribute.u32()?),
+            2 => group = Some(members(&attribute)?),
+            4 => blackhole = true,
+            5 => hop.ifindex = attribute.u32()?,
+            6 => hop.gateway = Some(attribute.address()?).filter(|a| !a.is_unspecified()),
+            7 => hop.encapsulated = true,
+            11 => foreign = true,
+            _ => {}
+        }
+    }
+    let id = id.filter(|&id| id != 0).ok_or(DecodeError::Missing(1))?;
+    let kind = match group {
+        _ if foreign => NextHopKind::Foreign,
+        _ if blackhole => NextHopKind::Blackhole,
+        Some(members) => NextHopKind::Group(members),
+        None if hop.ifindex == 0 && action == Action::Set => {
+            return Err(DecodeError::Missing(5));
+        }
+        None => NextHopKind::Single(hop),
+    };
+    Ok(NextHop { id, kind })
+}
+
+/// An array of struct nexthop_grp: number, weight - 1 in two bytes that are not adjacent in old kernels.
+fn members(attribute: &Attribute<'_>) -> Result<Vec<(u32, u32)>, DecodeError> {
+    let entries = attribute.value.chunks_exact(8);
+    if !entries.remainder().is_empty() {
+        return attribute.wrong();
+    }
+    entries
+        .map(|entry| {
+            let weight = u32::from(entry[4]) | u32::from(entry[5]) << 8;
+            Ok((u32_at(entry, 0)?, weight + 1))
+        })
+        .collect()
+}

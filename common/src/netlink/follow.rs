@@ -1,0 +1,365 @@
+//! When to trust events and when to dump everything and compare. Sans I/O: bytes, time and overruns
+//! come in, dump requests go out.
+//!
+//! ```text
+//!            start / reason to doubt                     last step done
+//!   Idle ───────────────────────────▶ Dumping(step) ───────────────────▶ Idle
+//!    ▲                                  │    ▲  │ step done, not interrupted: sweep, next step
+//!    └──────── no answer in time ───────┘    └──┘ interrupted (EINTR mark, overrun): same again, later
+//! ```
+
+use super::decode::{AF_INET, AF_INET6, Action, Body, Message, decode, flag, kind};
+use super::mirror::{Change, Kind, Mirror};
+use super::types::Link;
+use crate::time::{Span, Time};
+
+/// The steps of a resynchronisation, in the order that lets each find what it refers to.
+const STEPS: [Kind; 6] = [
+    Kind::Links,
+    Kind::Addresses,
+    Kind::NextHops,
+    Kind::Routes4,
+    Kind::Routes6,
+    Kind::Neighbours,
+];
+
+/// A reason to resynchronise is followed after this time, so that a burst of reasons costs one dump, and
+/// the kernel has finished what it was doing.
+const SETTLE: Span = Span::from_millis(20);
+
+/// At least this many times the length of the last dump passes until the next one: following a
+/// full table takes at most a fifth of the control thread.
+const REST: u64 = 4;
+
+/// A dump that is silent for this long is begun again.
+const PATIENCE: Span = Span::from_secs(5);
+
+/// When to resynchronise.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The longest time between two dumps.
+    pub resync: Span,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            resync: Span::from_secs(30),
+        }
+    }
+}
+
+/// Why everything is dumped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ResyncReason {
+    /// Nothing is known yet.
+    Start,
+    /// It was long ago.
+    Periodic,
+    /// An interface went down or came up: the kernel changes routes without saying so.
+    Link,
+    /// A next hop object went, and its routes with it.
+    NextHop,
+    /// The socket lost messages (ENOBUFS).
+    Overrun,
+    /// Messages contradicted what was known.
+    Doubt,
+    /// A dump did not end well.
+    Retry,
+}
+
+impl ResyncReason {
+    /// All reasons.
+    pub const ALL: [Self; 7] = [
+        Self::Start,
+        Self::Periodic,
+        Self::Link,
+        Self::NextHop,
+        Self::Overrun,
+        Self::Doubt,
+        Self::Retry,
+    ];
+
+    /// A word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Periodic => "periodic",
+            Self::Link => "link",
+            Self::NextHop => "next_hop",
+            Self::Overrun => "overrun",
+            Self::Doubt => "doubt",
+            Self::Retry => "retry",
+        }
+    }
+
+    const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// What happened so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Messages understood.
+    pub messages: u64,
+    /// Messages that contradict themselves; skipped.
+    pub malformed: u64,
+    /// Times that the socket lost messages.
+    pub overruns: u64,
+    /// Resynchronisations begun, by [`ResyncReason`] in the order of `ALL`.
+    pub resyncs: [u64; ResyncReason::ALL.len()],
+    /// Steps that were repeated because the tables changed meanwhile.
+    pub interrupted: u64,
+    /// Differences found by resynchronisations after the first: what events did not tell.
+    pub corrections: u64,
+    /// How long the last resynchronisation took.
+    pub last_duration: Span,
+    /// When it ended.
+    pub last_end: Time,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Dump {
+    step: usize,
+    sequence: u32,
+    /// The request is to be sent.
+    unsent: bool,
+    interrupted: bool,
+    began: Time,
+    heard: Time,
+}
+
+/// Follows the kernel.
+#[derive(Debug)]
+pub struct Follower {
+    mirror: Mirror,
+    changes: Vec<Change>,
+    settings: Settings,
+    dump: Option<Dump>,
+    /// The next resynchronisation, and why.
+    planned: (Time, ResyncReason),
+    sequence: u32,
+    /// Number of our socket: its dumps, not those of others, answer us.
+    port: u32,
+    synced: bool,
+    statistics: Statistics,
+}
+
+impl Follower {
+    /// A follower that knows nothing and wants to dump at once. `port` is the number of the socket.
+    pub fn new(settings: Settings, port: u32) -> Self {
+        Self {
+            mirror: Mirror::new(),
+            changes: Vec::new(),
+            settings,
+            dump: None,
+            planned: (Time::ZERO, ResyncReason::Start),
+            sequence: 0,
+            port,
+            synced: false,
+            statistics: Statistics::default(),
+        }
+    }
+
+    /// What is known.
+    pub fn mirror(&self) -> &Mirror {
+        &self.mirror
+    }
+
+    /// Whether everything was dumped once.
+    pub fn is_synced(&self) -> bool {
+        self.synced
+    }
+
+    /// What happened so far.
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// Changes the settings; they hold from the next plan on.
+    pub fn set_settings(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
+    /// Moves the changes since the last call to `changes`. An object may be named several times.
+    pub fn take_changes(&mut self, changes: &mut Vec<Change>) {
+        changes.append(&mut self.changes);
+    }
+
+    /// When [`Self::poll_request`] wants to be called at the latest.
+    pub fn deadline(&self) -> Time {
+        match &self.dump {
+            Some(dump) if dump.unsent => Time::ZERO,
+            Some(dump) => dump.heard + PATIENCE,
+            None => self.planned.0,
+        }
+    }
+
+    /// The request to send now, if any.
+    pub fn poll_request(&mut self, now: Time) -> Option<Vec<u8>> {
+        if let Some(dump) = &mut self.dump {
+            if now >= dump.heard + PATIENCE {
+                self.dump = None;
+                self.plan(ResyncReason::Retry, now);
+            } else if dump.unsent {
+                dump.unsent = false;
+                return Some(dump_request(STEPS[dump.step], dump.sequence));
+            }
+            return None;
+        }
+        if now < self.planned.0 {
+            return None;
+        }
+        self.statistics.resyncs[self.planned.1.index()] += 1;
+        self.planned = (now + self.settings.resync, ResyncReason::Periodic);
+        self.begin_step(0, now, now);
+        self.poll_request(now)
+    }
+
+    fn begin_step(&mut self, step: usize, began: Time, now: Time) {
+        // Zero marks messages that nobody asked for.
+        self.sequence = self.sequence.checked_add(1).unwrap_or(1);
+        self.mirror.begin(self.sequence);
+        self.dump = Some(Dump {
+            step,
+            sequence: self.sequence,
+            unsent: true,
+            interrupted: false,
+            began,
+            heard: now,
+        });
+    }
+
+    fn plan(&mut self, reason: ResyncReason, now: Time) {
+        let rest = self.statistics.last_end + self.statistics.last_duration.times(REST);
+        let at = rest.max(now + SETTLE);
+        // An urgent reason replaces the periodic plan, and stays when others follow.
+        if at < self.planned.0 {
+            self.planned = (at, reason);
+        }
+    }
+
+    /// Takes what was received.
+    pub fn handle(&mut self, datagram: &[u8], now: Time) {
+        for message in decode(datagram) {
+            match message {
+                Ok(message) => {
+                    self.statistics.messages += 1;
+                    self.handle_message(message, now);
+                }
+                Err(_) => self.statistics.malformed += 1,
+            }
+        }
+        if self.mirror.take_doubt() {
+            self.plan(ResyncReason::Doubt, now);
+        }
+    }
+
+    fn handle_message(&mut self, message: Message, now: Time) {
+        let answers = self
+            .dump
+            .filter(|dump| dump.sequence == message.sequence && self.port == message.port);
+        if let Some(dump) = &mut self.dump
+            && answers.is_some()
+        {
+            dump.heard = now;
+            dump.interrupted |= message.flags & flag::DUMP_INTERRUPTED != 0;
+        }
+        match (&message.body, answers) {
+            (Body::Done(status), Some(_)) => self.end_step(*status, now),
+            (Body::Error(status), Some(_)) if *status != 0 => self.end_step(*status, now),
+            (Body::Overrun, _) => self.handle_overrun(now),
+            _ => {
+                let known = self.changes.len();
+                self.note_silent_removals(&message, now);
+                self.mirror
+                    .apply(message, answers.is_some(), &mut self.changes);
+                if self.synced && answers.is_some() {
+                    self.count_corrections(known);
+                }
+            }
+        }
+    }
+
+    fn count_corrections(&mut self, known: usize) {
+        let found = u64::try_from(self.changes.len() - known).unwrap_or(u64::MAX);
+        self.statistics.corrections += found;
+    }
+
+    /// The kernel takes routes and next hops of a link away silently when it goes down, and routes of a next
+    /// hop object when that is removed.
+    fn note_silent_removals(&mut self, message: &Message, now: Time) {
+        match &message.body {
+            Body::Link(action, link) => {
+                let flags = |link: &Link| (link.up, link.running);
+                let now_is = Some(flags(link)).filter(|_| *action == Action::Set);
+                let was = self.mirror.link(link.index).map(flags);
+                if now_is != was && self.synced {
+                    self.plan(ResyncReason::Link, now);
+                }
+            }
+            Body::NextHop(Action::Removed, _) => self.plan(ResyncReason::NextHop, now),
+            _ => {}
+        }
+    }
+
+    /// The socket lost messages.
+    pub fn handle_overrun(&mut self, now: Time) {
+        self.statistics.overruns += 1;
+        if let Some(dump) = &mut self.dump {
+            dump.interrupted = true;
+        }
+        self.plan(ResyncReason::Overrun, now);
+    }
+
+    fn end_step(&mut self, status: i32, now: Time) {
+        const EOPNOTSUPP: i32 = -95;
+        let Some(dump) = self.dump.take() else { return };
+        if status != 0 && status != EOPNOTSUPP {
+            self.plan(ResyncReason::Retry, now);
+            return;
+        }
+        if dump.interrupted {
+            self.statistics.interrupted += 1;
+            self.begin_step(dump.step, dump.began, now);
+            return;
+        }
+        let known = self.changes.len();
+        self.mirror.sweep(STEPS[dump.step], &mut self.changes);
+        if self.synced {
+            self.count_corrections(known);
+        }
+        if dump.step + 1 < STEPS.len() {
+            self.begin_step(dump.step + 1, dump.began, now);
+            return;
+        }
+        self.synced = true;
+        self.statistics.last_duration = now.since(dump.began);
+        self.statistics.last_end = now;
+    }
+}
+
+/// A request to dump all objects of a kind: struct nlmsghdr and the fixed part of that kind.
+fn dump_request(step: Kind, sequence: u32) -> Vec<u8> {
+    const GET: u16 = 2;
+    const REQUEST_DUMP: u16 = 0x1 | 0x300;
+    let (number, family, fixed_len) = match step {
+        Kind::Links => (kind::LINK, 0, 16),
+        Kind::Addresses => (kind::ADDRESS, 0, 8),
+        Kind::NextHops => (kind::NEXT_HOP, 0, 8),
+        Kind::Routes4 => (kind::ROUTE, AF_INET, 12),
+        Kind::Routes6 => (kind::ROUTE, AF_INET6, 12),
+        Kind::Neighbours => (kind::NEIGHBOUR, 0, 12),
+    };
+    let len: u32 = 16 + fixed_len;
+    let mut request = Vec::with_capacity(32);
+    request.extend_from_slice(&len.to_ne_bytes());
+    request.extend_from_slice(&(number + GET).to_ne_bytes());
+    request.extend_from_slice(&REQUEST_DUMP.to_ne_bytes());
+    request.extend_from_slice(&sequence.to_ne_bytes());
+    request.extend_from_slice(&0_u32.to_ne_bytes());
+    request.push(family);
+    request.resize(usize::try_from(len).expect("a few bytes"), 0);
+    request
+}

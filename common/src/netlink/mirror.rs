@@ -1,0 +1,381 @@
+//! The mirrored state: applies messages and tells what changed.
+//!
+//! A dump marks what it reports with its own number; what carries an older mark when the dump of that
+//! kind ends does not exist any more. Dump and events come through one socket, so their order is the order in
+//! which things happened and a message that was late cannot bring back what is gone.
+
+use super::decode::{Action, Body, Message, flag};
+use super::types::{
+    Address, Hop, Link, Neighbour, NeighbourKey, NextHop, Route, RouteKey, RouteKind, Table,
+};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+use std::sync::Arc;
+
+/// Something that is different now: look it up in the [`Mirror`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Change {
+    /// The interface with this number.
+    Link(u32),
+    /// This address came or went.
+    Address(Address),
+    /// This neighbour.
+    Neighbour(NeighbourKey),
+    /// The routes of this key.
+    Route(RouteKey),
+    /// The next hop object with this number.
+    NextHop(u32),
+}
+
+/// A kind of object, which is also a step of a resynchronisation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Links,
+    Addresses,
+    NextHops,
+    Routes4,
+    Routes6,
+    Neighbours,
+}
+
+#[derive(Clone, Debug)]
+struct Marked<T> {
+    value: T,
+    mark: u32,
+}
+
+/// What the kernel knows.
+#[derive(Debug)]
+pub struct Mirror {
+    links: HashMap<u32, Marked<Link>>,
+    addresses: HashMap<Address, Marked<()>>,
+    neighbours: HashMap<NeighbourKey, Marked<Neighbour>>,
+    next_hops: HashMap<u32, Marked<NextHop>>,
+    /// In the kernel's order: the first one is used.
+    routes: HashMap<RouteKey, Vec<Marked<Route>>>,
+    /// Lists of hops are shared: a full table has a million routes and a handful of lists.
+    shared: HashSet<Arc<[Hop]>>,
+    /// The mark of what is written now.
+    mark: u32,
+    /// Messages contradicted what was known.
+    doubtful: bool,
+}
+
+impl Default for Mirror {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Mirror {
+    /// Nothing known yet.
+    pub fn new() -> Self {
+        Self {
+            links: HashMap::new(),
+            addresses: HashMap::new(),
+            neighbours: HashMap::new(),
+            next_hops: HashMap::new(),
+            routes: HashMap::new(),
+            shared: HashSet::new(),
+            mark: 0,
+            doubtful: false,
+        }
+    }
+
+    /// The interface with this number.
+    pub fn link(&self, index: u32) -> Option<&Link> {
+        self.links.get(&index).map(|marked| &marked.value)
+    }
+
+    /// The interface with this name.
+    pub fn link_named(&self, name: &str) -> Option<&Link> {
+        self.links().find(|link| link.name == name)
+    }
+
+    /// All interfaces, in no order.
+    pub fn links(&self) -> impl Iterator<Item = &Link> {
+        self.links.values().map(|marked| &marked.value)
+    }
+
+    /// Whether this address is ours, on this interface.
+    pub fn has_address(&self, address: &Address) -> bool {
+        self.addresses.contains_key(address)
+    }
+
+    /// All addresses of this machine, in no order.
+    pub fn addresses(&self) -> impl Iterator<Item = &Address> {
+        self.addresses.keys()
+    }
+
+    /// A neighbour.
+    pub fn neighbour(&self, key: &NeighbourKey) -> Option<&Neighbour> {
+        self.neighbours.get(key).map(|marked| &marked.value)
+    }
+
+    /// All neighbours, in no order.
+    pub fn neighbours(&self) -> impl Iterator<Item = &Neighbour> {
+        self.neighbours.values().map(|marked| &marked.value)
+    }
+
+    /// The next hop object with this number.
+    pub fn next_hop(&self, id: u32) -> Option<&NextHop> {
+        self.next_hops.get(&id).map(|marked| &marked.value)
+    }
+
+    /// All next hop objects, in no order.
+    pub fn next_hops(&self) -> impl Iterator<Item = &NextHop> {
+        self.next_hops.values().map(|marked| &marked.value)
+    }
+
+    /// The route that the kernel uses for this key.
+    pub fn route(&self, key: &RouteKey) -> Option<&Route> {
+        self.routes.get(key)?.first().map(|marked| &marked.value)
+    }
+
+    /// All routes that are in use, by key, in no order.
+    pub fn routes(&self) -> impl Iterator<Item = (&RouteKey, &Route)> {
+        self.routes
+            .iter()
+            .filter_map(|(key, set)| Some((key, &set.first()?.value)))
+    }
+
+    /// Number of routes.
+    pub fn route_count(&self) -> usize {
+        self.routes.len()
+    }
+
+    /// Applies what a message says and appends what changed. `in_dump` tells a report of what exists
+    /// from an event.
+    pub(super) fn apply(&mut self, message: Message, in_dump: bool, changes: &mut Vec<Change>) {
+        let mark = self.mark;
+        match message.body {
+            Body::Link(action, link) => {
+                let index = link.index;
+                if update(&mut self.links, index, action, link, mark) {
+                    changes.push(Change::Link(index));
+                }
+            }
+            Body::Address(action, address) => {
+                if update(&mut self.addresses, address, action, (), mark) {
+                    changes.push(Change::Address(address));
+                }
+            }
+            Body::Neighbour(action, neighbour) => {
+                let key = neighbour.key;
+                if update(&mut self.neighbours, key, action, neighbour, mark) {
+                    changes.push(Change::Neighbour(key));
+                }
+            }
+            Body::NextHop(action, next_hop) => {
+                let id = next_hop.id;
+                if update(&mut self.next_hops, id, action, next_hop, mark) {
+                    changes.push(Change::NextHop(id));
+                }
+            }
+            Body::Route(action, key, route) => {
+                self.apply_route(action, key, route, message.flags, in_dump, changes);
+            }
+            Body::Done(_) | Body::Error(_) | Body::Overrun | Body::Other => {}
+        }
+    }
+
+    fn apply_route(
+        &mut self,
+        action: Action,
+        key: RouteKey,
+        mut route: Route,
+        flags: u16,
+        in_dump: bool,
+        changes: &mut Vec<Change>,
+    ) {
+        if key.table != Table::MAIN && key.table != Table::LOCAL {
+            return;
+        }
+        route.hops = self.share(route.hops);
+        let set = self.routes.entry(key).or_default();
+        let used = set.first().map(|marked| marked.value.clone());
+        let sure = match (action, in_dump) {
+            (Action::Set, true) => report(set, route, self.mark),
+            (Action::Set, false) => add(set, &key, route, flags, self.mark),
+            (Action::Removed, _) => remove(set, &route),
+        };
+        self.doubtful |= !sure;
+        if set.first().map(|marked| &marked.value) != used.as_ref() {
+            changes.push(Change::Route(key));
+        }
+        if set.is_empty() {
+            self.routes.remove(&key);
+        }
+    }
+
+    fn share(&mut self, hops: Arc<[Hop]>) -> Arc<[Hop]> {
+        if let Some(known) = self.shared.get(&hops) {
+            return known.clone();
+        }
+        self.shared.insert(hops.clone());
+        hops
+    }
+
+    /// Begins to mark what is reported from now on with `mark`.
+    pub(super) fn begin(&mut self, mark: u32) {
+        self.mark = mark;
+    }
+
+    /// Removes what a complete dump of `kind` did not report.
+    pub(super) fn sweep(&mut self, kind: Kind, changes: &mut Vec<Change>) {
+        let mark = self.mark;
+        match kind {
+            Kind::Links => sweep(&mut self.links, mark, Change::Link, changes),
+            Kind::Addresses => sweep(&mut self.addresses, mark, Change::Address, changes),
+            Kind::NextHops => sweep(&mut self.next_hops, mark, Change::NextHop, changes),
+            Kind::Neighbours => sweep(&mut self.neighbours, mark, Change::Neighbour, changes),
+            Kind::Routes4 => self.sweep_routes(true, changes),
+            Kind::Routes6 => self.sweep_routes(false, changes),
+        }
+    }
+
+    fn sweep_routes(&mut self, v4: bool, changes: &mut Vec<Change>) {
+        let mark = self.mark;
+        self.routes.retain(|key, set| {
+            if key.prefix.addr().is_ipv4() != v4 {
+                return true;
+            }
+            let first_goes = set.first().is_some_and(|first| first.mark != mark);
+            set.retain(|marked| marked.mark == mark);
+            if first_goes {
+                changes.push(Change::Route(*key));
+            }
+            !set.is_empty()
+        });
+        self.shared.retain(|hops| Arc::strong_count(hops) > 1);
+    }
+
+    /// Whether messages contradicted what was known since this was last asked.
+    pub(super) fn take_doubt(&mut self) -> bool {
+        std::mem::take(&mut self.doubtful)
+    }
+}
+
+/// Sets or removes one object; whether that made a difference.
+fn update<K: Hash + Eq, V: PartialEq>(
+    map: &mut HashMap<K, Marked<V>>,
+    key: K,
+    action: Action,
+    value: V,
+    mark: u32,
+) -> bool {
+    if action == Action::Removed {
+        return map.remove(&key).is_some();
+    }
+    match map.entry(key) {
+        Entry::Vacant(entry) => {
+            entry.insert(Marked { value, mark });
+            true
+        }
+        Entry::Occupied(mut entry) => {
+            let known = entry.get_mut();
+            known.mark = mark;
+            let differs = known.value != value;
+            known.value = value;
+            differs
+        }
+    }
+}
+
+fn sweep<K: Copy, V>(
+    map: &mut HashMap<K, Marked<V>>,
+    mark: u32,
+    change: impl Fn(K) -> Change,
+    changes: &mut Vec<Change>,
+) {
+    map.retain(|key, marked| {
+        if marked.mark != mark {
+            changes.push(change(*key));
+        }
+        marked.mark == mark
+    });
+}
+
+/// A dump reports `route`: it comes after those that the dump reported before, and before the others.
+fn report(set: &mut Vec<Marked<Route>>, route: Route, mark: u32) -> bool {
+    if let Some(known) = set.iter().position(|marked| marked.value == route) {
+        set.remove(known);
+    }
+    let reported = set.iter().take_while(|marked| marked.mark == mark).count();
+    set.insert(reported, Marked { value: route, mark });
+    true
+}
+
+/// An event says that `route` was added. Returns whether it is sure what the set is now: with several
+/// routes of one key the kernel does not tell which one it replaced, or where it put the new one.
+fn add(set: &mut Vec<Marked<Route>>, key: &RouteKey, route: Route, flags: u16, mark: u32) -> bool {
+    let is_v6 = key.prefix.addr().is_ipv6();
+    let alone = set.len() <= 1;
+    if let Some(known) = set.iter_mut().find(|marked| marked.value == route) {
+        known.mark = mark;
+        return alone;
+    }
+    let new = Marked { value: route, mark };
+    if flags & flag::REPLACE != 0 {
+        match set.first_mut() {
+            Some(first) => *first = new,
+            None => set.push(new),
+        }
+        return alone;
+    }
+    // IPv6 announces a hop that joined a route as the whole route.
+    let grown = set
+        .iter()
+        .position(|marked| is_v6 && has_all_hops(&new.value, &marked.value));
+    if let Some(grown) = grown {
+        set[grown] = new;
+        return alone;
+    }
+    let first = set.is_empty();
+    if is_v6 || flags & flag::APPEND != 0 {
+        set.push(new);
+    } else {
+        set.insert(0, new);
+    }
+    first
+}
+
+/// Whether both routes forward through gateways and `large` has every hop of `small`.
+fn has_all_hops(large: &Route, small: &Route) -> bool {
+    large.kind == RouteKind::Unicast
+        && small.kind == RouteKind::Unicast
+        && !small.hops.is_empty()
+        && small.hops.iter().all(|hop| {
+            hop.gateway.is_some()
+                && large
+                    .hops
+                    .iter()
+                    .any(|other| (other.ifindex, other.gateway) == (hop.ifindex, hop.gateway))
+        })
+}
+
+/// An event says that `route` is gone. Returns whether it is sure what the set is now.
+fn remove(set: &mut Vec<Marked<Route>>, route: &Route) -> bool {
+    if let Some(known) = set.iter().position(|marked| marked.value == *route) {
+        set.remove(known);
+        return true;
+    }
+    // IPv6 tells of a hop that left a route as of a route with that hop alone.
+    if let Some(known) = set.iter_mut().find(|marked| {
+        has_all_hops(&marked.value, route) && marked.value.hops.len() > route.hops.len()
+    }) {
+        let left = known.value.hops.iter().filter(|hop| {
+            !route
+                .hops
+                .iter()
+                .any(|gone| (gone.ifindex, gone.gateway) == (hop.ifindex, hop.gateway))
+        });
+        known.value.hops = left.copied().collect();
+        return true;
+    }
+    if set.len() == 1 {
+        set.clear();
+    }
+    false
+}

@@ -1,0 +1,130 @@
+//! What is asked of the kernel, through rtnetlink: resolve a neighbour, keep it alive, look up a route.
+
+use super::types::{NeighbourKey, RouteKind};
+use futures_util::TryStreamExt;
+use rtnetlink::packet_route::neighbour::{NeighbourFlags, NeighbourState};
+use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteVia};
+use rtnetlink::{Handle, RouteMessageBuilder};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A connection to the kernel for requests. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Requests {
+    handle: Handle,
+}
+
+/// The kernel's answer to "how would you send to this address?".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteAnswer {
+    /// What the kernel would do.
+    pub kind: RouteKind,
+    /// The interface to leave by.
+    pub ifindex: u32,
+    /// The next router; `None`: the destination is on the link.
+    pub gateway: Option<IpAddr>,
+    /// The source address that the kernel would use.
+    pub source: Option<IpAddr>,
+}
+
+impl Requests {
+    /// Connects. Must be called inside a tokio runtime, in the network namespace that is asked;
+    /// the returned task ends with the last clone.
+    ///
+    /// # Errors
+    /// The kernel refused the socket.
+    pub fn connect() -> io::Result<Self> {
+        let (connection, handle, _) = rtnetlink::new_connection()?;
+        tokio::spawn(connection);
+        Ok(Self { handle })
+    }
+
+    /// Makes the kernel treat the neighbour as one that a packet was just sent to (NTF_USE): an unknown one
+    /// is resolved, a stale one is probed, a reachable one stays. The result comes as a change of the mirror.
+    ///
+    /// # Errors
+    /// The kernel's refusal: the interface is gone or down, or permission is lacking.
+    pub async fn use_neighbour(&self, key: NeighbourKey) -> Result<(), rtnetlink::Error> {
+        self.handle
+            .neighbours()
+            .add(key.ifindex, key.address)
+            .state(NeighbourState::None)
+            .flags(NeighbourFlags::Use)
+            .replace()
+            .execute()
+            .await
+    }
+
+    /// Asks how the kernel would send to `destination`, from `source` if given. `None`: it has no route.
+    ///
+    /// # Errors
+    /// The kernel's refusal, other than having no route.
+    pub async fn route_to(
+        &self,
+        destination: IpAddr,
+        source: Option<IpAddr>,
+    ) -> Result<Option<RouteAnswer>, rtnetlink::Error> {
+        let message = match destination {
+            IpAddr::V4(address) => RouteMessageBuilder::<Ipv4Addr>::new()
+                .destination_prefix(address, 32)
+                .build(),
+            IpAddr::V6(address) => RouteMessageBuilder::<Ipv6Addr>::new()
+                .destination_prefix(address, 128)
+                .build(),
+        };
+        let mut request = self.handle.route().get(message);
+        if let Some(source) = source {
+            let message = request.message_mut();
+            message.header.source_prefix_length = if source.is_ipv4() { 32 } else { 128 };
+            let source = RouteAddress::from(source);
+            message.attributes.push(RouteAttribute::Source(source));
+        }
+        match request.execute().try_next().await {
+            Ok(answer) => Ok(answer.as_ref().map(read_answer)),
+            Err(rtnetlink::Error::NetlinkError(error)) if is_no_route(error.raw_code()) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn is_no_route(code: i32) -> bool {
+    [
+        libc::ENETUNREACH,
+        libc::EHOSTUNREACH,
+        libc::EACCES,
+        libc::EINVAL,
+    ]
+    .contains(&-code)
+}
+
+fn read_answer(message: &rtnetlink::packet_route::route::RouteMessage) -> RouteAnswer {
+    let mut answer = RouteAnswer {
+        kind: RouteKind::from_number(message.header.kind.into()),
+        ifindex: 0,
+        gateway: None,
+        source: None,
+    };
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Oif(index) => answer.ifindex = *index,
+            RouteAttribute::Gateway(address) => answer.gateway = address_of(address),
+            RouteAttribute::Via(RouteVia::Inet(address)) => {
+                answer.gateway = Some((*address).into())
+            }
+            RouteAttribute::Via(RouteVia::Inet6(address)) => {
+                answer.gateway = Some((*address).into());
+            }
+            RouteAttribute::PrefSource(address) => answer.source = address_of(address),
+            _ => {}
+        }
+    }
+    answer
+}
+
+fn address_of(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(address) => Some((*address).into()),
+        RouteAddress::Inet6(address) => Some((*address).into()),
+        _ => None,
+    }
+}

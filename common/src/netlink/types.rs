@@ -1,0 +1,253 @@
+//! The objects of the mirror.
+
+use ipnet::IpNet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// An Ethernet address.
+pub type Mac = [u8; 6];
+
+/// Routing tables by number.
+#[derive(Clone, Copy, Debug)]
+pub struct Table;
+
+impl Table {
+    /// The table that `ip route` shows by default.
+    pub const MAIN: u32 = 254;
+    /// The kernel's own: local addresses and broadcasts.
+    pub const LOCAL: u32 = 255;
+}
+
+/// A network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The kernel's number for it.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its Ethernet address, if it has one.
+    pub mac: Option<Mac>,
+    /// Largest IP packet in bytes.
+    pub mtu: u32,
+    /// Set up by the administrator (IFF_UP).
+    pub up: bool,
+    /// It could carry packets: a carrier, or the kernel does not know better (IFF_RUNNING).
+    pub running: bool,
+    /// It is a loopback interface.
+    pub loopback: bool,
+    /// The bridge, bond or VRF it belongs to.
+    pub controller: Option<u32>,
+}
+
+impl Link {
+    /// Whether packets can leave through it now.
+    pub fn is_usable(&self) -> bool {
+        self.up && self.running
+    }
+}
+
+/// An address of an interface of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Address {
+    /// The interface.
+    pub ifindex: u32,
+    /// The address itself.
+    pub address: IpAddr,
+    /// Length of the prefix that is on the link.
+    pub prefix_len: u8,
+}
+
+/// What identifies a neighbour: an address is unique on its link only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NeighbourKey {
+    /// The interface behind which it lives.
+    pub ifindex: u32,
+    /// Its IP address.
+    pub address: IpAddr,
+}
+
+/// How sure the kernel is of a neighbour (NUD_* of linux/neighbour.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NeighbourState {
+    /// Nothing was done yet.
+    None,
+    /// Asked, no answer yet.
+    Incomplete,
+    /// Confirmed lately.
+    Reachable,
+    /// Not confirmed for a while; still used.
+    Stale,
+    /// Used while stale; a confirmation is awaited before probing.
+    Delay,
+    /// Being probed.
+    Probe,
+    /// Did not answer.
+    Failed,
+    /// Needs no resolution (multicast, broadcast, point-to-point).
+    NoArp,
+    /// Set by the administrator.
+    Permanent,
+}
+
+impl NeighbourState {
+    /// The state for the kernel's bits; `None` for bits that make no sense.
+    pub const fn from_bits(bits: u16) -> Option<Self> {
+        Some(match bits {
+            0x00 => Self::None,
+            0x01 => Self::Incomplete,
+            0x02 => Self::Reachable,
+            0x04 => Self::Stale,
+            0x08 => Self::Delay,
+            0x10 => Self::Probe,
+            0x20 => Self::Failed,
+            0x40 => Self::NoArp,
+            0x80 => Self::Permanent,
+            _ => return None,
+        })
+    }
+
+    /// Whether packets may be sent to the address that is known in this state.
+    pub const fn is_valid(self) -> bool {
+        matches!(
+            self,
+            Self::Reachable | Self::Stale | Self::Delay | Self::Probe | Self::Permanent
+        )
+    }
+
+    /// The name that `ip neighbour` uses.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "NONE",
+            Self::Incomplete => "INCOMPLETE",
+            Self::Reachable => "REACHABLE",
+            Self::Stale => "STALE",
+            Self::Delay => "DELAY",
+            Self::Probe => "PROBE",
+            Self::Failed => "FAILED",
+            Self::NoArp => "NOARP",
+            Self::Permanent => "PERMANENT",
+        }
+    }
+}
+
+/// An entry of the neighbour table (ARP, ND).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Who it is.
+    pub key: NeighbourKey,
+    /// Its Ethernet address, once known.
+    pub mac: Option<Mac>,
+    /// How sure the kernel is.
+    pub state: NeighbourState,
+}
+
+impl Neighbour {
+    /// The Ethernet address, if packets may be sent to it.
+    pub fn usable_mac(&self) -> Option<Mac> {
+        self.mac.filter(|_| self.state.is_valid())
+    }
+}
+
+/// What identifies a set of routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RouteKey {
+    /// Routing table, see [`Table`].
+    pub table: u32,
+    /// The destinations.
+    pub prefix: IpNet,
+    /// The metric; the smallest wins.
+    pub priority: u32,
+    /// Only for packets with this TOS or DSCP; zero for all.
+    pub tos: u8,
+}
+
+/// What is to be done with packets of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RouteKind {
+    /// Forward.
+    Unicast,
+    /// The packet is for this machine.
+    Local,
+    /// A broadcast address of this machine.
+    Broadcast,
+    /// An anycast address of this machine.
+    Anycast,
+    /// Multicast.
+    Multicast,
+    /// Drop silently.
+    Blackhole,
+    /// Drop and say that the host is unreachable.
+    Unreachable,
+    /// Drop and say that it is forbidden.
+    Prohibit,
+    /// Go on as if the table had no route.
+    Throw,
+    /// Something newer than this program.
+    Other(u8),
+}
+
+impl RouteKind {
+    /// The kind for the kernel's number (RTN_* of linux/rtnetlink.h).
+    pub const fn from_number(number: u8) -> Self {
+        match number {
+            1 => Self::Unicast,
+            2 => Self::Local,
+            3 => Self::Broadcast,
+            4 => Self::Anycast,
+            5 => Self::Multicast,
+            6 => Self::Blackhole,
+            7 => Self::Unreachable,
+            8 => Self::Prohibit,
+            9 => Self::Throw,
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// One way to the next router, or onto the link itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Hop {
+    /// The interface to leave by.
+    pub ifindex: u32,
+    /// The next router, of either family (IPv4 via IPv6 next hop); `None`: the destination is on the link.
+    pub gateway: Option<IpAddr>,
+    /// Share of the flows, relative to the other hops; at least 1.
+    pub weight: u32,
+    /// Packets are to be encapsulated (MPLS, SRv6, tunnels), which only the kernel can do.
+    pub encapsulated: bool,
+}
+
+/// A route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// What to do.
+    pub kind: RouteKind,
+    /// Who made it (RTPROT_*: 2 kernel, 4 static, 186 BGP, …).
+    pub protocol: u8,
+    /// The ways, as the kernel sent them; shared among routes with the same ones.
+    pub hops: Arc<[Hop]>,
+    /// The next hop object to use instead of `hops`.
+    pub next_hop: Option<u32>,
+}
+
+/// A next hop object (`ip nexthop`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NextHop {
+    /// Its number.
+    pub id: u32,
+    /// What it stands for.
+    pub kind: NextHopKind,
+}
+
+/// What a next hop object stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NextHopKind {
+    /// One way.
+    Single(Hop),
+    /// Drop.
+    Blackhole,
+    /// Several other objects, by number and weight (at least 1).
+    Group(Vec<(u32, u32)>),
+    /// Not for routes (bridge FDB).
+    Foreign,
+}

@@ -1,0 +1,320 @@
+//! The mirror against the kernel itself, in network namespaces of its own. The oracle is a second mirror
+//! that dumps afresh: after each change, what events told must be what a dump tells.
+
+use common::netlink::{
+    Change, Hop, Mirror, NextHopKind, RECEIVE_BUFFER, ResyncReason, RouteKey, RouteKind, Settings,
+    Table, Watch,
+};
+use common::sys::{PollSet, monotonic};
+use common::time::Span;
+use nix::sched::{CloneFlags, unshare};
+use std::fmt::Write as _;
+use std::os::fd::AsFd;
+use std::process::Command;
+
+/// Runs `test` in a thread with an empty network namespace. Says so and returns when that is not permitted.
+fn in_namespace(test: fn()) {
+    let run = move || {
+        if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
+            assert!(
+                std::env::var_os("REQUIRE_NETNS").is_none(),
+                "no network namespace: {error}"
+            );
+            eprintln!("SKIP: no network namespace: {error}");
+            return;
+        }
+        ip("link set lo up");
+        ip("link add left type veth peer name right");
+        ip("link set left up");
+        ip("link set right up");
+        ip("address add 10.0.0.1/24 dev left");
+        ip("address add 10.0.1.1/24 dev right");
+        ip("-6 address add 2001:db8::1/64 dev left nodad");
+        test();
+    };
+    if let Err(panic) = std::thread::spawn(run).join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn ip(arguments: &str) {
+    let output = Command::new("ip")
+        .args(arguments.split_whitespace())
+        .output()
+        .expect("iproute2 is installed");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "ip {arguments}: {errors}");
+}
+
+fn state(mirror: &Mirror) -> String {
+    let mut lines: Vec<String> = mirror
+        .links()
+        .map(|link| format!("{link:?}"))
+        .chain(mirror.addresses().map(|address| format!("{address:?}")))
+        .chain(mirror.next_hops().map(|next_hop| format!("{next_hop:?}")))
+        .chain(mirror.routes().map(|route| format!("{route:?}")))
+        .chain(
+            mirror
+                .neighbours()
+                .filter(|neighbour| neighbour.usable_mac().is_some())
+                .map(|neighbour| format!("{:?} {:?}", neighbour.key, neighbour.mac)),
+        )
+        .collect();
+    lines.sort();
+    lines.iter().fold(String::new(), |mut text, line| {
+        writeln!(text, "{line}").expect("a string takes all");
+        text
+    })
+}
+
+/// What events told must be what a dump tells.
+fn compare(watch: &Watch, step: &str) {
+    let (told, dumped) = (state(watch.mirror()), state(open().mirror()));
+    let only_in = |a: &str, b: &str| -> Vec<String> {
+        let missing = a
+            .lines()
+            .filter(|line| !b.lines().any(|other| other == *line));
+        missing.take(10).map(str::to_owned).collect()
+    };
+    let (wrong, lacking) = (only_in(&told, &dumped), only_in(&dumped, &told));
+    assert!(
+        told == dumped,
+        "after {step}: wrong {wrong:#?}, lacking {lacking:#?}"
+    );
+}
+
+fn open() -> Watch {
+    let mut watch = Watch::open(Settings::default(), RECEIVE_BUFFER).unwrap();
+    watch
+        .sync(monotonic() + Span::from_secs(5), &mut Vec::new())
+        .unwrap();
+    watch
+}
+
+/// Reads events for `span`.
+fn follow(watch: &mut Watch, span: Span) -> Vec<Change> {
+    let end = monotonic() + span;
+    let mut changes = Vec::new();
+    let mut poll = PollSet::new();
+    while monotonic() < end {
+        let now = monotonic();
+        if !watch.pump(now, &mut changes).unwrap() {
+            let until = watch.deadline().min(end);
+            poll.wait([watch.as_fd()], until.since(now)).unwrap();
+        }
+    }
+    changes
+}
+
+fn key(prefix: &str, priority: u32) -> RouteKey {
+    let (table, prefix) = (Table::MAIN, prefix.parse().unwrap());
+    RouteKey {
+        table,
+        prefix,
+        priority,
+        tos: 0,
+    }
+}
+
+fn hops(watch: &Watch, key: &RouteKey) -> Vec<(String, u32)> {
+    let route = watch.mirror().route(key).expect("a route");
+    let gateway = |hop: &Hop| {
+        hop.gateway
+            .map_or_else(|| "link".to_owned(), |g| g.to_string())
+    };
+    route
+        .hops
+        .iter()
+        .map(|hop| (gateway(hop), hop.weight))
+        .collect()
+}
+
+/// SW-2: routes of all kinds are followed, and events alone make the state that a dump makes.
+#[test]
+fn events_lead_to_the_state_that_a_dump_shows() {
+    in_namespace(|| {
+        let mut watch = open();
+        let steps = [
+            "route add 10.9.0.0/16 via 10.0.0.2",
+            "route replace 10.9.0.0/16 via 10.0.0.3",
+            "route replace 10.9.0.0/16 nexthop via 10.0.0.2 weight 3 nexthop via 10.0.1.2",
+            "route add 10.9.0.0/16 via 10.0.0.9 metric 50",
+            "route del 10.9.0.0/16 metric 50",
+            "route append 10.9.0.0/16 via 10.0.0.7",
+            "route prepend 10.9.0.0/16 via 10.0.0.8",
+            "route del 10.9.0.0/16 via 10.0.0.8",
+            "route add blackhole 10.10.0.0/16",
+            "route add prohibit 10.11.0.0/16",
+            "route add 10.12.0.0/16 via inet6 fe80::5 dev left",
+            "-6 route add 2001:db8:1::/48 via 2001:db8::2",
+            "-6 route append 2001:db8:1::/48 via 2001:db8::3",
+            "-6 route append 2001:db8:1::/48 via 2001:db8::4",
+            "-6 route del 2001:db8:1::/48 via 2001:db8::3",
+            "-6 route replace 2001:db8:1::/48 via 2001:db8::5",
+            "-6 route add unreachable 2001:db8:2::/48",
+            "neigh add 10.0.0.2 lladdr 02:00:00:00:00:02 dev left",
+            "neigh replace 10.0.0.2 lladdr 02:00:00:00:00:03 dev left nud stale",
+            "neigh del 10.0.0.2 dev left",
+            "nexthop add id 1 via 10.0.0.2 dev left",
+            "nexthop add id 2 via 10.0.1.2 dev right",
+            "nexthop add id 10 group 1,3/2,1",
+            "nexthop add id 11 group 1/2 type resilient buckets 8",
+            "route add 10.13.0.0/16 nhid 10",
+            "nexthop replace id 1 via 10.0.0.4 dev left",
+            "nexthop replace id 10 group 1/2",
+            "nexthop del id 11",
+            "nexthop del id 1",
+            "address add 10.0.5.1/24 dev left",
+            "address del 10.0.5.1/24 dev left",
+            "link set left mtu 1400",
+            "link set left down",
+            "link set left up",
+            "link set right down",
+            "nexthop flush",
+            "link del left",
+        ];
+        for step in steps {
+            ip(step);
+            follow(&mut watch, Span::from_millis(90));
+            compare(&watch, step);
+        }
+        assert_eq!(watch.follower().statistics().malformed, 0);
+    });
+}
+
+/// SW-2: weights, gateways of the other family and next hop objects arrive as they were set.
+#[test]
+fn routes_are_read_as_they_were_set() {
+    in_namespace(|| {
+        let mut watch = open();
+        ip("route add 10.9.0.0/16 nexthop via 10.0.0.2 weight 3 nexthop via 10.0.1.2 weight 200");
+        ip("route add 10.12.0.0/16 via inet6 fe80::5 dev left metric 7");
+        ip("-6 route add 2001:db8:1::/48 nexthop via 2001:db8::2 weight 2 nexthop via 2001:db8::3");
+        ip("route add unreachable 10.10.0.0/16");
+        ip("nexthop add id 1 via 10.0.0.2 dev left");
+        ip("nexthop add id 2 via 10.0.1.2 dev right");
+        ip("nexthop add id 10 group 1,3/2,1");
+        ip("route add 10.13.0.0/16 nhid 10");
+        let changes = follow(&mut watch, Span::from_millis(30));
+        let named = |name: &str, weight| (name.to_owned(), weight);
+        assert!(changes.contains(&Change::Route(key("10.9.0.0/16", 0))));
+        assert_eq!(
+            hops(&watch, &key("10.9.0.0/16", 0)),
+            [named("10.0.0.2", 3), named("10.0.1.2", 200)]
+        );
+        assert_eq!(hops(&watch, &key("10.12.0.0/16", 7)), [named("fe80::5", 1)]);
+        let v6 = key("2001:db8:1::/48", 1024);
+        assert_eq!(
+            hops(&watch, &v6),
+            [named("2001:db8::2", 2), named("2001:db8::3", 1)]
+        );
+        let kind = watch.mirror().route(&key("10.10.0.0/16", 0)).unwrap().kind;
+        assert_eq!(kind, RouteKind::Unreachable);
+        assert_eq!(
+            watch
+                .mirror()
+                .route(&key("10.13.0.0/16", 0))
+                .unwrap()
+                .next_hop,
+            Some(10)
+        );
+        let group = &watch.mirror().next_hop(10).unwrap().kind;
+        assert_eq!(*group, NextHopKind::Group(vec![(1, 3), (2, 1)]));
+    });
+}
+
+/// SW-2: a link that goes down takes routes with it silently; the mirror notices soon.
+#[test]
+fn link_down_is_followed_by_a_resync() {
+    in_namespace(|| {
+        ip("nexthop add id 1 via 10.0.0.2 dev left");
+        ip("route add 10.13.0.0/16 nhid 1");
+        ip("route add 10.14.0.0/16 via 10.0.0.2");
+        let mut watch = open();
+        assert!(watch.mirror().route(&key("10.14.0.0/16", 0)).is_some());
+        ip("link set left down");
+        follow(&mut watch, Span::from_millis(150));
+        assert!(watch.mirror().route(&key("10.13.0.0/16", 0)).is_none());
+        assert!(watch.mirror().route(&key("10.14.0.0/16", 0)).is_none());
+        assert!(watch.mirror().next_hop(1).is_none());
+        assert!(watch.follower().statistics().resyncs[ResyncReason::Link as usize] > 0);
+        assert!(!watch.mirror().link_named("left").unwrap().is_usable());
+    });
+}
+
+/// SW-2: messages that the kernel could not deliver (ENOBUFS) are made good by a dump.
+#[test]
+fn overruns_are_made_good() {
+    in_namespace(|| {
+        let mut watch = Watch::open(Settings::default(), 4096).unwrap();
+        watch
+            .sync(monotonic() + Span::from_secs(5), &mut Vec::new())
+            .unwrap();
+        let mut batch = String::new();
+        for n in 0..2000 {
+            writeln!(
+                batch,
+                "route add 10.{}.{}.0/24 via 10.0.0.2",
+                100 + n / 250,
+                n % 250
+            )
+            .unwrap();
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), batch).unwrap();
+        ip(&format!("-batch {}", file.path().display()));
+        follow(&mut watch, Span::from_millis(400));
+        let statistics = *watch.follower().statistics();
+        assert!(statistics.overruns > 0, "{statistics:?}");
+        assert!(statistics.corrections > 0, "{statistics:?}");
+        compare(&watch, "the batch");
+        assert!(watch.mirror().route_count() > 2000);
+    });
+}
+
+/// SW-2: the kernel resolves a neighbour when asked, and says how it would send.
+#[test]
+fn the_kernel_resolves_what_it_is_asked_to() {
+    in_namespace(|| {
+        use common::netlink::{NeighbourKey, Requests};
+        ip("route add 10.9.0.0/16 via 10.0.0.2");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let mut watch = open();
+        let left = watch.mirror().link_named("left").unwrap().index;
+        let wanted = NeighbourKey {
+            ifindex: left,
+            address: "10.0.0.2".parse().unwrap(),
+        };
+        let (found, missing) = runtime.block_on(async {
+            let requests = Requests::connect().unwrap();
+            requests.use_neighbour(wanted).await.unwrap();
+            requests.use_neighbour(wanted).await.unwrap();
+            (
+                requests
+                    .route_to("10.9.1.1".parse().unwrap(), None)
+                    .await
+                    .unwrap(),
+                requests
+                    .route_to("172.16.0.1".parse().unwrap(), None)
+                    .await
+                    .unwrap(),
+            )
+        });
+        follow(&mut watch, Span::from_millis(30));
+        assert!(watch.mirror().neighbour(&wanted).is_none());
+        // Nobody answers on the other end: after three requests the kernel says so.
+        follow(&mut watch, Span::from_millis(3500));
+        let neighbour = watch
+            .mirror()
+            .neighbour(&wanted)
+            .expect("the kernel gave up");
+        assert_eq!(neighbour.state.name(), "FAILED");
+        let found = found.unwrap();
+        assert_eq!((found.ifindex, found.gateway), (left, Some(wanted.address)));
+        assert_eq!(found.source, Some("10.0.0.1".parse().unwrap()));
+        assert_eq!(missing, None);
+    });
+}

@@ -1,23 +1,19 @@
 //! A laboratory that is up: the handle of tests and of the `fabric` command.
 
-use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use nix::fcntl::{Flock, FlockArg};
-
 use super::capture::Capture;
 use super::command::installed;
 use super::control::{DaemonStatus, Request, ask};
-use super::settings::{State, binaries, binary};
+use super::settings::{State, binary};
 use super::supervisor::{SUPERVISE, log_tail, program_of};
 use super::sweep::{supervisor, sweep};
 use super::topology::{Daemons, NodeRole, Options, Topology};
-use super::{LabError, Progress, RUN, namespace, node_dir, run_dir, settings, wiring};
+use super::{Host, LabError, Progress, node_dir, run_dir, settings, wiring};
 
 /// Longest time from the start of a daemon until it forwards.
 const READY_TIME: Duration = Duration::from_secs(20);
@@ -27,37 +23,6 @@ const SUPERVISOR_TIME: Duration = Duration::from_secs(5);
 
 /// What a laboratory needs on the machine.
 const TOOLS: &[&str] = &["ip", "tc", "ethtool", "sysctl", "setpriv"];
-
-/// Whether this process may make namespaces. Tests that need to return early when not; where the
-/// privilege is promised (`REQUIRE_NETNS=1`) its lack is a failure instead.
-///
-/// # Panics
-/// When the privilege is promised and not there.
-#[must_use]
-pub fn privileged() -> bool {
-    if nix::unistd::geteuid().is_root() {
-        return true;
-    }
-    let promised = std::env::var_os("REQUIRE_NETNS").is_some_and(|value| value == "1");
-    assert!(!promised, "REQUIRE_NETNS=1, but {}", LabError::NotRoot);
-    eprintln!("SKIP: {}", LabError::NotRoot);
-    false
-}
-
-/// Waits until no other test of this machine uses a laboratory: they measure time, and share the
-/// processors. Held until dropped.
-///
-/// # Errors
-/// When the lock's file cannot be used.
-pub fn exclusive() -> Result<Flock<File>, LabError> {
-    fs::create_dir_all(RUN).map_err(LabError::io(RUN))?;
-    let path = format!("{RUN}/.lock");
-    let file = File::create(&path).map_err(LabError::io(path.clone()))?;
-    Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| LabError::Io {
-        what: path,
-        source: error.into(),
-    })
-}
 
 /// How to make a laboratory.
 #[derive(Debug, Clone, Default)]
@@ -548,122 +513,5 @@ impl Drop for Lab {
         {
             eprintln!("laboratory '{}' is not down: {error}", self.name());
         }
-    }
-}
-
-/// A node of a laboratory, to run commands on.
-#[derive(Debug, Clone, Copy)]
-pub struct Host<'a> {
-    lab: &'a Lab,
-    name: &'a str,
-}
-
-/// What a command on a node has done.
-#[derive(Debug, Clone)]
-pub struct Output {
-    /// Its exit status; -1 after a signal.
-    pub status: i32,
-    /// What it printed.
-    pub stdout: String,
-    /// What it complained about.
-    pub stderr: String,
-}
-
-impl Output {
-    /// Whether it ended with status 0.
-    #[must_use]
-    pub fn ok(&self) -> bool {
-        self.status == 0
-    }
-
-    /// Its standard output.
-    ///
-    /// # Panics
-    /// When it has failed; for tests.
-    pub fn expect_ok(self) -> String {
-        assert!(
-            self.ok(),
-            "status {}\n{}\n{}",
-            self.status,
-            self.stdout,
-            self.stderr
-        );
-        self.stdout
-    }
-}
-
-impl Host<'_> {
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.name
-    }
-
-    /// Its first address.
-    ///
-    /// # Panics
-    /// Never: every node has a link.
-    #[must_use]
-    pub fn address(&self, v6: bool) -> IpAddr {
-        self.lab
-            .plan
-            .address(self.name, v6)
-            .expect("every node has a link")
-    }
-
-    /// A command in the node's namespace, with the sockets of its daemons in the environment and this
-    /// workspace's programs first on the path.
-    #[must_use]
-    pub fn command<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Command {
-        let folder = node_dir(self.lab.name(), self.name);
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let path = std::iter::once(binaries()).chain(std::env::split_paths(&path));
-        let mut command = Command::new("ip");
-        command
-            .args(["netns", "exec", &namespace(self.lab.name(), self.name)])
-            .args(words)
-            .env("HOSTD_SOCKET", folder.join("hostd.sock"))
-            .env("SWITCHCTL_SOCKET", folder.join("admin.sock"))
-            .env("HOSTCTL_SOCKET", folder.join("admin.sock"));
-        if let Ok(path) = std::env::join_paths(path) {
-            command.env("PATH", path);
-        }
-        command
-    }
-
-    /// Runs a command and waits for it.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub fn run<S: AsRef<OsStr>>(
-        &self,
-        words: impl IntoIterator<Item = S>,
-    ) -> Result<Output, LabError> {
-        let output = self
-            .command(words)
-            .stdin(Stdio::null())
-            .output()
-            .map_err(LabError::io(format!("a command on {}", self.name)))?;
-        Ok(Output {
-            status: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        })
-    }
-
-    /// Starts a command; its output can be read from the child.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub fn spawn<S: AsRef<OsStr>>(
-        &self,
-        words: impl IntoIterator<Item = S>,
-    ) -> Result<Child, LabError> {
-        self.command(words)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(LabError::io(format!("a command on {}", self.name)))
     }
 }

@@ -21,6 +21,7 @@
 //! | [`control`] | talks to that process |
 //! | [`sweep`] | takes everything down, also what a killed run has left |
 //! | [`capture`] | packets of one link, as a file for tshark |
+//! | [`traffic`] | ping and iperf3 between hosts |
 //!
 //! What keeps it from leaving anything behind: every object carries the laboratory's name, so
 //! [`sweep`] finds it without any state; the daemons die with their supervisor (`PDEATHSIG`); the
@@ -35,12 +36,17 @@ pub mod settings;
 pub mod supervisor;
 pub mod sweep;
 pub mod topology;
+pub mod traffic;
 pub mod wiring;
 
+mod access;
 mod fabric;
+mod node;
 
+pub use access::{exclusive, privileged};
 pub use error::LabError;
-pub use fabric::{Builder, Host, Lab, exclusive, privileged};
+pub use fabric::{Builder, Lab};
+pub use node::{Host, Output};
 pub use topology::{NodeRole, Options, Topology};
 
 use std::path::{Path, PathBuf};

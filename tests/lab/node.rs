@@ -1,0 +1,125 @@
+//! Commands on the nodes of a laboratory.
+
+use std::ffi::OsStr;
+use std::net::IpAddr;
+use std::process::{Child, Command, Stdio};
+
+use super::settings::binaries;
+use super::{Lab, LabError, namespace, node_dir};
+
+/// A node of a laboratory, to run commands on.
+#[derive(Debug, Clone, Copy)]
+pub struct Host<'a> {
+    pub(super) lab: &'a Lab,
+    pub(super) name: &'a str,
+}
+
+/// What a command on a node has done.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// Its exit status; -1 after a signal.
+    pub status: i32,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained about.
+    pub stderr: String,
+}
+
+impl Output {
+    /// Whether it ended with status 0.
+    #[must_use]
+    pub fn ok(&self) -> bool {
+        self.status == 0
+    }
+
+    /// Its standard output.
+    ///
+    /// # Panics
+    /// When it has failed; for tests.
+    pub fn expect_ok(self) -> String {
+        assert!(
+            self.ok(),
+            "status {}\n{}\n{}",
+            self.status,
+            self.stdout,
+            self.stderr
+        );
+        self.stdout
+    }
+}
+
+impl Host<'_> {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.name
+    }
+
+    /// Its first address.
+    ///
+    /// # Panics
+    /// Never: every node has a link.
+    #[must_use]
+    pub fn address(&self, v6: bool) -> IpAddr {
+        self.lab
+            .plan()
+            .address(self.name, v6)
+            .expect("every node has a link")
+    }
+
+    /// A command in the node's namespace, with the sockets of its daemons in the environment and this
+    /// workspace's programs first on the path.
+    #[must_use]
+    pub fn command<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Command {
+        let folder = node_dir(self.lab.name(), self.name);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::iter::once(binaries()).chain(std::env::split_paths(&path));
+        let mut command = Command::new("ip");
+        command
+            .args(["netns", "exec", &namespace(self.lab.name(), self.name)])
+            .args(words)
+            .env("HOSTD_SOCKET", folder.join("hostd.sock"))
+            .env("SWITCHCTL_SOCKET", folder.join("admin.sock"))
+            .env("HOSTCTL_SOCKET", folder.join("admin.sock"));
+        if let Ok(path) = std::env::join_paths(path) {
+            command.env("PATH", path);
+        }
+        command
+    }
+
+    /// Runs a command and waits for it.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn run<S: AsRef<OsStr>>(
+        &self,
+        words: impl IntoIterator<Item = S>,
+    ) -> Result<Output, LabError> {
+        let output = self
+            .command(words)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(LabError::io(format!("a command on {}", self.name)))?;
+        Ok(Output {
+            status: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    }
+
+    /// Starts a command; its output can be read from the child.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn<S: AsRef<OsStr>>(
+        &self,
+        words: impl IntoIterator<Item = S>,
+    ) -> Result<Child, LabError> {
+        self.command(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(LabError::io(format!("a command on {}", self.name)))
+    }
+}

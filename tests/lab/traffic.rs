@@ -1,0 +1,200 @@
+//! Traffic of the kernel's own stack between the hosts of a laboratory: ping and iperf3, with their
+//! results as numbers.
+
+use std::process::Child;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Host, LabError};
+
+/// What a ping has seen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pings {
+    /// Requests sent.
+    pub sent: u32,
+    /// Replies received.
+    pub received: u32,
+    /// Mean round-trip time in milliseconds, if there was a reply.
+    pub mean_ms: Option<f64>,
+}
+
+impl Pings {
+    /// Requests without a reply.
+    #[must_use]
+    pub fn lost(&self) -> u32 {
+        self.sent - self.received.min(self.sent)
+    }
+}
+
+/// Sends `count` echo requests, one each `interval`, and waits for the replies.
+///
+/// # Errors
+/// When ping cannot run or prints no statistics.
+pub fn ping(
+    from: Host<'_>,
+    to: Host<'_>,
+    v6: bool,
+    count: u32,
+    interval: Duration,
+) -> Result<Pings, LabError> {
+    finish_ping(start_ping(from, to, v6, count, interval)?)
+}
+
+/// Starts what [`ping`] does; [`finish_ping`] has the result.
+///
+/// # Errors
+/// When ping cannot be started.
+pub fn start_ping(
+    from: Host<'_>,
+    to: Host<'_>,
+    v6: bool,
+    count: u32,
+    interval: Duration,
+) -> Result<Child, LabError> {
+    let family = if v6 { "-6" } else { "-4" };
+    let (count, interval) = (count.to_string(), interval.as_secs_f64().to_string());
+    let address = to.address(v6).to_string();
+    from.spawn([
+        "ping", "-n", "-q", family, "-c", &count, "-i", &interval, "-W", "2", &address,
+    ])
+}
+
+/// Waits for a ping to end.
+///
+/// # Errors
+/// When it prints no statistics.
+pub fn finish_ping(process: Child) -> Result<Pings, LabError> {
+    let output = process.wait_with_output().map_err(LabError::io("ping"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    parse_ping(&text).ok_or_else(|| LabError::Answer {
+        what: "ping".to_owned(),
+        reason: format!("{text}{}", String::from_utf8_lossy(&output.stderr)),
+    })
+}
+
+fn parse_ping(text: &str) -> Option<Pings> {
+    let counts = text
+        .lines()
+        .find(|line| line.contains("packets transmitted"))?;
+    let number = |word: &str| {
+        let before = counts.split(word).next()?;
+        before
+            .split([',', ' '])
+            .rfind(|part| !part.is_empty())?
+            .parse()
+            .ok()
+    };
+    let mean_ms = text
+        .lines()
+        .find(|line| line.starts_with("rtt "))
+        .and_then(|line| line.split(" = ").nth(1)?.split('/').nth(1)?.parse().ok());
+    Some(Pings {
+        sent: number("packets transmitted")?,
+        received: number("received")?,
+        mean_ms,
+    })
+}
+
+/// What iperf3 has measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Throughput {
+    /// Payload that arrived, bits per second.
+    pub bits_per_second: f64,
+    /// Segments that TCP sent again.
+    pub retransmits: u64,
+    /// Datagrams that were lost.
+    pub lost: u64,
+}
+
+/// A running iperf3, client and server.
+#[derive(Debug)]
+pub struct Iperf {
+    client: Child,
+    server: Child,
+}
+
+impl Iperf {
+    /// Starts a server on `to` and a client on `from` with more `options` (`-t`, `-P`, `-u`, `-6` …).
+    ///
+    /// # Errors
+    /// When iperf3 cannot be started.
+    pub fn start(from: Host<'_>, to: Host<'_>, options: &[&str]) -> Result<Iperf, LabError> {
+        let v6 = options.contains(&"-6");
+        let server = to.spawn(["iperf3", "-s", "-1", "--forceflush"])?;
+        let address = to.address(v6).to_string();
+        // The server's socket has to be there first; the client does not try again.
+        for _ in 0..100 {
+            let sockets = to.run(["ss", "-Hltn", "sport = :5201"])?;
+            if !sockets.stdout.is_empty() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let words = [&["iperf3", "-J", "-c", &address], options].concat();
+        Ok(Iperf {
+            client: from.spawn(words)?,
+            server,
+        })
+    }
+
+    /// Waits for the end and returns what was measured.
+    ///
+    /// # Errors
+    /// When the client failed; with what it said.
+    pub fn finish(mut self) -> Result<Throughput, LabError> {
+        let server = &mut self.server;
+        let output = self
+            .client
+            .wait_with_output()
+            .map_err(LabError::io("iperf3"))?;
+        let _ = server.kill();
+        let _ = server.wait();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let bad = |reason: String| LabError::Answer {
+            what: "iperf3".to_owned(),
+            reason,
+        };
+        let report: Value = serde_json::from_str(&text)
+            .map_err(|_| bad(format!("{text}{}", String::from_utf8_lossy(&output.stderr))))?;
+        if let Some(error) = report["error"].as_str() {
+            return Err(bad(error.to_owned()));
+        }
+        let end = &report["end"];
+        // TCP reports the two ends apart, UDP in one.
+        let received = end.get("sum_received").unwrap_or(&end["sum"]);
+        let datagrams = &end["sum"];
+        Ok(Throughput {
+            bits_per_second: received["bits_per_second"].as_f64().unwrap_or(0.0),
+            retransmits: end["sum_sent"]["retransmits"].as_u64().unwrap_or(0),
+            lost: datagrams["lost_packets"].as_u64().unwrap_or(0),
+        })
+    }
+}
+
+/// [`Iperf::start`] and [`Iperf::finish`].
+///
+/// # Errors
+/// As these.
+pub fn iperf(from: Host<'_>, to: Host<'_>, options: &[&str]) -> Result<Throughput, LabError> {
+    Iperf::start(from, to, options)?.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_of_ping_are_read() {
+        let text = "PING 10.2.4.2 (10.2.4.2) 56(84) bytes of data.\n\n\
+                    --- 10.2.4.2 ping statistics ---\n\
+                    20 packets transmitted, 19 received, +1 errors, 5% packet loss, time 202ms\n\
+                    rtt min/avg/max/mdev = 0.081/0.512/0.944/0.431 ms\n";
+        let pings = parse_ping(text).unwrap();
+        assert_eq!((pings.sent, pings.received, pings.lost()), (20, 19, 1));
+        assert_eq!(pings.mean_ms, Some(0.512));
+        assert_eq!(parse_ping("ping: unknown host"), None);
+        let none = parse_ping("3 packets transmitted, 0 received, 100% packet loss").unwrap();
+        assert_eq!((none.received, none.mean_ms), (0, None));
+    }
+}

@@ -122,11 +122,13 @@ fn hops(watch: &Watch, key: &RouteKey) -> Vec<(String, u32)> {
         hop.gateway
             .map_or_else(|| "link".to_owned(), |g| g.to_string())
     };
-    route
+    let mut hops: Vec<_> = route
         .hops
         .iter()
         .map(|hop| (gateway(hop), hop.weight))
-        .collect()
+        .collect();
+    hops.sort();
+    hops
 }
 
 /// SW-2: routes of all kinds are followed, and events alone make the state that a dump makes.

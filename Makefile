@@ -12,6 +12,7 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 LAB ?=
+BENCH ?=
 # Colours and progress bars stay readable in logs.
 export CARGO_TERM_COLOR ?= auto
 
@@ -40,7 +41,7 @@ test: setup
 
 bench: build
 	scripts/setup --bench
-	$(CARGO) bench --workspace
+	target/release/bench $(BENCH)
 
 lint: setup
 	$(CARGO) fmt --all --check

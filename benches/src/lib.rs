@@ -1,1 +1,17 @@
 //! Benchmarks, as ratios measured side by side in one run.
+//!
+//! A figure that stands alone says more about the machine than about the program, so everything here is compared
+//! with something that runs on the same machine, in the same minute: rounds of all contenders are
+//! interleaved, and the median and the spread of the rounds are shown.
+//!
+//! ```text
+//!   forward   a switch on veth under overload: bare AF_XDP, Open vSwitch
+//!   measure   rounds, medians, tables
+//!   rig       network namespaces, veth pairs, pinned processes
+//!   load      the traffic source and the sink
+//! ```
+
+pub mod forward;
+pub mod load;
+pub mod measure;
+pub mod rig;

@@ -1,0 +1,45 @@
+//! `bench [NAME]…` runs the named benches, all of them without names, and prints their tables.
+
+use fabric_benches::forward;
+use std::process::ExitCode;
+
+/// A bench: its name, and what runs it.
+type Bench = (&'static str, fn() -> Result<(), String>);
+
+const BENCHES: &[Bench] = &[("forward", forward::bench)];
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let result = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        // What the forwarding bench runs as one of its contenders.
+        ["reflect", source, destination] => forward::reflect(source, destination),
+        ref names => run(names),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("bench: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(names: &[&str]) -> Result<(), String> {
+    let known = |name: &&str| BENCHES.iter().any(|(bench, _)| bench == name);
+    if let Some(unknown) = names.iter().find(|name| !known(name)) {
+        let all: Vec<_> = BENCHES.iter().map(|(name, _)| *name).collect();
+        return Err(format!(
+            "no bench is called {unknown:?}; there are: {}",
+            all.join(", ")
+        ));
+    }
+    if !nix::unistd::geteuid().is_root() {
+        return Err("network namespaces and AF_XDP need root".to_owned());
+    }
+    for (name, bench) in BENCHES {
+        if names.is_empty() || names.contains(name) {
+            bench().map_err(|why| format!("{name}: {why}"))?;
+        }
+    }
+    Ok(())
+}

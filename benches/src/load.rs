@@ -1,0 +1,184 @@
+//! The traffic source and the sink: XDP programs, so that they cost next to nothing beside what is measured.
+
+use crate::rig::{Namespace, SOURCE_CORE, pin};
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Scope;
+
+/// BPF_F_TEST_XDP_LIVE_FRAMES.
+const LIVE_FRAMES: u32 = 1 << 1;
+
+/// Frames for one system call. Setting one up costs some 25 ms, so not too few; stopping waits for the
+/// end of one, so not too many.
+const FRAMES_PER_CALL: u32 = 200_000;
+
+/// Frames that are offered.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// The first of them; the program varies the UDP source port.
+    pub frame: Vec<u8>,
+    /// Different source ports; a power of two.
+    pub flows: u32,
+}
+
+impl Offer {
+    /// IPv4/UDP frames of `len` bytes from 10.0.0.2 to 10.0.1.2, for the station `destination`.
+    ///
+    /// # Panics
+    /// If `len` is shorter than the headers or longer than what a page of live frames holds.
+    pub fn udp(len: usize, destination: [u8; 6], flows: u32) -> Self {
+        assert!((42..=3000).contains(&len), "{len} bytes");
+        let ip_len = u16::try_from(len - 14).expect("checked above");
+        let mut frame = destination.to_vec();
+        frame.extend([2, 0, 0, 0, 0, 1, 8, 0]);
+        let mut ip = vec![0x45, 0x02];
+        ip.extend(ip_len.to_be_bytes());
+        ip.extend([0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 2, 10, 0, 1, 2]);
+        let sum: u32 = ip
+            .chunks(2)
+            .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+            .sum();
+        let folded = (sum & 0xffff) + (sum >> 16);
+        let checksum = !u16::try_from(folded).expect("ten words fold once");
+        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+        frame.extend(ip);
+        frame.extend([0xc0, 0, 0x12, 0xb7]);
+        frame.extend((ip_len - 20).to_be_bytes());
+        frame.extend([0, 0]);
+        frame.resize(len, 0);
+        Self { frame, flows }
+    }
+}
+
+fn load() -> Result<Object, String> {
+    let bytes = include_bytes!(concat!(env!("OUT_DIR"), "/load.bpf.o"));
+    ObjectBuilder::default()
+        // libelf wants alignment, which a fresh allocation has.
+        .open_memory(&bytes.to_vec())
+        .and_then(libbpf_rs::OpenObject::load)
+        .map_err(|error| format!("load.bpf.c: {error:#}"))
+}
+
+fn program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>, String> {
+    object
+        .progs_mut()
+        .find(|program| program.name() == name)
+        .ok_or_else(|| format!("load.bpf.c has no program {name}"))
+}
+
+fn set(object: &Object, map: &str, value: &[u8]) -> Result<(), String> {
+    object
+        .maps()
+        .find(|candidate| candidate.name() == map)
+        .ok_or_else(|| format!("load.bpf.c has no map {map}"))?
+        .update(&0_u32.to_ne_bytes(), value, MapFlags::ANY)
+        .map_err(|error| format!("{map}: {error:#}"))
+}
+
+fn ifindex(device: &str) -> Result<u32, String> {
+    nix::net::if_::if_nametoindex(device).map_err(|error| format!("{device}: {error}"))
+}
+
+fn settings(flows: u32, expected: [u8; 6]) -> [u8; 24] {
+    let mut value = [0; 24];
+    value[..4].copy_from_slice(&flows.to_ne_bytes());
+    value[4..10].copy_from_slice(&expected);
+    value
+}
+
+/// Starts a thread that offers frames on `device` of `namespace` until `stop`. It returns how many
+/// it offered.
+pub fn start<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    namespace: &'scope Namespace,
+    device: &'scope str,
+    offer: &'scope Offer,
+    stop: &'scope AtomicBool,
+) -> std::thread::ScopedJoinHandle<'scope, Result<u64, String>> {
+    scope.spawn(move || {
+        pin(SOURCE_CORE)?;
+        namespace.enter()?;
+        let object = load()?;
+        set(&object, "load_device", &ifindex(device)?.to_ne_bytes())?;
+        set(&object, "load_offer", &settings(offer.flows, [0; 6]))?;
+        let program = program(&object, "offer")?;
+        let mut offered = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let input = ProgramInput {
+                data_in: Some(&offer.frame),
+                flags: LIVE_FRAMES,
+                repeat: FRAMES_PER_CALL,
+                ..Default::default()
+            };
+            program
+                .test_run(input)
+                .map_err(|error| format!("live frames: {error:#}"))?;
+            offered += u64::from(FRAMES_PER_CALL);
+        }
+        Ok(offered)
+    })
+}
+
+/// Drops and counts what reaches a device.
+#[derive(Debug)]
+pub struct Sink {
+    object: Object,
+    _link: Link,
+}
+
+/// What a sink counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Frames for the expected station.
+    pub expected: u64,
+    /// All other frames.
+    pub other: u64,
+}
+
+impl Sink {
+    /// Attaches to `device` of `namespace`; frames for the station `expected` are counted as such.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn attach(namespace: &Namespace, device: &str, expected: [u8; 6]) -> Result<Self, String> {
+        let attach = || {
+            namespace.enter()?;
+            let object = load()?;
+            set(&object, "load_offer", &settings(1, expected))?;
+            let index = i32::try_from(ifindex(device)?).map_err(|error| error.to_string())?;
+            let link = program(&object, "count")?
+                .attach_xdp(index)
+                .map_err(|error| format!("{device}: {error:#}"))?;
+            Ok(Self {
+                object,
+                _link: link,
+            })
+        };
+        // A thread of its own: entering a namespace is for good.
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(attach);
+            thread
+                .join()
+                .unwrap_or_else(|_| Err("the thread ended".to_owned()))
+        })
+    }
+
+    /// What it counted so far.
+    pub fn counts(&self) -> Counts {
+        let read = |key: u32| {
+            let map = self.object.maps().find(|map| map.name() == "load_counts");
+            let values = map.and_then(|map| {
+                map.lookup_percpu(&key.to_ne_bytes(), MapFlags::ANY)
+                    .ok()
+                    .flatten()
+            });
+            let values = values.unwrap_or_default();
+            let numbers = values.iter().filter_map(|value| value.first_chunk::<8>());
+            numbers.map(|bytes| u64::from_ne_bytes(*bytes)).sum()
+        };
+        Counts {
+            expected: read(0),
+            other: read(1),
+        }
+    }
+}

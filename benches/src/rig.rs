@@ -1,0 +1,214 @@
+//! Network namespaces, veth pairs and pinned processes, all gone when their values are.
+
+use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The core that offers traffic.
+pub const SOURCE_CORE: usize = 0;
+/// The core that forwards.
+pub const FORWARD_CORE: usize = 1;
+
+/// Runs a command line and returns what it printed.
+///
+/// # Errors
+/// The command line and what it wrote to standard error.
+pub fn run(line: &str) -> Result<String, String> {
+    let words: Vec<_> = line.split_whitespace().collect();
+    let output = Command::new(words[0])
+        .args(&words[1..])
+        .output()
+        .map_err(|error| format!("{line}: {error}"))?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        let error = String::from_utf8_lossy(&output.stderr);
+        Err(format!("{line}: {}", error.trim()))
+    }
+}
+
+/// A network namespace, deleted with this value.
+#[derive(Debug)]
+pub struct Namespace(String);
+
+impl Namespace {
+    /// Creates one called `bench-PID-NAME`.
+    ///
+    /// # Errors
+    /// When `ip` does not do it; it needs root.
+    pub fn new(name: &str) -> Result<Self, String> {
+        let namespace = Self(format!("bench-{}-{name}", std::process::id()));
+        run(&format!("ip netns add {}", namespace.0))?;
+        namespace.run("ip link set lo up")?;
+        Ok(namespace)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// Runs a command line inside.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn run(&self, line: &str) -> Result<String, String> {
+        run(&format!("ip netns exec {} {line}", self.0))
+    }
+
+    /// A command that will run inside, on `core`.
+    pub fn command(&self, core: usize, program: &Path) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0, "taskset", "-c"]);
+        command.arg(core.to_string()).arg(program);
+        command
+    }
+
+    /// Moves the calling thread inside, for good.
+    ///
+    /// # Errors
+    /// When it may not.
+    pub fn enter(&self) -> Result<(), String> {
+        let path = format!("/run/netns/{}", self.0);
+        let file = File::open(&path).map_err(|error| format!("{path}: {error}"))?;
+        setns(file, CloneFlags::CLONE_NEWNET).map_err(|error| format!("setns: {error}"))
+    }
+
+    /// A veth pair with one end here and one in `other`, without the offloads that AF_XDP cannot take. Both ends up.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn link(&self, end: &str, other: &Self, other_end: &str) -> Result<(), String> {
+        self.run(&format!(
+            "ip link add name {end} type veth peer name {other_end} netns {}",
+            other.0
+        ))?;
+        for (namespace, end) in [(self, end), (other, other_end)] {
+            namespace.run(&format!("ethtool -K {end} tx off tso off gso off gro off"))?;
+            namespace.run(&format!("ip link set {end} addrgenmode none"))?;
+            namespace.run(&format!("ip link set {end} up"))?;
+        }
+        Ok(())
+    }
+
+    /// Station address of a device inside, as `ip` writes it.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn mac(&self, device: &str) -> Result<String, String> {
+        let text = self.run(&format!("cat /sys/class/net/{device}/address"))?;
+        Ok(text.trim().to_owned())
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = run(&format!("ip netns del {}", self.0));
+    }
+}
+
+/// The bytes of a station address; zeros for what is none.
+pub fn mac_bytes(text: &str) -> [u8; 6] {
+    let mut mac = [0; 6];
+    for (byte, digits) in mac.iter_mut().zip(text.split(':')) {
+        *byte = u8::from_str_radix(digits, 16).unwrap_or(0);
+    }
+    mac
+}
+
+/// Keeps the calling thread on `core`.
+///
+/// # Errors
+/// When the machine does not have it.
+pub fn pin(core: usize) -> Result<(), String> {
+    let mut set = CpuSet::new();
+    set.set(core)
+        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
+        .map_err(|error| format!("core {core}: {error}"))
+}
+
+/// A process of ours, terminated with this value, and killed if that does not suffice.
+#[derive(Debug)]
+pub struct Process(Child);
+
+impl Process {
+    /// Starts it, its output going to `log`.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(command: &mut Command, log: &Path) -> Result<Self, String> {
+        let fail = |error| format!("{command:?}: {error}");
+        let output = File::create(log).map_err(fail)?;
+        let errors = output.try_clone().map_err(fail)?;
+        command
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            .spawn()
+            .map(Self)
+            .map_err(|error| format!("{command:?}: {error}"))
+    }
+
+    /// Its number. `ip netns exec` and `taskset` replace themselves, so this is the program's own.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Whether it runs still.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(None))
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        if let Ok(pid) = i32::try_from(self.0.id()) {
+            let _ = kill(Pid::from_raw(pid), signal);
+        }
+    }
+
+    /// Seconds of processor time that it has used, in user mode and in the kernel.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn processor_seconds(&self) -> Result<f64, String> {
+        let path = format!("/proc/{}/stat", self.pid());
+        let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+        // After the name in brackets: state is field 3, utime 14, stime 15 (proc(5)).
+        let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let ticks: Vec<f64> = fields
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .filter_map(|field| field.parse().ok())
+            .collect();
+        // USER_HZ is 100 on every Linux that this runs on.
+        Ok(ticks.iter().sum::<f64>() / 100.0)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.signal(Signal::SIGCONT);
+        self.signal(Signal::SIGTERM);
+        if !wait_until(Duration::from_secs(3), || !self.is_running()) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// Asks every 20 ms whether `condition` holds, for `limit` at most. Returns whether it came to hold.
+pub fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + limit;
+    while !condition() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
+}

@@ -37,6 +37,7 @@
 //! index; a **priority** is an 802.1Q PCP; a **frame** is a buffer, a **packet** is a frame and its
 //! metadata, a **batch** is the packets of one turn.
 
+pub mod control;
 pub mod drop;
 pub mod ingress;
 pub mod limits;

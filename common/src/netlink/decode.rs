@@ -411,17 +411,6 @@ fn route(body: &[u8]) -> Result<Option<(RouteKey, Route)>, DecodeError> {
     Ok(Some((key, route)))
 }
 
-impl Default for Hop {
-    fn default() -> Self {
-        Self {
-            ifindex: 0,
-            gateway: None,
-            weight: 1,
-            encapsulated: false,
-        }
-    }
-}
-
 /// RTA_OIF, RTA_GATEWAY, RTA_VIA, RTA_ENCAP_TYPE: of a route, or of one hop of RTA_MULTIPATH.
 fn hop_attribute(hop: &mut Hop, attribute: &Attribute<'_>) -> Result<(), DecodeError> {
     match attribute.kind {

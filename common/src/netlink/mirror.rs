@@ -147,7 +147,7 @@ impl Mirror {
 
     /// Applies what a message says and appends what changed. `in_dump` tells a report of what exists
     /// from an event.
-    pub(super) fn apply(&mut self, message: Message, in_dump: bool, changes: &mut Vec<Change>) {
+    pub fn apply(&mut self, message: Message, in_dump: bool, changes: &mut Vec<Change>) {
         let mark = self.mark;
         match message.body {
             Body::Link(action, link) => {

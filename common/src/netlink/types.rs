@@ -217,6 +217,17 @@ pub struct Hop {
     pub encapsulated: bool,
 }
 
+impl Default for Hop {
+    fn default() -> Self {
+        Self {
+            ifindex: 0,
+            gateway: None,
+            weight: 1,
+            encapsulated: false,
+        }
+    }
+}
+
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {

@@ -1,0 +1,402 @@
+//! From what the kernel knows to what the workers look up. Pure: the mirror and its changes come in, tables
+//! and route changes come out.
+//!
+//! ```text
+//!   kernel                                   here                          workers
+//!   interface that switchd owns         ──▶  port                     ──▶  Tables.ports
+//!   gateway, neighbour on a link        ──▶  next hop (id, MAC)       ──▶  Tables.next_hops
+//!   hops of a route, next hop object,   ──▶  group (id, by content,   ──▶  Tables.groups
+//!     neighbour, connected network             counted references)
+//!   routes of tables local and main,    ──▶  best route of a prefix   ──▶  Fib: prefix -> group
+//!     neighbours as host routes
+//! ```
+//!
+//! A group lives as long as a route uses it and keeps its number and its buckets while members come
+//! and go. Numbers are used again only when no worker can still mean the old owner.
+
+mod decide;
+mod groups;
+mod ids;
+
+use crate::ingress::tables::{GroupId, Hashing, NextHopId, PortEntry, PortId, Tables};
+use common::netlink::{Change, Link, Mirror, NeighbourKey, NeighbourState, Table};
+use common::time::Time;
+use groups::Groups;
+use ipnet::IpNet;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+
+pub use groups::Spec;
+
+/// What the tables change into.
+#[derive(Debug, Default)]
+pub struct Update {
+    /// New tables, if they changed: to be published before the routes are applied.
+    pub tables: Option<Tables>,
+    /// Prefixes that now lead to a group, or to nothing.
+    pub routes: Vec<(IpNet, Option<GroupId>)>,
+    /// Addresses of this machine that are new: packets to them belong to the kernel.
+    pub new_locals: Vec<IpAddr>,
+    /// Addresses that are not of this machine any more.
+    pub old_locals: Vec<IpAddr>,
+}
+
+/// What a prefix leads to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    /// The best route: not is-local, metric, TOS. Smallest first, so local routes win.
+    best: Option<Rank>,
+    group: Option<GroupId>,
+}
+
+/// Place of a route among those of one prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    not_local: bool,
+    priority: u32,
+}
+
+/// The state of the programming.
+#[derive(Debug)]
+pub struct Program {
+    /// The tables as they will be published next.
+    tables: Tables,
+    /// They differ from what was published last.
+    dirty: bool,
+    /// Largest IP packet that a port carries, whatever its interface says.
+    mtu_limits: Vec<u16>,
+    port_of: HashMap<u32, PortId>,
+    entries: HashMap<IpNet, Entry>,
+    /// Prefixes that have more routes than the best one.
+    others: HashMap<IpNet, BTreeSet<Rank>>,
+    /// Networks on a link, by length of prefix: whose neighbours get host routes.
+    connected: HashMap<IpNet, u32>,
+    groups: Groups,
+    /// Neighbours that did not answer; until they do.
+    failed: HashSet<NeighbourKey>,
+    locals: HashSet<IpAddr>,
+    /// Routes that could not be programmed because a table is full.
+    overflow: u64,
+}
+
+impl Program {
+    /// Nothing is programmed yet. `ports` become the ports, in this order; their `up`, `mac`, `mtu` and
+    /// addresses follow the kernel, but their MTU stays within what is given here.
+    pub fn new(ports: Vec<PortEntry>, hashing: Hashing, class_of_dscp: [u8; 64]) -> Self {
+        let port_of = ports
+            .iter()
+            .zip(0_u16..)
+            .map(|(port, id)| (port.ifindex, PortId(id)))
+            .collect();
+        let mtu_limits = ports.iter().map(|port| port.mtu).collect();
+        let mut tables = Tables::new(ports, hashing);
+        tables.class_of_dscp = class_of_dscp;
+        Self {
+            tables,
+            dirty: true,
+            mtu_limits,
+            port_of,
+            entries: HashMap::new(),
+            others: HashMap::new(),
+            connected: HashMap::new(),
+            groups: Groups::default(),
+            failed: HashSet::new(),
+            locals: HashSet::new(),
+            overflow: 0,
+        }
+    }
+
+    /// The tables as they are now.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// The group that a prefix leads to.
+    pub fn group_of(&self, prefix: &IpNet) -> Option<GroupId> {
+        self.entries.get(prefix)?.group
+    }
+
+    /// Number of prefixes that lead somewhere: IPv4, IPv6.
+    pub fn route_counts(&self) -> (usize, usize) {
+        let v4 = self.entries.keys().filter(|prefix| prefix.addr().is_ipv4());
+        let v4 = v4.count();
+        (v4, self.entries.len() - v4)
+    }
+
+    /// Groups in use, with what they stand for and how many routes use them.
+    pub fn groups(&self) -> impl Iterator<Item = (GroupId, &Spec, usize)> {
+        self.groups.iter()
+    }
+
+    /// Next hops in use.
+    pub fn next_hops(&self) -> impl Iterator<Item = (NeighbourKey, NextHopId)> {
+        self.groups.next_hops()
+    }
+
+    /// Routes that could not be programmed so far because a table was full.
+    pub fn overflow(&self) -> u64 {
+        self.overflow
+    }
+
+    /// Whether this neighbour did not answer, and has not since.
+    pub fn is_failed(&self, key: &NeighbourKey) -> bool {
+        self.failed.contains(key)
+    }
+
+    /// Gateways whose MAC address is not known although their link is up: the kernel is to be asked.
+    pub fn unresolved(&self) -> impl Iterator<Item = NeighbourKey> {
+        self.groups.next_hops().filter_map(|(key, id)| {
+            let hop = self.tables.next_hop(id)?;
+            let up = self.tables.port(hop.port)?.up;
+            (up && hop.mac.is_none()).then_some(key)
+        })
+    }
+
+    /// The tables of the last update were published as `epoch`.
+    pub fn published(&mut self, epoch: u64, now: Time) {
+        self.groups.published(epoch, now);
+    }
+
+    /// Takes numbers back that no worker means any more.
+    pub fn reclaim(&mut self, now: Time, passed: impl Fn(u64) -> bool) {
+        self.groups.reclaim(now, passed);
+    }
+
+    /// Follows `changes` of the mirror.
+    pub fn apply(&mut self, mirror: &Mirror, changes: &[Change]) -> Update {
+        let mut update = Update::default();
+        let mut work = Work::default();
+        for change in changes {
+            self.note(mirror, change, &mut work);
+        }
+        if work.ports {
+            self.refresh_ports(mirror);
+            self.refresh_locals(mirror, &mut update);
+        }
+        for key in std::mem::take(&mut work.neighbours) {
+            self.refresh_neighbour(mirror, key, &mut work);
+        }
+        self.find_covered_neighbours(mirror, &mut work);
+        for prefix in std::mem::take(&mut work.prefixes) {
+            self.install(mirror, prefix, &mut update);
+        }
+        if work.groups {
+            self.render_groups(mirror);
+        }
+        if std::mem::take(&mut self.dirty) {
+            update.tables = Some(self.tables.clone());
+        }
+        update
+    }
+
+    /// Sorts out what a change means; the best route of a prefix is found here.
+    fn note(&mut self, mirror: &Mirror, change: &Change, work: &mut Work) {
+        match change {
+            Change::Link(_) => {
+                work.ports = true;
+                work.groups = true;
+            }
+            Change::Address(_) => work.ports = true,
+            Change::NextHop(_) => work.groups = true,
+            Change::Neighbour(key) => {
+                work.neighbours.insert(*key);
+            }
+            Change::Route(key) => {
+                if key.tos != 0 || decide::is_never_forwarded(&key.prefix) {
+                    return;
+                }
+                let rank = Rank {
+                    not_local: key.table != Table::LOCAL,
+                    priority: key.priority,
+                };
+                self.rank(key.prefix, rank, mirror.route(key).is_some());
+                work.ports |= key.table == Table::LOCAL;
+                work.prefixes.insert(key.prefix);
+                self.note_connected(mirror, key.prefix, work);
+            }
+        }
+    }
+
+    /// A route of this rank exists, or does not.
+    fn rank(&mut self, prefix: IpNet, rank: Rank, exists: bool) {
+        let entry = self.entries.entry(prefix).or_default();
+        match entry.best {
+            None => entry.best = exists.then_some(rank),
+            Some(best) if best == rank => {
+                if !exists {
+                    let others = self.others.get_mut(&prefix);
+                    entry.best = others.and_then(BTreeSet::pop_first);
+                }
+            }
+            Some(best) => {
+                let others = self.others.entry(prefix).or_default();
+                if exists {
+                    others.insert(rank.max(best));
+                    entry.best = Some(rank.min(best));
+                } else {
+                    others.remove(&rank);
+                }
+            }
+        }
+        if self.others.get(&prefix).is_some_and(BTreeSet::is_empty) {
+            self.others.remove(&prefix);
+        }
+    }
+
+    /// Keeps the list of connected networks. Where it changes, or a route inside one changes, neighbours may
+    /// gain or lose their host routes.
+    fn note_connected(&mut self, mirror: &Mirror, prefix: IpNet, work: &mut Work) {
+        let link = self
+            .best_route(mirror, &prefix)
+            .and_then(|route| decide::link_of(mirror, route));
+        let before = match link {
+            Some(ifindex) => self.connected.insert(prefix, ifindex),
+            None => self.connected.remove(&prefix),
+        };
+        if before != link || self.is_inside_connected(&prefix) {
+            work.covering.push(prefix);
+        }
+    }
+
+    fn is_inside_connected(&self, prefix: &IpNet) -> bool {
+        let mut wider = prefix.supernet();
+        while let Some(network) = wider {
+            if self.connected.contains_key(&network) {
+                return true;
+            }
+            wider = network.supernet();
+        }
+        false
+    }
+
+    fn find_covered_neighbours(&self, mirror: &Mirror, work: &mut Work) {
+        if work.covering.is_empty() {
+            return;
+        }
+        for neighbour in mirror.neighbours() {
+            let address = neighbour.key.address;
+            if work.covering.iter().any(|prefix| prefix.contains(&address)) {
+                work.prefixes.insert(IpNet::from(address));
+            }
+        }
+    }
+
+    /// Ports as the kernel has them now.
+    fn refresh_ports(&mut self, mirror: &Mirror) {
+        for (port, &limit) in self.tables.ports.iter_mut().zip(&self.mtu_limits) {
+            let mut next = port.clone();
+            let link = mirror.link(port.ifindex);
+            next.up = link.is_some_and(Link::is_usable);
+            if let Some(link) = link {
+                next.mac = link.mac.unwrap_or(port.mac);
+                next.mtu = u16::try_from(link.mtu).unwrap_or(u16::MAX).min(limit);
+            }
+            let mut addresses: Vec<IpAddr> = mirror
+                .addresses()
+                .filter(|address| address.ifindex == port.ifindex)
+                .map(|address| address.address)
+                .collect();
+            addresses.sort_unstable();
+            next.icmp_v4 = addresses.iter().find_map(|address| match address {
+                IpAddr::V4(address) => Some(*address),
+                IpAddr::V6(_) => None,
+            });
+            let v6 = addresses.iter().filter_map(|address| match address {
+                IpAddr::V6(address) => Some(*address),
+                IpAddr::V4(_) => None,
+            });
+            // A global address if there is one.
+            next.icmp_v6 = v6.min_by_key(|address| (address.is_unicast_link_local(), *address));
+            if *port != next {
+                *port = next;
+                self.dirty = true;
+            }
+        }
+    }
+
+    fn refresh_locals(&mut self, mirror: &Mirror, update: &mut Update) {
+        let locals: HashSet<IpAddr> = decide::locals(mirror).collect();
+        update.new_locals = locals.difference(&self.locals).copied().collect();
+        update.old_locals = self.locals.difference(&locals).copied().collect();
+        self.locals = locals;
+    }
+
+    /// A neighbour changed: its MAC address, whether it answers, its host route.
+    fn refresh_neighbour(&mut self, mirror: &Mirror, key: NeighbourKey, work: &mut Work) {
+        let neighbour = mirror.neighbour(&key);
+        let mac = neighbour.and_then(common::netlink::Neighbour::usable_mac);
+        if let Some(id) = self.groups.next_hop(&key) {
+            let hop = &mut self.tables.next_hops[id.index()];
+            if hop.mac != mac {
+                hop.mac = mac;
+                self.dirty = true;
+            }
+        }
+        // Once failed it stays so until it answers: the kernel forgets, and new attempts are not announced.
+        let failed = neighbour.is_some_and(|it| it.state == NeighbourState::Failed);
+        if mac.is_some() {
+            work.groups |= self.failed.remove(&key);
+        } else if failed && self.groups.next_hop(&key).is_some() {
+            work.groups |= self.failed.insert(key);
+        }
+        work.prefixes.insert(IpNet::from(key.address));
+    }
+
+    /// Makes `prefix` lead where its best route says.
+    fn install(&mut self, mirror: &Mirror, prefix: IpNet, update: &mut Update) {
+        let spec = self.decide(mirror, prefix);
+        let before = self.entries.get(&prefix).and_then(|entry| entry.group);
+        let next = spec.and_then(|spec| self.hold_group(mirror, spec));
+        if let Some(id) = before {
+            self.groups.release(id);
+        }
+        if next != before {
+            update.routes.push((prefix, next));
+        }
+        match self.entries.get_mut(&prefix) {
+            Some(entry) => entry.group = next,
+            None if next.is_some() => {
+                let entry = Entry {
+                    best: None,
+                    group: next,
+                };
+                self.entries.insert(prefix, entry);
+            }
+            None => {}
+        }
+        if self
+            .entries
+            .get(&prefix)
+            .is_some_and(|entry| entry.group.is_none() && entry.best.is_none())
+        {
+            self.entries.remove(&prefix);
+        }
+    }
+
+    /// The group for `spec`, with one more user.
+    fn hold_group(&mut self, mirror: &Mirror, spec: Spec) -> Option<GroupId> {
+        let id = self.groups.hold(&spec);
+        let Some((id, is_new)) = id else {
+            self.overflow += 1;
+            return None;
+        };
+        if is_new {
+            self.render(mirror, id);
+        }
+        Some(id)
+    }
+}
+
+/// What a batch of changes makes necessary.
+#[derive(Debug, Default)]
+struct Work {
+    ports: bool,
+    groups: bool,
+    neighbours: BTreeSet<NeighbourKey>,
+    prefixes: BTreeSet<IpNet>,
+    /// Prefixes whose neighbours are to be looked at again.
+    covering: Vec<IpNet>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -39,8 +39,10 @@
 
 pub mod control;
 pub mod drop;
+pub mod egress;
 pub mod ingress;
 pub mod limits;
 pub mod packet;
 pub mod stats;
+pub mod traffic;
 pub mod worker;

@@ -1,0 +1,3 @@
+//! Egress: what changes in a packet when it leaves.
+
+pub mod rewrite;

@@ -1,0 +1,115 @@
+//! A router's changes to a packet: addresses of the next link, one less of TTL or hop limit.
+
+use crate::packet::Packet;
+use common::wire::checksum;
+use common::wire::ethernet;
+use common::wire::ip::{v4, v6};
+
+/// Gives the packet its new MAC addresses and decrements its TTL or hop limit, which the forwarding
+/// stage has seen to be above one. The IPv4 header checksum is updated incrementally (RFC 1624).
+#[inline]
+pub fn rewrite(packet: &mut Packet, src: [u8; 6]) {
+    let network = usize::from(packet.network);
+    let bytes = packet.frame.bytes_mut();
+    let Some((link, ip)) = bytes.split_at_mut_checked(network) else {
+        return;
+    };
+    if let Some(addresses) = link.first_chunk_mut::<12>() {
+        addresses[ethernet::field::DST].copy_from_slice(&packet.mac);
+        addresses[ethernet::field::SRC].copy_from_slice(&src);
+    }
+    decrement(ip);
+}
+
+#[inline]
+fn decrement(ip: &mut [u8]) {
+    match ip.first().map(|byte| byte >> 4) {
+        Some(4) => {
+            if let Some(header) = ip.first_chunk_mut::<{ v4::HEADER_LEN }>() {
+                let word =
+                    |at: usize, header: &[u8]| u16::from_be_bytes([header[at], header[at + 1]]);
+                let old = word(v4::field::TTL, header);
+                let new = old.saturating_sub(0x0100);
+                let sum = checksum::update(word(v4::field::CHECKSUM, header), old, new);
+                header[v4::field::TTL] = new.to_be_bytes()[0];
+                header[v4::field::CHECKSUM..][..2].copy_from_slice(&sum.to_be_bytes());
+            }
+        }
+        Some(6) => {
+            if let Some(limit) = ip.get_mut(v6::field::HOP_LIMIT) {
+                *limit = limit.saturating_sub(1);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingress::tables::{NextHopId, PortId};
+    use common::xdp::frame::{FramePool, Region};
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    fn rewritten(network: u16, ip: &[u8]) -> Vec<u8> {
+        let mut pool = FramePool::new(Region::heap(1, 256, 0));
+        let mut bytes = vec![0xee; usize::from(network)];
+        bytes.extend(ip);
+        let mut packet = Packet {
+            frame: pool.take_filled(&bytes).expect("a free frame"),
+            ingress: PortId(0),
+            egress: PortId(1),
+            next_hop: NextHopId(0),
+            mac: [2, 0, 0, 0, 0, 9],
+            class: 0,
+            network,
+        };
+        rewrite(&mut packet, [2, 0, 0, 0, 0, 1]);
+        let bytes = packet.frame.bytes().to_vec();
+        pool.give(packet.frame);
+        bytes
+    }
+
+    /// SW-1: MAC rewrite, TTL decrement and incremental checksum; the rest, tags included, is left alone.
+    #[test]
+    fn an_ipv4_packet_is_readdressed() {
+        for ttl in [2, 64, 255] {
+            let mut ip = [7; 40];
+            let repr = v4::Repr {
+                src: Ipv4Addr::new(10, 0, 0, 1),
+                dst: Ipv4Addr::new(10, 0, 1, 1),
+                traffic_class: 0x2a,
+                ident: 0xbeef,
+                ttl,
+                protocol: 17,
+                payload_len: 20,
+            };
+            repr.emit(&mut ip);
+            let bytes = rewritten(18, &ip);
+            assert_eq!(bytes[..12], [2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1]);
+            assert_eq!(bytes[12..18], [0xee; 6], "tags");
+            let packet = v4::Packet::new_checked(&bytes[18..]).expect("valid");
+            assert!(packet.verify_checksum());
+            assert_eq!((packet.ttl(), packet.payload()), (ttl - 1, &ip[20..]));
+        }
+    }
+
+    /// SW-1: the hop limit of IPv6.
+    #[test]
+    fn an_ipv6_packet_is_readdressed() {
+        let mut ip = [0; 48];
+        let repr = v6::Repr {
+            src: Ipv6Addr::LOCALHOST,
+            dst: Ipv6Addr::LOCALHOST,
+            traffic_class: 0xff,
+            flow_label: 0xf_ffff,
+            hop_limit: 9,
+            next_header: 59,
+            payload_len: 8,
+        };
+        repr.emit(&mut ip);
+        let mut expected = ip;
+        expected[7] = 8;
+        assert_eq!(rewritten(14, &ip)[14..], expected);
+    }
+}

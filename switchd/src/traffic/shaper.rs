@@ -1,0 +1,87 @@
+//! Token bucket: holds a port to its speed.
+//!
+//! Tokens are bits × 10⁹, so that refilling is an exact multiplication (rate in bit/s × nanoseconds) and
+//! no remainder is ever lost. A packet may be sent while the bucket is not in debt and then takes all
+//! of its length, so the rate is exact over any span, and a burst exceeds it by one packet at most.
+
+use common::time::{Span, Time};
+use common::units::Rate;
+
+/// Tokens of one byte.
+const BYTE: i128 = 8_000_000_000;
+
+/// How long a port may make up for having been served late: what a worker that was off its core for a
+/// scheduling slice can send at once afterwards. The peer's buffer has to take such a burst.
+const BURST: Span = Span::from_millis(1);
+
+/// Least burst in bytes, so that a slow port can send two packets of any length in a row.
+const BURST_MIN: u64 = 2 * 4096;
+
+/// A token bucket, or no limit at all.
+#[derive(Clone, Debug)]
+pub struct Shaper {
+    rate: Option<Rate>,
+    tokens: i128,
+    depth: i128,
+    filled_at: Time,
+}
+
+impl Shaper {
+    /// A shaper for a port of this speed; `None` for no limit.
+    pub fn new(rate: Option<Rate>) -> Self {
+        let depth = rate.map_or(0, |rate| {
+            i128::from(rate.bytes_in(BURST).max(BURST_MIN)) * BYTE
+        });
+        Self {
+            rate,
+            tokens: 0,
+            depth,
+            filled_at: Time::ZERO,
+        }
+    }
+
+    /// Takes over the rate of `other` and keeps what was saved or owed.
+    pub fn adopt(&mut self, other: Self) {
+        if self.rate != other.rate {
+            self.rate = other.rate;
+            self.depth = other.depth;
+            self.tokens = self.tokens.min(self.depth);
+        }
+    }
+
+    /// Adds what has accrued until `now`.
+    #[inline]
+    pub fn refill(&mut self, now: Time) {
+        if let Some(rate) = self.rate {
+            let accrued = i128::from(rate.bps()) * i128::from(now.since(self.filled_at).nanos());
+            self.tokens = (self.tokens + accrued).min(self.depth);
+        }
+        self.filled_at = now;
+    }
+
+    /// Whether a packet may be sent.
+    #[inline]
+    pub fn allows(&self) -> bool {
+        self.rate.is_none() || self.tokens >= 0
+    }
+
+    /// Takes a packet of `bytes` on the wire.
+    #[inline]
+    pub fn spend(&mut self, bytes: u64) {
+        if self.rate.is_some() {
+            self.tokens -= i128::from(bytes) * BYTE;
+        }
+    }
+
+    /// When a packet may be sent.
+    pub fn ready_at(&self) -> Time {
+        match self.rate {
+            Some(rate) if self.tokens < 0 => {
+                let owed = u128::try_from(-self.tokens).unwrap_or(0);
+                let wait = owed.div_ceil(u128::from(rate.bps().max(1)));
+                self.filled_at + Span::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX))
+            }
+            _ => self.filled_at,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Where queued packets lie: a slab whose slots are chained into queues.
+
+use crate::packet::Packet;
+
+/// No slot.
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct Slot {
+    packet: Option<Packet>,
+    /// Next in the queue, or in the chain of free slots.
+    next: u32,
+}
+
+/// The packets of all queues of a worker. As many slots as there are frames, so it cannot run out
+/// before the frames do.
+#[derive(Debug)]
+pub struct PacketStore {
+    slots: Box<[Slot]>,
+    free: u32,
+    held: usize,
+}
+
+/// The ends of a chain in a [`PacketStore`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chain {
+    head: u32,
+    tail: u32,
+}
+
+impl Default for Chain {
+    fn default() -> Self {
+        Self {
+            head: NONE,
+            tail: NONE,
+        }
+    }
+}
+
+impl PacketStore {
+    /// A store for `capacity` packets.
+    pub fn new(capacity: u32) -> Self {
+        let next = |index: u32| {
+            if index + 1 == capacity {
+                NONE
+            } else {
+                index + 1
+            }
+        };
+        let slots = (0..capacity)
+            .map(|index| Slot {
+                packet: None,
+                next: next(index),
+            })
+            .collect();
+        Self {
+            slots,
+            free: if capacity == 0 { NONE } else { 0 },
+            held: 0,
+        }
+    }
+
+    /// Packets that are in it.
+    pub fn len(&self) -> usize {
+        self.held
+    }
+
+    /// Whether no packet is in it.
+    pub fn is_empty(&self) -> bool {
+        self.held == 0
+    }
+
+    /// Appends a packet to a chain; gives it back if the store is full.
+    #[inline]
+    pub(super) fn push(&mut self, chain: &mut Chain, packet: Packet) -> Result<(), Packet> {
+        let index = self.free;
+        let Some(slot) = self.slots.get_mut(index as usize) else {
+            return Err(packet);
+        };
+        self.free = slot.next;
+        *slot = Slot {
+            packet: Some(packet),
+            next: NONE,
+        };
+        match self.slots.get_mut(chain.tail as usize) {
+            Some(last) => last.next = index,
+            None => chain.head = index,
+        }
+        chain.tail = index;
+        self.held += 1;
+        Ok(())
+    }
+
+    /// Takes the first packet of a chain.
+    #[inline]
+    pub(super) fn pop(&mut self, chain: &mut Chain) -> Option<Packet> {
+        let index = chain.head;
+        let slot = self.slots.get_mut(index as usize)?;
+        let packet = slot.packet.take();
+        chain.head = slot.next;
+        if chain.head == NONE {
+            chain.tail = NONE;
+        }
+        slot.next = self.free;
+        self.free = index;
+        self.held -= 1;
+        packet
+    }
+}

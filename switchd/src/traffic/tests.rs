@@ -1,0 +1,181 @@
+use super::*;
+use crate::ingress::tables::{NextHopId, PortId};
+use crate::stats::WorkerStats;
+use common::time::Span;
+use common::units::Rate;
+use common::xdp::frame::{FramePool, Region};
+use proptest::prelude::*;
+
+struct Bench {
+    pool: FramePool,
+    store: PacketStore,
+    stats: std::sync::Arc<WorkerStats>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let region = Region::heap(4096, 4096, 0);
+        Self {
+            pool: FramePool::new(region),
+            store: PacketStore::new(4096),
+            stats: WorkerStats::new(1),
+        }
+    }
+
+    fn packet(&mut self, class: u8, len: usize) -> Packet {
+        Packet {
+            frame: self.pool.take_sized(len).expect("a free frame"),
+            ingress: PortId(0),
+            egress: PortId(0),
+            next_hop: NextHopId(0),
+            mac: [0; 6],
+            class,
+            network: 14,
+        }
+    }
+
+    fn admit(&mut self, port: &mut EgressPort, class: u8, len: usize) -> bool {
+        let packet = self.packet(class, len);
+        match port.admit(packet, &mut self.store, &self.stats.ports[0]) {
+            Ok(()) => true,
+            Err((packet, reason)) => {
+                assert_eq!(reason, DropReason::QueueFull);
+                self.pool.give(packet.frame);
+                false
+            }
+        }
+    }
+
+    fn dequeue(&mut self, port: &mut EgressPort, now: Time, room: usize) -> Vec<(u8, usize)> {
+        let mut out = Vec::new();
+        port.dequeue(now, room, &mut self.store, &self.stats.ports[0], &mut out);
+        out.into_iter()
+            .map(|packet| {
+                let seen = (packet.class, packet.frame.len());
+                self.pool.give(packet.frame);
+                seen
+            })
+            .collect()
+    }
+}
+
+fn unlimited(queue_limit: u32) -> EgressPort {
+    EgressPort::new(Shaper::new(None), queue_limit)
+}
+
+/// SW-15: strict priority; inside a class the order is kept.
+#[test]
+fn higher_classes_go_first() {
+    let mut bench = Bench::new();
+    let mut port = unlimited(1 << 20);
+    for (class, len) in [(1, 100), (7, 101), (1, 102), (3, 103), (7, 104)] {
+        assert!(bench.admit(&mut port, class, len));
+    }
+    let order = bench.dequeue(&mut port, Time::ZERO, 2);
+    assert_eq!(order, [(7, 101), (7, 104)]);
+    assert!(bench.admit(&mut port, 5, 105));
+    let order = bench.dequeue(&mut port, Time::ZERO, 10);
+    assert_eq!(order, [(5, 105), (3, 103), (1, 100), (1, 102)]);
+    assert!(port.is_empty() && bench.store.is_empty());
+    assert_eq!(port.deadline(), Time::NEVER);
+}
+
+/// SW-51 (QueueFull): a queue takes what its cells allow and no more; other queues do not suffer.
+#[test]
+fn a_full_queue_drops_the_newcomer() {
+    let mut bench = Bench::new();
+    let mut port = unlimited(10 * 256);
+    for n in 0..12 {
+        assert_eq!(bench.admit(&mut port, 2, 1), n < 10, "packet {n}");
+    }
+    assert!(bench.admit(&mut port, 3, 10 * 256));
+    assert!(!bench.admit(&mut port, 3, 1));
+    let stats = &bench.stats.ports[0].queues[2];
+    assert_eq!((stats.depth_cells.get(), stats.depth_bytes.get()), (10, 10));
+    assert_eq!(
+        (stats.enqueued_packets.get(), stats.dropped_packets.get()),
+        (10, 2)
+    );
+    bench.dequeue(&mut port, Time::ZERO, 100);
+    assert_eq!(bench.stats.ports[0].queues[2].depth_cells.get(), 0);
+}
+
+/// SW-15: the port's speed holds to a packet over any span, for any packet length.
+#[test]
+fn a_shaped_port_keeps_its_speed() {
+    for (rate, len) in [
+        (Rate::from_mbps(10), 60),
+        (Rate::from_gbps(1), 1514),
+        (Rate::from_gbps(100), 64),
+    ] {
+        let mut bench = Bench::new();
+        let mut port = EgressPort::new(Shaper::new(Some(rate)), 1 << 20);
+        let span = rate.time_for(wire_len(len as u64) * 5_000);
+        let (mut now, mut sent) = (Time::ZERO, 0_u64);
+        loop {
+            while bench.store.len() < 64 && bench.admit(&mut port, 0, len) {}
+            sent += bench.dequeue(&mut port, now, 64).len() as u64;
+            now = port.deadline().max(now + Span::from_nanos(1));
+            if now >= Time::ZERO + span {
+                break;
+            }
+        }
+        assert!((4_999..=5_001).contains(&sent), "{rate}: {sent} of 5000");
+    }
+}
+
+/// SW-15: a port that was served late makes up for at most one burst.
+#[test]
+fn a_burst_is_bounded() {
+    let mut bench = Bench::new();
+    let rate = Rate::from_gbps(1);
+    let mut port = EgressPort::new(Shaper::new(Some(rate)), 1 << 20);
+    for _ in 0..500 {
+        assert!(bench.admit(&mut port, 0, 1514));
+    }
+    let late = Time::ZERO + Span::from_secs(10);
+    let sent = bench.dequeue(&mut port, late, 1000).len() as u64;
+    let most = rate.bytes_in(Span::from_millis(1)) / wire_len(1514) + 1;
+    assert_eq!(sent, most);
+    assert!(port.deadline() > late);
+}
+
+#[test]
+fn a_port_that_goes_away_gives_its_packets_back() {
+    let mut bench = Bench::new();
+    let mut port = unlimited(1 << 20);
+    for class in 0..8 {
+        assert!(bench.admit(&mut port, class, 64));
+    }
+    let mut out = Vec::new();
+    port.clear(&mut bench.store, &bench.stats.ports[0], &mut out);
+    assert_eq!(out.len(), 8);
+    assert!(port.is_empty() && bench.store.is_empty());
+    out.into_iter()
+        .for_each(|packet| bench.pool.give(packet.frame));
+    assert_eq!(bench.pool.free_frames(), 4096);
+}
+
+proptest! {
+    /// Packets come out once, in order within their class, and cells return to zero.
+    #[test]
+    fn nothing_is_lost_or_reordered(ops in prop::collection::vec((0..8_u8, 1..1500_usize, 0..4_usize), 1..200)) {
+        let mut bench = Bench::new();
+        let mut port = unlimited(8192);
+        let mut expected: [std::collections::VecDeque<usize>; 8] = Default::default();
+        for (class, len, take) in ops {
+            if bench.admit(&mut port, class, len) {
+                expected[usize::from(class)].push_back(len);
+            }
+            for (class, len) in bench.dequeue(&mut port, Time::ZERO, take) {
+                prop_assert!(expected[usize::from(class) + 1..].iter().all(|queue| queue.is_empty()));
+                prop_assert_eq!(expected[usize::from(class)].pop_front(), Some(len));
+            }
+        }
+        bench.dequeue(&mut port, Time::ZERO, 4096);
+        prop_assert_eq!(bench.pool.free_frames(), 4096);
+        for queue in &bench.stats.ports[0].queues {
+            prop_assert_eq!(queue.depth_cells.get() + queue.depth_packets.get() + queue.depth_bytes.get(), 0);
+        }
+    }
+}

@@ -16,6 +16,7 @@
 //! `next_deadline`. Frames that the engine holds (reorder buffers) come back to the pool that is given
 //! to `receive`, `transmit` or `reclaim`.
 
+mod packets;
 mod types;
 
 pub use types::{
@@ -23,15 +24,19 @@ pub use types::{
     Event, Granularity, MultipathConfig, PrivateData, QueuePairRequest, Route,
 };
 
+use crate::congestion::pacer::Pacer;
 use crate::limits;
 use crate::message::region::{Access, RegionKeys, RegionMemory, RegionTable};
 use crate::message::work::{Completion, CompletionQueue, ReceiveRequest, SendRequest};
 use crate::slab::Slab;
-use crate::stats::{DropReason, EngineStatistics, PathStatistics, QueuePairStatistics};
+use crate::stats::{EngineStatistics, PathStatistics, QueuePairStatistics};
+use crate::timers::Timers;
 use crate::transport::Transition;
 use crate::transport::connection::QueuePair;
 use common::time::Time;
 use common::xdp::frame::{Frame, FramePool};
+use rand_core::Rng;
+use rand_pcg::Pcg64;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
@@ -42,6 +47,14 @@ pub struct Engine<M> {
     queue_pairs: Slab<Box<QueuePair>>,
     domains: Slab<u32>,
     routes: HashMap<IpAddr, Route>,
+    timers: Timers,
+    /// Queue pairs with something to acknowledge.
+    to_acknowledge: VecDeque<u32>,
+    /// Queue pairs with something to send, in turn.
+    to_send: VecDeque<u32>,
+    pacer: Pacer,
+    /// No frame was free: nothing is tried before.
+    out_of_frames_until: Time,
 }
 
 /// What queue pairs use in common.
@@ -54,6 +67,25 @@ pub(crate) struct Shared<M> {
     pub(crate) events: VecDeque<Event>,
     /// Frames on their way back to a pool.
     pub(crate) spent: Vec<Frame>,
+    /// Frames in reorder buffers.
+    pub(crate) held_frames: u32,
+    random: Pcg64,
+}
+
+impl<M> Shared<M> {
+    /// A random number.
+    pub(crate) fn draw(&mut self) -> u64 {
+        self.random.next_u64()
+    }
+
+    /// Tells the application's side, unless it has not listened for too long.
+    pub(crate) fn notify(&mut self, event: Event) {
+        if self.events.len() < limits::EVENTS {
+            self.events.push_back(event);
+        } else {
+            self.statistics.lost_events += 1;
+        }
+    }
 }
 
 /// All completion queues of an engine.
@@ -107,13 +139,21 @@ impl<M: RegionMemory> Engine<M> {
             statistics: EngineStatistics::default(),
             events: VecDeque::with_capacity(limits::EVENTS),
             spent: Vec::new(),
+            held_frames: 0,
+            random: random(&config.seed),
             config,
         };
+        let pacer = Pacer::new(shared.config.pacer_burst);
         Self {
             shared,
             queue_pairs: Slab::new(limits::QUEUE_PAIRS, limits::QUEUE_PAIR_NUMBER_BITS),
             domains: Slab::new(limits::DOMAINS, 32),
             routes: HashMap::new(),
+            timers: Timers::default(),
+            to_acknowledge: VecDeque::new(),
+            to_send: VecDeque::new(),
+            pacer,
+            out_of_frames_until: Time::ZERO,
         }
     }
 
@@ -219,6 +259,7 @@ impl<M: RegionMemory> Engine<M> {
     pub fn destroy_queue_pair(&mut self, qpn: u32) -> Result<(), EngineError> {
         let mut queue_pair = self.queue_pairs.remove(qpn).ok_or(EngineError::Unknown)?;
         queue_pair.forget(&mut self.shared);
+        queue_pair.leave_peer(&mut self.shared);
         let request = queue_pair.request;
         for (queue, requests) in queue_ends(&request) {
             if let Some(queue) = self.shared.completions.queues.get_mut(queue.0) {
@@ -239,20 +280,33 @@ impl<M: RegionMemory> Engine<M> {
         transition: &Transition,
     ) -> Result<(), EngineError> {
         let queue_pair = self.queue_pairs.get_mut(qpn).ok_or(EngineError::Unknown)?;
-        queue_pair.transit(transition, &mut self.shared)
+        queue_pair.transit(transition, &mut self.shared)?;
+        if let Transition::ReadyToReceive(attributes) = transition {
+            let destination = attributes.destination;
+            match self.routes.get(&destination) {
+                Some(route) => queue_pair.set_route(route, &self.shared),
+                None => self.shared.notify(Event::NeedRoute { destination }),
+            }
+        }
+        self.list(qpn);
+        Ok(())
     }
 
     /// Appends a request to a send queue. Errors that only show when it is carried out (keys, ranges)
     /// come as its completion.
     pub fn post_send(&mut self, qpn: u32, request: SendRequest) -> Result<(), EngineError> {
         let queue_pair = self.queue_pairs.get_mut(qpn).ok_or(EngineError::Unknown)?;
-        queue_pair.post_send(request, &mut self.shared)
+        queue_pair.post_send(request, &mut self.shared)?;
+        self.list(qpn);
+        Ok(())
     }
 
     /// Appends a buffer to a receive queue.
     pub fn post_receive(&mut self, qpn: u32, request: ReceiveRequest) -> Result<(), EngineError> {
         let queue_pair = self.queue_pairs.get_mut(qpn).ok_or(EngineError::Unknown)?;
-        queue_pair.post_receive(request, &mut self.shared)
+        queue_pair.post_receive(request, &mut self.shared)?;
+        self.list(qpn);
+        Ok(())
     }
 
     /// The oldest completion of a queue.
@@ -334,48 +388,18 @@ impl<M: RegionMemory> Engine<M> {
             return Err(EngineError::TooMany);
         }
         self.routes.insert(destination, route);
-        Ok(())
-    }
-
-    /// Takes one received Ethernet frame.
-    pub fn receive(&mut self, frame: Frame, pool: &mut FramePool, now: Time) {
-        let _ = now;
-        self.shared.statistics.rx_packets += 1;
-        self.shared.statistics.rx_bytes += frame.len() as u64;
-        self.shared.statistics.drops.add(DropReason::NotRoce);
-        pool.give(frame);
-    }
-
-    /// Appends frames to send to `out`, at most `room`, and returns how many. Also does everything
-    /// whose time has come, so it is called when [`Self::next_deadline`] passes.
-    pub fn transmit(
-        &mut self,
-        pool: &mut FramePool,
-        now: Time,
-        out: &mut Vec<Frame>,
-        room: usize,
-    ) -> usize {
-        let _ = (now, out, room);
-        self.reclaim(pool);
-        0
-    }
-
-    /// Gives frames that the engine no longer holds back to the pool.
-    pub fn reclaim(&mut self, pool: &mut FramePool) {
-        for frame in self.shared.spent.drain(..) {
-            pool.give(frame);
+        self.pacer.set_rate(route.rate);
+        let affected: Vec<_> = self.queue_pairs.numbers().collect();
+        for qpn in affected {
+            let Some(queue_pair) = self.queue_pairs.get_mut(qpn) else {
+                continue;
+            };
+            if queue_pair.destination() == Some(destination) {
+                queue_pair.set_route(&route, &self.shared);
+                self.list(qpn);
+            }
         }
-    }
-
-    /// When [`Self::transmit`] has to be called next: in the past when there is something to send
-    /// now, [`Time::NEVER`] when there is nothing.
-    pub fn next_deadline(&self) -> Time {
-        Time::NEVER
-    }
-
-    /// The oldest event.
-    pub fn next_event(&mut self) -> Option<Event> {
-        self.shared.events.pop_front()
+        Ok(())
     }
 
     /// Counters of the engine.
@@ -395,9 +419,19 @@ impl<M: RegionMemory> Engine<M> {
 
     /// How the sub-paths of a queue pair stand.
     pub fn path_statistics(&self, qpn: u32) -> Vec<PathStatistics> {
-        let _ = qpn;
-        Vec::new()
+        self.queue_pairs
+            .get(qpn)
+            .map_or_else(Vec::new, |queue_pair| queue_pair.path_statistics())
     }
+}
+
+/// The engine's source of randomness for what need not be secret.
+fn random(seed: &[u8; 32]) -> Pcg64 {
+    let word = |at: usize| {
+        let bytes = seed[at..at + 16].try_into().expect("16 of 32 bytes");
+        u128::from_le_bytes(bytes)
+    };
+    Pcg64::new(word(0), word(16))
 }
 
 /// The two queues of a queue pair: where each completes, and how many requests it holds.

@@ -12,9 +12,12 @@
 //! ```
 
 pub mod cm;
+mod congestion;
 pub mod engine;
 pub mod limits;
 pub mod message;
+mod path;
 mod slab;
 pub mod stats;
+mod timers;
 pub mod transport;

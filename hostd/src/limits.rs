@@ -48,6 +48,9 @@ pub const PATH_MTU_MAX: u16 = 4096;
 /// of a selective acknowledgement covers.
 pub const SEND_SPAN: u32 = 256;
 
+/// The same for a plain peer: `rdma_rxe` takes no more than 128 at a time.
+pub const PLAIN_SEND_SPAN: u32 = 128;
+
 /// Greatest reorder buffer of a queue pair, in packets. Twice [`SEND_SPAN`], for peers whose
 /// acknowledgements cover more.
 pub const REORDER_BUFFER: u32 = 512;
@@ -62,6 +65,7 @@ pub const HEADERS: usize = 14 + 40 + 8 + 12 + 8 + 16 + 4;
 pub const TRAILER: usize = 3 + 4;
 
 const _: () = assert!((MESSAGE / PATH_MTU_MIN as u32) < 1 << 23);
+const _: () = assert!(PLAIN_SEND_SPAN <= SEND_SPAN);
 const _: () = assert!(SEND_SPAN.is_power_of_two() && SEND_SPAN <= REORDER_BUFFER);
 const _: () = assert!(REORDER_BUFFER.is_power_of_two() && REORDER_BUFFER < 1 << 23);
 const _: () = assert!(QUEUE_PAIR_SLOT_BITS < QUEUE_PAIR_NUMBER_BITS);

@@ -115,6 +115,12 @@ impl<T> Slab<T> {
         self.index(number)
     }
 
+    /// The number of the object in a slot.
+    pub(crate) fn number_of(&self, slot: usize) -> Option<u32> {
+        let slot = self.slots.get(slot)?;
+        slot.value.is_some().then_some(slot.number)
+    }
+
     /// The numbers of all objects.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
         self.slots

@@ -51,14 +51,16 @@ drop_reasons! {
     Duplicate = "duplicate",
     /// Too far ahead for the reorder buffer.
     BeyondWindow = "beyond_window",
+    /// Early, and the engine holds as many early packets as it may.
+    ReorderMemory = "reorder_memory",
     /// Out of order on a queue pair that does not reorder.
     OutOfOrder = "out_of_order",
     /// No receive was posted; the peer was told to wait.
     ReceiverNotReady = "receiver_not_ready",
     /// An acknowledgement of what was never sent, or that is older than what is known.
     StaleAcknowledgement = "stale_acknowledgement",
-    /// The queue pair failed while the packet waited in its reorder buffer.
-    QueuePairFailed = "queue_pair_failed",
+    /// The queue pair ended while the packet waited in its reorder buffer.
+    QueuePairEnded = "queue_pair_ended",
     /// The request was refused, which ends the queue pair.
     RequestRefused = "request_refused",
     /// A connection message that is malformed or of an unknown kind.

@@ -18,6 +18,12 @@ pub struct EngineConfig {
     pub path_mtu: u16,
     /// Packets in flight on a queue pair at most.
     pub window: u32,
+    /// Frames that all reorder buffers together hold at most: less than the pool has.
+    pub reorder_frames: u32,
+    /// DSCP and ECN of data packets.
+    pub data_class: u8,
+    /// DSCP and ECN of acknowledgements and connection messages.
+    pub control_class: u8,
     /// Shortest retransmission time-out. Above the jitter of the hosts, or waiting threads are
     /// taken for lost packets.
     pub rto_min: Span,
@@ -47,7 +53,11 @@ impl Default for EngineConfig {
             multipath: Some(MultipathConfig::default()),
             path_mtu: 4096,
             window: 256,
-            rto_min: Span::from_millis(4),
+            reorder_frames: 4096,
+            // AF31 with ECT(0), as RoCEv2 devices mark data; EF (RFC 3246).
+            data_class: 26 << 2 | 0b10,
+            control_class: 46 << 2,
+            rto_min: Span::from_millis(10),
             rto_initial: Span::from_millis(50),
             ack_packets: 4,
             ack_delay: Span::from_micros(100),
@@ -95,8 +105,8 @@ impl Default for MultipathConfig {
         Self {
             paths: 8,
             granularity: Granularity::Packet,
-            reorder_packets: 64,
-            reorder_time: Span::from_millis(1),
+            reorder_packets: 128,
+            reorder_time: Span::from_millis(2),
             reorder_buffer: 512,
             flowlet_timeout: Span::from_micros(500),
         }

@@ -3,7 +3,11 @@
 //! ```text
 //!   work          work requests and completions, named as in libibverbs
 //!   region        registered memory and its keys
+//!   segment       send requests into segments, one a packet
+//!   reassemble    segments, in order, into the memory they are meant for
 //! ```
 
+pub(crate) mod reassemble;
 pub mod region;
+pub(crate) mod segment;
 pub mod work;

@@ -1,13 +1,25 @@
 //! A queue pair: its queues, its state, and the two halves of the transport.
 
-use super::state::{State, Transition};
-use crate::engine::{EngineError, QueuePairRequest, Shared};
+use super::ack::Reports;
+use super::loss::LossRules;
+use super::packet;
+use super::psn::Psn;
+use super::receive::Receiver;
+use super::send::Sender;
+use super::state::{ReadyToReceive, ReadyToSend, State, Transition};
+use crate::congestion::{Controller, FixedWindow};
+use crate::engine::{EngineError, Event, MultipathConfig, QueuePairRequest, Route, Shared};
 use crate::limits;
+use crate::message::reassemble::Assembly;
 use crate::message::region::{Access, RegionMemory};
+use crate::message::segment::SendQueue;
 use crate::message::work::{Completion, CompletionOpcode, ReceiveRequest, SendRequest, Status};
-use crate::stats::{QueuePairCounters, QueuePairStatistics};
-use common::time::Span;
+use crate::path::PathSet;
+use crate::stats::{DropReason, PathStatistics, QueuePairCounters, QueuePairStatistics};
+use common::time::{Span, Time};
+use common::wire::roce::Flow;
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 /// A queue pair.
 #[derive(Debug)]
@@ -15,10 +27,41 @@ pub(crate) struct QueuePair {
     pub(crate) number: u32,
     pub(crate) request: QueuePairRequest,
     pub(crate) state: State,
-    pub(crate) access: Access,
-    sends: VecDeque<SendRequest>,
-    receives: VecDeque<ReceiveRequest>,
-    counters: QueuePairCounters,
+    pub(super) access: Access,
+    pub(super) sends: SendQueue,
+    pub(super) receives: VecDeque<ReceiveRequest>,
+    pub(super) assembly: Assembly,
+    pub(super) peer: Option<Peer>,
+    pub(super) counters: QueuePairCounters,
+    /// A receive was posted for a packet that waits for one.
+    pub(super) resume: bool,
+    /// The request that is to be sent next may not use its memory.
+    pub(super) blocked: bool,
+    /// In the engine's list of queue pairs with something to acknowledge.
+    pub(crate) listed_to_acknowledge: bool,
+    /// In the engine's list of queue pairs with something to send.
+    pub(crate) listed_to_send: bool,
+}
+
+/// The other end, and all that is known of the way there. From RTR on.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(super) address: IpAddr,
+    pub(super) qpn: u32,
+    pub(super) path_mtu: u16,
+    pub(super) min_rnr_timer: u8,
+    pub(super) agreed: Option<MultipathConfig>,
+    pub(super) paths: PathSet,
+    pub(super) receiver: Receiver,
+    /// From RTS on.
+    pub(super) sender: Option<Sender>,
+    /// Addresses of data packets, and of acknowledgements, once there is a route.
+    pub(super) flows: Option<(Flow, Flow)>,
+}
+
+/// The ACK time-out of attribute `timeout`: 4.096 µs × 2^`timeout`; zero is for ever.
+fn ack_timeout(timeout: u8) -> Option<Span> {
+    (timeout != 0).then(|| Span::from_nanos(4_096 << timeout.min(31)))
 }
 
 impl QueuePair {
@@ -28,9 +71,15 @@ impl QueuePair {
             request,
             state: State::Reset,
             access: Access::NONE,
-            sends: VecDeque::with_capacity(request.max_send_wr as usize),
+            sends: SendQueue::new(request.max_send_wr),
             receives: VecDeque::with_capacity(request.max_recv_wr as usize),
+            assembly: Assembly::Idle,
+            peer: None,
             counters: QueuePairCounters::default(),
+            resume: false,
+            blocked: false,
+            listed_to_acknowledge: false,
+            listed_to_send: false,
         }
     }
 
@@ -40,14 +89,91 @@ impl QueuePair {
         transition: &Transition,
         shared: &mut Shared<M>,
     ) -> Result<(), EngineError> {
-        self.state = transition.check(self.state)?;
+        let next = transition.check(self.state)?;
         match transition {
             Transition::Init(access) => self.access = *access,
-            Transition::Error => self.flush(shared),
-            Transition::Reset => self.forget(shared),
-            Transition::ReadyToReceive(_) | Transition::ReadyToSend(_) => {}
+            Transition::ReadyToReceive(attributes) => self.meet_peer(attributes, shared),
+            Transition::ReadyToSend(attributes) => self.begin_to_send(attributes, shared),
+            Transition::Error => self.end(shared),
+            Transition::Reset => {
+                self.forget(shared);
+                self.leave_peer(shared);
+                self.peer = None;
+            }
         }
+        self.state = next;
         Ok(())
+    }
+
+    fn meet_peer<M: RegionMemory>(&mut self, attributes: &ReadyToReceive, shared: &mut Shared<M>) {
+        let config = &shared.config;
+        let agreed = attributes.multipath;
+        let identity = u64::from(self.number) << 24 | u64::from(attributes.destination_qpn);
+        let reports = match agreed {
+            Some(_) => Reports::new(config.ack_packets, config.ack_delay),
+            // A plain peer sets AckReq where it wants an answer; the rest is for the timer.
+            None => Reports::new(limits::PLAIN_SEND_SPAN / 4, config.ack_delay),
+        };
+        let tolerance = agreed.map_or((0, Span::ZERO), |agreed| {
+            (u32::from(agreed.reorder_packets), agreed.reorder_time)
+        });
+        let capacity = agreed.map_or(0, |agreed| u32::from(agreed.reorder_buffer));
+        let paths = PathSet::new(
+            agreed.as_ref(),
+            identity,
+            config.path_avoidance,
+            shared.draw(),
+        );
+        self.peer = Some(Peer {
+            address: attributes.destination,
+            qpn: attributes.destination_qpn,
+            path_mtu: attributes.path_mtu,
+            min_rnr_timer: attributes.min_rnr_timer,
+            agreed,
+            paths,
+            receiver: Receiver::new(Psn::new(attributes.rq_psn), capacity, tolerance, reports),
+            sender: None,
+            flows: None,
+        });
+        self.sends.set_mtu(attributes.path_mtu);
+    }
+
+    fn begin_to_send<M>(&mut self, attributes: &ReadyToSend, shared: &Shared<M>) {
+        let Some(peer) = &mut self.peer else { return };
+        let config = &shared.config;
+        let rules = LossRules {
+            tolerance: peer
+                .agreed
+                .map(|agreed| (u32::from(agreed.reorder_packets), agreed.reorder_time)),
+            rto_min: config.rto_min,
+            rto_initial: config.rto_initial,
+            ack_delay: config.ack_delay,
+            ack_timeout: ack_timeout(attributes.timeout),
+            retry_count: attributes.retry_count,
+            rnr_retry: (attributes.rnr_retry < 7).then_some(attributes.rnr_retry),
+        };
+        let span = peer.agreed.map_or(limits::PLAIN_SEND_SPAN, |agreed| {
+            u32::from(agreed.reorder_buffer).min(limits::SEND_SPAN)
+        });
+        let controller = Controller::Fixed(FixedWindow::new(config.window.min(span)));
+        peer.sender = Some(Sender::new(
+            Psn::new(attributes.sq_psn),
+            span,
+            controller,
+            rules,
+        ));
+    }
+
+    /// The address of the peer, once known.
+    pub(crate) fn destination(&self) -> Option<IpAddr> {
+        self.peer.as_ref().map(|peer| peer.address)
+    }
+
+    /// Packets go this way from now on.
+    pub(crate) fn set_route<M>(&mut self, route: &Route, shared: &Shared<M>) {
+        let Some(peer) = &mut self.peer else { return };
+        let flow = |class| packet::flow(route, peer.address, class);
+        peer.flows = flow(shared.config.data_class).zip(flow(shared.config.control_class));
     }
 
     /// Appends a request to the send queue; one posted in ERR is flushed at once.
@@ -62,11 +188,11 @@ impl QueuePair {
         if request.len > limits::MESSAGE {
             return Err(EngineError::Argument);
         }
-        if self.sends.len() >= self.request.max_send_wr as usize {
+        if self.sends.is_full() {
             return Err(EngineError::QueueFull);
         }
         shared.completions.commit(self.request.send_cq)?;
-        self.sends.push_back(request);
+        self.sends.push(request);
         if self.state == State::Error {
             self.flush(shared);
         }
@@ -82,6 +208,9 @@ impl QueuePair {
         if self.state == State::Reset {
             return Err(EngineError::State);
         }
+        if request.len > limits::MESSAGE {
+            return Err(EngineError::Argument);
+        }
         if self.receives.len() >= self.request.max_recv_wr as usize {
             return Err(EngineError::QueueFull);
         }
@@ -90,32 +219,90 @@ impl QueuePair {
         if self.state == State::Error {
             self.flush(shared);
         }
+        self.resume = self
+            .peer
+            .as_ref()
+            .is_some_and(|peer| peer.receiver.is_starved());
         Ok(())
+    }
+
+    /// Whether all that was posted to the send queue has completed.
+    pub(crate) fn has_sent_all(&self) -> bool {
+        self.sends.len() == 0
+    }
+
+    /// The queue pair fails: everything outstanding completes, the application is told.
+    pub(super) fn fail<M: RegionMemory>(&mut self, status: Status, shared: &mut Shared<M>) {
+        if self.state == State::Error {
+            return;
+        }
+        self.state = State::Error;
+        self.end(shared);
+        shared.notify(Event::QueuePairFailed {
+            qpn: self.number,
+            status,
+        });
+    }
+
+    /// The oldest send request ends the queue pair.
+    pub(super) fn fail_send<M: RegionMemory>(&mut self, status: Status, shared: &mut Shared<M>) {
+        if let Some(request) = self.sends.pop() {
+            self.complete_send(&request, status, shared);
+        }
+        self.fail(status, shared);
+    }
+
+    /// Completes a send request; a success only if that was asked for.
+    pub(super) fn complete_send<M: RegionMemory>(
+        &mut self,
+        request: &SendRequest,
+        status: Status,
+        shared: &mut Shared<M>,
+    ) {
+        let success = status == Status::Success;
+        if success && !request.signaled && !self.request.signal_all {
+            shared.completions.release(self.request.send_cq);
+            return;
+        }
+        let completion = Completion {
+            wr_id: request.wr_id,
+            status,
+            opcode: request.opcode.into(),
+            byte_len: request.len,
+            imm: None,
+            qpn: self.number,
+            solicited: !success,
+        };
+        shared.completions.push(self.request.send_cq, completion);
+    }
+
+    /// Everything outstanding is flushed, and what waited for its turn is dropped.
+    fn end<M: RegionMemory>(&mut self, shared: &mut Shared<M>) {
+        let half_received = self
+            .assembly
+            .abandon(self.number, Status::WorkRequestFlushed);
+        if let Some(completion) = half_received {
+            shared.completions.push(self.request.receive_cq, completion);
+        }
+        self.flush(shared);
+        self.leave_peer(shared);
     }
 
     /// Completes everything outstanding with a flush error: sends in order, then receives.
     fn flush<M: RegionMemory>(&mut self, shared: &mut Shared<M>) {
-        let flushed = Completion {
-            wr_id: 0,
-            status: Status::WorkRequestFlushed,
-            opcode: CompletionOpcode::Receive,
-            byte_len: 0,
-            imm: None,
-            qpn: self.number,
-            solicited: true,
-        };
-        for send in self.sends.drain(..) {
-            let completion = Completion {
-                wr_id: send.wr_id,
-                opcode: send.opcode.into(),
-                ..flushed
-            };
-            shared.completions.push(self.request.send_cq, completion);
+        self.sends.stop();
+        while let Some(send) = self.sends.pop() {
+            self.complete_send(&send, Status::WorkRequestFlushed, shared);
         }
         for receive in self.receives.drain(..) {
             let completion = Completion {
                 wr_id: receive.wr_id,
-                ..flushed
+                status: Status::WorkRequestFlushed,
+                opcode: CompletionOpcode::Receive,
+                byte_len: 0,
+                imm: None,
+                qpn: self.number,
+                solicited: true,
             };
             shared.completions.push(self.request.receive_cq, completion);
         }
@@ -123,32 +310,72 @@ impl QueuePair {
 
     /// Drops everything outstanding without a completion.
     pub(crate) fn forget<M: RegionMemory>(&mut self, shared: &mut Shared<M>) {
-        for _ in self.sends.drain(..) {
+        self.sends.stop();
+        while self.sends.pop().is_some() {
             shared.completions.release(self.request.send_cq);
         }
         for _ in self.receives.drain(..) {
             shared.completions.release(self.request.receive_cq);
         }
+        let half_received = self
+            .assembly
+            .abandon(self.number, Status::WorkRequestFlushed);
+        if half_received.is_some() {
+            shared.completions.release(self.request.receive_cq);
+        }
+    }
+
+    /// Nothing is sent any more, and the reorder buffer is emptied.
+    pub(crate) fn leave_peer<M>(&mut self, shared: &mut Shared<M>) {
+        self.resume = false;
+        self.blocked = false;
+        let Some(peer) = &mut self.peer else { return };
+        peer.sender = None;
+        for frame in peer.receiver.drain() {
+            shared.held_frames -= 1;
+            shared.statistics.drops.add(DropReason::QueuePairEnded);
+            shared.spent.push(frame);
+        }
     }
 
     /// How the queue pair stands.
     pub(crate) fn statistics(&self) -> QueuePairStatistics {
+        let peer = self.peer.as_ref();
+        let sender = peer.and_then(|peer| peer.sender.as_ref());
         QueuePairStatistics {
             qpn: self.number,
             state: self.state,
-            remote_qpn: 0,
-            remote: None,
-            multipath: false,
-            path_mtu: 0,
-            paths: 0,
-            in_flight: 0,
-            window: 0,
-            reordering: 0,
+            remote_qpn: peer.map_or(0, |peer| peer.qpn),
+            remote: peer.map(|peer| peer.address),
+            multipath: peer.is_some_and(|peer| peer.agreed.is_some()),
+            path_mtu: peer.map_or(0, |peer| peer.path_mtu),
+            paths: peer.map_or(0, |peer| peer.paths.len()),
+            in_flight: sender.map_or(0, Sender::in_flight),
+            window: sender.map_or(0, Sender::window),
+            reordering: peer.map_or(0, |peer| peer.receiver.waiting()),
             sends_outstanding: self.sends.len(),
             receives_posted: self.receives.len(),
-            rtt: None,
-            rto: Span::ZERO,
+            rtt: sender.and_then(Sender::rtt),
+            rto: sender.map_or(Span::ZERO, Sender::rto),
             counters: self.counters,
         }
+    }
+
+    /// How each sub-path stands.
+    pub(crate) fn path_statistics(&self) -> Vec<PathStatistics> {
+        self.peer
+            .as_ref()
+            .map_or_else(Vec::new, |peer| peer.paths.statistics())
+    }
+
+    /// When the queue pair has to be looked at though nothing comes for it.
+    pub(crate) fn deadline(&self) -> Time {
+        let Some(peer) = &self.peer else {
+            return Time::NEVER;
+        };
+        let sender = peer.sender.as_ref().map_or(Time::NEVER, Sender::deadline);
+        sender
+            .min(peer.receiver.reports.deadline())
+            .min(peer.receiver.deadline())
     }
 }

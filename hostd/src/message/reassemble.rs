@@ -1,0 +1,342 @@
+//! Segments, in order, into the memory they are meant for: the responder of a reliable connection.
+//!
+//! ```text
+//!              SEND First                          SEND Last
+//!          ┌──────────────▶ Send ◀──┐ Middle  ─────────────────┐
+//!   Idle ──┤                  └─────┘                          ├──▶ Idle
+//!    ▲ │   └──────────────▶ Write ◀─┐ Middle  ─────────────────┘
+//!    └─┘     WRITE First      └─────┘              WRITE Last
+//!    Only
+//! ```
+//!
+//! A segment that does not fit the state or its length is refused (InfiniBand 9.7.4.1): the peer gets
+//! a NAK, and the queue pair fails. One that needs a receive when none is posted changes nothing.
+
+use super::region::{Access, RegionMemory, RegionTable, Span};
+use super::segment::Position;
+use super::work::{Completion, CompletionOpcode, ReceiveRequest, Status};
+use crate::limits;
+use std::collections::VecDeque;
+
+/// A segment as it came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival<'a> {
+    /// Whether it is of an RDMA WRITE; of a SEND otherwise.
+    pub(crate) write: bool,
+    /// Where in its message it lies.
+    pub(crate) position: Position,
+    /// The peer's view of this host's memory: address, key, length.
+    pub(crate) target: Option<(u64, u32, u32)>,
+    /// Immediate data.
+    pub(crate) imm: Option<u32>,
+    /// The peer asks for a solicited event.
+    pub(crate) solicited: bool,
+    /// What it carries.
+    pub(crate) payload: &'a [u8],
+}
+
+/// Why a segment is refused, as the NAK says it (IBTA 9.7.5.2.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Does not fit what came before, or its length is wrong.
+    InvalidRequest,
+    /// The key, the range or the right is wrong.
+    RemoteAccess,
+    /// This side could not do it.
+    RemoteOperation,
+}
+
+/// What became of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It was taken; the message goes on.
+    Taken,
+    /// It was taken and ended a message; a receive completes, except for a plain WRITE.
+    Finished(Option<Completion>),
+    /// It needs a receive, and none is posted. Nothing changed.
+    NotReady,
+    /// It is refused; a receive that it had taken completes with an error.
+    Refused(Refusal, Option<Completion>),
+}
+
+/// Where messages go.
+#[derive(Debug)]
+pub(crate) struct Target<'a, M> {
+    pub(crate) regions: &'a RegionTable<M>,
+    pub(crate) receives: &'a mut VecDeque<ReceiveRequest>,
+    pub(crate) domain: u32,
+    /// What peers may do through this queue pair.
+    pub(crate) access: Access,
+    /// Payload bytes of a full packet.
+    pub(crate) mtu: u16,
+    pub(crate) qpn: u32,
+}
+
+/// The message that is being received.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum Assembly {
+    /// None.
+    #[default]
+    Idle,
+    /// A SEND, into a posted receive.
+    Send {
+        /// The receive.
+        receive: ReceiveRequest,
+        /// Its memory; `None` if it has no bytes.
+        memory: Option<Span>,
+        /// Bytes so far.
+        received: u32,
+    },
+    /// An RDMA WRITE.
+    Write {
+        /// The memory that the peer named; `None` if it has no bytes.
+        memory: Option<Span>,
+        /// Bytes that the peer announced.
+        total: u32,
+        /// Bytes so far.
+        received: u32,
+    },
+}
+
+impl Assembly {
+    /// Takes the next segment in order.
+    pub(crate) fn accept<M: RegionMemory>(
+        &mut self,
+        arrival: &Arrival<'_>,
+        target: &mut Target<'_, M>,
+    ) -> Outcome {
+        if !has_right_length(arrival, target.mtu) {
+            return self.refuse(
+                Refusal::InvalidRequest,
+                target.qpn,
+                Status::LocalQpOperation,
+            );
+        }
+        if arrival.position.begins() {
+            match self.begin(arrival, target) {
+                Ok(begun) => *self = begun,
+                Err(outcome) => return outcome,
+            }
+        }
+        if arrival.write {
+            self.continue_write(arrival, target)
+        } else {
+            self.continue_send(arrival, target)
+        }
+    }
+
+    /// The state in which the first segment of a message is taken.
+    fn begin<M: RegionMemory>(
+        &mut self,
+        arrival: &Arrival<'_>,
+        target: &mut Target<'_, M>,
+    ) -> Result<Self, Outcome> {
+        if !matches!(self, Self::Idle) {
+            return Err(self.refuse(
+                Refusal::InvalidRequest,
+                target.qpn,
+                Status::LocalQpOperation,
+            ));
+        }
+        if arrival.write {
+            begin_write(arrival, target).map_err(|refusal| Outcome::Refused(refusal, None))
+        } else {
+            begin_send(target)
+        }
+    }
+
+    fn continue_send<M: RegionMemory>(
+        &mut self,
+        arrival: &Arrival<'_>,
+        target: &mut Target<'_, M>,
+    ) -> Outcome {
+        let Self::Send {
+            receive,
+            memory,
+            received,
+        } = self
+        else {
+            return self.refuse(
+                Refusal::InvalidRequest,
+                target.qpn,
+                Status::LocalQpOperation,
+            );
+        };
+        let len = u32::try_from(arrival.payload.len()).expect("a packet is short");
+        if len > receive.len - *received {
+            return self.refuse(Refusal::InvalidRequest, target.qpn, Status::LocalLength);
+        }
+        let copied = memory.map_or(Ok(()), |memory| {
+            target.regions.copy_in(memory, *received, arrival.payload)
+        });
+        if copied.is_err() {
+            return self.refuse(
+                Refusal::RemoteOperation,
+                target.qpn,
+                Status::LocalProtection,
+            );
+        }
+        *received += len;
+        if !arrival.position.ends() {
+            return Outcome::Taken;
+        }
+        let completion = Completion {
+            wr_id: receive.wr_id,
+            status: Status::Success,
+            opcode: CompletionOpcode::Receive,
+            byte_len: *received,
+            imm: arrival.imm,
+            qpn: target.qpn,
+            solicited: arrival.solicited,
+        };
+        *self = Self::Idle;
+        Outcome::Finished(Some(completion))
+    }
+
+    fn continue_write<M: RegionMemory>(
+        &mut self,
+        arrival: &Arrival<'_>,
+        target: &mut Target<'_, M>,
+    ) -> Outcome {
+        let Self::Write {
+            memory,
+            total,
+            received,
+        } = self
+        else {
+            return self.refuse(
+                Refusal::InvalidRequest,
+                target.qpn,
+                Status::LocalQpOperation,
+            );
+        };
+        let len = u32::try_from(arrival.payload.len()).expect("a packet is short");
+        let left = *total - *received;
+        // The announced length ends exactly with the message.
+        if len > left || arrival.position.ends() != (len == left) {
+            return self.refuse(
+                Refusal::InvalidRequest,
+                target.qpn,
+                Status::LocalQpOperation,
+            );
+        }
+        if arrival.imm.is_some() && target.receives.is_empty() {
+            if arrival.position.begins() {
+                *self = Self::Idle;
+            }
+            return Outcome::NotReady;
+        }
+        let copied = memory.map_or(Ok(()), |memory| {
+            target.regions.copy_in(memory, *received, arrival.payload)
+        });
+        if copied.is_err() {
+            return self.refuse(Refusal::RemoteAccess, target.qpn, Status::LocalProtection);
+        }
+        *received += len;
+        if !arrival.position.ends() {
+            return Outcome::Taken;
+        }
+        let total = *total;
+        *self = Self::Idle;
+        let receive = arrival.imm.and_then(|_| target.receives.pop_front());
+        Outcome::Finished(receive.map(|receive| Completion {
+            wr_id: receive.wr_id,
+            status: Status::Success,
+            opcode: CompletionOpcode::ReceiveRdmaWithImm,
+            byte_len: total,
+            imm: arrival.imm,
+            qpn: target.qpn,
+            solicited: arrival.solicited,
+        }))
+    }
+
+    /// Ends the message that was being received; its receive, if it has one, completes with `status`.
+    fn refuse(&mut self, refusal: Refusal, qpn: u32, status: Status) -> Outcome {
+        Outcome::Refused(refusal, self.abandon(qpn, status))
+    }
+
+    /// Gives the message up that was being received; its receive completes with `status`.
+    pub(crate) fn abandon(&mut self, qpn: u32, status: Status) -> Option<Completion> {
+        let Self::Send { receive, .. } = std::mem::take(self) else {
+            return None;
+        };
+        Some(failed(&receive, qpn, status))
+    }
+}
+
+/// FIRST and MIDDLE are full, LAST is not empty, ONLY is anything (IBTA 9.7.4.1.6).
+fn has_right_length(arrival: &Arrival<'_>, mtu: u16) -> bool {
+    let (len, mtu) = (arrival.payload.len(), usize::from(mtu));
+    match arrival.position {
+        Position::First | Position::Middle => len == mtu,
+        Position::Last => (1..=mtu).contains(&len),
+        Position::Only => len <= mtu,
+    }
+}
+
+fn begin_write<M: RegionMemory>(
+    arrival: &Arrival<'_>,
+    target: &Target<'_, M>,
+) -> Result<Assembly, Refusal> {
+    let (addr, rkey, total) = arrival.target.ok_or(Refusal::InvalidRequest)?;
+    if !target.access.allows(Access::REMOTE_WRITE) || total > limits::MESSAGE {
+        return Err(Refusal::InvalidRequest);
+    }
+    let memory = match total {
+        // Nothing is touched, so nothing has to be valid.
+        0 => None,
+        _ => Some(
+            target
+                .regions
+                .remote(target.domain, rkey, addr, total, Access::REMOTE_WRITE)
+                .map_err(|_| Refusal::RemoteAccess)?,
+        ),
+    };
+    Ok(Assembly::Write {
+        memory,
+        total,
+        received: 0,
+    })
+}
+
+fn begin_send<M: RegionMemory>(target: &mut Target<'_, M>) -> Result<Assembly, Outcome> {
+    let receive = target.receives.pop_front().ok_or(Outcome::NotReady)?;
+    let memory = match receive.len {
+        0 => Ok(None),
+        len => target
+            .regions
+            .local(
+                target.domain,
+                receive.lkey,
+                receive.addr,
+                len,
+                Access::LOCAL_WRITE,
+            )
+            .map(Some),
+    };
+    let memory = memory.map_err(|_| {
+        let completion = failed(&receive, target.qpn, Status::LocalProtection);
+        Outcome::Refused(Refusal::RemoteOperation, Some(completion))
+    })?;
+    Ok(Assembly::Send {
+        receive,
+        memory,
+        received: 0,
+    })
+}
+
+fn failed(receive: &ReceiveRequest, qpn: u32, status: Status) -> Completion {
+    Completion {
+        wr_id: receive.wr_id,
+        status,
+        opcode: CompletionOpcode::Receive,
+        byte_len: 0,
+        imm: None,
+        qpn,
+        solicited: true,
+    }
+}
+
+#[cfg(test)]
+#[path = "reassemble_tests.rs"]
+mod tests;

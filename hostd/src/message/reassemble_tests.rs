@@ -1,0 +1,239 @@
+use super::*;
+use crate::message::region::HeapMemory;
+
+const MTU: u16 = 256;
+
+struct Bed {
+    regions: RegionTable<HeapMemory>,
+    receives: VecDeque<ReceiveRequest>,
+    memory: HeapMemory,
+    rkey: u32,
+    lkey: u32,
+    assembly: Assembly,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let mut regions = RegionTable::new([3; 32]);
+        let memory = HeapMemory::new(vec![0; 1024]);
+        let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let keys = regions
+            .register(1, memory.clone(), 0, rights)
+            .expect("room");
+        Self {
+            regions,
+            receives: VecDeque::new(),
+            memory,
+            rkey: keys.rkey,
+            lkey: keys.lkey,
+            assembly: Assembly::Idle,
+        }
+    }
+
+    fn post(&mut self, len: u32) {
+        self.receives.push_back(ReceiveRequest {
+            wr_id: 77,
+            lkey: self.lkey,
+            addr: 0,
+            len,
+        });
+    }
+
+    fn accept(&mut self, arrival: &Arrival<'_>) -> Outcome {
+        let mut target = Target {
+            regions: &self.regions,
+            receives: &mut self.receives,
+            domain: 1,
+            access: Access::REMOTE_WRITE,
+            mtu: MTU,
+            qpn: 5,
+        };
+        self.assembly.accept(arrival, &mut target)
+    }
+}
+
+fn send(position: Position, payload: &[u8]) -> Arrival<'_> {
+    Arrival {
+        write: false,
+        position,
+        target: None,
+        imm: None,
+        solicited: false,
+        payload,
+    }
+}
+
+fn write<'a>(bed: &Bed, position: Position, total: u32, payload: &'a [u8]) -> Arrival<'a> {
+    Arrival {
+        write: true,
+        target: position.begins().then_some((100, bed.rkey, total)),
+        ..send(position, payload)
+    }
+}
+
+fn refusal(outcome: Outcome) -> Option<(Refusal, Option<Status>)> {
+    match outcome {
+        Outcome::Refused(refusal, completion) => {
+            Some((refusal, completion.map(|completion| completion.status)))
+        }
+        _ => None,
+    }
+}
+
+/// HT-1: a SEND fills the oldest receive, which completes with what came.
+#[test]
+fn a_send_fills_a_receive() {
+    let mut bed = Bed::new();
+    bed.post(1000);
+    let (full, rest) = ([1; 256], [2; 10]);
+    assert_eq!(bed.accept(&send(Position::First, &full)), Outcome::Taken);
+    assert_eq!(bed.accept(&send(Position::Middle, &full)), Outcome::Taken);
+    let last = Arrival {
+        imm: Some(9),
+        ..send(Position::Last, &rest)
+    };
+    let Outcome::Finished(Some(completion)) = bed.accept(&last) else {
+        panic!("not finished");
+    };
+    assert_eq!((completion.wr_id, completion.byte_len), (77, 522));
+    assert_eq!(
+        (completion.imm, completion.status),
+        (Some(9), Status::Success)
+    );
+    assert_eq!(
+        bed.memory.to_vec()[512..523],
+        [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 0]
+    );
+}
+
+/// HT-1: without a receive nothing changes, and the same segment is taken once there is one.
+#[test]
+fn without_a_receive_nothing_changes() {
+    let mut bed = Bed::new();
+    let only = send(Position::Only, b"x");
+    assert_eq!(bed.accept(&only), Outcome::NotReady);
+    let with_imm = Arrival {
+        imm: Some(1),
+        ..write(&bed, Position::Only, 1, b"x")
+    };
+    assert_eq!(bed.accept(&with_imm), Outcome::NotReady);
+    assert_eq!(bed.memory.to_vec()[100], 0);
+    bed.post(10);
+    assert!(matches!(
+        bed.accept(&with_imm),
+        Outcome::Finished(Some(Completion {
+            opcode: CompletionOpcode::ReceiveRdmaWithImm,
+            byte_len: 1,
+            ..
+        }))
+    ));
+    bed.post(10);
+    assert!(matches!(bed.accept(&only), Outcome::Finished(Some(_))));
+}
+
+/// HT-1: a message longer than its receive fails on both sides.
+#[test]
+fn a_message_longer_than_its_receive() {
+    let mut bed = Bed::new();
+    bed.post(300);
+    let full = [1; 256];
+    assert_eq!(bed.accept(&send(Position::First, &full)), Outcome::Taken);
+    let outcome = bed.accept(&send(Position::Last, &full));
+    assert_eq!(
+        refusal(outcome),
+        Some((Refusal::InvalidRequest, Some(Status::LocalLength)))
+    );
+}
+
+/// HT-1: keys, ranges and rights of a WRITE are checked before a byte is written.
+#[test]
+fn a_write_needs_its_key() {
+    let full = [1; 256];
+    let mut bed = Bed::new();
+    let wrong = [
+        (100, bed.lkey, 256),
+        (100, bed.rkey ^ 1, 256),
+        (1000, bed.rkey, 256),
+        (u64::MAX, bed.rkey, 256),
+    ];
+    for target in wrong {
+        let arrival = Arrival {
+            target: Some(target),
+            ..write(&bed, Position::Only, 256, &full)
+        };
+        let outcome = bed.accept(&arrival);
+        assert_eq!(refusal(outcome), Some((Refusal::RemoteAccess, None)));
+    }
+    assert!(bed.memory.to_vec().iter().all(|&byte| byte == 0));
+    // An empty one touches nothing and needs nothing.
+    let empty = Arrival {
+        target: Some((u64::MAX, 0, 0)),
+        ..write(&bed, Position::Only, 0, b"")
+    };
+    assert_eq!(bed.accept(&empty), Outcome::Finished(None));
+}
+
+/// HT-1: segments that do not fit one another or the MTU, and totals that lie.
+#[test]
+fn what_does_not_fit_is_refused() {
+    let (full, short) = ([1; 256], [1; 255]);
+    let cases: [&[(bool, Position, &[u8], u32)]; 9] = [
+        &[(false, Position::Middle, &full, 0)],
+        &[(false, Position::Last, &full, 0)],
+        &[(true, Position::Middle, &full, 0)],
+        &[(false, Position::First, &short, 0)],
+        &[
+            (false, Position::First, &full, 0),
+            (false, Position::Last, &[], 0),
+        ],
+        &[
+            (false, Position::First, &full, 0),
+            (false, Position::Only, &full, 0),
+        ],
+        &[
+            (false, Position::First, &full, 0),
+            (true, Position::Last, &full, 0),
+        ],
+        &[
+            (true, Position::First, &full, 300),
+            (true, Position::Last, &full, 0),
+        ],
+        &[(true, Position::Only, &short, 256)],
+    ];
+    for case in cases {
+        let mut bed = Bed::new();
+        bed.post(1024);
+        let outcomes: Vec<_> = case
+            .iter()
+            .map(|&(is_write, position, payload, total)| {
+                let arrival = if is_write {
+                    write(&bed, position, total, payload)
+                } else {
+                    send(position, payload)
+                };
+                bed.accept(&arrival)
+            })
+            .collect();
+        let last = refusal(*outcomes.last().expect("one at least"));
+        assert_eq!(
+            last.map(|(refusal, _)| refusal),
+            Some(Refusal::InvalidRequest),
+            "{case:?}"
+        );
+    }
+}
+
+/// HT-3: a region that goes away during a message stops it, and nothing is written.
+#[test]
+fn a_region_that_goes_away() {
+    let mut bed = Bed::new();
+    let full = [1; 256];
+    let first = write(&bed, Position::First, 512, &full);
+    assert_eq!(bed.accept(&first), Outcome::Taken);
+    bed.regions.deregister(bed.lkey);
+    let last = write(&bed, Position::Last, 0, &full);
+    assert_eq!(
+        refusal(bed.accept(&last)),
+        Some((Refusal::RemoteAccess, None))
+    );
+}

@@ -1,0 +1,207 @@
+//! The sub-paths of a queue pair: what tells them apart on the wire, which packet takes which, and
+//! how they fare.
+//!
+//! ```text
+//!   entropy   Path ID to UDP source port and flow label
+//!   select    oblivious spraying, flowlets, one path
+//!   health    delays, and packets that vanish
+//!   rtt       round-trip times (RFC 6298)
+//! ```
+
+mod entropy;
+mod health;
+mod rtt;
+mod select;
+
+pub(crate) use entropy::Entropy;
+pub(crate) use health::LostPacket;
+pub(crate) use rtt::RttEstimator;
+pub(crate) use select::{Choice, Selector};
+
+use crate::engine::{Granularity, MultipathConfig};
+use crate::limits;
+use crate::stats::PathStatistics;
+use common::time::{Span, Time};
+use health::Health;
+
+/// One sub-path.
+#[derive(Clone, Debug)]
+struct Path {
+    entropy: Entropy,
+    health: Health,
+    tx_packets: u64,
+    /// Set with the first packet that comes on the path (HT-21).
+    rx: Option<Reception>,
+}
+
+/// What the receiver knows of a path (HT-40).
+#[derive(Clone, Copy, Debug, Default)]
+struct Reception {
+    packets: u64,
+}
+
+/// The sub-paths of a queue pair.
+#[derive(Debug)]
+pub(crate) struct PathSet {
+    paths: Vec<Path>,
+    selector: Selector,
+    /// What the entropy is derived from, with the Path ID and how often the path was given up.
+    identity: u64,
+    avoidance: Span,
+    avoided: usize,
+}
+
+impl PathSet {
+    /// The paths that were agreed on; one for plain RoCEv2. `identity` is the same for the life of the
+    /// queue pair.
+    pub(crate) fn new(
+        agreed: Option<&MultipathConfig>,
+        identity: u64,
+        avoidance: Span,
+        seed: u64,
+    ) -> Self {
+        let count = agreed.map_or(1, |agreed| {
+            usize::from(agreed.paths).clamp(1, limits::PATHS)
+        });
+        let path = |id: u8| Path {
+            entropy: Entropy::derive(identity, id, 0),
+            health: Health::new(avoidance),
+            tx_packets: 0,
+            rx: None,
+        };
+        let selector = match agreed.map(|agreed| (agreed.granularity, agreed.flowlet_timeout)) {
+            Some((Granularity::Packet, _)) => Selector::oblivious(count, seed),
+            Some((Granularity::Flowlet, timeout)) => Selector::flowlet(count, seed, timeout),
+            Some((Granularity::Flow, _)) | None => Selector::single(count, seed),
+        };
+        Self {
+            paths: (0..=u8::MAX).take(count).map(path).collect(),
+            selector,
+            identity,
+            avoidance,
+            avoided: 0,
+        }
+    }
+
+    /// Number of sub-paths.
+    pub(crate) fn len(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// The path of the next packet; not `other_than`, the one where its last copy was lost, as long as
+    /// there is a choice (HT-42).
+    pub(crate) fn select(&mut self, other_than: Option<u8>, now: Time) -> Choice {
+        self.end_avoidance(now);
+        let all = self.avoided >= self.paths.len();
+        let paths = &self.paths;
+        let choice = self.selector.select(now, |id| {
+            let path = &paths[usize::from(id)];
+            (all || !path.health.is_avoided()) && (Some(id) != other_than || paths.len() == 1)
+        });
+        self.paths[usize::from(choice.path)].tx_packets += 1;
+        choice
+    }
+
+    /// What tells the packets of `path` apart.
+    pub(crate) fn entropy(&self, path: u8) -> Entropy {
+        self.paths
+            .get(usize::from(path))
+            .or_else(|| self.paths.first())
+            .map_or_else(Entropy::default, |path| path.entropy)
+    }
+
+    /// A data packet came on `path`; whether that can be: the peer numbers its paths within what was
+    /// agreed on.
+    pub(crate) fn received(&mut self, path: u8) -> bool {
+        let Some(path) = self.paths.get_mut(usize::from(path)) else {
+            return false;
+        };
+        path.rx.get_or_insert_default().packets += 1;
+        true
+    }
+
+    /// A packet that left on `path` at `sent` was acknowledged.
+    pub(crate) fn acknowledged(&mut self, path: u8, sent: Time) {
+        if let Some(path) = self.paths.get_mut(usize::from(path)) {
+            let was = path.health.is_avoided();
+            path.health.acknowledged(sent, self.avoidance);
+            self.avoided -= usize::from(was && !path.health.is_avoided());
+        }
+    }
+
+    /// A packet was taken for lost.
+    pub(crate) fn lost(&mut self, packet: LostPacket, now: Time) {
+        if let Some(path) = self.paths.get_mut(usize::from(packet.path)) {
+            let was = path.health.is_avoided();
+            path.health.lost(packet, now);
+            self.avoided += usize::from(!was && path.health.is_avoided());
+        }
+    }
+
+    /// A round trip on `path` was measured.
+    pub(crate) fn measured(&mut self, path: u8, rtt: Span) {
+        if let Some(path) = self.paths.get_mut(usize::from(path)) {
+            path.health.rtt.sample(rtt);
+        }
+    }
+
+    /// The peer measured the one-way delay of `path`, against an origin that is the same for all.
+    pub(crate) fn one_way(&mut self, path: u8, delay: u16) {
+        if let Some(path) = self.paths.get_mut(usize::from(path)) {
+            path.health.one_way = Some(delay);
+        }
+    }
+
+    /// Paths whose avoidance is over come back, with another entropy value (HT-12): the old one led
+    /// where packets vanish.
+    fn end_avoidance(&mut self, now: Time) {
+        if self.avoided == 0 {
+            return;
+        }
+        for (path, id) in self.paths.iter_mut().zip(0..=u8::MAX) {
+            if path.health.returns(now) {
+                self.avoided -= 1;
+                path.entropy = Entropy::derive(self.identity, id, path.health.times_given_up());
+            }
+        }
+    }
+
+    /// How each path stands.
+    pub(crate) fn statistics(&self) -> Vec<PathStatistics> {
+        let best = self.best_one_way();
+        let paths = self.paths.iter().zip(0..=u8::MAX);
+        paths
+            .map(|(path, id)| PathStatistics {
+                path: id,
+                entropy: path.entropy.port,
+                tx_packets: path.tx_packets,
+                rx_packets: path.rx.map_or(0, |rx| rx.packets),
+                acknowledged: path.health.acknowledged,
+                lost: path.health.lost,
+                rtt: path.health.rtt.smoothed(),
+                rtt_min: path.health.rtt.shortest(),
+                delay_above_best: best
+                    .zip(path.health.one_way)
+                    .map(|(best, own)| health::delay_span(own.wrapping_sub(best))),
+                avoided: path.health.is_avoided(),
+            })
+            .collect()
+    }
+
+    /// The smallest one-way delay. The measures wrap, so they are compared with the first one.
+    fn best_one_way(&self) -> Option<u16> {
+        let mut measures = self.paths.iter().filter_map(|path| path.health.one_way);
+        let first = measures.next()?;
+        let offset = |measure: u16| measure.wrapping_sub(first).cast_signed();
+        Some(measures.fold(first, |best, measure| {
+            if offset(measure) < offset(best) {
+                measure
+            } else {
+                best
+            }
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

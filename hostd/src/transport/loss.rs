@@ -1,0 +1,243 @@
+//! When a packet is taken for lost, and when the peer (HT-41, HT-43).
+//!
+//! Over many paths a packet that is overtaken is not lost yet. It is when packets that were sent well
+//! after it came: more of them than the agreed number, or sent later by more than the agreed time; or
+//! when the peer says that it has waited long enough. A packet that was sent again gets a round
+//! trip before the same is asked of its new copy.
+//!
+//! Nothing comes after the last packets, so silence is the only sign of their loss. After two round
+//! trips the oldest is sent again as a probe, on another path; what its answer does not name came.
+//! After the retransmission time-out (RFC 6298) everything is sent again, ever more slowly: the
+//! time-out doubles up to the queue pair's ACK time-out. Without any progress for `retry_count` + 1 of
+//! those the peer is gone.
+
+use super::bits::Bits;
+use super::send::{Acknowledgement, Sender};
+use crate::path::PathSet;
+use crate::stats::QueuePairCounters;
+use common::time::{Span, Time};
+
+/// What the rules were negotiated and configured to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LossRules {
+    /// Packets and time by which a packet may be overtaken; `None` with a plain peer.
+    pub(crate) tolerance: Option<(u32, Span)>,
+    /// Shortest retransmission time-out.
+    pub(crate) rto_min: Span,
+    /// Retransmission time-out before the round-trip time is known.
+    pub(crate) rto_initial: Span,
+    /// How long the peer may keep an acknowledgement back.
+    pub(crate) ack_delay: Span,
+    /// The queue pair's ACK time-out; `None` never gives up.
+    pub(crate) ack_timeout: Option<Span>,
+    /// Whole time-outs without progress before the peer is gone, less one.
+    pub(crate) retry_count: u8,
+    /// Tries when the peer has no receive; `None` never gives up.
+    pub(crate) rnr_retry: Option<u8>,
+}
+
+/// Longest retransmission time-out when the queue pair never gives up.
+const RTO_MAX: Span = Span::from_secs(2);
+
+/// Probes before the retransmission time-out (RFC 8985 7.2 has one; over many paths the second
+/// often finds another).
+const TAIL_PROBES: u8 = 2;
+
+/// Shortest wait for a probe: below it waiting threads are taken for lost packets.
+const TAIL_PROBE_MIN: Span = Span::from_millis(1);
+
+/// The clocks of a sender.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timer {
+    /// When the retransmission time-out ends; [`Time::NEVER`] when nothing is in flight.
+    rto_at: Time,
+    /// When a probe is due.
+    probe_at: Time,
+    probes: u8,
+    doublings: u32,
+    /// Since when nothing new came.
+    silent_since: Time,
+}
+
+impl Timer {
+    pub(super) const fn new() -> Self {
+        Self {
+            rto_at: Time::NEVER,
+            probe_at: Time::NEVER,
+            probes: 0,
+            doublings: 0,
+            silent_since: Time::ZERO,
+        }
+    }
+
+    /// The first packet after a pause leaves.
+    pub(super) fn begin(&mut self, now: Time) {
+        self.progress(now);
+    }
+
+    /// Something new came.
+    pub(super) fn progress(&mut self, now: Time) {
+        self.silent_since = now;
+        self.doublings = 0;
+        self.probes = 0;
+    }
+}
+
+/// What a sender's timers had to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expiry {
+    /// Nothing, or packets were marked to be sent again.
+    Continue,
+    /// The peer does not answer any more.
+    PeerGone,
+}
+
+impl Sender {
+    /// The retransmission time-out that stands.
+    pub(crate) fn rto(&self) -> Span {
+        let rules = &self.rules;
+        let measured = self.rtt.late_after().map(|late| late + rules.ack_delay);
+        let base = measured.unwrap_or(rules.rto_initial).max(rules.rto_min);
+        let longest = rules.ack_timeout.unwrap_or(RTO_MAX).max(base);
+        base.times(1 << self.timer.doublings.min(20)).min(longest)
+    }
+
+    /// When the sender wants to be woken.
+    pub(crate) fn deadline(&self) -> Time {
+        match self.not_before {
+            Some(until) => until,
+            None => self.timer.rto_at.min(self.timer.probe_at),
+        }
+    }
+
+    /// Sets the clocks after a packet left or an acknowledgement came.
+    pub(super) fn arm(&mut self, now: Time) {
+        if self.outstanding() == 0 {
+            self.timer.rto_at = Time::NEVER;
+            self.timer.probe_at = Time::NEVER;
+            return;
+        }
+        let rto = self.rto();
+        self.timer.rto_at = now + rto;
+        self.timer.probe_at = Time::NEVER;
+        if self.rules.tolerance.is_none() || self.timer.probes >= TAIL_PROBES {
+            return;
+        }
+        if let Some(smoothed) = self.rtt.smoothed() {
+            let wait = smoothed.times(2).max(TAIL_PROBE_MIN) + self.rules.ack_delay;
+            if wait < rto {
+                self.timer.probe_at = now + wait;
+            }
+        }
+    }
+
+    /// Does what the clocks say.
+    pub(crate) fn expire(
+        &mut self,
+        now: Time,
+        paths: &mut PathSet,
+        counters: &mut QueuePairCounters,
+    ) -> Expiry {
+        if let Some(until) = self.not_before {
+            if until <= now {
+                self.not_before = None;
+                self.lose_head(now, paths);
+                self.arm(now);
+            }
+            return Expiry::Continue;
+        }
+        if self.timer.rto_at <= now {
+            return self.time_out(now, paths, counters);
+        }
+        if self.timer.probe_at <= now {
+            self.timer.probes += 1;
+            self.timer.probe_at = Time::NEVER;
+            // With something marked for retransmission already, that is the probe.
+            if self.lost == Bits::default() {
+                counters.tail_probes += 1;
+                self.lose_head(now, paths);
+                self.probing = true;
+            }
+        }
+        Expiry::Continue
+    }
+
+    fn time_out(
+        &mut self,
+        now: Time,
+        paths: &mut PathSet,
+        counters: &mut QueuePairCounters,
+    ) -> Expiry {
+        let patience = self
+            .rules
+            .ack_timeout
+            .map(|timeout| timeout.times(u64::from(self.rules.retry_count) + 1));
+        let silence = now.since(self.timer.silent_since);
+        if patience.is_some_and(|patience| silence >= patience) {
+            return Expiry::PeerGone;
+        }
+        counters.timeouts += 1;
+        self.back_off(now, paths);
+        self.timer.doublings += 1;
+        self.arm(now);
+        Expiry::Continue
+    }
+
+    /// The oldest packet that did not come is to be sent again.
+    fn lose_head(&mut self, now: Time, paths: &mut PathSet) {
+        let known = self.sacked.either(&self.lost);
+        let waiting = Bits::first(self.outstanding()).without(&known);
+        if let Some(index) = waiting.lowest() {
+            self.lose(index, now, paths);
+        }
+    }
+
+    /// Marks what `ack` and all before it show to be lost.
+    pub(super) fn find_losses(
+        &mut self,
+        ack: &Acknowledgement,
+        now: Time,
+        paths: &mut PathSet,
+        counters: &mut QueuePairCounters,
+    ) {
+        let (Some((packets, time)), Some(highest)) = (self.rules.tolerance, self.sacked.highest())
+        else {
+            return;
+        };
+        let first_that_came = self.sacked.lowest().unwrap_or(0);
+        let round_trip = self.rtt.late_after().unwrap_or(self.rules.rto_initial);
+        let known = self.sacked.either(&self.lost);
+        for index in Bits::first(highest).without(&known).iter() {
+            let slot = *self.slot(self.una.plus(index));
+            let overtaken = highest - index > packets
+                || slot.sent + time <= self.newest_came
+                || (ack.loss && index < first_that_came);
+            let repeated = slot.copies > 1;
+            let had_its_time = now.since(slot.sent) > round_trip && self.newest_came > slot.sent;
+            if overtaken && (!repeated || had_its_time) {
+                self.lose(index, now, paths);
+                counters.fast_retransmits += 1;
+            }
+        }
+    }
+
+    /// The peer has no receive for the packet that it expects; it wants to be left alone for `wait`.
+    /// It keeps what came later only if it reorders.
+    pub(crate) fn not_ready(&mut self, wait: Span, now: Time, paths: &mut PathSet) -> Expiry {
+        self.rnr_tries += 1;
+        if self
+            .rules
+            .rnr_retry
+            .is_some_and(|most| self.rnr_tries > u32::from(most))
+        {
+            return Expiry::PeerGone;
+        }
+        if self.rules.tolerance.is_none() {
+            self.lose_from(0, now, paths);
+        }
+        self.not_before = Some(now + wait);
+        // The peer is alive.
+        self.timer.progress(now);
+        Expiry::Continue
+    }
+}

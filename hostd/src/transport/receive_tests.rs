@@ -1,0 +1,102 @@
+use super::*;
+use common::xdp::frame::{FramePool, Region};
+
+fn at(micros: u64) -> Time {
+    Time::from_nanos(1_000_000 + micros * 1_000)
+}
+
+fn receiver(first: u32, capacity: u32) -> Receiver {
+    let tolerance = (4, Span::from_micros(500));
+    Receiver::new(
+        Psn::new(first),
+        capacity,
+        tolerance,
+        Reports::new(4, Span::from_micros(100)),
+    )
+}
+
+fn header() -> DataHeader {
+    DataHeader::default()
+}
+
+/// HT-40: early packets wait, across the wrap, and come out in order.
+#[test]
+fn early_packets_wait_for_their_turn() {
+    let mut pool = FramePool::new(Region::heap(16, 512, 0));
+    let mut receiver = receiver(0xff_fffe, 8);
+    for ahead in [3, 1, 2] {
+        let psn = Psn::new(0xff_fffe).plus(ahead);
+        assert_eq!(receiver.place(psn), (ahead, Arrival::Early));
+        let byte = u8::try_from(ahead).expect("small");
+        let frame = pool.take_filled(&[byte]).expect("free");
+        receiver.hold(ahead, frame, header(), at(u64::from(ahead)));
+        assert_eq!(receiver.place(psn), (ahead, Arrival::Duplicate));
+    }
+    assert_eq!(receiver.came(), [0b1110, 0, 0, 0]);
+    assert_eq!(receiver.place(Psn::new(6)), (8, Arrival::Beyond));
+    assert_eq!(receiver.place(Psn::new(0xff_fffd)).1, Arrival::Duplicate);
+    assert_eq!(receiver.place(receiver.expected()).1, Arrival::InOrder);
+    assert!(receiver.take_head().is_none());
+    receiver.delivered(false, at(9));
+    let mut order = Vec::new();
+    while let Some(held) = receiver.take_head() {
+        order.push(held.frame.bytes()[0]);
+        pool.give(held.frame);
+        let closed = receiver.delivered(true, at(9));
+        assert_eq!(closed.is_some(), order.len() == 3);
+    }
+    assert_eq!(order, [1, 2, 3]);
+    assert_eq!(receiver.expected(), Psn::new(2));
+    assert_eq!((receiver.waiting(), receiver.msn()), (0, 3));
+    assert_eq!(pool.free_frames(), 16);
+}
+
+/// HT-41: a gap is reported when more packets than agreed came after it, or it is as old as agreed, then
+/// again only after a while.
+#[test]
+fn a_gap_is_reported_past_the_tolerance() {
+    let mut pool = FramePool::new(Region::heap(16, 512, 0));
+    let mut receiver = receiver(100, 16);
+    assert_eq!(receiver.deadline(), Time::NEVER);
+    let hold = |receiver: &mut Receiver, ahead, now, pool: &mut FramePool| {
+        let frame = pool.take().expect("free");
+        receiver.hold(ahead, frame, header(), now);
+    };
+    hold(&mut receiver, 2, at(0), &mut pool);
+    hold(&mut receiver, 4, at(10), &mut pool);
+    assert!(!receiver.suspects_loss(at(499)));
+    assert_eq!(receiver.deadline(), at(500));
+    assert!(receiver.report_is_due(at(500)), "by time");
+    hold(&mut receiver, 5, at(20), &mut pool);
+    assert!(receiver.report_is_due(at(20)), "by number");
+    receiver.loss_was_reported(at(20));
+    assert!(receiver.suspects_loss(at(30)) && !receiver.report_is_due(at(30)));
+    assert_eq!(receiver.deadline(), at(1_020));
+    assert!(receiver.report_is_due(at(1_020)), "the report may be lost");
+    // The first gap closes; the next is as old as the first packet behind it.
+    receiver.delivered(false, at(600));
+    assert!(receiver.suspects_loss(at(600)), "still a packet missing");
+    let closed = receiver.delivered(false, at(601));
+    assert!(closed.is_none(), "the head is there");
+    pool.give(receiver.take_head().expect("there").frame);
+    assert_eq!(
+        receiver.delivered(false, at(602)),
+        Some(Span::from_micros(602))
+    );
+    assert_eq!(receiver.deadline(), at(510));
+    for frame in receiver.drain().collect::<Vec<_>>() {
+        pool.give(frame);
+    }
+    assert_eq!(receiver.waiting(), 0);
+    assert_eq!(pool.free_frames(), 16);
+}
+
+/// HT-10: nothing waits for a plain peer.
+#[test]
+fn a_plain_peer_repeats_what_it_sent() {
+    let receiver = receiver(5, 0);
+    assert_eq!(receiver.place(Psn::new(6)), (1, Arrival::Unwanted));
+    assert_eq!(receiver.place(Psn::new(5)), (0, Arrival::InOrder));
+    assert_eq!(receiver.place(Psn::new(4)).1, Arrival::Duplicate);
+    assert!(!receiver.reorders());
+}

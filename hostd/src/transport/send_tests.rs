@@ -1,0 +1,245 @@
+use super::super::loss::Expiry;
+use super::*;
+use crate::congestion::FixedWindow;
+use crate::engine::MultipathConfig;
+
+const TOLERANCE: u32 = 8;
+
+struct Bed {
+    sender: Sender,
+    paths: PathSet,
+    counters: QueuePairCounters,
+    now: Time,
+}
+
+fn micros(n: u64) -> Span {
+    Span::from_micros(n)
+}
+
+impl Bed {
+    fn new(first: u32, multipath: bool) -> Self {
+        let agreed = MultipathConfig::default();
+        let rules = LossRules {
+            tolerance: multipath.then_some((TOLERANCE, micros(1_000))),
+            rto_min: micros(4_000),
+            rto_initial: micros(50_000),
+            ack_delay: micros(100),
+            ack_timeout: Some(micros(100_000)),
+            retry_count: 1,
+            rnr_retry: Some(2),
+        };
+        let controller = Controller::Fixed(FixedWindow::new(64));
+        Self {
+            sender: Sender::new(Psn::new(first), 128, controller, rules),
+            paths: PathSet::new(multipath.then_some(&agreed), 1, Span::from_millis(100), 1),
+            counters: QueuePairCounters::default(),
+            now: Time::from_nanos(1_000_000_000),
+        }
+    }
+
+    fn send(&mut self, packets: u32) {
+        for _ in 0..packets {
+            assert!(self.sender.may_send_new());
+            let path = self.paths.select(None, self.now).path;
+            self.sender.sent(0, path, self.now);
+        }
+    }
+
+    fn resend(&mut self) -> Vec<u32> {
+        let mut sent = Vec::new();
+        while let Some(again) = self.sender.retransmission() {
+            let choice = self.paths.select(Some(again.path), self.now);
+            assert_ne!(choice.path, again.path, "another path");
+            self.sender.sent_again(again.psn, choice.path, self.now);
+            sent.push(again.psn.value());
+        }
+        sent
+    }
+
+    /// The peer has all before `expected`, and those of `came`, the last of which caused the answer.
+    fn answer(&mut self, expected: u32, came: &[u32]) -> Verdict {
+        self.answer_with(expected, came, false)
+    }
+
+    fn answer_with(&mut self, expected: u32, came: &[u32], loss: bool) -> Verdict {
+        let expected = Psn::new(expected);
+        let mut bits = Bits::default();
+        for &psn in came {
+            bits.set(Psn::new(psn).since(expected));
+        }
+        let ack = Acknowledgement {
+            expected,
+            came: bits,
+            trigger: came.last().map_or(expected.minus(1), |&psn| Psn::new(psn)),
+            loss,
+        };
+        self.sender
+            .acknowledge(&ack, self.now, &mut self.paths, &mut self.counters)
+    }
+
+    fn pass(&mut self, span: Span) {
+        self.now += span;
+    }
+
+    fn expire(&mut self) -> Expiry {
+        self.now = self.now.max(self.sender.deadline());
+        self.sender
+            .expire(self.now, &mut self.paths, &mut self.counters)
+    }
+}
+
+/// HT-30, HT-43: the window fills, is acknowledged across the wrap, and gets a round-trip time.
+#[test]
+fn a_window_goes_out_and_is_acknowledged() {
+    let mut bed = Bed::new(0xff_fff0, true);
+    bed.send(64);
+    assert!(!bed.sender.may_send_new());
+    bed.pass(micros(200));
+    assert_eq!(bed.answer(0x30, &[]), Verdict::Valid);
+    assert!(bed.sender.is_idle());
+    assert_eq!(bed.sender.in_flight(), 0);
+    assert_eq!(bed.sender.rtt(), Some(micros(200)));
+    assert_eq!(bed.sender.deadline(), Time::NEVER);
+    assert_eq!(bed.answer(0x31, &[]), Verdict::Stale);
+    assert_eq!(bed.answer(0x2f, &[]), Verdict::Stale);
+}
+
+/// HT-41, HT-43: a gap is no loss within the tolerance; past it, it alone is sent again, on another
+/// path, and once a round trip.
+#[test]
+fn only_what_is_lost_is_sent_again() {
+    let mut bed = Bed::new(0, true);
+    bed.send(40);
+    bed.pass(micros(100));
+    let came: Vec<_> = (1..=TOLERANCE).filter(|&psn| psn != 3).collect();
+    bed.answer(0, &came);
+    assert!(bed.resend().is_empty(), "within the tolerance");
+    let came: Vec<_> = (1..=TOLERANCE + 1).filter(|&psn| psn != 3).collect();
+    bed.answer(0, &came);
+    assert_eq!(bed.resend(), [0]);
+    let came: Vec<_> = (1..30).filter(|&psn| psn != 3).collect();
+    bed.answer(0, &came);
+    assert_eq!(bed.resend(), [3], "0 is on its way");
+    bed.answer(0, &came);
+    assert!(bed.resend().is_empty());
+    assert_eq!(bed.counters.fast_retransmits, 2);
+    bed.pass(micros(100));
+    bed.answer(40, &[]);
+    assert!(bed.sender.is_idle());
+}
+
+/// HT-41: what the peer reports as lost is sent again though few packets overtook it.
+#[test]
+fn the_peers_report_counts() {
+    let mut bed = Bed::new(0, true);
+    bed.send(10);
+    bed.pass(micros(100));
+    bed.answer(2, &[4, 6]);
+    assert!(bed.resend().is_empty());
+    bed.answer_with(2, &[4, 6], true);
+    assert_eq!(bed.resend(), [2, 3], "5 is not named");
+}
+
+/// HT-41: a packet that left long before one that came is lost.
+#[test]
+fn time_counts_as_well_as_number() {
+    let mut bed = Bed::new(0, true);
+    bed.send(1);
+    bed.pass(micros(999));
+    bed.send(1);
+    bed.answer(0, &[1]);
+    assert!(bed.resend().is_empty());
+    bed.pass(micros(1));
+    bed.send(1);
+    bed.answer(0, &[1, 2]);
+    assert_eq!(bed.resend(), [0]);
+}
+
+/// HT-24, HT-43: the tail is probed after two round trips, then the time-out doubles, and after the
+/// ACK time-out's retries the peer is given up.
+#[test]
+fn silence_is_probed_then_backed_off_then_fatal() {
+    let mut bed = Bed::new(0, true);
+    bed.send(1);
+    bed.pass(micros(800));
+    bed.answer(1, &[]);
+    bed.send(20);
+    let start = bed.now;
+    assert_eq!(bed.expire(), Expiry::Continue);
+    assert_eq!(
+        bed.now.since(start),
+        micros(1_700),
+        "2 RTT and the ACK delay"
+    );
+    assert_eq!(bed.resend(), [1], "a probe");
+    assert_eq!(bed.counters.tail_probes, 1);
+    bed.expire();
+    assert_eq!(bed.resend(), [1], "the oldest again");
+    bed.expire();
+    assert_eq!(bed.counters.timeouts, 1);
+    let first = bed.resend();
+    assert_eq!(
+        first,
+        [1, 2, 3, 4, 5, 6, 7, 8],
+        "no more than feels out the network"
+    );
+    let before = bed.now;
+    bed.expire();
+    let second = bed.now.since(before);
+    bed.resend();
+    let before = bed.now;
+    bed.expire();
+    assert_eq!(bed.now.since(before), second.times(2));
+    let gone = (0..20).any(|_| bed.expire() == Expiry::PeerGone);
+    assert!(gone);
+    assert!(bed.now.since(start) >= micros(200_000), "two ACK time-outs");
+    assert!(bed.now.since(start) < micros(400_000));
+}
+
+/// HT-43: a plain peer gets everything again from the packet that it misses.
+#[test]
+fn a_plain_peer_gets_go_back_n() {
+    let mut bed = Bed::new(0xff_fffe, false);
+    bed.send(6);
+    bed.pass(micros(50));
+    bed.answer(0, &[]);
+    bed.sender.sequence_error(bed.now, &mut bed.paths);
+    let mut sent = Vec::new();
+    while let Some(again) = bed.sender.retransmission() {
+        bed.sender.sent_again(again.psn, 0, bed.now);
+        sent.push(again.psn.value());
+    }
+    assert_eq!(sent, [0, 1, 2, 3]);
+    assert_eq!(bed.answer(4, &[]), Verdict::Valid);
+    assert!(bed.sender.is_idle());
+}
+
+/// HT-1: a peer without a receive is left alone as long as it says, and not for ever.
+#[test]
+fn a_peer_without_receives_is_waited_for() {
+    let mut bed = Bed::new(0, true);
+    bed.send(3);
+    for _ in 0..2 {
+        let answer = bed.sender.not_ready(micros(640), bed.now, &mut bed.paths);
+        assert_eq!(answer, Expiry::Continue);
+        assert!(bed.sender.retransmission().is_none() && !bed.sender.may_send_new());
+        let before = bed.now;
+        assert_eq!(bed.expire(), Expiry::Continue);
+        assert_eq!(bed.now.since(before), micros(640));
+        assert_eq!(bed.resend(), [0], "asks again with the packet itself");
+    }
+    let answer = bed.sender.not_ready(micros(640), bed.now, &mut bed.paths);
+    assert_eq!(answer, Expiry::PeerGone);
+}
+
+/// HT-43: an answer about packets that were never sent changes nothing.
+#[test]
+fn impossible_answers_change_nothing() {
+    let mut bed = Bed::new(100, true);
+    bed.send(5);
+    assert_eq!(bed.answer(106, &[]), Verdict::Stale);
+    assert_eq!(bed.answer(99, &[]), Verdict::Stale);
+    assert_eq!(bed.answer(100, &[105, 300]), Verdict::Valid);
+    assert_eq!(bed.sender.in_flight(), 5);
+    assert!(bed.resend().is_empty());
+}

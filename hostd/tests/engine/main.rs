@@ -1,0 +1,5 @@
+//! The engine as a whole: two of them, a network between that loses, repeats, delays and reorders,
+//! and a clock that only the tests move.
+
+mod delivery;
+mod network;

@@ -1,0 +1,368 @@
+//! Two engines and the network between them, in one thread, from one seed.
+
+use common::time::{Span, Time};
+use common::units::Rate;
+use common::xdp::frame::{Frame, FramePool, Region};
+use hostd::engine::{
+    CompletionQueueId, DomainId, Engine, EngineConfig, Event, MultipathConfig, QueuePairRequest,
+    Route,
+};
+use hostd::message::region::{Access, HeapMemory, RegionKeys};
+use hostd::message::work::{Completion, ReceiveRequest, SendOpcode, SendRequest};
+use hostd::transport::{ReadyToReceive, ReadyToSend, Transition};
+use rand_core::Rng;
+use rand_pcg::Pcg64Mcg;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Frames of each host.
+pub const FRAMES: u32 = 2048;
+
+/// Bytes of each host's region.
+pub const MEMORY: usize = 4 << 20;
+
+/// A host: an engine, its memory, and what came out of it.
+pub struct Host {
+    pub engine: Engine<HeapMemory>,
+    pub pool: FramePool,
+    pub domain: DomainId,
+    pub cq: CompletionQueueId,
+    pub memory: HeapMemory,
+    pub keys: RegionKeys,
+    pub address: IpAddr,
+    pub completions: Vec<Completion>,
+    pub events: Vec<Event>,
+    /// Gives the engine the routes that it asks for.
+    pub routed: bool,
+}
+
+impl Host {
+    fn new(number: u8, config: EngineConfig, v6: bool) -> Self {
+        let mut engine = Engine::new(EngineConfig {
+            seed: [number; 32],
+            ..config
+        });
+        let domain = engine.create_domain().expect("room");
+        let cq = engine.create_completion_queue().expect("room");
+        let memory = HeapMemory::new(vec![0; MEMORY]);
+        let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let keys = engine
+            .register(domain, memory.clone(), 0, rights)
+            .expect("room");
+        let address = if v6 {
+            Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, u16::from(number)).into()
+        } else {
+            Ipv4Addr::new(10, 0, 0, number).into()
+        };
+        Self {
+            engine,
+            pool: FramePool::new(Region::heap(FRAMES, 4096, 0)),
+            domain,
+            cq,
+            memory,
+            keys,
+            address,
+            completions: Vec::new(),
+            events: Vec::new(),
+            routed: true,
+        }
+    }
+
+    pub fn queue_pair(&mut self) -> u32 {
+        let request = QueuePairRequest {
+            domain: self.domain,
+            send_cq: self.cq,
+            receive_cq: self.cq,
+            max_send_wr: 256,
+            max_recv_wr: 256,
+            signal_all: false,
+        };
+        let qpn = self.engine.create_queue_pair(request).expect("room");
+        let init = Transition::Init(Access::REMOTE_WRITE);
+        self.engine.modify_queue_pair(qpn, &init).expect("legal");
+        qpn
+    }
+
+    pub fn route(&self) -> Route {
+        Route {
+            source: self.address,
+            source_mac: [2, 0, 0, 0, 0, 1],
+            destination_mac: [2, 0, 0, 0, 0, 2],
+            mtu: 3000,
+            rate: Rate::from_gbps(10),
+        }
+    }
+
+    pub fn receive_into(&mut self, qpn: u32, wr_id: u64, addr: u64, len: u32) {
+        let request = ReceiveRequest {
+            wr_id,
+            lkey: self.keys.lkey,
+            addr,
+            len,
+        };
+        self.engine.post_receive(qpn, request).expect("room");
+    }
+
+    pub fn send(&self, wr_id: u64, addr: u64, len: u32) -> SendRequest {
+        SendRequest {
+            wr_id,
+            opcode: SendOpcode::Send,
+            lkey: self.keys.lkey,
+            addr,
+            len,
+            remote_addr: 0,
+            rkey: 0,
+            imm: 0,
+            signaled: true,
+            solicited: false,
+        }
+    }
+
+    fn collect(&mut self) {
+        while let Some(cq) = self.engine.next_ready_completion_queue() {
+            while let Some(completion) = self.engine.poll_completion(cq) {
+                self.completions.push(completion);
+            }
+        }
+        while let Some(event) = self.engine.next_event() {
+            if let (Event::NeedRoute { destination }, true) = (event, self.routed) {
+                let route = self.route();
+                self.engine.set_route(destination, route).expect("legal");
+            }
+            self.events.push(event);
+        }
+    }
+}
+
+/// What the network does to packets.
+#[derive(Clone, Debug)]
+pub struct Weather {
+    /// Per thousand packets lost.
+    pub loss: u32,
+    /// Per thousand packets that come twice.
+    pub duplication: u32,
+    /// One-way delay of the fastest path.
+    pub delay: Span,
+    /// Each path (a hash of the source port) is slower by a multiple of this, 0 to 3 times.
+    pub skew: Span,
+    /// Random delay on top.
+    pub jitter: Span,
+    /// Of four paths through the network, those that lead nowhere.
+    pub black_holes: [bool; 4],
+    /// Host whose packets no longer arrive at all.
+    pub dead: [bool; 2],
+}
+
+impl Default for Weather {
+    fn default() -> Self {
+        Self {
+            loss: 0,
+            duplication: 0,
+            delay: Span::from_micros(20),
+            skew: Span::ZERO,
+            jitter: Span::ZERO,
+            black_holes: [false; 4],
+            dead: [false; 2],
+        }
+    }
+}
+
+/// Two hosts and what is under way between them.
+pub struct Network {
+    pub hosts: [Host; 2],
+    pub now: Time,
+    pub weather: Weather,
+    /// By arrival, then by departure.
+    under_way: BinaryHeap<Reverse<(Time, u64, usize, Vec<u8>)>>,
+    departures: u64,
+    random: Pcg64Mcg,
+    pub seed: u64,
+    out: Vec<Frame>,
+    /// Data packets that left host 0, by UDP source port hash.
+    pub carried: [u64; 4],
+    /// Every frame that was sent, for who wants to look.
+    pub tap: Option<Vec<Vec<u8>>>,
+}
+
+impl Network {
+    pub fn new(seed: u64, configs: [EngineConfig; 2]) -> Self {
+        Self::over(seed, configs, false)
+    }
+
+    pub fn over(seed: u64, [first, second]: [EngineConfig; 2], v6: bool) -> Self {
+        println!("seed {seed}");
+        Self {
+            hosts: [Host::new(1, first, v6), Host::new(2, second, v6)],
+            now: Time::from_nanos(1_000_000_000),
+            weather: Weather::default(),
+            under_way: BinaryHeap::new(),
+            departures: 0,
+            random: Pcg64Mcg::new(u128::from(seed)),
+            seed,
+            out: Vec::new(),
+            carried: [0; 4],
+            tap: None,
+        }
+    }
+
+    /// Queue pairs on both hosts, connected by hand.
+    pub fn connected(&mut self, multipath: Option<MultipathConfig>) -> [u32; 2] {
+        let timeouts = ReadyToSend {
+            sq_psn: 0xff_fff0,
+            timeout: 12,
+            retry_count: 7,
+            rnr_retry: 7,
+        };
+        self.connected_with(multipath, timeouts)
+    }
+
+    pub fn connected_with(
+        &mut self,
+        multipath: Option<MultipathConfig>,
+        send: ReadyToSend,
+    ) -> [u32; 2] {
+        let qpns = [self.hosts[0].queue_pair(), self.hosts[1].queue_pair()];
+        for (own, other) in [(0, 1), (1, 0)] {
+            let receive = ReadyToReceive {
+                destination: self.hosts[other].address,
+                destination_qpn: qpns[other],
+                rq_psn: send.sq_psn,
+                path_mtu: 1024,
+                min_rnr_timer: 12,
+                multipath,
+            };
+            let engine = &mut self.hosts[own].engine;
+            for transition in [
+                Transition::ReadyToReceive(receive),
+                Transition::ReadyToSend(send),
+            ] {
+                engine
+                    .modify_queue_pair(qpns[own], &transition)
+                    .expect("legal");
+            }
+        }
+        qpns
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        if n == 0 {
+            0
+        } else {
+            self.random.next_u64() % n
+        }
+    }
+
+    fn depart(&mut self, from: usize, frame: &Frame) {
+        let bytes = frame.bytes().to_vec();
+        if let Some(tap) = &mut self.tap {
+            tap.push(bytes.clone());
+        }
+        let ip = if bytes[12] == 0x08 { 20 } else { 40 };
+        let port = u16::from_be_bytes([bytes[14 + ip], bytes[15 + ip]]);
+        let path = usize::from(port.wrapping_mul(0x9e37) >> 14);
+        if from == 0 {
+            self.carried[path] += 1;
+        }
+        let weather = self.weather.clone();
+        if weather.black_holes[path]
+            || weather.dead[from]
+            || self.below(1000) < u64::from(weather.loss)
+        {
+            return;
+        }
+        let copies = 1 + u64::from(self.below(1000) < u64::from(weather.duplication));
+        for _ in 0..copies {
+            let jitter = Span::from_nanos(self.below(weather.jitter.nanos()));
+            let skew = weather.skew.times(path as u64);
+            let arrival = self.now + weather.delay + skew + jitter;
+            self.departures += 1;
+            self.under_way
+                .push(Reverse((arrival, self.departures, 1 - from, bytes.clone())));
+        }
+    }
+
+    /// Puts a frame into a host as if it had come from the network.
+    pub fn inject(&mut self, host: usize, bytes: &[u8]) {
+        let host = &mut self.hosts[host];
+        let frame = host.pool.take_filled(bytes).expect("a free frame");
+        host.engine.receive(frame, &mut host.pool, self.now);
+    }
+
+    /// Lets everything happen that happens now, and returns when the next thing does.
+    pub fn turn(&mut self) -> Time {
+        for _ in 0..1000 {
+            let due =
+                matches!(self.under_way.peek(), Some(Reverse((time, ..))) if *time <= self.now);
+            if due {
+                let Reverse((_, _, to, bytes)) = self.under_way.pop().expect("peeked");
+                self.inject(to, &bytes);
+                self.hosts[to].collect();
+                continue;
+            }
+            let mut sent = 0;
+            for from in 0..2 {
+                let host = &mut self.hosts[from];
+                host.collect();
+                let mut out = std::mem::take(&mut self.out);
+                sent += host.engine.transmit(&mut host.pool, self.now, &mut out, 64);
+                host.collect();
+                for frame in out.drain(..) {
+                    self.depart(from, &frame);
+                    self.hosts[from].pool.give(frame);
+                }
+                self.out = out;
+            }
+            let deadline = self.hosts.iter().map(|host| host.engine.next_deadline());
+            let next = deadline.min().expect("two hosts");
+            if sent == 0 && next > self.now {
+                let arrival = self.under_way.peek();
+                return arrival.map_or(next, |Reverse((time, ..))| next.min(*time));
+            }
+        }
+        panic!("seed {}: no progress at {:?}", self.seed, self.now);
+    }
+
+    /// Runs until `done`, or for `limit`. Whether it was done.
+    pub fn run(&mut self, limit: Span, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+        let end = self.now + limit;
+        loop {
+            if done(self) {
+                return true;
+            }
+            let next = self.turn();
+            if next > end {
+                self.now = end;
+                return false;
+            }
+            self.now = next;
+        }
+    }
+
+    /// Runs for `span`.
+    pub fn pass(&mut self, span: Span) {
+        self.run(span, |_| false);
+    }
+
+    /// Fills a host's region with bytes that depend on the seed.
+    pub fn fill(&mut self, host: usize) -> Vec<u8> {
+        let mut bytes = vec![0; MEMORY];
+        self.random.fill_bytes(&mut bytes);
+        use hostd::message::region::RegionMemory;
+        assert!(self.hosts[host].memory.copy_in(0, &bytes));
+        bytes
+    }
+
+    /// Ends all queue pairs and checks that every frame is back.
+    pub fn close(mut self) {
+        for host in &mut self.hosts {
+            let all: Vec<_> = host.engine.queue_pairs().collect();
+            for qpn in all {
+                host.engine.destroy_queue_pair(qpn).expect("exists");
+            }
+            host.engine.reclaim(&mut host.pool);
+            let free = host.pool.free_frames();
+            assert_eq!(free, FRAMES as usize, "seed {}: frames lost", self.seed);
+        }
+    }
+}

@@ -2,6 +2,9 @@
 //!
 //! - [`lab`]: fabrics of network namespaces with the real daemons in them; the library behind the
 //!   `fabric` command and behind every test in namespaces.
+//! - [`wire`]: one frame of every kind that the daemons send.
 
 #[path = "../lab/mod.rs"]
 pub mod lab;
+#[path = "../wire/mod.rs"]
+pub mod wire;

@@ -1,0 +1,133 @@
+//! What the daemons send, as Wireshark reads it: no frame malformed, every field where its
+//! dissectors look for it.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use fabric_tests::wire::{Sample, samples, write_pcap};
+
+/// Dissection of one frame: what it complains about, and the fields that were asked for.
+struct Dissected {
+    severities: Vec<u32>,
+    messages: String,
+    malformed: bool,
+    values: Vec<String>,
+}
+
+/// Wireshark's severity "warning" (`PI_WARN`); errors are above it, notes below.
+const WARNING: u32 = 0x0060_0000;
+
+/// Dissects `samples`, with `names` as the fields to show.
+fn dissect(samples: &[Sample], names: &[&str]) -> Vec<Dissected> {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let capture = directory.path().join("samples.pcap");
+    let frames = samples.iter().map(|sample| &sample.bytes[..]);
+    write_pcap(&capture, frames).expect("the capture is written");
+
+    let mut tshark = Command::new("tshark");
+    tshark.args([
+        "-n",
+        "-T",
+        "fields",
+        "-E",
+        "separator=/t",
+        "-E",
+        "aggregator=|",
+        "-r",
+    ]);
+    tshark.arg(&capture);
+    // It would take the payload of any SEND for NFS.
+    tshark.args(["--disable-protocol", "rpcordma"]);
+    // RoCEv2 has no UDP checksum over IPv6 either, where Wireshark wants one by default: its ICRC
+    // covers more (InfiniBand architecture annex A17, RFC 6936 §3).
+    let checks = [
+        "ip.check_checksum",
+        "udp.check_checksum",
+        "udp.ignore_ipv6_zero_checksum",
+    ];
+    checks.iter().for_each(|check| {
+        tshark.args(["-o", &format!("{check}:TRUE")]);
+    });
+    for field in ["_ws.expert.severity", "_ws.expert.message", "_ws.malformed"] {
+        tshark.args(["-e", field]);
+    }
+    names.iter().for_each(|name| {
+        tshark.args(["-e", name]);
+    });
+    let output = tshark.env("HOME", directory.path()).output();
+    let output = output.unwrap_or_else(|error| panic!("tshark: {error}; run `make setup`"));
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "tshark: {complaint}");
+    String::from_utf8(output.stdout)
+        .expect("text")
+        .lines()
+        .map(dissected)
+        .collect()
+}
+
+fn dissected(line: &str) -> Dissected {
+    let mut columns = line.split('\t').map(str::to_owned);
+    let mut next = || columns.next().expect("a column for each field");
+    let (severities, messages, malformed) = (next(), next(), next());
+    Dissected {
+        severities: severities
+            .split(',')
+            .filter_map(|text| text.parse().ok())
+            .collect(),
+        messages,
+        malformed: !malformed.is_empty(),
+        // An ICMP error quotes a packet: the outer headers come first.
+        values: columns
+            .map(|all| all.split('|').next().unwrap_or_default().to_owned())
+            .collect(),
+    }
+}
+
+/// A number in either base, or the text.
+fn normal(value: &str) -> String {
+    let number = match value.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => value.parse().ok(),
+    };
+    number.map_or_else(
+        || value.replace(':', "").to_lowercase(),
+        |number| number.to_string(),
+    )
+}
+
+/// HT-10, HT-11, HT-12, SW-30, SW-31: every kind of frame is what an independent dissector takes it
+/// for, field by field.
+#[test]
+fn wireshark_reads_what_we_send() {
+    let samples = samples();
+    let names: BTreeSet<&str> = samples
+        .iter()
+        .flat_map(|sample| sample.fields.iter().map(|(name, _)| *name))
+        .collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    let found = dissect(&samples, &names);
+    assert_eq!(found.len(), samples.len(), "frames that Wireshark found");
+
+    let mut wrong = Vec::new();
+    for (sample, found) in samples.iter().zip(&found) {
+        let grave = found.severities.iter().any(|severity| *severity >= WARNING);
+        if found.malformed || grave {
+            wrong.push(format!("{}: {}", sample.name, found.messages));
+        }
+        for (name, expected) in &sample.fields {
+            let at = names.binary_search(name).expect("asked for");
+            let value = &found.values[at];
+            if normal(value) != normal(expected) {
+                wrong.push(format!(
+                    "{}: {name} is {value:?}, not {expected:?}",
+                    sample.name
+                ));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "Wireshark disagrees:\n  {}",
+        wrong.join("\n  ")
+    );
+}

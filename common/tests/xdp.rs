@@ -10,6 +10,8 @@ use common::xdp::queue::QueueIo;
 use common::xdp::{
     AfXdpQueue, Mode, ModeChoice, Port, PortOptions, Role, Umem, XdpError, frames_needed, open_port,
 };
+use libbpf_rs::MapCore;
+use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -186,7 +188,7 @@ fn a_two_port_reflector_carries_ping_and_datagrams() {
     });
     let counts = first.steering.counts().unwrap();
     assert!(counts.redirected >= 250, "{counts:?}");
-    assert_eq!(counts.no_socket, [0]);
+    assert_eq!(counts.no_socket, [0, 0]);
     drop((first, second));
     assert_eq!(pool.free_frames(), umem.region().frames() as usize);
     assert_eq!(leaked(), 0);
@@ -257,6 +259,102 @@ fn a_full_receive_ring_loses_counts_and_recovers() {
         assert_eq!(receive(&mut sink.queues[0], &mut pool, 64), packets);
     }
     assert_eq!(counters.kernel_rx_fill_empty.get(), 0);
+}
+
+/// The map of a device's program that holds its sockets.
+fn sockets_of(device: &Device) -> libbpf_rs::MapHandle {
+    // Any descriptor does: the query is about the device.
+    let id = libbpf_rs::Xdp::new(std::io::stdin().as_fd())
+        .query_id(device.ifindex.cast_signed(), libbpf_rs::XdpFlags::DRV_MODE)
+        .unwrap();
+    let options = ProgInfoQueryOptions::default().include_map_ids(true);
+    let program = ProgInfoIter::with_query_opts(options)
+        .find(|program| program.id == id)
+        .expect("the program is loaded");
+    program
+        .map_ids
+        .into_iter()
+        .map(|id| libbpf_rs::MapHandle::from_map_id(id).unwrap())
+        .find(|map| map.name() == "steer_sockets")
+        .expect("it has such a map")
+}
+
+/// What is for a socket that is not there goes to the kernel, and is counted.
+#[test]
+fn packets_of_a_queue_without_socket_go_to_the_kernel() {
+    if !privileged("packets_of_a_queue_without_socket_go_to_the_kernel") {
+        return;
+    }
+    let namespace = Namespace::new();
+    namespace.veth("va", "vb", "numrxqueues 2 numtxqueues 2");
+    namespace.enter();
+    let umem = umem(4);
+    let mut pool = FramePool::new(umem.region().clone());
+    let (mut source, mut sink) = (open(&umem, "va"), open(&umem, "vb"));
+    let sockets = sockets_of(&sink.device);
+    sockets.delete(&1_u32.to_ne_bytes()).unwrap();
+    let packet = packet(sink.device.mac, 64);
+    for queue in &mut source.queues {
+        send(queue, &mut pool, std::slice::from_ref(&packet));
+    }
+    assert_eq!(receive(&mut sink.queues[0], &mut pool, 1), [packet]);
+    std::thread::sleep(Duration::from_millis(20));
+    let counts = sink.steering.counts().unwrap();
+    assert_eq!((counts.redirected, counts.no_socket), (1, vec![0, 1, 0]));
+}
+
+/// Kicks are triggered by level: nothing is sent twice, nothing is forgotten.
+#[test]
+fn packets_wait_while_a_device_is_down() {
+    if !privileged("packets_wait_while_a_device_is_down") {
+        return;
+    }
+    let namespace = Namespace::new();
+    namespace.veth("va", "vb", "");
+    namespace.enter();
+    let umem = umem(2);
+    let mut pool = FramePool::new(umem.region().clone());
+    let (mut source, mut sink) = (open(&umem, "va"), open(&umem, "vb"));
+    let packets: Vec<_> = (0..10)
+        .map(|number| packet(sink.device.mac, 64 + number))
+        .collect();
+    namespace.run("ip link set va down");
+    let mut batch: Vec<_> = packets
+        .iter()
+        .map(|packet| pool.take_filled(packet).unwrap())
+        .collect();
+    let queue = &mut source.queues[0];
+    assert_eq!(queue.transmit(&mut batch), 10);
+    let end = Instant::now() + Duration::from_millis(50);
+    while Instant::now() < end {
+        queue.flush(&mut pool, monotonic());
+    }
+    assert_eq!(queue.in_flight(), 10);
+    let counters = queue.counters().clone();
+    assert!(counters.tx_kick_failed.get() > 1);
+    assert_eq!(counters.tx_stalls.get(), 1);
+    namespace.run("ip link set va up");
+    queue.flush(&mut pool, monotonic());
+    assert_eq!(queue.in_flight(), 0);
+    assert_eq!(receive(&mut sink.queues[0], &mut pool, 10), packets);
+}
+
+/// A burst longer than what one system call sends by default (32) leaves with few of them.
+#[test]
+fn one_call_sends_a_whole_batch() {
+    if !privileged("one_call_sends_a_whole_batch") {
+        return;
+    }
+    let namespace = Namespace::new();
+    namespace.veth("va", "vb", "");
+    namespace.enter();
+    let umem = umem(2);
+    let mut pool = FramePool::new(umem.region().clone());
+    let (mut source, sink) = (open(&umem, "va"), open(&umem, "vb"));
+    let packets = vec![packet(sink.device.mac, 64); 128];
+    send(&mut source.queues[0], &mut pool, &packets);
+    let kicks = source.queues[0].counters().tx_kicks.get();
+    assert!(kicks <= 4, "{kicks} kicks for 128 packets");
 }
 
 #[test]

@@ -177,6 +177,10 @@ pub fn open_port(umem: &Umem, ifname: &str, options: &PortOptions) -> Result<Por
         }
         match bind_all(umem, &device, mode) {
             Ok(sockets) => {
+                // That a device has no zero-copy is common; everything else is worth a word.
+                if let Some(why) = refusal.filter(|_| mode == Mode::GenericCopy) {
+                    tracing::warn!("{ifname}: {mode} mode only: {why}");
+                }
                 let (_, steering) = steering.expect("attached above");
                 return finish(umem, device, options, steering, sockets);
             }

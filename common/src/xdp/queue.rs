@@ -23,6 +23,7 @@ pub trait QueueIo {
     /// turn, also when nothing new was taken: a kick that did not suffice is repeated.
     fn flush(&mut self, pool: &mut FramePool, now: Time);
 
-    /// Packets that were taken but whose frames have not come back yet.
+    /// Packets that were taken but whose frames have not come back yet. While there are any, whoever sleeps
+    /// wakes within a millisecond or so and flushes: a device that was full or down does not say when it is ready.
     fn in_flight(&self) -> usize;
 }

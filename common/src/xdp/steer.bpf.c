@@ -13,7 +13,7 @@
 #define ROLE_HOST 1
 #define COUNT_PASSED 0
 #define COUNT_REDIRECTED 1
-#define COUNT_NO_SOCKET 2 // and one for each queue from here on
+#define COUNT_NO_SOCKET 2 // one for each queue from here on, then one for queues that came later
 #define QUEUES_MAX 256
 #define LOCAL_MAX 4096
 
@@ -30,7 +30,7 @@
 struct port {
     __u32 role;
     __u8 mac[6];
-    __u8 unused[2];
+    __u16 queues; // when the port was opened
 };
 
 struct ethernet {
@@ -100,7 +100,7 @@ struct {
 
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-    __uint(max_entries, COUNT_NO_SOCKET + QUEUES_MAX);
+    __uint(max_entries, COUNT_NO_SOCKET + QUEUES_MAX + 1);
     __type(key, __u32);
     __type(value, __u64);
 } steer_counts SEC(".maps");
@@ -116,11 +116,13 @@ static __always_inline int to_kernel(void) {
     return XDP_PASS;
 }
 
-static __always_inline int to_socket(struct xdp_md *context) {
+static __always_inline int to_socket(struct xdp_md *context, const struct port *port) {
     __u32 queue = context->rx_queue_index;
     int verdict = bpf_redirect_map(&steer_sockets, queue, XDP_PASS);
-    count(verdict == XDP_REDIRECT ? COUNT_REDIRECTED
-                                  : COUNT_NO_SOCKET + (queue < QUEUES_MAX ? queue : QUEUES_MAX - 1));
+    if (verdict == XDP_REDIRECT)
+        count(COUNT_REDIRECTED);
+    else
+        count(COUNT_NO_SOCKET + (queue < port->queues ? queue : port->queues));
     return verdict;
 }
 
@@ -139,32 +141,32 @@ static __always_inline int is_local6(const struct address6 *address) {
     return bpf_map_lookup_elem(&steer_local6, &key) != 0;
 }
 
-static __always_inline int steer_ipv4(struct xdp_md *context, __u32 role, void *at, void *end) {
+static __always_inline int steer_ipv4(struct xdp_md *context, const struct port *port, void *at, void *end) {
     struct ipv4 *ip = at;
     if (at + sizeof *ip > end)
-        return role == ROLE_SWITCH ? to_socket(context) : to_kernel();
-    if (role == ROLE_SWITCH) {
+        return port->role == ROLE_SWITCH ? to_socket(context, port) : to_kernel();
+    if (port->role == ROLE_SWITCH) {
         __u32 destination = bpf_ntohl(ip->destination);
         if (destination >> 28 >= 0xe           // multicast, reserved, broadcast
             || destination >> 16 == 0xa9fe     // 169.254/16 never leaves its link (RFC 3927 §2.6.2)
             || is_local4(ip->destination))
             return to_kernel();
-        return to_socket(context);
+        return to_socket(context, port);
     }
     if (ip->protocol != PROTOCOL_UDP || (ip->fragment & bpf_htons(0x3fff)) || !is_local4(ip->destination))
         return to_kernel();
     at += (ip->version_length & 0xf) * 4;
     if ((ip->version_length & 0xf) < 5 || at + 4 > end || ((__be16 *)at)[1] != bpf_htons(PORT_ROCE))
         return to_kernel();
-    return to_socket(context);
+    return to_socket(context, port);
 }
 
-static __always_inline int steer_ipv6(struct xdp_md *context, __u32 role, void *at, void *end) {
+static __always_inline int steer_ipv6(struct xdp_md *context, const struct port *port, void *at, void *end) {
     struct ipv6 *ip = at;
     if (at + sizeof *ip > end)
-        return role == ROLE_SWITCH ? to_socket(context) : to_kernel();
+        return port->role == ROLE_SWITCH ? to_socket(context, port) : to_kernel();
     __u8 *destination = ip->destination.bytes;
-    if (role == ROLE_SWITCH) {
+    if (port->role == ROLE_SWITCH) {
         if (destination[0] == 0xff                                            // multicast
             || (destination[0] == 0xfe && (destination[1] & 0xc0) == 0x80)    // fe80::/10
             || is_local6(&ip->destination))
@@ -175,13 +177,13 @@ static __always_inline int steer_ipv6(struct xdp_md *context, __u32 role, void *
             if (type >= 133 && type <= 137)
                 return to_kernel();
         }
-        return to_socket(context);
+        return to_socket(context, port);
     }
     at += sizeof *ip;
     if (ip->next != PROTOCOL_UDP || at + 4 > end || ((__be16 *)at)[1] != bpf_htons(PORT_ROCE)
         || !is_local6(&ip->destination))
         return to_kernel();
-    return to_socket(context);
+    return to_socket(context, port);
 }
 
 SEC("xdp")
@@ -195,7 +197,7 @@ int fabric_steer(struct xdp_md *context) {
     __be16 type = ethernet->type;
     // Pause and priority pause are sent to a group address of their own (802.3 31B, 802.1Qbb).
     if (type == bpf_htons(ETHERTYPE_MAC_CONTROL))
-        return to_socket(context);
+        return to_socket(context, port);
     // Group addresses, and stations that are not this one.
     if (!same_station(ethernet->destination, port->mac))
         return to_kernel();
@@ -211,9 +213,9 @@ int fabric_steer(struct xdp_md *context) {
         at += sizeof *tag;
     }
     if (type == bpf_htons(ETHERTYPE_IPV4))
-        return steer_ipv4(context, port->role, at, end);
+        return steer_ipv4(context, port, at, end);
     if (type == bpf_htons(ETHERTYPE_IPV6))
-        return steer_ipv6(context, port->role, at, end);
+        return steer_ipv6(context, port, at, end);
     return to_kernel();
 }
 

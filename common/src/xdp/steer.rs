@@ -97,7 +97,8 @@ pub struct SteerCounts {
     pub passed: u64,
     /// Packets given to a socket.
     pub redirected: u64,
-    /// Packets that were for a socket and went to the kernel because their queue has none, by queue.
+    /// Packets that were for a socket and went to the kernel because their queue has none: by queue, and
+    /// last those of queues that the device got after it was opened.
     pub no_socket: Vec<u64>,
 }
 
@@ -217,6 +218,8 @@ impl Steering {
         let mut value = [0; 12];
         value[..4].copy_from_slice(&role.to_ne_bytes());
         value[4..10].copy_from_slice(&mac);
+        let queues = u16::try_from(self.queues).expect("at most QUEUES_MAX");
+        value[10..].copy_from_slice(&queues.to_ne_bytes());
         update(&self.port, &0_u32.to_ne_bytes(), &value)
     }
 
@@ -237,7 +240,7 @@ impl Steering {
         Ok(SteerCounts {
             passed: read(COUNT_PASSED)?,
             redirected: read(COUNT_REDIRECTED)?,
-            no_socket: (0..self.queues)
+            no_socket: (0..=self.queues)
                 .map(|queue| read(COUNT_NO_SOCKET + queue))
                 .collect::<io::Result<_>>()?,
         })

@@ -609,6 +609,32 @@ fn a_killed_process_leaves_nothing_behind() {
     }
 }
 
+/// Not a test: what the next test runs with little memory to lock.
+#[test]
+#[ignore = "run by too_little_locked_memory_is_said_in_numbers"]
+fn child_with_little_memory() {
+    match Umem::new(1024, RING) {
+        Ok(_) => println!("\nopened"),
+        Err(error) => println!("\n{error}"),
+    }
+}
+
+#[test]
+fn too_little_locked_memory_is_said_in_numbers() {
+    if !privileged("too_little_locked_memory_is_said_in_numbers") {
+        return;
+    }
+    let output = support::run(&format!(
+        "setpriv --bounding-set -ipc_lock,-sys_resource -- prlimit --memlock=1048576 {} \
+         --exact child_with_little_memory --ignored --nocapture",
+        std::env::current_exe().unwrap().display()
+    ));
+    assert!(
+        output.contains("4194304 bytes are needed, the limit is 1048576"),
+        "{output}"
+    );
+}
+
 const PORT: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// An Ethernet frame: destination, type, and what follows.

@@ -18,6 +18,7 @@ use common::time::Span;
 use common::xdp::frame::FramePool;
 use common::xdp::queue::QueueIo;
 use common::xdp::{PortOptions, Role, Umem, frames_needed, open_port};
+use fabric_tests::lab::settings::binary;
 use nix::sys::signal::Signal;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -51,9 +52,11 @@ const BATCH: usize = 64;
 pub fn bench() -> Result<(), String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let mut contenders = vec![Contender::reflector(folder.path())?];
-    match Contender::open_vswitch(folder.path()) {
-        Ok(contender) => contenders.push(contender),
-        Err(why) => println!("left out: {why}"),
+    for start in [Contender::switchd, Contender::open_vswitch] {
+        match start(folder.path()) {
+            Ok(contender) => contenders.push(contender),
+            Err(why) => println!("left out: {why}"),
+        }
     }
     for len in LENGTHS {
         let mut series: Vec<_> = contenders
@@ -147,6 +150,33 @@ impl Contender {
         command.args(["reflect", &link.out_mac, &link.sink_mac]);
         let process = Process::start(&mut command, &folder.join("reflector.log"))?;
         Self::new("bare AF_XDP", process, Vec::new(), false, link)
+    }
+
+    fn switchd(folder: &Path) -> Result<Self, String> {
+        let program = binary("switchd").map_err(|error| error.to_string())?;
+        let link = Links::new("switchd")?;
+        link.route()?;
+        let config = folder.join("switchd.toml");
+        // A speed that the shaper never reaches here.
+        let text = format!(
+            "[admin]\nsocket = \"{}/switchd.sock\"\n\
+             [[port]]\nname = \"p0\"\nspeed = \"100Gbps\"\n\
+             [[port]]\nname = \"p1\"\nspeed = \"100Gbps\"\n",
+            folder.display()
+        );
+        std::fs::write(&config, text).map_err(|error| error.to_string())?;
+        let mut command = link.forwarder.command(FORWARD_CORE, &program);
+        command.args(["run", "-c"]).arg(&config);
+        let log = folder.join("switchd.log");
+        let process = Process::start(&mut command, &log)?;
+        Self::new("switchd", process, Vec::new(), false, link).map_err(|error| {
+            let log = std::fs::read_to_string(&log).unwrap_or_default();
+            let last: Vec<_> = log.lines().rev().take(5).collect();
+            format!(
+                "{error}; its last words, newest first: {}",
+                last.join(" | ")
+            )
+        })
     }
 
     fn open_vswitch(folder: &Path) -> Result<Self, String> {

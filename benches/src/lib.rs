@@ -5,13 +5,15 @@
 //! interleaved, and the median and the spread of the rounds are shown.
 //!
 //! ```text
-//!   forward   a switch on veth under overload: bare AF_XDP, Open vSwitch
+//!   forward   a switch on veth under overload: bare AF_XDP, switchd, Open vSwitch
+//!   idle      processor time of daemons that have nothing to do
 //!   measure   rounds, medians, tables
 //!   rig       network namespaces, veth pairs, pinned processes
 //!   load      the traffic source and the sink
 //! ```
 
 pub mod forward;
+pub mod idle;
 pub mod load;
 pub mod measure;
 pub mod rig;

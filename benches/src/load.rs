@@ -51,10 +51,10 @@ impl Offer {
 }
 
 fn load() -> Result<Object, String> {
-    let bytes = include_bytes!(concat!(env!("OUT_DIR"), "/load.bpf.o"));
+    // libelf wants alignment, which an allocation has.
+    let bytes = Vec::from(include_bytes!(concat!(env!("OUT_DIR"), "/load.bpf.o")));
     ObjectBuilder::default()
-        // libelf wants alignment, which a fresh allocation has.
-        .open_memory(&bytes.to_vec())
+        .open_memory(&bytes)
         .and_then(libbpf_rs::OpenObject::load)
         .map_err(|error| format!("load.bpf.c: {error:#}"))
 }

@@ -76,6 +76,18 @@ pub fn print_ratios(title: &str, unit: &str, series: &[Series]) {
     println!("{table}");
 }
 
+/// Prints single figures, already in words.
+pub fn print_figures(title: &str, unit: &str, figures: &[(String, String)]) {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::UTF8_BORDERS_ONLY);
+    table.set_header([title, unit]);
+    for (name, figure) in figures {
+        let figure = Cell::new(figure).set_alignment(CellAlignment::Right);
+        table.add_row([Cell::new(name), figure]);
+    }
+    println!("{table}");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -153,11 +153,6 @@ impl Process {
             .map_err(|error| format!("{command:?}: {error}"))
     }
 
-    /// Its number. `ip netns exec` and `taskset` replace themselves, so this is the program's own.
-    pub fn pid(&self) -> u32 {
-        self.0.id()
-    }
-
     /// Whether it runs still.
     pub fn is_running(&mut self) -> bool {
         matches!(self.0.try_wait(), Ok(None))
@@ -169,25 +164,25 @@ impl Process {
             let _ = kill(Pid::from_raw(pid), signal);
         }
     }
+}
 
-    /// Seconds of processor time that it has used, in user mode and in the kernel.
-    ///
-    /// # Errors
-    /// When it is gone.
-    pub fn processor_seconds(&self) -> Result<f64, String> {
-        let path = format!("/proc/{}/stat", self.pid());
-        let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-        // After the name in brackets: state is field 3, utime 14, stime 15 (proc(5)).
-        let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let ticks: Vec<f64> = fields
-            .split_whitespace()
-            .skip(11)
-            .take(2)
-            .filter_map(|field| field.parse().ok())
-            .collect();
-        // USER_HZ is 100 on every Linux that this runs on.
-        Ok(ticks.iter().sum::<f64>() / 100.0)
-    }
+/// Seconds of processor time that process `pid` has used, in user mode and in the kernel.
+///
+/// # Errors
+/// When it is gone.
+pub fn processor_seconds(pid: u32) -> Result<f64, String> {
+    let path = format!("/proc/{pid}/stat");
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+    // After the name in brackets: state is field 3, utime 14, stime 15 (proc(5)).
+    let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks: Vec<f64> = fields
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|field| field.parse().ok())
+        .collect();
+    // USER_HZ is 100 on every Linux that this runs on.
+    Ok(ticks.iter().sum::<f64>() / 100.0)
 }
 
 impl Drop for Process {

@@ -222,15 +222,18 @@ impl<T: Entry> ProducerRing<T> {
 
     /// Free entries; looks at the kernel's position only if fewer than `wanted` were free last time.
     pub(super) fn room(&mut self, wanted: u32) -> u32 {
-        let free = self.map.size - self.next.wrapping_sub(self.consumer_seen);
+        let free = self.free();
         if free >= wanted {
             return free;
         }
         self.consumer_seen = self.map.consumer().load(Ordering::Acquire);
+        self.free()
+    }
+
+    fn free(&self) -> u32 {
         // The kernel never runs ahead of us; if it did, there would be no room to trust in.
-        self.map
-            .size
-            .saturating_sub(self.next.wrapping_sub(self.consumer_seen))
+        let used = self.next.wrapping_sub(self.consumer_seen);
+        self.map.size.saturating_sub(used)
     }
 
     /// Writes the next entry. The caller has seen to it that there is [`Self::room`].
@@ -304,5 +307,127 @@ impl<T: Entry> ConsumerRing<T> {
     /// Gives the entries that were taken back to the kernel.
     pub(super) fn release(&mut self) {
         self.map.consumer().store(self.next, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    /// A ring in anonymous memory, its positions beginning at `origin`; the test plays the kernel.
+    fn ring(size: u32, origin: u32) -> Map<u64> {
+        let len = 256 + size as usize * size_of::<u64>();
+        // SAFETY: a new mapping touches no memory of ours.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(base, libc::MAP_FAILED);
+        let base = NonNull::new(base.cast::<u8>()).unwrap();
+        // SAFETY: all offsets are inside the mapping and aligned.
+        let map = unsafe {
+            Map {
+                base,
+                len,
+                producer: base.cast(),
+                consumer: base.add(64).cast(),
+                flags: base.add(128).cast(),
+                entries: base.add(256).cast(),
+                size,
+                entry: PhantomData,
+            }
+        };
+        map.producer().store(origin, Ordering::Relaxed);
+        map.consumer().store(origin, Ordering::Relaxed);
+        map
+    }
+
+    fn read(map: &Map<u64>, position: u32) -> u64 {
+        // SAFETY: inside the mapping, which has one thread.
+        unsafe { map.entry(position).read() }
+    }
+
+    fn write(map: &Map<u64>, position: u32, value: u64) {
+        // SAFETY: as above.
+        unsafe { map.entry(position).write(value) };
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_put_is_what_the_kernel_takes(
+            before_wrap in 0..20_u32,
+            steps in prop::collection::vec((0..12_u32, 0..12_u32), 1..60),
+        ) {
+            let size = 8;
+            let origin = u32::MAX - before_wrap;
+            let mut producer = ProducerRing::new(ring(size, origin));
+            let mut model = VecDeque::new();
+            let mut next = 0;
+            for (wanted, taken) in steps {
+                let room = producer.room(wanted);
+                prop_assert!(room <= size - u32::try_from(model.len()).unwrap());
+                prop_assert!(room >= wanted.min(size - u32::try_from(model.len()).unwrap()));
+                for _ in 0..wanted.min(room) {
+                    producer.put(next);
+                    model.push_back(next);
+                    next += 1;
+                }
+                producer.publish();
+                for _ in 0..taken.min(u32::try_from(model.len()).unwrap()) {
+                    let position = producer.map.consumer().load(Ordering::Relaxed);
+                    prop_assert_eq!(Some(read(&producer.map, position)), model.pop_front());
+                    producer.map.consumer().store(position.wrapping_add(1), Ordering::Relaxed);
+                }
+                prop_assert_eq!(producer.pending() as usize, model.len());
+            }
+        }
+
+        #[test]
+        fn what_the_kernel_puts_is_what_is_taken(
+            before_wrap in 0..20_u32,
+            steps in prop::collection::vec((0..12_u32, 0..12_u32), 1..60),
+        ) {
+            let size = 8;
+            let mut consumer = ConsumerRing::new(ring(size, u32::MAX - before_wrap));
+            let mut model = VecDeque::new();
+            let mut next = 0_u64;
+            for (put, wanted) in steps {
+                for _ in 0..put.min(size - u32::try_from(model.len()).unwrap()) {
+                    let position = consumer.produced();
+                    write(&consumer.map, position, next);
+                    consumer.map.producer().store(position.wrapping_add(1), Ordering::Relaxed);
+                    model.push_back(next);
+                    next += 1;
+                }
+                let available = consumer.available(wanted);
+                prop_assert!(available as usize <= model.len());
+                prop_assert!(available >= wanted.min(u32::try_from(model.len()).unwrap()));
+                for _ in 0..wanted.min(available) {
+                    prop_assert_eq!(Some(consumer.take()), model.pop_front());
+                }
+                consumer.release();
+            }
+        }
+    }
+
+    /// Positions that no honest kernel writes lead to no access outside the ring.
+    #[test]
+    fn impossible_positions_are_bounded() {
+        let mut consumer = ConsumerRing::new(ring(8, 0));
+        consumer.map.producer().store(1_000_000, Ordering::Relaxed);
+        assert_eq!(consumer.available(1), 8);
+        assert_eq!(consumer.available(1), 8);
+        let mut producer = ProducerRing::new(ring(8, 0));
+        producer.map.consumer().store(1000, Ordering::Relaxed);
+        assert_eq!(producer.room(9), 0);
+        assert_eq!(producer.room(1), 0);
     }
 }

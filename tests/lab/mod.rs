@@ -22,6 +22,7 @@
 //! | [`sweep`] | takes everything down, also what a killed run has left |
 //! | [`capture`] | packets of one link, as a file for tshark |
 //! | [`traffic`] | ping and iperf3 between hosts |
+//! | [`observe`] | what is counted and checked from outside |
 //!
 //! What keeps it from leaving anything behind: every object carries the laboratory's name, so
 //! [`sweep`] finds it without any state; the daemons die with their supervisor (`PDEATHSIG`); the
@@ -32,6 +33,7 @@ pub mod capture;
 pub mod command;
 pub mod control;
 pub mod error;
+pub mod observe;
 pub mod settings;
 pub mod supervisor;
 pub mod sweep;

@@ -162,7 +162,7 @@ impl Iperf {
         }
         let end = &report["end"];
         // TCP reports the two ends apart, UDP in one.
-        let received = end.get("sum_received").unwrap_or(&end["sum"]);
+        let received = end.get("sum_received").unwrap_or_else(|| &end["sum"]);
         let datagrams = &end["sum"];
         Ok(Throughput {
             bits_per_second: received["bits_per_second"].as_f64().unwrap_or(0.0),

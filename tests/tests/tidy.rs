@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use source::{Source, sources, texts};
 
-/// Above this a module wants to be split, by stage or by state.
+/// Above this a module wants to be split, by stage or by state. (Tests: [`MOST_LINES`].)
 const WANTED_LINES: usize = 600;
 
 /// No file may be longer than this.
@@ -102,7 +102,8 @@ const UNFINISHED: &[&str] = &[
     concat!("unimple", "mented!"),
     concat!("db", "g!"),
     concat!("allow(dead", "_code)"),
-    concat!("#[ign", "ore"),
+    // A test that another one starts in a process of its own says so as the reason.
+    concat!("#[ign", "ore]"),
 ];
 
 /// Fails with all offences at once.
@@ -263,11 +264,15 @@ fn files_are_short() {
     let mut long = BTreeSet::new();
     for source in sources() {
         let lines = source.text.lines().count();
-        if lines > WANTED_LINES {
+        let wanted = if source.is_test() {
+            MOST_LINES
+        } else {
+            WANTED_LINES
+        };
+        if lines > wanted {
             long.insert(source.path.as_str());
         }
-        if lines > MOST_LINES || (lines > WANTED_LINES && !accepted.contains(source.path.as_str()))
-        {
+        if lines > MOST_LINES || (lines > wanted && !accepted.contains(source.path.as_str())) {
             found.push(format!("{}: {lines} lines", source.path));
         }
     }

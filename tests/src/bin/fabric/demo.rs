@@ -1,13 +1,189 @@
-//! The demonstration.
+//! The demonstration: a real file across a two-leaf, two-spine fabric, over several paths at once.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
 use clap::Args;
-use fabric_tests::lab::LabError;
-use std::process::ExitCode;
-/// Demo.
+use common::units::Rate;
+use fabric_tests::lab::observe::{Counts, gain, received};
+use fabric_tests::lab::topology::Options;
+use fabric_tests::lab::traffic::{iperf, ping};
+use fabric_tests::lab::{Builder, Lab, LabError, run_dir};
+use indicatif::ProgressBar;
+use sha2::{Digest, Sha256};
+
+use crate::{Interrupts, show, spinner};
+
+/// Name of the demonstration's laboratory.
+const NAME: &str = "demo";
+
+/// Least size of the file that is copied, in bytes.
+const FILE_SIZE: u64 = 256 << 20;
+
+/// Move a real file across a two-leaf, two-spine fabric and show what happened.
 #[derive(Debug, Args)]
-pub(crate) struct Demo {}
+pub(crate) struct Demo {
+    /// The file to copy; without it, this machine's own shared libraries, joined
+    #[arg(long)]
+    file: Option<PathBuf>,
+    /// Leave the fabric up afterwards
+    #[arg(long, env = "KEEP", num_args = 0..=1, default_missing_value = "1")]
+    keep: Option<String>,
+    /// Speed of every link
+    #[arg(long, default_value = "1Gbps")]
+    speed: Rate,
+}
+
 impl Demo {
-    /// Runs.
+    /// Runs the demonstration; fails when the copy is not what was sent.
     pub(crate) fn run(self) -> Result<ExitCode, LabError> {
-        Ok(ExitCode::SUCCESS)
+        let keep = self
+            .keep
+            .as_deref()
+            .is_some_and(|keep| !matches!(keep, "" | "0"));
+        let interrupts = Interrupts::watch(NAME)?;
+        let bar = spinner();
+        let options = Options {
+            name: NAME.to_owned(),
+            speed: self.speed.bps(),
+            ..Options::default()
+        };
+        let mut builder = Builder::new(options);
+        if keep {
+            builder = builder.detached();
+        }
+        say("A fabric: 2 leaves, 2 spines, 4 hosts, each a network namespace with its daemon");
+        let lab = interrupts.make(builder, &bar)?;
+        bar.set_message("ping and iperf3");
+        let result = self.show(&lab, &bar);
+        bar.finish_and_clear();
+        if keep {
+            println!("\nThe fabric is still up:");
+            println!("  fabric lab status --name {NAME}");
+            println!("  fabric lab exec --name {NAME} leaf1 switchctl ecmp");
+            println!("  fabric lab exec --name {NAME} h1 hostctl qps");
+            println!("  fabric lab down --name {NAME}");
+        } else {
+            drop(lab);
+            println!("\nThe fabric is down again; KEEP=1 leaves it up to look around.");
+        }
+        println!("Next: README.md has a tour; `make lab` brings a fabric of your own up.");
+        result
     }
+
+    fn show(&self, lab: &Lab, bar: &ProgressBar) -> Result<ExitCode, LabError> {
+        kernel_traffic(lab, bar)?;
+        let file = match &self.file {
+            Some(file) => file.clone(),
+            None => {
+                bar.set_message("joining shared libraries of this machine to a file");
+                make_file(&run_dir(NAME).join("libraries.bin"))?
+            }
+        };
+        copy(lab, &file, bar)
+    }
+}
+
+fn say(text: &str) {
+    println!("\n\x1b[1m{text}\x1b[0m");
+}
+
+/// The kernels of the hosts talk through the fabric.
+fn kernel_traffic(lab: &Lab, bar: &ProgressBar) -> Result<(), LabError> {
+    let (from, to) = (lab.node("h1")?, lab.node("h4")?);
+    let mut lines = Vec::new();
+    for (v6, family) in [(false, "IPv4"), (true, "IPv6")] {
+        let pings = ping(from, to, v6, 5, Duration::from_millis(50))?;
+        let time = pings
+            .mean_ms
+            .map_or_else(|| "no reply".to_owned(), |ms| format!("{ms:.2} ms"));
+        lines.push(format!(
+            "  ping    {family}  h1 → h4 ({})  {} of {} replies, {time}",
+            to.address(v6),
+            pings.received,
+            pings.sent
+        ));
+    }
+    for (options, family) in [(&["-t", "2"][..], "IPv4"), (&["-t", "2", "-6"], "IPv6")] {
+        let tcp = iperf(from, to, options)?;
+        lines.push(format!(
+            "  iperf3  {family}  h1 → h4  {:.0} Mbit/s of TCP payload, {} segments sent again",
+            tcp.bits_per_second / 1e6,
+            tcp.retransmits
+        ));
+    }
+    bar.suspend(|| {
+        say("The kernels' own traffic, forwarded by switchd");
+        for line in lines {
+            println!("{line}");
+        }
+    });
+    Ok(())
+}
+
+/// Joins shared libraries of this machine until the file is large enough: real data, no zeros.
+fn make_file(path: &Path) -> Result<PathBuf, LabError> {
+    let context = || path.display().to_string();
+    let mut file = File::create(path).map_err(LabError::io(context()))?;
+    let mut size = 0;
+    for library in libraries() {
+        let mut source =
+            File::open(&library).map_err(LabError::io(library.display().to_string()))?;
+        size += io::copy(&mut source, &mut file).map_err(LabError::io(context()))?;
+        if size >= FILE_SIZE {
+            break;
+        }
+    }
+    file.flush().map_err(LabError::io(context()))?;
+    Ok(path.to_path_buf())
+}
+
+/// Shared libraries of the Rust toolchain and of the system, in a fixed order.
+fn libraries() -> Vec<PathBuf> {
+    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output();
+    let sysroot = sysroot.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned());
+    let toolchain = sysroot
+        .map(|root| Path::new(&root).join("lib"))
+        .unwrap_or_default();
+    let mut found = Vec::new();
+    for folder in [
+        toolchain,
+        "/usr/lib/x86_64-linux-gnu".into(),
+        "/usr/bin".into(),
+    ] {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut files: Vec<PathBuf> = entries
+            .filter(|entry| {
+                entry
+                    .metadata()
+                    .is_ok_and(|m| m.is_file() && m.len() > 1 << 20)
+            })
+            .map(|entry| entry.path())
+            .collect();
+        files.sort();
+        found.extend(files);
+    }
+    found
+}
+
+/// SHA-256 of a file, in hexadecimal.
+fn digest(path: &Path) -> Result<String, LabError> {
+    let context = || path.display().to_string();
+    let mut file = File::open(path).map_err(LabError::io(context()))?;
+    let mut hash = Sha256::new();
+    let mut block = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut block).map_err(LabError::io(context()))? {
+            0 => break,
+            length => hash.update(&block[..length]),
+        }
+    }
+    Ok(hash
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
 }

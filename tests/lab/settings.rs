@@ -128,19 +128,16 @@ fn path(options: &Options, node: &Node, file: &str) -> Value {
 fn switchd(options: &Options, plan: &Topology, node: &Node) -> Table {
     let ports = plan
         .ends(&node.name)
-        .map(|end| {
-            Value::Table(table([
-                ("name", Value::String(end.interface.clone())),
-                ("speed", Value::String(format!("{}bps", options.speed))),
-            ]))
-        })
+        .map(|end| Value::String(end.interface.clone()))
         .collect();
+    let speed = Value::String(format!("{}bps", options.speed));
     table([
+        ("ports", Value::Array(ports)),
+        ("port_defaults", Value::Table(table([("speed", speed)]))),
         (
             "admin",
             Value::Table(table([("socket", path(options, node, "admin.sock"))])),
         ),
-        ("port", Value::Array(ports)),
     ])
 }
 

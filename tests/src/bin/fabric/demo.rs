@@ -187,3 +187,78 @@ fn digest(path: &Path) -> Result<String, LabError> {
         .map(|byte| format!("{byte:02x}"))
         .collect())
 }
+
+/// Copies `file` from h1 to h4 with hostcp, compares, and shows the way the packets took.
+fn copy(lab: &Lab, file: &Path, bar: &ProgressBar) -> Result<ExitCode, LabError> {
+    let (from, to) = (lab.node("h1")?, lab.node("h4")?);
+    let size = file
+        .metadata()
+        .map_err(LabError::io(file.display().to_string()))?
+        .len();
+    let arrived = run_dir(NAME).join("arrived.bin");
+    let mut server = to.spawn(["hostcp", "serve", "--once"])?;
+    let before = received(lab)?;
+    bar.suspend(|| say("A file over every path: hostcp, RDMA WRITE sprayed packet by packet"));
+    let started = Instant::now();
+    let target = format!("{}:{}", to.address(false), arrived.display());
+    let status = from
+        .command(["hostcp", &file.display().to_string(), &target])
+        .status()
+        .map_err(LabError::io("hostcp"))?;
+    let time = started.elapsed();
+    let carried = gain(&before, &received(lab)?);
+    let _ = server.kill();
+    let _ = server.wait();
+    if !status.success() {
+        eprintln!("fabric: hostcp failed: {status}");
+        return Ok(ExitCode::FAILURE);
+    }
+    bar.set_message("SHA-256 of both files");
+    let digests = [digest(file)?, digest(&arrived)?];
+    let same = digests[0] == digests[1];
+    bar.suspend(|| {
+        let rate = size as f64 * 8.0 / time.as_secs_f64() / 1e6;
+        println!(
+            "  {size} bytes in {:.2} s: {rate:.0} Mbit/s",
+            time.as_secs_f64()
+        );
+        println!(
+            "  SHA-256 at h1  {}\n          at h4  {}",
+            digests[0], digests[1]
+        );
+        println!("  {}", if same { "the same" } else { "NOT the same" });
+        paths(&carried);
+    });
+    Ok(if same {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// How many packets each spine has carried, as the kernel's own counters saw them arrive.
+fn paths(carried: &Counts) {
+    let on = |spine: &str, leaf: &str| {
+        carried
+            .get(&(spine.to_owned(), leaf.to_owned()))
+            .copied()
+            .unwrap_or(0)
+    };
+    let total: u64 = ["spine1", "spine2"]
+        .map(|spine| on(spine, "leaf1"))
+        .iter()
+        .sum();
+    let mut table = show::table(&["spine", "packets h1 → h4", "share", "packets h4 → h1"]);
+    for spine in ["spine1", "spine2"] {
+        let packets = on(spine, "leaf1");
+        let share = packets as f64 * 100.0 / (total.max(1)) as f64;
+        table.add_row(vec![
+            spine.to_owned(),
+            packets.to_string(),
+            format!("{share:.1} %"),
+            on(spine, "leaf2").to_string(),
+        ]);
+    }
+    say("Packets by spine");
+    println!("{table}");
+}

@@ -280,14 +280,17 @@ impl<T: Entry> ConsumerRing<T> {
     /// Entries to take, at most the size of the ring; looks at the kernel's position only if fewer than `wanted`
     /// were there last time.
     pub(super) fn available(&mut self, wanted: u32) -> u32 {
-        let available = self.producer_seen.wrapping_sub(self.next);
+        let available = self.seen();
         if available >= wanted {
             return available;
         }
         self.producer_seen = self.map.producer().load(Ordering::Acquire);
-        self.producer_seen
-            .wrapping_sub(self.next)
-            .min(self.map.size)
+        self.seen()
+    }
+
+    fn seen(&self) -> u32 {
+        let ready = self.producer_seen.wrapping_sub(self.next);
+        ready.min(self.map.size)
     }
 
     /// Position up to which the kernel has written.

@@ -16,6 +16,8 @@
 //! `next_deadline`. Frames that the engine holds (reorder buffers) come back to the pool that is given
 //! to `receive`, `transmit` or `reclaim`.
 
+mod mads;
+mod management;
 mod packets;
 mod types;
 
@@ -24,6 +26,7 @@ pub use types::{
     Event, Granularity, MultipathConfig, PrivateData, QueuePairRequest, Route,
 };
 
+use crate::cm::table::ConnectionTable;
 use crate::congestion::pacer::Pacer;
 use crate::limits;
 use crate::message::region::{Access, RegionKeys, RegionMemory, RegionTable};
@@ -47,6 +50,7 @@ pub struct Engine<M> {
     queue_pairs: Slab<Box<QueuePair>>,
     domains: Slab<u32>,
     routes: HashMap<IpAddr, Route>,
+    connections: ConnectionTable,
     timers: Timers,
     /// Queue pairs with something to acknowledge.
     to_acknowledge: VecDeque<u32>,
@@ -130,7 +134,7 @@ impl CompletionQueues {
 impl<M: RegionMemory> Engine<M> {
     /// An engine without any object.
     pub fn new(config: EngineConfig) -> Self {
-        let shared = Shared {
+        let mut shared = Shared {
             regions: RegionTable::new(config.seed),
             completions: CompletionQueues {
                 queues: Slab::new(limits::COMPLETION_QUEUES, 32),
@@ -145,15 +149,17 @@ impl<M: RegionMemory> Engine<M> {
         };
         let pacer = Pacer::new(shared.config.pacer_burst);
         Self {
-            shared,
-            queue_pairs: Slab::new(limits::QUEUE_PAIRS, limits::QUEUE_PAIR_NUMBER_BITS),
+            queue_pairs: Slab::new(limits::QUEUE_PAIRS, limits::QUEUE_PAIR_NUMBER_BITS)
+                .numbered_from(shared.draw()),
             domains: Slab::new(limits::DOMAINS, 32),
             routes: HashMap::new(),
+            connections: ConnectionTable::new(shared.draw()),
             timers: Timers::default(),
             to_acknowledge: VecDeque::new(),
             to_send: VecDeque::new(),
             pacer,
             out_of_frames_until: Time::ZERO,
+            shared,
         }
     }
 
@@ -269,6 +275,9 @@ impl<M: RegionMemory> Engine<M> {
         if let Some(users) = self.domains.get_mut(request.domain.0) {
             *users -= 1;
         }
+        if let Some(connection) = queue_pair.connection {
+            self.abandon_connection(connection);
+        }
         Ok(())
     }
 
@@ -326,59 +335,6 @@ impl<M: RegionMemory> Engine<M> {
         None
     }
 
-    /// Accepts connection requests for a service.
-    pub fn listen(&mut self, port: u16) -> Result<(), EngineError> {
-        let _ = port;
-        Err(EngineError::State)
-    }
-
-    /// Refuses connection requests for a service from now on.
-    pub fn unlisten(&mut self, port: u16) {
-        let _ = port;
-    }
-
-    /// Connects a queue pair that is in INIT to the service `port` of `destination`, with its reliability
-    /// parameters. Ends in `Established`, `Rejected` or `Unreachable`.
-    pub fn connect(
-        &mut self,
-        qpn: u32,
-        destination: IpAddr,
-        port: u16,
-        parameters: &ConnectionParameters<'_>,
-    ) -> Result<ConnectionId, EngineError> {
-        let _ = (qpn, destination, port, parameters);
-        Err(EngineError::State)
-    }
-
-    /// Accepts a connection request with a queue pair that is in INIT. Ends in `Established` or
-    /// `Unreachable`.
-    pub fn accept(
-        &mut self,
-        connection: ConnectionId,
-        qpn: u32,
-        parameters: &ConnectionParameters<'_>,
-    ) -> Result<(), EngineError> {
-        let _ = (connection, qpn, parameters);
-        Err(EngineError::State)
-    }
-
-    /// Refuses a connection request.
-    pub fn reject(
-        &mut self,
-        connection: ConnectionId,
-        private_data: &[u8],
-    ) -> Result<(), EngineError> {
-        let _ = (connection, private_data);
-        Err(EngineError::State)
-    }
-
-    /// Ends a connection: nothing more may be posted, what is in flight is acknowledged first, then the
-    /// peer is told. Ends in `Disconnected`.
-    pub fn disconnect(&mut self, connection: ConnectionId) -> Result<(), EngineError> {
-        let _ = connection;
-        Err(EngineError::State)
-    }
-
     /// Says how packets to `destination` are addressed, also when it changes.
     pub fn set_route(&mut self, destination: IpAddr, route: Route) -> Result<(), EngineError> {
         if destination.is_ipv4() != route.source.is_ipv4() {
@@ -389,6 +345,7 @@ impl<M: RegionMemory> Engine<M> {
         }
         self.routes.insert(destination, route);
         self.pacer.set_rate(route.rate);
+        self.connections.routed(destination);
         let affected: Vec<_> = self.queue_pairs.numbers().collect();
         for qpn in affected {
             let Some(queue_pair) = self.queue_pairs.get_mut(qpn) else {

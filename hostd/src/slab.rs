@@ -12,6 +12,8 @@ pub(crate) struct Slab<T> {
     slot_bits: u32,
     number_bits: u32,
     capacity: u32,
+    /// The generation of a fresh slot.
+    first: u32,
 }
 
 #[derive(Debug)]
@@ -34,7 +36,15 @@ impl<T> Slab<T> {
             slot_bits,
             number_bits,
             capacity,
+            first: 1,
         }
+    }
+
+    /// Makes generations begin somewhere, so that numbers differ from those before a restart.
+    pub(crate) fn numbered_from(mut self, seed: u64) -> Self {
+        let generations = (1_u64 << (self.number_bits - self.slot_bits)) - 1;
+        self.first = u32::try_from(seed % generations).map_or(1, |first| first + 1);
+        self
     }
 
     /// Puts an object in and returns its number; gives the object back when the table is full.
@@ -42,7 +52,7 @@ impl<T> Slab<T> {
         let used = u32::try_from(self.slots.len()).expect("bounded by a u32");
         // Fresh slots first: as long as there are any, no number repeats.
         if used < self.capacity {
-            let number = (1 << self.slot_bits) | used;
+            let number = (self.first << self.slot_bits) | used;
             self.slots.push(Slot {
                 number,
                 value: Some(value),

@@ -1,20 +1,25 @@
-//! The connection manager: RDMA CM messages over QP 1 and the negotiation of multipath in their
-//! private data (HT-20).
+//! The connection manager: RDMA CM messages over queue pair 1, and the negotiation of multipath in
+//! their private data (HT-20). It owns no queue pair: the engine does what it decides.
+//!
+//! ```text
+//!   machine       phases of a connection, and what each message does to it
+//!   negotiation   the multipath offer in the private data
+//!   table         connections, by own and by the peer's number, and their clocks
+//! ```
 
-/// Bytes of the IP CM header at the head of a request's private data.
-pub(crate) const IP_HEADER: usize = 36;
+pub(crate) mod machine;
+pub(crate) mod negotiation;
+pub(crate) mod table;
 
-/// Bytes of the multipath offer that follows it, when there is one.
-pub(crate) const OFFER: usize = 16;
+use common::wire::cm::{REJ_PRIVATE_LEN, REP_PRIVATE_LEN, REQ_PRIVATE_LEN};
 
-/// Application bytes that a connection request carries: 92 less the IP CM header and, when multipath
-/// is offered, the offer.
+/// Application bytes that a connection request carries; fewer when multipath is offered.
 pub const fn request_data_max(multipath: bool) -> usize {
-    92 - IP_HEADER - if multipath { OFFER } else { 0 }
+    REQ_PRIVATE_LEN - if multipath { negotiation::OFFER_LEN } else { 0 }
 }
 
-/// Application bytes that the reply to a connection request carries: 196 less the multipath answer.
-pub const REPLY_DATA_MAX: usize = 196 - OFFER;
+/// Application bytes that the reply to a connection request carries, whatever is agreed on.
+pub const REPLY_DATA_MAX: usize = REP_PRIVATE_LEN - negotiation::OFFER_LEN;
 
 /// Application bytes that a rejection carries.
-pub const REJECT_DATA_MAX: usize = 148;
+pub const REJECT_DATA_MAX: usize = REJ_PRIVATE_LEN;

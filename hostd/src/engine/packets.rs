@@ -46,7 +46,7 @@ impl<M: RegionMemory> Engine<M> {
         let (operation, multipath) = match bth.opcode {
             Opcode::Rc(operation) => (operation, false),
             Opcode::Multipath(operation) => (operation, true),
-            Opcode::UdSendOnly => return self.manage(frame, packet, pool, now),
+            Opcode::UdSendOnly => return self.manage(frame, packet, pool),
             Opcode::Cnp => return self.lose(frame, DropReason::UnknownOpcode, pool),
         };
         let qpn = bth.dest_qp;
@@ -82,6 +82,7 @@ impl<M: RegionMemory> Engine<M> {
 
     /// Enters a queue pair where it will be looked at in time.
     pub(super) fn schedule(&mut self, qpn: u32, now: Time) {
+        self.note_queue_pair(qpn);
         let Some(queue_pair) = self.queue_pairs.get_mut(qpn) else {
             return;
         };
@@ -276,17 +277,4 @@ fn turn(
         }
     }
     Turn::Over
-}
-
-impl<M: RegionMemory> Engine<M> {
-    fn manage(&mut self, frame: Frame, _: &Packet, pool: &mut FramePool, _: Time) {
-        self.lose(frame, DropReason::UnknownOpcode, pool);
-    }
-    fn transmit_management(&mut self, _: &mut FramePool, _: Time, _: &mut Vec<Frame>, _: usize) {}
-    fn management_deadline(&self) -> Time {
-        Time::NEVER
-    }
-    fn management_is_ready(&self) -> bool {
-        false
-    }
 }

@@ -64,7 +64,7 @@ impl Default for EngineConfig {
             path_avoidance: Span::from_millis(100),
             pacer_burst: 128 * 1024,
             cm_timeout: Span::from_millis(100),
-            cm_retries: 7,
+            cm_retries: 5,
             time_wait: Span::from_secs(2),
         }
     }

@@ -37,6 +37,12 @@ pub(crate) struct QueuePair {
     pub(super) resume: bool,
     /// The request that is to be sent next may not use its memory.
     pub(super) blocked: bool,
+    /// The connection that it was given to, as the connection manager numbers them.
+    pub(crate) connection: Option<u32>,
+    /// Its connection ends when all is acknowledged; nothing more may be posted.
+    pub(crate) draining: bool,
+    /// Data came, for the first time.
+    pub(crate) heard: bool,
     /// In the engine's list of queue pairs with something to acknowledge.
     pub(crate) listed_to_acknowledge: bool,
     /// In the engine's list of queue pairs with something to send.
@@ -78,6 +84,9 @@ impl QueuePair {
             counters: QueuePairCounters::default(),
             resume: false,
             blocked: false,
+            connection: None,
+            draining: false,
+            heard: false,
             listed_to_acknowledge: false,
             listed_to_send: false,
         }
@@ -182,7 +191,7 @@ impl QueuePair {
         request: SendRequest,
         shared: &mut Shared<M>,
     ) -> Result<(), EngineError> {
-        if !matches!(self.state, State::ReadyToSend | State::Error) {
+        if !matches!(self.state, State::ReadyToSend | State::Error) || self.draining {
             return Err(EngineError::State);
         }
         if request.len > limits::MESSAGE {

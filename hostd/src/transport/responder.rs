@@ -103,6 +103,7 @@ impl QueuePair {
         if !peer.paths.received(header.path) {
             return Err(DropReason::MalformedTransport);
         }
+        self.heard |= self.counters.rx_packets == 0;
         self.counters.rx_packets += 1;
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! The engine as a whole: two of them, a network between that loses, repeats, delays and reorders,
 //! and a clock that only the tests move.
 
+mod connection;
 mod delivery;
 mod network;

@@ -38,9 +38,11 @@ pub struct Host {
 }
 
 impl Host {
-    fn new(number: u8, config: EngineConfig, v6: bool) -> Self {
+    fn new(number: u8, seed: u64, config: EngineConfig, v6: bool) -> Self {
+        let mut secret = [number; 32];
+        secret[..8].copy_from_slice(&seed.to_le_bytes());
         let mut engine = Engine::new(EngineConfig {
-            seed: [number; 32],
+            seed: secret,
             ..config
         });
         let domain = engine.create_domain().expect("room");
@@ -193,7 +195,10 @@ impl Network {
     pub fn over(seed: u64, [first, second]: [EngineConfig; 2], v6: bool) -> Self {
         println!("seed {seed}");
         Self {
-            hosts: [Host::new(1, first, v6), Host::new(2, second, v6)],
+            hosts: [
+                Host::new(1, seed, first, v6),
+                Host::new(2, seed, second, v6),
+            ],
             now: Time::from_nanos(1_000_000_000),
             weather: Weather::default(),
             under_way: BinaryHeap::new(),
@@ -333,7 +338,7 @@ impl Network {
             let next = self.turn();
             if next > end {
                 self.now = end;
-                return false;
+                return done(self);
             }
             self.now = next;
         }

@@ -1,0 +1,229 @@
+//! The multipath offer: what two sides tell each other of their abilities in the private data of REQ
+//! (after the IP CM header) and REP (HT-20, HT-22).
+//!
+//! ```text
+//!   byte 0–3    4D 50 52 31 ("MPR1")
+//!   byte 4      version, 1
+//!   byte 5      bits 0–2 granularities that are known: flow, flowlet, packet;
+//!               bits 4–7 path MTU, 1 = 256 … 5 = 4096
+//!   byte 6–7    sub-paths at most
+//!   byte 8–9    reorder tolerance in packets
+//!   byte 10–11  reorder tolerance in µs
+//!   byte 12–13  reorder buffer in packets
+//!   byte 14–15  flowlet time-out in µs
+//! ```
+//!
+//! The application's data follows. The REP carries the result: the smaller number of each, the
+//! finest granularity that both know. A side that does not know the offer takes it for
+//! application data and answers without one: then the connection is plain RoCEv2.
+
+use crate::engine::{Granularity, MultipathConfig};
+use crate::limits;
+use common::time::Span;
+
+/// Bytes of an offer.
+pub(crate) const OFFER_LEN: usize = 16;
+
+const MAGIC: [u8; 4] = *b"MPR1";
+const VERSION: u8 = 1;
+
+/// An offer, or its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offer {
+    pub(crate) config: MultipathConfig,
+    /// Payload bytes of a full packet.
+    pub(crate) path_mtu: u16,
+}
+
+impl Offer {
+    /// The offer at the front of `private`, if there is one that makes sense.
+    pub(crate) fn parse(private: &[u8]) -> Option<Self> {
+        let bytes: &[u8; OFFER_LEN] = private.first_chunk()?;
+        if bytes[..4] != MAGIC || bytes[4] != VERSION {
+            return None;
+        }
+        let word = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+        let micros = |at: usize| Span::from_micros(u64::from(word(at)));
+        let offer = Self {
+            config: MultipathConfig {
+                paths: word(6),
+                granularity: finest(bytes[5] & 7)?,
+                reorder_packets: word(8),
+                reorder_time: micros(10),
+                reorder_buffer: word(12),
+                flowlet_timeout: micros(14),
+            },
+            path_mtu: mtu_of(bytes[5] >> 4)?,
+        };
+        (offer.config.paths > 0 && offer.config.reorder_buffer > 0).then_some(offer)
+    }
+
+    /// The bytes of the offer.
+    pub(crate) fn emit(&self) -> [u8; OFFER_LEN] {
+        let config = self.config.within_limits();
+        let micros = |span: Span| u16::try_from(span.nanos() / 1_000).unwrap_or(u16::MAX);
+        let mut bytes = [0; OFFER_LEN];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4] = VERSION;
+        bytes[5] = known(config.granularity) | mtu_code(self.path_mtu) << 4;
+        let words = [
+            config.paths,
+            config.reorder_packets,
+            micros(config.reorder_time),
+            config.reorder_buffer,
+            micros(config.flowlet_timeout),
+        ];
+        for (place, word) in bytes[6..].chunks_exact_mut(2).zip(words) {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
+        bytes
+    }
+
+    /// What both offer.
+    pub(crate) fn agree(&self, other: &Self) -> Self {
+        let (own, other_config) = (self.config.within_limits(), other.config.within_limits());
+        Self {
+            config: MultipathConfig {
+                paths: own.paths.min(other_config.paths),
+                granularity: coarser(own.granularity, other_config.granularity),
+                reorder_packets: own.reorder_packets.min(other_config.reorder_packets),
+                reorder_time: own.reorder_time.min(other_config.reorder_time),
+                reorder_buffer: own.reorder_buffer.min(other_config.reorder_buffer),
+                flowlet_timeout: own.flowlet_timeout.min(other_config.flowlet_timeout),
+            },
+            path_mtu: self.path_mtu.min(other.path_mtu),
+        }
+    }
+}
+
+impl MultipathConfig {
+    /// The nearest that the engine can do.
+    pub(crate) fn within_limits(mut self) -> Self {
+        let most = |limit: usize| u16::try_from(limit).unwrap_or(u16::MAX);
+        self.paths = self.paths.clamp(1, most(limits::PATHS));
+        let buffer = most(limits::REORDER_BUFFER as usize);
+        self.reorder_buffer = self.reorder_buffer.clamp(1, buffer);
+        self
+    }
+}
+
+/// The granularities of a side that wants `granularity`: that one and all coarser ones.
+const fn known(granularity: Granularity) -> u8 {
+    match granularity {
+        Granularity::Flow => 0b001,
+        Granularity::Flowlet => 0b011,
+        Granularity::Packet => 0b111,
+    }
+}
+
+/// The finest of the granularities in `bits`.
+const fn finest(bits: u8) -> Option<Granularity> {
+    match bits {
+        0b100..=0b111 => Some(Granularity::Packet),
+        0b010 | 0b011 => Some(Granularity::Flowlet),
+        0b001 => Some(Granularity::Flow),
+        _ => None,
+    }
+}
+
+const fn coarser(one: Granularity, other: Granularity) -> Granularity {
+    match finest(known(one) & known(other)) {
+        Some(granularity) => granularity,
+        None => Granularity::Flow,
+    }
+}
+
+/// The path MTU of InfiniBand's code.
+pub(crate) const fn mtu_of(code: u8) -> Option<u16> {
+    match code {
+        1..=5 => Some(128 << code),
+        _ => None,
+    }
+}
+
+/// InfiniBand's code of a path MTU; of the next smaller one if it is between two.
+pub(crate) const fn mtu_code(mtu: u16) -> u8 {
+    match mtu {
+        4096.. => 5,
+        2048.. => 4,
+        1024.. => 3,
+        512.. => 2,
+        _ => 1,
+    }
+}
+
+/// The largest path MTU for a port that carries IP packets of `mtu` bytes; `None` below the smallest.
+pub(crate) fn path_mtu(mtu: u16, wanted: u16, v6: bool) -> Option<u16> {
+    /// UDP 8, BTH 12, MPEH 8, RETH 16, ImmDt 4, ICRC 4.
+    const TRANSPORT: u16 = 8 + 12 + 8 + 16 + 4 + 4;
+    let headers = TRANSPORT + if v6 { 40 } else { 20 };
+    let room = mtu.checked_sub(headers)?.min(wanted);
+    (room >= limits::PATH_MTU_MIN)
+        .then(|| mtu_of(mtu_code(room)))
+        .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn offers() -> impl Strategy<Value = Offer> {
+        let numbers = (
+            1..=256_u16,
+            0..3_u8,
+            0..=600_u16,
+            0..=9_000_u64,
+            1..=512_u16,
+        );
+        (numbers, 0..=9_000_u64, 1..=5_u8).prop_map(|(numbers, flowlet, mtu)| Offer {
+            config: MultipathConfig {
+                paths: numbers.0,
+                granularity: [Granularity::Flow, Granularity::Flowlet, Granularity::Packet]
+                    [usize::from(numbers.1)],
+                reorder_packets: numbers.2,
+                reorder_time: Span::from_micros(numbers.3),
+                reorder_buffer: numbers.4,
+                flowlet_timeout: Span::from_micros(flowlet),
+            },
+            path_mtu: mtu_of(mtu).expect("a code"),
+        })
+    }
+
+    proptest! {
+        /// HT-20: an offer is read as it was written, and the result is the same from both sides, and not
+        /// more than either offered.
+        #[test]
+        fn offers_meet_in_the_middle(one in offers(), other in offers()) {
+            prop_assert_eq!(Offer::parse(&one.emit()), Some(one));
+            let agreed = one.agree(&other);
+            prop_assert_eq!(agreed, other.agree(&one));
+            prop_assert_eq!(agreed.agree(&one), agreed);
+            prop_assert!(agreed.config.paths <= one.config.paths.min(other.config.paths));
+        }
+
+        /// Any bytes: no panic, and nothing out of range comes out.
+        #[test]
+        fn any_private_data_is_survived(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let mut offered = MAGIC.to_vec();
+            offered.push(VERSION);
+            offered.extend(&bytes);
+            for private in [&bytes, &offered] {
+                if let Some(offer) = Offer::parse(private) {
+                    prop_assert!(offer.config.paths > 0 && offer.path_mtu >= 256);
+                    prop_assert!(offer.agree(&offer).config.paths <= 256);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn path_mtu_leaves_room_for_headers() {
+        assert_eq!(path_mtu(3000, 4096, false), Some(2048));
+        assert_eq!(path_mtu(1500, 4096, true), Some(1024));
+        assert_eq!(path_mtu(9000, 4096, true), Some(4096));
+        assert_eq!(path_mtu(9000, 1500, true), Some(1024));
+        assert_eq!(path_mtu(300, 4096, false), None);
+        assert_eq!(path_mtu(0, 4096, false), None);
+    }
+}

@@ -1,0 +1,360 @@
+//! Connection set-up, negotiation and tear-down over a network that loses messages.
+
+use crate::network::{Network, Weather};
+use common::time::Span;
+use hostd::engine::{
+    ConnectionId, ConnectionParameters, EngineConfig, Event, Granularity, MultipathConfig,
+};
+use hostd::message::work::Status;
+use hostd::transport::State;
+
+const PORT: u16 = 7471;
+
+fn config(multipath: Option<MultipathConfig>) -> EngineConfig {
+    EngineConfig {
+        multipath,
+        ..EngineConfig::default()
+    }
+}
+
+fn both() -> [EngineConfig; 2] {
+    let multipath = Some(MultipathConfig::default());
+    [config(multipath), config(multipath)]
+}
+
+fn parameters(private_data: &[u8]) -> ConnectionParameters<'_> {
+    ConnectionParameters {
+        private_data,
+        timeout: 12,
+        ..ConnectionParameters::default()
+    }
+}
+
+fn request(network: &Network, host: usize) -> Option<(ConnectionId, Vec<u8>)> {
+    network.hosts[host]
+        .events
+        .iter()
+        .find_map(|event| match event {
+            Event::ConnectRequest {
+                connection,
+                private_data,
+                ..
+            } => Some((*connection, private_data.bytes().to_vec())),
+            _ => None,
+        })
+}
+
+fn established(network: &Network, host: usize) -> Option<(ConnectionId, bool, Vec<u8>)> {
+    network.hosts[host]
+        .events
+        .iter()
+        .find_map(|event| match event {
+            Event::Established {
+                connection,
+                multipath,
+                private_data,
+                ..
+            } => Some((*connection, *multipath, private_data.bytes().to_vec())),
+            _ => None,
+        })
+}
+
+fn has(network: &Network, host: usize, wanted: impl Fn(&Event) -> bool) -> bool {
+    network.hosts[host].events.iter().any(wanted)
+}
+
+/// Connects host 0 to host 1 through the connection manager.
+fn connect(network: &mut Network) -> ([u32; 2], [ConnectionId; 2]) {
+    let qpns = [network.hosts[0].queue_pair(), network.hosts[1].queue_pair()];
+    network.hosts[1].engine.listen(PORT).expect("free");
+    let peer = network.hosts[1].address;
+    let active = network.hosts[0]
+        .engine
+        .connect(qpns[0], peer, PORT, &parameters(b"hello"))
+        .expect("legal");
+    let mut accepted = None;
+    let done = network.run(Span::from_secs(20), |network| {
+        if let (None, Some((connection, data))) = (accepted, request(network, 1)) {
+            assert!(data.starts_with(b"hello"));
+            network.hosts[1]
+                .engine
+                .accept(connection, qpns[1], &parameters(b"welcome"))
+                .expect("legal");
+            accepted = Some(connection);
+        }
+        established(network, 0).is_some() && established(network, 1).is_some()
+    });
+    assert!(
+        done,
+        "{:?} {:?}",
+        network.hosts[0].events, network.hosts[1].events
+    );
+    let (_, _, data) = established(network, 0).expect("just seen");
+    assert!(data.starts_with(b"welcome"), "{data:?}");
+    (qpns, [active, accepted.expect("was accepted")])
+}
+
+fn send_one(network: &mut Network, [sender, receiver]: [u32; 2]) {
+    network.hosts[1].receive_into(receiver, 1, 0, 100_000);
+    let send = network.hosts[0].send(1, 0, 90_000);
+    network.hosts[0]
+        .engine
+        .post_send(sender, send)
+        .expect("room");
+}
+
+/// HT-20, HT-22: connected with what both can do, and data flows both in IPv4 and in IPv6.
+#[test]
+fn two_engines_connect_and_carry_data() {
+    for v6 in [false, true] {
+        let mut network = Network::over(1, both(), v6);
+        let bytes = network.fill(0);
+        let (qpns, _) = connect(&mut network);
+        let stats = network.hosts[0]
+            .engine
+            .queue_pair_statistics(qpns[0])
+            .expect("exists");
+        assert_eq!(stats.state, State::ReadyToSend);
+        assert!(stats.multipath);
+        assert_eq!((stats.paths, stats.path_mtu), (8, 2048));
+        send_one(&mut network, qpns);
+        assert!(network.run(Span::from_millis(50), |network| {
+            network.hosts[0].completions.len() == 1 && network.hosts[1].completions.len() == 1
+        }));
+        assert_eq!(network.hosts[1].memory.to_vec()[..90_000], bytes[..90_000]);
+        network.close();
+    }
+}
+
+/// HT-20: the result is what both offer; one side without it makes the connection plain.
+#[test]
+fn negotiation_meets_in_the_middle() {
+    let small = MultipathConfig {
+        paths: 3,
+        granularity: Granularity::Flowlet,
+        reorder_buffer: 64,
+        ..MultipathConfig::default()
+    };
+    let large = MultipathConfig::default();
+    let cases = [
+        (Some(large), Some(large), (true, 8, 256)),
+        (Some(small), Some(large), (true, 3, 64)),
+        (Some(large), Some(small), (true, 3, 64)),
+        (Some(large), None, (false, 1, 128)),
+        (None, Some(large), (false, 1, 128)),
+        (None, None, (false, 1, 128)),
+    ];
+    for (active, passive, (multipath, paths, window)) in cases {
+        let mut network = Network::new(2, [config(active), config(passive)]);
+        let (qpns, _) = connect(&mut network);
+        for host in 0..2 {
+            let stats = network.hosts[host]
+                .engine
+                .queue_pair_statistics(qpns[host])
+                .expect("exists");
+            assert_eq!(stats.multipath, multipath, "{active:?} {passive:?}");
+            assert_eq!((stats.paths, stats.window), (paths, window));
+        }
+        send_one(&mut network, qpns);
+        assert!(network.run(Span::from_millis(50), |network| {
+            network.hosts[1].completions.len() == 1
+        }));
+        network.close();
+    }
+}
+
+/// HT-10: without multipath on one side no packet has an opcode or header that is not in the standard.
+#[test]
+fn plain_connections_use_the_standards_opcodes_only() {
+    let mut network = Network::new(3, [config(None), config(Some(MultipathConfig::default()))]);
+    network.tap = Some(Vec::new());
+    let (qpns, _) = connect(&mut network);
+    send_one(&mut network, qpns);
+    network.pass(Span::from_millis(20));
+    let frames = network.tap.take().expect("was set");
+    assert!(frames.len() > 40);
+    for frame in frames {
+        let opcode = frame[14 + 20 + 8];
+        assert!(opcode < 0x20 || opcode == 0x64, "opcode {opcode:#x}");
+    }
+    network.close();
+}
+
+/// HT-23: what was sent before the disconnection arrives, then both sides know, and nothing is left
+/// after the time-wait.
+#[test]
+fn a_connection_ends_after_its_data() {
+    for (seed, loss) in [(4, 0), (5, 100), (6, 300)] {
+        let mut network = Network::new(seed, both());
+        let (qpns, connections) = connect(&mut network);
+        network.weather.loss = loss;
+        send_one(&mut network, qpns);
+        network.hosts[0]
+            .engine
+            .disconnect(connections[0])
+            .expect("legal");
+        let send = network.hosts[0].send(2, 0, 1);
+        assert!(network.hosts[0].engine.post_send(qpns[0], send).is_err());
+        let gone = |event: &Event| matches!(event, Event::Disconnected { .. });
+        let done = network.run(Span::from_secs(20), |network| {
+            has(network, 0, gone) && has(network, 1, gone)
+        });
+        assert!(done, "seed {seed}");
+        assert_eq!(network.hosts[0].completions[0].status, Status::Success);
+        assert_eq!(network.hosts[1].completions[0].status, Status::Success);
+        network.weather.loss = 0;
+        network.pass(Span::from_secs(5));
+        for host in &network.hosts {
+            assert_eq!(host.engine.connections(), 0, "seed {seed}");
+        }
+        network.close();
+    }
+}
+
+/// HT-20: set-up survives a network that loses a third of everything, and repeats it.
+#[test]
+fn set_up_survives_loss() {
+    for seed in 10..20 {
+        let mut network = Network::new(seed, both());
+        network.weather = Weather {
+            loss: 300,
+            duplication: 200,
+            ..Weather::default()
+        };
+        connect(&mut network);
+        network.close();
+    }
+}
+
+/// Refusals have their reasons: nobody listens, or the application says no.
+#[test]
+fn refusals_are_told() {
+    let mut network = Network::new(7, both());
+    let peer = network.hosts[1].address;
+    let qpn = network.hosts[0].queue_pair();
+    network.hosts[0]
+        .engine
+        .connect(qpn, peer, 99, &parameters(b""))
+        .expect("legal");
+    let refused = |reason| move |event: &Event| matches!(event, Event::Rejected { reason: is, .. } if *is == reason);
+    assert!(network.run(Span::from_secs(1), |network| has(network, 0, refused(8))));
+
+    network.hosts[1].engine.listen(PORT).expect("free");
+    let second = network.hosts[0].queue_pair();
+    network.hosts[0]
+        .engine
+        .connect(second, peer, PORT, &parameters(b""))
+        .expect("legal");
+    assert!(network.run(Span::from_secs(1), |network| request(network, 1).is_some()));
+    let (connection, _) = request(&network, 1).expect("just seen");
+    network.hosts[1]
+        .engine
+        .reject(connection, b"not you")
+        .expect("legal");
+    assert!(network.run(Span::from_secs(1), |network| has(network, 0, refused(28))));
+    let told = has(&network, 0, |event| {
+        matches!(event, Event::Rejected { reason: 28, private_data, .. }
+            if private_data.bytes().starts_with(b"not you"))
+    });
+    assert!(told);
+    for qpn in [qpn, second] {
+        let stats = network.hosts[0].engine.queue_pair_statistics(qpn);
+        assert_eq!(stats.expect("exists").state, State::Error);
+    }
+    network.pass(Span::from_secs(5));
+    assert_eq!(network.hosts[0].engine.connections(), 0);
+    assert_eq!(network.hosts[1].engine.connections(), 0);
+    network.close();
+}
+
+/// A peer that is not there, or to which there is no route, is told in bounded time.
+#[test]
+fn nobody_there() {
+    for routed in [true, false] {
+        let mut network = Network::new(8, both());
+        network.weather.dead = [false, true];
+        network.hosts[0].routed = routed;
+        let peer = network.hosts[1].address;
+        let qpn = network.hosts[0].queue_pair();
+        network.hosts[0]
+            .engine
+            .connect(qpn, peer, PORT, &parameters(b""))
+            .expect("legal");
+        let done = network.run(Span::from_secs(30), |network| {
+            has(network, 0, |event| {
+                matches!(event, Event::Unreachable { .. })
+            })
+        });
+        assert!(done);
+        assert!(
+            routed
+                || has(&network, 0, |event| matches!(
+                    event,
+                    Event::NeedRoute { .. }
+                ))
+        );
+        assert_eq!(network.hosts[0].engine.connections(), 0);
+        network.close();
+    }
+}
+
+/// A queue pair that is destroyed, or fails, takes its connection down on both sides.
+#[test]
+fn a_queue_pair_takes_its_connection_along() {
+    let gone = |event: &Event| matches!(event, Event::Disconnected { .. });
+    let mut network = Network::new(9, both());
+    let (qpns, _) = connect(&mut network);
+    network.hosts[0]
+        .engine
+        .destroy_queue_pair(qpns[0])
+        .expect("exists");
+    assert!(network.run(Span::from_secs(1), |network| has(network, 1, gone)));
+    assert!(!has(&network, 0, gone), "who destroys it need not be told");
+    let stats = network.hosts[1].engine.queue_pair_statistics(qpns[1]);
+    assert_eq!(stats.expect("exists").state, State::Error);
+    network.close();
+
+    let mut network = Network::new(10, both());
+    let (qpns, _) = connect(&mut network);
+    // A message longer than its receive fails both queue pairs.
+    network.hosts[1].receive_into(qpns[1], 1, 0, 10);
+    let send = network.hosts[0].send(1, 0, 11);
+    network.hosts[0]
+        .engine
+        .post_send(qpns[0], send)
+        .expect("room");
+    assert!(network.run(Span::from_secs(1), |network| {
+        has(network, 0, gone) && has(network, 1, gone)
+    }));
+    network.close();
+}
+
+/// A peer that began anew is not taken for its former self.
+#[test]
+fn a_peer_that_began_anew_connects_again() {
+    let mut network = Network::new(11, both());
+    connect(&mut network);
+    let fresh = Network::new(1011, both());
+    let [host, _] = fresh.hosts;
+    let old = std::mem::replace(&mut network.hosts[0], host);
+    network.hosts[1].events.clear();
+    network.hosts[1].engine.unlisten(PORT);
+    connect(&mut network);
+    drop(old);
+    network.close();
+}
+
+/// Messages of any content neither panic nor leave anything behind (HT-3).
+#[test]
+fn repeated_requests_are_one_request() {
+    let mut network = Network::new(12, both());
+    network.weather.duplication = 1000;
+    connect(&mut network);
+    let requests = network.hosts[1]
+        .events
+        .iter()
+        .filter(|event| matches!(event, Event::ConnectRequest { .. }))
+        .count();
+    assert_eq!(requests, 1);
+    network.close();
+}

@@ -4,11 +4,13 @@
 //!   spsc      bounded ring from one thread to one other, in batches
 //!   snapshot  immutable tables, published with an epoch; readers never wait
 //!   counter   a number with one writer and any number of readers
+//!   words     large arrays of atomic words, for tables that are changed in place
 //! ```
 
 pub mod counter;
 pub mod snapshot;
 pub mod spsc;
+pub mod words;
 
 /// Keeps a value on cache lines of its own, so that two threads that write neighbours do not slow
 /// each other down. 128 bytes: x86 fetches lines in pairs.

@@ -6,8 +6,11 @@
 //!   [4] forward   destination -> group -> next hop -> port; or a reason why not
 //!       balance   resilient buckets: which next hop of a group a flow takes
 //!       tables    the snapshot of ports, next hops and groups that control publishes
-//!       fib       prefix -> group, changed in place while workers read it
+//!       fib       prefix -> group (lpm reads it, trie writes it), changed in place while workers read it
 //! ```
 
 pub mod balance;
+pub mod fib;
+mod lpm;
 pub mod tables;
+mod trie;

@@ -2,7 +2,7 @@
 //!
 //! A [`Tables`] is immutable. Control publishes a new one with `common::sync::snapshot`; a worker
 //! picks up the newest at the beginning of a turn. Routes are not in here: a full Internet table
-//! changes too often to be copied, so the `Fib` is changed in place, and maps a
+//! changes too often to be copied, so the [`Fib`](super::fib::Fib) is changed in place, and maps a
 //! prefix to the number of a group in these tables.
 //!
 //! Order of publication: first the tables that contain a group, then the routes that use it. A

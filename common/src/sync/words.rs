@@ -1,0 +1,46 @@
+//! Large arrays of atomic words: tables that one thread changes in place while others read them.
+
+#![allow(
+    unsafe_code,
+    reason = "zeroed allocation and prefetching have no safe form; see each SAFETY"
+)]
+
+use std::sync::atomic::AtomicU32;
+
+/// `len` words, all zero. Memory that is never written never becomes resident, so a table can be
+/// bounded generously.
+pub fn zeroed(len: usize) -> Box<[AtomicU32]> {
+    let words = Box::into_raw(vec![0_u32; len].into_boxed_slice());
+    // SAFETY: `AtomicU32` has the size, the alignment and the bit patterns of `u32` (its
+    // documentation says so), and the pointer was the only one to the allocation.
+    unsafe { Box::from_raw(words as *mut [AtomicU32]) }
+}
+
+/// Starts to bring the cache line of `word` close, without waiting for it.
+#[inline]
+pub fn prefetch(word: &AtomicU32) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint about an address, here even of a live reference; it changes no state that a
+        // program can see.
+        unsafe { _mm_prefetch(std::ptr::from_ref(word).cast::<i8>(), _MM_HINT_T0) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = word;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn words_begin_at_zero_and_can_be_changed() {
+        let words = zeroed(100_000);
+        assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+        prefetch(&words[99_999]);
+        words[7].store(9, Ordering::Relaxed);
+        assert_eq!(words[7].load(Ordering::Relaxed), 9);
+    }
+}

@@ -110,12 +110,10 @@ pub fn start<'scope>(
                 repeat: FRAMES_PER_CALL,
                 ..Default::default()
             };
-            match program.test_run(input) {
-                Ok(_) => offered += u64::from(FRAMES_PER_CALL),
-                // A signal, such as that of a process that ended: what was offered until then is unknown.
-                Err(error) if error.kind() == libbpf_rs::ErrorKind::Interrupted => {}
-                Err(error) => return Err(format!("live frames: {error:#}")),
-            }
+            program
+                .test_run(input)
+                .map_err(|error| format!("live frames: {error:#}"))?;
+            offered += u64::from(FRAMES_PER_CALL);
         }
         Ok(offered)
     })

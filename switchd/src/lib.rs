@@ -29,7 +29,6 @@
 //!   ingress   [2] parse  [3] classify  [4] forward; tables and routes
 //!   traffic   [6] admission  [7] queues  [8] scheduler, shaper
 //!   egress    [9] rewrite
-//!   control   from the kernel's tables to these; see there
 //!   drop      why packets are lost
 //!   stats     what is counted
 //! ```
@@ -38,6 +37,7 @@
 //! index; a **priority** is an 802.1Q PCP; a **frame** is a buffer, a **packet** is a frame and its
 //! metadata, a **batch** is the packets of one turn.
 
+pub mod config;
 pub mod control;
 pub mod drop;
 pub mod egress;

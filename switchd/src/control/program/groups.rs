@@ -212,7 +212,7 @@ impl Program {
             .copied()
             .collect();
         let on_link = ours.iter().find(|hop| hop.gateway.is_none());
-        let group = match on_link {
+        match on_link {
             Some(hop) => {
                 self.hold_members(id, Vec::new());
                 Group::Glean {
@@ -225,9 +225,8 @@ impl Program {
                 self.hold_members(id, Vec::new());
                 Group::Unreachable
             }
-            None => return self.render_gateways(mirror, id, &ours),
-        };
-        group
+            None => self.render_gateways(mirror, id, &ours),
+        }
     }
 
     fn render_gateways(&mut self, mirror: &Mirror, id: GroupId, hops: &[Hop]) -> Group {

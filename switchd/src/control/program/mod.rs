@@ -116,11 +116,16 @@ impl Program {
         self.entries.get(prefix)?.group
     }
 
-    /// Number of prefixes that lead somewhere: IPv4, IPv6.
-    pub fn route_counts(&self) -> (usize, usize) {
-        let v4 = self.entries.keys().filter(|prefix| prefix.addr().is_ipv4());
-        let v4 = v4.count();
-        (v4, self.entries.len() - v4)
+    /// All prefixes that lead somewhere, in no order.
+    pub fn routes(&self) -> impl Iterator<Item = (IpNet, GroupId)> {
+        self.entries
+            .iter()
+            .filter_map(|(prefix, entry)| Some((*prefix, entry.group?)))
+    }
+
+    /// Whether this neighbour is a next hop now.
+    pub fn has_next_hop(&self, key: &NeighbourKey) -> bool {
+        self.groups.next_hop(key).is_some()
     }
 
     /// Groups in use, with what they stand for and how many routes use them.

@@ -160,7 +160,7 @@ impl Rig {
         for address in update.old_locals {
             self.locals.remove(&address);
         }
-        self.now = self.now + common::time::Span::from_secs(10);
+        self.now += common::time::Span::from_secs(10);
         let epoch = self.epoch;
         self.program.reclaim(self.now, |wanted| wanted <= epoch);
     }

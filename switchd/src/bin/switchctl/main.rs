@@ -1,0 +1,170 @@
+//! switchctl: asks a running switchd.
+//!
+//! Answers go to standard output as tables, or as JSON with `--json`; errors to standard error.
+//! Exit status: 0 done, 1 error, 2 wrong usage, 4 the switch has a problem (`status`).
+
+mod tables;
+
+use clap::{Args, Parser, Subcommand};
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use switchd::control::api::{Answer, Request, Response, Show, Topic};
+
+/// The daemon answers within its own patience, or not at all.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Exit status when the switch has a problem.
+const DEGRADED: u8 = 4;
+
+/// Ask a running switchd.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Arguments {
+    /// Admin socket of the daemon
+    #[arg(
+        long,
+        global = true,
+        env = "SWITCHCTL_SOCKET",
+        default_value = "/run/switchd/admin.sock"
+    )]
+    socket: PathBuf,
+    /// Answer in JSON
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Direct(What),
+    /// Show something (the word may be left out)
+    #[command(subcommand)]
+    Show(What),
+    /// Clear something
+    #[command(subcommand)]
+    Clear(Cleared),
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Whether all is well; exit status 4 if not
+    Status,
+    /// Ports with their counters
+    Ports,
+    /// Egress queues that hold or held packets
+    Queues {
+        /// Also queues that were never used
+        #[arg(long)]
+        all: bool,
+    },
+    /// Routes as they are programmed
+    Routes(Routes),
+    /// Next hops with their MAC addresses
+    Nexthops,
+    /// Groups of next hops, and the share of each
+    Ecmp,
+    /// Lost packets by port and reason
+    Drops,
+    /// Worker threads
+    Workers,
+    /// Neighbours as the kernel knows them
+    Neighbours,
+}
+
+#[derive(Debug, Args)]
+struct Routes {
+    /// Only routes inside this prefix
+    prefix: Option<ipnet::IpNet>,
+    /// At most so many
+    #[arg(long)]
+    limit: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+enum Cleared {
+    /// Count from here on (Prometheus counts on)
+    Counters,
+}
+
+impl What {
+    fn request(&self) -> Request {
+        let (topic, prefix, limit) = match self {
+            Self::Status => (Topic::Status, None, None),
+            Self::Ports => (Topic::Ports, None, None),
+            Self::Queues { .. } => (Topic::Queues, None, None),
+            Self::Routes(routes) => (Topic::Routes, routes.prefix, routes.limit),
+            Self::Nexthops => (Topic::Nexthops, None, None),
+            Self::Ecmp => (Topic::Ecmp, None, None),
+            Self::Drops => (Topic::Drops, None, None),
+            Self::Workers => (Topic::Workers, None, None),
+            Self::Neighbours => (Topic::Neighbours, None, None),
+        };
+        Request::Show(Show {
+            topic,
+            prefix,
+            limit,
+        })
+    }
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("switchctl: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+    let request = match &arguments.command {
+        Command::Direct(what) | Command::Show(what) => what.request(),
+        Command::Clear(Cleared::Counters) => Request::ClearCounters,
+    };
+    let answer = match ask(arguments, &request)? {
+        Response::Ok(answer) => answer,
+        Response::Error(reason) => return Err(reason),
+    };
+    let show_all = matches!(
+        &arguments.command,
+        Command::Direct(What::Queues { all: true }) | Command::Show(What::Queues { all: true })
+    );
+    let text = if arguments.json {
+        tables::json(&answer)?
+    } else {
+        tables::text(&answer, show_all)
+    };
+    // A reader that has seen enough (head) is no error.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(match &answer {
+        Answer::Status(status) if !status.healthy => ExitCode::from(DEGRADED),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+fn ask(arguments: &Arguments, request: &Request) -> Result<Response, String> {
+    let place = arguments.socket.display();
+    let mut stream = UnixStream::connect(&arguments.socket).map_err(|error| {
+        format!(
+            "{place}: {error} (is switchd running? another socket: --socket or SWITCHCTL_SOCKET)"
+        )
+    })?;
+    let failed = |error: std::io::Error| format!("{place}: {error}");
+    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+    let mut line = serde_json::to_vec(request).map_err(|error| error.to_string())?;
+    line.push(b'\n');
+    stream.write_all(&line).map_err(failed)?;
+    stream.shutdown(Shutdown::Write).map_err(failed)?;
+    let mut text = Vec::new();
+    stream.read_to_end(&mut text).map_err(failed)?;
+    serde_json::from_slice(&text)
+        .map_err(|error| format!("{place}: the answer is not understood: {error}"))
+}

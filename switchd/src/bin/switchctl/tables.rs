@@ -1,0 +1,300 @@
+//! Answers as text: a table for each topic, or JSON.
+
+use comfy_table::{CellAlignment, Table, presets};
+use std::fmt::Write;
+use switchd::control::api::{Answer, Status, Way};
+
+/// The content of the answer, without its name, as indented JSON.
+pub(crate) fn json(answer: &Answer) -> Result<String, String> {
+    let value = match answer {
+        Answer::Status(status) => serde_json::to_string_pretty(status),
+        Answer::Ports(rows) => serde_json::to_string_pretty(rows),
+        Answer::Queues(rows) => serde_json::to_string_pretty(rows),
+        Answer::Routes(rows) => serde_json::to_string_pretty(rows),
+        Answer::Nexthops(rows) => serde_json::to_string_pretty(rows),
+        Answer::Ecmp(rows) => serde_json::to_string_pretty(rows),
+        Answer::Drops(rows) => serde_json::to_string_pretty(rows),
+        Answer::Workers(rows) => serde_json::to_string_pretty(rows),
+        Answer::Neighbours(rows) => serde_json::to_string_pretty(rows),
+        Answer::Done => serde_json::to_string_pretty(&serde_json::json!({ "done": true })),
+    };
+    value
+        .map(|text| text + "\n")
+        .map_err(|error| error.to_string())
+}
+
+/// The answer as a table. `all` shows egress queues that were never used, too.
+pub(crate) fn text(answer: &Answer, all: bool) -> String {
+    match answer {
+        Answer::Status(status) => status_text(status),
+        Answer::Done => "done\n".to_owned(),
+        _ => table(answer, all),
+    }
+}
+
+/// Columns whose values are aligned to the right begin with `>`.
+fn table(answer: &Answer, all: bool) -> String {
+    let (columns, rows): (&[&str], Vec<Vec<String>>) = match answer {
+        Answer::Ports(rows) => (
+            &[
+                "port",
+                "state",
+                "speed",
+                "mtu",
+                "mode",
+                ">rx packets",
+                ">rx bytes",
+                ">tx packets",
+                ">tx bytes",
+                ">drops",
+                ">to kernel",
+            ],
+            rows.iter().map(port_row).collect(),
+        ),
+        Answer::Queues(rows) => (
+            &[
+                "port",
+                ">queue",
+                ">depth bytes",
+                ">limit bytes",
+                ">packets",
+                ">bytes",
+                ">dropped",
+            ],
+            rows.iter()
+                .filter(|row| all || row.enqueued_packets + row.dropped_packets > 0)
+                .map(queue_row)
+                .collect(),
+        ),
+        Answer::Routes(rows) => (
+            &["prefix", "action", ">group", "next hops"],
+            rows.iter()
+                .map(|row| {
+                    let group = row.group.to_string();
+                    vec![
+                        row.prefix.clone(),
+                        row.action.clone(),
+                        group,
+                        ways(&row.next_hops),
+                    ]
+                })
+                .collect(),
+        ),
+        Answer::Nexthops(rows) => (
+            &[">id", "address", "port", "mac", "state"],
+            rows.iter()
+                .map(|row| {
+                    let (id, mac) = (row.id.to_string(), or_dash(row.mac.as_ref()));
+                    vec![
+                        id,
+                        row.address.clone(),
+                        row.port.clone(),
+                        mac,
+                        row.state.clone(),
+                    ]
+                })
+                .collect(),
+        ),
+        Answer::Ecmp(rows) => (
+            &[
+                ">group",
+                ">object",
+                ">routes",
+                ">members",
+                "next hops in use",
+            ],
+            rows.iter().map(group_row).collect(),
+        ),
+        Answer::Drops(rows) => (
+            &["port", "reason", ">packets", "meaning"],
+            rows.iter()
+                .map(|row| {
+                    let packets = row.packets.to_string();
+                    vec![
+                        row.port.clone(),
+                        row.reason.clone(),
+                        packets,
+                        row.description.clone(),
+                    ]
+                })
+                .collect(),
+        ),
+        Answer::Workers(rows) => (
+            &[
+                ">worker",
+                ">cpu",
+                ">turns",
+                ">busy",
+                ">sleeps",
+                ">pending",
+                ">events lost",
+                ">last turn, ms ago",
+            ],
+            rows.iter().map(worker_row).collect(),
+        ),
+        Answer::Neighbours(rows) => (
+            &["address", "port", "mac", "state", "programmed"],
+            rows.iter()
+                .map(|row| {
+                    let mac = or_dash(row.mac.as_ref());
+                    let programmed = yes_no(row.programmed);
+                    vec![
+                        row.address.clone(),
+                        row.port.clone(),
+                        mac,
+                        row.state.clone(),
+                        programmed,
+                    ]
+                })
+                .collect(),
+        ),
+        Answer::Status(_) | Answer::Done => (&[], Vec::new()),
+    };
+    if rows.is_empty() {
+        return "none\n".to_owned();
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(columns.iter().map(|name| name.trim_start_matches('>')));
+    for row in rows {
+        table.add_row(row);
+    }
+    for (place, name) in columns.iter().enumerate() {
+        if let Some(column) = table.column_mut(place)
+            && name.starts_with('>')
+        {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.lines().fold(String::new(), |mut text, line| {
+        text.push_str(line.trim_end());
+        text.push('\n');
+        text
+    })
+}
+
+fn port_row(row: &switchd::control::api::Port) -> Vec<String> {
+    vec![
+        row.name.clone(),
+        if row.up { "up" } else { "down" }.to_owned(),
+        row.speed.clone().unwrap_or_else(|| "unlimited".to_owned()),
+        row.mtu.to_string(),
+        row.mode.clone(),
+        row.rx_packets.to_string(),
+        row.rx_bytes.to_string(),
+        row.tx_packets.to_string(),
+        row.tx_bytes.to_string(),
+        row.drops.to_string(),
+        row.to_kernel.to_string(),
+    ]
+}
+
+fn queue_row(row: &switchd::control::api::Queue) -> Vec<String> {
+    vec![
+        row.port.clone(),
+        row.queue.to_string(),
+        row.depth_bytes.to_string(),
+        row.limit_bytes.to_string(),
+        row.enqueued_packets.to_string(),
+        row.enqueued_bytes.to_string(),
+        row.dropped_packets.to_string(),
+    ]
+}
+
+fn group_row(row: &switchd::control::api::Group) -> Vec<String> {
+    vec![
+        row.group.to_string(),
+        row.object
+            .map_or_else(|| "-".to_owned(), |id| id.to_string()),
+        row.routes.to_string(),
+        row.members.to_string(),
+        ways(&row.next_hops),
+    ]
+}
+
+fn worker_row(row: &switchd::control::api::Worker) -> Vec<String> {
+    vec![
+        row.worker.to_string(),
+        row.cpu
+            .map_or_else(|| "-".to_owned(), |cpu| cpu.to_string()),
+        row.turns.to_string(),
+        row.busy_turns.to_string(),
+        row.sleeps.to_string(),
+        row.pending.to_string(),
+        row.events_lost.to_string(),
+        row.heartbeat_age_milliseconds.to_string(),
+    ]
+}
+
+fn or_dash(text: Option<&String>) -> String {
+    text.cloned().unwrap_or_else(|| "-".to_owned())
+}
+
+fn yes_no(value: bool) -> String {
+    if value { "yes" } else { "no" }.to_owned()
+}
+
+/// Ways on one line: `10.0.0.1 eth1 50 %, …`; the share only where there are several.
+fn ways(ways: &[Way]) -> String {
+    let one = |way: &Way| {
+        let address = if way.address.is_empty() {
+            "on link"
+        } else {
+            &way.address
+        };
+        if ways.len() > 1 {
+            format!("{address} {} {:.0} %", way.port, way.percent)
+        } else {
+            format!("{address} {}", way.port)
+        }
+    };
+    ways.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn status_text(status: &Status) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        writeln!(text, "{name:<22} {value}").expect("a string takes all");
+    };
+    let health = if status.healthy { "well" } else { "NOT WELL" };
+    line("switchd", format!("{} {health}", status.version));
+    for problem in &status.problems {
+        line("problem", problem.clone());
+    }
+    line("uptime", format!("{} s", status.uptime_seconds));
+    line(
+        "ports",
+        format!("{} ({} up)", status.ports, status.ports_up),
+    );
+    let routes = format!("{} IPv4, {} IPv6", status.routes_v4, status.routes_v6);
+    line(
+        "routes",
+        format!("{routes}, {} KiB", status.fib_bytes / 1024),
+    );
+    line(
+        "groups, next hops",
+        format!("{}, {}", status.groups, status.next_hops),
+    );
+    let netlink = format!(
+        "{} messages, {} overruns",
+        status.netlink_messages, status.netlink_overruns
+    );
+    line(
+        "netlink",
+        format!("{netlink}, {} malformed", status.netlink_malformed),
+    );
+    let resyncs = status
+        .netlink_resyncs
+        .iter()
+        .filter(|(_, count)| **count > 0);
+    let resyncs: Vec<_> = resyncs
+        .map(|(reason, count)| format!("{count} {reason}"))
+        .collect();
+    line("comparisons", resyncs.join(", "));
+    let last = format!("{:.1} ms", status.netlink_resync_milliseconds);
+    line(
+        "last comparison",
+        format!("{last}, {} corrections in all", status.netlink_corrections),
+    );
+    text
+}

@@ -1,0 +1,158 @@
+//! The admin socket: one JSON request line, one JSON answer, then the end of the stream.
+//!
+//! Whoever may open the socket may ask; its mode is 0660. Bytes that are no request are answered
+//! with an error and counted, and a client that says nothing is let go.
+
+use super::api::{Answer, MAX_REQUEST, Request, Response};
+use super::state::State;
+use common::sys::monotonic;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+
+/// A client has this long to ask, and to take the answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Clients served at a time; further ones wait in the socket's queue.
+const CLIENTS: usize = 32;
+
+/// Binds the socket. A socket that nobody listens on any more is replaced.
+///
+/// # Errors
+/// Somebody listens already, or the folder does not permit it.
+pub fn bind(path: &Path) -> io::Result<UnixListener> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        let text = "another switchd listens there";
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
+    Ok(listener)
+}
+
+/// Serves clients until the task is dropped.
+pub async fn serve(listener: UnixListener, state: Arc<Mutex<State>>) {
+    let places = Arc::new(Semaphore::new(CLIENTS));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else {
+            return;
+        };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let state = state.clone();
+                tokio::spawn(async move {
+                    let served = tokio::time::timeout(PATIENCE, client(stream, &state)).await;
+                    if let Ok(Err(error)) = served {
+                        tracing::debug!("admin client: {error}");
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!("admin socket: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn client(mut stream: UnixStream, state: &Mutex<State>) -> io::Result<()> {
+    let line = read_line(&mut stream).await?;
+    let response = respond(&line, state);
+    let mut text = serde_json::to_vec(&response)?;
+    text.push(b'\n');
+    stream.write_all(&text).await?;
+    stream.shutdown().await
+}
+
+/// Bytes up to the end of the line, of the stream, or of what is allowed.
+async fn read_line(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    let mut buffer = [0; 1024];
+    while line.len() <= MAX_REQUEST {
+        let len = stream.read(&mut buffer).await?;
+        let part = &buffer[..len];
+        if let Some(end) = part.iter().position(|&byte| byte == b'\n') {
+            line.extend_from_slice(&part[..end]);
+            break;
+        }
+        if part.is_empty() {
+            break;
+        }
+        line.extend_from_slice(part);
+    }
+    Ok(line)
+}
+
+/// The answer to a line.
+pub fn respond(line: &[u8], state: &Mutex<State>) -> Response {
+    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+    state.admin_requests += 1;
+    match parse(line) {
+        Ok(request) => Response::Ok(answer(&mut state, &request)),
+        Err(reason) => {
+            state.admin_malformed += 1;
+            Response::Error(reason)
+        }
+    }
+}
+
+fn answer(state: &mut State, request: &Request) -> Answer {
+    if *request == Request::ClearCounters {
+        tracing::info!("counters cleared by an operator");
+    }
+    state.answer(request, monotonic())
+}
+
+fn parse(line: &[u8]) -> Result<Request, String> {
+    if line.len() > MAX_REQUEST {
+        return Err(format!("the request is longer than {MAX_REQUEST} bytes"));
+    }
+    serde_json::from_slice(line).map_err(|error| format!("not a request: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::api::{Show, Topic};
+    use proptest::prelude::*;
+
+    #[test]
+    fn requests_survive_the_way() {
+        let show = Request::Show(Show {
+            topic: Topic::Routes,
+            prefix: Some("10.0.0.0/8".parse().unwrap()),
+            limit: None,
+        });
+        for request in [show, Request::ClearCounters] {
+            let line = serde_json::to_vec(&request).unwrap();
+            assert_eq!(parse(&line), Ok(request));
+        }
+        assert!(parse(br#"{"show":{"topic":"moon"}}"#).is_err());
+        assert!(
+            parse(&[b' '; MAX_REQUEST + 1])
+                .unwrap_err()
+                .contains("longer")
+        );
+    }
+
+    proptest! {
+        /// Any bytes on the admin socket are a request or an error, never a panic.
+        #[test]
+        fn any_bytes_are_answered(line in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse(&line);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! What switchctl and the daemon say to each other over the admin socket: one JSON request in a line, one
+//! JSON answer until the end of the stream.
+
+use serde::{Deserialize, Serialize};
+
+/// Longest request in bytes; the longest that switchctl makes is below 200.
+pub const MAX_REQUEST: usize = 4096;
+
+/// Rows of one answer unless the request asks for fewer; a full Internet table is read in parts, by prefix.
+pub const MAX_ROWS: usize = 100_000;
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// Show something.
+    Show(Show),
+    /// Count from here on.
+    ClearCounters,
+}
+
+/// What is to be shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Show {
+    /// The topic.
+    pub topic: Topic,
+    /// Only routes inside this prefix.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<ipnet::IpNet>,
+    /// At most so many rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+}
+
+/// What can be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Topic {
+    /// Whether all is well, and the state of following the kernel.
+    Status,
+    /// Ports with their counters.
+    Ports,
+    /// Egress queues.
+    Queues,
+    /// Routes as they are programmed.
+    Routes,
+    /// Next hops with their MAC addresses.
+    Nexthops,
+    /// Groups of next hops and the share of each.
+    Ecmp,
+    /// Lost packets by port and reason.
+    Drops,
+    /// Worker threads.
+    Workers,
+    /// Neighbours as the kernel knows them.
+    Neighbours,
+}
+
+/// The answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Response {
+    /// What was asked for.
+    Ok(Answer),
+    /// Why there is nothing.
+    Error(String),
+}
+
+/// The content of an answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "named as the topics")]
+pub enum Answer {
+    Status(Box<Status>),
+    Ports(Vec<Port>),
+    Queues(Vec<Queue>),
+    Routes(Vec<Route>),
+    Nexthops(Vec<NextHop>),
+    Ecmp(Vec<Group>),
+    Drops(Vec<Drop>),
+    Workers(Vec<Worker>),
+    Neighbours(Vec<Neighbour>),
+    Done,
+}
+
+/// Whether all is well.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of the daemon.
+    pub version: String,
+    /// Nothing is wrong.
+    pub healthy: bool,
+    /// What is wrong.
+    pub problems: Vec<String>,
+    /// Seconds since start.
+    pub uptime_seconds: u64,
+    /// Ports, and how many of them are up.
+    pub ports: usize,
+    /// Ports that are up.
+    pub ports_up: usize,
+    /// Prefixes programmed.
+    pub routes_v4: usize,
+    /// Prefixes programmed.
+    pub routes_v6: usize,
+    /// Bytes of the route table.
+    pub fib_bytes: usize,
+    /// Groups in use.
+    pub groups: usize,
+    /// Next hops in use.
+    pub next_hops: usize,
+    /// Routes that did not fit in a table.
+    pub overflow: u64,
+    /// Netlink messages understood.
+    pub netlink_messages: u64,
+    /// Netlink messages that made no sense.
+    pub netlink_malformed: u64,
+    /// Times that netlink lost messages.
+    pub netlink_overruns: u64,
+    /// Complete comparisons with the kernel, by reason.
+    pub netlink_resyncs: std::collections::BTreeMap<String, u64>,
+    /// What those found that events had not told.
+    pub netlink_corrections: u64,
+    /// Length of the last one in milliseconds.
+    pub netlink_resync_milliseconds: f64,
+    /// Requests on the admin socket that made no sense.
+    pub admin_malformed: u64,
+    /// Frames that were lost by a fault of the program.
+    pub frames_leaked: u64,
+}
+
+/// A port.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Port {
+    /// Interface.
+    pub name: String,
+    /// Its number.
+    pub ifindex: u32,
+    /// Whether packets pass.
+    pub up: bool,
+    /// Its MAC address.
+    pub mac: String,
+    /// Largest IP packet in bytes.
+    pub mtu: u16,
+    /// What the shaper enforces; `null`: nothing.
+    pub speed: Option<String>,
+    /// AF_XDP mode.
+    pub mode: String,
+    /// Receive queues.
+    pub queues: usize,
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Packets received here and lost, for any reason.
+    pub drops: u64,
+    /// Packets that the steering program left to the kernel.
+    pub to_kernel: u64,
+    /// ICMP messages sent because of packets from here.
+    pub icmp_sent: u64,
+    /// System calls made to have packets sent.
+    pub tx_kicks: u64,
+}
+
+/// An egress queue.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Queue {
+    /// Interface.
+    pub port: String,
+    /// Traffic class.
+    pub queue: usize,
+    /// Bytes in it now.
+    pub depth_bytes: u64,
+    /// Packets in it now.
+    pub depth_packets: u64,
+    /// Where it drops, in bytes.
+    pub limit_bytes: u32,
+    /// Packets accepted.
+    pub enqueued_packets: u64,
+    /// Bytes accepted.
+    pub enqueued_bytes: u64,
+    /// Packets refused.
+    pub dropped_packets: u64,
+}
+
+/// A programmed route.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Route {
+    /// Destinations.
+    pub prefix: String,
+    /// What happens: forward, glean, local, blackhole, unreachable, prohibit.
+    pub action: String,
+    /// Number of the group.
+    pub group: u32,
+    /// Where to.
+    pub next_hops: Vec<Way>,
+}
+
+/// A way of a route or group.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Way {
+    /// Next hop; empty: on the link.
+    pub address: String,
+    /// Interface.
+    pub port: String,
+    /// Share of the flows in percent.
+    pub percent: f64,
+}
+
+/// A next hop.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct NextHop {
+    /// Number.
+    pub id: u32,
+    /// Address.
+    pub address: String,
+    /// Interface.
+    pub port: String,
+    /// MAC address, once known.
+    pub mac: Option<String>,
+    /// What the kernel thinks of it.
+    pub state: String,
+}
+
+/// A group of next hops.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Group {
+    /// Number.
+    pub group: u32,
+    /// Next hop object of the kernel, if it is one.
+    pub object: Option<u32>,
+    /// Prefixes that lead to it.
+    pub routes: usize,
+    /// Members that are configured.
+    pub members: usize,
+    /// Members that carry flows now.
+    pub next_hops: Vec<Way>,
+}
+
+/// Lost packets.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Drop {
+    /// Interface that they arrived at.
+    pub port: String,
+    /// Why.
+    pub reason: String,
+    /// How many.
+    pub packets: u64,
+    /// Why, in a sentence.
+    pub description: String,
+}
+
+/// A worker.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Worker {
+    /// Number.
+    pub worker: usize,
+    /// Its CPU, if it is bound to one.
+    pub cpu: Option<usize>,
+    /// Turns of its loop.
+    pub turns: u64,
+    /// Turns with something to do.
+    pub busy_turns: u64,
+    /// Times that it slept.
+    pub sleeps: u64,
+    /// Packets that wait for a MAC address.
+    pub pending: u64,
+    /// Events to control that were lost.
+    pub events_lost: u64,
+    /// Milliseconds since its last turn began.
+    pub heartbeat_age_milliseconds: u64,
+}
+
+/// A neighbour.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Neighbour {
+    /// Address.
+    pub address: String,
+    /// Interface.
+    pub port: String,
+    /// MAC address, once known.
+    pub mac: Option<String>,
+    /// What the kernel thinks of it.
+    pub state: String,
+    /// Packets are sent to it.
+    pub programmed: bool,
+}

@@ -1,0 +1,352 @@
+//! What control tells Prometheus. Bounded: labels are ports, queues, reasons and workers.
+
+use super::report::sum;
+use super::state::{State, heartbeat_age};
+use crate::stats::PortStats;
+use common::metrics::Families;
+use common::netlink::ResyncReason;
+use common::sync::counter::Counter;
+use common::time::Time;
+use common::xdp::{QueueCounters, SteerCounts};
+
+type OfPort = (&'static str, &'static str, fn(&PortStats) -> u64);
+type OfSocket = (&'static str, &'static str, fn(&QueueCounters) -> &Counter);
+type OfProgram = (&'static str, &'static str, fn(&SteerCounts) -> u64);
+
+const PORT_COUNTERS: [OfPort; 6] = [
+    (
+        "switchd_port_receive_packets_total",
+        "Packets received from the port.",
+        |stats| stats.rx_packets.get(),
+    ),
+    (
+        "switchd_port_receive_bytes_total",
+        "Bytes received from the port, without preamble and frame check sequence.",
+        |stats| stats.rx_bytes.get(),
+    ),
+    (
+        "switchd_port_transmit_packets_total",
+        "Packets handed to the port.",
+        |stats| stats.tx_packets.get(),
+    ),
+    (
+        "switchd_port_transmit_bytes_total",
+        "Bytes handed to the port, without preamble and frame check sequence.",
+        |stats| stats.tx_bytes.get(),
+    ),
+    (
+        "switchd_icmp_sent_packets_total",
+        "ICMP messages sent because of packets from the port.",
+        |stats| stats.icmp_sent.get(),
+    ),
+    (
+        "switchd_icmp_suppressed_packets_total",
+        "ICMP messages that the rate limit or a lack of frames suppressed.",
+        |stats| stats.icmp_suppressed.get(),
+    ),
+];
+
+const SOCKET_COUNTERS: [OfSocket; 7] = [
+    (
+        "switchd_xdp_transmit_kicks_total",
+        "System calls made to have packets sent.",
+        |counters| &counters.tx_kicks,
+    ),
+    (
+        "switchd_xdp_transmit_kicks_again_total",
+        "System calls to send that the kernel broke off because the device was busy.",
+        |counters| &counters.tx_kick_again,
+    ),
+    (
+        "switchd_xdp_transmit_kicks_failed_total",
+        "System calls to send that failed.",
+        |counters| &counters.tx_kick_failed,
+    ),
+    (
+        "switchd_xdp_transmit_stalls_total",
+        "Times that the device completed nothing for 10 ms with packets under way.",
+        |counters| &counters.tx_stalls,
+    ),
+    (
+        "switchd_xdp_fill_short_total",
+        "Times that the fill ring could not be restocked fully because no frame was free.",
+        |counters| &counters.rx_fill_short,
+    ),
+    (
+        "switchd_xdp_fill_invalid_descriptors_total",
+        "Descriptors on the fill ring that the kernel found invalid.",
+        |counters| &counters.kernel_rx_invalid,
+    ),
+    (
+        "switchd_xdp_transmit_invalid_descriptors_total",
+        "Descriptors on the transmit ring that the kernel found invalid.",
+        |counters| &counters.kernel_tx_invalid,
+    ),
+];
+
+const STEERING_COUNTERS: [OfProgram; 3] = [
+    (
+        "switchd_steering_passed_packets_total",
+        "Packets that the steering program left to the kernel.",
+        |counts| counts.passed,
+    ),
+    (
+        "switchd_steering_redirected_packets_total",
+        "Packets that the steering program took for the switch.",
+        |counts| counts.redirected,
+    ),
+    (
+        "switchd_steering_no_socket_packets_total",
+        "Packets for the switch that went to the kernel because their queue has no socket.",
+        |counts| counts.no_socket.iter().sum(),
+    ),
+];
+
+impl State {
+    /// The metrics of now.
+    pub fn scrape(&self, now: Time) -> Families {
+        let mut families = Families::new();
+        let version = env!("CARGO_PKG_VERSION");
+        families
+            .gauge("switchd_build_info", "The running version.")
+            .add(&[("version", version)], 1);
+        families
+            .gauge("switchd_uptime_seconds", "Time since forwarding began.")
+            .add_f64(&[], now.since(self.started).as_secs_f64());
+        self.scrape_ports(&mut families);
+        self.scrape_queues(&mut families);
+        self.scrape_routing(&mut families);
+        self.scrape_workers(&mut families, now);
+        families
+            .counter(
+                "switchd_admin_requests_total",
+                "Requests on the admin socket.",
+            )
+            .add(&[], self.admin_requests);
+        families
+            .counter(
+                "switchd_admin_malformed_requests_total",
+                "Requests on the admin socket that made no sense.",
+            )
+            .add(&[], self.admin_malformed);
+        families
+            .counter(
+                "switchd_frames_leaked_total",
+                "Frames lost by a fault of the program.",
+            )
+            .add(&[], common::xdp::frame::leaked());
+        families
+    }
+
+    fn scrape_ports(&self, families: &mut Families) {
+        let ports = self.routing.ports();
+        for (name, help, counter) in PORT_COUNTERS {
+            let mut family = families.counter(name, help);
+            for (number, port) in ports.iter().enumerate() {
+                family.add(&[("port", &port.name)], sum(self, number, counter));
+            }
+        }
+        for (name, help, counter) in SOCKET_COUNTERS {
+            let mut family = families.counter(name, help);
+            for handle in &self.ports {
+                let queues = handle.counters.iter();
+                let value = queues.map(|queue| counter(queue).get()).sum();
+                family.add(&[("port", &handle.device.name)], value);
+            }
+        }
+        let counts: Vec<_> = self
+            .ports
+            .iter()
+            .map(|port| port.steering.counts())
+            .collect();
+        for (name, help, counter) in STEERING_COUNTERS {
+            let mut family = families.counter(name, help);
+            for (port, counts) in self.ports.iter().zip(&counts) {
+                if let Ok(counts) = counts {
+                    family.add(&[("port", &port.device.name)], counter(counts));
+                }
+            }
+        }
+        let mut family = families.gauge("switchd_port_up", "Whether packets pass (1) or not (0).");
+        for port in ports {
+            family.add(&[("port", &port.name)], u64::from(port.up));
+        }
+        let help = "The port and how packets get in and out of it.";
+        let mut family = families.gauge("switchd_port_info", help);
+        for handle in &self.ports {
+            let mode = handle.mode.to_string();
+            family.add(&[("port", &handle.device.name), ("mode", &mode)], 1);
+        }
+        let help = "What the shaper of the port enforces, in bytes per second.";
+        let mut family = families.gauge("switchd_port_speed_bytes", help);
+        for port in ports {
+            if let Some(speed) = port.speed {
+                family.add(&[("port", &port.name)], speed.bps() / 8);
+            }
+        }
+        let help = "Packets received from the port and lost, by reason.";
+        let mut family = families.counter("switchd_drops_total", help);
+        for row in self.all_drops() {
+            family.add(&[("port", &row.port), ("reason", &row.reason)], row.packets);
+        }
+    }
+
+    fn scrape_queues(&self, families: &mut Families) {
+        type OfQueue = (
+            &'static str,
+            &'static str,
+            fn(&super::api::Queue) -> u64,
+            bool,
+        );
+        const COLUMNS: [OfQueue; 5] = [
+            (
+                "switchd_queue_depth_bytes",
+                "Bytes in the egress queue.",
+                |row| row.depth_bytes,
+                false,
+            ),
+            (
+                "switchd_queue_depth_packets",
+                "Packets in the egress queue.",
+                |row| row.depth_packets,
+                false,
+            ),
+            (
+                "switchd_queue_enqueued_packets_total",
+                "Packets that the egress queue accepted.",
+                |row| row.enqueued_packets,
+                true,
+            ),
+            (
+                "switchd_queue_enqueued_bytes_total",
+                "Bytes that the egress queue accepted.",
+                |row| row.enqueued_bytes,
+                true,
+            ),
+            (
+                "switchd_queue_dropped_packets_total",
+                "Packets that the egress queue refused.",
+                |row| row.dropped_packets,
+                true,
+            ),
+        ];
+        let rows = self.all_queues();
+        for (name, help, column, is_counter) in COLUMNS {
+            let mut family = if is_counter {
+                families.counter(name, help)
+            } else {
+                families.gauge(name, help)
+            };
+            for row in &rows {
+                let queue = row.queue.to_string();
+                family.add(&[("port", &row.port), ("queue", &queue)], column(row));
+            }
+        }
+    }
+
+    fn scrape_routing(&self, families: &mut Families) {
+        let statistics = self.routing.watch().follower().statistics();
+        let counters = [
+            (
+                "switchd_netlink_messages_total",
+                "Netlink messages understood.",
+                statistics.messages,
+            ),
+            (
+                "switchd_netlink_malformed_messages_total",
+                "Netlink messages that made no sense.",
+                statistics.malformed,
+            ),
+            (
+                "switchd_netlink_overruns_total",
+                "Times that the netlink socket lost messages.",
+                statistics.overruns,
+            ),
+            (
+                "switchd_netlink_corrections_total",
+                "Differences that comparisons with the kernel found.",
+                statistics.corrections,
+            ),
+            (
+                "switchd_table_overflow_routes_total",
+                "Routes that did not fit in a table.",
+                self.routing.overflow(),
+            ),
+        ];
+        for (name, help, value) in counters {
+            families.counter(name, help).add(&[], value);
+        }
+        let help = "Complete comparisons with the kernel, by reason.";
+        let mut family = families.counter("switchd_netlink_resyncs_total", help);
+        for (reason, count) in ResyncReason::ALL.iter().zip(statistics.resyncs) {
+            family.add(&[("reason", reason.name())], count);
+        }
+        let help = "Length of the last complete comparison with the kernel.";
+        families
+            .gauge("switchd_netlink_resync_duration_seconds", help)
+            .add_f64(&[], statistics.last_duration.as_secs_f64());
+        let (v4, v6) = self.routing.fib_writer().len();
+        families
+            .gauge("switchd_routes", "Prefixes programmed, by address family.")
+            .add(&[("family", "ipv4")], v4 as u64)
+            .add(&[("family", "ipv6")], v6 as u64);
+        let program = self.routing.program();
+        families
+            .gauge("switchd_fib_bytes", "Memory that the route table uses.")
+            .add(&[], self.routing.fib_writer().bytes() as u64);
+        families
+            .gauge("switchd_groups", "Groups of next hops in use.")
+            .add(&[], program.groups().count() as u64);
+        families
+            .gauge("switchd_next_hops", "Next hops in use.")
+            .add(&[], program.next_hops().count() as u64);
+    }
+
+    fn scrape_workers(&self, families: &mut Families, now: Time) {
+        type OfWorker = (
+            &'static str,
+            &'static str,
+            fn(&super::state::WorkerHandle) -> u64,
+        );
+        const COUNTERS: [OfWorker; 4] = [
+            (
+                "switchd_worker_turns_total",
+                "Turns of the worker's loop.",
+                |it| it.stats.turns.get(),
+            ),
+            (
+                "switchd_worker_busy_turns_total",
+                "Turns in which there was something to do.",
+                |it| it.stats.busy_turns.get(),
+            ),
+            (
+                "switchd_worker_sleeps_total",
+                "Times that the worker slept.",
+                |it| it.sleeps.get(),
+            ),
+            (
+                "switchd_worker_lost_events_total",
+                "Events to control that were lost; each is repeated.",
+                |it| it.stats.events_lost.get(),
+            ),
+        ];
+        for (name, help, counter) in COUNTERS {
+            let mut family = families.counter(name, help);
+            for (number, worker) in self.workers.iter().enumerate() {
+                family.add(&[("worker", &number.to_string())], counter(worker));
+            }
+        }
+        let help = "Packets that wait for a MAC address.";
+        let mut family = families.gauge("switchd_worker_pending_packets", help);
+        for (number, worker) in self.workers.iter().enumerate() {
+            let number = number.to_string();
+            family.add(&[("worker", &number)], worker.stats.pending.get());
+        }
+        let help = "Time since the worker's last turn began.";
+        let mut family = families.gauge("switchd_worker_heartbeat_age_seconds", help);
+        for (number, worker) in self.workers.iter().enumerate() {
+            let age = heartbeat_age(&worker.stats, now).as_secs_f64();
+            family.add_f64(&[("worker", &number.to_string())], age);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! All that control knows.
+
+use super::routing::{LocalChanges, Routing};
+use crate::stats::WorkerStats;
+use common::sync::counter::Counter;
+use common::time::{Span, Time};
+use common::xdp::netdev::Device;
+use common::xdp::{Mode, QueueCounters, Steering};
+use std::sync::Arc;
+
+/// A worker that has not begun a turn for this long stands still. Idle workers turn at least once a second.
+pub const STANDSTILL: Span = Span::from_secs(3);
+
+/// A port, as control sees it.
+#[derive(Debug)]
+pub struct PortHandle {
+    /// The program on the device.
+    pub steering: Steering,
+    /// The device.
+    pub device: Device,
+    /// How packets get in and out.
+    pub mode: Mode,
+    /// What its queues count.
+    pub counters: Vec<Arc<QueueCounters>>,
+    /// MAC address that the steering program takes packets for.
+    pub steered_mac: [u8; 6],
+}
+
+/// A worker, as control sees it.
+#[derive(Debug)]
+pub struct WorkerHandle {
+    /// What it counts.
+    pub stats: Arc<WorkerStats>,
+    /// Times that its thread slept.
+    pub sleeps: Arc<Counter>,
+    /// The CPU that it is bound to.
+    pub cpu: Option<usize>,
+}
+
+/// All that control knows.
+#[derive(Debug)]
+pub struct State {
+    /// Following the kernel.
+    pub routing: Routing,
+    /// By port number.
+    pub ports: Vec<PortHandle>,
+    /// By number.
+    pub workers: Vec<WorkerHandle>,
+    /// When the daemon began to forward.
+    pub started: Time,
+    /// Requests on the admin socket.
+    pub admin_requests: u64,
+    /// Those that made no sense.
+    pub admin_malformed: u64,
+    /// What had been counted when an operator last cleared the counters.
+    pub(super) baseline: super::report::Baseline,
+    /// Why the kernel cannot be followed, if so.
+    pub netlink_failure: Option<String>,
+}
+
+impl State {
+    /// The state at the start.
+    pub fn new(
+        routing: Routing,
+        ports: Vec<PortHandle>,
+        workers: Vec<WorkerHandle>,
+        started: Time,
+    ) -> Self {
+        Self {
+            routing,
+            ports,
+            workers,
+            started,
+            admin_requests: 0,
+            admin_malformed: 0,
+            baseline: super::report::Baseline::default(),
+            netlink_failure: None,
+        }
+    }
+
+    /// Reads what the kernel tells, programs it and tells the steering programs. Returns whether there
+    /// is more to read.
+    ///
+    /// # Errors
+    /// The netlink socket failed.
+    pub fn follow(&mut self, now: Time) -> std::io::Result<bool> {
+        let (locals, more) = self.routing.follow(now)?;
+        self.steer(&locals);
+        Ok(more)
+    }
+
+    /// Tells the steering programs which packets are the kernel's, and under which MAC address ports are known.
+    pub fn steer(&mut self, locals: &LocalChanges) {
+        for port in &self.ports {
+            for address in &locals.added {
+                if let Err(error) = port.steering.add_local(*address) {
+                    tracing::error!("{}: packets to {address}: {error}", port.device.name);
+                }
+            }
+            for address in &locals.removed {
+                if let Err(error) = port.steering.remove_local(*address) {
+                    tracing::warn!("{}: packets to {address}: {error}", port.device.name);
+                }
+            }
+        }
+        for (port, entry) in self.ports.iter_mut().zip(self.routing.ports()) {
+            if port.steered_mac != entry.mac {
+                match port.steering.set_mac(entry.mac) {
+                    Ok(()) => port.steered_mac = entry.mac,
+                    Err(error) => tracing::error!("{}: new MAC address: {error}", entry.name),
+                }
+            }
+        }
+    }
+
+    /// What is wrong, in words; nothing if all is well.
+    pub fn problems(&self, now: Time) -> Vec<String> {
+        let mut problems = Vec::new();
+        for (number, worker) in self.workers.iter().enumerate() {
+            let age = heartbeat_age(&worker.stats, now);
+            if age > STANDSTILL {
+                problems.push(format!("worker {number} stands still since {age}"));
+            }
+        }
+        if let Some(failure) = &self.netlink_failure {
+            problems.push(format!("the kernel cannot be followed: {failure}"));
+        }
+        if self.routing.overflow() > 0 {
+            let count = self.routing.overflow();
+            problems.push(format!("{count} routes did not fit in the tables"));
+        }
+        let leaked = common::xdp::frame::leaked();
+        if leaked > 0 {
+            problems.push(format!("{leaked} frames were lost"));
+        }
+        problems
+    }
+}
+
+/// Time since the last turn of a worker began.
+pub fn heartbeat_age(stats: &WorkerStats, now: Time) -> Span {
+    now.since(Time::from_nanos(stats.heartbeat.get()))
+}

@@ -37,7 +37,7 @@ use crate::timers::Timers;
 use crate::transport::Transition;
 use crate::transport::connection::QueuePair;
 use common::time::Time;
-use common::xdp::frame::{Frame, FramePool};
+use common::xdp::frame::Frame;
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 use std::collections::{HashMap, VecDeque};

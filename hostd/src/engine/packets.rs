@@ -53,8 +53,8 @@ impl<M: RegionMemory> Engine<M> {
         let Some(queue_pair) = self.queue_pairs.get_mut(qpn) else {
             return self.lose(frame, DropReason::UnknownQueuePair, pool);
         };
-        if !queue_pair.is_peer(packet.source, packet.destination) {
-            return self.lose(frame, DropReason::WrongPeer, pool);
+        if let Err(reason) = queue_pair.check_peer(packet.source, packet.destination) {
+            return self.lose(frame, reason, pool);
         }
         match operation {
             Operation::Acknowledge => {

@@ -173,11 +173,14 @@ fn a_write_needs_its_key() {
     assert_eq!(bed.accept(&empty), Outcome::Finished(None));
 }
 
+/// Whether a WRITE, where in the message, the payload, and the announced length.
+type Step<'a> = (bool, Position, &'a [u8], u32);
+
 /// HT-1: segments that do not fit one another or the MTU, and totals that lie.
 #[test]
 fn what_does_not_fit_is_refused() {
     let (full, short) = ([1; 256], [1; 255]);
-    let cases: [&[(bool, Position, &[u8], u32)]; 9] = [
+    let cases: [&[Step<'_>]; 9] = [
         &[(false, Position::Middle, &full, 0)],
         &[(false, Position::Last, &full, 0)],
         &[(true, Position::Middle, &full, 0)],

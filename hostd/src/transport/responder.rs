@@ -15,14 +15,18 @@ use crate::stats::DropReason;
 use common::time::Time;
 use common::wire::roce::frame;
 use common::xdp::frame::{Frame, FramePool};
+use std::net::IpAddr;
 
 impl QueuePair {
     /// Whether packets from `source` to `destination` are of this queue pair's connection.
-    pub(crate) fn is_peer(&self, source: std::net::IpAddr, destination: std::net::IpAddr) -> bool {
-        self.peer.as_ref().is_some_and(|peer| {
-            let own = peer.flows.as_ref().map(|(flow, _)| flow.addresses.src());
-            peer.address == source && own.is_none_or(|own| own == destination)
-        })
+    pub(crate) fn check_peer(&self, source: IpAddr, destination: IpAddr) -> Result<(), DropReason> {
+        let peer = self.peer.as_ref().ok_or(DropReason::QueuePairState)?;
+        let own = peer.flows.as_ref().map(|(flow, _)| flow.addresses.src());
+        if peer.address == source && own.is_none_or(|own| own == destination) {
+            Ok(())
+        } else {
+            Err(DropReason::WrongPeer)
+        }
     }
 
     /// Takes a data packet. The frame goes to the pool, or waits for its turn.

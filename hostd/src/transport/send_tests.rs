@@ -70,7 +70,9 @@ impl Bed {
         let ack = Acknowledgement {
             expected,
             came: bits,
-            trigger: came.last().map_or(expected.minus(1), |&psn| Psn::new(psn)),
+            trigger: came
+                .last()
+                .map_or_else(|| expected.minus(1), |&psn| Psn::new(psn)),
             loss,
         };
         self.sender

@@ -147,11 +147,8 @@ fn negotiation_meets_in_the_middle() {
     for (active, passive, (multipath, paths, window)) in cases {
         let mut network = Network::new(2, [config(active), config(passive)]);
         let (qpns, _) = connect(&mut network);
-        for host in 0..2 {
-            let stats = network.hosts[host]
-                .engine
-                .queue_pair_statistics(qpns[host])
-                .expect("exists");
+        for (host, qpn) in network.hosts.iter().zip(qpns) {
+            let stats = host.engine.queue_pair_statistics(qpn).expect("exists");
             assert_eq!(stats.multipath, multipath, "{active:?} {passive:?}");
             assert_eq!((stats.paths, stats.window), (paths, window));
         }
@@ -356,5 +353,16 @@ fn repeated_requests_are_one_request() {
         .filter(|event| matches!(event, Event::ConnectRequest { .. }))
         .count();
     assert_eq!(requests, 1);
+    network.close();
+}
+
+/// Set-up takes a round trip and a half, not a time-out.
+#[test]
+fn set_up_is_quick() {
+    let mut network = Network::new(13, both());
+    let start = network.now;
+    connect(&mut network);
+    let took = network.now.since(start);
+    assert!(took < Span::from_millis(1), "{took}");
     network.close();
 }

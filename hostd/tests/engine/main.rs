@@ -3,4 +3,6 @@
 
 mod connection;
 mod delivery;
+mod hostile;
 mod network;
+mod trouble;

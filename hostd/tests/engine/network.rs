@@ -17,24 +17,24 @@ use std::collections::BinaryHeap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Frames of each host.
-pub const FRAMES: u32 = 2048;
+pub(crate) const FRAMES: u32 = 2048;
 
 /// Bytes of each host's region.
-pub const MEMORY: usize = 4 << 20;
+pub(crate) const MEMORY: usize = 4 << 20;
 
 /// A host: an engine, its memory, and what came out of it.
-pub struct Host {
-    pub engine: Engine<HeapMemory>,
-    pub pool: FramePool,
-    pub domain: DomainId,
-    pub cq: CompletionQueueId,
-    pub memory: HeapMemory,
-    pub keys: RegionKeys,
-    pub address: IpAddr,
-    pub completions: Vec<Completion>,
-    pub events: Vec<Event>,
+pub(crate) struct Host {
+    pub(crate) engine: Engine<HeapMemory>,
+    pub(crate) pool: FramePool,
+    pub(crate) domain: DomainId,
+    pub(crate) cq: CompletionQueueId,
+    pub(crate) memory: HeapMemory,
+    pub(crate) keys: RegionKeys,
+    pub(crate) address: IpAddr,
+    pub(crate) completions: Vec<Completion>,
+    pub(crate) events: Vec<Event>,
     /// Gives the engine the routes that it asks for.
-    pub routed: bool,
+    pub(crate) routed: bool,
 }
 
 impl Host {
@@ -71,7 +71,7 @@ impl Host {
         }
     }
 
-    pub fn queue_pair(&mut self) -> u32 {
+    pub(crate) fn queue_pair(&mut self) -> u32 {
         let request = QueuePairRequest {
             domain: self.domain,
             send_cq: self.cq,
@@ -86,7 +86,7 @@ impl Host {
         qpn
     }
 
-    pub fn route(&self) -> Route {
+    pub(crate) fn route(&self) -> Route {
         Route {
             source: self.address,
             source_mac: [2, 0, 0, 0, 0, 1],
@@ -96,7 +96,7 @@ impl Host {
         }
     }
 
-    pub fn receive_into(&mut self, qpn: u32, wr_id: u64, addr: u64, len: u32) {
+    pub(crate) fn receive_into(&mut self, qpn: u32, wr_id: u64, addr: u64, len: u32) {
         let request = ReceiveRequest {
             wr_id,
             lkey: self.keys.lkey,
@@ -106,7 +106,7 @@ impl Host {
         self.engine.post_receive(qpn, request).expect("room");
     }
 
-    pub fn send(&self, wr_id: u64, addr: u64, len: u32) -> SendRequest {
+    pub(crate) fn send(&self, wr_id: u64, addr: u64, len: u32) -> SendRequest {
         SendRequest {
             wr_id,
             opcode: SendOpcode::Send,
@@ -139,21 +139,21 @@ impl Host {
 
 /// What the network does to packets.
 #[derive(Clone, Debug)]
-pub struct Weather {
+pub(crate) struct Weather {
     /// Per thousand packets lost.
-    pub loss: u32,
+    pub(crate) loss: u32,
     /// Per thousand packets that come twice.
-    pub duplication: u32,
+    pub(crate) duplication: u32,
     /// One-way delay of the fastest path.
-    pub delay: Span,
+    pub(crate) delay: Span,
     /// Each path (a hash of the source port) is slower by a multiple of this, 0 to 3 times.
-    pub skew: Span,
+    pub(crate) skew: Span,
     /// Random delay on top.
-    pub jitter: Span,
+    pub(crate) jitter: Span,
     /// Of four paths through the network, those that lead nowhere.
-    pub black_holes: [bool; 4],
+    pub(crate) black_holes: [bool; 4],
     /// Host whose packets no longer arrive at all.
-    pub dead: [bool; 2],
+    pub(crate) dead: [bool; 2],
 }
 
 impl Default for Weather {
@@ -170,29 +170,32 @@ impl Default for Weather {
     }
 }
 
+/// When a frame arrives, its number, where, and what it is.
+type UnderWay = (Time, u64, usize, Vec<u8>);
+
 /// Two hosts and what is under way between them.
-pub struct Network {
-    pub hosts: [Host; 2],
-    pub now: Time,
-    pub weather: Weather,
+pub(crate) struct Network {
+    pub(crate) hosts: [Host; 2],
+    pub(crate) now: Time,
+    pub(crate) weather: Weather,
     /// By arrival, then by departure.
-    under_way: BinaryHeap<Reverse<(Time, u64, usize, Vec<u8>)>>,
+    under_way: BinaryHeap<Reverse<UnderWay>>,
     departures: u64,
     random: Pcg64Mcg,
-    pub seed: u64,
+    pub(crate) seed: u64,
     out: Vec<Frame>,
     /// Data packets that left host 0, by UDP source port hash.
-    pub carried: [u64; 4],
+    pub(crate) carried: [u64; 4],
     /// Every frame that was sent, for who wants to look.
-    pub tap: Option<Vec<Vec<u8>>>,
+    pub(crate) tap: Option<Vec<Vec<u8>>>,
 }
 
 impl Network {
-    pub fn new(seed: u64, configs: [EngineConfig; 2]) -> Self {
+    pub(crate) fn new(seed: u64, configs: [EngineConfig; 2]) -> Self {
         Self::over(seed, configs, false)
     }
 
-    pub fn over(seed: u64, [first, second]: [EngineConfig; 2], v6: bool) -> Self {
+    pub(crate) fn over(seed: u64, [first, second]: [EngineConfig; 2], v6: bool) -> Self {
         println!("seed {seed}");
         Self {
             hosts: [
@@ -212,7 +215,7 @@ impl Network {
     }
 
     /// Queue pairs on both hosts, connected by hand.
-    pub fn connected(&mut self, multipath: Option<MultipathConfig>) -> [u32; 2] {
+    pub(crate) fn connected(&mut self, multipath: Option<MultipathConfig>) -> [u32; 2] {
         let timeouts = ReadyToSend {
             sq_psn: 0xff_fff0,
             timeout: 12,
@@ -222,7 +225,7 @@ impl Network {
         self.connected_with(multipath, timeouts)
     }
 
-    pub fn connected_with(
+    pub(crate) fn connected_with(
         &mut self,
         multipath: Option<MultipathConfig>,
         send: ReadyToSend,
@@ -288,14 +291,14 @@ impl Network {
     }
 
     /// Puts a frame into a host as if it had come from the network.
-    pub fn inject(&mut self, host: usize, bytes: &[u8]) {
+    pub(crate) fn inject(&mut self, host: usize, bytes: &[u8]) {
         let host = &mut self.hosts[host];
         let frame = host.pool.take_filled(bytes).expect("a free frame");
         host.engine.receive(frame, &mut host.pool, self.now);
     }
 
     /// Lets everything happen that happens now, and returns when the next thing does.
-    pub fn turn(&mut self) -> Time {
+    pub(crate) fn turn(&mut self) -> Time {
         for _ in 0..1000 {
             let due =
                 matches!(self.under_way.peek(), Some(Reverse((time, ..))) if *time <= self.now);
@@ -329,12 +332,14 @@ impl Network {
     }
 
     /// Runs until `done`, or for `limit`. Whether it was done.
-    pub fn run(&mut self, limit: Span, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+    pub(crate) fn run(&mut self, limit: Span, mut done: impl FnMut(&mut Self) -> bool) -> bool {
         let end = self.now + limit;
         loop {
+            self.turn();
             if done(self) {
                 return true;
             }
+            // `done` may have asked for something.
             let next = self.turn();
             if next > end {
                 self.now = end;
@@ -345,12 +350,12 @@ impl Network {
     }
 
     /// Runs for `span`.
-    pub fn pass(&mut self, span: Span) {
+    pub(crate) fn pass(&mut self, span: Span) {
         self.run(span, |_| false);
     }
 
     /// Fills a host's region with bytes that depend on the seed.
-    pub fn fill(&mut self, host: usize) -> Vec<u8> {
+    pub(crate) fn fill(&mut self, host: usize) -> Vec<u8> {
         let mut bytes = vec![0; MEMORY];
         self.random.fill_bytes(&mut bytes);
         use hostd::message::region::RegionMemory;
@@ -359,7 +364,7 @@ impl Network {
     }
 
     /// Ends all queue pairs and checks that every frame is back.
-    pub fn close(mut self) {
+    pub(crate) fn close(mut self) {
         for host in &mut self.hosts {
             let all: Vec<_> = host.engine.queue_pairs().collect();
             for qpn in all {

@@ -12,7 +12,7 @@
 
 use crate::load::{self, Offer, Sink};
 use crate::measure::{Series, print_ratios};
-use crate::rig::{FORWARD_CORE, Namespace, Process, mac_bytes, run, wait_until};
+use crate::rig::{FORWARD_CORE, Namespace, Process, idle_seconds, mac_bytes, run, wait_until};
 use common::sys::{PollSet, monotonic};
 use common::time::Span;
 use common::xdp::frame::FramePool;
@@ -30,11 +30,17 @@ use std::time::{Duration, Instant};
 const LENGTHS: [usize; 2] = [64, 1500];
 
 /// Rounds; each measures every contender once.
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 11;
 
 /// How long one measurement lasts, and how long the flow runs before it.
-const MEASURE: Duration = Duration::from_millis(700);
-const WARM_UP: Duration = Duration::from_millis(300);
+const MEASURE: Duration = Duration::from_millis(500);
+const WARM_UP: Duration = Duration::from_millis(200);
+
+/// A forwarder whose core is idle for more than this share of a round was not the bottleneck.
+const IDLE_MAX: f64 = 0.05;
+
+/// How often a round is tried.
+const ATTEMPTS: usize = 4;
 
 /// Different UDP source ports.
 const FLOWS: u32 = 64;
@@ -50,6 +56,8 @@ const BATCH: usize = 64;
 /// # Errors
 /// What could not be set up. A peer that is not installed is named and left out.
 pub fn bench() -> Result<(), String> {
+    // Others on the machine would be measured along with the forwarders.
+    run(&format!("renice -n -20 -p {}", std::process::id()))?;
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let mut contenders = vec![Contender::reflector(folder.path())?];
     for start in [Contender::switchd, Contender::open_vswitch] {
@@ -241,21 +249,41 @@ impl Contender {
         })
     }
 
-    /// Frames a second that come out.
+    /// Frames a second that come out. A round in which the forwarder was not the bottleneck is repeated.
     fn measure(&self, len: usize) -> Result<f64, String> {
+        let mut best = 0.0_f64;
+        for _ in 0..ATTEMPTS {
+            let (rate, idle) = self.round(len)?;
+            best = best.max(rate);
+            if idle <= IDLE_MAX {
+                return Ok(rate);
+            }
+        }
+        println!(
+            "{}: not overloaded in any of {ATTEMPTS} attempts",
+            self.name
+        );
+        Ok(best)
+    }
+
+    /// Frames a second that come out, and the share of the time that the forwarder's core was idle.
+    fn round(&self, len: usize) -> Result<(f64, f64), String> {
         self.process.signal(Signal::SIGCONT);
         let offer = Offer::udp(len, mac_bytes(&self.link.in_mac), FLOWS);
-        let rate = self.offer(&offer, || {
+        let measured = self.offer(&offer, || {
             std::thread::sleep(WARM_UP);
-            let (began, before) = (Instant::now(), self.sink.counts().expected);
+            let (began, idle) = (Instant::now(), idle_seconds(FORWARD_CORE)?);
+            let before = self.sink.counts().expected;
             std::thread::sleep(MEASURE);
             let frames = self.sink.counts().expected - before;
+            let elapsed = began.elapsed().as_secs_f64();
+            let idle = (idle_seconds(FORWARD_CORE)? - idle) / elapsed;
             #[expect(clippy::cast_precision_loss, reason = "a rate for a table")]
-            let frames = frames as f64;
-            frames / began.elapsed().as_secs_f64()
+            let rate = frames as f64 / elapsed;
+            Ok((rate, idle))
         });
         self.rest();
-        rate
+        measured?
     }
 
     fn rest(&self) {

@@ -110,10 +110,12 @@ pub fn start<'scope>(
                 repeat: FRAMES_PER_CALL,
                 ..Default::default()
             };
-            program
-                .test_run(input)
-                .map_err(|error| format!("live frames: {error:#}"))?;
-            offered += u64::from(FRAMES_PER_CALL);
+            match program.test_run(input) {
+                Ok(_) => offered += u64::from(FRAMES_PER_CALL),
+                // A signal, such as that of a process that ended: what was offered until then is unknown.
+                Err(error) if error.kind() == libbpf_rs::ErrorKind::Interrupted => {}
+                Err(error) => return Err(format!("live frames: {error:#}")),
+            }
         }
         Ok(offered)
     })

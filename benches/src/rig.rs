@@ -196,6 +196,27 @@ impl Drop for Process {
     }
 }
 
+/// Seconds that `core` had nothing to do since the machine started.
+///
+/// # Errors
+/// When the machine does not have it.
+pub fn idle_seconds(core: usize) -> Result<f64, String> {
+    let text = std::fs::read_to_string("/proc/stat").map_err(|error| error.to_string())?;
+    let name = format!("cpu{core} ");
+    let line = text
+        .lines()
+        .find(|line| line.starts_with(&name))
+        .ok_or_else(|| format!("core {core} does not exist"))?;
+    // user, nice, system, idle, iowait (proc(5)).
+    let idle: f64 = line
+        .split_whitespace()
+        .skip(4)
+        .take(2)
+        .filter_map(|field| field.parse::<f64>().ok())
+        .sum();
+    Ok(idle / 100.0)
+}
+
 /// Asks every 20 ms whether `condition` holds, for `limit` at most. Returns whether it came to hold.
 pub fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + limit;

@@ -29,6 +29,7 @@
 //!   ingress   [2] parse  [3] classify  [4] forward; tables and routes
 //!   traffic   [6] admission  [7] queues  [8] scheduler, shaper
 //!   egress    [9] rewrite
+//!   control   from the kernel's tables to these; see there
 //!   drop      why packets are lost
 //!   stats     what is counted
 //! ```

@@ -1,5 +1,7 @@
 //! Every bound of the engine, with where it comes from.
 
+use common::time::Span;
+
 /// Ports of one switch. A 2-rack-unit switch has 64; sub-ports and a margin make it 256, and a port
 /// number fits in a byte of a flow record.
 pub const MAX_PORTS: usize = 256;
@@ -40,6 +42,24 @@ pub const PENDING_PER_NEIGHBOUR: usize = 32;
 /// Packets of one worker that wait for any link-layer address, so that a scan of unused addresses
 /// cannot hold the frames of the traffic.
 pub const PENDING_TOTAL: usize = 1024;
+
+/// Longest that a packet waits for a link-layer address: three requests of the kernel, one a second
+/// (RFC 4861 §10, MAX_MULTICAST_SOLICIT and RETRANS_TIMER).
+pub const PENDING_TIMEOUT: Span = Span::from_secs(3);
+
+/// How long a packet that waits may overlook a change: the route to a new neighbour appears a moment
+/// after the tables that announce it.
+pub const PENDING_RETRY: Span = Span::from_millis(2);
+
+/// Least time between two questions to the kernel about one neighbour.
+pub const RESOLVE_INTERVAL: Span = Span::from_secs(1);
+
+/// ICMP errors of a worker in a row. A traceroute sends 16 probes at once; several may run.
+pub const ICMP_BURST: u64 = 100;
+
+/// Time in which a worker may send one more ICMP error: 1000 a second, as Linux does
+/// (`icmp_msgs_per_sec`).
+pub const ICMP_INTERVAL: Span = Span::from_millis(1);
 
 /// Commands and events between control and a worker that may be under way.
 pub const CHANNEL: usize = 1024;

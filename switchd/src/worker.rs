@@ -1,6 +1,43 @@
-//! One core's turn, and what it exchanges with control and with the other workers.
+//! One core's turn. Orders the stages and hands packets from one to the next; holds no policy.
+//!
+//! ```text
+//!   own receive queues ─▶ parse ─▶ routes ─▶ decide ─┬─▶ own egress port: admit
+//!        pending, again ────▲                        ├─▶ ring to the port's owner
+//!                                                    ├─▶ wait for a MAC address
+//!   rings from other workers ─────────▶ admit        └─▶ drop, and tell the sender
+//!
+//!   own egress ports: dequeue ─▶ rewrite ─▶ transmit ─▶ flush
+//! ```
+//!
+//! Everything that is received is transmitted, queued, waiting, in a ring, or counted under one
+//! [`DropReason`]; the ICMP errors of the switch itself are counted as they are made.
 
+mod egress;
+mod ingress;
+mod setup;
+#[cfg(test)]
+mod tests;
+
+use crate::drop::DropReason;
+use crate::ingress::fib::Fib;
+use crate::ingress::pending::{Pending, Waiting};
+use crate::ingress::report::Limiter;
+use crate::ingress::tables::{PortId, Tables};
+use crate::packet::Packet;
+use crate::stats::WorkerStats;
+use crate::traffic::PacketStore;
+use common::sync::snapshot::Reader;
+use common::sync::spsc::{Consumer, Producer};
+use common::time::Time;
+use common::xdp::frame::{Frame, FramePool};
+use common::xdp::queue::QueueIo;
+use crossbeam_channel::{Receiver, Sender};
+use egress::Egress;
+use ingress::Batch;
 use std::net::IpAddr;
+use std::sync::Arc;
+
+pub use setup::{RingEnds, Setup, owners, rings};
 
 /// What a worker tells control. Sent with `try_send`: an event that does not fit is counted and
 /// repeated when its reason occurs again.
@@ -46,5 +83,167 @@ impl WorkerSet {
     /// The members.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         (0..crate::limits::MAX_WORKERS).filter(move |worker| self.0 & (1 << worker) != 0)
+    }
+}
+
+/// What came of a turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// Packets received, taken from rings, or transmitted. Zero: there was nothing to do.
+    pub work: usize,
+    /// When the next turn is due even if nothing arrives.
+    pub deadline: Time,
+    /// Workers that were given packets: they may be asleep and need to be woken.
+    pub wake: WorkerSet,
+}
+
+/// A receive queue, with the transmit queue of the same number.
+#[derive(Debug)]
+struct Queue<Q> {
+    port: PortId,
+    io: Q,
+}
+
+/// One core's part of the switch.
+#[derive(Debug)]
+pub struct Worker<Q> {
+    id: usize,
+    queues: Vec<Queue<Q>>,
+    /// Egress ports of this worker.
+    egress: Vec<Egress>,
+    /// By port: the worker that owns it as egress.
+    owners: Vec<usize>,
+    /// By port: its place in `egress`, if it is this worker's.
+    place: Vec<Option<usize>>,
+    rings_in: Vec<Consumer<Packet>>,
+    /// By worker; none to itself.
+    rings_out: Vec<Option<Producer<Packet>>>,
+    /// By worker: packets on their way into its ring.
+    outbound: Vec<Vec<Packet>>,
+    reader: Reader<Tables>,
+    /// The tables of this turn.
+    tables: Arc<Tables>,
+    fib: Arc<Fib>,
+    pool: FramePool,
+    store: PacketStore,
+    pending: Pending,
+    limiter: Limiter,
+    events: Sender<WorkerEvent>,
+    commands: Receiver<WorkerCommand>,
+    stats: Arc<WorkerStats>,
+    draining: bool,
+    drained_said: bool,
+    // Reused from turn to turn, so that nothing is allocated.
+    frames: Vec<Frame>,
+    batch: Batch,
+    packets: Vec<Packet>,
+    retries: Vec<Waiting>,
+}
+
+impl<Q: QueueIo> Worker<Q> {
+    /// One turn: takes what has arrived, at most a batch from each queue, and sends what may be sent.
+    /// `now` must not go backwards.
+    pub fn turn(&mut self, now: Time) -> Turn {
+        self.stats.turns.add(1);
+        self.stats.heartbeat.set(now.nanos());
+        self.obey();
+        let news = self.pick_up_tables();
+        let mut wake = WorkerSet::default();
+        let mut work = self.receive(now);
+        if news || now >= self.pending.deadline() {
+            self.retry_pending(now);
+        }
+        self.fill_rings(&mut wake);
+        work += self.drain_rings();
+        work += self.transmit(now);
+        for queue in &mut self.queues {
+            queue.io.flush(&mut self.pool, now);
+        }
+        if work > 0 {
+            self.stats.busy_turns.add(1);
+        }
+        self.stats.pending.set(self.pending.len() as u64);
+        self.say_drained();
+        Turn {
+            work,
+            deadline: self.deadline(),
+            wake,
+        }
+    }
+
+    /// Says that this worker looks at no tables until its next turn, before it sleeps. Returns false, and
+    /// nothing was done, if packets or commands have come meanwhile: then it must not sleep.
+    pub fn park(&mut self) -> bool {
+        let idle = self.rings_in.iter().all(Consumer::is_empty) && self.commands.is_empty();
+        if idle {
+            self.reader.park();
+        }
+        idle
+    }
+
+    /// The receive queues, to sleep on.
+    pub fn queues(&self) -> impl Iterator<Item = &Q> {
+        self.queues.iter().map(|queue| &queue.io)
+    }
+
+    /// The worker's number.
+    pub fn id(&self) -> usize {
+        self.id
+    }
+
+    /// Packets that this worker holds: queued, waiting, or on their way into a ring.
+    pub fn held(&self) -> usize {
+        let outbound: usize = self.outbound.iter().map(Vec::len).sum();
+        let staged: usize = self.egress.iter().map(Egress::staged).sum();
+        self.store.len() + self.pending.len() + outbound + staged
+    }
+
+    fn obey(&mut self) {
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                WorkerCommand::Drain => self.draining = true,
+            }
+        }
+    }
+
+    /// Picks up the newest tables; whether they are new.
+    fn pick_up_tables(&mut self) -> bool {
+        let newest = self.reader.get();
+        if Arc::ptr_eq(newest, &self.tables) {
+            return false;
+        }
+        self.tables = newest.clone();
+        for egress in &mut self.egress {
+            egress.configure(&self.tables);
+        }
+        true
+    }
+
+    fn deadline(&self) -> Time {
+        let egress = self.egress.iter().map(Egress::deadline);
+        egress.fold(self.pending.deadline(), Time::min)
+    }
+
+    /// After a command to drain: says once that nothing is left.
+    fn say_drained(&mut self) {
+        if !self.draining || self.drained_said {
+            return;
+        }
+        let in_flight: usize = self.queues.iter().map(|queue| queue.io.in_flight()).sum();
+        let incoming: usize = self.rings_in.iter().map(Consumer::len).sum();
+        if self.held() + in_flight + incoming == 0 {
+            self.drained_said = self
+                .events
+                .try_send(WorkerEvent::Drained { worker: self.id })
+                .is_ok();
+        }
+    }
+
+    /// Counts a packet as lost and takes its frame back.
+    fn lose(&mut self, frame: Frame, ingress: PortId, reason: DropReason) {
+        if let Some(port) = self.stats.ports.get(ingress.index()) {
+            port.drops[reason.index()].add(1);
+        }
+        self.pool.give(frame);
     }
 }

@@ -6,6 +6,7 @@
 //!   umem    the memory of all frames, registered with the kernel
 //!   ring    the rings that a socket shares with the kernel
 //!   socket  AfXdpQueue: one socket, one receive and one transmit queue
+//!   sim     SimQueue: a queue without a device, for tests and the simulator
 //!   steer   the XDP program that decides what belongs to the kernel
 //!   port    opening a device: mode, limits, program, a socket for each queue
 //!   netdev  what the kernel says about devices
@@ -16,6 +17,7 @@ pub mod netdev;
 pub mod port;
 pub mod queue;
 mod ring;
+pub mod sim;
 pub mod socket;
 pub mod steer;
 pub mod umem;

@@ -4,13 +4,21 @@
 //!   [2] parse     bytes -> packet: where the headers are, what identifies the flow
 //!   [3] classify  DSCP -> traffic class
 //!   [4] forward   destination -> group -> next hop -> port; or a reason why not
+//!       hash      which flow a packet belongs to
 //!       balance   resilient buckets: which next hop of a group a flow takes
 //!       tables    the snapshot of ports, next hops and groups that control publishes
+//!       pending   packets that wait for a neighbour's MAC address
+//!       report    ICMP errors to senders whose packets go nowhere
 //!       fib       prefix -> group (lpm reads it, trie writes it), changed in place while workers read it
 //! ```
 
 pub mod balance;
 pub mod fib;
+pub mod forward;
+pub mod hash;
 mod lpm;
+pub mod parse;
+pub mod pending;
+pub mod report;
 pub mod tables;
 mod trie;

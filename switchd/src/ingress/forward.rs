@@ -1,0 +1,147 @@
+//! [4] Forward: from a route to a next hop, or to the reason why there is none.
+
+use super::hash;
+use super::parse::{Parsed, Version};
+use super::tables::{Group, GroupId, NextHopId, PortId, Tables};
+use crate::drop::DropReason;
+use common::wire::icmp::Problem;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// To a neighbour.
+    Send {
+        /// The port it leaves by.
+        port: PortId,
+        /// The neighbour.
+        next_hop: NextHopId,
+        /// The neighbour's MAC address.
+        mac: [u8; 6],
+    },
+    /// To a neighbour whose MAC address is not known yet.
+    Wait {
+        /// The kernel's number of the interface it is behind.
+        ifindex: u32,
+        /// Its address.
+        address: IpAddr,
+    },
+    /// Nowhere; `problem` is what its sender is told, if anything.
+    Drop {
+        /// Why.
+        reason: DropReason,
+        /// What the sender is told.
+        problem: Option<Problem>,
+    },
+}
+
+impl Decision {
+    const fn silent(reason: DropReason) -> Self {
+        Self::Drop {
+            reason,
+            problem: None,
+        }
+    }
+
+    const fn told(reason: DropReason, problem: Problem) -> Self {
+        Self::Drop {
+            reason,
+            problem: Some(problem),
+        }
+    }
+}
+
+/// The destination address of a packet.
+pub fn destination(parsed: &Parsed) -> IpAddr {
+    let [a, b, c, d, ..] = parsed.dst;
+    match parsed.version {
+        Version::V4 => IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
+        Version::V6 => IpAddr::V6(Ipv6Addr::from(parsed.dst)),
+    }
+}
+
+/// Decides for a packet whose longest matching route leads to `group`.
+#[inline]
+pub fn decide(tables: &Tables, group: Option<GroupId>, frame: &[u8], parsed: &Parsed) -> Decision {
+    let Some(group) = group else {
+        return expired(parsed).unwrap_or(Decision::told(DropReason::NoRoute, Problem::NoRoute));
+    };
+    let next_hop = match tables.group(group) {
+        Some(Group::Forward(next_hop)) => Some(*next_hop),
+        Some(Group::Balance(buckets)) => buckets.pick(hash::flow(frame, parsed, &tables.hashing)),
+        Some(Group::Local) => return Decision::silent(DropReason::Local),
+        Some(Group::Blackhole) => return Decision::silent(DropReason::Blackhole),
+        Some(other) => {
+            return expired(parsed).unwrap_or_else(|| without_next_hop(tables, other, parsed));
+        }
+        None => None,
+    };
+    if let Some(expired) = expired(parsed) {
+        return expired;
+    }
+    match next_hop {
+        Some(next_hop) => send(tables, next_hop, parsed),
+        None => Decision::told(DropReason::NoNextHop, Problem::NoRoute),
+    }
+}
+
+/// A router does not forward a packet whose TTL would become zero (RFC 1812 §5.3.1, RFC 8200 §3).
+#[inline]
+fn expired(parsed: &Parsed) -> Option<Decision> {
+    (parsed.ttl <= 1).then_some(Decision::told(
+        DropReason::TtlExpired,
+        Problem::TimeExceeded,
+    ))
+}
+
+#[inline]
+fn send(tables: &Tables, next_hop: NextHopId, parsed: &Parsed) -> Decision {
+    let Some(hop) = tables.next_hop(next_hop) else {
+        return Decision::silent(DropReason::NoNextHop);
+    };
+    if let Some(refused) = leaves_by(tables, hop.port, parsed) {
+        return refused;
+    }
+    match hop.mac {
+        Some(mac) => Decision::Send {
+            port: hop.port,
+            next_hop,
+            mac,
+        },
+        None => Decision::Wait {
+            ifindex: hop.ifindex,
+            address: hop.address,
+        },
+    }
+}
+
+/// Why the packet cannot leave by `port`.
+#[inline]
+fn leaves_by(tables: &Tables, port: PortId, parsed: &Parsed) -> Option<Decision> {
+    let Some(entry) = tables.port(port) else {
+        return Some(Decision::silent(DropReason::NoNextHop));
+    };
+    if !entry.up {
+        return Some(Decision::silent(DropReason::EgressDown));
+    }
+    let problem = Problem::TooBig { mtu: entry.mtu };
+    (parsed.ip_len > entry.mtu).then_some(Decision::told(DropReason::TooBig, problem))
+}
+
+#[cold]
+fn without_next_hop(tables: &Tables, group: &Group, parsed: &Parsed) -> Decision {
+    match group {
+        Group::Glean { port, ifindex } => {
+            let wait = Decision::Wait {
+                ifindex: *ifindex,
+                address: destination(parsed),
+            };
+            leaves_by(tables, *port, parsed).unwrap_or(wait)
+        }
+        Group::Prohibit => Decision::told(DropReason::Prohibited, Problem::Prohibited),
+        Group::Unreachable => Decision::told(DropReason::Unreachable, Problem::HostUnreachable),
+        Group::Forward(_) | Group::Balance(_) | Group::Local | Group::Blackhole => {
+            Decision::silent(DropReason::NoNextHop)
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! [2] Parse: what the router has to know of a frame, read once.
+//!
+//! The steering program sends only unicast IP for other machines and MAC control here, but a program
+//! that lags behind, or a frame made to confuse, may bring anything: everything is checked.
+
+use crate::drop::DropReason;
+use common::wire::ethernet::ethertype;
+use common::wire::ip::{protocol, v4, v6};
+use common::wire::{self, vlan};
+
+/// Version of the Internet protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// What the later stages need to know of a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Parsed {
+    /// Version of IP.
+    pub version: Version,
+    /// Protocol of the upper layer, behind extension headers.
+    pub protocol: u8,
+    /// TTL or hop limit.
+    pub ttl: u8,
+    /// Differentiated services code point.
+    pub dscp: u8,
+    /// Where the IP header begins.
+    pub network: u16,
+    /// Where the upper layer begins; 0 if its header is not in this packet (a later fragment).
+    pub transport: u16,
+    /// The packet is a fragment, the first one included.
+    pub is_fragment: bool,
+    /// Bytes of the IP packet.
+    pub ip_len: u16,
+    /// Destination address; an IPv4 address fills the first four bytes.
+    pub dst: [u8; 16],
+}
+
+impl From<wire::Error> for DropReason {
+    fn from(error: wire::Error) -> Self {
+        match error {
+            wire::Error::Truncated { .. } => Self::Truncated,
+            wire::Error::Checksum { .. } => Self::BadChecksum,
+            _ => Self::Malformed,
+        }
+    }
+}
+
+/// Reads a frame that arrived at a port with the MAC address `own`.
+///
+/// # Errors
+/// Why the packet is not to be forwarded.
+#[inline]
+pub fn parse(frame: &[u8], own: [u8; 6]) -> Result<Parsed, DropReason> {
+    let stack = vlan::walk(frame)?;
+    if stack.ethertype == ethertype::MAC_CONTROL {
+        return Err(DropReason::MacControl);
+    }
+    if frame[..6] != own {
+        let multicast = frame[0] & 1 != 0;
+        return Err(if multicast {
+            DropReason::Multicast
+        } else {
+            DropReason::OtherMac
+        });
+    }
+    // A tag with VLAN identifier 0 is there for its priority only (802.1Q clause 6.9.1).
+    if stack
+        .outer
+        .is_some_and(|tag| tag.vid() != 0 || stack.tags > 1)
+    {
+        return Err(DropReason::UnknownVlan);
+    }
+    let ip = &frame[stack.payload_at..];
+    let network = u16::try_from(stack.payload_at).map_err(|_| DropReason::Malformed)?;
+    match stack.ethertype {
+        ethertype::IPV4 => parse_v4(ip, network),
+        ethertype::IPV6 => parse_v6(ip, network),
+        _ => Err(DropReason::UnknownEtherType),
+    }
+}
+
+#[inline]
+fn parse_v4(ip: &[u8], network: u16) -> Result<Parsed, DropReason> {
+    let packet = v4::Packet::new_checked(ip)?;
+    if !packet.verify_checksum() {
+        return Err(DropReason::BadChecksum);
+    }
+    let (src, dst) = (packet.src(), packet.dst());
+    // RFC 1812 §5.3.7: such sources, and these destinations, never come from a wire.
+    let impossible_source =
+        src.is_multicast() || src.is_loopback() || src.is_unspecified() || src.is_broadcast();
+    if impossible_source || dst.is_loopback() || dst.is_unspecified() || dst.is_link_local() {
+        return Err(DropReason::Martian);
+    }
+    if dst.is_multicast() || dst.is_broadcast() {
+        return Err(DropReason::Multicast);
+    }
+    let header = u16::try_from(packet.header_len()).map_err(|_| DropReason::Malformed)?;
+    let mut address = [0; 16];
+    address[..4].copy_from_slice(&dst.octets());
+    Ok(Parsed {
+        version: Version::V4,
+        protocol: packet.protocol(),
+        ttl: packet.ttl(),
+        dscp: packet.traffic_class() >> 2,
+        network,
+        transport: if packet.fragment_offset() == 0 {
+            network + header
+        } else {
+            0
+        },
+        is_fragment: packet.is_fragment(),
+        ip_len: u16::try_from(packet.total_len()).map_err(|_| DropReason::Malformed)?,
+        dst: address,
+    })
+}
+
+#[inline]
+fn parse_v6(ip: &[u8], network: u16) -> Result<Parsed, DropReason> {
+    let packet = v6::Packet::new_checked(ip)?;
+    let (src, dst) = (packet.src(), packet.dst());
+    let link_local = dst.is_unicast_link_local() || src.is_unicast_link_local();
+    let impossible_source = src.is_multicast() || src.is_loopback() || src.is_unspecified();
+    if impossible_source || dst.is_loopback() || dst.is_unspecified() || link_local {
+        return Err(DropReason::Martian);
+    }
+    if dst.is_multicast() {
+        return Err(DropReason::Multicast);
+    }
+    // A chain that is not understood does not keep the packet from being forwarded (RFC 8200 §4).
+    let upper = packet.upper().ok();
+    let transport = upper
+        .filter(|upper| upper.fragment.is_none_or(|offset| offset == 0))
+        .and_then(|upper| u16::try_from(upper.at).ok());
+    Ok(Parsed {
+        version: Version::V6,
+        protocol: upper.map_or(protocol::NO_NEXT, |upper| upper.protocol),
+        ttl: packet.hop_limit(),
+        dscp: packet.traffic_class() >> 2,
+        network,
+        transport: transport.map_or(0, |at| network + at),
+        is_fragment: upper.is_some_and(|upper| upper.fragment.is_some()),
+        ip_len: u16::try_from(v6::HEADER_LEN + packet.payload_len())
+            .map_err(|_| DropReason::Malformed)?,
+        dst: dst.octets(),
+    })
+}

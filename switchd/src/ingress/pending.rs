@@ -1,0 +1,105 @@
+//! Packets whose next hop's MAC address the kernel is still finding out.
+//!
+//! They wait here, few and not for long (RFC 4861 §7.2.2 asks for at least one; RFC 1122 §2.3.2.2
+//! likewise), and are looked up again from the beginning whenever something may have changed. There
+//! are never many, so a plain list serves.
+
+use super::tables::PortId;
+use crate::limits::{PENDING_PER_NEIGHBOUR, PENDING_TIMEOUT, PENDING_TOTAL, RESOLVE_INTERVAL};
+use common::time::Time;
+use common::xdp::frame::Frame;
+use std::net::IpAddr;
+
+/// A neighbour: interface and address.
+pub type Neighbour = (u32, IpAddr);
+
+/// A packet that waits.
+#[derive(Debug)]
+pub struct Waiting {
+    /// Whom it waits for.
+    pub neighbour: Neighbour,
+    /// The packet.
+    pub frame: Frame,
+    /// Where it arrived.
+    pub ingress: PortId,
+    /// Since when it waits.
+    pub since: Time,
+}
+
+/// The packets of one worker that wait.
+#[derive(Debug)]
+pub struct Pending {
+    waiting: Vec<Waiting>,
+    /// When the kernel was last asked for whom.
+    asked: Vec<(Neighbour, Time)>,
+    again: Time,
+}
+
+impl Default for Pending {
+    fn default() -> Self {
+        Self {
+            waiting: Vec::with_capacity(PENDING_TOTAL),
+            asked: Vec::with_capacity(PENDING_TOTAL),
+            again: Time::NEVER,
+        }
+    }
+}
+
+impl Pending {
+    /// Lets a packet wait, or gives it back if too many wait already.
+    ///
+    /// # Errors
+    /// The packet.
+    pub fn wait(&mut self, waiting: Waiting, retry_at: Time) -> Result<(), Waiting> {
+        let same = self
+            .waiting
+            .iter()
+            .filter(|other| other.neighbour == waiting.neighbour);
+        if self.waiting.len() >= PENDING_TOTAL || same.count() >= PENDING_PER_NEIGHBOUR {
+            return Err(waiting);
+        }
+        self.waiting.push(waiting);
+        self.again = self.again.min(retry_at);
+        Ok(())
+    }
+
+    /// Whether the kernel is to be asked now for this neighbour: not more often than once in
+    /// [`RESOLVE_INTERVAL`].
+    pub fn should_ask(&mut self, neighbour: Neighbour, now: Time) -> bool {
+        self.asked
+            .retain(|(_, at)| now.since(*at) < RESOLVE_INTERVAL);
+        if self.asked.iter().any(|(other, _)| *other == neighbour)
+            || self.asked.len() >= PENDING_TOTAL
+        {
+            return false;
+        }
+        self.asked.push((neighbour, now));
+        true
+    }
+
+    /// Moves all packets to `out`, to be looked up again.
+    pub fn take(&mut self, out: &mut Vec<Waiting>) {
+        out.append(&mut self.waiting);
+        self.again = Time::NEVER;
+    }
+
+    /// Whether a packet has waited for too long.
+    pub fn has_timed_out(waiting: &Waiting, now: Time) -> bool {
+        now.since(waiting.since) >= PENDING_TIMEOUT
+    }
+
+    /// When the packets are to be looked up again even if no change was noticed.
+    pub fn deadline(&self) -> Time {
+        self.again
+    }
+
+    /// Number of packets that wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}

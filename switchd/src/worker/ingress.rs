@@ -1,0 +1,355 @@
+//! The first half of a turn: from the receive queues to the egress port's owner.
+
+use super::{Worker, WorkerEvent, WorkerSet};
+use crate::drop::DropReason;
+use crate::ingress::fib::Fib;
+use crate::ingress::forward::{Decision, decide};
+use crate::ingress::parse::{Parsed, Version, parse};
+use crate::ingress::pending::{Pending, Waiting};
+use crate::ingress::report;
+use crate::ingress::tables::{GroupId, NextHopId, PortId};
+use crate::limits::{BATCH, PENDING_RETRY, RING};
+use crate::packet::Packet;
+use common::time::Time;
+use common::wire::icmp::Problem;
+use common::xdp::frame::Frame;
+use common::xdp::queue::QueueIo;
+use std::net::IpAddr;
+
+/// The packets of a batch that the parser let through, with the routes they are about to take.
+#[derive(Debug)]
+pub(super) struct Batch {
+    lanes: Vec<(Frame, Parsed)>,
+    /// By lane: what the lookup found.
+    groups: Vec<Option<GroupId>>,
+    v4: Lookups<4>,
+    v6: Lookups<16>,
+}
+
+/// The lanes of one version of IP.
+#[derive(Debug)]
+struct Lookups<const N: usize> {
+    lanes: Vec<usize>,
+    addresses: Vec<[u8; N]>,
+    found: Vec<Option<GroupId>>,
+}
+
+impl<const N: usize> Default for Lookups<N> {
+    fn default() -> Self {
+        Self {
+            lanes: Vec::with_capacity(BATCH),
+            addresses: Vec::with_capacity(BATCH),
+            found: vec![None; BATCH],
+        }
+    }
+}
+
+impl<const N: usize> Lookups<N> {
+    fn push(&mut self, lane: usize, dst: &[u8; 16]) {
+        self.lanes.push(lane);
+        self.addresses
+            .push(*dst.first_chunk().expect("N is 4 or 16"));
+    }
+
+    /// Writes what was found to the lanes' places and empties itself.
+    fn spread(&mut self, groups: &mut [Option<GroupId>]) {
+        for (&lane, &found) in self.lanes.iter().zip(&self.found) {
+            groups[lane] = found;
+        }
+        self.lanes.clear();
+        self.addresses.clear();
+    }
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self {
+            lanes: Vec::with_capacity(BATCH),
+            groups: Vec::with_capacity(BATCH),
+            v4: Lookups::default(),
+            v6: Lookups::default(),
+        }
+    }
+}
+
+impl Batch {
+    fn push(&mut self, frame: Frame, parsed: Parsed) {
+        match parsed.version {
+            Version::V4 => self.v4.push(self.lanes.len(), &parsed.dst),
+            Version::V6 => self.v6.push(self.lanes.len(), &parsed.dst),
+        }
+        self.lanes.push((frame, parsed));
+    }
+
+    /// Looks all destinations up together.
+    fn look_up(&mut self, fib: &Fib) {
+        self.groups.clear();
+        self.groups.resize(self.lanes.len(), None);
+        fib.lookup_v4_batch(&self.v4.addresses, &mut self.v4.found);
+        fib.lookup_v6_batch(&self.v6.addresses, &mut self.v6.found);
+        self.v4.spread(&mut self.groups);
+        self.v6.spread(&mut self.groups);
+    }
+}
+
+/// Where a packet came from, for what is decided about it.
+#[derive(Clone, Copy)]
+struct Origin {
+    ingress: PortId,
+    /// Since when it waits for a neighbour, if it did before.
+    since: Time,
+    now: Time,
+}
+
+impl<Q: QueueIo> Worker<Q> {
+    /// Takes a batch from each receive queue and forwards it. Returns the number of packets.
+    pub(super) fn receive(&mut self, now: Time) -> usize {
+        if self.draining {
+            return 0;
+        }
+        let mut work = 0;
+        for index in 0..self.queues.len() {
+            let queue = &mut self.queues[index];
+            let port = queue.port;
+            work += queue.io.receive(&mut self.pool, &mut self.frames, BATCH);
+            if !self.frames.is_empty() {
+                self.forward_batch(port, now);
+            }
+        }
+        work
+    }
+
+    /// Forwards the packets of `self.frames`, which arrived at `ingress`.
+    fn forward_batch(&mut self, ingress: PortId, now: Time) {
+        let mut frames = std::mem::take(&mut self.frames);
+        let mut batch = std::mem::take(&mut self.batch);
+        self.count_received(ingress, &frames);
+        for frame in frames.drain(..) {
+            match self.parse(ingress, &frame) {
+                Ok(parsed) => batch.push(frame, parsed),
+                Err(reason) => self.lose(frame, ingress, reason),
+            }
+        }
+        batch.look_up(&self.fib);
+        let origin = Origin {
+            ingress,
+            since: now,
+            now,
+        };
+        for ((frame, parsed), group) in batch.lanes.drain(..).zip(batch.groups.drain(..)) {
+            self.dispatch(frame, &parsed, group, origin);
+        }
+        (self.frames, self.batch) = (frames, batch);
+    }
+
+    fn count_received(&self, ingress: PortId, frames: &[Frame]) {
+        if let Some(port) = self.stats.ports.get(ingress.index()) {
+            port.rx_packets.add(frames.len() as u64);
+            port.rx_bytes
+                .add(frames.iter().map(|frame| frame.len() as u64).sum());
+        }
+    }
+
+    #[inline]
+    fn parse(&self, ingress: PortId, frame: &Frame) -> Result<Parsed, DropReason> {
+        match self.tables.port(ingress) {
+            Some(port) if port.up => parse(frame.bytes(), port.mac),
+            _ => Err(DropReason::IngressDown),
+        }
+    }
+
+    /// Decides where one packet goes and sends it on its way there.
+    #[inline]
+    fn dispatch(&mut self, frame: Frame, parsed: &Parsed, group: Option<GroupId>, origin: Origin) {
+        if group.is_some_and(|group| self.tables.group(group).is_none()) {
+            // The route is newer than the tables: those that have the group were published before it.
+            self.pick_up_tables();
+        }
+        match decide(&self.tables, group, frame.bytes(), parsed) {
+            Decision::Send {
+                port,
+                next_hop,
+                mac,
+            } => {
+                self.send(frame, parsed, (port, next_hop, mac), origin.ingress);
+            }
+            Decision::Wait { ifindex, address } => {
+                self.wait(frame, parsed, (ifindex, address), origin)
+            }
+            Decision::Drop { reason, problem } => {
+                if let Some(problem) = problem {
+                    self.report(&frame, parsed, problem, origin);
+                }
+                self.lose(frame, origin.ingress, reason);
+            }
+        }
+    }
+
+    #[inline]
+    fn send(
+        &mut self,
+        frame: Frame,
+        parsed: &Parsed,
+        (egress, next_hop, mac): (PortId, NextHopId, [u8; 6]),
+        ingress: PortId,
+    ) {
+        self.tables.used.mark(next_hop);
+        let class = self.tables.class_of_dscp[usize::from(parsed.dscp & 63)];
+        let network = parsed.network;
+        let packet = Packet {
+            frame,
+            ingress,
+            egress,
+            next_hop,
+            mac,
+            class,
+            network,
+        };
+        let owner = self.owners.get(egress.index()).copied().unwrap_or(self.id);
+        if owner == self.id {
+            self.admit(packet);
+            return;
+        }
+        match self.outbound.get_mut(owner) {
+            Some(outbound) if outbound.len() < RING => outbound.push(packet),
+            _ => self.lose(packet.frame, ingress, DropReason::RingFull),
+        }
+    }
+
+    fn wait(&mut self, frame: Frame, parsed: &Parsed, neighbour: (u32, IpAddr), origin: Origin) {
+        let Origin {
+            ingress,
+            since,
+            now,
+        } = origin;
+        let waiting = Waiting {
+            neighbour,
+            frame,
+            ingress,
+            since,
+        };
+        if Pending::has_timed_out(&waiting, now) {
+            self.report(&waiting.frame, parsed, Problem::HostUnreachable, origin);
+            self.lose(waiting.frame, ingress, DropReason::NeighbourTimeout);
+            return;
+        }
+        if self.pending.should_ask(neighbour, now) {
+            let (ifindex, address) = neighbour;
+            if self
+                .events
+                .try_send(WorkerEvent::Resolve { ifindex, address })
+                .is_err()
+            {
+                self.stats.events_lost.add(1);
+            }
+        }
+        if let Err(waiting) = self.pending.wait(waiting, now + PENDING_RETRY) {
+            self.lose(waiting.frame, ingress, DropReason::NeighbourFull);
+        }
+    }
+
+    /// Looks all packets that wait up again: their neighbour may be known by now.
+    pub(super) fn retry_pending(&mut self, now: Time) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let mut retries = std::mem::take(&mut self.retries);
+        self.pending.take(&mut retries);
+        for Waiting {
+            frame,
+            ingress,
+            since,
+            ..
+        } in retries.drain(..)
+        {
+            match self.parse(ingress, &frame) {
+                Ok(parsed) => {
+                    let group = look_up(&self.fib, &parsed);
+                    self.dispatch(
+                        frame,
+                        &parsed,
+                        group,
+                        Origin {
+                            ingress,
+                            since,
+                            now,
+                        },
+                    );
+                }
+                Err(reason) => self.lose(frame, ingress, reason),
+            }
+        }
+        self.retries = retries;
+    }
+
+    /// Tells the sender of a packet what became of it, if that may and can be done.
+    #[cold]
+    fn report(&mut self, frame: &Frame, parsed: &Parsed, problem: Problem, origin: Origin) {
+        if !report::may_be_reported(frame.bytes(), parsed) {
+            return;
+        }
+        let tables = self.tables.clone();
+        let Some(port) = tables.port(origin.ingress) else {
+            return;
+        };
+        let stats = self.stats.clone();
+        let counters = &stats.ports[origin.ingress.index()];
+        if !self.limiter.allows(origin.now) {
+            counters.icmp_suppressed.add(1);
+            return;
+        }
+        let Some(answer) = report::about(frame.bytes(), parsed, problem, port, &mut self.pool)
+        else {
+            counters.icmp_suppressed.add(1);
+            return;
+        };
+        counters.icmp_sent.add(1);
+        match parse(answer.bytes(), port.mac) {
+            Ok(parsed) => {
+                let group = look_up(&self.fib, &parsed);
+                // An answer that cannot be sent is not worth another: errors are never reported.
+                self.dispatch(answer, &parsed, group, origin);
+            }
+            Err(reason) => self.lose(answer, origin.ingress, reason),
+        }
+    }
+
+    /// Moves what is on its way to other workers into their rings.
+    pub(super) fn fill_rings(&mut self, wake: &mut WorkerSet) {
+        for owner in 0..self.outbound.len() {
+            let mut outbound = std::mem::take(&mut self.outbound[owner]);
+            if let Some(Some(ring)) = self.rings_out.get_mut(owner)
+                && !outbound.is_empty()
+                && ring.push_batch(&mut outbound) > 0
+            {
+                wake.insert(owner);
+            }
+            for packet in outbound.drain(..) {
+                self.lose(packet.frame, packet.ingress, DropReason::RingFull);
+            }
+            self.outbound[owner] = outbound;
+        }
+    }
+
+    /// Admits what other workers sent. Returns the number of packets.
+    pub(super) fn drain_rings(&mut self) -> usize {
+        let mut packets = std::mem::take(&mut self.packets);
+        for ring in &mut self.rings_in {
+            ring.pop_batch(&mut packets, RING);
+            if packets.len() >= RING {
+                break;
+            }
+        }
+        let work = packets.len();
+        packets.drain(..).for_each(|packet| self.admit(packet));
+        self.packets = packets;
+        work
+    }
+}
+
+fn look_up(fib: &Fib, parsed: &Parsed) -> Option<GroupId> {
+    match parsed.version {
+        Version::V4 => fib.lookup_v4(*parsed.dst.first_chunk().expect("4 of 16")),
+        Version::V6 => fib.lookup_v6(parsed.dst),
+    }
+}

@@ -1,0 +1,138 @@
+//! What a worker is made from.
+
+use super::egress::Egress;
+use super::ingress::Batch;
+use super::{Queue, Worker, WorkerCommand, WorkerEvent};
+use crate::ingress::fib::Fib;
+use crate::ingress::pending::Pending;
+use crate::ingress::report::Limiter;
+use crate::ingress::tables::{PortId, Tables};
+use crate::limits::{BATCH, MAX_WORKERS, PENDING_TOTAL, RING};
+use crate::packet::Packet;
+use crate::stats::WorkerStats;
+use crate::traffic::PacketStore;
+use common::sync::snapshot::Reader;
+use common::sync::spsc::{self, Consumer, Producer};
+use common::xdp::frame::{FramePool, Region};
+use common::xdp::queue::QueueIo;
+use crossbeam_channel::{Receiver, Sender};
+use std::sync::Arc;
+
+/// Everything that a worker is given at start.
+#[derive(Debug)]
+pub struct Setup<Q> {
+    /// Its number.
+    pub id: usize,
+    /// Its receive queues. The first of a port that it owns is the one it transmits by.
+    pub queues: Vec<(PortId, Q)>,
+    /// By port: the worker that owns it as egress, see [`owners`].
+    pub owners: Vec<usize>,
+    /// Rings from the other workers.
+    pub rings_in: Vec<Consumer<Packet>>,
+    /// By worker: the ring to it.
+    pub rings_out: Vec<Option<Producer<Packet>>>,
+    /// The packet memory.
+    pub region: Arc<Region>,
+    /// Where control publishes the tables.
+    pub reader: Reader<Tables>,
+    /// The routes.
+    pub fib: Arc<Fib>,
+    /// Its counters, made for as many ports as the tables have.
+    pub stats: Arc<WorkerStats>,
+    /// To control.
+    pub events: Sender<WorkerEvent>,
+    /// From control.
+    pub commands: Receiver<WorkerCommand>,
+}
+
+/// The owner of each egress port: the worker that has its receive queue 0. `queues` lists, for each
+/// worker, the ports of its queues in the order in which they are handed out.
+pub fn owners(queues: &[Vec<PortId>], ports: usize) -> Vec<usize> {
+    (0..ports)
+        .map(|port| {
+            let has = |queues: &Vec<PortId>| queues.iter().any(|id| id.index() == port);
+            queues.iter().position(has).unwrap_or(0)
+        })
+        .collect()
+}
+
+/// What one worker gets of the rings between all: where it receives, and by worker where it sends.
+pub type RingEnds = (Vec<Consumer<Packet>>, Vec<Option<Producer<Packet>>>);
+
+/// A ring from each worker to each other.
+pub fn rings(workers: usize) -> Vec<RingEnds> {
+    assert!(
+        workers <= MAX_WORKERS,
+        "{workers} workers, at most {MAX_WORKERS}"
+    );
+    let mut ends: Vec<RingEnds> = (0..workers)
+        .map(|_| (Vec::new(), (0..workers).map(|_| None).collect()))
+        .collect();
+    for from in 0..workers {
+        for to in (0..workers).filter(|to| *to != from) {
+            let (producer, consumer) = spsc::ring(RING);
+            ends[from].1[to] = Some(producer);
+            ends[to].0.push(consumer);
+        }
+    }
+    ends
+}
+
+impl<Q: QueueIo> Worker<Q> {
+    /// A worker that has not had a turn yet.
+    pub fn new(setup: Setup<Q>) -> Self {
+        let Setup {
+            id,
+            queues,
+            owners,
+            rings_in,
+            rings_out,
+            region,
+            mut reader,
+            fib,
+            stats,
+            ..
+        } = setup;
+        let tables = reader.get().clone();
+        let queues: Vec<Queue<Q>> = queues
+            .into_iter()
+            .map(|(port, io)| Queue { port, io })
+            .collect();
+        let mut egress: Vec<Egress> = Vec::new();
+        let mut place = vec![None; owners.len()];
+        for (index, queue) in queues.iter().enumerate() {
+            let port = queue.port.index();
+            if owners.get(port) == Some(&id) && place[port].is_none() {
+                place[port] = Some(egress.len());
+                egress.push(Egress::new(queue.port, index, &tables));
+            }
+        }
+        let frames = region.frames();
+        Self {
+            id,
+            queues,
+            egress,
+            place,
+            outbound: rings_out.iter().map(|_| Vec::with_capacity(RING)).collect(),
+            owners,
+            rings_in,
+            rings_out,
+            reader,
+            tables,
+            fib,
+            pool: FramePool::new(region),
+            store: PacketStore::new(frames),
+            pending: Pending::default(),
+            limiter: Limiter::default(),
+            events: setup.events,
+            commands: setup.commands,
+            stats,
+            draining: false,
+            drained_said: false,
+            frames: Vec::with_capacity(BATCH),
+            batch: Batch::default(),
+            packets: Vec::with_capacity(2 * RING),
+            retries: Vec::with_capacity(PENDING_TOTAL),
+        }
+    }
+}

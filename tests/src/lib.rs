@@ -2,8 +2,11 @@
 //!
 //! - [`lab`]: fabrics of network namespaces with the real daemons in them; the library behind the
 //!   `fabric` command and behind every test in namespaces.
+//! - [`fuzz`]: every reader of outside bytes, and what looks for inputs that it cannot take.
 //! - [`wire`]: one frame of every kind that the daemons send.
 
+#[path = "../fuzz/mod.rs"]
+pub mod fuzz;
 #[path = "../lab/mod.rs"]
 pub mod lab;
 #[path = "../wire/mod.rs"]

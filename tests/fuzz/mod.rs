@@ -1,0 +1,60 @@
+//! Fuzzing: every reader of bytes from outside is a line in [`TARGETS`].
+//!
+//! A target takes any bytes and must come back: no panic, no overflow, no endless loop. Where more
+//! can be said of every input, it says it: what was read and written again is read the same, a
+//! rewritten header has a right checksum, an engine gives every frame back.
+//!
+//! ```text
+//!   corpus/<target>/   inputs that are kept: real frames, and what once failed
+//!   targets.rs         readers of one message
+//!   netlink.rs hosts.rs   state machines that are fed a series
+//!   program.rs         how a series is read from one input
+//!   mutate.rs          new inputs from old ones, from a seed
+//!   run.rs             replay, explore, report
+//! ```
+
+mod hosts;
+mod mutate;
+mod netlink;
+mod program;
+mod run;
+mod targets;
+
+pub use run::{Failure, explore, replay};
+
+/// A reader of bytes from outside.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name, and that of its corpus.
+    pub name: &'static str,
+    /// Reads the input; a panic is a finding.
+    pub run: fn(&[u8]),
+}
+
+const fn target(name: &'static str, run: fn(&[u8])) -> Target {
+    Target { name, run }
+}
+
+/// Everything that reads what others wrote.
+pub const TARGETS: &[Target] = &[
+    target("ethernet", targets::ethernet),
+    target("mac", targets::mac),
+    target("arp", targets::arp),
+    target("ipv4", targets::ipv4),
+    target("ipv6", targets::ipv6),
+    target("udp", targets::udp),
+    target("icmp", targets::icmp),
+    target("pause", targets::pause),
+    target("roce", targets::roce),
+    target("icrc", targets::icrc),
+    target("cm", targets::cm),
+    target("frame", targets::frame),
+    target("netlink", netlink::decode),
+    target("netlink_follow", netlink::follow),
+    target("app_request", targets::app_request),
+    target("app_reply", targets::app_reply),
+    target("app_work", targets::app_work),
+    target("app_ring", targets::app_ring),
+    target("host_frames", hosts::frames),
+    target("host_dialogue", hosts::dialogue),
+];

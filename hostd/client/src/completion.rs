@@ -5,7 +5,7 @@ use crate::abi::descriptor::{COMPLETION_LEN, CompletionEntry, CompletionOpcode, 
 use crate::abi::message::{ObjectKind, Reply, Request};
 use crate::abi::ring::{Consumer, RingMemory};
 use crate::channel::{deadline, wait_ready};
-use crate::context::{Inner, descriptors, unexpected};
+use crate::context::{Inner, Object, descriptors, unexpected};
 use nix::poll::{PollFd, PollFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -45,6 +45,7 @@ pub struct CompletionQueue {
     ring: Consumer<COMPLETION_LEN>,
     wake: OwnedFd,
     handle: u32,
+    object: Arc<Object>,
     entries: u32,
     idle_polls: u32,
 }
@@ -63,9 +64,15 @@ impl CompletionQueue {
             ring,
             wake,
             handle,
+            object: Object::new(context, ObjectKind::CompletionQueue, handle),
             entries,
             idle_polls: 0,
         })
+    }
+
+    /// Keeps the queue in the daemon for as long as a queue pair completes here.
+    pub(crate) fn object(&self) -> Arc<Object> {
+        self.object.clone()
     }
 
     pub(crate) fn handle(&self) -> u32 {
@@ -98,6 +105,9 @@ impl CompletionQueue {
             return Ok(None);
         };
         self.ring.release();
+        if self.ring.take_starvation() {
+            self.context.wake_daemon();
+        }
         self.idle_polls = 0;
         let entry = CompletionEntry::parse(&bytes)?;
         Ok(Some(Completion {
@@ -161,15 +171,5 @@ impl CompletionQueue {
                 return Err(Error::TimedOut);
             }
         }
-    }
-}
-
-impl Drop for CompletionQueue {
-    fn drop(&mut self) {
-        let request = Request::Destroy {
-            kind: ObjectKind::CompletionQueue,
-            handle: self.handle,
-        };
-        self.context.channel.tell(&request);
     }
 }

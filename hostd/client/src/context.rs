@@ -1,7 +1,7 @@
 //! A session with the daemon.
 
 use crate::abi::bell::Bell;
-use crate::abi::message::{Access, Reply, Request};
+use crate::abi::message::{Access, ObjectKind, Reply, Request};
 use crate::abi::{VERSION_MAJOR, feature};
 use crate::channel::Channel;
 use crate::{CompletionQueue, Error, Listener, QueuePair, QueuePairOptions, Region};
@@ -53,9 +53,40 @@ impl Inner {
     /// Tells the daemon that the queue pair in `slot` has new work.
     pub(crate) fn ring(&self, slot: u32) {
         if self.bell.ring(slot) {
-            // Fails only when the counter is full, and then the daemon is already being woken.
-            let _ = nix::unistd::write(&self.doorbell, &1_u64.to_ne_bytes());
+            self.wake_daemon();
         }
+    }
+
+    pub(crate) fn wake_daemon(&self) {
+        // Fails only when the counter is full, and then the daemon is already being woken.
+        let _ = nix::unistd::write(&self.doorbell, &1_u64.to_ne_bytes());
+    }
+}
+
+/// An object of the daemon; given back when the last holder drops it.
+#[derive(Debug)]
+pub(crate) struct Object {
+    context: Arc<Inner>,
+    kind: ObjectKind,
+    handle: u32,
+}
+
+impl Object {
+    pub(crate) fn new(context: &Arc<Inner>, kind: ObjectKind, handle: u32) -> Arc<Self> {
+        Arc::new(Self {
+            context: context.clone(),
+            kind,
+            handle,
+        })
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        let (kind, handle) = (self.kind, self.handle);
+        self.context
+            .channel
+            .tell(&Request::Destroy { kind, handle });
     }
 }
 

@@ -4,7 +4,7 @@ use crate::abi::descriptor::{Opcode, ReceiveWork, SendWork, Sge, SgeList, WORK_L
 use crate::abi::message::{ErrorCode, Event, Granularity, ObjectKind, Private, Reply, Request};
 use crate::abi::ring::{Producer, RingMemory};
 use crate::channel::deadline;
-use crate::context::{Inner, descriptors, unexpected};
+use crate::context::{Inner, Object, descriptors, unexpected};
 use crate::{CompletionQueue, Error, Slice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -18,8 +18,6 @@ pub struct QueuePairOptions {
     pub send_entries: u32,
     /// Receives that may be posted (`max_recv_wr`).
     pub receive_entries: u32,
-    /// The most sub-paths; zero for what the daemon is configured for, one for plain RoCEv2.
-    pub paths: u16,
 }
 
 impl Default for QueuePairOptions {
@@ -27,7 +25,6 @@ impl Default for QueuePairOptions {
         Self {
             send_entries: 64,
             receive_entries: 64,
-            paths: 0,
         }
     }
 }
@@ -138,6 +135,8 @@ pub struct QueuePair {
     handle: u32,
     number: u32,
     slot: u32,
+    /// The queue pair itself first: the daemon gives no completion queue up that is in use.
+    _objects: [Arc<Object>; 3],
 }
 
 impl QueuePair {
@@ -152,7 +151,6 @@ impl QueuePair {
             receive_cq: receive.handle(),
             send_entries: options.send_entries,
             receive_entries: options.receive_entries,
-            paths: options.paths,
         };
         let (reply, fds) = context.channel.call(&request, None)?;
         let Reply::QueuePair {
@@ -165,6 +163,7 @@ impl QueuePair {
         else {
             return Err(unexpected(&reply));
         };
+        let (send_queue, receive_queue) = (send.object(), receive.object());
         let [send, receive] = descriptors(fds)?;
         Ok(Self {
             context: context.clone(),
@@ -173,6 +172,11 @@ impl QueuePair {
             handle,
             number: qpn,
             slot,
+            _objects: [
+                Object::new(context, ObjectKind::QueuePair, handle),
+                send_queue,
+                receive_queue,
+            ],
         })
     }
 
@@ -339,11 +343,6 @@ impl QueuePair {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         let ours = self.handle;
-        let request = Request::Destroy {
-            kind: ObjectKind::QueuePair,
-            handle: ours,
-        };
-        self.context.channel.tell(&request);
         self.context.channel.forget_events(|event| match *event {
             Event::Established { qp, .. }
             | Event::ConnectFailed { qp, .. }

@@ -133,6 +133,39 @@ pub fn send(
     Ok(())
 }
 
+/// The groups of the process at the other end when it connected, beside its primary one
+/// (`SO_PEERGROUPS`).
+///
+/// # Errors
+/// What `getsockopt` says.
+pub fn peer_groups(socket: BorrowedFd<'_>) -> Result<Vec<libc::gid_t>, Errno> {
+    let mut groups: Vec<libc::gid_t> = vec![0; 64];
+    loop {
+        let bytes = groups.len() * size_of::<libc::gid_t>();
+        let mut len = libc::socklen_t::try_from(bytes).map_err(|_| Errno::ERANGE)?;
+        // SAFETY: the kernel writes at most `len` bytes, which `groups` has.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut len,
+            )
+        };
+        let count = usize::try_from(len).unwrap_or(0) / size_of::<libc::gid_t>();
+        match Errno::result(result) {
+            Ok(_) => {
+                groups.truncate(count);
+                return Ok(groups);
+            }
+            // Then `len` says how many there are.
+            Err(Errno::ERANGE) if count > groups.len() => groups.resize(count, 0),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

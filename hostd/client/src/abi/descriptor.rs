@@ -280,6 +280,8 @@ pub enum CompletionStatus {
     LocalProtection = 4,
     /// The queue pair was in error, or was closed, before the request was done.
     Flushed = 5,
+    /// The region of a receive forbids writing.
+    LocalAccess = 8,
     /// The peer could not take the request: its receive buffer was too short.
     RemoteInvalidRequest = 9,
     /// The peer refused access to its memory.
@@ -304,6 +306,7 @@ impl CompletionStatus {
             2 => Self::LocalQpOperation,
             4 => Self::LocalProtection,
             5 => Self::Flushed,
+            8 => Self::LocalAccess,
             9 => Self::RemoteInvalidRequest,
             10 => Self::RemoteAccess,
             11 => Self::RemoteOperation,
@@ -323,6 +326,7 @@ impl CompletionStatus {
             Self::LocalQpOperation => "local queue pair operation error",
             Self::LocalProtection => "local protection error: buffer outside of its region",
             Self::Flushed => "flushed: the connection ended first",
+            Self::LocalAccess => "the region of a receive forbids writing",
             Self::RemoteInvalidRequest => "the peer's receive buffer is too short",
             Self::RemoteAccess => "the peer refused access to its memory",
             Self::RemoteOperation => "the peer failed to carry out the request",

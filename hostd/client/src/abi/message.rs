@@ -54,8 +54,6 @@ pub enum Request {
         send_entries: u32,
         /// Work requests that the receive queue holds; rounded up to a power of two.
         receive_entries: u32,
-        /// The most sub-paths that are wanted; zero for what the daemon is configured for.
-        paths: u16,
     },
     /// Wait for connections.
     Listen {
@@ -313,14 +311,12 @@ impl Request {
                 receive_cq,
                 send_entries,
                 receive_entries,
-                paths,
             } => header(CREATE_QP, tag)
                 .u32(send_cq)
                 .u32(receive_cq)
                 .u32(send_entries)
                 .u32(receive_entries)
-                .u16(paths)
-                .bytes(&[0; 6]),
+                .u64(0),
             Self::Listen {
                 address,
                 port,
@@ -433,14 +429,12 @@ impl Request {
 fn decode_create_qp(r: &mut Reader<'_>) -> Result<Request, DecodeError> {
     let (send_cq, receive_cq) = (r.u32()?, r.u32()?);
     let (send_entries, receive_entries) = (r.u32()?, r.u32()?);
-    let paths = r.u16()?;
-    r.reserved::<6>()?;
+    r.reserved::<8>()?;
     Ok(Request::CreateQueuePair {
         send_cq,
         receive_cq,
         send_entries,
         receive_entries,
-        paths,
     })
 }
 

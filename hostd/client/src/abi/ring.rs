@@ -4,7 +4,8 @@
 //!     0  magic u32 · version u32 · entries u32 · bytes of an entry u32     (written once by the daemon)
 //!    64  tail  u32   written by the producer only: entries ever put in
 //!   128  head  u32   written by the consumer only: entries ever taken out
-//!   192  armed u32   the consumer sleeps and wants to be woken (completion rings)
+//!   192  armed u32   the consumer sleeps and wants to be woken by the next entry
+//!   196  starved u32 the producer has more entries and wants to be woken by the next free slot
 //!   256  entries
 //! ```
 //!
@@ -15,7 +16,8 @@
 //!
 //! No wake-up is lost: the consumer sets `armed`, looks at `tail` again, and only then sleeps; the
 //! producer publishes `tail` and only then looks at `armed`; a full fence stands between the two
-//! steps on each side, so at least one of them sees the other's store.
+//! steps on each side, so at least one of them sees the other's store. `starved` is the same with the
+//! sides exchanged. Only completion rings use the two; work rings have the bell page.
 
 use super::{MAGIC, RING_ENTRIES_MAX, VERSION_MAJOR};
 use crate::shm::{Mapping, MemoryError, create_sealed, full_fence};
@@ -27,6 +29,7 @@ use std::sync::atomic::Ordering;
 const TAIL: usize = 64;
 const HEAD: usize = 128;
 const ARMED: usize = 192;
+const STARVED: usize = 196;
 const ENTRIES: usize = 256;
 
 /// The other side broke the rules of a ring.
@@ -192,6 +195,20 @@ impl<const N: usize> Producer<N> {
         true
     }
 
+    /// Asks to be woken when a slot becomes free. True if there is one already: then do not wait.
+    ///
+    /// # Errors
+    /// [`RingFault`] if the consumer's index is impossible.
+    pub fn starve(&mut self) -> Result<bool, RingFault> {
+        self.ring.map.word(STARVED).store(1, Ordering::Relaxed);
+        full_fence();
+        let free = self.room()? > 0;
+        if free {
+            self.ring.map.word(STARVED).store(0, Ordering::Relaxed);
+        }
+        Ok(free)
+    }
+
     /// Whether the consumer sleeps and has to be woken now. Ask after [`Self::publish`]; a yes is
     /// given once for each time that it armed.
     pub fn take_wake_request(&self) -> bool {
@@ -250,6 +267,14 @@ impl<const N: usize> Consumer<N> {
             self.released = self.head;
             self.ring.map.word(HEAD).store(self.head, Ordering::Release);
         }
+    }
+
+    /// Whether the producer waits for room and has to be woken now. Ask after [`Self::release`]; a yes is
+    /// given once for each time that it starved.
+    pub fn take_starvation(&self) -> bool {
+        full_fence();
+        let starved = self.ring.map.word(STARVED);
+        starved.load(Ordering::Relaxed) != 0 && starved.swap(0, Ordering::Relaxed) != 0
     }
 
     /// Asks to be woken by the next entry. True if there is one already: then do not sleep.

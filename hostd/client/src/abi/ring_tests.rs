@@ -147,3 +147,17 @@ fn two_threads_lose_nothing() {
     }
     sender.join().expect("the producer");
 }
+
+#[test]
+fn a_starved_producer_is_woken_once() {
+    let (mut producer, mut consumer, _) = pair(1);
+    producer.push(&[0; 8]).expect("a sound ring");
+    producer.publish();
+    assert_eq!(producer.starve(), Ok(false));
+    assert!(consumer.pop().expect("a sound ring").is_some());
+    consumer.release();
+    assert!(consumer.take_starvation());
+    assert!(!consumer.take_starvation());
+    assert_eq!(producer.starve(), Ok(true));
+    assert!(!consumer.take_starvation(), "there is room already");
+}

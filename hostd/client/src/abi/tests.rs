@@ -41,14 +41,13 @@ fn requests() -> impl Strategy<Value = Request> {
             }
         }),
         any::<u32>().prop_map(|entries| Request::CreateCompletionQueue { entries }),
-        any::<(u32, u32, u32, u32, u16)>().prop_map(
-            |(send_cq, receive_cq, send_entries, receive_entries, paths)| {
+        any::<(u32, u32, u32, u32)>().prop_map(
+            |(send_cq, receive_cq, send_entries, receive_entries)| {
                 Request::CreateQueuePair {
                     send_cq,
                     receive_cq,
                     send_entries,
                     receive_entries,
-                    paths,
                 }
             }
         ),

@@ -162,7 +162,7 @@ pub enum ErrorCode {
     AddressInUse = 9,
     /// There is no way to the address.
     Unreachable = 10,
-    /// The peer refused.
+    /// The peer's application refused.
     Rejected = 11,
     /// The peer did not answer.
     TimedOut = 12,
@@ -172,10 +172,14 @@ pub enum ErrorCode {
     Internal = 14,
     /// The other side broke the rules of the protocol.
     Protocol = 15,
+    /// Nobody listens there, or the peer cannot connect at present.
+    Refused = 16,
+    /// Other objects depend on the object.
+    InUse = 17,
 }
 
 impl ErrorCode {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 18] = [
         Self::Closed,
         Self::BadMessage,
         Self::BadVersion,
@@ -192,6 +196,8 @@ impl ErrorCode {
         Self::ShuttingDown,
         Self::Internal,
         Self::Protocol,
+        Self::Refused,
+        Self::InUse,
     ];
 
     pub(super) fn from_number(number: u32) -> Result<Self, DecodeError> {
@@ -216,11 +222,13 @@ impl ErrorCode {
             Self::BadMemory => "memory cannot be registered",
             Self::AddressInUse => "port already in use",
             Self::Unreachable => "no route to the address",
-            Self::Rejected => "the peer refused the connection",
+            Self::Rejected => "the peer's application refused",
             Self::TimedOut => "the peer does not answer",
             Self::ShuttingDown => "hostd is shutting down",
             Self::Internal => "internal error of hostd",
-            Self::Protocol => "the peer broke the protocol",
+            Self::Protocol => "the rules of the protocol were broken",
+            Self::InUse => "the object is in use",
+            Self::Refused => "connection refused: nobody listens there",
         }
     }
 }

@@ -196,7 +196,13 @@ fn copy(lab: &Lab, file: &Path, bar: &ProgressBar) -> Result<ExitCode, LabError>
         .map_err(LabError::io(file.display().to_string()))?
         .len();
     let arrived = run_dir(NAME).join("arrived.bin");
-    let mut server = to.spawn(["hostcp", "serve", "--once"])?;
+    let mut server = to.spawn([
+        "hostcp",
+        "serve",
+        "--once",
+        "--root",
+        &run_dir(NAME).display().to_string(),
+    ])?;
     let before = received(lab)?;
     bar.suspend(|| say("A file over every path: hostcp, RDMA WRITE sprayed packet by packet"));
     let started = Instant::now();

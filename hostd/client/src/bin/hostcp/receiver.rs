@@ -1,0 +1,155 @@
+//! The receiving end.
+
+use crate::end::{CHUNK, End, Happened, PATIENCE, SLOTS, place};
+use crate::messages::{MAGIC, Message};
+use crate::target::{Arrival, Root};
+use crate::{Failure, ServeOptions};
+use hostd_client::{Access, ConnectRequest, Context, Error, Private};
+use sha2::{Digest, Sha256};
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Copies that are received at a time; each takes a thread and some MiB of memory.
+const COPIES: usize = 16;
+
+/// Receives files until something is wrong with hostd, or one.
+pub(crate) fn serve(socket: &Path, options: &ServeOptions) -> Result<(), Failure> {
+    let root = Arc::new(Root::open(&options.root)?);
+    let context = Context::connect(socket)?;
+    let any = IpAddr::from(Ipv6Addr::UNSPECIFIED);
+    let listener = context.listen(any, options.port, 16)?;
+    println!("receiving on port {}", listener.port());
+    let busy = Arc::new(AtomicUsize::new(0));
+    let numbers = Arc::new(AtomicU64::new(u64::from(std::process::id()) << 32));
+    loop {
+        let request = match listener.get_request(Duration::from_secs(3600)) {
+            Ok(request) => request,
+            Err(Error::TimedOut) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        if request.private().as_slice().first_chunk() != Some(&MAGIC.to_le_bytes()) {
+            request.reject(Private::EMPTY);
+            continue;
+        }
+        let unique = numbers.fetch_add(1, Ordering::Relaxed);
+        if options.once {
+            return receive(&context, request, &root, unique);
+        }
+        if busy.fetch_add(1, Ordering::AcqRel) >= COPIES {
+            busy.fetch_sub(1, Ordering::AcqRel);
+            request.reject(Private::EMPTY);
+            continue;
+        }
+        let (context, root, busy) = (context.clone(), root.clone(), busy.clone());
+        std::thread::spawn(move || {
+            let peer = request.peer();
+            if let Err(failure) = receive(&context, request, &root, unique) {
+                eprintln!("hostcp: from {peer}: {failure}");
+            }
+            busy.fetch_sub(1, Ordering::AcqRel);
+        });
+    }
+}
+
+/// Receives one file, and tells the sender how it went.
+fn receive(
+    context: &Context,
+    request: ConnectRequest,
+    root: &Root,
+    unique: u64,
+) -> Result<(), Failure> {
+    let peer = request.peer();
+    let mut end = End::new(context, Access::LOCAL_WRITE.with(Access::REMOTE_WRITE))?;
+    request.accept(&mut end.queue_pair, Private::EMPTY, PATIENCE)?;
+    let fault = match take(&mut end, root, unique)? {
+        Ok((name, bytes)) => {
+            println!("{name}: {bytes} bytes from {peer}");
+            None
+        }
+        Err(text) => {
+            eprintln!("hostcp: from {peer}: {text}");
+            Some(text)
+        }
+    };
+    end.send(&Message::Verdict(fault.clone()))?;
+    end.settle()?;
+    // The sender closes, and if it does not, the end of this process does.
+    let _ = end.queue_pair.wait_disconnected(PATIENCE);
+    match fault {
+        None => Ok(()),
+        Some(text) => Err(Failure::Receiver(text)),
+    }
+}
+
+/// A fault of this side's files is told to the sender; a fault of the connection ends everything.
+type Taken = Result<Result<(String, u64), String>, Failure>;
+
+fn take(end: &mut End, root: &Root, unique: u64) -> Taken {
+    let Message::Header {
+        size,
+        mode,
+        target,
+        name,
+    } = end.message()?
+    else {
+        return Err(Failure::Protocol("no header".to_owned()));
+    };
+    let arrival = match root.begin(&target, &name, mode, unique) {
+        Ok(arrival) => arrival,
+        Err(text) => return Ok(Err(text)),
+    };
+    let rkey = end.memory.rkey();
+    end.send(&Message::Welcome {
+        rkey,
+        slots: SLOTS,
+        chunk: CHUNK,
+    })?;
+    let (bytes, ours, theirs) = match chunks(end, &arrival)? {
+        Ok(whole) => whole,
+        Err(text) => return Ok(Err(text)),
+    };
+    if bytes != size {
+        return Ok(Err(format!(
+            "{bytes} bytes came, and {size} were announced"
+        )));
+    }
+    if ours != theirs {
+        return Ok(Err("the SHA-256 of what came is another one".to_owned()));
+    }
+    let name = arrival.name().to_owned();
+    Ok(arrival.keep().map(|()| (name, bytes)))
+}
+
+type Digests = (u64, [u8; 32], [u8; 32]);
+
+fn chunks(end: &mut End, arrival: &Arrival) -> Result<Result<Digests, String>, Failure> {
+    let mut digest = Sha256::new();
+    let mut scratch = vec![0; usize::try_from(CHUNK).unwrap_or(0)];
+    let (mut bytes, mut taken) = (0_u64, 0_u64);
+    loop {
+        let len = match end.next()? {
+            Happened::Chunk(len) if len <= CHUNK => usize::try_from(len).unwrap_or(0),
+            Happened::Message(Message::Trailer(theirs)) => {
+                return Ok(Ok((bytes, digest.finalize().into(), theirs)));
+            }
+            other => return Err(Failure::Protocol(format!("{other:?} among the chunks"))),
+        };
+        // The sender fills the slots in turn, and chunks complete in the order they were sent.
+        let slot = place(u32::try_from(taken % u64::from(SLOTS)).unwrap_or(0));
+        end.memory.read(slot, &mut scratch[..len])?;
+        digest.update(&scratch[..len]);
+        match end.memory.drain_to(&arrival.file, slot, len) {
+            Ok(()) => {}
+            Err(Error::Kernel { reason, .. }) => {
+                return Ok(Err(format!("{:?}: {}", arrival.name(), reason.desc())));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        taken += 1;
+        bytes += u64::try_from(len).unwrap_or(0);
+        end.send(&Message::Credit(taken))?;
+    }
+}

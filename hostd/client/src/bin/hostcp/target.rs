@@ -1,0 +1,268 @@
+//! Where a file goes: parsing of HOST:PATH, and the receiver's root that nothing leaves.
+
+use crate::{Failure, PORT};
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, renameat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+use std::fs::File;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
+
+/// A target on another host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) host: String,
+    pub(crate) path: String,
+}
+
+impl Target {
+    /// HOST:PATH, with an IPv6 address in brackets.
+    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
+        let bad = || {
+            let hint = "write HOST:PATH, or [ADDRESS]:PATH for an IPv6 address";
+            Failure::Target(format!("{text:?} is no target: {hint}"))
+        };
+        let (host, path) = match text.strip_prefix('[') {
+            Some(rest) => rest.split_once("]:").ok_or_else(bad)?,
+            None => text.split_once(':').ok_or_else(bad)?,
+        };
+        if host.is_empty() || host.contains('/') {
+            return Err(bad());
+        }
+        Ok(Self {
+            host: host.to_owned(),
+            path: path.to_owned(),
+        })
+    }
+
+    /// The address of the host.
+    pub(crate) fn resolve(&self, port: u16) -> Result<SocketAddr, Failure> {
+        let port = if port == 0 { PORT } else { port };
+        let failed = |reason: String| Failure::Target(format!("host {:?}: {reason}", self.host));
+        let mut found = (self.host.as_str(), port)
+            .to_socket_addrs()
+            .map_err(|error| failed(error.to_string()))?;
+        found
+            .next()
+            .ok_or_else(|| failed("has no address".to_owned()))
+    }
+}
+
+/// The receiver's root.
+#[derive(Debug)]
+pub(crate) struct Root {
+    folder: File,
+    path: PathBuf,
+}
+
+/// A file that has no name of its own yet.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    folder: OwnedFd,
+    temporary: String,
+    name: String,
+    /// To be written.
+    pub(crate) file: File,
+    kept: bool,
+}
+
+impl Root {
+    /// The folder at `path`.
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+        let failed = |reason| Failure::File {
+            path: path.to_owned(),
+            reason,
+        };
+        let path = path.canonicalize().map_err(failed)?;
+        let folder = File::open(&path).map_err(failed)?;
+        Ok(Self { folder, path })
+    }
+
+    /// Begins a file at `target`, or at `name` in it if it is a folder. `unique` tells arrivals
+    /// apart. The text says what is wrong, for the sender.
+    pub(crate) fn begin(
+        &self,
+        target: &str,
+        name: &str,
+        mode: u32,
+        unique: u64,
+    ) -> Result<Arrival, String> {
+        let inside = Path::new(target)
+            .strip_prefix(&self.path)
+            .unwrap_or_else(|_| Path::new(target));
+        let mut whole = checked(inside, target)?;
+        if target.is_empty() || target.ends_with('/') || self.is_folder(&whole) {
+            let plain = Path::new(name).file_name().filter(|_| name != "..");
+            whole.push(plain.ok_or_else(|| format!("{name:?} is no name for a file"))?);
+        }
+        let file_name = whole.file_name().and_then(|name| name.to_str());
+        let name = file_name
+            .ok_or_else(|| format!("{target:?} names no file"))?
+            .to_owned();
+        let parent = whole.parent().unwrap_or_else(|| Path::new("")).to_owned();
+        let folder = self
+            .open_inside(&parent, OFlag::O_DIRECTORY | OFlag::O_RDONLY, Mode::empty())
+            .map_err(|error| format!("{target:?}: {}", error.desc()))?;
+        let temporary = format!(".{unique:016x}.hostcp");
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
+        let how = OpenHow::new()
+            .flags(flags | OFlag::O_CLOEXEC)
+            .mode(Mode::from_bits_truncate(mode & 0o777))
+            .resolve(ResolveFlag::RESOLVE_BENEATH);
+        let file = openat2(&folder, temporary.as_str(), how)
+            .map_err(|error| format!("{target:?}: {}", error.desc()))?;
+        Ok(Arrival {
+            folder,
+            temporary,
+            name,
+            file: File::from(file),
+            kept: false,
+        })
+    }
+
+    fn is_folder(&self, path: &Path) -> bool {
+        self.open_inside(path, OFlag::O_DIRECTORY | OFlag::O_RDONLY, Mode::empty())
+            .is_ok()
+    }
+
+    /// Opens below the root: the kernel refuses every way out, also by symbolic links.
+    fn open_inside(&self, path: &Path, flags: OFlag, mode: Mode) -> Result<OwnedFd, Errno> {
+        let path = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
+        let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+        let how = OpenHow::new()
+            .flags(flags | OFlag::O_CLOEXEC)
+            .mode(mode)
+            .resolve(resolve);
+        openat2(&self.folder, path, how)
+    }
+}
+
+/// The path, if it has only names in it.
+fn checked(path: &Path, target: &str) -> Result<PathBuf, String> {
+    let mut whole = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => whole.push(name),
+            Component::CurDir => {}
+            _ => return Err(format!("{target:?} leads out of the receiver's root")),
+        }
+    }
+    Ok(whole)
+}
+
+impl Arrival {
+    /// The file's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Gives the file its name, in place of one that has it.
+    pub(crate) fn keep(mut self) -> Result<(), String> {
+        let failed = |error: Errno| format!("{:?}: {}", self.name, error.desc());
+        let existing = fstatat(
+            &self.folder,
+            self.name.as_str(),
+            AtFlags::AT_SYMLINK_NOFOLLOW,
+        );
+        if existing.is_ok_and(is_folder) {
+            return Err(format!("{:?} is a folder", self.name));
+        }
+        renameat(
+            &self.folder,
+            self.temporary.as_str(),
+            &self.folder,
+            self.name.as_str(),
+        )
+        .map_err(failed)?;
+        self.kept = true;
+        Ok(())
+    }
+}
+
+fn is_folder(stat: FileStat) -> bool {
+    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR
+}
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        if !self.kept {
+            let flags = UnlinkatFlags::NoRemoveDir;
+            let _ = unlinkat(&self.folder, self.temporary.as_str(), flags);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn targets_are_parsed() {
+        let target = Target::parse("leaf:a:b").expect("a target");
+        assert_eq!(
+            (target.host.as_str(), target.path.as_str()),
+            ("leaf", "a:b")
+        );
+        let target = Target::parse("[fd00::2]:x").expect("a target");
+        assert_eq!(
+            (target.host.as_str(), target.path.as_str()),
+            ("fd00::2", "x")
+        );
+        assert_eq!(target.resolve(9).expect("an address").port(), 9);
+        for wrong in ["", "x", ":x", "/etc/a:b", "[fd00::2]", "[fd00::2]x"] {
+            assert!(Target::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    /// Nothing is written outside of the root, and nothing gets its name before it is whole.
+    #[test]
+    fn the_root_is_not_left() {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let base = temporary.path().join("root");
+        std::fs::create_dir_all(base.join("sub")).expect("folders");
+        std::os::unix::fs::symlink("/tmp", base.join("out")).expect("a link");
+        std::os::unix::fs::symlink("/etc/passwd", base.join("file")).expect("a link");
+        let root = Root::open(&base).expect("the root");
+        for wrong in ["../x", "/etc/x", "sub/../../x", "out/x", "nowhere/x", ".."] {
+            assert!(root.begin(wrong, "f", 0o644, 1).is_err(), "{wrong}");
+        }
+        for wrong in ["..", "/", ""] {
+            assert!(root.begin("sub/", wrong, 0o644, 1).is_err(), "{wrong}");
+        }
+        for (target, place) in [
+            ("a", "a"),
+            ("sub", "sub/f"),
+            ("sub/", "sub/f"),
+            ("", "f"),
+            ("./sub/b", "sub/b"),
+            ("file", "file"),
+        ] {
+            let mut arrival = root.begin(target, "x/f", 0o600, 2).expect(target);
+            arrival.file.write_all(target.as_bytes()).expect("written");
+            assert!(
+                !base.join(place).exists() || place.len() < 6,
+                "not before its time"
+            );
+            arrival.keep().expect(target);
+            let content = std::fs::read(base.join(place)).expect(place);
+            assert_eq!(content, target.as_bytes());
+            std::fs::remove_file(base.join(place)).expect("removed");
+        }
+        drop(root.begin("a", "f", 0o644, 3).expect("begun"));
+        let absolute = base.canonicalize().expect("a path").join("abs");
+        let arrival = root
+            .begin(absolute.to_str().expect("UTF-8"), "f", 0o644, 3)
+            .expect("inside");
+        assert_eq!(arrival.name(), "abs");
+        drop(arrival);
+        let left: Vec<_> = std::fs::read_dir(&base).expect("listed").collect();
+        assert_eq!(left.len(), 2, "{left:?}");
+    }
+}

@@ -1,0 +1,271 @@
+//! What the control thread asks of the worker, and what the worker reports.
+//!
+//! Commands go through a bounded channel, and the worker's waker is rung after each; a reply comes
+//! through a one-shot channel. Notices go through a bounded channel the other way: when it is full the
+//! worker leaves events in the engine, which bounds them itself.
+
+use crate::engine::{EngineError, Route};
+use crate::stats::{EngineStatistics, PathStatistics, QueuePairStatistics};
+use common::sys::Waker;
+use crossbeam_channel::{Receiver, Sender, TrySendError};
+use hostd_client::abi::bell::BellPage;
+use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
+use hostd_client::abi::message::{Event, ObjectKind, Private};
+use hostd_client::abi::ring::{Consumer, Producer};
+use hostd_client::abi::types::Access;
+use hostd_client::shm::Mapping;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use tokio::sync::{Notify, oneshot};
+
+/// Commands that may wait for the worker; it takes all of them each turn.
+pub const COMMANDS: usize = 1024;
+
+/// Notices that may wait for the control thread.
+pub const NOTICES: usize = 4096;
+
+/// Names a session within the daemon; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u32);
+
+/// Where a reply goes.
+pub type Answer<T> = oneshot::Sender<Result<T, EngineError>>;
+
+/// A request to the worker.
+#[derive(Debug)]
+pub enum Command {
+    /// A session begins.
+    Open {
+        /// Which.
+        session: SessionId,
+        /// Its bells.
+        bell: BellPage,
+        /// What the application writes to wake the worker.
+        doorbell: OwnedFd,
+        /// Done.
+        answer: Answer<()>,
+    },
+    /// A session has ended: everything it held is released.
+    Close(SessionId),
+    /// Something that a session asks for.
+    Session(SessionId, SessionCommand),
+    /// How packets to an address are sent.
+    SetRoute(IpAddr, Route),
+    /// How everything stands.
+    Report(oneshot::Sender<Report>),
+    /// Close all connections and take no new ones; the answer comes when none is left.
+    Drain(oneshot::Sender<()>),
+    /// End the worker.
+    Stop,
+}
+
+/// What a session may ask of the worker. Quotas have been checked.
+#[derive(Debug)]
+pub enum SessionCommand {
+    /// Register memory.
+    Register(Mapping, u64, Access, Answer<(u32, u32)>),
+    /// Create a completion queue; its ring, and the pipe that wakes the application.
+    CreateCompletionQueue(Producer<COMPLETION_LEN>, OwnedFd, Answer<u32>),
+    /// Create a queue pair.
+    CreateQueuePair(Box<NewQueuePair>, Answer<u32>),
+    /// Listen on a port.
+    Listen(u16, Answer<u16>),
+    /// Connect a queue pair.
+    Connect(u32, IpAddr, u16, Private, Answer<()>),
+    /// Accept a request with a queue pair.
+    Accept(u32, u32, Private, Answer<()>),
+    /// Turn a request down.
+    Reject(u32, Private, Answer<()>),
+    /// Close the connection of a queue pair.
+    Disconnect(u32, Answer<()>),
+    /// Give an object back.
+    Destroy(ObjectKind, u32, Answer<()>),
+}
+
+/// A queue pair to be made.
+#[derive(Debug)]
+pub struct NewQueuePair {
+    /// Completion queue of the sends.
+    pub send_cq: u32,
+    /// Completion queue of the receives.
+    pub receive_cq: u32,
+    /// The ring of send requests.
+    pub send: Consumer<WORK_LEN>,
+    /// The ring of receives.
+    pub receive: Consumer<WORK_LEN>,
+    /// Entries of the send ring.
+    pub send_entries: u32,
+    /// Entries of the receive ring.
+    pub receive_entries: u32,
+    /// Its bit in the bell page.
+    pub slot: u32,
+}
+
+/// What the worker reports on its own.
+#[derive(Debug)]
+pub enum Notice {
+    /// For an application.
+    Event(SessionId, Event),
+    /// Packets wait for a route to this address.
+    NeedRoute(IpAddr),
+}
+
+/// How the worker and its engine stand.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Counters of the engine.
+    pub engine: EngineStatistics,
+    /// Counters of the applications' edge.
+    pub edge: EdgeStatistics,
+    /// Every queue pair with its session and its sub-paths.
+    pub queue_pairs: Vec<(SessionId, QueuePairStatistics, Vec<PathStatistics>)>,
+    /// Every session.
+    pub sessions: Vec<SessionReport>,
+    /// Free frames at hand of the worker.
+    pub frames_at_hand: usize,
+}
+
+/// What the worker holds for a session.
+#[derive(Clone, Debug)]
+pub struct SessionReport {
+    /// Which.
+    pub session: SessionId,
+    /// Its regions: local key and bytes.
+    pub regions: Vec<(u32, u64)>,
+    /// Completion queues.
+    pub completion_queues: usize,
+    /// Queue pairs.
+    pub queue_pairs: usize,
+    /// Ports that it listens on.
+    pub listeners: Vec<u16>,
+}
+
+/// Counters of the applications' edge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EdgeStatistics {
+    /// Send requests taken from rings.
+    pub sends: u64,
+    /// Receives taken from rings.
+    pub receives: u64,
+    /// Completions put in rings.
+    pub completions: u64,
+    /// Times that an application was woken.
+    pub wakes: u64,
+    /// Queue pairs broken by an invalid descriptor or an impossible index.
+    pub broken_queues: u64,
+    /// Completions of queues that their application had broken, or whose ring had gone.
+    pub lost_completions: u64,
+    /// Times that a completion ring was full, so that work had to wait.
+    pub full_rings: u64,
+}
+
+/// The control thread's end.
+#[derive(Clone, Debug)]
+pub struct WorkerHandle {
+    commands: Sender<Command>,
+    waker: Waker,
+}
+
+/// The worker's end.
+#[derive(Debug)]
+pub struct ControlHandle {
+    /// What is asked.
+    pub commands: Receiver<Command>,
+    notices: Sender<Notice>,
+    notify: Arc<Notify>,
+}
+
+/// The control thread's end for notices.
+#[derive(Debug)]
+pub struct Notices {
+    notices: Receiver<Notice>,
+    notify: Arc<Notify>,
+}
+
+/// The channels between the two threads; `waker` wakes the worker.
+pub fn channels(waker: Waker) -> (WorkerHandle, Notices, ControlHandle) {
+    let (command_tx, command_rx) = crossbeam_channel::bounded(COMMANDS);
+    let (notice_tx, notice_rx) = crossbeam_channel::bounded(NOTICES);
+    let notify = Arc::new(Notify::new());
+    (
+        WorkerHandle {
+            commands: command_tx,
+            waker,
+        },
+        Notices {
+            notices: notice_rx,
+            notify: notify.clone(),
+        },
+        ControlHandle {
+            commands: command_rx,
+            notices: notice_tx,
+            notify,
+        },
+    )
+}
+
+impl WorkerHandle {
+    /// Sends a command; false if the worker is gone or drowns in commands.
+    pub fn tell(&self, command: Command) -> bool {
+        let sent = self.commands.try_send(command).is_ok();
+        self.waker.wake();
+        sent
+    }
+
+    /// Sends a command, also when the channel is full, as soon as it is not; false if the worker is gone.
+    pub async fn insist(&self, mut command: Command) -> bool {
+        loop {
+            match self.commands.try_send(command) {
+                Ok(()) => {
+                    self.waker.wake();
+                    return true;
+                }
+                Err(TrySendError::Disconnected(_)) => return false,
+                Err(TrySendError::Full(back)) => command = back,
+            }
+            self.waker.wake();
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Asks something of the worker; `None` if it is gone.
+    pub async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Option<T> {
+        let (answer, reply) = oneshot::channel();
+        if !self.insist(command(answer)).await {
+            return None;
+        }
+        reply.await.ok()
+    }
+
+    /// Wakes the worker, so that it shows that it lives.
+    pub fn wake(&self) {
+        self.waker.wake();
+    }
+}
+
+impl ControlHandle {
+    /// Whether there is room for another notice.
+    pub fn has_room(&self) -> bool {
+        !self.notices.is_full()
+    }
+
+    /// Reports something. Lost if there is no room, so [`Self::has_room`] is asked before.
+    pub fn report(&self, notice: Notice) {
+        let _ = self.notices.try_send(notice);
+        self.notify.notify_one();
+    }
+}
+
+impl Notices {
+    /// The next notice; `None` when the worker is gone.
+    pub async fn next(&mut self) -> Option<Notice> {
+        loop {
+            match self.notices.try_recv() {
+                Ok(notice) => return Some(notice),
+                Err(crossbeam_channel::TryRecvError::Disconnected) => return None,
+                Err(crossbeam_channel::TryRecvError::Empty) => self.notify.notified().await,
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Completions into an application's ring.
+
+use super::command::EdgeStatistics;
+use crate::verbs::{Completion, Status};
+use hostd_client::abi::descriptor::{
+    COMPLETION_LEN, CompletionEntry, CompletionOpcode, CompletionStatus,
+};
+use hostd_client::abi::ring::Producer;
+use std::os::fd::OwnedFd;
+
+/// A completion queue of an application. The engine holds completions back for which the ring has
+/// no room, and refuses work when it holds as many as its queues have room for.
+#[derive(Debug)]
+pub struct CompletionRing {
+    ring: Producer<COMPLETION_LEN>,
+    /// The write end of the pipe that wakes the application: this side's alone, so that a write
+    /// never waits.
+    wake: OwnedFd,
+    /// The application broke the ring.
+    broken: bool,
+}
+
+impl CompletionRing {
+    /// A ring whose application is woken by a byte in the pipe `wake`.
+    pub fn new(ring: Producer<COMPLETION_LEN>, wake: OwnedFd) -> Self {
+        Self {
+            ring,
+            wake,
+            broken: false,
+        }
+    }
+
+    /// Whether another completion fits. A broken ring takes any, and loses them.
+    pub fn has_room(&mut self) -> bool {
+        match self.ring.room() {
+            Ok(room) => room > 0 || self.broken,
+            Err(_) => {
+                self.broken = true;
+                true
+            }
+        }
+    }
+
+    /// Asks the application to wake the worker when it has made room. True if there is room already.
+    pub fn wait_for_room(&mut self) -> bool {
+        self.broken || self.ring.starve().unwrap_or(true)
+    }
+
+    /// Puts a completion in; [`Self::has_room`] was asked before.
+    pub fn push(&mut self, completion: &Completion, statistics: &mut EdgeStatistics) {
+        let pushed =
+            !self.broken && matches!(self.ring.push(&entry(completion).to_bytes()), Ok(true));
+        if pushed {
+            statistics.completions += 1;
+        } else {
+            self.broken = true;
+            statistics.lost_completions += 1;
+        }
+    }
+
+    /// Shows the application what was put in, and wakes it if it sleeps.
+    pub fn publish(&mut self, statistics: &mut EdgeStatistics) {
+        if self.broken {
+            return;
+        }
+        self.ring.publish();
+        if self.ring.take_wake_request() {
+            statistics.wakes += 1;
+            // A full pipe is a pipe that is readable already.
+            let _ = nix::unistd::write(&self.wake, &[1]);
+        }
+    }
+
+    /// Whether the application broke the ring.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+}
+
+fn entry(completion: &Completion) -> CompletionEntry {
+    CompletionEntry {
+        wr_id: completion.wr_id,
+        qp: completion.qpn,
+        status: status(completion.status),
+        opcode: opcode(completion.opcode),
+        byte_len: completion.byte_len,
+        immediate: completion.imm,
+    }
+}
+
+fn status(status: Status) -> CompletionStatus {
+    match status {
+        Status::Success => CompletionStatus::Success,
+        Status::LocalLength => CompletionStatus::LocalLength,
+        Status::LocalQpOperation => CompletionStatus::LocalQpOperation,
+        Status::LocalProtection => CompletionStatus::LocalProtection,
+        Status::LocalAccess => CompletionStatus::LocalAccess,
+        Status::WorkRequestFlushed => CompletionStatus::Flushed,
+        Status::RemoteInvalidRequest => CompletionStatus::RemoteInvalidRequest,
+        Status::RemoteAccess => CompletionStatus::RemoteAccess,
+        Status::RemoteOperation => CompletionStatus::RemoteOperation,
+        Status::RetryExceeded => CompletionStatus::RetryExceeded,
+        Status::RnrRetryExceeded => CompletionStatus::RnrRetryExceeded,
+        Status::Fatal => CompletionStatus::Fatal,
+        Status::General => CompletionStatus::General,
+    }
+}
+
+fn opcode(opcode: crate::verbs::CompletionOpcode) -> CompletionOpcode {
+    use crate::verbs::CompletionOpcode as Engine;
+    match opcode {
+        Engine::Send => CompletionOpcode::Send,
+        Engine::RdmaWrite => CompletionOpcode::Write,
+        Engine::Receive => CompletionOpcode::Receive,
+        Engine::ReceiveRdmaWithImm => CompletionOpcode::ReceiveWriteImmediate,
+    }
+}

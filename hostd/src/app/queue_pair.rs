@@ -1,0 +1,220 @@
+//! Work requests out of an application's rings.
+
+use super::command::EdgeStatistics;
+use crate::engine::{CompletionQueueId, ConnectionId, Engine, EngineError};
+use crate::verbs::{ReceiveRequest, RegionMemory, SendOpcode, SendRequest};
+use hostd_client::abi::codec::DecodeError;
+use hostd_client::abi::descriptor::{Opcode, ReceiveWork, SendWork, Sge, WORK_LEN};
+use hostd_client::abi::ring::{Consumer, RingFault};
+
+/// Requests that one queue pair may hand over in a turn, per queue: bounds the turn, and keeps a busy queue pair
+/// from pushing others aside.
+const TURN: usize = 64;
+
+/// The application broke a rule of the rings: its queue pair is of no use any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken;
+
+impl From<RingFault> for Broken {
+    fn from(_: RingFault) -> Self {
+        Self
+    }
+}
+
+impl From<DecodeError> for Broken {
+    fn from(_: DecodeError) -> Self {
+        Self
+    }
+}
+
+/// Whether requests remain in the rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remains {
+    /// None do.
+    Nothing,
+    /// They could not be taken yet: the engine has no room for them.
+    Blocked,
+    /// There were more than a turn takes.
+    More,
+}
+
+/// How far the connection of a queue pair is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// No connection was asked for.
+    None,
+    /// Under way.
+    Pending(ConnectionId),
+    /// It stands.
+    Up(ConnectionId),
+    /// It has ended; what is posted is flushed.
+    Ended,
+    /// The application broke the rings.
+    Broken,
+}
+
+/// A queue pair of an application.
+#[derive(Debug)]
+pub struct WorkRings {
+    qpn: u32,
+    send: Consumer<WORK_LEN>,
+    receive: Consumer<WORK_LEN>,
+    /// Taken and checked, but refused by the engine for want of room.
+    held_send: Option<SendRequest>,
+    held_receive: Option<ReceiveRequest>,
+    /// Where its requests complete: sends, receives.
+    pub queues: [CompletionQueueId; 2],
+    /// Its bit in the bell page.
+    pub slot: u32,
+    /// Its connection.
+    pub link: Link,
+}
+
+impl WorkRings {
+    /// The rings of queue pair `qpn`, whose requests complete in `queues`.
+    pub fn new(
+        qpn: u32,
+        queues: [CompletionQueueId; 2],
+        send: Consumer<WORK_LEN>,
+        receive: Consumer<WORK_LEN>,
+        slot: u32,
+    ) -> Self {
+        let (held_send, held_receive) = (None, None);
+        let link = Link::None;
+        Self {
+            qpn,
+            send,
+            receive,
+            held_send,
+            held_receive,
+            queues,
+            slot,
+            link,
+        }
+    }
+
+    /// The connection, while there is one.
+    pub fn connection(&self) -> Option<ConnectionId> {
+        match self.link {
+            Link::Pending(connection) | Link::Up(connection) => Some(connection),
+            _ => None,
+        }
+    }
+
+    /// Hands requests over to the engine: each descriptor is copied once and checked, and stays in this
+    /// side's memory until the engine takes it.
+    ///
+    /// # Errors
+    /// [`Broken`] if the application wrote what its library never would.
+    pub fn serve<M: RegionMemory>(
+        &mut self,
+        engine: &mut Engine<M>,
+        statistics: &mut EdgeStatistics,
+    ) -> Result<Remains, Broken> {
+        if self.link == Link::Broken {
+            return Ok(Remains::Nothing);
+        }
+        let receives = self.serve_receives(engine, statistics)?;
+        // As in verbs, nothing is sent before the connection stands; here it waits in the ring.
+        let sends = match self.link {
+            Link::Up(_) | Link::Ended => self.serve_sends(engine, statistics)?,
+            _ => Remains::Nothing,
+        };
+        Ok(match (receives, sends) {
+            (Remains::More, _) | (_, Remains::More) => Remains::More,
+            (Remains::Blocked, _) | (_, Remains::Blocked) => Remains::Blocked,
+            _ => Remains::Nothing,
+        })
+    }
+
+    fn serve_sends<M: RegionMemory>(
+        &mut self,
+        engine: &mut Engine<M>,
+        statistics: &mut EdgeStatistics,
+    ) -> Result<Remains, Broken> {
+        for _ in 0..TURN {
+            let request = match self.held_send.take() {
+                Some(held) => held,
+                None => match self.send.pop()? {
+                    Some(bytes) => send_request(&SendWork::parse(&bytes)?),
+                    None => {
+                        self.send.release();
+                        return Ok(Remains::Nothing);
+                    }
+                },
+            };
+            match engine.post_send(self.qpn, request) {
+                Ok(()) => statistics.sends += 1,
+                Err(EngineError::QueueFull | EngineError::CompletionQueueFull) => {
+                    self.held_send = Some(request);
+                    self.send.release();
+                    return Ok(Remains::Blocked);
+                }
+                Err(_) => return Err(Broken),
+            }
+        }
+        self.send.release();
+        Ok(Remains::More)
+    }
+
+    fn serve_receives<M: RegionMemory>(
+        &mut self,
+        engine: &mut Engine<M>,
+        statistics: &mut EdgeStatistics,
+    ) -> Result<Remains, Broken> {
+        for _ in 0..TURN {
+            let request = match self.held_receive.take() {
+                Some(held) => held,
+                None => match self.receive.pop()? {
+                    Some(bytes) => receive_request(&ReceiveWork::parse(&bytes)?),
+                    None => {
+                        self.receive.release();
+                        return Ok(Remains::Nothing);
+                    }
+                },
+            };
+            match engine.post_receive(self.qpn, request) {
+                Ok(()) => statistics.receives += 1,
+                Err(EngineError::QueueFull | EngineError::CompletionQueueFull) => {
+                    self.held_receive = Some(request);
+                    self.receive.release();
+                    return Ok(Remains::Blocked);
+                }
+                Err(_) => return Err(Broken),
+            }
+        }
+        self.receive.release();
+        Ok(Remains::More)
+    }
+}
+
+fn send_request(work: &SendWork) -> SendRequest {
+    let local = work.buffers.as_slice().first().copied().unwrap_or_default();
+    SendRequest {
+        wr_id: work.wr_id,
+        opcode: match work.opcode {
+            Opcode::Write => SendOpcode::RdmaWrite,
+            Opcode::WriteWithImmediate => SendOpcode::RdmaWriteWithImm,
+            Opcode::Send => SendOpcode::Send,
+            Opcode::SendWithImmediate => SendOpcode::SendWithImm,
+        },
+        lkey: local.lkey,
+        addr: local.address,
+        len: local.length,
+        remote_addr: work.remote_address,
+        rkey: work.rkey,
+        imm: work.immediate,
+        signaled: work.signaled,
+        solicited: work.solicited,
+    }
+}
+
+fn receive_request(work: &ReceiveWork) -> ReceiveRequest {
+    let local: Sge = work.buffers.as_slice().first().copied().unwrap_or_default();
+    ReceiveRequest {
+        wr_id: work.wr_id,
+        lkey: local.lkey,
+        addr: local.address,
+        len: local.length,
+    }
+}

@@ -1,0 +1,65 @@
+//! Memory of an application, as the engine reaches it.
+
+use crate::verbs::RegionMemory;
+use hostd_client::shm::Mapping;
+
+/// A region that an application registered: its memfd, mapped here too. Unmapped when the engine lets go of it.
+#[derive(Debug)]
+pub struct SharedMemory(Mapping);
+
+impl SharedMemory {
+    /// The region over a mapping that was checked when it was made.
+    pub fn new(mapping: Mapping) -> Self {
+        Self(mapping)
+    }
+
+    fn place(&self, offset: u64, len: usize) -> Option<usize> {
+        let offset = usize::try_from(offset).ok()?;
+        self.0.contains(offset, len).then_some(offset)
+    }
+}
+
+impl RegionMemory for SharedMemory {
+    fn len(&self) -> u64 {
+        u64::try_from(self.0.len()).expect("an address space has at most 64 bits")
+    }
+
+    #[inline]
+    fn copy_out(&self, offset: u64, into: &mut [u8]) -> bool {
+        let place = self.place(offset, into.len());
+        if let Some(offset) = place {
+            self.0.copy_out(offset, into);
+        }
+        place.is_some()
+    }
+
+    #[inline]
+    fn copy_in(&self, offset: u64, from: &[u8]) -> bool {
+        let place = self.place(offset, from.len());
+        if let Some(offset) = place {
+            self.0.copy_in(offset, from);
+        }
+        place.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// HT-3: nothing outside of the region is reached, whatever the engine is told.
+    #[test]
+    fn ranges_are_kept() {
+        let (_fd, mapping) = hostd_client::shm::create_sealed(c"test", 8192).expect("memory");
+        let memory = SharedMemory::new(mapping);
+        assert_eq!(memory.len(), 8192);
+        assert!(memory.copy_in(8190, b"ab"));
+        let mut back = [0; 2];
+        assert!(memory.copy_out(8190, &mut back));
+        assert_eq!(&back, b"ab");
+        for offset in [8191, 8192, 1 << 40, u64::MAX, u64::MAX - 1] {
+            assert!(!memory.copy_in(offset, b"ab"));
+            assert!(!memory.copy_out(offset, &mut back));
+        }
+    }
+}

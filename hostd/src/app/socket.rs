@@ -1,0 +1,449 @@
+//! The application socket: who may connect, and one task for each that did.
+//!
+//! Nothing here waits for an application: records are sent and received without blocking, what an
+//! application does not read is bounded, and one that exceeds the bound, or breaks the protocol, is
+//! disconnected. The end of its task ends the session in the worker.
+
+use super::command::{Command, SessionId, WorkerHandle};
+use super::session::{Refusal, Session};
+use crate::config::{Application, Quota};
+use crate::control::routes::RouterHandle;
+use crate::readiness::readiness;
+use hostd_client::abi::message::{Event, Record, Reply, Request, tag_of};
+use hostd_client::abi::types::ErrorCode;
+use hostd_client::shm_socket::{self, Received};
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, getsockopt, listen,
+    socket, sockopt,
+};
+use nix::unistd::{Group, User};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// Events that wait for one application: connection requests of a full backlog, and an event for each of its
+/// queue pairs.
+const EVENTS: usize = 2048;
+
+/// Records that wait for room in the socket of one application. While there are any, its requests
+/// are not read.
+const OUTGOING: usize = 64;
+
+/// How long an application may take to say hello.
+const HELLO_TIME: Duration = Duration::from_secs(5);
+
+/// How long an application may leave its socket full.
+const STALL_TIME: Duration = Duration::from_secs(30);
+
+/// Who may connect.
+#[derive(Clone, Debug, Default)]
+pub struct Permissions {
+    users: HashSet<u32>,
+    groups: HashSet<u32>,
+}
+
+impl Permissions {
+    /// The users and groups of the configuration; names that the system does not know are reported and
+    /// permit nobody.
+    pub fn resolve(application: &Application) -> Self {
+        let mut permissions = Self::default();
+        // Root could do as it likes anyway, and the daemon may be tried out as any user.
+        permissions
+            .users
+            .extend([0, nix::unistd::Uid::effective().as_raw()]);
+        for name in &application.users {
+            let known = || {
+                User::from_name(name)
+                    .ok()
+                    .flatten()
+                    .map(|user| user.uid.as_raw())
+            };
+            match name.parse().ok().or_else(known) {
+                Some(uid) => drop(permissions.users.insert(uid)),
+                None => tracing::warn!(%name, "application.users: no such user"),
+            }
+        }
+        for name in &application.groups {
+            let known = || {
+                Group::from_name(name)
+                    .ok()
+                    .flatten()
+                    .map(|group| group.gid.as_raw())
+            };
+            match name.parse().ok().or_else(known) {
+                Some(gid) => drop(permissions.groups.insert(gid)),
+                None => tracing::warn!(%name, "application.groups: no such group"),
+            }
+        }
+        permissions
+    }
+
+    fn allow(&self, uid: u32, groups: impl IntoIterator<Item = u32>) -> bool {
+        self.users.contains(&uid) || groups.into_iter().any(|gid| self.groups.contains(&gid))
+    }
+}
+
+/// Who is connected, for operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Process.
+    pub pid: i32,
+    /// User.
+    pub uid: u32,
+    /// Primary group.
+    pub gid: u32,
+}
+
+/// Counters of the socket.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SocketStatistics {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Connections refused for their credentials or for too many sessions.
+    pub refused: u64,
+    /// Requests carried out.
+    pub requests: u64,
+    /// Requests refused.
+    pub refusals: u64,
+    /// Sessions ended for malformed messages.
+    pub malformed: u64,
+    /// Sessions ended because they did not read.
+    pub stalled: u64,
+}
+
+#[derive(Debug, Default)]
+struct Sessions {
+    events: HashMap<SessionId, (Peer, mpsc::Sender<Event>)>,
+    last: u32,
+    statistics: SocketStatistics,
+}
+
+/// All sessions of the daemon, seen from the control thread.
+#[derive(Clone, Debug)]
+pub struct Applications {
+    sessions: Arc<Mutex<Sessions>>,
+    permissions: Arc<Permissions>,
+    quota: Quota,
+    worker: WorkerHandle,
+    routes: RouterHandle,
+}
+
+/// Makes the socket at `path`. A socket that nobody listens on any more is replaced.
+///
+/// # Errors
+/// Another daemon listens there; the folder cannot be written.
+pub fn listen_at(path: &Path) -> io::Result<OwnedFd> {
+    let new = || {
+        socket(
+            AddressFamily::Unix,
+            SockType::SeqPacket,
+            SockFlag::SOCK_CLOEXEC,
+            None,
+        )
+    };
+    let address = UnixAddr::new(path)?;
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    if path.exists() {
+        let probe = new()?;
+        match connect(probe.as_raw_fd(), &address) {
+            Err(Errno::ECONNREFUSED) => std::fs::remove_file(path)?,
+            Ok(()) => {
+                let text = format!("another hostd listens on {}", path.display());
+                return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let fd = new()?;
+    bind(fd.as_raw_fd(), &address)?;
+    // Anybody may knock: credentials are checked at each connection, and the refusal says why.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+    listen(&fd, Backlog::new(BACKLOG)?)?;
+    Ok(fd)
+}
+
+impl Applications {
+    /// No session yet.
+    pub fn new(
+        permissions: Permissions,
+        quota: Quota,
+        worker: WorkerHandle,
+        routes: RouterHandle,
+    ) -> Self {
+        let permissions = Arc::new(permissions);
+        Self {
+            sessions: Arc::default(),
+            permissions,
+            quota,
+            worker,
+            routes,
+        }
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut Sessions) -> T) -> T {
+        f(&mut self.sessions.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Counters.
+    pub fn statistics(&self) -> SocketStatistics {
+        self.with(|sessions| sessions.statistics)
+    }
+
+    /// Who is connected.
+    pub fn peers(&self) -> HashMap<SessionId, Peer> {
+        self.with(|sessions| {
+            sessions
+                .events
+                .iter()
+                .map(|(id, (peer, _))| (*id, *peer))
+                .collect()
+        })
+    }
+
+    /// Passes an event on. An application that lets too many lie is disconnected.
+    pub fn deliver(&self, session: SessionId, event: Event) {
+        self.with(|sessions| {
+            let Some((_, events)) = sessions.events.get(&session) else {
+                return;
+            };
+            if events.try_send(event).is_err() {
+                // Without a sender its task ends.
+                sessions.events.remove(&session);
+                sessions.statistics.stalled += 1;
+            }
+        });
+    }
+
+    /// Accepts connections for ever.
+    ///
+    /// # Errors
+    /// The socket failed.
+    pub async fn serve(self, listener: OwnedFd) -> io::Result<()> {
+        // The standard library's listener accepts for any kind of Unix socket.
+        let acceptor = UnixListener::from(listener.try_clone()?);
+        acceptor.set_nonblocking(true)?;
+        let listener = readiness(listener)?;
+        loop {
+            let accepted = listener
+                .async_io(Interest::READABLE, |_| acceptor.accept())
+                .await;
+            match accepted {
+                Ok((stream, _)) => {
+                    let applications = self.clone();
+                    tokio::spawn(async move {
+                        if let Err(error) = applications.converse(stream.into()).await {
+                            tracing::debug!(%error, "application session ended");
+                        }
+                    });
+                }
+                // Out of descriptors or memory: pass, and not as fast as possible.
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept an application");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    /// One connection from beginning to end.
+    async fn converse(self, fd: OwnedFd) -> io::Result<()> {
+        let credentials = getsockopt(&fd, sockopt::PeerCredentials)?;
+        let peer = Peer {
+            pid: credentials.pid(),
+            uid: credentials.uid(),
+            gid: credentials.gid(),
+        };
+        let more = shm_socket::peer_groups(fd.as_fd()).unwrap_or_default();
+        let permitted = self
+            .permissions
+            .allow(peer.uid, more.into_iter().chain([peer.gid]));
+        let (sender, events) = mpsc::channel(EVENTS);
+        let (id, own) = self.with(|sessions| {
+            sessions.last += 1;
+            let own = sessions
+                .events
+                .values()
+                .filter(|(other, _)| other.uid == peer.uid)
+                .count();
+            (SessionId(sessions.last), own)
+        });
+        let room = u32::try_from(own).unwrap_or(u32::MAX) < self.quota.sessions;
+        let line = Line::new(fd)?;
+        if !permitted || !room {
+            self.with(|sessions| sessions.statistics.refused += 1);
+            let refusal = if permitted {
+                let quota = self.quota.sessions;
+                let text = format!("the quota is {quota} sessions (application.quota.sessions)");
+                Refusal::new(ErrorCode::Quota, text)
+            } else {
+                let text = format!(
+                    "user {} is neither in application.users nor in one of application.groups",
+                    peer.uid
+                );
+                Refusal::new(ErrorCode::NotPermitted, text)
+            };
+            return line.turn_away(refusal).await;
+        }
+        self.with(|sessions| {
+            sessions.statistics.accepted += 1;
+            sessions.events.insert(id, (peer, sender));
+        });
+        let session = Session::new(id, self.quota, self.worker.clone(), self.routes.clone());
+        let ended = self.exchange(line, session, events).await;
+        self.with(|sessions| sessions.events.remove(&id));
+        self.worker.insist(Command::Close(id)).await;
+        ended
+    }
+
+    async fn exchange(
+        &self,
+        mut line: Line,
+        mut session: Session,
+        mut events: mpsc::Receiver<Event>,
+    ) -> io::Result<()> {
+        let mut greeted = false;
+        loop {
+            line.flush()?;
+            let busy = line.is_full();
+            tokio::select! {
+                event = events.recv(), if !busy => match event {
+                    Some(event) => line.queue(event.encode(), Vec::new()),
+                    None => return Err(io::Error::other("it does not read its events")),
+                },
+                ready = line.writable(), if line.has_outgoing() => ready?,
+                () = tokio::time::sleep(STALL_TIME), if line.has_outgoing() => {
+                    self.with(|sessions| sessions.statistics.stalled += 1);
+                    return Err(io::Error::other("it does not read its replies"));
+                }
+                () = tokio::time::sleep(HELLO_TIME), if !greeted => {
+                    return Err(io::Error::other("it said no hello"));
+                }
+                received = line.receive(), if !line.has_outgoing() => {
+                    let Some(received) = received? else { return Ok(()) };
+                    let lawful = self.answer(&mut line, &mut session, received).await;
+                    line.flush()?;
+                    if !lawful {
+                        self.with(|sessions| sessions.statistics.malformed += 1);
+                        return Err(io::Error::other("it broke the protocol"));
+                    }
+                    greeted = true;
+                }
+            }
+        }
+    }
+
+    /// Answers one record; false if it is none that the library would send.
+    async fn answer(&self, line: &mut Line, session: &mut Session, received: Received) -> bool {
+        let tag = tag_of(&received.bytes);
+        let decoded = Request::decode(&received.bytes);
+        let (outcome, lawful) = match decoded {
+            _ if received.truncated => {
+                let refusal = Refusal::new(ErrorCode::BadMessage, "the message is too long");
+                (Err(refusal), false)
+            }
+            Err(error) => (
+                Err(Refusal::new(ErrorCode::BadMessage, error.to_string())),
+                false,
+            ),
+            Ok((_, request)) => (session.handle(request, received.descriptors).await, true),
+        };
+        self.with(|sessions| match outcome {
+            Ok(_) => sessions.statistics.requests += 1,
+            Err(_) => sessions.statistics.refusals += 1,
+        });
+        let (reply, descriptors) =
+            outcome.unwrap_or_else(|refusal| (refusal.into_reply(), Vec::new()));
+        let hello_refused = line.first && matches!(reply, Reply::Error { .. });
+        line.first = false;
+        line.queue(reply.encode(tag), descriptors);
+        lawful && !hello_refused
+    }
+}
+
+/// A connection: records out in order, none waited for.
+#[derive(Debug)]
+struct Line {
+    socket: AsyncFd<OwnedFd>,
+    outgoing: VecDeque<(Record, Vec<OwnedFd>)>,
+    /// Nothing has been received yet.
+    first: bool,
+}
+
+impl Line {
+    fn new(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self {
+            socket: readiness(fd)?,
+            outgoing: VecDeque::new(),
+            first: true,
+        })
+    }
+
+    fn queue(&mut self, record: Record, descriptors: Vec<OwnedFd>) {
+        self.outgoing.push_back((record, descriptors));
+    }
+
+    fn has_outgoing(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+
+    fn is_full(&self) -> bool {
+        self.outgoing.len() >= OUTGOING
+    }
+
+    /// Sends what the socket takes.
+    fn flush(&mut self) -> io::Result<()> {
+        while let Some((record, descriptors)) = self.outgoing.front() {
+            let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+            match shm_socket::send(self.socket.get_ref().as_fd(), record.as_slice(), &borrowed) {
+                Ok(()) => drop(self.outgoing.pop_front()),
+                Err(Errno::EAGAIN) => return Ok(()),
+                Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    async fn writable(&self) -> io::Result<()> {
+        // Cleared at once: `flush` tries, and if the socket is full again it has to be told again.
+        self.socket
+            .writable()
+            .await
+            .map(|mut guard| guard.clear_ready())
+    }
+
+    async fn receive(&self) -> io::Result<Option<Received>> {
+        self.socket
+            .async_io(Interest::READABLE, |fd| {
+                shm_socket::receive(fd.as_fd()).map_err(io::Error::from)
+            })
+            .await
+    }
+
+    /// Answers the first request with a refusal, and ends.
+    async fn turn_away(mut self, refusal: Refusal) -> io::Result<()> {
+        let first = tokio::time::timeout(HELLO_TIME, self.receive()).await??;
+        if let Some(received) = first {
+            self.queue(
+                refusal.into_reply().encode(tag_of(&received.bytes)),
+                Vec::new(),
+            );
+            self.flush()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,629 @@
+//! The worker's table of sessions: what applications ask for becomes calls of the engine, and what
+//! the engine reports goes to the application that it concerns.
+//!
+//! Handles that applications use are the engine's own numbers, which carry a generation; a session
+//! may only name what it owns.
+
+mod events;
+
+use super::command::{
+    Answer, EdgeStatistics, NewQueuePair, Notice, SessionCommand, SessionId, SessionReport,
+};
+use super::completion::CompletionRing;
+use super::queue_pair::{Link, Remains, WorkRings};
+use super::region::SharedMemory;
+use crate::engine::{
+    CompletionQueueId, ConnectionId, ConnectionParameters, DomainId, Engine, EngineError,
+    PrivateData, QueuePairRequest,
+};
+use crate::verbs::{Access, RegionMemory, Transition};
+use hostd_client::abi::bell::{BellPage, WORDS};
+use hostd_client::abi::descriptor::COMPLETION_LEN;
+use hostd_client::abi::message::{Event, ObjectKind, Private};
+use hostd_client::abi::ring::Producer;
+use hostd_client::abi::types::{self, ErrorCode};
+use hostd_client::abi::{PRIVATE_MAX, QUEUE_PAIRS_MAX};
+use hostd_client::shm::Mapping;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+
+/// Connection requests that may wait for one application's answer.
+const REQUESTS_WAITING: usize = 256;
+
+/// First port that `Listen` with port zero tries (RFC 6335: the dynamic ports).
+const DYNAMIC_PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
+
+/// One application.
+#[derive(Debug)]
+struct Application {
+    bell: BellPage,
+    domain: DomainId,
+    /// Queue pairs that may have requests in their rings, by slot.
+    pending: [u64; WORDS],
+    slots: Vec<Option<u32>>,
+    /// Local keys and lengths.
+    regions: BTreeMap<u32, u64>,
+    completion_queues: HashMap<u32, CompletionQueueId>,
+    queue_pairs: usize,
+    listeners: Vec<u16>,
+}
+
+/// All applications, and who owns what.
+#[derive(Debug, Default)]
+pub struct Table {
+    applications: BTreeMap<SessionId, Application>,
+    queue_pairs: HashMap<u32, (SessionId, WorkRings)>,
+    completions: HashMap<CompletionQueueId, (SessionId, CompletionRing)>,
+    listeners: HashMap<u16, SessionId>,
+    /// Connection requests that wait for an answer.
+    requests: HashMap<u32, (SessionId, ConnectionId)>,
+    /// Completion queues whose ring is full.
+    starved: Vec<CompletionQueueId>,
+    touched: Vec<CompletionQueueId>,
+    notices: Vec<Notice>,
+    draining: bool,
+    /// What was counted.
+    pub statistics: EdgeStatistics,
+}
+
+type SharedEngine = Engine<SharedMemory>;
+
+impl Table {
+    /// Begins a session.
+    ///
+    /// # Errors
+    /// The engine has no room for another protection domain.
+    pub fn open(
+        &mut self,
+        session: SessionId,
+        bell: BellPage,
+        engine: &mut SharedEngine,
+    ) -> Result<(), EngineError> {
+        let application = Application {
+            bell,
+            domain: engine.create_domain()?,
+            pending: [0; WORDS],
+            slots: vec![None; QUEUE_PAIRS_MAX],
+            regions: BTreeMap::new(),
+            completion_queues: HashMap::new(),
+            queue_pairs: 0,
+            listeners: Vec::new(),
+        };
+        self.applications.insert(session, application);
+        Ok(())
+    }
+
+    /// Ends a session and releases everything that it held.
+    pub fn close(&mut self, session: SessionId, engine: &mut SharedEngine) {
+        let Some(application) = self.applications.remove(&session) else {
+            return;
+        };
+        for port in application.listeners {
+            self.listeners.remove(&port);
+            engine.unlisten(port);
+        }
+        self.requests.retain(|_, (owner, connection)| {
+            let keep = *owner != session;
+            if !keep {
+                let _ = engine.reject(*connection, &[]);
+            }
+            keep
+        });
+        // The engine tells the peers.
+        for number in application.slots.into_iter().flatten() {
+            self.queue_pairs.remove(&number);
+            let _ = engine.destroy_queue_pair(number);
+        }
+        for id in application.completion_queues.into_values() {
+            self.completions.remove(&id);
+            let gone = engine.destroy_completion_queue(id);
+            debug_assert!(gone.is_ok(), "its queue pairs are gone");
+        }
+        for lkey in application.regions.into_keys() {
+            drop(engine.deregister(lkey));
+        }
+        let gone = engine.destroy_domain(application.domain);
+        debug_assert!(gone.is_ok(), "everything in it is gone");
+    }
+
+    /// Carries out what a session asks for.
+    pub fn carry_out(
+        &mut self,
+        session: SessionId,
+        command: SessionCommand,
+        engine: &mut SharedEngine,
+    ) {
+        use SessionCommand as Asked;
+        match command {
+            Asked::Register(mapping, iova, access, answer) => {
+                reply(
+                    answer,
+                    self.register(session, mapping, iova, access, engine),
+                );
+            }
+            Asked::CreateCompletionQueue(ring, wake, answer) => {
+                reply(
+                    answer,
+                    self.create_completion_queue(session, ring, wake, engine),
+                );
+            }
+            Asked::CreateQueuePair(request, answer) => {
+                reply(answer, self.create_queue_pair(session, *request, engine));
+            }
+            Asked::Listen(port, answer) => reply(answer, self.listen(session, port, engine)),
+            Asked::Connect(qp, address, port, private, answer) => {
+                reply(
+                    answer,
+                    self.connect(session, qp, address, port, &private, engine),
+                );
+            }
+            Asked::Accept(request, qp, private, answer) => {
+                reply(answer, self.accept(session, request, qp, &private, engine));
+            }
+            Asked::Reject(request, private, answer) => {
+                let connection = self.take_request(session, request);
+                let rejected = connection.and_then(|id| engine.reject(id, private.as_slice()));
+                reply(answer, rejected);
+            }
+            Asked::Disconnect(qp, answer) => reply(answer, self.disconnect(session, qp, engine)),
+            Asked::Destroy(kind, handle, answer) => {
+                reply(answer, self.destroy(session, kind, handle, engine));
+            }
+        }
+    }
+
+    fn application(&mut self, session: SessionId) -> Result<&mut Application, EngineError> {
+        self.applications
+            .get_mut(&session)
+            .ok_or(EngineError::Unknown)
+    }
+
+    fn rings(&mut self, session: SessionId, qp: u32) -> Result<&mut WorkRings, EngineError> {
+        match self.queue_pairs.get_mut(&qp) {
+            Some((owner, rings)) if *owner == session => Ok(rings),
+            _ => Err(EngineError::Unknown),
+        }
+    }
+
+    fn register(
+        &mut self,
+        session: SessionId,
+        mapping: Mapping,
+        iova: u64,
+        access: types::Access,
+        engine: &mut SharedEngine,
+    ) -> Result<(u32, u32), EngineError> {
+        let application = self.application(session)?;
+        let access = Access::from_bits(access.bits()).ok_or(EngineError::Argument)?;
+        let memory = SharedMemory::new(mapping);
+        let len = memory.len();
+        let keys = engine.register(application.domain, memory, iova, access)?;
+        application.regions.insert(keys.lkey, len);
+        Ok((keys.lkey, keys.rkey))
+    }
+
+    fn create_completion_queue(
+        &mut self,
+        session: SessionId,
+        ring: Producer<COMPLETION_LEN>,
+        wake: OwnedFd,
+        engine: &mut SharedEngine,
+    ) -> Result<u32, EngineError> {
+        let application = self.application(session)?;
+        let id = engine.create_completion_queue()?;
+        application.completion_queues.insert(id.number(), id);
+        self.completions
+            .insert(id, (session, CompletionRing::new(ring, wake)));
+        Ok(id.number())
+    }
+
+    fn create_queue_pair(
+        &mut self,
+        session: SessionId,
+        request: NewQueuePair,
+        engine: &mut SharedEngine,
+    ) -> Result<u32, EngineError> {
+        let application = self.application(session)?;
+        let queue = |handle| application.completion_queues.get(&handle).copied();
+        let send_cq = queue(request.send_cq).ok_or(EngineError::Unknown)?;
+        let receive_cq = queue(request.receive_cq).ok_or(EngineError::Unknown)?;
+        let slot = usize::try_from(request.slot).map_err(|_| EngineError::Argument)?;
+        let place = application
+            .slots
+            .get_mut(slot)
+            .ok_or(EngineError::Argument)?;
+        if place.is_some() {
+            return Err(EngineError::Busy);
+        }
+        let number = engine.create_queue_pair(QueuePairRequest {
+            domain: application.domain,
+            send_cq,
+            receive_cq,
+            max_send_wr: request.send_entries,
+            max_recv_wr: request.receive_entries,
+            signal_all: false,
+        })?;
+        // What peers may do is said by the access rights of each region.
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        if let Err(error) = engine.modify_queue_pair(number, &Transition::Init(access)) {
+            let _ = engine.destroy_queue_pair(number);
+            return Err(error);
+        }
+        *place = Some(number);
+        application.queue_pairs += 1;
+        let NewQueuePair {
+            send,
+            receive,
+            slot,
+            ..
+        } = request;
+        let rings = WorkRings::new(number, [send_cq, receive_cq], send, receive, slot);
+        self.queue_pairs.insert(number, (session, rings));
+        Ok(number)
+    }
+
+    /// [`EngineError::Busy`] means that the port is taken.
+    fn listen(
+        &mut self,
+        session: SessionId,
+        port: u16,
+        engine: &mut SharedEngine,
+    ) -> Result<u16, EngineError> {
+        self.may_connect()?;
+        let free = |port: &u16| !self.listeners.contains_key(port);
+        let port = match port {
+            0 => DYNAMIC_PORTS
+                .clone()
+                .find(free)
+                .ok_or(EngineError::TooMany)?,
+            port => Some(port).filter(free).ok_or(EngineError::Busy)?,
+        };
+        let application = self.application(session)?;
+        engine.listen(port)?;
+        application.listeners.push(port);
+        self.listeners.insert(port, session);
+        Ok(port)
+    }
+
+    fn may_connect(&self) -> Result<(), EngineError> {
+        if self.draining {
+            Err(EngineError::State)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn connect(
+        &mut self,
+        session: SessionId,
+        qp: u32,
+        address: IpAddr,
+        port: u16,
+        private: &Private,
+        engine: &mut SharedEngine,
+    ) -> Result<(), EngineError> {
+        self.may_connect()?;
+        let rings = self.rings(session, qp)?;
+        if rings.link != Link::None {
+            return Err(EngineError::State);
+        }
+        let connection = engine.connect(qp, address, port, &parameters(private))?;
+        rings.link = Link::Pending(connection);
+        Ok(())
+    }
+
+    fn take_request(
+        &mut self,
+        session: SessionId,
+        request: u32,
+    ) -> Result<ConnectionId, EngineError> {
+        match self.requests.get(&request) {
+            Some((owner, connection)) if *owner == session => {
+                let connection = *connection;
+                self.requests.remove(&request);
+                Ok(connection)
+            }
+            _ => Err(EngineError::Unknown),
+        }
+    }
+
+    fn accept(
+        &mut self,
+        session: SessionId,
+        request: u32,
+        qp: u32,
+        private: &Private,
+        engine: &mut SharedEngine,
+    ) -> Result<(), EngineError> {
+        self.may_connect()?;
+        if self.rings(session, qp)?.link != Link::None {
+            return Err(EngineError::State);
+        }
+        // Receives that were posted before are in place when the first message comes.
+        self.serve_one(qp, engine);
+        let connection = self.take_request(session, request)?;
+        if let Err(error) = engine.accept(connection, qp, &parameters(private)) {
+            self.requests.insert(request, (session, connection));
+            return Err(error);
+        }
+        self.rings(session, qp)?.link = Link::Pending(connection);
+        Ok(())
+    }
+
+    fn disconnect(
+        &mut self,
+        session: SessionId,
+        qp: u32,
+        engine: &mut SharedEngine,
+    ) -> Result<(), EngineError> {
+        let connection = self
+            .rings(session, qp)?
+            .connection()
+            .ok_or(EngineError::State)?;
+        // What was posted before is sent before.
+        self.serve_one(qp, engine);
+        engine.disconnect(connection)
+    }
+
+    fn destroy(
+        &mut self,
+        session: SessionId,
+        kind: ObjectKind,
+        handle: u32,
+        engine: &mut SharedEngine,
+    ) -> Result<(), EngineError> {
+        match kind {
+            ObjectKind::Region => {
+                let regions = &mut self.application(session)?.regions;
+                regions.remove(&handle).ok_or(EngineError::Unknown)?;
+                engine.deregister(handle).map(drop)
+            }
+            ObjectKind::CompletionQueue => {
+                let queues = &mut self.application(session)?.completion_queues;
+                let id = *queues.get(&handle).ok_or(EngineError::Unknown)?;
+                engine.destroy_completion_queue(id)?;
+                queues.remove(&handle);
+                self.completions.remove(&id);
+                Ok(())
+            }
+            ObjectKind::QueuePair => {
+                let slot = self.rings(session, handle)?.slot;
+                engine.destroy_queue_pair(handle)?;
+                self.queue_pairs.remove(&handle);
+                let application = self.application(session)?;
+                application.queue_pairs -= 1;
+                let slot = usize::try_from(slot).map_err(|_| EngineError::Argument)?;
+                application.slots[slot] = None;
+                Ok(())
+            }
+            ObjectKind::Listener => {
+                let listeners = &mut self.application(session)?.listeners;
+                let port = u16::try_from(handle).map_err(|_| EngineError::Unknown)?;
+                let index = listeners.iter().position(|known| *known == port);
+                listeners.swap_remove(index.ok_or(EngineError::Unknown)?);
+                self.listeners.remove(&port);
+                engine.unlisten(port);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes requests out of the rings of all queue pairs whose bell rang, and returns how many queue pairs
+    /// are not done yet.
+    pub fn serve(&mut self, engine: &mut SharedEngine) -> usize {
+        let mut more = 0;
+        for application in self.applications.values_mut() {
+            for index in 0..WORDS {
+                let mut bits = application.pending[index] | application.bell.take(index);
+                application.pending[index] = 0;
+                while bits != 0 {
+                    let bit = bits.trailing_zeros();
+                    bits &= bits - 1;
+                    let slot = 64 * index + usize::try_from(bit).expect("below 64");
+                    // A bit without a queue pair means nothing.
+                    let Some(number) = application.slots[slot] else {
+                        continue;
+                    };
+                    let Some((session, rings)) = self.queue_pairs.get_mut(&number) else {
+                        continue;
+                    };
+                    match rings.serve(engine, &mut self.statistics) {
+                        Ok(Remains::Nothing) => {}
+                        Ok(Remains::Blocked) => application.pending[index] |= 1 << bit,
+                        Ok(Remains::More) => {
+                            application.pending[index] |= 1 << bit;
+                            more += 1;
+                        }
+                        Err(_) => {
+                            self.statistics.broken_queues += 1;
+                            self.notices
+                                .push(break_off(*session, number, rings, engine));
+                        }
+                    }
+                }
+            }
+        }
+        more
+    }
+
+    fn serve_one(&mut self, qp: u32, engine: &mut SharedEngine) {
+        let Some((session, rings)) = self.queue_pairs.get_mut(&qp) else {
+            return;
+        };
+        if rings.serve(engine, &mut self.statistics).is_err() {
+            self.statistics.broken_queues += 1;
+            self.notices.push(break_off(*session, qp, rings, engine));
+        }
+    }
+
+    /// Moves completions from the engine to the rings, as far as there is room, and returns how many.
+    pub fn complete(&mut self, engine: &mut SharedEngine) -> usize {
+        let before = self.statistics.completions + self.statistics.lost_completions;
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.append(&mut self.starved);
+        while let Some(id) = engine.next_ready_completion_queue() {
+            touched.push(id);
+        }
+        for id in touched.drain(..) {
+            let Some((session, ring)) = self.completions.get_mut(&id) else {
+                continue;
+            };
+            let was_broken = ring.is_broken();
+            let statistics = &mut self.statistics;
+            let emptied = loop {
+                if !ring.has_room() {
+                    ring.publish(statistics);
+                    if !ring.wait_for_room() {
+                        break false;
+                    }
+                }
+                match engine.poll_completion(id) {
+                    Some(completion) => ring.push(&completion, statistics),
+                    None => break true,
+                }
+            };
+            ring.publish(statistics);
+            if !emptied {
+                self.statistics.full_rings += 1;
+                self.starved.push(id);
+            }
+            if ring.is_broken() && !was_broken {
+                let session = *session;
+                self.break_users(session, id, engine);
+            }
+        }
+        self.touched = touched;
+        let after = self.statistics.completions + self.statistics.lost_completions;
+        usize::try_from(after - before).unwrap_or(usize::MAX)
+    }
+
+    /// A completion queue that its application broke takes its queue pairs with it.
+    fn break_users(
+        &mut self,
+        session: SessionId,
+        id: CompletionQueueId,
+        engine: &mut SharedEngine,
+    ) {
+        for (number, (owner, rings)) in &mut self.queue_pairs {
+            if *owner == session && rings.queues.contains(&id) && rings.link != Link::Broken {
+                self.statistics.broken_queues += 1;
+                self.notices
+                    .push(break_off(session, *number, rings, engine));
+            }
+        }
+    }
+
+    /// What has to be told to the control thread, the oldest first.
+    pub fn take_notices(&mut self, room: usize) -> impl Iterator<Item = Notice> + '_ {
+        let count = room.min(self.notices.len());
+        self.notices.drain(..count)
+    }
+
+    /// Begins to close all connections.
+    pub fn drain(&mut self, engine: &mut SharedEngine) {
+        self.draining = true;
+        for (_, rings) in self.queue_pairs.values_mut() {
+            if let Some(connection) = rings.connection() {
+                let _ = engine.disconnect(connection);
+            }
+        }
+    }
+
+    /// Whether connections stand or are under way.
+    pub fn has_connections(&self) -> bool {
+        self.queue_pairs
+            .values()
+            .any(|(_, rings)| rings.connection().is_some())
+    }
+
+    /// Announces to all applications that the worker is about to sleep. True if a bell rang: then it must
+    /// not.
+    pub fn arm(&self) -> bool {
+        let rang = self
+            .applications
+            .values()
+            .any(|application| application.bell.arm());
+        if rang {
+            self.disarm();
+        }
+        rang
+    }
+
+    /// Announces to all applications that the worker is awake.
+    pub fn disarm(&self) {
+        self.applications
+            .values()
+            .for_each(|application| application.bell.disarm());
+    }
+
+    /// The session of a queue pair.
+    pub fn owner(&self, qp: u32) -> Option<SessionId> {
+        self.queue_pairs.get(&qp).map(|(session, _)| *session)
+    }
+
+    /// What every session holds.
+    pub fn report(&self) -> Vec<SessionReport> {
+        let report = |(session, application): (&SessionId, &Application)| SessionReport {
+            session: *session,
+            regions: application
+                .regions
+                .iter()
+                .map(|(key, len)| (*key, *len))
+                .collect(),
+            completion_queues: application.completion_queues.len(),
+            queue_pairs: application.queue_pairs,
+            listeners: application.listeners.clone(),
+        };
+        self.applications.iter().map(report).collect()
+    }
+
+    /// Marks a queue pair to be served in the next turn.
+    fn mark(&mut self, qp: u32) {
+        if let Some((session, rings)) = self.queue_pairs.get(&qp) {
+            let slot = usize::try_from(rings.slot).unwrap_or(0);
+            if let Some(application) = self.applications.get_mut(session) {
+                application.pending[slot / 64] |= 1 << (slot % 64);
+            }
+        }
+    }
+}
+
+fn reply<T>(answer: Answer<T>, result: Result<T, EngineError>) {
+    // The session that asked may have ended meanwhile.
+    let _ = answer.send(result);
+}
+
+fn parameters(private: &Private) -> ConnectionParameters<'_> {
+    ConnectionParameters {
+        private_data: private.as_slice(),
+        ..Default::default()
+    }
+}
+
+/// What fits of a peer's data.
+fn private(data: &PrivateData) -> Private {
+    let bytes = data.bytes();
+    Private::new(&bytes[..bytes.len().min(PRIVATE_MAX)]).unwrap_or_default()
+}
+
+/// Ends a queue pair whose application broke the rules: its requests are flushed, its peer is told.
+fn break_off(
+    session: SessionId,
+    qp: u32,
+    rings: &mut WorkRings,
+    engine: &mut SharedEngine,
+) -> Notice {
+    if let Some(connection) = rings.connection() {
+        let _ = engine.disconnect(connection);
+    }
+    let _ = engine.modify_queue_pair(qp, &Transition::Error);
+    rings.link = Link::Broken;
+    Notice::Event(
+        session,
+        Event::Disconnected {
+            qp,
+            reason: ErrorCode::Protocol,
+        },
+    )
+}

@@ -1,0 +1,179 @@
+//! Events of the engine, on their way to applications.
+
+use super::{Link, Notice, REQUESTS_WAITING, SharedEngine, Table, private};
+use crate::engine::{ConnectionId, Event as EngineEvent, Granularity, PrivateData};
+use crate::verbs::Status;
+use hostd_client::abi::message::Event;
+use hostd_client::abi::types::{self, ErrorCode};
+use std::net::IpAddr;
+
+/// Reason of a REJ by which an application turns a request down (IBTA 12.6.7.2, "consumer reject").
+const REJ_CONSUMER: u16 = 28;
+
+impl Table {
+    /// Takes note of an event, and says what the control thread has to know of it.
+    pub fn handle_event(
+        &mut self,
+        event: &EngineEvent,
+        granularity: Granularity,
+        engine: &mut SharedEngine,
+    ) -> Option<Notice> {
+        match *event {
+            EngineEvent::NeedRoute { destination } => Some(Notice::NeedRoute(destination)),
+            EngineEvent::ConnectRequest {
+                connection,
+                port,
+                source,
+                ref private_data,
+                ..
+            } => self.connect_request(connection, port, source, private_data, engine),
+            EngineEvent::Established {
+                connection,
+                qpn,
+                ref private_data,
+                multipath,
+            } => {
+                self.link(qpn, Link::Up(connection))?;
+                self.mark(qpn);
+                let session = self.owner(qpn)?;
+                let standing = engine.queue_pair_statistics(qpn)?;
+                let unspecified = IpAddr::from([0, 0, 0, 0]);
+                let event = Event::Established {
+                    qp: qpn,
+                    peer: standing.remote.unwrap_or(unspecified),
+                    mtu: standing.path_mtu,
+                    paths: u16::try_from(standing.paths).unwrap_or(u16::MAX).max(1),
+                    granularity: granularity_of(if multipath {
+                        granularity
+                    } else {
+                        Granularity::Flow
+                    }),
+                    private: private(private_data),
+                };
+                Some(Notice::Event(session, event))
+            }
+            EngineEvent::Rejected {
+                qpn,
+                reason,
+                ref private_data,
+                ..
+            } => {
+                let code = if reason == REJ_CONSUMER {
+                    ErrorCode::Rejected
+                } else {
+                    ErrorCode::Refused
+                };
+                self.connect_failed(qpn, code, reason, private(private_data))
+            }
+            EngineEvent::Unreachable { connection, qpn } => {
+                self.requests.remove(&connection.number());
+                self.connect_failed(qpn?, ErrorCode::TimedOut, 0, types::Private::EMPTY)
+            }
+            EngineEvent::Disconnected { qpn, .. } => self.ended(qpn, ErrorCode::Closed),
+            EngineEvent::QueuePairFailed { qpn, status } => self.ended(qpn, reason_of(status)),
+        }
+    }
+
+    /// The link of a queue pair before, unless it is over.
+    fn link(&mut self, qp: u32, next: Link) -> Option<Link> {
+        let (_, rings) = self.queue_pairs.get_mut(&qp)?;
+        if matches!(rings.link, Link::Ended | Link::Broken) {
+            return None;
+        }
+        Some(std::mem::replace(&mut rings.link, next))
+    }
+
+    fn connect_request(
+        &mut self,
+        connection: ConnectionId,
+        port: u16,
+        peer: IpAddr,
+        data: &PrivateData,
+        engine: &mut SharedEngine,
+    ) -> Option<Notice> {
+        let owner = self
+            .listeners
+            .get(&port)
+            .copied()
+            .filter(|_| !self.draining);
+        let Some(session) = owner else {
+            let _ = engine.reject(connection, &[]);
+            return None;
+        };
+        let waiting = self
+            .requests
+            .values()
+            .filter(|(owner, _)| *owner == session)
+            .count();
+        if waiting >= REQUESTS_WAITING {
+            let _ = engine.reject(connection, &[]);
+            return None;
+        }
+        let request = connection.number();
+        self.requests.insert(request, (session, connection));
+        let (listener, private) = (u32::from(port), private(data));
+        Some(Notice::Event(
+            session,
+            Event::ConnectRequest {
+                listener,
+                request,
+                peer,
+                private,
+            },
+        ))
+    }
+
+    fn connect_failed(
+        &mut self,
+        qp: u32,
+        reason: ErrorCode,
+        rej: u16,
+        private: types::Private,
+    ) -> Option<Notice> {
+        self.link(qp, Link::Ended)?;
+        self.mark(qp);
+        let session = self.owner(qp)?;
+        Some(Notice::Event(
+            session,
+            Event::ConnectFailed {
+                qp,
+                reason,
+                rej,
+                private,
+            },
+        ))
+    }
+
+    fn ended(&mut self, qp: u32, reason: ErrorCode) -> Option<Notice> {
+        let before = self.link(qp, Link::Ended)?;
+        self.mark(qp);
+        let session = self.owner(qp)?;
+        let event = match before {
+            Link::Pending(_) => Event::ConnectFailed {
+                qp,
+                reason,
+                rej: 0,
+                private: types::Private::EMPTY,
+            },
+            _ => Event::Disconnected { qp, reason },
+        };
+        Some(Notice::Event(session, event))
+    }
+}
+
+fn granularity_of(granularity: Granularity) -> types::Granularity {
+    match granularity {
+        Granularity::Flow => types::Granularity::Flow,
+        Granularity::Flowlet => types::Granularity::Flowlet,
+        Granularity::Packet => types::Granularity::Packet,
+    }
+}
+
+fn reason_of(status: Status) -> ErrorCode {
+    match status {
+        Status::RetryExceeded | Status::RnrRetryExceeded => ErrorCode::TimedOut,
+        Status::Success | Status::WorkRequestFlushed => ErrorCode::Closed,
+        Status::Fatal | Status::General => ErrorCode::Internal,
+        _ => ErrorCode::Protocol,
+    }
+}

@@ -1,0 +1,604 @@
+//! The daemon's configuration: `/etc/hostd/hostd.toml`, environment `HOSTD_…`, command line.
+//!
+//! `etc/hostd.toml` in the source tree lists every key with its default and unit; a test holds the
+//! two together.
+
+use crate::engine::{EngineConfig, Granularity, MultipathConfig};
+use crate::limits;
+use common::config::{Refusal, Settings, require};
+use common::time::Span;
+use common::units::Rate;
+use common::xdp::ModeChoice;
+use common::xdp::umem::{RING_MAX, RING_MIN};
+use hostd_client::abi;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Everything that can be configured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Logging.
+    pub log: Log,
+    /// The socket of the operators.
+    pub admin: Admin,
+    /// The metrics listener.
+    pub metrics: Metrics,
+    /// The socket of the applications.
+    pub application: Application,
+    /// Spreading over paths.
+    pub multipath: Multipath,
+    /// Reliability and pacing.
+    pub transport: Transport,
+    /// Memory for packets.
+    pub frames: Frames,
+    /// The network interfaces.
+    pub interface: Vec<Interface>,
+}
+
+/// `[log]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    /// Level, or a list of target=level.
+    pub level: String,
+}
+
+/// `[admin]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Admin {
+    /// Path of the Unix socket that hostctl talks to.
+    pub socket: PathBuf,
+}
+
+/// `[metrics]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Metrics {
+    /// Whether to answer scrapes.
+    pub enabled: bool,
+    /// Address and port.
+    pub listen: SocketAddr,
+}
+
+/// `[application]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Application {
+    /// Path of the Unix socket.
+    pub socket: PathBuf,
+    /// Users that may connect beside root, by name or number.
+    pub users: Vec<String>,
+    /// Groups whose members may connect, by name or number.
+    pub groups: Vec<String>,
+    /// What one session may hold.
+    pub quota: Quota,
+}
+
+/// `[application.quota]`: what one session, which is one process that connected, may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Quota {
+    /// Sessions of one user.
+    pub sessions: u32,
+    /// Bytes of registered memory, in MiB.
+    pub memory_mib: u64,
+    /// Memory regions.
+    pub regions: u32,
+    /// Completion queues.
+    pub completion_queues: u32,
+    /// Queue pairs.
+    pub queue_pairs: u32,
+    /// Work requests that all queues together have room for.
+    pub work_requests: u32,
+    /// Listeners.
+    pub listeners: u32,
+}
+
+/// `[multipath]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Multipath {
+    /// Whether multipath is offered and accepted; plain RoCEv2 otherwise.
+    pub enabled: bool,
+    /// Sub-paths of a connection.
+    pub paths: u16,
+    /// What the scheduler decides for at once.
+    pub granularity: GranularityName,
+    /// Packets by which one may be overtaken before it is taken for lost.
+    pub reorder_packets: u16,
+    /// Microseconds by which a packet may be late before it is taken for lost.
+    pub reorder_time_us: u64,
+    /// Packets that wait in the reorder buffer of a connection.
+    pub reorder_buffer: u16,
+    /// Microseconds of pause that end a flowlet.
+    pub flowlet_timeout_us: u64,
+}
+
+/// The names of granularities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GranularityName {
+    /// Per flow.
+    Flow,
+    /// Per flowlet.
+    Flowlet,
+    /// Per packet.
+    Packet,
+}
+
+/// `[transport]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Transport {
+    /// Payload bytes of a packet at most.
+    pub path_mtu: u16,
+    /// Packets in flight on a connection at most.
+    pub window: u32,
+    /// DSCP of data packets.
+    pub data_dscp: u8,
+    /// DSCP of acknowledgements and of connection set-up.
+    pub control_dscp: u8,
+    /// Shortest retransmission time-out in microseconds.
+    pub rto_min_us: u64,
+    /// Retransmission time-out before a round trip was measured, in microseconds.
+    pub rto_initial_us: u64,
+    /// Packets after which an acknowledgement is sent at the latest.
+    pub ack_packets: u32,
+    /// Microseconds after which an acknowledgement is sent at the latest.
+    pub ack_delay_us: u64,
+    /// Milliseconds for which a path that loses packets is avoided at first.
+    pub path_avoidance_ms: u64,
+    /// Bytes that may be sent in a row to catch up with the line.
+    pub pacer_burst: u32,
+    /// Milliseconds of the first wait for an answer in connection set-up.
+    pub cm_timeout_ms: u64,
+    /// Times that a message of connection set-up is repeated.
+    pub cm_retries: u8,
+    /// Milliseconds for which an ended connection is remembered.
+    pub time_wait_ms: u64,
+}
+
+/// `[frames]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Frames {
+    /// Descriptors of each receive and transmit ring.
+    pub ring: u32,
+    /// Frames for the reorder buffers of all connections together.
+    pub reorder: u32,
+}
+
+/// `[[interface]]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interface {
+    /// Name of the network device.
+    pub name: String,
+    /// Speed that packets are paced to; that of the device if it tells one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed: Option<Rate>,
+    /// How AF_XDP is attached.
+    #[serde(default = "best", with = "mode_name")]
+    pub mode: ModeChoice,
+}
+
+fn best() -> ModeChoice {
+    ModeChoice::Best
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            level: "info".to_owned(),
+        }
+    }
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self {
+            socket: PathBuf::from("/run/hostd/admin.sock"),
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            listen: SocketAddr::from(([127, 0, 0, 1], 9102)),
+        }
+    }
+}
+
+impl Default for Application {
+    fn default() -> Self {
+        Self {
+            socket: PathBuf::from(hostd_client::SOCKET_DEFAULT),
+            users: Vec::new(),
+            groups: vec!["hostd".to_owned()],
+            quota: Quota::default(),
+        }
+    }
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        Self {
+            sessions: 64,
+            memory_mib: 4096,
+            regions: 1024,
+            completion_queues: 256,
+            queue_pairs: 256,
+            work_requests: 1 << 16,
+            listeners: 32,
+        }
+    }
+}
+
+impl Default for Multipath {
+    fn default() -> Self {
+        let engine = MultipathConfig::default();
+        Self {
+            enabled: true,
+            paths: engine.paths,
+            granularity: GranularityName::Packet,
+            reorder_packets: engine.reorder_packets,
+            reorder_time_us: engine.reorder_time.nanos() / 1_000,
+            reorder_buffer: engine.reorder_buffer,
+            flowlet_timeout_us: engine.flowlet_timeout.nanos() / 1_000,
+        }
+    }
+}
+
+impl Default for Transport {
+    fn default() -> Self {
+        let engine = EngineConfig::default();
+        Self {
+            path_mtu: engine.path_mtu,
+            window: engine.window,
+            data_dscp: engine.data_class >> 2,
+            control_dscp: engine.control_class >> 2,
+            rto_min_us: engine.rto_min.nanos() / 1_000,
+            rto_initial_us: engine.rto_initial.nanos() / 1_000,
+            ack_packets: engine.ack_packets,
+            ack_delay_us: engine.ack_delay.nanos() / 1_000,
+            path_avoidance_ms: engine.path_avoidance.nanos() / 1_000_000,
+            pacer_burst: engine.pacer_burst,
+            cm_timeout_ms: engine.cm_timeout.nanos() / 1_000_000,
+            cm_retries: engine.cm_retries,
+            time_wait_ms: engine.time_wait.nanos() / 1_000_000,
+        }
+    }
+}
+
+impl Default for Frames {
+    fn default() -> Self {
+        Self {
+            ring: 2048,
+            reorder: EngineConfig::default().reorder_frames,
+        }
+    }
+}
+
+/// The greatest number of milliseconds or microseconds that a key may have: an hour in microseconds.
+const TIME_MAX: u64 = 3_600_000_000;
+
+/// The ECN field of packets whose sender reacts to congestion marks (RFC 3168 §5).
+const ECT_0: u8 = 0b10;
+
+/// The most interfaces of one daemon.
+const INTERFACES_MAX: usize = 16;
+
+impl Settings for Config {
+    fn validate(&self) -> Result<(), Refusal> {
+        if let Err(error) = common::log::check(&self.log.level) {
+            return Err(Refusal::new("log.level", error.to_string()));
+        }
+        self.validate_interfaces()?;
+        self.application.quota.validate()?;
+        self.multipath.validate()?;
+        self.transport.validate()?;
+        let ring = self.frames.ring;
+        require(
+            ring.is_power_of_two() && (RING_MIN..=RING_MAX).contains(&ring),
+            "frames.ring",
+            format_args!("{ring} is not a power of two from {RING_MIN} to {RING_MAX}"),
+        )?;
+        between("frames.reorder", u64::from(self.frames.reorder), 0, 1 << 20)
+    }
+}
+
+fn between(key: &str, value: u64, low: u64, high: u64) -> Result<(), Refusal> {
+    require(
+        (low..=high).contains(&value),
+        key,
+        format_args!("{value} is not between {low} and {high}"),
+    )
+}
+
+impl Config {
+    fn validate_interfaces(&self) -> Result<(), Refusal> {
+        let count = self.interface.len();
+        require(
+            count > 0,
+            "interface",
+            "at least one [[interface]] with a name is needed",
+        )?;
+        require(
+            count <= INTERFACES_MAX,
+            "interface",
+            format_args!("{count} interfaces are more than {INTERFACES_MAX}"),
+        )?;
+        for (index, interface) in self.interface.iter().enumerate() {
+            let key = |name: &str| format!("interface[{index}].{name}");
+            let name = &interface.name;
+            // IFNAMSIZ with its terminating zero.
+            require(
+                !name.is_empty() && name.len() < 16,
+                &key("name"),
+                "1 to 15 characters",
+            )?;
+            let earlier = self.interface[..index]
+                .iter()
+                .any(|other| other.name == *name);
+            require(
+                !earlier,
+                &key("name"),
+                format_args!("{name} stands there twice"),
+            )?;
+            let moves = interface.speed.is_none_or(|speed| speed.bps() > 0);
+            require(moves, &key("speed"), "a link of speed zero carries nothing")?;
+        }
+        Ok(())
+    }
+
+    /// The engine's configuration; `seed` is from the kernel's random source.
+    pub fn engine(&self, seed: [u8; 32]) -> EngineConfig {
+        let (multipath, transport) = (&self.multipath, &self.transport);
+        EngineConfig {
+            seed,
+            multipath: multipath.enabled.then(|| MultipathConfig {
+                paths: multipath.paths,
+                granularity: match multipath.granularity {
+                    GranularityName::Flow => Granularity::Flow,
+                    GranularityName::Flowlet => Granularity::Flowlet,
+                    GranularityName::Packet => Granularity::Packet,
+                },
+                reorder_packets: multipath.reorder_packets,
+                reorder_time: Span::from_micros(multipath.reorder_time_us),
+                reorder_buffer: multipath.reorder_buffer,
+                flowlet_timeout: Span::from_micros(multipath.flowlet_timeout_us),
+            }),
+            path_mtu: transport.path_mtu,
+            window: transport.window,
+            reorder_frames: self.frames.reorder,
+            data_class: transport.data_dscp << 2 | ECT_0,
+            control_class: transport.control_dscp << 2,
+            rto_min: Span::from_micros(transport.rto_min_us),
+            rto_initial: Span::from_micros(transport.rto_initial_us),
+            ack_packets: transport.ack_packets,
+            ack_delay: Span::from_micros(transport.ack_delay_us),
+            path_avoidance: Span::from_millis(transport.path_avoidance_ms),
+            pacer_burst: transport.pacer_burst,
+            cm_timeout: Span::from_millis(transport.cm_timeout_ms),
+            cm_retries: transport.cm_retries,
+            time_wait: Span::from_millis(transport.time_wait_ms),
+        }
+    }
+}
+
+impl Quota {
+    fn validate(&self) -> Result<(), Refusal> {
+        let key = |name: &str| format!("application.quota.{name}");
+        let pairs = u64::try_from(abi::QUEUE_PAIRS_MAX).unwrap_or(u64::MAX);
+        between(&key("sessions"), self.sessions.into(), 1, 4096)?;
+        between(&key("memory_mib"), self.memory_mib, 1, 1 << 24)?;
+        between(
+            &key("regions"),
+            self.regions.into(),
+            1,
+            limits::REGIONS.into(),
+        )?;
+        let queues = limits::COMPLETION_QUEUES.into();
+        between(
+            &key("completion_queues"),
+            self.completion_queues.into(),
+            1,
+            queues,
+        )?;
+        between(&key("queue_pairs"), self.queue_pairs.into(), 1, pairs)?;
+        between(&key("work_requests"), self.work_requests.into(), 2, 1 << 30)?;
+        let listeners = u64::try_from(limits::LISTENERS).unwrap_or(u64::MAX);
+        between(&key("listeners"), self.listeners.into(), 0, listeners)
+    }
+
+    /// Bytes of registered memory.
+    pub fn memory(&self) -> u64 {
+        self.memory_mib << 20
+    }
+}
+
+impl Multipath {
+    fn validate(&self) -> Result<(), Refusal> {
+        let paths = u64::try_from(limits::PATHS).unwrap_or(u64::MAX);
+        let buffer = u64::from(limits::REORDER_BUFFER);
+        between("multipath.paths", self.paths.into(), 1, paths)?;
+        between(
+            "multipath.reorder_packets",
+            self.reorder_packets.into(),
+            1,
+            buffer,
+        )?;
+        between(
+            "multipath.reorder_buffer",
+            self.reorder_buffer.into(),
+            1,
+            buffer,
+        )?;
+        between(
+            "multipath.reorder_time_us",
+            self.reorder_time_us,
+            1,
+            TIME_MAX,
+        )?;
+        between(
+            "multipath.flowlet_timeout_us",
+            self.flowlet_timeout_us,
+            1,
+            TIME_MAX,
+        )
+    }
+}
+
+impl Transport {
+    fn validate(&self) -> Result<(), Refusal> {
+        let (low, high) = (limits::PATH_MTU_MIN.into(), limits::PATH_MTU_MAX.into());
+        between("transport.path_mtu", self.path_mtu.into(), low, high)?;
+        between(
+            "transport.window",
+            self.window.into(),
+            1,
+            limits::SEND_SPAN.into(),
+        )?;
+        between("transport.data_dscp", self.data_dscp.into(), 0, 63)?;
+        between("transport.control_dscp", self.control_dscp.into(), 0, 63)?;
+        between("transport.rto_min_us", self.rto_min_us, 1, TIME_MAX)?;
+        between(
+            "transport.rto_initial_us",
+            self.rto_initial_us,
+            self.rto_min_us,
+            TIME_MAX,
+        )?;
+        between(
+            "transport.ack_packets",
+            self.ack_packets.into(),
+            1,
+            limits::SEND_SPAN.into(),
+        )?;
+        between("transport.ack_delay_us", self.ack_delay_us, 1, TIME_MAX)?;
+        between(
+            "transport.path_avoidance_ms",
+            self.path_avoidance_ms,
+            0,
+            TIME_MAX,
+        )?;
+        // At least one packet of the largest size, or nothing is ever sent.
+        between(
+            "transport.pacer_burst",
+            self.pacer_burst.into(),
+            8192,
+            1 << 28,
+        )?;
+        between("transport.cm_timeout_ms", self.cm_timeout_ms, 1, 60_000)?;
+        between("transport.cm_retries", self.cm_retries.into(), 0, 15)?;
+        between("transport.time_wait_ms", self.time_wait_ms, 0, TIME_MAX)
+    }
+}
+
+/// The mode by the names that `ModeChoice` parses.
+mod mode_name {
+    use common::xdp::ModeChoice;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(mode: &ModeChoice, s: S) -> Result<S::Ok, S::Error> {
+        match mode {
+            ModeChoice::Best => s.serialize_str("best"),
+            ModeChoice::Exactly(mode) => s.serialize_str(&mode.to_string().replace(' ', "-")),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<ModeChoice, D::Error> {
+        String::deserialize(d)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    const SHIPPED: &str = include_str!("../../etc/hostd.toml");
+
+    fn load(text: &str) -> Result<Config, common::config::ConfigError> {
+        common::config::load_text(text, Path::new("hostd.toml"), "HOSTD", [], &[])
+    }
+
+    fn keys(prefix: &str, value: &toml::Value, into: &mut Vec<String>) {
+        match value {
+            toml::Value::Table(table) => {
+                for (name, value) in table {
+                    keys(&format!("{prefix}.{name}"), value, into);
+                }
+            }
+            toml::Value::Array(list) if list.first().is_some_and(toml::Value::is_table) => {
+                list.iter().for_each(|value| keys(prefix, value, into));
+            }
+            _ => into.push(prefix.to_owned()),
+        }
+    }
+
+    /// MG-1: the shipped file has every key, each with its default.
+    #[test]
+    fn the_shipped_file_is_complete_and_holds_the_defaults() {
+        let shipped = load(SHIPPED).expect("the shipped file is valid");
+        let eth0 = Interface {
+            name: "eth0".to_owned(),
+            speed: Some(Rate::from_gbps(25)),
+            mode: ModeChoice::Best,
+        };
+        let defaults = Config {
+            interface: vec![eth0],
+            ..Config::default()
+        };
+        assert_eq!(shipped, defaults);
+
+        let (mut in_file, mut known) = (Vec::new(), Vec::new());
+        keys("", &toml::from_str(SHIPPED).expect("TOML"), &mut in_file);
+        keys(
+            "",
+            &toml::Value::try_from(&defaults).expect("a table"),
+            &mut known,
+        );
+        in_file.sort();
+        known.sort();
+        assert_eq!(in_file, known);
+    }
+
+    /// MG-1: impossible values are refused with their key.
+    #[test]
+    fn impossible_values_are_refused() {
+        let eth0 = "[[interface]]\nname = \"eth0\"\n";
+        assert!(load(eth0).is_ok());
+        for (text, key) in [
+            ("", "interface"),
+            ("[[interface]]\nname = \"\"\n", "interface[0].name"),
+            (
+                "[[interface]]\nname = \"a\"\nspeed = \"0Gbps\"\n",
+                "interface[0].speed",
+            ),
+            ("[multipath]\npaths = 0\n", "multipath.paths"),
+            ("[multipath]\ngranularity = \"bit\"\n", "granularity"),
+            ("[transport]\nwindow = 100000\n", "transport.window"),
+            ("[transport]\nwindows = 1\n", "windows"),
+            ("[frames]\nring = 1000\n", "frames.ring"),
+            ("[log]\nlevel = \"\"\n", "log.level"),
+            ("[application.quota]\nqueue_pairs = 5000\n", "queue_pairs"),
+            ("[metrics]\nlisten = \"nowhere\"\n", "listen"),
+            ("[[interface]]\nname = \"b\"\nmode = \"fast\"\n", "mode"),
+        ] {
+            let whole = if key.starts_with("interface") {
+                text.to_owned()
+            } else {
+                format!("{text}{eth0}")
+            };
+            let error = load(&whole).expect_err(text).to_string();
+            assert!(error.contains(key), "{text}: {error}");
+        }
+    }
+}

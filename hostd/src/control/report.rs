@@ -1,0 +1,334 @@
+//! The state as operators see it: the daemon writes it as JSON, hostctl reads it and shows tables.
+
+use super::interfaces::Interfaces;
+use crate::app::command::Report;
+use crate::app::socket::Applications;
+use crate::worker::Published;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What can be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Subject {
+    /// The daemon as a whole.
+    Status,
+    /// Queue pairs and their counters.
+    Qps,
+    /// Sub-paths of all queue pairs.
+    Paths,
+    /// Registered memory.
+    Regions,
+    /// Connected applications.
+    Sessions,
+    /// Lost packets by reason.
+    Drops,
+    /// Interfaces and their counters.
+    Ports,
+}
+
+/// A request on the admin socket: one JSON line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ask {
+    /// What to show.
+    pub show: Subject,
+}
+
+/// Columns of the table of a subject: key in the JSON, and heading.
+pub fn columns(subject: Subject) -> &'static [(&'static str, &'static str)] {
+    match subject {
+        Subject::Status => &[("name", "what"), ("value", "value")],
+        Subject::Qps => &[
+            ("qpn", "QP"),
+            ("session", "session"),
+            ("state", "state"),
+            ("peer", "peer"),
+            ("remote_qpn", "peer QP"),
+            ("mtu", "MTU"),
+            ("paths", "paths"),
+            ("in_flight", "in flight"),
+            ("window", "window"),
+            ("rtt_us", "RTT µs"),
+            ("tx_packets", "tx packets"),
+            ("tx_bytes", "tx bytes"),
+            ("rx_packets", "rx packets"),
+            ("rx_bytes", "rx bytes"),
+            ("retransmits", "retransmits"),
+            ("timeouts", "timeouts"),
+            ("out_of_order", "out of order"),
+            ("reorder_depth_max", "reorder depth"),
+        ],
+        Subject::Paths => &[
+            ("qpn", "QP"),
+            ("path", "path"),
+            ("entropy", "UDP port"),
+            ("tx_packets", "tx packets"),
+            ("rx_packets", "rx packets"),
+            ("acknowledged", "acknowledged"),
+            ("lost", "lost"),
+            ("rtt_us", "RTT µs"),
+            ("avoided", "avoided"),
+        ],
+        Subject::Regions => &[("lkey", "lkey"), ("session", "session"), ("bytes", "bytes")],
+        Subject::Sessions => &[
+            ("session", "session"),
+            ("pid", "process"),
+            ("uid", "user"),
+            ("gid", "group"),
+            ("queue_pairs", "QPs"),
+            ("completion_queues", "CQs"),
+            ("regions", "regions"),
+            ("memory_bytes", "memory"),
+            ("listeners", "listens on"),
+        ],
+        Subject::Drops => &[("reason", "reason"), ("packets", "packets")],
+        Subject::Ports => &[
+            ("name", "port"),
+            ("queue", "queue"),
+            ("mode", "mode"),
+            ("speed", "speed"),
+            ("rx_packets", "rx packets"),
+            ("rx_bytes", "rx bytes"),
+            ("rx_ring_full", "rx ring full"),
+            ("tx_packets", "tx packets"),
+            ("tx_bytes", "tx bytes"),
+            ("tx_kicks", "tx kicks"),
+            ("tx_kick_failed", "failed"),
+        ],
+    }
+}
+
+/// Everything from which a report is made.
+#[derive(Clone, Debug)]
+pub struct Sources {
+    /// The application socket.
+    pub applications: Applications,
+    /// The interfaces.
+    pub interfaces: Interfaces,
+    /// The worker's counters.
+    pub published: Arc<Published>,
+}
+
+impl Sources {
+    /// The rows of a subject, each an object with the keys of [`columns`].
+    pub fn rows(&self, subject: Subject, report: &Report) -> Value {
+        let rows = match subject {
+            Subject::Status => self.status(report),
+            Subject::Qps => queue_pairs(report),
+            Subject::Paths => paths(report),
+            Subject::Regions => regions(report),
+            Subject::Sessions => self.sessions(report),
+            Subject::Drops => self.drops(report),
+            Subject::Ports => self.ports(),
+        };
+        Value::Array(rows)
+    }
+
+    fn status(&self, report: &Report) -> Vec<Value> {
+        let socket = self.applications.statistics();
+        let (engine, edge) = (&report.engine, &report.edge);
+        let regions: usize = report
+            .sessions
+            .iter()
+            .map(|session| session.regions.len())
+            .sum();
+        let rows: [(&str, Value); 20] = [
+            ("version", json!(env!("CARGO_PKG_VERSION"))),
+            (
+                "worker turns",
+                json!(self.published.turns.load(Ordering::Relaxed)),
+            ),
+            ("sessions", json!(report.sessions.len())),
+            ("queue pairs", json!(report.queue_pairs.len())),
+            ("regions", json!(regions)),
+            ("applications accepted", json!(socket.accepted)),
+            ("applications refused", json!(socket.refused)),
+            ("requests", json!(socket.requests)),
+            ("requests refused", json!(socket.refusals)),
+            ("sends posted", json!(edge.sends)),
+            ("receives posted", json!(edge.receives)),
+            ("completions", json!(edge.completions)),
+            ("completions lost", json!(edge.lost_completions)),
+            (
+                "queue pairs broken by applications",
+                json!(edge.broken_queues),
+            ),
+            ("rx packets", json!(engine.rx_packets)),
+            ("rx bytes", json!(engine.rx_bytes)),
+            ("tx packets", json!(engine.tx_packets)),
+            ("tx bytes", json!(engine.tx_bytes)),
+            ("dropped packets", json!(engine.drops.total())),
+            ("out of frames", json!(engine.no_frame)),
+        ];
+        rows.into_iter()
+            .map(|(name, value)| json!({ "name": name, "value": value }))
+            .collect()
+    }
+
+    fn sessions(&self, report: &Report) -> Vec<Value> {
+        let peers = self.applications.peers();
+        let row = |held: &crate::app::command::SessionReport| {
+            let peer = peers.get(&held.session);
+            json!({
+                "session": held.session.0,
+                "pid": peer.map(|peer| peer.pid),
+                "uid": peer.map(|peer| peer.uid),
+                "gid": peer.map(|peer| peer.gid),
+                "queue_pairs": held.queue_pairs,
+                "completion_queues": held.completion_queues,
+                "regions": held.regions.len(),
+                "memory_bytes": held.regions.iter().map(|(_, len)| len).sum::<u64>(),
+                "listeners": held.listeners,
+            })
+        };
+        report.sessions.iter().map(row).collect()
+    }
+
+    /// Every reason, also those that never occurred.
+    fn drops(&self, report: &Report) -> Vec<Value> {
+        let engine = report
+            .engine
+            .drops
+            .iter()
+            .map(|(reason, count)| (reason.label(), count));
+        let kernel = kernel_drops(&self.interfaces);
+        engine
+            .chain(kernel)
+            .map(|(reason, packets)| json!({ "reason": reason, "packets": packets }))
+            .collect()
+    }
+
+    fn ports(&self) -> Vec<Value> {
+        let mut rows = Vec::new();
+        for interface in self.interfaces.iter() {
+            for (queue, counters) in interface.queues.iter().enumerate() {
+                rows.push(json!({
+                    "name": interface.name,
+                    "queue": queue,
+                    "mode": interface.mode.to_string(),
+                    "speed": interface.speed.to_string(),
+                    "rx_packets": counters.rx_packets.get(),
+                    "rx_bytes": counters.rx_bytes.get(),
+                    "rx_ring_full": counters.kernel_rx_ring_full.get(),
+                    "tx_packets": counters.tx_packets.get(),
+                    "tx_bytes": counters.tx_bytes.get(),
+                    "tx_kicks": counters.tx_kicks.get(),
+                    "tx_kick_failed": counters.tx_kick_failed.get(),
+                }));
+            }
+        }
+        rows
+    }
+}
+
+/// Packets that were lost between the device and the engine, by reason, over all ports.
+pub fn kernel_drops(interfaces: &Interfaces) -> [(&'static str, u64); 5] {
+    let queues = || interfaces.iter().flat_map(|interface| &interface.queues);
+    [
+        (
+            "rx_descriptor_invalid",
+            queues().map(|queue| queue.rx_invalid.get()).sum(),
+        ),
+        (
+            "kernel_rx_dropped",
+            queues().map(|queue| queue.kernel_rx_dropped.get()).sum(),
+        ),
+        (
+            "kernel_rx_ring_full",
+            queues().map(|queue| queue.kernel_rx_ring_full.get()).sum(),
+        ),
+        (
+            "tx_refused",
+            queues().map(|queue| queue.tx_refused.get()).sum(),
+        ),
+        (
+            "kernel_tx_invalid",
+            queues().map(|queue| queue.kernel_tx_invalid.get()).sum(),
+        ),
+    ]
+}
+
+fn micros(span: Option<common::time::Span>) -> Value {
+    span.map_or(Value::Null, |span| json!(span.nanos() / 1_000))
+}
+
+fn queue_pairs(report: &Report) -> Vec<Value> {
+    let mut rows: Vec<_> = report.queue_pairs.iter().collect();
+    rows.sort_by_key(|(session, standing, _)| (*session, standing.qpn));
+    rows.into_iter()
+        .map(|(session, standing, _)| {
+            let counters = &standing.counters;
+            json!({
+                "qpn": standing.qpn,
+                "session": session.0,
+                "state": format!("{:?}", standing.state),
+                "peer": standing.remote.map(|peer| peer.to_string()),
+                "remote_qpn": standing.remote_qpn,
+                "multipath": standing.multipath,
+                "mtu": standing.path_mtu,
+                "paths": standing.paths,
+                "in_flight": standing.in_flight,
+                "window": standing.window,
+                "reordering": standing.reordering,
+                "sends_outstanding": standing.sends_outstanding,
+                "receives_posted": standing.receives_posted,
+                "rtt_us": micros(standing.rtt),
+                "rto_us": micros(Some(standing.rto)),
+                "tx_packets": counters.tx_packets,
+                "tx_bytes": counters.tx_bytes,
+                "rx_packets": counters.rx_packets,
+                "rx_bytes": counters.rx_bytes,
+                "tx_messages": counters.tx_messages,
+                "rx_messages": counters.rx_messages,
+                "retransmits": counters.retransmits,
+                "fast_retransmits": counters.fast_retransmits,
+                "timeouts": counters.timeouts,
+                "tail_probes": counters.tail_probes,
+                "rx_rnr": counters.rx_rnr,
+                "tx_rnr": counters.tx_rnr,
+                "duplicates": counters.duplicates,
+                "out_of_order": counters.out_of_order,
+                "reorder_depth_max": counters.reorder_depth_max,
+                "reorder_span_max_us": micros(Some(counters.reorder_span_max)),
+                "loss_reports": counters.loss_reports,
+            })
+        })
+        .collect()
+}
+
+fn paths(report: &Report) -> Vec<Value> {
+    let rows = report
+        .queue_pairs
+        .iter()
+        .flat_map(|(session, standing, paths)| {
+            paths.iter().map(move |path| {
+                json!({
+                    "qpn": standing.qpn,
+                    "session": session.0,
+                    "path": path.path,
+                    "entropy": path.entropy,
+                    "tx_packets": path.tx_packets,
+                    "rx_packets": path.rx_packets,
+                    "acknowledged": path.acknowledged,
+                    "lost": path.lost,
+                    "rtt_us": micros(path.rtt),
+                    "rtt_min_us": micros(path.rtt_min),
+                    "delay_above_best_us": micros(path.delay_above_best),
+                    "avoided": path.avoided,
+                })
+            })
+        });
+    rows.collect()
+}
+
+fn regions(report: &Report) -> Vec<Value> {
+    let rows = report.sessions.iter().flat_map(|held| {
+        held.regions.iter().map(
+            move |(lkey, bytes)| json!({ "lkey": lkey, "session": held.session.0, "bytes": bytes }),
+        )
+    });
+    rows.collect()
+}

@@ -1,0 +1,426 @@
+//! How packets to each peer are addressed: source address, next hop's Ethernet address, MTU.
+//!
+//! The kernel decides. Its route for a peer is looked up, its neighbour table is asked for the
+//! next hop (and made to resolve it), and both are followed: when something changes the peers'
+//! routes are looked up again and pushed to the worker. Neighbours in use are kept alive, as the
+//! kernel sees none of the packets.
+
+use super::interfaces::{Interface, Interfaces};
+use crate::app::command::{Command, WorkerHandle};
+use crate::engine::Route;
+use crate::limits;
+use crate::readiness::readiness;
+use common::netlink::{
+    Change, Mirror, NeighbourKey, NeighbourState, Requests, RouteKind, Settings, Watch,
+};
+use common::sys::monotonic;
+use common::time::{Span, Time};
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{mpsc, oneshot};
+
+/// Questions that may wait.
+const QUERIES: usize = 256;
+
+/// How long the resolution of a neighbour may take; the kernel gives up after three seconds.
+const RESOLVE_TIME: Span = Span::from_secs(4);
+
+/// Neighbours in use are confirmed this often: well below the kernel's default of 30 s reachable time.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// Changes of routes settle for this long before peers are looked up again, so that a burst costs one look.
+const SETTLE: Span = Span::from_millis(20);
+
+/// The longest time between two dumps of the kernel's tables.
+const RESYNC: Span = Span::from_secs(60);
+
+/// Receive buffer in bytes: a host has few routes.
+const RECEIVE_BUFFER: usize = 1 << 20;
+
+/// Whether an address can be reached, or why not.
+type Reached = Result<(), String>;
+
+#[derive(Debug)]
+enum Query {
+    /// Packets wait.
+    Need(IpAddr),
+    /// Somebody wants to connect.
+    Reach(IpAddr, oneshot::Sender<Reached>),
+}
+
+/// For those who need routes.
+#[derive(Clone, Debug)]
+pub struct RouterHandle {
+    queries: mpsc::Sender<Query>,
+}
+
+/// What is asked of a router; the other end of a [`RouterHandle`].
+#[derive(Debug)]
+pub struct Questions(mpsc::Receiver<Query>);
+
+/// A handle, and the questions that come through it.
+pub fn questions() -> (RouterHandle, Questions) {
+    let (queries, questions) = mpsc::channel(QUERIES);
+    (RouterHandle { queries }, Questions(questions))
+}
+
+impl RouterHandle {
+    /// Packets to `destination` wait for a route.
+    pub fn need(&self, destination: IpAddr) {
+        // The engine asks again while they wait.
+        let _ = self.queries.try_send(Query::Need(destination));
+    }
+
+    /// Waits until `destination` can be reached.
+    ///
+    /// # Errors
+    /// Why it cannot, for people.
+    pub async fn reach(&self, destination: IpAddr) -> Reached {
+        let (answer, reply) = oneshot::channel();
+        let asked = self.queries.send(Query::Reach(destination, answer)).await;
+        match asked {
+            Ok(()) => reply
+                .await
+                .unwrap_or_else(|_| Err("hostd is shutting down".to_owned())),
+            Err(_) => Err("hostd is shutting down".to_owned()),
+        }
+    }
+}
+
+impl Questions {
+    /// Answers that everything can be reached, by what `route` says: for hosts without a kernel's tables.
+    pub async fn answer_all(mut self, worker: WorkerHandle, route: impl Fn(IpAddr) -> Route) {
+        while let Some(query) = self.0.recv().await {
+            let (destination, answer) = match query {
+                Query::Need(destination) => (destination, None),
+                Query::Reach(destination, answer) => (destination, Some(answer)),
+            };
+            worker
+                .insist(Command::SetRoute(destination, route(destination)))
+                .await;
+            if let Some(answer) = answer {
+                let _ = answer.send(Ok(()));
+            }
+        }
+    }
+}
+
+/// A peer.
+#[derive(Debug, Default)]
+struct Peer {
+    /// The next hop.
+    next_hop: Option<NeighbourKey>,
+    /// Own address.
+    source: Option<IpAddr>,
+    /// What the worker was told last.
+    told: Option<Route>,
+    waiting: Vec<oneshot::Sender<Reached>>,
+    /// When those who wait are told that nobody answers.
+    give_up: Time,
+}
+
+/// Follows the kernel and tells the worker.
+#[derive(Debug)]
+pub struct Router {
+    watch: Watch,
+    readable: AsyncFd<OwnedFd>,
+    requests: Requests,
+    interfaces: Interfaces,
+    worker: WorkerHandle,
+    questions: Questions,
+    peers: HashMap<IpAddr, Peer>,
+    /// When all peers are looked up again.
+    look_again: Time,
+    changes: Vec<Change>,
+}
+
+impl Router {
+    /// Opens the kernel's tables and reads them once. Inside a tokio runtime.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn open(
+        interfaces: Interfaces,
+        worker: WorkerHandle,
+        questions: Questions,
+    ) -> io::Result<Self> {
+        let mut watch = Watch::open(Settings { resync: RESYNC }, RECEIVE_BUFFER)?;
+        let mut changes = Vec::new();
+        watch.sync(monotonic() + Span::from_secs(10), &mut changes)?;
+        // The same socket under another number: the watch stays free to be used.
+        let readable = watch.as_fd().try_clone_to_owned()?;
+        let mut router = Self {
+            readable: readiness(readable)?,
+            watch,
+            requests: Requests::connect()?,
+            interfaces,
+            worker,
+            questions,
+            peers: HashMap::new(),
+            look_again: Time::NEVER,
+            changes,
+        };
+        router.apply_changes();
+        Ok(router)
+    }
+
+    /// Runs until nobody asks any more.
+    ///
+    /// # Errors
+    /// The kernel's socket failed.
+    pub async fn run(mut self) -> io::Result<()> {
+        let mut keep_alive = tokio::time::interval(KEEP_ALIVE);
+        loop {
+            let due = self.deadline();
+            let left = Duration::from(due.since(monotonic()));
+            tokio::select! {
+                query = self.questions.0.recv() => match query {
+                    Some(query) => self.answer(query).await,
+                    None => return Ok(()),
+                },
+                ready = self.readable.readable() => ready?.clear_ready(),
+                () = tokio::time::sleep(left), if due != Time::NEVER => {}
+                _ = keep_alive.tick() => self.keep_alive().await,
+            }
+            self.follow().await?;
+        }
+    }
+
+    fn deadline(&self) -> Time {
+        let waiting = self.peers.values().filter(|peer| !peer.waiting.is_empty());
+        let give_up = waiting
+            .map(|peer| peer.give_up)
+            .min()
+            .unwrap_or(Time::NEVER);
+        self.watch.deadline().min(self.look_again).min(give_up)
+    }
+
+    async fn answer(&mut self, query: Query) {
+        let (destination, answer) = match query {
+            Query::Need(destination) => (destination, None),
+            Query::Reach(destination, answer) => (destination, Some(answer)),
+        };
+        if !self.peers.contains_key(&destination) && self.peers.len() >= limits::ROUTES {
+            if let Some(answer) = answer {
+                let _ = answer.send(Err(format!("{} peers are too many", self.peers.len())));
+            }
+            return;
+        }
+        let peer = self.peers.entry(destination).or_default();
+        peer.waiting.extend(answer);
+        peer.give_up = monotonic() + RESOLVE_TIME;
+        // The engine asks because it has no route, whatever it was told.
+        peer.told = None;
+        self.look_up(destination).await;
+    }
+
+    /// Asks the kernel how it sends to a peer.
+    async fn look_up(&mut self, destination: IpAddr) {
+        let found = self.find(destination).await;
+        let Some(peer) = self.peers.get_mut(&destination) else {
+            return;
+        };
+        match found {
+            Ok((next_hop, source)) => {
+                peer.next_hop = Some(next_hop);
+                peer.source = Some(source);
+                if !self.tell(destination) {
+                    self.resolve(next_hop).await;
+                }
+            }
+            Err(reason) => {
+                peer.next_hop = None;
+                tracing::debug!(%destination, %reason, "no way");
+                peer.waiting.drain(..).for_each(|waiting| {
+                    let _ = waiting.send(Err(reason.clone()));
+                });
+            }
+        }
+    }
+
+    async fn find(&self, destination: IpAddr) -> Result<(NeighbourKey, IpAddr), String> {
+        let answer = match self.requests.route_to(destination, None).await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return Err(format!("no route to {destination}")),
+            Err(error) => return Err(format!("the kernel tells no route: {error}")),
+        };
+        match answer.kind {
+            RouteKind::Unicast => {}
+            RouteKind::Local => return Err(format!("{destination} is this host itself")),
+            kind => return Err(format!("the route to {destination} is {kind:?}")),
+        }
+        let mirror = self.watch.mirror();
+        if self.interface(answer.ifindex).is_none() {
+            let name = mirror
+                .link(answer.ifindex)
+                .map_or("?", |link| link.name.as_str());
+            return Err(format!(
+                "the route to {destination} leaves by {name}, which is no interface of hostd"
+            ));
+        }
+        let own = |address: &&common::netlink::Address| {
+            address.ifindex == answer.ifindex && address.address.is_ipv4() == destination.is_ipv4()
+        };
+        let source = answer
+            .source
+            .or_else(|| mirror.addresses().find(own).map(|address| address.address))
+            .ok_or_else(|| format!("no own address towards {destination}"))?;
+        let address = answer.gateway.unwrap_or(destination);
+        Ok((
+            NeighbourKey {
+                ifindex: answer.ifindex,
+                address,
+            },
+            source,
+        ))
+    }
+
+    fn interface(&self, ifindex: u32) -> Option<&Interface> {
+        self.interfaces
+            .iter()
+            .find(|interface| interface.ifindex == ifindex)
+    }
+
+    /// Tells the worker the way to a peer, if everything is known; false if the next hop is not.
+    fn tell(&mut self, destination: IpAddr) -> bool {
+        let Some(peer) = self.peers.get(&destination) else {
+            return true;
+        };
+        let (Some(next_hop), Some(source)) = (peer.next_hop, peer.source) else {
+            return true;
+        };
+        let Some(route) = self.route(next_hop, source) else {
+            return false;
+        };
+        if peer.told != Some(route) {
+            self.worker.tell(Command::SetRoute(destination, route));
+        }
+        if let Some(peer) = self.peers.get_mut(&destination) {
+            peer.told = Some(route);
+            peer.waiting
+                .drain(..)
+                .for_each(|waiting| drop(waiting.send(Ok(()))));
+        }
+        true
+    }
+
+    fn route(&self, next_hop: NeighbourKey, source: IpAddr) -> Option<Route> {
+        let mirror: &Mirror = self.watch.mirror();
+        let interface = self.interface(next_hop.ifindex)?;
+        let link = mirror.link(next_hop.ifindex)?;
+        Some(Route {
+            source,
+            source_mac: interface.mac,
+            destination_mac: mirror.neighbour(&next_hop)?.usable_mac()?,
+            mtu: u16::try_from(link.mtu).unwrap_or(u16::MAX),
+            rate: interface.speed,
+        })
+    }
+
+    async fn resolve(&self, next_hop: NeighbourKey) {
+        if let Err(error) = self.requests.use_neighbour(next_hop).await {
+            tracing::debug!(?next_hop, %error, "the kernel does not resolve the neighbour");
+        }
+    }
+
+    async fn keep_alive(&self) {
+        let mut used: Vec<_> = self
+            .peers
+            .values()
+            .filter(|peer| peer.told.is_some())
+            .filter_map(|peer| peer.next_hop)
+            .collect();
+        used.sort_unstable_by_key(|key| (key.ifindex, key.address));
+        used.dedup();
+        for next_hop in used {
+            self.resolve(next_hop).await;
+        }
+    }
+
+    /// Reads what the kernel says, and acts on it.
+    async fn follow(&mut self) -> io::Result<()> {
+        let mut changes = std::mem::take(&mut self.changes);
+        while self.watch.pump(monotonic(), &mut changes)? {}
+        self.changes = changes;
+        self.apply_changes();
+        let now = monotonic();
+        if now >= self.look_again {
+            self.look_again = Time::NEVER;
+            let all: Vec<_> = self.peers.keys().copied().collect();
+            for destination in all {
+                self.look_up(destination).await;
+            }
+        }
+        for (destination, peer) in &mut self.peers {
+            if now >= peer.give_up && !peer.waiting.is_empty() {
+                no_answer(*destination, peer);
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_changes(&mut self) {
+        let mut changes = std::mem::take(&mut self.changes);
+        for change in changes.drain(..) {
+            match change {
+                Change::Neighbour(key) => self.neighbour_changed(key),
+                Change::Address(address) => {
+                    if let Some(interface) = self.interface(address.ifindex) {
+                        let steering = &interface.steering;
+                        let done = if self.watch.mirror().has_address(&address) {
+                            steering.add_local(address.address)
+                        } else {
+                            steering.remove_local(address.address)
+                        };
+                        if let Err(error) = done {
+                            tracing::warn!(address = %address.address, %error, "not steered");
+                        }
+                    }
+                    self.look_soon();
+                }
+                Change::Link(_) | Change::Route(_) | Change::NextHop(_) => self.look_soon(),
+            }
+        }
+        self.changes = changes;
+    }
+
+    fn look_soon(&mut self) {
+        if !self.peers.is_empty() {
+            self.look_again = self.look_again.min(monotonic() + SETTLE);
+        }
+    }
+
+    fn neighbour_changed(&mut self, key: NeighbourKey) {
+        let of_key = |(_, peer): &(&IpAddr, &Peer)| peer.next_hop == Some(key);
+        let affected: Vec<_> = self
+            .peers
+            .iter()
+            .filter(of_key)
+            .map(|(ip, _)| *ip)
+            .collect();
+        let state = self
+            .watch
+            .mirror()
+            .neighbour(&key)
+            .map(|neighbour| neighbour.state);
+        for destination in affected {
+            self.tell(destination);
+            if state == Some(NeighbourState::Failed)
+                && let Some(peer) = self.peers.get_mut(&destination)
+            {
+                no_answer(destination, peer);
+            }
+        }
+    }
+}
+
+fn no_answer(destination: IpAddr, peer: &mut Peer) {
+    let via = peer.next_hop.map_or(destination, |key| key.address);
+    peer.waiting.drain(..).for_each(|waiting| {
+        let _ = waiting.send(Err(format!("{via} does not answer to address resolution")));
+    });
+}

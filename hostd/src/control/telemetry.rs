@@ -1,0 +1,205 @@
+//! Metrics of the daemon (MG-5). No label has a value for each queue pair, session or peer, so the
+//! number of series depends on the configuration only.
+
+use super::report::{Sources, kernel_drops};
+use common::metrics::{Families, Source};
+use common::xdp::QueueCounters;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What is scraped.
+#[derive(Debug)]
+pub struct Telemetry {
+    sources: Sources,
+    alive: std::sync::Arc<AtomicBool>,
+}
+
+impl Telemetry {
+    /// Over these sources; `alive` says whether the worker moves.
+    pub fn new(sources: Sources, alive: std::sync::Arc<AtomicBool>) -> Self {
+        Self { sources, alive }
+    }
+
+    fn applications(&self, families: &mut Families) {
+        let socket = self.sources.applications.statistics();
+        let sessions = self.sources.applications.peers().len();
+        let sessions = u64::try_from(sessions).unwrap_or(u64::MAX);
+        families
+            .gauge("hostd_sessions", "Connected applications.")
+            .add(&[], sessions);
+        let mut count = |name: &str, help: &str, value: u64| {
+            families.counter(name, help).add(&[], value);
+        };
+        count(
+            "hostd_sessions_accepted_total",
+            "Applications that connected.",
+            socket.accepted,
+        );
+        count(
+            "hostd_sessions_refused_total",
+            "Applications turned away.",
+            socket.refused,
+        );
+        count(
+            "hostd_sessions_stalled_total",
+            "Sessions ended for not reading.",
+            socket.stalled,
+        );
+        let malformed = "Sessions ended for malformed messages.";
+        count(
+            "hostd_sessions_malformed_total",
+            malformed,
+            socket.malformed,
+        );
+        count(
+            "hostd_requests_total",
+            "Requests of applications carried out.",
+            socket.requests,
+        );
+        count(
+            "hostd_requests_refused_total",
+            "Requests refused.",
+            socket.refusals,
+        );
+    }
+
+    fn ports(&self, families: &mut Families) {
+        type Read = fn(&QueueCounters) -> u64;
+        let table: [(&str, &str, Read); 6] = [
+            (
+                "hostd_port_receive_packets_total",
+                "Packets received.",
+                |q| q.rx_packets.get(),
+            ),
+            ("hostd_port_receive_bytes_total", "Bytes received.", |q| {
+                q.rx_bytes.get()
+            }),
+            ("hostd_port_transmit_packets_total", "Packets sent.", |q| {
+                q.tx_packets.get()
+            }),
+            ("hostd_port_transmit_bytes_total", "Bytes sent.", |q| {
+                q.tx_bytes.get()
+            }),
+            (
+                "hostd_port_transmit_kicks_total",
+                "System calls to send.",
+                |q| q.tx_kicks.get(),
+            ),
+            (
+                "hostd_port_transmit_kick_failures_total",
+                "System calls to send that failed.",
+                |q| q.tx_kick_failed.get(),
+            ),
+        ];
+        for (name, help, read) in table {
+            let mut family = families.counter(name, help);
+            for interface in self.sources.interfaces.iter() {
+                let sum = interface.queues.iter().map(|queue| read(queue)).sum();
+                family.add(&[("port", &interface.name)], sum);
+            }
+        }
+    }
+}
+
+impl Source for Telemetry {
+    fn scrape(&self) -> Families {
+        let (engine, edge) = self.sources.published.counters();
+        let mut families = Families::new();
+        families
+            .gauge("hostd_build_info", "Always 1; the version is a label.")
+            .add(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+        let turns = self.sources.published.turns.load(Ordering::Relaxed);
+        families
+            .counter("hostd_worker_turns_total", "Turns of the worker.")
+            .add(&[], turns);
+        self.applications(&mut families);
+        for (name, help, value) in [
+            (
+                "hostd_sends_posted_total",
+                "Send requests taken from applications.",
+                edge.sends,
+            ),
+            (
+                "hostd_receives_posted_total",
+                "Receives taken from applications.",
+                edge.receives,
+            ),
+            (
+                "hostd_completions_total",
+                "Completions given to applications.",
+                edge.completions,
+            ),
+            (
+                "hostd_completions_lost_total",
+                "Completions for rings that their application broke.",
+                edge.lost_completions,
+            ),
+            (
+                "hostd_wakes_total",
+                "Times that an application was woken.",
+                edge.wakes,
+            ),
+            (
+                "hostd_broken_queues_total",
+                "Queue pairs ended because their application broke a ring.",
+                edge.broken_queues,
+            ),
+            (
+                "hostd_completion_ring_full_total",
+                "Times that completions waited for room in a ring.",
+                edge.full_rings,
+            ),
+            (
+                "hostd_receive_packets_total",
+                "Packets received by the engine.",
+                engine.rx_packets,
+            ),
+            (
+                "hostd_receive_bytes_total",
+                "Bytes received by the engine.",
+                engine.rx_bytes,
+            ),
+            (
+                "hostd_transmit_packets_total",
+                "Packets sent by the engine.",
+                engine.tx_packets,
+            ),
+            (
+                "hostd_transmit_bytes_total",
+                "Bytes sent by the engine.",
+                engine.tx_bytes,
+            ),
+            (
+                "hostd_frames_exhausted_total",
+                "Times that sending stopped for want of a frame.",
+                engine.no_frame,
+            ),
+            (
+                "hostd_events_lost_total",
+                "Events that nobody collected.",
+                engine.lost_events,
+            ),
+        ] {
+            families.counter(name, help).add(&[], value);
+        }
+        let mut drops = families.counter(
+            "hostd_dropped_packets_total",
+            "Packets lost in this host, by reason.",
+        );
+        for (reason, count) in engine.drops.iter() {
+            drops.add(&[("reason", reason.label())], count);
+        }
+        for (reason, count) in kernel_drops(&self.sources.interfaces) {
+            drops.add(&[("reason", reason)], count);
+        }
+        self.ports(&mut families);
+        families
+    }
+
+    fn health(&self) -> Result<(), String> {
+        if self.alive.load(Ordering::Relaxed) {
+            Ok(())
+        } else {
+            Err("the worker stands still".to_owned())
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! The composition root: opens everything, starts the two threads, drains and closes.
+
+use crate::app::command::{self, Command, ControlHandle, Notice, Notices, WorkerHandle};
+use crate::app::socket::{self, Applications, Permissions};
+use crate::config::Config;
+use crate::control::interfaces::{Interface, Interfaces};
+use crate::control::report::Sources;
+use crate::control::routes::{self, Router, RouterHandle};
+use crate::control::{admin, telemetry::Telemetry};
+use crate::net::port::Port;
+use crate::net::sleep::Sleeper;
+use crate::worker::{Published, Worker};
+use common::sys::{Waker, monotonic};
+use common::time::Span;
+use common::xdp::frame::FramePool;
+use common::xdp::netdev::Device;
+use common::xdp::queue::QueueIo;
+use common::xdp::{PortOptions, Role, Umem, XdpError, frames_needed, open_port};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use sd_notify::NotifyState;
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How long connections may take to close when the daemon ends.
+const DRAIN_TIME: Duration = Duration::from_secs(3);
+
+/// How often the worker has to show that it lives, when systemd does not say.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+
+/// Sleeps shorter than this are not worth their system calls: the pacer catches up.
+const SLEEP_MIN: Span = Span::from_micros(30);
+
+/// Why the daemon cannot start, or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// An interface, or packet memory.
+    #[error(transparent)]
+    Xdp(#[from] XdpError),
+    /// An interface without a speed.
+    #[error(
+        "interface {0}: the device tells no speed; set interface.speed, which packets are paced to"
+    )]
+    NoSpeed(String),
+    /// A socket.
+    #[error("{}: {source}", path.display())]
+    Socket {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The metrics listener.
+    #[error("metrics.listen {address}: {source}")]
+    Metrics {
+        /// Its address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// Something else of the system.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The worker ended by itself.
+    #[error("the worker thread has ended")]
+    WorkerEnded,
+}
+
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> HostError {
+    move |source| HostError::System { what, source }
+}
+
+/// Runs the daemon until a signal ends it.
+///
+/// # Errors
+/// See [`HostError`].
+pub fn run(config: &Config) -> Result<(), HostError> {
+    raise_descriptor_limit();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(system("tokio"))?;
+    let opened = open_ports(config)?;
+    let result = runtime.block_on(control(config, opened));
+    // Tasks that are left hold sockets and handles; they end here.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    result
+}
+
+/// Every session takes some descriptors, and the default limit is for programs with few.
+fn raise_descriptor_limit() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+/// The interfaces, open.
+#[derive(Debug)]
+struct Opened<Q> {
+    ports: Vec<Port<Q>>,
+    interfaces: Vec<Interface>,
+    pool: FramePool,
+}
+
+fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostError> {
+    let mut devices = Vec::new();
+    for interface in &config.interface {
+        let device = Device::lookup(&interface.name)?;
+        let speed = interface.speed.or(device.speed);
+        let speed = speed.ok_or_else(|| HostError::NoSpeed(interface.name.clone()))?;
+        devices.push((interface, device, speed));
+    }
+    let queues = devices.iter().map(|(_, device, _)| device.rx_queues).sum();
+    let frames = frames_needed(queues, config.frames.ring, 1, config.frames.reorder);
+    let umem = Umem::new(frames, config.frames.ring)?;
+    let mut opened = Opened {
+        ports: Vec::new(),
+        interfaces: Vec::new(),
+        pool: FramePool::new(umem.region().clone()),
+    };
+    for (interface, _, speed) in devices {
+        let mut options = PortOptions::new(Role::Host);
+        options.mode = interface.mode;
+        let port = open_port(&umem, &interface.name, &options)?;
+        tracing::info!(
+            interface = %interface.name,
+            mode = %port.mode,
+            queues = port.queues.len(),
+            %speed,
+            mtu = port.device.mtu,
+            "interface open"
+        );
+        let queues = port
+            .queues
+            .iter()
+            .map(|queue| queue.counters().clone())
+            .collect();
+        opened.interfaces.push(Interface {
+            name: interface.name.clone(),
+            ifindex: port.device.ifindex,
+            mac: port.device.mac,
+            speed,
+            mode: port.mode,
+            steering: port.steering,
+            queues,
+        });
+        opened.ports.push(Port::new(port.device.mac, port.queues));
+    }
+    Ok(opened)
+}
+
+/// 32 bytes that nobody can guess.
+fn secret() -> io::Result<[u8; 32]> {
+    let mut seed = [0; 32];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut seed)?;
+    Ok(seed)
+}
+
+/// The worker's thread and what the control thread holds of it.
+#[derive(Debug)]
+pub struct Running {
+    /// For commands.
+    pub worker: WorkerHandle,
+    /// What it reports.
+    pub notices: Notices,
+    /// What it shows.
+    pub published: Arc<Published>,
+    thread: JoinHandle<()>,
+}
+
+/// Starts a worker over `ports`. `watch` registers what wakes it besides doorbells.
+///
+/// # Errors
+/// No descriptors, no thread.
+pub fn start_worker<Q: QueueIo + Send + 'static>(
+    config: &Config,
+    seed: [u8; 32],
+    ports: Vec<Port<Q>>,
+    pool: FramePool,
+    watch: impl FnOnce(&Sleeper, &[Port<Q>]) -> io::Result<()>,
+) -> io::Result<Running> {
+    let waker = Waker::new()?;
+    let (worker, notices, control): (WorkerHandle, Notices, ControlHandle) =
+        command::channels(waker.clone());
+    let sleeper = Sleeper::new(waker)?;
+    watch(&sleeper, &ports)?;
+    let doorbells = sleeper.doorbells()?;
+    let engine = Worker::new(config.engine(seed), ports, pool, control, doorbells);
+    let published = engine.published();
+    let thread = std::thread::Builder::new()
+        .name("hostd-worker".to_owned())
+        .spawn(move || work(engine, sleeper))?;
+    Ok(Running {
+        worker,
+        notices,
+        published,
+        thread,
+    })
+}
+
+impl Running {
+    /// Ends the worker and waits for it.
+    pub async fn stop(self) {
+        self.worker.insist(Command::Stop).await;
+        let joined = tokio::task::spawn_blocking(move || self.thread.join()).await;
+        if !matches!(joined, Ok(Ok(()))) {
+            tracing::error!("the worker thread ended badly");
+        }
+    }
+}
+
+/// The worker's thread: turns while there is work, sleep otherwise.
+fn work<Q: QueueIo>(mut worker: Worker<Q>, mut sleeper: Sleeper) {
+    loop {
+        let now = monotonic();
+        let turn = worker.turn(now);
+        if turn.stop {
+            break;
+        }
+        if turn.work > 0 || turn.deadline <= now {
+            continue;
+        }
+        worker.publish_now(now);
+        if !worker.may_sleep() {
+            continue;
+        }
+        let slept = sleeper.sleep(turn.deadline.max(now + SLEEP_MIN));
+        worker.wake_up();
+        if let Err(error) = slept {
+            tracing::error!(%error, "cannot sleep");
+            break;
+        }
+    }
+    worker.finish();
+}
+
+/// The control thread from beginning to end.
+async fn control(
+    config: &Config,
+    opened: Opened<common::xdp::AfXdpQueue>,
+) -> Result<(), HostError> {
+    use std::os::fd::AsFd;
+    let application_path = &config.application.socket;
+    let socket_error = |path: &PathBuf| {
+        let path = path.clone();
+        move |source| HostError::Socket { path, source }
+    };
+    let application_socket =
+        socket::listen_at(application_path).map_err(socket_error(application_path))?;
+    let admin_socket =
+        admin::listen_at(&config.admin.socket).map_err(socket_error(&config.admin.socket))?;
+    let metrics = match config.metrics.enabled {
+        true => Some(listen_metrics(config.metrics.listen).await?),
+        false => None,
+    };
+    let interfaces: Interfaces = Arc::new(opened.interfaces);
+    let seed = secret().map_err(system("/dev/urandom"))?;
+    let mut running = start_worker(config, seed, opened.ports, opened.pool, |sleeper, ports| {
+        let mut queues = ports.iter().flat_map(Port::queues);
+        queues.try_for_each(|queue| sleeper.watch_socket(queue.as_fd()))
+    })
+    .map_err(system("the worker thread"))?;
+
+    let (routes, questions) = routes::questions();
+    let router = Router::open(interfaces.clone(), running.worker.clone(), questions)
+        .map_err(system("netlink"))?;
+    let permissions = Permissions::resolve(&config.application);
+    let quota = config.application.quota;
+    let applications =
+        Applications::new(permissions, quota, running.worker.clone(), routes.clone());
+    let published = running.published.clone();
+    let sources = Sources {
+        applications: applications.clone(),
+        interfaces: interfaces.clone(),
+        published,
+    };
+    let alive = Arc::new(AtomicBool::new(true));
+    tokio::spawn(admin::serve(
+        admin_socket,
+        sources.clone(),
+        running.worker.clone(),
+    ));
+    tokio::spawn(applications.clone().serve(application_socket));
+    tokio::spawn(heartbeat(
+        running.worker.clone(),
+        running.published.clone(),
+        alive.clone(),
+    ));
+    if let Some(listener) = metrics {
+        let source = Arc::new(Telemetry::new(sources, alive));
+        tokio::spawn(common::metrics::serve(listener, source));
+    }
+    let mut router = tokio::spawn(router.run());
+
+    tracing::info!(socket = %application_path.display(), "ready");
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    let result = tokio::select! {
+        ended = pass_notices(&mut running.notices, &applications, &routes) => ended,
+        ended = &mut router => match ended {
+            Ok(Err(source)) => Err(HostError::System { what: "netlink", source }),
+            _ => Err(HostError::WorkerEnded),
+        },
+        signal = ended_by_signal() => signal,
+    };
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    router.abort();
+    finish(running, &applications, &routes, &interfaces).await;
+    for path in [application_path, &config.admin.socket] {
+        let _ = std::fs::remove_file(path);
+    }
+    result
+}
+
+async fn listen_metrics(address: SocketAddr) -> Result<tokio::net::TcpListener, HostError> {
+    tokio::net::TcpListener::bind(address)
+        .await
+        .map_err(|source| HostError::Metrics { address, source })
+}
+
+/// Hands on what the worker reports; ends only when the worker does.
+async fn pass_notices(
+    notices: &mut Notices,
+    applications: &Applications,
+    routes: &RouterHandle,
+) -> Result<(), HostError> {
+    while let Some(notice) = notices.next().await {
+        match notice {
+            Notice::Event(session, event) => applications.deliver(session, event),
+            Notice::NeedRoute(destination) => routes.need(destination),
+        }
+    }
+    Err(HostError::WorkerEnded)
+}
+
+async fn ended_by_signal() -> Result<(), HostError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(system("signals"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(system("signals"))?;
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("SIGTERM: closing connections"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: closing connections"),
+    }
+    Ok(())
+}
+
+/// Closes connections, ends the worker, and leaves the devices as they were.
+async fn finish(
+    mut running: Running,
+    applications: &Applications,
+    routes: &RouterHandle,
+    interfaces: &Interfaces,
+) {
+    let drain = tokio::time::timeout(DRAIN_TIME, running.worker.ask(Command::Drain));
+    let drained = tokio::select! {
+        drained = drain => drained,
+        // Applications learn how their connections end.
+        _ = pass_notices(&mut running.notices, applications, routes) => Ok(None),
+    };
+    if drained.is_err() {
+        tracing::warn!("connections did not close in time");
+    }
+    running.stop().await;
+    for interface in interfaces.iter() {
+        interface.steering.detach();
+    }
+    tracing::info!("ended");
+}
+
+/// Watches that the worker takes turns, and tells systemd only then.
+async fn heartbeat(worker: WorkerHandle, published: Arc<Published>, alive: Arc<AtomicBool>) {
+    let watchdog = sd_notify::watchdog_enabled();
+    // Twice within systemd's time, as sd_watchdog_enabled(3) advises; two waits a beat.
+    let pause = watchdog.map_or(HEARTBEAT, |limit| limit / 2) / 2;
+    loop {
+        let before = published.turns.load(Ordering::Relaxed);
+        worker.wake();
+        tokio::time::sleep(pause).await;
+        let moved = published.turns.load(Ordering::Relaxed) != before;
+        if alive.swap(moved, Ordering::Relaxed) && !moved {
+            tracing::error!("the worker stands still");
+        }
+        if moved && watchdog.is_some() {
+            let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+        }
+        tokio::time::sleep(pause).await;
+    }
+}

@@ -1,0 +1,194 @@
+//! The queues of one interface, all of which the worker owns.
+
+use common::time::Time;
+use common::xdp::frame::{Frame, FramePool};
+use common::xdp::queue::QueueIo;
+
+/// Where the source address stands in an Ethernet frame.
+const SOURCE_MAC: std::ops::Range<usize> = 6..12;
+
+/// Where the UDP source port stands behind an Ethernet header of 14 bytes, by the version of IP (IPv4 without
+/// options, IPv6 without extension headers: what the engine builds).
+const UDP_SOURCE_V4: usize = 14 + 20;
+const UDP_SOURCE_V6: usize = 14 + 40;
+
+/// The queues of an interface.
+#[derive(Debug)]
+pub struct Port<Q> {
+    mac: [u8; 6],
+    queues: Vec<Queue<Q>>,
+    /// The queue to receive from first: each in turn.
+    first: usize,
+}
+
+#[derive(Debug)]
+struct Queue<Q> {
+    io: Q,
+    /// Packets to send that the queue has not taken yet.
+    waiting: Vec<Frame>,
+}
+
+impl<Q: QueueIo> Port<Q> {
+    /// The port with this Ethernet address and these queues, at least one.
+    pub fn new(mac: [u8; 6], queues: Vec<Q>) -> Self {
+        let queue = |io| Queue {
+            io,
+            waiting: Vec::with_capacity(256),
+        };
+        Self {
+            mac,
+            queues: queues.into_iter().map(queue).collect(),
+            first: 0,
+        }
+    }
+
+    /// Its queues.
+    pub fn queues(&self) -> impl Iterator<Item = &Q> {
+        self.queues.iter().map(|queue| &queue.io)
+    }
+
+    /// Whether `frame` leaves by this port: the engine puts the port's address into it.
+    pub fn sends(&self, frame: &Frame) -> bool {
+        frame.bytes().get(SOURCE_MAC) == Some(&self.mac)
+    }
+
+    /// Appends received packets to `batch`, at most `max`, and returns how many.
+    pub fn receive(&mut self, pool: &mut FramePool, batch: &mut Vec<Frame>, max: usize) -> usize {
+        let count = self.queues.len();
+        let mut received = 0;
+        for step in 0..count {
+            let index = (self.first + step) % count;
+            received += self.queues[index].io.receive(pool, batch, max - received);
+            if received >= max {
+                break;
+            }
+        }
+        self.first = (self.first + 1) % count;
+        received
+    }
+
+    /// How many packets may be added, whatever queues they fall to.
+    pub fn room(&mut self, pool: &mut FramePool) -> usize {
+        let room = |queue: &mut Queue<Q>| {
+            queue
+                .io
+                .transmit_room(pool)
+                .saturating_sub(queue.waiting.len())
+        };
+        self.queues.iter_mut().map(room).min().unwrap_or(0)
+    }
+
+    /// Takes a packet to send. A sub-path keeps to one queue, so its packets stay in order.
+    pub fn add(&mut self, frame: Frame) {
+        let index = entropy(frame.bytes()) % self.queues.len();
+        self.queues[index].waiting.push(frame);
+    }
+
+    /// Hands the packets to the kernel, and collects the frames of those that are sent.
+    pub fn flush(&mut self, pool: &mut FramePool, now: Time) {
+        for queue in &mut self.queues {
+            if !queue.waiting.is_empty() {
+                queue.io.transmit(&mut queue.waiting);
+            }
+            queue.io.flush(pool, now);
+        }
+    }
+
+    /// Whether packets wait that a queue had no room for, or that the kernel has not sent.
+    pub fn is_behind(&self) -> bool {
+        self.queues
+            .iter()
+            .any(|queue| !queue.waiting.is_empty() || queue.io.in_flight() > 0)
+    }
+
+    /// Gives the frames back that were never sent: at the end.
+    pub fn abandon(&mut self, pool: &mut FramePool) {
+        for queue in &mut self.queues {
+            queue.waiting.drain(..).for_each(|frame| pool.give(frame));
+        }
+    }
+}
+
+/// What tells the sub-paths of a connection apart: the UDP source port (HT-12).
+fn entropy(packet: &[u8]) -> usize {
+    let place = match packet.get(14).map(|byte| byte >> 4) {
+        Some(4) => UDP_SOURCE_V4,
+        Some(6) => UDP_SOURCE_V6,
+        _ => return 0,
+    };
+    match packet.get(place..place + 2) {
+        Some(&[high, low]) => usize::from(u16::from_be_bytes([high, low])),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::xdp::frame::Region;
+
+    #[derive(Default)]
+    struct Sink {
+        sent: Vec<Frame>,
+        room: usize,
+    }
+
+    impl QueueIo for Sink {
+        fn receive(&mut self, _: &mut FramePool, _: &mut Vec<Frame>, _: usize) -> usize {
+            0
+        }
+        fn transmit_room(&mut self, _: &mut FramePool) -> usize {
+            self.room - self.sent.len()
+        }
+        fn transmit(&mut self, batch: &mut Vec<Frame>) -> usize {
+            let count = batch.len().min(self.room - self.sent.len());
+            self.sent.extend(batch.drain(..count));
+            count
+        }
+        fn flush(&mut self, _: &mut FramePool, _: Time) {}
+        fn in_flight(&self) -> usize {
+            0
+        }
+    }
+
+    #[test]
+    fn a_path_keeps_to_its_queue_and_frames_come_home() {
+        let mut pool = FramePool::new(Region::heap(64, 512, 0));
+        let sinks = (0..4)
+            .map(|_| Sink {
+                sent: Vec::new(),
+                room: 4,
+            })
+            .collect();
+        let mut port = Port::new([2; 6], sinks);
+        for version in [0x45_u8, 0x60] {
+            for source in 0..8_u16 {
+                let mut packet = [2_u8; 64];
+                packet[14] = version;
+                let place = if version == 0x45 {
+                    UDP_SOURCE_V4
+                } else {
+                    UDP_SOURCE_V6
+                };
+                packet[place..place + 2].copy_from_slice(&source.to_be_bytes());
+                let frame = pool.take_filled(&packet).expect("a frame");
+                assert!(port.sends(&frame));
+                port.add(frame);
+            }
+        }
+        assert!(port.is_behind());
+        port.flush(&mut pool, Time::ZERO);
+        assert!(!port.is_behind());
+        assert!(port.queues().all(|sink| sink.sent.len() == 4));
+        assert_eq!(port.room(&mut pool), 0);
+        port.add(pool.take_filled(&[0; 3]).expect("a frame"));
+        port.flush(&mut pool, Time::ZERO);
+        assert!(port.is_behind(), "no room");
+        port.abandon(&mut pool);
+        port.queues
+            .into_iter()
+            .flat_map(|queue| queue.io.sent)
+            .for_each(|f| pool.give(f));
+        assert_eq!(pool.free_frames(), 64);
+    }
+}

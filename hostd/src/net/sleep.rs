@@ -1,0 +1,168 @@
+//! Waiting for packets, doorbells, commands and time at once.
+//!
+//! One epoll (mio, edge-triggered) over the AF_XDP sockets, the doorbells of all sessions, the
+//! control thread's waker, and a timer. Edge-triggered on purpose: a doorbell is never read, so no
+//! state that an application shares (its eventfd's counter or flags) can stop this thread.
+//! The timer is a timerfd because epoll itself counts in milliseconds and the pacer in microseconds.
+
+use common::sys::Waker;
+use common::time::Time;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Registry, Token};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+const TIMER: Token = Token(0);
+const WAKER: Token = Token(1);
+const SOCKET: Token = Token(2);
+const DOORBELL: Token = Token(3);
+
+/// Sleeps of the worker.
+#[derive(Debug)]
+pub struct Sleeper {
+    poll: Poll,
+    events: Events,
+    timer: TimerFd,
+    waker: Waker,
+    /// What the timer is set to.
+    alarm: Time,
+}
+
+/// Adds and removes the doorbells of sessions.
+#[derive(Debug)]
+pub struct Doorbells(Registry);
+
+impl Sleeper {
+    /// A sleeper that `waker` wakes.
+    ///
+    /// # Errors
+    /// What the kernel says: no descriptors left.
+    pub fn new(waker: Waker) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
+        let sleeper = Self {
+            poll,
+            events: Events::with_capacity(64),
+            timer,
+            waker,
+            alarm: Time::NEVER,
+        };
+        sleeper.register(sleeper.timer.as_fd(), TIMER)?;
+        sleeper.register(sleeper.waker.as_fd(), WAKER)?;
+        Ok(sleeper)
+    }
+
+    fn register(&self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        let number = fd.as_raw_fd();
+        self.poll
+            .registry()
+            .register(&mut SourceFd(&number), token, Interest::READABLE)
+    }
+
+    /// Wakes when packets come to the socket `fd`, which stays open as long as this sleeper.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn watch_socket(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.register(fd, SOCKET)
+    }
+
+    /// For the table of sessions.
+    ///
+    /// # Errors
+    /// What the kernel says: no descriptors left.
+    pub fn doorbells(&self) -> io::Result<Doorbells> {
+        self.poll.registry().try_clone().map(Doorbells)
+    }
+
+    /// Sleeps until something happens or `deadline` comes.
+    ///
+    /// # Errors
+    /// The kernel lacks memory.
+    pub fn sleep(&mut self, deadline: Time) -> io::Result<()> {
+        self.set_alarm(deadline)?;
+        match self.poll.poll(&mut self.events, None) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        for event in &self.events {
+            match event.token() {
+                WAKER => self.waker.clear(),
+                TIMER => self.alarm = Time::NEVER,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn set_alarm(&mut self, deadline: Time) -> io::Result<()> {
+        if deadline == self.alarm {
+            return Ok(());
+        }
+        self.alarm = deadline;
+        if deadline == Time::NEVER {
+            return self.timer.unset().map_err(io::Error::from);
+        }
+        // A time of zero would disarm the timer.
+        let span = std::time::Duration::from_nanos(deadline.nanos().max(1));
+        let at = Expiration::OneShot(TimeSpec::from_duration(span));
+        self.timer
+            .set(at, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
+            .map_err(io::Error::from)
+    }
+}
+
+impl Doorbells {
+    /// Wakes when the doorbell `fd` rings.
+    ///
+    /// # Errors
+    /// What the kernel says: no memory, or not a descriptor that can be waited for.
+    pub fn add(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.0
+            .register(&mut SourceFd(&fd.as_raw_fd()), DOORBELL, Interest::READABLE)
+    }
+
+    /// Forgets the doorbell `fd`.
+    pub fn remove(&self, fd: BorrowedFd<'_>) {
+        let _ = self.0.deregister(&mut SourceFd(&fd.as_raw_fd()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::sys::monotonic;
+    use common::time::Span;
+
+    #[test]
+    fn time_and_doorbells_end_sleep() {
+        let waker = Waker::new().expect("a waker");
+        let mut sleeper = Sleeper::new(waker.clone()).expect("a sleeper");
+        let start = monotonic();
+        sleeper
+            .sleep(start + Span::from_micros(300))
+            .expect("slept");
+        assert!(monotonic().since(start) >= Span::from_micros(300));
+
+        let bells = sleeper.doorbells().expect("doorbells");
+        let doorbell = Waker::new().expect("an eventfd");
+        bells.add(doorbell.as_fd()).expect("added");
+        // Never cleared, as applications could keep it from being cleared.
+        for _ in 0..3 {
+            doorbell.wake();
+            sleeper.sleep(Time::NEVER).expect("slept");
+        }
+        waker.wake();
+        sleeper.sleep(Time::NEVER).expect("slept");
+        bells.remove(doorbell.as_fd());
+        doorbell.wake();
+        let start = monotonic();
+        sleeper.sleep(start + Span::from_millis(2)).expect("slept");
+        assert!(monotonic().since(start) >= Span::from_millis(2));
+        sleeper.sleep(start).expect("a time that has passed");
+    }
+}

@@ -1,0 +1,346 @@
+//! The worker: one thread that owns the engine, all queues of all interfaces and all rings of
+//! applications.
+//!
+//! One worker, because a queue pair's packets come on any queue (its sub-paths differ in their UDP
+//! port, and so in the receive queue) and its state is not worth sharing. A turn:
+//!
+//! ```text
+//!   commands ─▶ rings ─▶ engine ◀─ received packets
+//!                          │
+//!              completions ┼ events ┼ packets to send
+//! ```
+//!
+//! The turn orders these and holds no policy. It takes the time as an argument and never waits; between
+//! turns without work the thread sleeps (`net::sleep`) until the engine's next deadline.
+
+use crate::app::command::{Command, ControlHandle, EdgeStatistics, Report, SessionId};
+use crate::app::region::SharedMemory;
+use crate::app::table::Table;
+use crate::engine::{Engine, EngineConfig, EngineError, Granularity};
+use crate::net::port::Port;
+use crate::net::sleep::Doorbells;
+use crate::stats::EngineStatistics;
+use common::time::{Span, Time};
+use common::xdp::frame::{Frame, FramePool};
+use common::xdp::queue::QueueIo;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::sync::oneshot;
+
+/// Packets that a turn receives per port, and sends at most.
+const BATCH: usize = 256;
+
+/// Counters are published this often at most.
+const PUBLISH: Span = Span::from_millis(50);
+
+/// When packets wait for a transmit ring, the next try.
+const RETRY: Span = Span::from_micros(50);
+
+/// What other threads see of a worker.
+#[derive(Debug, Default)]
+pub struct Published {
+    /// Turns taken: moves when the worker is woken, if it lives.
+    pub turns: AtomicU64,
+    counters: Mutex<(EngineStatistics, EdgeStatistics)>,
+}
+
+impl Published {
+    /// The engine's and the edge's counters, at most some time old.
+    pub fn counters(&self) -> (EngineStatistics, EdgeStatistics) {
+        let counters = self
+            .counters
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        counters.clone()
+    }
+}
+
+/// What became of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Things done; the next turn may have more when this is not zero.
+    pub work: usize,
+    /// When the next turn is due, whatever happens.
+    pub deadline: Time,
+    /// The worker was told to end.
+    pub stop: bool,
+}
+
+/// The worker over queues of type `Q`.
+#[derive(Debug)]
+pub struct Worker<Q> {
+    engine: Engine<SharedMemory>,
+    granularity: Granularity,
+    table: Table,
+    doorbells: Doorbells,
+    doorbell_of: HashMap<SessionId, OwnedFd>,
+    ports: Vec<Port<Q>>,
+    pool: FramePool,
+    control: ControlHandle,
+    drained: Vec<oneshot::Sender<()>>,
+    stop: bool,
+    batch: Vec<Frame>,
+    published: Arc<Published>,
+    publish_next: Time,
+}
+
+impl<Q: QueueIo> Worker<Q> {
+    /// A worker over `ports`, with `pool` for the frames.
+    pub fn new(
+        config: EngineConfig,
+        ports: Vec<Port<Q>>,
+        pool: FramePool,
+        control: ControlHandle,
+        doorbells: Doorbells,
+    ) -> Self {
+        let granularity = config
+            .multipath
+            .map_or(Granularity::Flow, |offer| offer.granularity);
+        Self {
+            engine: Engine::new(config),
+            granularity,
+            table: Table::default(),
+            doorbells,
+            doorbell_of: HashMap::new(),
+            ports,
+            pool,
+            control,
+            drained: Vec::new(),
+            stop: false,
+            batch: Vec::with_capacity(2 * BATCH),
+            published: Arc::default(),
+            publish_next: Time::ZERO,
+        }
+    }
+
+    /// What other threads see of this worker.
+    pub fn published(&self) -> Arc<Published> {
+        self.published.clone()
+    }
+
+    /// Its ports.
+    pub fn ports(&self) -> impl Iterator<Item = &Port<Q>> {
+        self.ports.iter()
+    }
+
+    /// Does everything that is to be done now.
+    pub fn turn(&mut self, now: Time) -> Turn {
+        let mut work = self.obey();
+        work += self.table.serve(&mut self.engine);
+        work += self.receive(now);
+        work += self.transmit(now);
+        work += self.report_events();
+        work += self.table.complete(&mut self.engine);
+        self.finish_drain();
+        self.publish(now);
+        Turn {
+            work,
+            deadline: self.deadline(now),
+            stop: self.stop,
+        }
+    }
+
+    /// Announces sleep to all applications. False if one of them rang meanwhile: then take another turn.
+    pub fn may_sleep(&self) -> bool {
+        !self.table.arm() && self.control.commands.is_empty()
+    }
+
+    /// Announces the end of sleep.
+    pub fn wake_up(&self) {
+        self.table.disarm();
+    }
+
+    fn deadline(&self, now: Time) -> Time {
+        let engine = self.engine.next_deadline();
+        let behind = self.ports.iter().any(Port::is_behind);
+        match (engine <= now, behind) {
+            // It wants to send and cannot, or the kernel has not sent yet.
+            (true, true) => now + RETRY,
+            (true, false) => now,
+            (false, true) => engine.min(now + RETRY),
+            (false, false) => engine,
+        }
+    }
+
+    /// Carries out the commands that are there.
+    fn obey(&mut self) -> usize {
+        let mut count = 0;
+        // Bounded by the channel: what comes meanwhile has its turn next.
+        for _ in 0..self.control.commands.len() {
+            let Ok(command) = self.control.commands.try_recv() else {
+                break;
+            };
+            self.obey_one(command);
+            count += 1;
+        }
+        count
+    }
+
+    fn obey_one(&mut self, command: Command) {
+        match command {
+            Command::Open {
+                session,
+                bell,
+                doorbell,
+                answer,
+            } => {
+                let opened = self
+                    .doorbells
+                    .add(doorbell.as_fd())
+                    .map_err(|_| EngineError::TooMany);
+                let opened = opened.and_then(|()| self.table.open(session, bell, &mut self.engine));
+                match opened {
+                    Ok(()) => drop(self.doorbell_of.insert(session, doorbell)),
+                    Err(_) => self.doorbells.remove(doorbell.as_fd()),
+                }
+                let _ = answer.send(opened);
+            }
+            Command::Close(session) => {
+                self.table.close(session, &mut self.engine);
+                if let Some(doorbell) = self.doorbell_of.remove(&session) {
+                    self.doorbells.remove(doorbell.as_fd());
+                }
+            }
+            Command::Session(session, command) => {
+                self.table.carry_out(session, command, &mut self.engine);
+            }
+            Command::SetRoute(destination, route) => {
+                if let Err(error) = self.engine.set_route(destination, route) {
+                    tracing::warn!(%destination, %error, "route refused");
+                }
+            }
+            Command::Report(answer) => drop(answer.send(self.report())),
+            Command::Drain(answer) => {
+                self.table.drain(&mut self.engine);
+                self.drained.push(answer);
+            }
+            Command::Stop => self.stop = true,
+        }
+    }
+
+    fn receive(&mut self, now: Time) -> usize {
+        let mut batch = std::mem::take(&mut self.batch);
+        for port in &mut self.ports {
+            port.receive(&mut self.pool, &mut batch, BATCH);
+        }
+        let count = batch.len();
+        for frame in batch.drain(..) {
+            self.engine.receive(frame, &mut self.pool, now);
+        }
+        self.batch = batch;
+        count
+    }
+
+    fn transmit(&mut self, now: Time) -> usize {
+        let pool = &mut self.pool;
+        let room = self
+            .ports
+            .iter_mut()
+            .map(|port| port.room(pool))
+            .min()
+            .unwrap_or(0);
+        let mut batch = std::mem::take(&mut self.batch);
+        self.engine.transmit(pool, now, &mut batch, room.min(BATCH));
+        let count = batch.len();
+        for frame in batch.drain(..) {
+            // The engine takes the address from a route, and routes only have addresses of ports;
+            // one that has changed since is as good as any.
+            let index = self
+                .ports
+                .iter()
+                .position(|port| port.sends(&frame))
+                .unwrap_or(0);
+            self.ports[index].add(frame);
+        }
+        self.batch = batch;
+        for port in &mut self.ports {
+            port.flush(pool, now);
+        }
+        count
+    }
+
+    fn report_events(&mut self) -> usize {
+        let mut count = 0;
+        while self.control.has_room() {
+            let Some(event) = self.engine.next_event() else {
+                break;
+            };
+            count += 1;
+            if let Some(notice) =
+                self.table
+                    .handle_event(&event, self.granularity, &mut self.engine)
+            {
+                self.control.report(notice);
+            }
+        }
+        // From requests that were refused in the rings: rare, and one for each queue pair at most.
+        while self.control.has_room() {
+            let Some(notice) = self.table.take_notices(1).next() else {
+                break;
+            };
+            self.control.report(notice);
+            count += 1;
+        }
+        count
+    }
+
+    fn finish_drain(&mut self) {
+        if !self.drained.is_empty() && !self.table.has_connections() {
+            for answer in self.drained.drain(..) {
+                let _ = answer.send(());
+            }
+        }
+    }
+
+    fn publish(&mut self, now: Time) {
+        self.published.turns.fetch_add(1, Ordering::Relaxed);
+        if now < self.publish_next {
+            return;
+        }
+        // A reader that holds the lock is not waited for.
+        if let Ok(mut counters) = self.published.counters.try_lock() {
+            counters.0.clone_from(self.engine.statistics());
+            counters.1 = self.table.statistics;
+            self.publish_next = now + PUBLISH;
+        }
+    }
+
+    /// Shows the counters as they are: before sleep, when nothing else will for long.
+    pub fn publish_now(&mut self, now: Time) {
+        self.publish_next = Time::ZERO;
+        self.publish(now);
+    }
+
+    fn report(&self) -> Report {
+        let queue_pairs = self.engine.queue_pairs().filter_map(|number| {
+            let session = self.table.owner(number)?;
+            let standing = self.engine.queue_pair_statistics(number)?;
+            Some((session, standing, self.engine.path_statistics(number)))
+        });
+        Report {
+            engine: self.engine.statistics().clone(),
+            edge: self.table.statistics,
+            queue_pairs: queue_pairs.collect(),
+            sessions: self.table.report(),
+            frames_at_hand: self.pool.at_hand(),
+        }
+    }
+}
+
+impl<Q> Drop for Worker<Q> {
+    fn drop(&mut self) {
+        self.batch.drain(..).for_each(|frame| self.pool.give(frame));
+    }
+}
+
+impl<Q: QueueIo> Worker<Q> {
+    /// Gives everything back that can be given back before the end.
+    pub fn finish(&mut self) {
+        for port in &mut self.ports {
+            port.abandon(&mut self.pool);
+        }
+        self.engine.reclaim(&mut self.pool);
+    }
+}

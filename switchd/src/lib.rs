@@ -38,6 +38,7 @@
 //! index; a **priority** is an 802.1Q PCP; a **frame** is a buffer, a **packet** is a frame and its
 //! metadata, a **batch** is the packets of one turn.
 
+pub mod checks;
 pub mod config;
 pub mod control;
 pub mod drop;
@@ -45,6 +46,8 @@ pub mod egress;
 pub mod ingress;
 pub mod limits;
 pub mod packet;
+pub mod runner;
 pub mod stats;
+pub mod switch;
 pub mod traffic;
 pub mod worker;

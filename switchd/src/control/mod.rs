@@ -6,6 +6,7 @@
 //!   state     all that control knows, and what it tells: reports, metrics, health
 //!   api       what is said over the admin socket
 //!   admin     the admin socket
+//!   thread    the loop
 //! ```
 
 pub mod admin;
@@ -15,3 +16,4 @@ pub mod program;
 mod report;
 pub mod routing;
 pub mod state;
+pub mod thread;

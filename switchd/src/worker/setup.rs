@@ -33,6 +33,8 @@ pub struct Setup<Q> {
     pub rings_out: Vec<Option<Producer<Packet>>>,
     /// The packet memory.
     pub region: Arc<Region>,
+    /// Packets that its egress queues may hold together.
+    pub buffer: u32,
     /// Where control publishes the tables.
     pub reader: Reader<Tables>,
     /// The routes.
@@ -88,6 +90,7 @@ impl<Q: QueueIo> Worker<Q> {
             rings_in,
             rings_out,
             region,
+            buffer,
             mut reader,
             fib,
             stats,
@@ -107,7 +110,6 @@ impl<Q: QueueIo> Worker<Q> {
                 egress.push(Egress::new(queue.port, index, &tables));
             }
         }
-        let frames = region.frames();
         Self {
             id,
             queues,
@@ -121,7 +123,7 @@ impl<Q: QueueIo> Worker<Q> {
             tables,
             fib,
             pool: FramePool::new(region),
-            store: PacketStore::new(frames),
+            store: PacketStore::new(buffer),
             pending: Pending::default(),
             limiter: Limiter::default(),
             events: setup.events,

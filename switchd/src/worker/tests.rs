@@ -115,6 +115,7 @@ impl Switch {
                 rings_in,
                 rings_out,
                 region: region.clone(),
+                buffer: FRAMES,
                 reader: switch.publisher.reader(),
                 fib: switch.fib.fib(),
                 stats: stats.clone(),

@@ -1,0 +1,125 @@
+//! What is looked at before anything is opened, so that the message names the cause.
+
+use crate::config::{Config, PortSettings};
+use common::config::Refusal;
+use common::xdp::XdpError;
+use common::xdp::netdev::Device;
+use std::io;
+
+/// Capabilities by number (linux/capability.h) and name.
+const CAP_NET_ADMIN: (u32, &str) = (12, "CAP_NET_ADMIN");
+const CAP_NET_RAW: (u32, &str) = (13, "CAP_NET_RAW");
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_BPF: (u32, &str) = (39, "CAP_BPF");
+
+/// Why switchd does not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum SwitchError {
+    /// A value of the configuration does not fit this machine.
+    #[error("configuration: {}: {}", .0.key, .0.reason)]
+    Config(Refusal),
+    /// Permissions are lacking.
+    #[error(
+        "not permitted: {missing} lacking; run as root, or grant them (systemd: AmbientCapabilities=)"
+    )]
+    Capabilities {
+        /// What is lacking.
+        missing: String,
+    },
+    /// A device or the packet memory.
+    #[error(transparent)]
+    Xdp(#[from] XdpError),
+    /// The admin socket.
+    #[error("admin socket {path}: {error}")]
+    Admin {
+        /// The socket.
+        path: String,
+        /// Why not.
+        error: io::Error,
+    },
+    /// The HTTP listener.
+    #[error("metrics.listen {address}: {error}")]
+    Metrics {
+        /// The address.
+        address: String,
+        /// Why not.
+        error: io::Error,
+    },
+    /// The kernel's tables.
+    #[error("netlink: {0}")]
+    Netlink(io::Error),
+    /// Threads, descriptors, signals.
+    #[error("{what}: {error}")]
+    System {
+        /// What was being done.
+        what: &'static str,
+        /// Why not.
+        error: io::Error,
+    },
+}
+
+impl SwitchError {
+    pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> Self {
+        move |error| Self::System { what, error }
+    }
+}
+
+/// Names the capabilities that are lacking for AF_XDP and for asking the kernel for neighbours.
+///
+/// # Errors
+/// Some are.
+pub fn capabilities() -> Result<(), SwitchError> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+    // Without /proc the kernel's own refusals have to do.
+    match effective.map(missing) {
+        Some(missing) if !missing.is_empty() => Err(SwitchError::Capabilities { missing }),
+        _ => Ok(()),
+    }
+}
+
+fn missing(effective: u64) -> String {
+    let has = |number: u32| effective & (1 << number) != 0;
+    let needed = [CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF];
+    let lacks =
+        |(number, _): &(u32, &str)| !has(*number) && !(*number == CAP_BPF.0 && has(CAP_SYS_ADMIN));
+    let names: Vec<&str> = needed
+        .into_iter()
+        .filter(lacks)
+        .map(|(_, name)| name)
+        .collect();
+    names.join(", ")
+}
+
+/// The ports of the configuration with their devices.
+///
+/// # Errors
+/// An interface is missing, or a pattern matches none.
+pub fn devices(config: &Config) -> Result<Vec<(PortSettings, Device)>, SwitchError> {
+    let present = Device::list().map_err(SwitchError::system("list of interfaces"))?;
+    let names: Vec<String> = present.into_iter().map(|device| device.name).collect();
+    config
+        .resolve_ports(&names)
+        .map_err(SwitchError::Config)?
+        .into_iter()
+        .map(|port| {
+            let device = Device::lookup(&port.name)?;
+            Ok((port, device))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lacking_capabilities_are_named() {
+        assert_eq!(missing(u64::MAX), "");
+        assert_eq!(missing(0), "CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF");
+        assert_eq!(missing(1 << 12 | 1 << 13 | 1 << 21), "");
+    }
+}

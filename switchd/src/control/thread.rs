@@ -1,0 +1,218 @@
+//! The control thread's loop.
+//!
+//! ```text
+//!   netlink readable ─┐
+//!   worker events    ─┤                ┌─ program the tables
+//!   timers           ─┼─▶ one thread ──┼─ ask the kernel for neighbours
+//!   admin socket     ─┤                ├─ answer
+//!   HTTP             ─┤                └─ feed the watchdog
+//!   SIGTERM, SIGINT  ─┘
+//! ```
+
+use super::admin;
+use super::state::{State, heartbeat_age};
+use crate::worker::WorkerEvent;
+use common::metrics::{Families, Source};
+use common::netlink::{NeighbourKey, Requests};
+use common::sys::{Waker, monotonic};
+use common::time::{Span, Time};
+use crossbeam_channel::Receiver;
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Questions to the kernel that may be open at a time; what exceeds it is asked again later.
+const QUESTIONS: usize = 256;
+
+/// A worker must have turned within this time for the watchdog to be fed.
+const ALIVE: Span = super::state::STANDSTILL;
+
+/// What the thread works with.
+#[derive(Debug)]
+pub struct Control {
+    /// All that it knows.
+    pub state: Arc<Mutex<State>>,
+    /// What workers tell.
+    pub events: Receiver<WorkerEvent>,
+    /// Wakes the thread when workers told something.
+    pub waker: Waker,
+    /// How often the kernel is told of next hops in use.
+    pub keep_alive: Duration,
+    /// How often it is asked for gateways that it does not know.
+    pub retry: Duration,
+}
+
+/// The state behind its lock, which one thread alone takes.
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct HttpSource(Arc<Mutex<State>>);
+
+impl Source for HttpSource {
+    fn scrape(&self) -> Families {
+        lock(&self.0).scrape(monotonic())
+    }
+
+    fn health(&self) -> Result<(), String> {
+        let problems = lock(&self.0).problems(monotonic());
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(problems.join("; "))
+        }
+    }
+}
+
+/// Tells when a descriptor of our own becomes readable.
+#[expect(
+    deprecated,
+    reason = "the replacement is unsafe, for descriptors that others may close; this one is owned"
+)]
+fn readiness(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::new(fd)
+}
+
+impl Control {
+    /// Works until a signal asks to end.
+    ///
+    /// # Errors
+    /// The kernel cannot be followed any more, or refused a descriptor.
+    pub async fn run(
+        &self,
+        admin: tokio::net::UnixListener,
+        http: Option<tokio::net::TcpListener>,
+    ) -> io::Result<()> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let admin = tokio::spawn(admin::serve(admin, self.state.clone()));
+        let source = Arc::new(HttpSource(self.state.clone()));
+        let http = http.map(|listener| tokio::spawn(common::metrics::serve(listener, source)));
+        let result = tokio::select! {
+            result = self.follow_kernel() => result,
+            result = self.serve_workers() => result,
+            () = self.feed_watchdog() => Ok(()),
+            _ = terminate.recv() => Ok(()),
+            _ = interrupt.recv() => Ok(()),
+        };
+        admin.abort();
+        if let Some(http) = http {
+            http.abort();
+        }
+        result
+    }
+
+    /// Programs what the kernel tells, at once.
+    async fn follow_kernel(&self) -> io::Result<()> {
+        let socket: OwnedFd = lock(&self.state)
+            .routing
+            .watch()
+            .as_fd()
+            .try_clone_to_owned()?;
+        let socket = readiness(socket)?;
+        loop {
+            let (more, deadline) = {
+                let mut state = lock(&self.state);
+                let more = state.follow(monotonic())?;
+                (more, state.routing.deadline())
+            };
+            if more {
+                // Others have their turn in between.
+                tokio::task::yield_now().await;
+                continue;
+            }
+            let sleep = Duration::from(deadline.since(monotonic()));
+            tokio::select! {
+                ready = socket.readable() => ready?.clear_ready(),
+                () = tokio::time::sleep(sleep) => {}
+            }
+        }
+    }
+
+    /// Asks the kernel for what workers miss, keeps next hops alive, and retries gateways.
+    async fn serve_workers(&self) -> io::Result<()> {
+        let requests = Requests::connect()?;
+        let open = Arc::new(Mutex::new(HashSet::new()));
+        let woken = readiness(self.waker.as_fd().try_clone_to_owned()?)?;
+        let mut keep_alive = tokio::time::interval(self.keep_alive);
+        let mut retry = tokio::time::interval(self.retry);
+        loop {
+            let wanted: Vec<NeighbourKey> = tokio::select! {
+                ready = woken.readable() => {
+                    ready?.clear_ready();
+                    self.waker.clear();
+                    self.wanted_by_workers()
+                }
+                _ = retry.tick() => lock(&self.state).routing.program().unresolved().collect(),
+                _ = keep_alive.tick() => lock(&self.state).routing.take_used(),
+            };
+            let now = monotonic();
+            for key in wanted {
+                self.ask(&requests, &open, key, now);
+            }
+        }
+    }
+
+    fn wanted_by_workers(&self) -> Vec<NeighbourKey> {
+        let resolve = |event| match event {
+            WorkerEvent::Resolve { ifindex, address } => Some(NeighbourKey { ifindex, address }),
+            WorkerEvent::Drained { .. } => None,
+        };
+        self.events.try_iter().filter_map(resolve).collect()
+    }
+
+    /// Asks the kernel for a neighbour, unless it was asked a moment ago or too much is open.
+    fn ask(
+        &self,
+        requests: &Requests,
+        open: &Arc<Mutex<HashSet<NeighbourKey>>>,
+        key: NeighbourKey,
+        now: Time,
+    ) {
+        let mut asked = open.lock().unwrap_or_else(PoisonError::into_inner);
+        if asked.len() >= QUESTIONS || asked.contains(&key) {
+            return;
+        }
+        if !lock(&self.state).routing.may_ask(key, now) {
+            return;
+        }
+        asked.insert(key);
+        drop(asked);
+        let (requests, open) = (requests.clone(), open.clone());
+        tokio::spawn(async move {
+            if let Err(error) = requests.use_neighbour(key).await {
+                tracing::debug!("asking for {} failed: {error}", key.address);
+            }
+            open.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(&key);
+        });
+    }
+
+    /// Tells systemd that the daemon lives, as long as every worker does.
+    async fn feed_watchdog(&self) {
+        let Some(limit) = sd_notify::watchdog_enabled() else {
+            return std::future::pending().await;
+        };
+        let mut tick = tokio::time::interval(limit / 2);
+        loop {
+            tick.tick().await;
+            let now = monotonic();
+            let stuck = {
+                let state = lock(&self.state);
+                let ages = state.workers.iter();
+                ages.filter(|worker| heartbeat_age(&worker.stats, now) > ALIVE)
+                    .count()
+            };
+            if stuck == 0 {
+                let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
+            } else {
+                tracing::error!("{stuck} workers stand still; the watchdog is not fed");
+            }
+        }
+    }
+}

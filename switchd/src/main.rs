@@ -1,0 +1,73 @@
+//! The daemon: arguments, configuration, log; then [`switchd::switch::run`].
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use switchd::config::{Config, DEFAULT_PATH, ENV_PREFIX};
+
+/// Buffers of the control plane come and go in many sizes and must not fragment a process that runs for
+/// years.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// A lossless, congestion-aware switch and router in software
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Arguments {
+    #[command(flatten)]
+    source: Source,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Args)]
+struct Source {
+    /// Configuration file
+    #[arg(short, long, global = true, default_value = DEFAULT_PATH)]
+    config: PathBuf,
+    /// Override a key of the configuration, like ecmp.seed=7; may be repeated
+    #[arg(long = "set", global = true, value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Forward until SIGTERM (what happens without a command, too)
+    Run,
+    /// Check the configuration without starting
+    Check {
+        /// Show the configuration that would be in force
+        #[arg(long)]
+        print: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match execute(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("switchd: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn execute(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    let source = &arguments.source;
+    let config: Config = common::config::load(&source.config, ENV_PREFIX, &source.overrides)?;
+    match arguments.command {
+        Some(Command::Check { print }) => {
+            if print {
+                print!("{}", toml::to_string(&config)?);
+            } else {
+                println!("{}: good", source.config.display());
+            }
+            Ok(())
+        }
+        Some(Command::Run) | None => {
+            common::log::start(&config.log.level)?;
+            Ok(switchd::switch::run(&config)?)
+        }
+    }
+}

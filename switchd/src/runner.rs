@@ -1,0 +1,113 @@
+//! A worker's thread: turns while there is work, sleeps when there is none.
+//!
+//! ```text
+//!   turn ──work──▶ turn
+//!     │ none
+//!     ▼
+//!   look on for a while (spin) ──none──▶ park, sleep in ppoll: the queues' sockets, the waker,
+//!                                        the worker's deadline, at most HEARTBEAT
+//! ```
+//!
+//! A sleeping worker wakes at least once a second, so that its heartbeat tells a worker that sleeps
+//! from one that stands still.
+
+use crate::worker::{Worker, WorkerEvent};
+use common::sync::counter::Counter;
+use common::sys::{PollSet, Waker, monotonic};
+use common::time::{Span, Time};
+use common::xdp::queue::QueueIo;
+use crossbeam_channel::Sender;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Longest sleep.
+const HEARTBEAT: Span = Span::from_secs(1);
+
+/// How precisely the kernel ends a sleep; its default of 50 µs is five packets of 1500 bytes at 1 Gb/s.
+const TIMER_SLACK_NANOS: u64 = 1_000;
+
+/// What a thread needs beside its worker.
+#[derive(Debug)]
+pub struct Runner {
+    /// Duplicates of the queues' sockets: readable when packets have arrived.
+    pub sockets: Vec<OwnedFd>,
+    /// Wakes this thread.
+    pub waker: Waker,
+    /// Set, with a wake, when the thread is to end.
+    pub stop: Arc<AtomicBool>,
+    /// Times that the thread slept.
+    pub sleeps: Arc<Counter>,
+    /// Never sleep.
+    pub busy_poll: bool,
+    /// How long to look on before sleeping.
+    pub spin: Span,
+    /// The CPU to run on.
+    pub cpu: Option<usize>,
+    /// Wake the threads of all workers, by number.
+    pub others: Vec<Waker>,
+    /// What the worker tells control.
+    pub events: Sender<WorkerEvent>,
+    /// Wakes control.
+    pub control: Waker,
+}
+
+impl Runner {
+    /// Turns until told to stop.
+    pub fn run<Q: QueueIo>(self, mut worker: Worker<Q>) {
+        self.prepare(worker.id());
+        let mut poll = PollSet::new();
+        let mut idle_since = None;
+        while !self.stop.load(Ordering::Acquire) {
+            let now = monotonic();
+            let turn = worker.turn(now);
+            for other in turn.wake.iter() {
+                if let Some(waker) = self.others.get(other) {
+                    waker.wake();
+                }
+            }
+            if !self.events.is_empty() {
+                self.control.wake();
+            }
+            if turn.work > 0 || self.busy_poll {
+                idle_since = None;
+                continue;
+            }
+            let since = *idle_since.get_or_insert(now);
+            if now.since(since) < self.spin || turn.deadline <= now {
+                std::hint::spin_loop();
+                continue;
+            }
+            if worker.park() {
+                self.sleep(&mut poll, turn.deadline.min(now + HEARTBEAT));
+            }
+            idle_since = None;
+        }
+    }
+
+    fn prepare(&self, number: usize) {
+        // Sleeps would only be longer without it.
+        let _ = nix::sys::prctl::set_timerslack(TIMER_SLACK_NANOS);
+        let Some(cpu) = self.cpu else { return };
+        let mut set = CpuSet::new();
+        let bound = set
+            .set(cpu)
+            .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set));
+        if let Err(error) = bound {
+            tracing::warn!("worker {number} cannot be bound to CPU {cpu}: {error}");
+        }
+    }
+
+    fn sleep(&self, poll: &mut PollSet, until: Time) {
+        let fds = self.sockets.iter().map(AsFd::as_fd);
+        let fds = fds.chain(std::iter::once(self.waker.as_fd()));
+        if let Err(error) = poll.wait(fds, until.since(monotonic())) {
+            // The kernel lacks memory for a moment: the next turn comes early.
+            tracing::warn!("a worker cannot sleep: {error}");
+        }
+        self.waker.clear();
+        self.sleeps.add(1);
+    }
+}

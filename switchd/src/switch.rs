@@ -1,0 +1,391 @@
+//! The composition root: opens what the configuration names, starts the threads, stops them in order.
+//!
+//! ```text
+//!   start   capabilities, devices ─▶ packet memory ─▶ kernel's tables ─▶ ports (program and sockets)
+//!           ─▶ workers, a thread each ─▶ control, this thread ─▶ READY=1
+//!   stop    READY gone ─▶ workers drain, bounded ─▶ threads end ─▶ programs detached, sockets closed:
+//!           the devices are as they were
+//! ```
+//!
+//! Nothing of the kernel is changed but this: an XDP program is attached to each port while the daemon
+//! runs, and the kernel is asked for neighbours. Addresses, routes, sysctls, link states and
+//! offloads stay as they are.
+
+use crate::checks::{self, SwitchError};
+use crate::config::{Config, PortSettings};
+use crate::control::admin;
+use crate::control::program::Program;
+use crate::control::routing::Routing;
+use crate::control::state::{PortHandle, State, WorkerHandle};
+use crate::control::thread::Control;
+use crate::ingress::tables::{Hashing, PortEntry, PortId};
+use crate::limits::{BATCH, CHANNEL, PENDING_TOTAL, RING};
+use crate::runner::Runner;
+use crate::stats::WorkerStats;
+use crate::worker::{self, Setup, Worker, WorkerCommand, WorkerEvent};
+use common::netlink::{self, Watch};
+use common::sync::counter::Counter;
+use common::sys::{Waker, monotonic};
+use common::time::Span;
+use common::xdp::netdev::Device;
+use common::xdp::{
+    AfXdpQueue, Mode, Port, PortOptions, Role, Umem, frames_needed, mtu_limit, open_port,
+};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long the kernel may take to tell all that it knows. A full Internet table takes about two seconds.
+const FIRST_SYNC: Span = Span::from_secs(30);
+
+/// How much longer than the queues may take to drain the threads may take to end.
+const END: Duration = Duration::from_secs(1);
+
+/// Runs the switch until SIGTERM or SIGINT.
+///
+/// # Errors
+/// What stands in the way, in words for the operator.
+pub fn run(config: &Config) -> Result<(), SwitchError> {
+    checks::capabilities()?;
+    let devices = checks::devices(config)?;
+    let umem = packet_memory(config, &devices)?;
+    let mut routing = follow_kernel(config, &devices)?;
+    let locals = routing
+        .synchronise(monotonic() + FIRST_SYNC)
+        .map_err(SwitchError::Netlink)?;
+    let ports = open_ports(&umem, &devices, &locals.added)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(SwitchError::system("event loop"))?;
+    // What can still be refused comes before the first thread.
+    let (admin, http) = runtime.block_on(async { listeners(config).await })?;
+    let (threads, state) = start_workers(config, &umem, routing, ports)?;
+    let Threads {
+        links,
+        events,
+        waker,
+    } = threads;
+    let control = Control {
+        state: state.clone(),
+        events: events.clone(),
+        waker,
+        keep_alive: Duration::from_secs(config.neighbours.keep_alive_seconds),
+        retry: Duration::from_secs(config.neighbours.retry_seconds),
+    };
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    tracing::info!("forwarding between {} ports", devices.len());
+    let result = runtime.block_on(control.run(admin, http));
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    tracing::info!("stopping: draining the queues");
+    let limit = Duration::from_millis(config.stop.drain_milliseconds);
+    stop_workers(links, &events, limit);
+    drop(control);
+    drop(state);
+    let _ = std::fs::remove_file(&config.admin.socket);
+    tracing::info!("stopped");
+    result.map_err(SwitchError::Netlink)
+}
+
+/// The memory of all frames: a sum of named holders.
+fn packet_memory(config: &Config, devices: &[(PortSettings, Device)]) -> Result<Umem, SwitchError> {
+    let queues: u32 = devices.iter().map(|(_, device)| device.rx_queues).sum();
+    let workers = u32::try_from(config.workers.count).expect("checked: at most 64");
+    let limit = |limit: usize| u32::try_from(limit).expect("a small constant");
+    // What the engine of one worker holds: its egress queues, packets that wait for a MAC address, the
+    // rings from the others with what is on its way there, and the batches in its hands.
+    let engine = config.memory.buffer_packets
+        + limit(PENDING_TOTAL)
+        + 2 * limit(RING) * (workers - 1)
+        + 4 * limit(BATCH);
+    let frames = frames_needed(queues, config.memory.ring, workers, workers * engine);
+    tracing::info!("packet memory: {frames} frames, {} MiB", frames / 256);
+    Ok(Umem::new(frames, config.memory.ring)?)
+}
+
+fn follow_kernel(
+    config: &Config,
+    devices: &[(PortSettings, Device)],
+) -> Result<Routing, SwitchError> {
+    let settings = netlink::Settings {
+        resync: config.resync(),
+    };
+    let watch =
+        Watch::open(settings, config.netlink.receive_buffer_bytes).map_err(SwitchError::Netlink)?;
+    let entries = devices
+        .iter()
+        .map(|(port, device)| port_entry(port, device));
+    let classes = config.class_table().map_err(SwitchError::Config)?;
+    let hashing = Hashing {
+        seed: seed(config, devices),
+        ports: config.ecmp.ports,
+        flow_label: config.ecmp.flow_label,
+        destination_qp: config.ecmp.destination_qp,
+    };
+    Ok(Routing::new(
+        watch,
+        Program::new(entries.collect(), hashing, classes),
+    ))
+}
+
+fn port_entry(port: &PortSettings, device: &Device) -> PortEntry {
+    PortEntry {
+        name: port.name.clone(),
+        ifindex: device.ifindex,
+        mac: device.mac,
+        up: false,
+        mtu: u16::try_from(mtu_limit(Mode::NativeCopy, &device.driver)).unwrap_or(u16::MAX),
+        speed: port.speed.of(device),
+        icmp_v4: None,
+        icmp_v6: None,
+        queue_limit: port.queue_depth,
+    }
+}
+
+/// The configured seed, or one made of the ports' MAC addresses: another one in every switch, the same in every run.
+fn seed(config: &Config, devices: &[(PortSettings, Device)]) -> u64 {
+    if config.ecmp.seed != 0 {
+        return config.ecmp.seed;
+    }
+    // FNV-1a.
+    let octets = devices.iter().flat_map(|(_, device)| device.mac);
+    octets.fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
+        (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+fn open_ports(
+    umem: &Umem,
+    devices: &[(PortSettings, Device)],
+    locals: &[IpAddr],
+) -> Result<Vec<Port>, SwitchError> {
+    let open = |(port, _): &(PortSettings, Device)| {
+        let options = PortOptions {
+            role: Role::Switch,
+            mode: port.mode,
+            local: locals.to_vec(),
+        };
+        Ok(open_port(umem, &port.name, &options)?)
+    };
+    devices.iter().map(open).collect()
+}
+
+async fn listeners(
+    config: &Config,
+) -> Result<(tokio::net::UnixListener, Option<tokio::net::TcpListener>), SwitchError> {
+    let path = &config.admin.socket;
+    let admin = admin::bind(path).map_err(|error| SwitchError::Admin {
+        path: path.display().to_string(),
+        error,
+    })?;
+    let http = match config.metrics_address().map_err(SwitchError::Config)? {
+        None => None,
+        Some(address) => {
+            let listener = tokio::net::TcpListener::bind(address).await;
+            Some(listener.map_err(|error| SwitchError::Metrics {
+                address: address.to_string(),
+                error,
+            })?)
+        }
+    };
+    Ok((admin, http))
+}
+
+/// A worker's thread, to stop it.
+#[derive(Debug)]
+struct Link {
+    thread: JoinHandle<()>,
+    commands: Sender<WorkerCommand>,
+    waker: Waker,
+    stop: Arc<AtomicBool>,
+}
+
+/// The workers' threads.
+#[derive(Debug)]
+struct Threads {
+    links: Vec<Link>,
+    events: Receiver<WorkerEvent>,
+    /// Wakes control.
+    waker: Waker,
+}
+
+/// Which queue goes to which worker: dealt out in turn, and so that the first queues of the ports, and
+/// with them the egress ports, are spread evenly.
+fn deal(ports: &[u32], workers: usize) -> Vec<Vec<(PortId, usize)>> {
+    let mut hands = vec![Vec::new(); workers];
+    for (port, (&queues, id)) in ports.iter().zip(0_u16..).enumerate() {
+        for queue in 0..queues as usize {
+            hands[(port + queue) % workers].push((PortId(id), queue));
+        }
+    }
+    // A port's owner is whoever has its queue 0, which must come first with its owner.
+    for hand in &mut hands {
+        hand.sort_by_key(|&(port, queue)| (queue, port));
+    }
+    hands
+}
+
+fn start_workers(
+    config: &Config,
+    umem: &Umem,
+    routing: Routing,
+    ports: Vec<Port>,
+) -> Result<(Threads, Arc<Mutex<State>>), SwitchError> {
+    let count = config.workers.count;
+    let widths: Vec<u32> = ports.iter().map(|port| port.device.rx_queues).collect();
+    let hands = deal(&widths, count);
+    let owners: Vec<usize> = (0..ports.len()).map(|port| port % count).collect();
+    let (handles, mut queues) = split(ports);
+    let (event_sender, events) = bounded(CHANNEL);
+    let waker = Waker::new().map_err(SwitchError::system("eventfd"))?;
+    let wakers: Vec<Waker> = (0..count)
+        .map(|_| Waker::new())
+        .collect::<io::Result<_>>()
+        .map_err(SwitchError::system("eventfd"))?;
+    let mut links = Vec::with_capacity(count);
+    let mut workers = Vec::with_capacity(count);
+    let ends = worker::rings(count);
+    for (id, (hand, (rings_in, rings_out))) in hands.into_iter().zip(ends).enumerate() {
+        let hand = hand.into_iter().map(|(port, queue)| {
+            let io = queues[port.index()][queue].take();
+            (port, io.expect("each queue is dealt out once"))
+        });
+        let stats = WorkerStats::new(handles.len());
+        stats.heartbeat.set(monotonic().nanos());
+        let (commands, command_receiver) = bounded(CHANNEL);
+        let setup = Setup {
+            id,
+            queues: hand.collect(),
+            owners: owners.clone(),
+            rings_in,
+            rings_out,
+            region: umem.region().clone(),
+            buffer: config.memory.buffer_packets,
+            reader: routing.publisher().reader(),
+            fib: routing.fib(),
+            stats: stats.clone(),
+            events: event_sender.clone(),
+            commands: command_receiver,
+        };
+        let sleeps = Arc::new(Counter::new());
+        let stop = Arc::new(AtomicBool::new(false));
+        let runner = Runner {
+            sockets: duplicate(&setup.queues).map_err(SwitchError::system("descriptors"))?,
+            waker: wakers[id].clone(),
+            stop: stop.clone(),
+            sleeps: sleeps.clone(),
+            busy_poll: config.workers.busy_poll,
+            spin: Span::from_micros(config.workers.spin_microseconds),
+            cpu: config.workers.cpus.get(id).copied(),
+            others: wakers.clone(),
+            events: event_sender.clone(),
+            control: waker.clone(),
+        };
+        workers.push(WorkerHandle {
+            stats,
+            sleeps,
+            cpu: runner.cpu,
+        });
+        let thread = std::thread::Builder::new()
+            .name(format!("worker-{id}"))
+            .spawn(move || runner.run(Worker::new(setup)))
+            .map_err(SwitchError::system("thread"))?;
+        links.push(Link {
+            thread,
+            commands,
+            waker: wakers[id].clone(),
+            stop,
+        });
+    }
+    let state = State::new(routing, handles, workers, monotonic());
+    let threads = Threads {
+        links,
+        events,
+        waker,
+    };
+    Ok((threads, Arc::new(Mutex::new(state))))
+}
+
+/// The ports as control keeps them, and their queues.
+type Queues = Vec<Vec<Option<AfXdpQueue>>>;
+
+fn split(ports: Vec<Port>) -> (Vec<PortHandle>, Queues) {
+    let one = |port: Port| {
+        let handle = PortHandle {
+            steered_mac: port.device.mac,
+            counters: port
+                .queues
+                .iter()
+                .map(|queue| queue.counters().clone())
+                .collect(),
+            steering: port.steering,
+            device: port.device,
+            mode: port.mode,
+        };
+        (handle, port.queues.into_iter().map(Some).collect())
+    };
+    ports.into_iter().map(one).unzip()
+}
+
+fn duplicate(queues: &[(PortId, AfXdpQueue)]) -> io::Result<Vec<std::os::fd::OwnedFd>> {
+    let fds = queues.iter().map(|(_, queue)| queue.as_fd());
+    fds.map(|fd| fd.try_clone_to_owned()).collect()
+}
+
+/// Lets the workers send what they hold, then ends their threads.
+fn stop_workers(links: Vec<Link>, events: &Receiver<WorkerEvent>, limit: Duration) {
+    for link in &links {
+        // A worker that has a thousand commands before it stands still and will not drain anyway.
+        let _ = link.commands.try_send(WorkerCommand::Drain);
+        link.waker.wake();
+    }
+    let end = std::time::Instant::now() + limit;
+    let mut left = links.len();
+    while left > 0 {
+        match events.recv_deadline(end) {
+            Ok(WorkerEvent::Drained { .. }) => left -= 1,
+            Ok(WorkerEvent::Resolve { .. }) => {}
+            Err(_) => {
+                tracing::warn!("{left} workers did not drain in {limit:?}; their packets are lost");
+                break;
+            }
+        }
+    }
+    for link in &links {
+        link.stop.store(true, Ordering::Release);
+        link.waker.wake();
+    }
+    let end = std::time::Instant::now() + END;
+    for link in links {
+        while !link.thread.is_finished() && std::time::Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if link.thread.is_finished() {
+            let _ = link.thread.join();
+        } else {
+            tracing::error!("a worker stands still; it ends with the process");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_dealt_out_evenly_and_owners_have_the_first() {
+        let hands = deal(&[2, 2, 2, 1], 2);
+        assert_eq!(hands.iter().map(Vec::len).sum::<usize>(), 7);
+        assert!(hands.iter().all(|hand| hand.len() >= 3));
+        for port in 0..4_u16 {
+            let owner = &hands[usize::from(port) % 2];
+            let first = owner.iter().find(|(id, _)| *id == PortId(port));
+            assert_eq!(first, Some(&(PortId(port), 0)));
+        }
+    }
+}

@@ -10,6 +10,7 @@
 //!   measure   rounds, medians, tables
 //!   rig       network namespaces, veth pairs, pinned processes
 //!   load      the traffic source and the sink
+//!   transport the transport engine, both ends in one thread
 //! ```
 
 pub mod forward;
@@ -17,3 +18,4 @@ pub mod idle;
 pub mod load;
 pub mod measure;
 pub mod rig;
+pub mod transport;

@@ -1,12 +1,16 @@
 //! `bench [NAME]…` runs the named benches, all of them without names, and prints their tables.
 
-use fabric_benches::{forward, idle};
+use fabric_benches::{forward, idle, transport};
 use std::process::ExitCode;
 
 /// A bench: its name, and what runs it.
 type Bench = (&'static str, fn() -> Result<(), String>);
 
-const BENCHES: &[Bench] = &[("forward", forward::bench), ("idle", idle::bench)];
+const BENCHES: &[Bench] = &[
+    ("forward", forward::bench),
+    ("idle", idle::bench),
+    ("transport", transport::bench),
+];
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();

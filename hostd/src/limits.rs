@@ -44,15 +44,15 @@ pub const PATH_MTU_MIN: u16 = 256;
 /// Greatest path MTU of InfiniBand, in bytes of payload.
 pub const PATH_MTU_MAX: u16 = 4096;
 
-/// Packets of one queue pair between the oldest unacknowledged one and the newest: what the bitmap
-/// of a selective acknowledgement covers.
-pub const SEND_SPAN: u32 = 256;
+/// Packets of one queue pair between the oldest unacknowledged one and the newest. At 2048 bytes of
+/// payload they keep a port of 1 Gb/s busy for 8 ms, one of 100 Gb/s for 80 µs.
+pub const SEND_SPAN: u32 = 512;
 
 /// The same for a plain peer: `rdma_rxe` takes no more than 128 at a time.
 pub const PLAIN_SEND_SPAN: u32 = 128;
 
-/// Greatest reorder buffer of a queue pair, in packets. Twice [`SEND_SPAN`], for peers whose
-/// acknowledgements cover more.
+/// Greatest reorder buffer of a queue pair, in packets. The bitmap of a selective acknowledgement
+/// covers 256 of them; what came beyond is named when the gap before it has moved on.
 pub const REORDER_BUFFER: u32 = 512;
 
 /// Sub-paths of one queue pair. The Path ID of MPEH has eight bits.

@@ -153,7 +153,8 @@ pub struct QueuePairCounters {
     pub rx_acks: u64,
     /// Packets sent again.
     pub retransmits: u64,
-    /// Packets sent again because acknowledgements showed them missing, a part of `retransmits`.
+    /// Packets that acknowledgements showed to be missing. They were sent again, except those that
+    /// were acknowledged before it was their turn.
     pub fast_retransmits: u64,
     /// Expiries of the retransmission timer.
     pub timeouts: u64,

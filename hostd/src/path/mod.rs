@@ -30,6 +30,8 @@ struct Path {
     entropy: Entropy,
     health: Health,
     tx_packets: u64,
+    /// A packet left on it, with its present entropy.
+    probed: bool,
     /// Set with the first packet that comes on the path (HT-21).
     rx: Option<Reception>,
 }
@@ -67,6 +69,7 @@ impl PathSet {
             entropy: Entropy::derive(identity, id, 0),
             health: Health::new(avoidance),
             tx_packets: 0,
+            probed: false,
             rx: None,
         };
         let selector = match agreed.map(|agreed| (agreed.granularity, agreed.flowlet_timeout)) {
@@ -94,11 +97,13 @@ impl PathSet {
         self.end_avoidance(now);
         let all = self.avoided >= self.paths.len();
         let paths = &self.paths;
-        let choice = self.selector.select(now, |id| {
+        let mut choice = self.selector.select(now, |id| {
             let path = &paths[usize::from(id)];
             (all || !path.health.is_avoided()) && (Some(id) != other_than || paths.len() == 1)
         });
-        self.paths[usize::from(choice.path)].tx_packets += 1;
+        let path = &mut self.paths[usize::from(choice.path)];
+        path.tx_packets += 1;
+        choice.fresh = !std::mem::replace(&mut path.probed, true);
         choice
     }
 
@@ -161,6 +166,7 @@ impl PathSet {
         for (path, id) in self.paths.iter_mut().zip(0..=u8::MAX) {
             if path.health.returns(now) {
                 self.avoided -= 1;
+                path.probed = false;
                 path.entropy = Entropy::derive(self.identity, id, path.health.times_given_up());
             }
         }

@@ -15,6 +15,8 @@ pub(crate) struct Choice {
     pub(crate) boundary: bool,
     /// First packet after the sub-path changed (flag S); not said when every packet changes it.
     pub(crate) switched: bool,
+    /// First packet ever on this path, or with its present entropy: a probe (flag P, HT-21).
+    pub(crate) fresh: bool,
 }
 
 /// The selection of a queue pair.
@@ -56,6 +58,7 @@ impl Selector {
             flowlet: 0,
             boundary: false,
             switched: false,
+            fresh: false,
         };
         match self {
             Self::Oblivious(deck) => plain(deck.next(usable)),
@@ -99,6 +102,7 @@ impl Flowlets {
             flowlet: self.number,
             boundary,
             switched: before.is_some_and(|before| before != path),
+            fresh: false,
         }
     }
 }

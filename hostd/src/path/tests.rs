@@ -33,8 +33,10 @@ fn a_flow_stays_on_its_path() {
     let mut paths = set(Granularity::Flow, 8);
     let first = paths.select(None, at(0));
     assert!(!first.switched && first.flowlet == 0);
+    assert!(first.fresh, "the first packet is a probe");
     for micros in 0..100 {
-        assert_eq!(paths.select(None, at(micros * 1000)), first);
+        let choice = paths.select(None, at(micros * 1000));
+        assert!(choice.path == first.path && !choice.switched && !choice.fresh);
     }
     let moved = paths.select(Some(first.path), at(200_000));
     assert!(moved.switched && moved.path != first.path);

@@ -7,6 +7,10 @@
 //!
 //! Nothing comes after the last packets, so silence is the only sign of their loss. After two round
 //! trips the oldest is sent again as a probe, on another path; what its answer does not name came.
+//! All these waits are doubled when an acknowledgement shows that a packet was sent again in vain (its
+//! answer came sooner than any round trip), up to eight times, and halved after losses that were
+//! real (as RFC 8985 6.2 does): hosts whose threads are kept waiting are late, not lossy.
+//!
 //! After the retransmission time-out (RFC 6298) everything is sent again, ever more slowly: the
 //! time-out doubles up to the queue pair's ACK time-out. Without any progress for `retry_count` + 1 of
 //! those the peer is gone.
@@ -46,6 +50,15 @@ const TAIL_PROBES: u8 = 2;
 /// Shortest wait for a probe: below it waiting threads are taken for lost packets.
 const TAIL_PROBE_MIN: Span = Span::from_millis(1);
 
+/// Doublings of the waits at most.
+const PATIENCE_MAX: u32 = 3;
+
+/// What was sent again in vain within this time had one cause.
+const VAIN_INTERVAL: Span = Span::from_millis(1);
+
+/// Packets that were rightly sent again after which the waits are halved.
+const LOSSES_TO_FORGET: u32 = 16;
+
 /// The clocks of a sender.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timer {
@@ -57,6 +70,12 @@ pub(super) struct Timer {
     doublings: u32,
     /// Since when nothing new came.
     silent_since: Time,
+    /// How often the waits are doubled.
+    pub(super) patience: u32,
+    /// Since when that stands.
+    patience_since: Time,
+    /// Packets that were rightly sent again since.
+    real_losses: u32,
 }
 
 impl Timer {
@@ -67,12 +86,30 @@ impl Timer {
             probes: 0,
             doublings: 0,
             silent_since: Time::ZERO,
+            patience: 0,
+            patience_since: Time::ZERO,
+            real_losses: 0,
         }
     }
 
     /// The first packet after a pause leaves.
     pub(super) fn begin(&mut self, now: Time) {
         self.progress(now);
+    }
+
+    /// A packet came of which several copies left; `newest`: the newest of them can be the one.
+    pub(super) fn repeated_packet_came(&mut self, newest: bool, now: Time) {
+        if newest {
+            self.real_losses += 1;
+            if self.real_losses >= LOSSES_TO_FORGET {
+                self.real_losses = 0;
+                self.patience = self.patience.saturating_sub(1);
+            }
+        } else if self.patience < PATIENCE_MAX && now > self.patience_since + VAIN_INTERVAL {
+            self.patience += 1;
+            self.patience_since = now;
+            self.real_losses = 0;
+        }
     }
 
     /// Something new came.
@@ -97,7 +134,8 @@ impl Sender {
     pub(crate) fn rto(&self) -> Span {
         let rules = &self.rules;
         let measured = self.rtt.late_after().map(|late| late + rules.ack_delay);
-        let base = measured.unwrap_or(rules.rto_initial).max(rules.rto_min);
+        let shortest = rules.rto_min.times(1 << self.timer.patience);
+        let base = measured.unwrap_or(rules.rto_initial).max(shortest);
         let longest = rules.ack_timeout.unwrap_or(RTO_MAX).max(base);
         base.times(1 << self.timer.doublings.min(20)).min(longest)
     }
@@ -124,7 +162,8 @@ impl Sender {
             return;
         }
         if let Some(smoothed) = self.rtt.smoothed() {
-            let wait = smoothed.times(2).max(TAIL_PROBE_MIN) + self.rules.ack_delay;
+            let shortest = TAIL_PROBE_MIN.times(1 << self.timer.patience);
+            let wait = smoothed.times(2).max(shortest) + self.rules.ack_delay;
             if wait < rto {
                 self.timer.probe_at = now + wait;
             }
@@ -168,12 +207,12 @@ impl Sender {
         paths: &mut PathSet,
         counters: &mut QueuePairCounters,
     ) -> Expiry {
-        let patience = self
+        let endurance = self
             .rules
             .ack_timeout
             .map(|timeout| timeout.times(u64::from(self.rules.retry_count) + 1));
         let silence = now.since(self.timer.silent_since);
-        if patience.is_some_and(|patience| silence >= patience) {
+        if endurance.is_some_and(|endurance| silence >= endurance) {
             return Expiry::PeerGone;
         }
         counters.timeouts += 1;
@@ -200,18 +239,28 @@ impl Sender {
         paths: &mut PathSet,
         counters: &mut QueuePairCounters,
     ) {
-        let (Some((packets, time)), Some(highest)) = (self.rules.tolerance, self.sacked.highest())
-        else {
+        let Some((packets, time)) = self.rules.tolerance else {
             return;
+        };
+        let highest = self.sacked.highest().unwrap_or(0);
+        // Only the new copy of a packet can come before packets with higher numbers that left earlier.
+        let candidates = if std::mem::take(&mut self.repeated_came) {
+            self.outstanding()
+        } else {
+            highest
         };
         let first_that_came = self.sacked.lowest().unwrap_or(0);
         let round_trip = self.rtt.late_after().unwrap_or(self.rules.rto_initial);
+        let patience = 1 << self.timer.patience;
+        let (packets, time) = (packets * patience, time.times(u64::from(patience)));
+        let report_counts =
+            |sent: Time| patience == 1 || now.since(sent) > round_trip.times(u64::from(patience));
         let known = self.sacked.either(&self.lost);
-        for index in Bits::first(highest).without(&known).iter() {
+        for index in Bits::first(candidates).without(&known).iter() {
             let slot = *self.slot(self.una.plus(index));
-            let overtaken = highest - index > packets
+            let overtaken = highest.saturating_sub(index) > packets
                 || slot.sent + time <= self.newest_came
-                || (ack.loss && index < first_that_came);
+                || (ack.loss && index < first_that_came && report_counts(slot.sent));
             let repeated = slot.copies > 1;
             let had_its_time = now.since(slot.sent) > round_trip && self.newest_came > slot.sent;
             if overtaken && (!repeated || had_its_time) {

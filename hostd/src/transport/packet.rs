@@ -236,7 +236,7 @@ pub(crate) fn data_headers(segment: &Segment, sending: &Sending, now: Time) -> H
             path: sending.choice.path,
             flags: flag(sending.choice.boundary, DataFlags::FLOWLET_BOUNDARY)
                 | flag(sending.choice.switched, DataFlags::PATH_SWITCH)
-                | flag(sending.probe, DataFlags::PROBE),
+                | flag(sending.probe || sending.choice.fresh, DataFlags::PROBE),
             flowlet: sending.choice.flowlet,
             tag: timestamp(now),
         });
@@ -327,9 +327,10 @@ pub(crate) fn acknowledgement(headers: &Headers, aeth: &Aeth) -> Acknowledgement
             loss: false,
         };
     };
+    let [a, b, c, d] = sack.bitmap;
     Acknowledgement {
         expected: psn.plus(1),
-        came: Bits::from_words(sack.bitmap),
+        came: Bits::from_words([a, b, c, d, 0, 0, 0, 0]),
         trigger: Psn::new(sack.trigger),
         loss: mpeh.has(AckFlags::LOSS),
     }

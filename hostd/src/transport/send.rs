@@ -88,6 +88,8 @@ pub(crate) struct Sender {
     pub(super) timer: Timer,
     /// When the newest packet left of those that came.
     pub(super) newest_came: Time,
+    /// A packet came that had been sent again.
+    pub(super) repeated_came: bool,
     /// The lowest lost packet is a probe.
     pub(super) probing: bool,
     /// The peer had no receive: nothing is sent before.
@@ -112,6 +114,7 @@ impl Sender {
             timer: Timer::new(),
             rules,
             newest_came: Time::ZERO,
+            repeated_came: false,
             probing: false,
             not_before: None,
             rnr_tries: 0,
@@ -278,6 +281,10 @@ impl Sender {
                 .rtt
                 .shortest()
                 .is_some_and(|shortest| now.since(slot.sent) >= shortest);
+        if slot.copies > 1 {
+            self.timer.repeated_packet_came(answers_newest, now);
+            self.repeated_came |= answers_newest;
+        }
         if answers_newest {
             self.newest_came = self.newest_came.max(slot.sent);
             paths.acknowledged(slot.path, slot.sent);

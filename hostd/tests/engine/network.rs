@@ -152,6 +152,8 @@ pub(crate) struct Weather {
     pub(crate) jitter: Span,
     /// Of four paths through the network, those that lead nowhere.
     pub(crate) black_holes: [bool; 4],
+    /// Nothing arrives at either host before: its thread waits.
+    pub(crate) stalled_until: Time,
     /// Host whose packets no longer arrive at all.
     pub(crate) dead: [bool; 2],
 }
@@ -165,6 +167,7 @@ impl Default for Weather {
             skew: Span::ZERO,
             jitter: Span::ZERO,
             black_holes: [false; 4],
+            stalled_until: Time::ZERO,
             dead: [false; 2],
         }
     }
@@ -284,6 +287,7 @@ impl Network {
             let jitter = Span::from_nanos(self.below(weather.jitter.nanos()));
             let skew = weather.skew.times(path as u64);
             let arrival = self.now + weather.delay + skew + jitter;
+            let arrival = arrival.max(weather.stalled_until);
             self.departures += 1;
             self.under_way
                 .push(Reverse((arrival, self.departures, 1 - from, bytes.clone())));

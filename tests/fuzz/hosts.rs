@@ -9,7 +9,8 @@ use common::wire::ip::v4;
 use common::wire::roce::frame::seal;
 use common::xdp::frame::{FramePool, Region};
 use hostd::engine::{
-    CompletionQueueId, Engine, EngineConfig, MultipathConfig, QueuePairRequest, Route,
+    CompletionQueueId, ConnectionId, ConnectionParameters, Engine, EngineConfig, Event,
+    MultipathConfig, QueuePairRequest, Route,
 };
 use hostd::message::region::{Access, HeapMemory, RegionKeys};
 use hostd::message::work::{ReceiveRequest, SendOpcode, SendRequest};
@@ -28,6 +29,8 @@ const PATIENCE: Span = Span::from_secs(120);
 /// Identifiers of the requests: those that are sent must end, receives may wait.
 const SEND: u64 = 1;
 const RECEIVE: u64 = 2;
+/// Port of the service that both hosts offer.
+const SERVICE: u16 = 7471;
 /// First PSN of a dialogue: it wraps soon.
 const FIRST_PSN: u32 = 0xff_fff0;
 /// Queue pair that the sample frames are for.
@@ -41,12 +44,21 @@ struct Host {
     cq: CompletionQueueId,
     keys: RegionKeys,
     qpn: u32,
+    connection: Option<ConnectionId>,
     posted: u32,
     completed: u32,
 }
 
 fn address(number: usize) -> IpAddr {
     Ipv4Addr::new(10, 0, 0, if number == 0 { 1 } else { 2 }).into()
+}
+
+/// Nobody waits without end for a receive that is not posted.
+fn parameters() -> ConnectionParameters<'static> {
+    ConnectionParameters {
+        rnr_retry: 6,
+        ..ConnectionParameters::default()
+    }
 }
 
 impl Host {
@@ -79,11 +91,13 @@ impl Host {
             cq,
             keys,
             qpn,
+            connection: None,
             posted: 0,
             completed: 0,
         }
     }
 
+    /// Brings the queue pair into RTS by hand.
     fn connect(&mut self, own: usize, destination_qpn: u32, psn: u32, multipath: bool) {
         let receive = ReadyToReceive {
             destination: address(1 - own),
@@ -107,6 +121,10 @@ impl Host {
                 .modify_queue_pair(self.qpn, &transition)
                 .expect("legal");
         }
+        self.set_route(own);
+    }
+
+    fn set_route(&mut self, own: usize) {
         let route = Route {
             source: address(own),
             source_mac: [2, 0, 0, 0, 0, 1],
@@ -141,7 +159,21 @@ impl Host {
         while let Some(completion) = self.engine.poll_completion(self.cq) {
             self.completed += u32::from(completion.wr_id == SEND);
         }
-        while self.engine.next_event().is_some() {}
+        while let Some(event) = self.engine.next_event() {
+            match event {
+                Event::ConnectRequest { connection, .. } => {
+                    if self
+                        .engine
+                        .accept(connection, self.qpn, &parameters())
+                        .is_err()
+                    {
+                        let _ = self.engine.reject(connection, b"no");
+                    }
+                }
+                Event::Established { connection, .. } => self.connection = Some(connection),
+                _ => {}
+            }
+        }
     }
 
     fn post_send(&mut self, rkey: u32, program: &mut Program<'_>) {
@@ -246,8 +278,7 @@ fn redirect(frame: &mut [u8], qpn: u32) {
 /// A step is a byte: what to do, and to which host (bit 7); arguments follow.
 pub(super) fn dialogue(input: &[u8]) {
     let mut program = Program::new(input);
-    let multipath = program.u8() & 1 != 0;
-    let mut world = World::new(multipath);
+    let mut world = World::new(program.u8());
     while !program.is_over() {
         world.step(&mut program);
     }
@@ -263,11 +294,23 @@ struct World {
 }
 
 impl World {
-    fn new(multipath: bool) -> Self {
+    /// Bit 0: connected by hand with multipath. Bit 1: to be connected by the connection manager.
+    fn new(mode: u8) -> Self {
         let mut hosts = [Host::new(0), Host::new(1)];
         let numbers = [hosts[0].qpn, hosts[1].qpn];
         for (own, host) in hosts.iter_mut().enumerate() {
-            host.connect(own, numbers[1 - own], FIRST_PSN, multipath);
+            if mode & 2 == 0 {
+                host.connect(own, numbers[1 - own], FIRST_PSN, mode & 1 != 0);
+            } else {
+                host.set_route(own);
+                host.engine.listen(SERVICE).expect("a free port");
+            }
+        }
+        if mode & 2 != 0 {
+            let begun = hosts[0]
+                .engine
+                .connect(numbers[0], address(1), SERVICE, &parameters());
+            begun.expect("a queue pair in INIT");
         }
         Self {
             hosts,
@@ -308,6 +351,11 @@ impl World {
             13 => {
                 let frame = program.block().to_vec();
                 self.deliver(to, Some(frame));
+            }
+            14 => {
+                if let Some(connection) = self.hosts[to].connection {
+                    let _ = self.hosts[to].engine.disconnect(connection);
+                }
             }
             _ => (0..8).for_each(|_| {
                 let frame = self.under_way[to].pop_front();

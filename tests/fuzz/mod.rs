@@ -7,7 +7,8 @@
 //! ```text
 //!   corpus/<target>/   inputs that are kept: real frames, and what once failed
 //!   targets.rs         readers of one message
-//!   netlink.rs hosts.rs   state machines that are fed a series
+//!   settings.rs        what operators write
+//!   netlink.rs hosts.rs switch.rs   state machines that are fed a series
 //!   program.rs         how a series is read from one input
 //!   mutate.rs          new inputs from old ones, from a seed
 //!   run.rs             replay, explore, report
@@ -18,6 +19,8 @@ mod mutate;
 mod netlink;
 mod program;
 mod run;
+mod settings;
+mod switch;
 mod targets;
 
 pub use run::{Failure, explore, replay};
@@ -57,4 +60,8 @@ pub const TARGETS: &[Target] = &[
     target("app_ring", targets::app_ring),
     target("host_frames", hosts::frames),
     target("host_dialogue", hosts::dialogue),
+    target("switch_parse", switch::parse),
+    target("switch_turns", switch::turns),
+    target("switch_config", settings::switch_config),
+    target("switch_admin", settings::switch_admin),
 ];

@@ -84,14 +84,52 @@ pub fn eventually<T>(
     }
 }
 
-/// Every daemon runs since it was started, and none has lost a packet.
+/// Packets that the switches have lost, by node and reason; reasons without a packet are left out.
+///
+/// # Errors
+/// When a switchctl fails.
+pub fn drops(lab: &Lab) -> Result<Counts, LabError> {
+    let mut counts = Counts::new();
+    for node in lab.plan().nodes.iter().filter(|node| node.role.is_switch()) {
+        for row in rows(lab.switchctl(&node.name, &["drops"])?) {
+            let packets = row["packets"].as_u64().unwrap_or(0);
+            let reason = row["reason"].as_str().unwrap_or_default().to_owned();
+            if packets > 0 {
+                *counts.entry((node.name.clone(), reason)).or_default() += packets;
+            }
+        }
+    }
+    Ok(counts)
+}
+
+/// The rows of an answer: a list, alone or under the name of what was asked for.
+#[must_use]
+pub fn rows(answer: Value) -> Vec<Value> {
+    match answer {
+        Value::Array(rows) => rows,
+        Value::Object(fields) => fields
+            .into_iter()
+            .flat_map(|(_, value)| rows(value))
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Every daemon runs since it was started, and no switch has lost a packet but for reasons in
+/// `expected`.
 ///
 /// # Panics
 /// When it is otherwise.
-pub fn assert_healthy(lab: &Lab) {
+pub fn assert_healthy(lab: &Lab, expected: &[&str]) {
     for daemon in lab.daemons().expect("the supervisor answers") {
         assert!(daemon.ready && daemon.restarts == 0, "{daemon:?}");
     }
+    let lost = drops(lab).expect("switchctl answers");
+    let unexpected: Vec<_> = lost
+        .iter()
+        .filter(|((_, reason), _)| !expected.contains(&reason.as_str()))
+        .collect();
+    assert!(unexpected.is_empty(), "lost: {unexpected:?}");
 }
 
 /// Every daemon `program` of an idle laboratory uses less than 1 % of a core.

@@ -212,5 +212,5 @@ fn garbage_on_the_admin_sockets_is_survived() {
     )
     .unwrap();
     assert_eq!(pings.lost(), 0);
-    assert_healthy(&lab);
+    assert_healthy(&lab, &[]);
 }

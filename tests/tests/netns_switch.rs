@@ -30,7 +30,7 @@ fn every_host_reaches_every_other() {
             }
         }
     }
-    assert_healthy(&lab);
+    assert_healthy(&lab, &[]);
 }
 
 /// SW-1: the switches are visible as routers: each answers when a packet's time is exceeded.
@@ -193,7 +193,7 @@ fn flows_use_both_spines() {
         one.max(two) >= 200 && one.min(two) < 20,
         "spine1 {one}, spine2 {two}"
     );
-    assert_healthy(&lab);
+    assert_healthy(&lab, &[]);
 }
 
 /// SW-2: routes change under traffic, and no packet is lost for it.
@@ -242,7 +242,7 @@ fn routes_change_without_loss() {
     }
     assert_eq!(finish_ping(v4).unwrap().lost(), 0);
     assert_eq!(finish_ping(v6).unwrap().lost(), 0);
-    assert_healthy(&lab);
+    assert_healthy(&lab, &[]);
 }
 
 /// SW-3: TCP survives the loss of a spine's link, and its return.
@@ -400,7 +400,7 @@ fn every_queue_is_served() {
         let measured = iperf(lab.host("h1"), lab.host("h4"), options).unwrap();
         assert!(measured.bits_per_second > 50e6, "{measured:?}");
     }
-    assert_healthy(&lab);
+    assert_healthy(&lab, &[]);
 }
 
 /// tshark finds no malformed frame in what leaves a switch: routers' ICMP, TCP, UDP, IPv4 and IPv6.

@@ -335,13 +335,14 @@ fn every_drop_reason_is_shown_by_a_test() {
     none("drop reasons that no test shows", found);
 }
 
-/// Names of the variants of `pub enum NAME` in `code` (whose comments are blanked).
+/// Names of the variants of `enum NAME` in `code` (whose comments are blanked), and of those that a
+/// table `drop_reasons! { Variant => "label", … }` makes.
 fn enum_variants(code: &str, name: &str) -> Vec<String> {
-    let Some((_, after)) = code.split_once(&format!("enum {name} {{")) else {
-        return Vec::new();
-    };
-    let body = after.split('}').next().unwrap_or_default();
-    body.split(',')
+    let bodies = [format!("enum {name} {{"), "drop_reasons! {".to_owned()];
+    let bodies = bodies.iter().filter_map(|head| code.split_once(head));
+    let bodies = bodies.map(|(_, after)| after.split('}').next().unwrap_or_default());
+    bodies
+        .flat_map(|body| body.split(','))
         .filter_map(|item| {
             let item = item.rsplit(']').next().unwrap_or(item);
             let word: String = item
@@ -352,6 +353,17 @@ fn enum_variants(code: &str, name: &str) -> Vec<String> {
             (!word.is_empty()).then_some(word)
         })
         .collect()
+}
+
+#[test]
+fn variants_are_found() {
+    let code =
+        "enum DropReason { $($(#[doc = $doc])+ $variant,)+ }\ndrop_reasons! {\n A => ,\n B => ,\n}";
+    assert_eq!(enum_variants(code, "DropReason"), ["A", "B"]);
+    assert_eq!(
+        enum_variants("pub enum DropReason { C = 1, #[x] D }", "DropReason"),
+        ["C", "D"]
+    );
 }
 
 /// A test names requirements that exist: a mistyped identifier would prove nothing.

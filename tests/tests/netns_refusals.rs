@@ -131,7 +131,7 @@ fn a_foreign_xdp_program_is_not_replaced() {
     fs::write(
         &source,
         "__attribute__((section(\"xdp\"), used)) int pass(void *c) { return 2; }\n\
-         __attribute__((section(\"license\"), used)) char license[] = \"GPL\";\n",
+         __attribute__((section(\"license\"), used)) char _license[] = \"GPL\";\n",
     )
     .unwrap();
     let paths = [&source, &object].map(|path| path.display().to_string());
@@ -197,9 +197,8 @@ fn garbage_on_the_admin_sockets_is_survived() {
         } else {
             "hostctl"
         };
-        let words = if node == "leaf1" { "ports" } else { "qps" };
         lab.host(node)
-            .run([tool, "--json", words])
+            .run([tool, "--json", "show", "ports"])
             .unwrap()
             .expect_ok();
     }

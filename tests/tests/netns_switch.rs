@@ -400,7 +400,8 @@ fn every_queue_is_served() {
         let measured = iperf(lab.host("h1"), lab.host("h4"), options).unwrap();
         assert!(measured.bits_per_second > 50e6, "{measured:?}");
     }
-    assert_healthy(&lab, &[]);
+    // TCP fills the queues until they drop: that is how it finds its rate.
+    assert_healthy(&lab, &["queue_full"]);
 }
 
 /// tshark finds no malformed frame in what leaves a switch: routers' ICMP, TCP, UDP, IPv4 and IPv6.

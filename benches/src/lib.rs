@@ -6,16 +6,20 @@
 //!
 //! ```text
 //!   forward   a switch on veth under overload: bare AF_XDP, switchd, Open vSwitch
+//!   lookup    longest prefix match in a full table: our trie, a kept library
 //!   idle      processor time of daemons that have nothing to do
+//!   transport the transport engine, both ends in one thread
 //!   measure   rounds, medians, tables
 //!   rig       network namespaces, veth pairs, pinned processes
 //!   load      the traffic source and the sink
-//!   transport the transport engine, both ends in one thread
+//!   routes    a synthetic table of the Internet
 //! ```
 
 pub mod forward;
 pub mod idle;
 pub mod load;
+pub mod lookup;
 pub mod measure;
 pub mod rig;
+pub mod routes;
 pub mod transport;

@@ -1,15 +1,16 @@
 //! `bench [NAME]…` runs the named benches, all of them without names, and prints their tables.
 
-use fabric_benches::{forward, idle, transport};
+use fabric_benches::{forward, idle, lookup, transport};
 use std::process::ExitCode;
 
-/// A bench: its name, and what runs it.
-type Bench = (&'static str, fn() -> Result<(), String>);
+/// A bench: its name, whether it needs network namespaces, and what runs it.
+type Bench = (&'static str, bool, fn() -> Result<(), String>);
 
 const BENCHES: &[Bench] = &[
-    ("forward", forward::bench),
-    ("idle", idle::bench),
-    ("transport", transport::bench),
+    ("forward", true, forward::bench),
+    ("idle", true, idle::bench),
+    ("transport", false, transport::bench),
+    ("lookup", false, lookup::bench),
 ];
 
 fn main() -> ExitCode {
@@ -29,21 +30,22 @@ fn main() -> ExitCode {
 }
 
 fn run(names: &[&str]) -> Result<(), String> {
-    let known = |name: &&str| BENCHES.iter().any(|(bench, _)| bench == name);
+    let known = |name: &&str| BENCHES.iter().any(|(bench, ..)| bench == name);
     if let Some(unknown) = names.iter().find(|name| !known(name)) {
-        let all: Vec<_> = BENCHES.iter().map(|(name, _)| *name).collect();
+        let all: Vec<_> = BENCHES.iter().map(|(name, ..)| *name).collect();
         return Err(format!(
             "no bench is called {unknown:?}; there are: {}",
             all.join(", ")
         ));
     }
-    if !nix::unistd::geteuid().is_root() {
-        return Err("network namespaces and AF_XDP need root".to_owned());
-    }
-    for (name, bench) in BENCHES {
-        if names.is_empty() || names.contains(name) {
-            bench().map_err(|why| format!("{name}: {why}"))?;
+    for (name, privileged, bench) in BENCHES {
+        if !names.is_empty() && !names.contains(name) {
+            continue;
         }
+        if *privileged && !nix::unistd::geteuid().is_root() {
+            return Err(format!("{name}: network namespaces and AF_XDP need root"));
+        }
+        bench().map_err(|why| format!("{name}: {why}"))?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! Only the thread loops and the edges of the daemons use this; engines get time and memory as
 //! arguments.
 
+pub mod alloc;
 mod memory;
 mod wait;
 

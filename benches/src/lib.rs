@@ -7,6 +7,7 @@
 //! ```text
 //!   forward   a switch on veth under overload: bare AF_XDP, switchd, Open vSwitch
 //!   lookup    longest prefix match in a full table: our trie, a kept library
+//!   pipeline  one worker from parse to rewrite, without I/O
 //!   idle      processor time of daemons that have nothing to do
 //!   transport the transport engine, both ends in one thread
 //!   measure   rounds, medians, tables
@@ -20,6 +21,7 @@ pub mod idle;
 pub mod load;
 pub mod lookup;
 pub mod measure;
+pub mod pipeline;
 pub mod rig;
 pub mod routes;
 pub mod transport;

@@ -1,16 +1,22 @@
 //! `bench [NAME]…` runs the named benches, all of them without names, and prints their tables.
 
-use fabric_benches::{forward, idle, lookup, transport};
+use common::sys::alloc::Counting;
+use fabric_benches::{forward, idle, lookup, pipeline, transport};
 use std::process::ExitCode;
+
+/// The daemons' allocator, and a count of what is asked of it.
+#[global_allocator]
+static ALLOCATOR: Counting<mimalloc::MiMalloc> = Counting(mimalloc::MiMalloc);
 
 /// A bench: its name, whether it needs network namespaces, and what runs it.
 type Bench = (&'static str, bool, fn() -> Result<(), String>);
 
 const BENCHES: &[Bench] = &[
+    ("lookup", false, lookup::bench),
+    ("pipeline", false, pipeline::bench),
     ("forward", true, forward::bench),
     ("idle", true, idle::bench),
     ("transport", false, transport::bench),
-    ("lookup", false, lookup::bench),
 ];
 
 fn main() -> ExitCode {

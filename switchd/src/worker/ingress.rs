@@ -16,8 +16,9 @@ use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
 use std::net::IpAddr;
 
-/// The packets of a batch that the parser let through, with the routes they are about to take.
-#[derive(Debug)]
+/// The packets of a batch that the parser let through, with the routes they are about to take. The default
+/// is what a turn leaves in its place for a moment: it holds nothing and allocates nothing.
+#[derive(Debug, Default)]
 pub(super) struct Batch {
     lanes: Vec<(Frame, Parsed)>,
     /// By lane: what the lookup found.
@@ -27,24 +28,22 @@ pub(super) struct Batch {
 }
 
 /// The lanes of one version of IP.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Lookups<const N: usize> {
     lanes: Vec<usize>,
     addresses: Vec<[u8; N]>,
     found: Vec<Option<GroupId>>,
 }
 
-impl<const N: usize> Default for Lookups<N> {
-    fn default() -> Self {
+impl<const N: usize> Lookups<N> {
+    fn new() -> Self {
         Self {
             lanes: Vec::with_capacity(BATCH),
             addresses: Vec::with_capacity(BATCH),
             found: vec![None; BATCH],
         }
     }
-}
 
-impl<const N: usize> Lookups<N> {
     fn push(&mut self, lane: usize, dst: &[u8; 16]) {
         self.lanes.push(lane);
         self.addresses
@@ -61,18 +60,17 @@ impl<const N: usize> Lookups<N> {
     }
 }
 
-impl Default for Batch {
-    fn default() -> Self {
+impl Batch {
+    /// Room for all packets of a batch.
+    pub(super) fn new() -> Self {
         Self {
             lanes: Vec::with_capacity(BATCH),
             groups: Vec::with_capacity(BATCH),
-            v4: Lookups::default(),
-            v6: Lookups::default(),
+            v4: Lookups::new(),
+            v6: Lookups::new(),
         }
     }
-}
 
-impl Batch {
     fn push(&mut self, frame: Frame, parsed: Parsed) {
         match parsed.version {
             Version::V4 => self.v4.push(self.lanes.len(), &parsed.dst),

@@ -132,7 +132,7 @@ impl<Q: QueueIo> Worker<Q> {
             draining: false,
             drained_said: false,
             frames: Vec::with_capacity(BATCH),
-            batch: Batch::default(),
+            batch: Batch::new(),
             packets: Vec::with_capacity(2 * RING),
             retries: Vec::with_capacity(PENDING_TOTAL),
         }

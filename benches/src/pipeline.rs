@@ -1,0 +1,416 @@
+//! The packet path of one worker without I/O: from parse to rewrite, on a full Internet table.
+//!
+//! The ports' queues give frames whose headers were just written, as a device leaves them in the cache,
+//! to random destinations; what is transmitted is received again with another destination. What that
+//! costs by itself is measured too, by handing each batch from receive to transmit directly, and
+//! subtracted.
+
+use crate::measure::{Series, print_figures};
+use crate::routes::{self, FULL_V4, FULL_V6};
+use common::sync::snapshot::Publisher;
+use common::sys::alloc::allocations;
+use common::time::{Span, Time};
+use common::units::Rate;
+use common::wire::ip::{protocol, v4, v6};
+use common::wire::{Mac, ethernet, udp};
+use common::xdp::frame::{Frame, FramePool, Region};
+use common::xdp::queue::QueueIo;
+use ipnet::IpNet;
+use rand_core::Rng;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Instant;
+use switchd::drop::DropReason;
+use switchd::ingress::balance::{Buckets, Member};
+use switchd::ingress::fib::FibWriter;
+use switchd::ingress::tables::{
+    Group, GroupId, Hashing, NextHop, NextHopId, PortEntry, PortId, Tables,
+};
+use switchd::limits::BATCH;
+use switchd::stats::WorkerStats;
+use switchd::worker::{Setup, Worker, owners, rings};
+
+/// The bound of the specification, in nanoseconds for a packet of either family.
+const LIMIT: f64 = 80.0;
+/// Ports of the switch.
+const PORTS: u16 = 4;
+/// Neighbours behind each port.
+const NEIGHBOURS: u16 = 16;
+/// Groups of several next hops.
+const BALANCED: u32 = 16;
+/// Frames that go round at each port.
+const FRAMES: usize = 256;
+/// Destinations, in random order.
+const DESTINATIONS: usize = 1 << 20;
+/// Packets of a round.
+const PACKETS: usize = 2_000_000;
+/// Rounds of each contender.
+const ROUNDS: usize = 5;
+/// Bytes of each frame.
+const LEN: usize = 64;
+/// Virtual time of a turn; long enough for the shapers to let a batch go.
+const TURN: Span = Span::from_micros(10);
+
+/// What is written into a frame before it is received: its destination, and what depends on it.
+#[derive(Clone, Copy)]
+enum Destination {
+    V4([u8; 4], u16),
+    V6([u8; 16]),
+}
+
+/// A port's queue that receives what it transmitted, with the next destination.
+struct Round {
+    idle: Vec<Frame>,
+    header: [u8; LEN],
+    destinations: Arc<[Destination]>,
+    next: usize,
+}
+
+impl Round {
+    fn new(port: u16, destinations: Arc<[Destination]>, region: &Arc<Region>) -> Self {
+        let mut header = [0; LEN];
+        let (own, other) = (Mac(port_mac(port)), Mac(neighbour_mac(port, 0)));
+        let src_port = 49_152 + port;
+        match destinations[0] {
+            Destination::V4(..) => {
+                ethernet::emit(&mut header, own, other, ethernet::ethertype::IPV4);
+                v4_header(Ipv4Addr::UNSPECIFIED).emit(&mut header[14..]);
+                udp::emit(&mut header[34..], src_port, 4791, 30);
+            }
+            Destination::V6(_) => {
+                ethernet::emit(&mut header, own, other, ethernet::ethertype::IPV6);
+                v6_header().emit(&mut header[14..]);
+                udp::emit(&mut header[54..], src_port, 4791, 10);
+            }
+        }
+        let mut pool = FramePool::new(region.clone());
+        // Room for all frames: they leave by another port than they came.
+        let mut idle = Vec::with_capacity(usize::from(PORTS) * FRAMES);
+        idle.extend((0..FRAMES).map_while(|_| pool.take_sized(LEN)));
+        let next = usize::from(port) * DESTINATIONS / usize::from(PORTS);
+        Self {
+            idle,
+            header,
+            destinations,
+            next,
+        }
+    }
+}
+
+impl QueueIo for Round {
+    fn receive(&mut self, _: &mut FramePool, batch: &mut Vec<Frame>, max: usize) -> usize {
+        let count = self.idle.len().min(max);
+        for mut frame in self.idle.drain(..count) {
+            let bytes = frame.bytes_mut();
+            bytes.copy_from_slice(&self.header);
+            match self.destinations[self.next % DESTINATIONS] {
+                Destination::V4(address, sum) => {
+                    bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+                    bytes[30..34].copy_from_slice(&address);
+                }
+                Destination::V6(address) => bytes[38..54].copy_from_slice(&address),
+            }
+            self.next += 1;
+            batch.push(frame);
+        }
+        count
+    }
+
+    fn transmit_room(&mut self, _: &mut FramePool) -> usize {
+        usize::from(PORTS) * FRAMES - self.idle.len()
+    }
+
+    fn transmit(&mut self, batch: &mut Vec<Frame>) -> usize {
+        let count = batch.len();
+        self.idle.append(batch);
+        count
+    }
+
+    fn flush(&mut self, _: &mut FramePool, _: Time) {}
+
+    fn in_flight(&self) -> usize {
+        0
+    }
+}
+
+fn port_mac(port: u16) -> [u8; 6] {
+    let [high, low] = port.to_be_bytes();
+    [2, 0, 0, 0, high, low]
+}
+
+fn neighbour_mac(port: u16, neighbour: u16) -> [u8; 6] {
+    let [_, port] = port.to_be_bytes();
+    let [high, low] = neighbour.to_be_bytes();
+    [2, 0, 1, port, high, low]
+}
+
+fn v4_header(dst: Ipv4Addr) -> v4::Repr {
+    v4::Repr {
+        src: Ipv4Addr::new(10, 0, 0, 1),
+        dst,
+        traffic_class: 0,
+        ident: 0,
+        ttl: 64,
+        protocol: protocol::UDP,
+        payload_len: 30,
+    }
+}
+
+fn v6_header() -> v6::Repr {
+    v6::Repr {
+        src: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1),
+        dst: Ipv6Addr::UNSPECIFIED,
+        traffic_class: 0,
+        flow_label: 7,
+        hop_limit: 64,
+        next_header: protocol::UDP,
+        payload_len: 10,
+    }
+}
+
+fn tables() -> Tables {
+    let ports = (0..PORTS).map(|port| PortEntry {
+        name: format!("p{port}"),
+        ifindex: u32::from(port),
+        mac: port_mac(port),
+        up: true,
+        mtu: 1500,
+        speed: Some(Rate::from_gbps(100)),
+        icmp_v4: None,
+        icmp_v6: None,
+        queue_limit: 1 << 20,
+    });
+    let mut tables = Tables::new(ports.collect(), Hashing::default());
+    for neighbour in 0..NEIGHBOURS {
+        for port in 0..PORTS {
+            let id = NextHopId(u32::try_from(tables.next_hops.len()).expect("few"));
+            tables.next_hops.push(NextHop {
+                port: PortId(port),
+                ifindex: u32::from(port),
+                address: Ipv4Addr::from_bits(id.0).into(),
+                mac: Some(neighbour_mac(port, neighbour)),
+            });
+            tables.groups.push(Group::Forward(id));
+        }
+    }
+    for group in 0..BALANCED {
+        let member = |port: u32| {
+            let id = (group * 4 + port) % u32::from(PORTS * NEIGHBOURS);
+            Member {
+                next_hop: NextHopId(id),
+                key: u64::from(id),
+                weight: 1,
+            }
+        };
+        tables
+            .groups
+            .push(Group::Balance(Buckets::new(&[0, 1, 2, 3].map(member))));
+    }
+    tables
+}
+
+/// The switch and the frames that go round in it.
+struct Rig {
+    worker: Worker<Round>,
+    stats: Arc<WorkerStats>,
+    now: Time,
+    /// Kept, or the worker would have nothing to read.
+    _publisher: Publisher<Tables>,
+}
+
+impl Rig {
+    fn new(routes: &FibWriter, destinations: &Arc<[Destination]>) -> Self {
+        let publisher = Publisher::new(tables());
+        let region = region();
+        let stats = WorkerStats::new(usize::from(PORTS));
+        let handed = vec![(0..PORTS).map(PortId).collect::<Vec<_>>()];
+        let (rings_in, rings_out) = rings(1).pop().expect("one worker");
+        let worker = Worker::new(Setup {
+            id: 0,
+            queues: (0..PORTS)
+                .map(|port| {
+                    (
+                        PortId(port),
+                        Round::new(port, destinations.clone(), &region),
+                    )
+                })
+                .collect(),
+            owners: owners(&handed, usize::from(PORTS)),
+            rings_in,
+            rings_out,
+            region,
+            reader: publisher.reader(),
+            fib: routes.fib(),
+            stats: stats.clone(),
+            events: crossbeam_channel::bounded(1).0,
+            commands: crossbeam_channel::bounded(1).1,
+        });
+        Self {
+            worker,
+            stats,
+            now: Time::from_nanos(1),
+            _publisher: publisher,
+        }
+    }
+
+    fn received(&self) -> u64 {
+        self.stats
+            .ports
+            .iter()
+            .map(|port| port.rx_packets.get())
+            .sum()
+    }
+
+    /// Forwards about [`PACKETS`] packets; nanoseconds for each.
+    fn round(&mut self) -> f64 {
+        let before = self.received();
+        let began = Instant::now();
+        while self.received() < before + PACKETS as u64 {
+            self.now += TURN;
+            self.worker.turn(self.now);
+        }
+        nanos_each(began, self.received() - before)
+    }
+
+    /// Fails if anything was lost or refused.
+    fn check(&self) -> Result<(), String> {
+        for reason in DropReason::ALL {
+            let lost: u64 = self
+                .stats
+                .ports
+                .iter()
+                .map(|port| port.dropped(*reason))
+                .sum();
+            if lost != 0 {
+                return Err(format!("{lost} packets were dropped: {}", reason.label()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn region() -> Arc<Region> {
+    Region::heap(u32::from(PORTS) * 512, 2048, 256)
+}
+
+fn nanos_each(began: Instant, packets: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    let nanos = began.elapsed().as_nanos() as f64 / packets as f64;
+    nanos
+}
+
+/// What the queues alone cost.
+fn queues_only(queues: &mut [Round], pool: &mut FramePool) -> f64 {
+    let mut batch = Vec::with_capacity(BATCH);
+    let (mut packets, began) = (0, Instant::now());
+    while packets < PACKETS as u64 {
+        for queue in &mut *queues {
+            packets += queue.receive(pool, &mut batch, BATCH) as u64;
+            queue.transmit(&mut batch);
+        }
+    }
+    nanos_each(began, packets)
+}
+
+/// Runs the bench and prints its table.
+///
+/// # Errors
+/// If a packet is lost, if the packet path allocates, or if a packet takes longer than [`LIMIT`].
+pub fn bench() -> Result<(), String> {
+    let mut random = routes::random();
+    let table = routes::table(FULL_V4, FULL_V6, &mut random);
+    let mut routes = FibWriter::new();
+    let groups = u32::try_from(tables().groups.len()).expect("few groups");
+    for prefix in &table {
+        // Half of the routes have several next hops.
+        let balanced = random.next_u32().is_multiple_of(2);
+        let single = groups - BALANCED;
+        let group = if balanced {
+            single + random.next_u32() % BALANCED
+        } else {
+            random.next_u32() % single
+        };
+        routes
+            .insert(*prefix, GroupId(group))
+            .map_err(|error| error.to_string())?;
+        routes.seal(0);
+        routes.reclaim(|_| true);
+    }
+    let mut worst: f64 = 0.0;
+    let mut figures = Vec::new();
+    for (name, v4) in [("IPv4", true), ("IPv6", false)] {
+        let destinations = destinations(&table, v4, &mut random);
+        let (net, gross, allocated) = measure(&routes, &destinations)?;
+        figures.push((
+            format!("{name}, parse to rewrite"),
+            format!("{:.1} ±{:.1} %", net.median(), net.spread() * 100.0),
+        ));
+        figures.push((
+            format!("{name}, with the queues"),
+            format!("{:.1}", gross.median()),
+        ));
+        figures.push((format!("{name}, allocations"), allocated.to_string()));
+        if allocated != 0 {
+            return Err(format!("{allocated} allocations on the packet path"));
+        }
+        worst = worst.max(net.median());
+    }
+    print_figures(
+        "pipeline, 1.25 M routes, random destinations",
+        "ns a packet",
+        &figures,
+    );
+    if worst > LIMIT {
+        return Err(format!(
+            "{worst:.1} ns a packet, at most {LIMIT} are allowed"
+        ));
+    }
+    Ok(())
+}
+
+fn destinations(table: &[IpNet], v4: bool, random: &mut rand_pcg::Pcg64Mcg) -> Arc<[Destination]> {
+    let mut destinations = Vec::with_capacity(DESTINATIONS);
+    while destinations.len() < DESTINATIONS {
+        let which = usize::try_from(random.next_u64()).expect("64-bit machine") % table.len();
+        match routes::inside(table[which], random) {
+            // Loopback addresses are in the table, but not on a wire.
+            IpAddr::V4(dst) if v4 && !dst.is_loopback() && !dst.is_link_local() => {
+                let mut ip = [0; 20];
+                v4_header(dst).emit(&mut ip);
+                let sum = u16::from_be_bytes([ip[10], ip[11]]);
+                destinations.push(Destination::V4(dst.octets(), sum));
+            }
+            IpAddr::V6(dst) if !v4 => destinations.push(Destination::V6(dst.octets())),
+            _ => {}
+        }
+    }
+    destinations.into()
+}
+
+/// Rounds with and without the pipeline: the difference, the whole, and allocations in the rounds.
+fn measure(
+    routes: &FibWriter,
+    destinations: &Arc<[Destination]>,
+) -> Result<(Series, Series, u64), String> {
+    let mut rig = Rig::new(routes, destinations);
+    let region = region();
+    let mut pool = FramePool::new(region.clone());
+    let mut queues: Vec<_> = (0..PORTS)
+        .map(|port| Round::new(port, destinations.clone(), &region))
+        .collect();
+    // Buffers grow to their size before anything is counted.
+    rig.round();
+    queues_only(&mut queues, &mut pool);
+    let (mut net, mut gross) = (Series::new("pipeline"), Series::new("with queues"));
+    let mut allocated = 0;
+    for _ in 0..ROUNDS {
+        let before = allocations();
+        let whole = rig.round();
+        allocated += allocations() - before;
+        let queues = queues_only(&mut queues, &mut pool);
+        gross.rounds.push(whole);
+        net.rounds.push(whole - queues);
+    }
+    rig.check()?;
+    Ok((net, gross, allocated))
+}

@@ -2,7 +2,7 @@
 
 #![allow(
     unsafe_code,
-    reason = "zeroed allocation and prefetching have no safe form; see each SAFETY"
+    reason = "zeroed allocation, huge pages and prefetching have no safe form; see each SAFETY"
 )]
 
 use std::sync::atomic::AtomicU32;
@@ -11,9 +11,28 @@ use std::sync::atomic::AtomicU32;
 /// bounded generously.
 pub fn zeroed(len: usize) -> Box<[AtomicU32]> {
     let words = Box::into_raw(vec![0_u32; len].into_boxed_slice());
+    advise_huge(words.cast(), len * size_of::<u32>());
     // SAFETY: `AtomicU32` has the size, the alignment and the bit patterns of `u32` (its
     // documentation says so), and the pointer was the only one to the allocation.
     unsafe { Box::from_raw(words as *mut [AtomicU32]) }
+}
+
+/// Asks for huge pages: a walk through a large table otherwise waits for page tables as much as for the table
+/// itself. Where the kernel does not grant them, nothing changes.
+fn advise_huge(start: *mut libc::c_void, len: usize) {
+    const HUGE: usize = 2 << 20;
+    let skipped = start.align_offset(HUGE);
+    if len.saturating_sub(skipped) >= HUGE {
+        // SAFETY: the range is inside an allocation of `len` bytes, aligned to pages at its start, and
+        // the advice changes neither content nor access.
+        unsafe {
+            libc::madvise(
+                start.byte_add(skipped),
+                (len - skipped) / HUGE * HUGE,
+                libc::MADV_HUGEPAGE,
+            );
+        }
+    }
 }
 
 /// Starts to bring the cache line of `word` close, without waiting for it.

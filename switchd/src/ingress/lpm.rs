@@ -242,7 +242,12 @@ impl Fib {
     fn fetch(&self, entry: u32) -> bool {
         let child = entry & CHILD != 0;
         if child {
-            prefetch(&self.words[Self::node(entry)]);
+            // The second line holds most values of a small node.
+            let base = Self::node(entry);
+            prefetch(&self.words[base]);
+            if let Some(second) = self.words.get(base + LINE) {
+                prefetch(second);
+            }
         }
         child
     }

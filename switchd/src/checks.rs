@@ -84,8 +84,8 @@ pub fn capabilities() -> Result<(), SwitchError> {
 fn missing(effective: u64) -> String {
     let has = |number: u32| effective & (1 << number) != 0;
     let needed = [CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF];
-    let lacks =
-        |(number, _): &(u32, &str)| !has(*number) && !(*number == CAP_BPF.0 && has(CAP_SYS_ADMIN));
+    let replaced = |number: u32| number == CAP_BPF.0 && has(CAP_SYS_ADMIN);
+    let lacks = |(number, _): &(u32, &str)| !(has(*number) || replaced(*number));
     let names: Vec<&str> = needed
         .into_iter()
         .filter(lacks)

@@ -77,6 +77,7 @@ pub fn run(config: &Config) -> Result<(), SwitchError> {
         waker,
         keep_alive: Duration::from_secs(config.neighbours.keep_alive_seconds),
         retry: Duration::from_secs(config.neighbours.retry_seconds),
+        changed: tokio::sync::Notify::new(),
     };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     tracing::info!("forwarding between {} ports", devices.len());

@@ -149,6 +149,10 @@ impl Routing {
         if self.changes.is_empty() {
             return LocalChanges::default();
         }
+        if self.changes.iter().any(|it| matches!(it, Change::Link(_))) {
+            // What was asked of a link that was down has to be asked again.
+            self.asked.clear();
+        }
         self.changes.sort_unstable();
         self.changes.dedup();
         let update = self.program.apply(self.watch.mirror(), &self.changes);

@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 
 /// Questions to the kernel that may be open at a time; what exceeds it is asked again later.
 const QUESTIONS: usize = 256;
@@ -44,6 +45,8 @@ pub struct Control {
     pub keep_alive: Duration,
     /// How often it is asked for gateways that it does not know.
     pub retry: Duration,
+    /// The tables changed: there may be gateways to ask for.
+    pub changed: Notify,
 }
 
 /// The state behind its lock, which one thread alone takes.
@@ -120,6 +123,7 @@ impl Control {
                 let more = state.follow(monotonic())?;
                 (more, state.routing.deadline())
             };
+            self.changed.notify_one();
             if more {
                 // Others have their turn in between.
                 tokio::task::yield_now().await;
@@ -147,7 +151,8 @@ impl Control {
                     self.waker.clear();
                     self.wanted_by_workers()
                 }
-                _ = retry.tick() => lock(&self.state).routing.program().unresolved().collect(),
+                () = self.changed.notified() => self.unresolved(),
+                _ = retry.tick() => self.unresolved(),
                 _ = keep_alive.tick() => lock(&self.state).routing.take_used(),
             };
             let now = monotonic();
@@ -155,6 +160,11 @@ impl Control {
                 self.ask(&requests, &open, key, now);
             }
         }
+    }
+
+    /// Gateways that the kernel does not know.
+    fn unresolved(&self) -> Vec<NeighbourKey> {
+        lock(&self.state).routing.program().unresolved().collect()
     }
 
     fn wanted_by_workers(&self) -> Vec<NeighbourKey> {

@@ -6,7 +6,7 @@ use super::ids::Ids;
 use crate::ingress::balance::{Buckets, Member};
 use crate::ingress::tables::{Group, GroupId, NextHop, NextHopId};
 use crate::limits::{MAX_GROUPS, MAX_NEXT_HOPS};
-use common::netlink::{Hop, Mirror, Neighbour, NeighbourKey, NeighbourState};
+use common::netlink::{Hop, Mirror, Neighbour, NeighbourKey};
 use common::time::Time;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -256,7 +256,7 @@ impl Program {
             .map(|(member, _)| *member)
             .collect();
         if alive.is_empty() {
-            // Perhaps one of them answers after all; packets wait for that, and not for long.
+            // Perhaps one of them answers soon; packets wait for that, and not for long.
             alive = members.into_iter().map(|(member, _)| member).collect();
         }
         let before = match self.tables.groups.get(id.index()) {
@@ -291,10 +291,6 @@ impl Program {
         let (next_hop, is_new) = self.groups.hold_hop(key)?;
         held.push(next_hop);
         if is_new {
-            let state = mirror.neighbour(&key).map(|neighbour| neighbour.state);
-            if state == Some(NeighbourState::Failed) {
-                self.failed.insert(key);
-            }
             let entry = NextHop {
                 port,
                 ifindex: key.ifindex,
@@ -313,7 +309,10 @@ impl Program {
             key: stable_hash(&key),
             weight: u16::try_from(hop.weight).unwrap_or(u16::MAX),
         };
-        let alive = self.tables.ports[port.index()].up && !self.failed.contains(&key);
+        // A gateway that is not resolved gets no flows while others can carry them: packets would wait
+        // for it, and most would be lost.
+        let resolved = self.tables.next_hops[next_hop.index()].mac.is_some();
+        let alive = self.tables.ports[port.index()].up && resolved;
         Some((member, alive))
     }
 
@@ -322,11 +321,7 @@ impl Program {
         let slot = self.groups.slots.get_mut(&id).expect("is being rendered");
         let before = std::mem::replace(&mut slot.hops, held);
         for hop in before {
-            let key = self.groups.hop_keys[&hop];
             self.groups.release_hop(hop);
-            if !self.groups.hops.contains_key(&key) {
-                self.failed.remove(&key);
-            }
         }
     }
 

@@ -19,7 +19,7 @@ mod groups;
 mod ids;
 
 use crate::ingress::tables::{GroupId, Hashing, NextHopId, PortEntry, PortId, Tables};
-use common::netlink::{Change, Link, Mirror, NeighbourKey, NeighbourState, Table};
+use common::netlink::{Change, Link, Mirror, NeighbourKey, Table};
 use common::time::Time;
 use groups::Groups;
 use ipnet::IpNet;
@@ -72,8 +72,6 @@ pub struct Program {
     /// Networks on a link, by length of prefix: whose neighbours get host routes.
     connected: HashMap<IpNet, u32>,
     groups: Groups,
-    /// Neighbours that did not answer; until they do.
-    failed: HashSet<NeighbourKey>,
     locals: HashSet<IpAddr>,
     /// Routes that could not be programmed because a table is full.
     overflow: u64,
@@ -100,7 +98,6 @@ impl Program {
             others: HashMap::new(),
             connected: HashMap::new(),
             groups: Groups::default(),
-            failed: HashSet::new(),
             locals: HashSet::new(),
             overflow: 0,
         }
@@ -141,11 +138,6 @@ impl Program {
     /// Routes that could not be programmed so far because a table was full.
     pub fn overflow(&self) -> u64 {
         self.overflow
-    }
-
-    /// Whether this neighbour did not answer, and has not since.
-    pub fn is_failed(&self, key: &NeighbourKey) -> bool {
-        self.failed.contains(key)
     }
 
     /// Gateways whose MAC address is not known although their link is up: the kernel is to be asked.
@@ -333,16 +325,10 @@ impl Program {
         if let Some(id) = self.groups.next_hop(&key) {
             let hop = &mut self.tables.next_hops[id.index()];
             if hop.mac != mac {
+                work.groups |= hop.mac.is_some() != mac.is_some();
                 hop.mac = mac;
                 self.dirty = true;
             }
-        }
-        // Once failed it stays so until it answers: the kernel forgets, and new attempts are not announced.
-        let failed = neighbour.is_some_and(|it| it.state == NeighbourState::Failed);
-        if mac.is_some() {
-            work.groups |= self.failed.remove(&key);
-        } else if failed && self.groups.next_hop(&key).is_some() {
-            work.groups |= self.failed.insert(key);
         }
         work.prefixes.insert(IpNet::from(key.address));
     }

@@ -1,0 +1,326 @@
+//! switchd as an operator meets it: the real binary between real hosts, driven by `ip`.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use support::{Rig, eventually, privileged, received};
+
+/// SW-2: routes of all kinds are followed by the data path; the neighbour of a route is resolved on the way.
+#[test]
+fn routes_are_followed() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("r");
+    rig.start(&[]);
+    assert_eq!(rig.ping("10.2.0.2", 2, 100), 2, "connected network");
+    assert_eq!(rig.ping("10.9.0.1", 1, 100), 0, "no route");
+    let routes = [
+        "route add 10.9.0.0/16 via 10.2.0.2",
+        "route replace 10.9.0.0/16 via 10.3.0.2",
+        "route add 10.9.0.0/24 via 10.2.0.2 metric 20",
+        "route replace 10.9.0.1/32 nexthop via 10.2.0.2 nexthop via 10.3.0.2 weight 2",
+        "-6 route add 2001:db8:9::/48 nexthop via 2001:db8:2::2 nexthop via 2001:db8:3::2",
+    ];
+    for route in routes {
+        rig.ip("sw", route);
+        std::thread::sleep(Duration::from_millis(20));
+        let to = if route.starts_with("-6") {
+            "2001:db8:9::1"
+        } else {
+            "10.9.0.1"
+        };
+        assert_eq!(rig.ping(to, 3, 20), 3, "after ip {route}");
+    }
+    rig.ip("sw", "route del 10.9.0.1/32");
+    rig.ip("sw", "route del 10.9.0.0/24 metric 20");
+    rig.ip("sw", "route replace blackhole 10.9.0.0/16");
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(rig.ping("10.9.0.1", 2, 20), 0);
+    let drops = rig.ctl(&["drops"]);
+    let reasons: Vec<&str> = drops
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|d| d["reason"].as_str().unwrap())
+        .collect();
+    assert!(
+        reasons.contains(&"blackhole") && reasons.contains(&"no_route"),
+        "{reasons:?}"
+    );
+}
+
+/// SW-2: IPv4 routes with an IPv6 gateway.
+#[test]
+fn ipv4_goes_via_ipv6_gateways() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("v");
+    rig.start(&[]);
+    rig.ip("sw", "route add 10.9.0.0/16 via inet6 2001:db8:3::2");
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(rig.ping("10.9.0.1", 3, 20), 3);
+    assert!(rig.sent("p3") >= 3);
+}
+
+/// SW-2: while routes change, no packet is lost that both the old and the new route could carry.
+#[test]
+fn route_changes_lose_nothing() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("c");
+    rig.ip("sw", "route add 10.9.0.0/16 via 10.2.0.2");
+    rig.start(&[]);
+    // Both gateways are known before it counts.
+    assert_eq!(rig.ping("10.3.0.2", 2, 50), 2);
+    assert_eq!(rig.ping("10.9.0.1", 2, 50), 2);
+    let pings = rig
+        .ping_command("10.9.0.1", 800, 2)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    for round in 0..40 {
+        let gateway = if round % 2 == 0 {
+            "10.3.0.2"
+        } else {
+            "10.2.0.2"
+        };
+        rig.ip("sw", &format!("route replace 10.9.0.0/16 via {gateway}"));
+        if round % 8 == 0 {
+            rig.ip("sw", &format!("route add 10.9.0.1/32 via {gateway}"));
+            rig.ip("sw", "route del 10.9.0.1/32");
+        }
+        std::thread::sleep(Duration::from_millis(25));
+    }
+    let output = pings.wait_with_output().unwrap();
+    assert_eq!(received(&String::from_utf8_lossy(&output.stdout)), 800);
+    assert!(rig.sent("p2") > 100 && rig.sent("p3") > 100);
+}
+
+/// SW-2, SW-3: next hop objects with weights; a link that goes down takes only its own flows along.
+#[test]
+fn next_hop_groups_share_and_survive() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("g");
+    rig.start(&[]);
+    rig.ip("sw", "nexthop add id 1 via 10.2.0.2 dev p2");
+    rig.ip("sw", "nexthop add id 2 via 10.3.0.2 dev p3");
+    rig.ip("sw", "nexthop add id 10 group 1,3/2,1");
+    rig.ip("sw", "route add 10.9.0.0/16 nhid 10");
+    eventually("resolved gateways", || {
+        let hops = rig.ctl(&["nexthops"]);
+        let hops = hops.as_array().unwrap().clone();
+        let known = |address: &str| {
+            hops.iter()
+                .any(|hop| hop["address"] == address && hop["mac"].is_string())
+        };
+        known("10.2.0.2") && known("10.3.0.2")
+    });
+    let counted = |rig: &Rig| {
+        rig.ctl(&["clear", "counters"]);
+        rig.flows(800);
+        // b answers with ICMP by p1; what leaves by p2 and p3 are the flows.
+        std::thread::sleep(Duration::from_millis(50));
+        (rig.sent("p2"), rig.sent("p3"))
+    };
+    let (first, second) = counted(&rig);
+    assert!((first + second).abs_diff(800) < 20, "{first} + {second}");
+    assert!((480..720).contains(&first), "weight 3 of 4: {first}");
+    rig.ip("sw", "nexthop replace id 10 group 1/2");
+    std::thread::sleep(Duration::from_millis(30));
+    let (first, second) = counted(&rig);
+    assert!(
+        (300..500).contains(&first),
+        "equal weights: {first}, {second}"
+    );
+    rig.ip("b", "link set e3 down");
+    std::thread::sleep(Duration::from_millis(30));
+    let (first, second) = counted(&rig);
+    assert!(first >= 790 && second == 0, "{first}, {second}");
+    assert_eq!(rig.ping("10.9.0.1", 3, 20), 3);
+    let ecmp = rig.ctl(&["ecmp"]);
+    assert_eq!(ecmp[0]["next_hops"].as_array().unwrap().len(), 1, "{ecmp}");
+    // With the carrier the kernel lost the next hop object; a routing daemon makes it anew.
+    rig.ip("b", "link set e3 up");
+    eventually("a carrier", || rig.ctl(&["status"])["ports_up"] == 3);
+    rig.ip("sw", "nexthop replace id 2 via 10.3.0.2 dev p3");
+    rig.ip("sw", "nexthop replace id 10 group 1/2");
+    eventually("second member back", || {
+        rig.ctl(&["ecmp"])[0]["next_hops"]
+            .as_array()
+            .is_some_and(|ways| ways.len() == 2)
+    });
+}
+
+/// SW-3: a link of a multipath route goes down and comes back while hundreds of pings pass: only what was on its way
+/// to that link can be lost, and both links carry flows again.
+#[test]
+fn a_link_of_a_multipath_route_goes_and_comes() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("m");
+    rig.ip(
+        "sw",
+        "route add 10.9.0.0/16 nexthop via 10.2.0.2 nexthop via 10.3.0.2",
+    );
+    rig.start(&[]);
+    let members = |rig: &Rig| {
+        rig.ctl(&["ecmp"])[0]["next_hops"]
+            .as_array()
+            .map_or(0, Vec::len)
+    };
+    eventually("two members", || members(&rig) == 2);
+    assert_eq!(rig.ping("10.9.0.1", 3, 20), 3);
+    for _ in 0..2 {
+        rig.ip("b", "link set e3 down");
+        eventually("one member", || members(&rig) == 1);
+        assert_eq!(rig.ping("10.9.0.1", 20, 2), 20);
+        rig.ip("b", "link set e3 up");
+        eventually("two members again", || members(&rig) == 2);
+        assert_eq!(rig.ping("10.9.0.1", 20, 2), 20);
+    }
+    rig.ctl(&["clear", "counters"]);
+    rig.flows(400);
+    std::thread::sleep(Duration::from_millis(100));
+    let (first, second) = (rig.sent("p2"), rig.sent("p3"));
+    let seen = || ["drops", "nexthops", "neighbours", "ecmp"].map(|topic| rig.ctl(&[topic]));
+    assert!(
+        first > 100 && second > 100,
+        "{first}, {second}: {:?}",
+        seen()
+    );
+}
+
+/// SW-2: neighbours that change or are forgotten are followed and found again.
+#[test]
+fn neighbours_are_followed() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("n");
+    rig.ip("sw", "route add 10.9.0.0/16 via 10.2.0.2");
+    rig.start(&["neighbours.keep_alive_seconds=1"]);
+    assert_eq!(rig.ping("10.9.0.1", 2, 50), 2);
+    rig.ip("b", "link set e2 address 02:11:22:33:44:55");
+    rig.ip("sw", "neigh flush dev p2");
+    assert_eq!(rig.ping("10.9.0.1", 3, 50), 3);
+    let hops = rig.ctl(&["nexthops"]).to_string();
+    assert!(hops.contains("02:11:22:33:44:55"), "{hops}");
+    rig.ip(
+        "sw",
+        "neigh replace 10.2.0.2 lladdr 02:00:00:00:00:99 dev p2 nud permanent",
+    );
+    std::thread::sleep(Duration::from_millis(30));
+    assert_eq!(
+        rig.ping("10.9.0.1", 1, 50),
+        0,
+        "sent to the address that was set"
+    );
+    rig.ip("sw", "neigh del 10.2.0.2 dev p2");
+    assert_eq!(rig.ping("10.9.0.1", 3, 50), 3);
+}
+
+/// MG-5, MG-1: metrics are clean; garbage on the admin socket is answered; the counters can be cleared.
+#[test]
+fn operators_and_collectors_are_answered() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("o");
+    rig.start(&[]);
+    assert_eq!(rig.ping("10.2.0.2", 5, 10), 5);
+    let scrape = ["-s", "http://127.0.0.1:9101/metrics"];
+    let text = rig.on("sw", "curl", &scrape);
+    let mut check = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    check
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(text.as_bytes())
+        .unwrap();
+    let checked = check.wait_with_output().unwrap();
+    assert!(checked.status.success(), "{checked:?}");
+    for name in [
+        "switchd_port_receive_packets_total{port=\"p1\"}",
+        "switchd_drops_total{port=\"p1\",reason=\"no_route\"} 0",
+        "switchd_queue_depth_bytes{port=\"p1\",queue=\"7\"} 0",
+    ] {
+        assert!(text.contains(name), "{name} is not in {text}");
+    }
+    assert_eq!(
+        rig.on("sw", "curl", &["-s", "http://127.0.0.1:9101/healthz"]),
+        "ok\n"
+    );
+    for garbage in [
+        &b"\xff\xfe\0{{{\n"[..],
+        b"{\"show\":{\"topic\":\"moon\"}}\n",
+        &[b'a'; 100_000],
+        b"",
+    ] {
+        let mut stream = UnixStream::connect(rig.socket()).unwrap();
+        let _ = stream.write_all(garbage);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = String::new();
+        if stream.read_to_string(&mut answer).is_ok() {
+            assert!(answer.contains("error"), "{answer}");
+        }
+    }
+    assert_eq!(rig.ctl(&["show", "status"])["admin_malformed"], 4);
+    assert!(rig.sent("p2") >= 5);
+    rig.ctl(&["clear", "counters"]);
+    assert!(rig.sent("p2") < 5);
+    for topic in [
+        "queues",
+        "routes",
+        "nexthops",
+        "ecmp",
+        "workers",
+        "neighbours",
+    ] {
+        rig.ctl(&["show", topic]);
+        assert!(rig.ctl_output(&[topic]).status.success());
+    }
+    let refused = Command::new(env!("CARGO_BIN_EXE_switchctl"))
+        .args(["--socket", "/nonexistent/s", "status"])
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("is switchd running?"));
+}
+
+/// SIGTERM ends the daemon with status 0 and leaves the devices as they were; it can be started again, also after SIGKILL.
+#[test]
+fn the_end_leaves_nothing_behind() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("e");
+    let links = |rig: &Rig| rig.on("sw", "ip", &["-br", "link"]);
+    let before = links(&rig);
+    rig.start(&[]);
+    assert!(rig.on("sw", "ip", &["link", "show", "p1"]).contains("xdp"));
+    assert_eq!(rig.ping("10.2.0.2", 2, 20), 2);
+    assert_eq!(rig.stop().code(), Some(0));
+    assert_eq!(links(&rig), before);
+    assert!(!rig.on("sw", "ip", &["link", "show", "p1"]).contains("xdp"));
+    assert!(!rig.socket().exists());
+    rig.start(&[]);
+    rig.kill();
+    rig.start(&[]);
+    assert_eq!(rig.ping("10.2.0.2", 3, 50), 3);
+    assert_eq!(rig.stop().code(), Some(0));
+}

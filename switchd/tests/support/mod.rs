@@ -1,0 +1,268 @@
+//! A switch with a host on one side and, over two links, another on the other side, in network namespaces,
+//! with the real daemon.
+//!
+//! ```text
+//!    a  e1 10.1.0.2 ───── 10.1.0.1 p1 ┌────┐ p2 10.2.0.1 ───── 10.2.0.2 e2  b  (lo: 10.9.0.1,
+//!                                     │ sw │                                       2001:db8:9::1)
+//!                                     └────┘ p3 10.3.0.1 ───── 10.3.0.2 e3
+//! ```
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Whether privileged tests can run; says so when not, and fails when they must.
+pub(crate) fn privileged() -> bool {
+    if nix::unistd::geteuid().is_root() {
+        return true;
+    }
+    assert!(
+        std::env::var_os("REQUIRE_NETNS").is_none(),
+        "these tests need root"
+    );
+    eprintln!("SKIP: needs root");
+    false
+}
+
+pub(crate) struct Rig {
+    name: String,
+    folder: tempfile::TempDir,
+    daemon: Option<Child>,
+}
+
+impl Rig {
+    /// Namespaces and links; the daemon does not run yet. `name` tells rigs apart.
+    pub(crate) fn new(name: &str) -> Self {
+        let rig = Self {
+            name: format!("swc{}{name}", std::process::id() % 10_000),
+            folder: tempfile::tempdir().expect("a temporary folder"),
+            daemon: None,
+        };
+        for node in ["sw", "a", "b"] {
+            let namespace = rig.namespace(node);
+            rig.must("ip", &["netns", "add", &namespace]);
+            rig.ip(node, "link set lo up");
+            // Without a link-local address, that is until duplicates of it are ruled out, the kernel
+            // asks for no neighbour.
+            rig.on(
+                node,
+                "sysctl",
+                &["-qw", "net.ipv6.conf.default.accept_dad=0"],
+            );
+        }
+        for (number, node) in [(1, "a"), (2, "b"), (3, "b")] {
+            rig.link(number, node);
+        }
+        rig.ip("a", "route add default via 10.1.0.1");
+        rig.ip("a", "-6 route add default via 2001:db8:1::1");
+        rig.ip("b", "address add 10.9.0.1/32 dev lo");
+        rig.ip("b", "-6 address add 2001:db8:9::1/128 dev lo");
+        rig.ip("b", "route add default via 10.2.0.1");
+        rig.ip("b", "-6 route add default via 2001:db8:2::1");
+        rig
+    }
+
+    fn link(&self, number: u8, node: &str) {
+        let (port, end) = (format!("p{number}"), format!("e{number}"));
+        let (inside, outside) = (self.namespace("sw"), self.namespace(node));
+        let words = format!("link add {port} netns {inside} type veth peer {end} netns {outside}");
+        self.must("ip", &words.split(' ').collect::<Vec<_>>());
+        for (node, interface, host) in [("sw", &port, 1), (node, &end, 2)] {
+            self.ip(node, &format!("link set {interface} up"));
+            self.ip(
+                node,
+                &format!("address add 10.{number}.0.{host}/24 dev {interface}"),
+            );
+            let address = format!("2001:db8:{number}::{host}/64");
+            self.ip(
+                node,
+                &format!("-6 address add {address} dev {interface} nodad"),
+            );
+            let offloads = format!("-K {interface} tx off tso off gso off gro off");
+            let words: Vec<&str> = offloads.split(' ').collect();
+            self.on(node, "ethtool", &words);
+        }
+    }
+
+    pub(crate) fn namespace(&self, node: &str) -> String {
+        format!("{}-{node}", self.name)
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("admin.sock")
+    }
+
+    fn must(&self, program: &str, words: &[&str]) -> String {
+        let output = Command::new(program).args(words).output().expect(program);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{program} {words:?}: {errors}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// A command in a namespace.
+    pub(crate) fn command(&self, node: &str, program: &str, words: &[&str]) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace(node), program]);
+        command.args(words);
+        command
+    }
+
+    /// Runs a program in a namespace; it has to succeed.
+    pub(crate) fn on(&self, node: &str, program: &str, words: &[&str]) -> String {
+        let output: Output = self.command(node, program, words).output().expect(program);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success(),
+            "{program} {words:?}: {text}{errors}"
+        );
+        text
+    }
+
+    pub(crate) fn ip(&self, node: &str, words: &str) {
+        let namespace = self.namespace(node);
+        let words = ["-n", namespace.as_str()]
+            .into_iter()
+            .chain(words.split(' '))
+            .collect::<Vec<_>>();
+        self.must("ip", &words);
+    }
+
+    /// The daemon's command with a configuration of the rig's own and `options` beyond.
+    pub(crate) fn daemon_command(&self, options: &[&str]) -> Command {
+        let config = self.folder.path().join("switchd.toml");
+        let socket = self.socket();
+        let text = format!(
+            "ports = [\"p*\"]\n[admin]\nsocket = \"{}\"\n[workers]\ncount = 2\n",
+            socket.display()
+        );
+        std::fs::write(&config, text).expect("the folder is ours");
+        let config = config.display().to_string();
+        let mut words = vec!["run", "-c", config.as_str()];
+        words.extend(options.iter().flat_map(|option| ["--set", option]));
+        self.command("sw", env!("CARGO_BIN_EXE_switchd"), &words)
+    }
+
+    /// Starts the daemon and waits until it forwards.
+    pub(crate) fn start(&mut self, options: &[&str]) {
+        let mut command = self.daemon_command(options);
+        self.daemon = Some(command.stderr(Stdio::inherit()).spawn().expect("switchd"));
+        eventually("answer of the daemon", || {
+            self.ctl_output(&["status"]).status.success()
+        });
+    }
+
+    /// Sends SIGTERM and waits for the end; the exit status.
+    pub(crate) fn stop(&mut self) -> std::process::ExitStatus {
+        let mut daemon = self.daemon.take().expect("the daemon runs");
+        let id = i32::try_from(daemon.id()).expect("a process number");
+        let id = nix::unistd::Pid::from_raw(id);
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).expect("it runs");
+        daemon.wait().expect("our child")
+    }
+
+    /// Ends the daemon as a crash would.
+    pub(crate) fn kill(&mut self) {
+        let mut daemon = self.daemon.take().expect("the daemon runs");
+        daemon.kill().expect("it runs");
+        daemon.wait().expect("our child");
+    }
+
+    pub(crate) fn ctl_output(&self, words: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_switchctl"))
+            .arg("--socket")
+            .arg(self.socket())
+            .args(words)
+            .output()
+            .expect("switchctl")
+    }
+
+    /// What `switchctl --json` says.
+    pub(crate) fn ctl(&self, words: &[&str]) -> serde_json::Value {
+        let words: Vec<&str> = std::iter::once("--json")
+            .chain(words.iter().copied())
+            .collect();
+        let output = self.ctl_output(&words);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {errors}");
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// Pings from `a`; how many of `count` were answered.
+    pub(crate) fn ping(&self, to: &str, count: u32, milliseconds: u32) -> u32 {
+        let text = self
+            .ping_command(to, count, milliseconds)
+            .output()
+            .expect("ping");
+        received(&String::from_utf8_lossy(&text.stdout))
+    }
+
+    pub(crate) fn ping_command(&self, to: &str, count: u32, milliseconds: u32) -> Command {
+        let interval = format!("{:.3}", f64::from(milliseconds) / 1000.0);
+        let words = [
+            "-q",
+            "-n",
+            "-W",
+            "2",
+            "-i",
+            &interval,
+            "-c",
+            &count.to_string(),
+            to,
+        ];
+        self.command("a", "ping", &words)
+    }
+
+    /// Packets sent by each port since the counters were cleared.
+    pub(crate) fn sent(&self, port: &str) -> u64 {
+        let ports = self.ctl(&["ports"]);
+        let row = ports
+            .as_array()
+            .expect("rows")
+            .iter()
+            .find(|row| row["name"] == port);
+        row.expect("the port")["tx_packets"]
+            .as_u64()
+            .expect("a count")
+    }
+
+    /// Sends one UDP datagram from each of `flows` source ports of `a` to 10.9.0.1.
+    pub(crate) fn flows(&self, flows: u16) {
+        let script = format!(
+            "import socket\nfor n in range({flows}):\n s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n \
+             s.bind(('',20000+n))\n s.sendto(b'x',('10.9.0.1',9))\n s.close()\n"
+        );
+        self.on("a", "python3", &["-c", &script]);
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+        for node in ["sw", "a", "b"] {
+            let _ = Command::new("ip")
+                .args(["netns", "del", &self.namespace(node)])
+                .output();
+        }
+    }
+}
+
+/// The number of answers in the summary of `ping -q`.
+pub(crate) fn received(text: &str) -> u32 {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let place = words.iter().position(|word| word.starts_with("received"));
+    place
+        .and_then(|place| words[place - 1].parse().ok())
+        .unwrap_or_else(|| panic!("no summary: {text}"))
+}
+
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < limit, "no {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

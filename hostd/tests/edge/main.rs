@@ -1,0 +1,6 @@
+//! The applications' edge of hostd: the real client library and hostile imitations of it against
+//! real daemons in this process (see `rig`).
+
+mod hostile;
+mod rig;
+mod work;

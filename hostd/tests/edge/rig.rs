@@ -1,0 +1,247 @@
+//! Two daemons in this process, joined by a cable in memory: everything is real but the network
+//! devices, the kernel's routes and the process boundary.
+
+use common::sys::Waker;
+use common::time::Time;
+use common::units::Rate;
+use common::xdp::frame::{Frame, FramePool, Region};
+use common::xdp::queue::QueueIo;
+use crossbeam_channel::{Receiver, Sender};
+use hostd::app::command::{Command, Notice, Report, WorkerHandle};
+use hostd::app::socket::{Applications, Permissions, SocketStatistics, listen_at};
+use hostd::config::Config;
+use hostd::control::routes;
+use hostd::engine::Route;
+use hostd::host::start_worker;
+use hostd::net::port::Port;
+use hostd_client::Context;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// How long anything in these tests may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One end of a cable.
+struct Plug {
+    to: Sender<Vec<u8>>,
+    from: Receiver<Vec<u8>>,
+    wake_peer: Waker,
+    sent: Vec<Frame>,
+}
+
+impl QueueIo for Plug {
+    fn receive(&mut self, pool: &mut FramePool, batch: &mut Vec<Frame>, max: usize) -> usize {
+        let packets = self.from.try_iter().take(max);
+        let before = batch.len();
+        batch.extend(packets.filter_map(|packet| pool.take_filled(&packet)));
+        batch.len() - before
+    }
+
+    fn transmit_room(&mut self, _: &mut FramePool) -> usize {
+        512 - self.to.len().min(512)
+    }
+
+    fn transmit(&mut self, batch: &mut Vec<Frame>) -> usize {
+        let count = batch.len();
+        for frame in batch.drain(..) {
+            // Full: lost, as on a real cable.
+            let _ = self.to.try_send(frame.bytes().to_vec());
+            self.sent.push(frame);
+        }
+        count
+    }
+
+    fn flush(&mut self, pool: &mut FramePool, _: Time) {
+        if !self.sent.is_empty() {
+            self.wake_peer.wake();
+        }
+        self.sent.drain(..).for_each(|frame| pool.give(frame));
+    }
+
+    fn in_flight(&self) -> usize {
+        0
+    }
+}
+
+/// A daemon on threads of this process.
+pub(crate) struct Daemon {
+    pub(crate) address: IpAddr,
+    pub(crate) socket: PathBuf,
+    pub(crate) worker: WorkerHandle,
+    applications: Applications,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    region: std::sync::Arc<Region>,
+    _folder: tempfile::TempDir,
+}
+
+const FRAMES: u32 = 8192;
+
+fn mac(number: u8) -> [u8; 6] {
+    [2, 0, 0, 0, 0, number]
+}
+
+fn address(number: u8) -> IpAddr {
+    IpAddr::from([10, 0, 0, number])
+}
+
+/// A configuration that lets this user in.
+pub(crate) fn config() -> Config {
+    let mut config = Config::default();
+    config.application.groups.clear();
+    config
+}
+
+/// Two daemons with the same configuration.
+pub(crate) fn pair(config: &Config) -> (Daemon, Daemon) {
+    let (a_to_b, from_a) = crossbeam_channel::bounded(1024);
+    let (b_to_a, from_b) = crossbeam_channel::bounded(1024);
+    let (wake_a, wake_b) = (
+        Waker::new().expect("a waker"),
+        Waker::new().expect("a waker"),
+    );
+    let a = Plug {
+        to: a_to_b,
+        from: from_b,
+        wake_peer: wake_b.clone(),
+        sent: Vec::new(),
+    };
+    let b = Plug {
+        to: b_to_a,
+        from: from_a,
+        wake_peer: wake_a.clone(),
+        sent: Vec::new(),
+    };
+    (start(config, 1, a, wake_a), start(config, 2, b, wake_b))
+}
+
+fn start(config: &Config, number: u8, plug: Plug, woken: Waker) -> Daemon {
+    static SEED: AtomicU8 = AtomicU8::new(1);
+    let seed = [SEED.fetch_add(1, Ordering::Relaxed); 32];
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("hostd.sock");
+    let listener = listen_at(&socket).expect("the socket");
+    let region = Region::heap(FRAMES, 4096, 256);
+    let pool = FramePool::new(region.clone());
+    let ports = vec![Port::new(mac(number), vec![plug])];
+    let mut running = start_worker(config, seed, ports, pool, |sleeper, _| {
+        sleeper.watch_socket(woken.as_fd())
+    })
+    .expect("a worker");
+    let worker = running.worker.clone();
+    let (routes, questions) = routes::questions();
+    let permissions = Permissions::resolve(&config.application);
+    let quota = config.application.quota;
+    let applications = Applications::new(permissions, quota, worker.clone(), routes.clone());
+    let (stop, mut stopped) = oneshot::channel::<()>();
+    let (serving, telling) = (applications.clone(), worker.clone());
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.expect("a runtime").block_on(async move {
+            // Kept to the end: its waker is what the worker sleeps on.
+            let _woken = woken;
+            tokio::spawn(questions.answer_all(telling, move |destination| Route {
+                source: address(number),
+                source_mac: mac(number),
+                destination_mac: if destination == address(1) {
+                    mac(1)
+                } else {
+                    mac(2)
+                },
+                mtu: 3000,
+                rate: Rate::from_gbps(10),
+            }));
+            tokio::spawn(serving.clone().serve(listener));
+            loop {
+                tokio::select! {
+                    _ = &mut stopped => break,
+                    notice = running.notices.next() => match notice {
+                        Some(Notice::Event(session, event)) => serving.deliver(session, event),
+                        Some(Notice::NeedRoute(destination)) => routes.need(destination),
+                        None => break,
+                    },
+                }
+            }
+            running.stop().await;
+        });
+    });
+    Daemon {
+        address: address(number),
+        socket,
+        worker,
+        applications,
+        stop: Some(stop),
+        thread: Some(thread),
+        region,
+        _folder: folder,
+    }
+}
+
+impl Daemon {
+    /// An application of this daemon.
+    pub(crate) fn application(&self) -> Context {
+        Context::connect(&self.socket).expect("a session")
+    }
+
+    /// How the worker stands.
+    pub(crate) fn report(&self) -> Report {
+        let (answer, mut reply) = oneshot::channel();
+        assert!(
+            self.worker.tell(Command::Report(answer)),
+            "the worker is gone"
+        );
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match reply.try_recv() {
+                Ok(report) => return report,
+                Err(oneshot::error::TryRecvError::Closed) => panic!("the worker is gone"),
+                Err(oneshot::error::TryRecvError::Empty) => {
+                    assert!(Instant::now() < until, "the worker stands still");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        }
+    }
+
+    /// Counters of the socket.
+    pub(crate) fn socket_statistics(&self) -> SocketStatistics {
+        self.applications.statistics()
+    }
+
+    /// Waits until `holds` is true of the report.
+    pub(crate) fn wait_for(&self, what: &str, holds: impl Fn(&Report) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !holds(&self.report()) {
+            assert!(Instant::now() < until, "{what}: {:?}", self.report());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until nothing is left of any session.
+    pub(crate) fn wait_empty(&self) {
+        self.wait_for("everything is released", |report| {
+            report.sessions.is_empty() && report.queue_pairs.is_empty()
+        });
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            if !std::thread::panicking() {
+                ended.expect("the daemon's threads end well");
+                let free = FramePool::new(self.region.clone()).free_frames();
+                assert_eq!(free, usize::try_from(FRAMES).unwrap(), "frames were lost");
+            }
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! What applications do: connect, send, receive, write.
+
+use crate::rig::{Daemon, PATIENCE, config, pair};
+use hostd_client::{
+    Access, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Context, Error,
+    ErrorCode, Private, QueuePair, QueuePairOptions, ReceiveRequest, Region, RemoteSlice,
+    SendRequest, Slice,
+};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+struct End {
+    context: Context,
+    queue: CompletionQueue,
+    queue_pair: QueuePair,
+    memory: Region,
+}
+
+fn end(daemon: &Daemon) -> End {
+    let context = daemon.application();
+    let queue = context
+        .create_completion_queue(64)
+        .expect("a completion queue");
+    let options = QueuePairOptions {
+        send_entries: 32,
+        receive_entries: 32,
+    };
+    let queue_pair = context
+        .create_queue_pair(&queue, &queue, options)
+        .expect("a queue pair");
+    let access = Access::LOCAL_WRITE.with(Access::REMOTE_WRITE);
+    let memory = context.allocate(1 << 20, access).expect("memory");
+    End {
+        context,
+        queue,
+        queue_pair,
+        memory,
+    }
+}
+
+impl End {
+    fn receive(&mut self, wr_id: u64, offset: usize, len: usize) {
+        let local = self.memory.slice(offset, len).expect("inside");
+        self.queue_pair
+            .post_receive(&ReceiveRequest { wr_id, local })
+            .expect("posted");
+    }
+
+    fn send(&mut self, wr_id: u64, bytes: &[u8]) {
+        self.memory.write(0, bytes).expect("inside");
+        let local = self.memory.slice(0, bytes.len()).expect("inside");
+        self.queue_pair
+            .post_send(&SendRequest::send(wr_id, local))
+            .expect("posted");
+    }
+
+    fn next(&mut self) -> Completion {
+        self.queue.next(PATIENCE).expect("a completion")
+    }
+}
+
+/// Two ends, connected; `before` prepares the passive one.
+fn connected(a: &Daemon, b: &Daemon, before: impl FnOnce(&mut End)) -> (End, End) {
+    let (mut active, mut passive) = (end(a), end(b));
+    before(&mut passive);
+    let listener = passive.context.listen(ANY, 0, 8).expect("a listener");
+    let peer = SocketAddr::from((b.address, listener.port()));
+    let hello = Private::new(b"hello").expect("short");
+    let thread = std::thread::spawn(move || {
+        let done = active
+            .queue_pair
+            .connect(peer, hello, PATIENCE)
+            .expect("connected");
+        (active, done)
+    });
+    let request = listener.get_request(PATIENCE).expect("a request");
+    assert_eq!(&request.private().as_slice()[..5], b"hello");
+    assert_eq!(request.peer(), a.address);
+    let welcome = Private::new(b"welcome").expect("short");
+    let accepted = request
+        .accept(&mut passive.queue_pair, welcome, PATIENCE)
+        .expect("accepted");
+    let (active, done) = thread.join().expect("the active side");
+    assert_eq!(&done.private.as_slice()[..7], b"welcome");
+    assert_eq!((done.peer, accepted.peer), (b.address, a.address));
+    assert_eq!((done.paths, done.mtu), (8, 2048));
+    (active, passive)
+}
+
+/// HT-1: SEND with and without immediate data, WRITE with and without, all with their completions.
+#[test]
+fn messages_and_writes_arrive() {
+    let (a, b) = pair(&config());
+    let (mut active, mut passive) = connected(&a, &b, |end| {
+        end.receive(7, 1000, 500);
+        end.receive(8, 2000, 100_000);
+        end.receive(9, 0, 0);
+    });
+    active.send(1, b"a message");
+    let got = passive.next();
+    assert_eq!(
+        (got.wr_id, got.opcode, got.byte_len),
+        (7, CompletionOpcode::Receive, 9)
+    );
+    assert_eq!(got.queue_pair, passive.queue_pair.id());
+    let mut bytes = [0; 9];
+    passive.memory.read(1000, &mut bytes).expect("inside");
+    assert_eq!(&bytes, b"a message");
+    let done = active.next();
+    assert_eq!(
+        (done.wr_id, done.opcode, done.is_success()),
+        (1, CompletionOpcode::Send, true)
+    );
+
+    let long: Vec<u8> = (0..90_000_u32)
+        .map(|i| i.to_le_bytes()[1] ^ i.to_le_bytes()[0])
+        .collect();
+    active.memory.write(0, &long).expect("inside");
+    let local = active.memory.slice(0, long.len()).expect("inside");
+    let request = SendRequest::send(2, local).with_immediate(77);
+    active.queue_pair.post_send(&request).expect("posted");
+    let got = passive.next();
+    assert_eq!(
+        (got.wr_id, got.byte_len, got.immediate),
+        (8, 90_000, Some(77))
+    );
+    let mut back = vec![0; long.len()];
+    passive.memory.read(2000, &mut back).expect("inside");
+    assert!(back == long);
+
+    let remote = RemoteSlice {
+        address: 500_000,
+        rkey: passive.memory.rkey(),
+    };
+    let plain = SendRequest {
+        signaled: false,
+        ..SendRequest::write(3, local, remote)
+    };
+    active.queue_pair.post_send(&plain).expect("posted");
+    let remote = RemoteSlice {
+        address: 700_000,
+        ..remote
+    };
+    let with = SendRequest::write(4, local, remote).with_immediate(78);
+    active.queue_pair.post_send(&with).expect("posted");
+    let got = passive.next();
+    assert_eq!(
+        (got.wr_id, got.opcode),
+        (9, CompletionOpcode::ReceiveWriteImmediate)
+    );
+    assert_eq!((got.byte_len, got.immediate), (90_000, Some(78)));
+    for place in [500_000, 700_000] {
+        passive.memory.read(place, &mut back).expect("inside");
+        assert!(back == long, "at {place}");
+    }
+    assert_eq!(active.next().wr_id, 2);
+    assert_eq!(
+        active.next().wr_id,
+        4,
+        "the unsignaled write completes silently"
+    );
+}
+
+/// HT-1: closing flushes what is outstanding, and both sides hear of it.
+#[test]
+fn disconnect_flushes() {
+    let (a, b) = pair(&config());
+    let (mut active, mut passive) = connected(&a, &b, |end| {
+        (0..3).for_each(|wr_id| end.receive(wr_id, 0, 100));
+    });
+    active.queue_pair.disconnect(PATIENCE).expect("closed");
+    assert_eq!(
+        passive.queue_pair.wait_disconnected(PATIENCE).ok(),
+        Some(ErrorCode::Closed)
+    );
+    for wr_id in 0..3 {
+        let flushed = passive.next();
+        assert_eq!(
+            (flushed.wr_id, flushed.status),
+            (wr_id, CompletionStatus::Flushed)
+        );
+    }
+    passive.send(9, b"too late");
+    assert_eq!(passive.next().status, CompletionStatus::Flushed);
+    let again = active.queue_pair.disconnect(PATIENCE);
+    assert!(matches!(
+        again,
+        Err(Error::Refused {
+            code: ErrorCode::InvalidState,
+            ..
+        })
+    ));
+}
+
+/// HT-1, HT-3: an application that does not take its completions stops itself and nobody else, and
+/// loses none when it goes on.
+#[test]
+fn a_full_completion_queue_waits() {
+    let (a, b) = pair(&config());
+    let (mut active, mut passive) = connected(&a, &b, |_| {});
+    const COUNT: u64 = 500;
+    let receiver = std::thread::spawn(move || {
+        let (mut posted, mut got) = (0, 0);
+        while got < COUNT {
+            let local = passive.memory.slice(0, 64).expect("inside");
+            let request = ReceiveRequest {
+                wr_id: posted,
+                local,
+            };
+            if posted < COUNT && passive.queue_pair.post_receive(&request).is_ok() {
+                posted += 1;
+                continue;
+            }
+            // Slow enough that its completion ring fills again and again.
+            std::thread::sleep(Duration::from_millis(2));
+            while let Some(completion) = passive.queue.poll().expect("a sound ring") {
+                assert!(completion.is_success());
+                assert_eq!(completion.wr_id, got);
+                got += 1;
+            }
+        }
+        passive
+    });
+    let (mut sent, mut done) = (0, 0);
+    let until = Instant::now() + PATIENCE;
+    while done < COUNT {
+        let local = active.memory.slice(0, 64).expect("inside");
+        if sent < COUNT
+            && active
+                .queue_pair
+                .post_send(&SendRequest::send(sent, local))
+                .is_ok()
+        {
+            sent += 1;
+            continue;
+        }
+        let completion = active.queue.next(PATIENCE).expect("a completion");
+        assert!(completion.is_success(), "{completion:?}");
+        assert_eq!(completion.wr_id, done);
+        done += 1;
+        assert!(Instant::now() < until, "{done} of {COUNT}");
+    }
+    drop(receiver.join().expect("the receiver"));
+}
+
+/// HT-2: a waiting application is woken, and one that waits for nothing has its time-out.
+#[test]
+fn waiting_ends() {
+    let (a, b) = pair(&config());
+    let (mut active, mut passive) = connected(&a, &b, |end| end.receive(1, 0, 100));
+    assert!(
+        !active
+            .queue
+            .wait(Duration::from_millis(20))
+            .expect("no fault")
+    );
+    let sleeper = std::thread::spawn(move || {
+        let completion = passive.next();
+        (passive, completion)
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    active.send(1, b"wake up");
+    let (_passive, completion) = sleeper.join().expect("the sleeper");
+    assert_eq!(completion.byte_len, 7);
+}
+
+/// The death of the daemon is an error for everybody who waits, and for nobody a hang.
+#[test]
+fn the_death_of_the_daemon_is_noticed() {
+    let (a, b) = pair(&config());
+    let (mut active, passive) = connected(&a, &b, |end| end.receive(1, 0, 100));
+    let listener = passive.context.listen(ANY, 0, 8).expect("a listener");
+    let waiting = std::thread::spawn(move || listener.get_request(PATIENCE).map(drop));
+    let polling = std::thread::spawn(move || {
+        let mut passive = passive;
+        loop {
+            match passive.queue.poll() {
+                Ok(_) => std::hint::spin_loop(),
+                Err(error) => return error,
+            }
+        }
+    });
+    drop(b);
+    assert!(matches!(
+        waiting.join().expect("no panic"),
+        Err(Error::DaemonGone)
+    ));
+    assert!(matches!(
+        polling.join().expect("no panic"),
+        Error::DaemonGone
+    ));
+    drop(a);
+    assert!(matches!(
+        active.queue.next(PATIENCE),
+        Err(Error::DaemonGone)
+    ));
+    assert!(matches!(
+        active.context.create_completion_queue(1),
+        Err(Error::DaemonGone)
+    ));
+}
+
+/// Connections that cannot be say why.
+#[test]
+fn refusals_have_reasons() {
+    let (a, b) = pair(&config());
+    let mut active = end(&a);
+    let nowhere = SocketAddr::from((b.address, 1));
+    let refused = active.queue_pair.connect(nowhere, Private::EMPTY, PATIENCE);
+    assert!(
+        matches!(
+            refused,
+            Err(Error::ConnectFailed {
+                reason: ErrorCode::Refused,
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
+
+    let passive = end(&b);
+    let listener = passive.context.listen(ANY, 4000, 8).expect("a listener");
+    let twice = passive.context.listen(ANY, 4000, 8);
+    assert!(matches!(
+        twice,
+        Err(Error::Refused {
+            code: ErrorCode::AddressInUse,
+            ..
+        })
+    ));
+    let mut active = end(&a);
+    let peer = SocketAddr::from((b.address, 4000));
+    let connecting =
+        std::thread::spawn(move || active.queue_pair.connect(peer, Private::EMPTY, PATIENCE));
+    listener
+        .get_request(PATIENCE)
+        .expect("a request")
+        .reject(Private::EMPTY);
+    let refused = connecting.join().expect("no panic");
+    assert!(
+        matches!(
+            refused,
+            Err(Error::ConnectFailed {
+                reason: ErrorCode::Rejected,
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
+    drop(listener);
+    assert!(
+        passive.context.listen(ANY, 4000, 8).is_ok(),
+        "the port is free again"
+    );
+}
+
+/// HT-3: quotas are kept, and what is given back can be had again.
+#[test]
+fn quotas_are_kept() {
+    let mut config = config();
+    let quota = &mut config.application.quota;
+    (quota.memory_mib, quota.queue_pairs, quota.completion_queues) = (1, 2, 2);
+    (quota.regions, quota.listeners, quota.work_requests) = (2, 1, 64);
+    quota.sessions = 3;
+    let (a, _b) = pair(&config);
+    let context = a.application();
+    assert_eq!(context.limits().memory, 1 << 20);
+    let over = |result: Result<(), Error>, what: &str| match result {
+        Err(Error::Refused {
+            code: ErrorCode::Quota,
+            text,
+        }) => assert!(text.contains("quota")),
+        other => panic!("{what}: {other:?}"),
+    };
+    let half = context
+        .allocate(1 << 19, Access::LOCAL_WRITE)
+        .expect("within");
+    over(
+        context.allocate(1 << 20, Access::LOCAL_WRITE).map(drop),
+        "memory",
+    );
+    let small = context.allocate(4096, Access::LOCAL_WRITE).expect("within");
+    over(
+        context.allocate(4096, Access::LOCAL_WRITE).map(drop),
+        "regions",
+    );
+    drop((half, small));
+    let again = context
+        .allocate(900 << 10, Access::LOCAL_WRITE)
+        .expect("given back");
+    drop(again);
+
+    let queue = context.create_completion_queue(64).expect("within");
+    let other = context.create_completion_queue(64).expect("within");
+    over(
+        context.create_completion_queue(1).map(drop),
+        "completion queues",
+    );
+    let options = |entries| QueuePairOptions {
+        send_entries: entries,
+        receive_entries: entries,
+    };
+    over(
+        context
+            .create_queue_pair(&queue, &queue, options(64))
+            .map(drop),
+        "work requests",
+    );
+    let first = context
+        .create_queue_pair(&queue, &other, options(16))
+        .expect("within");
+    let _second = context
+        .create_queue_pair(&queue, &queue, options(16))
+        .expect("within");
+    over(
+        context
+            .create_queue_pair(&queue, &queue, options(1))
+            .map(drop),
+        "queue pairs",
+    );
+    drop(first);
+    let _third = context
+        .create_queue_pair(&queue, &queue, options(16))
+        .expect("given back");
+
+    let listener = context.listen(ANY, 0, 1).expect("within");
+    over(context.listen(ANY, 0, 1).map(drop), "listeners");
+    drop(listener);
+    let _more = [a.application(), a.application()];
+    over(Context::connect(&a.socket).map(drop), "sessions");
+    for wrong in [0, u32::MAX] {
+        let refused = context.create_completion_queue(wrong);
+        assert!(matches!(refused, Err(Error::Refused { .. })), "{wrong}");
+    }
+    let slice = Slice::EMPTY;
+    assert!(slice.is_empty());
+}

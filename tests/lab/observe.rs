@@ -84,18 +84,23 @@ pub fn eventually<T>(
     }
 }
 
-/// Packets that the switches have lost, by node and reason; reasons without a packet are left out.
+/// Packets that the daemons have lost, by node and reason; reasons without a packet are left out.
 ///
 /// # Errors
-/// When a switchctl fails.
+/// When a switchctl or hostctl fails.
 pub fn drops(lab: &Lab) -> Result<Counts, LabError> {
     let mut counts = Counts::new();
-    for node in lab.plan().nodes.iter().filter(|node| node.role.is_switch()) {
-        for row in rows(lab.switchctl(&node.name, &["drops"])?) {
+    for daemon in lab.daemons()? {
+        let node = daemon.node;
+        let answer = match daemon.program.as_str() {
+            "switchd" => lab.switchctl(&node, &["show", "drops"])?,
+            _ => lab.hostctl(&node, &["show", "drops"])?,
+        };
+        for row in rows(answer) {
             let packets = row["packets"].as_u64().unwrap_or(0);
             let reason = row["reason"].as_str().unwrap_or_default().to_owned();
             if packets > 0 {
-                *counts.entry((node.name.clone(), reason)).or_default() += packets;
+                *counts.entry((node.clone(), reason)).or_default() += packets;
             }
         }
     }
@@ -115,7 +120,7 @@ pub fn rows(answer: Value) -> Vec<Value> {
     }
 }
 
-/// Every daemon runs since it was started, and no switch has lost a packet but for reasons in
+/// Every daemon runs since it was started, and none has lost a packet but for reasons in
 /// `expected`.
 ///
 /// # Panics
@@ -124,7 +129,7 @@ pub fn assert_healthy(lab: &Lab, expected: &[&str]) {
     for daemon in lab.daemons().expect("the supervisor answers") {
         assert!(daemon.ready && daemon.restarts == 0, "{daemon:?}");
     }
-    let lost = drops(lab).expect("switchctl answers");
+    let lost = drops(lab).expect("the daemons answer");
     let unexpected: Vec<_> = lost
         .iter()
         .filter(|((_, reason), _)| !expected.contains(&reason.as_str()))

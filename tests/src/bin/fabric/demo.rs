@@ -1,27 +1,27 @@
 //! The demonstration: a real file across a two-leaf, two-spine fabric, over several paths at once.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Child, ChildStdout, ExitCode, Stdio};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use comfy_table::Table;
 use common::units::Rate;
-use fabric_tests::lab::observe::{Counts, gain, received};
+use console::style;
+use fabric_tests::lab::observe::{Counts, drops, gain, received, rows};
 use fabric_tests::lab::topology::Options;
 use fabric_tests::lab::traffic::{iperf, ping};
 use fabric_tests::lab::{Builder, Lab, LabError, run_dir};
 use indicatif::ProgressBar;
-use sha2::{Digest, Sha256};
+use serde_json::Value;
 
-use crate::{Interrupts, show, spinner};
+use crate::{Interrupts, file, show, spinner};
 
 /// Name of the demonstration's laboratory.
 const NAME: &str = "demo";
-
-/// Least size of the file that is copied, in bytes.
-const FILE_SIZE: u64 = 256 << 20;
 
 /// Move a real file across a two-leaf, two-spine fabric and show what happened.
 #[derive(Debug, Args)]
@@ -80,15 +80,16 @@ impl Demo {
             Some(file) => file.clone(),
             None => {
                 bar.set_message("joining shared libraries of this machine to a file");
-                make_file(&run_dir(NAME).join("libraries.bin"))?
+                file::make(&run_dir(NAME).join("libraries.bin"))?
             }
         };
         copy(lab, &file, bar)
     }
 }
 
+/// A heading.
 fn say(text: &str) {
-    println!("\n\x1b[1m{text}\x1b[0m");
+    println!("\n{}", style(text).bold());
 }
 
 /// The kernels of the hosts talk through the fabric.
@@ -124,116 +125,77 @@ fn kernel_traffic(lab: &Lab, bar: &ProgressBar) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Joins shared libraries of this machine until the file is large enough: real data, no zeros.
-fn make_file(path: &Path) -> Result<PathBuf, LabError> {
-    let context = || path.display().to_string();
-    let mut file = File::create(path).map_err(LabError::io(context()))?;
-    let mut size = 0;
-    for library in libraries() {
-        let mut source =
-            File::open(&library).map_err(LabError::io(library.display().to_string()))?;
-        size += io::copy(&mut source, &mut file).map_err(LabError::io(context()))?;
-        if size >= FILE_SIZE {
-            break;
-        }
-    }
-    file.flush().map_err(LabError::io(context()))?;
-    Ok(path.to_path_buf())
-}
-
-/// Shared libraries of the Rust toolchain and of the system, in a fixed order.
-fn libraries() -> Vec<PathBuf> {
-    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output();
-    let sysroot = sysroot.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned());
-    let toolchain = sysroot
-        .map(|root| Path::new(&root).join("lib"))
-        .unwrap_or_default();
-    let mut found = Vec::new();
-    for folder in [
-        toolchain,
-        "/usr/lib/x86_64-linux-gnu".into(),
-        "/usr/bin".into(),
-    ] {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut files: Vec<PathBuf> = entries
-            .filter(|entry| {
-                entry
-                    .metadata()
-                    .is_ok_and(|m| m.is_file() && m.len() > 1 << 20)
-            })
-            .map(|entry| entry.path())
-            .collect();
-        files.sort();
-        found.extend(files);
-    }
-    found
-}
-
-/// SHA-256 of a file, in hexadecimal.
-fn digest(path: &Path) -> Result<String, LabError> {
-    let context = || path.display().to_string();
-    let mut file = File::open(path).map_err(LabError::io(context()))?;
-    let mut hash = Sha256::new();
-    let mut block = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut block).map_err(LabError::io(context()))? {
-            0 => break,
-            length => hash.update(&block[..length]),
-        }
-    }
-    Ok(hash
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect())
-}
-
-/// Copies `file` from h1 to h4 with hostcp, compares, and shows the way the packets took.
+/// Copies `file` from h1 to h4 with hostcp, compares, and shows the way that the packets took.
 fn copy(lab: &Lab, file: &Path, bar: &ProgressBar) -> Result<ExitCode, LabError> {
     let (from, to) = (lab.node("h1")?, lab.node("h4")?);
     let size = file
         .metadata()
         .map_err(LabError::io(file.display().to_string()))?
         .len();
-    let arrived = run_dir(NAME).join("arrived.bin");
-    let mut server = to.spawn([
-        "hostcp",
-        "serve",
-        "--once",
-        "--root",
-        &run_dir(NAME).display().to_string(),
-    ])?;
-    let before = received(lab)?;
-    bar.suspend(|| say("A file over every path: hostcp, RDMA WRITE sprayed packet by packet"));
+    let folder = run_dir(NAME).join("received");
+    fs::create_dir_all(&folder).map_err(LabError::io(folder.display().to_string()))?;
+    let root = folder.display().to_string();
+    let receiver = Receiver::start(lab, &["hostcp", "serve", "--once", "--root", &root])?;
+    let (before, lost_before) = (received(lab)?, drops(lab)?);
+    bar.suspend(|| {
+        say("A file over every path: hostcp, packets sprayed over the sub-paths of one queue pair");
+        println!("  {} ({} MB), h1 → h4", file.display(), size / 1_000_000);
+    });
+    let target = format!("{}:copy", to.address(false));
     let started = Instant::now();
-    let target = format!("{}:{}", to.address(false), arrived.display());
-    let status = from
-        .command(["hostcp", &file.display().to_string(), &target])
-        .status()
-        .map_err(LabError::io("hostcp"))?;
+    let (status, paths) = bar.suspend(|| {
+        let mut process = from
+            .command(["hostcp", &file.display().to_string(), &target])
+            .stdin(Stdio::null())
+            .spawn()
+            .map_err(LabError::io("hostcp"))?;
+        let mut paths = Vec::new();
+        loop {
+            if let Some(status) = process.try_wait().map_err(LabError::io("hostcp"))? {
+                return Ok((status, paths));
+            }
+            // The queue pair is gone when the copy is over: look while it is there.
+            let now = rows(lab.hostctl("h1", &["show", "paths"])?);
+            if !now.is_empty() {
+                paths = now;
+            }
+            sleep(Duration::from_millis(50));
+        }
+    })?;
     let time = started.elapsed();
-    let carried = gain(&before, &received(lab)?);
-    let _ = server.kill();
-    let _ = server.wait();
+    drop(receiver);
     if !status.success() {
         eprintln!("fabric: hostcp failed: {status}");
         return Ok(ExitCode::FAILURE);
     }
+    let carried = gain(&before, &received(lab)?);
+    let lost = gain(&lost_before, &drops(lab)?);
     bar.set_message("SHA-256 of both files");
-    let digests = [digest(file)?, digest(&arrived)?];
+    let digests = [file::digest(file)?, file::digest(&folder.join("copy"))?];
     let same = digests[0] == digests[1];
+    bar.set_message("which spine each sub-path leads over");
+    let ways = sub_paths(lab, &paths)?;
     bar.suspend(|| {
-        let rate = size as f64 * 8.0 / time.as_secs_f64() / 1e6;
         println!(
-            "  {size} bytes in {:.2} s: {rate:.0} Mbit/s",
-            time.as_secs_f64()
-        );
-        println!(
-            "  SHA-256 at h1  {}\n          at h4  {}",
+            "  sha256 at h1  {}\n  sha256 at h4  {}",
             digests[0], digests[1]
         );
-        println!("  {}", if same { "the same" } else { "NOT the same" });
-        paths(&carried);
+        println!(
+            "  {}",
+            if same {
+                "the same bytes"
+            } else {
+                "NOT the same bytes"
+            }
+        );
+        goodput(lab, size, time);
+        say(
+            "Sub-paths of the queue pair, a moment before its end (hostctl show paths, traceroute)",
+        );
+        println!("{ways}");
+        say("Packets by spine during the copy, as their network devices counted them");
+        println!("{}", by_spine(&carried));
+        losses(&lost);
     });
     Ok(if same {
         ExitCode::SUCCESS
@@ -242,8 +204,115 @@ fn copy(lab: &Lab, file: &Path, bar: &ProgressBar) -> Result<ExitCode, LabError>
     })
 }
 
-/// How many packets each spine has carried, as the kernel's own counters saw them arrive.
-fn paths(carried: &Counts) {
+/// The receiver on h4; ends when dropped.
+struct Receiver {
+    process: Child,
+    /// What else it says is not read, but it must be able to say it.
+    _output: BufReader<ChildStdout>,
+}
+
+impl Receiver {
+    /// Starts it and waits until it says that it listens.
+    fn start(lab: &Lab, words: &[&str]) -> Result<Receiver, LabError> {
+        let mut process = lab.node("h4")?.spawn(words)?;
+        let mut output = BufReader::new(process.stdout.take().expect("the output is a pipe"));
+        let mut line = String::new();
+        output
+            .read_line(&mut line)
+            .map_err(LabError::io("hostcp serve"))?;
+        if line.is_empty() {
+            let mut reason = String::new();
+            if let Some(mut errors) = process.stderr.take() {
+                errors
+                    .read_to_string(&mut reason)
+                    .map_err(LabError::io("hostcp serve"))?;
+            }
+            return Err(LabError::Command {
+                command: "hostcp serve".to_owned(),
+                reason,
+            });
+        }
+        Ok(Receiver {
+            process,
+            _output: output,
+        })
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What of the line's capacity was payload of the file.
+#[expect(clippy::cast_precision_loss, reason = "display values")]
+fn goodput(lab: &Lab, size: u64, time: Duration) {
+    let rate = size as f64 * 8.0 / time.as_secs_f64();
+    let share = rate / lab.options().speed as f64 * 100.0;
+    println!(
+        "  {} of file in {:.2} s, connection set-up included: {share:.1} % \
+         of the host's {} link",
+        style(format!("{:.0} Mbit/s", rate / 1e6)).bold(),
+        time.as_secs_f64(),
+        Rate::from_bps(lab.options().speed),
+    );
+}
+
+/// The sub-paths as hostd saw them, and the spine that each leads over: a traceroute with the same
+/// addresses and ports takes the same way.
+fn sub_paths(lab: &Lab, paths: &[Value]) -> Result<Table, LabError> {
+    let to = lab.node("h4")?.address(false).to_string();
+    let mut table = show::table(&[
+        "sub-path",
+        "UDP source port",
+        "over",
+        "packets",
+        "lost",
+        "RTT µs",
+    ]);
+    for path in paths {
+        let port = path["entropy"].as_u64().unwrap_or(0).to_string();
+        let sport = format!("--sport={port}");
+        let words = [
+            "traceroute",
+            "-n",
+            "-U",
+            "-p",
+            "4791",
+            &sport,
+            "-q",
+            "1",
+            "-f",
+            "2",
+            "-m",
+            "2",
+        ];
+        let trace = lab
+            .node("h1")?
+            .run([&words[..], &[to.as_str()]].concat())?
+            .stdout;
+        let over = lab.plan().nodes.iter().find(|node| {
+            lab.plan()
+                .ends(&node.name)
+                .any(|end| trace.contains(&format!(" {} ", end.addresses[0].0)))
+        });
+        table.add_row(vec![
+            path["path"].to_string(),
+            port,
+            over.map_or_else(|| "?".to_owned(), |node| node.name.clone()),
+            path["tx_packets"].to_string(),
+            path["lost"].to_string(),
+            path["rtt_us"].to_string(),
+        ]);
+    }
+    Ok(table)
+}
+
+/// How many packets each spine has carried.
+#[expect(clippy::cast_precision_loss, reason = "display values")]
+fn by_spine(carried: &Counts) -> Table {
     let on = |spine: &str, leaf: &str| {
         carried
             .get(&(spine.to_owned(), leaf.to_owned()))
@@ -254,17 +323,31 @@ fn paths(carried: &Counts) {
         .map(|spine| on(spine, "leaf1"))
         .iter()
         .sum();
-    let mut table = show::table(&["spine", "packets h1 → h4", "share", "packets h4 → h1"]);
+    let mut table = show::table(&["spine", "h1 → h4", "share", "h4 → h1"]);
     for spine in ["spine1", "spine2"] {
         let packets = on(spine, "leaf1");
         let share = packets as f64 * 100.0 / (total.max(1)) as f64;
+        let back = on(spine, "leaf2").to_string();
         table.add_row(vec![
             spine.to_owned(),
             packets.to_string(),
             format!("{share:.1} %"),
-            on(spine, "leaf2").to_string(),
+            back,
         ]);
     }
-    say("Packets by spine");
-    println!("{table}");
+    table
+}
+
+/// Every packet that a daemon has discarded during the copy, by reason.
+fn losses(lost: &Counts) {
+    let mut table = show::table(&["node", "reason", "packets"]);
+    for ((node, reason), packets) in lost.iter().filter(|(_, packets)| **packets > 0) {
+        table.add_row(vec![node.clone(), reason.clone(), packets.to_string()]);
+    }
+    say("Packets discarded during the copy, on any switch or host, by reason");
+    if table.is_empty() {
+        println!("  none: every counter stayed at zero");
+    } else {
+        println!("{table}");
+    }
 }

@@ -1,6 +1,7 @@
 //! `fabric`: laboratories of network namespaces, and the demonstration.
 
 mod demo;
+mod file;
 mod show;
 
 use std::os::unix::process::CommandExt;

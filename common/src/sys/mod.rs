@@ -5,9 +5,11 @@
 
 pub mod alloc;
 mod memory;
+mod signal;
 mod wait;
 
 pub use memory::{
     Access, Mapping, MappingError, MemlockError, create_memfd, memlock_limit, raise_memlock,
 };
+pub use signal::end_quietly_on_broken_pipe;
 pub use wait::{PollSet, Waker, monotonic};

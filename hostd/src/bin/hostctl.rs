@@ -42,6 +42,7 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
+    common::sys::end_quietly_on_broken_pipe();
     let cli = Cli::parse();
     let Verb::Show { subject } = cli.command;
     match ask(&cli.socket, subject) {

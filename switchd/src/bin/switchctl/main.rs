@@ -114,6 +114,7 @@ impl What {
 }
 
 fn main() -> ExitCode {
+    common::sys::end_quietly_on_broken_pipe();
     match run(&Arguments::parse()) {
         Ok(code) => code,
         Err(error) => {

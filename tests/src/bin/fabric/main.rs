@@ -175,6 +175,7 @@ fn run(command: Top) -> Result<ExitCode, LabError> {
             println!("laboratory '{}' is down", named.name);
         }
         Top::Lab(LabCommand::Status { named, json }) => {
+            common::sys::end_quietly_on_broken_pipe();
             let lab = Lab::open(&named.name)?;
             if json {
                 show::status_json(&lab)
@@ -199,6 +200,7 @@ fn run(command: Top) -> Result<ExitCode, LabError> {
             node,
             follow,
         }) => {
+            common::sys::end_quietly_on_broken_pipe();
             return logs(&named.name, &node, follow);
         }
         Top::Lab(LabCommand::Link { named, a, b, state }) => {

@@ -35,18 +35,18 @@ fn advise_huge(start: *mut libc::c_void, len: usize) {
     }
 }
 
-/// Starts to bring the cache line of `word` close, without waiting for it.
+/// Starts to bring the cache line in which `value` begins close, without waiting for it.
 #[inline]
-pub fn prefetch(word: &AtomicU32) {
+pub fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a hint about an address, here even of a live reference; it changes no state that a
         // program can see.
-        unsafe { _mm_prefetch(std::ptr::from_ref(word).cast::<i8>(), _MM_HINT_T0) };
+        unsafe { _mm_prefetch(std::ptr::from_ref(value).cast::<i8>(), _MM_HINT_T0) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = word;
+    let _ = value;
 }
 
 #[cfg(test)]

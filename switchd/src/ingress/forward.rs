@@ -60,28 +60,46 @@ pub fn destination(parsed: &Parsed) -> IpAddr {
     }
 }
 
-/// Decides for a packet whose longest matching route leads to `group`.
+/// What the route of a packet leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// This neighbour.
+    Hop(NextHopId),
+    /// A group that has no next hops: it says itself what to do.
+    Special(GroupId),
+    /// A group without any next hop that is alive, or one that is not in the tables.
+    Dead,
+    /// There is no route.
+    NoRoute,
+}
+
+/// Chooses among the next hops of `group`, to which the longest matching route leads. A stage of its own,
+/// because it waits for memory: done for all packets of a batch in a row, the waits overlap.
 #[inline]
-pub fn decide(tables: &Tables, group: Option<GroupId>, frame: &[u8], parsed: &Parsed) -> Decision {
-    let Some(group) = group else {
-        return expired(parsed).unwrap_or(Decision::told(DropReason::NoRoute, Problem::NoRoute));
+pub fn choose(tables: &Tables, group: Option<GroupId>, frame: &[u8], parsed: &Parsed) -> Choice {
+    let Some(id) = group else {
+        return Choice::NoRoute;
     };
-    let next_hop = match tables.group(group) {
-        Some(Group::Forward(next_hop)) => Some(*next_hop),
-        Some(Group::Balance(buckets)) => buckets.pick(hash::flow(frame, parsed, &tables.hashing)),
-        Some(Group::Local) => return Decision::silent(DropReason::Local),
-        Some(Group::Blackhole) => return Decision::silent(DropReason::Blackhole),
-        Some(other) => {
-            return expired(parsed).unwrap_or_else(|| without_next_hop(tables, other, parsed));
+    match tables.group(id) {
+        Some(Group::Forward(next_hop)) => Choice::Hop(*next_hop),
+        Some(Group::Balance(buckets)) => {
+            let flow = hash::flow(frame, parsed, &tables.hashing);
+            buckets.pick(flow).map_or(Choice::Dead, Choice::Hop)
         }
-        None => None,
-    };
-    if let Some(expired) = expired(parsed) {
-        return expired;
+        Some(_) => Choice::Special(id),
+        None => Choice::Dead,
     }
-    match next_hop {
-        Some(next_hop) => send(tables, next_hop, parsed),
-        None => Decision::told(DropReason::NoNextHop, Problem::NoRoute),
+}
+
+/// Decides for a packet what to do with it.
+#[inline]
+pub fn decide(tables: &Tables, choice: Choice, parsed: &Parsed) -> Decision {
+    match choice {
+        Choice::Hop(next_hop) => match expired(parsed) {
+            None => send(tables, next_hop, parsed),
+            Some(expired) => expired,
+        },
+        other => without_next_hop(tables, other, parsed),
     }
 }
 
@@ -129,19 +147,33 @@ fn leaves_by(tables: &Tables, port: PortId, parsed: &Parsed) -> Option<Decision>
 }
 
 #[cold]
-fn without_next_hop(tables: &Tables, group: &Group, parsed: &Parsed) -> Decision {
+fn without_next_hop(tables: &Tables, choice: Choice, parsed: &Parsed) -> Decision {
+    let group = match choice {
+        Choice::Special(id) => tables.group(id),
+        Choice::Hop(_) | Choice::Dead | Choice::NoRoute => None,
+    };
+    // Neither is answered, whatever the TTL.
     match group {
-        Group::Glean { port, ifindex } => {
+        Some(Group::Local) => return Decision::silent(DropReason::Local),
+        Some(Group::Blackhole) => return Decision::silent(DropReason::Blackhole),
+        _ => {}
+    }
+    if let Some(expired) = expired(parsed) {
+        return expired;
+    }
+    match group {
+        Some(Group::Glean { port, ifindex }) => {
             let wait = Decision::Wait {
                 ifindex: *ifindex,
                 address: destination(parsed),
             };
             leaves_by(tables, *port, parsed).unwrap_or(wait)
         }
-        Group::Prohibit => Decision::told(DropReason::Prohibited, Problem::Prohibited),
-        Group::Unreachable => Decision::told(DropReason::Unreachable, Problem::HostUnreachable),
-        Group::Forward(_) | Group::Balance(_) | Group::Local | Group::Blackhole => {
-            Decision::silent(DropReason::NoNextHop)
+        Some(Group::Prohibit) => Decision::told(DropReason::Prohibited, Problem::Prohibited),
+        Some(Group::Unreachable) => {
+            Decision::told(DropReason::Unreachable, Problem::HostUnreachable)
         }
+        _ if choice == Choice::NoRoute => Decision::told(DropReason::NoRoute, Problem::NoRoute),
+        _ => Decision::told(DropReason::NoNextHop, Problem::NoRoute),
     }
 }

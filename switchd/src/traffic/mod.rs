@@ -59,6 +59,8 @@ pub struct EgressPort {
     shaper: Shaper,
     /// Cells that one queue may hold.
     limit: u64,
+    /// Bit n is set when queue n changed since its counters were shown.
+    changed: u8,
 }
 
 impl EgressPort {
@@ -69,6 +71,7 @@ impl EgressPort {
             scheduler: StrictPriority::default(),
             shaper,
             limit: u64::from(queue_limit) / CELL as u64,
+            changed: 0,
         }
     }
 
@@ -87,23 +90,19 @@ impl EgressPort {
         &mut self,
         packet: Packet,
         store: &mut PacketStore,
-        stats: &PortStats,
     ) -> Result<(), (Packet, DropReason)> {
         let class = usize::from(packet.class) % CLASSES;
-        let (queue, counters) = (&mut self.queues[class], &stats.queues[class]);
-        let len = packet.frame.len();
-        if queue.cells() + cells(len) > self.limit {
-            counters.dropped_packets.add(1);
+        let queue = &mut self.queues[class];
+        self.changed |= 1 << class;
+        if queue.cells() + cells(packet.frame.len()) > self.limit {
+            queue.refused();
             return Err((packet, DropReason::QueueFull));
         }
         if let Err(packet) = queue.push(packet, store) {
-            counters.dropped_packets.add(1);
+            queue.refused();
             return Err((packet, DropReason::QueueFull));
         }
         self.scheduler.filled(class);
-        counters.enqueued_packets.add(1);
-        counters.enqueued_bytes.add(len as u64);
-        queue.show(counters);
         Ok(())
     }
 
@@ -114,7 +113,6 @@ impl EgressPort {
         now: Time,
         room: usize,
         store: &mut PacketStore,
-        stats: &PortStats,
         out: &mut Vec<Packet>,
     ) {
         if self.is_empty() {
@@ -135,7 +133,7 @@ impl EgressPort {
             if queue.is_empty() {
                 self.scheduler.emptied(class);
             }
-            queue.show(&stats.queues[class]);
+            self.changed |= 1 << class;
             self.shaper.spend(wire_len(packet.frame.len() as u64));
             out.push(packet);
         }
@@ -157,11 +155,21 @@ impl EgressPort {
     }
 
     /// Empties all queues into `out`, for a port that goes away.
-    pub fn clear(&mut self, store: &mut PacketStore, stats: &PortStats, out: &mut Vec<Packet>) {
+    pub fn clear(&mut self, store: &mut PacketStore, out: &mut Vec<Packet>) {
         for (class, queue) in self.queues.iter_mut().enumerate() {
             out.extend(std::iter::from_fn(|| queue.pop(store)));
             self.scheduler.emptied(class);
-            queue.show(&stats.queues[class]);
+            self.changed |= 1 << class;
+        }
+    }
+
+    /// Brings the counters that control reads up to date. Once a turn, not once a packet.
+    pub fn show(&mut self, stats: &PortStats) {
+        let changed = std::mem::take(&mut self.changed);
+        for (class, queue) in self.queues.iter().enumerate() {
+            if changed & 1 << class != 0 {
+                queue.show(&stats.queues[class]);
+            }
         }
     }
 }

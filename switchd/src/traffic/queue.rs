@@ -12,6 +12,16 @@ pub(super) struct Queue {
     packets: u64,
     bytes: u64,
     cells: u64,
+    /// All that ever was accepted or refused.
+    total: Total,
+}
+
+/// What a queue counts since it was made.
+#[derive(Debug, Default)]
+struct Total {
+    packets: u64,
+    bytes: u64,
+    refused: u64,
 }
 
 impl Queue {
@@ -35,7 +45,14 @@ impl Queue {
         self.packets += 1;
         self.bytes += len as u64;
         self.cells += cells(len);
+        self.total.packets += 1;
+        self.total.bytes += len as u64;
         Ok(())
+    }
+
+    /// Counts a packet that was not accepted.
+    pub(super) fn refused(&mut self) {
+        self.total.refused += 1;
     }
 
     /// Takes the first packet.
@@ -49,9 +66,11 @@ impl Queue {
         Some(packet)
     }
 
-    /// Shows what is in it to control.
-    #[inline]
+    /// Shows what is in it and what passed to control.
     pub(super) fn show(&self, stats: &QueueStats) {
+        stats.enqueued_packets.set(self.total.packets);
+        stats.enqueued_bytes.set(self.total.bytes);
+        stats.dropped_packets.set(self.total.refused);
         stats.depth_packets.set(self.packets);
         stats.depth_bytes.set(self.bytes);
         stats.depth_cells.set(self.cells);

@@ -36,7 +36,9 @@ impl Bench {
 
     fn admit(&mut self, port: &mut EgressPort, class: u8, len: usize) -> bool {
         let packet = self.packet(class, len);
-        match port.admit(packet, &mut self.store, &self.stats.ports[0]) {
+        let admitted = port.admit(packet, &mut self.store);
+        port.show(&self.stats.ports[0]);
+        match admitted {
             Ok(()) => true,
             Err((packet, reason)) => {
                 assert_eq!(reason, DropReason::QueueFull);
@@ -48,7 +50,8 @@ impl Bench {
 
     fn dequeue(&mut self, port: &mut EgressPort, now: Time, room: usize) -> Vec<(u8, usize)> {
         let mut out = Vec::new();
-        port.dequeue(now, room, &mut self.store, &self.stats.ports[0], &mut out);
+        port.dequeue(now, room, &mut self.store, &mut out);
+        port.show(&self.stats.ports[0]);
         out.into_iter()
             .map(|packet| {
                 let seen = (packet.class, packet.frame.len());
@@ -148,7 +151,8 @@ fn a_port_that_goes_away_gives_its_packets_back() {
         assert!(bench.admit(&mut port, class, 64));
     }
     let mut out = Vec::new();
-    port.clear(&mut bench.store, &bench.stats.ports[0], &mut out);
+    port.clear(&mut bench.store, &mut out);
+    port.show(&bench.stats.ports[0]);
     assert_eq!(out.len(), 8);
     assert!(port.is_empty() && bench.store.is_empty());
     out.into_iter()

@@ -69,9 +69,8 @@ impl<Q: QueueIo> Worker<Q> {
             self.lose(packet.frame, packet.ingress, DropReason::NoNextHop);
             return;
         };
-        let stats = &self.stats.ports[egress.port.index()];
         let refused = if egress.up {
-            egress.manager.admit(packet, &mut self.store, stats).err()
+            egress.manager.admit(packet, &mut self.store).err()
         } else {
             Some((packet, DropReason::EgressDown))
         };
@@ -85,7 +84,11 @@ impl<Q: QueueIo> Worker<Q> {
         let mut egress = std::mem::take(&mut self.egress);
         let work = egress
             .iter_mut()
-            .map(|egress| self.transmit_port(egress, now))
+            .map(|egress| {
+                let work = self.transmit_port(egress, now);
+                egress.manager.show(&self.stats.ports[egress.port.index()]);
+                work
+            })
             .sum();
         self.egress = egress;
         work
@@ -108,7 +111,7 @@ impl<Q: QueueIo> Worker<Q> {
             let mut packets = std::mem::take(&mut self.packets);
             egress
                 .manager
-                .dequeue(now, wanted, &mut self.store, counters, &mut packets);
+                .dequeue(now, wanted, &mut self.store, &mut packets);
             for mut packet in packets.drain(..) {
                 rewrite(&mut packet, egress.mac);
                 egress.staged.push(packet.frame);
@@ -128,13 +131,8 @@ impl<Q: QueueIo> Worker<Q> {
 
     /// The port went down: what waits for it is lost.
     fn empty(&mut self, egress: &mut Egress) {
-        let stats = self.stats.clone();
         let mut packets = std::mem::take(&mut self.packets);
-        egress.manager.clear(
-            &mut self.store,
-            &stats.ports[egress.port.index()],
-            &mut packets,
-        );
+        egress.manager.clear(&mut self.store, &mut packets);
         for packet in packets.drain(..) {
             self.lose(packet.frame, packet.ingress, DropReason::EgressDown);
         }

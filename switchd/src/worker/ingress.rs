@@ -3,13 +3,14 @@
 use super::{Worker, WorkerEvent, WorkerSet};
 use crate::drop::DropReason;
 use crate::ingress::fib::Fib;
-use crate::ingress::forward::{Decision, decide};
+use crate::ingress::forward::{Choice, Decision, choose, decide};
 use crate::ingress::parse::{Parsed, Version, parse};
 use crate::ingress::pending::{Pending, Waiting};
 use crate::ingress::report;
-use crate::ingress::tables::{GroupId, NextHopId, PortId};
+use crate::ingress::tables::{GroupId, NextHopId, PortId, Tables};
 use crate::limits::{BATCH, PENDING_RETRY, RING};
 use crate::packet::Packet;
+use common::sync::words::prefetch;
 use common::time::Time;
 use common::wire::icmp::Problem;
 use common::xdp::frame::Frame;
@@ -23,6 +24,8 @@ pub(super) struct Batch {
     lanes: Vec<(Frame, Parsed)>,
     /// By lane: what the lookup found.
     groups: Vec<Option<GroupId>>,
+    /// By lane: where that leads.
+    choices: Vec<Choice>,
     v4: Lookups<4>,
     v6: Lookups<16>,
 }
@@ -66,6 +69,7 @@ impl Batch {
         Self {
             lanes: Vec::with_capacity(BATCH),
             groups: Vec::with_capacity(BATCH),
+            choices: Vec::with_capacity(BATCH),
             v4: Lookups::new(),
             v6: Lookups::new(),
         }
@@ -87,6 +91,19 @@ impl Batch {
         fib.lookup_v6_batch(&self.v6.addresses, &mut self.v6.found);
         self.v4.spread(&mut self.groups);
         self.v6.spread(&mut self.groups);
+    }
+
+    /// Whether a route leads to a group that `tables` lack.
+    fn is_ahead_of(&self, tables: &Tables) -> bool {
+        let mut groups = self.groups.iter().flatten();
+        groups.any(|group| tables.group(*group).is_none())
+    }
+
+    fn choose(&mut self, tables: &Tables) {
+        let lanes = self.lanes.iter().zip(&self.groups);
+        self.choices.extend(
+            lanes.map(|((frame, parsed), group)| choose(tables, *group, frame.bytes(), parsed)),
+        );
     }
 }
 
@@ -122,6 +139,10 @@ impl<Q: QueueIo> Worker<Q> {
         let mut frames = std::mem::take(&mut self.frames);
         let mut batch = std::mem::take(&mut self.batch);
         self.count_received(ingress, &frames);
+        frames
+            .iter()
+            .filter_map(|frame| frame.bytes().first())
+            .for_each(prefetch);
         for frame in frames.drain(..) {
             match self.parse(ingress, &frame) {
                 Ok(parsed) => batch.push(frame, parsed),
@@ -129,13 +150,18 @@ impl<Q: QueueIo> Worker<Q> {
             }
         }
         batch.look_up(&self.fib);
+        if batch.is_ahead_of(&self.tables) {
+            // The route is newer than the tables: those that have the group were published before it.
+            self.pick_up_tables();
+        }
+        batch.choose(&self.tables);
         let origin = Origin {
             ingress,
             since: now,
             now,
         };
-        for ((frame, parsed), group) in batch.lanes.drain(..).zip(batch.groups.drain(..)) {
-            self.dispatch(frame, &parsed, group, origin);
+        for ((frame, parsed), choice) in batch.lanes.drain(..).zip(batch.choices.drain(..)) {
+            self.dispatch(frame, &parsed, choice, origin);
         }
         (self.frames, self.batch) = (frames, batch);
     }
@@ -158,12 +184,8 @@ impl<Q: QueueIo> Worker<Q> {
 
     /// Decides where one packet goes and sends it on its way there.
     #[inline]
-    fn dispatch(&mut self, frame: Frame, parsed: &Parsed, group: Option<GroupId>, origin: Origin) {
-        if group.is_some_and(|group| self.tables.group(group).is_none()) {
-            // The route is newer than the tables: those that have the group were published before it.
-            self.pick_up_tables();
-        }
-        match decide(&self.tables, group, frame.bytes(), parsed) {
+    fn dispatch(&mut self, frame: Frame, parsed: &Parsed, choice: Choice, origin: Origin) {
+        match decide(&self.tables, choice, parsed) {
             Decision::Send {
                 port,
                 next_hop,
@@ -263,10 +285,14 @@ impl<Q: QueueIo> Worker<Q> {
             match self.parse(ingress, &frame) {
                 Ok(parsed) => {
                     let group = look_up(&self.fib, &parsed);
+                    if group.is_some_and(|group| self.tables.group(group).is_none()) {
+                        self.pick_up_tables();
+                    }
+                    let choice = choose(&self.tables, group, frame.bytes(), &parsed);
                     self.dispatch(
                         frame,
                         &parsed,
-                        group,
+                        choice,
                         Origin {
                             ingress,
                             since,
@@ -304,9 +330,12 @@ impl<Q: QueueIo> Worker<Q> {
         counters.icmp_sent.add(1);
         match parse(answer.bytes(), port.mac) {
             Ok(parsed) => {
+                // By the tables of this batch: newer ones could give another meaning to next hops that were
+                // chosen before them.
                 let group = look_up(&self.fib, &parsed);
+                let choice = choose(&tables, group, answer.bytes(), &parsed);
                 // An answer that cannot be sent is not worth another: errors are never reported.
-                self.dispatch(answer, &parsed, group, origin);
+                self.dispatch(answer, &parsed, choice, origin);
             }
             Err(reason) => self.lose(answer, origin.ingress, reason),
         }

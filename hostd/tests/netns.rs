@@ -1,0 +1,467 @@
+//! The daemons themselves, in two network namespaces joined by a veth pair, with AF_XDP and the
+//! kernel's neighbours and routes: hostcp and hostperf between them.
+//!
+//! Needs root, `ip`, `ethtool`, and the programs of the workspace beside `hostd`.
+
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether these tests can run; when they were promised to, they fail instead.
+fn possible() -> bool {
+    let root = nix::unistd::Uid::effective().is_root();
+    let missing: Vec<_> = ["hostcp", "hostperf"]
+        .into_iter()
+        .filter(|name| !program(name).exists())
+        .collect();
+    if root && missing.is_empty() {
+        return true;
+    }
+    let why = if root {
+        format!("{missing:?} not built")
+    } else {
+        "needs root".to_owned()
+    };
+    assert!(
+        std::env::var_os("REQUIRE_NETNS").is_none_or(|value| value != "1"),
+        "{why}"
+    );
+    println!("SKIP: {why}");
+    false
+}
+
+fn program(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_hostd")).with_file_name(name)
+}
+
+fn run(command: &mut Command) -> Output {
+    let output = command.output().expect("it starts");
+    assert!(
+        output.status.success(),
+        "{command:?}: {}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
+
+fn ip(words: &str) {
+    run(Command::new("ip").args(words.split_whitespace()));
+}
+
+/// A host: a namespace, a folder, a daemon.
+struct Host {
+    namespace: String,
+    address: String,
+    folder: tempfile::TempDir,
+    daemon: Option<Child>,
+}
+
+impl Host {
+    fn command(&self, name: &str) -> Command {
+        let mut command = Command::new("ip");
+        command
+            .args(["netns", "exec", &self.namespace])
+            .arg(program(name));
+        command
+            .env("HOSTD_SOCKET", self.folder.path().join("hostd.sock"))
+            .env("HOSTCTL_SOCKET", self.folder.path().join("admin.sock"))
+            .current_dir(self.folder.path());
+        command
+    }
+
+    fn start(&mut self) {
+        let log = fs::File::create(self.folder.path().join("log")).expect("a log");
+        let config = self.folder.path().join("hostd.toml");
+        let mut command = self.command("hostd");
+        command
+            .arg("-c")
+            .arg(config)
+            .stderr(log)
+            .stdout(Stdio::null());
+        self.daemon = Some(command.spawn().expect("it starts"));
+        self.wait_for("ready", || self.log().contains("ready"));
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    fn wait_for(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(
+                Instant::now() < until,
+                "{}: {what}: {}",
+                self.namespace,
+                self.log()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn show(&self, subject: &str) -> Vec<Value> {
+        let output = run(self.command("hostctl").args(["--json", "show", subject]));
+        match serde_json::from_slice(&output.stdout) {
+            Ok(Value::Array(rows)) => rows,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Signals the daemon and returns whether it succeeded.
+    fn end(&mut self, signal: &str) -> bool {
+        let Some(mut daemon) = self.daemon.take() else {
+            return true;
+        };
+        run(Command::new("kill").args([signal, &daemon.id().to_string()]));
+        daemon.wait().expect("it ends").success()
+    }
+}
+
+/// Two hosts on a link.
+struct Link {
+    hosts: [Host; 2],
+}
+
+impl Link {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let prefix = format!("hostd-t{}-{number}", std::process::id());
+        let hosts = [1, 2].map(|index| Host {
+            namespace: format!("{prefix}-{index}"),
+            address: format!("10.9.0.{index}"),
+            folder: tempfile::tempdir().expect("a folder"),
+            daemon: None,
+        });
+        let mut link = Self { hosts };
+        link.set_up();
+        link
+    }
+
+    fn set_up(&mut self) {
+        let [a, b] = [0, 1].map(|index| self.hosts[index].namespace.clone());
+        ip(&format!("netns add {a}"));
+        ip(&format!("netns add {b}"));
+        ip(&format!(
+            "link add eth0 netns {a} type veth peer name eth0 netns {b}"
+        ));
+        for (host, index) in self.hosts.iter_mut().zip([1, 2]) {
+            let namespace = host.namespace.clone();
+            ip(&format!("-n {namespace} link set lo up"));
+            ip(&format!("-n {namespace} link set eth0 mtu 3000 up"));
+            ip(&format!(
+                "-n {namespace} addr add {}/24 dev eth0",
+                host.address
+            ));
+            ip(&format!(
+                "-n {namespace} addr add fd09::{index}/64 dev eth0 nodad"
+            ));
+            // AF_XDP neither computes nor checks what the offloads leave out.
+            let ethtool = "ethtool -K eth0 tx off rx off gso off tso off gro off";
+            let words = format!("netns exec {namespace} {ethtool}");
+            let _ = Command::new("ip").args(words.split_whitespace()).output();
+            let config = format!(
+                "[admin]\nsocket = '{0}/admin.sock'\n[application]\nsocket = '{0}/hostd.sock'\n\
+                 groups = []\n[[interface]]\nname = 'eth0'\nspeed = '1Gbps'\n",
+                host.folder.path().display()
+            );
+            fs::write(host.folder.path().join("hostd.toml"), config).expect("written");
+            host.start();
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        for host in &mut self.hosts {
+            if std::thread::panicking() {
+                eprintln!("{}:\n{}", host.namespace, host.log());
+            }
+            host.end("-KILL");
+            let _ = Command::new("ip")
+                .args(["netns", "del", &host.namespace])
+                .output();
+        }
+    }
+}
+
+/// A process that is ended with its test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a receiver or server and waits for its first line.
+fn serve(host: &Host, name: &str, words: &[&str]) -> Process {
+    use std::io::{BufRead, BufReader};
+    let mut command = host.command(name);
+    let mut child = command
+        .args(words)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let first = lines.next().expect("a line").expect("text");
+    assert!(first.contains("port"), "{first}");
+    // Read on, so that it never waits for a reader.
+    std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+    Process(child)
+}
+
+fn bytes(len: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_u32;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state.to_le_bytes()[0]
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
+/// HT-1, HT-2, HT-10: files and measurements cross, over IPv4 and IPv6, and nothing is dropped; the
+/// metrics are clean (MG-5), and the daemon leaves the device as it was.
+#[test]
+fn files_and_measurements_cross() {
+    if !possible() {
+        return;
+    }
+    let mut link = Link::new();
+    {
+        let [a, b] = &link.hosts;
+        let inbox = b.folder.path().join("inbox");
+        fs::create_dir_all(inbox.join("sub")).expect("folders");
+        let receiver = serve(b, "hostcp", &["serve", "--root", "inbox"]);
+        for (len, target, place) in [
+            (0, "10.9.0.2:empty", "empty"),
+            (1, "10.9.0.2:sub", "sub/file"),
+            (262_144, "[fd09::2]:exact", "exact"),
+            (20_000_003, "[fd09::2]:large", "large"),
+            (30_000_000, "10.9.0.2:large", "large"),
+        ] {
+            let content = bytes(len);
+            fs::write(a.folder.path().join("file"), &content).expect("written");
+            let output = run(a.command("hostcp").args(["file", target]));
+            println!("{}", String::from_utf8_lossy(&output.stdout));
+            assert!(
+                fs::read(inbox.join(place)).expect(place) == content,
+                "{target}"
+            );
+        }
+        for wrong in [
+            "10.9.0.2:../x",
+            "10.9.0.2:/etc/x",
+            "10.9.0.2:nowhere/x",
+            "nobody.invalid:x",
+        ] {
+            let output = a
+                .command("hostcp")
+                .args(["file", wrong])
+                .output()
+                .expect("starts");
+            assert!(!output.status.success(), "{wrong}");
+            assert!(!output.stderr.is_empty());
+        }
+        let output = a
+            .command("hostcp")
+            .args(["file", "10.9.0.77:x"])
+            .output()
+            .expect("starts");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            text.contains("does not answer to address resolution"),
+            "{text}"
+        );
+        drop(receiver);
+
+        let _server = serve(b, "hostperf", &["serve"]);
+        for (test, size) in [("write", "65536"), ("send", "65536"), ("lat", "64")] {
+            let words = [test, "10.9.0.2", "-s", size, "-D", "0.5", "--json"];
+            let output = run(a.command("hostperf").args(words));
+            let rows: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            println!("{test}: {rows}");
+            assert!(
+                rows[0]["messages"].as_u64().is_some_and(|count| count > 10),
+                "{rows}"
+            );
+        }
+        let output = run(a
+            .command("hostperf")
+            .args(["write", "fd09::2", "-D", "0.05", "--all"]));
+        assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 24);
+
+        for host in [a, b] {
+            let mut lossy = host.show("drops");
+            // A thread that waits for its processor long enough makes the peer repeat packets.
+            lossy.retain(|row| row["packets"] != 0 && row["reason"] != "duplicate");
+            assert!(lossy.is_empty(), "{lossy:?}");
+            assert_eq!(host.show("status").len(), 20);
+            assert!(!host.show("ports").is_empty());
+        }
+        metrics(a);
+    }
+    for host in &mut link.hosts {
+        assert!(host.end("-TERM"), "{}", host.log());
+        let words = ["-n", &host.namespace, "link", "show", "eth0"];
+        let shown = run(Command::new("ip").args(words));
+        assert!(!String::from_utf8_lossy(&shown.stdout).contains("xdp"));
+    }
+}
+
+fn metrics(host: &Host) {
+    let words = [
+        "netns",
+        "exec",
+        &host.namespace,
+        "curl",
+        "-s",
+        "http://127.0.0.1:9102/metrics",
+    ];
+    let text = run(Command::new("ip").args(words)).stdout;
+    let mut promtool = Command::new("promtool");
+    let child = promtool
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let Ok(mut child) = child.spawn() else {
+        println!("promtool is not installed");
+        return;
+    };
+    std::io::Write::write_all(&mut child.stdin.take().expect("piped"), &text).expect("read");
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}
+
+/// HT-3: a sender that is killed leaves nothing behind, on either side.
+#[test]
+fn a_killed_sender_leaves_nothing() {
+    if !possible() {
+        return;
+    }
+    let link = Link::new();
+    let [a, b] = &link.hosts;
+    let _receiver = serve(b, "hostcp", &["serve", "--root", "."]);
+    fs::write(a.folder.path().join("file"), bytes(400_000_000)).expect("written");
+    let mut command = a.command("hostcp");
+    command
+        .args(["file", "10.9.0.2:arrived"])
+        .stdout(Stdio::null());
+    let mut sender = Process(command.spawn().expect("starts"));
+    b.wait_for("data is coming", || {
+        b.show("qps")
+            .iter()
+            .any(|qp| qp["rx_bytes"].as_u64().is_some_and(|n| n > 1_000_000))
+    });
+    sender.0.kill().expect("killed");
+    sender.0.wait().expect("it ends");
+    a.wait_for("everything is released", || {
+        ["sessions", "qps", "regions", "paths"]
+            .iter()
+            .all(|what| a.show(what).is_empty())
+    });
+    b.wait_for("only the receiver is left", || {
+        b.show("qps").is_empty() && b.show("regions").is_empty() && b.show("sessions").len() == 1
+    });
+    let left: Vec<_> = fs::read_dir(b.folder.path())
+        .expect("listed")
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| name.ends_with(".hostcp") || name == "arrived")
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// A daemon that is killed is an error for its applications and for the peer's, and can be started again at
+/// once.
+#[test]
+fn a_killed_daemon_is_replaced() {
+    if !possible() {
+        return;
+    }
+    let mut link = Link::new();
+    fs::write(link.hosts[0].folder.path().join("file"), bytes(400_000_000)).expect("written");
+    let receiver = serve(&link.hosts[1], "hostcp", &["serve", "--root", "."]);
+    let mut command = link.hosts[0].command("hostcp");
+    command
+        .args(["file", "10.9.0.2:arrived"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let mut sender = Process(command.spawn().expect("starts"));
+    let b = &link.hosts[1];
+    b.wait_for("data is coming", || {
+        b.show("qps")
+            .iter()
+            .any(|qp| qp["rx_bytes"].as_u64().is_some_and(|n| n > 1_000_000))
+    });
+    assert!(!link.hosts[1].end("-KILL"));
+    let mut receiver = receiver;
+    assert!(
+        !receiver.0.wait().expect("it ends").success(),
+        "its daemon is gone"
+    );
+    link.hosts[1].start();
+    // The queue pair is unknown to the new daemon: the sender's retries end.
+    assert!(!sender.0.wait().expect("it ends").success());
+    let _receiver = serve(&link.hosts[1], "hostcp", &["serve", "--root", "."]);
+    fs::write(link.hosts[0].folder.path().join("file"), bytes(1_000_000)).expect("written");
+    run(link.hosts[0]
+        .command("hostcp")
+        .args(["file", "10.9.0.2:again"]));
+}
+
+/// What cannot work is refused with a reason.
+#[test]
+fn wrong_configurations_are_refused() {
+    if !possible() {
+        return;
+    }
+    let link = Link::new();
+    let host = &link.hosts[0];
+    let refused = |words: &[&str], what: &str| {
+        let output = host.command("hostd").args(words).output().expect("starts");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            !output.status.success() && text.contains(what),
+            "{words:?}: {text}"
+        );
+    };
+    run(host.command("hostd").args(["check", "-c", "hostd.toml"]));
+    refused(&["check", "-c", "nowhere.toml"], "nowhere.toml");
+    let unknown = ["check", "-c", "hostd.toml", "--set", "transport.windw=3"];
+    refused(&unknown, "windw");
+    refused(&["-c", "hostd.toml"], "another");
+    let elsewhere = |key: &str| {
+        ["-c".to_owned(), "hostd.toml".to_owned()]
+            .into_iter()
+            .chain([
+                "--set".to_owned(),
+                "application.socket=/tmp/hostd-t-none.sock".to_owned(),
+            ])
+            .chain([
+                "--set".to_owned(),
+                "admin.socket=/tmp/hostd-t-none-admin.sock".to_owned(),
+            ])
+            .chain(["--set".to_owned(), key.to_owned()])
+            .collect::<Vec<_>>()
+    };
+    for (key, what) in [
+        ("interface=[{name=\"eth7\"}]", "eth7"),
+        ("interface=[{name=\"lo\"}]", "speed"),
+        ("log.level=\"info\"", "eth0"),
+    ] {
+        let words = elsewhere(key);
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        refused(&words, what);
+    }
+}

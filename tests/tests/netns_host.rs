@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use fabric_tests::lab::command::run_with_input;
 use fabric_tests::lab::observe::{
     assert_healthy, assert_idle, eventually, fabric, gain, received, rows,
 };
@@ -292,6 +293,34 @@ fn a_dead_application_leaves_nothing() {
             }
         },
     );
+}
+
+/// MG-5: both daemons answer Prometheus while traffic flows, in a form that promtool accepts.
+#[test]
+fn metrics_are_clean() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let lab = fabric("hometric").size(1, 1, 2).up().unwrap();
+    let receiver = Receiver::start(&lab, "h2");
+    let source = node_dir(lab.name(), "h1").join("source");
+    make_file(&source, 4 << 20, 7);
+    finish(hostcp(&lab, "h1", "h2", false, &source, "copy"));
+    drop(receiver);
+    for (node, prefix, port) in [("leaf1", "switchd_", 9101), ("h1", "hostd_", 9102)] {
+        let url = format!("http://127.0.0.1:{port}/metrics");
+        let text = lab
+            .host(node)
+            .run(["curl", "-sf", &url])
+            .unwrap()
+            .expect_ok();
+        assert!(
+            text.lines().filter(|line| line.starts_with(prefix)).count() > 20,
+            "{text}"
+        );
+        run_with_input("promtool", &["check", "metrics"], &text).unwrap();
+    }
 }
 
 /// An idle hostd costs less than one hundredth of a core.

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use fabric_tests::lab::observe::{
-    assert_healthy, assert_idle, eventually, gain, received, switches,
+    assert_healthy, assert_idle, drops, eventually, gain, received, rows, switches,
 };
 use fabric_tests::lab::topology::Daemons;
 use fabric_tests::lab::traffic::{Iperf, finish_ping, iperf, ping, start_ping};
@@ -194,6 +194,60 @@ fn flows_use_both_spines() {
         "spine1 {one}, spine2 {two}"
     );
     assert_healthy(&lab, &[]);
+}
+
+/// SW-51: after any mixture of traffic every packet is accounted for: what switchd received and what it
+/// made itself was sent, or lost for a reason; and the kernel's devices have counted the same.
+#[test]
+fn every_packet_is_accounted_for() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let lab = switches("swacct").up().unwrap();
+    let (h1, h4) = (lab.host("h1"), lab.host("h4"));
+    iperf(h1, h4, &["-t", "1", "-P", "4"]).unwrap();
+    iperf(h4, h1, &["-t", "1", "-u", "-b", "50M", "-l", "900", "-6"]).unwrap();
+    h1.run(["ping", "-c", "5", "-i", "0.05", "-W", "1", "10.9.9.9"])
+        .unwrap();
+    h1.run(["traceroute", "-n", "-w", "1", &h4.address(true).to_string()])
+        .unwrap()
+        .expect_ok();
+    eventually("a balance", Duration::from_secs(5), || {
+        for node in lab.plan().nodes.iter().filter(|node| node.role.is_switch()) {
+            let ports = rows(lab.switchctl(&node.name, &["show", "ports"]).unwrap());
+            let sum = |field: &str| {
+                ports
+                    .iter()
+                    .map(|p| p[field].as_u64().unwrap())
+                    .sum::<u64>()
+            };
+            let (into, out) = (sum("rx_packets") + sum("icmp_sent"), sum("tx_packets"));
+            if into != out + sum("drops") {
+                return Err(format!("{}: {into} in, {out} out: {ports:#?}", node.name));
+            }
+            for port in &ports {
+                let name = port["name"].as_str().unwrap().to_owned();
+                let seen =
+                    port["rx_packets"].as_u64().unwrap() + port["to_kernel"].as_u64().unwrap();
+                let device = received(&lab).unwrap()[&(node.name.clone(), name.clone())];
+                // Neighbour discovery before the daemon was there, and between the two looks.
+                if device.abs_diff(seen) > 60 {
+                    return Err(format!("{} {name}: {seen}, the device {device}", node.name));
+                }
+            }
+        }
+        Ok(())
+    });
+    let lost = drops(&lab).unwrap();
+    assert!(
+        lost[&("leaf1".to_owned(), "no_route".to_owned())] >= 5,
+        "{lost:?}"
+    );
+    assert!(
+        lost[&("leaf1".to_owned(), "ttl_expired".to_owned())] >= 3,
+        "{lost:?}"
+    );
 }
 
 /// SW-2: routes change under traffic, and no packet is lost for it.

@@ -11,8 +11,9 @@ use std::collections::BTreeSet;
 
 use source::{Source, sources, texts};
 
-/// Above this a module wants to be split, by stage or by state. (Tests: [`MOST_LINES`].)
-const WANTED_LINES: usize = 600;
+/// Above this a module wants to be split, by stage or by state: about 600 lines, which nobody counts
+/// while writing. (Tests: [`MOST_LINES`].)
+const WANTED_LINES: usize = 650;
 
 /// No file may be longer than this.
 const MOST_LINES: usize = 800;

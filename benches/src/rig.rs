@@ -4,7 +4,7 @@ use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -158,6 +158,11 @@ impl Process {
         matches!(self.0.try_wait(), Ok(None))
     }
 
+    /// Its number. `ip netns exec` and `taskset` replace themselves, so this is the program's own.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         if let Ok(pid) = i32::try_from(self.0.id()) {
@@ -194,6 +199,33 @@ impl Drop for Process {
             let _ = self.0.wait();
         }
     }
+}
+
+/// Seconds that the threads of process `pid` have run, exact to the nanosecond, and with them the thread that
+/// runs soft interrupts on `core` when they are too many.
+///
+/// # Errors
+/// When the process is gone.
+pub fn running_seconds(pid: u32, core: usize) -> Result<f64, String> {
+    let tasks = format!("/proc/{pid}/task");
+    let folder = std::fs::read_dir(&tasks).map_err(|error| format!("{tasks}: {error}"))?;
+    let threads = folder.flatten().map(|entry| entry.path());
+    let soft = soft_interrupt_thread(core).into_iter();
+    let nanos: f64 = threads
+        .chain(soft)
+        // A thread that has just ended has run out of the sum.
+        .filter_map(|task| std::fs::read_to_string(task.join("schedstat")).ok())
+        .filter_map(|text| text.split_whitespace().next()?.parse::<f64>().ok())
+        .sum();
+    Ok(nanos / 1e9)
+}
+
+fn soft_interrupt_thread(core: usize) -> Option<PathBuf> {
+    let name = format!("ksoftirqd/{core}");
+    let processes = std::fs::read_dir("/proc").ok()?;
+    processes.flatten().map(|entry| entry.path()).find(|path| {
+        std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name)
+    })
 }
 
 /// Seconds that `core` had nothing to do since the machine started.

@@ -320,3 +320,21 @@ fn the_kernel_resolves_what_it_is_asked_to() {
         assert_eq!(missing, None);
     });
 }
+
+/// SW-2: what the administrator set is known as such: the kernel must not be asked for it, or it forgets the
+/// address.
+#[test]
+fn static_neighbours_are_not_to_be_asked_for() {
+    in_namespace(|| {
+        use common::netlink::NeighbourKey;
+        ip("neigh add 10.0.0.2 lladdr 02:00:00:00:00:02 dev left");
+        let mut watch = open();
+        follow(&mut watch, Span::from_millis(50));
+        let key = |address: &str| NeighbourKey {
+            ifindex: watch.mirror().link_named("left").unwrap().index,
+            address: address.parse().unwrap(),
+        };
+        assert!(watch.mirror().is_static_neighbour(&key("10.0.0.2")));
+        assert!(!watch.mirror().is_static_neighbour(&key("10.0.0.3")));
+    });
+}

@@ -51,6 +51,10 @@ pub const PENDING_TIMEOUT: Span = Span::from_secs(3);
 /// after the tables that announce it.
 pub const PENDING_RETRY: Span = Span::from_millis(2);
 
+/// How soon a worker that would sleep kicks a device again that has not sent everything: a device that
+/// was full is ready within a few packet times, one that is down costs 500 turns a second meanwhile.
+pub const KICK_AGAIN: Span = Span::from_millis(2);
+
 /// Least time between two questions to the kernel about one neighbour.
 pub const RESOLVE_INTERVAL: Span = Span::from_secs(1);
 

@@ -23,6 +23,7 @@ use crate::ingress::fib::Fib;
 use crate::ingress::pending::{Pending, Waiting};
 use crate::ingress::report::Limiter;
 use crate::ingress::tables::{PortId, Tables};
+use crate::limits::KICK_AGAIN;
 use crate::packet::Packet;
 use crate::stats::WorkerStats;
 use crate::traffic::PacketStore;
@@ -166,7 +167,7 @@ impl<Q: QueueIo> Worker<Q> {
         self.say_drained();
         Turn {
             work,
-            deadline: self.deadline(),
+            deadline: self.deadline(now),
             wake,
         }
     }
@@ -219,9 +220,16 @@ impl<Q: QueueIo> Worker<Q> {
         true
     }
 
-    fn deadline(&self) -> Time {
+    fn deadline(&self, now: Time) -> Time {
         let egress = self.egress.iter().map(Egress::deadline);
-        egress.fold(self.pending.deadline(), Time::min)
+        let deadline = egress.fold(self.pending.deadline(), Time::min);
+        // A device that was full or down does not say when it takes packets again.
+        let in_flight = self.queues.iter().any(|queue| queue.io.in_flight() > 0);
+        if in_flight {
+            deadline.min(now + KICK_AGAIN)
+        } else {
+            deadline
+        }
     }
 
     /// After a command to drain: says once that nothing is left.

@@ -113,6 +113,12 @@ impl Mirror {
         self.neighbours.get(key).map(|marked| &marked.value)
     }
 
+    /// Whether the administrator set this neighbour, so that the kernel is not to be asked for it.
+    pub fn is_static_neighbour(&self, key: &NeighbourKey) -> bool {
+        self.neighbour(key)
+            .is_some_and(|neighbour| neighbour.state.is_static())
+    }
+
     /// All neighbours, in no order.
     pub fn neighbours(&self) -> impl Iterator<Item = &Neighbour> {
         self.neighbours.values().map(|marked| &marked.value)

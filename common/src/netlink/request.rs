@@ -41,6 +41,7 @@ impl Requests {
 
     /// Makes the kernel treat the neighbour as one that a packet was just sent to (NTF_USE): an unknown one
     /// is resolved, a stale one is probed, a reachable one stays. The result comes as a change of the mirror.
+    /// Not for one that [is static](super::NeighbourState::is_static): the kernel would forget its address.
     ///
     /// # Errors
     /// The kernel's refusal: the interface is gone or down, or permission is lacking.

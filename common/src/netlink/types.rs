@@ -114,6 +114,12 @@ impl NeighbourState {
         )
     }
 
+    /// Whether the kernel neither resolves nor probes the neighbour. Telling it that such a one is used
+    /// (NTF_USE) would take an administrator's entry for a learned one and lose it.
+    pub const fn is_static(self) -> bool {
+        matches!(self, Self::NoArp | Self::Permanent)
+    }
+
     /// The name that `ip neighbour` uses.
     pub const fn name(self) -> &'static str {
         match self {

@@ -497,7 +497,8 @@ impl Drop for AfXdpQueue {
 }
 
 impl AsFd for AfXdpQueue {
-    /// To sleep on: readable when packets have arrived.
+    /// To sleep on: readable when packets have arrived. A duplicate must not outlive the queue: it would
+    /// keep the socket open, whose buffers are in other hands by then.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd()
     }

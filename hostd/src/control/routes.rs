@@ -322,6 +322,9 @@ impl Router {
     }
 
     async fn resolve(&self, next_hop: NeighbourKey) {
+        if self.watch.mirror().is_static_neighbour(&next_hop) {
+            return;
+        }
         if let Err(error) = self.requests.use_neighbour(next_hop).await {
             tracing::debug!(?next_hop, %error, "the kernel does not resolve the neighbour");
         }

@@ -195,8 +195,11 @@ impl Routing {
         self.fib.reclaim(|epoch| publisher.passed(epoch));
     }
 
-    /// Whether the kernel should be asked for `key` now, and not only a moment ago.
+    /// Whether the kernel should be asked for `key` now: it was not asked a moment ago, and resolves it at all.
     pub fn may_ask(&mut self, key: NeighbourKey, now: Time) -> bool {
+        if self.watch.mirror().is_static_neighbour(&key) {
+            return false;
+        }
         if self.asked.len() >= ASKED_MAX {
             self.asked.clear();
         }

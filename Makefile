@@ -3,7 +3,7 @@
 #   make demo    a real file across a two-leaf, two-spine fabric over several paths at once
 #   make test    every test (root for those in network namespaces; REQUIRE_NETNS=1 forbids skipping)
 #   make lab     brings a fabric up and leaves it up: `make lab LAB="--leaves 2 --spines 4"`
-#   make bench   the numbers of the README, with the peers they are compared with
+#   make bench   the numbers of the README, with the peers they are compared with; BENCH=NAME for one
 #   make lint    formats, clippy, architecture rules, licences and duplicates of dependencies
 #   make build   the release binaries, in target/release
 #   make setup   what a Debian 12 with only a Rust toolchain lacks
@@ -12,6 +12,7 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 LAB ?=
+BENCH ?=
 BENCH ?=
 # Colours and progress bars stay readable in logs.
 export CARGO_TERM_COLOR ?= auto

@@ -1,6 +1,9 @@
 //! Signals of the process.
 
-#![allow(unsafe_code, reason = "the disposition of a signal is set by a system call")]
+#![allow(
+    unsafe_code,
+    reason = "the disposition of a signal is set by a system call"
+)]
 
 /// Lets the process end quietly when whoever reads its output stops reading (`switchctl ports | head`), as
 /// programs for the command line do. Rust ignores the signal and makes it an error of each write.

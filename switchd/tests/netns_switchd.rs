@@ -324,3 +324,45 @@ fn the_end_leaves_nothing_behind() {
     assert_eq!(rig.ping("10.2.0.2", 3, 50), 3);
     assert_eq!(rig.stop().code(), Some(0));
 }
+
+/// MG-6: systemd is told when the switch forwards, that its workers live, and that it stops.
+#[test]
+fn the_service_manager_is_told() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("s");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    let mut daemon = rig
+        .daemon_command(&[])
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "200000")
+        .spawn()
+        .unwrap();
+    let next = || {
+        let mut buffer = [0; 100];
+        let len = socket.recv(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..len]).trim().to_owned()
+    };
+    assert_eq!(next(), "READY=1");
+    for _ in 0..4 {
+        assert_eq!(next(), "WATCHDOG=1");
+    }
+    let id = nix::unistd::Pid::from_raw(i32::try_from(daemon.id()).unwrap());
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
+    assert_eq!(daemon.wait().unwrap().code(), Some(0));
+    let rest: Vec<String> = (0..3)
+        .map(|_| next())
+        .take_while(|text| text != "STOPPING=1")
+        .collect();
+    assert!(
+        rest.len() < 3 && rest.iter().all(|text| text == "WATCHDOG=1"),
+        "{rest:?}"
+    );
+    rig.start(&[]);
+}

@@ -3,7 +3,7 @@
 use super::follow::{Follower, Settings};
 use super::mirror::{Change, Mirror};
 use crate::sys::monotonic;
-use crate::time::Time;
+use crate::time::{Span, Time};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 use nix::errno::Errno;
@@ -28,8 +28,9 @@ pub const RECEIVE_BUFFER: usize = 8 << 20;
 /// The kernel builds parts of a dump as large as the reader's buffer, at most 32 KiB.
 const DATAGRAM: usize = 64 << 10;
 
-/// Datagrams that one [`Watch::pump`] reads: bounds the time until the caller acts on the changes.
-const BATCH: usize = 256;
+/// How long one [`Watch::pump`] reads: bounds the time until the caller acts on the changes, also
+/// while a full table is being dumped (SW-2 allows 10 ms).
+const READ_TIME: Span = Span::from_millis(2);
 
 /// A socket that follows the kernel of the network namespace in which it was made.
 #[derive(Debug)]
@@ -87,21 +88,19 @@ impl Watch {
         self.follower.deadline()
     }
 
-    /// Reads what is there (bounded), asks what is due, and appends what changed. Returns whether there may
+    /// Reads what is there (for 2 ms at most), asks what is due, and appends what changed. Returns whether there may
     /// be more to read.
     ///
     /// # Errors
     /// The socket failed; lost messages are not a failure.
     pub fn pump(&mut self, now: Time, changes: &mut Vec<Change>) -> io::Result<bool> {
+        let end = now + READ_TIME;
+        let mut now = now;
         let mut more = true;
-        for turn in 0..BATCH {
-            // A long read takes time that belongs to the statistics.
-            let now = if turn == 0 { now } else { monotonic() };
+        while more && now < end {
             self.send_due(now)?;
-            if !self.receive_one(now)? {
-                more = false;
-                break;
-            }
+            more = self.receive_one(now)?;
+            now = monotonic();
         }
         self.follower.take_changes(changes);
         Ok(more)

@@ -16,17 +16,11 @@ pub(super) fn is_never_forwarded(prefix: &IpNet) -> bool {
     }
 }
 
-/// The addresses of this machine: packets to them belong to the kernel.
-pub(super) fn locals(mirror: &Mirror) -> impl Iterator<Item = IpAddr> {
-    let assigned = mirror.addresses().map(|address| address.address);
-    let routed = mirror.routes().filter_map(|(key, route)| {
-        let is_host = key.prefix.prefix_len() == key.prefix.max_prefix_len();
-        let is_ours = matches!(route.kind, RouteKind::Local | RouteKind::Anycast);
-        (key.table == Table::LOCAL && is_host && is_ours).then(|| key.prefix.addr())
-    });
-    assigned
-        .chain(routed)
-        .filter(|address| !address.is_loopback())
+/// Whether packets to this one address belong to the kernel, says a route of the table `local`.
+pub(super) fn is_local_host(key: &RouteKey, route: Option<&Route>) -> bool {
+    let is_host = key.prefix.prefix_len() == key.prefix.max_prefix_len();
+    let is_ours = |route: &Route| matches!(route.kind, RouteKind::Local | RouteKind::Anycast);
+    key.table == Table::LOCAL && is_host && route.is_some_and(is_ours)
 }
 
 /// The ways of a route: those of its next hop object if that is known, else its own.

@@ -71,8 +71,11 @@ pub struct Program {
     others: HashMap<IpNet, BTreeSet<Rank>>,
     /// Networks on a link, by length of prefix: whose neighbours get host routes.
     connected: HashMap<IpNet, u32>,
+    connected_lens: BTreeSet<u8>,
     groups: Groups,
     locals: HashSet<IpAddr>,
+    /// Those of them that routes of the table `local` name.
+    local_routes: HashSet<IpAddr>,
     /// Routes that could not be programmed because a table is full.
     overflow: u64,
 }
@@ -97,8 +100,10 @@ impl Program {
             entries: HashMap::new(),
             others: HashMap::new(),
             connected: HashMap::new(),
+            connected_lens: BTreeSet::new(),
             groups: Groups::default(),
             locals: HashSet::new(),
+            local_routes: HashSet::new(),
             overflow: 0,
         }
     }
@@ -206,8 +211,14 @@ impl Program {
                     not_local: key.table != Table::LOCAL,
                     priority: key.priority,
                 };
-                self.rank(key.prefix, rank, mirror.route(key).is_some());
-                work.ports |= key.table == Table::LOCAL;
+                let route = mirror.route(key);
+                self.rank(key.prefix, rank, route.is_some());
+                let address = key.prefix.addr();
+                work.ports |= if decide::is_local_host(key, route) {
+                    self.local_routes.insert(address)
+                } else {
+                    key.table == Table::LOCAL && self.local_routes.remove(&address)
+                };
                 work.prefixes.insert(key.prefix);
                 self.note_connected(mirror, key.prefix, work);
             }
@@ -250,20 +261,22 @@ impl Program {
             Some(ifindex) => self.connected.insert(prefix, ifindex),
             None => self.connected.remove(&prefix),
         };
+        if before.is_some() != link.is_some() {
+            let lens = self.connected.keys().map(IpNet::prefix_len);
+            self.connected_lens = lens.collect();
+        }
         if before != link || self.is_inside_connected(&prefix) {
             work.covering.push(prefix);
         }
     }
 
+    /// Whether a connected network lies around `prefix`. There are few, and of few lengths.
     fn is_inside_connected(&self, prefix: &IpNet) -> bool {
-        let mut wider = prefix.supernet();
-        while let Some(network) = wider {
-            if self.connected.contains_key(&network) {
-                return true;
-            }
-            wider = network.supernet();
-        }
-        false
+        let wider = |len: u8| IpNet::new(prefix.addr(), len).map(|network| network.trunc());
+        self.connected_lens
+            .range(..prefix.prefix_len())
+            .filter_map(|&len| wider(len).ok())
+            .any(|network| self.connected.contains_key(&network))
     }
 
     fn find_covered_neighbours(&self, mirror: &Mirror, work: &mut Work) {
@@ -312,7 +325,11 @@ impl Program {
     }
 
     fn refresh_locals(&mut self, mirror: &Mirror, update: &mut Update) {
-        let locals: HashSet<IpAddr> = decide::locals(mirror).collect();
+        let assigned = mirror.addresses().map(|address| address.address);
+        let locals: HashSet<IpAddr> = assigned
+            .chain(self.local_routes.iter().copied())
+            .filter(|address| !address.is_loopback())
+            .collect();
         update.new_locals = locals.difference(&self.locals).copied().collect();
         update.old_locals = self.locals.difference(&locals).copied().collect();
         self.locals = locals;

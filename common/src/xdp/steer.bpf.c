@@ -155,8 +155,10 @@ static __always_inline int steer_ipv4(struct xdp_md *context, const struct port 
     }
     if (ip->protocol != PROTOCOL_UDP || (ip->fragment & bpf_htons(0x3fff)) || !is_local4(ip->destination))
         return to_kernel();
-    at += (ip->version_length & 0xf) * 4;
-    if ((ip->version_length & 0xf) < 5 || at + 4 > end || ((__be16 *)at)[1] != bpf_htons(PORT_ROCE))
+    // RoCEv2 has no IP options (annex A17), and a pointer that moves by a value from the packet would
+    // make CAP_PERFMON necessary to load this.
+    at += sizeof *ip;
+    if (ip->version_length != 0x45 || at + 4 > end || ((__be16 *)at)[1] != bpf_htons(PORT_ROCE))
         return to_kernel();
     return to_socket(context, port);
 }

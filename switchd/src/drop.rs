@@ -78,8 +78,6 @@ drop_reasons! {
     RingFull => "ring_full",
     /// The egress queue has reached its depth.
     QueueFull => "queue_full",
-    /// The switch is stopping and no longer accepts packets, or its time to drain ran out.
-    Stopping => "stopping",
 }
 
 impl DropReason {

@@ -57,8 +57,8 @@ drop_reasons! {
     OutOfOrder = "out_of_order",
     /// No receive was posted; the peer was told to wait.
     ReceiverNotReady = "receiver_not_ready",
-    /// An acknowledgement of what was never sent, or that is older than what is known.
-    StaleAcknowledgement = "stale_acknowledgement",
+    /// An acknowledgement of what was never sent.
+    ImpossibleAcknowledgement = "impossible_acknowledgement",
     /// The queue pair ended while the packet waited in its reorder buffer.
     QueuePairEnded = "queue_pair_ended",
     /// The request was refused, which ends the queue pair.

@@ -253,17 +253,18 @@ impl Sender {
         let round_trip = self.rtt.late_after().unwrap_or(self.rules.rto_initial);
         let patience = 1 << self.timer.patience;
         let (packets, time) = (packets * patience, time.times(u64::from(patience)));
-        let report_counts =
-            |sent: Time| patience == 1 || now.since(sent) > round_trip.times(u64::from(patience));
         let known = self.sacked.either(&self.lost);
         for index in Bits::first(candidates).without(&known).iter() {
             let slot = *self.slot(self.una.plus(index));
-            let overtaken = highest.saturating_sub(index) > packets
-                || slot.sent + time <= self.newest_came
-                || (ack.loss && index < first_that_came && report_counts(slot.sent));
-            let repeated = slot.copies > 1;
-            let had_its_time = now.since(slot.sent) > round_trip && self.newest_came > slot.sent;
-            if overtaken && (!repeated || had_its_time) {
+            let had_a_round_trip = now.since(slot.sent) > round_trip;
+            // A report left the peer after what is named in it should have come.
+            let reported = ack.loss
+                && index < first_that_came
+                && (had_a_round_trip || (slot.copies == 1 && patience == 1));
+            let overtaken =
+                highest.saturating_sub(index) > packets || slot.sent + time <= self.newest_came;
+            let fair = slot.copies == 1 || (had_a_round_trip && self.newest_came > slot.sent);
+            if reported || (overtaken && fair) {
                 self.lose(index, now, paths);
                 counters.fast_retransmits += 1;
             }

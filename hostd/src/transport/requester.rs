@@ -223,9 +223,10 @@ impl QueuePair {
         if let Some(mpeh) = headers.mpeh {
             paths.one_way(mpeh.path, mpeh.tag);
         }
-        let verdict = sender.acknowledge(&ack, now, paths, &mut self.counters);
-        if verdict == Verdict::Stale {
-            return Err(DropReason::StaleAcknowledgement);
+        match sender.acknowledge(&ack, now, paths, &mut self.counters) {
+            Verdict::Valid => {}
+            Verdict::Overtaken => return Ok(()),
+            Verdict::Impossible => return Err(DropReason::ImpossibleAcknowledgement),
         }
         // Nothing is left that could be refused.
         if sender.is_idle() {

@@ -55,8 +55,10 @@ pub(crate) struct Acknowledgement {
 pub(crate) enum Verdict {
     /// It said something new, or repeated what is known.
     Valid,
-    /// It is older than what is known, or about what was never sent.
-    Stale,
+    /// It is older than what is known: another that left later came sooner.
+    Overtaken,
+    /// It is about what was never sent.
+    Impossible,
 }
 
 /// A packet to send again.
@@ -233,9 +235,14 @@ impl Sender {
     ) -> Verdict {
         let advance = ack.expected.since(self.una);
         if advance > self.outstanding() {
-            return Verdict::Stale;
+            let overtaken = ack.expected.is_before(self.una);
+            return if overtaken {
+                Verdict::Overtaken
+            } else {
+                Verdict::Impossible
+            };
         }
-        self.measure(ack, now, paths);
+        let round_trip = self.round_trip_of(ack.trigger, now);
         let mut news = 0;
         for index in 0..advance {
             news += u32::from(self.take(index, now, paths));
@@ -243,27 +250,43 @@ impl Sender {
         self.una = ack.expected;
         self.sacked.shift(advance);
         self.lost.shift(advance);
-        let sent = Bits::first(self.outstanding());
-        let came = ack.came.both(&sent).without(&self.sacked);
-        for index in came.iter() {
+        for index in self.newly_came(ack).iter() {
             news += u32::from(self.take(index, now, paths));
             self.sacked.set(index);
             self.lost.clear(index);
         }
+        if let Some((path, rtt)) = round_trip {
+            self.rtt.sample(rtt);
+            paths.measured(path, rtt);
+        }
         if news > 0 {
             self.controller.acknowledged(news);
+            self.timer.progress(now);
+            self.probing = false;
         }
         if advance > 0 {
             self.not_before = None;
             self.rnr_tries = 0;
         }
-        if news > 0 || advance > 0 {
-            self.timer.progress(now);
-            self.probing = false;
+        // An acknowledgement that says nothing new does not put the clocks back.
+        if news > 0 {
+            self.arm(now);
         }
         self.find_losses(ack, now, paths, counters);
-        self.arm(now);
         Verdict::Valid
+    }
+
+    /// What an acknowledgement says came out of order, less what is known. Its bitmap may end before the
+    /// packet that caused it, but that one came as well, unless it is the expected one, which waits
+    /// for a receive.
+    fn newly_came(&self, ack: &Acknowledgement) -> Bits<WORDS> {
+        let mut came = ack.came;
+        let trigger = ack.trigger.since(ack.expected);
+        if trigger > 0 {
+            came.set(trigger);
+        }
+        came.both(&Bits::first(self.outstanding()))
+            .without(&self.sacked)
     }
 
     /// Packet `una` + `index` came. Whether that is new.
@@ -292,19 +315,15 @@ impl Sender {
         true
     }
 
-    /// Measures the round trip of the packet that caused the acknowledgement, if it was sent once
+    /// The round trip of the packet that caused an acknowledgement, and its path, if it was sent once
     /// (Karn) and is not known to have come.
-    fn measure(&mut self, ack: &Acknowledgement, now: Time, paths: &mut PathSet) {
-        let index = ack.trigger.since(self.una);
+    fn round_trip_of(&self, trigger: Psn, now: Time) -> Option<(u8, Span)> {
+        let index = trigger.since(self.una);
         if index >= self.outstanding() || self.sacked.get(index) {
-            return;
+            return None;
         }
-        let slot = *self.slot(ack.trigger);
-        if slot.copies == 1 {
-            let rtt = now.since(slot.sent);
-            self.rtt.sample(rtt);
-            paths.measured(slot.path, rtt);
-        }
+        let slot = self.slot(trigger);
+        (slot.copies == 1).then(|| (slot.path, now.since(slot.sent)))
     }
 
     /// Packet `una` + `index` is lost: it will be sent again.
@@ -331,7 +350,6 @@ impl Sender {
     /// A plain peer misses packet `expected` and dropped all after it (InfiniBand 9.7.5.2.8).
     pub(crate) fn sequence_error(&mut self, now: Time, paths: &mut PathSet) {
         self.lose_from(0, now, paths);
-        self.arm(now);
     }
 
     /// The whole of the network is silent.

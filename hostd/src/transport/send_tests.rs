@@ -102,8 +102,8 @@ fn a_window_goes_out_and_is_acknowledged() {
     assert_eq!(bed.sender.in_flight(), 0);
     assert_eq!(bed.sender.rtt(), Some(micros(200)));
     assert_eq!(bed.sender.deadline(), Time::NEVER);
-    assert_eq!(bed.answer(0x31, &[]), Verdict::Stale);
-    assert_eq!(bed.answer(0x2f, &[]), Verdict::Stale);
+    assert_eq!(bed.answer(0x31, &[]), Verdict::Impossible);
+    assert_eq!(bed.answer(0x2f, &[]), Verdict::Overtaken);
 }
 
 /// HT-41, HT-43: a gap is no loss within the tolerance; past it, it alone is sent again, on another
@@ -239,9 +239,59 @@ fn a_peer_without_receives_is_waited_for() {
 fn impossible_answers_change_nothing() {
     let mut bed = Bed::new(100, true);
     bed.send(5);
-    assert_eq!(bed.answer(106, &[]), Verdict::Stale);
-    assert_eq!(bed.answer(99, &[]), Verdict::Stale);
+    assert_eq!(bed.answer(106, &[]), Verdict::Impossible);
+    assert_eq!(bed.answer(99, &[]), Verdict::Overtaken);
     assert_eq!(bed.answer(100, &[105, 300]), Verdict::Valid);
     assert_eq!(bed.sender.in_flight(), 5);
     assert!(bed.resend().is_empty());
+}
+
+/// HT-43: a report that is repeated without news neither puts the clocks back nor spoils the round-trip
+/// time, and what it names is sent again once a round trip; so the loss of a repeated packet is
+/// repaired, and if everything fails the time-out comes.
+#[test]
+fn repeated_reports_are_no_progress() {
+    let mut bed = Bed::new(0, true);
+    bed.send(64);
+    bed.pass(micros(200));
+    bed.answer_with(0, &[40], true);
+    let rtt = bed.sender.rtt();
+    assert_eq!(bed.resend().len(), 40);
+    let deadline = bed.sender.deadline();
+    let mut repaired = 0;
+    for _ in 0..12 {
+        bed.pass(micros(1_000));
+        if bed.sender.deadline() <= bed.now {
+            break;
+        }
+        bed.answer_with(0, &[40], true);
+        repaired += bed.resend().len();
+    }
+    assert_eq!(bed.sender.rtt(), rtt);
+    assert!(repaired >= 40, "{repaired}");
+    assert!(deadline < bed.now, "the clocks go on");
+}
+
+/// HT-43: the packet that caused an answer came, also when it is beyond the bitmap; but not the one
+/// that waits for a receive.
+#[test]
+fn the_trigger_came() {
+    let mut bed = Bed::new(0, true);
+    bed.send(20);
+    bed.pass(micros(100));
+    let ack = |trigger| Acknowledgement {
+        expected: Psn::new(0),
+        came: Bits::default(),
+        trigger: Psn::new(trigger),
+        loss: false,
+    };
+    for (trigger, in_flight) in [(0, 20), (7, 19), (7, 19), (19, 18), (300, 18)] {
+        let answer = ack(trigger);
+        bed.sender
+            .acknowledge(&answer, bed.now, &mut bed.paths, &mut bed.counters);
+        assert_eq!(
+            bed.sender.in_flight() + u32::try_from(bed.sender.lost.iter().count()).expect("few"),
+            in_flight
+        );
+    }
 }

@@ -137,7 +137,7 @@ fn negotiation_meets_in_the_middle() {
     };
     let large = MultipathConfig::default();
     let cases = [
-        (Some(large), Some(large), (true, 8, 512)),
+        (Some(large), Some(large), (true, 8, 224)),
         (Some(small), Some(large), (true, 3, 64)),
         (Some(large), Some(small), (true, 3, 64)),
         (Some(large), None, (false, 1, 128)),

@@ -7,9 +7,9 @@
 //!
 //! Nothing comes after the last packets, so silence is the only sign of their loss. After two round
 //! trips the oldest is sent again as a probe, on another path; what its answer does not name came.
-//! All these waits are doubled when an acknowledgement shows that a packet was sent again in vain (its
-//! answer came sooner than any round trip), up to eight times, and halved after losses that were
-//! real (as RFC 8985 6.2 does): hosts whose threads are kept waiting are late, not lossy.
+//! All these waits are doubled, up to sixteen times, when an acknowledgement was caused by a packet that
+//! had come before: it was sent again in vain. They are halved for each second in which that did not
+//! happen (much as RFC 8985 6.2 does). Hosts whose threads are kept waiting are late, not lossy.
 //!
 //! After the retransmission time-out (RFC 6298) everything is sent again, ever more slowly: the
 //! time-out doubles up to the queue pair's ACK time-out. Without any progress for `retry_count` + 1 of
@@ -51,13 +51,13 @@ const TAIL_PROBES: u8 = 2;
 const TAIL_PROBE_MIN: Span = Span::from_millis(1);
 
 /// Doublings of the waits at most.
-const PATIENCE_MAX: u32 = 3;
+const PATIENCE_MAX: u32 = 4;
 
 /// What was sent again in vain within this time had one cause.
-const VAIN_INTERVAL: Span = Span::from_millis(1);
+const VAIN_INTERVAL: Span = Span::from_millis(2);
 
-/// Packets that were rightly sent again after which the waits are halved.
-const LOSSES_TO_FORGET: u32 = 16;
+/// Time without a packet sent in vain after which the waits are halved.
+const FORGET: Span = Span::from_secs(1);
 
 /// The clocks of a sender.
 #[derive(Clone, Copy, Debug)]
@@ -74,8 +74,6 @@ pub(super) struct Timer {
     pub(super) patience: u32,
     /// Since when that stands.
     patience_since: Time,
-    /// Packets that were rightly sent again since.
-    real_losses: u32,
 }
 
 impl Timer {
@@ -88,7 +86,6 @@ impl Timer {
             silent_since: Time::ZERO,
             patience: 0,
             patience_since: Time::ZERO,
-            real_losses: 0,
         }
     }
 
@@ -97,18 +94,22 @@ impl Timer {
         self.progress(now);
     }
 
-    /// A packet came of which several copies left; `newest`: the newest of them can be the one.
-    pub(super) fn repeated_packet_came(&mut self, newest: bool, now: Time) {
-        if newest {
-            self.real_losses += 1;
-            if self.real_losses >= LOSSES_TO_FORGET {
-                self.real_losses = 0;
-                self.patience = self.patience.saturating_sub(1);
-            }
-        } else if self.patience < PATIENCE_MAX && now > self.patience_since + VAIN_INTERVAL {
-            self.patience += 1;
+    /// A packet came for the second time.
+    pub(super) fn sent_in_vain(&mut self, now: Time) {
+        if now > self.patience_since + VAIN_INTERVAL {
+            self.patience = (self.patience + 1).min(PATIENCE_MAX);
+        }
+        // Also within the interval: as long as it happens nothing is forgotten.
+        if self.patience == PATIENCE_MAX || now > self.patience_since + VAIN_INTERVAL {
             self.patience_since = now;
-            self.real_losses = 0;
+        }
+    }
+
+    /// The waits are looked at.
+    fn forget(&mut self, now: Time) {
+        if self.patience > 0 && now > self.patience_since + FORGET {
+            self.patience -= 1;
+            self.patience_since = now;
         }
     }
 
@@ -134,9 +135,9 @@ impl Sender {
     pub(crate) fn rto(&self) -> Span {
         let rules = &self.rules;
         let measured = self.rtt.late_after().map(|late| late + rules.ack_delay);
+        let longest = rules.ack_timeout.unwrap_or(RTO_MAX).max(rules.rto_min);
         let shortest = rules.rto_min.times(1 << self.timer.patience);
         let base = measured.unwrap_or(rules.rto_initial).max(shortest);
-        let longest = rules.ack_timeout.unwrap_or(RTO_MAX).max(base);
         base.times(1 << self.timer.doublings.min(20)).min(longest)
     }
 
@@ -212,7 +213,8 @@ impl Sender {
             .ack_timeout
             .map(|timeout| timeout.times(u64::from(self.rules.retry_count) + 1));
         let silence = now.since(self.timer.silent_since);
-        if endurance.is_some_and(|endurance| silence >= endurance) {
+        let tried = self.timer.doublings >= u32::from(self.rules.retry_count);
+        if tried && endurance.is_some_and(|endurance| silence >= endurance) {
             return Expiry::PeerGone;
         }
         counters.timeouts += 1;
@@ -249,6 +251,7 @@ impl Sender {
         } else {
             highest
         };
+        self.timer.forget(now);
         let first_that_came = self.sacked.lowest().unwrap_or(0);
         let round_trip = self.rtt.late_after().unwrap_or(self.rules.rto_initial);
         let patience = 1 << self.timer.patience;

@@ -24,6 +24,9 @@ use common::time::{Span, Time};
 
 pub(super) const WORDS: usize = (limits::SEND_SPAN / 64) as usize;
 
+/// Packets that the bitmap of an acknowledgement covers.
+const SACK_BITS: u32 = 256;
+
 /// A packet between `una` and `next`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slot {
@@ -243,6 +246,8 @@ impl Sender {
             };
         }
         let round_trip = self.round_trip_of(ack.trigger, now);
+        let came_before =
+            ack.trigger.is_before(self.una) || self.sacked.get(ack.trigger.since(self.una));
         let mut news = 0;
         for index in 0..advance {
             news += u32::from(self.take(index, now, paths));
@@ -250,6 +255,10 @@ impl Sender {
         self.una = ack.expected;
         self.sacked.shift(advance);
         self.lost.shift(advance);
+        // A report of a loss is repeated without anything having come.
+        if came_before && !ack.loss && self.names_all_known(ack) {
+            self.timer.sent_in_vain(now);
+        }
         for index in self.newly_came(ack).iter() {
             news += u32::from(self.take(index, now, paths));
             self.sacked.set(index);
@@ -274,6 +283,13 @@ impl Sender {
         }
         self.find_losses(ack, now, paths, counters);
         Verdict::Valid
+    }
+
+    /// Whether an acknowledgement names everything that is known to have come: then none that left after
+    /// it has come sooner.
+    fn names_all_known(&self, ack: &Acknowledgement) -> bool {
+        let nameable = self.sacked.both(&Bits::first(SACK_BITS));
+        nameable.without(&ack.came) == Bits::default()
     }
 
     /// What an acknowledgement says came out of order, less what is known. Its bitmap may end before the
@@ -304,10 +320,7 @@ impl Sender {
                 .rtt
                 .shortest()
                 .is_some_and(|shortest| now.since(slot.sent) >= shortest);
-        if slot.copies > 1 {
-            self.timer.repeated_packet_came(answers_newest, now);
-            self.repeated_came |= answers_newest;
-        }
+        self.repeated_came |= slot.copies > 1 && answers_newest;
         if answers_newest {
             self.newest_came = self.newest_came.max(slot.sent);
             paths.acknowledged(slot.path, slot.sent);

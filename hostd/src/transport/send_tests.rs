@@ -295,3 +295,46 @@ fn the_trigger_came() {
         );
     }
 }
+
+/// HT-41: a packet that was sent again in vain doubles the tolerance; time without such halves it.
+#[test]
+fn what_was_sent_in_vain_teaches_patience() {
+    let mut bed = Bed::new(0, true);
+    bed.send(30);
+    bed.pass(micros(5_000));
+    let came: Vec<_> = (1..=9).collect();
+    bed.answer(0, &came);
+    assert_eq!(bed.resend(), [0]);
+    // One copy arrives, then, for some reason several times, the other.
+    let again = Acknowledgement {
+        expected: Psn::new(10),
+        came: Bits::default(),
+        trigger: Psn::new(0),
+        loss: false,
+    };
+    for patience in [0, 1, 1, 1] {
+        bed.sender
+            .acknowledge(&again, bed.now, &mut bed.paths, &mut bed.counters);
+        assert_eq!(bed.sender.timer.patience, patience, "one cause");
+    }
+    let came: Vec<_> = (11..=11 + TOLERANCE).collect();
+    bed.answer(10, &came);
+    assert!(bed.resend().is_empty(), "twice the tolerance");
+    bed.pass(micros(1_000_001));
+    let came: Vec<_> = (11..=12 + TOLERANCE).collect();
+    bed.answer(10, &came);
+    assert_eq!(bed.sender.timer.patience, 0);
+    assert_eq!(bed.resend(), [10]);
+}
+
+/// HT-41: an old acknowledgement that comes late is not taken for a second copy.
+#[test]
+fn late_acknowledgements_teach_nothing() {
+    let mut bed = Bed::new(0, true);
+    bed.send(30);
+    bed.pass(micros(5_000));
+    bed.answer(0, &[1, 2, 3, 4, 5]);
+    bed.answer(0, &[1, 2, 3]);
+    bed.answer(0, &[1]);
+    assert_eq!(bed.sender.timer.patience, 0);
+}

@@ -5,28 +5,23 @@
 //! may only name what it owns.
 
 mod events;
+mod objects;
 
-use super::command::{
-    Answer, EdgeStatistics, NewQueuePair, Notice, SessionCommand, SessionId, SessionReport,
-};
+use super::command::{Answer, EdgeStatistics, Notice, SessionCommand, SessionId, SessionReport};
 use super::completion::CompletionRing;
 use super::queue_pair::{Link, Remains, WorkRings};
 use super::region::SharedMemory;
 use crate::engine::{
     CompletionQueueId, ConnectionId, ConnectionParameters, DomainId, Engine, EngineError,
-    PrivateData, QueuePairRequest,
+    PrivateData,
 };
-use crate::verbs::{Access, RegionMemory, Transition};
+use crate::verbs::Transition;
 use hostd_client::abi::bell::{BellPage, WORDS};
-use hostd_client::abi::descriptor::COMPLETION_LEN;
-use hostd_client::abi::message::{Event, ObjectKind, Private};
-use hostd_client::abi::ring::Producer;
-use hostd_client::abi::types::{self, ErrorCode};
+use hostd_client::abi::message::{Event, Private};
+use hostd_client::abi::types::ErrorCode;
 use hostd_client::abi::{PRIVATE_MAX, QUEUE_PAIRS_MAX};
-use hostd_client::shm::Mapping;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 
 /// Connection requests that may wait for one application's answer.
 const REQUESTS_WAITING: usize = 256;
@@ -186,106 +181,6 @@ impl Table {
         }
     }
 
-    fn register(
-        &mut self,
-        session: SessionId,
-        mapping: Mapping,
-        iova: u64,
-        access: types::Access,
-        engine: &mut SharedEngine,
-    ) -> Result<(u32, u32), EngineError> {
-        let application = self.application(session)?;
-        let access = Access::from_bits(access.bits()).ok_or(EngineError::Argument)?;
-        let memory = SharedMemory::new(mapping);
-        let len = memory.len();
-        let keys = engine.register(application.domain, memory, iova, access)?;
-        application.regions.insert(keys.lkey, len);
-        Ok((keys.lkey, keys.rkey))
-    }
-
-    fn create_completion_queue(
-        &mut self,
-        session: SessionId,
-        ring: Producer<COMPLETION_LEN>,
-        wake: OwnedFd,
-        engine: &mut SharedEngine,
-    ) -> Result<u32, EngineError> {
-        let application = self.application(session)?;
-        let id = engine.create_completion_queue()?;
-        application.completion_queues.insert(id.number(), id);
-        self.completions
-            .insert(id, (session, CompletionRing::new(ring, wake)));
-        Ok(id.number())
-    }
-
-    fn create_queue_pair(
-        &mut self,
-        session: SessionId,
-        request: NewQueuePair,
-        engine: &mut SharedEngine,
-    ) -> Result<u32, EngineError> {
-        let application = self.application(session)?;
-        let queue = |handle| application.completion_queues.get(&handle).copied();
-        let send_cq = queue(request.send_cq).ok_or(EngineError::Unknown)?;
-        let receive_cq = queue(request.receive_cq).ok_or(EngineError::Unknown)?;
-        let slot = usize::try_from(request.slot).map_err(|_| EngineError::Argument)?;
-        let place = application
-            .slots
-            .get_mut(slot)
-            .ok_or(EngineError::Argument)?;
-        if place.is_some() {
-            return Err(EngineError::Busy);
-        }
-        let number = engine.create_queue_pair(QueuePairRequest {
-            domain: application.domain,
-            send_cq,
-            receive_cq,
-            max_send_wr: request.send_entries,
-            max_recv_wr: request.receive_entries,
-            signal_all: false,
-        })?;
-        // What peers may do is said by the access rights of each region.
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        if let Err(error) = engine.modify_queue_pair(number, &Transition::Init(access)) {
-            let _ = engine.destroy_queue_pair(number);
-            return Err(error);
-        }
-        *place = Some(number);
-        application.queue_pairs += 1;
-        let NewQueuePair {
-            send,
-            receive,
-            slot,
-            ..
-        } = request;
-        let rings = WorkRings::new(number, [send_cq, receive_cq], send, receive, slot);
-        self.queue_pairs.insert(number, (session, rings));
-        Ok(number)
-    }
-
-    /// [`EngineError::Busy`] means that the port is taken.
-    fn listen(
-        &mut self,
-        session: SessionId,
-        port: u16,
-        engine: &mut SharedEngine,
-    ) -> Result<u16, EngineError> {
-        self.may_connect()?;
-        let free = |port: &u16| !self.listeners.contains_key(port);
-        let port = match port {
-            0 => DYNAMIC_PORTS
-                .clone()
-                .find(free)
-                .ok_or(EngineError::TooMany)?,
-            port => Some(port).filter(free).ok_or(EngineError::Busy)?,
-        };
-        let application = self.application(session)?;
-        engine.listen(port)?;
-        application.listeners.push(port);
-        self.listeners.insert(port, session);
-        Ok(port)
-    }
-
     fn may_connect(&self) -> Result<(), EngineError> {
         if self.draining {
             Err(EngineError::State)
@@ -364,49 +259,6 @@ impl Table {
         // What was posted before is sent before.
         self.serve_one(qp, engine);
         engine.disconnect(connection)
-    }
-
-    fn destroy(
-        &mut self,
-        session: SessionId,
-        kind: ObjectKind,
-        handle: u32,
-        engine: &mut SharedEngine,
-    ) -> Result<(), EngineError> {
-        match kind {
-            ObjectKind::Region => {
-                let regions = &mut self.application(session)?.regions;
-                regions.remove(&handle).ok_or(EngineError::Unknown)?;
-                engine.deregister(handle).map(drop)
-            }
-            ObjectKind::CompletionQueue => {
-                let queues = &mut self.application(session)?.completion_queues;
-                let id = *queues.get(&handle).ok_or(EngineError::Unknown)?;
-                engine.destroy_completion_queue(id)?;
-                queues.remove(&handle);
-                self.completions.remove(&id);
-                Ok(())
-            }
-            ObjectKind::QueuePair => {
-                let slot = self.rings(session, handle)?.slot;
-                engine.destroy_queue_pair(handle)?;
-                self.queue_pairs.remove(&handle);
-                let application = self.application(session)?;
-                application.queue_pairs -= 1;
-                let slot = usize::try_from(slot).map_err(|_| EngineError::Argument)?;
-                application.slots[slot] = None;
-                Ok(())
-            }
-            ObjectKind::Listener => {
-                let listeners = &mut self.application(session)?.listeners;
-                let port = u16::try_from(handle).map_err(|_| EngineError::Unknown)?;
-                let index = listeners.iter().position(|known| *known == port);
-                listeners.swap_remove(index.ok_or(EngineError::Unknown)?);
-                self.listeners.remove(&port);
-                engine.unlisten(port);
-                Ok(())
-            }
-        }
     }
 
     /// Takes requests out of the rings of all queue pairs whose bell rang, and returns how many queue pairs

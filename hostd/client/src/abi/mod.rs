@@ -1,7 +1,8 @@
 //! What crosses the boundary between an application and hostd.
 //!
 //! ```text
-//!   message     requests, replies and events on the Unix socket (SOCK_SEQPACKET)
+//!   message     requests on the Unix socket (SOCK_SEQPACKET)
+//!   answer      replies and events
 //!   types       access rights, private data, error codes
 //!   codec       fixed-width little-endian fields, read and written with checks
 //!   descriptor  work requests and completions in the rings
@@ -30,6 +31,7 @@
 //! for both sides, so an application could clear `O_NONBLOCK`, fill the counter and stop the
 //! daemon in `write`. The write end of a pipe is the daemon's alone.
 
+pub mod answer;
 pub mod bell;
 pub mod codec;
 pub mod descriptor;

@@ -147,7 +147,7 @@ mod tests {
         assert!(bandwidth.json().contains("\"mbit_per_second\":1000.000"));
         let trips: Vec<_> = (1..=1001).map(|n| Duration::from_micros(2 * n)).collect();
         let latency = Latency::new(2, &trips);
-        let values = latency.columns().map(|(_, value)| value);
+        let values = latency.columns().map(|(_, value)| value.round());
         assert_eq!(values, [1.0, 501.0, 501.0, 991.0, 1000.0, 1001.0]);
     }
 }

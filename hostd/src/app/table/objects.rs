@@ -1,0 +1,160 @@
+//! Objects of applications: made and given back.
+
+use super::{DYNAMIC_PORTS, SharedEngine, Table};
+use crate::app::command::{NewQueuePair, SessionId};
+use crate::app::completion::CompletionRing;
+use crate::app::queue_pair::WorkRings;
+use crate::app::region::SharedMemory;
+use crate::engine::{EngineError, QueuePairRequest};
+use crate::verbs::{Access, RegionMemory, Transition};
+use hostd_client::abi::descriptor::COMPLETION_LEN;
+use hostd_client::abi::message::ObjectKind;
+use hostd_client::abi::ring::Producer;
+use hostd_client::abi::types;
+use hostd_client::shm::Mapping;
+use std::os::fd::OwnedFd;
+
+impl Table {
+    pub(super) fn register(
+        &mut self,
+        session: SessionId,
+        mapping: Mapping,
+        iova: u64,
+        access: types::Access,
+        engine: &mut SharedEngine,
+    ) -> Result<(u32, u32), EngineError> {
+        let application = self.application(session)?;
+        let access = Access::from_bits(access.bits()).ok_or(EngineError::Argument)?;
+        let memory = SharedMemory::new(mapping);
+        let len = memory.len();
+        let keys = engine.register(application.domain, memory, iova, access)?;
+        application.regions.insert(keys.lkey, len);
+        Ok((keys.lkey, keys.rkey))
+    }
+
+    pub(super) fn create_completion_queue(
+        &mut self,
+        session: SessionId,
+        ring: Producer<COMPLETION_LEN>,
+        wake: OwnedFd,
+        engine: &mut SharedEngine,
+    ) -> Result<u32, EngineError> {
+        let application = self.application(session)?;
+        let id = engine.create_completion_queue()?;
+        application.completion_queues.insert(id.number(), id);
+        self.completions
+            .insert(id, (session, CompletionRing::new(ring, wake)));
+        Ok(id.number())
+    }
+
+    pub(super) fn create_queue_pair(
+        &mut self,
+        session: SessionId,
+        request: NewQueuePair,
+        engine: &mut SharedEngine,
+    ) -> Result<u32, EngineError> {
+        let application = self.application(session)?;
+        let queue = |handle| application.completion_queues.get(&handle).copied();
+        let send_cq = queue(request.send_cq).ok_or(EngineError::Unknown)?;
+        let receive_cq = queue(request.receive_cq).ok_or(EngineError::Unknown)?;
+        let slot = usize::try_from(request.slot).map_err(|_| EngineError::Argument)?;
+        let place = application
+            .slots
+            .get_mut(slot)
+            .ok_or(EngineError::Argument)?;
+        if place.is_some() {
+            return Err(EngineError::Busy);
+        }
+        let number = engine.create_queue_pair(QueuePairRequest {
+            domain: application.domain,
+            send_cq,
+            receive_cq,
+            max_send_wr: request.send_entries,
+            max_recv_wr: request.receive_entries,
+            signal_all: false,
+        })?;
+        // What peers may do is said by the access rights of each region.
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        if let Err(error) = engine.modify_queue_pair(number, &Transition::Init(access)) {
+            let _ = engine.destroy_queue_pair(number);
+            return Err(error);
+        }
+        *place = Some(number);
+        application.queue_pairs += 1;
+        let NewQueuePair {
+            send,
+            receive,
+            slot,
+            ..
+        } = request;
+        let rings = WorkRings::new(number, [send_cq, receive_cq], send, receive, slot);
+        self.queue_pairs.insert(number, (session, rings));
+        Ok(number)
+    }
+
+    /// [`EngineError::Busy`] means that the port is taken.
+    pub(super) fn listen(
+        &mut self,
+        session: SessionId,
+        port: u16,
+        engine: &mut SharedEngine,
+    ) -> Result<u16, EngineError> {
+        self.may_connect()?;
+        let free = |port: &u16| !self.listeners.contains_key(port);
+        let port = match port {
+            0 => DYNAMIC_PORTS
+                .clone()
+                .find(free)
+                .ok_or(EngineError::TooMany)?,
+            port => Some(port).filter(free).ok_or(EngineError::Busy)?,
+        };
+        let application = self.application(session)?;
+        engine.listen(port)?;
+        application.listeners.push(port);
+        self.listeners.insert(port, session);
+        Ok(port)
+    }
+
+    pub(super) fn destroy(
+        &mut self,
+        session: SessionId,
+        kind: ObjectKind,
+        handle: u32,
+        engine: &mut SharedEngine,
+    ) -> Result<(), EngineError> {
+        match kind {
+            ObjectKind::Region => {
+                let regions = &mut self.application(session)?.regions;
+                regions.remove(&handle).ok_or(EngineError::Unknown)?;
+                engine.deregister(handle).map(drop)
+            }
+            ObjectKind::CompletionQueue => {
+                let queues = &mut self.application(session)?.completion_queues;
+                let id = *queues.get(&handle).ok_or(EngineError::Unknown)?;
+                engine.destroy_completion_queue(id)?;
+                queues.remove(&handle);
+                self.completions.remove(&id);
+                Ok(())
+            }
+            ObjectKind::QueuePair => {
+                let slot = self.rings(session, handle)?.slot;
+                engine.destroy_queue_pair(handle)?;
+                self.queue_pairs.remove(&handle);
+                let application = self.application(session)?;
+                application.queue_pairs -= 1;
+                let slot = usize::try_from(slot).map_err(|_| EngineError::Argument)?;
+                application.slots[slot] = None;
+                Ok(())
+            }
+            ObjectKind::Listener => {
+                let listeners = &mut self.application(session)?.listeners;
+                let port = u16::try_from(handle).map_err(|_| EngineError::Unknown)?;
+                let index = listeners.iter().position(|known| *known == port);
+                listeners.swap_remove(index.ok_or(EngineError::Unknown)?);
+                self.listeners.remove(&port);
+                engine.unlisten(port);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+use super::*;
+use std::path::Path;
+
+const SHIPPED: &str = include_str!("../../../etc/hostd.toml");
+
+fn load(text: &str) -> Result<Config, common::config::ConfigError> {
+    common::config::load_text(text, Path::new("hostd.toml"), "HOSTD", [], &[])
+}
+
+fn keys(prefix: &str, value: &toml::Value, into: &mut Vec<String>) {
+    match value {
+        toml::Value::Table(table) => {
+            for (name, value) in table {
+                keys(&format!("{prefix}.{name}"), value, into);
+            }
+        }
+        toml::Value::Array(list) if list.first().is_some_and(toml::Value::is_table) => {
+            list.iter().for_each(|value| keys(prefix, value, into));
+        }
+        _ => into.push(prefix.to_owned()),
+    }
+}
+
+/// MG-1: the shipped file has every key, each with its default.
+#[test]
+fn the_shipped_file_is_complete_and_holds_the_defaults() {
+    let shipped = load(SHIPPED).expect("the shipped file is valid");
+    let eth0 = Interface {
+        name: "eth0".to_owned(),
+        speed: Some(Rate::from_gbps(25)),
+        mode: ModeChoice::Best,
+    };
+    let defaults = Config {
+        interface: vec![eth0],
+        ..Config::default()
+    };
+    assert_eq!(shipped, defaults);
+
+    let (mut in_file, mut known) = (Vec::new(), Vec::new());
+    keys("", &toml::from_str(SHIPPED).expect("TOML"), &mut in_file);
+    keys(
+        "",
+        &toml::Value::try_from(&defaults).expect("a table"),
+        &mut known,
+    );
+    in_file.sort();
+    known.sort();
+    assert_eq!(in_file, known);
+}
+
+/// MG-1: impossible values are refused with their key.
+#[test]
+fn impossible_values_are_refused() {
+    let eth0 = "[[interface]]\nname = \"eth0\"\n";
+    assert!(load(eth0).is_ok());
+    for (text, key) in [
+        ("", "interface"),
+        ("[[interface]]\nname = \"\"\n", "interface[0].name"),
+        (
+            "[[interface]]\nname = \"a\"\nspeed = \"0Gbps\"\n",
+            "interface[0].speed",
+        ),
+        ("[multipath]\npaths = 0\n", "multipath.paths"),
+        ("[multipath]\ngranularity = \"bit\"\n", "granularity"),
+        ("[transport]\nwindow = 100000\n", "transport.window"),
+        ("[transport]\nwindows = 1\n", "windows"),
+        ("[frames]\nring = 1000\n", "frames.ring"),
+        ("[log]\nlevel = \"\"\n", "log.level"),
+        ("[application.quota]\nqueue_pairs = 5000\n", "queue_pairs"),
+        ("[metrics]\nlisten = \"nowhere\"\n", "listen"),
+        ("[[interface]]\nname = \"b\"\nmode = \"fast\"\n", "mode"),
+    ] {
+        let whole = if key.starts_with("interface") {
+            text.to_owned()
+        } else {
+            format!("{text}{eth0}")
+        };
+        let error = load(&whole).expect_err(text).to_string();
+        assert!(error.contains(key), "{text}: {error}");
+    }
+}

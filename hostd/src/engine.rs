@@ -16,6 +16,7 @@
 //! `next_deadline`. Frames that the engine holds (reorder buffers) come back to the pool that is given
 //! to `receive`, `transmit` or `reclaim`.
 
+mod establish;
 mod mads;
 mod management;
 mod packets;

@@ -1,6 +1,7 @@
 //! Messages of connection management in and out: queue pair 1.
 
-use super::management::{Said, requested};
+use super::establish::requested;
+use super::management::Said;
 use super::types::{ConnectionId, Event, PrivateData};
 use super::{Engine, EngineError};
 use crate::cm::machine::Input;

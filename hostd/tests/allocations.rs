@@ -1,0 +1,187 @@
+//! No packet costs an allocation once everything is set up: not in order, not out of order, not lost.
+
+use common::sys::alloc::{Counting, allocations};
+use common::time::{Span, Time};
+use common::units::Rate;
+use common::xdp::frame::{Frame, FramePool, Region};
+use hostd::engine::{
+    CompletionQueueId, Engine, EngineConfig, MultipathConfig, QueuePairRequest, Route,
+};
+use hostd::message::region::{Access, HeapMemory, RegionKeys};
+use hostd::message::work::{ReceiveRequest, SendOpcode, SendRequest};
+use hostd::transport::{ReadyToReceive, ReadyToSend, Transition};
+use std::alloc::System;
+use std::net::{IpAddr, Ipv4Addr};
+
+#[global_allocator]
+static ALLOCATOR: Counting<System> = Counting(System);
+
+const MESSAGE: u32 = 50_000;
+
+struct Host {
+    engine: Engine<HeapMemory>,
+    pool: FramePool,
+    qpn: u32,
+    cq: CompletionQueueId,
+    keys: RegionKeys,
+    address: IpAddr,
+}
+
+impl Host {
+    fn new(number: u8, region: &std::sync::Arc<Region>) -> Self {
+        let mut engine = Engine::new(EngineConfig {
+            seed: [number; 32],
+            ..EngineConfig::default()
+        });
+        let domain = engine.create_domain().expect("room");
+        let cq = engine.create_completion_queue().expect("room");
+        let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let memory = HeapMemory::new(vec![number; MESSAGE as usize]);
+        let keys = engine.register(domain, memory, 0, rights).expect("room");
+        let request = QueuePairRequest {
+            domain,
+            send_cq: cq,
+            receive_cq: cq,
+            max_send_wr: 16,
+            max_recv_wr: 16,
+            signal_all: true,
+        };
+        let qpn = engine.create_queue_pair(request).expect("room");
+        Self {
+            engine,
+            pool: FramePool::new(region.clone()),
+            qpn,
+            cq,
+            keys,
+            address: Ipv4Addr::new(10, 0, 0, number).into(),
+        }
+    }
+
+    fn meet(&mut self, peer: (IpAddr, u32)) {
+        let route = Route {
+            source: self.address,
+            source_mac: [2; 6],
+            destination_mac: [2; 6],
+            mtu: 3000,
+            rate: Rate::from_gbps(10),
+        };
+        self.engine.set_route(peer.0, route).expect("legal");
+        let receive = ReadyToReceive {
+            destination: peer.0,
+            destination_qpn: peer.1,
+            rq_psn: 0,
+            path_mtu: 1024,
+            min_rnr_timer: 12,
+            multipath: Some(MultipathConfig::default()),
+        };
+        let send = ReadyToSend {
+            sq_psn: 0,
+            timeout: 18,
+            retry_count: 7,
+            rnr_retry: 7,
+        };
+        for transition in [
+            Transition::Init(Access::REMOTE_WRITE),
+            Transition::ReadyToReceive(receive),
+            Transition::ReadyToSend(send),
+        ] {
+            let engine = &mut self.engine;
+            engine
+                .modify_queue_pair(self.qpn, &transition)
+                .expect("legal");
+        }
+    }
+
+    fn completions(&mut self) -> u64 {
+        let mut count = 0;
+        while self.engine.next_ready_completion_queue().is_some() {
+            while self.engine.poll_completion(self.cq).is_some() {
+                count += 1;
+            }
+        }
+        count
+    }
+}
+
+/// Carries `messages` messages; every seventh batch comes backwards, every 97th packet not at all.
+fn carry(hosts: &mut [Host; 2], under_way: &mut [Vec<Frame>; 2], now: &mut Time, messages: u64) {
+    let (mut posted, mut done, mut batches, mut packets) = (0, 0, 0_u64, 0_u64);
+    let rkey = hosts[1].keys.rkey;
+    while done < messages {
+        while posted < messages && posted < done + 4 {
+            let write = SendRequest {
+                wr_id: posted,
+                opcode: if posted % 2 == 0 {
+                    SendOpcode::RdmaWriteWithImm
+                } else {
+                    SendOpcode::Send
+                },
+                lkey: hosts[0].keys.lkey,
+                addr: 0,
+                len: MESSAGE,
+                remote_addr: 0,
+                rkey,
+                imm: 1,
+                signaled: true,
+                solicited: false,
+            };
+            let receive = ReceiveRequest {
+                wr_id: posted,
+                lkey: hosts[1].keys.lkey,
+                addr: 0,
+                len: MESSAGE,
+            };
+            let [sender, receiver] = hosts;
+            receiver
+                .engine
+                .post_receive(receiver.qpn, receive)
+                .expect("room");
+            sender.engine.post_send(sender.qpn, write).expect("room");
+            posted += 1;
+        }
+        for (n, host) in hosts.iter_mut().enumerate() {
+            batches += 1;
+            if batches.is_multiple_of(7) {
+                under_way[1 - n].reverse();
+            }
+            for frame in under_way[1 - n].drain(..) {
+                packets += 1;
+                if packets.is_multiple_of(97) {
+                    host.pool.give(frame);
+                } else {
+                    host.engine.receive(frame, &mut host.pool, *now);
+                }
+            }
+            let out = &mut under_way[n];
+            host.engine.transmit(&mut host.pool, *now, out, 64);
+        }
+        done += hosts[0].completions();
+        hosts[1].completions();
+        *now += Span::from_micros(30);
+    }
+}
+
+/// HT-1, HT-40, HT-43: sending, receiving, reordering, loss and its repair allocate nothing.
+#[test]
+fn a_steady_state_allocates_nothing() {
+    let region = Region::heap(4096, 2048, 0);
+    let mut hosts = [Host::new(1, &region), Host::new(2, &region)];
+    let names = [0, 1].map(|n: usize| (hosts[n].address, hosts[n].qpn));
+    hosts[0].meet(names[1]);
+    hosts[1].meet(names[0]);
+    while hosts[0].engine.next_event().is_some() {}
+    let mut under_way = [Vec::with_capacity(256), Vec::with_capacity(256)];
+    let mut now = Time::from_nanos(1_000_000);
+    carry(&mut hosts, &mut under_way, &mut now, 50);
+    let before = allocations();
+    carry(&mut hosts, &mut under_way, &mut now, 500);
+    let allocated = allocations() - before;
+    let sent = hosts[0].engine.queue_pair_statistics(hosts[0].qpn);
+    let counters = sent.expect("exists").counters;
+    println!("{allocated} allocations, {counters:#?}");
+    assert!(counters.tx_packets > 20_000 && counters.retransmits > 100);
+    assert_eq!(allocated, 0);
+    for (frames, host) in under_way.iter_mut().zip(&mut hosts) {
+        frames.drain(..).for_each(|frame| host.pool.give(frame));
+    }
+}

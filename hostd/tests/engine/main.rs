@@ -4,5 +4,6 @@
 mod connection;
 mod delivery;
 mod hostile;
+mod losses;
 mod network;
 mod trouble;

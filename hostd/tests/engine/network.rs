@@ -303,7 +303,7 @@ impl Network {
 
     /// Lets everything happen that happens now, and returns when the next thing does.
     pub(crate) fn turn(&mut self) -> Time {
-        for _ in 0..1000 {
+        for _ in 0..100_000 {
             let due =
                 matches!(self.under_way.peek(), Some(Reverse((time, ..))) if *time <= self.now);
             if due {

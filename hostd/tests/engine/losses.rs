@@ -1,0 +1,182 @@
+//! Every reason for which the engine drops a packet, brought about on purpose.
+
+use crate::network::Network;
+use common::time::Span;
+use common::wire::Mac;
+use common::wire::cm::{Mad, Message, Pair, REQ_PRIVATE_LEN, Req, service_id};
+use common::wire::roce::frame::{Addresses, emit, layout, seal};
+use common::wire::roce::{AckKind, Aeth, Bth, Deth, Flow, Headers, Opcode, Operation};
+use hostd::engine::{EngineConfig, MultipathConfig};
+use hostd::stats::DropReason;
+
+fn network() -> Network {
+    Network::new(1, [EngineConfig::default(), EngineConfig::default()])
+}
+
+/// A sealed frame from host 0 to host 1.
+fn frame(network: &Network, headers: &Headers, payload: &[u8]) -> Vec<u8> {
+    let [source, destination] = &network.hosts;
+    let flow = Flow {
+        src_mac: Mac([2; 6]),
+        dst_mac: Mac([2; 6]),
+        addresses: Addresses::new(source.address, destination.address).expect("one version"),
+        src_port: 0xc000,
+        flow_label: 0,
+        traffic_class: 0,
+        ttl: 64,
+    };
+    let mut bytes = vec![0; layout(flow.addresses, headers, payload.len()).len];
+    let place = emit(&mut bytes, &flow, headers, payload.len());
+    bytes[place].copy_from_slice(payload);
+    seal(&mut bytes).expect("a frame");
+    bytes
+}
+
+fn data(network: &Network, qpn: u32, psn: u32) -> Vec<u8> {
+    let opcode = Opcode::Multipath(Operation::SendOnly);
+    frame(network, &Headers::new(Bth::new(opcode, qpn, psn)), b"data")
+}
+
+fn management(network: &Network, mad: &[u8]) -> Vec<u8> {
+    let mut headers = Headers::new(Bth::new(Opcode::UdSendOnly, 1, 0));
+    headers.deth = Some(Deth {
+        qkey: Deth::GSI_QKEY,
+        src_qp: 1,
+    });
+    frame(network, &headers, mad)
+}
+
+fn drops(network: &Network, reason: DropReason) -> u64 {
+    network.hosts[1].engine.statistics().drops.get(reason)
+}
+
+/// HT-40: what came before is dropped, what is too far ahead too, and what waits when its queue pair ends.
+#[test]
+fn packets_out_of_their_place() {
+    let mut network = network();
+    let [_, receiver] = network.connected(Some(MultipathConfig::default()));
+    let expected = 0xff_fff0_u32;
+    let bytes = data(&network, receiver, expected - 1);
+    network.inject(1, &bytes);
+    assert_eq!(drops(&network, DropReason::Duplicate), 1);
+    let bytes = data(&network, receiver, (expected + 512) & 0xff_ffff);
+    network.inject(1, &bytes);
+    assert_eq!(drops(&network, DropReason::BeyondWindow), 1);
+    let bytes = data(&network, receiver, expected + 2);
+    network.inject(1, &bytes);
+    network.hosts[1]
+        .engine
+        .destroy_queue_pair(receiver)
+        .expect("exists");
+    assert_eq!(drops(&network, DropReason::QueuePairEnded), 1);
+    assert_eq!(network.hosts[1].engine.statistics().drops.total(), 3);
+    network.close();
+}
+
+/// HT-10: nothing waits for a plain peer, neither for a packet before it nor for a receive.
+#[test]
+fn packets_of_a_plain_peer() {
+    let mut network = network();
+    let [_, receiver] = network.connected(None);
+    let plain = |network: &Network, psn| {
+        let opcode = Opcode::Rc(Operation::SendOnly);
+        frame(
+            network,
+            &Headers::new(Bth::new(opcode, receiver, psn)),
+            b"data",
+        )
+    };
+    let bytes = plain(&network, 0xff_fff2);
+    network.inject(1, &bytes);
+    assert_eq!(drops(&network, DropReason::OutOfOrder), 1);
+    let bytes = plain(&network, 0xff_fff0);
+    network.inject(1, &bytes);
+    assert_eq!(drops(&network, DropReason::ReceiverNotReady), 1);
+    network.close();
+}
+
+/// HT-43: an acknowledgement of what was never sent.
+#[test]
+fn acknowledgements_of_nothing() {
+    let mut network = network();
+    let [_, receiver] = network.connected(None);
+    let opcode = Opcode::Rc(Operation::Acknowledge);
+    let mut headers = Headers::new(Bth::new(opcode, receiver, 5));
+    headers.aeth = Some(Aeth {
+        kind: AckKind::Ack { credits: 31 },
+        msn: 0,
+    });
+    let bytes = frame(&network, &headers, &[]);
+    network.inject(1, &bytes);
+    assert_eq!(drops(&network, DropReason::ImpossibleAcknowledgement), 1);
+    network.close();
+}
+
+/// HT-20: connection messages that make no sense, or are about nothing that is known.
+#[test]
+fn connection_messages_about_nothing() {
+    let mut network = network();
+    let bytes = management(&network, &[0; 256]);
+    network.inject(1, &bytes);
+    assert_eq!(drops(&network, DropReason::MalformedManagement), 1);
+    let stray = Mad {
+        transaction: 1,
+        message: Message::Rtu(Pair {
+            local_comm_id: 1,
+            remote_comm_id: 2,
+        }),
+    };
+    let bytes = management(&network, &stray.emit());
+    network.inject(1, &bytes);
+    assert_eq!(drops(&network, DropReason::UnknownConnection), 1);
+    network.close();
+}
+
+/// HT-3, HT-20: connection requests that nobody decides on fill no more than the table.
+#[test]
+fn more_requests_than_room() {
+    let mut network = network();
+    network.hosts[1].engine.listen(7).expect("free");
+    let [source, destination] = [0, 1].map(|n: usize| network.hosts[n].address);
+    for number in 1..=hostd::limits::CONNECTIONS + 1 {
+        let request = Req {
+            local_comm_id: number,
+            service_id: service_id(7),
+            ca_guid: 0,
+            local_qpn: number,
+            responder_resources: 0,
+            initiator_depth: 0,
+            remote_cm_timeout: 18,
+            starting_psn: 0,
+            local_cm_timeout: 18,
+            retry_count: 7,
+            partition: 0xffff,
+            path_mtu: 3,
+            rnr_retry_count: 7,
+            max_cm_retries: 7,
+            flow_label: 0,
+            traffic_class: 0,
+            hop_limit: 64,
+            ack_timeout: 14,
+            src_port: 0,
+            src: source,
+            dst: destination,
+            private: [0; REQ_PRIVATE_LEN],
+        };
+        let mad = Mad {
+            transaction: u64::from(number),
+            message: Message::Req(Box::new(request)),
+        };
+        let bytes = management(&network, &mad.emit());
+        network.inject(1, &bytes);
+        while network.hosts[1].engine.next_event().is_some() {}
+    }
+    assert_eq!(drops(&network, DropReason::ConnectionTableFull), 1);
+    network.pass(Span::from_secs(20));
+    assert_eq!(
+        network.hosts[1].engine.connections(),
+        0,
+        "nobody decided in time"
+    );
+    network.close();
+}

@@ -383,6 +383,10 @@ impl QueuePair {
             return Time::NEVER;
         };
         let sender = peer.sender.as_ref().map_or(Time::NEVER, Sender::deadline);
+        // A report that may not leave, as of a queue pair that failed, does not fall due either.
+        if peer.flows.is_none() || !self.may_answer(peer) {
+            return sender;
+        }
         sender
             .min(peer.receiver.reports.deadline())
             .min(peer.receiver.deadline())

@@ -22,6 +22,9 @@ use common::xdp::frame::Frame;
 
 const WORDS: usize = (limits::REORDER_BUFFER / 64) as usize;
 
+/// Doublings of the time between reports of one gap: with the usual tolerance of 2 ms it grows to 4 s.
+const REPEATS_MAX: u32 = 11;
+
 /// A packet that waits in the ring.
 #[derive(Debug)]
 pub(crate) struct Held {
@@ -63,6 +66,8 @@ pub(crate) struct Receiver {
     gap_since: Option<Time>,
     /// When the loss of what is in the gap was last reported.
     reported: Option<Time>,
+    /// Reports of it since a packet came.
+    repeats: u32,
     /// Messages completed, modulo 2²⁴.
     msn: u32,
     /// The last packet of the ring's head had no receive.
@@ -89,6 +94,7 @@ impl Receiver {
             tolerance,
             gap_since: None,
             reported: None,
+            repeats: 0,
             msn: 0,
             starved: false,
             reports,
@@ -148,6 +154,7 @@ impl Receiver {
         });
         self.waiting.set(ahead);
         self.waiting_count += 1;
+        self.repeats = 0;
         if ahead > 0 && self.gap_since.is_none() && !self.waiting.get(0) {
             self.gap_since = Some(now);
         }
@@ -218,13 +225,20 @@ impl Receiver {
     /// Whether the loss has to be reported now, not with the next ordinary acknowledgement: it is
     /// news, or the last report may be lost itself.
     pub(crate) fn report_is_due(&self, now: Time) -> bool {
-        let repeat = self.tolerance.1.times(2);
+        let repeat = self.repeat_interval();
         self.suspects_loss(now) && self.reported.is_none_or(|last| now.since(last) >= repeat)
+    }
+
+    /// How long after a report it is repeated: longer each time that nothing comes, so that a peer
+    /// that is gone is not asked for ever at the same pace.
+    fn repeat_interval(&self) -> Span {
+        self.tolerance.1.times(2 << self.repeats.saturating_sub(1))
     }
 
     /// A report with the loss flag left.
     pub(crate) fn loss_was_reported(&mut self, now: Time) {
         self.reported = Some(now);
+        self.repeats = (self.repeats + 1).min(REPEATS_MAX);
     }
 
     /// When a gap has to be looked at again.
@@ -234,7 +248,7 @@ impl Receiver {
         };
         match self.reported {
             None => since + self.tolerance.1,
-            Some(last) => last + self.tolerance.1.times(2),
+            Some(last) => last + self.repeat_interval(),
         }
     }
 

@@ -73,6 +73,10 @@ fn a_gap_is_reported_past_the_tolerance() {
     assert!(receiver.suspects_loss(at(30)) && !receiver.report_is_due(at(30)));
     assert_eq!(receiver.deadline(), at(1_020));
     assert!(receiver.report_is_due(at(1_020)), "the report may be lost");
+    receiver.loss_was_reported(at(1_020));
+    assert_eq!(receiver.deadline(), at(3_020), "the peer may be gone");
+    hold(&mut receiver, 6, at(1_100), &mut pool);
+    assert_eq!(receiver.deadline(), at(2_020), "it is there");
     // The first gap closes; the next is as old as the first packet behind it.
     receiver.delivered(false, at(600));
     assert!(receiver.suspects_loss(at(600)), "still a packet missing");

@@ -245,7 +245,7 @@ impl QueuePair {
     }
 
     /// A queue pair that failed says why, and nothing else.
-    fn may_answer(&self, peer: &Peer) -> bool {
+    pub(super) fn may_answer(&self, peer: &Peer) -> bool {
         let refused = matches!(peer.receiver.reports.report, Report::Refused(_));
         self.state.receives() || (self.state == State::Error && refused)
     }

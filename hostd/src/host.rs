@@ -1,6 +1,7 @@
 //! The composition root: opens everything, starts the two threads, drains and closes.
 
 use crate::app::command::{self, Command, ControlHandle, Notice, Notices, WorkerHandle};
+use crate::app::region::SharedMemory;
 use crate::app::socket::{self, Applications, Permissions};
 use crate::config::Config;
 use crate::control::interfaces::{Interface, Interfaces};
@@ -32,6 +33,9 @@ const DRAIN_TIME: Duration = Duration::from_secs(3);
 
 /// How often the worker has to show that it lives, when systemd does not say.
 const HEARTBEAT: Duration = Duration::from_secs(2);
+
+/// Regions that may wait to be unmapped; beyond it the worker does it itself.
+const GRAVES: usize = 1024;
 
 /// Sleeps shorter than this are not worth their system calls: the pacer catches up.
 const SLEEP_MIN: Span = Span::from_micros(30);
@@ -195,7 +199,19 @@ pub fn start_worker<Q: QueueIo + Send + 'static>(
     let sleeper = Sleeper::new(waker)?;
     watch(&sleeper, &ports)?;
     let doorbells = sleeper.doorbells()?;
-    let engine = Worker::new(config.engine(seed), ports, pool, control, doorbells);
+    let (graveyard, buried) = crossbeam_channel::bounded(GRAVES);
+    // It ends when the worker drops its end of the channel.
+    std::thread::Builder::new()
+        .name("hostd-unmap".to_owned())
+        .spawn(move || buried.into_iter().for_each(drop::<SharedMemory>))?;
+    let engine = Worker::new(
+        config.engine(seed),
+        ports,
+        pool,
+        control,
+        doorbells,
+        graveyard,
+    );
     let published = engine.published();
     let thread = std::thread::Builder::new()
         .name("hostd-worker".to_owned())

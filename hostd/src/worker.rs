@@ -23,6 +23,7 @@ use crate::stats::EngineStatistics;
 use common::time::{Span, Time};
 use common::xdp::frame::{Frame, FramePool};
 use common::xdp::queue::QueueIo;
+use crossbeam_channel::Sender;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,6 +38,9 @@ const PUBLISH: Span = Span::from_millis(50);
 
 /// When packets wait for a transmit ring, the next try.
 const RETRY: Span = Span::from_micros(50);
+
+/// When the kernel has everything but has not sent it all, the next look (and kick).
+const COLLECT: Span = Span::from_millis(1);
 
 /// What other threads see of a worker.
 #[derive(Debug, Default)]
@@ -87,13 +91,15 @@ pub struct Worker<Q> {
 }
 
 impl<Q: QueueIo> Worker<Q> {
-    /// A worker over `ports`, with `pool` for the frames.
+    /// A worker over `ports`, with `pool` for the frames. Memory that applications give back goes to
+    /// `graveyard`, to be unmapped by another thread.
     pub fn new(
         config: EngineConfig,
         ports: Vec<Port<Q>>,
         pool: FramePool,
         control: ControlHandle,
         doorbells: Doorbells,
+        graveyard: Sender<SharedMemory>,
     ) -> Self {
         let granularity = config
             .multipath
@@ -101,7 +107,7 @@ impl<Q: QueueIo> Worker<Q> {
         Self {
             engine: Engine::new(config),
             granularity,
-            table: Table::default(),
+            table: Table::new(graveyard),
             doorbells,
             doorbell_of: HashMap::new(),
             ports,
@@ -154,13 +160,15 @@ impl<Q: QueueIo> Worker<Q> {
 
     fn deadline(&self, now: Time) -> Time {
         let engine = self.engine.next_deadline();
-        let behind = self.ports.iter().any(Port::is_behind);
-        match (engine <= now, behind) {
-            // It wants to send and cannot, or the kernel has not sent yet.
-            (true, true) => now + RETRY,
-            (true, false) => now,
-            (false, true) => engine.min(now + RETRY),
-            (false, false) => engine,
+        let sending = self.ports.iter().any(Port::is_sending);
+        if self.ports.iter().any(Port::is_behind) || (engine <= now && sending) {
+            // What is to be sent waits for room.
+            return now + RETRY;
+        }
+        if sending {
+            engine.min(now + COLLECT)
+        } else {
+            engine
         }
     }
 

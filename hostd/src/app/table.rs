@@ -16,6 +16,7 @@ use crate::engine::{
     PrivateData,
 };
 use crate::verbs::Transition;
+use crossbeam_channel::Sender;
 use hostd_client::abi::bell::{BellPage, WORDS};
 use hostd_client::abi::message::{Event, Private};
 use hostd_client::abi::types::ErrorCode;
@@ -45,8 +46,9 @@ struct Application {
 }
 
 /// All applications, and who owns what.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Table {
+    graveyard: Sender<SharedMemory>,
     applications: BTreeMap<SessionId, Application>,
     queue_pairs: HashMap<u32, (SessionId, WorkRings)>,
     completions: HashMap<CompletionQueueId, (SessionId, CompletionRing)>,
@@ -65,6 +67,29 @@ pub struct Table {
 type SharedEngine = Engine<SharedMemory>;
 
 impl Table {
+    /// No session yet. Memory that applications give back goes to `graveyard`: unmapping some GiB
+    /// takes the time of thousands of packets.
+    pub fn new(graveyard: Sender<SharedMemory>) -> Self {
+        Self {
+            graveyard,
+            applications: BTreeMap::new(),
+            queue_pairs: HashMap::new(),
+            completions: HashMap::new(),
+            listeners: HashMap::new(),
+            requests: HashMap::new(),
+            starved: Vec::new(),
+            touched: Vec::new(),
+            notices: Vec::new(),
+            draining: false,
+            statistics: EdgeStatistics::default(),
+        }
+    }
+
+    fn bury(&self, memory: SharedMemory) {
+        // Unmapped here if the other thread is far behind, or has ended.
+        let _ = self.graveyard.try_send(memory);
+    }
+
     /// Begins a session.
     ///
     /// # Errors
@@ -116,7 +141,9 @@ impl Table {
             debug_assert!(gone.is_ok(), "its queue pairs are gone");
         }
         for lkey in application.regions.into_keys() {
-            drop(engine.deregister(lkey));
+            if let Ok(memory) = engine.deregister(lkey) {
+                self.bury(memory);
+            }
         }
         let gone = engine.destroy_domain(application.domain);
         debug_assert!(gone.is_ok(), "everything in it is gone");

@@ -94,11 +94,14 @@ impl<Q: QueueIo> Port<Q> {
         }
     }
 
-    /// Whether packets wait that a queue had no room for, or that the kernel has not sent.
+    /// Whether packets wait that a queue had no room for.
     pub fn is_behind(&self) -> bool {
-        self.queues
-            .iter()
-            .any(|queue| !queue.waiting.is_empty() || queue.io.in_flight() > 0)
+        self.queues.iter().any(|queue| !queue.waiting.is_empty())
+    }
+
+    /// Whether the kernel has packets that it has not sent, or whose frames were not collected.
+    pub fn is_sending(&self) -> bool {
+        self.queues.iter().any(|queue| queue.io.in_flight() > 0)
     }
 
     /// Gives the frames back that were never sent: at the end.

@@ -1,6 +1,7 @@
 //! What applications do: connect, send, receive, write.
 
 use crate::rig::{Daemon, PATIENCE, config, pair};
+use hostd::app::command::Command;
 use hostd_client::{
     Access, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Context, Error,
     ErrorCode, Private, QueuePair, QueuePairOptions, ReceiveRequest, Region, RemoteSlice,
@@ -299,6 +300,28 @@ fn the_death_of_the_daemon_is_noticed() {
     assert!(matches!(
         active.context.create_completion_queue(1),
         Err(Error::DaemonGone)
+    ));
+}
+
+/// A daemon that is told to end closes its connections in good order, and takes no new ones.
+#[test]
+fn draining_closes_connections() {
+    let (a, b) = pair(&config());
+    let (active, passive) = connected(&a, &b, |end| end.receive(1, 0, 100));
+    let (answer, drained) = tokio::sync::oneshot::channel();
+    assert!(b.worker.tell(Command::Drain(answer)));
+    for end in [&active, &passive] {
+        let reason = end.queue_pair.wait_disconnected(PATIENCE);
+        assert_eq!(reason.ok(), Some(ErrorCode::Closed));
+    }
+    drained.blocking_recv().expect("drained");
+    let refused = passive.context.listen(ANY, 0, 1);
+    assert!(matches!(
+        refused,
+        Err(Error::Refused {
+            code: ErrorCode::InvalidState,
+            ..
+        })
     ));
 }
 

@@ -126,7 +126,8 @@ impl Table {
             ObjectKind::Region => {
                 let regions = &mut self.application(session)?.regions;
                 regions.remove(&handle).ok_or(EngineError::Unknown)?;
-                engine.deregister(handle).map(drop)
+                self.bury(engine.deregister(handle)?);
+                Ok(())
             }
             ObjectKind::CompletionQueue => {
                 let queues = &mut self.application(session)?.completion_queues;

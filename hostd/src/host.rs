@@ -13,6 +13,7 @@ use crate::net::sleep::Sleeper;
 use crate::worker::{Published, Worker};
 use common::sys::{Waker, monotonic};
 use common::time::Span;
+use common::units::Rate;
 use common::xdp::frame::FramePool;
 use common::xdp::netdev::Device;
 use common::xdp::queue::QueueIo;
@@ -37,8 +38,9 @@ const HEARTBEAT: Duration = Duration::from_secs(2);
 /// Regions that may wait to be unmapped; beyond it the worker does it itself.
 const GRAVES: usize = 1024;
 
-/// Sleeps shorter than this are not worth their system calls: the pacer catches up.
-const SLEEP_MIN: Span = Span::from_micros(30);
+/// Sleeps shorter than this are not worth their system calls, as long as the pacer can catch up
+/// afterwards.
+const NAP: Span = Span::from_micros(50);
 
 /// Why the daemon cannot start, or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -182,17 +184,19 @@ pub struct Running {
     thread: JoinHandle<()>,
 }
 
-/// Starts a worker over `ports`. `watch` registers what wakes it besides doorbells.
+/// Starts a worker over `ports`, the fastest of which has this `speed`. `watch` registers what wakes it besides doorbells.
 ///
 /// # Errors
 /// No descriptors, no thread.
 pub fn start_worker<Q: QueueIo + Send + 'static>(
     config: &Config,
     seed: [u8; 32],
+    speed: Rate,
     ports: Vec<Port<Q>>,
     pool: FramePool,
     watch: impl FnOnce(&Sleeper, &[Port<Q>]) -> io::Result<()>,
 ) -> io::Result<Running> {
+    let nap = nap_at(speed, config.transport.pacer_burst);
     let waker = Waker::new()?;
     let (worker, notices, control): (WorkerHandle, Notices, ControlHandle) =
         command::channels(waker.clone());
@@ -215,7 +219,7 @@ pub fn start_worker<Q: QueueIo + Send + 'static>(
     let published = engine.published();
     let thread = std::thread::Builder::new()
         .name("hostd-worker".to_owned())
-        .spawn(move || work(engine, sleeper))?;
+        .spawn(move || work(engine, sleeper, nap))?;
     Ok(Running {
         worker,
         notices,
@@ -235,8 +239,14 @@ impl Running {
     }
 }
 
+/// The shortest sleep at a speed: what the line carries meanwhile is at most half of what the pacer may
+/// make up for.
+fn nap_at(speed: Rate, pacer_burst: u32) -> Span {
+    NAP.min(speed.time_for(u64::from(pacer_burst / 2)))
+}
+
 /// The worker's thread: turns while there is work, sleep otherwise.
-fn work<Q: QueueIo>(mut worker: Worker<Q>, mut sleeper: Sleeper) {
+fn work<Q: QueueIo>(mut worker: Worker<Q>, mut sleeper: Sleeper, nap: Span) {
     loop {
         let now = monotonic();
         let turn = worker.turn(now);
@@ -250,7 +260,7 @@ fn work<Q: QueueIo>(mut worker: Worker<Q>, mut sleeper: Sleeper) {
         if !worker.may_sleep() {
             continue;
         }
-        let slept = sleeper.sleep(turn.deadline.max(now + SLEEP_MIN));
+        let slept = sleeper.sleep(turn.deadline.max(now + nap));
         worker.wake_up();
         if let Err(error) = slept {
             tracing::error!(%error, "cannot sleep");
@@ -281,7 +291,10 @@ async fn control(
     };
     let interfaces: Interfaces = Arc::new(opened.interfaces);
     let seed = secret().map_err(system("/dev/urandom"))?;
-    let mut running = start_worker(config, seed, opened.ports, opened.pool, |sleeper, ports| {
+    let speeds = interfaces.iter().map(|interface| interface.speed);
+    let speed = speeds.max().expect("at least one interface");
+    let (ports, pool) = (opened.ports, opened.pool);
+    let mut running = start_worker(config, seed, speed, ports, pool, |sleeper, ports| {
         let mut queues = ports.iter().flat_map(Port::queues);
         queues.try_for_each(|queue| sleeper.watch_socket(queue.as_fd()))
     })
@@ -408,5 +421,19 @@ async fn heartbeat(worker: WorkerHandle, published: Arc<Published>, alive: Arc<A
             let _ = sd_notify::notify(&[NotifyState::Watchdog]);
         }
         tokio::time::sleep(pause).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn naps_are_short_on_fast_lines() {
+        assert_eq!(nap_at(Rate::from_gbps(1), 128 * 1024), NAP);
+        let fast = nap_at(Rate::from_gbps(100), 128 * 1024);
+        // The time is rounded up, so a byte more than half may pass.
+        assert!(Rate::from_gbps(100).bytes_in(fast) <= 64 * 1024 + 13);
+        assert!(fast >= Span::from_micros(5));
     }
 }

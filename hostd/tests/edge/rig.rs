@@ -129,9 +129,14 @@ fn start(config: &Config, number: u8, plug: Plug, woken: Waker) -> Daemon {
     let region = Region::heap(FRAMES, 4096, 256);
     let pool = FramePool::new(region.clone());
     let ports = vec![Port::new(mac(number), vec![plug])];
-    let mut running = start_worker(config, seed, ports, pool, |sleeper, _| {
-        sleeper.watch_socket(woken.as_fd())
-    })
+    let mut running = start_worker(
+        config,
+        seed,
+        Rate::from_gbps(10),
+        ports,
+        pool,
+        |sleeper, _| sleeper.watch_socket(woken.as_fd()),
+    )
     .expect("a worker");
     let worker = running.worker.clone();
     let (routes, questions) = routes::questions();

@@ -1,6 +1,6 @@
 //! The traffic source and the sink: XDP programs, so that they cost next to nothing beside what is measured.
 
-use crate::rig::{Namespace, SOURCE_CORE, pin};
+use crate::rig::{Namespace, SOURCE_CORE, pin, run_first};
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Scope;
@@ -97,6 +97,7 @@ pub fn start<'scope>(
 ) -> std::thread::ScopedJoinHandle<'scope, Result<u64, String>> {
     scope.spawn(move || {
         pin(SOURCE_CORE)?;
+        run_first(1)?;
         namespace.enter()?;
         let object = load()?;
         set(&object, "load_device", &ifindex(device)?.to_ne_bytes())?;

@@ -60,11 +60,14 @@ impl Namespace {
         run(&format!("ip netns exec {} {line}", self.0))
     }
 
-    /// A command that will run inside, on `core`.
-    pub fn command(&self, core: usize, program: &Path) -> Command {
+    /// A command that will run inside, on `core` if one is given, before everything that is not measured.
+    pub fn command(&self, core: Option<usize>, program: &Path) -> Command {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0, "taskset", "-c"]);
-        command.arg(core.to_string()).arg(program);
+        command.args(["netns", "exec", &self.0, "chrt", "-f", "1"]);
+        if let Some(core) = core {
+            command.args(["taskset", "-c", &core.to_string()]);
+        }
+        command.arg(program);
         command
     }
 
@@ -129,6 +132,16 @@ pub fn pin(core: usize) -> Result<(), String> {
     set.set(core)
         .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
         .map_err(|error| format!("core {core}: {error}"))
+}
+
+/// Runs the calling thread before all ordinary ones: what else the machine does is not to be measured. Those that
+/// measure have priority 2, those that are measured 1.
+///
+/// # Errors
+/// When that is not allowed.
+pub fn run_first(priority: u8) -> Result<(), String> {
+    let thread = nix::unistd::gettid();
+    run(&format!("chrt -f -p {priority} {thread}")).map(drop)
 }
 
 /// A process of ours, terminated with this value, and killed if that does not suffice.
@@ -226,27 +239,6 @@ fn soft_interrupt_thread(core: usize) -> Option<PathBuf> {
     processes.flatten().map(|entry| entry.path()).find(|path| {
         std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name)
     })
-}
-
-/// Seconds that `core` had nothing to do since the machine started.
-///
-/// # Errors
-/// When the machine does not have it.
-pub fn idle_seconds(core: usize) -> Result<f64, String> {
-    let text = std::fs::read_to_string("/proc/stat").map_err(|error| error.to_string())?;
-    let name = format!("cpu{core} ");
-    let line = text
-        .lines()
-        .find(|line| line.starts_with(&name))
-        .ok_or_else(|| format!("core {core} does not exist"))?;
-    // user, nice, system, idle, iowait (proc(5)).
-    let idle: f64 = line
-        .split_whitespace()
-        .skip(4)
-        .take(2)
-        .filter_map(|field| field.parse::<f64>().ok())
-        .sum();
-    Ok(idle / 100.0)
 }
 
 /// Asks every 20 ms whether `condition` holds, for `limit` at most. Returns whether it came to hold.

@@ -46,9 +46,6 @@ const WARM_UP: Duration = Duration::from_millis(200);
 /// each core for ordinary processes.)
 const BUSY_MIN: f64 = 0.85;
 
-/// How often a round is tried.
-const ATTEMPTS: usize = 4;
-
 /// Different UDP source ports.
 const FLOWS: u32 = 64;
 
@@ -73,22 +70,69 @@ pub fn bench() -> Result<(), String> {
         }
     }
     for len in LENGTHS {
-        let mut series: Vec<_> = contenders
+        let mut results: Vec<_> = contenders
             .iter()
-            .map(|contender| Series::new(&contender.name))
+            .map(|contender| Rounds::new(&contender.name))
             .collect();
         for _ in 0..ROUNDS {
-            for (contender, series) in contenders.iter().zip(&mut series) {
-                series.rounds.push(contender.measure(len)? / 1e6);
+            for (contender, rounds) in contenders.iter().zip(&mut results) {
+                rounds.push(contender.round(len)?);
             }
         }
-        print_ratios(
-            &format!("forwarding, {len}-byte frames"),
-            "M/s of CPU",
-            &series,
-        );
+        let costs: Vec<_> = results.iter().map(|rounds| rounds.cost.clone()).collect();
+        print_ratios(&format!("forwarding, {len}-byte frames"), "M/s of CPU", &costs);
+        results.iter().for_each(Rounds::print);
     }
     Ok(())
+}
+
+/// What one contender reached in a round.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    /// Frames for each second of processor time.
+    per_processor_second: f64,
+    /// Frames for each second.
+    per_second: f64,
+    /// Share of the time that it ran.
+    share: f64,
+}
+
+/// All rounds of one contender.
+struct Rounds {
+    cost: Series,
+    rate: Series,
+    share: Series,
+}
+
+impl Rounds {
+    fn new(name: &str) -> Self {
+        Self {
+            cost: Series::new(name),
+            rate: Series::new(name),
+            share: Series::new(name),
+        }
+    }
+
+    fn push(&mut self, round: Round) {
+        self.cost.rounds.push(round.per_processor_second / 1e6);
+        self.rate.rounds.push(round.per_second / 1e6);
+        self.share.rounds.push(round.share);
+    }
+
+    fn print(&self) {
+        let share = self.share.median();
+        let limit = if share < BUSY_MIN {
+            "; the kernel's receive path on the source's core was the limit"
+        } else {
+            ""
+        };
+        println!(
+            "{}: {:.3} M/s came out, running {:.0} % of the time{limit}",
+            self.rate.name,
+            self.rate.median(),
+            share * 100.0
+        );
+    }
 }
 
 /// A forwarder with its own links.
@@ -259,41 +303,26 @@ impl Contender {
         })
     }
 
-    /// Frames that come out for each second that the forwarder runs. A round in which the forwarder was not
-    /// the bottleneck is repeated.
-    fn measure(&self, len: usize) -> Result<f64, String> {
-        let mut best = 0.0_f64;
-        for _ in 0..ATTEMPTS {
-            let (rate, share) = self.round(len)?;
-            best = best.max(rate);
-            if share >= BUSY_MIN {
-                return Ok(rate);
-            }
-        }
-        println!(
-            "{}: not overloaded in any of {ATTEMPTS} attempts",
-            self.name
-        );
-        Ok(best)
-    }
-
-    /// Frames that come out for each second that the forwarder runs, and the share of the time that it ran.
-    fn round(&self, len: usize) -> Result<(f64, f64), String> {
+    /// Measures once.
+    fn round(&self, len: usize) -> Result<Round, String> {
         self.process.signal(Signal::SIGCONT);
         let offer = Offer::udp(len, mac_bytes(&self.link.in_mac), FLOWS);
+        let ran = || running_seconds(self.process.pid(), FORWARD_CORE);
         let measured = self.offer(&offer, || {
             std::thread::sleep(WARM_UP);
-            let began = Instant::now();
-            let ran = running_seconds(self.process.pid(), FORWARD_CORE)?;
+            let (began, ran_before) = (Instant::now(), ran()?);
             let before = self.sink.counts().expected;
             std::thread::sleep(MEASURE);
             let frames = self.sink.counts().expected - before;
             let elapsed = began.elapsed().as_secs_f64();
+            let ran = ran()? - ran_before;
             #[expect(clippy::cast_precision_loss, reason = "a rate for a table")]
             let frames = frames as f64;
-            let ran = running_seconds(self.process.pid(), FORWARD_CORE)? - ran;
-            let rate = if ran > 0.0 { frames / ran } else { 0.0 };
-            Ok((rate, ran / elapsed))
+            Ok(Round {
+                per_processor_second: if ran > 0.0 { frames / ran } else { 0.0 },
+                per_second: frames / elapsed,
+                share: ran / elapsed,
+            })
         });
         self.rest();
         measured?

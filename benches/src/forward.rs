@@ -11,8 +11,8 @@
 //! allows here, so switchd's ratio to it is the price of the pipeline.
 //!
 //! Counted are frames for each second of processor time of the forwarder, with the soft interrupts that its sending
-//! causes. On a machine of its own, under overload, that is the rate; on a shared one it is what the
-//! rate would be.
+//! causes: the kernel's receive path shares the other core with the source, and on two cores it gives out
+//! first. Of a forwarder that polls without rest, only the share counts that it calls work itself.
 
 use crate::load::{self, Offer, Sink};
 use crate::measure::{Series, print_ratios};
@@ -27,7 +27,7 @@ use common::xdp::{PortOptions, Role, Umem, frames_needed, open_port};
 use fabric_tests::lab::settings::binary;
 use nix::sys::signal::Signal;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ const ROUNDS: usize = 11;
 const MEASURE: Duration = Duration::from_millis(500);
 const WARM_UP: Duration = Duration::from_millis(200);
 
-/// A forwarder that ran for less than this share of a round was not the bottleneck. (The kernel keeps 5 % of
+/// A forwarder that worked for less than this share of a round was not the bottleneck. (The kernel keeps 5 % of
 /// each core for ordinary processes.)
 const BUSY_MIN: f64 = 0.85;
 
@@ -80,7 +80,11 @@ pub fn bench() -> Result<(), String> {
             }
         }
         let costs: Vec<_> = results.iter().map(|rounds| rounds.cost.clone()).collect();
-        print_ratios(&format!("forwarding, {len}-byte frames"), "M/s of CPU", &costs);
+        print_ratios(
+            &format!("forwarding, {len}-byte frames"),
+            "M/s of CPU",
+            &costs,
+        );
         results.iter().for_each(Rounds::print);
     }
     Ok(())
@@ -93,7 +97,7 @@ struct Round {
     per_processor_second: f64,
     /// Frames for each second.
     per_second: f64,
-    /// Share of the time that it ran.
+    /// Share of the time that it worked.
     share: f64,
 }
 
@@ -127,7 +131,7 @@ impl Rounds {
             ""
         };
         println!(
-            "{}: {:.3} M/s came out, running {:.0} % of the time{limit}",
+            "{}: {:.3} M/s came out, working {:.0} % of the time{limit}",
             self.rate.name,
             self.rate.median(),
             share * 100.0
@@ -141,8 +145,9 @@ struct Contender {
     // In the order in which they must go: the process, then what it runs on.
     process: Process,
     _helpers: Vec<Process>,
-    /// Polls without rest, so it is stopped while others are measured.
-    busy: bool,
+    /// Where it answers how much of its time was work, if it polls without rest. Such a one is also stopped
+    /// while others are measured.
+    polls: Option<PathBuf>,
     sink: Sink,
     link: Links,
 }
@@ -186,7 +191,7 @@ impl Contender {
         name: &str,
         process: Process,
         helpers: Vec<Process>,
-        busy: bool,
+        polls: Option<PathBuf>,
         link: Links,
     ) -> Result<Self, String> {
         let sink = Sink::attach(&link.ends, "k0", mac_bytes(&link.sink_mac))?;
@@ -194,7 +199,7 @@ impl Contender {
             name: name.to_owned(),
             process,
             _helpers: helpers,
-            busy,
+            polls,
             sink,
             link,
         };
@@ -211,7 +216,7 @@ impl Contender {
         let mut command = link.forwarder.command(Some(FORWARD_CORE), &myself);
         command.args(["reflect", &link.out_mac, &link.sink_mac]);
         let process = Process::start(&mut command, &folder.join("reflector.log"))?;
-        Self::new("bare AF_XDP", process, Vec::new(), false, link)
+        Self::new("bare AF_XDP", process, Vec::new(), None, link)
     }
 
     fn switchd(folder: &Path) -> Result<Self, String> {
@@ -231,7 +236,7 @@ impl Contender {
         command.args(["run", "-c"]).arg(&config);
         let log = folder.join("switchd.log");
         let process = Process::start(&mut command, &log)?;
-        Self::new("switchd", process, Vec::new(), false, link).map_err(|error| {
+        Self::new("switchd", process, Vec::new(), None, link).map_err(|error| {
             let log = std::fs::read_to_string(&log).unwrap_or_default();
             let last: Vec<_> = log.lines().rev().take(5).collect();
             format!(
@@ -275,7 +280,8 @@ impl Contender {
             "env OVS_RUNDIR={} ovs-ofctl add-flow br0 {flow}",
             folder.display()
         ))?;
-        Self::new(&name, process, vec![database], true, link)
+        let answers = folder.join("switch.ctl");
+        Self::new(&name, process, vec![database], Some(answers), link)
     }
 
     /// Whether anything comes out within ten seconds.
@@ -310,12 +316,19 @@ impl Contender {
         let ran = || running_seconds(self.process.pid(), FORWARD_CORE);
         let measured = self.offer(&offer, || {
             std::thread::sleep(WARM_UP);
+            if let Some(control) = &self.polls {
+                poll_statistics(control, "clear")?;
+            }
             let (began, ran_before) = (Instant::now(), ran()?);
             let before = self.sink.counts().expected;
             std::thread::sleep(MEASURE);
             let frames = self.sink.counts().expected - before;
             let elapsed = began.elapsed().as_secs_f64();
-            let ran = ran()? - ran_before;
+            let work = match &self.polls {
+                Some(control) => share_of_work(&poll_statistics(control, "show")?)?,
+                None => 1.0,
+            };
+            let ran = (ran()? - ran_before) * work;
             #[expect(clippy::cast_precision_loss, reason = "a rate for a table")]
             let frames = frames as f64;
             Ok(Round {
@@ -329,7 +342,7 @@ impl Contender {
     }
 
     fn rest(&self) {
-        if self.busy {
+        if self.polls.is_some() {
             self.process.signal(Signal::SIGSTOP);
         }
     }
@@ -384,6 +397,31 @@ fn start_database(namespace: &Namespace, folder: &Path) -> Result<Process, Strin
     Ok(process)
 }
 
+/// Open vSwitch's own account of what its polling thread does.
+fn poll_statistics(control: &Path, action: &str) -> Result<String, String> {
+    run(&format!(
+        "ovs-appctl --timeout=5 -t {} dpif-netdev/pmd-stats-{action}",
+        control.display()
+    ))
+}
+
+/// The share of cycles that went into packets and not into looking for some.
+fn share_of_work(statistics: &str) -> Result<f64, String> {
+    let cycles = |kind: &str| {
+        statistics
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix(kind))
+            .filter_map(|rest| rest.split_whitespace().next()?.parse::<f64>().ok())
+            .sum::<f64>()
+    };
+    let (idle, work) = (cycles("idle cycles:"), cycles("processing cycles:"));
+    if work > 0.0 {
+        Ok(work / (work + idle))
+    } else {
+        Err(format!("no cycles in {statistics:?}"))
+    }
+}
+
 /// The reflector: forwards between `p0` and `p1` of its namespace until it is terminated. What leaves `p1` goes
 /// from the station `source` to the station `destination`.
 ///
@@ -421,5 +459,18 @@ pub fn reflect(source: &str, destination: &str) -> Result<(), String> {
                 .wait(fds, Span::from_millis(1))
                 .map_err(|error| error.to_string())?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polling_for_nothing_is_not_work() {
+        let text = "pmd thread numa_id 0 core_id 1:\n  packets received: 5\n  \
+                    idle cycles: 300 (75.00%)\n  processing cycles: 100 (25.00%)\n";
+        assert!((share_of_work(text).unwrap() - 0.25).abs() < 1e-9);
+        assert!(share_of_work("main thread:").is_err());
     }
 }

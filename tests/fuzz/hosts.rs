@@ -164,14 +164,13 @@ impl Host {
         }
         while let Some(event) = self.engine.next_event() {
             match event {
-                Event::ConnectRequest { connection, .. } => {
+                Event::ConnectRequest { connection, .. }
                     if self
                         .engine
                         .accept(connection, self.qpn, &parameters())
-                        .is_err()
-                    {
-                        let _ = self.engine.reject(connection, b"no");
-                    }
+                        .is_err() =>
+                {
+                    let _ = self.engine.reject(connection, b"no");
                 }
                 Event::Established { connection, .. } => self.connection = Some(connection),
                 _ => {}
@@ -254,7 +253,7 @@ pub(super) fn frames(input: &[u8]) {
     let mut now = Time::from_nanos(1_000_000_000);
     while !program.is_over() {
         let flags = program.u8();
-        now = now + Span::from_millis(u64::from(flags >> 1));
+        now += Span::from_millis(u64::from(flags >> 1));
         let mut frame = program.block().to_vec();
         redirect(&mut frame, own);
         if flags & 1 != 0 {
@@ -340,8 +339,8 @@ impl World {
                 self.deliver(to, frame);
             }
             5 => self.tamper(to, program),
-            6 => self.now = self.now + Span::from_micros(u64::from(program.u16())),
-            7 => self.now = self.now + Span::from_millis(u64::from(program.u8())),
+            6 => self.now += Span::from_micros(u64::from(program.u16())),
+            7 => self.now += Span::from_millis(u64::from(program.u8())),
             8 | 9 => {
                 let rkey = self.hosts[1 - to].keys.rkey;
                 self.hosts[to].post_send(rkey, program);

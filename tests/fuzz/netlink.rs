@@ -24,7 +24,7 @@ pub(super) fn follow(input: &[u8]) {
     while !program.is_over() {
         match program.u8() {
             0 => follower.handle_overrun(now),
-            1 => now = now + Span::from_millis(u64::from(program.u16())),
+            1 => now += Span::from_millis(u64::from(program.u16())),
             2 => request = follower.poll_request(now).unwrap_or(request),
             3..128 => follower.handle(&answer(program.block(), &request), now),
             _ => follower.handle(program.block(), now),

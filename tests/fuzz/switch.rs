@@ -176,8 +176,8 @@ impl Switch {
         let byte = program.u8();
         let port = usize::from(byte >> 4 & 3);
         match byte & 0x0f {
-            0 => self.now = self.now + Span::from_micros(u64::from(program.u16())),
-            1 => self.now = self.now + Span::from_millis(u64::from(program.u16())),
+            0 => self.now += Span::from_micros(u64::from(program.u16())),
+            1 => self.now += Span::from_millis(u64::from(program.u16())),
             2 => self.publish(|tables| tables.ports[port].up ^= true),
             3 => self.publish(|tables| {
                 let mac = &mut tables.next_hops[port].mac;
@@ -239,7 +239,7 @@ impl Switch {
         self.commands.try_send(WorkerCommand::Drain).expect("room");
         for _ in 0..TURNS {
             self.turn();
-            self.now = self.now + REST;
+            self.now += REST;
         }
         let arrived: usize = self.wires.iter().map(SimQueue::arrived).sum();
         assert_eq!(self.worker.held(), 0, "packets held after the drain");

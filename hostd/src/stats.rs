@@ -47,8 +47,6 @@ drop_reasons! {
     WrongPeer = "wrong_peer",
     /// The partition key is not the default one.
     WrongPartition = "wrong_partition",
-    /// Received before; acknowledged again.
-    Duplicate = "duplicate",
     /// Too far ahead for the reorder buffer.
     BeyondWindow = "beyond_window",
     /// Early, and the engine holds as many early packets as it may.
@@ -126,6 +124,9 @@ pub struct EngineStatistics {
     pub tx_bytes: u64,
     /// Times that sending stopped because no frame was free.
     pub no_frame: u64,
+    /// Packets that had come before and were acknowledged again. Nothing is lost with them: the peer
+    /// took for lost what was only late, or its acknowledgement was lost.
+    pub duplicates: u64,
     /// Events that were lost because nobody collected them.
     pub lost_events: u64,
     /// Received packets that were lost, by reason.

@@ -277,7 +277,7 @@ impl Default for Ecmp {
 impl Default for Queues {
     fn default() -> Self {
         Self {
-            depth_bytes: 1 << 19,
+            depth_bytes: 1 << 20,
             class_of_dscp: BTreeMap::new(),
         }
     }

@@ -133,6 +133,11 @@ fn switchd(options: &Options, plan: &Topology, node: &Node) -> Table {
     let speed = Value::String(format!("{}bps", options.speed));
     table([
         ("ports", Value::Array(ports)),
+        // Looking on before sleep takes time from the other daemons on the same cores.
+        (
+            "workers",
+            Value::Table(table([("spin_microseconds", Value::Integer(0))])),
+        ),
         ("port_defaults", Value::Table(table([("speed", speed)]))),
         (
             "admin",
@@ -140,6 +145,10 @@ fn switchd(options: &Options, plan: &Topology, node: &Node) -> Table {
         ),
     ])
 }
+
+/// A path is late by many milliseconds when a switch on it waits for a core; nothing is lost by that.
+/// Waits that are right for switches with cores of their own would have packets sent again in vain.
+const LATE_BY_US: i64 = 20_000;
 
 /// hostd: the host's one interface, at the link's speed.
 fn hostd(options: &Options, plan: &Topology, node: &Node) -> Table {
@@ -159,7 +168,22 @@ fn hostd(options: &Options, plan: &Topology, node: &Node) -> Table {
         ),
         (
             "application",
-            Value::Table(table([("socket", path(options, node, "hostd.sock"))])),
+            Value::Table(table([
+                ("socket", path(options, node, "hostd.sock")),
+                // Root alone: the group of an installed hostd need not exist here.
+                ("groups", Value::Array(Vec::new())),
+            ])),
+        ),
+        (
+            "multipath",
+            Value::Table(table([
+                ("reorder_packets", Value::Integer(512)),
+                ("reorder_time_us", Value::Integer(LATE_BY_US)),
+            ])),
+        ),
+        (
+            "transport",
+            Value::Table(table([("rto_min_us", Value::Integer(2 * LATE_BY_US))])),
         ),
         ("interface", Value::Array(interfaces)),
     ])

@@ -135,7 +135,7 @@ impl Sources {
             .iter()
             .map(|session| session.regions.len())
             .sum();
-        let rows: [(&str, Value); 20] = [
+        let rows: [(&str, Value); 21] = [
             ("version", json!(env!("CARGO_PKG_VERSION"))),
             (
                 "worker turns",
@@ -161,6 +161,7 @@ impl Sources {
             ("tx packets", json!(engine.tx_packets)),
             ("tx bytes", json!(engine.tx_bytes)),
             ("dropped packets", json!(engine.drops.total())),
+            ("duplicate packets", json!(engine.duplicates)),
             ("out of frames", json!(engine.no_frame)),
         ];
         rows.into_iter()

@@ -169,6 +169,11 @@ impl Source for Telemetry {
                 engine.tx_bytes,
             ),
             (
+                "hostd_duplicate_packets_total",
+                "Packets that had come before and were acknowledged again.",
+                engine.duplicates,
+            ),
+            (
                 "hostd_frames_exhausted_total",
                 "Times that sending stopped for want of a frame.",
                 engine.no_frame,

@@ -72,7 +72,8 @@ impl QueuePair {
                 }
                 receiver.reports.came(&header, now);
                 receiver.reports.now();
-                DropReason::Duplicate
+                shared.statistics.duplicates += 1;
+                return pool.give(frame);
             }
             Arrival::Beyond => DropReason::BeyondWindow,
             Arrival::Unwanted => {

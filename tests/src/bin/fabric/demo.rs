@@ -64,7 +64,7 @@ impl Demo {
             println!("\nThe fabric is still up:");
             println!("  fabric lab status --name {NAME}");
             println!("  fabric lab exec --name {NAME} leaf1 switchctl ecmp");
-            println!("  fabric lab exec --name {NAME} h1 hostctl qps");
+            println!("  fabric lab exec --name {NAME} h1 hostctl show paths");
             println!("  fabric lab down --name {NAME}");
         } else {
             drop(lab);
@@ -269,7 +269,7 @@ fn sub_paths(lab: &Lab, paths: &[Value]) -> Result<Table, LabError> {
         "UDP source port",
         "over",
         "packets",
-        "lost",
+        "taken for lost",
         "RTT µs",
     ]);
     for path in paths {

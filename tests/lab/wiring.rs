@@ -15,7 +15,7 @@ use super::{LabError, namespace};
 const OFFLOADS_OFF: &[&str] = &["tx", "rx", "sg", "tso", "gso", "gro", "rxvlan", "txvlan"];
 
 /// Settings of every namespace. Duplicate address detection would hold addresses back for a second;
-/// nobody else is on these links.
+/// nobody else is on these links. Every probe of a traceroute is answered.
 const SYSCTLS: &[&str] = &[
     "net.ipv4.conf.all.rp_filter=0",
     "net.ipv4.conf.default.rp_filter=0",
@@ -27,16 +27,16 @@ const SYSCTLS: &[&str] = &[
     "net.ipv6.conf.default.router_solicitations=0",
     "net.ipv6.conf.all.keep_addr_on_down=1",
     "net.ipv6.conf.default.keep_addr_on_down=1",
+    "net.ipv4.icmp_ratelimit=0",
+    "net.ipv6.icmp.ratelimit=0",
 ];
 
-/// Settings of a switch on which the kernel forwards: hash the ports too, answer every traceroute.
+/// Settings of a switch on which the kernel forwards: hash the ports too.
 const ROUTER_SYSCTLS: &[&str] = &[
     "net.ipv4.ip_forward=1",
     "net.ipv6.conf.all.forwarding=1",
     "net.ipv4.fib_multipath_hash_policy=1",
     "net.ipv6.fib_multipath_hash_policy=1",
-    "net.ipv4.icmp_ratelimit=0",
-    "net.ipv6.icmp.ratelimit=0",
 ];
 
 /// Namespaces of the laboratory: its nodes and its taps.

@@ -8,6 +8,7 @@ use nix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Now, on the clock of the kernel that never goes back and begins at boot.
 pub fn monotonic() -> Time {
@@ -17,9 +18,17 @@ pub fn monotonic() -> Time {
     Time::from_nanos(seconds.saturating_mul(1_000_000_000) + nanos)
 }
 
-/// Wakes a thread that sleeps in a [`PollSet`]. Clones wake the same thread.
+/// Wakes a thread that sleeps in a [`PollSet`]. Clones wake the same thread. What was written before
+/// [`Self::wake`] is seen after the [`Self::clear`] that it ends in.
 #[derive(Clone, Debug)]
-pub struct Waker(Arc<EventFd>);
+pub struct Waker(Arc<Bell>);
+
+#[derive(Debug)]
+struct Bell {
+    fd: EventFd,
+    /// Rung and not cleared: to ring again would only cost a system call.
+    rung: AtomicBool,
+}
 
 impl Waker {
     /// A waker that nobody has used yet.
@@ -28,25 +37,32 @@ impl Waker {
     /// When the process has no descriptor left.
     pub fn new() -> io::Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        Ok(Self(Arc::new(EventFd::from_value_and_flags(0, flags)?)))
+        Ok(Self(Arc::new(Bell {
+            fd: EventFd::from_value_and_flags(0, flags)?,
+            rung: AtomicBool::new(false),
+        })))
     }
 
-    /// Makes the descriptor readable until the next [`Self::clear`].
+    /// Makes the descriptor readable until the next [`Self::clear`]. A system call only the first time.
     pub fn wake(&self) {
-        // The one failure is a counter that is full, and then the sleeper is being woken already.
-        let _ = self.0.write(1);
+        if !self.0.rung.swap(true, Ordering::AcqRel) {
+            // The one failure is a counter that is full, and then the sleeper is being woken already.
+            let _ = self.0.fd.write(1);
+        }
     }
 
     /// Forgets the wakes so far. Call it before looking for the work they announced, not after.
     pub fn clear(&self) {
-        // Fails when there was no wake, which is what is wanted.
-        let _ = self.0.read();
+        // Fails when there was no wake, which is what is wanted. The descriptor first: it would take the
+        // write of a wake with it that comes in between, and nobody would write again.
+        let _ = self.0.fd.read();
+        self.0.rung.swap(false, Ordering::AcqRel);
     }
 }
 
 impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.0.fd.as_fd()
     }
 }
 
@@ -125,6 +141,7 @@ impl std::fmt::Debug for PollSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicU64;
 
     #[test]
     fn a_waker_ends_sleep_until_it_is_cleared() {
@@ -142,8 +159,35 @@ mod tests {
         assert_eq!(set.wait(fds(&quiet, &waker), Span::MAX).unwrap(), 1);
         assert!(!set.is_ready(0) && set.is_ready(1) && !set.is_ready(2));
         thread.join().unwrap();
-        waker.wake();
-        waker.clear();
-        assert_eq!(set.wait(fds(&quiet, &waker), Span::ZERO).unwrap(), 0);
+        for _ in 0..3 {
+            waker.wake();
+            waker.wake();
+            assert_eq!(set.wait(fds(&quiet, &waker), Span::ZERO).unwrap(), 1);
+            waker.clear();
+            assert_eq!(set.wait(fds(&quiet, &waker), Span::ZERO).unwrap(), 0);
+        }
+    }
+
+    #[test]
+    fn no_announcement_is_missed() {
+        let (waker, done) = (Waker::new().unwrap(), 20_000_u64);
+        let work = Arc::new(AtomicU64::new(0));
+        let (sender, announced) = (waker.clone(), work.clone());
+        let thread = std::thread::spawn(move || {
+            for number in 1..=done {
+                announced.store(number, Ordering::Relaxed);
+                sender.wake();
+                if number % 64 == 0 {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let mut set = PollSet::new();
+        while work.load(Ordering::Relaxed) < done {
+            let ready = set.wait([waker.as_fd()], Span::from_secs(10)).unwrap();
+            assert_eq!(ready, 1, "{work:?} was not announced");
+            waker.clear();
+        }
+        thread.join().unwrap();
     }
 }

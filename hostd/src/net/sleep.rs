@@ -137,6 +137,7 @@ mod tests {
     use super::*;
     use common::sys::monotonic;
     use common::time::Span;
+    use nix::sys::eventfd::{EfdFlags, EventFd};
 
     #[test]
     fn time_and_doorbells_end_sleep() {
@@ -149,17 +150,18 @@ mod tests {
         assert!(monotonic().since(start) >= Span::from_micros(300));
 
         let bells = sleeper.doorbells().expect("doorbells");
-        let doorbell = Waker::new().expect("an eventfd");
+        let doorbell =
+            EventFd::from_value_and_flags(0, EfdFlags::EFD_NONBLOCK).expect("an eventfd");
         bells.add(doorbell.as_fd()).expect("added");
         // Never cleared, as applications could keep it from being cleared.
         for _ in 0..3 {
-            doorbell.wake();
+            doorbell.write(1).expect("rung");
             sleeper.sleep(Time::NEVER).expect("slept");
         }
         waker.wake();
         sleeper.sleep(Time::NEVER).expect("slept");
         bells.remove(doorbell.as_fd());
-        doorbell.wake();
+        doorbell.write(1).expect("rung");
         let start = monotonic();
         sleeper.sleep(start + Span::from_millis(2)).expect("slept");
         assert!(monotonic().since(start) >= Span::from_millis(2));

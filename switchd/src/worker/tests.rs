@@ -707,13 +707,16 @@ fn a_route_change_loses_nothing() {
 #[test]
 fn newer_tables_are_picked_up_in_the_middle_of_a_turn() {
     let mut switch = Switch::new(2, 1);
-    switch.turn();
+    switch.offer(0, &Udp::to("10.9.0.9").frame());
+    // What a turn begins with has passed when control publishes.
+    assert!(!switch.workers[0].pick_up_tables());
     switch.tables(|tables| tables.groups.push(Group::Forward(NextHopId(1))));
     switch
         .fib
         .insert("10.9.0.0/16".parse().expect("a prefix"), GroupId(2))
         .expect("room");
-    switch.offer(0, &Udp::to("10.9.0.9").frame());
+    let now = switch.now;
+    assert_eq!(switch.workers[0].receive(now), 1);
     assert_eq!(switch.run()[1].len(), 1);
 }
 

@@ -1,6 +1,6 @@
 //! The traffic source and the sink: XDP programs, so that they cost next to nothing beside what is measured.
 
-use crate::rig::{Namespace, SOURCE_CORE, pin, run_first};
+use crate::rig::{Namespace, SOURCE_CORE, pin};
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Scope;
@@ -8,8 +8,7 @@ use std::thread::Scope;
 /// BPF_F_TEST_XDP_LIVE_FRAMES.
 const LIVE_FRAMES: u32 = 1 << 1;
 
-/// Frames for one system call. Setting one up costs some 25 ms, so not too few; stopping waits for the
-/// end of one, so not too many.
+/// Frames for one system call. Stopping waits for the end of one, so not too many.
 const FRAMES_PER_CALL: u32 = 200_000;
 
 /// Frames that are offered.
@@ -97,12 +96,17 @@ pub fn start<'scope>(
 ) -> std::thread::ScopedJoinHandle<'scope, Result<u64, String>> {
     scope.spawn(move || {
         pin(SOURCE_CORE)?;
-        run_first(1)?;
         namespace.enter()?;
         let object = load()?;
         set(&object, "load_device", &ifindex(device)?.to_ne_bytes())?;
         set(&object, "load_offer", &settings(offer.flows, [0; 6]))?;
         let program = program(&object, "offer")?;
+        // Nothing comes to this end. But each run of a program that is attached nowhere has the kernel write
+        // its dispatcher anew, twice, and wait for RCU: the source would rest for more than half of the time.
+        let index = i32::try_from(ifindex(device)?).map_err(|error| error.to_string())?;
+        let _attached = program
+            .attach_xdp(index)
+            .map_err(|error| format!("{device}: {error:#}"))?;
         let mut offered = 0;
         while !stop.load(Ordering::Relaxed) {
             let input = ProgramInput {

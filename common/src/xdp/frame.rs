@@ -138,6 +138,7 @@ impl Region {
     ///
     /// # Safety
     /// `index` is below [`Self::frames`], and no other token of it exists.
+    #[inline]
     pub(crate) unsafe fn frame(&self, index: u32) -> Frame {
         debug_assert!(index < self.frames, "frame {index} of {}", self.frames);
         let offset = index as usize * usize::from(self.chunk_len);
@@ -330,6 +331,7 @@ impl FramePool {
     }
 
     /// A free frame of length zero that begins after the headroom, or `None` when this pool and the depot are empty.
+    #[inline]
     pub fn take(&mut self) -> Option<Frame> {
         if self.free.is_empty() {
             self.restock();
@@ -374,6 +376,7 @@ impl FramePool {
     }
 
     /// Takes a frame back.
+    #[inline]
     pub fn give(&mut self, mut frame: Frame) {
         frame.start = self.region.headroom;
         frame.len = 0;

@@ -54,7 +54,11 @@ impl From<wire::Error> for DropReason {
 ///
 /// # Errors
 /// Why the packet is not to be forwarded.
-#[inline]
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "what is parsed goes from registers to its lane; through a result in memory it costs a stalled copy"
+)]
 pub fn parse(frame: &[u8], own: [u8; 6]) -> Result<Parsed, DropReason> {
     let stack = vlan::walk(frame)?;
     if stack.ethertype == ethertype::MAC_CONTROL {
@@ -84,7 +88,8 @@ pub fn parse(frame: &[u8], own: [u8; 6]) -> Result<Parsed, DropReason> {
     }
 }
 
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "see `parse`")]
 fn parse_v4(ip: &[u8], network: u16) -> Result<Parsed, DropReason> {
     let packet = v4::Packet::new_checked(ip)?;
     if !packet.verify_checksum() {

@@ -75,6 +75,8 @@ impl Batch {
         }
     }
 
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
     fn push(&mut self, frame: Frame, parsed: Parsed) {
         match parsed.version {
             Version::V4 => self.v4.push(self.lanes.len(), &parsed.dst),
@@ -174,7 +176,8 @@ impl<Q: QueueIo> Worker<Q> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
     fn parse(&self, ingress: PortId, frame: &Frame) -> Result<Parsed, DropReason> {
         match self.tables.port(ingress) {
             Some(port) if port.up => parse(frame.bytes(), port.mac),

@@ -8,6 +8,7 @@
 //!   forward   a switch on veth under overload: bare AF_XDP, switchd, Open vSwitch
 //!   lookup    longest prefix match in a full table: our trie, a kept library
 //!   pipeline  one worker from parse to rewrite, without I/O
+//!   copy      a file across the demonstration's fabric, beside the kernel's TCP
 //!   idle      processor time of daemons that have nothing to do
 //!   transport the transport engine, both ends in one thread
 //!   measure   rounds, medians, tables
@@ -16,6 +17,7 @@
 //!   routes    a synthetic table of the Internet
 //! ```
 
+pub mod copy;
 pub mod forward;
 pub mod idle;
 pub mod load;

@@ -64,4 +64,6 @@ pub const TARGETS: &[Target] = &[
     target("switch_turns", switch::turns),
     target("switch_config", settings::switch_config),
     target("switch_admin", settings::switch_admin),
+    target("host_config", settings::host_config),
+    target("host_admin", settings::host_admin),
 ];

@@ -1,29 +1,53 @@
 //! What operators write: configuration files and requests to the daemons.
 
-use common::config::load_text;
+use common::config::{Settings, load_text};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
 use std::path::Path;
-use switchd::config::{Config, ENV_PREFIX};
-use switchd::control::api::Request;
 
 /// A file, and after each NUL one more override (`key=value`).
-pub(super) fn switch_config(input: &[u8]) {
+fn config<T: Settings>(input: &[u8], prefix: &str) -> Option<T> {
     let text = String::from_utf8_lossy(input);
     let mut parts = text.split('\0').map(str::to_owned);
     let file = parts.next().unwrap_or_default();
     let overrides: Vec<_> = parts.collect();
-    let path = Path::new("fuzz.toml");
-    if let Err(error) = load_text::<Config>(&file, path, ENV_PREFIX, [], &overrides) {
-        assert!(!error.to_string().is_empty());
+    match load_text(&file, Path::new("fuzz.toml"), prefix, [], &overrides) {
+        Ok(config) => Some(config),
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            None
+        }
     }
 }
 
-/// A line on the admin socket.
-pub(super) fn switch_admin(input: &[u8]) {
-    if let Ok(request) = serde_json::from_slice::<Request>(input) {
-        let again = serde_json::to_vec(&request).expect("JSON");
-        assert_eq!(
-            serde_json::from_slice::<Request>(&again).ok(),
-            Some(request)
-        );
+/// What is accepted can be used.
+pub(super) fn switch_config(input: &[u8]) {
+    if let Some(config) = config::<switchd::config::Config>(input, switchd::config::ENV_PREFIX) {
+        let _ = (config.class_table(), config.metrics_address());
+        let _ = (config.resync(), config.resolve_ports(&["swp1".to_owned()]));
     }
+}
+
+/// What is accepted can be used.
+pub(super) fn host_config(input: &[u8]) {
+    if let Some(config) = config::<hostd::config::Config>(input, "HOSTD") {
+        let _ = (config.engine([0; 32]), config.application.quota.memory());
+    }
+}
+
+/// A line on an admin socket.
+fn request<T: DeserializeOwned + Serialize + PartialEq + Debug>(input: &[u8]) {
+    if let Ok(request) = serde_json::from_slice::<T>(input) {
+        let again = serde_json::to_vec(&request).expect("JSON");
+        assert_eq!(serde_json::from_slice::<T>(&again).ok(), Some(request));
+    }
+}
+
+pub(super) fn switch_admin(input: &[u8]) {
+    request::<switchd::control::api::Request>(input);
+}
+
+pub(super) fn host_admin(input: &[u8]) {
+    request::<hostd::control::report::Ask>(input);
 }

@@ -177,6 +177,8 @@ fn hostd(options: &Options, plan: &Topology, node: &Node) -> Table {
         (
             "multipath",
             Value::Table(table([
+                // With eight, one copy in 128 would use one of two spines only.
+                ("paths", Value::Integer(16)),
                 ("reorder_packets", Value::Integer(512)),
                 ("reorder_time_us", Value::Integer(LATE_BY_US)),
             ])),

@@ -1,7 +1,10 @@
-//! Traffic of the kernel's own stack between the hosts of a laboratory: ping and iperf3, with their
-//! results as numbers.
+//! Traffic between the hosts of a laboratory: the kernels' own, ping and iperf3 with their results as
+//! numbers; and the receiving end of hostcp.
 
-use std::process::Child;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -196,5 +199,64 @@ mod tests {
         assert_eq!(parse_ping("ping: unknown host"), None);
         let none = parse_ping("3 packets transmitted, 0 received, 100% packet loss").unwrap();
         assert_eq!((none.received, none.mean_ms), (0, None));
+    }
+}
+
+/// `hostcp serve` on a host; ends when dropped.
+#[derive(Debug)]
+pub struct Receiver {
+    process: Child,
+    root: PathBuf,
+    /// What else it says, a line for each file, is not read, but it must be able to say it.
+    _output: BufReader<ChildStdout>,
+}
+
+impl Receiver {
+    /// Starts it, and waits until it says that it listens. Files go to the folder `root`, which is made.
+    ///
+    /// # Errors
+    /// [`LabError`]: what it says when it cannot listen.
+    ///
+    /// # Panics
+    /// Never: its output is a pipe.
+    pub fn start(host: Host<'_>, root: &Path) -> Result<Receiver, LabError> {
+        fs::create_dir_all(root).map_err(LabError::io(root.display().to_string()))?;
+        let folder = root.display().to_string();
+        let mut process = host.spawn(["hostcp", "serve", "--root", &folder])?;
+        let mut output = BufReader::new(process.stdout.take().expect("the output is a pipe"));
+        let mut line = String::new();
+        output
+            .read_line(&mut line)
+            .map_err(LabError::io("hostcp serve"))?;
+        if line.is_empty() {
+            let mut reason = String::new();
+            if let Some(mut errors) = process.stderr.take() {
+                errors
+                    .read_to_string(&mut reason)
+                    .map_err(LabError::io("hostcp serve"))?;
+            }
+            return Err(LabError::Command {
+                command: "hostcp serve".to_owned(),
+                reason,
+            });
+        }
+        Ok(Receiver {
+            process,
+            root: root.to_path_buf(),
+            _output: output,
+        })
+    }
+
+    /// The folder that files go to.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }

@@ -142,21 +142,23 @@ fn iperf_runs_at_the_speed_of_the_links() {
     let _alone = exclusive().unwrap();
     let speed = 200e6;
     let lab = switches("swiperf").speed(200_000_000).up().unwrap();
-    for options in [&["-t", "2"][..], &["-t", "2", "-6"]] {
-        let tcp = iperf(lab.host("h1"), lab.host("h4"), options).unwrap();
-        assert!(tcp.bits_per_second > 0.85 * speed, "{options:?}: {tcp:?}");
-        assert!(
-            tcp.bits_per_second < speed,
-            "the shaper holds the speed: {tcp:?}"
-        );
+    let tcp = [&["-t", "2"][..], &["-t", "2", "-6"]];
+    let udp = &["-t", "2", "-u", "-b", "100M", "-l", "1400"][..];
+    for (options, least) in [
+        (tcp[0], 0.85 * speed),
+        (tcp[1], 0.85 * speed),
+        (udp, 0.475 * speed),
+    ] {
+        // What else the machine does can slow one run down, but nothing may ever be faster.
+        let mut seen = Vec::new();
+        let reached = (0..4).any(|_| {
+            let run = iperf(lab.host("h1"), lab.host("h4"), options).unwrap();
+            seen.push(format!("{run:?}"));
+            assert!(run.bits_per_second < speed, "the shaper: {seen:?}");
+            run.bits_per_second > least && run.lost == 0
+        });
+        assert!(reached, "{options:?}: {seen:?}");
     }
-    let udp = iperf(
-        lab.host("h1"),
-        lab.host("h4"),
-        &["-t", "2", "-u", "-b", "100M", "-l", "1400"],
-    );
-    let udp = udp.unwrap();
-    assert!(udp.bits_per_second > 95e6 && udp.lost == 0, "{udp:?}");
 }
 
 /// SW-3: flows are spread over both spines, and each flow's packets stay on one.

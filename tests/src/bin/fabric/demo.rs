@@ -1,9 +1,7 @@
 //! The demonstration: a real file across a two-leaf, two-spine fabric, over several paths at once.
 
-use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -13,7 +11,7 @@ use common::units::Rate;
 use console::style;
 use fabric_tests::lab::observe::{Counts, drops, gain, received, rows};
 use fabric_tests::lab::topology::Options;
-use fabric_tests::lab::traffic::{iperf, ping};
+use fabric_tests::lab::traffic::{Receiver, iperf, ping};
 use fabric_tests::lab::{Builder, Lab, LabError, run_dir};
 use indicatif::ProgressBar;
 use serde_json::Value;
@@ -133,9 +131,7 @@ fn copy(lab: &Lab, file: &Path, bar: &ProgressBar) -> Result<ExitCode, LabError>
         .map_err(LabError::io(file.display().to_string()))?
         .len();
     let folder = run_dir(NAME).join("received");
-    fs::create_dir_all(&folder).map_err(LabError::io(folder.display().to_string()))?;
-    let root = folder.display().to_string();
-    let receiver = Receiver::start(lab, &["hostcp", "serve", "--once", "--root", &root])?;
+    let receiver = Receiver::start(to, &folder)?;
     let (before, lost_before) = (received(lab)?, drops(lab)?);
     bar.suspend(|| {
         say("A file over every path: hostcp, packets sprayed over the sub-paths of one queue pair");
@@ -202,48 +198,6 @@ fn copy(lab: &Lab, file: &Path, bar: &ProgressBar) -> Result<ExitCode, LabError>
     } else {
         ExitCode::FAILURE
     })
-}
-
-/// The receiver on h4; ends when dropped.
-struct Receiver {
-    process: Child,
-    /// What else it says is not read, but it must be able to say it.
-    _output: BufReader<ChildStdout>,
-}
-
-impl Receiver {
-    /// Starts it and waits until it says that it listens.
-    fn start(lab: &Lab, words: &[&str]) -> Result<Receiver, LabError> {
-        let mut process = lab.node("h4")?.spawn(words)?;
-        let mut output = BufReader::new(process.stdout.take().expect("the output is a pipe"));
-        let mut line = String::new();
-        output
-            .read_line(&mut line)
-            .map_err(LabError::io("hostcp serve"))?;
-        if line.is_empty() {
-            let mut reason = String::new();
-            if let Some(mut errors) = process.stderr.take() {
-                errors
-                    .read_to_string(&mut reason)
-                    .map_err(LabError::io("hostcp serve"))?;
-            }
-            return Err(LabError::Command {
-                command: "hostcp serve".to_owned(),
-                reason,
-            });
-        }
-        Ok(Receiver {
-            process,
-            _output: output,
-        })
-    }
-}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 /// What of the line's capacity was payload of the file.

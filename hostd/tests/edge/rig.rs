@@ -1,7 +1,6 @@
 //! Two daemons in this process, joined by a cable in memory: everything is real but the network
 //! devices, the kernel's routes and the process boundary.
 
-use common::sys::Waker;
 use common::time::Time;
 use common::units::Rate;
 use common::xdp::frame::{Frame, FramePool, Region};
@@ -15,9 +14,11 @@ use hostd::engine::Route;
 use hostd::host::start_worker;
 use hostd::net::port::Port;
 use hostd_client::Context;
+use nix::sys::eventfd::EventFd;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -30,7 +31,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 struct Plug {
     to: Sender<Vec<u8>>,
     from: Receiver<Vec<u8>>,
-    wake_peer: Waker,
+    /// Announces frames as a socket does: each time anew, and never read.
+    wake_peer: Arc<EventFd>,
     sent: Vec<Frame>,
 }
 
@@ -58,7 +60,9 @@ impl QueueIo for Plug {
 
     fn flush(&mut self, pool: &mut FramePool, _: Time) {
         if !self.sent.is_empty() {
-            self.wake_peer.wake();
+            self.wake_peer
+                .write(1)
+                .expect("a counter that is never full");
         }
         self.sent.drain(..).for_each(|frame| pool.give(frame));
     }
@@ -102,8 +106,8 @@ pub(crate) fn pair(config: &Config) -> (Daemon, Daemon) {
     let (a_to_b, from_a) = crossbeam_channel::bounded(1024);
     let (b_to_a, from_b) = crossbeam_channel::bounded(1024);
     let (wake_a, wake_b) = (
-        Waker::new().expect("a waker"),
-        Waker::new().expect("a waker"),
+        Arc::new(EventFd::new().expect("an eventfd")),
+        Arc::new(EventFd::new().expect("an eventfd")),
     );
     let a = Plug {
         to: a_to_b,
@@ -120,7 +124,7 @@ pub(crate) fn pair(config: &Config) -> (Daemon, Daemon) {
     (start(config, 1, a, wake_a), start(config, 2, b, wake_b))
 }
 
-fn start(config: &Config, number: u8, plug: Plug, woken: Waker) -> Daemon {
+fn start(config: &Config, number: u8, plug: Plug, woken: Arc<EventFd>) -> Daemon {
     static SEED: AtomicU8 = AtomicU8::new(1);
     let seed = [SEED.fetch_add(1, Ordering::Relaxed); 32];
     let folder = tempfile::tempdir().expect("a folder");
@@ -150,7 +154,7 @@ fn start(config: &Config, number: u8, plug: Plug, woken: Waker) -> Daemon {
             .enable_all()
             .build();
         runtime.expect("a runtime").block_on(async move {
-            // Kept to the end: its waker is what the worker sleeps on.
+            // Kept to the end: it is what the worker sleeps on.
             let _woken = woken;
             tokio::spawn(questions.answer_all(telling, move |destination| Route {
                 source: address(number),

@@ -13,7 +13,6 @@ SHELL := /bin/bash
 CARGO ?= cargo
 LAB ?=
 BENCH ?=
-BENCH ?=
 # Colours and progress bars stay readable in logs.
 export CARGO_TERM_COLOR ?= auto
 
@@ -48,7 +47,7 @@ lint: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --quiet -p fabric-tests --test tidy --test dependencies
-	@if command -v shellcheck >/dev/null; then shellcheck scripts/setup .ci/run; fi
+	shellcheck scripts/setup .ci/run
 
 clean:
 	$(CARGO) clean

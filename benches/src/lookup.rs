@@ -1,4 +1,4 @@
-//! Longest prefix match on a full Internet table: the route table beside a kept library.
+//! SW-2: longest prefix match on a full Internet table: the route table beside a kept library.
 
 use crate::measure::{Series, busy_time, print_figures, print_ratios};
 use crate::routes::{self, FULL_V4, FULL_V6};

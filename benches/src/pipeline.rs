@@ -1,4 +1,4 @@
-//! The packet path of one worker without I/O: from parse to rewrite, on a full Internet table.
+//! SW-1, SW-2: the packet path of one worker without I/O: from parse to rewrite, on a full Internet table.
 //!
 //! The ports' queues give frames whose headers were just written, as a device leaves them in the cache,
 //! to random destinations; what is transmitted is received again with another destination. What that

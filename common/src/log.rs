@@ -8,7 +8,7 @@ use tracing_subscriber::EnvFilter;
 pub enum LogError {
     /// The level or filter is not understood.
     #[error(
-        "log.level: {text:?} is not a filter ({reason}): write error, warn, info, debug, trace, or target=level,…"
+        "{text:?} is not a filter ({reason}): write error, warn, info, debug, trace, or target=level,…"
     )]
     Filter {
         /// What was given.

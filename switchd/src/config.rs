@@ -362,6 +362,16 @@ impl common::config::Settings for Config {
             "ports",
             "names no interface, and there is no [[port]] either: a switch needs ports",
         )?;
+        require(
+            !self.ports.iter().any(|pattern| pattern.trim().is_empty()),
+            "ports",
+            "an empty name is no interface",
+        )?;
+        require(
+            !self.admin.socket.as_os_str().is_empty(),
+            "admin.socket",
+            "is empty: switchctl has to find the daemon somewhere",
+        )?;
         self.validate_workers()?;
         self.validate_ports()?;
         self.validate_sizes()?;

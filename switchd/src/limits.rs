@@ -68,13 +68,6 @@ pub const ICMP_INTERVAL: Span = Span::from_millis(1);
 /// Commands and events between control and a worker that may be under way.
 pub const CHANNEL: usize = 1024;
 
-/// VLAN tags that the parser walks over: a service tag, a customer tag, and one to spare.
-pub const VLAN_TAGS: usize = 3;
-
-/// IPv6 extension headers that the parser walks over on its way to the ports. RFC 8200 §4.1 names
-/// seven that may be there.
-pub const EXTENSION_HEADERS: usize = 8;
-
 const _: () = assert!(BATCH <= RING / 2, "a batch must fit in an idle ring");
 const _: () = assert!(PENDING_PER_NEIGHBOUR <= PENDING_TOTAL);
 const _: () = assert!(MAX_WORKERS <= u64::BITS as usize, "WorkerSet is one word");

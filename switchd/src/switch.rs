@@ -165,7 +165,14 @@ fn open_ports(
     devices: &[(PortSettings, Device)],
     locals: &[IpAddr],
 ) -> Result<Vec<Port>, SwitchError> {
-    let open = |(port, _): &(PortSettings, Device)| {
+    let open = |(port, device): &(PortSettings, Device)| {
+        if device.strips_vlan_tags {
+            tracing::warn!(
+                "{0}: the device takes VLAN tags off, so frames of every VLAN look untagged and are \
+                 forwarded: ethtool -K {0} rxvlan off",
+                port.name
+            );
+        }
         let options = PortOptions {
             role: Role::Switch,
             mode: port.mode,
@@ -204,6 +211,15 @@ struct Link {
     commands: Sender<WorkerCommand>,
     waker: Waker,
     stop: Arc<AtomicBool>,
+    stats: Arc<WorkerStats>,
+}
+
+impl Link {
+    /// Packets in the worker's egress queues when it last told.
+    fn queued(&self) -> u64 {
+        let queues = self.stats.ports.iter().flat_map(|port| &port.queues);
+        queues.map(|queue| queue.depth_packets.get()).sum()
+    }
 }
 
 /// The workers' threads.
@@ -301,6 +317,7 @@ fn start_workers(
             commands,
             waker: wakers[id].clone(),
             stop,
+            stats: workers[id].stats.clone(),
         });
     }
     let state = State::new(routing, handles, workers, monotonic());
@@ -352,7 +369,10 @@ fn stop_workers(links: Vec<Link>, events: &Receiver<WorkerEvent>, limit: Duratio
             Ok(WorkerEvent::Drained { .. }) => left -= 1,
             Ok(WorkerEvent::Resolve { .. }) => {}
             Err(_) => {
-                tracing::warn!("{left} workers did not drain in {limit:?}; their packets are lost");
+                tracing::warn!(
+                    "{left} workers did not drain in {limit:?}; what they hold is lost: {} packets in queues",
+                    links.iter().map(Link::queued).sum::<u64>()
+                );
                 break;
             }
         }

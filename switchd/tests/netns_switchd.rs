@@ -228,6 +228,31 @@ fn neighbours_are_followed() {
     assert_eq!(rig.ping("10.9.0.1", 3, 50), 3);
 }
 
+/// SW-2: the kernel is asked for every gateway, also when they are more than it is asked for at a time.
+#[test]
+fn many_gateways_are_all_asked_for() {
+    const GATEWAYS: u32 = 400;
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("g");
+    rig.ip("sw", "address add 10.50.0.1/22 dev p1");
+    for number in 0..GATEWAYS {
+        let (high, low) = (number / 200, number % 200 + 10);
+        rig.ip(
+            "sw",
+            &format!("route add 10.60.{high}.{low}/32 via 10.50.{high}.{low} dev p1"),
+        );
+    }
+    rig.start(&[]);
+    // Nobody is there; that the kernel has an entry shows that it was asked.
+    eventually("all gateways are being resolved", || {
+        let known = rig.on("sw", "ip", &["neigh", "show", "dev", "p1"]);
+        let known = known.lines().filter(|line| line.starts_with("10.50."));
+        known.count() == GATEWAYS as usize
+    });
+}
+
 /// MG-5, MG-1: metrics are clean; garbage on the admin socket is answered; the counters can be cleared.
 #[test]
 fn operators_and_collectors_are_answered() {

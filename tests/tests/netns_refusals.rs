@@ -31,8 +31,14 @@ fn config(lab: &Lab, node: &str, program: &str) -> PathBuf {
 
 /// Starts `program` on `node`; it has to give up by itself.
 fn refused(lab: &Lab, node: &str, program: &str) -> String {
+    refused_under(lab, node, program, &[])
+}
+
+/// The same, run by the command `under`.
+fn refused_under(lab: &Lab, node: &str, program: &str, under: &[&str]) -> String {
     let config = config(lab, node, program).display().to_string();
-    let words = ["timeout", "-s", "KILL", "10", program, "run", "-c", &config];
+    let limit = ["timeout", "-s", "KILL", "10"];
+    let words = [&limit[..], under, &[program, "run", "-c", &config]].concat();
     let Output { status, stderr, .. } = lab.host(node).run(words).unwrap();
     assert!(
         status > 0 && status != 137 && status != 101,
@@ -44,7 +50,7 @@ fn refused(lab: &Lab, node: &str, program: &str) -> String {
 
 const DAEMONS: [(&str, &str); 2] = [("leaf1", "switchd"), ("h1", "hostd")];
 
-/// A key that does not exist is named, with the file, by `check` and by `run`.
+/// MG-1: a key that does not exist is named, with the file, by `check` and by `run`.
 #[test]
 fn an_unknown_key_is_named() {
     if !privileged() {
@@ -75,7 +81,7 @@ fn an_unknown_key_is_named() {
     }
 }
 
-/// An interface that does not exist is named.
+/// MG-1: an interface that does not exist is named.
 #[test]
 fn a_missing_interface_is_named() {
     if !privileged() {
@@ -99,7 +105,7 @@ fn a_missing_interface_is_named() {
     }
 }
 
-/// An MTU above what AF_XDP carries is refused with the limit, not accepted to lose packets later.
+/// MG-1: an MTU above what AF_XDP carries is refused with the limit, not accepted to lose packets later.
 #[test]
 fn a_large_mtu_is_refused() {
     if !privileged() {
@@ -118,7 +124,26 @@ fn a_large_mtu_is_refused() {
     }
 }
 
-/// An interface on which somebody else's XDP program runs is left alone, with a message.
+/// MG-1: too little locked memory is said in numbers: what is needed, and what is allowed.
+#[test]
+fn too_little_locked_memory_is_named() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let lab = bare("remem");
+    let ordinary = "setpriv --bounding-set -ipc_lock,-sys_resource -- prlimit --memlock=1048576";
+    let ordinary: Vec<_> = ordinary.split(' ').collect();
+    for (node, program) in DAEMONS {
+        let said = refused_under(&lab, node, program, &ordinary);
+        assert!(
+            said.contains("the limit is 1048576") && said.contains("bytes are needed"),
+            "{said}"
+        );
+    }
+}
+
+/// MG-1: an interface on which somebody else's XDP program runs is left alone, with a message.
 #[test]
 fn a_foreign_xdp_program_is_not_replaced() {
     if !privileged() {
@@ -159,7 +184,7 @@ fn a_foreign_xdp_program_is_not_replaced() {
     }
 }
 
-/// Any bytes on the admin sockets: the daemons answer with an error or close, and go on.
+/// MG-1: any bytes on the admin sockets: the daemons answer with an error or close, and go on.
 #[test]
 fn garbage_on_the_admin_sockets_is_survived() {
     if !privileged() {

@@ -402,7 +402,7 @@ fn a_stopped_switch_leaves_the_devices_as_they_were() {
     });
 }
 
-/// The box itself stays reachable: what is the kernel's goes to the kernel.
+/// SW-1: the box itself stays reachable: what is the kernel's goes to the kernel.
 #[test]
 fn the_kernel_keeps_its_own_traffic() {
     if !privileged() {

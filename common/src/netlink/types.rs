@@ -110,7 +110,12 @@ impl NeighbourState {
     pub const fn is_valid(self) -> bool {
         matches!(
             self,
-            Self::Reachable | Self::Stale | Self::Delay | Self::Probe | Self::Permanent
+            Self::Reachable
+                | Self::Stale
+                | Self::Delay
+                | Self::Probe
+                | Self::NoArp
+                | Self::Permanent
         )
     }
 

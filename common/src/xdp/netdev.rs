@@ -13,7 +13,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 const ETHTOOL_GET_SETTINGS: u32 = 0x1;
 const ETHTOOL_GET_DRIVER: u32 = 0x3;
+const ETHTOOL_GET_FLAGS: u32 = 0x25;
 const ETHTOOL_GET_CHANNELS: u32 = 0x3c;
+
+/// ETH_FLAG_RXVLAN.
+const FLAG_RX_VLAN: u32 = 1 << 8;
 
 /// A network device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +38,9 @@ pub struct Device {
     pub speed: Option<Rate>,
     /// Name of its driver; empty if it does not say.
     pub driver: String,
+    /// It takes VLAN tags off received frames and notes them elsewhere (`ethtool -K … rxvlan`): XDP programs
+    /// see such frames without a tag.
+    pub strips_vlan_tags: bool,
     /// Set up by the administrator (`ip link set up`).
     pub up: bool,
     /// Up, with a carrier.
@@ -77,6 +84,13 @@ struct Channels {
     tx: u32,
     other: u32,
     combined: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Flags {
+    command: u32,
+    flags: u32,
 }
 
 #[repr(C)]
@@ -168,6 +182,7 @@ impl Query {
             tx_queues,
             speed: self.speed(),
             driver: self.driver(),
+            strips_vlan_tags: self.strips_vlan_tags(),
             up: flags & libc::IFF_UP != 0,
             running: flags & libc::IFF_RUNNING != 0,
         })
@@ -212,6 +227,14 @@ impl Query {
             )
         });
         (rx.max(1), tx.max(1))
+    }
+
+    fn strips_vlan_tags(&self) -> bool {
+        let flags = self.ethtool(Flags {
+            command: ETHTOOL_GET_FLAGS,
+            flags: 0,
+        });
+        flags.is_some_and(|answer| answer.flags & FLAG_RX_VLAN != 0)
     }
 
     fn speed(&self) -> Option<Rate> {

@@ -269,7 +269,7 @@ impl State {
             ),
             (
                 "switchd_table_overflow_routes_total",
-                "Routes that did not fit in a table.",
+                "Times that a route, or one of its next hops, did not fit in a table.",
                 self.routing.overflow(),
             ),
         ];

@@ -287,8 +287,12 @@ impl State {
             .routes()
             .filter(|(prefix, _)| inside.is_none_or(|inside| inside.contains(prefix)))
             .collect();
+        // Of a full table only what is shown is sorted.
+        if limit < routes.len() {
+            routes.select_nth_unstable(limit);
+            routes.truncate(limit);
+        }
         routes.sort_unstable();
-        routes.truncate(limit);
         let mut known: HashMap<GroupId, (&'static str, Vec<Way>)> = HashMap::new();
         let row = |(prefix, group): (IpNet, GroupId)| {
             let (action, ways) = known.entry(group).or_insert_with(|| self.action(group));

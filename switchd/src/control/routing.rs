@@ -13,7 +13,8 @@ use crate::ingress::tables::{PortEntry, Tables};
 use common::netlink::{Change, Mirror, NeighbourKey, Watch};
 use common::sync::snapshot::Publisher;
 use common::time::{Span, Time};
-use std::collections::HashMap;
+use ipnet::IpNet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -49,8 +50,10 @@ pub struct Routing {
     changes: Vec<Change>,
     reclaim_at: Time,
     unsealed: bool,
-    /// Routes that the table had no place for.
+    /// Times that the table had no place for a route.
     fib_refused: u64,
+    /// Routes that it has no place for now.
+    fib_lacking: HashSet<IpNet>,
     asked: HashMap<NeighbourKey, Time>,
 }
 
@@ -67,6 +70,7 @@ impl Routing {
             reclaim_at: Time::ZERO,
             unsealed: false,
             fib_refused: 0,
+            fib_lacking: HashSet::new(),
             asked: HashMap::new(),
         }
     }
@@ -101,7 +105,12 @@ impl Routing {
         &self.fib
     }
 
-    /// Routes that did not fit in a table.
+    /// Routes that do not fit in the tables now.
+    pub fn lacking(&self) -> usize {
+        self.program.lacking() + self.fib_lacking.len()
+    }
+
+    /// Times that a route, or one of its next hops, did not fit in a table.
     pub fn overflow(&self) -> u64 {
         self.program.overflow() + self.fib_refused
     }
@@ -170,8 +179,10 @@ impl Routing {
                 Some(group) => self.fib.insert(prefix, group).err(),
                 None => self.fib.remove(prefix).err(),
             };
+            self.fib_lacking.remove(&prefix);
             if let Some(error) = refused {
                 self.fib_refused += 1;
+                self.fib_lacking.insert(prefix);
                 tracing::error!("{prefix} cannot be programmed: {error}");
             }
         }

@@ -54,8 +54,6 @@ pub struct State {
     pub admin_malformed: u64,
     /// What had been counted when an operator last cleared the counters.
     pub(super) baseline: super::report::Baseline,
-    /// Why the kernel cannot be followed, if so.
-    pub netlink_failure: Option<String>,
 }
 
 impl State {
@@ -74,7 +72,6 @@ impl State {
             admin_requests: 0,
             admin_malformed: 0,
             baseline: super::report::Baseline::default(),
-            netlink_failure: None,
         }
     }
 
@@ -122,12 +119,17 @@ impl State {
                 problems.push(format!("worker {number} stands still since {age}"));
             }
         }
-        if let Some(failure) = &self.netlink_failure {
-            problems.push(format!("the kernel cannot be followed: {failure}"));
+        let lacking = self.routing.lacking();
+        if lacking > 0 {
+            problems.push(format!("{lacking} routes do not fit in the tables"));
         }
-        if self.routing.overflow() > 0 {
-            let count = self.routing.overflow();
-            problems.push(format!("{count} routes did not fit in the tables"));
+        for port in self.routing.ports() {
+            if self.routing.mirror().link(port.ifindex).is_none() {
+                let name = &port.name;
+                problems.push(format!(
+                    "{name} is gone; one that comes back under this name is used after a restart"
+                ));
+            }
         }
         let leaked = common::xdp::frame::leaked();
         if leaked > 0 {

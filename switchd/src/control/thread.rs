@@ -17,7 +17,7 @@ use common::netlink::{NeighbourKey, Requests};
 use common::sys::{Waker, monotonic};
 use common::time::{Span, Time};
 use crossbeam_channel::Receiver;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,8 +26,11 @@ use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
-/// Questions to the kernel that may be open at a time; what exceeds it is asked again later.
+/// Questions to the kernel that may be open at a time; others wait for their turn.
 const QUESTIONS: usize = 256;
+
+/// Questions that may wait: all next hops. Workers ask again for what exceeds it when the next packet comes.
+const WAITING: usize = crate::limits::MAX_NEXT_HOPS;
 
 /// A worker must have turned within this time for the watchdog to be fed.
 const ALIVE: Span = super::state::STANDSTILL;
@@ -52,6 +55,13 @@ pub struct Control {
 /// The state behind its lock, which one thread alone takes.
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Neighbours that the kernel is being asked for.
+type Questions = HashSet<NeighbourKey>;
+
+fn questions(open: &Mutex<Questions>) -> MutexGuard<'_, Questions> {
+    open.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct HttpSource(Arc<Mutex<State>>);
@@ -140,12 +150,15 @@ impl Control {
     /// Asks the kernel for what workers miss, keeps next hops alive, and retries gateways.
     async fn serve_workers(&self) -> io::Result<()> {
         let requests = Requests::connect()?;
-        let open = Arc::new(Mutex::new(HashSet::new()));
+        let open = Arc::new(Mutex::new(Questions::new()));
         let woken = readiness(self.waker.as_fd().try_clone_to_owned()?)?;
         let mut keep_alive = tokio::time::interval(self.keep_alive);
         let mut retry = tokio::time::interval(self.retry);
+        let answered = Arc::new(Notify::new());
+        let mut waiting = BTreeSet::new();
         loop {
             let wanted: Vec<NeighbourKey> = tokio::select! {
+                () = answered.notified() => Vec::new(),
                 ready = woken.readable() => {
                     ready?.clear_ready();
                     self.waker.clear();
@@ -155,9 +168,13 @@ impl Control {
                 _ = retry.tick() => self.unresolved(),
                 _ = keep_alive.tick() => lock(&self.state).routing.take_used(),
             };
+            let room = WAITING.saturating_sub(waiting.len());
+            waiting.extend(wanted.into_iter().take(room));
             let now = monotonic();
-            for key in wanted {
-                self.ask(&requests, &open, key, now);
+            while questions(&open).len() < QUESTIONS
+                && let Some(key) = waiting.pop_first()
+            {
+                self.ask(&requests, &open, &answered, key, now);
             }
         }
     }
@@ -175,31 +192,26 @@ impl Control {
         self.events.try_iter().filter_map(resolve).collect()
     }
 
-    /// Asks the kernel for a neighbour, unless it was asked a moment ago or too much is open.
+    /// Asks the kernel for a neighbour, unless that is being done or was done a moment ago.
     fn ask(
         &self,
         requests: &Requests,
-        open: &Arc<Mutex<HashSet<NeighbourKey>>>,
+        open: &Arc<Mutex<Questions>>,
+        answered: &Arc<Notify>,
         key: NeighbourKey,
         now: Time,
     ) {
-        let mut asked = open.lock().unwrap_or_else(PoisonError::into_inner);
-        if asked.len() >= QUESTIONS || asked.contains(&key) {
+        if questions(open).contains(&key) || !lock(&self.state).routing.may_ask(key, now) {
             return;
         }
-        if !lock(&self.state).routing.may_ask(key, now) {
-            return;
-        }
-        asked.insert(key);
-        drop(asked);
-        let (requests, open) = (requests.clone(), open.clone());
+        questions(open).insert(key);
+        let (requests, open, answered) = (requests.clone(), open.clone(), answered.clone());
         tokio::spawn(async move {
             if let Err(error) = requests.use_neighbour(key).await {
                 tracing::debug!("asking for {} failed: {error}", key.address);
             }
-            open.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(&key);
+            questions(&open).remove(&key);
+            answered.notify_one();
         });
     }
 

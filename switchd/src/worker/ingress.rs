@@ -330,9 +330,9 @@ impl<Q: QueueIo> Worker<Q> {
             counters.icmp_suppressed.add(1);
             return;
         };
-        counters.icmp_sent.add(1);
         match parse(answer.bytes(), port.mac) {
             Ok(parsed) => {
+                counters.icmp_sent.add(1);
                 // By the tables of this batch: newer ones could give another meaning to next hops that were
                 // chosen before them.
                 let group = look_up(&self.fib, &parsed);

@@ -81,9 +81,9 @@ enum What {
 struct Routes {
     /// Only routes inside this prefix
     prefix: Option<ipnet::IpNet>,
-    /// At most so many
-    #[arg(long)]
-    limit: Option<usize>,
+    /// At most so many, the lowest prefixes first (switchd gives 100000 at most)
+    #[arg(long, default_value_t = 1000)]
+    limit: usize,
 }
 
 #[derive(Clone, Copy, Debug, Subcommand)]
@@ -98,7 +98,7 @@ impl What {
             Self::Status => (Topic::Status, None, None),
             Self::Ports => (Topic::Ports, None, None),
             Self::Queues { .. } => (Topic::Queues, None, None),
-            Self::Routes(routes) => (Topic::Routes, routes.prefix, routes.limit),
+            Self::Routes(routes) => (Topic::Routes, routes.prefix, Some(routes.limit)),
             Self::Nexthops => (Topic::Nexthops, None, None),
             Self::Ecmp => (Topic::Ecmp, None, None),
             Self::Drops => (Topic::Drops, None, None),
@@ -144,6 +144,14 @@ fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     };
     // A reader that has seen enough (head) is no error.
     let _ = std::io::stdout().write_all(text.as_bytes());
+    if let (Answer::Routes(rows), Request::Show(show)) = (&answer, &request)
+        && show.limit.is_some_and(|limit| rows.len() >= limit)
+    {
+        eprintln!(
+            "the first {} routes; there may be more (--limit, or a prefix to look inside)",
+            rows.len()
+        );
+    }
     Ok(match &answer {
         Answer::Status(status) if !status.healthy => ExitCode::from(DEGRADED),
         _ => ExitCode::SUCCESS,

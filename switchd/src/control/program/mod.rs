@@ -24,7 +24,7 @@ use common::time::Time;
 use groups::Groups;
 use ipnet::IpNet;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub use groups::Spec;
 
@@ -78,6 +78,8 @@ pub struct Program {
     local_routes: HashSet<IpAddr>,
     /// Routes that could not be programmed because a table is full.
     overflow: u64,
+    /// Routes that are not programmed now because a table is full.
+    lacking: HashSet<IpNet>,
 }
 
 impl Program {
@@ -105,6 +107,7 @@ impl Program {
             locals: HashSet::new(),
             local_routes: HashSet::new(),
             overflow: 0,
+            lacking: HashSet::new(),
         }
     }
 
@@ -140,7 +143,12 @@ impl Program {
         self.groups.next_hops()
     }
 
-    /// Routes that could not be programmed so far because a table was full.
+    /// Routes that are not programmed now because a table is full.
+    pub fn lacking(&self) -> usize {
+        self.lacking.len()
+    }
+
+    /// Times that a route or one of its next hops could not be programmed because a table was full.
     pub fn overflow(&self) -> u64 {
         self.overflow
     }
@@ -293,6 +301,7 @@ impl Program {
 
     /// Ports as the kernel has them now.
     fn refresh_ports(&mut self, mirror: &Mirror) {
+        let (router_v4, router_v6) = router_addresses(mirror);
         for (port, &limit) in self.tables.ports.iter_mut().zip(&self.mtu_limits) {
             let mut next = port.clone();
             let link = mirror.link(port.ifindex);
@@ -301,22 +310,17 @@ impl Program {
                 next.mac = link.mac.unwrap_or(port.mac);
                 next.mtu = u16::try_from(link.mtu).unwrap_or(u16::MAX).min(limit);
             }
-            let mut addresses: Vec<IpAddr> = mirror
+            let addresses = mirror
                 .addresses()
                 .filter(|address| address.ifindex == port.ifindex)
-                .map(|address| address.address)
-                .collect();
-            addresses.sort_unstable();
-            next.icmp_v4 = addresses.iter().find_map(|address| match address {
-                IpAddr::V4(address) => Some(*address),
-                IpAddr::V6(_) => None,
-            });
-            let v6 = addresses.iter().filter_map(|address| match address {
-                IpAddr::V6(address) => Some(*address),
-                IpAddr::V4(_) => None,
-            });
-            // A global address if there is one.
-            next.icmp_v6 = v6.min_by_key(|address| (address.is_unicast_link_local(), *address));
+                .map(|address| address.address);
+            let (own_v4, own_v6) = reachable(addresses);
+            next.icmp_v4 = own_v4.or(router_v4);
+            next.icmp_v6 = own_v6.or(router_v6);
+            if port.up != next.up {
+                let state = if next.up { "up" } else { "down" };
+                tracing::info!("{}: {state}", port.name);
+            }
             if *port != next {
                 *port = next;
                 self.dirty = true;
@@ -354,7 +358,13 @@ impl Program {
     fn install(&mut self, mirror: &Mirror, prefix: IpNet, update: &mut Update) {
         let spec = self.decide(mirror, prefix);
         let before = self.entries.get(&prefix).and_then(|entry| entry.group);
+        let wanted = spec.is_some();
         let next = spec.and_then(|spec| self.hold_group(mirror, spec));
+        if wanted && next.is_none() {
+            self.lacking.insert(prefix);
+        } else {
+            self.lacking.remove(&prefix);
+        }
         if let Some(id) = before {
             self.groups.release(id);
         }
@@ -393,6 +403,28 @@ impl Program {
         }
         Some(id)
     }
+}
+
+/// The lowest address of each version that others can answer to.
+fn reachable(addresses: impl Iterator<Item = IpAddr>) -> (Option<Ipv4Addr>, Option<Ipv6Addr>) {
+    let (mut v4, mut v6) = (None, None);
+    for address in addresses {
+        match address {
+            IpAddr::V4(address) if !address.is_loopback() && !address.is_link_local() => {
+                v4 = Some(v4.map_or(address, |lowest: Ipv4Addr| lowest.min(address)));
+            }
+            IpAddr::V6(address) if !address.is_loopback() && !address.is_unicast_link_local() => {
+                v6 = Some(v6.map_or(address, |lowest: Ipv6Addr| lowest.min(address)));
+            }
+            _ => {}
+        }
+    }
+    (v4, v6)
+}
+
+/// What ports without an address of their own answer from (RFC 1812 4.3.2.4, 2.2.7: the router's address).
+fn router_addresses(mirror: &Mirror) -> (Option<Ipv4Addr>, Option<Ipv6Addr>) {
+    reachable(mirror.addresses().map(|address| address.address))
 }
 
 /// What a batch of changes makes necessary.

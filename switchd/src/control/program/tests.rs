@@ -223,12 +223,41 @@ fn ports_follow_links_and_addresses() {
         Body::Address(Action::Removed, address("2001:db8::1")),
         link(1, false),
     ]);
-    assert_eq!(
-        rig.tables.ports[0].icmp_v6,
-        Some("fe80::1".parse().unwrap())
-    );
+    assert_eq!(rig.tables.ports[0].icmp_v6, None, "no router knows fe80::1");
     assert!(!rig.tables.ports[0].up);
     assert_eq!(rig.locals.len(), 2);
+}
+
+/// SW-1: a port without an address of its own answers from another one of the box, never from a link-local one.
+#[test]
+fn ports_without_addresses_answer_from_the_boxs() {
+    let mut rig = Rig::new();
+    let address = |ifindex, address: &str| {
+        let address = address.parse().unwrap();
+        let prefix_len = 64;
+        Body::Address(
+            Action::Set,
+            Address {
+                ifindex,
+                address,
+                prefix_len,
+            },
+        )
+    };
+    rig.feed(vec![
+        address(1, "fe80::1"),
+        address(77, "127.0.0.1"),
+        address(77, "::1"),
+        address(77, "192.0.2.9"),
+        address(77, "192.0.2.7"),
+        address(77, "2001:db8::7"),
+        address(2, "10.2.0.254"),
+    ]);
+    let [first, second] = [&rig.tables.ports[0], &rig.tables.ports[1]];
+    // The lowest of all, so that it does not depend on the order of events.
+    assert_eq!(first.icmp_v4, Some("10.2.0.254".parse().unwrap()));
+    assert_eq!(first.icmp_v6, Some("2001:db8::7".parse().unwrap()));
+    assert_eq!(second.icmp_v4, Some("10.2.0.254".parse().unwrap()));
 }
 
 /// SW-2: neighbours of connected networks are host routes; what is longer than the network wins.
@@ -246,6 +275,7 @@ fn neighbours_become_host_routes() {
     assert_eq!(rig.ways("10.1.0.7/32"), [("10.1.0.7".to_owned(), 1)]);
     let before = rig.publications;
     rig.feed(vec![neighbour(1, "10.1.0.7", NeighbourState::Stale)]);
+    rig.feed(vec![neighbour(1, "10.1.0.7", NeighbourState::NoArp)]);
     assert_eq!(rig.publications, before, "nothing changed for the workers");
     // On the wrong link, and behind a longer prefix that has a gateway.
     rig.feed(vec![

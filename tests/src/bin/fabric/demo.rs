@@ -99,6 +99,12 @@ fn kernel_traffic(lab: &Lab, bar: &ProgressBar) -> Result<(), LabError> {
         let time = pings
             .mean_ms
             .map_or_else(|| "no reply".to_owned(), |ms| format!("{ms:.2} ms"));
+        if pings.lost() > 0 {
+            return Err(LabError::Answer {
+                what: format!("ping {family}"),
+                reason: format!("{} of {} replies came", pings.received, pings.sent),
+            });
+        }
         lines.push(format!(
             "  ping    {family}  h1 → h4 ({})  {} of {} replies, {time}",
             to.address(v6),

@@ -284,14 +284,17 @@ impl Default for Frames {
     }
 }
 
+/// Longest time that an offer of multipath has room for: 16 bits of microseconds.
+const OFFERED_TIME_MAX: u64 = 65_535;
+
 /// The greatest number of milliseconds or microseconds that a key may have: an hour in microseconds.
 const TIME_MAX: u64 = 3_600_000_000;
 
 /// The ECN field of packets whose sender reacts to congestion marks (RFC 3168 §5).
 const ECT_0: u8 = 0b10;
 
-/// The most interfaces of one daemon.
-const INTERFACES_MAX: usize = 16;
+/// The most interfaces of one daemon: one pacer serves the engine, so a second line could not have a speed of its own.
+const INTERFACES_MAX: usize = 1;
 
 impl Settings for Config {
     fn validate(&self) -> Result<(), Refusal> {
@@ -331,7 +334,9 @@ impl Config {
         require(
             count <= INTERFACES_MAX,
             "interface",
-            format_args!("{count} interfaces are more than {INTERFACES_MAX}"),
+            format_args!(
+                "{count} interfaces: a daemon serves {INTERFACES_MAX}; run one hostd for each"
+            ),
         )?;
         for (index, interface) in self.interface.iter().enumerate() {
             let key = |name: &str| format!("interface[{index}].{name}");
@@ -442,14 +447,14 @@ impl Multipath {
         between(
             "multipath.reorder_time_us",
             self.reorder_time_us,
-            1,
-            TIME_MAX,
+            100,
+            OFFERED_TIME_MAX,
         )?;
         between(
             "multipath.flowlet_timeout_us",
             self.flowlet_timeout_us,
             1,
-            TIME_MAX,
+            OFFERED_TIME_MAX,
         )
     }
 }

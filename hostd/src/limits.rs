@@ -1,5 +1,7 @@
 //! Every limit of the engine, with where it comes from.
 
+use common::time::Span;
+
 /// Queue pairs of one engine. Their number's low bits are the slot: 12 bits of slot, 12 bits of
 /// generation make the 24 bits of a QP number.
 pub const QUEUE_PAIRS: u32 = 1 << QUEUE_PAIR_SLOT_BITS;
@@ -54,6 +56,10 @@ pub const PLAIN_SEND_SPAN: u32 = 128;
 /// Greatest reorder buffer of a queue pair, in packets. The bitmap of a selective acknowledgement
 /// covers 256 of them; what came beyond is named when the gap before it has moved on.
 pub const REORDER_BUFFER: u32 = 512;
+
+/// Shortest time after which a packet that was overtaken may be taken for lost, whatever a peer offers: a report of
+/// each loss, and its repetitions, may not become all that a host does.
+pub const REORDER_TIME_MIN: Span = Span::from_micros(100);
 
 /// Sub-paths of one queue pair. The Path ID of MPEH has eight bits.
 pub const PATHS: usize = 256;

@@ -1,5 +1,6 @@
 //! What the engine counts: packets, losses by reason, and the state of queue pairs and paths.
 
+use crate::engine::Granularity;
 use crate::transport::State;
 use common::time::Span;
 use std::fmt;
@@ -190,6 +191,8 @@ pub struct QueuePairStatistics {
     pub remote: Option<IpAddr>,
     /// Whether multipath was agreed on; plain RoCEv2 otherwise.
     pub multipath: bool,
+    /// What its scheduler decides for at once, as agreed; flows without multipath.
+    pub granularity: Granularity,
     /// Bytes of payload in a full packet.
     pub path_mtu: u16,
     /// Number of sub-paths.

@@ -16,7 +16,7 @@
 use crate::app::command::{Command, ControlHandle, EdgeStatistics, Report, SessionId};
 use crate::app::region::SharedMemory;
 use crate::app::table::Table;
-use crate::engine::{Engine, EngineConfig, EngineError, Granularity};
+use crate::engine::{Engine, EngineConfig, EngineError};
 use crate::net::port::Port;
 use crate::net::sleep::Doorbells;
 use crate::stats::EngineStatistics;
@@ -76,7 +76,6 @@ pub struct Turn {
 #[derive(Debug)]
 pub struct Worker<Q> {
     engine: Engine<SharedMemory>,
-    granularity: Granularity,
     table: Table,
     doorbells: Doorbells,
     doorbell_of: HashMap<SessionId, OwnedFd>,
@@ -101,12 +100,8 @@ impl<Q: QueueIo> Worker<Q> {
         doorbells: Doorbells,
         graveyard: Sender<SharedMemory>,
     ) -> Self {
-        let granularity = config
-            .multipath
-            .map_or(Granularity::Flow, |offer| offer.granularity);
         Self {
             engine: Engine::new(config),
-            granularity,
             table: Table::new(graveyard),
             doorbells,
             doorbell_of: HashMap::new(),
@@ -276,10 +271,7 @@ impl<Q: QueueIo> Worker<Q> {
                 break;
             };
             count += 1;
-            if let Some(notice) =
-                self.table
-                    .handle_event(&event, self.granularity, &mut self.engine)
-            {
+            if let Some(notice) = self.table.handle_event(&event, &mut self.engine) {
                 self.control.report(notice);
             }
         }

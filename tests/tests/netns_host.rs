@@ -169,7 +169,7 @@ fn a_copy_survives_a_crash_of_a_switch() {
     );
 }
 
-/// The death of hostd ends its applications' waits with an error, on both sides; the next copy works.
+/// HT-2: the death of hostd ends its applications' waits with an error, on both sides; the next copy works.
 #[test]
 fn applications_are_told_when_the_daemon_dies() {
     if !privileged() {
@@ -213,7 +213,7 @@ fn applications_are_told_when_the_daemon_dies() {
     );
 }
 
-/// What a dead application held is given back: memory, queues, connections.
+/// HT-3: what a dead application held is given back: memory, queues, connections.
 #[test]
 fn a_dead_application_leaves_nothing() {
     if !privileged() {

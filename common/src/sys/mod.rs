@@ -13,3 +13,16 @@ pub use memory::{
 };
 pub use signal::end_quietly_on_broken_pipe;
 pub use wait::{PollSet, Waker, monotonic};
+
+/// What stands at `path`, where a daemon wants its socket and removes an old one, is a socket.
+///
+/// # Errors
+/// It is something else, which nobody meant to be removed.
+pub fn require_socket(path: &std::path::Path) -> std::io::Result<()> {
+    use std::os::unix::fs::FileTypeExt;
+    if std::fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Ok(());
+    }
+    let text = format!("{} is no socket, and is left alone", path.display());
+    Err(std::io::Error::new(std::io::ErrorKind::AlreadyExists, text))
+}

@@ -9,7 +9,7 @@ use hostd_client::abi::ring::{Consumer, RingFault};
 
 /// Requests that one queue pair may hand over in a turn, per queue: bounds the turn, and keeps a busy queue pair
 /// from pushing others aside.
-const TURN: usize = 64;
+pub(super) const TURN: u32 = 64;
 
 /// The application broke a rule of the rings: its queue pair is of no use any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +145,11 @@ impl WorkRings {
             };
             match engine.post_send(self.qpn, request) {
                 Ok(()) => statistics.sends += 1,
-                Err(EngineError::QueueFull | EngineError::CompletionQueueFull) => {
+                // Out of state: the connection is being closed. What is posted meanwhile waits for its end, and
+                // is flushed then.
+                Err(
+                    EngineError::QueueFull | EngineError::CompletionQueueFull | EngineError::State,
+                ) => {
                     self.held_send = Some(request);
                     self.send.release();
                     return Ok(Remains::Blocked);

@@ -158,6 +158,7 @@ pub fn listen_at(path: &Path) -> io::Result<OwnedFd> {
         std::fs::create_dir_all(folder)?;
     }
     if path.exists() {
+        common::sys::require_socket(path)?;
         let probe = new()?;
         match connect(probe.as_raw_fd(), &address) {
             Err(Errno::ECONNREFUSED) => std::fs::remove_file(path)?,

@@ -9,7 +9,7 @@ mod objects;
 
 use super::command::{Answer, EdgeStatistics, Notice, SessionCommand, SessionId, SessionReport};
 use super::completion::CompletionRing;
-use super::queue_pair::{Link, Remains, WorkRings};
+use super::queue_pair::{Link, Remains, TURN, WorkRings};
 use super::region::SharedMemory;
 use crate::engine::{
     CompletionQueueId, ConnectionId, ConnectionParameters, DomainId, Engine, EngineError,
@@ -20,7 +20,7 @@ use crossbeam_channel::Sender;
 use hostd_client::abi::bell::{BellPage, WORDS};
 use hostd_client::abi::message::{Event, Private};
 use hostd_client::abi::types::ErrorCode;
-use hostd_client::abi::{PRIVATE_MAX, QUEUE_PAIRS_MAX};
+use hostd_client::abi::{PRIVATE_MAX, QUEUE_PAIRS_MAX, RING_ENTRIES_MAX};
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
@@ -283,8 +283,17 @@ impl Table {
             .rings(session, qp)?
             .connection()
             .ok_or(EngineError::State)?;
-        // What was posted before is sent before.
-        self.serve_one(qp, engine);
+        // What was posted before is sent before, as far as the engine's queue has room.
+        if let Some((session, rings)) = self.queue_pairs.get_mut(&qp) {
+            empty(
+                *session,
+                qp,
+                rings,
+                engine,
+                &mut self.statistics,
+                &mut self.notices,
+            );
+        }
         engine.disconnect(connection)
     }
 
@@ -402,7 +411,15 @@ impl Table {
     /// Begins to close all connections.
     pub fn drain(&mut self, engine: &mut SharedEngine) {
         self.draining = true;
-        for (_, rings) in self.queue_pairs.values_mut() {
+        for (number, (session, rings)) in &mut self.queue_pairs {
+            empty(
+                *session,
+                *number,
+                rings,
+                engine,
+                &mut self.statistics,
+                &mut self.notices,
+            );
             if let Some(connection) = rings.connection() {
                 let _ = engine.disconnect(connection);
             }
@@ -484,6 +501,29 @@ fn parameters(private: &Private) -> ConnectionParameters<'_> {
 fn private(data: &PrivateData) -> Private {
     let bytes = data.bytes();
     Private::new(&bytes[..bytes.len().min(PRIVATE_MAX)]).unwrap_or_default()
+}
+
+/// Takes all requests out of the rings of a queue pair, as far as the engine has room for them.
+fn empty(
+    session: SessionId,
+    qp: u32,
+    rings: &mut WorkRings,
+    engine: &mut SharedEngine,
+    statistics: &mut EdgeStatistics,
+    notices: &mut Vec<Notice>,
+) {
+    // Bounded, for an application that goes on posting.
+    for _ in 0..=RING_ENTRIES_MAX / TURN {
+        match rings.serve(engine, statistics) {
+            Ok(Remains::More) => {}
+            Ok(Remains::Nothing | Remains::Blocked) => return,
+            Err(_) => {
+                statistics.broken_queues += 1;
+                notices.push(break_off(session, qp, rings, engine));
+                return;
+            }
+        }
+    }
 }
 
 /// Ends a queue pair whose application broke the rules: its requests are flushed, its peer is told.

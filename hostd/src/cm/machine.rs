@@ -87,6 +87,8 @@ pub(crate) enum Action {
     Reply,
     /// Send REJ.
     Refuse,
+    /// The same, and tell that nobody need decide any more.
+    Expire,
     /// Tell the application that it is connected.
     TellEstablished,
     /// Tell the application that the peer refused.
@@ -116,7 +118,8 @@ pub(crate) fn step(phase: Phase, input: Input) -> Option<(Option<Phase>, Action)
 
         (P::Waiting, I::Request) => to(P::Waiting, A::Nothing),
         (P::Waiting, I::Accept) => to(P::Replying, A::Reply),
-        (P::Waiting, I::Reject | I::GaveUp) => to(P::TimeWait, A::Refuse),
+        (P::Waiting, I::Reject) => to(P::TimeWait, A::Refuse),
+        (P::Waiting, I::GaveUp) => to(P::TimeWait, A::Expire),
         (P::Waiting, I::Rejection) => Some((None, A::TellUnreachable)),
 
         (P::Replying, I::Request) => to(P::Replying, A::Repeat),

@@ -103,6 +103,7 @@ impl MultipathConfig {
         self.paths = self.paths.clamp(1, most(limits::PATHS));
         let buffer = most(limits::REORDER_BUFFER as usize);
         self.reorder_buffer = self.reorder_buffer.clamp(1, buffer);
+        self.reorder_time = self.reorder_time.max(limits::REORDER_TIME_MIN);
         self
     }
 }
@@ -173,7 +174,7 @@ mod tests {
             1..=256_u16,
             0..3_u8,
             0..=600_u16,
-            0..=9_000_u64,
+            100..=9_000_u64,
             1..=512_u16,
         );
         (numbers, 0..=9_000_u64, 1..=5_u8).prop_map(|(numbers, flowlet, mtu)| Offer {
@@ -211,7 +212,9 @@ mod tests {
             for private in [&bytes, &offered] {
                 if let Some(offer) = Offer::parse(private) {
                     prop_assert!(offer.config.paths > 0 && offer.path_mtu >= 256);
-                    prop_assert!(offer.agree(&offer).config.paths <= 256);
+                    let agreed = offer.agree(&offer).config;
+                    prop_assert!(agreed.paths <= 256);
+                    prop_assert!(agreed.reorder_time >= limits::REORDER_TIME_MIN);
                 }
             }
         }

@@ -25,11 +25,17 @@ pub fn listen_at(path: &Path) -> io::Result<UnixListener> {
         std::fs::create_dir_all(folder)?;
     }
     if path.exists() {
-        if std::os::unix::net::UnixStream::connect(path).is_ok() {
-            let text = format!("another daemon listens on {}", path.display());
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
+        common::sys::require_socket(path)?;
+        match std::os::unix::net::UnixStream::connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path)?;
+            }
+            Err(error) => return Err(error),
+            Ok(_) => {
+                let text = format!("another daemon listens on {}", path.display());
+                return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
+            }
         }
-        std::fs::remove_file(path)?;
     }
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;

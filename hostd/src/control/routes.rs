@@ -296,8 +296,10 @@ impl Router {
         let Some(route) = self.route(next_hop, source) else {
             return false;
         };
-        if peer.told != Some(route) {
-            self.worker.tell(Command::SetRoute(destination, route));
+        if peer.told != Some(route) && !self.worker.tell(Command::SetRoute(destination, route)) {
+            // It drowns in commands.
+            self.look_soon();
+            return true;
         }
         if let Some(peer) = self.peers.get_mut(&destination) {
             peer.told = Some(route);

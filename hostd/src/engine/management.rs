@@ -189,6 +189,13 @@ impl<M: RegionMemory> Engine<M> {
             // The message is composed when there is a route, by the clock.
             Action::Reply => connection.message = None,
             Action::Refuse => self.refuse(number),
+            Action::Expire => {
+                self.refuse(number);
+                self.shared.notify(Event::Unreachable {
+                    connection: id,
+                    qpn,
+                });
+            }
             Action::TellEstablished => self.tell_established(number, PrivateData::EMPTY),
             Action::TellRejected => {
                 let (reason, data) = match said {

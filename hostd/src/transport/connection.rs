@@ -8,6 +8,7 @@ use super::receive::Receiver;
 use super::send::Sender;
 use super::state::{ReadyToReceive, ReadyToSend, State, Transition};
 use crate::congestion::{Controller, FixedWindow};
+use crate::engine::Granularity;
 use crate::engine::{EngineError, Event, MultipathConfig, QueuePairRequest, Route, Shared};
 use crate::limits;
 use crate::message::reassemble::Assembly;
@@ -357,6 +358,9 @@ impl QueuePair {
             remote_qpn: peer.map_or(0, |peer| peer.qpn),
             remote: peer.map(|peer| peer.address),
             multipath: peer.is_some_and(|peer| peer.agreed.is_some()),
+            granularity: peer
+                .and_then(|peer| peer.agreed)
+                .map_or(Granularity::Flow, |agreed| agreed.granularity),
             path_mtu: peer.map_or(0, |peer| peer.path_mtu),
             paths: peer.map_or(0, |peer| peer.paths.len()),
             in_flight: sender.map_or(0, Sender::in_flight),

@@ -29,13 +29,13 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    if std::os::unix::net::UnixStream::connect(path).is_ok() {
-        let text = "another switchd listens there";
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
-    }
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    if path.exists() {
+        common::sys::require_socket(path)?;
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            let text = "another switchd listens there";
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
+        }
+        std::fs::remove_file(path)?;
     }
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;

@@ -125,7 +125,8 @@ fn parse_v4(ip: &[u8], network: u16) -> Result<Parsed, DropReason> {
     })
 }
 
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "see `parse`")]
 fn parse_v6(ip: &[u8], network: u16) -> Result<Parsed, DropReason> {
     let packet = v6::Packet::new_checked(ip)?;
     let (src, dst) = (packet.src(), packet.dst());

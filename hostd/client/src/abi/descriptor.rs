@@ -375,7 +375,7 @@ pub struct CompletionEntry {
     pub status: CompletionStatus,
     /// What it was; undefined (as in verbs) unless the status is success.
     pub opcode: CompletionOpcode,
-    /// Bytes received, or written by the peer; zero on the sending side.
+    /// Bytes received or written by the peer; on the sending side those of the request.
     pub byte_len: u32,
     /// Immediate data, if the peer sent some.
     pub immediate: Option<u32>,

@@ -67,7 +67,7 @@ pub const MESSAGE_MAX: usize = 512;
 pub const DESCRIPTORS_MAX: usize = 2;
 
 /// The most entries of a ring: what 16-bit counters of verbs allow.
-pub const RING_ENTRIES_MAX: u32 = 1 << 15;
+pub const RING_ENTRIES_MAX: u32 = 1 << 14;
 
 /// The most queue pairs of one session: the bits of the bell page.
 pub const QUEUE_PAIRS_MAX: usize = 64 * bell::WORDS;

@@ -15,7 +15,6 @@ impl Table {
     pub fn handle_event(
         &mut self,
         event: &EngineEvent,
-        granularity: Granularity,
         engine: &mut SharedEngine,
     ) -> Option<Notice> {
         match *event {
@@ -31,7 +30,7 @@ impl Table {
                 connection,
                 qpn,
                 ref private_data,
-                multipath,
+                ..
             } => {
                 self.link(qpn, Link::Up(connection))?;
                 self.mark(qpn);
@@ -43,11 +42,7 @@ impl Table {
                     peer: standing.remote.unwrap_or(unspecified),
                     mtu: standing.path_mtu,
                     paths: u16::try_from(standing.paths).unwrap_or(u16::MAX).max(1),
-                    granularity: granularity_of(if multipath {
-                        granularity
-                    } else {
-                        Granularity::Flow
-                    }),
+                    granularity: granularity_of(standing.granularity),
                     private: private(private_data),
                 };
                 Some(Notice::Event(session, event))

@@ -20,13 +20,18 @@ struct End {
 }
 
 fn end(daemon: &Daemon) -> End {
+    end_of(daemon, 32)
+}
+
+/// An end whose queues have this many entries.
+fn end_of(daemon: &Daemon, entries: u32) -> End {
     let context = daemon.application();
     let queue = context
-        .create_completion_queue(64)
+        .create_completion_queue(2 * entries)
         .expect("a completion queue");
     let options = QueuePairOptions {
-        send_entries: 32,
-        receive_entries: 32,
+        send_entries: entries,
+        receive_entries: entries,
     };
     let queue_pair = context
         .create_queue_pair(&queue, &queue, options)
@@ -64,8 +69,12 @@ impl End {
 
 /// Two ends, connected; `before` prepares the passive one.
 fn connected(a: &Daemon, b: &Daemon, before: impl FnOnce(&mut End)) -> (End, End) {
-    let (mut active, mut passive) = (end(a), end(b));
+    let (active, mut passive) = (end(a), end(b));
     before(&mut passive);
+    connect(a, b, active, passive)
+}
+
+fn connect(a: &Daemon, b: &Daemon, mut active: End, mut passive: End) -> (End, End) {
     let listener = passive.context.listen(ANY, 0, 8).expect("a listener");
     let peer = SocketAddr::from((b.address, listener.port()));
     let hello = Private::new(b"hello").expect("short");
@@ -193,6 +202,36 @@ fn disconnect_flushes() {
             ..
         })
     ));
+}
+
+/// HT-1: what was posted before a connection is closed arrives, also when it is more than a turn takes from the
+/// ring; and what is posted afterwards is flushed, and does not break the queue pair.
+#[test]
+fn what_was_posted_before_the_end_arrives() {
+    const COUNT: u32 = 500;
+    let (a, b) = pair(&config());
+    let (active, mut passive) = (end_of(&a, 512), end_of(&b, 512));
+    for wr_id in 0..COUNT {
+        passive.receive(wr_id.into(), 0, 100);
+    }
+    let (mut active, mut passive) = connect(&a, &b, active, passive);
+    for wr_id in 0..COUNT {
+        active.send(wr_id.into(), b"before the end");
+    }
+    active.queue_pair.disconnect(PATIENCE).expect("closed");
+    active.send(u64::from(COUNT), b"after it");
+    for wr_id in 0..COUNT {
+        for end in [&mut active, &mut passive] {
+            let done = end.next();
+            assert_eq!(
+                (done.wr_id, done.status),
+                (wr_id.into(), CompletionStatus::Success)
+            );
+        }
+    }
+    assert_eq!(active.next().status, CompletionStatus::Flushed);
+    let reason = passive.queue_pair.wait_disconnected(PATIENCE);
+    assert_eq!(reason.ok(), Some(ErrorCode::Closed));
 }
 
 /// HT-1, HT-3: an application that does not take its completions stops itself and nobody else, and

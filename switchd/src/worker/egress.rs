@@ -62,7 +62,11 @@ impl Egress {
 
 impl<Q: QueueIo> Worker<Q> {
     /// Puts a packet in its queue, or drops it.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "the packet goes from registers to its slot; see `ingress::parse::parse`"
+    )]
     pub(super) fn admit(&mut self, packet: Packet) {
         let place = self.place.get(packet.egress.index()).copied().flatten();
         let Some(egress) = place.and_then(|place| self.egress.get_mut(place)) else {

@@ -15,7 +15,7 @@ pub const CLASSES: usize = 8;
 
 /// Packets that a worker takes from one receive queue at a time. Long enough to hide the latency of
 /// the route lookups of a batch, short enough that the batch's headers stay in the first-level cache
-/// (64 × 128 bytes = 8 KiB of 32 KiB).
+/// (128 × 128 bytes = 16 KiB of 32 KiB).
 pub const BATCH: usize = 128;
 
 /// Next hops: every neighbour of a switch is one. 256 ports with a rack of 256 addresses behind each.

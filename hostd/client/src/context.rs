@@ -205,7 +205,8 @@ impl Context {
     }
 
     /// Waits for connections to `port` of `address`, which may be unspecified; port zero lets the
-    /// daemon choose (`rdma_listen`).
+    /// daemon choose (`rdma_listen`). `backlog` is a wish: hostd lets 256 requests wait for all listeners of an
+    /// application together.
     ///
     /// # Errors
     /// The port is taken, or the address is not local.

@@ -57,7 +57,7 @@ pub enum Request {
         address: IpAddr,
         /// Port in the RDMA CM's TCP port space; zero lets the daemon choose.
         port: u16,
-        /// Connection requests that may wait for an answer.
+        /// Connection requests that may wait for an answer: a wish, which the daemon may exceed.
         backlog: u16,
     },
     /// Connect a queue pair. The outcome is an event.

@@ -204,12 +204,12 @@ impl Context {
         QueuePair::create(&self.inner, send, receive, options)
     }
 
-    /// Waits for connections to `port` of `address`, which may be unspecified; port zero lets the
-    /// daemon choose (`rdma_listen`). `backlog` is a wish: hostd lets 256 requests wait for all listeners of an
+    /// Waits for connections to `port` of all addresses of the daemon: `address` is the unspecified one (`0.0.0.0`
+    /// or `::`), the place of a specific one is kept. Port zero lets the daemon choose (`rdma_listen`). `backlog` is a wish: hostd lets 256 requests wait for all listeners of an
     /// application together.
     ///
     /// # Errors
-    /// The port is taken, or the address is not local.
+    /// The port is taken, or the address is a specific one.
     pub fn listen(&self, address: IpAddr, port: u16, backlog: u16) -> Result<Listener, Error> {
         Listener::create(&self.inner, address, port, backlog)
     }

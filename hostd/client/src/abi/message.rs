@@ -53,7 +53,7 @@ pub enum Request {
     },
     /// Wait for connections.
     Listen {
-        /// A local address, or an unspecified one for all.
+        /// The unspecified address: all of the daemon's.
         address: IpAddr,
         /// Port in the RDMA CM's TCP port space; zero lets the daemon choose.
         port: u16,

@@ -205,8 +205,8 @@ impl Context {
     }
 
     /// Waits for connections to `port` of all addresses of the daemon: `address` is the unspecified one (`0.0.0.0`
-    /// or `::`), the place of a specific one is kept. Port zero lets the daemon choose (`rdma_listen`). `backlog` is a wish: hostd lets 256 requests wait for all listeners of an
-    /// application together.
+    /// or `::`), the place of a specific one is kept. Port zero lets the daemon choose (`rdma_listen`).
+    /// `backlog` is a wish: hostd lets 256 requests wait for all listeners of an application together.
     ///
     /// # Errors
     /// The port is taken, or the address is a specific one.

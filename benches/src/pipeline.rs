@@ -180,6 +180,7 @@ fn tables() -> Tables {
         icmp_v4: None,
         icmp_v6: None,
         queue_limit: 1 << 20,
+        burst: 125_000,
     });
     let mut tables = Tables::new(ports.collect(), Hashing::default());
     for neighbour in 0..NEIGHBOURS {

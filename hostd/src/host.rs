@@ -8,6 +8,7 @@ use crate::control::interfaces::{Interface, Interfaces};
 use crate::control::report::Sources;
 use crate::control::routes::{self, Router, RouterHandle};
 use crate::control::{admin, telemetry::Telemetry};
+use crate::doorbell::Doorbells;
 use crate::net::port::Port;
 use crate::net::sleep::Sleeper;
 use crate::worker::{Published, Worker};
@@ -181,6 +182,8 @@ pub struct Running {
     pub notices: Notices,
     /// What it shows.
     pub published: Arc<Published>,
+    /// Where applications' doorbells are hung up to wake it.
+    pub doorbells: Doorbells,
     thread: JoinHandle<()>,
 }
 
@@ -208,14 +211,7 @@ pub fn start_worker<Q: QueueIo + Send + 'static>(
     std::thread::Builder::new()
         .name("hostd-unmap".to_owned())
         .spawn(move || buried.into_iter().for_each(drop::<SharedMemory>))?;
-    let engine = Worker::new(
-        config.engine(seed),
-        ports,
-        pool,
-        control,
-        doorbells,
-        graveyard,
-    );
+    let engine = Worker::new(config.engine(seed), ports, pool, control, graveyard);
     let published = engine.published();
     let thread = std::thread::Builder::new()
         .name("hostd-worker".to_owned())
@@ -224,6 +220,7 @@ pub fn start_worker<Q: QueueIo + Send + 'static>(
         worker,
         notices,
         published,
+        doorbells,
         thread,
     })
 }
@@ -267,7 +264,6 @@ fn work<Q: QueueIo>(mut worker: Worker<Q>, mut sleeper: Sleeper, nap: Span) {
             break;
         }
     }
-    worker.finish();
 }
 
 /// The control thread from beginning to end.
@@ -305,8 +301,13 @@ async fn control(
         .map_err(system("netlink"))?;
     let permissions = Permissions::resolve(&config.application);
     let quota = config.application.quota;
-    let applications =
-        Applications::new(permissions, quota, running.worker.clone(), routes.clone());
+    let applications = Applications::new(
+        permissions,
+        quota,
+        running.worker.clone(),
+        routes.clone(),
+        running.doorbells.clone(),
+    );
     let published = running.published.clone();
     let sources = Sources {
         applications: applications.clone(),

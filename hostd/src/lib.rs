@@ -21,6 +21,7 @@
 //!   worker      one turn: rings, packets, engine, completions; sleeps when there is nothing
 //!   app         [1][12] applications: socket, sessions, rings, regions
 //!   net         [6][8] queues of the interfaces, and sleeping on them
+//!   doorbell    what applications write to end that sleep
 //!   control     operators, metrics, the kernel's routes and neighbours
 //!   config      what can be configured
 //!   host        puts it together: opens, starts, drains, closes
@@ -31,6 +32,7 @@ pub mod cm;
 pub mod config;
 mod congestion;
 pub mod control;
+pub mod doorbell;
 pub mod engine;
 pub mod host;
 pub mod limits;

@@ -13,19 +13,17 @@
 //! The turn orders these and holds no policy. It takes the time as an argument and never waits; between
 //! turns without work the thread sleeps (`net::sleep`) until the engine's next deadline.
 
-use crate::app::command::{Command, ControlHandle, EdgeStatistics, Report, SessionId};
+use crate::app::command::{Command, ControlHandle, EdgeStatistics, Report};
 use crate::app::region::SharedMemory;
 use crate::app::table::Table;
-use crate::engine::{Engine, EngineConfig, EngineError};
+use crate::engine::{Engine, EngineConfig};
 use crate::net::port::Port;
-use crate::net::sleep::Doorbells;
 use crate::stats::EngineStatistics;
+use crate::verbs::RegionMemory;
 use common::time::{Span, Time};
 use common::xdp::frame::{Frame, FramePool};
 use common::xdp::queue::QueueIo;
 use crossbeam_channel::Sender;
-use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
@@ -72,16 +70,14 @@ pub struct Turn {
     pub stop: bool,
 }
 
-/// The worker over queues of type `Q`.
+/// The worker over queues of type `Q`; `M` is the applications' memory.
 #[derive(Debug)]
-pub struct Worker<Q> {
-    engine: Engine<SharedMemory>,
-    table: Table,
-    doorbells: Doorbells,
-    doorbell_of: HashMap<SessionId, OwnedFd>,
+pub struct Worker<Q: QueueIo, M: RegionMemory = SharedMemory> {
+    engine: Engine<M>,
+    table: Table<M>,
     ports: Vec<Port<Q>>,
     pool: FramePool,
-    control: ControlHandle,
+    control: ControlHandle<M>,
     drained: Vec<oneshot::Sender<()>>,
     stop: bool,
     batch: Vec<Frame>,
@@ -89,22 +85,19 @@ pub struct Worker<Q> {
     publish_next: Time,
 }
 
-impl<Q: QueueIo> Worker<Q> {
+impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
     /// A worker over `ports`, with `pool` for the frames. Memory that applications give back goes to
     /// `graveyard`, to be unmapped by another thread.
     pub fn new(
         config: EngineConfig,
         ports: Vec<Port<Q>>,
         pool: FramePool,
-        control: ControlHandle,
-        doorbells: Doorbells,
-        graveyard: Sender<SharedMemory>,
+        control: ControlHandle<M>,
+        graveyard: Sender<M>,
     ) -> Self {
         Self {
             engine: Engine::new(config),
             table: Table::new(graveyard),
-            doorbells,
-            doorbell_of: HashMap::new(),
             ports,
             pool,
             control,
@@ -124,6 +117,16 @@ impl<Q: QueueIo> Worker<Q> {
     /// Its ports.
     pub fn ports(&self) -> impl Iterator<Item = &Port<Q>> {
         self.ports.iter()
+    }
+
+    /// A port, for who simulates its device.
+    pub fn port_mut(&mut self, index: usize) -> &mut Port<Q> {
+        &mut self.ports[index]
+    }
+
+    /// The engine, for reports.
+    pub fn engine(&self) -> &Engine<M> {
+        &self.engine
     }
 
     /// Does everything that is to be done now.
@@ -181,31 +184,17 @@ impl<Q: QueueIo> Worker<Q> {
         count
     }
 
-    fn obey_one(&mut self, command: Command) {
+    fn obey_one(&mut self, command: Command<M>) {
         match command {
             Command::Open {
                 session,
                 bell,
-                doorbell,
                 answer,
             } => {
-                let opened = self
-                    .doorbells
-                    .add(doorbell.as_fd())
-                    .map_err(|_| EngineError::TooMany);
-                let opened = opened.and_then(|()| self.table.open(session, bell, &mut self.engine));
-                match opened {
-                    Ok(()) => drop(self.doorbell_of.insert(session, doorbell)),
-                    Err(_) => self.doorbells.remove(doorbell.as_fd()),
-                }
+                let opened = self.table.open(session, bell, &mut self.engine);
                 let _ = answer.send(opened);
             }
-            Command::Close(session) => {
-                self.table.close(session, &mut self.engine);
-                if let Some(doorbell) = self.doorbell_of.remove(&session) {
-                    self.doorbells.remove(doorbell.as_fd());
-                }
-            }
+            Command::Close(session) => self.table.close(session, &mut self.engine),
             Command::Session(session, command) => {
                 self.table.carry_out(session, command, &mut self.engine);
             }
@@ -329,18 +318,17 @@ impl<Q: QueueIo> Worker<Q> {
     }
 }
 
-impl<Q> Drop for Worker<Q> {
+impl<Q: QueueIo, M: RegionMemory> Drop for Worker<Q, M> {
+    /// The frames outlive the worker.
     fn drop(&mut self) {
-        self.batch.drain(..).for_each(|frame| self.pool.give(frame));
-    }
-}
-
-impl<Q: QueueIo> Worker<Q> {
-    /// Gives everything back that can be given back before the end.
-    pub fn finish(&mut self) {
+        let queue_pairs: Vec<u32> = self.engine.queue_pairs().collect();
+        for number in queue_pairs {
+            let _ = self.engine.destroy_queue_pair(number);
+        }
+        self.engine.reclaim(&mut self.pool);
         for port in &mut self.ports {
             port.abandon(&mut self.pool);
         }
-        self.engine.reclaim(&mut self.pool);
+        self.batch.drain(..).for_each(|frame| self.pool.give(frame));
     }
 }

@@ -65,6 +65,13 @@ pub const ICMP_BURST: u64 = 100;
 /// (`icmp_msgs_per_sec`).
 pub const ICMP_INTERVAL: Span = Span::from_millis(1);
 
+/// How long a port may make up for having been served late: what a worker that was off its core for a
+/// scheduling slice can send at once afterwards. The peer's buffer has to take such a burst.
+pub const PORT_BURST: Span = Span::from_millis(1);
+
+/// Least burst of a port in bytes, so that a slow one can send two packets of any length in a row.
+pub const PORT_BURST_MIN: u64 = 2 * 4096;
+
 /// Commands and events between control and a worker that may be under way.
 pub const CHANNEL: usize = 1024;
 

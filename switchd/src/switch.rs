@@ -19,7 +19,7 @@ use crate::control::routing::Routing;
 use crate::control::state::{PortHandle, State, WorkerHandle};
 use crate::control::thread::Control;
 use crate::ingress::tables::{Hashing, PortEntry, PortId};
-use crate::limits::{BATCH, CHANNEL, PENDING_TOTAL, RING};
+use crate::limits::{BATCH, CHANNEL, PENDING_TOTAL, PORT_BURST, PORT_BURST_MIN, RING};
 use crate::runner::Runner;
 use crate::stats::WorkerStats;
 use crate::worker::{self, Setup, Worker, WorkerCommand, WorkerEvent};
@@ -135,16 +135,19 @@ fn follow_kernel(
 }
 
 fn port_entry(port: &PortSettings, device: &Device) -> PortEntry {
+    let speed = port.speed.of(device);
+    let burst = speed.map_or(0, |speed| speed.bytes_in(PORT_BURST).max(PORT_BURST_MIN));
     PortEntry {
         name: port.name.clone(),
         ifindex: device.ifindex,
         mac: device.mac,
         up: false,
         mtu: u16::try_from(mtu_limit(Mode::NativeCopy, &device.driver)).unwrap_or(u16::MAX),
-        speed: port.speed.of(device),
+        speed,
         icmp_v4: None,
         icmp_v6: None,
         queue_limit: port.queue_depth,
+        burst: u32::try_from(burst).unwrap_or(u32::MAX),
     }
 }
 
@@ -283,8 +286,8 @@ fn start_workers(
             rings_out,
             region: umem.region().clone(),
             buffer: config.memory.buffer_packets,
-            reader: routing.publisher().reader(),
-            fib: routing.fib(),
+            reader: routing.programming().publisher().reader(),
+            fib: routing.programming().fib(),
             stats: stats.clone(),
             events: event_sender.clone(),
             commands: command_receiver,

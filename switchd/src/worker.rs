@@ -14,6 +14,7 @@
 
 mod egress;
 mod ingress;
+mod marks;
 mod setup;
 #[cfg(test)]
 mod tests;
@@ -23,7 +24,7 @@ use crate::ingress::fib::Fib;
 use crate::ingress::pending::{Pending, Waiting};
 use crate::ingress::report::Limiter;
 use crate::ingress::tables::{PortId, Tables};
-use crate::limits::KICK_AGAIN;
+use crate::limits::{KICK_AGAIN, RING};
 use crate::packet::Packet;
 use crate::stats::WorkerStats;
 use crate::traffic::PacketStore;
@@ -35,6 +36,7 @@ use common::xdp::queue::QueueIo;
 use crossbeam_channel::{Receiver, Sender};
 use egress::Egress;
 use ingress::Batch;
+use marks::Marks;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -110,8 +112,12 @@ struct Queue<Q> {
 pub struct Worker<Q> {
     id: usize,
     queues: Vec<Queue<Q>>,
+    /// Queues whose device has not sent all that it was given, or was given something this turn.
+    unsent: Marks,
     /// Egress ports of this worker.
     egress: Vec<Egress>,
+    /// Those of them that hold packets, by their place in `egress`.
+    occupied: Marks,
     /// By port: the worker that owns it as egress.
     owners: Vec<usize>,
     /// By port: its place in `egress`, if it is this worker's.
@@ -145,21 +151,26 @@ impl<Q: QueueIo> Worker<Q> {
     /// One turn: takes what has arrived, at most a batch from each queue, and sends what may be sent.
     /// `now` must not go backwards.
     pub fn turn(&mut self, now: Time) -> Turn {
+        self.turn_over(now, 0..self.queues.len())
+    }
+
+    /// A turn that looks only at these of the receive queues, in the order of [`Self::queues`]: for who knows
+    /// where packets have arrived. It costs what there is to do, however many ports the switch has.
+    pub fn turn_over(&mut self, now: Time, ready: impl Iterator<Item = usize> + Clone) -> Turn {
         self.stats.turns.add(1);
         self.stats.heartbeat.set(now.nanos());
         self.obey();
         let news = self.pick_up_tables();
         let mut wake = WorkerSet::default();
-        let mut work = self.receive(now);
+        let mut work = self.receive(now, ready.clone());
         if news || now >= self.pending.deadline() {
             self.retry_pending(now);
         }
         self.fill_rings(&mut wake);
         work += self.drain_rings();
         work += self.transmit(now);
-        for queue in &mut self.queues {
-            queue.io.flush(&mut self.pool, now);
-        }
+        ready.for_each(|queue| self.unsent.set(queue));
+        self.flush(now);
         if work > 0 {
             self.stats.busy_turns.add(1);
         }
@@ -185,6 +196,11 @@ impl<Q: QueueIo> Worker<Q> {
     /// The receive queues, to sleep on.
     pub fn queues(&self) -> impl Iterator<Item = &Q> {
         self.queues.iter().map(|queue| &queue.io)
+    }
+
+    /// A receive queue, for who simulates its device.
+    pub fn queue_mut(&mut self, index: usize) -> &mut Q {
+        &mut self.queues[index].io
     }
 
     /// The worker's number.
@@ -221,14 +237,26 @@ impl<Q: QueueIo> Worker<Q> {
     }
 
     fn deadline(&self, now: Time) -> Time {
-        let egress = self.egress.iter().map(Egress::deadline);
+        let egress = self.occupied.iter().map(|at| self.egress[at].deadline());
         let deadline = egress.fold(self.pending.deadline(), Time::min);
-        // A device that was full or down does not say when it takes packets again.
-        let in_flight = self.queues.iter().any(|queue| queue.io.in_flight() > 0);
-        if in_flight {
-            deadline.min(now + KICK_AGAIN)
-        } else {
+        if self.unsent.is_empty() {
             deadline
+        } else {
+            // A device that was full or down does not say when it takes packets again.
+            deadline.min(now + KICK_AGAIN)
+        }
+    }
+
+    /// Makes the devices send, and remembers those that have not sent all.
+    fn flush(&mut self, now: Time) {
+        let mut next = self.unsent.next(0);
+        while let Some(index) = next {
+            let io = &mut self.queues[index].io;
+            io.flush(&mut self.pool, now);
+            if io.in_flight() == 0 {
+                self.unsent.clear(index);
+            }
+            next = self.unsent.next(index + 1);
         }
     }
 
@@ -253,5 +281,24 @@ impl<Q: QueueIo> Worker<Q> {
             port.drops[reason.index()].add(1);
         }
         self.pool.give(frame);
+    }
+}
+
+impl<Q> Drop for Worker<Q> {
+    /// The frames outlive the worker: another one may take over its ports.
+    fn drop(&mut self) {
+        let mut packets = std::mem::take(&mut self.packets);
+        for egress in &mut self.egress {
+            egress.abandon(&mut self.store, &mut packets, &mut self.frames);
+        }
+        packets.extend(self.outbound.iter_mut().flat_map(|ring| ring.drain(..)));
+        for ring in &mut self.rings_in {
+            while ring.pop_batch(&mut packets, RING) > 0 {}
+        }
+        self.pending.take(&mut self.retries);
+        let frames = packets.drain(..).map(|packet| packet.frame);
+        let waiting = self.retries.drain(..).map(|waiting| waiting.frame);
+        let all = frames.chain(waiting).chain(self.frames.drain(..));
+        all.for_each(|frame| self.pool.give(frame));
     }
 }

@@ -60,6 +60,7 @@ fn routing() -> Routing {
         icmp_v4: None,
         icmp_v6: None,
         queue_limit: 1 << 16,
+        burst: 125_000,
     };
     let program = Program::new(vec![port], Hashing::default(), default_classes());
     let mut routing = Routing::new(watch, program);
@@ -115,7 +116,7 @@ fn a_change_reaches_the_data_path_in_time() {
         std::fs::write(file.path(), batch).expect("our file");
         ip(&format!("-batch {}", file.path().display()));
         let mut routing = routing();
-        let fib = routing.fib();
+        let fib = routing.programming().fib();
         let stop = Arc::new(AtomicBool::new(false));
         let stopper = stop.clone();
         let follower = std::thread::spawn(move || {
@@ -156,7 +157,7 @@ fn a_change_reaches_the_data_path_in_time() {
         assert!(median < LIMIT, "{delays:?}");
         // One or two in thirty may meet another process on a busy machine.
         assert!(delays[delays.len() - 3] < LIMIT, "{delays:?}");
-        let (v4, _) = routing.fib_writer().len();
+        let (v4, _) = routing.programming().fib_writer().len();
         assert!(v4 > 15_000, "{v4} routes");
     });
 }

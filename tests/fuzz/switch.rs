@@ -73,6 +73,7 @@ fn entry(number: u16) -> PortEntry {
         icmp_v4: (number != 1).then(|| Ipv4Addr::new(10, 0, 0, 254)),
         icmp_v6: (number != 1).then(|| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0xfe)),
         queue_limit: 32 << 10,
+        burst: 125_000,
     }
 }
 

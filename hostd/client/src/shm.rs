@@ -14,7 +14,7 @@
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use std::ffi::CStr;
 use std::num::NonZeroUsize;
@@ -105,6 +105,21 @@ impl Mapping {
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
         let base = unsafe { mmap(None, size, access, MapFlags::MAP_SHARED, fd, 0)? };
+        Ok(Self {
+            base: base.cast(),
+            len,
+        })
+    }
+
+    /// Maps `len` zero bytes that no other process sees, for rings within one process.
+    ///
+    /// # Errors
+    /// What the kernel says: no memory.
+    pub fn private(len: usize) -> Result<Self, MemoryError> {
+        let size = NonZeroUsize::new(len).ok_or(MemoryError::TooShort { has: 0, wanted: 0 })?;
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: as in `map`.
+        let base = unsafe { mmap_anonymous(None, size, access, MapFlags::MAP_PRIVATE)? };
         Ok(Self {
             base: base.cast(),
             len,
@@ -233,7 +248,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: base and length are those of the mapping that `map` made, and nothing refers to it.
+        // SAFETY: base and length are those of the mapping that was made with `self`, and nothing refers to it.
         let result = unsafe { munmap(self.base.cast(), self.len) };
         debug_assert!(result.is_ok(), "munmap of our own mapping");
     }
@@ -261,6 +276,16 @@ mod tests {
         assert!(!ours.contains(4092, 5));
         assert!(!ours.contains(usize::MAX, 2));
         assert!(nix::unistd::ftruncate(&fd, 0).is_err(), "sealed");
+    }
+
+    #[test]
+    fn private_memory_is_zero() {
+        let mapping = Mapping::private(5000).expect("memory");
+        let mut bytes = vec![1; 5000];
+        mapping.copy_out(0, &mut bytes);
+        assert!(bytes.iter().all(|byte| *byte == 0));
+        assert!(!mapping.contains(4999, 2));
+        assert!(Mapping::private(0).is_err());
     }
 
     /// HT-3: memory that could vanish under the daemon is refused.

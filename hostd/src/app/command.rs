@@ -4,6 +4,8 @@
 //! through a one-shot channel. Notices go through a bounded channel the other way: when it is full the
 //! worker leaves events in the engine, which bounds them itself.
 
+use super::completion::Wake;
+use super::region::SharedMemory;
 use crate::engine::{EngineError, Route};
 use crate::stats::{EngineStatistics, PathStatistics, QueuePairStatistics};
 use common::sys::Waker;
@@ -13,9 +15,7 @@ use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
 use hostd_client::abi::message::{Event, ObjectKind, Private};
 use hostd_client::abi::ring::{Consumer, Producer};
 use hostd_client::abi::types::Access;
-use hostd_client::shm::Mapping;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tokio::sync::{Notify, oneshot};
 
@@ -32,24 +32,22 @@ pub struct SessionId(pub u32);
 /// Where a reply goes.
 pub type Answer<T> = oneshot::Sender<Result<T, EngineError>>;
 
-/// A request to the worker.
+/// A request to the worker; `M` is the applications' memory.
 #[derive(Debug)]
-pub enum Command {
+pub enum Command<M = SharedMemory> {
     /// A session begins.
     Open {
         /// Which.
         session: SessionId,
         /// Its bells.
         bell: BellPage,
-        /// What the application writes to wake the worker.
-        doorbell: OwnedFd,
         /// Done.
         answer: Answer<()>,
     },
     /// A session has ended: everything it held is released.
     Close(SessionId),
     /// Something that a session asks for.
-    Session(SessionId, SessionCommand),
+    Session(SessionId, SessionCommand<M>),
     /// How packets to an address are sent.
     SetRoute(IpAddr, Route),
     /// How everything stands.
@@ -62,11 +60,11 @@ pub enum Command {
 
 /// What a session may ask of the worker. Quotas have been checked.
 #[derive(Debug)]
-pub enum SessionCommand {
+pub enum SessionCommand<M = SharedMemory> {
     /// Register memory.
-    Register(Mapping, u64, Access, Answer<(u32, u32)>),
-    /// Create a completion queue; its ring, and the pipe that wakes the application.
-    CreateCompletionQueue(Producer<COMPLETION_LEN>, OwnedFd, Answer<u32>),
+    Register(M, u64, Access, Answer<(u32, u32)>),
+    /// Create a completion queue; its ring, and what wakes the application.
+    CreateCompletionQueue(Producer<COMPLETION_LEN>, Wake, Answer<u32>),
     /// Create a queue pair.
     CreateQueuePair(Box<NewQueuePair>, Answer<u32>),
     /// Listen on a port.
@@ -169,9 +167,9 @@ pub struct WorkerHandle {
 
 /// The worker's end.
 #[derive(Debug)]
-pub struct ControlHandle {
+pub struct ControlHandle<M = SharedMemory> {
     /// What is asked.
-    pub commands: Receiver<Command>,
+    pub commands: Receiver<Command<M>>,
     notices: Sender<Notice>,
     notify: Arc<Notify>,
 }
@@ -244,7 +242,16 @@ impl WorkerHandle {
     }
 }
 
-impl ControlHandle {
+impl<M> ControlHandle<M> {
+    /// The worker's end of channels whose other ends are in the same thread.
+    pub fn new(commands: Receiver<Command<M>>, notices: Sender<Notice>) -> Self {
+        Self {
+            commands,
+            notices,
+            notify: Arc::default(),
+        }
+    }
+
     /// Whether there is room for another notice.
     pub fn has_room(&self) -> bool {
         !self.notices.is_full()

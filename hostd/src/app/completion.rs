@@ -7,22 +7,41 @@ use hostd_client::abi::descriptor::{
 };
 use hostd_client::abi::ring::Producer;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How an application that sleeps learns that completions came.
+#[derive(Debug)]
+pub enum Wake {
+    /// By a byte in this pipe, whose write end is this side's alone, so that a write never waits.
+    Pipe(OwnedFd),
+    /// By this flag: it runs in the same process and looks by itself.
+    Flag(Arc<AtomicBool>),
+}
+
+impl Wake {
+    fn ring(&self) {
+        match self {
+            // A full pipe is a pipe that is readable already.
+            Self::Pipe(pipe) => drop(nix::unistd::write(pipe, &[1])),
+            Self::Flag(flag) => flag.store(true, Ordering::Release),
+        }
+    }
+}
 
 /// A completion queue of an application. The engine holds completions back for which the ring has
 /// no room, and refuses work when it holds as many as its queues have room for.
 #[derive(Debug)]
 pub struct CompletionRing {
     ring: Producer<COMPLETION_LEN>,
-    /// The write end of the pipe that wakes the application: this side's alone, so that a write
-    /// never waits.
-    wake: OwnedFd,
+    wake: Wake,
     /// The application broke the ring.
     broken: bool,
 }
 
 impl CompletionRing {
-    /// A ring whose application is woken by a byte in the pipe `wake`.
-    pub fn new(ring: Producer<COMPLETION_LEN>, wake: OwnedFd) -> Self {
+    /// A ring whose application is woken by `wake`.
+    pub fn new(ring: Producer<COMPLETION_LEN>, wake: Wake) -> Self {
         Self {
             ring,
             wake,
@@ -66,8 +85,7 @@ impl CompletionRing {
         self.ring.publish();
         if self.ring.take_wake_request() {
             statistics.wakes += 1;
-            // A full pipe is a pipe that is readable already.
-            let _ = nix::unistd::write(&self.wake, &[1]);
+            self.wake.ring();
         }
     }
 

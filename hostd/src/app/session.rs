@@ -2,8 +2,11 @@
 //! worker, answered.
 
 use super::command::{Answer, Command, NewQueuePair, SessionCommand, SessionId, WorkerHandle};
+use super::completion::Wake;
+use super::region::SharedMemory;
 use crate::config::Quota;
 use crate::control::routes::RouterHandle;
+use crate::doorbell::{Doorbell, Doorbells};
 use crate::engine::EngineError;
 use hostd_client::abi::bell::BellPage;
 use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
@@ -67,6 +70,9 @@ pub struct Session {
     quota: Quota,
     worker: WorkerHandle,
     routes: RouterHandle,
+    doorbells: Doorbells,
+    /// What the application writes to wake the worker, from its hello on.
+    doorbell: Option<Doorbell>,
     greeted: bool,
     memory: u64,
     work_requests: u32,
@@ -88,12 +94,20 @@ struct HeldQueuePair {
 
 impl Session {
     /// A session that has not said hello yet.
-    pub fn new(id: SessionId, quota: Quota, worker: WorkerHandle, routes: RouterHandle) -> Self {
+    pub fn new(
+        id: SessionId,
+        quota: Quota,
+        worker: WorkerHandle,
+        routes: RouterHandle,
+        doorbells: Doorbells,
+    ) -> Self {
         Self {
             id,
             quota,
             worker,
             routes,
+            doorbells,
+            doorbell: None,
             greeted: false,
             memory: 0,
             work_requests: 0,
@@ -189,12 +203,13 @@ impl Session {
         let (page, bell) = BellPage::create()?;
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let theirs = OwnedFd::from(EventFd::from_value_and_flags(0, flags)?);
-        let doorbell = theirs.try_clone().map_err(|_| nix::errno::Errno::EMFILE)?;
+        let ours = theirs.try_clone().map_err(|_| nix::errno::Errno::EMFILE)?;
+        let doorbell =
+            Doorbell::hang(&self.doorbells, ours).map_err(|_| nix::errno::Errno::ENOSPC)?;
         let session = self.id;
         let open = |answer| Command::Open {
             session,
             bell,
-            doorbell,
             answer,
         };
         self.worker
@@ -203,6 +218,7 @@ impl Session {
             .ok_or_else(gone)?
             .map_err(refusal)?;
         self.greeted = true;
+        self.doorbell = Some(doorbell);
         let reply = Reply::Hello {
             major: VERSION_MAJOR,
             minor: VERSION_MINOR,
@@ -242,8 +258,8 @@ impl Session {
             let text = "the addresses of the region overflow";
             return Err(Refusal::new(ErrorCode::InvalidArgument, text));
         }
-        let mapping = Mapping::of_peer(memfd.as_fd(), length)?;
-        let register = |answer| SessionCommand::Register(mapping, iova, access, answer);
+        let memory_of_peer = SharedMemory::new(Mapping::of_peer(memfd.as_fd(), length)?);
+        let register = |answer| SessionCommand::Register(memory_of_peer, iova, access, answer);
         let (lkey, rkey) = self.ask(register).await?;
         self.memory = memory;
         self.regions.insert(lkey, length);
@@ -269,7 +285,8 @@ impl Session {
         let (fd, ring) = RingMemory::<COMPLETION_LEN>::create(c"hostd-completions", entries)?;
         let (read, write) = nix::unistd::pipe2(OFlag::O_NONBLOCK | OFlag::O_CLOEXEC)?;
         let producer = ring.producer();
-        let create = |answer| SessionCommand::CreateCompletionQueue(producer, write, answer);
+        let wake = Wake::Pipe(write);
+        let create = |answer| SessionCommand::CreateCompletionQueue(producer, wake, answer);
         let handle = self.ask(create).await?;
         self.memory = memory;
         self.completion_queues.insert(handle, bytes);

@@ -8,6 +8,7 @@ use super::command::{Command, SessionId, WorkerHandle};
 use super::session::{Refusal, Session};
 use crate::config::{Application, Quota};
 use crate::control::routes::RouterHandle;
+use crate::doorbell::Doorbells;
 use crate::readiness::readiness;
 use hostd_client::abi::message::{Event, Record, Reply, Request, tag_of};
 use hostd_client::abi::types::ErrorCode;
@@ -138,6 +139,7 @@ pub struct Applications {
     quota: Quota,
     worker: WorkerHandle,
     routes: RouterHandle,
+    doorbells: Doorbells,
 }
 
 /// Makes the socket at `path`. A socket that nobody listens on any more is replaced.
@@ -184,6 +186,7 @@ impl Applications {
         quota: Quota,
         worker: WorkerHandle,
         routes: RouterHandle,
+        doorbells: Doorbells,
     ) -> Self {
         let permissions = Arc::new(permissions);
         Self {
@@ -192,6 +195,7 @@ impl Applications {
             quota,
             worker,
             routes,
+            doorbells,
         }
     }
 
@@ -303,7 +307,13 @@ impl Applications {
             sessions.statistics.accepted += 1;
             sessions.events.insert(id, (peer, sender));
         });
-        let session = Session::new(id, self.quota, self.worker.clone(), self.routes.clone());
+        let session = Session::new(
+            id,
+            self.quota,
+            self.worker.clone(),
+            self.routes.clone(),
+            self.doorbells.clone(),
+        );
         let ended = self.exchange(line, session, events).await;
         self.with(|sessions| sessions.events.remove(&id));
         self.worker.insist(Command::Close(id)).await;

@@ -10,12 +10,11 @@ mod objects;
 use super::command::{Answer, EdgeStatistics, Notice, SessionCommand, SessionId, SessionReport};
 use super::completion::CompletionRing;
 use super::queue_pair::{Link, Remains, TURN, WorkRings};
-use super::region::SharedMemory;
 use crate::engine::{
     CompletionQueueId, ConnectionId, ConnectionParameters, DomainId, Engine, EngineError,
     PrivateData,
 };
-use crate::verbs::Transition;
+use crate::verbs::{RegionMemory, Transition};
 use crossbeam_channel::Sender;
 use hostd_client::abi::bell::{BellPage, WORDS};
 use hostd_client::abi::message::{Event, Private};
@@ -47,8 +46,8 @@ struct Application {
 
 /// All applications, and who owns what.
 #[derive(Debug)]
-pub struct Table {
-    graveyard: Sender<SharedMemory>,
+pub struct Table<M> {
+    graveyard: Sender<M>,
     applications: BTreeMap<SessionId, Application>,
     queue_pairs: HashMap<u32, (SessionId, WorkRings)>,
     completions: HashMap<CompletionQueueId, (SessionId, CompletionRing)>,
@@ -64,12 +63,10 @@ pub struct Table {
     pub statistics: EdgeStatistics,
 }
 
-type SharedEngine = Engine<SharedMemory>;
-
-impl Table {
+impl<M: RegionMemory> Table<M> {
     /// No session yet. Memory that applications give back goes to `graveyard`: unmapping some GiB
     /// takes the time of thousands of packets.
-    pub fn new(graveyard: Sender<SharedMemory>) -> Self {
+    pub fn new(graveyard: Sender<M>) -> Self {
         Self {
             graveyard,
             applications: BTreeMap::new(),
@@ -85,7 +82,7 @@ impl Table {
         }
     }
 
-    fn bury(&self, memory: SharedMemory) {
+    fn bury(&self, memory: M) {
         // Unmapped here if the other thread is far behind, or has ended.
         let _ = self.graveyard.try_send(memory);
     }
@@ -98,7 +95,7 @@ impl Table {
         &mut self,
         session: SessionId,
         bell: BellPage,
-        engine: &mut SharedEngine,
+        engine: &mut Engine<M>,
     ) -> Result<(), EngineError> {
         let application = Application {
             bell,
@@ -115,7 +112,7 @@ impl Table {
     }
 
     /// Ends a session and releases everything that it held.
-    pub fn close(&mut self, session: SessionId, engine: &mut SharedEngine) {
+    pub fn close(&mut self, session: SessionId, engine: &mut Engine<M>) {
         let Some(application) = self.applications.remove(&session) else {
             return;
         };
@@ -153,16 +150,13 @@ impl Table {
     pub fn carry_out(
         &mut self,
         session: SessionId,
-        command: SessionCommand,
-        engine: &mut SharedEngine,
+        command: SessionCommand<M>,
+        engine: &mut Engine<M>,
     ) {
         use SessionCommand as Asked;
         match command {
-            Asked::Register(mapping, iova, access, answer) => {
-                reply(
-                    answer,
-                    self.register(session, mapping, iova, access, engine),
-                );
+            Asked::Register(memory, iova, access, answer) => {
+                reply(answer, self.register(session, memory, iova, access, engine));
             }
             Asked::CreateCompletionQueue(ring, wake, answer) => {
                 reply(
@@ -223,7 +217,7 @@ impl Table {
         address: IpAddr,
         port: u16,
         private: &Private,
-        engine: &mut SharedEngine,
+        engine: &mut Engine<M>,
     ) -> Result<(), EngineError> {
         self.may_connect()?;
         let rings = self.rings(session, qp)?;
@@ -256,7 +250,7 @@ impl Table {
         request: u32,
         qp: u32,
         private: &Private,
-        engine: &mut SharedEngine,
+        engine: &mut Engine<M>,
     ) -> Result<(), EngineError> {
         self.may_connect()?;
         if self.rings(session, qp)?.link != Link::None {
@@ -277,7 +271,7 @@ impl Table {
         &mut self,
         session: SessionId,
         qp: u32,
-        engine: &mut SharedEngine,
+        engine: &mut Engine<M>,
     ) -> Result<(), EngineError> {
         let connection = self
             .rings(session, qp)?
@@ -299,7 +293,7 @@ impl Table {
 
     /// Takes requests out of the rings of all queue pairs whose bell rang, and returns how many queue pairs
     /// are not done yet.
-    pub fn serve(&mut self, engine: &mut SharedEngine) -> usize {
+    pub fn serve(&mut self, engine: &mut Engine<M>) -> usize {
         let mut more = 0;
         for application in self.applications.values_mut() {
             for index in 0..WORDS {
@@ -335,7 +329,7 @@ impl Table {
         more
     }
 
-    fn serve_one(&mut self, qp: u32, engine: &mut SharedEngine) {
+    fn serve_one(&mut self, qp: u32, engine: &mut Engine<M>) {
         let Some((session, rings)) = self.queue_pairs.get_mut(&qp) else {
             return;
         };
@@ -346,7 +340,7 @@ impl Table {
     }
 
     /// Moves completions from the engine to the rings, as far as there is room, and returns how many.
-    pub fn complete(&mut self, engine: &mut SharedEngine) -> usize {
+    pub fn complete(&mut self, engine: &mut Engine<M>) -> usize {
         let before = self.statistics.completions + self.statistics.lost_completions;
         let mut touched = std::mem::take(&mut self.touched);
         touched.append(&mut self.starved);
@@ -387,12 +381,7 @@ impl Table {
     }
 
     /// A completion queue that its application broke takes its queue pairs with it.
-    fn break_users(
-        &mut self,
-        session: SessionId,
-        id: CompletionQueueId,
-        engine: &mut SharedEngine,
-    ) {
+    fn break_users(&mut self, session: SessionId, id: CompletionQueueId, engine: &mut Engine<M>) {
         for (number, (owner, rings)) in &mut self.queue_pairs {
             if *owner == session && rings.queues.contains(&id) && rings.link != Link::Broken {
                 self.statistics.broken_queues += 1;
@@ -409,7 +398,7 @@ impl Table {
     }
 
     /// Begins to close all connections.
-    pub fn drain(&mut self, engine: &mut SharedEngine) {
+    pub fn drain(&mut self, engine: &mut Engine<M>) {
         self.draining = true;
         for (number, (session, rings)) in &mut self.queue_pairs {
             empty(
@@ -504,11 +493,11 @@ fn private(data: &PrivateData) -> Private {
 }
 
 /// Takes all requests out of the rings of a queue pair, as far as the engine has room for them.
-fn empty(
+fn empty<M: RegionMemory>(
     session: SessionId,
     qp: u32,
     rings: &mut WorkRings,
-    engine: &mut SharedEngine,
+    engine: &mut Engine<M>,
     statistics: &mut EdgeStatistics,
     notices: &mut Vec<Notice>,
 ) {
@@ -527,11 +516,11 @@ fn empty(
 }
 
 /// Ends a queue pair whose application broke the rules: its requests are flushed, its peer is told.
-fn break_off(
+fn break_off<M: RegionMemory>(
     session: SessionId,
     qp: u32,
     rings: &mut WorkRings,
-    engine: &mut SharedEngine,
+    engine: &mut Engine<M>,
 ) -> Notice {
     if let Some(connection) = rings.connection() {
         let _ = engine.disconnect(connection);

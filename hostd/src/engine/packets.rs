@@ -27,7 +27,7 @@ impl<M: RegionMemory> Engine<M> {
     pub fn receive(&mut self, frame: Frame, pool: &mut FramePool, now: Time) {
         self.shared.statistics.rx_packets += 1;
         self.shared.statistics.rx_bytes += frame.len() as u64;
-        match Packet::parse(frame.bytes()) {
+        match Packet::parse(frame.bytes(), M::HAS_BYTES) {
             Ok(packet) => self.dispatch(frame, &packet, pool, now),
             Err(reason) => self.lose(frame, reason, pool),
         }

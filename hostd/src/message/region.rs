@@ -17,6 +17,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The memory is shared with the application, which may write it at any time, so copies take
 /// `&self` and what is read is never trusted.
 pub trait RegionMemory {
+    /// Whether the memory has bytes at all. Simulated memory may have a length only: it reads as zeros, and
+    /// neither the copies nor the checksums touch what is not there.
+    const HAS_BYTES: bool = true;
+
     /// Bytes of the region.
     fn len(&self) -> u64;
 

@@ -47,6 +47,11 @@ impl<Q: QueueIo> Port<Q> {
         self.queues.iter().map(|queue| &queue.io)
     }
 
+    /// A queue, for who simulates its device.
+    pub fn queue_mut(&mut self, index: usize) -> &mut Q {
+        &mut self.queues[index].io
+    }
+
     /// Whether `frame` leaves by this port: the engine puts the port's address into it.
     pub fn sends(&self, frame: &Frame) -> bool {
         frame.bytes().get(SOURCE_MAC) == Some(&self.mac)

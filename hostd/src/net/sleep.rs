@@ -5,10 +5,11 @@
 //! state that an application shares (its eventfd's counter or flags) can stop this thread.
 //! The timer is a timerfd because epoll itself counts in milliseconds and the pacer in microseconds.
 
+use crate::doorbell::Doorbells;
 use common::sys::Waker;
 use common::time::Time;
 use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Registry, Token};
+use mio::{Events, Interest, Poll, Token};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use std::io;
@@ -17,7 +18,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 const TIMER: Token = Token(0);
 const WAKER: Token = Token(1);
 const SOCKET: Token = Token(2);
-const DOORBELL: Token = Token(3);
 
 /// Sleeps of the worker.
 #[derive(Debug)]
@@ -29,10 +29,6 @@ pub struct Sleeper {
     /// What the timer is set to.
     alarm: Time,
 }
-
-/// Adds and removes the doorbells of sessions.
-#[derive(Debug)]
-pub struct Doorbells(Registry);
 
 impl Sleeper {
     /// A sleeper that `waker` wakes.
@@ -70,12 +66,12 @@ impl Sleeper {
         self.register(fd, SOCKET)
     }
 
-    /// For the table of sessions.
+    /// Where the sessions' doorbells are hung up.
     ///
     /// # Errors
     /// What the kernel says: no descriptors left.
     pub fn doorbells(&self) -> io::Result<Doorbells> {
-        self.poll.registry().try_clone().map(Doorbells)
+        self.poll.registry().try_clone().map(Doorbells::new)
     }
 
     /// Sleeps until something happens or `deadline` comes.
@@ -116,28 +112,14 @@ impl Sleeper {
     }
 }
 
-impl Doorbells {
-    /// Wakes when the doorbell `fd` rings.
-    ///
-    /// # Errors
-    /// What the kernel says: no memory, or not a descriptor that can be waited for.
-    pub fn add(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        self.0
-            .register(&mut SourceFd(&fd.as_raw_fd()), DOORBELL, Interest::READABLE)
-    }
-
-    /// Forgets the doorbell `fd`.
-    pub fn remove(&self, fd: BorrowedFd<'_>) {
-        let _ = self.0.deregister(&mut SourceFd(&fd.as_raw_fd()));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doorbell::Doorbell;
     use common::sys::monotonic;
     use common::time::Span;
     use nix::sys::eventfd::{EfdFlags, EventFd};
+    use std::os::fd::OwnedFd;
 
     #[test]
     fn time_and_doorbells_end_sleep() {
@@ -152,16 +134,19 @@ mod tests {
         let bells = sleeper.doorbells().expect("doorbells");
         let doorbell =
             EventFd::from_value_and_flags(0, EfdFlags::EFD_NONBLOCK).expect("an eventfd");
-        bells.add(doorbell.as_fd()).expect("added");
+        let theirs = OwnedFd::from(doorbell);
+        let ours = theirs.try_clone().expect("a descriptor");
+        let hung = Doorbell::hang(&bells, ours).expect("hung up");
+        let ring = || nix::unistd::write(&theirs, &1_u64.to_ne_bytes()).expect("rung");
         // Never cleared, as applications could keep it from being cleared.
         for _ in 0..3 {
-            doorbell.write(1).expect("rung");
+            ring();
             sleeper.sleep(Time::NEVER).expect("slept");
         }
         waker.wake();
         sleeper.sleep(Time::NEVER).expect("slept");
-        bells.remove(doorbell.as_fd());
-        doorbell.write(1).expect("rung");
+        drop(hung);
+        ring();
         let start = monotonic();
         sleeper.sleep(start + Span::from_millis(2)).expect("slept");
         assert!(monotonic().since(start) >= Span::from_millis(2));

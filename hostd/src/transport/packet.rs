@@ -33,8 +33,8 @@ pub(crate) struct Packet {
 }
 
 impl Packet {
-    /// Reads an Ethernet frame.
-    pub(crate) fn parse(frame: &[u8]) -> Result<Self, DropReason> {
+    /// Reads an Ethernet frame. Without `has_bytes` the payload of data packets counts as zeros.
+    pub(crate) fn parse(frame: &[u8], has_bytes: bool) -> Result<Self, DropReason> {
         let (source, destination, ip, transport) = parse_network(frame)?;
         let datagram = frame
             .get(transport.clone())
@@ -61,13 +61,19 @@ impl Packet {
                 DropReason::MalformedTransport
             }
         })?;
-        icrc::verify(&frame[ip]).map_err(|_| DropReason::BadIcrc)?;
         let start = transport.start + udp::HEADER_LEN;
+        let payload = start + payload.start..start + payload.end;
+        let zeros = if has_bytes || headers.bth.opcode == Opcode::UdSendOnly {
+            0..0
+        } else {
+            payload.start - ip.start..payload.end - ip.start
+        };
+        icrc::verify_sparse(&frame[ip], zeros).map_err(|_| DropReason::BadIcrc)?;
         Ok(Self {
             source,
             destination,
             headers,
-            payload: start + payload.start..start + payload.end,
+            payload,
         })
     }
 }

@@ -180,10 +180,15 @@ impl QueuePair {
         if let Some(memory) = segment.memory {
             shared
                 .regions
-                .copy_out(memory, segment.offset, &mut frame.bytes_mut()[place])
+                .copy_out(
+                    memory,
+                    segment.offset,
+                    &mut frame.bytes_mut()[place.clone()],
+                )
                 .map_err(|_| Status::LocalProtection)?;
         }
-        frame::seal(frame.bytes_mut()).map_err(|_| Status::General)?;
+        let zeros = if M::HAS_BYTES { 0..0 } else { place };
+        frame::seal_sparse(frame.bytes_mut(), zeros).map_err(|_| Status::General)?;
         Ok(choice)
     }
 

@@ -146,7 +146,13 @@ fn start(config: &Config, number: u8, plug: Plug, woken: Arc<EventFd>) -> Daemon
     let (routes, questions) = routes::questions();
     let permissions = Permissions::resolve(&config.application);
     let quota = config.application.quota;
-    let applications = Applications::new(permissions, quota, worker.clone(), routes.clone());
+    let applications = Applications::new(
+        permissions,
+        quota,
+        worker.clone(),
+        routes.clone(),
+        running.doorbells.clone(),
+    );
     let (stop, mut stopped) = oneshot::channel::<()>();
     let (serving, telling) = (applications.clone(), worker.clone());
     let thread = std::thread::spawn(move || {

@@ -139,7 +139,7 @@ impl State {
     }
 
     fn scrape_ports(&self, families: &mut Families) {
-        let ports = self.routing.ports();
+        let ports = self.routing.programming().ports();
         for (name, help, counter) in PORT_COUNTERS {
             let mut family = families.counter(name, help);
             for (number, port) in ports.iter().enumerate() {
@@ -270,7 +270,7 @@ impl State {
             (
                 "switchd_table_overflow_routes_total",
                 "Times that a route, or one of its next hops, did not fit in a table.",
-                self.routing.overflow(),
+                self.routing.programming().overflow(),
             ),
         ];
         for (name, help, value) in counters {
@@ -285,7 +285,7 @@ impl State {
         families
             .gauge("switchd_netlink_resync_duration_seconds", help)
             .add_f64(&[], statistics.last_duration.as_secs_f64());
-        let (v4, v6) = self.routing.fib_writer().len();
+        let (v4, v6) = self.routing.programming().fib_writer().len();
         families
             .gauge("switchd_routes", "Prefixes programmed, by address family.")
             .add(&[("family", "ipv4")], v4 as u64)
@@ -293,7 +293,7 @@ impl State {
         let program = self.routing.program();
         families
             .gauge("switchd_fib_bytes", "Memory that the route table uses.")
-            .add(&[], self.routing.fib_writer().bytes() as u64);
+            .add(&[], self.routing.programming().fib_writer().bytes() as u64);
         families
             .gauge("switchd_groups", "Groups of next hops in use.")
             .add(&[], program.groups().count() as u64);

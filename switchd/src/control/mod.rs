@@ -1,18 +1,20 @@
 //! The control thread: follows the kernel, programs the tables, answers operators and collectors.
 //!
 //! ```text
-//!   program   the mirror of the kernel -> Tables and routes; pure
-//!   routing   the mirror, the program and the publication, together
-//!   state     all that control knows, and what it tells: reports, metrics, health
-//!   api       what is said over the admin socket
-//!   admin     the admin socket
-//!   thread    the loop
+//!   program       the mirror of the kernel -> Tables and routes; pure
+//!   programming   the program and the publication of what it decides; no socket
+//!   routing       the kernel's messages, the mirror and the programming, together
+//!   state         all that control knows, and what it tells: reports, metrics, health
+//!   api           what is said over the admin socket
+//!   admin         the admin socket
+//!   thread        the loop
 //! ```
 
 pub mod admin;
 pub mod api;
 mod metrics;
 pub mod program;
+pub mod programming;
 mod report;
 pub mod routing;
 pub mod state;

@@ -106,7 +106,7 @@ impl State {
         let problems = self.problems(now);
         let program = self.routing.program();
         let statistics = self.routing.watch().follower().statistics();
-        let (routes_v4, routes_v6) = self.routing.fib_writer().len();
+        let (routes_v4, routes_v6) = self.routing.programming().fib_writer().len();
         let reasons = ResyncReason::ALL.iter().zip(statistics.resyncs);
         let resyncs: BTreeMap<String, u64> = reasons
             .map(|(reason, count)| (reason.name().to_owned(), count))
@@ -117,13 +117,19 @@ impl State {
             problems,
             uptime_seconds: now.since(self.started).nanos() / 1_000_000_000,
             ports: self.ports.len(),
-            ports_up: self.routing.ports().iter().filter(|port| port.up).count(),
+            ports_up: self
+                .routing
+                .programming()
+                .ports()
+                .iter()
+                .filter(|port| port.up)
+                .count(),
             routes_v4,
             routes_v6,
-            fib_bytes: self.routing.fib_writer().bytes(),
+            fib_bytes: self.routing.programming().fib_writer().bytes(),
             groups: program.groups().count(),
             next_hops: program.next_hops().count(),
-            overflow: self.routing.overflow(),
+            overflow: self.routing.programming().overflow(),
             netlink_messages: statistics.messages,
             netlink_malformed: statistics.malformed,
             netlink_overruns: statistics.overruns,
@@ -136,7 +142,13 @@ impl State {
     }
 
     fn all_ports(&self) -> Vec<Port> {
-        let entries = self.routing.ports().iter().zip(&self.ports).enumerate();
+        let entries = self
+            .routing
+            .programming()
+            .ports()
+            .iter()
+            .zip(&self.ports)
+            .enumerate();
         entries
             .map(|(number, (entry, handle))| Port {
                 name: entry.name.clone(),
@@ -177,7 +189,7 @@ impl State {
 
     pub(super) fn all_queues(&self) -> Vec<Queue> {
         let mut rows = Vec::with_capacity(self.ports.len() * CLASSES);
-        for (number, entry) in self.routing.ports().iter().enumerate() {
+        for (number, entry) in self.routing.programming().ports().iter().enumerate() {
             for queue in 0..CLASSES {
                 rows.push(Queue {
                     port: entry.name.clone(),
@@ -207,7 +219,14 @@ impl State {
     /// Every reason at every port, zero or not.
     pub(super) fn all_drops(&self) -> Vec<Drop> {
         let mut rows = Vec::new();
-        for (number, (entry, handle)) in self.routing.ports().iter().zip(&self.ports).enumerate() {
+        for (number, (entry, handle)) in self
+            .routing
+            .programming()
+            .ports()
+            .iter()
+            .zip(&self.ports)
+            .enumerate()
+        {
             let row = |reason: &str, description: &str, packets| Drop {
                 port: entry.name.clone(),
                 reason: reason.to_owned(),
@@ -236,7 +255,7 @@ impl State {
     }
 
     fn port_name(&self, id: PortId) -> String {
-        let port = self.routing.ports().get(id.index());
+        let port = self.routing.programming().ports().get(id.index());
         port.map_or_else(String::new, |port| port.name.clone())
     }
 

@@ -1,6 +1,7 @@
 //! All that control knows.
 
-use super::routing::{LocalChanges, Routing};
+use super::programming::LocalChanges;
+use super::routing::Routing;
 use crate::stats::WorkerStats;
 use common::sync::counter::Counter;
 use common::time::{Span, Time};
@@ -100,7 +101,11 @@ impl State {
                 }
             }
         }
-        for (port, entry) in self.ports.iter_mut().zip(self.routing.ports()) {
+        for (port, entry) in self
+            .ports
+            .iter_mut()
+            .zip(self.routing.programming().ports())
+        {
             if port.steered_mac != entry.mac {
                 match port.steering.set_mac(entry.mac) {
                     Ok(()) => port.steered_mac = entry.mac,
@@ -119,11 +124,11 @@ impl State {
                 problems.push(format!("worker {number} stands still since {age}"));
             }
         }
-        let lacking = self.routing.lacking();
+        let lacking = self.routing.programming().lacking();
         if lacking > 0 {
             problems.push(format!("{lacking} routes do not fit in the tables"));
         }
-        for port in self.routing.ports() {
+        for port in self.routing.programming().ports() {
             if self.routing.mirror().link(port.ifindex).is_none() {
                 let name = &port.name;
                 problems.push(format!(

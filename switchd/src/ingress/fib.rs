@@ -16,6 +16,9 @@ use ipnet::IpNet;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// Words of a small arena: the roots, and 1 MiB for nodes.
+const SMALL_WORDS: usize = NODES + (1 << 18);
+
 /// Why a route was not entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FibError {
@@ -55,6 +58,12 @@ impl FibWriter {
     /// An empty table.
     pub fn new() -> Self {
         Self::with_words(WORDS)
+    }
+
+    /// An empty table for a fabric of a few thousand routes, in an arena too small to be given huge pages: a
+    /// simulation has a table for each of many switches.
+    pub fn small() -> Self {
+        Self::with_words(SMALL_WORDS)
     }
 
     /// An empty table in an arena of so many words.

@@ -71,6 +71,8 @@ pub struct PortEntry {
     pub icmp_v6: Option<Ipv6Addr>,
     /// Depth of each egress queue, in bytes (accounted in cells), at which packets are dropped.
     pub queue_limit: u32,
+    /// Bytes that the port may send at once after a pause, to make up for having been served late.
+    pub burst: u32,
 }
 
 /// A neighbour that packets are sent to.

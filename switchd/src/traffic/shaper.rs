@@ -10,13 +10,6 @@ use common::units::Rate;
 /// Tokens of one byte.
 const BYTE: i128 = 8_000_000_000;
 
-/// How long a port may make up for having been served late: what a worker that was off its core for a
-/// scheduling slice can send at once afterwards. The peer's buffer has to take such a burst.
-const BURST: Span = Span::from_millis(1);
-
-/// Least burst in bytes, so that a slow port can send two packets of any length in a row.
-const BURST_MIN: u64 = 2 * 4096;
-
 /// A token bucket, or no limit at all.
 #[derive(Clone, Debug)]
 pub struct Shaper {
@@ -27,10 +20,11 @@ pub struct Shaper {
 }
 
 impl Shaper {
-    /// A shaper for a port of this speed; `None` for no limit.
-    pub fn new(rate: Option<Rate>) -> Self {
+    /// A shaper for a port of this speed, `None` for no limit, that after a pause may send `burst` bytes at
+    /// once. Time is counted in nanoseconds, so what a nanosecond brings can always be saved.
+    pub fn new(rate: Option<Rate>, burst: u32) -> Self {
         let depth = rate.map_or(0, |rate| {
-            i128::from(rate.bytes_in(BURST).max(BURST_MIN)) * BYTE
+            (i128::from(burst) * BYTE).max(i128::from(rate.bps()))
         });
         Self {
             rate,
@@ -42,11 +36,9 @@ impl Shaper {
 
     /// Takes over the rate of `other` and keeps what was saved or owed.
     pub fn adopt(&mut self, other: Self) {
-        if self.rate != other.rate {
-            self.rate = other.rate;
-            self.depth = other.depth;
-            self.tokens = self.tokens.min(self.depth);
-        }
+        self.rate = other.rate;
+        self.depth = other.depth;
+        self.tokens = self.tokens.min(self.depth);
     }
 
     /// Adds what has accrued until `now`.

@@ -16,7 +16,10 @@ struct Slot {
 /// before the frames do.
 #[derive(Debug)]
 pub struct PacketStore {
-    slots: Box<[Slot]>,
+    /// Those that were ever used: room for all of them is reserved at the start, so that pushing never
+    /// allocates, and memory that no packet ever needed is never touched.
+    slots: Vec<Slot>,
+    capacity: usize,
     free: u32,
     held: usize,
 }
@@ -40,22 +43,11 @@ impl Default for Chain {
 impl PacketStore {
     /// A store for `capacity` packets.
     pub fn new(capacity: u32) -> Self {
-        let next = |index: u32| {
-            if index + 1 == capacity {
-                NONE
-            } else {
-                index + 1
-            }
-        };
-        let slots = (0..capacity)
-            .map(|index| Slot {
-                packet: None,
-                next: next(index),
-            })
-            .collect();
+        let capacity = capacity as usize;
         Self {
-            slots,
-            free: if capacity == 0 { NONE } else { 0 },
+            slots: Vec::with_capacity(capacity),
+            capacity,
+            free: NONE,
             held: 0,
         }
     }
@@ -73,15 +65,18 @@ impl PacketStore {
     /// Appends a packet to a chain; gives it back if the store is full.
     #[inline]
     pub(super) fn push(&mut self, chain: &mut Chain, packet: Packet) -> Result<(), Packet> {
-        let index = self.free;
-        let Some(slot) = self.slots.get_mut(index as usize) else {
-            return Err(packet);
-        };
-        self.free = slot.next;
-        *slot = Slot {
+        let mut index = self.free;
+        let filled = Slot {
             packet: Some(packet),
             next: NONE,
         };
+        match self.slots.get_mut(index as usize) {
+            Some(slot) => {
+                self.free = slot.next;
+                *slot = filled;
+            }
+            None => index = self.first_use(filled)?,
+        }
         match self.slots.get_mut(chain.tail as usize) {
             Some(last) => last.next = index,
             None => chain.head = index,
@@ -89,6 +84,17 @@ impl PacketStore {
         chain.tail = index;
         self.held += 1;
         Ok(())
+    }
+
+    /// Puts `filled` in a slot that was never used; gives its packet back if there is none.
+    #[cold]
+    fn first_use(&mut self, filled: Slot) -> Result<u32, Packet> {
+        if self.slots.len() == self.capacity {
+            return Err(filled.packet.expect("just filled"));
+        }
+        let index = u32::try_from(self.slots.len()).expect("fewer than NONE");
+        self.slots.push(filled);
+        Ok(index)
     }
 
     /// Takes the first packet of a chain.

@@ -6,6 +6,9 @@ use common::units::Rate;
 use common::xdp::frame::{FramePool, Region};
 use proptest::prelude::*;
 
+/// What a port may send at once in these tests.
+const BURST: u32 = 125_000;
+
 struct Bench {
     pool: FramePool,
     store: PacketStore,
@@ -63,7 +66,7 @@ impl Bench {
 }
 
 fn unlimited(queue_limit: u32) -> EgressPort {
-    EgressPort::new(Shaper::new(None), queue_limit)
+    EgressPort::new(Shaper::new(None, 0), queue_limit)
 }
 
 /// SW-15: strict priority; inside a class the order is kept.
@@ -112,7 +115,7 @@ fn a_shaped_port_keeps_its_speed() {
         (Rate::from_gbps(100), 64),
     ] {
         let mut bench = Bench::new();
-        let mut port = EgressPort::new(Shaper::new(Some(rate)), 1 << 20);
+        let mut port = EgressPort::new(Shaper::new(Some(rate), BURST), 1 << 20);
         let span = rate.time_for(wire_len(len as u64) * 5_000);
         let (mut now, mut sent) = (Time::ZERO, 0_u64);
         loop {
@@ -132,7 +135,7 @@ fn a_shaped_port_keeps_its_speed() {
 fn a_burst_is_bounded() {
     let mut bench = Bench::new();
     let rate = Rate::from_gbps(1);
-    let mut port = EgressPort::new(Shaper::new(Some(rate)), 1 << 20);
+    let mut port = EgressPort::new(Shaper::new(Some(rate), BURST), 1 << 20);
     for _ in 0..500 {
         assert!(bench.admit(&mut port, 0, 1514));
     }

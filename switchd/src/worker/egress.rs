@@ -6,8 +6,8 @@ use crate::egress::rewrite::rewrite;
 use crate::ingress::tables::{PortId, Tables};
 use crate::limits::BATCH;
 use crate::packet::Packet;
-use crate::traffic::EgressPort;
 use crate::traffic::shaper::Shaper;
+use crate::traffic::{EgressPort, PacketStore};
 use common::time::Time;
 use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
@@ -32,7 +32,7 @@ impl Egress {
             queue,
             mac: [0; 6],
             up: false,
-            manager: EgressPort::new(Shaper::new(None), 0),
+            manager: EgressPort::new(Shaper::new(None, 0), 0),
             staged: Vec::with_capacity(BATCH),
         };
         egress.configure(tables);
@@ -45,13 +45,29 @@ impl Egress {
             self.mac = entry.mac;
             self.up = entry.up;
             self.manager
-                .configure(Shaper::new(entry.speed), entry.queue_limit);
+                .configure(Shaper::new(entry.speed, entry.burst), entry.queue_limit);
         }
     }
 
     /// When a packet may be sent next.
     pub(super) fn deadline(&self) -> Time {
         self.manager.deadline()
+    }
+
+    /// Whether it holds no packet.
+    fn is_empty(&self) -> bool {
+        self.manager.is_empty() && self.staged.is_empty()
+    }
+
+    /// Lets go of everything: queued packets go to `packets`, those on their way to the device to `frames`.
+    pub(super) fn abandon(
+        &mut self,
+        store: &mut PacketStore,
+        packets: &mut Vec<Packet>,
+        frames: &mut Vec<Frame>,
+    ) {
+        self.manager.clear(store, packets);
+        frames.append(&mut self.staged);
     }
 
     /// Packets that the device has not taken yet.
@@ -69,11 +85,13 @@ impl<Q: QueueIo> Worker<Q> {
     )]
     pub(super) fn admit(&mut self, packet: Packet) {
         let place = self.place.get(packet.egress.index()).copied().flatten();
-        let Some(egress) = place.and_then(|place| self.egress.get_mut(place)) else {
+        let Some(place) = place else {
             self.lose(packet.frame, packet.ingress, DropReason::NoNextHop);
             return;
         };
+        let egress = &mut self.egress[place];
         let refused = if egress.up {
+            self.occupied.set(place);
             egress.manager.admit(packet, &mut self.store).err()
         } else {
             Some((packet, DropReason::EgressDown))
@@ -86,22 +104,23 @@ impl<Q: QueueIo> Worker<Q> {
     /// Sends what the ports' schedulers and shapers let go. Returns the number of packets.
     pub(super) fn transmit(&mut self, now: Time) -> usize {
         let mut egress = std::mem::take(&mut self.egress);
-        let work = egress
-            .iter_mut()
-            .map(|egress| {
-                let work = self.transmit_port(egress, now);
-                egress.manager.show(&self.stats.ports[egress.port.index()]);
-                work
-            })
-            .sum();
+        let mut work = 0;
+        let mut next = self.occupied.next(0);
+        while let Some(place) = next {
+            let port = &mut egress[place];
+            work += self.transmit_port(port, now);
+            port.manager.show(&self.stats.ports[port.port.index()]);
+            if port.is_empty() {
+                self.occupied.clear(place);
+            }
+            self.unsent.set(port.queue);
+            next = self.occupied.next(place + 1);
+        }
         self.egress = egress;
         work
     }
 
     fn transmit_port(&mut self, egress: &mut Egress, now: Time) -> usize {
-        if egress.manager.is_empty() && egress.staged.is_empty() {
-            return 0;
-        }
         if !egress.up {
             self.empty(egress);
             return 0;

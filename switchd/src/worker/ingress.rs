@@ -119,13 +119,13 @@ struct Origin {
 }
 
 impl<Q: QueueIo> Worker<Q> {
-    /// Takes a batch from each receive queue and forwards it. Returns the number of packets.
-    pub(super) fn receive(&mut self, now: Time) -> usize {
+    /// Takes a batch from each of the receive queues `ready` and forwards it. Returns the number of packets.
+    pub(super) fn receive(&mut self, now: Time, ready: impl Iterator<Item = usize>) -> usize {
         if self.draining {
             return 0;
         }
         let mut work = 0;
-        for index in 0..self.queues.len() {
+        for index in ready {
             let queue = &mut self.queues[index];
             let port = queue.port;
             work += queue.io.receive(&mut self.pool, &mut self.frames, BATCH);

@@ -2,6 +2,7 @@
 
 use super::egress::Egress;
 use super::ingress::Batch;
+use super::marks::Marks;
 use super::{Queue, Worker, WorkerCommand, WorkerEvent};
 use crate::ingress::fib::Fib;
 use crate::ingress::pending::Pending;
@@ -112,7 +113,9 @@ impl<Q: QueueIo> Worker<Q> {
         }
         Self {
             id,
+            unsent: Marks::new(queues.len()),
             queues,
+            occupied: Marks::new(egress.len()),
             egress,
             place,
             outbound: rings_out.iter().map(|_| Vec::with_capacity(RING)).collect(),

@@ -55,6 +55,7 @@ fn port_entry(port: usize) -> PortEntry {
         icmp_v4: Some(Ipv4Addr::new(10, n, 0, 254)),
         icmp_v6: Some(Ipv6Addr::new(0xfd00, u16::from(n), 0, 0, 0, 0, 0, 254)),
         queue_limit: 1 << 20,
+        burst: 125_000,
     }
 }
 
@@ -716,7 +717,7 @@ fn newer_tables_are_picked_up_in_the_middle_of_a_turn() {
         .insert("10.9.0.0/16".parse().expect("a prefix"), GroupId(2))
         .expect("room");
     let now = switch.now;
-    assert_eq!(switch.workers[0].receive(now), 1);
+    assert_eq!(switch.workers[0].receive(now, 0..1), 1);
     assert_eq!(switch.run()[1].len(), 1);
 }
 

@@ -153,9 +153,22 @@ pub fn emit(frame: &mut [u8], flow: &Flow, headers: &Headers, payload_len: usize
 /// If the frame is not one that [`emit`] writes.
 #[inline]
 pub fn seal(frame: &mut [u8]) -> Result<()> {
+    seal_sparse(frame, 0..0)
+}
+
+/// [`seal`] for a frame whose bytes `zeros` count as zero, whatever they are: see [`icrc::compute_sparse`].
+///
+/// # Errors
+/// As [`seal`].
+#[inline]
+pub fn seal_sparse(frame: &mut [u8], zeros: Range<usize>) -> Result<()> {
     let at = frame.len().saturating_sub(ICRC_LEN);
     let covered = frame.get(ethernet::HEADER_LEN..at).unwrap_or_default();
-    let icrc = icrc::compute(covered)?;
+    let zeros = match zeros.start.checked_sub(ethernet::HEADER_LEN) {
+        Some(start) => start..zeros.end - ethernet::HEADER_LEN,
+        None => 0..0,
+    };
+    let icrc = icrc::compute_sparse(covered, zeros)?;
     frame[at..].copy_from_slice(&icrc.to_le_bytes());
     Ok(())
 }

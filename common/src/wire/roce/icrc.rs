@@ -9,6 +9,7 @@ use super::super::ip::{v4, v6};
 use super::super::{Error, Result, need, udp};
 use super::Bth;
 use crc32fast::Hasher;
+use std::ops::Range;
 
 /// Bytes of the ICRC.
 pub const ICRC_LEN: usize = 4;
@@ -27,6 +28,17 @@ const MASKED_MAX: usize = 60 + udp::HEADER_LEN + Bth::LEN;
 /// part of RoCEv2 and are taken for UDP.
 #[inline]
 pub fn compute(packet: &[u8]) -> Result<u32> {
+    compute_sparse(packet, 0..0)
+}
+
+/// The ICRC of `packet` as it would be if its bytes `zeros` were zero; they are not looked at. For simulations,
+/// whose payload has a length and no bytes: the result is that of a real packet with a payload of zeros, and
+/// takes the time of its headers.
+///
+/// # Errors
+/// As [`compute`], or if `zeros` is not inside `packet` and behind its BTH; empty ranges always are.
+#[inline]
+pub fn compute_sparse(packet: &[u8], zeros: Range<usize>) -> Result<u32> {
     let version = packet.first().map_or(0, |byte| byte >> 4);
     let ip_len = match version {
         4 => usize::from(packet[0] & 0xf) * 4,
@@ -67,8 +79,70 @@ pub fn compute(packet: &[u8]) -> Result<u32> {
 
     let mut hasher = Hasher::new_with_initial(SEED);
     hasher.update(masked);
-    hasher.update(&packet[masked_len..]);
+    if zeros.is_empty() {
+        hasher.update(&packet[masked_len..]);
+        return Ok(hasher.finalize());
+    }
+    let (Some(before), Some(behind)) =
+        (packet.get(masked_len..zeros.start), packet.get(zeros.end..))
+    else {
+        return Err(Error::Checksum { header: "icrc" });
+    };
+    hasher.update(before);
+    let mut hasher = Hasher::new_with_initial(append_zeros(hasher.finalize(), zeros.len()));
+    hasher.update(behind);
     Ok(hasher.finalize())
+}
+
+/// The polynomial of Ethernet's CRC-32, bits reflected.
+const POLYNOMIAL: u32 = 0xedb8_8320;
+
+/// Longest run of zeros whose effect is tabulated: a payload of the greatest path MTU.
+const RUN_MAX: usize = 4096;
+
+/// By number of zero bytes: the factor by which they multiply a remainder, x^8n modulo the polynomial.
+static FACTORS: [u32; RUN_MAX + 1] = {
+    let mut factors = [0; RUN_MAX + 1];
+    // x^0; reflected, so the highest bit is the lowest power.
+    factors[0] = 1 << 31;
+    let mut n = 0;
+    while n < RUN_MAX {
+        let mut factor = factors[n];
+        let mut bit = 0;
+        while bit < 8 {
+            factor = times_x(factor);
+            bit += 1;
+        }
+        factors[n + 1] = factor;
+        n += 1;
+    }
+    factors
+};
+
+const fn times_x(value: u32) -> u32 {
+    (value >> 1) ^ (POLYNOMIAL & (value & 1).wrapping_neg())
+}
+
+/// The product of two polynomials modulo that of the CRC.
+fn multiply(a: u32, mut b: u32) -> u32 {
+    let mut product = 0;
+    for bit in (0..u32::BITS).rev() {
+        product ^= b & (a >> bit & 1).wrapping_neg();
+        b = times_x(b);
+    }
+    product
+}
+
+/// The CRC of some bytes and `len` zero bytes behind them, from that of the bytes.
+fn append_zeros(crc: u32, mut len: usize) -> u32 {
+    // What is kept in a CRC is the inverse of the remainder.
+    let mut remainder = !crc;
+    while len > 0 {
+        let run = len.min(RUN_MAX);
+        remainder = multiply(FACTORS[run], remainder);
+        len -= run;
+    }
+    !remainder
 }
 
 /// Checks the ICRC at the end of `packet`, an IP packet from its first byte to its last.
@@ -77,9 +151,18 @@ pub fn compute(packet: &[u8]) -> Result<u32> {
 /// If the packet is too short or not IP, or the ICRC is not that of the packet.
 #[inline]
 pub fn verify(packet: &[u8]) -> Result<()> {
+    verify_sparse(packet, 0..0)
+}
+
+/// [`verify`] for a packet whose bytes `zeros` count as zero: see [`compute_sparse`].
+///
+/// # Errors
+/// As [`verify`] and [`compute_sparse`].
+#[inline]
+pub fn verify_sparse(packet: &[u8], zeros: Range<usize>) -> Result<()> {
     need("icrc", packet, ICRC_LEN)?;
     let (covered, icrc) = packet.split_at(packet.len() - ICRC_LEN);
-    if compute(covered)?.to_le_bytes() == *icrc {
+    if compute_sparse(covered, zeros)?.to_le_bytes() == *icrc {
         Ok(())
     } else {
         Err(Error::Checksum { header: "icrc" })

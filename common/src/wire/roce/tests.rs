@@ -272,6 +272,26 @@ proptest! {
         }
     }
 
+    /// HT-10: a payload of zeros that is not looked at counts like one that is.
+    #[test]
+    fn zeros_need_not_be_there(len in 0..9000_usize, garbage: u8, six: bool) {
+        let headers = write_only(Opcode::Rc(Operation::WriteOnly));
+        let addresses = if six { v6() } else { v4() };
+        let mut bytes = build(addresses, &headers, &vec![0; len]);
+        let place = frame::layout(addresses, &headers, len).payload;
+        let zeros = place.start - 14..place.end - 14;
+        let sealed = bytes[bytes.len() - 4..].to_vec();
+        bytes[place.clone()].fill(garbage);
+        prop_assert_eq!(icrc::verify_sparse(&bytes[14..], zeros.clone()), Ok(()));
+        frame::seal_sparse(&mut bytes, place).expect("a frame just written");
+        prop_assert_eq!(&bytes[bytes.len() - 4..], &sealed[..]);
+        bytes[43] ^= 1;
+        prop_assert!(icrc::verify_sparse(&bytes[14..], zeros).is_err());
+        let outside = bytes.len()..bytes.len() + 1;
+        prop_assert!(icrc::verify_sparse(&bytes[14..], outside).is_err());
+        prop_assert!(icrc::verify_sparse(&bytes[14..], 3..100).is_err());
+    }
+
     /// HT-10: one flipped bit in what is covered is noticed.
     #[test]
     fn a_flipped_bit_is_noticed(at in 42..74_usize, bit in 0..8_u8) {

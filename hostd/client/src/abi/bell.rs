@@ -15,6 +15,7 @@
 use super::{MAGIC, VERSION_MAJOR};
 use crate::shm::{Mapping, MemoryError, create_sealed};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Words of 64 bits in the page.
@@ -28,7 +29,7 @@ const _: () = assert!(BITS + 8 * WORDS <= PAGE);
 /// The daemon's end.
 #[derive(Debug)]
 pub struct BellPage {
-    map: Mapping,
+    map: Arc<Mapping>,
 }
 
 impl BellPage {
@@ -38,10 +39,24 @@ impl BellPage {
     /// What the kernel says.
     pub fn create() -> Result<(OwnedFd, Self), MemoryError> {
         let (fd, map) = create_sealed(c"hostd-bell", PAGE)?;
+        Ok((fd, Self::over(map)))
+    }
+
+    /// Makes a page both of whose ends are in this process.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn private() -> Result<(Bell, Self), MemoryError> {
+        let page = Self::over(Mapping::private(PAGE)?);
+        let map = page.map.clone();
+        Ok((Bell { map }, page))
+    }
+
+    fn over(map: Mapping) -> Self {
         map.word(0).store(MAGIC, Ordering::Relaxed);
         map.word(4)
             .store(u32::from(VERSION_MAJOR), Ordering::Relaxed);
-        Ok((fd, Self { map }))
+        Self { map: Arc::new(map) }
     }
 
     /// Takes the bits of word `index`, below [`WORDS`].
@@ -78,7 +93,7 @@ impl BellPage {
 /// The application's end.
 #[derive(Debug)]
 pub struct Bell {
-    map: Mapping,
+    map: Arc<Mapping>,
 }
 
 impl Bell {
@@ -87,7 +102,7 @@ impl Bell {
     /// # Errors
     /// If the memory is no bell page.
     pub fn open(fd: BorrowedFd<'_>) -> Result<Self, MemoryError> {
-        let map = Mapping::of_peer(fd, PAGE as u64)?;
+        let map = Arc::new(Mapping::of_peer(fd, PAGE as u64)?);
         if map.word(0).load(Ordering::Relaxed) == MAGIC {
             Ok(Self { map })
         } else {

@@ -58,24 +58,42 @@ impl<const N: usize> RingMemory<N> {
     /// # Panics
     /// If `entries` is zero or above [`RING_ENTRIES_MAX`]: the daemon checks requests first.
     pub fn create(name: &CStr, entries: u32) -> Result<(OwnedFd, Self), MemoryError> {
+        let entries = Self::whole(entries);
+        let (fd, map) = create_sealed(name, memory_len(entries, N))?;
+        Ok((fd, Self::over(map, entries)))
+    }
+
+    /// Makes a ring both of whose ends are in this process.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    ///
+    /// # Panics
+    /// As [`Self::create`].
+    pub fn private(entries: u32) -> Result<Self, MemoryError> {
+        let entries = Self::whole(entries);
+        let map = Mapping::private(memory_len(entries, N))?;
+        Ok(Self::over(map, entries))
+    }
+
+    fn whole(entries: u32) -> u32 {
         assert!(
             (1..=RING_ENTRIES_MAX).contains(&entries),
             "{entries} entries"
         );
-        let entries = entries.next_power_of_two();
-        let (fd, map) = create_sealed(name, memory_len(entries, N))?;
+        entries.next_power_of_two()
+    }
+
+    fn over(map: Mapping, entries: u32) -> Self {
         let entry_len = u32::try_from(N).expect("entries are small");
         let header = [MAGIC, u32::from(VERSION_MAJOR), entries, entry_len];
         for (index, word) in header.into_iter().enumerate() {
             map.word(4 * index).store(word, Ordering::Relaxed);
         }
-        Ok((
-            fd,
-            Self {
-                map: Arc::new(map),
-                entries,
-            },
-        ))
+        Self {
+            map: Arc::new(map),
+            entries,
+        }
     }
 
     /// Opens a ring of `entries` entries that the daemon made.

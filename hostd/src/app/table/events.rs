@@ -1,8 +1,8 @@
 //! Events of the engine, on their way to applications.
 
-use super::{Link, Notice, REQUESTS_WAITING, SharedEngine, Table, private};
-use crate::engine::{ConnectionId, Event as EngineEvent, Granularity, PrivateData};
-use crate::verbs::Status;
+use super::{Link, Notice, REQUESTS_WAITING, Table, private};
+use crate::engine::{ConnectionId, Engine, Event as EngineEvent, Granularity, PrivateData};
+use crate::verbs::{RegionMemory, Status};
 use hostd_client::abi::message::Event;
 use hostd_client::abi::types::{self, ErrorCode};
 use std::net::IpAddr;
@@ -10,13 +10,9 @@ use std::net::IpAddr;
 /// Reason of a REJ by which an application turns a request down (IBTA 12.6.7.2, "consumer reject").
 const REJ_CONSUMER: u16 = 28;
 
-impl Table {
+impl<M: RegionMemory> Table<M> {
     /// Takes note of an event, and says what the control thread has to know of it.
-    pub fn handle_event(
-        &mut self,
-        event: &EngineEvent,
-        engine: &mut SharedEngine,
-    ) -> Option<Notice> {
+    pub fn handle_event(&mut self, event: &EngineEvent, engine: &mut Engine<M>) -> Option<Notice> {
         match *event {
             EngineEvent::NeedRoute { destination } => Some(Notice::NeedRoute(destination)),
             EngineEvent::ConnectRequest {
@@ -84,7 +80,7 @@ impl Table {
         port: u16,
         peer: IpAddr,
         data: &PrivateData,
-        engine: &mut SharedEngine,
+        engine: &mut Engine<M>,
     ) -> Option<Notice> {
         let owner = self
             .listeners

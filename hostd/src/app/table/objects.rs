@@ -1,31 +1,27 @@
 //! Objects of applications: made and given back.
 
-use super::{DYNAMIC_PORTS, SharedEngine, Table};
+use super::{DYNAMIC_PORTS, Table};
 use crate::app::command::{NewQueuePair, SessionId};
-use crate::app::completion::CompletionRing;
+use crate::app::completion::{CompletionRing, Wake};
 use crate::app::queue_pair::WorkRings;
-use crate::app::region::SharedMemory;
-use crate::engine::{EngineError, QueuePairRequest};
+use crate::engine::{Engine, EngineError, QueuePairRequest};
 use crate::verbs::{Access, RegionMemory, Transition};
 use hostd_client::abi::descriptor::COMPLETION_LEN;
 use hostd_client::abi::message::ObjectKind;
 use hostd_client::abi::ring::Producer;
 use hostd_client::abi::types;
-use hostd_client::shm::Mapping;
-use std::os::fd::OwnedFd;
 
-impl Table {
+impl<M: RegionMemory> Table<M> {
     pub(super) fn register(
         &mut self,
         session: SessionId,
-        mapping: Mapping,
+        memory: M,
         iova: u64,
         access: types::Access,
-        engine: &mut SharedEngine,
+        engine: &mut Engine<M>,
     ) -> Result<(u32, u32), EngineError> {
         let application = self.application(session)?;
         let access = Access::from_bits(access.bits()).ok_or(EngineError::Argument)?;
-        let memory = SharedMemory::new(mapping);
         let len = memory.len();
         let keys = engine.register(application.domain, memory, iova, access)?;
         application.regions.insert(keys.lkey, len);
@@ -36,8 +32,8 @@ impl Table {
         &mut self,
         session: SessionId,
         ring: Producer<COMPLETION_LEN>,
-        wake: OwnedFd,
-        engine: &mut SharedEngine,
+        wake: Wake,
+        engine: &mut Engine<M>,
     ) -> Result<u32, EngineError> {
         let application = self.application(session)?;
         let id = engine.create_completion_queue()?;
@@ -51,7 +47,7 @@ impl Table {
         &mut self,
         session: SessionId,
         request: NewQueuePair,
-        engine: &mut SharedEngine,
+        engine: &mut Engine<M>,
     ) -> Result<u32, EngineError> {
         let application = self.application(session)?;
         let queue = |handle| application.completion_queues.get(&handle).copied();
@@ -97,7 +93,7 @@ impl Table {
         &mut self,
         session: SessionId,
         port: u16,
-        engine: &mut SharedEngine,
+        engine: &mut Engine<M>,
     ) -> Result<u16, EngineError> {
         self.may_connect()?;
         let free = |port: &u16| !self.listeners.contains_key(port);
@@ -120,7 +116,7 @@ impl Table {
         session: SessionId,
         kind: ObjectKind,
         handle: u32,
-        engine: &mut SharedEngine,
+        engine: &mut Engine<M>,
     ) -> Result<(), EngineError> {
         match kind {
             ObjectKind::Region => {

@@ -31,6 +31,7 @@ fn port(name: &str, ifindex: u32) -> PortEntry {
         icmp_v4: None,
         icmp_v6: None,
         queue_limit: 1 << 20,
+        burst: 125_000,
     }
 }
 

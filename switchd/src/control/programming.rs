@@ -1,0 +1,161 @@
+//! Brings what the program decides to the workers, in the order in which they may see it. No socket:
+//! the daemon follows the kernel's mirror with it, the twin a mirror that it writes itself.
+//!
+//! ```text
+//!   Mirror, Changes ─▶ Program ─ Update ─▶ 1. publish tables
+//!                                          2. change routes in place
+//!                                          3. seal: what was replaced rests until
+//!                                             every worker has moved on
+//! ```
+
+use super::program::Program;
+use crate::ingress::fib::{Fib, FibWriter};
+use crate::ingress::tables::{PortEntry, Tables};
+use common::netlink::{Change, Mirror};
+use common::sync::snapshot::Publisher;
+use common::time::{Span, Time};
+use ipnet::IpNet;
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// How often numbers and nodes that nobody uses any more are taken back.
+const RECLAIM: Span = Span::from_secs(1);
+
+/// So many replaced nodes are worth a publication of their own.
+const SEAL_EARLY: usize = 4096;
+
+/// Addresses that became ours or ceased to be.
+#[derive(Debug, Default)]
+pub struct LocalChanges {
+    /// Packets to these belong to the kernel from now on.
+    pub added: Vec<IpAddr>,
+    /// Packets to these do not any more.
+    pub removed: Vec<IpAddr>,
+}
+
+/// The tables of one switch and their publication.
+#[derive(Debug)]
+pub struct Programming {
+    program: Program,
+    publisher: Publisher<Tables>,
+    fib: FibWriter,
+    reclaim_at: Time,
+    unsealed: bool,
+    /// Times that the table had no place for a route.
+    fib_refused: u64,
+    /// Routes that it has no place for now.
+    fib_lacking: HashSet<IpNet>,
+}
+
+impl Programming {
+    /// Nothing is programmed but the ports of `program`; routes go to `fib`.
+    pub fn new(program: Program, fib: FibWriter) -> Self {
+        let publisher = Publisher::new(program.tables().clone());
+        Self {
+            program,
+            publisher,
+            fib,
+            reclaim_at: Time::ZERO,
+            unsealed: false,
+            fib_refused: 0,
+            fib_lacking: HashSet::new(),
+        }
+    }
+
+    /// What is programmed.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The publisher, for readers.
+    pub fn publisher(&self) -> &Publisher<Tables> {
+        &self.publisher
+    }
+
+    /// The route table as workers read it.
+    pub fn fib(&self) -> Arc<Fib> {
+        self.fib.fib()
+    }
+
+    /// The writer of the route table, for reports.
+    pub fn fib_writer(&self) -> &FibWriter {
+        &self.fib
+    }
+
+    /// Routes that do not fit in the tables now.
+    pub fn lacking(&self) -> usize {
+        self.program.lacking() + self.fib_lacking.len()
+    }
+
+    /// Times that a route, or one of its next hops, did not fit in a table.
+    pub fn overflow(&self) -> u64 {
+        self.program.overflow() + self.fib_refused
+    }
+
+    /// The ports as the workers see them.
+    pub fn ports(&self) -> &[PortEntry] {
+        &self.program.tables().ports
+    }
+
+    /// When [`Self::reclaim_if_due`] has something to do.
+    pub fn deadline(&self) -> Time {
+        self.reclaim_at
+    }
+
+    /// Programs `changes` of the mirror, and empties them. Returns the local addresses that changed.
+    pub fn apply(&mut self, mirror: &Mirror, changes: &mut Vec<Change>) -> LocalChanges {
+        if changes.is_empty() {
+            return LocalChanges::default();
+        }
+        changes.sort_unstable();
+        changes.dedup();
+        let update = self.program.apply(mirror, changes);
+        changes.clear();
+        if let Some(tables) = update.tables {
+            if let Err(error) = tables.check() {
+                tracing::error!("tables are inconsistent: {error}");
+            }
+            self.publisher.publish(tables);
+            self.unsealed = true;
+        }
+        for (prefix, group) in update.routes {
+            self.unsealed = true;
+            let refused = match group {
+                Some(group) => self.fib.insert(prefix, group).err(),
+                None => self.fib.remove(prefix).err(),
+            };
+            self.fib_lacking.remove(&prefix);
+            if let Some(error) = refused {
+                self.fib_refused += 1;
+                self.fib_lacking.insert(prefix);
+                tracing::error!("{prefix} cannot be programmed: {error}");
+            }
+        }
+        LocalChanges {
+            added: update.new_locals,
+            removed: update.old_locals,
+        }
+    }
+
+    /// Takes back what no worker uses any more, if it is time to or much of it waits.
+    pub fn reclaim_if_due(&mut self, now: Time) {
+        if now >= self.reclaim_at || self.fib.retired() >= SEAL_EARLY {
+            self.reclaim(now);
+        }
+    }
+
+    /// Publishes once more, so that everything replaced before has an epoch, and takes back what has passed.
+    fn reclaim(&mut self, now: Time) {
+        self.reclaim_at = now + RECLAIM;
+        if self.unsealed {
+            self.unsealed = false;
+            let epoch = self.publisher.publish_shared(self.publisher.current());
+            self.fib.seal(epoch);
+            self.program.published(epoch, now);
+        }
+        let publisher = &self.publisher;
+        self.program.reclaim(now, |epoch| publisher.passed(epoch));
+        self.fib.reclaim(|epoch| publisher.passed(epoch));
+    }
+}

@@ -1,0 +1,76 @@
+//! Which of a worker's queues or ports have something to do: a bit for each.
+
+/// A set of small numbers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Marks {
+    words: Vec<u64>,
+}
+
+impl Marks {
+    /// Room for the numbers below `count`; none is in it.
+    pub(super) fn new(count: usize) -> Self {
+        Self {
+            words: vec![0; count.div_ceil(64)],
+        }
+    }
+
+    /// Puts a number in.
+    #[inline]
+    pub(super) fn set(&mut self, number: usize) {
+        self.words[number / 64] |= 1 << (number % 64);
+    }
+
+    /// Takes a number out.
+    #[inline]
+    pub(super) fn clear(&mut self, number: usize) {
+        self.words[number / 64] &= !(1 << (number % 64));
+    }
+
+    /// Whether no number is in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| *word == 0)
+    }
+
+    /// The smallest number that is not below `from`.
+    #[inline]
+    pub(super) fn next(&self, from: usize) -> Option<usize> {
+        let mut index = from / 64;
+        let mut word = self.words.get(index)? & (u64::MAX << (from % 64));
+        loop {
+            if word != 0 {
+                return Some(64 * index + word.trailing_zeros() as usize);
+            }
+            index += 1;
+            word = *self.words.get(index)?;
+        }
+    }
+
+    /// The numbers, smallest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        let mut from = 0;
+        std::iter::from_fn(move || {
+            let number = self.next(from)?;
+            from = number + 1;
+            Some(number)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_in_order() {
+        let mut marks = Marks::new(200);
+        assert!(marks.is_empty());
+        for number in [199, 0, 63, 64, 128, 7] {
+            marks.set(number);
+        }
+        marks.clear(7);
+        assert_eq!(marks.iter().collect::<Vec<_>>(), [0, 63, 64, 128, 199]);
+        assert_eq!(marks.next(65), Some(128));
+        assert_eq!(marks.next(200), None);
+        assert_eq!(Marks::new(0).next(0), None);
+    }
+}

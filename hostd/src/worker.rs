@@ -64,6 +64,9 @@ impl Published {
 pub struct Turn {
     /// Things done; the next turn may have more when this is not zero.
     pub work: usize,
+    /// Whether something is left that could be done now: more requests or packets than a turn takes. What
+    /// comes meanwhile is not known.
+    pub again: bool,
     /// When the next turn is due, whatever happens.
     pub deadline: Time,
     /// The worker was told to end.
@@ -129,19 +132,28 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
         &self.engine
     }
 
+    /// Free frames at hand.
+    pub fn frames_at_hand(&self) -> usize {
+        self.pool.at_hand()
+    }
+
     /// Does everything that is to be done now.
     pub fn turn(&mut self, now: Time) -> Turn {
         let mut work = self.obey();
-        work += self.table.serve(&mut self.engine);
-        work += self.receive(now);
+        let unserved = self.table.serve(&mut self.engine);
+        let received = self.receive(now);
+        work += unserved + received;
         work += self.transmit(now);
         work += self.report_events();
         work += self.table.complete(&mut self.engine);
         self.finish_drain();
         self.publish(now);
+        let deadline = self.deadline(now);
+        let again = unserved > 0 || received >= BATCH || deadline <= now;
         Turn {
             work,
-            deadline: self.deadline(now),
+            again,
+            deadline,
             stop: self.stop,
         }
     }

@@ -208,6 +208,11 @@ impl<Q: QueueIo> Worker<Q> {
         self.id
     }
 
+    /// Free frames at hand.
+    pub fn frames_at_hand(&self) -> usize {
+        self.pool.at_hand()
+    }
+
     /// Packets that this worker holds: queued, waiting, or on their way into a ring.
     pub fn held(&self) -> usize {
         let outbound: usize = self.outbound.iter().map(Vec::len).sum();

@@ -2,6 +2,7 @@
 //!
 //! - [`lab`]: fabrics of network namespaces with the real daemons in them; the library behind the
 //!   `fabric` command and behind every test in namespaces.
+//! - [`twin`]: whole fabrics in virtual time, running the daemons' own engines.
 //! - [`fuzz`]: every reader of outside bytes, and what looks for inputs that it cannot take.
 //! - [`wire`]: one frame of every kind that the daemons send.
 
@@ -9,5 +10,7 @@
 pub mod fuzz;
 #[path = "../lab/mod.rs"]
 pub mod lab;
+#[path = "../twin/mod.rs"]
+pub mod twin;
 #[path = "../wire/mod.rs"]
 pub mod wire;

@@ -21,7 +21,7 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Frames that change hands at once between a pool and the depot.
 pub const TRADE: usize = 64;
@@ -44,6 +44,8 @@ pub struct Region {
     chunk_len: u16,
     headroom: u16,
     frames: u32,
+    /// Frames below this number were handed out; the others were never used, so their memory was never touched.
+    fresh: AtomicU32,
     /// Free frames on their way from one pool to another, in batches of [`TRADE`].
     depot: ArrayQueue<Vec<Frame>>,
     /// Emptied batches, so that trading allocates nothing after start.
@@ -58,7 +60,7 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// A region over memory that `owner` keeps alive, with every frame in the depot.
+    /// A region over memory that `owner` keeps alive, with every frame free.
     ///
     /// # Safety
     /// `base` points at `frames × chunk_len` bytes, readable and writable for as long as `owner`
@@ -82,21 +84,12 @@ impl Region {
             chunk_len,
             headroom,
             frames,
+            fresh: AtomicU32::new(0),
             // Pools that are dropped give back batches of any length: one for each frame at worst.
             depot: ArrayQueue::new(frames as usize),
             shells: ArrayQueue::new(2 * batches + 2),
             owner: ManuallyDrop::new(owner),
         };
-        for first in (0..frames).step_by(TRADE) {
-            let last = frames.min(first + u32::try_from(TRADE).expect("TRADE is small"));
-            let mut batch = Vec::with_capacity(TRADE);
-            // SAFETY: each index is below `frames` and is made into a frame once, here.
-            batch.extend((first..last).map(|index| unsafe { region.frame(index) }));
-            region
-                .depot
-                .push(batch)
-                .expect("the depot was sized for all frames");
-        }
         for _ in 0..=batches {
             let _ = region.shells.push(Vec::with_capacity(TRADE));
         }
@@ -127,6 +120,26 @@ impl Region {
         self.headroom
     }
 
+    /// Frames that were never used.
+    fn unused(&self) -> u32 {
+        self.frames - self.fresh.load(Ordering::Relaxed)
+    }
+
+    /// Hands out frames that were never used, at most [`TRADE`].
+    fn first_use(&self, free: &mut Vec<Frame>) {
+        const SOME: u32 = TRADE as u32;
+        let next = |first: u32| (first < self.frames).then(|| self.frames.min(first + SOME));
+        let taken = self
+            .fresh
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        if let Ok(first) = taken {
+            let last = self.frames.min(first + SOME);
+            // SAFETY: each index is below `frames`, and `fresh` has passed it, so it is made into a frame
+            // once, here.
+            free.extend((first..last).map(|index| unsafe { self.frame(index) }));
+        }
+    }
+
     /// Whether `frame` is of this region, so that its index means here what it means there.
     pub(crate) fn owns(&self, frame: &Frame) -> bool {
         let offset = frame.index as usize * usize::from(self.chunk_len);
@@ -154,7 +167,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        let mut home = 0;
+        let mut home = self.unused() as usize;
         while let Some(batch) = self.depot.pop() {
             home += batch.len();
             batch.into_iter().for_each(std::mem::forget);
@@ -391,10 +404,12 @@ impl FramePool {
         self.free.len()
     }
 
-    /// Frames that this pool and the depot hold together. Walks the depot: for tests and reports.
+    /// Frames that this pool and the depot hold together, and those never used. Walks the depot: for tests and
+    /// reports.
     pub fn free_frames(&mut self) -> usize {
         let mut batches: Vec<_> = std::iter::from_fn(|| self.region.depot.pop()).collect();
-        let free = self.free.len() + batches.iter().map(Vec::len).sum::<usize>();
+        let depot: usize = batches.iter().map(Vec::len).sum();
+        let free = self.free.len() + depot + self.region.unused() as usize;
         for batch in batches.drain(..) {
             self.region.depot.push(batch).expect("came from there");
         }
@@ -405,6 +420,8 @@ impl FramePool {
         if let Some(mut batch) = self.region.depot.pop() {
             self.free.append(&mut batch);
             let _ = self.region.shells.push(batch);
+        } else {
+            self.region.first_use(&mut self.free);
         }
     }
 

@@ -212,6 +212,11 @@ impl<M: RegionMemory> Engine<M> {
         self.out_of_frames_until = now + FRAME_WAIT;
     }
 
+    /// Frames that the engine holds: in reorder buffers, and on their way back to a pool.
+    pub fn held_frames(&self) -> usize {
+        self.shared.held_frames as usize + self.shared.spent.len()
+    }
+
     /// Gives frames that the engine no longer holds back to the pool.
     pub fn reclaim(&mut self, pool: &mut FramePool) {
         for frame in self.shared.spent.drain(..) {

@@ -3,6 +3,7 @@
 mod demo;
 mod file;
 mod show;
+mod twin;
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -33,6 +34,9 @@ enum Top {
     Lab(LabCommand),
     /// Move a real file across a two-leaf, two-spine fabric and show what happened
     Demo(demo::Demo),
+    /// Simulate fabrics of any size with the daemons' own engines
+    #[command(subcommand)]
+    Twin(twin::Twin),
     /// What runs the daemons of a laboratory
     #[command(name = supervisor::SUPERVISE, hide = true)]
     Supervise {
@@ -212,6 +216,7 @@ fn run(command: Top) -> Result<ExitCode, LabError> {
         }
         Top::Lab(LabCommand::Kill { named, node }) => Lab::open(&named.name)?.kill(&node)?,
         Top::Demo(demo) => return demo.run(),
+        Top::Twin(twin) => return Ok(twin.run()),
         Top::Supervise { name, attached } => supervise(&name, attached)?,
     }
     Ok(ExitCode::SUCCESS)

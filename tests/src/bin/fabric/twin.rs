@@ -1,0 +1,192 @@
+//! `fabric twin`: fabrics in virtual time.
+
+use crate::spinner;
+use clap::{Args, Subcommand};
+use console::style;
+use fabric_tests::twin::scenario::Scenario;
+use fabric_tests::twin::scenario::values::Period;
+use fabric_tests::twin::simulation::{Standing, run_watched};
+use fabric_tests::twin::soak::{Soak, Stop};
+use fabric_tests::twin::{plot, report};
+use indicatif::ProgressBar;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Fabrics in virtual time, run by the daemons' own engines.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Twin {
+    /// Run a scenario and show its figures
+    Run(Run),
+    /// Run random scenarios until a check fails, the time is over, or Ctrl-C
+    Soak(SoakArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The scenario: a TOML file, as in tests/twin/scenarios
+    scenario: PathBuf,
+    /// Another seed than the scenario's
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Carry and check every byte of payload, whatever the scenario says
+    #[arg(long)]
+    carry: bool,
+    /// Draw completion times, queues and links into this folder, as SVG
+    #[arg(long, value_name = "DIR")]
+    plot: Option<PathBuf>,
+    /// Write flows, classes, links and series into this folder, as CSV
+    #[arg(long, value_name = "DIR")]
+    csv: Option<PathBuf>,
+    /// Write everything into this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SoakArgs {
+    /// Seed of the first scenario; each further one has the next
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many scenarios
+    #[arg(long)]
+    count: Option<u64>,
+    /// How long, like 30m or 90s
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    time: Option<Duration>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    if let Some(minutes) = text
+        .strip_suffix('m')
+        .filter(|rest| !rest.ends_with(char::is_alphabetic))
+    {
+        let minutes: u64 = minutes
+            .trim()
+            .parse()
+            .map_err(|_| format!("{text:?} is no time"))?;
+        return Ok(Duration::from_secs(60 * minutes));
+    }
+    text.parse::<Period>().map(|period| period.0.into())
+}
+
+impl Twin {
+    /// Does what is asked.
+    pub(crate) fn run(self) -> ExitCode {
+        let result = match self {
+            Self::Run(run) => run.run(),
+            Self::Soak(soak) => soak.run(),
+        };
+        match result {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(text) => {
+                eprintln!("{} {text}", style("fabric:").red().bold());
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+impl Run {
+    fn run(self) -> Result<(), String> {
+        let mut scenario = Scenario::load(&self.scenario).map_err(|error| error.to_string())?;
+        scenario.carries |= self.carry;
+        let seed = self.seed.unwrap_or(scenario.seed);
+        let start = Instant::now();
+        let bar = spinner();
+        let outcome = run_watched(&scenario, seed, &mut |standing| show(&bar, standing, start));
+        bar.finish_and_clear();
+        let outcome = outcome.map_err(|failure| failure.to_string())?;
+        let elapsed = start.elapsed();
+        common::sys::end_quietly_on_broken_pipe();
+        println!("{}", style(&scenario.about).dim());
+        print!("{}", report::summary(&outcome));
+        println!("{}", report::busiest_links(&outcome, 6));
+        println!(
+            "{}",
+            style(format!(
+                "all checks passed; {:.2} s of real time, {:.2} million packet-hops a second",
+                elapsed.as_secs_f64(),
+                millions(outcome.hops, elapsed)
+            ))
+            .green()
+        );
+        let written =
+            |path: &PathBuf, error: std::io::Error| format!("{}: {error}", path.display());
+        if let Some(path) = &self.json {
+            report::write_json(&outcome, path).map_err(|error| written(path, error))?;
+        }
+        if let Some(folder) = &self.csv {
+            report::write_csv(&outcome, folder).map_err(|error| written(folder, error))?;
+        }
+        if let Some(folder) = &self.plot {
+            let drawn = plot::draw(&outcome, folder).map_err(|error| error.to_string())?;
+            for file in drawn {
+                println!("drawn: {}", file.display());
+            }
+        }
+        Ok(())
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure to show")]
+fn millions(hops: u64, elapsed: Duration) -> f64 {
+    hops as f64 / elapsed.as_secs_f64() / 1e6
+}
+
+fn show(bar: &ProgressBar, standing: Standing, start: Instant) {
+    let (done, all) = standing.flows;
+    let at = match standing.since {
+        Some(since) => format!("{since} of virtual time"),
+        None => "applications connect".to_owned(),
+    };
+    let speed = millions(standing.hops, start.elapsed());
+    bar.set_message(format!(
+        "{at}, {done} of {all} flows done, {speed:.2} M packet-hops/s"
+    ));
+}
+
+impl SoakArgs {
+    fn run(self) -> Result<(), String> {
+        let start = Instant::now();
+        let bar = spinner();
+        let soak = Soak {
+            first: self.seed,
+            stop: Stop {
+                count: self.count.unwrap_or(u64::MAX),
+                time: self.time,
+            },
+        };
+        let result = soak.run(&mut |done| {
+            bar.set_message(format!(
+                "{} scenarios, {} flows, {} M packet-hops; seed {}: {}",
+                done.scenarios,
+                done.flows,
+                done.hops / 1_000_000,
+                done.seed,
+                done.scenario
+            ));
+        });
+        bar.finish_and_clear();
+        match result {
+            Ok(done) => {
+                println!(
+                    "{} random scenarios in {:.0} s, seeds {} to {}: {} flows, {} packet-hops, {} \
+                     faults; no check failed",
+                    done.scenarios,
+                    start.elapsed().as_secs_f64(),
+                    self.seed,
+                    done.seed,
+                    done.flows,
+                    done.hops,
+                    done.faults,
+                );
+                Ok(())
+            }
+            Err(failure) => Err(format!(
+                "{failure}\nagain: fabric twin soak --seed {} --count 1",
+                failure.seed
+            )),
+        }
+    }
+}

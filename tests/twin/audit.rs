@@ -1,0 +1,216 @@
+//! The books of a fabric: every frame is somewhere, and every counter agrees with what was seen from outside.
+
+use super::check::{Check, Failure};
+use super::fabric::Node;
+use super::network::NodeId;
+use super::simulation::Simulation;
+use super::switch::Switch;
+use super::wire::WireCount;
+use switchd::drop::DropReason;
+use switchd::limits::CELL;
+
+/// Reasons by which a switch loses packets because it has no room for them.
+const FOR_WANT_OF_ROOM: &[DropReason] = &[DropReason::QueueFull, DropReason::RingFull];
+
+/// Checks everything that holds at any time.
+///
+/// # Errors
+/// The first check that failed.
+pub fn audit<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Result<(), Failure> {
+    let nodes: Vec<NodeId> = (0..simulation.fabric.nodes.len())
+        .map(|index| NodeId(u32::try_from(index).expect("few nodes")))
+        .collect();
+    for &node in &nodes {
+        let found = match &simulation.fabric.nodes[node.index()] {
+            Node::Switch(_) => switch(simulation, node),
+            Node::Host(_) => host(simulation, node),
+        };
+        if let Some((check, what)) = found {
+            let name = simulation.fabric.plan.nodes[node.index()].name.clone();
+            return Err(simulation.failed(check, &[node], format!("{name}: {what}")));
+        }
+    }
+    wires(simulation)?;
+    frames(simulation)?;
+    violations(simulation)
+}
+
+/// Frames that arrived at and left from the ports of a node, as its wires have counted.
+fn passed<const BYTES: bool>(simulation: &Simulation<BYTES>, node: NodeId) -> [u64; 3] {
+    let fabric = &simulation.fabric;
+    let mut sums = [0; 3];
+    for port in 0..fabric.plan.nodes[node.index()].ports.len() {
+        let out = fabric.wire_from(node, u16::try_from(port).expect("few ports"));
+        // The other direction of a link is its neighbour in the list.
+        let (out, back) = (&fabric.wires[out], &fabric.wires[out ^ 1]);
+        sums[0] += back.count.delivered;
+        sums[1] += out.count.frames - out.injected;
+        sums[2] += back.count.marked;
+    }
+    sums
+}
+
+type Finding = Option<(Check, String)>;
+
+fn differs(what: &str, seen: u64, counted: u64) -> Finding {
+    (seen != counted).then(|| {
+        let text = format!("{what}: {seen} from outside, {counted} by its own counters");
+        (Check::Conservation, text)
+    })
+}
+
+fn switch<const BYTES: bool>(simulation: &mut Simulation<BYTES>, node: NodeId) -> Finding {
+    let [arrived, left, _] = passed(simulation, node);
+    let lossless = simulation.scenario.lossless;
+    let Node::Switch(switch) = &mut simulation.fabric.nodes[node.index()] else {
+        return None;
+    };
+    let [held, waiting, _] = switch.holdings();
+    let received = switch.sum(|port| port.rx_packets.get());
+    let sent = switch.sum(|port| port.tx_packets.get());
+    let made = switch.sum(|port| port.icmp_sent.get());
+    let dropped = switch.sum(switchd::stats::PortStats::dropped_in_all);
+    let taken = received + waiting as u64 + switch.lost_in_rings;
+    let kept = held as u64 + switch.lost_in_crash;
+    differs("frames received", arrived, taken)
+        .or_else(|| differs("frames sent", left, sent))
+        .or_else(|| {
+            let out = sent + dropped + kept;
+            (received + made != out).then(|| {
+                let text = format!(
+                    "{received} received and {made} made, but {sent} sent, {dropped} dropped, {kept} held"
+                );
+                (Check::Conservation, text)
+            })
+        })
+        .or_else(|| limits(switch))
+        .or_else(|| {
+            let lost: u64 = FOR_WANT_OF_ROOM.iter().map(|it| switch.dropped(*it)).sum();
+            (lossless && lost > 0)
+                .then(|| (Check::Lossless, format!("{lost} packets lost for want of room")))
+        })
+}
+
+/// Queues hold no more than they may.
+fn limits(switch: &Switch) -> Finding {
+    let limit = u64::from(switch.queue_limit()) / CELL as u64;
+    let ports = switch.stats().ports.iter().enumerate();
+    let mut queues = ports.flat_map(|(port, stats)| {
+        let depths = stats.queues.iter().map(|queue| queue.depth_cells.get());
+        depths
+            .enumerate()
+            .map(move |(class, depth)| (port, class, depth))
+    });
+    let (port, class, depth) = queues.find(|(_, _, depth)| *depth > limit)?;
+    let text = format!("queue {class} of port {port} holds {depth} cells, {limit} are allowed");
+    Some((Check::Limits, text))
+}
+
+fn host<const BYTES: bool>(simulation: &mut Simulation<BYTES>, node: NodeId) -> Finding {
+    let [arrived, left, _] = passed(simulation, node);
+    let host = simulation.fabric.host(node);
+    let [_, waiting, _] = host.holdings();
+    let [received, sent] = host.counted();
+    let lost = host.past.lost_in_ring;
+    let starved = host
+        .worker()
+        .map_or(0, |it| it.engine().statistics().no_frame);
+    differs("frames received", arrived, received + waiting as u64 + lost)
+        .or_else(|| differs("frames sent", left, sent))
+        .or_else(|| {
+            let text = format!("{starved} times no frame was free");
+            (starved > 0).then_some((Check::Frames, text))
+        })
+}
+
+fn wires<const BYTES: bool>(simulation: &Simulation<BYTES>) -> Result<(), Failure> {
+    for wire in &simulation.fabric.wires {
+        let WireCount {
+            frames,
+            duplicated,
+            lost,
+            down,
+            overrun,
+            nobody,
+            delivered,
+            ..
+        } = wire.count;
+        let out = lost + down + overrun + nobody + delivered + wire.in_flight() as u64;
+        if frames + duplicated != out {
+            let ends = [wire.from.node, wire.to.node];
+            let what =
+                format!("{frames} frames sent and {duplicated} doubled, {out} accounted for");
+            return Err(simulation.failed(Check::Conservation, &ends, what));
+        }
+    }
+    Ok(())
+}
+
+/// Every frame of the simulation's memory is in somebody's hands.
+fn frames<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Result<(), Failure> {
+    let (free, all) = simulation.fabric.frames();
+    let mut found = free + simulation.fabric.on_wires();
+    for node in &mut simulation.fabric.nodes {
+        found += match node {
+            Node::Switch(switch) => switch.holdings(),
+            Node::Host(host) => host.holdings(),
+        }
+        .iter()
+        .sum::<usize>();
+    }
+    if found == all {
+        return Ok(());
+    }
+    let what = format!("{found} of {all} frames are in somebody's hands");
+    Err(simulation.failed(Check::Frames, &[], what))
+}
+
+/// What applications noticed.
+fn violations<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Result<(), Failure> {
+    let hosts: Vec<NodeId> = simulation.fabric.plan.host_ids().collect();
+    for node in hosts {
+        let app = simulation.fabric.host(node).app();
+        if let Some((check, what)) = app.and_then(|app| app.violation.clone()) {
+            return Err(simulation.failed(check, &[node], what));
+        }
+    }
+    for connection in &simulation.connections {
+        if let Some((check, what)) = connection.ledger.borrow().violation.clone() {
+            let ends = [connection.from, connection.to];
+            return Err(simulation.failed(check, &ends, what));
+        }
+    }
+    Ok(())
+}
+
+/// Whether nothing is under way: no frame on a wire, in a queue or in a ring.
+pub fn is_at_rest<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> bool {
+    simulation.fabric.on_wires() == 0
+        && simulation.fabric.nodes.iter_mut().all(|node| match node {
+            Node::Switch(switch) => {
+                let [held, waiting, _] = switch.holdings();
+                held + waiting == 0
+            }
+            Node::Host(host) => host.holdings()[1] == 0,
+        })
+}
+
+/// Checks what holds at the end: nothing is left anywhere, and everything arrived.
+///
+/// # Errors
+/// The first check that failed.
+pub fn audit_end<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Result<(), Failure> {
+    if !is_at_rest(simulation) {
+        let what = "packets are held though nothing happens any more".to_owned();
+        return Err(simulation.failed(Check::Liveness, &[], what));
+    }
+    for connection in &simulation.connections {
+        let left = connection.ledger.borrow().outstanding();
+        if left > 0 && !connection.over {
+            let ends = [connection.from, connection.to];
+            let what = format!("{left} messages were never delivered");
+            return Err(simulation.failed(Check::ExactlyOnce, &ends, what));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! What may never happen, and how it is told.
+
+use super::network::{NodeId, Plan};
+use super::trace::Trace;
+use common::time::Time;
+use std::fmt;
+
+/// What is checked, always.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Check {
+    /// Every frame is delivered, queued, on a wire, or in a named drop counter.
+    Conservation,
+    /// Every frame is in somebody's hands.
+    Frames,
+    /// What is delivered to an application was sent to it, once.
+    ExactlyOnce,
+    /// What is delivered is in order, whole and unchanged.
+    InOrder,
+    /// A lossless class loses nothing.
+    Lossless,
+    /// Queues hold no more than their limits.
+    Limits,
+    /// No engine is called with time going backwards.
+    Clock,
+    /// Who has a way makes progress, and nobody turns in circles.
+    Liveness,
+    /// Applications are served: connections can be made.
+    Service,
+}
+
+impl Check {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Conservation => "conservation",
+            Self::Frames => "frames",
+            Self::ExactlyOnce => "exactly-once",
+            Self::InOrder => "in-order",
+            Self::Lossless => "lossless",
+            Self::Limits => "limits",
+            Self::Clock => "clock",
+            Self::Liveness => "liveness",
+            Self::Service => "service",
+        }
+    }
+}
+
+/// A check that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Which.
+    pub check: Check,
+    /// The scenario.
+    pub scenario: String,
+    /// Its seed.
+    pub seed: u64,
+    /// Virtual time.
+    pub at: Time,
+    /// What is wrong.
+    pub what: String,
+    /// The last happenings at the nodes that are concerned.
+    pub history: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "check '{}' failed in scenario '{}', seed {}, at {} ns: {}",
+            self.check.name(),
+            self.scenario,
+            self.seed,
+            self.at.nanos(),
+            self.what
+        )?;
+        f.write_str(&self.history)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// The last happenings at some nodes.
+pub fn history(plan: &Plan, trace: &Trace, nodes: &[NodeId]) -> String {
+    let part = |node: &NodeId| {
+        let name = &plan.nodes[node.index()].name;
+        format!("  last at {name}:\n{}", trace.last(plan, *node))
+    };
+    nodes.iter().map(part).collect()
+}

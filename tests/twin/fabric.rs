@@ -1,0 +1,621 @@
+//! The fabric in motion: nodes take turns, wires carry frames, and time passes from one event to the next.
+//!
+//! ```text
+//!   frame arrives ─┐
+//!   deadline ──────┼─▶ node is due ─▶ turn ─▶ frames sent ─▶ wire ─▶ frame arrives
+//!   application ───┘                   └────▶ next deadline
+//! ```
+//!
+//! At one point in time first everything arrives that arrives then, and afterwards each node that is concerned takes
+//! its turn, in the order in which it became so.
+
+use super::app::{Report, Verb};
+use super::check::{Check, Failure, history};
+use super::host::Host;
+use super::network::{End, LinkId, NodeId, Plan, Role};
+use super::schedule::Schedule;
+use super::switch::Switch;
+use super::trace::{Kind, Trace};
+use super::wire::{Sent, Weather, Wire};
+use common::time::Time;
+use common::wire::ethernet::ethertype;
+use common::xdp::frame::{Frame, FramePool, Region};
+use std::sync::Arc;
+
+/// A turn of a node that lasts longer than so many rounds goes in circles.
+const ROUNDS: usize = 100_000;
+
+/// What happens at a point in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum What {
+    /// Frames arrive at the end of a wire.
+    Arrival(u32),
+    /// A frame arrives that was made late.
+    Late(u32),
+    /// A node asked to be woken.
+    Wake(NodeId),
+    /// Something that the fabric does not know: see [`Fabric::step`].
+    Outside(u32),
+}
+
+/// A node.
+#[derive(Debug)]
+pub enum Node<const BYTES: bool> {
+    /// Runs switchd.
+    Switch(Box<Switch>),
+    /// Runs hostd.
+    Host(Box<Host<BYTES>>),
+}
+
+/// The clock of a node: it may run fast or slow.
+#[derive(Clone, Copy, Debug, Default)]
+struct Clock {
+    /// Parts per million that it is fast.
+    drift: i64,
+    /// What it showed last: engines are promised that it does not go back.
+    shown: Time,
+}
+
+const MILLION: i128 = 1_000_000;
+
+impl Clock {
+    /// What it shows at `now`.
+    fn local(self, now: Time) -> Time {
+        if self.drift == 0 {
+            return now;
+        }
+        let nanos = i128::from(now.nanos()) * (MILLION + i128::from(self.drift)) / MILLION;
+        Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// When it shows `local`, or first shows more.
+    fn global(self, local: Time) -> Time {
+        if self.drift == 0 || local == Time::NEVER {
+            return local;
+        }
+        let scale = MILLION + i128::from(self.drift);
+        let nanos = (i128::from(local.nanos()) * MILLION + scale - 1) / scale;
+        Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+/// What is done wrong on purpose, to show that it is noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// A switch loses a frame without counting it: the one of this number among all that switches send.
+    LoseFrame(u64),
+    /// A node takes a free frame and forgets it, in its turn of this number.
+    LeakBuffer(u64),
+    /// A host's engine is not woken at its deadlines any more, from this time on.
+    MissTimers(Time),
+}
+
+/// What a fabric has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Packets through a switch's pipeline or a host's engine.
+    pub hops: u64,
+    /// Turns of nodes.
+    pub turns: u64,
+    /// Events.
+    pub events: u64,
+}
+
+/// Nodes, wires and time.
+#[derive(Debug)]
+pub struct Fabric<const BYTES: bool> {
+    /// What it was built from.
+    pub plan: Plan,
+    /// By [`NodeId`].
+    pub nodes: Vec<Node<BYTES>>,
+    /// By link, twice: from its first end, from its second.
+    pub wires: Vec<Wire>,
+    /// What happened.
+    pub trace: Trace,
+    /// What was done.
+    pub work: Work,
+    now: Time,
+    schedule: Schedule<What>,
+    clocks: Vec<Clock>,
+    /// By node: when it is to be woken at the latest.
+    due: Vec<Time>,
+    /// By node: when an event is entered that wakes it.
+    armed: Vec<Time>,
+    /// Nodes that take a turn at the present time.
+    ready: Vec<NodeId>,
+    is_ready: Vec<bool>,
+    /// Frames that were made late, and where.
+    late: Vec<Option<(usize, Frame)>>,
+    outside: FramePool,
+    region: Arc<Region>,
+    verb: Verb,
+    /// Frames that switches have sent.
+    switched: u64,
+    mutation: Option<Mutation>,
+    /// The first check that failed, less who ran.
+    failure: Option<(Check, Vec<NodeId>, String)>,
+    sent: Vec<(u16, Frame)>,
+    reports: Vec<Report>,
+}
+
+impl<const BYTES: bool> Fabric<BYTES> {
+    /// A fabric at rest at `now`.
+    pub fn new(
+        plan: Plan,
+        nodes: Vec<Node<BYTES>>,
+        wires: Vec<Wire>,
+        region: Arc<Region>,
+        (verb, now): (Verb, Time),
+    ) -> Self {
+        let count = nodes.len();
+        Self {
+            plan,
+            nodes,
+            wires,
+            trace: Trace::new(count),
+            work: Work::default(),
+            now,
+            schedule: Schedule::default(),
+            clocks: vec![Clock::default(); count],
+            due: vec![Time::NEVER; count],
+            armed: vec![Time::NEVER; count],
+            ready: Vec::new(),
+            is_ready: vec![false; count],
+            late: Vec::new(),
+            outside: FramePool::new(region.clone()),
+            region,
+            verb,
+            switched: 0,
+            mutation: None,
+            failure: None,
+            sent: Vec::new(),
+            reports: Vec::new(),
+        }
+    }
+
+    /// The present.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Breaks an engine.
+    pub fn mutate(&mut self, mutation: Mutation) {
+        self.mutation = Some(mutation);
+    }
+
+    /// Makes the clock of a node run fast by so many parts per million.
+    pub fn set_drift(&mut self, node: NodeId, drift: i64) {
+        self.clocks[node.index()].drift = drift;
+    }
+
+    /// What the clock of a node shows.
+    pub fn local(&self, node: NodeId) -> Time {
+        self.clocks[node.index()].local(self.now)
+    }
+
+    /// Enters something of the outside.
+    pub fn enter(&mut self, at: Time, what: u32) {
+        self.schedule.enter(at, What::Outside(what));
+    }
+
+    /// A host.
+    ///
+    /// # Panics
+    /// If the node is a switch.
+    pub fn host(&mut self, node: NodeId) -> &mut Host<BYTES> {
+        match &mut self.nodes[node.index()] {
+            Node::Host(host) => host,
+            Node::Switch(_) => panic!("node {} is a switch", node.0),
+        }
+    }
+
+    /// Moves on to the next point in time and lets everything happen that happens then. What hosts reported is
+    /// appended to `reports`, and what the outside entered to `agenda`. False if nothing will ever happen again.
+    pub fn step(&mut self, reports: &mut Vec<(NodeId, Report)>, agenda: &mut Vec<u32>) -> bool {
+        let Some(at) = self.schedule.next_at() else {
+            return false;
+        };
+        self.now = self.now.max(at);
+        while let Some(what) = self.schedule.take_until(at) {
+            self.work.events += 1;
+            match what {
+                What::Arrival(wire) => self.arrive(wire as usize),
+                What::Late(slot) => {
+                    if let Some((wire, frame)) = self.late[slot as usize].take() {
+                        self.wires[wire].late -= 1;
+                        self.deliver(wire, frame);
+                    }
+                }
+                What::Wake(node) => self.wake(node),
+                What::Outside(what) => agenda.push(what),
+            }
+        }
+        self.run(reports);
+        true
+    }
+
+    /// Lets all nodes take their turns that have something to do now.
+    pub fn run(&mut self, reports: &mut Vec<(NodeId, Report)>) {
+        let mut ready = std::mem::take(&mut self.ready);
+        for node in ready.drain(..) {
+            self.is_ready[node.index()] = false;
+            self.turn(node, reports);
+        }
+        self.ready = ready;
+    }
+
+    /// A node has something to do now.
+    #[inline]
+    pub fn rouse(&mut self, node: NodeId) {
+        if !std::mem::replace(&mut self.is_ready[node.index()], true) {
+            self.ready.push(node);
+        }
+    }
+
+    fn wake(&mut self, node: NodeId) {
+        let index = node.index();
+        if self.armed[index] <= self.now {
+            self.armed[index] = Time::NEVER;
+        }
+        if self.due[index] > self.now {
+            self.arm(node);
+        } else if !self.misses_timer(node) {
+            self.rouse(node);
+        }
+    }
+
+    fn misses_timer(&self, node: NodeId) -> bool {
+        let host = node.index() < self.plan.hosts;
+        matches!(self.mutation, Some(Mutation::MissTimers(from)) if host && self.now >= from)
+    }
+
+    /// Enters an event for the deadline of a node, unless one is entered that comes in time.
+    #[inline]
+    fn arm(&mut self, node: NodeId) {
+        let index = node.index();
+        if self.due[index] < self.armed[index] {
+            self.armed[index] = self.due[index];
+            self.schedule.enter(self.due[index], What::Wake(node));
+        }
+    }
+
+    fn arrive(&mut self, wire: usize) {
+        while let Some(frame) = self.wires[wire].arrived(self.now) {
+            self.deliver(wire, frame);
+        }
+        if let Some(at) = self.wires[wire].next_arrival() {
+            self.schedule.enter(at, What::Arrival(number(wire)));
+        }
+    }
+
+    fn deliver(&mut self, wire: usize, frame: Frame) {
+        let End { node, port } = self.wires[wire].to;
+        self.trace
+            .record(Kind::Arrived, self.now, (node, port), frame.bytes());
+        let count = &mut self.wires[wire].count;
+        let queue = match &mut self.nodes[node.index()] {
+            Node::Switch(switch) => {
+                switch.note_arrival(port);
+                switch.queue(port)
+            }
+            Node::Host(host) => {
+                count.marked += u64::from(is_marked(frame.bytes()));
+                host.queue()
+            }
+        };
+        let Some(queue) = queue else {
+            count.nobody += 1;
+            return self.outside.give(frame);
+        };
+        match queue.deliver(frame) {
+            Ok(()) => count.delivered += 1,
+            Err(frame) => {
+                count.overrun += 1;
+                self.outside.give(frame);
+            }
+        }
+        self.rouse(node);
+    }
+
+    /// Lets a node take a turn.
+    fn turn(&mut self, node: NodeId, reports: &mut Vec<(NodeId, Report)>) {
+        let clock = &mut self.clocks[node.index()];
+        let local = clock.local(self.now);
+        if local < clock.shown {
+            self.fail(Check::Clock, node, || {
+                format!("the clock went back to {} ns", local.nanos())
+            });
+            return;
+        }
+        clock.shown = local;
+        self.work.turns += 1;
+        if self.mutation == Some(Mutation::LeakBuffer(self.work.turns))
+            && let Some(frame) = self.outside.take()
+        {
+            std::mem::forget(frame);
+        }
+        let due = match &self.nodes[node.index()] {
+            Node::Switch(_) => self.turn_switch(node, local),
+            Node::Host(_) => self.turn_host(node, local, reports),
+        };
+        self.due[node.index()] = self.clocks[node.index()].global(due);
+        self.arm(node);
+    }
+
+    fn turn_switch(&mut self, node: NodeId, local: Time) -> Time {
+        for _ in 0..ROUNDS {
+            let Node::Switch(switch) = &mut self.nodes[node.index()] else {
+                break;
+            };
+            let Some(turn) = switch.turn(local) else {
+                return Time::NEVER;
+            };
+            let more = switch.has_more();
+            std::mem::swap(&mut *switch.outbox().borrow_mut(), &mut self.sent);
+            self.work.hops += self.sent.len() as u64;
+            self.send_all(node);
+            if !more && turn.deadline > local {
+                return turn.deadline;
+            }
+        }
+        self.circles(node)
+    }
+
+    fn turn_host(
+        &mut self,
+        node: NodeId,
+        local: Time,
+        reports: &mut Vec<(NodeId, Report)>,
+    ) -> Time {
+        for _ in 0..ROUNDS {
+            let verb = self.verb;
+            let mut said = std::mem::take(&mut self.reports);
+            let host = self.host(node);
+            let arrived = host.queue().map_or(0, |queue| queue.arrived());
+            let Some(turn) = host.turn(local) else {
+                self.reports = said;
+                return Time::NEVER;
+            };
+            let mut acted = host.react(verb, &mut said);
+            for report in said.drain(..) {
+                if let Report::NeedRoute(destination) = report {
+                    self.answer_route(node, destination);
+                    acted = true;
+                } else {
+                    reports.push((node, report));
+                }
+            }
+            self.reports = said;
+            let host = self.host(node);
+            std::mem::swap(&mut *host.outbox().clone().borrow_mut(), &mut self.sent);
+            self.work.hops += (arrived + self.sent.len()) as u64;
+            self.send_all(node);
+            if !acted && !turn.again {
+                return turn.deadline;
+            }
+        }
+        self.circles(node)
+    }
+
+    fn answer_route(&mut self, node: NodeId, destination: std::net::IpAddr) {
+        let host = self.host(node);
+        let route = host.route;
+        if let Some(app) = host.app() {
+            app.route(destination, route);
+        }
+    }
+
+    fn circles(&mut self, node: NodeId) -> Time {
+        self.fail(Check::Liveness, node, || {
+            "it takes turns without end".to_owned()
+        });
+        Time::NEVER
+    }
+
+    /// Puts what a node has sent on its wires.
+    fn send_all(&mut self, node: NodeId) {
+        let mut sent = std::mem::take(&mut self.sent);
+        for (port, frame) in sent.drain(..) {
+            let wire = self.wire_from(node, port);
+            self.send(wire, frame);
+        }
+        self.sent = sent;
+    }
+
+    /// The wire that begins at a port.
+    #[inline]
+    pub fn wire_from(&self, node: NodeId, port: u16) -> usize {
+        let link = self.plan.nodes[node.index()].ports[usize::from(port)];
+        2 * link + usize::from(self.plan.links[link].ends[1] == End { node, port })
+    }
+
+    fn send(&mut self, index: usize, frame: Frame) {
+        let wire = &mut self.wires[index];
+        let End { node, port } = wire.from;
+        let from = (node, port);
+        self.trace.record(Kind::Sent, self.now, from, frame.bytes());
+        wire.count.pauses += u64::from(is_pause(frame.bytes()));
+        if node.index() >= self.plan.hosts {
+            self.switched += 1;
+            if self.mutation == Some(Mutation::LoseFrame(self.switched)) {
+                return self.outside.give(frame);
+            }
+        }
+        let first = wire.next_arrival().is_none();
+        match wire.send(frame, self.now) {
+            Sent::InOrder => {
+                self.duplicate(index);
+                let arrival = self.wires[index].next_arrival();
+                if let (true, Some(at)) = (first, arrival) {
+                    self.schedule.enter(at, What::Arrival(number(index)));
+                }
+            }
+            Sent::Late(at, frame) => self.send_late(index, at, frame),
+            Sent::Lost(frame) | Sent::Down(frame) => {
+                self.trace.record(Kind::Lost, self.now, from, frame.bytes());
+                self.outside.give(frame);
+            }
+        }
+    }
+
+    fn duplicate(&mut self, index: usize) {
+        let wire = &mut self.wires[index];
+        if wire.duplicates()
+            && let Some(copy) = wire
+                .last()
+                .and_then(|last| self.outside.take_filled(last.bytes()))
+        {
+            wire.follow(copy);
+        }
+    }
+
+    fn send_late(&mut self, wire: usize, at: Time, frame: Frame) {
+        let slot = self
+            .late
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or_else(|| {
+                self.late.push(None);
+                self.late.len() - 1
+            });
+        self.late[slot] = Some((wire, frame));
+        self.schedule.enter(at, What::Late(number(slot)));
+    }
+
+    /// Puts a frame on the wire that begins at a port, past the daemon: as a broken device does.
+    pub fn inject(&mut self, node: NodeId, port: u16, bytes: &[u8]) {
+        if let Some(frame) = self.outside.take_filled(bytes) {
+            let wire = self.wire_from(node, port);
+            self.wires[wire].injected += 1;
+            self.send(wire, frame);
+        }
+    }
+
+    /// Lets a frame arrive at a port, as if it had come over its link.
+    pub fn offer(&mut self, node: NodeId, port: u16, bytes: &[u8]) {
+        let link = self.plan.nodes[node.index()].ports[usize::from(port)];
+        let across = self.plan.links[link].across(node);
+        self.inject(across.node, across.port, bytes);
+    }
+
+    /// Changes what can happen to frames on a link, in both directions.
+    pub fn set_weather(&mut self, link: LinkId, weather: Weather) {
+        for wire in [2 * link, 2 * link + 1] {
+            self.wires[wire].set_weather(weather);
+        }
+    }
+
+    /// Pulls a link, or plugs it in again. Both ends see their carrier go or come.
+    pub fn set_link(&mut self, link: LinkId, up: bool) {
+        if self.wires[2 * link].is_up() == up {
+            return;
+        }
+        let kind = if up { Kind::Up } else { Kind::Down };
+        for wire in [2 * link, 2 * link + 1] {
+            for frame in self.wires[wire].set_up(up) {
+                self.outside.give(frame);
+            }
+        }
+        for End { node, port } in self.plan.links[link].ends {
+            self.trace.record(kind, self.now, (node, port), &[]);
+            let local = self.local(node);
+            if let Node::Switch(switch) = &mut self.nodes[node.index()] {
+                switch.set_carrier(node, port, up, local);
+                self.rouse(node);
+            }
+        }
+    }
+
+    /// Kills a daemon.
+    pub fn crash(&mut self, node: NodeId) {
+        self.trace.record(Kind::Crashed, self.now, (node, 0), &[]);
+        match &mut self.nodes[node.index()] {
+            Node::Switch(switch) => switch.crash(),
+            Node::Host(host) => host.crash(),
+        }
+        self.due[node.index()] = Time::NEVER;
+    }
+
+    /// Starts a daemon that was killed.
+    pub fn restart(&mut self, node: NodeId) {
+        self.trace.record(Kind::Started, self.now, (node, 0), &[]);
+        let local = self.local(node);
+        match &mut self.nodes[node.index()] {
+            Node::Switch(switch) => switch.start(),
+            Node::Host(host) => {
+                if let Err(error) = host.start(local) {
+                    self.fail(Check::Service, node, || error.to_string());
+                }
+            }
+        }
+        self.rouse(node);
+    }
+
+    fn fail(&mut self, check: Check, node: NodeId, what: impl FnOnce() -> String) {
+        if self.failure.is_none() {
+            let name = &self.plan.nodes[node.index()].name;
+            self.failure = Some((check, vec![node], format!("{name}: {}", what())));
+        }
+    }
+
+    /// The check that failed, if one did, in words. The scenario is for the caller to fill in.
+    pub fn failure(&self) -> Option<Failure> {
+        let (check, nodes, what) = self.failure.clone()?;
+        Some(self.failed(check, &nodes, what))
+    }
+
+    /// A failure now, at some nodes.
+    pub fn failed(&self, check: Check, nodes: &[NodeId], what: String) -> Failure {
+        Failure {
+            check,
+            scenario: String::new(),
+            seed: 0,
+            at: self.now,
+            what,
+            history: history(&self.plan, &self.trace, nodes),
+        }
+    }
+
+    /// Free frames outside of the nodes, and all there are.
+    pub fn frames(&mut self) -> (usize, usize) {
+        (self.outside.free_frames(), self.region.frames() as usize)
+    }
+
+    /// Frames on wires.
+    pub fn on_wires(&self) -> usize {
+        self.wires.iter().map(Wire::in_flight).sum()
+    }
+
+    /// Events that are entered.
+    pub fn events(&self) -> usize {
+        self.schedule.len()
+    }
+
+    /// Whether a node is a switch.
+    pub fn is_switch(&self, node: NodeId) -> bool {
+        self.plan.nodes[node.index()].role == Role::Switch
+    }
+}
+
+fn number(index: usize) -> u32 {
+    u32::try_from(index).expect("fewer than a u32 holds")
+}
+
+/// Whether an IP packet has CE set (RFC 3168 §5).
+fn is_marked(frame: &[u8]) -> bool {
+    let Some(&[high, low, first, second]) = frame.get(12..16) else {
+        return false;
+    };
+    match u16::from_be_bytes([high, low]) {
+        ethertype::IPV4 => second & 3 == 3,
+        ethertype::IPV6 => {
+            let class = (first << 4) | (second >> 4);
+            class & 3 == 3
+        }
+        _ => false,
+    }
+}
+
+fn is_pause(frame: &[u8]) -> bool {
+    frame.get(12..14) == Some(&ethertype::MAC_CONTROL.to_be_bytes()[..])
+}

@@ -1,0 +1,41 @@
+//! What goes wrong, where and when.
+
+use super::network::{LinkId, NodeId};
+use super::wire::Weather;
+use common::time::Span;
+
+/// Something that goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fault {
+    /// Frames come to harm on a link.
+    Weather(LinkId, Weather),
+    /// A link is down.
+    LinkDown(LinkId),
+    /// A daemon is dead.
+    Crash(NodeId),
+    /// The network card of a host sends PFC frames that pause all priorities, one in each interval.
+    PfcStorm(NodeId, Span),
+    /// A clock runs fast, by parts per million. Over the whole simulation.
+    Drift(NodeId, i64),
+}
+
+/// When it does, from the start of the workload.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trouble {
+    /// What.
+    pub fault: Fault,
+    /// From when.
+    pub from: Span,
+    /// Until when; [`Span::MAX`] is for ever.
+    pub until: Span,
+}
+
+impl Trouble {
+    /// Whether connections may end because of it.
+    pub fn ends_connections(&self) -> bool {
+        matches!(
+            self.fault,
+            Fault::LinkDown(_) | Fault::Crash(_) | Fault::PfcStorm(..)
+        )
+    }
+}

@@ -1,0 +1,167 @@
+//! A host of the simulation: hostd's worker with a simulated port, and an application.
+
+use super::app::{App, NewEnd, Report, Verb};
+use super::memory::Memory;
+use super::queue::{DeviceQueue, Outbox};
+use common::time::Time;
+use common::xdp::frame::{FramePool, Region};
+use hostd::engine::{EngineConfig, EngineError, Route};
+use hostd::net::port::Port;
+use hostd::worker::{Turn, Worker};
+use std::sync::Arc;
+
+/// A host.
+#[derive(Debug)]
+pub struct Host<const BYTES: bool> {
+    running: Option<Running<BYTES>>,
+    /// How it addresses all others, by whose address it is completed.
+    pub route: Route,
+    config: EngineConfig,
+    region: Arc<Region>,
+    outbox: Outbox,
+    /// Packets and frames that earlier daemons received, sent, and lost when they crashed.
+    pub past: Past,
+}
+
+/// What daemons that are gone have counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Past {
+    /// Packets received.
+    pub received: u64,
+    /// Packets sent.
+    pub sent: u64,
+    /// Packets lost, by whatever reason.
+    pub dropped: u64,
+    /// Packets that were in the receive ring at a crash.
+    pub lost_in_ring: u64,
+}
+
+/// A daemon and an application.
+#[derive(Debug)]
+struct Running<const BYTES: bool> {
+    worker: Worker<DeviceQueue, Memory<BYTES>>,
+    app: App<BYTES>,
+}
+
+impl<const BYTES: bool> Host<BYTES> {
+    /// A host whose daemon is not started.
+    pub fn new(route: Route, config: EngineConfig, region: Arc<Region>) -> Self {
+        Self {
+            running: None,
+            route,
+            config,
+            region,
+            outbox: Outbox::default(),
+            past: Past::default(),
+        }
+    }
+
+    /// Starts daemon and application. `now` is the time of its clock.
+    ///
+    /// # Errors
+    /// What the daemon refused to the application.
+    pub fn start(&mut self, now: Time) -> Result<(), EngineError> {
+        let (graveyard, _) = crossbeam_channel::bounded(1);
+        let (mut app, control, bell, ring) = App::new();
+        let port = Port::new(
+            self.route.source_mac,
+            vec![DeviceQueue::new(0, self.outbox.clone())],
+        );
+        let pool = FramePool::new(self.region.clone());
+        let mut worker = Worker::new(self.config.clone(), vec![port], pool, control, graveyard);
+        app.begin(bell, ring, || {
+            worker.turn(now);
+        })?;
+        self.running = Some(Running { worker, app });
+        Ok(())
+    }
+
+    /// Adds one end of a connection to the application.
+    ///
+    /// # Errors
+    /// What the daemon refused.
+    pub fn add(&mut self, end: NewEnd, now: Time) -> Result<(), EngineError> {
+        match &mut self.running {
+            Some(Running { worker, app }) => app.add(end, || {
+                worker.turn(now);
+            }),
+            None => Err(EngineError::State),
+        }
+    }
+
+    /// The daemon dies, and the application with it.
+    pub fn crash(&mut self) {
+        let Some(Running { mut worker, .. }) = self.running.take() else {
+            return;
+        };
+        let statistics = worker.engine().statistics();
+        self.past.received += statistics.rx_packets;
+        self.past.sent += statistics.tx_packets;
+        self.past.dropped += statistics.drops.total();
+        let mut pool = FramePool::new(self.region.clone());
+        let queue = worker.port_mut(0).queue_mut(0);
+        self.past.lost_in_ring += queue.arrived() as u64;
+        for frame in queue.clear() {
+            pool.give(frame);
+        }
+    }
+
+    /// What the last turn has sent.
+    pub fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
+    /// Whether the daemon runs.
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// The application.
+    pub fn app(&mut self) -> Option<&mut App<BYTES>> {
+        Some(&mut self.running.as_mut()?.app)
+    }
+
+    /// The ring of its port.
+    #[inline]
+    pub fn queue(&mut self) -> Option<&mut DeviceQueue> {
+        Some(self.running.as_mut()?.worker.port_mut(0).queue_mut(0))
+    }
+
+    /// Lets the daemon take a turn.
+    #[inline]
+    pub fn turn(&mut self, now: Time) -> Option<Turn> {
+        Some(self.running.as_mut()?.worker.turn(now))
+    }
+
+    /// Lets the application act on what the daemon has done: see [`App::react`].
+    #[inline]
+    pub fn react(&mut self, verb: Verb, reports: &mut Vec<Report>) -> bool {
+        self.running
+            .as_mut()
+            .is_some_and(|running| running.app.react(verb, reports))
+    }
+
+    /// The daemon's worker.
+    pub fn worker(&self) -> Option<&Worker<DeviceQueue, Memory<BYTES>>> {
+        Some(&self.running.as_ref()?.worker)
+    }
+
+    /// Packets received and sent so far, by the daemon's own counters.
+    pub fn counted(&self) -> [u64; 2] {
+        let now = self.worker().map(|worker| worker.engine().statistics());
+        let [received, sent] = now.map_or([0; 2], |now| [now.rx_packets, now.tx_packets]);
+        [self.past.received + received, self.past.sent + sent]
+    }
+
+    /// Frames that the engine holds, those in the receive ring, and free ones at hand.
+    pub fn holdings(&mut self) -> [usize; 3] {
+        let arrived = self.queue().map_or(0, |queue| queue.arrived());
+        self.worker().map_or([0; 3], |worker| {
+            [
+                worker.engine().held_frames(),
+                arrived,
+                worker.frames_at_hand(),
+            ]
+        })
+    }
+}

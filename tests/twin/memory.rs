@@ -1,0 +1,239 @@
+//! Memory of simulated applications: it knows what has to be in it, so it needs to hold nothing, and it
+//! notices whatever is delivered twice, out of order, or changed.
+
+use super::check::Check;
+use hostd::message::region::RegionMemory;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// Bytes of a region: more than any simulation sends.
+const REGION: u64 = 1 << 48;
+
+/// A message that was posted and has not been received whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// Where it begins at the sender.
+    pub source: u64,
+    /// Where it begins at the receiver.
+    pub target: u64,
+    /// Its bytes.
+    pub len: u32,
+}
+
+/// What a connection has to deliver, in order, and how far that is.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    seed: u64,
+    expected: VecDeque<Expected>,
+    /// Bytes of the first expected message that were written.
+    written: u32,
+    /// Messages that were written whole.
+    pub whole: u64,
+    /// Bytes that were written.
+    pub bytes: u64,
+    /// The first thing that was wrong.
+    pub violation: Option<(Check, String)>,
+    /// A broken engine is simulated: the next write but one comes before the next.
+    swap: Option<u64>,
+    held_back: Option<(u64, usize)>,
+}
+
+impl Ledger {
+    /// Nothing is expected yet; `seed` says what the bytes are.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            ..Self::default()
+        }
+    }
+
+    /// Another message was posted.
+    pub fn expect(&mut self, message: Expected) {
+        self.expected.push_back(message);
+        self.skip_empty();
+    }
+
+    /// Simulates an engine that swaps two packets, after so many bytes.
+    pub fn swap_after(&mut self, bytes: u64) {
+        self.swap = Some(bytes);
+    }
+
+    /// Messages that were posted and not written whole.
+    pub fn outstanding(&self) -> usize {
+        self.expected.len()
+    }
+
+    fn skip_empty(&mut self) {
+        while self
+            .expected
+            .front()
+            .is_some_and(|first| first.len == self.written)
+        {
+            self.expected.pop_front();
+            self.written = 0;
+            self.whole += 1;
+        }
+    }
+
+    /// Bytes were written at `offset` of the receiver's memory; returns where they begin at the sender's.
+    fn wrote(&mut self, offset: u64, len: usize) -> Option<u64> {
+        let Some(first) = self.expected.front() else {
+            let what = || format!("{len} bytes at {offset}, though nothing is outstanding");
+            self.complain(Check::ExactlyOnce, what);
+            return None;
+        };
+        let place = first.target + u64::from(self.written);
+        let source = first.source + u64::from(self.written);
+        let left = (first.len - self.written) as usize;
+        if offset != place || len > left {
+            let check = if offset < place {
+                Check::ExactlyOnce
+            } else {
+                Check::InOrder
+            };
+            self.complain(check, || {
+                format!("{len} bytes at {offset}; {left} bytes at {place} are to be next")
+            });
+            return None;
+        }
+        self.written += u32::try_from(len).expect("at most what is left");
+        self.bytes += len as u64;
+        self.skip_empty();
+        Some(source)
+    }
+
+    fn complain(&mut self, check: Check, what: impl FnOnce() -> String) {
+        if self.violation.is_none() {
+            self.violation = Some((check, what()));
+        }
+    }
+}
+
+/// One end's memory of one connection. `BYTES`: payload has bytes, which are made when they are read and checked
+/// when they are written; otherwise it has a length only.
+#[derive(Clone, Debug)]
+pub struct Memory<const BYTES: bool>(Rc<RefCell<Ledger>>);
+
+impl<const BYTES: bool> Memory<BYTES> {
+    /// The memory of the connection with this ledger, for either end.
+    pub fn new(ledger: Rc<RefCell<Ledger>>) -> Self {
+        Self(ledger)
+    }
+}
+
+impl<const BYTES: bool> RegionMemory for Memory<BYTES> {
+    const HAS_BYTES: bool = BYTES;
+
+    fn len(&self) -> u64 {
+        REGION
+    }
+
+    fn copy_out(&self, offset: u64, into: &mut [u8]) -> bool {
+        if BYTES {
+            let seed = self.0.borrow().seed;
+            for (byte, at) in into.iter_mut().zip(offset..) {
+                *byte = pattern(seed, at);
+            }
+        }
+        true
+    }
+
+    fn copy_in(&self, offset: u64, from: &[u8]) -> bool {
+        let ledger = &mut *self.0.borrow_mut();
+        if ledger.swap.is_some_and(|after| ledger.bytes >= after) {
+            match ledger.held_back.take() {
+                None => {
+                    ledger.held_back = Some((offset, from.len()));
+                    return true;
+                }
+                Some((held, len)) => {
+                    ledger.swap = None;
+                    ledger.wrote(offset, from.len());
+                    ledger.wrote(held, len);
+                    return true;
+                }
+            }
+        }
+        let source = ledger.wrote(offset, from.len());
+        if let (true, Some(source)) = (BYTES, source) {
+            let seed = ledger.seed;
+            let wrong = from
+                .iter()
+                .zip(source..)
+                .position(|(byte, at)| *byte != pattern(seed, at));
+            if let Some(at) = wrong {
+                let at = source + at as u64;
+                ledger.complain(Check::InOrder, || {
+                    format!("byte {at} of the stream is not what was sent")
+                });
+            }
+        }
+        true
+    }
+}
+
+/// Byte `at` of the stream of `seed`.
+fn pattern(seed: u64, at: u64) -> u8 {
+    let mixed = (at / 8 ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed.rotate_left(29).to_le_bytes()[(at % 8) as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger() -> Rc<RefCell<Ledger>> {
+        let mut ledger = Ledger::new(7);
+        for n in 0..3 {
+            ledger.expect(Expected {
+                source: 100 * n,
+                target: 1000 * n,
+                len: 100,
+            });
+        }
+        Rc::new(RefCell::new(ledger))
+    }
+
+    #[test]
+    fn what_is_in_order_and_unchanged_passes() {
+        let ledger = ledger();
+        let memory = Memory::<true>::new(ledger.clone());
+        let mut bytes = [0; 60];
+        for (from, to, len) in [(0, 0, 60), (60, 60, 40), (100, 1000, 60), (160, 1060, 40)] {
+            memory.copy_out(from, &mut bytes);
+            memory.copy_in(to, &bytes[..len]);
+        }
+        assert_eq!(ledger.borrow().violation, None);
+        assert_eq!(
+            (ledger.borrow().whole, ledger.borrow().outstanding()),
+            (2, 1)
+        );
+    }
+
+    #[test]
+    fn what_is_not_is_noticed() {
+        for (offset, len, spoil) in [
+            (1, 50, false),
+            (0, 101, false),
+            (1000, 50, false),
+            (0, 50, true),
+        ] {
+            let ledger = ledger();
+            let memory = Memory::<true>::new(ledger.clone());
+            let mut bytes = vec![0; len];
+            memory.copy_out(offset, &mut bytes);
+            bytes[3] ^= u8::from(spoil);
+            memory.copy_in(offset, &bytes);
+            assert!(ledger.borrow().violation.is_some(), "{len} at {offset}");
+        }
+        // Twice the same, and a swap.
+        for (first, second) in [(0, 0), (50, 0)] {
+            let ledger = ledger();
+            let memory = Memory::<false>::new(ledger.clone());
+            memory.copy_in(first, &[0; 50]);
+            memory.copy_in(second, &[0; 50]);
+            assert!(ledger.borrow().violation.is_some());
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The twin: whole fabrics in virtual time, in one thread, from one seed.
+pub mod app;
+pub mod audit;
+pub mod check;
+pub mod fabric;
+pub mod fault;
+pub mod flow;
+pub mod host;
+pub mod matrix;
+pub mod memory;
+pub mod network;
+pub mod outcome;
+pub mod plot;
+pub mod queue;
+pub mod report;
+pub mod sample;
+pub mod scenario;
+pub mod schedule;
+pub mod simulation;
+pub mod sizes;
+pub mod soak;
+pub mod switch;
+pub mod topology;
+pub mod trace;
+pub mod wire;
+pub mod workload;

@@ -1,0 +1,848 @@
+//! A simulation: a scenario, a seed, and what comes of them.
+//!
+//! ```text
+//!   set up     daemons start, applications connect        (nothing goes wrong yet)
+//!   workload   flows start and end, faults come and go    until all flows are over
+//!   settle     what is still under way arrives             until the fabric is at rest
+//! ```
+//!
+//! Checks run all the time (see [`super::audit`]); the first that fails ends the simulation.
+
+use super::app::{ConnectionId, NewEnd, Report, Side};
+use super::audit;
+use super::check::{Check, Failure};
+use super::fabric::{Fabric, Mutation, Node};
+use super::fault::{Fault, Trouble};
+use super::flow::{FlowId, Progress, Start, Trigger, TriggerId, Workload};
+use super::host::Host;
+use super::memory::Ledger;
+use super::network::NodeId;
+use super::outcome::Outcome;
+use super::sample::Samples;
+use super::scenario::{BEGINNING, Scenario};
+use super::switch::{Switch, mac};
+use super::wire::{Weather, Wire};
+use common::time::{Span, Time};
+use common::wire::ethernet::Mac;
+use common::wire::pause::Control;
+use common::xdp::frame::Region;
+use hostd::engine::{EngineConfig, Route};
+use rand_core::Rng;
+use rand_pcg::Pcg64Mcg;
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+/// How long applications may take to connect.
+const SET_UP: Span = Span::from_secs(20);
+
+/// Time between one connection's set-up and the next.
+const CONNECT_EVERY: Span = Span::from_micros(2);
+
+/// How long the fabric may take to come to rest.
+const SETTLE: Span = Span::from_secs(5);
+
+/// Events between two audits.
+const AUDIT: u64 = 200_000;
+
+/// A connection that has something to send, and no trouble in the fabric to blame, makes progress within
+/// this time.
+const PATIENCE: Span = Span::from_millis(500);
+
+/// How often progress is looked at.
+const LOOK: Span = Span::from_millis(20);
+
+/// Frames beyond those that connections have under way: what each node keeps at hand, and a margin.
+const FRAMES_AT_HAND: usize = 400;
+
+/// What the simulation itself enters into the schedule.
+#[derive(Clone, Copy, Debug)]
+enum Do {
+    Connect(ConnectionId),
+    Start(FlowId),
+    Begin(usize),
+    End(usize),
+    Storm(usize),
+    Sample,
+    Look,
+}
+
+impl Do {
+    const BITS: u32 = 29;
+
+    fn code(self) -> u32 {
+        let (kind, number) = match self {
+            Self::Connect(number) => (0, number),
+            Self::Start(number) => (1, number),
+            Self::Begin(number) => (2, number),
+            Self::End(number) => (3, number),
+            Self::Storm(number) => (4, number),
+            Self::Sample => (5, 0),
+            Self::Look => (6, 0),
+        };
+        kind << Self::BITS | u32::try_from(number).expect("fewer than 2^29")
+    }
+
+    fn decode(code: u32) -> Self {
+        let number = (code & ((1 << Self::BITS) - 1)) as usize;
+        match code >> Self::BITS {
+            0 => Self::Connect(number),
+            1 => Self::Start(number),
+            2 => Self::Begin(number),
+            3 => Self::End(number),
+            4 => Self::Storm(number),
+            5 => Self::Sample,
+            _ => Self::Look,
+        }
+    }
+}
+
+/// A connection, as the simulation sees it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) from: NodeId,
+    pub(super) to: NodeId,
+    pub(super) ledger: Rc<RefCell<Ledger>>,
+    /// Ends that are up.
+    up: u8,
+    pub(super) over: bool,
+    /// Messages posted so far.
+    messages: u64,
+    /// Flows under way, and the messages with which they end.
+    under_way: VecDeque<(u64, FlowId)>,
+    /// Bytes and time at the last look that found progress.
+    seen: (u64, Time),
+}
+
+#[derive(Debug)]
+struct Pulled {
+    kind: Trigger,
+    pulls: u32,
+    waiting: VecDeque<FlowId>,
+}
+
+/// A simulation.
+#[derive(Debug)]
+pub struct Simulation<const BYTES: bool> {
+    pub(super) fabric: Fabric<BYTES>,
+    pub(super) scenario: Scenario,
+    pub(super) seed: u64,
+    pub(super) workload: Workload,
+    pub(super) progress: Vec<Progress>,
+    pub(super) connections: Vec<Connection>,
+    connection_of: Vec<ConnectionId>,
+    triggers: Vec<Pulled>,
+    pub(super) troubles: Vec<Trouble>,
+    /// By link: the weather when nothing is wrong is fair; several faults may lie over one another.
+    active: Vec<bool>,
+    pub(super) began: Option<Time>,
+    /// Flows that are not over.
+    open: usize,
+    /// When the last trouble ended.
+    calm_since: Time,
+    pub(super) samples: Samples,
+    audited: u64,
+    /// A broken engine is simulated, at the applications' edge.
+    edge: Option<Edge>,
+}
+
+/// What is done wrong on purpose at the edge of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edge {
+    /// A completion comes twice: the one of this number, at the first connection's receiver.
+    DeliverTwice(u64),
+    /// Two packets of the first connection are delivered in the wrong order, after so many bytes.
+    SwapPackets(u64),
+}
+
+/// Runs a scenario.
+///
+/// # Errors
+/// The first check that failed.
+pub fn run(scenario: &Scenario, seed: u64) -> Result<Outcome, Failure> {
+    run_watched(scenario, seed, &mut |_| {})
+}
+
+/// How far a simulation is.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing {
+    /// Virtual time since the workload began; none while applications connect.
+    pub since: Option<Span>,
+    /// Flows that are over, and all there are.
+    pub flows: (usize, usize),
+    /// Packet-hops so far.
+    pub hops: u64,
+}
+
+/// Runs a scenario and tells from time to time how far it is.
+///
+/// # Errors
+/// The first check that failed.
+pub fn run_watched(
+    scenario: &Scenario,
+    seed: u64,
+    watch: &mut dyn FnMut(Standing),
+) -> Result<Outcome, Failure> {
+    if scenario.carries {
+        Simulation::<true>::new(scenario, seed, None).run(None, watch)
+    } else {
+        Simulation::<false>::new(scenario, seed, None).run(None, watch)
+    }
+}
+
+/// Runs a scenario with an engine that is broken on purpose.
+///
+/// # Errors
+/// The first check that failed.
+pub fn run_broken(
+    scenario: &Scenario,
+    seed: u64,
+    mutation: Option<Mutation>,
+    edge: Option<Edge>,
+) -> Result<Outcome, Failure> {
+    let watch = &mut |_| {};
+    if scenario.carries {
+        Simulation::<true>::new(scenario, seed, edge).run(mutation, watch)
+    } else {
+        Simulation::<false>::new(scenario, seed, edge).run(mutation, watch)
+    }
+}
+
+/// A source of randomness for one purpose.
+fn random(seed: u64, purpose: u64) -> Pcg64Mcg {
+    Pcg64Mcg::new(u128::from(seed) << 64 | u128::from(purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+}
+
+fn engine_config(scenario: &Scenario, random: &mut Pcg64Mcg) -> EngineConfig {
+    let mut config = scenario.host.clone();
+    random.fill_bytes(&mut config.seed);
+    config
+}
+
+impl<const BYTES: bool> Simulation<BYTES> {
+    /// A simulation in which nothing has happened yet.
+    pub fn new(scenario: &Scenario, seed: u64, edge: Option<Edge>) -> Self {
+        let plan = scenario.plan();
+        let workload = scenario.workload(&mut random(seed, 1));
+        let troubles = scenario.troubles(&plan, &mut random(seed, 2));
+        let (connections, connection_of) = connections(&workload, seed);
+        let region = region(scenario, &workload, &connections, plan.nodes.len());
+        let mut secrets = random(seed, 3);
+        let nodes = (0..plan.nodes.len())
+            .map(|index| {
+                let node = NodeId(u32::try_from(index).expect("few nodes"));
+                if index >= plan.hosts {
+                    let switch = Switch::new(&plan, node, scenario.switch, region.clone());
+                    return Node::Switch(Box::new(switch));
+                }
+                let link = &plan.links[plan.nodes[index].ports[0]];
+                let across = link.across(node);
+                let route = Route {
+                    source: link.address(node),
+                    source_mac: mac(node, 0),
+                    destination_mac: mac(across.node, across.port),
+                    mtu: scenario.switch.mtu,
+                    rate: link.speed,
+                };
+                let config = engine_config(scenario, &mut secrets);
+                Node::Host(Box::new(Host::new(route, config, region.clone())))
+            })
+            .collect();
+        let mut seeds = random(seed, 4);
+        let wires = plan
+            .links
+            .iter()
+            .flat_map(|link| {
+                let [a, b] = link.ends;
+                let class = (link.speed, link.delay);
+                [(a, b), (b, a)]
+                    .map(|ends| Wire::new(ends, class, scenario.carries, seeds.next_u64()))
+            })
+            .collect::<Vec<_>>();
+        let triggers = workload.triggers.iter().map(|kind| Pulled {
+            kind: *kind,
+            pulls: 0,
+            waiting: VecDeque::new(),
+        });
+        let samples = Samples::new(&plan, scenario.sample);
+        Self {
+            triggers: triggers.collect(),
+            progress: vec![Progress::default(); workload.flows.len()],
+            open: workload.flows.len(),
+            fabric: Fabric::new(plan, nodes, wires, region, (scenario.verb, BEGINNING)),
+            scenario: scenario.clone(),
+            seed,
+            workload,
+            connections,
+            connection_of,
+            active: vec![false; troubles.len()],
+            troubles,
+            began: None,
+            calm_since: BEGINNING,
+            samples,
+            audited: 0,
+            edge,
+        }
+    }
+
+    /// Runs to the end.
+    fn run(
+        mut self,
+        mutation: Option<Mutation>,
+        watch: &mut dyn FnMut(Standing),
+    ) -> Result<Outcome, Failure> {
+        self.set_up()?;
+        if let Some(mutation) = mutation {
+            self.fabric.mutate(mutation);
+        }
+        let mut reports = Vec::new();
+        let mut agenda = Vec::new();
+        let mut limit = self.fabric.now() + SET_UP;
+        let mut watched = 0;
+        while self.open > 0 || self.began.is_none() {
+            let alive = self.fabric.step(&mut reports, &mut agenda);
+            self.follow(&mut reports, &mut agenda)?;
+            if let (Some(began), true) = (self.began, limit != Time::NEVER) {
+                limit = began + self.scenario.duration;
+            }
+            if !alive || self.fabric.now() > limit {
+                return Err(self.out_of_time());
+            }
+            if self.audited != watched {
+                watched = self.audited;
+                watch(self.standing());
+            }
+        }
+        self.settle(&mut reports, &mut agenda)?;
+        Ok(Outcome::of(&mut self))
+    }
+
+    fn standing(&self) -> Standing {
+        let all = self.progress.len();
+        Standing {
+            since: self.began.map(|began| self.fabric.now().since(began)),
+            flows: (all - self.open, all),
+            hops: self.fabric.work.hops,
+        }
+    }
+
+    /// Starts daemons and applications and plans all that is known.
+    fn set_up(&mut self) -> Result<(), Failure> {
+        let hosts: Vec<NodeId> = self.fabric.plan.host_ids().collect();
+        for (trouble, _) in self.troubles.iter().zip(0..) {
+            if let Fault::Drift(node, drift) = trouble.fault {
+                self.fabric.set_drift(node, drift);
+            }
+        }
+        for &host in &hosts {
+            let now = self.fabric.local(host);
+            let started = self.fabric.host(host).start(now);
+            started.map_err(|error| self.refused(host, &error.to_string()))?;
+        }
+        for number in 0..self.connections.len() {
+            let Connection { from, to, .. } = self.connections[number];
+            for (node, side) in [(from, Side::Sender), (to, Side::Receiver)] {
+                let now = self.fabric.local(node);
+                let end = NewEnd {
+                    connection: number,
+                    side,
+                    ledger: self.connections[number].ledger.clone(),
+                    message: self.scenario.message,
+                };
+                let added = self.fabric.host(node).add(end, now);
+                added.map_err(|error| self.refused(node, &error.to_string()))?;
+            }
+            let after = CONNECT_EVERY.times(number as u64 + 1);
+            let at = self.fabric.now() + after;
+            self.fabric.enter(at, Do::Connect(number).code());
+        }
+        self.break_edge();
+        Ok(())
+    }
+
+    fn break_edge(&mut self) {
+        let Some(first) = self.connections.first() else {
+            return;
+        };
+        match self.edge {
+            Some(Edge::SwapPackets(bytes)) => first.ledger.borrow_mut().swap_after(bytes),
+            Some(Edge::DeliverTwice(number)) => {
+                let to = first.to;
+                if let Some(app) = self.fabric.host(to).app() {
+                    app.repeat_completion(number);
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn refused(&self, node: NodeId, why: &str) -> Failure {
+        let name = &self.fabric.plan.nodes[node.index()].name;
+        self.failed(Check::Service, &[node], format!("{name}: {why}"))
+    }
+
+    /// Acts on what was reported and on what is due, until nothing more follows from it now.
+    fn follow(
+        &mut self,
+        reports: &mut Vec<(NodeId, Report)>,
+        agenda: &mut Vec<u32>,
+    ) -> Result<(), Failure> {
+        loop {
+            for (node, report) in reports.drain(..) {
+                self.report(node, report)?;
+            }
+            for code in agenda.drain(..) {
+                self.act(Do::decode(code))?;
+            }
+            self.fabric.run(reports);
+            if reports.is_empty() {
+                break;
+            }
+        }
+        if let Some(failure) = self.fabric.failure() {
+            return Err(self.signed(failure));
+        }
+        if self.fabric.work.events >= self.audited + AUDIT {
+            self.audited = self.fabric.work.events;
+            audit::audit(self)?;
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, node: NodeId, report: Report) -> Result<(), Failure> {
+        let now = self.fabric.now();
+        match report {
+            Report::Established(number, _) => {
+                let connection = &mut self.connections[number];
+                connection.up += 1;
+                let all_up = |one: &Connection| one.up >= 2;
+                if self.began.is_none() && connection.up == 2 && self.connections.iter().all(all_up)
+                {
+                    self.begin();
+                }
+                Ok(())
+            }
+            Report::Ended(number, side, why) => self.ended(number, side, why),
+            Report::Sent(flow) => {
+                self.progress[flow].sent = Some(now);
+                self.pull(self.workload.flows[flow].when_sent);
+                self.close(flow);
+                Ok(())
+            }
+            Report::Received(number, message) => {
+                let (check, what) = match self.violation(node, number) {
+                    None => {
+                        self.received(number, message);
+                        return Ok(());
+                    }
+                    Some(violation) => violation,
+                };
+                Err(self.failed(check, &[node], what))
+            }
+            Report::NeedRoute(_) => Ok(()),
+        }
+    }
+
+    fn violation(&mut self, node: NodeId, number: ConnectionId) -> Option<(Check, String)> {
+        let app = self.fabric.host(node).app();
+        let at_edge = app.and_then(|app| app.violation.clone());
+        at_edge.or_else(|| self.connections[number].ledger.borrow().violation.clone())
+    }
+
+    fn received(&mut self, number: ConnectionId, message: u64) {
+        let now = self.fabric.now();
+        let connection = &mut self.connections[number];
+        if let Some(&(last, flow)) = connection.under_way.front()
+            && last == message
+        {
+            connection.under_way.pop_front();
+            self.progress[flow].received = Some(now);
+            self.pull(self.workload.flows[flow].when_received);
+            self.close(flow);
+        }
+    }
+
+    /// All connections stand: flows and faults are planned from now on.
+    fn begin(&mut self) {
+        let microsecond = 1000;
+        let began = Time::from_nanos((self.fabric.now().nanos() / microsecond + 2) * microsecond);
+        self.began = Some(began);
+        self.calm_since = began;
+        for (number, flow) in self.workload.flows.iter().enumerate() {
+            match flow.start {
+                Start::At(at) => {
+                    let at = began + at.since(Time::ZERO);
+                    self.fabric.enter(at, Do::Start(number).code());
+                }
+                Start::On(trigger) => self.triggers[trigger].waiting.push_back(number),
+            }
+        }
+        for (number, trouble) in self.troubles.iter().enumerate() {
+            if matches!(trouble.fault, Fault::Drift(..)) {
+                continue;
+            }
+            self.fabric
+                .enter(began + trouble.from, Do::Begin(number).code());
+            if trouble.until != Span::MAX {
+                self.fabric
+                    .enter(began + trouble.until, Do::End(number).code());
+            }
+        }
+        self.fabric.enter(began, Do::Sample.code());
+        self.fabric.enter(began + LOOK, Do::Look.code());
+    }
+
+    fn act(&mut self, what: Do) -> Result<(), Failure> {
+        let now = self.fabric.now();
+        match what {
+            Do::Connect(number) => {
+                let Connection { from, to, .. } = self.connections[number];
+                let peer = self.fabric.plan.address_of(to);
+                if let Some(app) = self.fabric.host(from).app() {
+                    app.connect(number, peer);
+                }
+                self.fabric.rouse(from);
+            }
+            Do::Start(flow) => self.start(flow),
+            Do::Begin(number) => self.trouble(number, true),
+            Do::End(number) => self.trouble(number, false),
+            Do::Storm(number) => self.storm(number),
+            Do::Sample => {
+                self.samples.take(&self.fabric, self.began.unwrap_or(now));
+                if self.open > 0 {
+                    let next = now + self.samples.interval();
+                    self.fabric.enter(next, Do::Sample.code());
+                }
+            }
+            Do::Look => {
+                self.look()?;
+                if self.open > 0 {
+                    self.fabric.enter(now + LOOK, Do::Look.code());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, flow: FlowId) {
+        let number = self.connection_of[flow];
+        if self.connections[number].over {
+            self.abort(flow);
+            return;
+        }
+        self.progress[flow].started = Some(self.fabric.now());
+        let bytes = self.workload.flows[flow].bytes;
+        let message = self.scenario.message;
+        let connection = &mut self.connections[number];
+        connection.messages += bytes.div_ceil(u64::from(message));
+        connection
+            .under_way
+            .push_back((connection.messages - 1, flow));
+        if connection.under_way.len() == 1 {
+            connection.seen.1 = self.fabric.now();
+        }
+        let from = connection.from;
+        if let Some(app) = self.fabric.host(from).app() {
+            app.send(number, flow, bytes, message, self.scenario.verb);
+        }
+        self.fabric.rouse(from);
+    }
+
+    fn pull(&mut self, trigger: Option<TriggerId>) {
+        let Some(trigger) = trigger else { return };
+        let pulled = &mut self.triggers[trigger];
+        pulled.pulls += 1;
+        let started: Vec<FlowId> = match pulled.kind {
+            Trigger::Each => pulled.waiting.pop_front().into_iter().collect(),
+            Trigger::Once if pulled.pulls == 1 => pulled.waiting.drain(..).collect(),
+            Trigger::Barrier(count) if pulled.pulls == count => pulled.waiting.drain(..).collect(),
+            Trigger::Once | Trigger::Barrier(_) => Vec::new(),
+        };
+        started.into_iter().for_each(|flow| self.start(flow));
+    }
+
+    /// A flow may be over.
+    fn close(&mut self, flow: FlowId) {
+        let progress = &self.progress[flow];
+        if progress.sent.is_some() && progress.received.is_some() {
+            self.open -= 1;
+        }
+    }
+
+    fn abort(&mut self, flow: FlowId) {
+        let progress = &mut self.progress[flow];
+        if !progress.is_over() {
+            progress.aborted = true;
+            self.open -= 1;
+            // Others do not wait for ever for what will not be.
+            let Progress { sent, received, .. } = *progress;
+            let planned = self.workload.flows[flow];
+            if sent.is_none() {
+                self.pull(planned.when_sent);
+            }
+            if received.is_none() {
+                self.pull(planned.when_received);
+            }
+        }
+    }
+
+    fn ended(&mut self, number: ConnectionId, side: Side, why: &str) -> Result<(), Failure> {
+        let connection = &self.connections[number];
+        if connection.over {
+            return Ok(());
+        }
+        let (from, to) = (connection.from, connection.to);
+        let begun = self.began.is_some();
+        let troubled = self.troubles.iter().any(Trouble::ends_connections);
+        if !begun || !troubled {
+            let check = if begun {
+                Check::Liveness
+            } else {
+                Check::Service
+            };
+            let what = format!("connection {number} ended at its {side:?}: {why}");
+            return Err(self.failed(check, &[from, to], what));
+        }
+        self.give_up(number);
+        Ok(())
+    }
+
+    /// A connection is of no use any more.
+    fn give_up(&mut self, number: ConnectionId) {
+        let connection = &mut self.connections[number];
+        connection.over = true;
+        connection.under_way.clear();
+        let flows: Vec<FlowId> = (0..self.workload.flows.len())
+            .filter(|flow| self.connection_of[*flow] == number)
+            .filter(|flow| self.progress[*flow].started.is_some())
+            .collect();
+        flows.into_iter().for_each(|flow| self.abort(flow));
+    }
+
+    fn trouble(&mut self, number: usize, begins: bool) {
+        let fault = self.troubles[number].fault;
+        self.active[number] = begins;
+        match fault {
+            Fault::Weather(link, _) => {
+                let weather = self.weather_on(link);
+                self.fabric.set_weather(link, weather);
+            }
+            Fault::LinkDown(link) => {
+                let down = self.is_active(|other| *other == Fault::LinkDown(link));
+                self.fabric.set_link(link, !down);
+            }
+            Fault::Crash(node) => {
+                let dead = self.is_active(|other| *other == Fault::Crash(node));
+                self.crash(node, dead);
+            }
+            Fault::PfcStorm(..) if begins => self.storm(number),
+            Fault::PfcStorm(..) | Fault::Drift(..) => {}
+        }
+        if !begins {
+            self.calm_since = self.fabric.now();
+        }
+    }
+
+    fn is_active(&self, which: impl Fn(&Fault) -> bool) -> bool {
+        let active = self.troubles.iter().zip(&self.active);
+        active
+            .filter(|(_, active)| **active)
+            .any(|(trouble, _)| which(&trouble.fault))
+    }
+
+    /// All weather that lies over a link, one upon another.
+    fn weather_on(&self, link: usize) -> Weather {
+        let active = self.troubles.iter().zip(&self.active);
+        let here = active.filter_map(|(trouble, active)| match trouble.fault {
+            Fault::Weather(place, weather) if place == link && *active => Some(weather),
+            _ => None,
+        });
+        here.fold(Weather::default(), |sum, weather| Weather {
+            loss: (sum.loss + weather.loss).min(1.0),
+            corruption: (sum.corruption + weather.corruption).min(1.0),
+            duplication: (sum.duplication + weather.duplication).min(1.0),
+            reordering: (sum.reordering + weather.reordering).min(1.0),
+            lateness: sum.lateness.max(weather.lateness),
+        })
+    }
+
+    fn crash(&mut self, node: NodeId, dead: bool) {
+        let running = match &self.fabric.nodes[node.index()] {
+            Node::Switch(switch) => switch.is_running(),
+            Node::Host(host) => host.is_running(),
+        };
+        if dead && running {
+            self.fabric.crash(node);
+            let lost = (0..self.connections.len()).filter(|number| {
+                let connection = &self.connections[*number];
+                connection.from == node || connection.to == node
+            });
+            let lost: Vec<ConnectionId> = match self.fabric.is_switch(node) {
+                true => Vec::new(),
+                false => lost.collect(),
+            };
+            lost.into_iter().for_each(|number| self.give_up(number));
+        } else if !dead && !running {
+            self.fabric.restart(node);
+        }
+    }
+
+    fn storm(&mut self, number: usize) {
+        let Fault::PfcStorm(node, interval) = self.troubles[number].fault else {
+            return;
+        };
+        if !self.active[number] {
+            return;
+        }
+        let everything = Control::Pfc([Some(u16::MAX); 8]);
+        let frame = everything.emit(Mac(mac(node, 0)));
+        self.fabric.inject(node, 0, &frame);
+        let next = self.fabric.now() + interval;
+        self.fabric.enter(next, Do::Storm(number).code());
+    }
+
+    /// Whether all who can make progress do.
+    fn look(&mut self) -> Result<(), Failure> {
+        let now = self.fabric.now();
+        let troubled = self.troubles.iter().zip(&self.active);
+        let troubled = troubled
+            .filter(|(_, active)| **active)
+            .any(|(trouble, _)| trouble.ends_connections());
+        let mut stuck = None;
+        for (number, connection) in self.connections.iter_mut().enumerate() {
+            let bytes = connection.ledger.borrow().bytes;
+            if troubled || connection.under_way.is_empty() || bytes != connection.seen.0 {
+                connection.seen = (bytes, now);
+            } else if now.since(connection.seen.1.max(self.calm_since)) > PATIENCE {
+                stuck = stuck.or(Some(number));
+            }
+        }
+        match stuck {
+            None => Ok(()),
+            Some(number) => Err(self.stuck(number)),
+        }
+    }
+
+    fn stuck(&self, number: ConnectionId) -> Failure {
+        let connection = &self.connections[number];
+        let (from, to) = (connection.from, connection.to);
+        let names = [from, to].map(|node| &self.fabric.plan.nodes[node.index()].name);
+        let bytes = connection.ledger.borrow().bytes;
+        let what = format!(
+            "the connection from {} to {} stands still after {bytes} bytes",
+            names[0], names[1]
+        );
+        self.failed(Check::Liveness, &[from, to], what)
+    }
+
+    fn out_of_time(&self) -> Failure {
+        if self.began.is_none() {
+            let down = |one: &&Connection| one.up < 2;
+            let count = self.connections.iter().filter(down).count();
+            let first = self.connections.iter().find(down);
+            let nodes = first.map_or(Vec::new(), |first| vec![first.from, first.to]);
+            let what = format!("{count} connections do not come up");
+            return self.failed(Check::Service, &nodes, what);
+        }
+        let waiting = self
+            .connections
+            .iter()
+            .find(|one| !one.under_way.is_empty());
+        let nodes = waiting.map_or(Vec::new(), |one| vec![one.from, one.to]);
+        let what = format!(
+            "{} flows are not over after {} (duration)",
+            self.open, self.scenario.duration
+        );
+        self.failed(Check::Liveness, &nodes, what)
+    }
+
+    /// Lets everything that is under way arrive.
+    fn settle(
+        &mut self,
+        reports: &mut Vec<(NodeId, Report)>,
+        agenda: &mut Vec<u32>,
+    ) -> Result<(), Failure> {
+        let limit = self.fabric.now() + SETTLE;
+        for number in 0..self.troubles.len() {
+            if self.active[number] {
+                self.trouble(number, false);
+            }
+            self.troubles[number].from = Span::MAX;
+        }
+        while !audit::is_at_rest(self) && self.fabric.now() < limit {
+            let alive = self.fabric.step(reports, agenda);
+            agenda.retain(|code| !matches!(Do::decode(*code), Do::Begin(_)));
+            self.follow(reports, agenda)?;
+            if !alive {
+                break;
+            }
+        }
+        audit::audit(self)?;
+        audit::audit_end(self)
+    }
+
+    /// A failure now, at some nodes.
+    pub(super) fn failed(&self, check: Check, nodes: &[NodeId], what: String) -> Failure {
+        self.signed(self.fabric.failed(check, nodes, what))
+    }
+
+    fn signed(&self, failure: Failure) -> Failure {
+        Failure {
+            scenario: self.scenario.name.clone(),
+            seed: self.seed,
+            ..failure
+        }
+    }
+}
+
+/// The connections of a workload, and by flow which one it uses.
+fn connections(workload: &Workload, seed: u64) -> (Vec<Connection>, Vec<ConnectionId>) {
+    let mut numbers: HashMap<(NodeId, NodeId, u32), ConnectionId> = HashMap::new();
+    let mut connections = Vec::new();
+    let mut of_flow = Vec::with_capacity(workload.flows.len());
+    for flow in &workload.flows {
+        let number = *numbers
+            .entry((flow.from, flow.to, flow.lane))
+            .or_insert_with(|| {
+                let own = seed ^ (connections.len() as u64).rotate_left(32);
+                connections.push(Connection {
+                    from: flow.from,
+                    to: flow.to,
+                    ledger: Rc::new(RefCell::new(Ledger::new(own))),
+                    up: 0,
+                    over: false,
+                    messages: 0,
+                    under_way: VecDeque::new(),
+                    seen: (0, BEGINNING),
+                });
+                connections.len() - 1
+            });
+        of_flow.push(number);
+    }
+    (connections, of_flow)
+}
+
+/// Memory for all frames that can be under way.
+fn region(
+    scenario: &Scenario,
+    workload: &Workload,
+    connections: &[Connection],
+    nodes: usize,
+) -> std::sync::Arc<Region> {
+    const HEADROOM: u16 = 64;
+    let config = &scenario.host;
+    let most = hostd::limits::HEADERS + hostd::limits::TRAILER + usize::from(config.path_mtu);
+    // Also what is not a data packet fits, and chunks begin at cache lines.
+    let chunk = (usize::from(HEADROOM) + most.max(600)).next_multiple_of(64);
+    let bytes: u64 = workload.flows.iter().map(|flow| flow.bytes).sum();
+    let packets = bytes.div_ceil(u64::from(config.path_mtu)) + workload.flows.len() as u64;
+    let packets = usize::try_from(packets).unwrap_or(usize::MAX);
+    let window = config.window as usize + 32;
+    let under_way = (connections.len() * window).min(2 * packets + 32 * connections.len());
+    let frames = under_way + nodes * FRAMES_AT_HAND + 4096;
+    Region::heap(
+        u32::try_from(frames).unwrap_or(u32::MAX),
+        u16::try_from(chunk).expect("less than 64 KiB"),
+        HEADROOM,
+    )
+}

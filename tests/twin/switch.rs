@@ -1,0 +1,325 @@
+//! A switch of the simulation: switchd's worker and its route programming, with simulated ports and a kernel whose
+//! tables are written from the plan.
+
+use super::network::{NodeId, Plan};
+use super::queue::{DeviceQueue, Outbox};
+use common::netlink::{
+    Action, Address, Body, Change, Hop, Link, Message, Mirror, Neighbour, NeighbourKey,
+    NeighbourState, Route, RouteKey, RouteKind, Table,
+};
+use common::sync::snapshot::Reader;
+use common::time::Time;
+use common::units::Rate;
+use common::xdp::frame::Region;
+use crossbeam_channel::Receiver;
+use std::sync::Arc;
+use switchd::control::program::Program;
+use switchd::control::programming::Programming;
+use switchd::drop::DropReason;
+use switchd::ingress::fib::FibWriter;
+use switchd::ingress::tables::{Hashing, PortEntry, PortId, Tables};
+use switchd::stats::{PortStats, WorkerStats};
+use switchd::worker::{Setup, Turn, Worker, WorkerEvent};
+
+/// What all switches of a simulation have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwitchSettings {
+    /// Bytes that each egress queue holds.
+    pub queue: u32,
+    /// Packets that all queues of a switch hold together.
+    pub packets: u32,
+    /// Largest IP packet.
+    pub mtu: u16,
+    /// Traffic class of each DSCP.
+    pub class_of_dscp: [u8; 64],
+}
+
+/// A switch.
+#[derive(Debug)]
+pub struct Switch {
+    /// `None` while its daemon is down.
+    worker: Option<Worker<DeviceQueue>>,
+    programming: Programming,
+    mirror: Mirror,
+    changes: Vec<Change>,
+    stats: Arc<WorkerStats>,
+    events: Receiver<WorkerEvent>,
+    region: Arc<Region>,
+    settings: SwitchSettings,
+    ports: usize,
+    outbox: Outbox,
+    /// Ports at which packets have arrived since the last turn.
+    ready: Vec<usize>,
+    /// Packets that the daemon held when it crashed.
+    pub lost_in_crash: u64,
+    /// Packets that were in its receive rings then.
+    pub lost_in_rings: u64,
+}
+
+/// The Ethernet address of a port.
+pub fn mac(node: NodeId, port: u16) -> [u8; 6] {
+    let [_, a, b, c] = node.0.to_be_bytes();
+    let [high, low] = port.to_be_bytes();
+    [2, a, b, c, high, low]
+}
+
+/// The kernel's number of a port's interface.
+fn ifindex(port: u16) -> u32 {
+    u32::from(port) + 2
+}
+
+fn message(body: Body) -> Message {
+    Message {
+        flags: 0,
+        sequence: 0,
+        port: 0,
+        body,
+    }
+}
+
+impl Switch {
+    /// The switch `node` of `plan`, with frames from `region`.
+    pub fn new(plan: &Plan, node: NodeId, settings: SwitchSettings, region: Arc<Region>) -> Self {
+        let links = plan.nodes[node.index()].ports.iter().zip(0_u16..);
+        let entries = links.map(|(link, port)| PortEntry {
+            name: plan.link_name(*link),
+            ifindex: ifindex(port),
+            mac: mac(node, port),
+            up: false,
+            mtu: settings.mtu,
+            speed: Some(plan.links[*link].speed).filter(|speed| *speed != Rate::default()),
+            icmp_v4: None,
+            icmp_v6: None,
+            queue_limit: settings.queue,
+            burst: 0,
+        });
+        let hashing = Hashing {
+            seed: plan.nodes[node.index()].hash_seed,
+            ..Hashing::default()
+        };
+        let program = Program::new(entries.collect(), hashing, settings.class_of_dscp);
+        let ports = plan.nodes[node.index()].ports.len();
+        let mut switch = Self {
+            worker: None,
+            programming: Programming::new(program, FibWriter::small()),
+            mirror: Mirror::new(),
+            changes: Vec::new(),
+            stats: WorkerStats::new(ports),
+            events: crossbeam_channel::never(),
+            region,
+            settings,
+            ports,
+            outbox: Outbox::default(),
+            ready: Vec::new(),
+            lost_in_crash: 0,
+            lost_in_rings: 0,
+        };
+        switch.learn(plan, node);
+        switch.start();
+        switch
+    }
+
+    /// Writes what the plan says to the kernel's tables.
+    fn learn(&mut self, plan: &Plan, node: NodeId) {
+        let planned = &plan.nodes[node.index()];
+        for (&link, port) in planned.ports.iter().zip(0_u16..) {
+            self.tell(Body::Link(Action::Set, self.interface(node, port, true)));
+            let link = &plan.links[link];
+            self.tell(Body::Address(
+                Action::Set,
+                Address {
+                    ifindex: ifindex(port),
+                    address: link.address(node),
+                    prefix_len: link.prefix_len,
+                },
+            ));
+            let across = link.across(node);
+            let neighbour = Neighbour {
+                key: NeighbourKey {
+                    ifindex: ifindex(port),
+                    address: link.address(across.node),
+                },
+                mac: Some(mac(across.node, across.port)),
+                state: NeighbourState::Permanent,
+            };
+            self.tell(Body::Neighbour(Action::Set, neighbour));
+            // The network of a host's link has its route by the host's own address.
+            if across.node.index() < plan.hosts {
+                let destination = link.address(across.node);
+                self.route(destination.into(), &[(port, None)]);
+            }
+        }
+        for (destination, hops) in &planned.routes {
+            let hops: Vec<_> = hops.iter().map(|hop| (hop.port, hop.gateway)).collect();
+            self.route(*destination, &hops);
+        }
+        self.program(Time::ZERO);
+    }
+
+    fn route(&mut self, prefix: ipnet::IpNet, hops: &[(u16, Option<std::net::IpAddr>)]) {
+        let key = RouteKey {
+            table: Table::MAIN,
+            prefix,
+            priority: 0,
+            tos: 0,
+        };
+        let hop = |&(port, gateway): &(u16, Option<std::net::IpAddr>)| Hop {
+            ifindex: ifindex(port),
+            gateway,
+            ..Hop::default()
+        };
+        let route = Route {
+            kind: RouteKind::Unicast,
+            protocol: 4,
+            hops: hops.iter().map(hop).collect(),
+            next_hop: None,
+        };
+        self.tell(Body::Route(Action::Set, key, route));
+    }
+
+    fn interface(&self, node: NodeId, port: u16, running: bool) -> Link {
+        Link {
+            index: ifindex(port),
+            name: format!("p{port}"),
+            mac: Some(mac(node, port)),
+            mtu: u32::from(self.settings.mtu),
+            up: true,
+            running,
+            loopback: false,
+            controller: None,
+        }
+    }
+
+    fn tell(&mut self, body: Body) {
+        self.mirror.apply(message(body), false, &mut self.changes);
+    }
+
+    fn program(&mut self, now: Time) {
+        self.programming.apply(&self.mirror, &mut self.changes);
+        self.programming.reclaim_if_due(now);
+    }
+
+    /// The carrier of a port went or came.
+    pub fn set_carrier(&mut self, node: NodeId, port: u16, running: bool, now: Time) {
+        let interface = self.interface(node, port, running);
+        self.tell(Body::Link(Action::Set, interface));
+        self.program(now);
+    }
+
+    /// Starts the daemon.
+    pub fn start(&mut self) {
+        let (events_to, events) = crossbeam_channel::bounded(16);
+        let (_, commands) = crossbeam_channel::bounded(1);
+        self.events = events;
+        let ids = (0..self.ports).map(|port| PortId(u16::try_from(port).expect("few ports")));
+        let reader: Reader<Tables> = self.programming.publisher().reader();
+        self.worker = Some(Worker::new(Setup {
+            id: 0,
+            queues: ids
+                .map(|port| (port, DeviceQueue::new(port.0, self.outbox.clone())))
+                .collect(),
+            owners: vec![0; self.ports],
+            rings_in: Vec::new(),
+            rings_out: vec![None],
+            region: self.region.clone(),
+            buffer: self.settings.packets,
+            reader,
+            fib: self.programming.fib(),
+            stats: self.stats.clone(),
+            events: events_to,
+            commands,
+        }));
+    }
+
+    /// The daemon dies. What it holds is lost, and the ports are reset.
+    pub fn crash(&mut self) {
+        let Some(mut worker) = self.worker.take() else {
+            return;
+        };
+        self.lost_in_crash += worker.held() as u64;
+        let mut pool = common::xdp::frame::FramePool::new(self.region.clone());
+        for port in 0..self.ports {
+            for frame in worker.queue_mut(port).clear() {
+                self.lost_in_rings += 1;
+                pool.give(frame);
+            }
+        }
+        self.ready.clear();
+    }
+
+    /// Whether the daemon runs.
+    pub fn is_running(&self) -> bool {
+        self.worker.is_some()
+    }
+
+    /// The ring of a port, if the daemon runs.
+    #[inline]
+    pub fn queue(&mut self, port: u16) -> Option<&mut DeviceQueue> {
+        Some(self.worker.as_mut()?.queue_mut(usize::from(port)))
+    }
+
+    /// Notes that a packet has arrived at a port. Whether it is the first since the last turn.
+    #[inline]
+    pub fn note_arrival(&mut self, port: u16) -> bool {
+        let port = usize::from(port);
+        let first = self.ready.is_empty();
+        if !self.ready.contains(&port) {
+            self.ready.push(port);
+        }
+        first
+    }
+
+    /// Lets the worker take a turn over the ports at which packets have arrived.
+    #[inline]
+    pub fn turn(&mut self, now: Time) -> Option<Turn> {
+        let worker = self.worker.as_mut()?;
+        let turn = worker.turn_over(now, self.ready.iter().copied());
+        self.ready
+            .retain(|port| worker.queue_mut(*port).arrived() > 0);
+        Some(turn)
+    }
+
+    /// Whether a port has more than a turn takes.
+    pub fn has_more(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// What the last turn has sent.
+    pub fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
+    /// Forgets the worker's questions for neighbours: nobody has addresses that the plan does not know.
+    pub fn forget_questions(&self) {
+        while self.events.try_recv().is_ok() {}
+    }
+
+    /// What it counts.
+    pub fn stats(&self) -> &WorkerStats {
+        &self.stats
+    }
+
+    /// The sum of a counter over all ports.
+    pub fn sum(&self, count: impl Fn(&PortStats) -> u64) -> u64 {
+        self.stats.ports.iter().map(count).sum()
+    }
+
+    /// Packets lost for `reason`.
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.sum(|port| port.dropped(reason))
+    }
+
+    /// Packets that the worker holds, those in receive rings, and free frames at its hand.
+    pub fn holdings(&mut self) -> [usize; 3] {
+        let Some(worker) = &mut self.worker else {
+            return [0; 3];
+        };
+        let arrived = worker.queues().map(DeviceQueue::arrived).sum();
+        [worker.held(), arrived, worker.frames_at_hand()]
+    }
+
+    /// Cells that a queue may hold.
+    pub fn queue_limit(&self) -> u32 {
+        self.settings.queue
+    }
+}

@@ -1,0 +1,172 @@
+//! What happened: a digest over all of it, and the last of it at each node, to be shown when a check fails.
+
+use super::network::{NodeId, Plan};
+use common::time::Time;
+use common::wire::ethernet::ethertype;
+use common::wire::roce::Opcode;
+use std::fmt::{self, Write};
+use twox_hash::XxHash3_64;
+
+/// Bytes of a frame that enter the digest: all headers of a data packet over IPv6.
+const HEADERS: usize = 14 + 40 + 8 + 12 + 8 + 16 + 4;
+
+/// Happenings that are remembered of each node.
+const REMEMBERED: usize = 24;
+
+/// What happened to a frame, or to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A frame was sent.
+    Sent = 1,
+    /// A frame arrived.
+    Arrived = 2,
+    /// A frame was lost on the wire.
+    Lost = 3,
+    /// A link went down.
+    Down = 4,
+    /// A link came up.
+    Up = 5,
+    /// A daemon crashed.
+    Crashed = 6,
+    /// A daemon started.
+    Started = 7,
+}
+
+/// Something that happened at a node.
+#[derive(Clone, Copy, Debug)]
+struct Happening {
+    at: Time,
+    kind: Kind,
+    port: u16,
+    len: u16,
+    ethertype: u16,
+    /// The first bytes behind UDP.
+    transport: [u8; 12],
+}
+
+/// The record of a simulation.
+#[derive(Debug)]
+pub struct Trace {
+    digest: u64,
+    records: u64,
+    last: Vec<Vec<Happening>>,
+    next: Vec<u8>,
+}
+
+impl Trace {
+    /// A record of so many nodes, nothing having happened yet.
+    pub fn new(nodes: usize) -> Self {
+        Self {
+            digest: 0,
+            records: 0,
+            last: vec![Vec::new(); nodes],
+            next: vec![0; nodes],
+        }
+    }
+
+    /// A number that stands for everything that happened so far.
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// How many things happened.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Records what happened at a port of a node; `frame` is empty if it was not to a frame.
+    #[inline]
+    pub fn record(&mut self, kind: Kind, at: Time, (node, port): (NodeId, u16), frame: &[u8]) {
+        let mut bytes = [0; 24 + HEADERS];
+        bytes[..8].copy_from_slice(&at.nanos().to_le_bytes());
+        bytes[8..12].copy_from_slice(&node.0.to_le_bytes());
+        bytes[12..14].copy_from_slice(&port.to_le_bytes());
+        bytes[14] = kind as u8;
+        bytes[16..20]
+            .copy_from_slice(&u32::try_from(frame.len()).unwrap_or(u32::MAX).to_le_bytes());
+        let headers = frame.len().min(HEADERS);
+        bytes[24..24 + headers].copy_from_slice(&frame[..headers]);
+        self.digest = XxHash3_64::oneshot_with_seed(self.digest, &bytes[..24 + headers]);
+        self.records += 1;
+        self.remember(kind, at, (node, port), frame);
+    }
+
+    #[inline]
+    fn remember(&mut self, kind: Kind, at: Time, (node, port): (NodeId, u16), frame: &[u8]) {
+        let ethertype = frame
+            .get(12..14)
+            .map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+        let transport = if ethertype == ethertype::IPV6 { 62 } else { 42 };
+        let happening = Happening {
+            at,
+            kind,
+            port,
+            len: u16::try_from(frame.len()).unwrap_or(u16::MAX),
+            ethertype,
+            transport: frame
+                .get(transport..)
+                .and_then(|rest| rest.first_chunk().copied())
+                .unwrap_or_default(),
+        };
+        let last = &mut self.last[node.index()];
+        if last.len() < REMEMBERED {
+            last.push(happening);
+            return;
+        }
+        let next = &mut self.next[node.index()];
+        last[usize::from(*next)] = happening;
+        *next = (*next + 1) % u8::try_from(REMEMBERED).expect("few");
+    }
+
+    /// The last happenings at a node, oldest first, a line each.
+    pub fn last(&self, plan: &Plan, node: NodeId) -> String {
+        let last = &self.last[node.index()];
+        let (newer, older) = last.split_at(usize::from(self.next[node.index()]));
+        let mut text = String::new();
+        for happening in older.iter().chain(newer) {
+            let port = plan.nodes[node.index()]
+                .ports
+                .get(usize::from(happening.port));
+            let link = port.map_or(String::new(), |link| plan.link_name(*link));
+            let _ = writeln!(text, "    {happening} {link}");
+        }
+        text
+    }
+}
+
+impl fmt::Display for Happening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::Sent => "sent",
+            Kind::Arrived => "arrived",
+            Kind::Lost => "lost on the wire",
+            Kind::Down => "link down",
+            Kind::Up => "link up",
+            Kind::Crashed => "daemon crashed",
+            Kind::Started => "daemon started",
+        };
+        write!(f, "{:>12} ns  {kind:<16}", self.at.nanos())?;
+        if self.len == 0 {
+            return Ok(());
+        }
+        write!(f, " {:>5} bytes  ", self.len)?;
+        match self.ethertype {
+            ethertype::IPV4 | ethertype::IPV6 => {
+                let [opcode, _, _, _, _, a, b, c, _, d, e, g] = self.transport;
+                let word = |x, y, z| u32::from_be_bytes([0, x, y, z]);
+                match Opcode::from_byte(opcode) {
+                    Some(opcode) => write!(
+                        f,
+                        "{opcode:?} to queue pair {:#x}, PSN {}",
+                        word(a, b, c),
+                        word(d, e, g)
+                    ),
+                    None => write!(f, "IP"),
+                }
+            }
+            ethertype::MAC_CONTROL => write!(f, "MAC control"),
+            other => write!(f, "ethertype {other:#06x}"),
+        }
+    }
+}

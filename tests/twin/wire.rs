@@ -1,0 +1,273 @@
+//! One direction of a link: frames take their time to be sent, travel, and may come to harm.
+
+use super::network::End;
+use common::time::{Span, Time};
+use common::units::Rate;
+use common::xdp::frame::Frame;
+use rand_core::Rng;
+use rand_pcg::Pcg64Mcg;
+use std::collections::VecDeque;
+use switchd::traffic::wire_len;
+
+/// Picoseconds of a nanosecond: the time on a wire is counted in them, or a 400 Gb/s link would be a percent slow.
+const PICO: u64 = 1000;
+
+/// What can happen to a frame on a link, by chance: parts of one, each drawn for itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Weather {
+    /// It vanishes.
+    pub loss: f64,
+    /// A bit flips.
+    pub corruption: f64,
+    /// It comes twice.
+    pub duplication: f64,
+    /// It is overtaken: comes later by up to [`Self::lateness`].
+    pub reordering: f64,
+    /// Most that an overtaken frame is late.
+    pub lateness: Span,
+}
+
+impl Weather {
+    /// Nothing happens.
+    pub fn is_fair(&self) -> bool {
+        self.loss + self.corruption + self.duplication + self.reordering == 0.0
+    }
+}
+
+/// What became of a frame that was to be sent.
+#[derive(Debug)]
+pub enum Sent {
+    /// It is on its way, in order.
+    InOrder,
+    /// It is on its way and will be overtaken: arrives at this time.
+    Late(Time, Frame),
+    /// It vanished.
+    Lost(Frame),
+    /// The link is down.
+    Down(Frame),
+}
+
+/// Counters of a direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WireCount {
+    /// Frames that were to be sent.
+    pub frames: u64,
+    /// Their bytes, less what the link adds.
+    pub bytes: u64,
+    /// Time that the link was busy sending, in picoseconds.
+    pub busy: u64,
+    /// Frames that vanished on the way.
+    pub lost: u64,
+    /// Frames that were to be sent, or were on the way, while the link was down.
+    pub down: u64,
+    /// Frames with a flipped bit.
+    pub corrupted: u64,
+    /// Frames that came twice: one more for each.
+    pub duplicated: u64,
+    /// Frames that were made late.
+    pub delayed: u64,
+    /// Frames that arrived and did not fit in the receive ring.
+    pub overrun: u64,
+    /// Frames that arrived where no daemon ran.
+    pub nobody: u64,
+    /// Frames that arrived and were received.
+    pub delivered: u64,
+    /// PAUSE and PFC frames among those sent.
+    pub pauses: u64,
+    /// Frames that arrived with CE.
+    pub marked: u64,
+}
+
+/// One direction of a link.
+#[derive(Debug)]
+pub struct Wire {
+    /// Where it begins.
+    pub from: End,
+    /// Where it ends.
+    pub to: End,
+    /// Its speed.
+    pub speed: Rate,
+    /// Time that a frame travels.
+    pub delay: Span,
+    /// Picoseconds of a byte, times 2^16.
+    per_byte: u64,
+    /// When the last frame has left, in picoseconds.
+    free_at: u64,
+    in_flight: VecDeque<(Time, Frame)>,
+    /// Frames that were made late and are on the way.
+    pub late: usize,
+    up: bool,
+    /// Payload has bytes, which can be corrupted.
+    carries: bool,
+    weather: Weather,
+    random: Pcg64Mcg,
+    /// Frames that no daemon has sent: see `Fabric::inject`.
+    pub injected: u64,
+    /// What was counted.
+    pub count: WireCount,
+}
+
+impl Wire {
+    /// A link that is up, whose chances are drawn from `seed`; `carries` says whether payload has bytes.
+    pub fn new(
+        (from, to): (End, End),
+        (speed, delay): (Rate, Span),
+        carries: bool,
+        seed: u64,
+    ) -> Self {
+        let per_byte = (8_000_000_000_000_u128 << 16) / u128::from(speed.bps().max(1));
+        Self {
+            from,
+            to,
+            speed,
+            delay,
+            per_byte: u64::try_from(per_byte).unwrap_or(u64::MAX),
+            free_at: 0,
+            in_flight: VecDeque::new(),
+            late: 0,
+            up: true,
+            carries,
+            weather: Weather::default(),
+            random: Pcg64Mcg::new(u128::from(seed) << 64 | 0x5851_f42d),
+            injected: 0,
+            count: WireCount::default(),
+        }
+    }
+
+    /// Frames that are on the way.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len() + self.late
+    }
+
+    /// Whether it carries frames.
+    pub fn is_up(&self) -> bool {
+        self.up
+    }
+
+    /// Changes what can happen to frames.
+    pub fn set_weather(&mut self, weather: Weather) {
+        self.weather = weather;
+    }
+
+    /// What can happen to frames.
+    pub fn weather(&self) -> Weather {
+        self.weather
+    }
+
+    /// Pulls the plug, or puts it back. What was on the way is lost: it is returned.
+    pub fn set_up(&mut self, up: bool) -> Vec<Frame> {
+        self.up = up;
+        if up {
+            return Vec::new();
+        }
+        self.count.down += self.in_flight.len() as u64;
+        self.in_flight.drain(..).map(|(_, frame)| frame).collect()
+    }
+
+    /// Sends a frame at `now`: it follows those that are being sent.
+    pub fn send(&mut self, mut frame: Frame, now: Time) -> Sent {
+        let len = frame.len() as u64;
+        self.count.frames += 1;
+        self.count.bytes += len;
+        if !self.up {
+            self.count.down += 1;
+            return Sent::Down(frame);
+        }
+        let taken = self.time_of(len);
+        let left = self.free_at.max(now.nanos().saturating_mul(PICO)) + taken;
+        self.free_at = left;
+        self.count.busy += taken;
+        let arrival = Time::from_nanos(left.div_ceil(PICO)) + self.delay;
+        if self.weather.is_fair() {
+            self.in_flight.push_back((arrival, frame));
+            return Sent::InOrder;
+        }
+        if self.happens(self.weather.loss) {
+            self.count.lost += 1;
+            return Sent::Lost(frame);
+        }
+        if self.happens(self.weather.corruption) {
+            self.count.corrupted += 1;
+            self.flip_a_bit(&mut frame);
+        }
+        if self.happens(self.weather.reordering) {
+            self.count.delayed += 1;
+            self.late += 1;
+            let most = self.weather.lateness.nanos().max(1);
+            let late = Span::from_nanos(1 + self.random.next_u64() % most);
+            return Sent::Late(arrival + late, frame);
+        }
+        self.in_flight.push_back((arrival, frame));
+        Sent::InOrder
+    }
+
+    /// Whether the frame that was just sent comes twice; its copy is put behind it with [`Self::follow`].
+    pub fn duplicates(&mut self) -> bool {
+        !self.weather.is_fair() && self.up && self.happens(self.weather.duplication)
+    }
+
+    /// Puts a copy of the last frame behind it.
+    pub fn follow(&mut self, copy: Frame) {
+        self.count.duplicated += 1;
+        let arrival = self.in_flight.back().map_or(Time::ZERO, |(at, _)| *at);
+        self.in_flight.push_back((arrival, copy));
+    }
+
+    /// The last frame that was sent in order.
+    pub fn last(&self) -> Option<&Frame> {
+        self.in_flight.back().map(|(_, frame)| frame)
+    }
+
+    /// When the first frame that is on the way arrives.
+    #[inline]
+    pub fn next_arrival(&self) -> Option<Time> {
+        self.in_flight.front().map(|(at, _)| *at)
+    }
+
+    /// Takes the first frame that is on the way, if it has arrived.
+    #[inline]
+    pub fn arrived(&mut self, now: Time) -> Option<Frame> {
+        match self.in_flight.front() {
+            Some((at, _)) if *at <= now => self.in_flight.pop_front().map(|(_, frame)| frame),
+            _ => None,
+        }
+    }
+
+    /// Picoseconds that a frame of `len` bytes takes to be sent.
+    #[inline]
+    pub fn time_of(&self, len: u64) -> u64 {
+        (wire_len(len).saturating_mul(self.per_byte)) >> 16
+    }
+
+    fn happens(&mut self, chance: f64) -> bool {
+        if chance <= 0.0 {
+            return false;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "53 bits are kept")]
+        let drawn = (self.random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        drawn < chance
+    }
+
+    /// Flips a bit of what the frame has of bytes. Payload that has only a length is spared: flipping a bit of the
+    /// ICRC instead is the same to whoever checks it.
+    fn flip_a_bit(&mut self, frame: &mut Frame) {
+        /// Headers that are always there: Ethernet, IPv4, UDP, BTH and MPEH.
+        const HEADERS: usize = 14 + 20 + 8 + 12 + 8;
+        const ICRC: usize = 4;
+        let len = frame.len();
+        let real = if self.carries {
+            len
+        } else {
+            len.min(HEADERS + ICRC)
+        };
+        let bit =
+            usize::try_from(self.random.next_u64() % (real as u64 * 8)).expect("a frame is small");
+        let (byte, bit) = (bit / 8, bit % 8);
+        let at = if len > real && byte >= HEADERS {
+            len - real + byte
+        } else {
+            byte
+        };
+        frame.bytes_mut()[at] ^= 1 << bit;
+    }
+}

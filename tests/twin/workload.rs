@@ -1,0 +1,371 @@
+//! The workloads that scenarios name, as flows.
+
+use super::flow::{Flow, Start, Trigger, Workload};
+use super::network::NodeId;
+use super::sizes::Sizes;
+use common::time::{Span, Time};
+use common::units::Rate;
+use rand_core::Rng;
+use rand_pcg::Pcg64Mcg;
+
+/// How large flows are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// All the same, in bytes.
+    Fixed(u64),
+    /// Drawn.
+    Drawn(Sizes),
+}
+
+impl Size {
+    fn draw(self, random: &mut Pcg64Mcg) -> u64 {
+        match self {
+            Self::Fixed(bytes) => bytes,
+            Self::Drawn(sizes) => sizes.draw(random),
+        }
+    }
+
+    fn mean(self) -> u64 {
+        match self {
+            Self::Fixed(bytes) => bytes,
+            Self::Drawn(sizes) => sizes.mean(),
+        }
+    }
+}
+
+/// A pattern of flows between hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// Every host sends to one other and receives from one other, drawn so.
+    Permutation {
+        /// Flows of each host, one after the other.
+        rounds: usize,
+    },
+    /// Many to one.
+    Incast {
+        /// How many senders; drawn.
+        senders: usize,
+        /// The receiver; drawn if none is given.
+        target: Option<NodeId>,
+    },
+    /// Every host sends to every other, in turns that start when the last is done.
+    AllToAll {
+        /// Flows that a host has under way at once.
+        parallel: usize,
+    },
+    /// A ring allreduce: each host sends a part on when it has received one, 2 (n − 1) times.
+    RingAllreduce,
+    /// Flows at random times between random hosts.
+    Poisson {
+        /// Part of the hosts' speed that is asked for, in thousandths.
+        load: u32,
+        /// How many flows.
+        count: usize,
+        /// Each flow is a request, and is answered with one of this size.
+        response: Option<Size>,
+    },
+}
+
+/// A pattern with its numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// What flows there are.
+    pub pattern: Pattern,
+    /// How large they are; of an allreduce, the buffer of each host.
+    pub size: Size,
+    /// When it begins, after the start of the workload.
+    pub start: Span,
+    /// The hosts that take part.
+    pub hosts: Vec<NodeId>,
+    /// What it is called in results.
+    pub name: String,
+}
+
+impl Workload {
+    /// Adds the flows of `spec`. `speed` is that of the hosts.
+    pub fn add(&mut self, spec: &Spec, speed: Rate, random: &mut Pcg64Mcg) {
+        let class = self.classes.len();
+        self.classes.push(spec.name.clone());
+        let mut maker = Maker {
+            workload: self,
+            spec,
+            class,
+            random,
+        };
+        match spec.pattern {
+            Pattern::Permutation { rounds } => maker.permutation(rounds),
+            Pattern::Incast { senders, target } => maker.incast(senders, target),
+            Pattern::AllToAll { parallel } => maker.all_to_all(parallel),
+            Pattern::RingAllreduce => maker.ring_allreduce(),
+            Pattern::Poisson {
+                load,
+                count,
+                response,
+            } => maker.poisson(load, count, response, speed),
+        }
+    }
+
+    /// Adds what was read from elsewhere.
+    pub fn append(&mut self, other: Workload, name: String) {
+        let triggers = self.triggers.len();
+        let class = self.classes.len();
+        self.classes.push(name);
+        let moved = |trigger: Option<usize>| trigger.map(|number| number + triggers);
+        self.flows.extend(other.flows.into_iter().map(|flow| Flow {
+            start: match flow.start {
+                Start::On(trigger) => Start::On(trigger + triggers),
+                at @ Start::At(_) => at,
+            },
+            when_sent: moved(flow.when_sent),
+            when_received: moved(flow.when_received),
+            class,
+            ..flow
+        }));
+        self.triggers.extend(other.triggers);
+    }
+}
+
+struct Maker<'a> {
+    workload: &'a mut Workload,
+    spec: &'a Spec,
+    class: usize,
+    random: &'a mut Pcg64Mcg,
+}
+
+impl Maker<'_> {
+    fn begin(&self) -> Time {
+        Time::ZERO + self.spec.start
+    }
+
+    fn below(&mut self, count: usize) -> usize {
+        usize::try_from(self.random.next_u64() % count as u64).expect("below a usize")
+    }
+
+    /// Mixes hosts (Fisher and Yates).
+    fn mixed(&mut self) -> Vec<NodeId> {
+        let mut hosts = self.spec.hosts.clone();
+        for last in (1..hosts.len()).rev() {
+            let other = self.below(last + 1);
+            hosts.swap(last, other);
+        }
+        hosts
+    }
+
+    fn flow(&mut self, from: NodeId, to: NodeId, start: Start) -> &mut Flow {
+        let bytes = self.spec.size.draw(self.random).max(1);
+        self.push(from, to, start, bytes)
+    }
+
+    fn push(&mut self, from: NodeId, to: NodeId, start: Start, bytes: u64) -> &mut Flow {
+        self.workload.flows.push(Flow {
+            from,
+            to,
+            lane: u32::try_from(self.class).expect("few classes"),
+            bytes,
+            start,
+            when_sent: None,
+            when_received: None,
+            class: self.class,
+        });
+        self.workload.flows.last_mut().expect("just pushed")
+    }
+
+    fn trigger(&mut self, trigger: Trigger) -> usize {
+        self.workload.triggers.push(trigger);
+        self.workload.triggers.len() - 1
+    }
+
+    fn permutation(&mut self, rounds: usize) {
+        // Neighbours in a mixed circle: nobody sends to himself.
+        let circle = self.mixed();
+        let begin = self.begin();
+        for (place, &from) in circle.iter().enumerate() {
+            let to = circle[(place + 1) % circle.len()];
+            let mut start = Start::At(begin);
+            for round in 0..rounds {
+                let next = (round + 1 < rounds).then(|| self.trigger(Trigger::Once));
+                self.flow(from, to, start).when_sent = next;
+                start = next.map_or(start, Start::On);
+            }
+        }
+    }
+
+    fn incast(&mut self, senders: usize, target: Option<NodeId>) {
+        let hosts = self.mixed();
+        let target = target.unwrap_or(hosts[0]);
+        let begin = self.begin();
+        let others = hosts.into_iter().filter(|host| *host != target);
+        let chosen: Vec<NodeId> = others.take(senders).collect();
+        for from in chosen {
+            self.flow(from, target, Start::At(begin));
+        }
+    }
+
+    fn all_to_all(&mut self, parallel: usize) {
+        let hosts = self.spec.hosts.clone();
+        let begin = self.begin();
+        for (place, &from) in hosts.iter().enumerate() {
+            let mut starts = vec![Start::At(begin); parallel];
+            for step in 1..hosts.len() {
+                let to = hosts[(place + step) % hosts.len()];
+                let slot = (step - 1) % parallel;
+                let next = (step + parallel < hosts.len()).then(|| self.trigger(Trigger::Once));
+                self.flow(from, to, starts[slot]).when_sent = next;
+                if let Some(next) = next {
+                    starts[slot] = Start::On(next);
+                }
+            }
+        }
+    }
+
+    fn ring_allreduce(&mut self) {
+        let hosts = self.spec.hosts.clone();
+        let count = hosts.len();
+        let bytes = self
+            .spec
+            .size
+            .draw(self.random)
+            .div_ceil(count as u64)
+            .max(1);
+        let mut starts = vec![Start::At(self.begin()); count];
+        let steps = 2 * (count - 1);
+        for step in 0..steps {
+            let mut next = starts.clone();
+            for place in 0..count {
+                let after = (place + 1) % count;
+                let pulled = (step + 1 < steps).then(|| self.trigger(Trigger::Once));
+                let start = starts[place];
+                self.push(hosts[place], hosts[after], start, bytes)
+                    .when_received = pulled;
+                if let Some(pulled) = pulled {
+                    next[after] = Start::On(pulled);
+                }
+            }
+            starts = next;
+        }
+    }
+
+    fn poisson(&mut self, load: u32, count: usize, response: Option<Size>, speed: Rate) {
+        let hosts = self.spec.hosts.clone();
+        // Bits a second that all hosts together are asked to send.
+        let asked = u128::from(speed.bps()) * hosts.len() as u128 * u128::from(load) / 1000;
+        let bits = u128::from(self.spec.size.mean()) * 8;
+        let picoseconds = bits * 1_000_000_000_000 / asked.max(1);
+        #[expect(clippy::cast_precision_loss, reason = "a mean")]
+        let mean = picoseconds as f64 / 1000.0;
+        let mut at = 0.0;
+        for _ in 0..count {
+            at += mean * self.exponential();
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a positive time"
+            )]
+            let start = self.begin() + Span::from_nanos(at as u64);
+            let from = self.below(hosts.len());
+            let to = (from + 1 + self.below(hosts.len() - 1)) % hosts.len();
+            let (from, to) = (hosts[from], hosts[to]);
+            match response {
+                None => drop(self.flow(from, to, Start::At(start)).lane),
+                Some(size) => {
+                    let asked = self.trigger(Trigger::Once);
+                    self.flow(from, to, Start::At(start)).when_received = Some(asked);
+                    let bytes = size.draw(self.random).max(1);
+                    self.push(to, from, Start::On(asked), bytes);
+                }
+            }
+        }
+    }
+
+    /// An exponentially distributed number of mean one.
+    fn exponential(&mut self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "53 bits are kept")]
+        let drawn = ((self.random.next_u64() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+        // Arithmetic that every machine does alike: the logarithm of the library is not promised to be.
+        -natural_logarithm(drawn)
+    }
+}
+
+/// The natural logarithm of a number between zero and one, by additions, multiplications and one division: correctly
+/// rounded operations only, so that every machine and every build finds the same.
+fn natural_logarithm(x: f64) -> f64 {
+    let bits = x.to_bits();
+    let exponent = (bits >> 52 & 0x7ff) as i32 - 1023;
+    let mantissa = f64::from_bits(bits & ((1 << 52) - 1) | 1023 << 52);
+    // ln m = 2 artanh((m − 1) / (m + 1)), m between one and two.
+    let z = (mantissa - 1.0) / (mantissa + 1.0);
+    let square = z * z;
+    let mut term = z;
+    let mut sum = 0.0;
+    for n in 0..24 {
+        sum += term / f64::from(2 * n + 1);
+        term *= square;
+    }
+    2.0 * sum + f64::from(exponent) * std::f64::consts::LN_2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(pattern: Pattern, hosts: u32, size: Size) -> Workload {
+        let spec = Spec {
+            pattern,
+            size,
+            start: Span::ZERO,
+            hosts: (0..hosts).map(NodeId).collect(),
+            name: "w".to_owned(),
+        };
+        let mut workload = Workload::default();
+        workload.add(&spec, Rate::from_gbps(100), &mut Pcg64Mcg::new(3));
+        assert!(workload.flows.iter().all(|flow| flow.from != flow.to));
+        workload
+    }
+
+    #[test]
+    fn patterns_are_what_their_names_say() {
+        let fixed = Size::Fixed(1000);
+        let permutation = made(Pattern::Permutation { rounds: 2 }, 8, fixed);
+        for host in 0..8 {
+            let sent = permutation.flows.iter().filter(|f| f.from == NodeId(host));
+            let received = permutation.flows.iter().filter(|f| f.to == NodeId(host));
+            assert_eq!((sent.count(), received.count()), (2, 2));
+        }
+        let incast = Pattern::Incast {
+            senders: 5,
+            target: Some(NodeId(3)),
+        };
+        let incast = made(incast, 8, fixed);
+        assert_eq!(incast.flows.len(), 5);
+        assert!(incast.flows.iter().all(|flow| flow.to == NodeId(3)));
+        let all = made(Pattern::AllToAll { parallel: 2 }, 6, fixed);
+        assert_eq!(all.flows.len(), 30);
+        let at_once = all.flows.iter().filter(|f| matches!(f.start, Start::At(_)));
+        assert_eq!(at_once.count(), 12);
+        let ring = made(Pattern::RingAllreduce, 4, fixed);
+        assert_eq!(ring.flows.len(), 24);
+        assert!(ring.flows.iter().all(|flow| flow.bytes == 250));
+        assert_eq!(ring.triggers.len(), 20);
+    }
+
+    #[test]
+    fn poisson_arrivals_have_the_load() {
+        let pattern = Pattern::Poisson {
+            load: 500,
+            count: 20_000,
+            response: None,
+        };
+        let workload = made(pattern, 10, Size::Drawn(Sizes::WebSearch));
+        let Start::At(last) = workload.flows.last().expect("some").start else {
+            panic!("random times");
+        };
+        let bytes: u64 = workload.flows.iter().map(|flow| flow.bytes).sum();
+        let able = 10 * Rate::from_gbps(100).bytes_in(last.since(Time::ZERO));
+        let load = bytes * 1000 / able;
+        assert!((460..540).contains(&load), "{load}");
+        for n in 1..1000 {
+            let x = f64::from(n) / 1000.0;
+            assert!((natural_logarithm(x) - x.ln()).abs() < 1e-12, "{x}");
+        }
+    }
+}

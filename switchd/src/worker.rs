@@ -140,7 +140,12 @@ pub struct Worker<Q> {
     stats: Arc<WorkerStats>,
     draining: bool,
     drained_said: bool,
-    // Reused from turn to turn, so that nothing is allocated.
+    scratch: Box<Scratch>,
+}
+
+/// Memory that turns work in. It holds nothing between turns and is reused, so that nothing is allocated.
+#[derive(Debug)]
+pub struct Scratch {
     frames: Vec<Frame>,
     batch: Batch,
     packets: Vec<Packet>,
@@ -201,6 +206,12 @@ impl<Q: QueueIo> Worker<Q> {
     /// A receive queue, for who simulates its device.
     pub fn queue_mut(&mut self, index: usize) -> &mut Q {
         &mut self.queues[index].io
+    }
+
+    /// Exchanges the memory that turns work in. Workers whose turns follow one another in one thread can all use
+    /// the same, which then stays in the cache.
+    pub fn exchange_scratch(&mut self, other: &mut Box<Scratch>) {
+        std::mem::swap(&mut self.scratch, other);
     }
 
     /// The worker's number.
@@ -292,18 +303,18 @@ impl<Q: QueueIo> Worker<Q> {
 impl<Q> Drop for Worker<Q> {
     /// The frames outlive the worker: another one may take over its ports.
     fn drop(&mut self) {
-        let mut packets = std::mem::take(&mut self.packets);
+        let mut packets = std::mem::take(&mut self.scratch.packets);
         for egress in &mut self.egress {
-            egress.abandon(&mut self.store, &mut packets, &mut self.frames);
+            egress.abandon(&mut self.store, &mut packets, &mut self.scratch.frames);
         }
         packets.extend(self.outbound.iter_mut().flat_map(|ring| ring.drain(..)));
         for ring in &mut self.rings_in {
             while ring.pop_batch(&mut packets, RING) > 0 {}
         }
-        self.pending.take(&mut self.retries);
+        self.pending.take(&mut self.scratch.retries);
         let frames = packets.drain(..).map(|packet| packet.frame);
-        let waiting = self.retries.drain(..).map(|waiting| waiting.frame);
-        let all = frames.chain(waiting).chain(self.frames.drain(..));
+        let waiting = self.scratch.retries.drain(..).map(|waiting| waiting.frame);
+        let all = frames.chain(waiting).chain(self.scratch.frames.drain(..));
         all.for_each(|frame| self.pool.give(frame));
     }
 }

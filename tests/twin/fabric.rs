@@ -6,8 +6,8 @@
 //!   application ───┘                   └────▶ next deadline
 //! ```
 //!
-//! At one point in time first everything arrives that arrives then, and afterwards each node that is concerned takes
-//! its turn, in the order in which it became so.
+//! A daemon that polls does not see a frame when it arrives but when it looks, so nodes look at their ports at
+//! regular times, each at its own, and find what has arrived since. With a poll interval of zero they look at once.
 
 use super::app::{Report, Verb};
 use super::check::{Check, Failure, history};
@@ -17,10 +17,11 @@ use super::schedule::Schedule;
 use super::switch::Switch;
 use super::trace::{Kind, Trace};
 use super::wire::{Sent, Weather, Wire};
-use common::time::Time;
+use common::time::{Span, Time};
 use common::wire::ethernet::ethertype;
 use common::xdp::frame::{Frame, FramePool, Region};
 use std::sync::Arc;
+use switchd::worker::Scratch;
 
 /// A turn of a node that lasts longer than so many rounds goes in circles.
 const ROUNDS: usize = 100_000;
@@ -28,8 +29,6 @@ const ROUNDS: usize = 100_000;
 /// What happens at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {
-    /// Frames arrive at the end of a wire.
-    Arrival(u32),
     /// A frame arrives that was made late.
     Late(u32),
     /// A node asked to be woken.
@@ -79,6 +78,24 @@ impl Clock {
     }
 }
 
+/// What is on the way to a node.
+#[derive(Clone, Debug)]
+struct Inputs {
+    /// By port: when the first frame that is on the way there arrives.
+    heads: Vec<Time>,
+    /// The earliest of them.
+    next: Time,
+}
+
+impl Inputs {
+    fn new(ports: usize) -> Self {
+        Self {
+            heads: vec![Time::NEVER; ports],
+            next: Time::NEVER,
+        }
+    }
+}
+
 /// What is done wrong on purpose, to show that it is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
@@ -117,6 +134,8 @@ pub struct Fabric<const BYTES: bool> {
     now: Time,
     schedule: Schedule<What>,
     clocks: Vec<Clock>,
+    /// By node: what is on the way to it.
+    inputs: Vec<Inputs>,
     /// By node: when it is to be woken at the latest.
     due: Vec<Time>,
     /// By node: when an event is entered that wakes it.
@@ -129,6 +148,9 @@ pub struct Fabric<const BYTES: bool> {
     outside: FramePool,
     region: Arc<Region>,
     verb: Verb,
+    /// How often nodes look at their ports, in nanoseconds: at once if it is zero.
+    poll: u64,
+    scratch: Box<Scratch>,
     /// Frames that switches have sent.
     switched: u64,
     mutation: Option<Mutation>,
@@ -145,18 +167,22 @@ impl<const BYTES: bool> Fabric<BYTES> {
         nodes: Vec<Node<BYTES>>,
         wires: Vec<Wire>,
         region: Arc<Region>,
-        (verb, now): (Verb, Time),
+        (verb, poll): (Verb, Span),
+        now: Time,
     ) -> Self {
         let count = nodes.len();
+        let inputs = plan.nodes.iter().map(|node| Inputs::new(node.ports.len()));
+        let inputs = inputs.collect();
         Self {
             plan,
             nodes,
             wires,
-            trace: Trace::new(count),
+            trace: Trace::new(),
             work: Work::default(),
             now,
             schedule: Schedule::default(),
             clocks: vec![Clock::default(); count],
+            inputs,
             due: vec![Time::NEVER; count],
             armed: vec![Time::NEVER; count],
             ready: Vec::new(),
@@ -165,6 +191,8 @@ impl<const BYTES: bool> Fabric<BYTES> {
             outside: FramePool::new(region.clone()),
             region,
             verb,
+            poll: poll.nanos(),
+            scratch: Box::default(),
             switched: 0,
             mutation: None,
             failure: None,
@@ -219,11 +247,11 @@ impl<const BYTES: bool> Fabric<BYTES> {
         while let Some(what) = self.schedule.take_until(at) {
             self.work.events += 1;
             match what {
-                What::Arrival(wire) => self.arrive(wire as usize),
                 What::Late(slot) => {
                     if let Some((wire, frame)) = self.late[slot as usize].take() {
                         self.wires[wire].late -= 1;
                         self.deliver(wire, frame);
+                        self.rouse(self.wires[wire].to.node);
                     }
                 }
                 What::Wake(node) => self.wake(node),
@@ -279,19 +307,61 @@ impl<const BYTES: bool> Fabric<BYTES> {
         }
     }
 
-    fn arrive(&mut self, wire: usize) {
-        while let Some(frame) = self.wires[wire].arrived(self.now) {
-            self.deliver(wire, frame);
+    /// When a node next looks at its ports, at `at` or after.
+    #[inline]
+    fn looks_at(&self, node: NodeId, at: Time) -> Time {
+        if self.poll == 0 || at == Time::NEVER {
+            return at;
         }
-        if let Some(at) = self.wires[wire].next_arrival() {
-            self.schedule.enter(at, What::Arrival(number(wire)));
+        // Nobody looks at the same time as everybody else.
+        let phase = u64::from(node.0).wrapping_mul(7919) % self.poll;
+        let since = at.nanos().saturating_sub(phase);
+        Time::from_nanos(since.div_ceil(self.poll).saturating_mul(self.poll) + phase)
+    }
+
+    /// A node finds at its ports what has arrived there.
+    #[inline]
+    fn gather(&mut self, node: NodeId) {
+        let index = node.index();
+        if self.inputs[index].next > self.now {
+            return;
+        }
+        let mut next = Time::NEVER;
+        for port in 0..self.inputs[index].heads.len() {
+            let head = self.inputs[index].heads[port];
+            if head > self.now {
+                next = next.min(head);
+                continue;
+            }
+            let wire = self.wire_from(node, u16::try_from(port).expect("few ports")) ^ 1;
+            while let Some(frame) = self.wires[wire].arrived(self.now) {
+                self.deliver(wire, frame);
+            }
+            let head = self.wires[wire].next_arrival().unwrap_or(Time::NEVER);
+            self.inputs[index].heads[port] = head;
+            next = next.min(head);
+        }
+        self.inputs[index].next = next;
+    }
+
+    /// The first frame on a wire arrives at `at`.
+    #[inline]
+    fn expect(&mut self, wire: usize, at: Time) {
+        let End { node, port } = self.wires[wire].to;
+        let inputs = &mut self.inputs[node.index()];
+        inputs.heads[usize::from(port)] = at;
+        if at < inputs.next {
+            inputs.next = at;
+            let due = self.looks_at(node, at);
+            if due < self.due[node.index()] {
+                self.due[node.index()] = due;
+                self.arm(node);
+            }
         }
     }
 
     fn deliver(&mut self, wire: usize, frame: Frame) {
         let End { node, port } = self.wires[wire].to;
-        self.trace
-            .record(Kind::Arrived, self.now, (node, port), frame.bytes());
         let count = &mut self.wires[wire].count;
         let queue = match &mut self.nodes[node.index()] {
             Node::Switch(switch) => {
@@ -311,10 +381,12 @@ impl<const BYTES: bool> Fabric<BYTES> {
             Ok(()) => count.delivered += 1,
             Err(frame) => {
                 count.overrun += 1;
+                let to = (node, port);
+                self.trace
+                    .record(Kind::Refused, self.now, to, frame.bytes());
                 self.outside.give(frame);
             }
         }
-        self.rouse(node);
     }
 
     /// Lets a node take a turn.
@@ -329,6 +401,7 @@ impl<const BYTES: bool> Fabric<BYTES> {
         }
         clock.shown = local;
         self.work.turns += 1;
+        self.gather(node);
         if self.mutation == Some(Mutation::LeakBuffer(self.work.turns))
             && let Some(frame) = self.outside.take()
         {
@@ -338,7 +411,9 @@ impl<const BYTES: bool> Fabric<BYTES> {
             Node::Switch(_) => self.turn_switch(node, local),
             Node::Host(_) => self.turn_host(node, local, reports),
         };
-        self.due[node.index()] = self.clocks[node.index()].global(due);
+        let due = self.clocks[node.index()].global(due);
+        let due = due.min(self.inputs[node.index()].next);
+        self.due[node.index()] = self.looks_at(node, due);
         self.arm(node);
     }
 
@@ -347,7 +422,7 @@ impl<const BYTES: bool> Fabric<BYTES> {
             let Node::Switch(switch) = &mut self.nodes[node.index()] else {
                 break;
             };
-            let Some(turn) = switch.turn(local) else {
+            let Some(turn) = switch.turn(local, &mut self.scratch) else {
                 return Time::NEVER;
             };
             let more = switch.has_more();
@@ -445,9 +520,8 @@ impl<const BYTES: bool> Fabric<BYTES> {
         match wire.send(frame, self.now) {
             Sent::InOrder => {
                 self.duplicate(index);
-                let arrival = self.wires[index].next_arrival();
-                if let (true, Some(at)) = (first, arrival) {
-                    self.schedule.enter(at, What::Arrival(number(index)));
+                if let (true, Some(at)) = (first, self.wires[index].next_arrival()) {
+                    self.expect(index, at);
                 }
             }
             Sent::Late(at, frame) => self.send_late(index, at, frame),

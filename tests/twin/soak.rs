@@ -9,7 +9,7 @@ use super::network::{LinkClass, NodeId, Plan};
 use super::scenario::{PlannedFault, Scenario, Source, Target};
 use super::simulation::run;
 use super::sizes::Sizes;
-use super::switch::SwitchSettings;
+use super::switch::{SwitchSettings, burst};
 use super::topology::{Links, Shape};
 use super::wire::Weather;
 use super::workload::{Pattern, Size, Spec};
@@ -108,6 +108,7 @@ pub fn scenario(seed: u64) -> Scenario {
     let shape = shape(&mut dice);
     let links = links(&mut dice);
     let v6 = dice.one_in(2);
+    let poll = Span::from_nanos(dice.pick(&[0, 0, 250, 2000]));
     let plan = shape.plan(links, v6);
     let patterns = dice.count(1, 2);
     let sources: Vec<Source> = (0..patterns)
@@ -136,9 +137,10 @@ pub fn scenario(seed: u64) -> Scenario {
             queue: dice.pick(&[64 << 10, 256 << 10, 1 << 20]),
             packets: 1 << 14,
             mtu: 9000,
+            poll,
             class_of_dscp: switchd::ingress::tables::default_classes(),
         },
-        host: host(&mut dice, links),
+        host: host(&mut dice, links, poll),
         verb: dice.pick(&[Verb::Write, Verb::Send]),
         message: dice.pick(&[100, 4096, 65_536, 1 << 20]),
         sources,
@@ -187,7 +189,7 @@ fn links(dice: &mut Dice) -> Links {
     }
 }
 
-fn host(dice: &mut Dice, links: Links) -> EngineConfig {
+fn host(dice: &mut Dice, links: Links, poll: Span) -> EngineConfig {
     let path_mtu = dice.pick(&[256, 1024, 4096]);
     // As an operator would: time for all queues on the way to drain.
     let drain = links.fabric.speed.time_for(8 * (1 << 20));
@@ -208,7 +210,7 @@ fn host(dice: &mut Dice, links: Links) -> EngineConfig {
         ack_packets: dice.pick(&[1, 8, 16]),
         ack_delay: dice.pick(&[Span::from_micros(5), Span::from_micros(100)]),
         path_avoidance: Span::from_millis(2),
-        pacer_burst: 2 * u32::from(path_mtu),
+        pacer_burst: 2 * u32::from(path_mtu) + burst(links.host.speed, poll),
         ..EngineConfig::default()
     }
 }

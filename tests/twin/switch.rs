@@ -8,7 +8,7 @@ use common::netlink::{
     NeighbourState, Route, RouteKey, RouteKind, Table,
 };
 use common::sync::snapshot::Reader;
-use common::time::Time;
+use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::frame::Region;
 use crossbeam_channel::Receiver;
@@ -19,7 +19,7 @@ use switchd::drop::DropReason;
 use switchd::ingress::fib::FibWriter;
 use switchd::ingress::tables::{Hashing, PortEntry, PortId, Tables};
 use switchd::stats::{PortStats, WorkerStats};
-use switchd::worker::{Setup, Turn, Worker, WorkerEvent};
+use switchd::worker::{Scratch, Setup, Turn, Worker, WorkerEvent};
 
 /// What all switches of a simulation have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub struct SwitchSettings {
     pub packets: u32,
     /// Largest IP packet.
     pub mtu: u16,
+    /// How often a node looks at its ports: at once if it is zero.
+    pub poll: Span,
     /// Traffic class of each DSCP.
     pub class_of_dscp: [u8; 64],
 }
@@ -54,6 +56,11 @@ pub struct Switch {
     pub lost_in_crash: u64,
     /// Packets that were in its receive rings then.
     pub lost_in_rings: u64,
+}
+
+/// What a port may send at once so that polling does not slow it down.
+pub fn burst(speed: Rate, poll: Span) -> u32 {
+    u32::try_from(speed.bytes_in(poll)).unwrap_or(u32::MAX)
 }
 
 /// The Ethernet address of a port.
@@ -91,7 +98,8 @@ impl Switch {
             icmp_v4: None,
             icmp_v6: None,
             queue_limit: settings.queue,
-            burst: 0,
+            // What the port may make up for between two looks.
+            burst: burst(plan.links[*link].speed, settings.poll),
         });
         let hashing = Hashing {
             seed: plan.nodes[node.index()].hash_seed,
@@ -209,7 +217,6 @@ impl Switch {
     /// Starts the daemon.
     pub fn start(&mut self) {
         let (events_to, events) = crossbeam_channel::bounded(16);
-        let (_, commands) = crossbeam_channel::bounded(1);
         self.events = events;
         let ids = (0..self.ports).map(|port| PortId(u16::try_from(port).expect("few ports")));
         let reader: Reader<Tables> = self.programming.publisher().reader();
@@ -227,7 +234,8 @@ impl Switch {
             fib: self.programming.fib(),
             stats: self.stats.clone(),
             events: events_to,
-            commands,
+            // Nobody drains it.
+            commands: crossbeam_channel::never(),
         }));
     }
 
@@ -258,22 +266,23 @@ impl Switch {
         Some(self.worker.as_mut()?.queue_mut(usize::from(port)))
     }
 
-    /// Notes that a packet has arrived at a port. Whether it is the first since the last turn.
+    /// Notes that a packet has arrived at a port.
     #[inline]
-    pub fn note_arrival(&mut self, port: u16) -> bool {
+    pub fn note_arrival(&mut self, port: u16) {
         let port = usize::from(port);
-        let first = self.ready.is_empty();
-        if !self.ready.contains(&port) {
+        if self.ready.last() != Some(&port) && !self.ready.contains(&port) {
             self.ready.push(port);
         }
-        first
     }
 
-    /// Lets the worker take a turn over the ports at which packets have arrived.
+    /// Lets the worker take a turn over the ports at which packets have arrived. All switches of a simulation work
+    /// in the same scratch memory.
     #[inline]
-    pub fn turn(&mut self, now: Time) -> Option<Turn> {
+    pub fn turn(&mut self, now: Time, scratch: &mut Box<Scratch>) -> Option<Turn> {
         let worker = self.worker.as_mut()?;
+        worker.exchange_scratch(scratch);
         let turn = worker.turn_over(now, self.ready.iter().copied());
+        worker.exchange_scratch(scratch);
         self.ready
             .retain(|port| worker.queue_mut(*port).arrived() > 0);
         Some(turn)

@@ -10,8 +10,11 @@ use twox_hash::XxHash3_64;
 /// Bytes of a frame that enter the digest: all headers of a data packet over IPv6.
 const HEADERS: usize = 14 + 40 + 8 + 12 + 8 + 16 + 4;
 
-/// Happenings that are remembered of each node.
-const REMEMBERED: usize = 24;
+/// Happenings that are remembered.
+const REMEMBERED: usize = 1 << 13;
+
+/// Those of one node that are shown.
+const SHOWN: usize = 24;
 
 /// What happened to a frame, or to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +22,8 @@ const REMEMBERED: usize = 24;
 pub enum Kind {
     /// A frame was sent.
     Sent = 1,
-    /// A frame arrived.
-    Arrived = 2,
+    /// A frame arrived where it could not be received.
+    Refused = 2,
     /// A frame was lost on the wire.
     Lost = 3,
     /// A link went down.
@@ -37,6 +40,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug)]
 struct Happening {
     at: Time,
+    node: NodeId,
     kind: Kind,
     port: u16,
     len: u16,
@@ -50,18 +54,17 @@ struct Happening {
 pub struct Trace {
     digest: u64,
     records: u64,
-    last: Vec<Vec<Happening>>,
-    next: Vec<u8>,
+    /// The newest, in a circle.
+    last: Vec<Happening>,
 }
 
 impl Trace {
-    /// A record of so many nodes, nothing having happened yet.
-    pub fn new(nodes: usize) -> Self {
+    /// Nothing has happened yet.
+    pub fn new() -> Self {
         Self {
             digest: 0,
             records: 0,
-            last: vec![Vec::new(); nodes],
-            next: vec![0; nodes],
+            last: Vec::with_capacity(REMEMBERED),
         }
     }
 
@@ -88,8 +91,8 @@ impl Trace {
         let headers = frame.len().min(HEADERS);
         bytes[24..24 + headers].copy_from_slice(&frame[..headers]);
         self.digest = XxHash3_64::oneshot_with_seed(self.digest, &bytes[..24 + headers]);
-        self.records += 1;
         self.remember(kind, at, (node, port), frame);
+        self.records += 1;
     }
 
     #[inline]
@@ -100,6 +103,7 @@ impl Trace {
         let transport = if ethertype == ethertype::IPV6 { 62 } else { 42 };
         let happening = Happening {
             at,
+            node,
             kind,
             port,
             len: u16::try_from(frame.len()).unwrap_or(u16::MAX),
@@ -109,29 +113,39 @@ impl Trace {
                 .and_then(|rest| rest.first_chunk().copied())
                 .unwrap_or_default(),
         };
-        let last = &mut self.last[node.index()];
-        if last.len() < REMEMBERED {
-            last.push(happening);
-            return;
+        let place = usize::try_from(self.records).unwrap_or(0) % REMEMBERED;
+        match self.last.get_mut(place) {
+            Some(oldest) => *oldest = happening,
+            None => self.last.push(happening),
         }
-        let next = &mut self.next[node.index()];
-        last[usize::from(*next)] = happening;
-        *next = (*next + 1) % u8::try_from(REMEMBERED).expect("few");
     }
 
-    /// The last happenings at a node, oldest first, a line each.
+    /// The last happenings at a node and at the other ends of its links, oldest first, a line each.
     pub fn last(&self, plan: &Plan, node: NodeId) -> String {
-        let last = &self.last[node.index()];
-        let (newer, older) = last.split_at(usize::from(self.next[node.index()]));
+        let link_of = |happening: &Happening| {
+            let ports = &plan.nodes[happening.node.index()].ports;
+            ports.get(usize::from(happening.port)).copied()
+        };
+        let concerns = |happening: &&Happening| {
+            let across = link_of(happening).map(|link| plan.links[link].across(happening.node));
+            happening.node == node || across.is_some_and(|across| across.node == node)
+        };
+        let oldest = usize::try_from(self.records).unwrap_or(0) % REMEMBERED;
+        let (newer, older) = self.last.split_at(oldest.min(self.last.len()));
+        let all: Vec<&Happening> = older.iter().chain(newer).filter(concerns).collect();
         let mut text = String::new();
-        for happening in older.iter().chain(newer) {
-            let port = plan.nodes[node.index()]
-                .ports
-                .get(usize::from(happening.port));
-            let link = port.map_or(String::new(), |link| plan.link_name(*link));
-            let _ = writeln!(text, "    {happening} {link}");
+        for happening in &all[all.len().saturating_sub(SHOWN)..] {
+            let by = &plan.nodes[happening.node.index()].name;
+            let link = link_of(happening).map_or(String::new(), |link| plan.link_name(link));
+            let _ = writeln!(text, "    {happening} by {by} on {link}");
         }
         text
+    }
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -139,7 +153,7 @@ impl fmt::Display for Happening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
             Kind::Sent => "sent",
-            Kind::Arrived => "arrived",
+            Kind::Refused => "refused",
             Kind::Lost => "lost on the wire",
             Kind::Down => "link down",
             Kind::Up => "link up",

@@ -125,13 +125,12 @@ impl<Q: QueueIo> Worker<Q> {
             self.empty(egress);
             return 0;
         }
-        let stats = self.stats.clone();
-        let counters = &stats.ports[egress.port.index()];
+        let counters = &self.stats.ports[egress.port.index()];
         let mut work = 0;
         loop {
             let room = self.queues[egress.queue].io.transmit_room(&mut self.pool);
             let wanted = room.saturating_sub(egress.staged.len()).min(BATCH);
-            let mut packets = std::mem::take(&mut self.packets);
+            let mut packets = std::mem::take(&mut self.scratch.packets);
             egress
                 .manager
                 .dequeue(now, wanted, &mut self.store, &mut packets);
@@ -139,7 +138,7 @@ impl<Q: QueueIo> Worker<Q> {
                 rewrite(&mut packet, egress.mac);
                 egress.staged.push(packet.frame);
             }
-            self.packets = packets;
+            self.scratch.packets = packets;
             let bytes: u64 = egress.staged.iter().map(|frame| frame.len() as u64).sum();
             let sent = self.queues[egress.queue].io.transmit(&mut egress.staged);
             let left: u64 = egress.staged.iter().map(|frame| frame.len() as u64).sum();
@@ -154,12 +153,12 @@ impl<Q: QueueIo> Worker<Q> {
 
     /// The port went down: what waits for it is lost.
     fn empty(&mut self, egress: &mut Egress) {
-        let mut packets = std::mem::take(&mut self.packets);
+        let mut packets = std::mem::take(&mut self.scratch.packets);
         egress.manager.clear(&mut self.store, &mut packets);
         for packet in packets.drain(..) {
             self.lose(packet.frame, packet.ingress, DropReason::EgressDown);
         }
-        self.packets = packets;
+        self.scratch.packets = packets;
         for frame in egress.staged.drain(..) {
             // Where it arrived is forgotten; it is counted where it would have left.
             self.lose(frame, egress.port, DropReason::EgressDown);

@@ -128,18 +128,20 @@ impl<Q: QueueIo> Worker<Q> {
         for index in ready {
             let queue = &mut self.queues[index];
             let port = queue.port;
-            work += queue.io.receive(&mut self.pool, &mut self.frames, BATCH);
-            if !self.frames.is_empty() {
+            work += queue
+                .io
+                .receive(&mut self.pool, &mut self.scratch.frames, BATCH);
+            if !self.scratch.frames.is_empty() {
                 self.forward_batch(port, now);
             }
         }
         work
     }
 
-    /// Forwards the packets of `self.frames`, which arrived at `ingress`.
+    /// Forwards the packets of `self.scratch.frames`, which arrived at `ingress`.
     fn forward_batch(&mut self, ingress: PortId, now: Time) {
-        let mut frames = std::mem::take(&mut self.frames);
-        let mut batch = std::mem::take(&mut self.batch);
+        let mut frames = std::mem::take(&mut self.scratch.frames);
+        let mut batch = std::mem::take(&mut self.scratch.batch);
         self.count_received(ingress, &frames);
         frames
             .iter()
@@ -165,7 +167,7 @@ impl<Q: QueueIo> Worker<Q> {
         for ((frame, parsed), choice) in batch.lanes.drain(..).zip(batch.choices.drain(..)) {
             self.dispatch(frame, &parsed, choice, origin);
         }
-        (self.frames, self.batch) = (frames, batch);
+        (self.scratch.frames, self.scratch.batch) = (frames, batch);
     }
 
     fn count_received(&self, ingress: PortId, frames: &[Frame]) {
@@ -276,7 +278,7 @@ impl<Q: QueueIo> Worker<Q> {
         if self.pending.is_empty() {
             return;
         }
-        let mut retries = std::mem::take(&mut self.retries);
+        let mut retries = std::mem::take(&mut self.scratch.retries);
         self.pending.take(&mut retries);
         for Waiting {
             frame,
@@ -306,7 +308,7 @@ impl<Q: QueueIo> Worker<Q> {
                 Err(reason) => self.lose(frame, ingress, reason),
             }
         }
-        self.retries = retries;
+        self.scratch.retries = retries;
     }
 
     /// Tells the sender of a packet what became of it, if that may and can be done.
@@ -363,7 +365,7 @@ impl<Q: QueueIo> Worker<Q> {
 
     /// Admits what other workers sent. Returns the number of packets.
     pub(super) fn drain_rings(&mut self) -> usize {
-        let mut packets = std::mem::take(&mut self.packets);
+        let mut packets = std::mem::take(&mut self.scratch.packets);
         for ring in &mut self.rings_in {
             ring.pop_batch(&mut packets, RING);
             if packets.len() >= RING {
@@ -372,7 +374,7 @@ impl<Q: QueueIo> Worker<Q> {
         }
         let work = packets.len();
         packets.drain(..).for_each(|packet| self.admit(packet));
-        self.packets = packets;
+        self.scratch.packets = packets;
         work
     }
 }

@@ -3,7 +3,7 @@
 use super::egress::Egress;
 use super::ingress::Batch;
 use super::marks::Marks;
-use super::{Queue, Worker, WorkerCommand, WorkerEvent};
+use super::{Queue, Scratch, Worker, WorkerCommand, WorkerEvent};
 use crate::ingress::fib::Fib;
 use crate::ingress::pending::Pending;
 use crate::ingress::report::Limiter;
@@ -134,6 +134,15 @@ impl<Q: QueueIo> Worker<Q> {
             stats,
             draining: false,
             drained_said: false,
+            scratch: Box::default(),
+        }
+    }
+}
+
+impl Default for Scratch {
+    /// As much as any turn needs.
+    fn default() -> Self {
+        Self {
             frames: Vec::with_capacity(BATCH),
             batch: Batch::new(),
             packets: Vec::with_capacity(2 * RING),

@@ -10,7 +10,7 @@ use crate::twin::app::Verb;
 use crate::twin::fault::Fault;
 use crate::twin::matrix;
 use crate::twin::network::{LinkClass, NodeId, Plan};
-use crate::twin::switch::SwitchSettings;
+use crate::twin::switch::{SwitchSettings, burst};
 use crate::twin::topology::{Links, Shape};
 use crate::twin::wire::Weather;
 use crate::twin::workload::{Pattern, Size, Spec};
@@ -25,6 +25,9 @@ const HOSTS: usize = 4096;
 
 /// Connections of one host at most: the queue pairs of a session.
 const CONNECTIONS: usize = 1024;
+
+/// How often a node looks at its ports, unless the scenario says: about as long as a turn of the daemons takes.
+const POLL: Span = Span::from_nanos(250);
 
 /// Flows at most.
 const FLOWS: usize = 4_000_000;
@@ -58,7 +61,11 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
         refuse((offset, error.message().to_owned()))
     })?;
     let (shape, links, v6) = topology(&raw.topology).map_err(refuse)?;
-    let (host, verb, message) = host(&raw.host, links.host.speed).map_err(refuse)?;
+    let poll = raw.poll.map_or(POLL, |it| it.0);
+    if poll > Span::from_millis(1) {
+        return Err(refuse((0, "poll is longer than 1ms".to_owned())));
+    }
+    let (host, verb, message) = host(&raw.host, links.host.speed, poll).map_err(refuse)?;
     let queue = bytes(
         raw.switch.queue.as_ref(),
         1 << 20,
@@ -96,6 +103,7 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
             queue: u32::try_from(queue).expect("in range"),
             packets: u32::try_from(packets.unwrap_or(1 << 16)).expect("in range"),
             mtu: 9000,
+            poll,
             class_of_dscp: switchd::ingress::tables::default_classes(),
         },
         host,
@@ -320,7 +328,7 @@ fn speed(value: Option<&Spanned<Rate>>, default: Rate) -> At<Rate> {
     ))
 }
 
-fn host(raw: &RawHost, speed: Rate) -> At<(EngineConfig, Verb, u32)> {
+fn host(raw: &RawHost, speed: Rate, poll: Span) -> At<(EngineConfig, Verb, u32)> {
     let defaults = EngineConfig::default();
     let paths = MultipathConfig::default();
     let small = |value: &Number, name, range| -> At<Option<u32>> {
@@ -359,12 +367,8 @@ fn host(raw: &RawHost, speed: Rate) -> At<(EngineConfig, Verb, u32)> {
         rto_min: raw.rto_min.map_or(Span::from_micros(500), |it| it.0),
         rto_initial: raw.rto_initial.map_or(Span::from_millis(1), |it| it.0),
         path_avoidance: raw.path_avoidance.map_or(Span::from_millis(1), |it| it.0),
-        // Nobody is ever late here: two packets, so that the rate is kept between turns.
-        pacer_burst: if speed == Rate::default() {
-            0
-        } else {
-            2 * u32::from(path_mtu)
-        },
+        // Nobody is ever later than a poll: two packets, so that the rate is kept between turns.
+        pacer_burst: 2 * u32::from(path_mtu) + burst(speed, poll),
         reorder_frames: 1 << 16,
         ..defaults
     };

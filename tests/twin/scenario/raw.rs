@@ -19,6 +19,7 @@ pub(super) struct Raw {
     pub(super) seed: Option<u64>,
     pub(super) duration: Option<Period>,
     pub(super) sample: Option<Period>,
+    pub(super) poll: Option<Period>,
     pub(super) payload: Option<Payload>,
     pub(super) lossless: Option<bool>,
     pub(super) topology: RawTopology,

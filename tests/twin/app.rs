@@ -111,6 +111,8 @@ pub enum Report {
     Sent(FlowId),
     /// A message was received whole: of this connection, its number.
     Received(ConnectionId, u64),
+    /// The daemon did what it may not do: see [`App::violation`].
+    Violated(ConnectionId),
     /// Packets wait for a route to this address.
     NeedRoute(IpAddr),
 }
@@ -421,6 +423,7 @@ impl<const BYTES: bool> App<BYTES> {
         let wrong = end.check(entry);
         if let Some((check, wrong)) = wrong {
             let what = format!("connection {}, {:?}: {wrong}", end.connection, end.side);
+            reports.push(Report::Violated(end.connection));
             self.complain(check, what);
             return;
         }

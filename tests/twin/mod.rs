@@ -18,6 +18,7 @@ pub mod scenario;
 pub mod schedule;
 pub mod simulation;
 pub mod sizes;
+pub mod snapshot;
 pub mod soak;
 pub mod switch;
 pub mod topology;

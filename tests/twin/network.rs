@@ -326,6 +326,17 @@ impl Plan {
         distance
     }
 
+    /// Links by which the first switch can send what goes from one host to another.
+    pub fn parallel_ways(&self, from: NodeId, to: NodeId) -> usize {
+        let first = self.links[self.nodes[from.index()].ports[0]]
+            .across(from)
+            .node;
+        let destination = self.address_of(to);
+        let routes = &self.nodes[first.index()].routes;
+        let route = routes.iter().find(|(net, _)| net.contains(&destination));
+        route.map_or(1, |(_, hops)| hops.len().max(1))
+    }
+
     /// The links of a shortest way between two hosts; empty from a host to itself.
     pub fn way(&self, from: NodeId, to: NodeId) -> Vec<LinkId> {
         let mut came: BTreeMap<NodeId, LinkId> = BTreeMap::new();

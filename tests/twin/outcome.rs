@@ -208,8 +208,8 @@ fn rate(bytes: u64, nanos: u64) -> u64 {
     u64::try_from(bits / u128::from(nanos.max(1))).unwrap_or(u64::MAX)
 }
 
-/// What a flow takes when it is alone: its bytes at the slowest link of its way, one packet at each other link,
-/// and the delays.
+/// What a flow takes when it is alone: its bytes at the slowest link of its way (or at all that lie beside each
+/// other, if it is spread over them), one packet at each other link, and the delays.
 struct Ideal {
     slowest: Rate,
     others: Vec<Rate>,
@@ -221,7 +221,18 @@ struct Ideal {
 impl Ideal {
     fn new(plan: &Plan, scenario: &Scenario, from: NodeId, to: NodeId) -> Self {
         let way = plan.way(from, to);
-        let mut speeds: Vec<Rate> = way.iter().map(|link| plan.links[*link].speed).collect();
+        let spread = if scenario.host.multipath.is_some() {
+            plan.parallel_ways(from, to) as u64
+        } else {
+            1
+        };
+        let speed = |link: &usize| {
+            let link = &plan.links[*link];
+            let of_host = link.ends[0].node.index() < plan.hosts;
+            let ways = if of_host { 1 } else { spread };
+            Rate::from_bps(link.speed.bps() * ways)
+        };
+        let mut speeds: Vec<Rate> = way.iter().map(speed).collect();
         speeds.sort_unstable();
         let delay = way
             .iter()

@@ -46,8 +46,11 @@ const SETTLE: Span = Span::from_secs(5);
 const AUDIT: u64 = 200_000;
 
 /// A connection that has something to send, and no trouble in the fabric to blame, makes progress within
-/// this time.
+/// this time and some retransmission time-outs.
 const PATIENCE: Span = Span::from_millis(500);
+
+/// How many of them: what was sent into trouble may be sent there again before another path is tried.
+const TIMEOUTS: u64 = 16;
 
 /// How often progress is looked at.
 const LOOK: Span = Span::from_millis(20);
@@ -313,6 +316,8 @@ impl<const BYTES: bool> Simulation<BYTES> {
                 limit = began + self.scenario.duration;
             }
             if !alive || self.fabric.now() > limit {
+                // What is wrong with the books tells more than that nothing happens.
+                audit::audit(&mut self)?;
                 return Err(self.out_of_time());
             }
             if self.audited != watched {
@@ -437,23 +442,23 @@ impl<const BYTES: bool> Simulation<BYTES> {
                 Ok(())
             }
             Report::Received(number, message) => {
-                let (check, what) = match self.violation(node, number) {
-                    None => {
-                        self.received(number, message);
-                        return Ok(());
-                    }
-                    Some(violation) => violation,
-                };
+                self.received(number, message);
+                Ok(())
+            }
+            Report::Violated(number) => {
+                let (check, what) = self.violation(node, number);
                 Err(self.failed(check, &[node], what))
             }
             Report::NeedRoute(_) => Ok(()),
         }
     }
 
-    fn violation(&mut self, node: NodeId, number: ConnectionId) -> Option<(Check, String)> {
+    /// What is wrong on a connection: the data tells more than the completions that follow from it.
+    fn violation(&mut self, node: NodeId, number: ConnectionId) -> (Check, String) {
+        let in_data = self.connections[number].ledger.borrow().violation.clone();
         let app = self.fabric.host(node).app();
-        let at_edge = app.and_then(|app| app.violation.clone());
-        at_edge.or_else(|| self.connections[number].ledger.borrow().violation.clone())
+        let found = in_data.or_else(|| app.and_then(|app| app.violation.clone()));
+        found.expect("it was reported")
     }
 
     fn received(&mut self, number: ConnectionId, message: u64) {
@@ -711,6 +716,12 @@ impl<const BYTES: bool> Simulation<BYTES> {
     /// Whether all who can make progress do.
     fn look(&mut self) -> Result<(), Failure> {
         let now = self.fabric.now();
+        let timeout = self
+            .scenario
+            .host
+            .rto_initial
+            .max(self.scenario.host.rto_min);
+        let patience = PATIENCE + timeout.times(TIMEOUTS);
         let troubled = self.troubles.iter().zip(&self.active);
         let troubled = troubled
             .filter(|(_, active)| **active)
@@ -720,13 +731,16 @@ impl<const BYTES: bool> Simulation<BYTES> {
             let bytes = connection.ledger.borrow().bytes;
             if troubled || connection.under_way.is_empty() || bytes != connection.seen.0 {
                 connection.seen = (bytes, now);
-            } else if now.since(connection.seen.1.max(self.calm_since)) > PATIENCE {
+            } else if now.since(connection.seen.1.max(self.calm_since)) > patience {
                 stuck = stuck.or(Some(number));
             }
         }
         match stuck {
             None => Ok(()),
-            Some(number) => Err(self.stuck(number)),
+            Some(number) => {
+                audit::audit(self)?;
+                Err(self.stuck(number))
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use fabric_tests::twin::scenario::Scenario;
 use fabric_tests::twin::scenario::values::Period;
 use fabric_tests::twin::simulation::{Standing, run_watched};
 use fabric_tests::twin::soak::{Soak, Stop};
-use fabric_tests::twin::{plot, report};
+use fabric_tests::twin::{plot, report, snapshot};
 use indicatif::ProgressBar;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 pub(crate) enum Twin {
     /// Run a scenario and show its figures
     Run(Run),
+    /// Run all shipped scenarios and compare their figures with the reviewed ones
+    Check(CheckArgs),
     /// Run random scenarios until a check fails, the time is over, or Ctrl-C
     Soak(SoakArgs),
 }
@@ -41,6 +43,37 @@ pub(crate) struct Run {
     /// Write everything into this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Take what is found as reviewed
+    #[arg(long)]
+    update: bool,
+}
+
+impl CheckArgs {
+    fn run(&self) -> Result<(), String> {
+        let bar = spinner();
+        let found = snapshot::figures(&mut |name| bar.set_message(name.to_owned()))?;
+        bar.finish_and_clear();
+        let path = snapshot::reviewed();
+        let file = |error: std::io::Error| format!("{}: {error}", path.display());
+        if self.update {
+            return std::fs::write(&path, found).map_err(file);
+        }
+        let reviewed = std::fs::read_to_string(&path).map_err(file)?;
+        match snapshot::difference(&reviewed, &found) {
+            None => {
+                println!("all scenarios behave as reviewed, to the last byte on every wire");
+                Ok(())
+            }
+            Some(difference) => Err(format!(
+                "figures differ from {}: {difference}\nif that is wanted: fabric twin check --update",
+                path.display()
+            )),
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -75,6 +108,7 @@ impl Twin {
     pub(crate) fn run(self) -> ExitCode {
         let result = match self {
             Self::Run(run) => run.run(),
+            Self::Check(check) => check.run(),
             Self::Soak(soak) => soak.run(),
         };
         match result {

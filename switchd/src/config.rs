@@ -516,6 +516,24 @@ impl Config {
         text.parse().map(Some).map_err(wrong)
     }
 
+    /// How flows are spread by a switch whose ports have these `macs`. Without a configured seed one is made of
+    /// them: another one in every switch, the same in every run.
+    pub fn hashing(&self, macs: impl Iterator<Item = [u8; 6]>) -> Hashing {
+        let seed = match self.ecmp.seed {
+            // FNV-1a.
+            0 => macs.flatten().fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
+                (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3)
+            }),
+            seed => seed,
+        };
+        Hashing {
+            seed,
+            ports: self.ecmp.ports,
+            flow_label: self.ecmp.flow_label,
+            destination_qp: self.ecmp.destination_qp,
+        }
+    }
+
     /// How often the mirror is compared with the kernel.
     pub fn resync(&self) -> Span {
         Span::from_secs(self.netlink.resync_seconds)

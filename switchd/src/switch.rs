@@ -18,7 +18,7 @@ use crate::control::program::Program;
 use crate::control::routing::Routing;
 use crate::control::state::{PortHandle, State, WorkerHandle};
 use crate::control::thread::Control;
-use crate::ingress::tables::{Hashing, PortEntry, PortId};
+use crate::ingress::tables::{PortEntry, PortId};
 use crate::limits::{BATCH, CHANNEL, PENDING_TOTAL, PORT_BURST, PORT_BURST_MIN, RING};
 use crate::runner::Runner;
 use crate::stats::WorkerStats;
@@ -122,12 +122,7 @@ fn follow_kernel(
         .iter()
         .map(|(port, device)| port_entry(port, device));
     let classes = config.class_table().map_err(SwitchError::Config)?;
-    let hashing = Hashing {
-        seed: seed(config, devices),
-        ports: config.ecmp.ports,
-        flow_label: config.ecmp.flow_label,
-        destination_qp: config.ecmp.destination_qp,
-    };
+    let hashing = config.hashing(devices.iter().map(|(_, device)| device.mac));
     Ok(Routing::new(
         watch,
         Program::new(entries.collect(), hashing, classes),
@@ -149,18 +144,6 @@ fn port_entry(port: &PortSettings, device: &Device) -> PortEntry {
         queue_limit: port.queue_depth,
         burst: u32::try_from(burst).unwrap_or(u32::MAX),
     }
-}
-
-/// The configured seed, or one made of the ports' MAC addresses: another one in every switch, the same in every run.
-fn seed(config: &Config, devices: &[(PortSettings, Device)]) -> u64 {
-    if config.ecmp.seed != 0 {
-        return config.ecmp.seed;
-    }
-    // FNV-1a.
-    let octets = devices.iter().flat_map(|(_, device)| device.mac);
-    octets.fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
-        (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 fn open_ports(

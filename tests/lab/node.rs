@@ -6,6 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use super::settings::binaries;
 use super::{Lab, LabError, namespace, node_dir};
+use nix::sched::{CloneFlags, setns};
+use std::path::Path;
 
 /// A node of a laboratory, to run commands on.
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +67,29 @@ impl Host<'_> {
             .plan()
             .address(self.name, v6)
             .expect("every node has a link")
+    }
+
+    /// Runs `work` in a thread of this process inside the node's namespace, and waits for it.
+    ///
+    /// # Errors
+    /// When the namespace cannot be entered.
+    ///
+    /// # Panics
+    /// When `work` does.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
+        let path = Path::new("/run/netns").join(namespace(self.lab.name(), self.name));
+        let entered = || -> std::io::Result<()> {
+            let file = std::fs::File::open(&path)?;
+            setns(file, CloneFlags::CLONE_NEWNET).map_err(std::io::Error::from)
+        };
+        let result = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| entered().map(|()| work()));
+            thread.join()
+        });
+        match result {
+            Ok(done) => done.map_err(LabError::io(path.display().to_string())),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
     }
 
     /// A command in the node's namespace, with the sockets of its daemons in the environment and this

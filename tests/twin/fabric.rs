@@ -131,6 +131,8 @@ pub struct Fabric<const BYTES: bool> {
     pub trace: Trace,
     /// What was done.
     pub work: Work,
+    /// Every frame that is sent, and on which wire, for who wants to look.
+    pub tap: Option<Vec<(usize, Vec<u8>)>>,
     now: Time,
     schedule: Schedule<What>,
     clocks: Vec<Clock>,
@@ -179,6 +181,7 @@ impl<const BYTES: bool> Fabric<BYTES> {
             wires,
             trace: Trace::new(),
             work: Work::default(),
+            tap: None,
             now,
             schedule: Schedule::default(),
             clocks: vec![Clock::default(); count],
@@ -509,6 +512,9 @@ impl<const BYTES: bool> Fabric<BYTES> {
         let End { node, port } = wire.from;
         let from = (node, port);
         self.trace.record(Kind::Sent, self.now, from, frame.bytes());
+        if let Some(tap) = &mut self.tap {
+            tap.push((index, frame.bytes().to_vec()));
+        }
         wire.count.pauses += u64::from(is_pause(frame.bytes()));
         if node.index() >= self.plan.hosts {
             self.switched += 1;

@@ -576,7 +576,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
     /// A flow may be over.
     fn close(&mut self, flow: FlowId) {
         let progress = &self.progress[flow];
-        if progress.sent.is_some() && progress.received.is_some() {
+        if !progress.aborted && progress.sent.is_some() && progress.received.is_some() {
             self.open -= 1;
         }
     }

@@ -105,9 +105,35 @@ impl Switch {
             seed: plan.nodes[node.index()].hash_seed,
             ..Hashing::default()
         };
-        let program = Program::new(entries.collect(), hashing, settings.class_of_dscp);
-        let ports = plan.nodes[node.index()].ports.len();
-        let mut switch = Self {
+        let mut switch = Self::stopped(entries.collect(), hashing, settings, region);
+        switch.learn(plan, node);
+        switch.start();
+        switch
+    }
+
+    /// A switch with these ports in the place of a real one: `mirror` is what that one's kernel knows.
+    pub fn in_place_of(
+        mirror: &Mirror,
+        mut changes: Vec<Change>,
+        (entries, hashing): (Vec<PortEntry>, Hashing),
+        settings: SwitchSettings,
+        region: Arc<Region>,
+    ) -> Self {
+        let mut switch = Self::stopped(entries, hashing, settings, region);
+        switch.programming.apply(mirror, &mut changes);
+        switch.start();
+        switch
+    }
+
+    fn stopped(
+        entries: Vec<PortEntry>,
+        hashing: Hashing,
+        settings: SwitchSettings,
+        region: Arc<Region>,
+    ) -> Self {
+        let ports = entries.len();
+        let program = Program::new(entries, hashing, settings.class_of_dscp);
+        Self {
             worker: None,
             programming: Programming::new(program, FibWriter::small()),
             mirror: Mirror::new(),
@@ -121,10 +147,7 @@ impl Switch {
             ready: Vec::new(),
             lost_in_crash: 0,
             lost_in_rings: 0,
-        };
-        switch.learn(plan, node);
-        switch.start();
-        switch
+        }
     }
 
     /// Writes what the plan says to the kernel's tables.

@@ -1,0 +1,394 @@
+//! The twin against the real thing: the same packets through switchd in namespaces and through its engine in virtual
+//! time have to take the same ways, byte for byte.
+
+use common::netlink::{Settings, Watch};
+use common::sys::monotonic;
+use common::time::Span;
+use common::wire::ethernet::ethertype;
+use common::wire::ip::v4;
+use common::xdp::frame::Region;
+use fabric_tests::lab::observe::switches;
+use fabric_tests::lab::topology::NodeRole;
+use fabric_tests::lab::traffic::ping;
+use fabric_tests::lab::{Lab, exclusive, node_dir, privileged};
+use fabric_tests::twin::app::Verb;
+use fabric_tests::twin::fabric::{Fabric, Node};
+use fabric_tests::twin::host::Host;
+use fabric_tests::twin::network::{LinkClass, NodeId, Plan};
+use fabric_tests::twin::scenario::BEGINNING;
+use fabric_tests::twin::switch::{Switch, SwitchSettings};
+use fabric_tests::twin::wire::Wire;
+use hostd::engine::{EngineConfig, Route};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use switchd::config::{Config, ENV_PREFIX, PortSettings};
+use switchd::ingress::tables::PortEntry;
+
+/// Datagrams of each version of IP, each with a source port of its own.
+const DATAGRAMS: u16 = 150;
+const PORT: u16 = 9000;
+const SPINES: [&str; 2] = ["spine1", "spine2"];
+
+/// The number that a datagram carries; those of IPv6 follow those of IPv4.
+fn number(v6: bool, index: u16) -> u16 {
+    index + if v6 { DATAGRAMS } else { 0 }
+}
+
+/// Sends numbered datagrams of many lengths and returns the numbers of those that arrived.
+fn exchange(lab: &Lab) -> BTreeSet<u16> {
+    let mut received = BTreeSet::new();
+    for v6 in [false, true] {
+        let [from, to] = ["h1", "h4"].map(|host| lab.host(host).address(v6));
+        let socket = lab.host("h4").inside(|| UdpSocket::bind((to, PORT)));
+        let socket = socket.expect("a namespace").expect("a socket");
+        socket
+            .set_read_timeout(Some(Duration::from_secs(2)))
+            .expect("a time-out");
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(|| lab.host("h1").inside(|| send(from, to, v6)));
+            let mut bytes = [0; 2000];
+            for _ in 0..DATAGRAMS {
+                let Ok(len) = socket.recv(&mut bytes) else {
+                    break;
+                };
+                assert!(len >= 2, "{len} bytes");
+                received.insert(u16::from_be_bytes([bytes[0], bytes[1]]));
+            }
+            let sent = sender.join().expect("it ends");
+            sent.expect("a namespace");
+        });
+    }
+    received
+}
+
+fn send(from: IpAddr, to: IpAddr, v6: bool) {
+    for index in 0..DATAGRAMS {
+        let socket = UdpSocket::bind((from, 20_000 + index)).expect("a free port");
+        let mut bytes = vec![0xa5; 2 + usize::from(index) * 7 % 1200];
+        bytes[..2].copy_from_slice(&number(v6, index).to_be_bytes());
+        let to = SocketAddr::new(to, PORT);
+        socket.send_to(&bytes, to).expect("sent");
+        std::thread::sleep(Duration::from_micros(300));
+    }
+}
+
+/// The frames of a capture (pcap, microseconds, this machine's byte order).
+fn frames(path: &Path) -> Vec<Vec<u8>> {
+    let bytes = std::fs::read(path).expect("a capture");
+    let mut frames = Vec::new();
+    let mut at = 24;
+    while let Some(len) = bytes.get(at + 8..at + 12) {
+        let len = u32::from_ne_bytes(len.try_into().expect("four bytes")) as usize;
+        frames.push(bytes[at + 16..at + 16 + len].to_vec());
+        at += 16 + len;
+    }
+    frames
+}
+
+/// Where the UDP payload of a frame begins.
+fn payload(frame: &[u8]) -> usize {
+    14 + 8 + if is_v4(frame) { 20 } else { 40 }
+}
+
+fn is_v4(frame: &[u8]) -> bool {
+    frame[12..14] == ethertype::IPV4.to_be_bytes()
+}
+
+/// The number that a frame carries.
+fn carried(frame: &[u8]) -> u16 {
+    let at = payload(frame);
+    u16::from_be_bytes([frame[at], frame[at + 1]])
+}
+
+/// The frame as it was before the leaf routed it.
+fn before_routing(frame: &[u8], source: [u8; 6], leaf: [u8; 6]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    frame[..6].copy_from_slice(&leaf);
+    frame[6..12].copy_from_slice(&source);
+    if is_v4(&frame) {
+        frame[14 + v4::field::TTL] += 1;
+        let checksum = 14 + v4::field::CHECKSUM;
+        frame[checksum..checksum + 2].fill(0);
+        let sum = common::wire::checksum::of(&frame[14..34]);
+        frame[checksum..checksum + 2].copy_from_slice(&sum.to_be_bytes());
+    } else {
+        frame[14 + 7] += 1;
+    }
+    frame
+}
+
+/// A switch of the laboratory, read from its configuration and its kernel.
+struct Real {
+    watch: Watch,
+    changes: Vec<common::netlink::Change>,
+    config: Config,
+    ports: Vec<PortSettings>,
+}
+
+impl Real {
+    fn read(lab: &Lab, node: &str) -> Self {
+        let path = node_dir(lab.name(), node).join("switchd.toml");
+        let config: Config =
+            common::config::load(&path, ENV_PREFIX, &[]).expect("its configuration");
+        let (watch, changes) = lab
+            .host(node)
+            .inside(|| {
+                let resync = Span::from_secs(60);
+                let mut watch = Watch::open(Settings { resync }, 1 << 20).expect("netlink");
+                let mut changes = Vec::new();
+                let limit = monotonic() + Span::from_secs(5);
+                watch
+                    .sync(limit, &mut changes)
+                    .expect("the kernel's tables");
+                (watch, changes)
+            })
+            .expect("a namespace");
+        let names: Vec<String> = watch
+            .mirror()
+            .links()
+            .map(|link| link.name.clone())
+            .collect();
+        let ports = config.resolve_ports(&names).expect("its ports");
+        Self {
+            watch,
+            changes,
+            config,
+            ports,
+        }
+    }
+
+    fn mac(&self, port: &str) -> [u8; 6] {
+        let link = self.watch.mirror().link_named(port).expect("an interface");
+        link.mac.expect("Ethernet")
+    }
+
+    fn twin(self, region: Arc<Region>) -> Switch {
+        let hashing = self
+            .config
+            .hashing(self.ports.iter().map(|port| self.mac(&port.name)));
+        let entry = |port: &PortSettings| PortEntry {
+            name: port.name.clone(),
+            ifindex: self
+                .watch
+                .mirror()
+                .link_named(&port.name)
+                .expect("read")
+                .index,
+            mac: self.mac(&port.name),
+            up: false,
+            mtu: 3000,
+            speed: None,
+            icmp_v4: None,
+            icmp_v6: None,
+            queue_limit: port.queue_depth,
+            burst: 0,
+        };
+        let settings = SwitchSettings {
+            queue: 1 << 20,
+            packets: 1024,
+            mtu: 3000,
+            poll: Span::ZERO,
+            class_of_dscp: self.config.class_table().expect("its classes"),
+        };
+        let entries = self.ports.iter().map(entry).collect();
+        Switch::in_place_of(
+            self.watch.mirror(),
+            self.changes,
+            (entries, hashing),
+            settings,
+            region,
+        )
+    }
+}
+
+/// The laboratory's nodes and links, each switch's ports in the order of its configuration.
+fn plan(lab: &Lab, reals: &BTreeMap<String, Real>) -> Plan {
+    let topology = lab.plan();
+    let hosts = topology.names(NodeRole::Host).count();
+    let switches = topology.nodes.iter().filter(|node| node.role.is_switch());
+    let mut plan = Plan::new(
+        hosts,
+        switches.map(|node| node.name.clone()).collect(),
+        false,
+    );
+    let class = LinkClass {
+        speed: common::units::Rate::from_gbps(1),
+        delay: Span::from_micros(1),
+    };
+    for link in &topology.links {
+        let [lower, upper] = [&link.lower.node, &link.upper.node];
+        let find = |name: &str| plan.node_named(name).expect("a node of the laboratory");
+        let (lower, upper) = (find(lower), find(upper));
+        plan.connect(lower, upper, class);
+    }
+    for (name, real) in reals {
+        let node = plan.node_named(name).expect("a node of the laboratory");
+        let across = |link: usize| {
+            let other = plan.links[link].across(node).node;
+            plan.nodes[other.index()].name.clone()
+        };
+        let mut ports = plan.nodes[node.index()].ports.clone();
+        ports.sort_by_key(|link| {
+            let name = across(*link);
+            real.ports.iter().position(|port| port.name == name)
+        });
+        for (place, link) in ports.iter().enumerate() {
+            let end = plan.links[*link]
+                .ends
+                .iter_mut()
+                .find(|end| end.node == node);
+            end.expect("its link").port = u16::try_from(place).expect("few ports");
+        }
+        plan.nodes[node.index()].ports = ports;
+    }
+    plan
+}
+
+/// A fabric of the laboratory's switches; nobody runs on its hosts.
+fn twin(lab: &Lab, mut reals: BTreeMap<String, Real>) -> Fabric<true> {
+    let plan = plan(lab, &reals);
+    let region = Region::heap(4096, 4096, 64);
+    let nobody = Route {
+        source: IpAddr::from([0, 0, 0, 0]),
+        source_mac: [0; 6],
+        destination_mac: [0; 6],
+        mtu: 1500,
+        rate: common::units::Rate::default(),
+    };
+    let nodes = plan
+        .nodes
+        .iter()
+        .map(|node| match reals.remove(&node.name) {
+            Some(real) => Node::Switch(Box::new(real.twin(region.clone()))),
+            None => Node::Host(Box::new(Host::new(
+                nobody,
+                EngineConfig::default(),
+                region.clone(),
+            ))),
+        });
+    let nodes = nodes.collect();
+    let wires = plan.links.iter().flat_map(|link| {
+        let [a, b] = link.ends;
+        [(a, b), (b, a)].map(|ends| Wire::new(ends, (link.speed, link.delay), true, 1))
+    });
+    let wires = wires.collect();
+    let mut fabric = Fabric::new(
+        plan,
+        nodes,
+        wires,
+        region,
+        (Verb::Write, Span::ZERO),
+        BEGINNING,
+    );
+    fabric.tap = Some(Vec::new());
+    fabric
+}
+
+/// Lets a frame arrive at the first leaf from h1 and returns what passed each wire because of it, by the names of the
+/// wire's ends.
+fn pass(fabric: &mut Fabric<true>, frame: &[u8]) -> Vec<((String, String), Vec<u8>)> {
+    let node = |name| fabric.plan.node_named(name).expect("a node");
+    let [host, leaf] = ["h1", "leaf1"].map(node);
+    let link = fabric
+        .plan
+        .links_between(host, leaf)
+        .next()
+        .expect("a link");
+    let end = fabric.plan.links[link].across(host);
+    fabric.offer(end.node, end.port, frame);
+    while fabric.step(&mut Vec::new(), &mut Vec::new()) {}
+    let name = |node: NodeId| fabric.plan.nodes[node.index()].name.clone();
+    let passed = fabric.tap.replace(Vec::new()).expect("it listens");
+    let named = passed.into_iter().map(|(wire, bytes)| {
+        let wire = &fabric.wires[wire];
+        ((name(wire.from.node), name(wire.to.node)), bytes)
+    });
+    named.collect()
+}
+
+/// SW-1, SW-2: the same packets take the same spine and leave with the same bytes, in namespaces and in virtual time,
+/// and what is delivered there is delivered here.
+#[test]
+fn the_twin_forwards_as_the_daemon_does() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().expect("alone");
+    let builder = SPINES
+        .iter()
+        .fold(switches("twin"), |it, spine| it.tap("leaf1", spine));
+    let lab = builder.up().expect("a laboratory");
+    for v6 in [false, true] {
+        let pings = ping(
+            lab.host("h1"),
+            lab.host("h4"),
+            v6,
+            5,
+            Duration::from_millis(50),
+        );
+        assert_eq!(
+            pings.expect("ping").lost(),
+            0,
+            "neighbours are known from now on"
+        );
+    }
+    // Who held which bucket while neighbours became known is part of a switch's memory (resilient hashing): daemon and
+    // twin both begin with all of them.
+    for node in lab.plan().nodes.iter().filter(|node| node.role.is_switch()) {
+        lab.restart(&node.name).expect("restarted");
+    }
+    lab.wait_ready(Duration::from_secs(10)).expect("ready");
+    let filter = format!("udp dst port {PORT}");
+    let captures = SPINES.map(|spine| lab.capture("leaf1", spine, &filter).expect("tcpdump"));
+    let received = exchange(&lab);
+    let captured = captures.map(|capture| frames(&capture.stop().expect("complete")));
+    let all = usize::from(2 * DATAGRAMS);
+    assert_eq!(
+        captured.iter().map(Vec::len).sum::<usize>(),
+        all,
+        "every datagram is seen once"
+    );
+    assert!(
+        captured.iter().all(|frames| frames.len() > all / 5),
+        "both spines carry some"
+    );
+
+    let switch_names = lab.plan().nodes.iter().filter(|node| node.role.is_switch());
+    let reals: BTreeMap<String, Real> = switch_names
+        .map(|node| (node.name.clone(), Real::read(&lab, &node.name)))
+        .collect();
+    let leaf_mac = reals["leaf1"].mac("h1");
+    let mut fabric = twin(&lab, reals);
+    let mut delivered = BTreeSet::new();
+    for (spine, frames) in SPINES.iter().zip(&captured) {
+        for frame in frames {
+            let number = carried(frame);
+            let passed = pass(
+                &mut fabric,
+                &before_routing(frame, [2, 0, 0, 0, 0, 9], leaf_mac),
+            );
+            let at = |from: &str, to: &str| {
+                let wire = (from.to_owned(), to.to_owned());
+                let found = passed.iter().find(|(place, _)| *place == wire);
+                found.map(|(_, bytes)| bytes.clone())
+            };
+            let wires: Vec<_> = passed.iter().map(|(wire, _)| wire).collect();
+            assert_eq!(
+                at("leaf1", spine).as_ref(),
+                Some(frame),
+                "datagram {number} passed {spine}, in the twin {wires:?}"
+            );
+            let last = at("leaf2", "h4").expect("it arrives");
+            assert_eq!(last[payload(&last)..], frame[payload(frame)..], "unchanged");
+            delivered.insert(carried(&last));
+        }
+    }
+    assert_eq!(
+        delivered, received,
+        "what is delivered there is delivered here"
+    );
+    assert_eq!(delivered.len(), all);
+}

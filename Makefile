@@ -3,6 +3,7 @@
 #   make demo    a real file across a two-leaf, two-spine fabric over several paths at once
 #   make test    every test (root for those in network namespaces; REQUIRE_NETNS=1 forbids skipping)
 #   make lab     brings a fabric up and leaves it up: `make lab LAB="--leaves 2 --spines 4"`
+#   make twin    fabrics in virtual time: every shipped scenario against its reviewed figures
 #   make bench   the numbers of the README, with the peers they are compared with; BENCH=NAME for one
 #   make lint    formats, clippy, architecture rules, licences and duplicates of dependencies
 #   make build   the release binaries, in target/release
@@ -16,7 +17,7 @@ BENCH ?=
 # Colours and progress bars stay readable in logs.
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo test lab bench lint build setup clean
+.PHONY: help demo test lab twin bench lint build setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -33,6 +34,11 @@ demo: build
 
 lab: build
 	target/release/fabric lab up $(LAB)
+
+# The release build: the tests do the same with the other one, so both have to find the same digests.
+twin: setup
+	$(CARGO) build --release -p fabric-tests --bin fabric
+	target/release/fabric twin check
 
 # Binaries first: the tests in namespaces run the daemons that cargo built.
 test: setup

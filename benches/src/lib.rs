@@ -11,6 +11,7 @@
 //!   copy      a file across the demonstration's fabric, beside the kernel's TCP
 //!   idle      processor time of daemons that have nothing to do
 //!   transport the transport engine, both ends in one thread
+//!   twin      whole fabrics in virtual time
 //!   measure   rounds, medians, tables
 //!   rig       network namespaces, veth pairs, pinned processes
 //!   load      the traffic source and the sink
@@ -27,3 +28,4 @@ pub mod pipeline;
 pub mod rig;
 pub mod routes;
 pub mod transport;
+pub mod twin;

@@ -9,14 +9,18 @@
 //! A daemon that polls does not see a frame when it arrives but when it looks, so nodes look at their ports at
 //! regular times, each at its own, and find what has arrived since. With a poll interval of zero they look at once.
 
+mod clock;
+mod harm;
+
 use super::app::{Report, Verb};
 use super::check::{Check, Failure, history};
 use super::host::Host;
-use super::network::{End, LinkId, NodeId, Plan, Role};
+use super::network::{End, NodeId, Plan, Role};
 use super::schedule::Schedule;
 use super::switch::Switch;
 use super::trace::{Kind, Trace};
-use super::wire::{Sent, Weather, Wire};
+use super::wire::{Sent, Wire};
+use clock::Clock;
 use common::time::{Span, Time};
 use common::wire::ethernet::ethertype;
 use common::xdp::frame::{Frame, FramePool, Region};
@@ -44,38 +48,6 @@ pub enum Node<const BYTES: bool> {
     Switch(Box<Switch>),
     /// Runs hostd.
     Host(Box<Host<BYTES>>),
-}
-
-/// The clock of a node: it may run fast or slow.
-#[derive(Clone, Copy, Debug, Default)]
-struct Clock {
-    /// Parts per million that it is fast.
-    drift: i64,
-    /// What it showed last: engines are promised that it does not go back.
-    shown: Time,
-}
-
-const MILLION: i128 = 1_000_000;
-
-impl Clock {
-    /// What it shows at `now`.
-    fn local(self, now: Time) -> Time {
-        if self.drift == 0 {
-            return now;
-        }
-        let nanos = i128::from(now.nanos()) * (MILLION + i128::from(self.drift)) / MILLION;
-        Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
-    }
-
-    /// When it shows `local`, or first shows more.
-    fn global(self, local: Time) -> Time {
-        if self.drift == 0 || local == Time::NEVER {
-            return local;
-        }
-        let scale = MILLION + i128::from(self.drift);
-        let nanos = (i128::from(local.nanos()) * MILLION + scale - 1) / scale;
-        Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
-    }
 }
 
 /// What is on the way to a node.
@@ -560,75 +532,6 @@ impl<const BYTES: bool> Fabric<BYTES> {
             });
         self.late[slot] = Some((wire, frame));
         self.schedule.enter(at, What::Late(number(slot)));
-    }
-
-    /// Puts a frame on the wire that begins at a port, past the daemon: as a broken device does.
-    pub fn inject(&mut self, node: NodeId, port: u16, bytes: &[u8]) {
-        if let Some(frame) = self.outside.take_filled(bytes) {
-            let wire = self.wire_from(node, port);
-            self.wires[wire].injected += 1;
-            self.send(wire, frame);
-        }
-    }
-
-    /// Lets a frame arrive at a port, as if it had come over its link.
-    pub fn offer(&mut self, node: NodeId, port: u16, bytes: &[u8]) {
-        let link = self.plan.nodes[node.index()].ports[usize::from(port)];
-        let across = self.plan.links[link].across(node);
-        self.inject(across.node, across.port, bytes);
-    }
-
-    /// Changes what can happen to frames on a link, in both directions.
-    pub fn set_weather(&mut self, link: LinkId, weather: Weather) {
-        for wire in [2 * link, 2 * link + 1] {
-            self.wires[wire].set_weather(weather);
-        }
-    }
-
-    /// Pulls a link, or plugs it in again. Both ends see their carrier go or come.
-    pub fn set_link(&mut self, link: LinkId, up: bool) {
-        if self.wires[2 * link].is_up() == up {
-            return;
-        }
-        let kind = if up { Kind::Up } else { Kind::Down };
-        for wire in [2 * link, 2 * link + 1] {
-            for frame in self.wires[wire].set_up(up) {
-                self.outside.give(frame);
-            }
-        }
-        for End { node, port } in self.plan.links[link].ends {
-            self.trace.record(kind, self.now, (node, port), &[]);
-            let local = self.local(node);
-            if let Node::Switch(switch) = &mut self.nodes[node.index()] {
-                switch.set_carrier(node, port, up, local);
-                self.rouse(node);
-            }
-        }
-    }
-
-    /// Kills a daemon.
-    pub fn crash(&mut self, node: NodeId) {
-        self.trace.record(Kind::Crashed, self.now, (node, 0), &[]);
-        match &mut self.nodes[node.index()] {
-            Node::Switch(switch) => switch.crash(),
-            Node::Host(host) => host.crash(),
-        }
-        self.due[node.index()] = Time::NEVER;
-    }
-
-    /// Starts a daemon that was killed.
-    pub fn restart(&mut self, node: NodeId) {
-        self.trace.record(Kind::Started, self.now, (node, 0), &[]);
-        let local = self.local(node);
-        match &mut self.nodes[node.index()] {
-            Node::Switch(switch) => switch.start(),
-            Node::Host(host) => {
-                if let Err(error) = host.start(local) {
-                    self.fail(Check::Service, node, || error.to_string());
-                }
-            }
-        }
-        self.rouse(node);
     }
 
     fn fail(&mut self, check: Check, node: NodeId, what: impl FnOnce() -> String) {

@@ -142,7 +142,7 @@ impl Reader {
             let value = next(&mut words, word)?;
             match word {
                 "id" => id = Some(whole(value, "id")?),
-                "start" => start = Some(Start::At(self.from_picoseconds(value)?)),
+                "start" => start = Some(Start::At(self.start_at(value)?)),
                 "trigger" => start = Some(Start::On(self.named(line, whole(value, word)?))),
                 "size" => bytes = Some(whole(value, "size")?),
                 "send_done_trigger" => when_sent = Some(self.named(line, whole(value, word)?)),
@@ -180,7 +180,7 @@ impl Reader {
         Ok(())
     }
 
-    fn from_picoseconds(&self, word: &str) -> Result<Time, String> {
+    fn start_at(&self, word: &str) -> Result<Time, String> {
         let start: f64 = word
             .parse()
             .map_err(|_| format!("start {word:?} is not a number of picoseconds"))?;

@@ -175,7 +175,7 @@ impl<const BYTES: bool> RegionMemory for Memory<BYTES> {
 
 /// Byte `at` of the stream of `seed`.
 fn pattern(seed: u64, at: u64) -> u8 {
-    let mixed = (at / 8 ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = ((at / 8) ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed.rotate_left(29).to_le_bytes()[(at % 8) as usize]
 }
 

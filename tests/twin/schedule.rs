@@ -52,8 +52,8 @@ impl<T: Copy + Ord> Default for Schedule<T> {
     }
 }
 
-const fn place(bucket: u64) -> usize {
-    (bucket % BUCKETS as u64) as usize
+fn place(bucket: u64) -> usize {
+    usize::try_from(bucket % BUCKETS as u64).expect("below BUCKETS")
 }
 
 impl<T: Copy + Ord> Schedule<T> {

@@ -8,12 +8,16 @@
 //!
 //! Checks run all the time (see [`super::audit`]); the first that fails ends the simulation.
 
+mod flows;
+mod memory;
+mod troubles;
+
 use super::app::{ConnectionId, NewEnd, Report, Side};
 use super::audit;
 use super::check::{Check, Failure};
 use super::fabric::{Fabric, Mutation, Node};
 use super::fault::{Fault, Trouble};
-use super::flow::{FlowId, Progress, Start, Trigger, TriggerId, Workload};
+use super::flow::{FlowId, Progress, Start, Trigger, Workload};
 use super::host::Host;
 use super::memory::Ledger;
 use super::network::NodeId;
@@ -21,16 +25,14 @@ use super::outcome::Outcome;
 use super::sample::Samples;
 use super::scenario::{BEGINNING, Scenario};
 use super::switch::{Switch, mac};
-use super::wire::{Weather, Wire};
+use super::wire::Wire;
 use common::time::{Span, Time};
-use common::wire::ethernet::Mac;
-use common::wire::pause::Control;
-use common::xdp::frame::Region;
 use hostd::engine::{EngineConfig, Route};
+use memory::{connections, region};
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// How long applications may take to connect.
@@ -54,9 +56,6 @@ const TIMEOUTS: u64 = 16;
 
 /// How often progress is looked at.
 const LOOK: Span = Span::from_millis(20);
-
-/// Frames beyond those that connections have under way: what each node keeps at hand, and a margin.
-const FRAMES_AT_HAND: usize = 400;
 
 /// What the simulation itself enters into the schedule.
 #[derive(Clone, Copy, Debug)]
@@ -536,183 +535,6 @@ impl<const BYTES: bool> Simulation<BYTES> {
         Ok(())
     }
 
-    fn start(&mut self, flow: FlowId) {
-        let number = self.connection_of[flow];
-        if self.connections[number].over {
-            self.abort(flow);
-            return;
-        }
-        self.progress[flow].started = Some(self.fabric.now());
-        let bytes = self.workload.flows[flow].bytes;
-        let message = self.scenario.message;
-        let connection = &mut self.connections[number];
-        connection.messages += bytes.div_ceil(u64::from(message));
-        connection
-            .under_way
-            .push_back((connection.messages - 1, flow));
-        if connection.under_way.len() == 1 {
-            connection.seen.1 = self.fabric.now();
-        }
-        let from = connection.from;
-        if let Some(app) = self.fabric.host(from).app() {
-            app.send(number, flow, bytes, message, self.scenario.verb);
-        }
-        self.fabric.rouse(from);
-    }
-
-    fn pull(&mut self, trigger: Option<TriggerId>) {
-        let Some(trigger) = trigger else { return };
-        let pulled = &mut self.triggers[trigger];
-        pulled.pulls += 1;
-        let started: Vec<FlowId> = match pulled.kind {
-            Trigger::Each => pulled.waiting.pop_front().into_iter().collect(),
-            Trigger::Once if pulled.pulls == 1 => pulled.waiting.drain(..).collect(),
-            Trigger::Barrier(count) if pulled.pulls == count => pulled.waiting.drain(..).collect(),
-            Trigger::Once | Trigger::Barrier(_) => Vec::new(),
-        };
-        started.into_iter().for_each(|flow| self.start(flow));
-    }
-
-    /// A flow may be over.
-    fn close(&mut self, flow: FlowId) {
-        let progress = &self.progress[flow];
-        if !progress.aborted && progress.sent.is_some() && progress.received.is_some() {
-            self.open -= 1;
-        }
-    }
-
-    fn abort(&mut self, flow: FlowId) {
-        let progress = &mut self.progress[flow];
-        if !progress.is_over() {
-            progress.aborted = true;
-            self.open -= 1;
-            // Others do not wait for ever for what will not be.
-            let Progress { sent, received, .. } = *progress;
-            let planned = self.workload.flows[flow];
-            if sent.is_none() {
-                self.pull(planned.when_sent);
-            }
-            if received.is_none() {
-                self.pull(planned.when_received);
-            }
-        }
-    }
-
-    fn ended(&mut self, number: ConnectionId, side: Side, why: &str) -> Result<(), Failure> {
-        let connection = &self.connections[number];
-        if connection.over {
-            return Ok(());
-        }
-        let (from, to) = (connection.from, connection.to);
-        let begun = self.began.is_some();
-        let troubled = self.troubles.iter().any(Trouble::ends_connections);
-        if !begun || !troubled {
-            let check = if begun {
-                Check::Liveness
-            } else {
-                Check::Service
-            };
-            let what = format!("connection {number} ended at its {side:?}: {why}");
-            return Err(self.failed(check, &[from, to], what));
-        }
-        self.give_up(number);
-        Ok(())
-    }
-
-    /// A connection is of no use any more.
-    fn give_up(&mut self, number: ConnectionId) {
-        let connection = &mut self.connections[number];
-        connection.over = true;
-        connection.under_way.clear();
-        let flows: Vec<FlowId> = (0..self.workload.flows.len())
-            .filter(|flow| self.connection_of[*flow] == number)
-            .filter(|flow| self.progress[*flow].started.is_some())
-            .collect();
-        flows.into_iter().for_each(|flow| self.abort(flow));
-    }
-
-    fn trouble(&mut self, number: usize, begins: bool) {
-        let fault = self.troubles[number].fault;
-        self.active[number] = begins;
-        match fault {
-            Fault::Weather(link, _) => {
-                let weather = self.weather_on(link);
-                self.fabric.set_weather(link, weather);
-            }
-            Fault::LinkDown(link) => {
-                let down = self.is_active(|other| *other == Fault::LinkDown(link));
-                self.fabric.set_link(link, !down);
-            }
-            Fault::Crash(node) => {
-                let dead = self.is_active(|other| *other == Fault::Crash(node));
-                self.crash(node, dead);
-            }
-            Fault::PfcStorm(..) if begins => self.storm(number),
-            Fault::PfcStorm(..) | Fault::Drift(..) => {}
-        }
-        if !begins {
-            self.calm_since = self.fabric.now();
-        }
-    }
-
-    fn is_active(&self, which: impl Fn(&Fault) -> bool) -> bool {
-        let active = self.troubles.iter().zip(&self.active);
-        active
-            .filter(|(_, active)| **active)
-            .any(|(trouble, _)| which(&trouble.fault))
-    }
-
-    /// All weather that lies over a link, one upon another.
-    fn weather_on(&self, link: usize) -> Weather {
-        let active = self.troubles.iter().zip(&self.active);
-        let here = active.filter_map(|(trouble, active)| match trouble.fault {
-            Fault::Weather(place, weather) if place == link && *active => Some(weather),
-            _ => None,
-        });
-        here.fold(Weather::default(), |sum, weather| Weather {
-            loss: (sum.loss + weather.loss).min(1.0),
-            corruption: (sum.corruption + weather.corruption).min(1.0),
-            duplication: (sum.duplication + weather.duplication).min(1.0),
-            reordering: (sum.reordering + weather.reordering).min(1.0),
-            lateness: sum.lateness.max(weather.lateness),
-        })
-    }
-
-    fn crash(&mut self, node: NodeId, dead: bool) {
-        let running = match &self.fabric.nodes[node.index()] {
-            Node::Switch(switch) => switch.is_running(),
-            Node::Host(host) => host.is_running(),
-        };
-        if dead && running {
-            self.fabric.crash(node);
-            let lost = (0..self.connections.len()).filter(|number| {
-                let connection = &self.connections[*number];
-                connection.from == node || connection.to == node
-            });
-            let lost: Vec<ConnectionId> = match self.fabric.is_switch(node) {
-                true => Vec::new(),
-                false => lost.collect(),
-            };
-            lost.into_iter().for_each(|number| self.give_up(number));
-        } else if !dead && !running {
-            self.fabric.restart(node);
-        }
-    }
-
-    fn storm(&mut self, number: usize) {
-        let Fault::PfcStorm(node, interval) = self.troubles[number].fault else {
-            return;
-        };
-        if !self.active[number] {
-            return;
-        }
-        let everything = Control::Pfc([Some(u16::MAX); 8]);
-        let frame = everything.emit(Mac(mac(node, 0)));
-        self.fabric.inject(node, 0, &frame);
-        let next = self.fabric.now() + interval;
-        self.fabric.enter(next, Do::Storm(number).code());
-    }
-
     /// Whether all who can make progress do.
     fn look(&mut self) -> Result<(), Failure> {
         let now = self.fabric.now();
@@ -814,56 +636,4 @@ impl<const BYTES: bool> Simulation<BYTES> {
             ..failure
         }
     }
-}
-
-/// The connections of a workload, and by flow which one it uses.
-fn connections(workload: &Workload, seed: u64) -> (Vec<Connection>, Vec<ConnectionId>) {
-    let mut numbers: HashMap<(NodeId, NodeId, u32), ConnectionId> = HashMap::new();
-    let mut connections = Vec::new();
-    let mut of_flow = Vec::with_capacity(workload.flows.len());
-    for flow in &workload.flows {
-        let number = *numbers
-            .entry((flow.from, flow.to, flow.lane))
-            .or_insert_with(|| {
-                let own = seed ^ (connections.len() as u64).rotate_left(32);
-                connections.push(Connection {
-                    from: flow.from,
-                    to: flow.to,
-                    ledger: Rc::new(RefCell::new(Ledger::new(own))),
-                    up: 0,
-                    over: false,
-                    messages: 0,
-                    under_way: VecDeque::new(),
-                    seen: (0, BEGINNING),
-                });
-                connections.len() - 1
-            });
-        of_flow.push(number);
-    }
-    (connections, of_flow)
-}
-
-/// Memory for all frames that can be under way.
-fn region(
-    scenario: &Scenario,
-    workload: &Workload,
-    connections: &[Connection],
-    nodes: usize,
-) -> std::sync::Arc<Region> {
-    const HEADROOM: u16 = 64;
-    let config = &scenario.host;
-    let most = hostd::limits::HEADERS + hostd::limits::TRAILER + usize::from(config.path_mtu);
-    // Also what is not a data packet fits, and chunks begin at cache lines.
-    let chunk = (usize::from(HEADROOM) + most.max(600)).next_multiple_of(64);
-    let bytes: u64 = workload.flows.iter().map(|flow| flow.bytes).sum();
-    let packets = bytes.div_ceil(u64::from(config.path_mtu)) + workload.flows.len() as u64;
-    let packets = usize::try_from(packets).unwrap_or(usize::MAX);
-    let window = config.window as usize + 32;
-    let under_way = (connections.len() * window).min(2 * packets + 32 * connections.len());
-    let frames = under_way + nodes * FRAMES_AT_HAND + 4096;
-    Region::heap(
-        u32::try_from(frames).unwrap_or(u32::MAX),
-        u16::try_from(chunk).expect("less than 64 KiB"),
-        HEADROOM,
-    )
 }

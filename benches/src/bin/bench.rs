@@ -1,7 +1,7 @@
 //! `bench [NAME]…` runs the named benches, all of them without names, and prints their tables.
 
 use common::sys::alloc::Counting;
-use fabric_benches::{copy, forward, idle, lookup, pipeline, transport};
+use fabric_benches::{copy, forward, idle, lookup, pipeline, transport, twin};
 use std::process::ExitCode;
 
 /// The daemons' allocator, and a count of what is asked of it.
@@ -18,6 +18,7 @@ const BENCHES: &[Bench] = &[
     ("copy", true, copy::bench),
     ("idle", true, idle::bench),
     ("transport", false, transport::bench),
+    ("twin", false, twin::bench),
 ];
 
 fn main() -> ExitCode {

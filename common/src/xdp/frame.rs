@@ -127,13 +127,13 @@ impl Region {
 
     /// Hands out frames that were never used, at most [`TRADE`].
     fn first_use(&self, free: &mut Vec<Frame>) {
-        const SOME: u32 = TRADE as u32;
-        let next = |first: u32| (first < self.frames).then(|| self.frames.min(first + SOME));
+        let some = u32::try_from(TRADE).expect("TRADE is small");
+        let next = |first: u32| (first < self.frames).then(|| self.frames.min(first + some));
         let taken = self
             .fresh
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         if let Ok(first) = taken {
-            let last = self.frames.min(first + SOME);
+            let last = self.frames.min(first + some);
             // SAFETY: each index is below `frames`, and `fresh` has passed it, so it is made into a frame
             // once, here.
             free.extend((first..last).map(|index| unsafe { self.frame(index) }));

@@ -33,18 +33,12 @@ struct Switch {
 }
 
 fn mac(port: usize, neighbour: bool) -> [u8; 6] {
-    [
-        2,
-        0,
-        0,
-        0,
-        u8::from(neighbour),
-        u8::try_from(port).expect("few ports"),
-    ]
+    let port = u8::try_from(port).expect("few ports");
+    [2, 0, 0, 0, u8::from(neighbour), port]
 }
 
 fn port_entry(port: usize) -> PortEntry {
-    let n = u8::try_from(port).expect("few ports");
+    let n = u8::try_from(port).expect("few");
     PortEntry {
         name: format!("p{port}"),
         ifindex: 100 + u32::from(n),

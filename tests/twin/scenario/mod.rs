@@ -4,8 +4,11 @@
 //! sense, or a host that is not there is refused with the line and the reason.
 
 mod check;
+mod faults;
+mod keys;
 mod raw;
 pub mod values;
+mod workloads;
 
 pub use check::Refusal;
 

@@ -25,14 +25,13 @@ fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let unit = unit.trim();
     let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
-    let whole: u64 = whole.parse().ok()?;
-    let mut sum = whole.checked_mul(*factor)?;
-    let mut place = *factor;
-    for digit in part.chars() {
-        place /= 10;
-        sum = sum.checked_add(u64::from(digit.to_digit(10)?) * place)?;
+    if whole.is_empty() || part.len() > 9 {
+        return None;
     }
-    Some(sum)
+    let digits: u128 = format!("{whole}{part}").parse().ok()?;
+    let scaled = digits.checked_mul(u128::from(*factor))?;
+    let scaled = scaled / 10_u128.pow(u32::try_from(part.len()).ok()?);
+    u64::try_from(scaled).ok()
 }
 
 impl FromStr for Period {

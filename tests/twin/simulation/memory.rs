@@ -1,0 +1,67 @@
+//! What a simulation has to remember: connections, and the frames that they have under way.
+
+use super::Connection;
+use crate::twin::app::ConnectionId;
+use crate::twin::flow::Workload;
+use crate::twin::memory::Ledger;
+use crate::twin::network::NodeId;
+use crate::twin::scenario::{BEGINNING, Scenario};
+use common::xdp::frame::Region;
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+/// Frames beyond those that connections have under way: what each node keeps at hand, and a margin.
+const FRAMES_AT_HAND: usize = 400;
+
+/// The connections of a workload, and by flow which one it uses.
+pub(super) fn connections(workload: &Workload, seed: u64) -> (Vec<Connection>, Vec<ConnectionId>) {
+    let mut numbers: HashMap<(NodeId, NodeId, u32), ConnectionId> = HashMap::new();
+    let mut connections = Vec::new();
+    let mut of_flow = Vec::with_capacity(workload.flows.len());
+    for flow in &workload.flows {
+        let number = *numbers
+            .entry((flow.from, flow.to, flow.lane))
+            .or_insert_with(|| {
+                let own = seed ^ (connections.len() as u64).rotate_left(32);
+                connections.push(Connection {
+                    from: flow.from,
+                    to: flow.to,
+                    ledger: Rc::new(RefCell::new(Ledger::new(own))),
+                    up: 0,
+                    over: false,
+                    messages: 0,
+                    under_way: VecDeque::new(),
+                    seen: (0, BEGINNING),
+                });
+                connections.len() - 1
+            });
+        of_flow.push(number);
+    }
+    (connections, of_flow)
+}
+
+/// Memory for all frames that can be under way.
+pub(super) fn region(
+    scenario: &Scenario,
+    workload: &Workload,
+    connections: &[Connection],
+    nodes: usize,
+) -> std::sync::Arc<Region> {
+    const HEADROOM: u16 = 64;
+    let config = &scenario.host;
+    let most = hostd::limits::HEADERS + hostd::limits::TRAILER + usize::from(config.path_mtu);
+    // Also what is not a data packet fits, and chunks begin at cache lines.
+    let chunk = (usize::from(HEADROOM) + most.max(600)).next_multiple_of(64);
+    let bytes: u64 = workload.flows.iter().map(|flow| flow.bytes).sum();
+    let packets = bytes.div_ceil(u64::from(config.path_mtu)) + workload.flows.len() as u64;
+    let packets = usize::try_from(packets).unwrap_or(usize::MAX);
+    let window = config.window as usize + 32;
+    let under_way = (connections.len() * window).min(2 * packets + 32 * connections.len());
+    let frames = under_way + nodes * FRAMES_AT_HAND + 4096;
+    Region::heap(
+        u32::try_from(frames).unwrap_or(u32::MAX),
+        u16::try_from(chunk).expect("less than 64 KiB"),
+        HEADROOM,
+    )
+}

@@ -8,6 +8,7 @@ use fabric_tests::twin::simulation::{Edge, run, run_broken};
 use fabric_tests::twin::snapshot;
 use fabric_tests::twin::soak::{Soak, Stop};
 use fabric_tests::twin::{plot, report};
+use std::sync::atomic::AtomicBool;
 
 fn parse(text: &str) -> Result<Scenario, Refusal> {
     Scenario::parse(text, "test", &|file| Err(format!("{file}: no files here")))
@@ -20,6 +21,9 @@ fn scenario(text: &str) -> Scenario {
 fn done(scenario: &Scenario, seed: u64) -> Outcome {
     run(scenario, seed).unwrap_or_else(|failure| panic!("{failure}"))
 }
+
+/// The soak is not interrupted.
+static NEVER: AtomicBool = AtomicBool::new(false);
 
 const LEAF_SPINE: &str = r#"
 [topology]
@@ -80,6 +84,7 @@ fn random_scenarios_pass_all_checks() {
     let stop = Stop {
         count: 25,
         time: None,
+        flag: &NEVER,
     };
     let soak = Soak { first: 1, stop };
     let run = soak.run(&mut |done| println!("seed {}: {}", done.seed, done.scenario));
@@ -312,6 +317,19 @@ fn scenarios_that_make_no_sense_are_refused() {
             with("[[fault]]\nkind = \"drift\"\nnode = \"h1\"\n"),
             8,
             "needs ppm",
+        ),
+        (
+            with("[[fault]]\nkind = \"drift\"\nnode = \"h1\"\nppm = 5\nfrom = \"1us\"\n"),
+            11,
+            "neither from nor until",
+        ),
+        (
+            format!(
+                "{star}[host]\nmessage = \"1B\"\n{}",
+                workload.replace("1MB", "20GB")
+            ),
+            1,
+            "messages of 1 bytes",
         ),
     ] {
         let refusal = parse(&text).expect_err(&text);

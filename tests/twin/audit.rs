@@ -36,16 +36,15 @@ pub fn audit<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Result<()
 }
 
 /// Frames that arrived at and left from the ports of a node, as its wires have counted.
-fn passed<const BYTES: bool>(simulation: &Simulation<BYTES>, node: NodeId) -> [u64; 3] {
+fn passed<const BYTES: bool>(simulation: &Simulation<BYTES>, node: NodeId) -> [u64; 2] {
     let fabric = &simulation.fabric;
-    let mut sums = [0; 3];
+    let mut sums = [0; 2];
     for port in 0..fabric.plan.nodes[node.index()].ports.len() {
         let out = fabric.wire_from(node, u16::try_from(port).expect("few ports"));
         // The other direction of a link is its neighbour in the list.
         let (out, back) = (&fabric.wires[out], &fabric.wires[out ^ 1]);
         sums[0] += back.count.delivered;
         sums[1] += out.count.frames - out.injected;
-        sums[2] += back.count.marked;
     }
     sums
 }
@@ -60,7 +59,7 @@ fn differs(what: &str, seen: u64, counted: u64) -> Finding {
 }
 
 fn switch<const BYTES: bool>(simulation: &mut Simulation<BYTES>, node: NodeId) -> Finding {
-    let [arrived, left, _] = passed(simulation, node);
+    let [arrived, left] = passed(simulation, node);
     let lossless = simulation.scenario.lossless;
     let Node::Switch(switch) = &mut simulation.fabric.nodes[node.index()] else {
         return None;
@@ -107,7 +106,7 @@ fn limits(switch: &Switch) -> Finding {
 }
 
 fn host<const BYTES: bool>(simulation: &mut Simulation<BYTES>, node: NodeId) -> Finding {
-    let [arrived, left, _] = passed(simulation, node);
+    let [arrived, left] = passed(simulation, node);
     let host = simulation.fabric.host(node);
     let [_, waiting, _] = host.holdings();
     let [received, sent] = host.counted();
@@ -135,6 +134,10 @@ fn wires<const BYTES: bool>(simulation: &Simulation<BYTES>) -> Result<(), Failur
             delivered,
             ..
         } = wire.count;
+        if simulation.scenario.lossless && overrun > 0 {
+            let what = format!("{overrun} frames found a receive ring full");
+            return Err(simulation.failed(Check::Lossless, &[wire.to.node], what));
+        }
         let out = lost + down + overrun + nobody + delivered + wire.in_flight() as u64;
         if frames + duplicated != out {
             let ends = [wire.from.node, wire.to.node];

@@ -224,9 +224,7 @@ impl<const BYTES: bool> Fabric<BYTES> {
             match what {
                 What::Late(slot) => {
                     if let Some((wire, frame)) = self.late[slot as usize].take() {
-                        self.wires[wire].late -= 1;
-                        self.deliver(wire, frame);
-                        self.rouse(self.wires[wire].to.node);
+                        self.arrive_late(wire, frame);
                     }
                 }
                 What::Wake(node) => self.wake(node),
@@ -262,7 +260,11 @@ impl<const BYTES: bool> Fabric<BYTES> {
         }
         if self.due[index] > self.now {
             self.arm(node);
-        } else if !self.misses_timer(node) {
+        } else if self.misses_timer(node) && self.inputs[index].next > self.now {
+            // What arrives is still noticed.
+            self.due[index] = self.looks_at(node, self.inputs[index].next);
+            self.arm(node);
+        } else {
             self.rouse(node);
         }
     }
@@ -317,6 +319,18 @@ impl<const BYTES: bool> Fabric<BYTES> {
             next = next.min(head);
         }
         self.inputs[index].next = next;
+    }
+
+    /// A frame arrives that was made late, unless its link was pulled meanwhile.
+    fn arrive_late(&mut self, wire: usize, frame: Frame) {
+        self.wires[wire].late -= 1;
+        if self.wires[wire].is_up() {
+            self.deliver(wire, frame);
+            self.rouse(self.wires[wire].to.node);
+        } else {
+            self.wires[wire].count.down += 1;
+            self.outside.give(frame);
+        }
     }
 
     /// The first frame on a wire arrives at `at`.
@@ -437,8 +451,10 @@ impl<const BYTES: bool> Fabric<BYTES> {
             }
             self.reports = said;
             let host = self.host(node);
-            std::mem::swap(&mut *host.outbox().clone().borrow_mut(), &mut self.sent);
-            self.work.hops += (arrived + self.sent.len()) as u64;
+            let left = host.queue().map_or(0, |queue| queue.arrived());
+            let outbox = host.outbox().clone();
+            std::mem::swap(&mut *outbox.borrow_mut(), &mut self.sent);
+            self.work.hops += (arrived - left + self.sent.len()) as u64;
             self.send_all(node);
             if !acted && !turn.again {
                 return turn.deadline;
@@ -567,11 +583,6 @@ impl<const BYTES: bool> Fabric<BYTES> {
     /// Frames on wires.
     pub fn on_wires(&self) -> usize {
         self.wires.iter().map(Wire::in_flight).sum()
-    }
-
-    /// Events that are entered.
-    pub fn events(&self) -> usize {
-        self.schedule.len()
     }
 
     /// Whether a node is a switch.

@@ -33,9 +33,6 @@ pub struct Trouble {
 impl Trouble {
     /// Whether connections may end because of it.
     pub fn ends_connections(&self) -> bool {
-        matches!(
-            self.fault,
-            Fault::LinkDown(_) | Fault::Crash(_) | Fault::PfcStorm(..)
-        )
+        matches!(self.fault, Fault::LinkDown(_) | Fault::Crash(_))
     }
 }

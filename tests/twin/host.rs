@@ -30,8 +30,6 @@ pub struct Past {
     pub received: u64,
     /// Packets sent.
     pub sent: u64,
-    /// Packets lost, by whatever reason.
-    pub dropped: u64,
     /// Packets that were in the receive ring at a crash.
     pub lost_in_ring: u64,
 }
@@ -97,7 +95,6 @@ impl<const BYTES: bool> Host<BYTES> {
         let statistics = worker.engine().statistics();
         self.past.received += statistics.rx_packets;
         self.past.sent += statistics.tx_packets;
-        self.past.dropped += statistics.drops.total();
         let mut pool = FramePool::new(self.region.clone());
         let queue = worker.port_mut(0).queue_mut(0);
         self.past.lost_in_ring += queue.arrived() as u64;

@@ -6,7 +6,7 @@
 //!   Triggers 1                                may be left out
 //!   0->1 id 1 start 0 size 2000000 send_done_trigger 1
 //!   1->2 id 2 trigger 1 size 2000000
-//!   trigger id 1 oneshot                      or multishot, or barrier 3
+//!   trigger id 1 oneshot                      or multishot, or barrier count 3
 //! ```
 //!
 //! Starts are in picoseconds, sizes in bytes. A flow that has `trigger` starts when that fires, one with
@@ -142,6 +142,9 @@ impl Reader {
             let value = next(&mut words, word)?;
             match word {
                 "id" => id = Some(whole(value, "id")?),
+                "start" | "trigger" if start.is_some() => {
+                    return Err("the connection starts twice".to_owned());
+                }
                 "start" => start = Some(Start::At(self.start_at(value)?)),
                 "trigger" => start = Some(Start::On(self.named(line, whole(value, word)?))),
                 "size" => bytes = Some(whole(value, "size")?),
@@ -208,25 +211,34 @@ impl Reader {
     }
 
     fn trigger(&mut self, line: usize, mut words: SplitWhitespace<'_>) -> Result<(), String> {
-        if words.next() != Some("id") {
-            return Err("a trigger is: trigger id N oneshot|multishot|barrier COUNT".to_owned());
+        let (mut name, mut kind, mut count) = (None, None, 0);
+        while let Some(word) = words.next() {
+            match word {
+                "id" => name = Some(whole(next(&mut words, "id")?, "id")?),
+                "count" => count = whole(next(&mut words, "count")?, "count")?,
+                "oneshot" | "multishot" | "barrier" if kind.is_none() => kind = Some(word),
+                "oneshot" | "multishot" | "barrier" => {
+                    return Err("a trigger of two kinds".to_owned());
+                }
+                other => return Err(format!("{other:?} is no part of a trigger")),
+            }
         }
-        let name = whole(next(&mut words, "id")?, "id")?;
-        let kind = match next(&mut words, "the trigger")? {
+        let name = name
+            .filter(|name| *name != 0)
+            .ok_or("the trigger has no id above 0")?;
+        let kind = match kind.ok_or("the trigger is neither oneshot, multishot nor barrier")? {
             "oneshot" => Trigger::Once,
             "multishot" => Trigger::Each,
-            "barrier" => {
-                let count = whole(next(&mut words, "barrier")?, "barrier")?;
+            _ => {
                 let count = u32::try_from(count).ok().filter(|count| *count > 0);
-                Trigger::Barrier(count.ok_or("a barrier of 0 or too many")?)
+                Trigger::Barrier(count.ok_or("a barrier needs count, above 0")?)
             }
-            other => return Err(format!("{other:?} is no kind of trigger")),
         };
         let index = self.named(line, name);
         if self.defined[index].replace(kind).is_some() {
             return Err(format!("trigger {name} is defined twice"));
         }
-        end(words)
+        Ok(())
     }
 
     fn finish(mut self, last: usize) -> Result<Workload, MatrixError> {
@@ -271,7 +283,7 @@ mod tests {
 
     const CHAIN: &str = "Nodes 16\nConnections 3\nTriggers 2\n0->1 id 1 start 0 size 2000000 \
         send_done_trigger 1\n1->2 id 2 trigger 1 size 1000 recv_done_trigger 9\n\n\
-        2->3 id 3 trigger 9 size 7 prio 2\ntrigger id 1 oneshot\ntrigger id 9 barrier 1\n";
+        2->3 id 3 trigger 9 size 7 prio 2\ntrigger id 1 oneshot\ntrigger id 9 barrier count 1\n";
 
     #[test]
     fn a_chain_is_read() {
@@ -323,8 +335,13 @@ mod tests {
                 "2 connections are announced",
             ),
             ("Nodes 4\nConnections 0\n", 2, "no connections"),
-            ("Nodes 4\ntrigger id 1 sometimes\n", 2, "no kind of trigger"),
-            ("Nodes 4\ntrigger id 1 barrier 0\n", 2, "barrier of 0"),
+            (
+                "Nodes 4\ntrigger id 1 sometimes\n",
+                2,
+                "no part of a trigger",
+            ),
+            ("Nodes 4\ntrigger id 1\n", 2, "neither oneshot"),
+            ("Nodes 4\ntrigger id 1 barrier count 0\n", 2, "needs count"),
             ("Nodes 4 5\n", 1, "one word too many"),
             ("Nodes 4\nFailures 1\n", 2, "[[fault]]"),
             ("hello\n", 1, "neither Nodes"),

@@ -11,7 +11,7 @@
 use common::time::Span;
 use common::units::Rate;
 use ipnet::IpNet;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Hosts of one edge switch at most: its prefix has 12 bits for them.
@@ -337,30 +337,29 @@ impl Plan {
         route.map_or(1, |(_, hops)| hops.len().max(1))
     }
 
-    /// The links of a shortest way between two hosts; empty from a host to itself.
+    /// The links of a way between two hosts, along the first hop of each route; empty from a host to itself, and if
+    /// there is none.
     pub fn way(&self, from: NodeId, to: NodeId) -> Vec<LinkId> {
-        let mut came: BTreeMap<NodeId, LinkId> = BTreeMap::new();
-        let mut next = VecDeque::from([from]);
-        while let Some(node) = next.pop_front() {
-            if node == to {
-                break;
-            }
-            for &link in &self.nodes[node.index()].ports {
-                let across = self.links[link].across(node).node;
-                let passes = across.index() >= self.hosts || across == to;
-                if passes && across != from && !came.contains_key(&across) {
-                    came.insert(across, link);
-                    next.push_back(across);
-                }
-            }
-        }
+        let destination = self.address_of(to);
         let mut way = Vec::new();
-        let mut node = to;
-        while let Some(&link) = came.get(&node) {
+        let mut node = from;
+        while node != to && way.len() <= self.nodes.len() {
+            let ports = &self.nodes[node.index()].ports;
+            let leads = |link: &&LinkId| self.links[**link].across(node).node == to;
+            let routes = &self.nodes[node.index()].routes;
+            let routed = || {
+                let route = routes.iter().find(|(net, _)| net.contains(&destination))?;
+                let hop = route.1.first()?;
+                ports.get(usize::from(hop.port)).copied()
+            };
+            let by_default = || ports.first().copied().filter(|_| node == from);
+            let next = ports.iter().find(leads).copied();
+            let Some(link) = next.or_else(routed).or_else(by_default) else {
+                return Vec::new();
+            };
             way.push(link);
             node = self.links[link].across(node).node;
         }
-        way.reverse();
         way
     }
 }

@@ -8,6 +8,7 @@ use super::simulation::Simulation;
 use super::wire::WireCount;
 use common::time::{Span, Time};
 use common::units::Rate;
+use hostd::engine::{Granularity, MultipathConfig};
 use hostd::stats::{DropReason as HostDrop, QueuePairCounters};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -108,7 +109,7 @@ pub struct LinkFigures {
     pub frames: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Part of the time from start to end that it was busy.
+    /// Part of the time from the start of the workload until the fabric was at rest that it was busy.
     pub utilisation: f64,
     /// Deepest that the queue at its beginning was seen, in bytes.
     pub queue_bytes: u32,
@@ -167,7 +168,7 @@ impl Outcome {
             hops: simulation.fabric.work.hops,
             classes,
             totals: totals(simulation),
-            links: links(simulation, duration),
+            links: links(simulation, began),
             flows,
             samples: simulation.samples.clone(),
             work: simulation.fabric.work,
@@ -221,11 +222,12 @@ struct Ideal {
 impl Ideal {
     fn new(plan: &Plan, scenario: &Scenario, from: NodeId, to: NodeId) -> Self {
         let way = plan.way(from, to);
-        let spread = if scenario.host.multipath.is_some() {
-            plan.parallel_ways(from, to) as u64
-        } else {
-            1
+        let sprayed = |multipath: &MultipathConfig| match multipath.granularity {
+            Granularity::Packet => u64::from(multipath.paths),
+            Granularity::Flow | Granularity::Flowlet => 1,
         };
+        let paths = scenario.host.multipath.as_ref().map_or(1, sprayed);
+        let spread = paths.min(plan.parallel_ways(from, to) as u64);
         let speed = |link: &usize| {
             let link = &plan.links[*link];
             let of_host = link.ends[0].node.index() < plan.hosts;
@@ -391,7 +393,8 @@ fn add_counters(totals: &mut Totals, counters: &QueuePairCounters) {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures to show")]
-fn links<const BYTES: bool>(simulation: &Simulation<BYTES>, duration: Span) -> Vec<LinkFigures> {
+fn links<const BYTES: bool>(simulation: &Simulation<BYTES>, began: Time) -> Vec<LinkFigures> {
+    let whole = simulation.fabric.now().since(began);
     let plan = &simulation.fabric.plan;
     let name = |node: NodeId| plan.nodes[node.index()].name.clone();
     let wires = simulation.fabric.wires.iter().enumerate();
@@ -406,7 +409,7 @@ fn links<const BYTES: bool>(simulation: &Simulation<BYTES>, duration: Span) -> V
                 speed_bps: wire.speed.bps(),
                 frames: wire.count.frames,
                 bytes: wire.count.bytes,
-                utilisation: (busy / duration.nanos().max(1) as f64).min(1.0),
+                utilisation: (busy / whole.nanos().max(1) as f64).min(1.0),
                 queue_bytes: simulation.samples.deepest(index),
             }
         })

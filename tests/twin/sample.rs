@@ -1,7 +1,7 @@
 //! Queues and links over time.
 
 use super::fabric::{Fabric, Node};
-use super::network::{LinkId, Plan};
+use super::network::Plan;
 use common::time::{Span, Time};
 
 /// Values that all series together hold at most; more than that, and every other sample is given up.
@@ -96,11 +96,6 @@ impl Samples {
                 ((busy[1] - busy[0]) as f64 / span.max(1) as f64).min(1.0)
             })
             .collect()
-    }
-
-    /// The wires of a link.
-    pub const fn of_link(link: LinkId) -> [usize; 2] {
-        [2 * link, 2 * link + 1]
     }
 }
 

@@ -28,6 +28,7 @@ use super::switch::{Switch, mac};
 use super::wire::Wire;
 use common::time::{Span, Time};
 use hostd::engine::{EngineConfig, Route};
+pub use memory::packet_memory;
 use memory::{connections, region};
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
@@ -44,8 +45,9 @@ const CONNECT_EVERY: Span = Span::from_micros(2);
 /// How long the fabric may take to come to rest.
 const SETTLE: Span = Span::from_secs(5);
 
-/// Events between two audits.
-const AUDIT: u64 = 200_000;
+/// Events between two audits: at least so many, and so many for each node, since an audit looks at all of them.
+const AUDIT: u64 = 2_000;
+const AUDIT_PER_NODE: u64 = 100;
 
 /// A connection that has something to send, and no trouble in the fabric to blame, makes progress within
 /// this time and some retransmission time-outs.
@@ -225,10 +227,10 @@ impl<const BYTES: bool> Simulation<BYTES> {
     /// A simulation in which nothing has happened yet.
     pub fn new(scenario: &Scenario, seed: u64, edge: Option<Edge>) -> Self {
         let plan = scenario.plan();
-        let workload = scenario.workload(&mut random(seed, 1));
+        let workload = scenario.workload(seed);
         let troubles = scenario.troubles(&plan, &mut random(seed, 2));
         let (connections, connection_of) = connections(&workload, seed);
-        let region = region(scenario, &workload, &connections, plan.nodes.len());
+        let region = region(scenario, &workload);
         let mut secrets = random(seed, 3);
         let nodes = (0..plan.nodes.len())
             .map(|index| {
@@ -340,7 +342,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
     /// Starts daemons and applications and plans all that is known.
     fn set_up(&mut self) -> Result<(), Failure> {
         let hosts: Vec<NodeId> = self.fabric.plan.host_ids().collect();
-        for (trouble, _) in self.troubles.iter().zip(0..) {
+        for trouble in &self.troubles {
             if let Fault::Drift(node, drift) = trouble.fault {
                 self.fabric.set_drift(node, drift);
             }
@@ -413,7 +415,8 @@ impl<const BYTES: bool> Simulation<BYTES> {
         if let Some(failure) = self.fabric.failure() {
             return Err(self.signed(failure));
         }
-        if self.fabric.work.events >= self.audited + AUDIT {
+        let pause = AUDIT + AUDIT_PER_NODE * self.fabric.nodes.len() as u64;
+        if self.fabric.work.events >= self.audited + pause {
             self.audited = self.fabric.work.events;
             audit::audit(self)?;
         }
@@ -434,6 +437,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
                 Ok(())
             }
             Report::Ended(number, side, why) => self.ended(number, side, why),
+            Report::Sent(flow) if self.progress[flow].aborted => Ok(()),
             Report::Sent(flow) => {
                 self.progress[flow].sent = Some(now);
                 self.pull(self.workload.flows[flow].when_sent);
@@ -610,7 +614,6 @@ impl<const BYTES: bool> Simulation<BYTES> {
             if self.active[number] {
                 self.trouble(number, false);
             }
-            self.troubles[number].from = Span::MAX;
         }
         while !audit::is_at_rest(self) && self.fabric.now() < limit {
             let alive = self.fabric.step(reports, agenda);

@@ -18,6 +18,7 @@ use common::units::Rate;
 use hostd::engine::{EngineConfig, Granularity, MultipathConfig};
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// When to stop.
@@ -27,6 +28,8 @@ pub struct Stop {
     pub count: u64,
     /// After so much real time.
     pub time: Option<Duration>,
+    /// When this is set.
+    pub flag: &'static AtomicBool,
 }
 
 /// A series of random scenarios.
@@ -45,6 +48,8 @@ pub struct Done {
     pub scenarios: u64,
     /// Their flows.
     pub flows: u64,
+    /// Those of them whose connection ended first, because of a fault.
+    pub aborted: u64,
     /// Their faults.
     pub faults: u64,
     /// Their packet-hops.
@@ -65,8 +70,9 @@ impl Soak {
         let mut done = Done::default();
         while done.scenarios < self.stop.count
             && self.stop.time.is_none_or(|time| start.elapsed() < time)
+            && !self.stop.flag.load(Ordering::Relaxed)
         {
-            let seed = self.first + done.scenarios;
+            let seed = self.first.wrapping_add(done.scenarios);
             let scenario = scenario(seed);
             done.seed = seed;
             done.scenario.clone_from(&scenario.about);
@@ -76,6 +82,11 @@ impl Soak {
             done.flows += outcome.flows.len() as u64;
             done.faults += scenario.faults.len() as u64;
             done.hops += outcome.hops;
+            done.aborted += outcome
+                .classes
+                .iter()
+                .map(|class| class.aborted as u64)
+                .sum::<u64>();
         }
         Ok(done)
     }

@@ -11,7 +11,6 @@ use common::sync::snapshot::Reader;
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::frame::Region;
-use crossbeam_channel::Receiver;
 use std::sync::Arc;
 use switchd::control::program::Program;
 use switchd::control::programming::Programming;
@@ -19,7 +18,7 @@ use switchd::drop::DropReason;
 use switchd::ingress::fib::FibWriter;
 use switchd::ingress::tables::{Hashing, PortEntry, PortId, Tables};
 use switchd::stats::{PortStats, WorkerStats};
-use switchd::worker::{Scratch, Setup, Turn, Worker, WorkerEvent};
+use switchd::worker::{Scratch, Setup, Turn, Worker};
 
 /// What all switches of a simulation have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +44,6 @@ pub struct Switch {
     mirror: Mirror,
     changes: Vec<Change>,
     stats: Arc<WorkerStats>,
-    events: Receiver<WorkerEvent>,
     region: Arc<Region>,
     settings: SwitchSettings,
     ports: usize,
@@ -139,7 +137,6 @@ impl Switch {
             mirror: Mirror::new(),
             changes: Vec::new(),
             stats: WorkerStats::new(ports),
-            events: crossbeam_channel::never(),
             region,
             settings,
             ports,
@@ -239,8 +236,8 @@ impl Switch {
 
     /// Starts the daemon.
     pub fn start(&mut self) {
-        let (events_to, events) = crossbeam_channel::bounded(16);
-        self.events = events;
+        // Nobody answers questions for neighbours: there are none that the plan does not know.
+        let (events, _) = crossbeam_channel::bounded(1);
         let ids = (0..self.ports).map(|port| PortId(u16::try_from(port).expect("few ports")));
         let reader: Reader<Tables> = self.programming.publisher().reader();
         self.worker = Some(Worker::new(Setup {
@@ -256,7 +253,7 @@ impl Switch {
             reader,
             fib: self.programming.fib(),
             stats: self.stats.clone(),
-            events: events_to,
+            events,
             // Nobody drains it.
             commands: crossbeam_channel::never(),
         }));
@@ -276,6 +273,11 @@ impl Switch {
             }
         }
         self.ready.clear();
+        for queue in self.stats.ports.iter().flat_map(|port| &port.queues) {
+            queue.depth_packets.set(0);
+            queue.depth_bytes.set(0);
+            queue.depth_cells.set(0);
+        }
     }
 
     /// Whether the daemon runs.
@@ -321,11 +323,6 @@ impl Switch {
         &self.outbox
     }
 
-    /// Forgets the worker's questions for neighbours: nobody has addresses that the plan does not know.
-    pub fn forget_questions(&self) {
-        while self.events.try_recv().is_ok() {}
-    }
-
     /// What it counts.
     pub fn stats(&self) -> &WorkerStats {
         &self.stats
@@ -350,7 +347,7 @@ impl Switch {
         [worker.held(), arrived, worker.frames_at_hand()]
     }
 
-    /// Cells that a queue may hold.
+    /// Bytes that a queue may hold.
     pub fn queue_limit(&self) -> u32 {
         self.settings.queue
     }

@@ -7,8 +7,12 @@ use common::wire::roce::Opcode;
 use std::fmt::{self, Write};
 use twox_hash::XxHash3_64;
 
-/// Bytes of a frame that enter the digest: all headers of a data packet over IPv6.
-const HEADERS: usize = 14 + 40 + 8 + 12 + 8 + 16 + 4;
+/// Bytes of a frame that enter the digest: Ethernet, IP, UDP, BTH and MPEH over either version of IP …
+const HEADERS_V4: usize = 14 + 20 + 8 + 12 + 8;
+const HEADERS: usize = HEADERS_V4 + 20;
+
+/// … and the ICRC, which stands for the rest. Payload without bytes is not looked at: nobody wrote it.
+const ICRC: usize = 4;
 
 /// Happenings that are remembered.
 const REMEMBERED: usize = 1 << 13;
@@ -73,24 +77,24 @@ impl Trace {
         self.digest
     }
 
-    /// How many things happened.
-    pub fn records(&self) -> u64 {
-        self.records
-    }
-
     /// Records what happened at a port of a node; `frame` is empty if it was not to a frame.
     #[inline]
     pub fn record(&mut self, kind: Kind, at: Time, (node, port): (NodeId, u16), frame: &[u8]) {
-        let mut bytes = [0; 24 + HEADERS];
+        let mut bytes = [0; 24 + HEADERS + ICRC];
         bytes[..8].copy_from_slice(&at.nanos().to_le_bytes());
         bytes[8..12].copy_from_slice(&node.0.to_le_bytes());
         bytes[12..14].copy_from_slice(&port.to_le_bytes());
         bytes[14] = kind as u8;
         bytes[16..20]
             .copy_from_slice(&u32::try_from(frame.len()).unwrap_or(u32::MAX).to_le_bytes());
-        let headers = frame.len().min(HEADERS);
+        let v6 = frame.get(12..14) == Some(&ethertype::IPV6.to_be_bytes()[..]);
+        let headers = frame.len().min(if v6 { HEADERS } else { HEADERS_V4 });
         bytes[24..24 + headers].copy_from_slice(&frame[..headers]);
-        self.digest = XxHash3_64::oneshot_with_seed(self.digest, &bytes[..24 + headers]);
+        if let Some(icrc) = frame.last_chunk::<ICRC>() {
+            bytes[24 + headers..24 + headers + ICRC].copy_from_slice(icrc);
+        }
+        let len = 24 + headers + ICRC;
+        self.digest = XxHash3_64::oneshot_with_seed(self.digest, &bytes[..len]);
         self.remember(kind, at, (node, port), frame);
         self.records += 1;
     }

@@ -149,11 +149,6 @@ impl Wire {
         self.weather = weather;
     }
 
-    /// What can happen to frames.
-    pub fn weather(&self) -> Weather {
-        self.weather
-    }
-
     /// Pulls the plug, or puts it back. What was on the way is lost: it is returned.
     pub fn set_up(&mut self, up: bool) -> Vec<Frame> {
         self.up = up;

@@ -1,14 +1,17 @@
 //! From what is written to what can be run, with a line and a reason for everything that cannot.
 
-use super::Scenario;
 use super::faults::fault;
 use super::keys::{At, Keys, bytes, number, place};
 use super::raw::{Number, Payload, Raw, RawHost, RawTopology, TopologyKind};
 use super::workloads::source;
+use super::{Scenario, Source};
 use crate::twin::app::Verb;
+use crate::twin::flow::Flow;
 use crate::twin::network::LinkClass;
+use crate::twin::simulation::packet_memory;
 use crate::twin::switch::{SwitchSettings, burst};
 use crate::twin::topology::{Links, Shape};
+use crate::twin::workload::Pattern;
 use common::time::Span;
 use common::units::Rate;
 use hostd::engine::{EngineConfig, MultipathConfig};
@@ -22,6 +25,12 @@ const CONNECTIONS: usize = 1024;
 
 /// How often a node looks at its ports, unless the scenario says: about as long as a turn of the daemons takes.
 const POLL: Span = Span::from_nanos(250);
+
+/// Bytes of all frames at most. They take real memory only when they are used.
+const MEMORY: u64 = 32 << 30;
+
+/// Messages at most: each is remembered.
+const MESSAGES: u64 = 16_000_000;
 
 /// Flows at most.
 pub(super) const FLOWS: usize = 4_000_000;
@@ -108,14 +117,44 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
     Ok(scenario)
 }
 
+/// How many flows a source makes, without making them.
+fn flows(source: &Source) -> usize {
+    match source {
+        Source::Flows(workload, _) => workload.flows.len(),
+        Source::Pattern(spec) => {
+            let hosts = spec.hosts.len();
+            match spec.pattern {
+                Pattern::Permutation { rounds } => hosts * rounds,
+                Pattern::Incast { senders, .. } => senders,
+                Pattern::AllToAll { .. } => hosts * (hosts - 1),
+                Pattern::RingAllreduce => 2 * hosts * (hosts - 1),
+                Pattern::Poisson { count, .. } => 2 * count,
+            }
+        }
+    }
+}
+
 /// What only shows when all flows are known.
 fn bounds(scenario: &Scenario) -> Result<(), String> {
-    let mut random = rand_pcg::Pcg64Mcg::new(u128::from(scenario.seed));
-    let workload = scenario.workload(&mut random);
-    if workload.flows.len() > FLOWS {
+    let flows: usize = scenario.sources.iter().map(flows).sum();
+    if flows > FLOWS {
+        return Err(format!("{flows} flows, at most {FLOWS} are possible"));
+    }
+    let workload = scenario.workload(scenario.seed);
+    let message = u64::from(scenario.message);
+    let messages = |flow: &Flow| flow.bytes.div_ceil(message);
+    let messages: u64 = workload.flows.iter().map(messages).sum();
+    if messages > MESSAGES {
         return Err(format!(
-            "{} flows, at most {FLOWS} are possible",
-            workload.flows.len()
+            "{messages} messages of {message} bytes, at most {MESSAGES} are possible"
+        ));
+    }
+    let memory = packet_memory(scenario, &workload);
+    if memory > MEMORY {
+        return Err(format!(
+            "the frames that can be under way take {} GiB, {} are possible: fewer flows, or a smaller window",
+            memory >> 30,
+            MEMORY >> 30
         ));
     }
     let mut lanes: Vec<_> = workload

@@ -116,6 +116,10 @@ pub(super) fn fault(spanned: &Spanned<RawFault>, plan: &Plan) -> At<Vec<PlannedF
             nodes.into_iter().map(drifts).collect()
         }
     };
+    let timed = place(&raw.from).or_else(|| place(&raw.until));
+    if let (FaultKind::Drift, Some(at)) = (kind, timed) {
+        return Err((at, "Drift has neither from nor until".to_owned()));
+    }
     let random = at_random(raw, kind, &mut keys, at)?;
     keys.end()?;
     if targets.is_empty() {

@@ -149,8 +149,9 @@ impl Scenario {
         self.shape.plan(self.links, self.v6)
     }
 
-    /// All its flows.
-    pub fn workload(&self, random: &mut Pcg64Mcg) -> Workload {
+    /// All its flows, as `seed` draws them.
+    pub fn workload(&self, seed: u64) -> Workload {
+        let random = &mut Pcg64Mcg::new((u128::from(seed) << 64) | 0xf10e5);
         let mut workload = Workload::default();
         for source in &self.sources {
             match source {

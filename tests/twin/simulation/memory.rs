@@ -2,14 +2,15 @@
 
 use super::Connection;
 use crate::twin::app::ConnectionId;
-use crate::twin::flow::Workload;
+use crate::twin::flow::{Flow, Workload};
 use crate::twin::memory::Ledger;
 use crate::twin::network::NodeId;
 use crate::twin::scenario::{BEGINNING, Scenario};
 use common::xdp::frame::Region;
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Frames beyond those that connections have under way: what each node keeps at hand, and a margin.
 const FRAMES_AT_HAND: usize = 400;
@@ -41,24 +42,35 @@ pub(super) fn connections(workload: &Workload, seed: u64) -> (Vec<Connection>, V
     (connections, of_flow)
 }
 
-/// Memory for all frames that can be under way.
-pub(super) fn region(
-    scenario: &Scenario,
-    workload: &Workload,
-    connections: &[Connection],
-    nodes: usize,
-) -> std::sync::Arc<Region> {
-    const HEADROOM: u16 = 64;
+/// Bytes in front of each frame that stay free.
+const HEADROOM: u16 = 64;
+
+/// Frames that can be under way, and bytes of each.
+fn frames(scenario: &Scenario, workload: &Workload) -> (usize, usize) {
     let config = &scenario.host;
     let most = hostd::limits::HEADERS + hostd::limits::TRAILER + usize::from(config.path_mtu);
     // Also what is not a data packet fits, and chunks begin at cache lines.
     let chunk = (usize::from(HEADROOM) + most.max(600)).next_multiple_of(64);
+    let lane = |flow: &Flow| (flow.from, flow.to, flow.lane);
+    let connections: HashSet<_> = workload.flows.iter().map(lane).collect();
     let bytes: u64 = workload.flows.iter().map(|flow| flow.bytes).sum();
     let packets = bytes.div_ceil(u64::from(config.path_mtu)) + workload.flows.len() as u64;
-    let packets = usize::try_from(packets).unwrap_or(usize::MAX);
+    let packets = usize::try_from(packets).unwrap_or(usize::MAX / 4);
     let window = config.window as usize + 32;
     let under_way = (connections.len() * window).min(2 * packets + 32 * connections.len());
-    let frames = under_way + nodes * FRAMES_AT_HAND + 4096;
+    let nodes = scenario.plan().nodes.len();
+    (under_way + nodes * FRAMES_AT_HAND + 4096, chunk)
+}
+
+/// Bytes of all frames that can be under way.
+pub fn packet_memory(scenario: &Scenario, workload: &Workload) -> u64 {
+    let (frames, chunk) = frames(scenario, workload);
+    frames as u64 * chunk as u64
+}
+
+/// Memory for all frames that can be under way.
+pub(super) fn region(scenario: &Scenario, workload: &Workload) -> Arc<Region> {
+    let (frames, chunk) = frames(scenario, workload);
     Region::heap(
         u32::try_from(frames).unwrap_or(u32::MAX),
         u16::try_from(chunk).expect("less than 64 KiB"),

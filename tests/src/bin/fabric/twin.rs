@@ -11,6 +11,7 @@ use fabric_tests::twin::{plot, report, snapshot};
 use indicatif::ProgressBar;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Fabrics in virtual time, run by the daemons' own engines.
@@ -40,7 +41,7 @@ pub(crate) struct Run {
     /// Write flows, classes, links and series into this folder, as CSV
     #[arg(long, value_name = "DIR")]
     csv: Option<PathBuf>,
-    /// Write everything into this file, as JSON
+    /// Write all figures into this file, as JSON (series are in the CSV)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -98,7 +99,7 @@ fn duration(text: &str) -> Result<Duration, String> {
             .trim()
             .parse()
             .map_err(|_| format!("{text:?} is no time"))?;
-        return Ok(Duration::from_secs(60 * minutes));
+        return Ok(Duration::from_secs(minutes.saturating_mul(60)));
     }
     text.parse::<Period>().map(|period| period.0.into())
 }
@@ -132,6 +133,7 @@ impl Run {
         bar.finish_and_clear();
         let outcome = outcome.map_err(|failure| failure.to_string())?;
         let elapsed = start.elapsed();
+        let aborted: usize = outcome.classes.iter().map(|class| class.aborted).sum();
         common::sys::end_quietly_on_broken_pipe();
         println!("{}", style(&scenario.about).dim());
         print!("{}", report::summary(&outcome));
@@ -139,7 +141,11 @@ impl Run {
         println!(
             "{}",
             style(format!(
-                "all checks passed; {:.2} s of real time, {:.2} million packet-hops a second",
+                "all checks passed{}; {:.2} s of real time, {:.2} million packet-hops a second",
+                match aborted {
+                    0 => String::new(),
+                    count => format!(", {count} flows ended by faults"),
+                },
                 elapsed.as_secs_f64(),
                 millions(outcome.hops, elapsed)
             ))
@@ -161,6 +167,21 @@ impl Run {
         }
         Ok(())
     }
+}
+
+/// A flag that Ctrl-C sets.
+fn end_on_interrupt() -> Result<&'static AtomicBool, String> {
+    static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("event loop: {error}"))?;
+    std::thread::spawn(move || {
+        if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
+            INTERRUPTED.store(true, Ordering::Relaxed);
+        }
+    });
+    Ok(&INTERRUPTED)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure to show")]
@@ -189,6 +210,7 @@ impl SoakArgs {
             stop: Stop {
                 count: self.count.unwrap_or(u64::MAX),
                 time: self.time,
+                flag: end_on_interrupt()?,
             },
         };
         let result = soak.run(&mut |done| {
@@ -205,13 +227,14 @@ impl SoakArgs {
         match result {
             Ok(done) => {
                 println!(
-                    "{} random scenarios in {:.0} s, seeds {} to {}: {} flows, {} packet-hops, {} \
-                     faults; no check failed",
+                    "{} random scenarios in {:.0} s, seeds {} to {}: {} flows ({} ended by faults), {} \
+                     packet-hops, {} faults; no check failed",
                     done.scenarios,
                     start.elapsed().as_secs_f64(),
                     self.seed,
                     done.seed,
                     done.flows,
+                    done.aborted,
                     done.hops,
                     done.faults,
                 );

@@ -6,7 +6,7 @@
 //!   umem    the memory of all frames, registered with the kernel
 //!   ring    the rings that a socket shares with the kernel
 //!   socket  AfXdpQueue: one socket, one receive and one transmit queue
-//!   sim     SimQueue: a queue without a device, for tests and the simulator
+//!   sim     SimQueue: a queue without a device, for tests
 //!   steer   the XDP program that decides what belongs to the kernel
 //!   port    opening a device: mode, limits, program, a socket for each queue
 //!   netdev  what the kernel says about devices

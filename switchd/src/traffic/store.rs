@@ -65,18 +65,18 @@ impl PacketStore {
     /// Appends a packet to a chain; gives it back if the store is full.
     #[inline]
     pub(super) fn push(&mut self, chain: &mut Chain, packet: Packet) -> Result<(), Packet> {
-        let mut index = self.free;
-        let filled = Slot {
+        if self.free == NONE {
+            self.first_use();
+        }
+        let index = self.free;
+        let Some(slot) = self.slots.get_mut(index as usize) else {
+            return Err(packet);
+        };
+        self.free = slot.next;
+        *slot = Slot {
             packet: Some(packet),
             next: NONE,
         };
-        match self.slots.get_mut(index as usize) {
-            Some(slot) => {
-                self.free = slot.next;
-                *slot = filled;
-            }
-            None => index = self.first_use(filled)?,
-        }
         match self.slots.get_mut(chain.tail as usize) {
             Some(last) => last.next = index,
             None => chain.head = index,
@@ -86,15 +86,16 @@ impl PacketStore {
         Ok(())
     }
 
-    /// Puts `filled` in a slot that was never used; gives its packet back if there is none.
+    /// Frees a slot that was never used, if there is one.
     #[cold]
-    fn first_use(&mut self, filled: Slot) -> Result<u32, Packet> {
-        if self.slots.len() == self.capacity {
-            return Err(filled.packet.expect("just filled"));
+    fn first_use(&mut self) {
+        if self.slots.len() < self.capacity {
+            self.free = u32::try_from(self.slots.len()).expect("the capacity is a u32");
+            self.slots.push(Slot {
+                packet: None,
+                next: NONE,
+            });
         }
-        let index = u32::try_from(self.slots.len()).expect("fewer than NONE");
-        self.slots.push(filled);
-        Ok(index)
     }
 
     /// Takes the first packet of a chain.

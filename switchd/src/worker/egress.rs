@@ -84,8 +84,7 @@ impl<Q: QueueIo> Worker<Q> {
         reason = "the packet goes from registers to its slot; see `ingress::parse::parse`"
     )]
     pub(super) fn admit(&mut self, packet: Packet) {
-        let place = self.place.get(packet.egress.index()).copied().flatten();
-        let Some(place) = place else {
+        let Some(place) = self.place.get(packet.egress.index()).copied().flatten() else {
             self.lose(packet.frame, packet.ingress, DropReason::NoNextHop);
             return;
         };

@@ -66,7 +66,7 @@ pub const MESSAGE_MAX: usize = 512;
 /// The most file descriptors that one message carries.
 pub const DESCRIPTORS_MAX: usize = 2;
 
-/// The most entries of a ring: what 16-bit counters of verbs allow.
+/// The most entries of a ring: as many work requests as one queue of the engine takes.
 pub const RING_ENTRIES_MAX: u32 = 1 << 14;
 
 /// The most queue pairs of one session: the bits of the bell page.

@@ -137,7 +137,7 @@ pub struct Simulation<const BYTES: bool> {
     connection_of: Vec<ConnectionId>,
     triggers: Vec<Pulled>,
     pub(super) troubles: Vec<Trouble>,
-    /// By link: the weather when nothing is wrong is fair; several faults may lie over one another.
+    /// By trouble: whether it has begun and not ended. Several may lie over one another.
     active: Vec<bool>,
     pub(super) began: Option<Time>,
     /// Flows that are not over.
@@ -187,11 +187,7 @@ pub fn run_watched(
     seed: u64,
     watch: &mut dyn FnMut(Standing),
 ) -> Result<Outcome, Failure> {
-    if scenario.carries {
-        Simulation::<true>::new(scenario, seed, None).run(None, watch)
-    } else {
-        Simulation::<false>::new(scenario, seed, None).run(None, watch)
-    }
+    execute(scenario, seed, (None, None), watch)
 }
 
 /// Runs a scenario with an engine that is broken on purpose.
@@ -204,7 +200,15 @@ pub fn run_broken(
     mutation: Option<Mutation>,
     edge: Option<Edge>,
 ) -> Result<Outcome, Failure> {
-    let watch = &mut |_| {};
+    execute(scenario, seed, (mutation, edge), &mut |_| {})
+}
+
+fn execute(
+    scenario: &Scenario,
+    seed: u64,
+    (mutation, edge): (Option<Mutation>, Option<Edge>),
+    watch: &mut dyn FnMut(Standing),
+) -> Result<Outcome, Failure> {
     if scenario.carries {
         Simulation::<true>::new(scenario, seed, edge).run(mutation, watch)
     } else {

@@ -1,7 +1,7 @@
 //! The twin: packet-hops a second on one core, over the number of hosts.
 //!
-//! A permutation on fat trees of 16, 128 and 1,024 hosts, window twice the delay-bandwidth product, virtual payload. Counted
-//! is what happens after all applications are connected, in processor time of this thread.
+//! A permutation on fat trees of 16, 128 and 1,024 hosts, all links at 400 Gb/s, virtual payload. Counted is what happens after
+//! all applications are connected, in processor time of this thread.
 
 use crate::measure::{Series, busy_time, print_ratios};
 use fabric_tests::twin::scenario::Scenario;
@@ -13,13 +13,14 @@ const ROUNDS: usize = 3;
 /// Ports of the switches, and bytes that each host sends: about the same work for each size.
 const SIZES: [(&str, u32, &str); 3] = [
     ("16 hosts", 4, "100MB"),
-    ("128 hosts", 8, "12MB"),
-    ("1024 hosts", 16, "2MB"),
+    ("128 hosts", 8, "24MB"),
+    ("1024 hosts", 16, "8MB"),
 ];
 
 fn scenario(k: u32, size: &str) -> Result<Scenario, String> {
     let text = format!(
-        "poll = \"1us\"\nsample = \"1ms\"\n[host]\nwindow = 64\n[topology]\nkind = \"fat-tree\"\nk = {k}\n\
+        "poll = \"1us\"\nsample = \"1ms\"\n[host]\nwindow = 128\n[topology]\nkind = \"fat-tree\"\nk = {k}\n\
+         speed = \"400Gbps\"\nfabric_speed = \"400Gbps\"\n\
          [[workload]]\nkind = \"permutation\"\nsize = \"{size}\"\n"
     );
     let none = |file: &str| Err(format!("{file}: no files here"));

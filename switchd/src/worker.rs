@@ -30,6 +30,7 @@ use crate::stats::WorkerStats;
 use crate::traffic::PacketStore;
 use common::sync::snapshot::Reader;
 use common::sync::spsc::{Consumer, Producer};
+use common::sync::words::{prefetch, prefetch_all};
 use common::time::Time;
 use common::xdp::frame::{Frame, FramePool};
 use common::xdp::queue::QueueIo;
@@ -147,6 +148,8 @@ pub struct Worker<Q> {
 #[derive(Debug)]
 pub struct Scratch {
     frames: Vec<Frame>,
+    /// Where the frames arrived: so many at this port, then so many at the next.
+    arrivals: Vec<(PortId, usize)>,
     batch: Batch,
     packets: Vec<Packet>,
     retries: Vec<Waiting>,
@@ -196,6 +199,22 @@ impl<Q: QueueIo> Worker<Q> {
             self.reader.park();
         }
         idle
+    }
+
+    /// Starts to bring what a turn over these receive queues will need into the cache. For who lets many workers take
+    /// their turns in one thread: while one works, the next one's memory is on its way.
+    pub fn prefetch(&self, ready: impl Iterator<Item = usize>) {
+        prefetch_all(&*self.stats);
+        prefetch_all(&*self.tables);
+        prefetch_all(&*self.fib);
+        for index in ready {
+            let queue = &self.queues[index];
+            prefetch_all(queue);
+            prefetch(&self.stats.ports[queue.port.index()].rx_packets);
+        }
+        for egress in &self.egress {
+            egress.prefetch(&self.stats);
+        }
     }
 
     /// The receive queues, to sleep on.

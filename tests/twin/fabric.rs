@@ -11,6 +11,7 @@
 
 mod clock;
 mod harm;
+mod turns;
 
 use super::app::{Report, Verb};
 use super::check::{Check, Failure, history};
@@ -21,14 +22,15 @@ use super::switch::Switch;
 use super::trace::{Kind, Trace};
 use super::wire::{Sent, Wire};
 use clock::Clock;
+use common::sync::words::prefetch_all;
 use common::time::{Span, Time};
 use common::wire::ethernet::ethertype;
 use common::xdp::frame::{Frame, FramePool, Region};
 use std::sync::Arc;
 use switchd::worker::Scratch;
 
-/// A turn of a node that lasts longer than so many rounds goes in circles.
-const ROUNDS: usize = 100_000;
+/// Points in time within a poll interval at which nodes look at their ports.
+const PHASES: u64 = 16;
 
 /// What happens at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,11 +149,12 @@ impl<const BYTES: bool> Fabric<BYTES> {
         let count = nodes.len();
         let inputs = plan.nodes.iter().map(|node| Inputs::new(node.ports.len()));
         let inputs = inputs.collect();
+        let hosts = number(plan.hosts);
         Self {
             plan,
             nodes,
             wires,
-            trace: Trace::new(),
+            trace: Trace::new(hosts),
             work: Work::default(),
             tap: None,
             now,
@@ -235,16 +238,6 @@ impl<const BYTES: bool> Fabric<BYTES> {
         true
     }
 
-    /// Lets all nodes take their turns that have something to do now.
-    pub fn run(&mut self, reports: &mut Vec<(NodeId, Report)>) {
-        let mut ready = std::mem::take(&mut self.ready);
-        for node in ready.drain(..) {
-            self.is_ready[node.index()] = false;
-            self.turn(node, reports);
-        }
-        self.ready = ready;
-    }
-
     /// A node has something to do now.
     #[inline]
     pub fn rouse(&mut self, node: NodeId) {
@@ -291,34 +284,9 @@ impl<const BYTES: bool> Fabric<BYTES> {
             return at;
         }
         // Nobody looks at the same time as everybody else.
-        let phase = u64::from(node.0).wrapping_mul(7919) % self.poll;
+        let phase = u64::from(node.0) % PHASES * self.poll / PHASES;
         let since = at.nanos().saturating_sub(phase);
         Time::from_nanos(since.div_ceil(self.poll).saturating_mul(self.poll) + phase)
-    }
-
-    /// A node finds at its ports what has arrived there.
-    #[inline]
-    fn gather(&mut self, node: NodeId) {
-        let index = node.index();
-        if self.inputs[index].next > self.now {
-            return;
-        }
-        let mut next = Time::NEVER;
-        for port in 0..self.inputs[index].heads.len() {
-            let head = self.inputs[index].heads[port];
-            if head > self.now {
-                next = next.min(head);
-                continue;
-            }
-            let wire = self.wire_from(node, u16::try_from(port).expect("few ports")) ^ 1;
-            while let Some(frame) = self.wires[wire].arrived(self.now) {
-                self.deliver(wire, frame);
-            }
-            let head = self.wires[wire].next_arrival().unwrap_or(Time::NEVER);
-            self.inputs[index].heads[port] = head;
-            next = next.min(head);
-        }
-        self.inputs[index].next = next;
     }
 
     /// A frame arrives that was made late, unless its link was pulled meanwhile.
@@ -357,11 +325,9 @@ impl<const BYTES: bool> Fabric<BYTES> {
                 switch.note_arrival(port);
                 switch.queue(port)
             }
-            Node::Host(host) => {
-                count.marked += u64::from(is_marked(frame.bytes()));
-                host.queue()
-            }
+            Node::Host(host) => host.queue(),
         };
+        turns::fetch_frame(&frame, node.index() < self.plan.hosts);
         let Some(queue) = queue else {
             count.nobody += 1;
             return self.outside.give(frame);
@@ -378,109 +344,12 @@ impl<const BYTES: bool> Fabric<BYTES> {
         }
     }
 
-    /// Lets a node take a turn.
-    fn turn(&mut self, node: NodeId, reports: &mut Vec<(NodeId, Report)>) {
-        let clock = &mut self.clocks[node.index()];
-        let local = clock.local(self.now);
-        if local < clock.shown {
-            self.fail(Check::Clock, node, || {
-                format!("the clock went back to {} ns", local.nanos())
-            });
-            return;
-        }
-        clock.shown = local;
-        self.work.turns += 1;
-        self.gather(node);
-        if self.mutation == Some(Mutation::LeakBuffer(self.work.turns))
-            && let Some(frame) = self.outside.take()
-        {
-            std::mem::forget(frame);
-        }
-        let due = match &self.nodes[node.index()] {
-            Node::Switch(_) => self.turn_switch(node, local),
-            Node::Host(_) => self.turn_host(node, local, reports),
-        };
-        let due = self.clocks[node.index()].global(due);
-        let due = due.min(self.inputs[node.index()].next);
-        self.due[node.index()] = self.looks_at(node, due);
-        self.arm(node);
-    }
-
-    fn turn_switch(&mut self, node: NodeId, local: Time) -> Time {
-        for _ in 0..ROUNDS {
-            let Node::Switch(switch) = &mut self.nodes[node.index()] else {
-                break;
-            };
-            let Some(turn) = switch.turn(local, &mut self.scratch) else {
-                return Time::NEVER;
-            };
-            let more = switch.has_more();
-            std::mem::swap(&mut *switch.outbox().borrow_mut(), &mut self.sent);
-            self.work.hops += self.sent.len() as u64;
-            self.send_all(node);
-            if !more && turn.deadline > local {
-                return turn.deadline;
-            }
-        }
-        self.circles(node)
-    }
-
-    fn turn_host(
-        &mut self,
-        node: NodeId,
-        local: Time,
-        reports: &mut Vec<(NodeId, Report)>,
-    ) -> Time {
-        for _ in 0..ROUNDS {
-            let verb = self.verb;
-            let mut said = std::mem::take(&mut self.reports);
-            let host = self.host(node);
-            let arrived = host.queue().map_or(0, |queue| queue.arrived());
-            let Some(turn) = host.turn(local) else {
-                self.reports = said;
-                return Time::NEVER;
-            };
-            let mut acted = host.react(verb, &mut said);
-            for report in said.drain(..) {
-                if let Report::NeedRoute(destination) = report {
-                    self.answer_route(node, destination);
-                    acted = true;
-                } else {
-                    reports.push((node, report));
-                }
-            }
-            self.reports = said;
-            let host = self.host(node);
-            let left = host.queue().map_or(0, |queue| queue.arrived());
-            let outbox = host.outbox().clone();
-            std::mem::swap(&mut *outbox.borrow_mut(), &mut self.sent);
-            self.work.hops += (arrived - left + self.sent.len()) as u64;
-            self.send_all(node);
-            if !acted && !turn.again {
-                return turn.deadline;
-            }
-        }
-        self.circles(node)
-    }
-
-    fn answer_route(&mut self, node: NodeId, destination: std::net::IpAddr) {
-        let host = self.host(node);
-        let route = host.route;
-        if let Some(app) = host.app() {
-            app.route(destination, route);
-        }
-    }
-
-    fn circles(&mut self, node: NodeId) -> Time {
-        self.fail(Check::Liveness, node, || {
-            "it takes turns without end".to_owned()
-        });
-        Time::NEVER
-    }
-
     /// Puts what a node has sent on its wires.
     fn send_all(&mut self, node: NodeId) {
         let mut sent = std::mem::take(&mut self.sent);
+        for by_port in sent.chunk_by(|(one, _), (other, _)| one == other) {
+            prefetch_all(&self.wires[self.wire_from(node, by_port[0].0)]);
+        }
         for (port, frame) in sent.drain(..) {
             let wire = self.wire_from(node, port);
             self.send(wire, frame);
@@ -495,6 +364,12 @@ impl<const BYTES: bool> Fabric<BYTES> {
         2 * link + usize::from(self.plan.links[link].ends[1] == End { node, port })
     }
 
+    /// The wire that ends at a port.
+    #[inline]
+    fn wire_to(&self, node: NodeId, port: u16) -> usize {
+        self.wire_from(node, port) ^ 1
+    }
+
     fn send(&mut self, index: usize, frame: Frame) {
         let wire = &mut self.wires[index];
         let End { node, port } = wire.from;
@@ -504,6 +379,7 @@ impl<const BYTES: bool> Fabric<BYTES> {
             tap.push((index, frame.bytes().to_vec()));
         }
         wire.count.pauses += u64::from(is_pause(frame.bytes()));
+        wire.count.marked += u64::from(is_marked(frame.bytes()));
         if node.index() >= self.plan.hosts {
             self.switched += 1;
             if self.mutation == Some(Mutation::LoseFrame(self.switched)) {

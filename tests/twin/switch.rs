@@ -291,6 +291,13 @@ impl Switch {
         Some(self.worker.as_mut()?.queue_mut(usize::from(port)))
     }
 
+    /// Fetches what a turn over these ports needs: see [`Worker::prefetch`].
+    pub fn fetch(&self, ports: impl Iterator<Item = usize>) {
+        if let Some(worker) = &self.worker {
+            worker.prefetch(ports);
+        }
+    }
+
     /// Notes that a packet has arrived at a port.
     #[inline]
     pub fn note_arrival(&mut self, port: u16) {

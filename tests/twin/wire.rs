@@ -1,6 +1,7 @@
 //! One direction of a link: frames take their time to be sent, travel, and may come to harm.
 
 use super::network::End;
+use common::sync::words::prefetch_all;
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::frame::Frame;
@@ -74,7 +75,7 @@ pub struct WireCount {
     pub delivered: u64,
     /// PAUSE and PFC frames among those sent.
     pub pauses: u64,
-    /// Frames that arrived with CE.
+    /// Frames with CE among those sent.
     pub marked: u64,
 }
 
@@ -211,6 +212,12 @@ impl Wire {
     /// The last frame that was sent in order.
     pub fn last(&self) -> Option<&Frame> {
         self.in_flight.back().map(|(_, frame)| frame)
+    }
+
+    /// Fetches what says which frames arrive first.
+    pub fn fetch_first(&self) {
+        let (first, _) = self.in_flight.as_slices();
+        prefetch_all(&first[..first.len().min(4)]);
     }
 
     /// When the first frame that is on the way arrives.

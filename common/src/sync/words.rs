@@ -49,6 +49,18 @@ pub fn prefetch<T>(value: &T) {
     let _ = value;
 }
 
+/// Starts to bring all cache lines of `value` close (what it owns elsewhere is left where it is).
+#[inline]
+pub fn prefetch_all<T: ?Sized>(value: &T) {
+    /// Bytes of a cache line.
+    const LINE: usize = 64;
+    let base = std::ptr::from_ref(value).cast::<u8>();
+    for at in (0..size_of_val(value)).step_by(LINE) {
+        // SAFETY: the byte is one of `value`, which is alive.
+        prefetch(unsafe { &*base.add(at).cast::<std::mem::MaybeUninit<u8>>() });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +71,7 @@ mod tests {
         let words = zeroed(100_000);
         assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
         prefetch(&words[99_999]);
+        prefetch_all(&words[..100]);
         words[7].store(9, Ordering::Relaxed);
         assert_eq!(words[7].load(Ordering::Relaxed), 9);
     }

@@ -6,8 +6,10 @@ use crate::egress::rewrite::rewrite;
 use crate::ingress::tables::{PortId, Tables};
 use crate::limits::BATCH;
 use crate::packet::Packet;
+use crate::stats::WorkerStats;
 use crate::traffic::shaper::Shaper;
 use crate::traffic::{EgressPort, PacketStore};
+use common::sync::words::{prefetch, prefetch_all};
 use common::time::Time;
 use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
@@ -47,6 +49,12 @@ impl Egress {
             self.manager
                 .configure(Shaper::new(entry.speed, entry.burst), entry.queue_limit);
         }
+    }
+
+    /// Starts to bring what sending by it will need into the cache.
+    pub(super) fn prefetch(&self, stats: &WorkerStats) {
+        prefetch_all(self);
+        prefetch(&stats.ports[self.port.index()].tx_packets);
     }
 
     /// When a packet may be sent next.

@@ -1,6 +1,6 @@
 //! The first half of a turn: from the receive queues to the egress port's owner.
 
-use super::{Worker, WorkerEvent, WorkerSet};
+use super::{Queue, Worker, WorkerEvent, WorkerSet};
 use crate::drop::DropReason;
 use crate::ingress::fib::Fib;
 use crate::ingress::forward::{Choice, Decision, choose, decide};
@@ -21,7 +21,7 @@ use std::net::IpAddr;
 /// is what a turn leaves in its place for a moment: it holds nothing and allocates nothing.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    lanes: Vec<(Frame, Parsed)>,
+    lanes: Vec<(Frame, PortId, Parsed)>,
     /// By lane: what the lookup found.
     groups: Vec<Option<GroupId>>,
     /// By lane: where that leads.
@@ -41,9 +41,9 @@ struct Lookups<const N: usize> {
 impl<const N: usize> Lookups<N> {
     fn new() -> Self {
         Self {
-            lanes: Vec::with_capacity(BATCH),
-            addresses: Vec::with_capacity(BATCH),
-            found: vec![None; BATCH],
+            lanes: Vec::with_capacity(2 * BATCH),
+            addresses: Vec::with_capacity(2 * BATCH),
+            found: vec![None; 2 * BATCH],
         }
     }
 
@@ -67,9 +67,9 @@ impl Batch {
     /// Room for all packets of a batch.
     pub(super) fn new() -> Self {
         Self {
-            lanes: Vec::with_capacity(BATCH),
-            groups: Vec::with_capacity(BATCH),
-            choices: Vec::with_capacity(BATCH),
+            lanes: Vec::with_capacity(2 * BATCH),
+            groups: Vec::with_capacity(2 * BATCH),
+            choices: Vec::with_capacity(2 * BATCH),
             v4: Lookups::new(),
             v6: Lookups::new(),
         }
@@ -77,12 +77,12 @@ impl Batch {
 
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
-    fn push(&mut self, frame: Frame, parsed: Parsed) {
+    fn push(&mut self, frame: Frame, ingress: PortId, parsed: Parsed) {
         match parsed.version {
             Version::V4 => self.v4.push(self.lanes.len(), &parsed.dst),
             Version::V6 => self.v6.push(self.lanes.len(), &parsed.dst),
         }
-        self.lanes.push((frame, parsed));
+        self.lanes.push((frame, ingress, parsed));
     }
 
     /// Looks all destinations up together.
@@ -104,7 +104,7 @@ impl Batch {
     fn choose(&mut self, tables: &Tables) {
         let lanes = self.lanes.iter().zip(&self.groups);
         self.choices.extend(
-            lanes.map(|((frame, parsed), group)| choose(tables, *group, frame.bytes(), parsed)),
+            lanes.map(|((frame, _, parsed), group)| choose(tables, *group, frame.bytes(), parsed)),
         );
     }
 }
@@ -120,54 +120,69 @@ struct Origin {
 
 impl<Q: QueueIo> Worker<Q> {
     /// Takes a batch from each of the receive queues `ready` and forwards it. Returns the number of packets.
+    ///
+    /// What several queues have is forwarded together: when many ports have a few packets each, the waits for
+    /// memory of one overlap with those of the others.
     pub(super) fn receive(&mut self, now: Time, ready: impl Iterator<Item = usize>) -> usize {
         if self.draining {
             return 0;
         }
         let mut work = 0;
         for index in ready {
-            let queue = &mut self.queues[index];
-            let port = queue.port;
-            work += queue
-                .io
-                .receive(&mut self.pool, &mut self.scratch.frames, BATCH);
-            if !self.scratch.frames.is_empty() {
-                self.forward_batch(port, now);
+            let Queue { port, io } = &mut self.queues[index];
+            let count = io.receive(&mut self.pool, &mut self.scratch.frames, BATCH);
+            if count == 0 {
+                continue;
             }
+            work += count;
+            self.scratch.arrivals.push((*port, count));
+            if self.scratch.frames.len() >= BATCH {
+                self.forward_batch(now);
+            }
+        }
+        if !self.scratch.frames.is_empty() {
+            self.forward_batch(now);
         }
         work
     }
 
-    /// Forwards the packets of `self.scratch.frames`, which arrived at `ingress`.
-    fn forward_batch(&mut self, ingress: PortId, now: Time) {
+    /// Forwards the packets of `self.scratch.frames`, which arrived as `self.scratch.arrivals` says.
+    fn forward_batch(&mut self, now: Time) {
         let mut frames = std::mem::take(&mut self.scratch.frames);
+        let mut arrivals = std::mem::take(&mut self.scratch.arrivals);
         let mut batch = std::mem::take(&mut self.scratch.batch);
-        self.count_received(ingress, &frames);
         frames
             .iter()
             .filter_map(|frame| frame.bytes().first())
             .for_each(prefetch);
-        for frame in frames.drain(..) {
-            match self.parse(ingress, &frame) {
-                Ok(parsed) => batch.push(frame, parsed),
-                Err(reason) => self.lose(frame, ingress, reason),
+        let mut rest = frames.drain(..);
+        for (ingress, count) in arrivals.drain(..) {
+            self.count_received(ingress, &rest.as_slice()[..count]);
+            for frame in rest.by_ref().take(count) {
+                match self.parse(ingress, &frame) {
+                    Ok(parsed) => batch.push(frame, ingress, parsed),
+                    Err(reason) => self.lose(frame, ingress, reason),
+                }
             }
         }
+        drop(rest);
         batch.look_up(&self.fib);
         if batch.is_ahead_of(&self.tables) {
             // The route is newer than the tables: those that have the group were published before it.
             self.pick_up_tables();
         }
         batch.choose(&self.tables);
-        let origin = Origin {
-            ingress,
-            since: now,
-            now,
-        };
-        for ((frame, parsed), choice) in batch.lanes.drain(..).zip(batch.choices.drain(..)) {
+        for ((frame, ingress, parsed), choice) in batch.lanes.drain(..).zip(batch.choices.drain(..))
+        {
+            let origin = Origin {
+                ingress,
+                since: now,
+                now,
+            };
             self.dispatch(frame, &parsed, choice, origin);
         }
-        (self.scratch.frames, self.scratch.batch) = (frames, batch);
+        (self.scratch.frames, self.scratch.arrivals) = (frames, arrivals);
+        self.scratch.batch = batch;
     }
 
     fn count_received(&self, ingress: PortId, frames: &[Frame]) {

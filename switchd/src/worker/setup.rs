@@ -143,7 +143,8 @@ impl Default for Scratch {
     /// As much as any turn needs.
     fn default() -> Self {
         Self {
-            frames: Vec::with_capacity(BATCH),
+            frames: Vec::with_capacity(2 * BATCH),
+            arrivals: Vec::with_capacity(BATCH),
             batch: Batch::new(),
             packets: Vec::with_capacity(2 * RING),
             retries: Vec::with_capacity(PENDING_TOTAL),

@@ -106,13 +106,25 @@ impl DropCounters {
     }
 }
 
+impl EngineStatistics {
+    /// Received packets of which it is known what became of them.
+    pub fn settled(&self) -> u64 {
+        self.delivered
+            + self.acknowledgements
+            + self.management
+            + self.duplicates
+            + self.drops.total()
+    }
+}
+
 impl fmt::Display for DropReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.label())
     }
 }
 
-/// Counters of a whole engine.
+/// Counters of a whole engine. Each packet that was received is delivered, an acknowledgement, management, a
+/// duplicate or lost for a reason, unless it still waits in a reorder buffer.
 #[derive(Clone, Debug, Default)]
 pub struct EngineStatistics {
     /// Packets received, lost ones included.
@@ -128,6 +140,12 @@ pub struct EngineStatistics {
     /// Packets that had come before and were acknowledged again. Nothing is lost with them: the peer
     /// took for lost what was only late, or its acknowledgement was lost.
     pub duplicates: u64,
+    /// Data packets whose payload was delivered.
+    pub delivered: u64,
+    /// Acknowledgements of any kind that were taken in.
+    pub acknowledgements: u64,
+    /// Messages of the connection manager that were taken in.
+    pub management: u64,
     /// Events that were lost because nobody collected them.
     pub lost_events: u64,
     /// Received packets that were lost, by reason.

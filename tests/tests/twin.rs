@@ -156,6 +156,37 @@ until = "60us"
     assert_eq!(failure.check, Check::Liveness);
 }
 
+/// What goes wrong elsewhere does not excuse who stands still.
+#[test]
+fn a_link_that_is_down_elsewhere_excuses_nobody() {
+    let text = r#"
+[topology]
+kind = "star"
+hosts = 4
+[host]
+window = 16
+[[workload]]
+kind = "incast"
+hosts = ["h1", "h2"]
+target = "h2"
+size = "1MB"
+[[fault]]
+kind = "link-down"
+link = "h1-s1"
+from = "20us"
+until = "60us"
+[[fault]]
+kind = "link-down"
+link = "h4-s1"
+from = "0us"
+"#;
+    done(&scenario(text), 1);
+    let from = BEGINNING + common::time::Span::from_micros(20);
+    let failure = broken(text, Some(Mutation::MissTimers(from)), None);
+    assert_eq!(failure.check, Check::Liveness);
+    assert!(failure.what.contains("stands still"), "{failure}");
+}
+
 /// A class that is declared lossless and is not.
 #[test]
 fn a_loss_in_a_lossless_class_is_noticed() {

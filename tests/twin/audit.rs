@@ -111,11 +111,17 @@ fn host<const BYTES: bool>(simulation: &mut Simulation<BYTES>, node: NodeId) -> 
     let [_, waiting, _] = host.holdings();
     let [received, sent] = host.counted();
     let lost = host.past.lost_in_ring;
-    let starved = host
-        .worker()
-        .map_or(0, |it| it.engine().statistics().no_frame);
+    let [starved, unknown] = host.worker().map_or([0; 2], |worker| {
+        let (engine, statistics) = (worker.engine(), worker.engine().statistics());
+        let known = statistics.settled() + engine.held_packets() as u64;
+        [statistics.no_frame, statistics.rx_packets.abs_diff(known)]
+    });
     differs("frames received", arrived, received + waiting as u64 + lost)
         .or_else(|| differs("frames sent", left, sent))
+        .or_else(|| {
+            let text = format!("of {unknown} received packets it does not say what became of them");
+            (unknown > 0).then_some((Check::Conservation, text))
+        })
         .or_else(|| {
             let text = format!("{starved} times no frame was free");
             (starved > 0).then_some((Check::Frames, text))

@@ -16,7 +16,7 @@
 //!
 //! ```text
 //!   schedule     what happens when
-//!   network      nodes, links, addresses, routes; topology makes them
+//!   network      nodes, links, addresses, routes; topology makes them, way follows them
 //!   queue, wire  a port's rings, a link's direction and what can go wrong there
 //!   switch, host the two kinds of nodes;  app, memory: who uses a host
 //!   fabric       nodes, wires and time in motion
@@ -54,5 +54,6 @@ pub mod soak;
 pub mod switch;
 pub mod topology;
 pub mod trace;
+pub mod way;
 pub mod wire;
 pub mod workload;

@@ -325,43 +325,6 @@ impl Plan {
         }
         distance
     }
-
-    /// Links by which the first switch can send what goes from one host to another.
-    pub fn parallel_ways(&self, from: NodeId, to: NodeId) -> usize {
-        let first = self.links[self.nodes[from.index()].ports[0]]
-            .across(from)
-            .node;
-        let destination = self.address_of(to);
-        let routes = &self.nodes[first.index()].routes;
-        let route = routes.iter().find(|(net, _)| net.contains(&destination));
-        route.map_or(1, |(_, hops)| hops.len().max(1))
-    }
-
-    /// The links of a way between two hosts, along the first hop of each route; empty from a host to itself, and if
-    /// there is none.
-    pub fn way(&self, from: NodeId, to: NodeId) -> Vec<LinkId> {
-        let destination = self.address_of(to);
-        let mut way = Vec::new();
-        let mut node = from;
-        while node != to && way.len() <= self.nodes.len() {
-            let ports = &self.nodes[node.index()].ports;
-            let leads = |link: &&LinkId| self.links[**link].across(node).node == to;
-            let routes = &self.nodes[node.index()].routes;
-            let routed = || {
-                let route = routes.iter().find(|(net, _)| net.contains(&destination))?;
-                let hop = route.1.first()?;
-                ports.get(usize::from(hop.port)).copied()
-            };
-            let by_default = || ports.first().copied().filter(|_| node == from);
-            let next = ports.iter().find(leads).copied();
-            let Some(link) = next.or_else(routed).or_else(by_default) else {
-                return Vec::new();
-            };
-            way.push(link);
-            node = self.links[link].across(node).node;
-        }
-        way
-    }
 }
 
 /// First address of the prefix of an edge switch's hosts.

@@ -9,6 +9,7 @@
 //! Checks run all the time (see [`super::audit`]); the first that fails ends the simulation.
 
 mod flows;
+mod liveness;
 mod memory;
 mod troubles;
 
@@ -48,13 +49,6 @@ const SETTLE: Span = Span::from_secs(5);
 /// Events between two audits: at least so many, and so many for each node, since an audit looks at all of them.
 const AUDIT: u64 = 2_000;
 const AUDIT_PER_NODE: u64 = 100;
-
-/// A connection that has something to send, and no trouble in the fabric to blame, makes progress within
-/// this time and some retransmission time-outs.
-const PATIENCE: Span = Span::from_millis(500);
-
-/// How many of them: what was sent into trouble may be sent there again before another path is tried.
-const TIMEOUTS: u64 = 16;
 
 /// How often progress is looked at.
 const LOOK: Span = Span::from_millis(20);
@@ -541,70 +535,6 @@ impl<const BYTES: bool> Simulation<BYTES> {
             }
         }
         Ok(())
-    }
-
-    /// Whether all who can make progress do.
-    fn look(&mut self) -> Result<(), Failure> {
-        let now = self.fabric.now();
-        let timeout = self
-            .scenario
-            .host
-            .rto_initial
-            .max(self.scenario.host.rto_min);
-        let patience = PATIENCE + timeout.times(TIMEOUTS);
-        let troubled = self.troubles.iter().zip(&self.active);
-        let troubled = troubled
-            .filter(|(_, active)| **active)
-            .any(|(trouble, _)| trouble.ends_connections());
-        let mut stuck = None;
-        for (number, connection) in self.connections.iter_mut().enumerate() {
-            let bytes = connection.ledger.borrow().bytes;
-            if troubled || connection.under_way.is_empty() || bytes != connection.seen.0 {
-                connection.seen = (bytes, now);
-            } else if now.since(connection.seen.1.max(self.calm_since)) > patience {
-                stuck = stuck.or(Some(number));
-            }
-        }
-        match stuck {
-            None => Ok(()),
-            Some(number) => {
-                audit::audit(self)?;
-                Err(self.stuck(number))
-            }
-        }
-    }
-
-    fn stuck(&self, number: ConnectionId) -> Failure {
-        let connection = &self.connections[number];
-        let (from, to) = (connection.from, connection.to);
-        let names = [from, to].map(|node| &self.fabric.plan.nodes[node.index()].name);
-        let bytes = connection.ledger.borrow().bytes;
-        let what = format!(
-            "the connection from {} to {} stands still after {bytes} bytes",
-            names[0], names[1]
-        );
-        self.failed(Check::Liveness, &[from, to], what)
-    }
-
-    fn out_of_time(&self) -> Failure {
-        if self.began.is_none() {
-            let down = |one: &&Connection| one.up < 2;
-            let count = self.connections.iter().filter(down).count();
-            let first = self.connections.iter().find(down);
-            let nodes = first.map_or(Vec::new(), |first| vec![first.from, first.to]);
-            let what = format!("{count} connections do not come up");
-            return self.failed(Check::Service, &nodes, what);
-        }
-        let waiting = self
-            .connections
-            .iter()
-            .find(|one| !one.under_way.is_empty());
-        let nodes = waiting.map_or(Vec::new(), |one| vec![one.from, one.to]);
-        let what = format!(
-            "{} flows are not over after {} (duration)",
-            self.open, self.scenario.duration
-        );
-        self.failed(Check::Liveness, &nodes, what)
     }
 
     /// Lets everything that is under way arrive.

@@ -135,7 +135,7 @@ impl Sources {
             .iter()
             .map(|session| session.regions.len())
             .sum();
-        let rows: [(&str, Value); 21] = [
+        let rows: [(&str, Value); 24] = [
             ("version", json!(env!("CARGO_PKG_VERSION"))),
             (
                 "worker turns",
@@ -162,6 +162,9 @@ impl Sources {
             ("tx bytes", json!(engine.tx_bytes)),
             ("dropped packets", json!(engine.drops.total())),
             ("duplicate packets", json!(engine.duplicates)),
+            ("delivered packets", json!(engine.delivered)),
+            ("acknowledgements", json!(engine.acknowledgements)),
+            ("management packets", json!(engine.management)),
             ("out of frames", json!(engine.no_frame)),
         ];
         rows.into_iter()

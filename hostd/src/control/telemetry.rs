@@ -174,6 +174,21 @@ impl Source for Telemetry {
                 engine.duplicates,
             ),
             (
+                "hostd_delivered_packets_total",
+                "Data packets whose payload was delivered.",
+                engine.delivered,
+            ),
+            (
+                "hostd_acknowledgement_packets_total",
+                "Acknowledgements taken in.",
+                engine.acknowledgements,
+            ),
+            (
+                "hostd_management_packets_total",
+                "Messages of the connection manager taken in.",
+                engine.management,
+            ),
+            (
                 "hostd_frames_exhausted_total",
                 "Times that sending stopped for want of a frame.",
                 engine.no_frame,

@@ -30,8 +30,9 @@ impl<M: RegionMemory> Engine<M> {
         let parsed = parse(packet, frame.bytes());
         pool.give(frame);
         let outcome = parsed.and_then(|mad| self.take_message(&mad, packet.source));
-        if let Err(reason) = outcome {
-            self.shared.statistics.drops.add(reason);
+        match outcome {
+            Ok(()) => self.shared.statistics.management += 1,
+            Err(reason) => self.shared.statistics.drops.add(reason),
         }
     }
 

@@ -59,8 +59,9 @@ impl<M: RegionMemory> Engine<M> {
         match operation {
             Operation::Acknowledge => {
                 let taken = queue_pair.acknowledged(&packet.headers, now, &mut self.shared);
-                if let Err(reason) = taken {
-                    self.shared.statistics.drops.add(reason);
+                match taken {
+                    Ok(()) => self.shared.statistics.acknowledgements += 1,
+                    Err(reason) => self.shared.statistics.drops.add(reason),
                 }
                 pool.give(frame);
             }
@@ -212,9 +213,14 @@ impl<M: RegionMemory> Engine<M> {
         self.out_of_frames_until = now + FRAME_WAIT;
     }
 
+    /// Packets that wait in reorder buffers.
+    pub fn held_packets(&self) -> usize {
+        self.shared.held_frames as usize
+    }
+
     /// Frames that the engine holds: in reorder buffers, and on their way back to a pool.
     pub fn held_frames(&self) -> usize {
-        self.shared.held_frames as usize + self.shared.spent.len()
+        self.held_packets() + self.shared.spent.len()
     }
 
     /// Gives frames that the engine no longer holds back to the pool.

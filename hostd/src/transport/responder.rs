@@ -45,6 +45,7 @@ impl QueuePair {
             return;
         }
         let Some(peer) = &mut self.peer else {
+            shared.statistics.drops.add(DropReason::QueuePairState);
             return pool.give(frame);
         };
         let receiver = &mut peer.receiver;
@@ -165,6 +166,7 @@ impl QueuePair {
             _ => Outcome::Refused(Refusal::InvalidRequest, None),
         };
         let Some(peer) = &mut self.peer else {
+            shared.statistics.drops.add(DropReason::QueuePairState);
             pool.give(frame);
             return false;
         };
@@ -205,6 +207,7 @@ impl QueuePair {
         if let Some(open) = receiver.delivered(ends, now) {
             self.counters.reorder_span_max = self.counters.reorder_span_max.max(open);
         }
+        shared.statistics.delivered += 1;
         self.counters.rx_messages += u64::from(ends);
         self.counters.rx_bytes += header.len() as u64;
         if let Some(completion) = completion {

@@ -3,16 +3,7 @@
 use super::Simulation;
 use crate::twin::app::{ConnectionId, Side};
 use crate::twin::check::{Check, Failure};
-use crate::twin::fault::Trouble;
 use crate::twin::flow::{FlowId, Progress, Trigger, TriggerId};
-use common::time::Span;
-
-/// How long a peer is waited for before it is given up: the seven retries of the applications' attribute `timeout`, about
-/// a second each …
-const GIVE_UP: Span = Span::from_secs(10);
-
-/// … or so many of the engine's own time-outs, each twice as long as the one before.
-const GIVE_UP_TIMEOUTS: u64 = 1 << 8;
 
 impl<const BYTES: bool> Simulation<BYTES> {
     pub(super) fn start(&mut self, flow: FlowId) {
@@ -89,8 +80,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
         }
         let (from, to) = (connection.from, connection.to);
         let begun = self.began.is_some();
-        let troubled = self.troubles.iter().any(|trouble| self.excuses(trouble));
-        if !begun || !troubled {
+        if !begun || !self.may_end(number) {
             let check = if begun {
                 Check::Liveness
             } else {
@@ -101,20 +91,6 @@ impl<const BYTES: bool> Simulation<BYTES> {
         }
         self.give_up(number);
         Ok(())
-    }
-
-    /// Whether a connection may end now because of a trouble: that has begun, and has not ended for longer than it
-    /// takes to give a peer up.
-    fn excuses(&self, trouble: &Trouble) -> bool {
-        let since = self.began.map(|began| self.fabric.now().since(began));
-        let timeout = self
-            .scenario
-            .host
-            .rto_initial
-            .max(self.scenario.host.rto_min);
-        let until = trouble.until + GIVE_UP + timeout.times(GIVE_UP_TIMEOUTS);
-        let in_time = since.is_some_and(|since| since >= trouble.from && since <= until);
-        in_time && trouble.ends_connections()
     }
 
     /// A connection is of no use any more.

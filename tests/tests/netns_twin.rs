@@ -1,21 +1,25 @@
 //! The twin against the real thing: the same packets through switchd in namespaces and through its engine in virtual
-//! time have to take the same ways, byte for byte.
+//! time have to take the same ways, byte for byte; and the same transfer is cut into the same packets and delivered.
 
 use common::netlink::{Settings, Watch};
 use common::sys::monotonic;
 use common::time::Span;
 use common::wire::ethernet::ethertype;
 use common::wire::ip::v4;
+use common::wire::roce::Opcode;
+use common::wire::udp::ROCE_PORT;
 use common::xdp::frame::Region;
-use fabric_tests::lab::observe::switches;
+use fabric_tests::lab::capture::Capture;
+use fabric_tests::lab::observe::{fabric, switches};
 use fabric_tests::lab::topology::NodeRole;
-use fabric_tests::lab::traffic::ping;
-use fabric_tests::lab::{Lab, exclusive, node_dir, privileged};
+use fabric_tests::lab::traffic::{Receiver, ping};
+use fabric_tests::lab::{Builder, Lab, exclusive, node_dir, privileged};
 use fabric_tests::twin::app::Verb;
 use fabric_tests::twin::fabric::{Fabric, Node};
 use fabric_tests::twin::host::Host;
 use fabric_tests::twin::network::{LinkClass, NodeId, Plan};
-use fabric_tests::twin::scenario::BEGINNING;
+use fabric_tests::twin::scenario::{BEGINNING, Scenario};
+use fabric_tests::twin::simulation::run_tapped;
 use fabric_tests::twin::switch::{Switch, SwitchSettings};
 use fabric_tests::twin::wire::Wire;
 use hostd::engine::{EngineConfig, Route};
@@ -309,17 +313,12 @@ fn pass(fabric: &mut Fabric<true>, frame: &[u8]) -> Vec<((String, String), Vec<u
     named.collect()
 }
 
-/// SW-1, SW-2: the same packets take the same spine and leave with the same bytes, in namespaces and in virtual time,
-/// and what is delivered there is delivered here.
-#[test]
-fn the_twin_forwards_as_the_daemon_does() {
-    if !privileged() {
-        return;
-    }
-    let _alone = exclusive().expect("alone");
+/// A laboratory whose switches know their neighbours and remember nothing else, and the captures of what leaves the first
+/// leaf for the spines.
+fn observed(builder: Builder, filter: &str) -> (Lab, [Capture; 2]) {
     let builder = SPINES
         .iter()
-        .fold(switches("twin"), |it, spine| it.tap("leaf1", spine));
+        .fold(builder, |it, spine| it.tap("leaf1", spine));
     let lab = builder.up().expect("a laboratory");
     for v6 in [false, true] {
         let pings = ping(
@@ -341,31 +340,22 @@ fn the_twin_forwards_as_the_daemon_does() {
         lab.restart(&node.name).expect("restarted");
     }
     lab.wait_ready(Duration::from_secs(10)).expect("ready");
-    let filter = format!("udp dst port {PORT}");
-    let captures = SPINES.map(|spine| lab.capture("leaf1", spine, &filter).expect("tcpdump"));
-    let received = exchange(&lab);
-    let captured = captures.map(|capture| frames(&capture.stop().expect("complete")));
-    let all = usize::from(2 * DATAGRAMS);
-    assert_eq!(
-        captured.iter().map(Vec::len).sum::<usize>(),
-        all,
-        "every datagram is seen once"
-    );
-    assert!(
-        captured.iter().all(|frames| frames.len() > all / 5),
-        "both spines carry some"
-    );
+    let captures = SPINES.map(|spine| lab.capture("leaf1", spine, filter).expect("tcpdump"));
+    (lab, captures)
+}
 
+/// Lets the twin forward what was captured on the way to each spine, and compares it with that. Returns what arrives at
+/// h4.
+fn forwarded_alike(lab: &Lab, captured: &[Vec<Vec<u8>>; 2]) -> Vec<Vec<u8>> {
     let switch_names = lab.plan().nodes.iter().filter(|node| node.role.is_switch());
     let reals: BTreeMap<String, Real> = switch_names
-        .map(|node| (node.name.clone(), Real::read(&lab, &node.name)))
+        .map(|node| (node.name.clone(), Real::read(lab, &node.name)))
         .collect();
     let leaf_mac = reals["leaf1"].mac("h1");
-    let mut fabric = twin(&lab, reals);
-    let mut delivered = BTreeSet::new();
-    for (spine, frames) in SPINES.iter().zip(&captured) {
-        for frame in frames {
-            let number = carried(frame);
+    let mut fabric = twin(lab, reals);
+    let mut delivered = Vec::new();
+    for (spine, frames) in SPINES.iter().zip(captured) {
+        for (number, frame) in frames.iter().enumerate() {
             let passed = pass(
                 &mut fabric,
                 &before_routing(frame, [2, 0, 0, 0, 0, 9], leaf_mac),
@@ -379,16 +369,122 @@ fn the_twin_forwards_as_the_daemon_does() {
             assert_eq!(
                 at("leaf1", spine).as_ref(),
                 Some(frame),
-                "datagram {number} passed {spine}, in the twin {wires:?}"
+                "packet {number} passed {spine}, in the twin {wires:?}"
             );
             let last = at("leaf2", "h4").expect("it arrives");
             assert_eq!(last[payload(&last)..], frame[payload(frame)..], "unchanged");
-            delivered.insert(carried(&last));
+            delivered.push(last);
         }
     }
+    delivered
+}
+
+/// SW-1, SW-2: the same packets take the same spine and leave with the same bytes, in namespaces and in virtual time,
+/// and what is delivered there is delivered here.
+#[test]
+fn the_twin_forwards_as_the_daemon_does() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().expect("alone");
+    let (lab, captures) = observed(switches("twin"), &format!("udp dst port {PORT}"));
+    let received = exchange(&lab);
+    let captured = captures.map(|capture| frames(&capture.stop().expect("complete")));
+    let all = usize::from(2 * DATAGRAMS);
+    assert_eq!(
+        captured.iter().map(Vec::len).sum::<usize>(),
+        all,
+        "every datagram is seen once"
+    );
+    assert!(
+        captured.iter().all(|frames| frames.len() > all / 5),
+        "both spines carry some"
+    );
+    let delivered = forwarded_alike(&lab, &captured);
+    let delivered: BTreeSet<u16> = delivered.iter().map(|frame| carried(frame)).collect();
     assert_eq!(
         delivered, received,
         "what is delivered there is delivered here"
     );
     assert_eq!(delivered.len(), all);
+}
+
+/// The packets of RDMA WRITEs among Ethernet frames, in the order of their PSNs, each once: opcode, and bytes from UDP on.
+fn writes<'a>(frames: impl Iterator<Item = &'a [u8]>) -> Vec<(u8, usize)> {
+    const PSN_MASK: u32 = 0x00ff_ffff;
+    let mut first = None;
+    let mut found = BTreeMap::new();
+    for frame in frames {
+        let bth = &frame[payload(frame)..];
+        let (Opcode::Rc(operation) | Opcode::Multipath(operation)) =
+            Opcode::from_byte(bth[0]).expect("RoCEv2")
+        else {
+            continue;
+        };
+        let name = format!("{operation:?}");
+        if name.starts_with("Write") {
+            let psn = u32::from_be_bytes([0, bth[9], bth[10], bth[11]]);
+            // What came first need not be the first one, but is not far from it.
+            let base = *first.get_or_insert_with(|| psn.wrapping_sub(1 << 20));
+            let len = frame.len() - payload(frame);
+            found.insert(psn.wrapping_sub(base) & PSN_MASK, (bth[0], len));
+        }
+    }
+    found.into_values().collect()
+}
+
+/// What a host sends in the twin for this transfer, over a fabric of the laboratory's shape.
+fn transferred(bytes: usize, path_mtu: u32, paths: u32) -> Vec<Vec<u8>> {
+    let text = format!(
+        "[topology]\nkind = \"leaf-spine\"\nleaves = 2\nspines = 2\nhosts_per_leaf = 2\n\
+         [host]\nverb = \"write\"\nmessage = \"256KiB\"\npath_mtu = {path_mtu}\npaths = {paths}\n\
+         [[workload]]\nkind = \"incast\"\nhosts = [\"h1\", \"h4\"]\ntarget = \"h4\"\nsize = \"{bytes}B\"\n"
+    );
+    let none = |file: &str| Err(format!("{file}: no files here"));
+    let scenario = Scenario::parse(&text, "transfer", &none).expect("a scenario");
+    let (outcome, tapped) = run_tapped(&scenario, 1).expect("all checks pass");
+    assert_eq!(outcome.flows.len(), 1);
+    let plan = scenario.plan();
+    let host = plan.node_named("h1").expect("a host");
+    let link = plan.nodes[host.index()].ports[0];
+    let wire = 2 * link + usize::from(plan.links[link].ends[1].node == host);
+    let own = tapped.into_iter().filter(|(at, _)| *at == wire);
+    own.map(|(_, frame)| frame).collect()
+}
+
+/// HT-10, HT-30: a transfer between hosts is cut into the same packets, in namespaces and in virtual time, which take the
+/// same ways through the same switches and deliver the same bytes.
+#[test]
+fn the_twin_transfers_as_the_daemons_do() {
+    const BYTES: usize = 3 * 256 * 1024 + 777;
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().expect("alone");
+    let filter = format!("udp dst port {ROCE_PORT}");
+    let (lab, captures) = observed(fabric("twinhost"), &filter);
+    let receiver = Receiver::start(lab.host("h4"), &node_dir(lab.name(), "h4").join("files"));
+    let receiver = receiver.expect("a receiver");
+    let source = node_dir(lab.name(), "h1").join("source");
+    let bytes: Vec<u8> = (0..=250).cycle().take(BYTES).collect();
+    std::fs::write(&source, &bytes).expect("a file");
+    let target = format!("{}:copy", lab.host("h4").address(false));
+    let copied = lab
+        .host("h1")
+        .run(["hostcp", &source.display().to_string(), &target]);
+    copied.expect("hostcp").expect_ok();
+    let copy = std::fs::read(receiver.root().join("copy")).expect("the copy");
+    assert!(copy == bytes, "the bytes are the same");
+    let captured = captures.map(|capture| frames(&capture.stop().expect("complete")));
+    let IpAddr::V4(sender) = lab.host("h1").address(false) else {
+        panic!("an address of IPv4");
+    };
+    let from_sender = |frame: &Vec<u8>| is_v4(frame) && frame[26..30] == sender.octets();
+    let captured = captured.map(|frames| frames.into_iter().filter(from_sender).collect());
+    let delivered = forwarded_alike(&lab, &captured);
+    let real = writes(delivered.iter().map(Vec::as_slice));
+    let virtually = transferred(BYTES, 2048, 16);
+    let virtually = writes(virtually.iter().map(Vec::as_slice));
+    assert_eq!(real.len(), BYTES.div_ceil(2048), "every packet was seen");
+    assert_eq!(real, virtually, "opcodes and lengths, packet by packet");
 }

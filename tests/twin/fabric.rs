@@ -92,6 +92,9 @@ pub struct Work {
     pub events: u64,
 }
 
+/// A frame that was sent, and on which wire.
+pub type Tapped = (usize, Vec<u8>);
+
 /// Nodes, wires and time.
 #[derive(Debug)]
 pub struct Fabric<const BYTES: bool> {
@@ -106,7 +109,7 @@ pub struct Fabric<const BYTES: bool> {
     /// What was done.
     pub work: Work,
     /// Every frame that is sent, and on which wire, for who wants to look.
-    pub tap: Option<Vec<(usize, Vec<u8>)>>,
+    pub tap: Option<Vec<Tapped>>,
     now: Time,
     schedule: Schedule<What>,
     clocks: Vec<Clock>,

@@ -16,7 +16,7 @@ mod troubles;
 use super::app::{ConnectionId, NewEnd, Report, Side};
 use super::audit;
 use super::check::{Check, Failure};
-use super::fabric::{Fabric, Mutation, Node};
+use super::fabric::{Fabric, Mutation, Node, Tapped};
 use super::fault::{Fault, Trouble};
 use super::flow::{FlowId, Progress, Start, Trigger, Workload};
 use super::host::Host;
@@ -197,6 +197,17 @@ pub fn run_broken(
     execute(scenario, seed, (mutation, edge), &mut |_| {})
 }
 
+/// Runs a scenario, carrying all bytes, and keeps every frame that is sent and the number of its wire.
+///
+/// # Errors
+/// The first check that failed.
+pub fn run_tapped(scenario: &Scenario, seed: u64) -> Result<(Outcome, Vec<Tapped>), Failure> {
+    let mut simulation = Simulation::<true>::new(scenario, seed, None);
+    simulation.fabric.tap = Some(Vec::new());
+    let outcome = simulation.run(None, &mut |_| {})?;
+    Ok((outcome, simulation.fabric.tap.take().unwrap_or_default()))
+}
+
 fn execute(
     scenario: &Scenario,
     seed: u64,
@@ -296,7 +307,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
 
     /// Runs to the end.
     fn run(
-        mut self,
+        &mut self,
         mutation: Option<Mutation>,
         watch: &mut dyn FnMut(Standing),
     ) -> Result<Outcome, Failure> {
@@ -316,7 +327,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
             }
             if !alive || self.fabric.now() > limit {
                 // What is wrong with the books tells more than that nothing happens.
-                audit::audit(&mut self)?;
+                audit::audit(self)?;
                 return Err(self.out_of_time());
             }
             if self.audited != watched {
@@ -325,7 +336,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
             }
         }
         self.settle(&mut reports, &mut agenda)?;
-        Ok(Outcome::of(&mut self))
+        Ok(Outcome::of(self))
     }
 
     fn standing(&self) -> Standing {

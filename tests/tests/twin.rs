@@ -399,6 +399,18 @@ fn figures_are_written() {
     report::write_csv(&outcome, folder.path()).expect("written");
     let mut flows = csv::Reader::from_path(folder.path().join("flows.csv")).expect("CSV");
     assert_eq!(flows.records().count(), 4);
+    let mut totals = csv::Reader::from_path(folder.path().join("totals.csv")).expect("CSV");
+    let sent = totals
+        .records()
+        .map(|record| record.expect("a line"))
+        .find(|record| &record[0] == "data_packets")
+        .expect("a total");
+    assert_eq!(sent[2], outcome.totals.data_packets.to_string());
+    let link = &value["series"]["links"][0];
+    assert_eq!(
+        link["queue_bytes"].as_array().map(Vec::len),
+        value["series"]["time_ns"].as_array().map(Vec::len)
+    );
     let series = csv::Reader::from_path(folder.path().join("series.csv")).expect("CSV");
     assert!(series.into_records().count() > 10);
     let drawn = plot::draw(&outcome, folder.path()).expect("drawn");

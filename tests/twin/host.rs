@@ -2,6 +2,7 @@
 
 use super::app::{App, NewEnd, Report, Verb};
 use super::memory::Memory;
+use super::outcome::Totals;
 use super::queue::{DeviceQueue, Outbox};
 use common::time::Time;
 use common::xdp::frame::{FramePool, Region};
@@ -24,7 +25,7 @@ pub struct Host<const BYTES: bool> {
 }
 
 /// What daemons that are gone have counted.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Past {
     /// Packets received.
     pub received: u64,
@@ -32,6 +33,8 @@ pub struct Past {
     pub sent: u64,
     /// Packets that were in the receive ring at a crash.
     pub lost_in_ring: u64,
+    /// The rest of what they counted.
+    pub totals: Totals,
 }
 
 /// A daemon and an application.
@@ -95,6 +98,7 @@ impl<const BYTES: bool> Host<BYTES> {
         let statistics = worker.engine().statistics();
         self.past.received += statistics.rx_packets;
         self.past.sent += statistics.tx_packets;
+        self.past.totals.add_engine(worker.engine());
         let mut pool = FramePool::new(self.region.clone());
         let queue = worker.port_mut(0).queue_mut(0);
         self.past.lost_in_ring += queue.arrived() as u64;

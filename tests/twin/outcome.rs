@@ -8,7 +8,8 @@ use super::simulation::Simulation;
 use super::wire::WireCount;
 use common::time::{Span, Time};
 use common::units::Rate;
-use hostd::engine::{Granularity, MultipathConfig};
+use hostd::engine::{Engine, Granularity, MultipathConfig};
+use hostd::message::region::RegionMemory;
 use hostd::stats::{DropReason as HostDrop, QueuePairCounters};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -330,18 +331,9 @@ fn totals<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Totals {
                 add(&mut totals.switch_drops, "crash", crashed);
             }
             Node::Host(host) => {
-                let Some(worker) = host.worker() else {
-                    continue;
-                };
-                let engine = worker.engine();
-                for &reason in HostDrop::ALL {
-                    let count = engine.statistics().drops.get(reason);
-                    add(&mut totals.host_drops, reason.label(), count);
-                }
-                for number in engine.queue_pairs() {
-                    if let Some(standing) = engine.queue_pair_statistics(number) {
-                        add_counters(&mut totals, &standing.counters);
-                    }
+                totals.add_past(&host.past.totals);
+                if let Some(worker) = host.worker() {
+                    totals.add_engine(worker.engine());
                 }
             }
         }
@@ -371,7 +363,9 @@ fn totals<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Totals {
             add(&mut totals.wire, name, count);
         }
         totals.pauses += pauses;
-        totals.marks += marked;
+        if !simulation.fabric.is_switch(wire.to.node) {
+            totals.marks += marked;
+        }
         totals.queue_bytes = totals.queue_bytes.max(simulation.samples.deepest(index));
     }
     totals
@@ -383,13 +377,41 @@ fn add(sums: &mut BTreeMap<&'static str, u64>, name: &'static str, count: u64) {
     }
 }
 
-fn add_counters(totals: &mut Totals, counters: &QueuePairCounters) {
-    totals.data_packets += counters.tx_packets;
-    totals.retransmits += counters.retransmits;
-    totals.timeouts += counters.timeouts;
-    totals.duplicates += counters.duplicates;
-    totals.out_of_order += counters.out_of_order;
-    totals.reorder_depth = totals.reorder_depth.max(counters.reorder_depth_max);
+impl Totals {
+    /// Adds what a host's engine has counted.
+    pub(super) fn add_engine<M: RegionMemory>(&mut self, engine: &Engine<M>) {
+        for &reason in HostDrop::ALL {
+            let count = engine.statistics().drops.get(reason);
+            add(&mut self.host_drops, reason.label(), count);
+        }
+        for number in engine.queue_pairs() {
+            if let Some(standing) = engine.queue_pair_statistics(number) {
+                self.add_counters(&standing.counters);
+            }
+        }
+    }
+
+    fn add_counters(&mut self, counters: &QueuePairCounters) {
+        self.data_packets += counters.tx_packets;
+        self.retransmits += counters.retransmits;
+        self.timeouts += counters.timeouts;
+        self.duplicates += counters.duplicates;
+        self.out_of_order += counters.out_of_order;
+        self.reorder_depth = self.reorder_depth.max(counters.reorder_depth_max);
+    }
+
+    /// Adds what a host's engines had counted before they crashed.
+    fn add_past(&mut self, past: &Self) {
+        for (reason, count) in &past.host_drops {
+            add(&mut self.host_drops, reason, *count);
+        }
+        self.data_packets += past.data_packets;
+        self.retransmits += past.retransmits;
+        self.timeouts += past.timeouts;
+        self.duplicates += past.duplicates;
+        self.out_of_order += past.out_of_order;
+        self.reorder_depth = self.reorder_depth.max(past.reorder_depth);
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures to show")]

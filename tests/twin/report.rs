@@ -4,7 +4,7 @@ use super::outcome::{ClassFigures, Outcome, Totals};
 use super::sample::Samples;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{Cell, CellAlignment, Table};
-use common::time::Span;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::File;
@@ -146,16 +146,63 @@ pub fn busiest_links(outcome: &Outcome, count: usize) -> Table {
     table
 }
 
+/// Everything that is known of an outcome, for other programs.
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+    series: Series<'a>,
+}
+
+/// Links over time.
+#[derive(Serialize)]
+struct Series<'a> {
+    /// Nanoseconds after the start of the workload.
+    time_ns: Vec<u64>,
+    /// Directions of links that were ever used.
+    links: Vec<LinkSeries<'a>>,
+}
+
+/// One direction of a link: a value for each time.
+#[derive(Serialize)]
+struct LinkSeries<'a> {
+    from: &'a str,
+    to: &'a str,
+    queue_bytes: &'a [u32],
+    /// Part of the time since the last sample that it was busy.
+    utilisation: Vec<f64>,
+}
+
+fn series(outcome: &Outcome) -> Series<'_> {
+    let Samples { times, wires, .. } = &outcome.samples;
+    let links = wires.iter().zip(&outcome.links).enumerate();
+    let links = links.filter_map(|(index, (wire, link))| {
+        let utilisation = outcome.samples.utilisation(index);
+        let used = utilisation.iter().any(|part| *part > 0.0);
+        used.then(|| LinkSeries {
+            from: &link.from,
+            to: &link.to,
+            queue_bytes: &wire.depth,
+            utilisation: std::iter::once(0.0).chain(utilisation).collect(),
+        })
+    });
+    Series {
+        time_ns: times.iter().map(|at| at.nanos()).collect(),
+        links: links.collect(),
+    }
+}
+
 /// Writes everything as one JSON document.
 ///
 /// # Errors
 /// What the file system says.
 pub fn write_json(outcome: &Outcome, path: &Path) -> io::Result<()> {
     let file = io::BufWriter::new(File::create(path)?);
-    serde_json::to_writer_pretty(file, outcome).map_err(io::Error::from)
+    let series = series(outcome);
+    serde_json::to_writer(file, &Document { outcome, series }).map_err(io::Error::from)
 }
 
-/// Writes flows, classes, links and series as CSV files into a folder.
+/// Writes flows, classes, links, totals and series as CSV files into a folder.
 ///
 /// # Errors
 /// What the file system says.
@@ -164,10 +211,30 @@ pub fn write_csv(outcome: &Outcome, folder: &Path) -> io::Result<()> {
     rows(&folder.join("flows.csv"), &outcome.flows)?;
     rows(&folder.join("classes.csv"), &outcome.classes)?;
     rows(&folder.join("links.csv"), &outcome.links)?;
-    series(outcome, &folder.join("series.csv"))
+    totals_csv(&outcome.totals, &folder.join("totals.csv"))?;
+    series_csv(&series(outcome), &folder.join("series.csv"))
 }
 
-fn rows<T: serde::Serialize>(path: &Path, rows: &[T]) -> io::Result<()> {
+/// One line for each sum: its name, the reason if there are several, and the number.
+fn totals_csv(totals: &Totals, path: &Path) -> io::Result<()> {
+    let mut writer = csv::Writer::from_path(path)?;
+    writer.write_record(["total", "reason", "count"])?;
+    let serde_json::Value::Object(all) = serde_json::to_value(totals)? else {
+        return Err(io::Error::other("totals are not an object"));
+    };
+    for (name, value) in &all {
+        if let serde_json::Value::Object(reasons) = value {
+            for (reason, count) in reasons {
+                writer.write_record([name, reason, &count.to_string()])?;
+            }
+        } else {
+            writer.write_record([name, "", &value.to_string()])?;
+        }
+    }
+    writer.flush()
+}
+
+fn rows<T: Serialize>(path: &Path, rows: &[T]) -> io::Result<()> {
     let mut writer = csv::Writer::from_path(path)?;
     for row in rows {
         writer.serialize(row)?;
@@ -176,24 +243,18 @@ fn rows<T: serde::Serialize>(path: &Path, rows: &[T]) -> io::Result<()> {
 }
 
 /// One line for each direction of a link that was ever used, and each sample.
-fn series(outcome: &Outcome, path: &Path) -> io::Result<()> {
-    let Samples { times, wires, .. } = &outcome.samples;
+fn series_csv(series: &Series<'_>, path: &Path) -> io::Result<()> {
     let mut writer = csv::Writer::from_path(path)?;
     writer.write_record(["time_ns", "from", "to", "queue_bytes", "utilisation"])?;
-    for (index, (wire, link)) in wires.iter().zip(&outcome.links).enumerate() {
-        let utilisation = outcome.samples.utilisation(index);
-        if utilisation.iter().all(|part| *part == 0.0) {
-            continue;
-        }
-        let busy = std::iter::once(0.0).chain(utilisation);
-        for ((at, depth), busy) in times.iter().zip(&wire.depth).zip(busy) {
-            let at: &Span = at;
+    for link in &series.links {
+        let samples = link.queue_bytes.iter().zip(&link.utilisation);
+        for (at, (depth, busy)) in series.time_ns.iter().zip(samples) {
             writer.write_record([
-                at.nanos().to_string(),
-                link.from.clone(),
-                link.to.clone(),
-                depth.to_string(),
-                format!("{busy:.4}"),
+                &at.to_string(),
+                link.from,
+                link.to,
+                &depth.to_string(),
+                &format!("{busy:.4}"),
             ])?;
         }
     }

@@ -126,6 +126,7 @@ fn swapped_packets_are_noticed() {
 fn a_leaked_buffer_is_noticed() {
     let failure = broken(LEAF_SPINE, Some(Mutation::LeakBuffer(200)), None);
     assert_eq!(failure.check, Check::Frames);
+    assert!(failure.history.contains("last anywhere"), "{failure}");
 }
 
 /// An engine whose timers do not fire: after a pause of the link nobody sends again.
@@ -359,8 +360,19 @@ fn scenarios_that_make_no_sense_are_refused() {
                 "{star}[host]\nmessage = \"1B\"\n{}",
                 workload.replace("1MB", "20GB")
             ),
-            1,
+            6,
             "messages of 1 bytes",
+        ),
+        (
+            format!("seed = 2\npoll = \"2ms\"\n{star}{workload}"),
+            2,
+            "poll is longer",
+        ),
+        (format!("{star}delay = \"2s\"\n{workload}"), 4, "a delay of"),
+        (
+            format!("duration = \"1ms\"\n{star}{workload}start = \"1ms\"\n"),
+            5,
+            "when all is over",
         ),
     ] {
         let refusal = parse(&text).expect_err(&text);

@@ -79,8 +79,11 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// The last happenings at some nodes.
+/// The last happenings at some nodes; anywhere, if nobody is known to be concerned.
 pub fn history(plan: &Plan, trace: &Trace, nodes: &[NodeId]) -> String {
+    if nodes.is_empty() {
+        return format!("  last anywhere:\n{}", trace.last_anywhere(plan));
+    }
     let part = |node: &NodeId| {
         let name = &plan.nodes[node.index()].name;
         format!("  last at {name}:\n{}", trace.last(plan, *node))

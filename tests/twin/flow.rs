@@ -2,6 +2,7 @@
 
 use super::network::NodeId;
 use common::time::Time;
+use std::collections::VecDeque;
 
 /// Number of a flow: its place in the workload.
 pub type FlowId = usize;
@@ -50,6 +51,41 @@ pub enum Trigger {
     Barrier(u32),
 }
 
+/// A trigger and what waits for it.
+#[derive(Clone, Debug)]
+pub struct Pulled {
+    kind: Trigger,
+    pulls: u32,
+    waiting: VecDeque<FlowId>,
+}
+
+impl Pulled {
+    /// Nobody waits for it yet.
+    pub fn new(kind: Trigger) -> Self {
+        Self {
+            kind,
+            pulls: 0,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// A flow waits for it.
+    pub fn wait(&mut self, flow: FlowId) {
+        self.waiting.push_back(flow);
+    }
+
+    /// Pulls it; the flows that start because of that.
+    pub fn pull(&mut self) -> Vec<FlowId> {
+        self.pulls += 1;
+        match self.kind {
+            Trigger::Each => self.waiting.pop_front().into_iter().collect(),
+            Trigger::Once if self.pulls == 1 => self.waiting.drain(..).collect(),
+            Trigger::Barrier(count) if self.pulls == count => self.waiting.drain(..).collect(),
+            Trigger::Once | Trigger::Barrier(_) => Vec::new(),
+        }
+    }
+}
+
 /// Everything that is to be sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workload {
@@ -59,6 +95,39 @@ pub struct Workload {
     pub triggers: Vec<Trigger>,
     /// Names of the classes of flows.
     pub classes: Vec<String>,
+}
+
+impl Workload {
+    /// Its triggers, and the flows that wait for them.
+    pub fn pulled(&self) -> Vec<Pulled> {
+        let mut triggers: Vec<_> = self.triggers.iter().copied().map(Pulled::new).collect();
+        for (flow, planned) in self.flows.iter().enumerate() {
+            if let Start::On(trigger) = planned.start {
+                triggers[trigger].wait(flow);
+            }
+        }
+        triggers
+    }
+
+    /// The first flow that will never start, because it waits for what waits for it, or for more than ever comes.
+    pub fn never_starts(&self) -> Option<FlowId> {
+        let mut triggers = self.pulled();
+        let mut starts = vec![false; self.flows.len()];
+        let at_once = |flow: &FlowId| matches!(self.flows[*flow].start, Start::At(_));
+        let mut starting: Vec<FlowId> = (0..self.flows.len()).filter(at_once).collect();
+        while let Some(flow) = starting.pop() {
+            starts[flow] = true;
+            let Flow {
+                when_sent,
+                when_received,
+                ..
+            } = self.flows[flow];
+            for trigger in when_sent.into_iter().chain(when_received) {
+                starting.extend(triggers[trigger].pull());
+            }
+        }
+        starts.iter().position(|starts| !starts)
+    }
 }
 
 /// How far a flow is.

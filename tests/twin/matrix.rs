@@ -59,6 +59,8 @@ struct Reader {
     connections: Option<usize>,
     triggers: Option<usize>,
     workload: Workload,
+    /// By flow: the line that it stands in.
+    lines: Vec<usize>,
     ids: HashMap<u64, usize>,
     /// Triggers by their name in the file, with the line that names them first.
     names: HashMap<u64, usize>,
@@ -170,6 +172,7 @@ impl Reader {
             // A connection for each line, as in htsim.
             None => line as u64,
         };
+        self.lines.push(line);
         self.workload.flows.push(Flow {
             from,
             to,
@@ -266,6 +269,11 @@ impl Reader {
                 }
             }
         }
+        if let Some(flow) = self.workload.never_starts() {
+            let reason =
+                "its trigger never fires: it waits for what never starts or for more than comes";
+            return at(self.lines[flow], reason.to_owned());
+        }
         Ok(self.workload)
     }
 }
@@ -284,6 +292,20 @@ mod tests {
     const CHAIN: &str = "Nodes 16\nConnections 3\nTriggers 2\n0->1 id 1 start 0 size 2000000 \
         send_done_trigger 1\n1->2 id 2 trigger 1 size 1000 recv_done_trigger 9\n\n\
         2->3 id 3 trigger 9 size 7 prio 2\ntrigger id 1 oneshot\ntrigger id 9 barrier count 1\n";
+
+    /// A flow that waits for itself, and one that waits for more than there is.
+    #[test]
+    fn what_never_starts_is_refused() {
+        let circle = "Nodes 3\nConnections 2\n0->1 start 0 size 1\n1->2 trigger 1 size 1 send_done_trigger 1\n\
+                      trigger id 1 oneshot\n";
+        let barrier = "Nodes 3\nConnections 2\n0->1 start 0 size 1 send_done_trigger 1\n1->2 trigger 1 size 1\n\
+                       trigger id 1 barrier count 2\n";
+        for text in [circle, barrier] {
+            let error = read(text, 3, Time::ZERO, 0).expect_err("it never starts");
+            assert_eq!(error.line, 4);
+            assert!(error.reason.contains("never fires"), "{error}");
+        }
+    }
 
     #[test]
     fn a_chain_is_read() {

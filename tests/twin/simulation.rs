@@ -18,7 +18,7 @@ use super::audit;
 use super::check::{Check, Failure};
 use super::fabric::{Fabric, Mutation, Node, Tapped};
 use super::fault::{Fault, Trouble};
-use super::flow::{FlowId, Progress, Start, Trigger, Workload};
+use super::flow::{FlowId, Progress, Pulled, Start, Workload};
 use super::host::Host;
 use super::memory::Ledger;
 use super::network::NodeId;
@@ -112,13 +112,6 @@ pub(super) struct Connection {
     seen: (u64, Time),
 }
 
-#[derive(Debug)]
-struct Pulled {
-    kind: Trigger,
-    pulls: u32,
-    waiting: VecDeque<FlowId>,
-}
-
 /// A simulation.
 #[derive(Debug)]
 pub struct Simulation<const BYTES: bool> {
@@ -130,6 +123,9 @@ pub struct Simulation<const BYTES: bool> {
     pub(super) connections: Vec<Connection>,
     connection_of: Vec<ConnectionId>,
     triggers: Vec<Pulled>,
+    /// Flows that triggers have started, and whether they are being started.
+    starting: VecDeque<FlowId>,
+    is_starting: bool,
     pub(super) troubles: Vec<Trouble>,
     /// By trouble: whether it has begun and not ended. Several may lie over one another.
     active: Vec<bool>,
@@ -272,14 +268,11 @@ impl<const BYTES: bool> Simulation<BYTES> {
                     .map(|ends| Wire::new(ends, class, scenario.carries, seeds.next_u64()))
             })
             .collect::<Vec<_>>();
-        let triggers = workload.triggers.iter().map(|kind| Pulled {
-            kind: *kind,
-            pulls: 0,
-            waiting: VecDeque::new(),
-        });
         let samples = Samples::new(&plan, scenario.sample);
         Self {
-            triggers: triggers.collect(),
+            triggers: workload.pulled(),
+            starting: VecDeque::new(),
+            is_starting: false,
             progress: vec![Progress::default(); workload.flows.len()],
             open: workload.flows.len(),
             fabric: Fabric::new(
@@ -493,12 +486,9 @@ impl<const BYTES: bool> Simulation<BYTES> {
         self.began = Some(began);
         self.calm_since = began;
         for (number, flow) in self.workload.flows.iter().enumerate() {
-            match flow.start {
-                Start::At(at) => {
-                    let at = began + at.since(Time::ZERO);
-                    self.fabric.enter(at, Do::Start(number).code());
-                }
-                Start::On(trigger) => self.triggers[trigger].waiting.push_back(number),
+            if let Start::At(at) = flow.start {
+                let at = began + at.since(Time::ZERO);
+                self.fabric.enter(at, Do::Start(number).code());
             }
         }
         for (number, trouble) in self.troubles.iter().enumerate() {

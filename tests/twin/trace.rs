@@ -1,6 +1,6 @@
 //! What happened: a digest over all of it, and the last of it at each node, to be shown when a check fails.
 
-use super::network::{NodeId, Plan};
+use super::network::{LinkId, NodeId, Plan};
 use common::time::Time;
 use common::wire::ethernet::ethertype;
 use common::wire::roce::Opcode;
@@ -129,25 +129,39 @@ impl Trace {
 
     /// The last happenings at a node and at the other ends of its links, oldest first, a line each.
     pub fn last(&self, plan: &Plan, node: NodeId) -> String {
-        let link_of = |happening: &Happening| {
-            let ports = &plan.nodes[happening.node.index()].ports;
-            ports.get(usize::from(happening.port)).copied()
-        };
-        let concerns = |happening: &&Happening| {
-            let across = link_of(happening).map(|link| plan.links[link].across(happening.node));
+        self.lines(plan, |happening| {
+            let across = link_of(plan, happening);
+            let across = across.map(|link| plan.links[link].across(happening.node));
             happening.node == node || across.is_some_and(|across| across.node == node)
-        };
+        })
+    }
+
+    /// The last happenings anywhere, oldest first, a line each.
+    pub fn last_anywhere(&self, plan: &Plan) -> String {
+        self.lines(plan, |_| true)
+    }
+
+    fn lines(&self, plan: &Plan, concerns: impl Fn(&Happening) -> bool) -> String {
         let oldest = usize::try_from(self.records).unwrap_or(0) % REMEMBERED;
         let (newer, older) = self.last.split_at(oldest.min(self.last.len()));
-        let all: Vec<&Happening> = older.iter().chain(newer).filter(concerns).collect();
+        let all: Vec<&Happening> = older
+            .iter()
+            .chain(newer)
+            .filter(|it| concerns(it))
+            .collect();
         let mut text = String::new();
         for happening in &all[all.len().saturating_sub(SHOWN)..] {
             let by = &plan.nodes[happening.node.index()].name;
-            let link = link_of(happening).map_or(String::new(), |link| plan.link_name(link));
+            let link = link_of(plan, happening).map_or(String::new(), |link| plan.link_name(link));
             let _ = writeln!(text, "    {happening} by {by} on {link}");
         }
         text
     }
+}
+
+fn link_of(plan: &Plan, happening: &Happening) -> Option<LinkId> {
+    let ports = &plan.nodes[happening.node.index()].ports;
+    ports.get(usize::from(happening.port)).copied()
 }
 
 impl fmt::Display for Happening {

@@ -3,16 +3,17 @@
 use super::faults::fault;
 use super::keys::{At, Keys, bytes, number, place};
 use super::raw::{Number, Payload, Raw, RawHost, RawTopology, TopologyKind};
+use super::values::Period;
 use super::workloads::source;
 use super::{Scenario, Source};
 use crate::twin::app::Verb;
-use crate::twin::flow::Flow;
+use crate::twin::flow::{Flow, Start};
 use crate::twin::network::LinkClass;
 use crate::twin::simulation::packet_memory;
 use crate::twin::switch::{SwitchSettings, burst};
 use crate::twin::topology::{Links, Shape};
 use crate::twin::workload::Pattern;
-use common::time::Span;
+use common::time::{Span, Time};
 use common::units::Rate;
 use hostd::engine::{EngineConfig, MultipathConfig};
 use toml::Spanned;
@@ -62,9 +63,10 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
         refuse((offset, error.message().to_owned()))
     })?;
     let (shape, links, v6) = topology(&raw.topology).map_err(refuse)?;
-    let poll = raw.poll.map_or(POLL, |it| it.0);
+    let poll = raw.poll.as_ref().map_or(POLL, |it| it.get_ref().0);
     if poll > Span::from_millis(1) {
-        return Err(refuse((0, "poll is longer than 1ms".to_owned())));
+        let reason = "poll is longer than 1ms".to_owned();
+        return Err(refuse((place(&raw.poll).unwrap_or(0), reason)));
     }
     let (host, verb, message) = host(&raw.host, links.host.speed, poll).map_err(refuse)?;
     let queue = bytes(
@@ -85,7 +87,8 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
     let faults = raw.fault.iter().map(|raw| fault(raw, &plan));
     let faults = faults.collect::<At<Vec<_>>>().map_err(refuse)?;
     let faults = faults.into_iter().flatten().collect();
-    let duration = raw.duration.map_or(Span::from_secs(10), |it| it.0);
+    let duration = raw.duration.as_ref();
+    let duration = duration.map_or(Span::from_secs(10), |it| it.get_ref().0);
     let scenario = Scenario {
         name: name.to_owned(),
         about: raw.about.unwrap_or_default(),
@@ -113,7 +116,9 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
         sources,
         faults,
     };
-    bounds(&scenario).map_err(|reason| refuse((0, reason)))?;
+    // What all workloads have too much of shows at the last one.
+    let last = raw.workload.last().map_or(0, |it| it.span().start);
+    bounds(&scenario).map_err(|reason| refuse((last, reason)))?;
     Ok(scenario)
 }
 
@@ -141,6 +146,16 @@ fn bounds(scenario: &Scenario) -> Result<(), String> {
         return Err(format!("{flows} flows, at most {FLOWS} are possible"));
     }
     let workload = scenario.workload(scenario.seed);
+    let end = Time::ZERO + scenario.duration;
+    let starts = |flow: &&Flow| matches!(flow.start, Start::At(at) if at >= end);
+    if let Some(Flow { start, .. }) = workload.flows.iter().find(starts)
+        && let Start::At(at) = start
+    {
+        let (at, end) = (at.since(Time::ZERO), scenario.duration);
+        return Err(format!(
+            "a flow starts at {at}, when all is over after {end} (duration)"
+        ));
+    }
     let message = u64::from(scenario.message);
     let messages = |flow: &Flow| flow.bytes.div_ceil(message);
     let messages: u64 = workload.flows.iter().map(messages).sum();
@@ -228,17 +243,12 @@ fn topology(raw: &RawTopology) -> At<(Shape, Links, bool)> {
         return Err((at, format!("{hosts} hosts, 2 to {HOSTS} are possible")));
     }
     let speed = speed(raw.speed.as_ref(), Rate::from_gbps(100))?;
-    let delay = raw.delay.map_or(Span::from_micros(1), |it| it.0);
+    let delay = delay(raw.delay.as_ref(), Span::from_micros(1))?;
     let host = LinkClass { speed, delay };
     let fabric = LinkClass {
         speed: self::speed(raw.fabric_speed.as_ref(), speed)?,
-        delay: raw.fabric_delay.map_or(delay, |it| it.0),
+        delay: self::delay(raw.fabric_delay.as_ref(), delay)?,
     };
-    for delay in [host.delay, fabric.delay] {
-        if delay == Span::ZERO || delay > Span::from_secs(1) {
-            return Err((at, format!("a delay of {delay} is not between 1ns and 1s")));
-        }
-    }
     let v6 = number(&raw.ip, "ip", 4..=6)?;
     if v6 == Some(5) {
         return Err((place(&raw.ip).unwrap_or(at), "ip is 4 or 6".to_owned()));
@@ -257,6 +267,20 @@ fn speed(value: Option<&Spanned<Rate>>, default: Rate) -> At<Rate> {
     Err((
         value.span().start,
         format!("{speed} is not between 1Mbps and 1600Gbps"),
+    ))
+}
+
+fn delay(value: Option<&Spanned<Period>>, default: Span) -> At<Span> {
+    let Some(value) = value else {
+        return Ok(default);
+    };
+    let Period(delay) = *value.get_ref();
+    if delay > Span::ZERO && delay <= Span::from_secs(1) {
+        return Ok(delay);
+    }
+    Err((
+        value.span().start,
+        format!("a delay of {delay} is not between 1ns and 1s"),
     ))
 }
 

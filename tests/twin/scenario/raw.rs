@@ -17,9 +17,9 @@ pub(super) struct Raw {
     /// One line for readers.
     pub(super) about: Option<String>,
     pub(super) seed: Option<u64>,
-    pub(super) duration: Option<Period>,
+    pub(super) duration: Option<Spanned<Period>>,
     pub(super) sample: Option<Period>,
-    pub(super) poll: Option<Period>,
+    pub(super) poll: Option<Spanned<Period>>,
     pub(super) payload: Option<Payload>,
     pub(super) lossless: Option<bool>,
     pub(super) topology: RawTopology,
@@ -66,8 +66,8 @@ pub(super) struct RawTopology {
     pub(super) hosts_per_switch: Number,
     pub(super) speed: Option<Spanned<Rate>>,
     pub(super) fabric_speed: Option<Spanned<Rate>>,
-    pub(super) delay: Option<Period>,
-    pub(super) fabric_delay: Option<Period>,
+    pub(super) delay: Option<Spanned<Period>>,
+    pub(super) fabric_delay: Option<Spanned<Period>>,
     pub(super) ip: Number,
 }
 

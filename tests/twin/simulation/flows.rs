@@ -3,7 +3,7 @@
 use super::Simulation;
 use crate::twin::app::{ConnectionId, Side};
 use crate::twin::check::{Check, Failure};
-use crate::twin::flow::{FlowId, Progress, Trigger, TriggerId};
+use crate::twin::flow::{FlowId, Progress, TriggerId};
 
 impl<const BYTES: bool> Simulation<BYTES> {
     pub(super) fn start(&mut self, flow: FlowId) {
@@ -32,15 +32,14 @@ impl<const BYTES: bool> Simulation<BYTES> {
 
     pub(super) fn pull(&mut self, trigger: Option<TriggerId>) {
         let Some(trigger) = trigger else { return };
-        let pulled = &mut self.triggers[trigger];
-        pulled.pulls += 1;
-        let started: Vec<FlowId> = match pulled.kind {
-            Trigger::Each => pulled.waiting.pop_front().into_iter().collect(),
-            Trigger::Once if pulled.pulls == 1 => pulled.waiting.drain(..).collect(),
-            Trigger::Barrier(count) if pulled.pulls == count => pulled.waiting.drain(..).collect(),
-            Trigger::Once | Trigger::Barrier(_) => Vec::new(),
-        };
-        started.into_iter().for_each(|flow| self.start(flow));
+        self.starting.extend(self.triggers[trigger].pull());
+        // A flow that is aborted as it starts pulls triggers in its turn: a long chain must not take a long stack.
+        if !std::mem::replace(&mut self.is_starting, true) {
+            while let Some(flow) = self.starting.pop_front() {
+                self.start(flow);
+            }
+            self.is_starting = false;
+        }
     }
 
     /// A flow may be over.

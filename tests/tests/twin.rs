@@ -180,12 +180,20 @@ until = "60us"
 kind = "link-down"
 link = "h4-s1"
 from = "0us"
+until = "5s"
+count = 50
+lasting = "1ms"
 "#;
     done(&scenario(text), 1);
     let from = BEGINNING + common::time::Span::from_micros(20);
     let failure = broken(text, Some(Mutation::MissTimers(from)), None);
     assert_eq!(failure.check, Check::Liveness);
     assert!(failure.what.contains("stands still"), "{failure}");
+    let of_h1 = failure.history.split("last at h1").nth(1);
+    assert!(
+        of_h1.is_some_and(|text| text.contains("by h1")),
+        "{failure}"
+    );
 }
 
 /// A class that is declared lossless and is not.

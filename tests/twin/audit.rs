@@ -91,7 +91,12 @@ fn switch<const BYTES: bool>(simulation: &mut Simulation<BYTES>, node: NodeId) -
 }
 
 /// Queues hold no more than they may.
-fn limits(switch: &Switch) -> Finding {
+fn limits(switch: &mut Switch) -> Finding {
+    let (held, packets) = (switch.holdings()[0], switch.packet_limit());
+    if held > packets {
+        let text = format!("it holds {held} packets, {packets} are allowed");
+        return Some((Check::Limits, text));
+    }
     let limit = u64::from(switch.queue_limit()) / CELL as u64;
     let ports = switch.stats().ports.iter().enumerate();
     let mut queues = ports.flat_map(|(port, stats)| {

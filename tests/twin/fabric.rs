@@ -35,8 +35,6 @@ const PHASES: u64 = 16;
 /// What happens at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {
-    /// A frame arrives that was made late.
-    Late(u32),
     /// A node asked to be woken.
     Wake(NodeId),
     /// Something that the fabric does not know: see [`Fabric::step`].
@@ -122,8 +120,6 @@ pub struct Fabric<const BYTES: bool> {
     /// Nodes that take a turn at the present time.
     ready: Vec<NodeId>,
     is_ready: Vec<bool>,
-    /// Frames that were made late, and where.
-    late: Vec<Option<(usize, Frame)>>,
     outside: FramePool,
     region: Arc<Region>,
     verb: Verb,
@@ -157,7 +153,7 @@ impl<const BYTES: bool> Fabric<BYTES> {
             plan,
             nodes,
             wires,
-            trace: Trace::new(hosts),
+            trace: Trace::new(count, hosts),
             work: Work::default(),
             tap: None,
             now,
@@ -168,7 +164,6 @@ impl<const BYTES: bool> Fabric<BYTES> {
             armed: vec![Time::NEVER; count],
             ready: Vec::new(),
             is_ready: vec![false; count],
-            late: Vec::new(),
             outside: FramePool::new(region.clone()),
             region,
             verb,
@@ -228,11 +223,6 @@ impl<const BYTES: bool> Fabric<BYTES> {
         while let Some(what) = self.schedule.take_until(at) {
             self.work.events += 1;
             match what {
-                What::Late(slot) => {
-                    if let Some((wire, frame)) = self.late[slot as usize].take() {
-                        self.arrive_late(wire, frame);
-                    }
-                }
                 What::Wake(node) => self.wake(node),
                 What::Outside(what) => agenda.push(what),
             }
@@ -290,18 +280,6 @@ impl<const BYTES: bool> Fabric<BYTES> {
         let phase = u64::from(node.0) % PHASES * self.poll / PHASES;
         let since = at.nanos().saturating_sub(phase);
         Time::from_nanos(since.div_ceil(self.poll).saturating_mul(self.poll) + phase)
-    }
-
-    /// A frame arrives that was made late, unless its link was pulled meanwhile.
-    fn arrive_late(&mut self, wire: usize, frame: Frame) {
-        self.wires[wire].late -= 1;
-        if self.wires[wire].is_up() {
-            self.deliver(wire, frame);
-            self.rouse(self.wires[wire].to.node);
-        } else {
-            self.wires[wire].count.down += 1;
-            self.outside.give(frame);
-        }
     }
 
     /// The first frame on a wire arrives at `at`.
@@ -389,15 +367,15 @@ impl<const BYTES: bool> Fabric<BYTES> {
                 return self.outside.give(frame);
             }
         }
-        let first = wire.next_arrival().is_none();
+        let head = wire.next_arrival();
         match wire.send(frame, self.now) {
-            Sent::InOrder => {
+            Sent::OnItsWay => {
                 self.duplicate(index);
-                if let (true, Some(at)) = (first, self.wires[index].next_arrival()) {
+                let next = self.wires[index].next_arrival();
+                if let (true, Some(at)) = (next != head, next) {
                     self.expect(index, at);
                 }
             }
-            Sent::Late(at, frame) => self.send_late(index, at, frame),
             Sent::Lost(frame) | Sent::Down(frame) => {
                 self.trace.record(Kind::Lost, self.now, from, frame.bytes());
                 self.outside.give(frame);
@@ -414,19 +392,6 @@ impl<const BYTES: bool> Fabric<BYTES> {
         {
             wire.follow(copy);
         }
-    }
-
-    fn send_late(&mut self, wire: usize, at: Time, frame: Frame) {
-        let slot = self
-            .late
-            .iter()
-            .position(Option::is_none)
-            .unwrap_or_else(|| {
-                self.late.push(None);
-                self.late.len() - 1
-            });
-        self.late[slot] = Some((wire, frame));
-        self.schedule.enter(at, What::Late(number(slot)));
     }
 
     fn fail(&mut self, check: Check, node: NodeId, what: impl FnOnce() -> String) {

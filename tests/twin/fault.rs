@@ -33,6 +33,6 @@ pub struct Trouble {
 impl Trouble {
     /// Whether connections may end because of it.
     pub fn ends_connections(&self) -> bool {
-        matches!(self.fault, Fault::LinkDown(_) | Fault::Crash(_))
+        !matches!(self.fault, Fault::PfcStorm(..) | Fault::Drift(..))
     }
 }

@@ -26,7 +26,7 @@ pub struct Flow {
     pub from: NodeId,
     /// Receiver.
     pub to: NodeId,
-    /// Flows between the same hosts with the same lane share a connection, and follow one another on it.
+    /// Flows of a class between the same hosts with the same lane share a connection, and follow one another on it.
     pub lane: u32,
     /// Bytes.
     pub bytes: u64,

@@ -19,6 +19,9 @@ use common::time::Time;
 use std::collections::HashMap;
 use std::str::SplitWhitespace;
 
+/// Bytes of a flow at most.
+const SIZE: u64 = 1 << 40;
+
 /// Why a file is no connection matrix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
@@ -159,24 +162,26 @@ impl Reader {
         let start = start.ok_or("the connection has neither start nor trigger")?;
         let bytes = match bytes.ok_or("the connection has no size")? {
             0 => return Err("size 0, a flow without end, cannot be simulated".to_owned()),
+            bytes if bytes > SIZE => {
+                return Err(format!("size {bytes}, at most {SIZE} is possible"));
+            }
             bytes => bytes,
         };
-        let lane = match id {
-            Some(0) => return Err("id 0 is not allowed".to_owned()),
-            Some(id) => {
-                if let Some(other) = self.ids.insert(id, line) {
-                    return Err(format!("id {id} is used in line {other} already"));
-                }
-                id
+        if let Some(id) = id {
+            if id == 0 {
+                return Err("id 0 is not allowed".to_owned());
             }
-            // A connection for each line, as in htsim.
-            None => line as u64,
-        };
+            if let Some(other) = self.ids.insert(id, line) {
+                return Err(format!("id {id} is used in line {other} already"));
+            }
+        }
+        // A connection for each line, as in htsim.
+        let lane = u32::try_from(self.workload.flows.len()).map_err(|_| "too many connections")?;
         self.lines.push(line);
         self.workload.flows.push(Flow {
             from,
             to,
-            lane: u32::try_from(lane % (1 << 31)).expect("31 bits"),
+            lane,
             bytes,
             start,
             when_sent,

@@ -77,7 +77,7 @@ pub struct Totals {
     pub host_drops: BTreeMap<&'static str, u64>,
     /// Frames that came to harm between nodes, or found nobody: by what happened.
     pub wire: BTreeMap<&'static str, u64>,
-    /// Packets that arrived at hosts with CE.
+    /// Packets with CE on the links to hosts.
     pub marks: u64,
     /// PAUSE and PFC frames.
     pub pauses: u64,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 
 /// A time with three digits that mean something, as people write it.
@@ -197,9 +197,10 @@ fn series(outcome: &Outcome) -> Series<'_> {
 /// # Errors
 /// What the file system says.
 pub fn write_json(outcome: &Outcome, path: &Path) -> io::Result<()> {
-    let file = io::BufWriter::new(File::create(path)?);
+    let mut file = io::BufWriter::new(File::create(path)?);
     let series = series(outcome);
-    serde_json::to_writer(file, &Document { outcome, series }).map_err(io::Error::from)
+    serde_json::to_writer(&mut file, &Document { outcome, series })?;
+    file.flush()
 }
 
 /// Writes flows, classes, links, totals and series as CSV files into a folder.

@@ -133,7 +133,6 @@ pub struct Simulation<const BYTES: bool> {
     /// Flows that are not over.
     open: usize,
     /// When the last trouble ended.
-    calm_since: Time,
     pub(super) samples: Samples,
     audited: u64,
     /// A broken engine is simulated, at the applications' edge.
@@ -291,7 +290,6 @@ impl<const BYTES: bool> Simulation<BYTES> {
             active: vec![false; troubles.len()],
             troubles,
             began: None,
-            calm_since: BEGINNING,
             samples,
             audited: 0,
             edge,
@@ -484,7 +482,6 @@ impl<const BYTES: bool> Simulation<BYTES> {
         let microsecond = 1000;
         let began = Time::from_nanos((self.fabric.now().nanos() / microsecond + 2) * microsecond);
         self.began = Some(began);
-        self.calm_since = began;
         for (number, flow) in self.workload.flows.iter().enumerate() {
             if let Start::At(at) = flow.start {
                 let at = began + at.since(Time::ZERO);

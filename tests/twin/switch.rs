@@ -354,6 +354,11 @@ impl Switch {
         [worker.held(), arrived, worker.frames_at_hand()]
     }
 
+    /// Packets that it may hold: queued, and as many as may wait for neighbours.
+    pub fn packet_limit(&self) -> usize {
+        self.settings.packets as usize + switchd::limits::PENDING_TOTAL
+    }
+
     /// Bytes that a queue may hold.
     pub fn queue_limit(&self) -> u32 {
         self.settings.queue

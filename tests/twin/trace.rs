@@ -14,10 +14,7 @@ const HEADERS: usize = HEADERS_V4 + 20;
 /// … and, where a host sends it, the ICRC, which stands for the rest: switches change nothing that it covers.
 const ICRC: usize = 4;
 
-/// Happenings that are remembered.
-const REMEMBERED: usize = 1 << 13;
-
-/// Those of one node that are shown.
+/// Happenings of each node that are remembered, and those that are shown.
 const SHOWN: usize = 24;
 
 /// What happened to a frame, or to a node.
@@ -43,6 +40,8 @@ pub enum Kind {
 /// Something that happened at a node.
 #[derive(Clone, Copy, Debug)]
 struct Happening {
+    /// Its number among all.
+    order: u64,
     at: Time,
     node: NodeId,
     kind: Kind,
@@ -60,18 +59,37 @@ pub struct Trace {
     records: u64,
     /// Nodes below this number are hosts.
     hosts: u32,
-    /// The newest, in a circle.
-    last: Vec<Happening>,
+    /// By node.
+    last: Vec<Ring>,
+}
+
+/// The newest happenings at a node.
+#[derive(Clone, Debug, Default)]
+struct Ring {
+    /// Where the next one goes.
+    next: usize,
+    happenings: Vec<Happening>,
+}
+
+impl Ring {
+    #[inline]
+    fn push(&mut self, happening: Happening) {
+        match self.happenings.get_mut(self.next) {
+            Some(oldest) => *oldest = happening,
+            None => self.happenings.push(happening),
+        }
+        self.next = (self.next + 1) % SHOWN;
+    }
 }
 
 impl Trace {
-    /// Nothing has happened yet.
-    pub fn new(hosts: u32) -> Self {
+    /// Nothing has happened yet at this many nodes, of which the first are hosts.
+    pub fn new(nodes: usize, hosts: u32) -> Self {
         Self {
             digest: 0,
             hosts,
             records: 0,
-            last: Vec::with_capacity(REMEMBERED),
+            last: vec![Ring::default(); nodes],
         }
     }
 
@@ -109,6 +127,7 @@ impl Trace {
             .map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
         let transport = if ethertype == ethertype::IPV6 { 62 } else { 42 };
         let happening = Happening {
+            order: self.records,
             at,
             node,
             kind,
@@ -120,43 +139,40 @@ impl Trace {
                 .and_then(|rest| rest.first_chunk().copied())
                 .unwrap_or_default(),
         };
-        let place = usize::try_from(self.records).unwrap_or(0) % REMEMBERED;
-        match self.last.get_mut(place) {
-            Some(oldest) => *oldest = happening,
-            None => self.last.push(happening),
-        }
+        self.last[node.index()].push(happening);
     }
 
     /// The last happenings at a node and at the other ends of its links, oldest first, a line each.
     pub fn last(&self, plan: &Plan, node: NodeId) -> String {
-        self.lines(plan, |happening| {
+        let links = plan.nodes[node.index()].ports.iter();
+        let across = links.map(|link| plan.links[*link].across(node).node);
+        let concerns = |happening: &&Happening| {
             let across = link_of(plan, happening);
             let across = across.map(|link| plan.links[link].across(happening.node));
             happening.node == node || across.is_some_and(|across| across.node == node)
-        })
+        };
+        let rings = across.chain([node]).map(|node| &self.last[node.index()]);
+        let happenings = rings.flat_map(|ring| &ring.happenings);
+        lines(plan, happenings.filter(concerns).collect())
     }
 
     /// The last happenings anywhere, oldest first, a line each.
     pub fn last_anywhere(&self, plan: &Plan) -> String {
-        self.lines(plan, |_| true)
+        let happenings = self.last.iter().flat_map(|ring| &ring.happenings);
+        lines(plan, happenings.collect())
     }
+}
 
-    fn lines(&self, plan: &Plan, concerns: impl Fn(&Happening) -> bool) -> String {
-        let oldest = usize::try_from(self.records).unwrap_or(0) % REMEMBERED;
-        let (newer, older) = self.last.split_at(oldest.min(self.last.len()));
-        let all: Vec<&Happening> = older
-            .iter()
-            .chain(newer)
-            .filter(|it| concerns(it))
-            .collect();
-        let mut text = String::new();
-        for happening in &all[all.len().saturating_sub(SHOWN)..] {
-            let by = &plan.nodes[happening.node.index()].name;
-            let link = link_of(plan, happening).map_or(String::new(), |link| plan.link_name(link));
-            let _ = writeln!(text, "    {happening} by {by} on {link}");
-        }
-        text
+fn lines(plan: &Plan, mut happenings: Vec<&Happening>) -> String {
+    happenings.sort_unstable_by_key(|happening| happening.order);
+    happenings.dedup_by_key(|happening| happening.order);
+    let mut text = String::new();
+    for happening in &happenings[happenings.len().saturating_sub(SHOWN)..] {
+        let by = &plan.nodes[happening.node.index()].name;
+        let link = link_of(plan, happening).map_or(String::new(), |link| plan.link_name(link));
+        let _ = writeln!(text, "    {happening} by {by} on {link}");
     }
+    text
 }
 
 fn link_of(plan: &Plan, happening: &Happening) -> Option<LinkId> {

@@ -5,6 +5,9 @@ use super::fault::Fault;
 use super::network::{Hop, LinkId, Node, NodeId, Plan};
 use std::collections::BTreeSet;
 
+/// A link that harms so large a part of its frames is no way.
+const HOPELESS: f64 = 0.5;
+
 /// All nodes and links on the ways between two hosts, in both directions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ways {
@@ -36,12 +39,17 @@ impl Ways {
         self.nodes.extend(seen);
     }
 
-    /// Whether a fault can cut one of them: a link that is pulled or a daemon that dies, on the way or at its ends.
+    /// Whether a fault can cut one of them: a link that is pulled or loses nearly everything, or a daemon that dies, on
+    /// the way or at its ends.
     pub fn may_be_cut_by(&self, fault: &Fault) -> bool {
         match fault {
             Fault::LinkDown(link) => self.links.contains(link),
             Fault::Crash(node) => self.nodes.contains(node),
-            Fault::Weather(..) | Fault::PfcStorm(..) | Fault::Drift(..) => false,
+            Fault::Weather(link, weather) => {
+                let lost = weather.loss.max(weather.corruption);
+                lost >= HOPELESS && self.links.contains(link)
+            }
+            Fault::PfcStorm(..) | Fault::Drift(..) => false,
         }
     }
 }

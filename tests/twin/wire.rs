@@ -38,10 +38,8 @@ impl Weather {
 /// What became of a frame that was to be sent.
 #[derive(Debug)]
 pub enum Sent {
-    /// It is on its way, in order.
-    InOrder,
-    /// It is on its way and will be overtaken: arrives at this time.
-    Late(Time, Frame),
+    /// It is on its way.
+    OnItsWay,
     /// It vanished.
     Lost(Frame),
     /// The link is down.
@@ -94,9 +92,10 @@ pub struct Wire {
     per_byte: u64,
     /// When the last frame has left, in picoseconds.
     free_at: u64,
+    /// In the order in which they arrive.
     in_flight: VecDeque<(Time, Frame)>,
-    /// Frames that were made late and are on the way.
-    pub late: usize,
+    /// When the frame that was sent last arrives.
+    last_arrival: Time,
     up: bool,
     /// Payload has bytes, which can be corrupted.
     carries: bool,
@@ -125,7 +124,7 @@ impl Wire {
             per_byte: u64::try_from(per_byte).unwrap_or(u64::MAX),
             free_at: 0,
             in_flight: VecDeque::new(),
-            late: 0,
+            last_arrival: Time::ZERO,
             up: true,
             carries,
             weather: Weather::default(),
@@ -137,12 +136,17 @@ impl Wire {
 
     /// Frames that are on the way.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.len() + self.late
+        self.in_flight.len()
     }
 
     /// Whether it carries frames.
     pub fn is_up(&self) -> bool {
         self.up
+    }
+
+    /// Whether all that was sent so far has left by `then`.
+    pub fn is_free(&self, then: Time) -> bool {
+        self.free_at <= then.nanos().saturating_mul(PICO)
     }
 
     /// Changes what can happen to frames.
@@ -173,10 +177,10 @@ impl Wire {
         let left = self.free_at.max(now.nanos().saturating_mul(PICO)) + taken;
         self.free_at = left;
         self.count.busy += taken;
-        let arrival = Time::from_nanos(left.div_ceil(PICO)) + self.delay;
+        let mut arrival = Time::from_nanos(left.div_ceil(PICO)) + self.delay;
         if self.weather.is_fair() {
-            self.in_flight.push_back((arrival, frame));
-            return Sent::InOrder;
+            self.put(arrival, frame);
+            return Sent::OnItsWay;
         }
         if self.happens(self.weather.loss) {
             self.count.lost += 1;
@@ -188,13 +192,24 @@ impl Wire {
         }
         if self.happens(self.weather.reordering) {
             self.count.delayed += 1;
-            self.late += 1;
             let most = self.weather.lateness.nanos().max(1);
-            let late = Span::from_nanos(1 + self.random.next_u64() % most);
-            return Sent::Late(arrival + late, frame);
+            arrival += Span::from_nanos(1 + self.random.next_u64() % most);
         }
-        self.in_flight.push_back((arrival, frame));
-        Sent::InOrder
+        self.put(arrival, frame);
+        Sent::OnItsWay
+    }
+
+    /// Puts a frame on its way, behind those that arrive before it.
+    #[inline]
+    fn put(&mut self, arrival: Time, frame: Frame) {
+        self.last_arrival = arrival;
+        match self.in_flight.back() {
+            Some((last, _)) if *last > arrival => {
+                let place = self.in_flight.partition_point(|(at, _)| *at <= arrival);
+                self.in_flight.insert(place, (arrival, frame));
+            }
+            _ => self.in_flight.push_back((arrival, frame)),
+        }
     }
 
     /// Whether the frame that was just sent comes twice; its copy is put behind it with [`Self::follow`].
@@ -205,13 +220,16 @@ impl Wire {
     /// Puts a copy of the last frame behind it.
     pub fn follow(&mut self, copy: Frame) {
         self.count.duplicated += 1;
-        let arrival = self.in_flight.back().map_or(Time::ZERO, |(at, _)| *at);
-        self.in_flight.push_back((arrival, copy));
+        self.put(self.last_arrival, copy);
     }
 
-    /// The last frame that was sent in order.
+    /// The frame that was sent last, if it is on its way.
     pub fn last(&self) -> Option<&Frame> {
-        self.in_flight.back().map(|(_, frame)| frame)
+        let behind = self
+            .in_flight
+            .partition_point(|(at, _)| *at <= self.last_arrival);
+        let (_, frame) = self.in_flight.get(behind.checked_sub(1)?)?;
+        Some(frame)
     }
 
     /// Fetches what says which frames arrive first.

@@ -247,9 +247,11 @@ impl Maker<'_> {
 
     fn poisson(&mut self, load: u32, count: usize, response: Option<Size>, speed: Rate) {
         let hosts = self.spec.hosts.clone();
-        // Bits a second that all hosts together are asked to send.
+        // Bits a second that all hosts together are asked to send, answers included.
         let asked = u128::from(speed.bps()) * hosts.len() as u128 * u128::from(load) / 1000;
-        let bits = u128::from(self.spec.size.mean()) * 8;
+        let mean = |size: Size| u128::from(size.mean());
+        let bytes = mean(self.spec.size) + response.map_or(0, mean);
+        let bits = bytes * 8;
         let picoseconds = bits * 1_000_000_000_000 / asked.max(1);
         #[expect(clippy::cast_precision_loss, reason = "a mean")]
         let mean = picoseconds as f64 / 1000.0;

@@ -38,15 +38,7 @@ fn advise_huge(start: *mut libc::c_void, len: usize) {
 /// Starts to bring the cache line in which `value` begins close, without waiting for it.
 #[inline]
 pub fn prefetch<T>(value: &T) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a hint about an address, here even of a live reference; it changes no state that a
-        // program can see.
-        unsafe { _mm_prefetch(std::ptr::from_ref(value).cast::<i8>(), _MM_HINT_T0) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = value;
+    prefetch_line(std::ptr::from_ref(value).cast());
 }
 
 /// Starts to bring all cache lines of `value` close (what it owns elsewhere is left where it is).
@@ -55,10 +47,23 @@ pub fn prefetch_all<T: ?Sized>(value: &T) {
     /// Bytes of a cache line.
     const LINE: usize = 64;
     let base = std::ptr::from_ref(value).cast::<u8>();
-    for at in (0..size_of_val(value)).step_by(LINE) {
-        // SAFETY: the byte is one of `value`, which is alive.
-        prefetch(unsafe { &*base.add(at).cast::<std::mem::MaybeUninit<u8>>() });
+    let before = base.addr() % LINE;
+    for at in (0..before + size_of_val(value)).step_by(LINE) {
+        prefetch_line(base.wrapping_sub(before).wrapping_add(at));
     }
+}
+
+/// A hint about an address; it reads nothing that a program can see, and faults on nothing.
+#[inline]
+fn prefetch_line(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: the instruction is allowed on any address.
+        unsafe { _mm_prefetch(at.cast::<i8>(), _MM_HINT_T0) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
 
 #[cfg(test)]

@@ -17,6 +17,11 @@ impl<const BYTES: bool> Fabric<BYTES> {
         }
     }
 
+    /// Whether all that a port has sent so far has left it by `then`.
+    pub fn is_free(&self, node: NodeId, port: u16, then: Time) -> bool {
+        self.wires[self.wire_from(node, port)].is_free(then)
+    }
+
     /// Lets a frame arrive at a port, as if it had come over its link.
     pub fn offer(&mut self, node: NodeId, port: u16, bytes: &[u8]) {
         let link = self.plan.nodes[node.index()].ports[usize::from(port)];

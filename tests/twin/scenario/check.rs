@@ -175,12 +175,12 @@ fn bounds(scenario: &Scenario) -> Result<(), String> {
     let mut lanes: Vec<_> = workload
         .flows
         .iter()
-        .map(|f| (f.from, f.to, f.lane))
+        .map(|f| (f.from, f.to, f.class, f.lane))
         .collect();
     lanes.sort_unstable();
     lanes.dedup();
     let mut ends = vec![0; scenario.shape.hosts()];
-    for (from, to, _) in lanes {
+    for (from, to, ..) in lanes {
         ends[from.index()] += 1;
         ends[to.index()] += 1;
     }

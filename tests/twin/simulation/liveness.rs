@@ -36,7 +36,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
             let connection = &mut self.connections[number];
             if !waits || excused {
                 connection.seen = (bytes, now);
-            } else if now.since(connection.seen.1.max(self.calm_since)) > patience {
+            } else if now.since(connection.seen.1) > patience {
                 stuck = stuck.or(Some(number));
             }
         }

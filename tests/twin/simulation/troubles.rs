@@ -30,9 +30,6 @@ impl<const BYTES: bool> Simulation<BYTES> {
             Fault::PfcStorm(..) if begins => self.storm(number),
             Fault::PfcStorm(..) | Fault::Drift(..) => {}
         }
-        if !begins {
-            self.calm_since = self.fabric.now();
-        }
     }
 
     fn is_active(&self, which: impl Fn(&Fault) -> bool) -> bool {
@@ -88,7 +85,10 @@ impl<const BYTES: bool> Simulation<BYTES> {
         }
         let everything = Control::Pfc([Some(u16::MAX); 8]);
         let frame = everything.emit(Mac(mac(node, 0)));
-        self.fabric.inject(node, 0, &frame);
+        // Nothing piles up in front of a link that is slower than the storm.
+        if self.fabric.is_free(node, 0, self.fabric.now() + interval) {
+            self.fabric.inject(node, 0, &frame);
+        }
         let next = self.fabric.now() + interval;
         self.fabric.enter(next, Do::Storm(number).code());
     }

@@ -9,9 +9,10 @@ use fabric_tests::twin::simulation::{Standing, run_watched};
 use fabric_tests::twin::soak::{Soak, Stop};
 use fabric_tests::twin::{plot, report, snapshot};
 use indicatif::ProgressBar;
+use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Fabrics in virtual time, run by the daemons' own engines.
@@ -38,10 +39,10 @@ pub(crate) struct Run {
     /// Draw completion times, queues and links into this folder, as SVG
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
-    /// Write flows, classes, links and series into this folder, as CSV
+    /// Write flows, classes, links, totals and series into this folder, as CSV
     #[arg(long, value_name = "DIR")]
     csv: Option<PathBuf>,
-    /// Write all figures into this file, as JSON (series are in the CSV)
+    /// Write all figures into this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -79,9 +80,9 @@ impl CheckArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SoakArgs {
-    /// Seed of the first scenario; each further one has the next
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    /// Seed of the first scenario; each further one has the next. Drawn if it is not given
+    #[arg(long)]
+    seed: Option<u64>,
     /// How many scenarios
     #[arg(long)]
     count: Option<u64>,
@@ -201,12 +202,33 @@ fn show(bar: &ProgressBar, standing: Standing, start: Instant) {
     ));
 }
 
+/// Seed of the scenario that runs.
+static RUNNING: AtomicU64 = AtomicU64::new(0);
+
+/// A daemon's code that panics has to be found again too.
+fn tell_seed_of_panics() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        usual(info);
+        let seed = RUNNING.load(Ordering::Relaxed);
+        eprintln!("again: fabric twin soak --seed {seed} --count 1");
+    }));
+}
+
+/// A seed that differs from run to run, short enough to be read out.
+fn drawn_seed() -> u64 {
+    RandomState::new().hash_one(std::process::id()) % 1_000_000_000
+}
+
 impl SoakArgs {
     fn run(self) -> Result<(), String> {
         let start = Instant::now();
+        let first = self.seed.unwrap_or_else(drawn_seed);
+        println!("seeds from {first}");
+        tell_seed_of_panics();
         let bar = spinner();
         let soak = Soak {
-            first: self.seed,
+            first,
             stop: Stop {
                 count: self.count.unwrap_or(u64::MAX),
                 time: self.time,
@@ -214,6 +236,7 @@ impl SoakArgs {
             },
         };
         let result = soak.run(&mut |done| {
+            RUNNING.store(done.seed, Ordering::Relaxed);
             bar.set_message(format!(
                 "{} scenarios, {} flows, {} M packet-hops; seed {}: {}",
                 done.scenarios,
@@ -231,7 +254,7 @@ impl SoakArgs {
                      packet-hops, {} faults; no check failed",
                     done.scenarios,
                     start.elapsed().as_secs_f64(),
-                    self.seed,
+                    first,
                     done.seed,
                     done.flows,
                     done.aborted,

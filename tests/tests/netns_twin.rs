@@ -433,7 +433,7 @@ fn writes<'a>(frames: impl Iterator<Item = &'a [u8]>) -> Vec<(u8, usize)> {
     found.into_values().collect()
 }
 
-/// What a host sends in the twin for this transfer, over a fabric of the laboratory's shape.
+/// What arrives at h4 in the twin because of this transfer, over a fabric of the laboratory's shape.
 fn transferred(bytes: usize, path_mtu: u32, paths: u32) -> Vec<Vec<u8>> {
     let text = format!(
         "[topology]\nkind = \"leaf-spine\"\nleaves = 2\nspines = 2\nhosts_per_leaf = 2\n\
@@ -445,15 +445,16 @@ fn transferred(bytes: usize, path_mtu: u32, paths: u32) -> Vec<Vec<u8>> {
     let (outcome, tapped) = run_tapped(&scenario, 1).expect("all checks pass");
     assert_eq!(outcome.flows.len(), 1);
     let plan = scenario.plan();
-    let host = plan.node_named("h1").expect("a host");
+    let host = plan.node_named("h4").expect("a host");
     let link = plan.nodes[host.index()].ports[0];
     let wire = 2 * link + usize::from(plan.links[link].ends[1].node == host);
-    let own = tapped.into_iter().filter(|(at, _)| *at == wire);
+    // The other direction of a link is its neighbour in the list.
+    let own = tapped.into_iter().filter(|(at, _)| *at == wire ^ 1);
     own.map(|(_, frame)| frame).collect()
 }
 
-/// HT-10, HT-30: a transfer between hosts is cut into the same packets, in namespaces and in virtual time, which take the
-/// same ways through the same switches and deliver the same bytes.
+/// HT-10, HT-30: a transfer is delivered in namespaces and in virtual time, and the first leaf sends its packets the same
+/// ways, byte for byte; what arrives at the receiver are the same packets, by operation and length, in the order of PSNs.
 #[test]
 fn the_twin_transfers_as_the_daemons_do() {
     const BYTES: usize = 3 * 256 * 1024 + 777;

@@ -3,13 +3,15 @@
 use super::network::{LinkId, NodeId, Plan};
 use common::time::Time;
 use common::wire::ethernet::ethertype;
-use common::wire::roce::Opcode;
+use common::wire::roce::{Bth, Opcode};
 use std::fmt::{self, Write};
 use twox_hash::XxHash3_64;
 
-/// Bytes of a frame that enter the digest: Ethernet, IP, UDP, BTH and MPEH over either version of IP …
-const HEADERS_V4: usize = 14 + 20 + 8 + 12 + 8;
-const HEADERS: usize = HEADERS_V4 + 20;
+/// Bytes of a frame that enter the digest: Ethernet, IPv4, UDP, BTH, more of IPv6, and MPEH …
+const HEADERS_V4: usize = 14 + 20 + 8 + 12;
+const MORE_OF_V6: usize = 20;
+const MPEH: usize = 8;
+const HEADERS: usize = HEADERS_V4 + MORE_OF_V6 + MPEH;
 
 /// … and, where a host sends it, the ICRC, which stands for the rest: switches change nothing that it covers.
 const ICRC: usize = 4;
@@ -108,8 +110,7 @@ impl Trace {
         bytes[14] = kind as u8;
         bytes[16..20]
             .copy_from_slice(&u32::try_from(frame.len()).unwrap_or(u32::MAX).to_le_bytes());
-        let v6 = frame.get(12..14) == Some(&ethertype::IPV6.to_be_bytes()[..]);
-        let headers = frame.len().min(if v6 { HEADERS } else { HEADERS_V4 });
+        let headers = frame.len().min(headers(frame));
         bytes[24..24 + headers].copy_from_slice(&frame[..headers]);
         if let Some(icrc) = frame.last_chunk::<ICRC>().filter(|_| node.0 < self.hosts) {
             bytes[24 + headers..24 + headers + ICRC].copy_from_slice(icrc);
@@ -160,6 +161,18 @@ impl Trace {
     pub fn last_anywhere(&self, plan: &Plan) -> String {
         let happenings = self.last.iter().flat_map(|ring| &ring.happenings);
         lines(plan, happenings.collect())
+    }
+}
+
+/// Bytes of the headers that this frame has, if it is RoCEv2. What is behind them may be payload without bytes.
+#[inline]
+fn headers(frame: &[u8]) -> usize {
+    let v6 = frame.get(12..14) == Some(&ethertype::IPV6.to_be_bytes()[..]);
+    let common = HEADERS_V4 + if v6 { MORE_OF_V6 } else { 0 };
+    let opcode = frame.get(common - Bth::LEN).copied();
+    match opcode.and_then(Opcode::from_byte) {
+        Some(Opcode::Multipath(_)) => common + MPEH,
+        _ => common,
     }
 }
 

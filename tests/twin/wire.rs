@@ -271,8 +271,8 @@ impl Wire {
     /// Flips a bit of what the frame has of bytes. Payload that has only a length is spared: flipping a bit of the
     /// ICRC instead is the same to whoever checks it.
     fn flip_a_bit(&mut self, frame: &mut Frame) {
-        /// Headers that are always there: Ethernet, IPv4, UDP, BTH and MPEH.
-        const HEADERS: usize = 14 + 20 + 8 + 12 + 8;
+        /// Headers that are always there: Ethernet, IPv4, UDP and BTH.
+        const HEADERS: usize = 14 + 20 + 8 + 12;
         const ICRC: usize = 4;
         let len = frame.len();
         let real = if self.carries {

@@ -7,8 +7,12 @@ use crate::twin::fault::Fault;
 use crate::twin::network::NodeId;
 use crate::twin::switch::mac;
 use crate::twin::wire::Weather;
+use common::time::Span;
 use common::wire::ethernet::Mac;
 use common::wire::pause::Control;
+
+/// What may wait in front of a link for a storm to go on.
+const PILE: Span = Span::from_millis(1);
 
 impl<const BYTES: bool> Simulation<BYTES> {
     pub(super) fn trouble(&mut self, number: usize, begins: bool) {
@@ -86,7 +90,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
         let everything = Control::Pfc([Some(u16::MAX); 8]);
         let frame = everything.emit(Mac(mac(node, 0)));
         // Nothing piles up in front of a link that is slower than the storm.
-        if self.fabric.is_free(node, 0, self.fabric.now() + interval) {
+        if self.fabric.is_free(node, 0, self.fabric.now() + PILE) {
             self.fabric.inject(node, 0, &frame);
         }
         let next = self.fabric.now() + interval;

@@ -372,6 +372,21 @@ fn scenarios_that_make_no_sense_are_refused() {
             "messages of 1 bytes",
         ),
         (
+            format!("{star}[host]\nrto_min = \"0ns\"\n{workload}"),
+            5,
+            "rto_min of",
+        ),
+        (
+            format!("{star}[host]\nrto_min = \"2ms\"\nrto_initial = \"1ms\"\n{workload}"),
+            6,
+            "rto_initial of",
+        ),
+        (
+            format!("sample = \"1ns\"\n{star}{workload}"),
+            1,
+            "sample of",
+        ),
+        (
             format!("seed = 2\npoll = \"2ms\"\n{star}{workload}"),
             2,
             "poll is longer",

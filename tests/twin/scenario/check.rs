@@ -16,6 +16,7 @@ use crate::twin::workload::Pattern;
 use common::time::{Span, Time};
 use common::units::Rate;
 use hostd::engine::{EngineConfig, MultipathConfig};
+use std::ops::RangeInclusive;
 use toml::Spanned;
 
 /// Hosts of a simulation at most.
@@ -87,6 +88,14 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
     let faults = raw.fault.iter().map(|raw| fault(raw, &plan));
     let faults = faults.collect::<At<Vec<_>>>().map_err(refuse)?;
     let faults = faults.into_iter().flatten().collect();
+    let second = Span::from_secs(1);
+    let sample = period(
+        raw.sample.as_ref(),
+        "sample",
+        Span::from_micros(20),
+        Span::from_nanos(100)..=second,
+    );
+    let sample = sample.map_err(refuse)?;
     let duration = raw.duration.as_ref();
     let duration = duration.map_or(Span::from_secs(10), |it| it.get_ref().0);
     let scenario = Scenario {
@@ -94,10 +103,7 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
         about: raw.about.unwrap_or_default(),
         seed: raw.seed.unwrap_or(1),
         duration,
-        sample: raw
-            .sample
-            .map_or(Span::from_micros(20), |it| it.0)
-            .max(Span::from_nanos(100)),
+        sample,
         carries: raw.payload == Some(Payload::Carried),
         lossless: raw.lossless.unwrap_or(false),
         shape,
@@ -271,16 +277,28 @@ fn speed(value: Option<&Spanned<Rate>>, default: Rate) -> At<Rate> {
 }
 
 fn delay(value: Option<&Spanned<Period>>, default: Span) -> At<Span> {
+    let least = Span::from_nanos(1);
+    period(value, "a delay", default, least..=Span::from_secs(1))
+}
+
+/// A time that has to be in a range, or its default.
+fn period(
+    value: Option<&Spanned<Period>>,
+    name: &str,
+    default: Span,
+    range: RangeInclusive<Span>,
+) -> At<Span> {
     let Some(value) = value else {
         return Ok(default);
     };
-    let Period(delay) = *value.get_ref();
-    if delay > Span::ZERO && delay <= Span::from_secs(1) {
-        return Ok(delay);
+    let Period(time) = *value.get_ref();
+    if range.contains(&time) {
+        return Ok(time);
     }
+    let (least, most) = range.into_inner();
     Err((
         value.span().start,
-        format!("a delay of {delay} is not between 1ns and 1s"),
+        format!("{name} of {time} is not between {least} and {most}"),
     ))
 }
 
@@ -300,6 +318,18 @@ fn host(raw: &RawHost, speed: Rate, poll: Span) -> At<(EngineConfig, Verb, u32)>
         let reason = format!("path_mtu = {path_mtu} is not 256, 512, 1024, 2048 or 4096");
         return Err((place(&raw.path_mtu).unwrap_or(0), reason));
     }
+    // From the least that means something at these speeds to what nobody waits for.
+    let (little, long) = (Span::from_nanos(100), Span::from_secs(60));
+    let time = |value: &Option<Spanned<Period>>, name, default| {
+        period(value.as_ref(), name, default, little..=long)
+    };
+    let rto_min = time(&raw.rto_min, "rto_min", Span::from_micros(500))?;
+    let rto_initial = period(
+        raw.rto_initial.as_ref(),
+        "rto_initial",
+        Span::from_millis(1).max(rto_min),
+        rto_min..=long,
+    )?;
     let multipath = MultipathConfig {
         paths: short(&raw.paths, "paths", 1..=256, 16)?,
         granularity: raw.granularity.map_or(paths.granularity, Into::into),
@@ -309,9 +339,13 @@ fn host(raw: &RawHost, speed: Rate, poll: Span) -> At<(EngineConfig, Verb, u32)>
             1..=512,
             paths.reorder_packets,
         )?,
-        reorder_time: raw.reorder_time.map_or(Span::from_micros(200), |it| it.0),
+        reorder_time: time(&raw.reorder_time, "reorder_time", Span::from_micros(200))?,
         reorder_buffer: paths.reorder_buffer,
-        flowlet_timeout: raw.flowlet_timeout.map_or(paths.flowlet_timeout, |it| it.0),
+        flowlet_timeout: time(
+            &raw.flowlet_timeout,
+            "flowlet_timeout",
+            paths.flowlet_timeout,
+        )?,
     };
     let config = EngineConfig {
         multipath: raw.multipath.unwrap_or(true).then_some(multipath),
@@ -319,10 +353,15 @@ fn host(raw: &RawHost, speed: Rate, poll: Span) -> At<(EngineConfig, Verb, u32)>
         window: small(&raw.window, "window", 1..=512)?.unwrap_or(defaults.window),
         ack_packets: small(&raw.ack_packets, "ack_packets", 1..=64)?
             .unwrap_or(defaults.ack_packets),
-        ack_delay: raw.ack_delay.map_or(Span::from_micros(10), |it| it.0),
-        rto_min: raw.rto_min.map_or(Span::from_micros(500), |it| it.0),
-        rto_initial: raw.rto_initial.map_or(Span::from_millis(1), |it| it.0),
-        path_avoidance: raw.path_avoidance.map_or(Span::from_millis(1), |it| it.0),
+        ack_delay: time(&raw.ack_delay, "ack_delay", Span::from_micros(10))?,
+        rto_min,
+        rto_initial,
+        path_avoidance: period(
+            raw.path_avoidance.as_ref(),
+            "path_avoidance",
+            Span::from_millis(1),
+            Span::ZERO..=long,
+        )?,
         // Nobody is ever later than a poll: two packets, so that the rate is kept between turns.
         pacer_burst: 2 * u32::from(path_mtu) + burst(speed, poll),
         reorder_frames: 1 << 16,

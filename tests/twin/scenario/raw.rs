@@ -18,7 +18,7 @@ pub(super) struct Raw {
     pub(super) about: Option<String>,
     pub(super) seed: Option<u64>,
     pub(super) duration: Option<Spanned<Period>>,
-    pub(super) sample: Option<Period>,
+    pub(super) sample: Option<Spanned<Period>>,
     pub(super) poll: Option<Spanned<Period>>,
     pub(super) payload: Option<Payload>,
     pub(super) lossless: Option<bool>,
@@ -89,13 +89,13 @@ pub(super) struct RawHost {
     pub(super) window: Number,
     pub(super) path_mtu: Number,
     pub(super) reorder_packets: Number,
-    pub(super) reorder_time: Option<Period>,
-    pub(super) flowlet_timeout: Option<Period>,
-    pub(super) rto_min: Option<Period>,
-    pub(super) rto_initial: Option<Period>,
+    pub(super) reorder_time: Option<Spanned<Period>>,
+    pub(super) flowlet_timeout: Option<Spanned<Period>>,
+    pub(super) rto_min: Option<Spanned<Period>>,
+    pub(super) rto_initial: Option<Spanned<Period>>,
     pub(super) ack_packets: Number,
-    pub(super) ack_delay: Option<Period>,
-    pub(super) path_avoidance: Option<Period>,
+    pub(super) ack_delay: Option<Spanned<Period>>,
+    pub(super) path_avoidance: Option<Spanned<Period>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

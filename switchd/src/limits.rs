@@ -15,8 +15,11 @@ pub const CLASSES: usize = 8;
 
 /// Packets that a worker takes from one receive queue at a time. Long enough to hide the latency of
 /// the route lookups of a batch, short enough that the headers stay in the first-level cache: packets of several
-/// queues are forwarded together, up to twice as many (256 × 64 bytes = 16 KiB of 32 KiB).
+/// queues are forwarded together, up to [`LANES`] (256 × 64 bytes = 16 KiB of 32 KiB).
 pub const BATCH: usize = 128;
+
+/// Packets that are forwarded together at most: less than a batch of some queues, and a batch of the next.
+pub const LANES: usize = 2 * BATCH;
 
 /// Next hops: every neighbour of a switch is one. 256 ports with a rack of 256 addresses behind each.
 pub const MAX_NEXT_HOPS: usize = 65_536;
@@ -75,7 +78,7 @@ pub const PORT_BURST_MIN: u64 = 2 * 4096;
 /// Commands and events between control and a worker that may be under way.
 pub const CHANNEL: usize = 1024;
 
-const _: () = assert!(2 * BATCH <= RING / 2, "a batch must fit in an idle ring");
+const _: () = assert!(LANES <= RING / 2, "a batch must fit in an idle ring");
 const _: () = assert!(PENDING_PER_NEIGHBOUR <= PENDING_TOTAL);
 const _: () = assert!(MAX_WORKERS <= u64::BITS as usize, "WorkerSet is one word");
 const _: () = assert!(CELL.is_power_of_two());

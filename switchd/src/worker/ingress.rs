@@ -8,7 +8,7 @@ use crate::ingress::parse::{Parsed, Version, parse};
 use crate::ingress::pending::{Pending, Waiting};
 use crate::ingress::report;
 use crate::ingress::tables::{GroupId, NextHopId, PortId, Tables};
-use crate::limits::{BATCH, PENDING_RETRY, RING};
+use crate::limits::{BATCH, LANES, PENDING_RETRY, RING};
 use crate::packet::Packet;
 use common::sync::words::prefetch;
 use common::time::Time;
@@ -41,9 +41,9 @@ struct Lookups<const N: usize> {
 impl<const N: usize> Lookups<N> {
     fn new() -> Self {
         Self {
-            lanes: Vec::with_capacity(2 * BATCH),
-            addresses: Vec::with_capacity(2 * BATCH),
-            found: vec![None; 2 * BATCH],
+            lanes: Vec::with_capacity(LANES),
+            addresses: Vec::with_capacity(LANES),
+            found: vec![None; LANES],
         }
     }
 
@@ -67,9 +67,9 @@ impl Batch {
     /// Room for all packets of a batch.
     pub(super) fn new() -> Self {
         Self {
-            lanes: Vec::with_capacity(2 * BATCH),
-            groups: Vec::with_capacity(2 * BATCH),
-            choices: Vec::with_capacity(2 * BATCH),
+            lanes: Vec::with_capacity(LANES),
+            groups: Vec::with_capacity(LANES),
+            choices: Vec::with_capacity(LANES),
             v4: Lookups::new(),
             v6: Lookups::new(),
         }

@@ -8,7 +8,7 @@ use crate::ingress::fib::Fib;
 use crate::ingress::pending::Pending;
 use crate::ingress::report::Limiter;
 use crate::ingress::tables::{PortId, Tables};
-use crate::limits::{BATCH, MAX_WORKERS, PENDING_TOTAL, RING};
+use crate::limits::{BATCH, LANES, MAX_WORKERS, PENDING_TOTAL, RING};
 use crate::packet::Packet;
 use crate::stats::WorkerStats;
 use crate::traffic::PacketStore;
@@ -143,7 +143,7 @@ impl Default for Scratch {
     /// As much as any turn needs.
     fn default() -> Self {
         Self {
-            frames: Vec::with_capacity(2 * BATCH),
+            frames: Vec::with_capacity(LANES),
             arrivals: Vec::with_capacity(BATCH),
             batch: Batch::new(),
             packets: Vec::with_capacity(2 * RING),

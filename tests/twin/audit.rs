@@ -218,6 +218,20 @@ pub fn audit_end<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Resul
         let what = "packets are held though nothing happens any more".to_owned();
         return Err(simulation.failed(Check::Liveness, &[], what));
     }
+    // Who has lost its peer may keep early packets; who has not delivers all of them.
+    let hosts = simulation
+        .fabric
+        .nodes
+        .iter()
+        .filter_map(|node| match node {
+            Node::Host(host) => host.worker(),
+            Node::Switch(_) => None,
+        });
+    let early: usize = hosts.map(|worker| worker.engine().held_packets()).sum();
+    if early > 0 && !simulation.connections.iter().any(|one| one.over) {
+        let what = format!("{early} packets are left in reorder buffers");
+        return Err(simulation.failed(Check::Conservation, &[], what));
+    }
     for connection in &simulation.connections {
         let left = connection.ledger.borrow().outstanding();
         if left > 0 && !connection.over {

@@ -389,7 +389,7 @@ fn scenarios_that_make_no_sense_are_refused() {
         (
             format!("seed = 2\npoll = \"2ms\"\n{star}{workload}"),
             2,
-            "poll is longer",
+            "poll of 2ms",
         ),
         (format!("{star}delay = \"2s\"\n{workload}"), 4, "a delay of"),
         (

@@ -360,7 +360,9 @@ impl<const BYTES: bool> Fabric<BYTES> {
             tap.push((index, frame.bytes().to_vec()));
         }
         wire.count.pauses += u64::from(is_pause(frame.bytes()));
-        wire.count.marked += u64::from(is_marked(frame.bytes()));
+        if wire.to.node.index() < self.plan.hosts {
+            wire.count.marked += u64::from(is_marked(frame.bytes()));
+        }
         if node.index() >= self.plan.hosts {
             self.switched += 1;
             if self.mutation == Some(Mutation::LoseFrame(self.switched)) {

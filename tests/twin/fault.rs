@@ -29,10 +29,3 @@ pub struct Trouble {
     /// Until when; [`Span::MAX`] is for ever.
     pub until: Span,
 }
-
-impl Trouble {
-    /// Whether connections may end because of it.
-    pub fn ends_connections(&self) -> bool {
-        !matches!(self.fault, Fault::PfcStorm(..) | Fault::Drift(..))
-    }
-}

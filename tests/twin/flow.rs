@@ -40,6 +40,13 @@ pub struct Flow {
     pub class: usize,
 }
 
+impl Flow {
+    /// What flows that share a connection have in common.
+    pub fn connection(&self) -> (NodeId, NodeId, usize, u32) {
+        (self.from, self.to, self.class, self.lane)
+    }
+}
+
 /// Starts flows when others are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {

@@ -185,20 +185,14 @@ impl Plan {
         (0..self.links.len()).filter(move |link| matches(&self.links[*link]))
     }
 
-    /// The name of a link: of its nodes, and a number if there are several between them.
+    /// The name of a link: of its nodes.
     pub fn link_name(&self, link: LinkId) -> String {
         let [a, b] = self.links[link].ends.map(|end| end.node);
-        let name = format!(
+        format!(
             "{}-{}",
             self.nodes[a.index()].name,
             self.nodes[b.index()].name
-        );
-        let alike: Vec<_> = self.links_between(a, b).collect();
-        if alike.len() == 1 {
-            return name;
-        }
-        let place = alike.iter().position(|other| *other == link).unwrap_or(0);
-        format!("{name}#{}", place + 1)
+        )
     }
 
     /// Number of the switch `index` among the switches.

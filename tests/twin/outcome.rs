@@ -363,9 +363,7 @@ fn totals<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Totals {
             add(&mut totals.wire, name, count);
         }
         totals.pauses += pauses;
-        if !simulation.fabric.is_switch(wire.to.node) {
-            totals.marks += marked;
-        }
+        totals.marks += marked;
         totals.queue_bytes = totals.queue_bytes.max(simulation.samples.deepest(index));
     }
     totals

@@ -132,7 +132,6 @@ pub struct Simulation<const BYTES: bool> {
     pub(super) began: Option<Time>,
     /// Flows that are not over.
     open: usize,
-    /// When the last trouble ended.
     pub(super) samples: Samples,
     audited: u64,
     /// A broken engine is simulated, at the applications' edge.

@@ -73,7 +73,7 @@ pub struct WireCount {
     pub delivered: u64,
     /// PAUSE and PFC frames among those sent.
     pub pauses: u64,
-    /// Frames with CE among those sent.
+    /// Frames with CE, if it leads to a host.
     pub marked: u64,
 }
 

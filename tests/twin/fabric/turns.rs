@@ -50,7 +50,7 @@ impl<const BYTES: bool> Fabric<BYTES> {
         }
     }
 
-    /// Fetches the frames on them.
+    /// Fetches what says which frames they are, and what a switch needs to forward them.
     fn fetch_frames(&self, node: NodeId) {
         for port in self.arrived_at(node) {
             self.wires[self.wire_to(node, port)].fetch_first();

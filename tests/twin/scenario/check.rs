@@ -1,7 +1,7 @@
 //! From what is written to what can be run, with a line and a reason for everything that cannot.
 
 use super::faults::fault;
-use super::keys::{At, Keys, bytes, number, place};
+use super::keys::{At, Keys, bytes, number, period, place};
 use super::raw::{Number, Payload, Raw, RawHost, RawTopology, TopologyKind};
 use super::values::Period;
 use super::workloads::source;
@@ -16,7 +16,7 @@ use crate::twin::workload::Pattern;
 use common::time::{Span, Time};
 use common::units::Rate;
 use hostd::engine::{EngineConfig, MultipathConfig};
-use std::ops::RangeInclusive;
+use std::collections::HashSet;
 use toml::Spanned;
 
 /// Hosts of a simulation at most.
@@ -64,11 +64,8 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
         refuse((offset, error.message().to_owned()))
     })?;
     let (shape, links, v6) = topology(&raw.topology).map_err(refuse)?;
-    let poll = raw.poll.as_ref().map_or(POLL, |it| it.get_ref().0);
-    if poll > Span::from_millis(1) {
-        let reason = "poll is longer than 1ms".to_owned();
-        return Err(refuse((place(&raw.poll).unwrap_or(0), reason)));
-    }
+    let most = Span::from_millis(1);
+    let poll = period(raw.poll.as_ref(), "poll", POLL, Span::ZERO..=most).map_err(refuse)?;
     let (host, verb, message) = host(&raw.host, links.host.speed, poll).map_err(refuse)?;
     let queue = bytes(
         raw.switch.queue.as_ref(),
@@ -124,7 +121,7 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
     };
     // What all workloads have too much of shows at the last one.
     let last = raw.workload.last().map_or(0, |it| it.span().start);
-    bounds(&scenario).map_err(|reason| refuse((last, reason)))?;
+    bounds(&scenario, scenario.seed).map_err(|reason| refuse((last, reason)))?;
     Ok(scenario)
 }
 
@@ -145,13 +142,13 @@ fn flows(source: &Source) -> usize {
     }
 }
 
-/// What only shows when all flows are known.
-fn bounds(scenario: &Scenario) -> Result<(), String> {
+/// What only shows when all flows are known, as `seed` draws them.
+pub(super) fn bounds(scenario: &Scenario, seed: u64) -> Result<(), String> {
     let flows: usize = scenario.sources.iter().map(flows).sum();
     if flows > FLOWS {
         return Err(format!("{flows} flows, at most {FLOWS} are possible"));
     }
-    let workload = scenario.workload(scenario.seed);
+    let workload = scenario.workload(seed);
     let end = Time::ZERO + scenario.duration;
     let starts = |flow: &&Flow| matches!(flow.start, Start::At(at) if at >= end);
     if let Some(Flow { start, .. }) = workload.flows.iter().find(starts)
@@ -178,15 +175,9 @@ fn bounds(scenario: &Scenario) -> Result<(), String> {
             MEMORY >> 30
         ));
     }
-    let mut lanes: Vec<_> = workload
-        .flows
-        .iter()
-        .map(|f| (f.from, f.to, f.class, f.lane))
-        .collect();
-    lanes.sort_unstable();
-    lanes.dedup();
+    let connections: HashSet<_> = workload.flows.iter().map(Flow::connection).collect();
     let mut ends = vec![0; scenario.shape.hosts()];
-    for (from, to, ..) in lanes {
+    for (from, to, ..) in connections {
         ends[from.index()] += 1;
         ends[to.index()] += 1;
     }
@@ -279,27 +270,6 @@ fn speed(value: Option<&Spanned<Rate>>, default: Rate) -> At<Rate> {
 fn delay(value: Option<&Spanned<Period>>, default: Span) -> At<Span> {
     let least = Span::from_nanos(1);
     period(value, "a delay", default, least..=Span::from_secs(1))
-}
-
-/// A time that has to be in a range, or its default.
-fn period(
-    value: Option<&Spanned<Period>>,
-    name: &str,
-    default: Span,
-    range: RangeInclusive<Span>,
-) -> At<Span> {
-    let Some(value) = value else {
-        return Ok(default);
-    };
-    let Period(time) = *value.get_ref();
-    if range.contains(&time) {
-        return Ok(time);
-    }
-    let (least, most) = range.into_inner();
-    Err((
-        value.span().start,
-        format!("{name} of {time} is not between {least} and {most}"),
-    ))
 }
 
 fn host(raw: &RawHost, speed: Rate, poll: Span) -> At<(EngineConfig, Verb, u32)> {

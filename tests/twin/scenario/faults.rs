@@ -1,6 +1,6 @@
 //! `[[fault]]`.
 
-use super::keys::{At, Keys, place};
+use super::keys::{At, Keys, period, place};
 use super::raw::{FaultKind, RawFault};
 use super::{PlannedFault, Target};
 use crate::twin::fault::Fault;
@@ -83,16 +83,12 @@ pub(super) fn fault(spanned: &Spanned<RawFault>, plan: &Plan) -> At<Vec<PlannedF
         FaultKind::PfcStorm => {
             keys.has("node");
             keys.has("interval");
-            let interval = raw
-                .interval
-                .as_ref()
-                .map_or(Span::from_micros(10), |it| it.get_ref().0);
-            if interval < Span::from_nanos(100) {
-                return Err((
-                    place(&raw.interval).unwrap_or(at),
-                    "an interval below 100ns".to_owned(),
-                ));
-            }
+            let interval = period(
+                raw.interval.as_ref(),
+                "interval",
+                Span::from_micros(10),
+                Span::from_nanos(100)..=Span::from_secs(1),
+            )?;
             let nodes = nodes(raw, plan, at)?.unwrap_or_default();
             if nodes.is_empty() || nodes.iter().any(|node| node.index() >= plan.hosts) {
                 return Err((
@@ -198,8 +194,7 @@ fn links(raw: &RawFault, plan: &Plan, at: usize) -> At<Option<Vec<usize>>> {
     if text == "?" {
         return Ok(None);
     }
-    let (pair, which) = text.split_once('#').unwrap_or((text, ""));
-    let nodes = pair
+    let nodes = text
         .split_once('-')
         .and_then(|(a, b)| plan.node_named(a).zip(plan.node_named(b)));
     let Some((a, b)) = nodes else {
@@ -208,11 +203,7 @@ fn links(raw: &RawFault, plan: &Plan, at: usize) -> At<Option<Vec<usize>>> {
             format!("there is no link {text:?}: name two nodes, like leaf1-spine1"),
         ));
     };
-    let mut links: Vec<usize> = plan.links_between(a, b).collect();
-    if !which.is_empty() {
-        let place = which.parse::<usize>().unwrap_or(0).wrapping_sub(1);
-        links = links.get(place).copied().into_iter().collect();
-    }
+    let links: Vec<usize> = plan.links_between(a, b).collect();
     if links.is_empty() {
         return Err((there, format!("there is no link {text:?}")));
     }

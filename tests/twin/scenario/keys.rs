@@ -1,7 +1,8 @@
 //! Keys of tables: numbers in their ranges, and keys that only some kinds have.
 
 use super::raw::Number;
-use super::values::Bytes;
+use super::values::{Bytes, Period};
+use common::time::Span;
 use std::ops::RangeInclusive;
 use toml::Spanned;
 
@@ -41,6 +42,27 @@ pub(super) fn bytes(
         range.end()
     );
     Err((value.span().start, reason))
+}
+
+/// A time that has to be in a range, or its default.
+pub(super) fn period(
+    value: Option<&Spanned<Period>>,
+    name: &str,
+    default: Span,
+    range: RangeInclusive<Span>,
+) -> At<Span> {
+    let Some(value) = value else {
+        return Ok(default);
+    };
+    let Period(time) = *value.get_ref();
+    if range.contains(&time) {
+        return Ok(time);
+    }
+    let (least, most) = range.into_inner();
+    Err((
+        value.span().start,
+        format!("{name} of {time} is not between {least} and {most}"),
+    ))
 }
 
 /// Keys of a table of which each kind has its own.

@@ -149,6 +149,14 @@ impl Scenario {
         self.shape.plan(self.links, self.v6)
     }
 
+    /// Whether it can be run with another seed than its own.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self, seed: u64) -> Result<(), String> {
+        check::bounds(self, seed)
+    }
+
     /// All its flows, as `seed` draws them.
     pub fn workload(&self, seed: u64) -> Workload {
         let random = &mut Pcg64Mcg::new((u128::from(seed) << 64) | 0xf10e5);

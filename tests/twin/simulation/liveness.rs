@@ -26,7 +26,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
     /// Whether all who can make progress do.
     pub(super) fn look(&mut self) -> Result<(), Failure> {
         let now = self.fabric.now();
-        let patience = PATIENCE + self.timeout().times(TIMEOUTS);
+        let patience = PATIENCE + self.scenario.host.rto_initial.times(TIMEOUTS);
         let mut stuck = None;
         for number in 0..self.connections.len() {
             let connection = &self.connections[number];
@@ -98,7 +98,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
             return false;
         };
         let since = self.fabric.now().since(began);
-        let patience = GIVE_UP + self.timeout().times(GIVE_UP_TIMEOUTS);
+        let patience = GIVE_UP + self.scenario.host.rto_initial.times(GIVE_UP_TIMEOUTS);
         let recent =
             |trouble: &&Trouble| since >= trouble.from && since <= trouble.until + patience;
         self.is_cut(number, self.troubles.iter().filter(recent))
@@ -111,12 +111,6 @@ impl<const BYTES: bool> Simulation<BYTES> {
     ) -> bool {
         let Connection { from, to, .. } = self.connections[number];
         let ways = LazyCell::new(|| Ways::between(&self.fabric.plan, from, to));
-        troubles.any(|trouble| trouble.ends_connections() && ways.may_be_cut_by(&trouble.fault))
-    }
-
-    /// The longest of the engine's first time-outs.
-    fn timeout(&self) -> Span {
-        let host = &self.scenario.host;
-        host.rto_initial.max(host.rto_min)
+        troubles.any(|trouble| ways.may_be_cut_by(&trouble.fault))
     }
 }

@@ -4,7 +4,6 @@ use super::Connection;
 use crate::twin::app::ConnectionId;
 use crate::twin::flow::{Flow, Workload};
 use crate::twin::memory::Ledger;
-use crate::twin::network::NodeId;
 use crate::twin::scenario::{BEGINNING, Scenario};
 use common::xdp::frame::Region;
 use std::cell::RefCell;
@@ -17,26 +16,24 @@ const FRAMES_AT_HAND: usize = 400;
 
 /// The connections of a workload, and by flow which one it uses.
 pub(super) fn connections(workload: &Workload, seed: u64) -> (Vec<Connection>, Vec<ConnectionId>) {
-    let mut numbers: HashMap<(NodeId, NodeId, usize, u32), ConnectionId> = HashMap::new();
+    let mut numbers = HashMap::new();
     let mut connections = Vec::new();
     let mut of_flow = Vec::with_capacity(workload.flows.len());
     for flow in &workload.flows {
-        let number = *numbers
-            .entry((flow.from, flow.to, flow.class, flow.lane))
-            .or_insert_with(|| {
-                let own = seed ^ (connections.len() as u64).rotate_left(32);
-                connections.push(Connection {
-                    from: flow.from,
-                    to: flow.to,
-                    ledger: Rc::new(RefCell::new(Ledger::new(own))),
-                    up: 0,
-                    over: false,
-                    messages: 0,
-                    under_way: VecDeque::new(),
-                    seen: (0, BEGINNING),
-                });
-                connections.len() - 1
+        let number = *numbers.entry(flow.connection()).or_insert_with(|| {
+            let own = seed ^ (connections.len() as u64).rotate_left(32);
+            connections.push(Connection {
+                from: flow.from,
+                to: flow.to,
+                ledger: Rc::new(RefCell::new(Ledger::new(own))),
+                up: 0,
+                over: false,
+                messages: 0,
+                under_way: VecDeque::new(),
+                seen: (0, BEGINNING),
             });
+            connections.len() - 1
+        });
         of_flow.push(number);
     }
     (connections, of_flow)
@@ -51,8 +48,7 @@ fn frames(scenario: &Scenario, workload: &Workload) -> (usize, usize) {
     let most = hostd::limits::HEADERS + hostd::limits::TRAILER + usize::from(config.path_mtu);
     // Also what is not a data packet fits, and chunks begin at cache lines.
     let chunk = (usize::from(HEADROOM) + most.max(600)).next_multiple_of(64);
-    let lane = |flow: &Flow| (flow.from, flow.to, flow.class, flow.lane);
-    let connections: HashSet<_> = workload.flows.iter().map(lane).collect();
+    let connections: HashSet<_> = workload.flows.iter().map(Flow::connection).collect();
     let bytes: u64 = workload.flows.iter().map(|flow| flow.bytes).sum();
     let packets = bytes.div_ceil(u64::from(config.path_mtu)) + workload.flows.len() as u64;
     let packets = usize::try_from(packets).unwrap_or(usize::MAX / 4);

@@ -128,6 +128,9 @@ impl Run {
         let mut scenario = Scenario::load(&self.scenario).map_err(|error| error.to_string())?;
         scenario.carries |= self.carry;
         let seed = self.seed.unwrap_or(scenario.seed);
+        let file = self.scenario.display();
+        let refused = |reason| format!("{file}: with seed {seed}: {reason}");
+        scenario.check(seed).map_err(refused)?;
         let start = Instant::now();
         let bar = spinner();
         let outcome = run_watched(&scenario, seed, &mut |standing| show(&bar, standing, start));

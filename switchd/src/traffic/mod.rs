@@ -20,6 +20,7 @@ pub mod shaper;
 mod store;
 #[cfg(test)]
 mod tests;
+pub mod trim;
 
 use crate::drop::DropReason;
 use crate::limits::{CELL, CLASSES};

@@ -21,6 +21,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 pub mod trim;
+pub mod wred;
 
 use crate::drop::DropReason;
 use crate::limits::{CELL, CLASSES};

@@ -14,6 +14,7 @@
 //! A packet is accounted in cells and takes at least one; there are never more cells than the limit of
 //! its queue. A queue's limit holds for each class alone.
 
+pub mod headroom;
 mod queue;
 pub mod scheduler;
 pub mod shaper;

@@ -15,6 +15,7 @@
 //! its queue. A queue's limit holds for each class alone.
 
 pub mod headroom;
+pub mod paused;
 mod queue;
 pub mod scheduler;
 pub mod shaper;
@@ -23,6 +24,7 @@ mod store;
 mod tests;
 pub mod trim;
 pub mod wred;
+pub mod watchdog;
 
 use crate::drop::DropReason;
 use crate::limits::{CELL, CLASSES};

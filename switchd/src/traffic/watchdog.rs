@@ -1,0 +1,458 @@
+//! The watchdog against endless pauses of an egress port: deadlocks and storms (SW-32, SW-34).
+//!
+//! ```text
+//!                            deadlocked for longer than the detection time
+//!                ┌──────────────────────────────────────────────────────────────┐
+//!                │                                                              ▼
+//!     ╭─────────────────╮   no pause for longer than the restoration time   ╭─────────╮
+//!  ──▶│   operational   │◀──────────────────────────────────────────────────│ stormed │
+//!     ╰─────────────────╯   (alert: as soon as the queue is not deadlocked) ╰─────────╯
+//!        │           ▲
+//!        │           │ the operator
+//!        ▼           │
+//!     ╭─────────────────╮
+//!     │       off       │   deadlocked once more than is allowed within the window
+//!     ╰─────────────────╯
+//! ```
+//!
+//! A queue is deadlocked between two polls if nothing of it was sent and the peer asked it to wait for at
+//! least [`STUCK_PERCENT`] of the time. Whether it holds packets does not matter: an idle queue that may not
+//! send is as stuck as a full one. What a stormed queue does is the [`Action`]; a priority that is off does
+//! not obey PFC any more.
+//!
+//! Both times are measured from what happened and not from the poll that noticed it: a pause that runs
+//! without a gap is found in `(detection, detection + poll]` after it began, and its end in `(restoration,
+//! restoration + poll]` after the last frame that paused, as long as polls are on time. With a storm that
+//! has gaps, too short for a packet to leave, detection may take one poll interval more: where such a
+//! storm began is known only to the poll. A late poll is never early: it counts what really passed.
+//!
+//! Restoration looks at frames that pause this priority alone. Frames that resume it, or name others, do not
+//! prolong a storm; a pause that still runs does. While a queue is stormed its pauses go on being
+//! received, so storms of all priorities of all ports at once are held as long as they last.
+
+mod settings;
+
+use super::paused::Asking;
+use crate::limits::CLASSES;
+use common::time::{Span, Time};
+pub use settings::{
+    Action, DETECTION, MAX_STORMS, MAX_WINDOW, POLL, RESTORATION, Settings, SettingsError,
+    StormLimit,
+};
+use std::fmt;
+
+/// Share of the time between two polls, in percent, for which a stuck queue was asked to wait; what is missing
+/// is the time between a pause and a refresh that was late. SONiC uses the same.
+pub const STUCK_PERCENT: u64 = 99;
+
+const HISTORY: usize = MAX_STORMS as usize;
+
+/// What a poll is told of one priority and its queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Input {
+    /// What the peer asks for, obeyed or not: [`Paused::asking`](super::paused::Paused::asking).
+    pub asking: Asking,
+    /// Packets of the queue that were sent in all its life, without those that were discarded.
+    pub sent_packets: u64,
+}
+
+/// Where a priority is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// Pauses are obeyed.
+    #[default]
+    Operational,
+    /// A storm lasts; the action is in force.
+    Stormed,
+    /// PFC is off until the operator turns it on.
+    Off,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Operational => "operational",
+            Self::Stormed => "stormed",
+            Self::Off => "off",
+        })
+    }
+}
+
+/// What changed, and what holds now. Bit n: priority n.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Steps {
+    /// A storm was found.
+    pub storm: u8,
+    /// The storm is over, or the watchdog was taken away.
+    pub restored: u8,
+    /// PFC was turned off, with a storm of the same poll.
+    pub turned_off: u8,
+    /// PFC was turned on again.
+    pub turned_on: u8,
+    /// What holds now.
+    pub masks: Masks,
+}
+
+impl Steps {
+    /// Whether anything changed.
+    pub const fn any(&self) -> bool {
+        self.storm | self.restored | self.turned_off | self.turned_on != 0
+    }
+
+    /// Notes the step of priority `n`.
+    fn note(&mut self, n: usize, step: Option<Step>) {
+        let bit = 1 << n;
+        match step {
+            None => {}
+            Some(Step::Storm) => self.storm |= bit,
+            Some(Step::Restored) => self.restored |= bit,
+            Some(Step::TurnedOff) => {
+                self.storm |= bit;
+                self.turned_off |= bit;
+            }
+            Some(Step::TurnedOn) => self.turned_on |= bit,
+        }
+    }
+}
+
+/// What the data plane has to do. Bit n: priority n; no bit is in both `dropping` and `ignoring`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Masks {
+    /// Queues that are discarded, and whose packets are dropped where they arrive, without pausing anyone.
+    pub dropping: u8,
+    /// Priorities whose pauses are not obeyed: stormed ones that are forwarded, and those that are off.
+    pub ignoring: u8,
+    /// Priorities that PFC is off for: none is sent for them either.
+    pub off: u8,
+}
+
+/// For operators: one priority of a watchdog.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Where it is.
+    pub state: State,
+    /// Storms that were found.
+    pub storms: u64,
+    /// Storms that ended, or were ended by taking the watchdog away; one that turned PFC off does not.
+    pub restored: u64,
+    /// When the last storm was found.
+    pub last_storm: Option<Time>,
+}
+
+/// What happens to a priority.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A poll.
+    Poll {
+        /// The queue has been deadlocked for longer than the detection time.
+        overdue: bool,
+        /// What ends a storm has come to pass.
+        calm: bool,
+        /// A storm now would be one more than is allowed.
+        one_too_many: bool,
+    },
+    /// The operator wants PFC on again.
+    Enable,
+    /// The watchdog is taken away.
+    Disable,
+}
+
+/// What becomes of it.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Storm,
+    TurnedOff,
+    Restored,
+    TurnedOn,
+}
+
+/// The times of the last storms, to be counted in a window.
+#[derive(Clone, Copy, Debug, Default)]
+struct History {
+    times: [Time; HISTORY],
+    /// Storms since it was cleared.
+    storms: usize,
+}
+
+impl History {
+    fn note(&mut self, now: Time) {
+        self.times[self.storms % HISTORY] = now;
+        self.storms += 1;
+    }
+
+    /// Whether a storm at `now` would be one more than the window may have.
+    fn is_full(&self, limit: StormLimit, now: Time) -> bool {
+        let allowed = usize::from(limit.storms.clamp(1, MAX_STORMS));
+        self.storms
+            .checked_sub(allowed)
+            .is_some_and(|first| now.since(self.times[first % HISTORY]) <= limit.window)
+    }
+}
+
+/// One priority.
+#[derive(Clone, Copy, Debug, Default)]
+struct Priority {
+    /// Since when the queue has been deadlocked, as far as is known.
+    stuck: Option<Time>,
+    /// Pauses before this point do not count: nobody watched, or they were not obeyed.
+    watched: Time,
+    /// What the last poll was told.
+    seen: Option<Input>,
+    history: History,
+    status: Status,
+}
+
+/// The time between two polls.
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    from: Time,
+    to: Time,
+}
+
+impl Priority {
+    /// Follows what happened in the time between two polls.
+    fn poll(&mut self, interval: Interval, input: &Input, settings: &Settings) -> Option<Step> {
+        let now = interval.to;
+        let seen = self.seen.replace(*input).unwrap_or(*input);
+        let sent = input.sent_packets != seen.sent_packets;
+        let asked = Span::from_nanos(input.asking.total.saturating_sub(seen.asking.total));
+        let deadlocked = !sent && is_most(asked, now.since(interval.from));
+        let fresh = self.running_since(interval, input, sent);
+        self.stuck = if deadlocked {
+            // Pauses with gaps: at least as much as was asked for lies between their begin and now.
+            self.stuck.or_else(|| Some((now - asked).max(self.watched)))
+        } else {
+            fresh
+        };
+        let quiet_since = input.asking.last.max(self.status.last_storm).unwrap_or(now);
+        let control = settings
+            .control
+            .filter(|_| settings.action != Action::Alert);
+        let event = Event::Poll {
+            overdue: deadlocked && self.stuck_for(interval, input, asked) > settings.detection_time,
+            calm: match settings.action {
+                Action::Alert => !deadlocked,
+                Action::Drop | Action::Forward => {
+                    input.asking.since.is_none()
+                        && now.since(quiet_since) > settings.restoration_time
+                }
+            },
+            one_too_many: control.is_some_and(|control| self.history.is_full(control, now)),
+        };
+        let step = self.on_event(event, now);
+        if matches!(step, Some(Step::Restored)) {
+            // What was stuck then is no part of the next storm.
+            self.stuck = fresh;
+        }
+        step
+    }
+
+    /// Since when the queue may be deadlocked if it was not in this interval: since the pause that runs began.
+    /// One that has run all the time, and yet a packet left, is as good as begun now.
+    fn running_since(&self, interval: Interval, input: &Input, sent: bool) -> Option<Time> {
+        let since = input.asking.since?.max(self.watched);
+        Some(if sent && since <= interval.from {
+            interval.to
+        } else {
+            since
+        })
+    }
+
+    /// How long the queue has been deadlocked at the end of this interval, or until the pause ended in it: a
+    /// pause that is over when the poll comes is no longer than it was.
+    fn stuck_for(&self, interval: Interval, input: &Input, asked: Span) -> Span {
+        let Some(stuck) = self.stuck else {
+            return Span::ZERO;
+        };
+        let to_now = interval.to.since(stuck);
+        if input.asking.since.is_some() {
+            to_now
+        } else {
+            to_now.min(interval.from.since(stuck) + asked)
+        }
+    }
+
+    /// The state machine of the header.
+    fn on_event(&mut self, event: Event, now: Time) -> Option<Step> {
+        let step = match (self.status.state, event) {
+            (
+                State::Operational,
+                Event::Poll {
+                    overdue: true,
+                    one_too_many,
+                    ..
+                },
+            ) => {
+                if one_too_many {
+                    Step::TurnedOff
+                } else {
+                    Step::Storm
+                }
+            }
+            (State::Stormed, Event::Poll { calm: true, .. } | Event::Disable) => Step::Restored,
+            (State::Off, Event::Enable | Event::Disable) => Step::TurnedOn,
+            (State::Operational | State::Stormed | State::Off, Event::Poll { .. })
+            | (State::Operational | State::Stormed, Event::Enable)
+            | (State::Operational, Event::Disable) => return None,
+        };
+        self.take(step, now);
+        Some(step)
+    }
+
+    fn take(&mut self, step: Step, now: Time) {
+        match step {
+            Step::Storm | Step::TurnedOff => {
+                self.history.note(now);
+                self.status.storms += 1;
+                self.status.last_storm = Some(now);
+            }
+            Step::Restored => self.status.restored += 1,
+            Step::TurnedOn => self.watch_anew(now),
+        }
+        self.status.state = match step {
+            Step::Storm => State::Stormed,
+            Step::TurnedOff => State::Off,
+            Step::Restored | Step::TurnedOn => State::Operational,
+        };
+    }
+
+    /// Forgets what was before `now`, but not what was counted.
+    fn watch_anew(&mut self, now: Time) {
+        self.watched = now;
+        self.stuck = None;
+        self.history = History::default();
+    }
+}
+
+/// Whether `part` is at least [`STUCK_PERCENT`] of `whole`.
+fn is_most(part: Span, whole: Span) -> bool {
+    u128::from(part.nanos()) * 100 >= u128::from(whole.nanos()) * u128::from(STUCK_PERCENT)
+}
+
+/// The watchdog of one egress port.
+#[derive(Clone, Debug)]
+pub struct Watchdog {
+    /// `None`: it does nothing.
+    settings: Option<Settings>,
+    polled: Time,
+    due: Time,
+    priorities: [Priority; CLASSES],
+}
+
+impl Watchdog {
+    /// A watchdog that watches from `now` on, or not at all. The settings must have passed [`Settings::check`].
+    pub fn new(settings: Option<Settings>, now: Time) -> Self {
+        let mut watchdog = Self {
+            settings: None,
+            polled: now,
+            due: Time::NEVER,
+            priorities: Default::default(),
+        };
+        watchdog.start(settings, now);
+        watchdog
+    }
+
+    /// Follows a change of the settings, which must have passed [`Settings::check`]. What goes on goes on under
+    /// the new ones; `None` ends every storm and turns PFC on again for every priority.
+    pub fn configure(&mut self, settings: Option<Settings>, now: Time) -> Steps {
+        let mut steps = Steps::default();
+        match (self.settings, settings) {
+            (Some(_), Some(new)) => {
+                self.settings = settings;
+                self.due = self.polled + new.poll_interval;
+            }
+            (Some(_), None) => {
+                for (n, priority) in self.priorities.iter_mut().enumerate() {
+                    steps.note(n, priority.on_event(Event::Disable, now));
+                }
+                self.settings = None;
+                self.due = Time::NEVER;
+            }
+            (None, _) => self.start(settings, now),
+        }
+        steps.masks = self.masks();
+        steps
+    }
+
+    /// Begins to watch, if there is something to watch by.
+    fn start(&mut self, settings: Option<Settings>, now: Time) {
+        let Some(given) = settings else {
+            return;
+        };
+        self.settings = settings;
+        self.polled = now;
+        self.due = now + given.poll_interval;
+        for priority in &mut self.priorities {
+            priority.watch_anew(now);
+            priority.seen = None;
+        }
+    }
+
+    /// When the next poll is due; [`Time::NEVER`] for a watchdog that does not watch.
+    #[inline]
+    pub fn deadline(&self) -> Time {
+        self.due
+    }
+
+    /// Follows what happened since the last poll. One that comes before it is due does nothing, and after a late
+    /// one the next is due a whole interval later: a gap that is short in an interval is long in a part of one.
+    pub fn poll(&mut self, now: Time, inputs: &[Input; CLASSES]) -> Steps {
+        let mut steps = Steps::default();
+        if let Some(settings) = self.settings
+            && now >= self.due
+        {
+            let interval = Interval {
+                from: self.polled,
+                to: now,
+            };
+            for (n, (priority, input)) in self.priorities.iter_mut().zip(inputs).enumerate() {
+                steps.note(n, priority.poll(interval, input, &settings));
+            }
+            self.polled = now;
+            self.due = now + settings.poll_interval;
+        }
+        steps.masks = self.masks();
+        steps
+    }
+
+    /// The operator wants PFC on for a priority that is off: pauses are obeyed from `now` on, and the storms
+    /// before are forgotten. Does nothing for one that is not off.
+    pub fn enable(&mut self, priority: usize, now: Time) -> Steps {
+        let mut steps = Steps::default();
+        if let Some(state) = self.priorities.get_mut(priority) {
+            steps.note(priority, state.on_event(Event::Enable, now));
+        }
+        steps.masks = self.masks();
+        steps
+    }
+
+    /// What the data plane has to do now.
+    pub fn masks(&self) -> Masks {
+        let action = self.settings.map(|settings| settings.action);
+        let mut masks = Masks::default();
+        for (n, priority) in self.priorities.iter().enumerate() {
+            let bit = 1 << n;
+            match (priority.status.state, action) {
+                (State::Stormed, Some(Action::Drop)) => masks.dropping |= bit,
+                (State::Stormed, Some(Action::Forward)) => masks.ignoring |= bit,
+                (State::Off, _) => {
+                    masks.ignoring |= bit;
+                    masks.off |= bit;
+                }
+                (State::Operational, _) | (State::Stormed, Some(Action::Alert) | None) => {}
+            }
+        }
+        masks
+    }
+
+    /// State and counters of a priority; those of one that never stormed for one that there is not.
+    pub fn status(&self, priority: usize) -> Status {
+        self.priorities
+            .get(priority)
+            .map_or_else(Status::default, |known| known.status)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -28,6 +28,8 @@ use switchd::ingress::tables::{
 };
 use switchd::limits::BATCH;
 use switchd::stats::WorkerStats;
+use switchd::traffic::buffer::Ledger;
+use switchd::traffic::policy::Policy;
 use switchd::worker::{Setup, Worker, owners, rings};
 
 /// The bound of the specification, in nanoseconds for a packet to a random route of the table: of either family by
@@ -179,10 +181,10 @@ fn tables() -> Tables {
         speed: Some(Rate::from_gbps(100)),
         icmp_v4: None,
         icmp_v6: None,
-        queue_limit: 1 << 20,
         burst: 125_000,
     });
-    let mut tables = Tables::new(ports.collect(), Hashing::default());
+    let policy = Policy::plain(usize::from(PORTS), 4096);
+    let mut tables = Tables::new(ports.collect(), Hashing::default(), Arc::new(policy));
     for neighbour in 0..NEIGHBOURS {
         for port in 0..PORTS {
             let id = NextHopId(u32::try_from(tables.next_hops.len()).expect("few"));
@@ -240,7 +242,9 @@ impl Rig {
             owners: owners(&handed, usize::from(PORTS)),
             rings_in,
             rings_out,
-            buffer: region.frames(),
+            packets: region.frames(),
+            ledger: Ledger::new(usize::from(PORTS), 1),
+            seed: 1,
             region,
             reader: publisher.reader(),
             fib: routes.fib(),

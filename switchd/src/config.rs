@@ -1,8 +1,15 @@
 //! The configuration of switchd, checked. `etc/switchd.toml` is its manual: every key with its default
 //! and its unit, held true by a test.
 
-use crate::ingress::tables::{Hashing, default_classes};
-use crate::limits::{CELL, CLASSES, MAX_PORTS, MAX_WORKERS};
+mod policy;
+pub mod qos;
+mod relations;
+
+pub use policy::{Compiled, PortFacts};
+pub use qos::Qos;
+
+use crate::ingress::tables::Hashing;
+use crate::limits::{CELL, MAX_PORTS, MAX_WORKERS};
 use common::config::{Refusal, require};
 use common::time::Span;
 use common::units::Rate;
@@ -10,7 +17,6 @@ use common::xdp::ModeChoice;
 use common::xdp::netdev::Device;
 use common::xdp::umem::{RING_MAX, RING_MIN};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,6 +27,9 @@ pub const DEFAULT_PATH: &str = "/etc/switchd/switchd.toml";
 
 /// Environment variables that begin with this and an underscore override keys.
 pub const ENV_PREFIX: &str = "SWITCHD";
+
+/// Time from a mark to the moment when the rate that it slows down is lower: two round trips of a data centre under load.
+const CONTROL_LOOP: Span = Span::from_micros(20);
 
 /// Everything that can be configured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -34,8 +43,8 @@ pub struct Config {
     pub port_defaults: PortDefaults,
     /// How flows are spread over next hops.
     pub ecmp: Ecmp,
-    /// Egress queues.
-    pub queues: Queues,
+    /// Classes, buffer, queues, marks and flow control.
+    pub qos: Qos,
     /// Packet memory.
     pub memory: Memory,
     /// Following the kernel.
@@ -90,9 +99,9 @@ pub struct Port {
     /// AF_XDP mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// Bytes of each egress queue.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub queue_depth_bytes: Option<u32>,
+    /// It leads to the spine: it belongs to the uplink group.
+    #[serde(default)]
+    pub uplink: bool,
 }
 
 /// How flows are spread over next hops.
@@ -109,24 +118,12 @@ pub struct Ecmp {
     pub destination_qp: bool,
 }
 
-/// Egress queues.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Queues {
-    /// Depth of each queue at which packets are dropped.
-    pub depth_bytes: u32,
-    /// Class of a DSCP where it is not the upper three bits.
-    pub class_of_dscp: BTreeMap<String, u8>,
-}
-
 /// Packet memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Memory {
     /// Descriptors on the receive and on the transmit ring of each queue.
     pub ring: u32,
-    /// Packets that all queues of one worker may hold together.
-    pub buffer_packets: u32,
 }
 
 /// Following the kernel.
@@ -274,21 +271,9 @@ impl Default for Ecmp {
     }
 }
 
-impl Default for Queues {
-    fn default() -> Self {
-        Self {
-            depth_bytes: 1 << 20,
-            class_of_dscp: BTreeMap::new(),
-        }
-    }
-}
-
 impl Default for Memory {
     fn default() -> Self {
-        Self {
-            ring: 1024,
-            buffer_packets: 8192,
-        }
+        Self { ring: 1024 }
     }
 }
 
@@ -351,8 +336,8 @@ pub struct PortSettings {
     pub speed: Speed,
     /// AF_XDP mode.
     pub mode: ModeChoice,
-    /// Bytes of each egress queue.
-    pub queue_depth: u32,
+    /// It belongs to the uplink group.
+    pub uplink: bool,
 }
 
 impl common::config::Settings for Config {
@@ -375,7 +360,7 @@ impl common::config::Settings for Config {
         self.validate_workers()?;
         self.validate_ports()?;
         self.validate_sizes()?;
-        self.class_table()?;
+        self.validate_qos()?;
         self.metrics_address()?;
         common::log::check(&self.log.level)
             .map_err(|error| Refusal::new("log.level", error.to_string()))
@@ -438,23 +423,18 @@ impl Config {
             if let Some(mode) = &port.mode {
                 parse_mode(&key("mode"), mode)?;
             }
-            if let Some(depth) = port.queue_depth_bytes {
-                validate_depth(&key("queue_depth_bytes"), depth)?;
-            }
         }
         Ok(())
     }
 
     fn validate_sizes(&self) -> Result<(), Refusal> {
-        validate_depth("queues.depth_bytes", self.queues.depth_bytes)?;
+        validate_depth("qos.queue_depth_bytes", self.qos.queue_depth_bytes)?;
         let ring = self.memory.ring;
         require(
             ring.is_power_of_two() && (RING_MIN..=RING_MAX).contains(&ring),
             "memory.ring",
             format_args!("{ring} is not a power of two from {RING_MIN} to {RING_MAX}"),
         )?;
-        let buffer = u64::from(self.memory.buffer_packets);
-        within("memory.buffer_packets", buffer, 64, 1 << 20)?;
         within(
             "netlink.resync_seconds",
             self.netlink.resync_seconds,
@@ -479,25 +459,41 @@ impl Config {
         )
     }
 
-    /// The traffic class of each DSCP.
-    ///
-    /// # Errors
-    /// A key that is not a DSCP, or a class that does not exist.
-    pub fn class_table(&self) -> Result<[u8; 64], Refusal> {
-        let mut table = default_classes();
-        for (dscp, &class) in &self.queues.class_of_dscp {
-            let key = format!("queues.class_of_dscp.{dscp}");
-            let place = dscp
-                .parse::<usize>()
-                .ok()
-                .filter(|place| *place < table.len());
-            let Some(place) = place else {
-                return Err(Refusal::new(key, "is not a DSCP: 0 to 63"));
-            };
-            within(&key, u64::from(class), 0, CLASSES as u64 - 1)?;
-            table[place] = class;
+    /// What has to be known of ports with these settings, speeds and MTUs to make their policy.
+    pub fn facts(&self, port: &PortSettings, speed: Option<Rate>, mtu: u16) -> PortFacts {
+        PortFacts {
+            name: port.name.clone(),
+            speed,
+            mtu,
+            ring: self.memory.ring,
+            uplink: port.uplink,
         }
-        Ok(table)
+    }
+
+    /// What can be said of `[qos]` before the devices are known: ports that it names are taken to exist, and those whose
+    /// speed is the device's to have one.
+    fn validate_qos(&self) -> Result<(), Refusal> {
+        let speed = |speed: Speed| match speed {
+            Speed::Rate(rate) => Some(rate),
+            Speed::Device => Some(Rate::from_gbps(1)),
+            Speed::Unlimited => None,
+        };
+        let facts = |name: String, of: Option<Speed>| PortFacts {
+            name,
+            speed: speed(of.unwrap_or(self.port_defaults.speed)),
+            mtu: 1500,
+            ring: self.memory.ring,
+            uplink: false,
+        };
+        let listed = self.port.iter().map(|it| facts(it.name.clone(), it.speed));
+        let matched = self.ports.iter().map(|it| facts(it.clone(), None));
+        let groups = self.qos.group.iter().flat_map(|it| it.ports.clone());
+        let queues = self.qos.queue.iter().flat_map(|it| it.ports.clone());
+        let named = groups.chain(queues).map(|it| facts(it, None));
+        let mut all: Vec<PortFacts> = listed.chain(matched).chain(named).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all.dedup_by(|a, b| a.name == b.name);
+        self.qos.compile(&all).map(|_| ())
     }
 
     /// Where Prometheus may ask; `None` for nowhere.
@@ -552,7 +548,7 @@ impl Config {
                 name: port.name.clone(),
                 speed: port.speed.unwrap_or(self.port_defaults.speed),
                 mode: parse_mode(&format!("port[{place}].mode"), mode)?,
-                queue_depth: port.queue_depth_bytes.unwrap_or(self.queues.depth_bytes),
+                uplink: port.uplink,
             });
         }
         for (place, pattern) in self.ports.iter().enumerate() {
@@ -573,7 +569,7 @@ impl Config {
                         name: name.clone(),
                         speed: self.port_defaults.speed,
                         mode: parse_mode("port_defaults.mode", &self.port_defaults.mode)?,
-                        queue_depth: self.queues.depth_bytes,
+                        uplink: false,
                     });
                 }
             }
@@ -588,6 +584,14 @@ impl Config {
 fn parse_mode(key: &str, mode: &str) -> Result<ModeChoice, Refusal> {
     mode.parse()
         .map_err(|error: String| Refusal::new(key, error))
+}
+
+impl Config {
+    /// Packets that the switch may hold in its queues: one for each cell, so that short packets cannot use up memory
+    /// before the accounting notices.
+    pub fn buffer_packets(&self) -> u32 {
+        self.qos.buffer.size_bytes / u32::try_from(CELL).expect("a small constant")
+    }
 }
 
 fn validate_depth(key: &str, depth: u32) -> Result<(), Refusal> {

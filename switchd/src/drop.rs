@@ -44,8 +44,12 @@ drop_reasons! {
     UnknownVlan => "unknown_vlan",
     /// The EtherType is neither IPv4 nor IPv6.
     UnknownEtherType => "unknown_ether_type",
-    /// MAC control (PAUSE, PFC): consumed here, never forwarded (IEEE 802.3 annex 31).
-    MacControl => "mac_control",
+    /// A MAC control frame is cut, or a PFC frame is shorter than its eight times (IEEE 802.3 annex 31).
+    ControlLength => "control_length",
+    /// A MAC control frame has an opcode that is neither PAUSE nor PFC.
+    ControlOpcode => "control_opcode",
+    /// A PFC frame has bits in its class enable vector that the standard reserves.
+    ControlVector => "control_vector",
     /// The source or destination address must not appear on a wire (RFC 1812 §5.3.7, RFC 4291).
     Martian => "martian",
     /// The destination is a multicast or broadcast address, which this switch does not route.
@@ -76,8 +80,20 @@ drop_reasons! {
     NeighbourTimeout => "neighbour_timeout",
     /// The ring to the worker that owns the egress port is full.
     RingFull => "ring_full",
-    /// The egress queue has reached its depth.
+    /// The priority group of the ingress port, which is not lossless, has reached its threshold.
+    IngressFull => "ingress_full",
+    /// The headroom of a lossless priority group is used up: its peer sent on after it was told to wait.
+    HeadroomFull => "headroom_full",
+    /// The egress queue has reached its threshold.
     QueueFull => "queue_full",
+    /// No place is left for any packet.
+    BufferFull => "buffer_full",
+    /// Weighted random early detection: the queue is long and the sender does not understand marks.
+    Wred => "wred",
+    /// The packet was trimmed, and there is no room for its headers either.
+    TrimFull => "trim_full",
+    /// The queue, or the priority group it came to, is shut while its peer pauses it without end.
+    PfcStorm => "pfc_storm",
 }
 
 impl DropReason {

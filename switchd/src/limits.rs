@@ -34,6 +34,10 @@ pub const MAX_MEMBERS: usize = 512;
 /// is a power of two, so that the cells of a packet are a shift.
 pub const CELL: usize = 256;
 
+/// Cells of the buffer: 512 MiB less one, so that an amount of cells fits in 21 bits and the state of a priority group
+/// in a word.
+pub const MAX_CELLS: u32 = (1 << 21) - 2;
+
 /// Packets in the ring between one worker and another: what arrives from every port of a worker in
 /// two turns, so that a worker which is a whole turn late loses nothing.
 pub const RING: usize = 1024;

@@ -19,8 +19,69 @@ pub struct Packet {
     pub next_hop: NextHopId,
     /// Destination MAC address.
     pub mac: [u8; 6],
-    /// Traffic class: the index of the egress queue.
-    pub class: u8,
     /// Where the IP header begins.
     pub network: u16,
+    /// Cells that it was charged, to its group and to its queue.
+    pub cells: u16,
+    /// Traffic class: the index of the egress queue.
+    pub class: u8,
+    /// Priority group of its ingress port that it is charged to.
+    pub group: u8,
+    /// Differentiated services code point that it leaves with.
+    pub dscp: u8,
+    /// Its sender understands marks (RFC 3168 §5), or it is marked already.
+    pub ect: bool,
+    /// What is to be changed in it before it leaves, beside what a router always changes.
+    pub edits: Edits,
+}
+
+/// A set of changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Edits(u8);
+
+impl Edits {
+    /// It gets CE.
+    pub const MARK: Self = Self(1);
+    /// It gets [`Packet::dscp`].
+    pub const REMARK: Self = Self(2);
+    /// It was trimmed: nothing is left to change, but it counts.
+    pub const TRIMMED: Self = Self(4);
+
+    /// Whether there is nothing to be changed.
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether all of `other` are in it.
+    #[inline]
+    pub const fn contain(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Adds those of `other`.
+    #[inline]
+    pub const fn add(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+impl Packet {
+    /// A frame at a port, of which nothing else is known. It is charged to nobody.
+    pub fn at(frame: Frame, port: PortId) -> Self {
+        Self {
+            frame,
+            ingress: port,
+            egress: port,
+            next_hop: NextHopId(0),
+            mac: [0; 6],
+            network: 0,
+            cells: 0,
+            class: 0,
+            group: 0,
+            dscp: 0,
+            ect: false,
+            edits: Edits::default(),
+        }
+    }
 }

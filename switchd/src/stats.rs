@@ -2,6 +2,7 @@
 
 use crate::drop::DropReason;
 use crate::limits::CLASSES;
+use crate::traffic::policy::PRIORITIES;
 use common::sync::counter::Counter;
 use std::sync::Arc;
 
@@ -20,6 +21,37 @@ pub struct QueueStats {
     pub depth_bytes: Counter,
     /// Cells in the queue now.
     pub depth_cells: Counter,
+    /// Most cells since the watermark was cleared.
+    pub peak_cells: Counter,
+    /// Packets sent so far.
+    pub sent_packets: Counter,
+    /// Bytes sent so far.
+    pub sent_bytes: Counter,
+    /// Packets trimmed so far because they did not fit here.
+    pub trimmed_packets: Counter,
+    /// Packets marked CE so far.
+    pub marked_packets: Counter,
+    /// How often control asked for the watermark to be cleared; control alone writes it.
+    pub clear_peak: Counter,
+    /// How often it was.
+    pub cleared_peak: Counter,
+}
+
+/// Pauses of one priority of a port.
+#[derive(Debug, Default)]
+pub struct PauseStats {
+    /// PFC frames received that pause it.
+    pub received_xoff: Counter,
+    /// PFC frames received that let it go on.
+    pub received_xon: Counter,
+    /// PFC frames received that name it but are not obeyed.
+    pub ignored: Counter,
+    /// PFC frames sent that pause it at the peer, refreshes included.
+    pub sent_xoff: Counter,
+    /// PFC frames sent that let it go on there.
+    pub sent_xon: Counter,
+    /// Nanoseconds that it was paused, as of the last change.
+    pub paused_nanos: Counter,
 }
 
 /// Counters of one port as one worker sees it. A port with several receive queues is served by
@@ -34,8 +66,20 @@ pub struct PortStats {
     pub tx_packets: Counter,
     /// Bytes handed to the device.
     pub tx_bytes: Counter,
+    /// Trimmed packets sent.
+    pub trimmed_sent: Counter,
+    /// Trimmed packets for which there was no room either.
+    pub trimmed_dropped: Counter,
+    /// Pauses, by priority; only the port's owner counts here.
+    pub pauses: [PauseStats; PRIORITIES],
+    /// PAUSE frames received, those sent, and those received but not obeyed.
+    pub link_pauses: [Counter; 3],
     /// ICMP messages that the switch itself sent because of packets from this port.
     pub icmp_sent: Counter,
+    /// MAC control frames received: they end here.
+    pub control_received: Counter,
+    /// MAC control frames sent.
+    pub control_sent: Counter,
     /// ICMP messages that the rate limit or a lack of frames suppressed.
     pub icmp_suppressed: Counter,
     /// Packets that were received here and lost, by reason.
@@ -68,7 +112,13 @@ impl Default for PortStats {
             rx_bytes: Counter::new(),
             tx_packets: Counter::new(),
             tx_bytes: Counter::new(),
+            trimmed_sent: Counter::new(),
+            trimmed_dropped: Counter::new(),
+            pauses: Default::default(),
+            link_pauses: Default::default(),
             icmp_sent: Counter::new(),
+            control_received: Counter::new(),
+            control_sent: Counter::new(),
             icmp_suppressed: Counter::new(),
             drops: [const { Counter::new() }; DropReason::COUNT],
             queues: Default::default(),
@@ -80,6 +130,16 @@ impl PortStats {
     /// Packets lost for `reason`.
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.drops[reason.index()].get()
+    }
+
+    /// Packets that the switch itself made because of this port.
+    pub fn made(&self) -> u64 {
+        self.icmp_sent.get() + self.control_sent.get()
+    }
+
+    /// Packets received here that did not leave: lost, or meant for the port itself.
+    pub fn ended(&self) -> u64 {
+        self.dropped_in_all() + self.control_received.get()
     }
 
     /// Packets lost for any reason.

@@ -12,7 +12,7 @@
 //! offloads stay as they are.
 
 use crate::checks::{self, SwitchError};
-use crate::config::{Config, PortSettings};
+use crate::config::{Config, PortFacts, PortSettings};
 use crate::control::admin;
 use crate::control::program::Program;
 use crate::control::routing::Routing;
@@ -22,6 +22,7 @@ use crate::ingress::tables::{PortEntry, PortId};
 use crate::limits::{BATCH, CHANNEL, PENDING_TOTAL, PORT_BURST, PORT_BURST_MIN, RING};
 use crate::runner::Runner;
 use crate::stats::WorkerStats;
+use crate::traffic::buffer::Ledger;
 use crate::worker::{self, Setup, Worker, WorkerCommand, WorkerEvent};
 use common::netlink::{self, Watch};
 use common::sync::counter::Counter;
@@ -98,13 +99,15 @@ fn packet_memory(config: &Config, devices: &[(PortSettings, Device)]) -> Result<
     let queues: u32 = devices.iter().map(|(_, device)| device.rx_queues).sum();
     let workers = u32::try_from(config.workers.count).expect("checked: at most 64");
     let limit = |limit: usize| u32::try_from(limit).expect("a small constant");
-    // What the engine of one worker holds: its egress queues, packets that wait for a MAC address, the
-    // rings from the others with what is on its way there, and the batches in its hands.
-    let engine = config.memory.buffer_packets
-        + limit(PENDING_TOTAL)
-        + 2 * limit(RING) * (workers - 1)
-        + 4 * limit(BATCH);
-    let frames = frames_needed(queues, config.memory.ring, workers, workers * engine);
+    // What the engine of one worker holds beside the buffer: packets that wait for a MAC address, the rings from the
+    // others with what is on its way there, and the batches in its hands.
+    let engine = limit(PENDING_TOTAL) + 2 * limit(RING) * (workers - 1) + 4 * limit(BATCH);
+    let frames = frames_needed(
+        queues,
+        config.memory.ring,
+        workers,
+        config.buffer_packets() + workers * engine,
+    );
     tracing::info!("packet memory: {frames} frames, {} MiB", frames / 256);
     Ok(Umem::new(frames, config.memory.ring)?)
 }
@@ -121,11 +124,20 @@ fn follow_kernel(
     let entries = devices
         .iter()
         .map(|(port, device)| port_entry(port, device));
-    let classes = config.class_table().map_err(SwitchError::Config)?;
+    let facts = devices.iter().map(|(port, device)| {
+        let mtu = device.mtu.min(mtu_limit(Mode::NativeCopy, &device.driver));
+        let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+        config.facts(port, port.speed.of(device), mtu)
+    });
+    let facts: Vec<PortFacts> = facts.collect();
+    let compiled = config.qos.compile(&facts).map_err(SwitchError::Config)?;
+    for warning in &compiled.warnings {
+        tracing::warn!("{warning}");
+    }
     let hashing = config.hashing(devices.iter().map(|(_, device)| device.mac));
     Ok(Routing::new(
         watch,
-        Program::new(entries.collect(), hashing, classes),
+        Program::new(entries.collect(), hashing, Arc::new(compiled.policy)),
     ))
 }
 
@@ -141,7 +153,6 @@ fn port_entry(port: &PortSettings, device: &Device) -> PortEntry {
         speed,
         icmp_v4: None,
         icmp_v6: None,
-        queue_limit: port.queue_depth,
         burst: u32::try_from(burst).unwrap_or(u32::MAX),
     }
 }
@@ -253,6 +264,7 @@ fn start_workers(
     let mut links = Vec::with_capacity(count);
     let mut workers = Vec::with_capacity(count);
     let ends = worker::rings(count);
+    let ledger = Ledger::new(handles.len(), count);
     for (id, (hand, (rings_in, rings_out))) in hands.into_iter().zip(ends).enumerate() {
         let hand = hand.into_iter().map(|(port, queue)| {
             let io = queues[port.index()][queue].take();
@@ -268,7 +280,9 @@ fn start_workers(
             rings_in,
             rings_out,
             region: umem.region().clone(),
-            buffer: config.memory.buffer_packets,
+            packets: config.buffer_packets(),
+            ledger: ledger.clone(),
+            seed: monotonic().nanos() ^ (id as u64) << 48,
             reader: routing.programming().publisher().reader(),
             fib: routing.programming().fib(),
             stats: stats.clone(),

@@ -13,6 +13,7 @@
 //! [`DropReason`]; the ICMP errors of the switch itself are counted as they are made.
 
 mod egress;
+mod flow_control;
 mod ingress;
 mod marks;
 mod setup;
@@ -28,6 +29,7 @@ use crate::limits::{KICK_AGAIN, RING};
 use crate::packet::Packet;
 use crate::stats::WorkerStats;
 use crate::traffic::PacketStore;
+use crate::traffic::buffer::{Ledger, Wish};
 use common::sync::snapshot::Reader;
 use common::sync::spsc::{Consumer, Producer};
 use common::sync::words::{prefetch, prefetch_all};
@@ -134,6 +136,11 @@ pub struct Worker<Q> {
     fib: Arc<Fib>,
     pool: FramePool,
     store: PacketStore,
+    ledger: Arc<Ledger>,
+    /// When a pause of a peer has to be refreshed.
+    refresh_at: Time,
+    /// Workers that have news of ports of theirs.
+    to_wake: WorkerSet,
     pending: Pending,
     limiter: Limiter,
     events: Sender<WorkerEvent>,
@@ -168,15 +175,17 @@ impl<Q: QueueIo> Worker<Q> {
         self.stats.turns.add(1);
         self.stats.heartbeat.set(now.nanos());
         self.obey();
-        let news = self.pick_up_tables();
-        let mut wake = WorkerSet::default();
+        let news = self.pick_up_tables(now);
         let mut work = self.receive(now, ready.clone());
         if news || now >= self.pending.deadline() {
             self.retry_pending(now);
         }
-        self.fill_rings(&mut wake);
-        work += self.drain_rings();
+        self.fill_rings();
+        work += self.drain_rings(now);
+        self.pause_peers(now);
         work += self.transmit(now);
+        // What has left may let peers go on.
+        self.pause_peers(now);
         ready.for_each(|queue| self.unsent.set(queue));
         self.flush(now);
         if work > 0 {
@@ -187,7 +196,7 @@ impl<Q: QueueIo> Worker<Q> {
         Turn {
             work,
             deadline: self.deadline(now),
-            wake,
+            wake: std::mem::take(&mut self.to_wake),
         }
     }
 
@@ -259,21 +268,21 @@ impl<Q: QueueIo> Worker<Q> {
     }
 
     /// Picks up the newest tables; whether they are new.
-    fn pick_up_tables(&mut self) -> bool {
+    fn pick_up_tables(&mut self, now: Time) -> bool {
         let newest = self.reader.get();
         if Arc::ptr_eq(newest, &self.tables) {
             return false;
         }
         self.tables = newest.clone();
         for egress in &mut self.egress {
-            egress.configure(&self.tables);
+            egress.configure(&self.tables, now);
         }
         true
     }
 
     fn deadline(&self, now: Time) -> Time {
         let egress = self.occupied.iter().map(|at| self.egress[at].deadline());
-        let deadline = egress.fold(self.pending.deadline(), Time::min);
+        let deadline = egress.fold(self.pending.deadline().min(self.refresh_at), Time::min);
         if self.unsent.is_empty() {
             deadline
         } else {
@@ -310,6 +319,34 @@ impl<Q: QueueIo> Worker<Q> {
         }
     }
 
+    /// Gives back what a packet was charged.
+    #[inline]
+    fn release(&mut self, packet: &Packet) {
+        let cells = u64::from(packet.cells);
+        let wish = self
+            .ledger
+            .release(&self.tables.traffic, packet.ingress, packet.group, cells);
+        if wish == Wish::Changed {
+            self.tell_owner(packet.ingress);
+        }
+    }
+
+    /// Counts a packet that was charged as lost.
+    #[cold]
+    fn lose_charged(&mut self, packet: Packet, reason: DropReason) {
+        self.release(&packet);
+        self.lose(packet.frame, packet.ingress, reason);
+    }
+
+    /// The owner of a port is to look whether its peer is to wait.
+    #[cold]
+    fn tell_owner(&mut self, port: PortId) {
+        let owner = self.owners.get(port.index()).copied().unwrap_or(self.id);
+        if owner != self.id {
+            self.to_wake.insert(owner);
+        }
+    }
+
     /// Counts a packet as lost and takes its frame back.
     fn lose(&mut self, frame: Frame, ingress: PortId, reason: DropReason) {
         if let Some(port) = self.stats.ports.get(ingress.index()) {
@@ -324,13 +361,19 @@ impl<Q> Drop for Worker<Q> {
     fn drop(&mut self) {
         let mut packets = std::mem::take(&mut self.scratch.packets);
         for egress in &mut self.egress {
-            egress.abandon(&mut self.store, &mut packets, &mut self.scratch.frames);
+            let (store, frames) = (&mut self.store, &mut self.scratch.frames);
+            egress.abandon(store, &self.ledger, &mut packets, frames);
         }
         packets.extend(self.outbound.iter_mut().flat_map(|ring| ring.drain(..)));
         for ring in &mut self.rings_in {
             while ring.pop_batch(&mut packets, RING) > 0 {}
         }
         self.pending.take(&mut self.scratch.retries);
+        for packet in &packets {
+            let (policy, cells) = (&self.tables.traffic, u64::from(packet.cells));
+            self.ledger
+                .release(policy, packet.ingress, packet.group, cells);
+        }
         let frames = packets.drain(..).map(|packet| packet.frame);
         let waiting = self.scratch.retries.drain(..).map(|waiting| waiting.frame);
         let all = frames.chain(waiting).chain(self.scratch.frames.drain(..));

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use switchd::control::program::Program;
 use switchd::control::routing::Routing;
 use switchd::ingress::fib::Fib;
-use switchd::ingress::tables::{GroupId, Hashing, PortEntry, default_classes};
+use switchd::ingress::tables::{GroupId, Hashing, PortEntry};
+use switchd::traffic::policy::Policy;
 
 /// SW-2: from the netlink message to the data path.
 const LIMIT: Span = Span::from_millis(10);
@@ -59,10 +60,13 @@ fn routing() -> Routing {
         speed: None,
         icmp_v4: None,
         icmp_v6: None,
-        queue_limit: 1 << 16,
         burst: 125_000,
     };
-    let program = Program::new(vec![port], Hashing::default(), default_classes());
+    let program = Program::new(
+        vec![port],
+        Hashing::default(),
+        Arc::new(Policy::plain(1, 256)),
+    );
     let mut routing = Routing::new(watch, program);
     routing
         .synchronise(monotonic() + Span::from_secs(60))

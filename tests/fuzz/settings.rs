@@ -24,7 +24,7 @@ fn config<T: Settings>(input: &[u8], prefix: &str) -> Option<T> {
 /// What is accepted can be used.
 pub(super) fn switch_config(input: &[u8]) {
     if let Some(config) = config::<switchd::config::Config>(input, switchd::config::ENV_PREFIX) {
-        let _ = (config.class_table(), config.metrics_address());
+        let _ = (config.qos.compile(&[]), config.metrics_address());
         let _ = (config.resync(), config.resolve_ports(&["swp1".to_owned()]));
     }
 }

@@ -16,6 +16,8 @@ use switchd::ingress::tables::{
     Group, GroupId, Hashing, NextHop, NextHopId, PortEntry, PortId, Tables,
 };
 use switchd::stats::{PortStats, WorkerStats};
+use switchd::traffic::buffer::Ledger;
+use switchd::traffic::policy::Policy;
 use switchd::worker::{Setup, Worker, WorkerCommand, WorkerEvent};
 
 const PORTS: u16 = 4;
@@ -72,7 +74,6 @@ fn entry(number: u16) -> PortEntry {
         speed: (number == 2).then(|| Rate::from_gbps(1)),
         icmp_v4: (number != 1).then(|| Ipv4Addr::new(10, 0, 0, 254)),
         icmp_v6: (number != 1).then(|| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0xfe)),
-        queue_limit: 32 << 10,
         burst: 125_000,
     }
 }
@@ -85,6 +86,7 @@ fn tables() -> Tables {
             destination_qp: true,
             ..Hashing::default()
         },
+        Arc::new(Policy::plain(usize::from(PORTS), 128)),
     );
     for number in 0..PORTS {
         tables.next_hops.push(NextHop {
@@ -152,7 +154,9 @@ impl Switch {
             rings_in: Vec::new(),
             rings_out: vec![None],
             region: region.clone(),
-            buffer: FRAMES,
+            packets: FRAMES,
+            ledger: Ledger::new(usize::from(PORTS), 1),
+            seed: 1,
             reader: publisher.reader(),
             fib: fib.fib(),
             stats: stats.clone(),
@@ -251,8 +255,8 @@ impl Switch {
             self.offered,
             received + u64::try_from(arrived).expect("few")
         );
-        let made = sum(|port| port.icmp_sent.get());
-        let out = sum(|port| port.tx_packets.get() + port.dropped_in_all());
+        let made = sum(PortStats::made);
+        let out = sum(|port| port.tx_packets.get() + port.ended());
         assert_eq!(received + made, out, "received and made, sent and dropped");
         drop(self.worker);
         let free = self.outside.free_frames();

@@ -187,7 +187,6 @@ impl Real {
             speed: None,
             icmp_v4: None,
             icmp_v6: None,
-            queue_limit: port.queue_depth,
             burst: 0,
         };
         let settings = SwitchSettings {
@@ -195,13 +194,18 @@ impl Real {
             packets: 1024,
             mtu: 3000,
             poll: Span::ZERO,
-            class_of_dscp: self.config.class_table().expect("its classes"),
         };
         let entries = self.ports.iter().map(entry).collect();
+        let facts = |port: &PortSettings| {
+            self.config
+                .facts(port, Some(common::units::Rate::from_gbps(1)), 3000)
+        };
+        let facts: Vec<_> = self.ports.iter().map(facts).collect();
+        let policy = self.config.qos.compile(&facts).expect("its policy").policy;
         Switch::in_place_of(
             self.watch.mirror(),
             self.changes,
-            (entries, hashing),
+            (entries, hashing, Arc::new(policy)),
             settings,
             region,
         )

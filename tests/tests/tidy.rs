@@ -39,6 +39,7 @@ const HOST_STAGES: &[&str] = &[
 /// Data that stages hand to one another: types without policy, which any stage may name.
 const VOCABULARY: &[&str] = &[
     "crate::ingress::tables",
+    "crate::traffic::policy",
     "crate::message::region",
     "crate::message::work",
     "crate::transport::psn",

@@ -8,6 +8,7 @@ use super::switch::Switch;
 use super::wire::WireCount;
 use switchd::drop::DropReason;
 use switchd::limits::CELL;
+use switchd::stats::PortStats;
 
 /// Reasons by which a switch loses packets because it has no room for them.
 const FOR_WANT_OF_ROOM: &[DropReason] = &[DropReason::QueueFull, DropReason::RingFull];
@@ -67,17 +68,17 @@ fn switch<const BYTES: bool>(simulation: &mut Simulation<BYTES>, node: NodeId) -
     let [held, waiting, _] = switch.holdings();
     let received = switch.sum(|port| port.rx_packets.get());
     let sent = switch.sum(|port| port.tx_packets.get());
-    let made = switch.sum(|port| port.icmp_sent.get());
-    let dropped = switch.sum(switchd::stats::PortStats::dropped_in_all);
+    let made = switch.sum(PortStats::made);
+    let ended = switch.sum(PortStats::ended);
     let taken = received + waiting as u64 + switch.lost_in_rings;
     let kept = held as u64 + switch.lost_in_crash;
     differs("frames received", arrived, taken)
         .or_else(|| differs("frames sent", left, sent))
         .or_else(|| {
-            let out = sent + dropped + kept;
+            let out = sent + ended + kept;
             (received + made != out).then(|| {
                 let text = format!(
-                    "{received} received and {made} made, but {sent} sent, {dropped} dropped, {kept} held"
+                    "{received} received and {made} made, but {sent} sent, {ended} ended here, {kept} held"
                 );
                 (Check::Conservation, text)
             })

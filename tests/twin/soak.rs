@@ -150,7 +150,6 @@ pub fn scenario(seed: u64) -> Scenario {
             packets: 1 << 14,
             mtu: 9000,
             poll,
-            class_of_dscp: switchd::ingress::tables::default_classes(),
         },
         host: host(&mut dice, links, poll),
         verb: dice.pick(&[Verb::Write, Verb::Send]),

@@ -17,7 +17,10 @@ use switchd::control::programming::Programming;
 use switchd::drop::DropReason;
 use switchd::ingress::fib::FibWriter;
 use switchd::ingress::tables::{Hashing, PortEntry, PortId, Tables};
+use switchd::limits::CELL;
 use switchd::stats::{PortStats, WorkerStats};
+use switchd::traffic::buffer::Ledger;
+use switchd::traffic::policy::Policy;
 use switchd::worker::{Scratch, Setup, Turn, Worker};
 
 /// What all switches of a simulation have in common.
@@ -31,8 +34,6 @@ pub struct SwitchSettings {
     pub mtu: u16,
     /// How often a node looks at its ports: at once if it is zero.
     pub poll: Span,
-    /// Traffic class of each DSCP.
-    pub class_of_dscp: [u8; 64],
 }
 
 /// A switch.
@@ -46,6 +47,8 @@ pub struct Switch {
     stats: Arc<WorkerStats>,
     region: Arc<Region>,
     settings: SwitchSettings,
+    /// What chances are drawn from.
+    seed: u64,
     ports: usize,
     outbox: Outbox,
     /// Ports at which packets have arrived since the last turn.
@@ -95,7 +98,6 @@ impl Switch {
             speed: Some(plan.links[*link].speed).filter(|speed| *speed != Rate::default()),
             icmp_v4: None,
             icmp_v6: None,
-            queue_limit: settings.queue,
             // What the port may make up for between two looks.
             burst: burst(plan.links[*link].speed, settings.poll),
         });
@@ -103,7 +105,10 @@ impl Switch {
             seed: plan.nodes[node.index()].hash_seed,
             ..Hashing::default()
         };
-        let mut switch = Self::stopped(entries.collect(), hashing, settings, region);
+        let cells = settings.queue / u32::try_from(CELL).expect("a small constant");
+        let policy = Policy::plain(plan.nodes[node.index()].ports.len(), cells);
+        let what = (entries.collect(), hashing, Arc::new(policy));
+        let mut switch = Self::stopped(what, settings, region);
         switch.learn(plan, node);
         switch.start();
         switch
@@ -113,24 +118,23 @@ impl Switch {
     pub fn in_place_of(
         mirror: &Mirror,
         mut changes: Vec<Change>,
-        (entries, hashing): (Vec<PortEntry>, Hashing),
+        what: (Vec<PortEntry>, Hashing, Arc<Policy>),
         settings: SwitchSettings,
         region: Arc<Region>,
     ) -> Self {
-        let mut switch = Self::stopped(entries, hashing, settings, region);
+        let mut switch = Self::stopped(what, settings, region);
         switch.programming.apply(mirror, &mut changes);
         switch.start();
         switch
     }
 
     fn stopped(
-        entries: Vec<PortEntry>,
-        hashing: Hashing,
+        (entries, hashing, policy): (Vec<PortEntry>, Hashing, Arc<Policy>),
         settings: SwitchSettings,
         region: Arc<Region>,
     ) -> Self {
         let ports = entries.len();
-        let program = Program::new(entries, hashing, settings.class_of_dscp);
+        let program = Program::new(entries, hashing, policy);
         Self {
             worker: None,
             programming: Programming::new(program, FibWriter::small()),
@@ -139,6 +143,7 @@ impl Switch {
             stats: WorkerStats::new(ports),
             region,
             settings,
+            seed: hashing.seed,
             ports,
             outbox: Outbox::default(),
             ready: Vec::new(),
@@ -249,7 +254,9 @@ impl Switch {
             rings_in: Vec::new(),
             rings_out: vec![None],
             region: self.region.clone(),
-            buffer: self.settings.packets,
+            packets: self.settings.packets,
+            ledger: Ledger::new(self.ports, 1),
+            seed: self.seed,
             reader,
             fib: self.programming.fib(),
             stats: self.stats.clone(),

@@ -31,9 +31,44 @@ fn the_shipped_file_lists_every_key_with_its_default() {
         name: "eth0".to_owned(),
         speed: Some(Speed::Device),
         mode: Some(String::new()),
-        queue_depth_bytes: Some(1),
+        uplink: false,
     });
-    expected.queues.class_of_dscp.insert("46".to_owned(), 5);
+    let qos = &mut expected.qos;
+    qos.priority_of_dscp.insert("46".to_owned(), 5);
+    qos.priority_of_pcp.insert("1".to_owned(), 0);
+    qos.class_of_priority.insert("2".to_owned(), 0);
+    qos.group_of_priority.insert("2".to_owned(), 0);
+    let name = vec!["eth1".to_owned()];
+    qos.group.push(qos::Group {
+        ports: name.clone(),
+        groups: vec![3],
+        guaranteed_bytes: 0,
+        xoff_bytes: Some(1),
+        dynamic_th: None,
+        headroom: qos::HeadroomSize::Auto,
+        xon_bytes: 0,
+        xon_offset_bytes: 0,
+    });
+    qos.queue.push(qos::Queue {
+        ports: name,
+        queues: vec![3],
+        guaranteed_bytes: 0,
+        lossless: true,
+        limit_bytes: None,
+        dynamic_th: None,
+        weight: Some(1),
+        rate: Some(Rate::from_gbps(1)),
+        burst_bytes: Some(1),
+        wred: Some(qos::Wred {
+            min_bytes: 0,
+            max_bytes: 0,
+            probability_percent: 0.0,
+            mark_at: qos::MarkAt::Dequeue,
+            ecn: true,
+            drop: true,
+            average_exponent: 0,
+        }),
+    });
     let defaults = toml::Table::try_from(&expected).unwrap();
     let mut missing = Vec::new();
     compare_keys("", &defaults, &full, &mut missing);
@@ -71,13 +106,16 @@ fn impossible_values_are_refused() {
             "memory.ring: 1000 is not a power of two",
         ),
         (
-            "queues.depth_bytes=100",
-            "queues.depth_bytes: 100 is not within",
+            "qos.queue_depth_bytes=100",
+            "qos.queue_depth_bytes: 100 is not within",
         ),
-        ("queues.class_of_dscp={\"64\"=1}", "is not a DSCP"),
         (
-            "queues.class_of_dscp={\"10\"=8}",
-            "queues.class_of_dscp.10: 8 is not within 0 to 7",
+            "qos.priority_of_dscp={\"64\"=1}",
+            "qos.priority_of_dscp.64: \"64\" is not within 0 to 63",
+        ),
+        (
+            "qos.class_of_priority={\"1\"=8}",
+            "qos.class_of_priority.1: 8 is not within 0 to 7",
         ),
         ("metrics.listen=localhost", "metrics.listen"),
         ("log.level=x=loud", "log.level"),
@@ -132,8 +170,224 @@ fn ports_come_from_lists_and_patterns() {
 }
 
 #[test]
-fn classes_follow_the_map() {
-    let config = load(SHIPPED, &["queues.class_of_dscp={\"26\"=6}"]).unwrap();
-    let table = config.class_table().unwrap();
-    assert_eq!((table[26], table[27], table[46]), (6, 3, 5));
+fn priorities_follow_the_map() {
+    let config = load(SHIPPED, &["qos.priority_of_dscp={\"26\"=6}"]).unwrap();
+    let maps = config.qos.compile(&[]).unwrap().policy.classify;
+    let of = |dscp: usize| maps.priority_of_dscp[dscp];
+    assert_eq!((of(26), of(27), of(46)), (6, 3, 5));
+}
+
+/// Two ports of 100 Gb/s.
+fn facts() -> Vec<PortFacts> {
+    let port = |name: &str| PortFacts {
+        name: name.to_owned(),
+        speed: Some(Rate::from_gbps(100)),
+        mtu: 1500,
+        ring: 1024,
+        uplink: false,
+    };
+    vec![port("a"), port("b")]
+}
+
+/// A lossless class, as `[qos]` says it, with some lines replaced.
+fn lossless(replaced: &[(&str, &str)]) -> Result<Compiled, String> {
+    let mut text = r#"
+[buffer]
+size_bytes = 67108864
+[headroom]
+poll_gap_microseconds = 20
+[flow_control]
+mode = "pfc"
+[[group]]
+groups = [3]
+guaranteed_bytes = 4096
+xoff_bytes = 1000000
+xon_bytes = 500000
+headroom = "auto"
+[[queue]]
+queues = [3]
+lossless = true
+weight = 50
+[queue.wred]
+min_bytes = 30000
+max_bytes = 120000
+"#
+    .to_owned();
+    for (from, to) in replaced {
+        assert!(text.contains(from), "{from}");
+        text = text.replace(from, to);
+    }
+    let qos: Qos = toml::from_str(&text).map_err(|error| error.message().to_owned())?;
+    qos.compile(&facts())
+        .map_err(|error| format!("{}: {}", error.key, error.reason))
+}
+
+/// SW-10, SW-12: a lossless class as it is configured, in cells.
+#[test]
+fn a_lossless_class_is_compiled() {
+    let compiled = lossless(&[]).unwrap();
+    let port = &compiled.policy.ports[0];
+    let group = &port.groups[3];
+    let breakdown = compiled.headroom[0].unwrap();
+    assert_eq!((group.guaranteed, group.xon), (16, 1953));
+    assert_eq!(
+        group.limit,
+        crate::traffic::policy::Limit::Static(3906 - 16)
+    );
+    assert_eq!(u64::from(group.headroom), breakdown.cells());
+    assert!(port.queues[3].limit.is_none() && !port.groups[2].is_lossless());
+    let regions = compiled.policy.regions;
+    assert_eq!(regions.headroom, 2 * group.headroom);
+    assert_eq!(
+        regions.service + regions.headroom + 2 * 16,
+        (64 << 20) / 256
+    );
+    assert!(matches!(
+        port.flow_control,
+        crate::traffic::policy::FlowControl::Pfc {
+            send: 8,
+            obey: 8,
+            quanta: 65535
+        }
+    ));
+    assert_eq!(compiled.warnings, Vec::<String>::new());
+}
+
+/// SW-11: every relation that is broken is refused, with names and numbers.
+#[test]
+fn broken_relations_are_refused() {
+    let cases: &[(&str, &str, &str)] = &[
+        (
+            "xon_bytes = 500000",
+            "xon_bytes = 1000000",
+            "group[0].xon_bytes: 1000000 is not below xoff_bytes, 1000000",
+        ),
+        (
+            "xon_bytes = 500000",
+            "xon_offset_bytes = 2000000",
+            "xon_offset_bytes: 2000000 is not below xoff_bytes",
+        ),
+        (
+            "guaranteed_bytes = 4096",
+            "guaranteed_bytes = 2000000",
+            "xoff_bytes: 1000000 lies below the guarantee of 2000000",
+        ),
+        (
+            "xoff_bytes = 1000000",
+            "xoff_bytes = 1000000\ndynamic_th = 1",
+            "a threshold is static or dynamic",
+        ),
+        (
+            "xoff_bytes = 1000000",
+            "dynamic_th = 9",
+            "dynamic_th: 9 is not within -8 to 8",
+        ),
+        (
+            "xoff_bytes = 1000000\n",
+            "",
+            "a lossless group needs a threshold",
+        ),
+        (
+            "size_bytes = 67108864",
+            "size_bytes = 1048576",
+            "exceed the buffer of 4096",
+        ),
+        (
+            "size_bytes = 67108864",
+            "size_bytes = 1",
+            "size_bytes: 1 is not within",
+        ),
+        (
+            "size_bytes = 67108864",
+            "size_bytes = 67108864\nshared_headroom_bytes = 4096",
+            "exceeds the pool of 16 cells",
+        ),
+        (
+            "max_bytes = 120000",
+            "max_bytes = 2000000",
+            "marks are certain from 2000000 bytes, but the 2 groups that feed it pause at 1999872",
+        ),
+        (
+            "lossless = true",
+            "limit_bytes = 2000000",
+            "drops at 1999872 bytes, but the 2 lossless groups that feed it let in 1999872 (xoff)",
+        ),
+        (
+            "weight = 50",
+            "weight = 0",
+            "weight: 0 is not within 1 to 100",
+        ),
+        ("weight = 50", "rate = \"0bps\"", "rate 0 sends nothing"),
+        (
+            "weight = 50",
+            "burst_bytes = 1",
+            "a burst belongs to a rate",
+        ),
+        (
+            "min_bytes = 30000",
+            "min_bytes = 130000",
+            "130000 exceeds max_bytes, 120000",
+        ),
+        (
+            "min_bytes = 30000",
+            "min_bytes = 1\nprobability_percent = 101.0",
+            "101 is not within 0 to 100",
+        ),
+        (
+            "min_bytes = 30000",
+            "min_bytes = 1\naverage_exponent = 16",
+            "16 is not within 0 to 15",
+        ),
+        (
+            "mode = \"pfc\"",
+            "mode = \"pfc\"\nquanta = 0",
+            "quanta: 0 is not a pause",
+        ),
+        (
+            "mode = \"pfc\"",
+            "mode = \"pfc\"\npriorities = [4]",
+            "lack priorities of lossless groups: these are [3]",
+        ),
+        (
+            "mode = \"pfc\"",
+            "mode = \"both\"",
+            "unknown variant `both`",
+        ),
+        (
+            "groups = [3]",
+            "groups = [8]",
+            "groups: 8 is not within 0 to 7",
+        ),
+        (
+            "groups = [3]",
+            "groups = [3]\nports = [\"c*\"]",
+            "group[0].ports: no port is called \"c*\"",
+        ),
+        (
+            "headroom = \"auto\"",
+            "headroom = \"much\"",
+            "neither a number of bytes nor \"auto\"",
+        ),
+    ];
+    for (from, to, wanted) in cases {
+        let error = lossless(&[(from, to)]).expect_err(to);
+        assert!(error.contains(wanted), "{to}: {error}");
+    }
+    let dscp = Qos {
+        priority_of_dscp: [("64".to_owned(), 1)].into(),
+        ..Qos::default()
+    };
+    let error = dscp.compile(&facts()).unwrap_err();
+    assert!(error.reason.contains("is not within 0 to 63"), "{error:?}");
+}
+
+/// SW-11: a gap between marks and pauses that is too small for a control loop is a warning.
+#[test]
+fn a_small_gap_is_a_warning() {
+    let compiled = lossless(&[("max_bytes = 120000", "max_bytes = 1900000")]).unwrap();
+    assert!(
+        compiled.warnings[0].contains("gap between marks and pauses is 99872 bytes, but 250000"),
+        "{:?}",
+        compiled.warnings
+    );
 }

@@ -196,7 +196,7 @@ impl State {
                     queue,
                     depth_bytes: sum(self, number, |s| s.queues[queue].depth_bytes.get()),
                     depth_packets: sum(self, number, |s| s.queues[queue].depth_packets.get()),
-                    limit_bytes: entry.queue_limit,
+                    limit_bytes: 0,
                     enqueued_packets: sum(self, number, |s| s.queues[queue].enqueued_packets.get()),
                     enqueued_bytes: sum(self, number, |s| s.queues[queue].enqueued_bytes.get()),
                     dropped_packets: sum(self, number, |s| s.queues[queue].dropped_packets.get()),

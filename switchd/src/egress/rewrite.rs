@@ -1,6 +1,7 @@
 //! A router's changes to a packet: addresses of the next link, one less of TTL or hop limit.
 
-use crate::packet::Packet;
+use super::remark::{set_ce, set_dscp};
+use crate::packet::{Edits, Packet};
 use common::wire::checksum;
 use common::wire::ethernet;
 use common::wire::ip::{v4, v6};
@@ -9,6 +10,9 @@ use common::wire::ip::{v4, v6};
 /// stage has seen to be above one. The IPv4 header checksum is updated incrementally (RFC 1624).
 #[inline]
 pub fn rewrite(packet: &mut Packet, src: [u8; 6]) {
+    if !packet.edits.is_empty() {
+        edit(packet);
+    }
     let network = usize::from(packet.network);
     let bytes = packet.frame.bytes_mut();
     let Some((link, ip)) = bytes.split_at_mut_checked(network) else {
@@ -19,6 +23,18 @@ pub fn rewrite(packet: &mut Packet, src: [u8; 6]) {
         addresses[ethernet::field::SRC].copy_from_slice(&src);
     }
     decrement(ip);
+}
+
+/// Does what the stages before wanted to be changed.
+fn edit(packet: &mut Packet) {
+    let (network, dscp) = (packet.network, packet.dscp);
+    let bytes = packet.frame.bytes_mut();
+    if packet.edits.contain(Edits::REMARK) {
+        set_dscp(bytes, network, dscp);
+    }
+    if packet.edits.contain(Edits::MARK) {
+        set_ce(bytes, network);
+    }
 }
 
 #[inline]
@@ -47,7 +63,7 @@ fn decrement(ip: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingress::tables::{NextHopId, PortId};
+    use crate::ingress::tables::PortId;
     use common::xdp::frame::{FramePool, Region};
     use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -56,13 +72,9 @@ mod tests {
         let mut bytes = vec![0xee; usize::from(network)];
         bytes.extend(ip);
         let mut packet = Packet {
-            frame: pool.take_filled(&bytes).expect("a free frame"),
-            ingress: PortId(0),
-            egress: PortId(1),
-            next_hop: NextHopId(0),
             mac: [2, 0, 0, 0, 0, 9],
-            class: 0,
             network,
+            ..Packet::at(pool.take_filled(&bytes).expect("a free frame"), PortId(1))
         };
         rewrite(&mut packet, [2, 0, 0, 0, 0, 1]);
         let bytes = packet.frame.bytes().to_vec();

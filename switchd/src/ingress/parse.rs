@@ -28,6 +28,10 @@ pub struct Parsed {
     pub ttl: u8,
     /// Differentiated services code point.
     pub dscp: u8,
+    /// Explicit congestion notification (RFC 3168 §5).
+    pub ecn: u8,
+    /// Priority code point of the VLAN tag, or [`NO_PCP`].
+    pub pcp: u8,
     /// Where the IP header begins.
     pub network: u16,
     /// Where the upper layer begins; 0 if its header is not in this packet (a later fragment).
@@ -38,6 +42,30 @@ pub struct Parsed {
     pub ip_len: u16,
     /// Destination address; an IPv4 address fills the first four bytes.
     pub dst: [u8; 16],
+}
+
+/// A frame without a VLAN tag has no priority code point.
+pub const NO_PCP: u8 = 0xff;
+
+/// Why a frame is not forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aside {
+    /// MAC control: for this port, and never for another (IEEE 802.3 clause 31).
+    Control,
+    /// It is lost.
+    Lost(DropReason),
+}
+
+impl From<DropReason> for Aside {
+    fn from(reason: DropReason) -> Self {
+        Self::Lost(reason)
+    }
+}
+
+impl From<wire::Error> for Aside {
+    fn from(error: wire::Error) -> Self {
+        Self::Lost(error.into())
+    }
 }
 
 impl From<wire::Error> for DropReason {
@@ -59,38 +87,39 @@ impl From<wire::Error> for DropReason {
     clippy::inline_always,
     reason = "what is parsed goes from registers to its lane; through a result in memory it costs a stalled copy"
 )]
-pub fn parse(frame: &[u8], own: [u8; 6]) -> Result<Parsed, DropReason> {
+pub fn parse(frame: &[u8], own: [u8; 6]) -> Result<Parsed, Aside> {
     let stack = vlan::walk(frame)?;
     if stack.ethertype == ethertype::MAC_CONTROL {
-        return Err(DropReason::MacControl);
+        return Err(Aside::Control);
     }
     if frame[..6] != own {
         let multicast = frame[0] & 1 != 0;
-        return Err(if multicast {
+        return Err(Aside::Lost(if multicast {
             DropReason::Multicast
         } else {
             DropReason::OtherMac
-        });
+        }));
     }
     // A tag with VLAN identifier 0 is there for its priority only (802.1Q clause 6.9.1).
     if stack
         .outer
         .is_some_and(|tag| tag.vid() != 0 || stack.tags > 1)
     {
-        return Err(DropReason::UnknownVlan);
+        return Err(DropReason::UnknownVlan.into());
     }
+    let pcp = stack.outer.map_or(NO_PCP, |tag| tag.pcp());
     let ip = &frame[stack.payload_at..];
     let network = u16::try_from(stack.payload_at).map_err(|_| DropReason::Malformed)?;
     match stack.ethertype {
-        ethertype::IPV4 => parse_v4(ip, network),
-        ethertype::IPV6 => parse_v6(ip, network),
-        _ => Err(DropReason::UnknownEtherType),
+        ethertype::IPV4 => Ok(parse_v4(ip, network, pcp)?),
+        ethertype::IPV6 => Ok(parse_v6(ip, network, pcp)?),
+        _ => Err(DropReason::UnknownEtherType.into()),
     }
 }
 
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "see `parse`")]
-fn parse_v4(ip: &[u8], network: u16) -> Result<Parsed, DropReason> {
+fn parse_v4(ip: &[u8], network: u16, pcp: u8) -> Result<Parsed, DropReason> {
     let packet = v4::Packet::new_checked(ip)?;
     if !packet.verify_checksum() {
         return Err(DropReason::BadChecksum);
@@ -113,6 +142,8 @@ fn parse_v4(ip: &[u8], network: u16) -> Result<Parsed, DropReason> {
         protocol: packet.protocol(),
         ttl: packet.ttl(),
         dscp: packet.traffic_class() >> 2,
+        ecn: packet.traffic_class() & 3,
+        pcp,
         network,
         transport: if packet.fragment_offset() == 0 {
             network + header
@@ -127,7 +158,7 @@ fn parse_v4(ip: &[u8], network: u16) -> Result<Parsed, DropReason> {
 
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "see `parse`")]
-fn parse_v6(ip: &[u8], network: u16) -> Result<Parsed, DropReason> {
+fn parse_v6(ip: &[u8], network: u16, pcp: u8) -> Result<Parsed, DropReason> {
     let packet = v6::Packet::new_checked(ip)?;
     let (src, dst) = (packet.src(), packet.dst());
     let link_local = dst.is_unicast_link_local() || src.is_unicast_link_local();
@@ -148,6 +179,8 @@ fn parse_v6(ip: &[u8], network: u16) -> Result<Parsed, DropReason> {
         protocol: upper.map_or(protocol::NO_NEXT, |upper| upper.protocol),
         ttl: packet.hop_limit(),
         dscp: packet.traffic_class() >> 2,
+        ecn: packet.traffic_class() & 3,
+        pcp,
         network,
         transport: transport.map_or(0, |at| network + at),
         is_fragment: upper.is_some_and(|upper| upper.fragment.is_some()),

@@ -10,7 +10,8 @@
 //! used again only after `Publisher::passed` says that no worker can still mean the old one.
 
 use super::balance::Buckets;
-use crate::limits::{CLASSES, MAX_GROUPS, MAX_NEXT_HOPS, MAX_PORTS};
+use crate::limits::{MAX_GROUPS, MAX_NEXT_HOPS, MAX_PORTS};
+use crate::traffic::policy::{Policy, PolicyError};
 use common::units::Rate;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -69,8 +70,6 @@ pub struct PortEntry {
     pub icmp_v4: Option<Ipv4Addr>,
     /// As `icmp_v4`, for IPv6; a global address if there is one.
     pub icmp_v6: Option<Ipv6Addr>,
-    /// Depth of each egress queue, in bytes (accounted in cells), at which packets are dropped.
-    pub queue_limit: u32,
     /// Bytes that the port may send at once after a pause, to make up for having been served late.
     pub burst: u32,
 }
@@ -180,8 +179,8 @@ pub struct Tables {
     pub groups: Vec<Group>,
     /// How flows are spread over the members of a group.
     pub hashing: Hashing,
-    /// Traffic class of each DSCP.
-    pub class_of_dscp: [u8; 64],
+    /// What the traffic manager is to do.
+    pub traffic: Arc<Policy>,
     /// Shared by all snapshots: cloning the tables keeps it.
     pub used: Arc<NextHopUse>,
 }
@@ -211,26 +210,28 @@ pub enum TablesError {
         /// Its number.
         target: usize,
     },
-    /// A DSCP is mapped to a traffic class that does not exist.
-    #[error("DSCP {dscp} is mapped to class {class}; classes are 0 to 7")]
-    Class {
-        /// The code point.
-        dscp: usize,
-        /// The class.
-        class: u8,
+    /// The traffic manager cannot work with its policy.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The policy is for other ports.
+    #[error("a traffic policy for {policy} ports, but there are {ports}")]
+    Ports {
+        /// Ports of the policy.
+        policy: usize,
+        /// Ports of the tables.
+        ports: usize,
     },
 }
 
 impl Tables {
-    /// Tables of `ports` without any next hop or group, classes by the upper three bits of the DSCP (the
-    /// class selector of RFC 2474 §4.2.2).
-    pub fn new(ports: Vec<PortEntry>, hashing: Hashing) -> Self {
+    /// Tables of `ports` without any next hop or group.
+    pub fn new(ports: Vec<PortEntry>, hashing: Hashing, traffic: Arc<Policy>) -> Self {
         Self {
             ports,
             next_hops: Vec::new(),
             groups: Vec::new(),
             hashing,
-            class_of_dscp: default_classes(),
+            traffic,
             used: Arc::default(),
         }
     }
@@ -277,10 +278,10 @@ impl Tables {
                 Group::Local | Group::Blackhole | Group::Unreachable | Group::Prohibit => {}
             }
         }
-        for (dscp, &class) in self.class_of_dscp.iter().enumerate() {
-            if usize::from(class) >= CLASSES {
-                return Err(TablesError::Class { dscp, class });
-            }
+        self.traffic.check()?;
+        let (policy, ports) = (self.traffic.ports.len(), self.ports.len());
+        if policy != ports {
+            return Err(TablesError::Ports { policy, ports });
         }
         Ok(())
     }
@@ -322,15 +323,4 @@ fn too_many(what: &'static str, count: usize, limit: usize) -> Result<(), Tables
         return Err(TablesError::TooMany { what, count, limit });
     }
     Ok(())
-}
-
-/// The class selector: the upper three bits of the DSCP.
-pub const fn default_classes() -> [u8; 64] {
-    let mut classes = [0; 64];
-    let mut dscp = 0_u8;
-    while dscp < 64 {
-        classes[dscp as usize] = dscp >> 3;
-        dscp += 1;
-    }
-    classes
 }

@@ -1,21 +1,32 @@
-//! The traffic manager of an egress port: admission, queues, scheduler, shaper.
+//! The traffic manager: what packets take of the buffer, and when they leave.
 //!
 //! ```text
-//!               ┌─ queue 7 ─┐
-//!   admit ──▶   │    …      │  ──▶ scheduler ──▶ shaper ──▶ dequeue
-//!   tail drop   └─ queue 0 ─┘      strict        the port's speed,
-//!   in cells                       priority      counted on the wire
+//!   ingress port                                egress port
+//!   charge ─▶ group        ┌─ queue 7 ─┐
+//!   xoff, xon ─▶ PFC  ──▶  │     …     │  ──▶ scheduler ──▶ shapers ──▶ dequeue ─▶ release
+//!             admit, mark  └─ queue 0 ─┘      strict, DWRR  queue, port
+//!             or drop           ▲
+//!                               └── stopped: paused by the peer, held by an operator
 //! ```
 //!
 //! The owner of a port has one [`EgressPort`] for it, and one [`PacketStore`] for all of them: the
 //! packets of every queue are links of chains in that store, so that memory is bounded by the number
-//! of frames and not by the number of queues.
+//! of frames and not by the number of queues. The [`Ledger`](buffer::Ledger) is shared by all workers.
 //!
-//! A packet is accounted in cells and takes at least one; there are never more cells than the limit of
-//! its queue. A queue's limit holds for each class alone.
+//! ```text
+//!   policy     what control wants of all this
+//!   buffer     [6] charged to priority groups: guaranteed, service, headroom
+//!   headroom       how much of that
+//!   queue      [7] egress queues, in the packet store; wred: marks and early drops; trim: headers instead of drops
+//!   scheduler  [8] which queue is next; shaper: when
+//!   pfc        [8] pausing the peer; paused: being paused by it
+//! ```
 
+pub mod buffer;
 pub mod headroom;
 pub mod paused;
+pub mod pfc;
+pub mod policy;
 mod queue;
 pub mod scheduler;
 pub mod shaper;
@@ -23,18 +34,23 @@ mod store;
 #[cfg(test)]
 mod tests;
 pub mod trim;
-pub mod wred;
 pub mod watchdog;
+pub mod wred;
 
 use crate::drop::DropReason;
+use crate::ingress::tables::PortId;
 use crate::limits::{CELL, CLASSES};
 use crate::packet::Packet;
 use crate::stats::PortStats;
+use buffer::Ledger;
 use common::time::Time;
+use policy::{Limit, Policy, QueuePolicy, TrimAt, Wred};
 use queue::Queue;
-use scheduler::StrictPriority;
+use rand_pcg::Pcg64Mcg;
+use scheduler::Scheduler;
 use shaper::Shaper;
 pub use store::PacketStore;
+use wred::Decision;
 
 /// What a packet takes on the wire beyond its frame: preamble and start delimiter (8), frame check
 /// sequence (4), interpacket gap (12); IEEE 802.3 clauses 3.1, 4.4.2.
@@ -56,59 +72,201 @@ pub const fn cells(len: usize) -> u64 {
     if cells == 0 { 1 } else { cells as u64 }
 }
 
+/// What admission and service need to know beside the port itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Around<'a> {
+    /// The policy in force.
+    pub policy: &'a Policy,
+    /// The buffer.
+    pub ledger: &'a Ledger,
+}
+
+/// What a queue has to keep to.
+#[derive(Debug)]
+struct Rules {
+    guaranteed: u64,
+    limit: Option<Limit>,
+    shaper: Shaper,
+    wred: Option<Wred>,
+    trim: Option<TrimAt>,
+}
+
+impl Rules {
+    fn of(policy: &QueuePolicy) -> Self {
+        let (rate, burst) = policy
+            .shaper
+            .map_or((None, 0), |(rate, burst)| (Some(rate), burst));
+        Self {
+            guaranteed: u64::from(policy.guaranteed),
+            limit: policy.limit,
+            shaper: Shaper::new(rate, burst),
+            wred: policy.wred,
+            trim: policy.trim,
+        }
+    }
+}
+
 /// All queues of one egress port.
 #[derive(Debug)]
 pub struct EgressPort {
+    port: PortId,
     queues: [Queue; CLASSES],
-    scheduler: StrictPriority,
+    rules: [Rules; CLASSES],
+    scheduler: Scheduler,
     shaper: Shaper,
-    /// Cells that one queue may hold.
+    random: Pcg64Mcg,
+    /// Cells that its packets may take together.
     limit: u64,
+    /// Bit n is set while queue n holds a packet.
+    occupied: u8,
+    /// Bit n is set while queue n may not send: it is paused, or held.
+    stopped: u8,
+    /// Bit n is set when queue n has a shaper of its own.
+    shaped: u8,
     /// Bit n is set when queue n changed since its counters were shown.
     changed: u8,
 }
 
+const _: () = assert!(CLASSES == u8::BITS as usize, "a bit for each class");
+
 impl EgressPort {
-    /// A port with empty queues of at most `queue_limit` bytes, counted in whole cells.
-    pub fn new(shaper: Shaper, queue_limit: u32) -> Self {
-        Self {
+    /// Empty queues of `port`, as `policy` wants them; chances are drawn from `seed`.
+    pub fn new(port: PortId, policy: &Policy, shaper: Shaper, seed: u64) -> Self {
+        let plain = QueuePolicy {
+            guaranteed: 0,
+            limit: Some(Limit::Static(0)),
+            schedule: scheduler::Schedule::Strict,
+            shaper: None,
+            wred: None,
+            trim: None,
+        };
+        let mut egress = Self {
+            port,
             queues: std::array::from_fn(|_| Queue::default()),
-            scheduler: StrictPriority::default(),
-            shaper,
-            limit: u64::from(queue_limit) / CELL as u64,
+            rules: std::array::from_fn(|_| Rules::of(&plain)),
+            scheduler: Scheduler::default(),
+            shaper: shaper.clone(),
+            random: Pcg64Mcg::new(u128::from(seed) << 64 | port.index() as u128),
+            limit: 0,
+            occupied: 0,
+            stopped: 0,
+            shaped: 0,
             changed: 0,
-        }
+        };
+        egress.configure(policy, shaper);
+        egress
     }
 
-    /// Follows a change of the port's configuration.
-    pub fn configure(&mut self, shaper: Shaper, queue_limit: u32) {
+    /// Follows a change of the configuration. Packets that wait stay where they are.
+    pub fn configure(&mut self, policy: &Policy, shaper: Shaper) {
         self.shaper.adopt(shaper);
-        self.limit = u64::from(queue_limit) / CELL as u64;
+        let Some(port) = policy.ports.get(self.port.index()) else {
+            return;
+        };
+        self.limit = u64::from(port.egress_limit);
+        self.shaped = 0;
+        for (class, queue) in port.queues.iter().enumerate() {
+            let (new, rules) = (Rules::of(queue), &mut self.rules[class]);
+            (rules.guaranteed, rules.limit) = (new.guaranteed, new.limit);
+            (rules.wred, rules.trim) = (new.wred, new.trim);
+            rules.shaper.adopt(new.shaper);
+            self.shaped |= u8::from(queue.shaper.is_some()) << class;
+        }
+        self.scheduler
+            .configure(&std::array::from_fn(|class| port.queues[class].schedule));
+    }
+
+    /// Lets the queues whose bit is set in `mask` send nothing, and all others go on.
+    pub fn stop(&mut self, mask: u8) {
+        self.stopped = mask;
     }
 
     /// Puts a packet in the queue of its class, or gives it back with the reason why not.
     ///
     /// # Errors
-    /// [`DropReason::QueueFull`] if its cells do not fit.
+    /// [`DropReason::QueueFull`] if its cells do not fit, or if it is trimmable and would make the queue exceed its trim
+    /// threshold; [`DropReason::Wred`]; [`DropReason::BufferFull`] if there is no place for any packet.
     #[inline]
     pub fn admit(
         &mut self,
-        packet: Packet,
+        mut packet: Packet,
         store: &mut PacketStore,
+        around: Around<'_>,
     ) -> Result<(), (Packet, DropReason)> {
         let class = usize::from(packet.class) % CLASSES;
-        let queue = &mut self.queues[class];
         self.changed |= 1 << class;
-        if queue.cells() + cells(packet.frame.len()) > self.limit {
-            queue.refused();
+        let cells = u64::from(packet.cells);
+        let room = match self.rules[class].trim {
+            Some(at) if self.would_be_trimmed(class, at, &packet, around) => None,
+            _ => self.room(class, cells, around),
+        };
+        let Some(shared) = room else {
+            self.queues[class].refused();
             return Err((packet, DropReason::QueueFull));
+        };
+        if let Some(wred) = self.rules[class].wred
+            && self.comes_early(class, wred, &mut packet)
+        {
+            self.queues[class].refused();
+            return Err((packet, DropReason::Wred));
         }
-        if let Err(packet) = queue.push(packet, store) {
-            queue.refused();
-            return Err((packet, DropReason::QueueFull));
+        if let Err(packet) = self.queues[class].push(packet, shared, store) {
+            self.queues[class].refused();
+            return Err((packet, DropReason::BufferFull));
         }
-        self.scheduler.filled(class);
+        around.ledger.queue_in(self.port, shared, cells);
+        self.occupied |= 1 << class;
         Ok(())
+    }
+
+    /// Whether a packet would make its queue exceed what is for trimmable packets like it.
+    fn would_be_trimmed(
+        &self,
+        class: usize,
+        at: TrimAt,
+        packet: &Packet,
+        around: Around<'_>,
+    ) -> bool {
+        let trim = &around.policy.trim;
+        let bit = 1 << (packet.dscp & 63);
+        let limit = if trim.rtx & bit != 0 {
+            at.rtx_bytes
+        } else {
+            at.bytes
+        };
+        trim.trimmable & bit != 0
+            && self.queues[class].bytes() + packet.frame.len() as u64 > u64::from(limit)
+    }
+
+    /// Whether a packet that comes to the queue is dropped early; if not it may be marked.
+    fn comes_early(&mut self, class: usize, wred: Wred, packet: &mut Packet) -> bool {
+        let Self { queues, random, .. } = self;
+        match queues[class].decide(wred, packet.ect, !wred.at_dequeue, random) {
+            Decision::Drop => true,
+            Decision::Mark if !wred.at_dequeue => {
+                queues[class].marked(packet);
+                false
+            }
+            Decision::Mark | Decision::Pass => false,
+        }
+    }
+
+    /// How many of `cells` more the queue takes from the service region; `None` if they do not fit.
+    #[inline]
+    fn room(&self, class: usize, cells: u64, around: Around<'_>) -> Option<u64> {
+        let (queue, rules) = (&self.queues[class], &self.rules[class]);
+        let guaranteed = queue.cells() - queue.shared();
+        let shared = cells.saturating_sub(rules.guaranteed.saturating_sub(guaranteed));
+        let Some(limit) = rules.limit else {
+            return Some(shared);
+        };
+        if shared > 0 {
+            let free = around.ledger.egress_free(around.policy);
+            if queue.shared() + shared > limit.cells(free) || shared > free {
+                return None;
+            }
+        }
+        (around.ledger.egress_of(self.port) + cells <= self.limit).then_some(shared)
     }
 
     /// Moves packets that may be sent at `now` to `out`, at most `room`, in the order of the scheduler.
@@ -118,60 +276,149 @@ impl EgressPort {
         now: Time,
         room: usize,
         store: &mut PacketStore,
+        ledger: &Ledger,
         out: &mut Vec<Packet>,
     ) {
-        if self.is_empty() {
+        if self.ready() == 0 {
             return;
         }
         self.shaper.refill(now);
+        let mut over = self.over_their_rate(now);
         for _ in 0..room {
-            let Some(class) = self.scheduler.next() else {
-                break;
-            };
             if !self.shaper.allows() {
                 break;
             }
-            let queue = &mut self.queues[class];
-            let packet = queue
-                .pop(store)
-                .expect("the scheduler knows which queues hold packets");
-            if queue.is_empty() {
-                self.scheduler.emptied(class);
+            let Some(class) = self.scheduler.next(self.ready() & !over) else {
+                break;
+            };
+            let packet = self.take(class, store, ledger);
+            let line = wire_len(packet.frame.len() as u64);
+            self.shaper.spend(line);
+            self.scheduler.spent(class, line);
+            if self.shaped & 1 << class != 0 {
+                self.rules[class].shaper.spend(line);
+                over |= u8::from(!self.rules[class].shaper.allows()) << class;
             }
-            self.changed |= 1 << class;
-            self.shaper.spend(wire_len(packet.frame.len() as u64));
+            if self.queues[class].is_empty() {
+                self.emptied(class);
+            }
             out.push(packet);
         }
+    }
+
+    /// Accounts for `bytes` on the line that did not come from a queue.
+    pub fn spend(&mut self, bytes: u64) {
+        self.shaper.spend(bytes);
+    }
+
+    /// Takes the first packet of a queue that has one, to be sent.
+    #[inline]
+    fn take(&mut self, class: usize, store: &mut PacketStore, ledger: &Ledger) -> Packet {
+        let queue = &mut self.queues[class];
+        let (mut packet, shared) = queue
+            .pop(store)
+            .expect("the occupied queues are those that hold packets");
+        if let Some(wred) = self.rules[class].wred
+            && wred.at_dequeue
+            && queue.decide(wred, packet.ect, true, &mut self.random) == Decision::Mark
+        {
+            queue.marked(&mut packet);
+        }
+        queue.sent(packet.frame.len() as u64);
+        ledger.queue_out(self.port, shared, u64::from(packet.cells));
+        self.changed |= 1 << class;
+        packet
+    }
+
+    #[inline]
+    fn emptied(&mut self, class: usize) {
+        self.occupied &= !(1 << class);
+        self.scheduler.emptied(class);
+    }
+
+    /// Queues that hold packets and may send.
+    #[inline]
+    fn ready(&self) -> u8 {
+        self.occupied & !self.stopped
+    }
+
+    /// Queues that have used up what their own shapers let them send.
+    #[inline]
+    fn over_their_rate(&mut self, now: Time) -> u8 {
+        let mut over = 0;
+        let mut shaped = self.shaped & self.occupied;
+        while shaped != 0 {
+            let class = shaped.trailing_zeros() as usize;
+            shaped &= shaped - 1;
+            let shaper = &mut self.rules[class].shaper;
+            shaper.refill(now);
+            over |= u8::from(!shaper.allows()) << class;
+        }
+        over
     }
 
     /// Whether no packet waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.scheduler.next().is_none()
+        self.occupied == 0
     }
 
-    /// When the next packet may be sent: [`Time::NEVER`] if none waits.
+    /// Bit n is set while queue n holds a packet.
+    #[inline]
+    pub fn occupied(&self) -> u8 {
+        self.occupied
+    }
+
+    /// Packets that queue `class` ever sent.
+    pub fn sent_packets(&self, class: usize) -> u64 {
+        self.queues[class].sent_packets()
+    }
+
+    /// Bytes that wait in all queues.
+    pub fn bytes(&self) -> u64 {
+        self.queues.iter().map(Queue::bytes).sum()
+    }
+
+    /// When the next packet may be sent: [`Time::NEVER`] if none waits that may.
     pub fn deadline(&self) -> Time {
-        if self.is_empty() {
-            Time::NEVER
-        } else {
-            self.shaper.ready_at()
+        let ready = self.ready();
+        if ready == 0 {
+            return Time::NEVER;
         }
+        let port = self.shaper.ready_at();
+        if ready & !self.shaped != 0 {
+            return port;
+        }
+        let queues = (0..CLASSES).filter(|class| ready & 1 << class != 0);
+        let first = queues
+            .map(|class| self.rules[class].shaper.ready_at())
+            .min();
+        first.map_or(Time::NEVER, |first| first.max(port))
     }
 
-    /// Empties all queues into `out`, for a port that goes away.
-    pub fn clear(&mut self, store: &mut PacketStore, out: &mut Vec<Packet>) {
-        for (class, queue) in self.queues.iter_mut().enumerate() {
-            out.extend(std::iter::from_fn(|| queue.pop(store)));
-            self.scheduler.emptied(class);
+    /// Empties the queues whose bit is set in `mask` into `out`.
+    pub fn clear(
+        &mut self,
+        mask: u8,
+        store: &mut PacketStore,
+        ledger: &Ledger,
+        out: &mut Vec<Packet>,
+    ) {
+        for class in (0..CLASSES).filter(|class| mask & 1 << class != 0) {
+            let queue = &mut self.queues[class];
+            while let Some((packet, shared)) = queue.pop(store) {
+                ledger.queue_out(self.port, shared, u64::from(packet.cells));
+                out.push(packet);
+            }
             self.changed |= 1 << class;
+            self.emptied(class);
         }
     }
 
     /// Brings the counters that control reads up to date. Once a turn, not once a packet.
     pub fn show(&mut self, stats: &PortStats) {
         let changed = std::mem::take(&mut self.changed);
-        for (class, queue) in self.queues.iter().enumerate() {
+        for (class, queue) in self.queues.iter_mut().enumerate() {
             if changed & 1 << class != 0 {
                 queue.show(&stats.queues[class]);
             }

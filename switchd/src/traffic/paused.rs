@@ -92,7 +92,7 @@ struct Priority {
 }
 
 /// State of the pauses of one egress port.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Paused {
     /// Bit n: PFC for priority n is obeyed.
     obeyed: u8,

@@ -1,9 +1,12 @@
 //! One egress queue: packets in the order in which they came, and what they take of the buffer.
 
-use super::cells;
+use super::policy::Wred;
 use super::store::{Chain, PacketStore};
-use crate::packet::Packet;
+use super::wred::{Average, Decision};
+use crate::packet::{Edits, Packet};
 use crate::stats::QueueStats;
+use rand_core::Rng;
+use rand_pcg::Pcg64Mcg;
 
 /// The queue of one traffic class of a port.
 #[derive(Debug, Default)]
@@ -12,7 +15,12 @@ pub(super) struct Queue {
     packets: u64,
     bytes: u64,
     cells: u64,
-    /// All that ever was accepted or refused.
+    /// Those of its cells that are of the service region.
+    shared: u64,
+    /// Most cells since the watermark was cleared.
+    peak: u64,
+    average: Average,
+    /// All that ever was accepted, sent or refused.
     total: Total,
 }
 
@@ -21,7 +29,10 @@ pub(super) struct Queue {
 struct Total {
     packets: u64,
     bytes: u64,
+    sent_packets: u64,
+    sent_bytes: u64,
     refused: u64,
+    marked: u64,
 }
 
 impl Queue {
@@ -31,20 +42,45 @@ impl Queue {
         self.cells
     }
 
+    /// Those of its cells that are of the service region.
+    #[inline]
+    pub(super) fn shared(&self) -> u64 {
+        self.shared
+    }
+
+    /// Bytes of its packets.
+    #[inline]
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Whether no packet is in it.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.packets == 0
     }
 
-    /// Appends a packet; gives it back if the store is full.
+    /// Packets that were ever taken from it to be sent.
     #[inline]
-    pub(super) fn push(&mut self, packet: Packet, store: &mut PacketStore) -> Result<(), Packet> {
-        let len = packet.frame.len();
+    pub(super) fn sent_packets(&self) -> u64 {
+        self.total.sent_packets
+    }
+
+    /// Appends a packet, `shared` of whose cells are of the service region; gives it back if the store is full.
+    #[inline]
+    pub(super) fn push(
+        &mut self,
+        packet: Packet,
+        shared: u64,
+        store: &mut PacketStore,
+    ) -> Result<(), Packet> {
+        let (len, cells) = (packet.frame.len(), u64::from(packet.cells));
         store.push(&mut self.chain, packet)?;
         self.packets += 1;
         self.bytes += len as u64;
-        self.cells += cells(len);
+        self.cells += cells;
+        self.shared += shared;
+        self.peak = self.peak.max(self.cells);
         self.total.packets += 1;
         self.total.bytes += len as u64;
         Ok(())
@@ -55,24 +91,66 @@ impl Queue {
         self.total.refused += 1;
     }
 
-    /// Takes the first packet.
+    /// What early detection makes of a packet at the present depth, without the packet itself. With an average, `counts`
+    /// says whether the packet moves it.
     #[inline]
-    pub(super) fn pop(&mut self, store: &mut PacketStore) -> Option<Packet> {
+    pub(super) fn decide(
+        &mut self,
+        wred: Wred,
+        ect: bool,
+        counts: bool,
+        random: &mut Pcg64Mcg,
+    ) -> Decision {
+        let depth = u32::try_from(self.bytes).unwrap_or(u32::MAX);
+        let depth = match wred.profile.average {
+            Some(_) if !counts => self.average.bytes(),
+            _ => wred.profile.depth(&mut self.average, depth),
+        };
+        wred.profile.decide(depth, ect, || random.next_u32())
+    }
+
+    /// Marks a packet.
+    #[inline]
+    pub(super) fn marked(&mut self, packet: &mut Packet) {
+        packet.edits.add(Edits::MARK);
+        self.total.marked += 1;
+    }
+
+    /// Takes the first packet out, and says how many cells the service region gets back.
+    #[inline]
+    pub(super) fn pop(&mut self, store: &mut PacketStore) -> Option<(Packet, u64)> {
         let packet = store.pop(&mut self.chain)?;
-        let len = packet.frame.len();
         self.packets -= 1;
-        self.bytes -= len as u64;
-        self.cells -= cells(len);
-        Some(packet)
+        self.bytes -= packet.frame.len() as u64;
+        let cells = u64::from(packet.cells);
+        self.cells -= cells;
+        let shared = cells.min(self.shared);
+        self.shared -= shared;
+        Some((packet, shared))
+    }
+
+    /// Counts a packet that was taken to be sent.
+    #[inline]
+    pub(super) fn sent(&mut self, len: u64) {
+        self.total.sent_packets += 1;
+        self.total.sent_bytes += len;
     }
 
     /// Shows what is in it and what passed to control.
-    pub(super) fn show(&self, stats: &QueueStats) {
+    pub(super) fn show(&mut self, stats: &QueueStats) {
+        if stats.clear_peak.get() != stats.cleared_peak.get() {
+            stats.cleared_peak.set(stats.clear_peak.get());
+            self.peak = self.cells;
+        }
         stats.enqueued_packets.set(self.total.packets);
         stats.enqueued_bytes.set(self.total.bytes);
+        stats.sent_packets.set(self.total.sent_packets);
+        stats.sent_bytes.set(self.total.sent_bytes);
         stats.dropped_packets.set(self.total.refused);
+        stats.marked_packets.set(self.total.marked);
         stats.depth_packets.set(self.packets);
         stats.depth_bytes.set(self.bytes);
         stats.depth_cells.set(self.cells);
+        stats.peak_cells.set(self.peak);
     }
 }

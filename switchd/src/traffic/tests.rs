@@ -1,10 +1,10 @@
 use super::*;
-use crate::ingress::tables::{NextHopId, PortId};
 use crate::stats::WorkerStats;
 use common::time::Span;
 use common::units::Rate;
 use common::xdp::frame::{FramePool, Region};
 use proptest::prelude::*;
+use std::sync::Arc;
 
 /// What a port may send at once in these tests.
 const BURST: u32 = 125_000;
@@ -12,34 +12,39 @@ const BURST: u32 = 125_000;
 struct Bench {
     pool: FramePool,
     store: PacketStore,
-    stats: std::sync::Arc<WorkerStats>,
+    stats: Arc<WorkerStats>,
+    policy: Policy,
+    ledger: Arc<Ledger>,
 }
 
 impl Bench {
-    fn new() -> Self {
+    fn new(limit: u32) -> Self {
         let region = Region::heap(4096, 4096, 0);
         Self {
             pool: FramePool::new(region),
             store: PacketStore::new(4096),
             stats: WorkerStats::new(1),
+            policy: Policy::plain(1, limit),
+            ledger: Ledger::new(1, 1),
         }
     }
 
     fn packet(&mut self, class: u8, len: usize) -> Packet {
+        let frame = self.pool.take_sized(len).expect("a free frame");
         Packet {
-            frame: self.pool.take_sized(len).expect("a free frame"),
-            ingress: PortId(0),
-            egress: PortId(0),
-            next_hop: NextHopId(0),
-            mac: [0; 6],
             class,
-            network: 14,
+            cells: u16::try_from(cells(len)).expect("few"),
+            ..Packet::at(frame, PortId(0))
         }
     }
 
     fn admit(&mut self, port: &mut EgressPort, class: u8, len: usize) -> bool {
         let packet = self.packet(class, len);
-        let admitted = port.admit(packet, &mut self.store);
+        let around = Around {
+            policy: &self.policy,
+            ledger: &self.ledger,
+        };
+        let admitted = port.admit(packet, &mut self.store, around);
         port.show(&self.stats.ports[0]);
         match admitted {
             Ok(()) => true,
@@ -53,7 +58,7 @@ impl Bench {
 
     fn dequeue(&mut self, port: &mut EgressPort, now: Time, room: usize) -> Vec<(u8, usize)> {
         let mut out = Vec::new();
-        port.dequeue(now, room, &mut self.store, &mut out);
+        port.dequeue(now, room, &mut self.store, &self.ledger, &mut out);
         port.show(&self.stats.ports[0]);
         out.into_iter()
             .map(|packet| {
@@ -65,15 +70,18 @@ impl Bench {
     }
 }
 
-fn unlimited(queue_limit: u32) -> EgressPort {
-    EgressPort::new(Shaper::new(None, 0), queue_limit)
+impl Bench {
+    /// The port, with a shaper if it has a rate.
+    fn port(&self, rate: Option<Rate>) -> EgressPort {
+        EgressPort::new(PortId(0), &self.policy, Shaper::new(rate, BURST), 1)
+    }
 }
 
 /// SW-15: strict priority; inside a class the order is kept.
 #[test]
 fn higher_classes_go_first() {
-    let mut bench = Bench::new();
-    let mut port = unlimited(1 << 20);
+    let mut bench = Bench::new(4096);
+    let mut port = bench.port(None);
     for (class, len) in [(1, 100), (7, 101), (1, 102), (3, 103), (7, 104)] {
         assert!(bench.admit(&mut port, class, len));
     }
@@ -89,8 +97,8 @@ fn higher_classes_go_first() {
 /// SW-51 (QueueFull): a queue takes what its cells allow and no more; other queues do not suffer.
 #[test]
 fn a_full_queue_drops_the_newcomer() {
-    let mut bench = Bench::new();
-    let mut port = unlimited(10 * 256);
+    let mut bench = Bench::new(10);
+    let mut port = bench.port(None);
     for n in 0..12 {
         assert_eq!(bench.admit(&mut port, 2, 1), n < 10, "packet {n}");
     }
@@ -114,8 +122,8 @@ fn a_shaped_port_keeps_its_speed() {
         (Rate::from_gbps(1), 1514),
         (Rate::from_gbps(100), 64),
     ] {
-        let mut bench = Bench::new();
-        let mut port = EgressPort::new(Shaper::new(Some(rate), BURST), 1 << 20);
+        let mut bench = Bench::new(4096);
+        let mut port = bench.port(Some(rate));
         let span = rate.time_for(wire_len(len as u64) * 5_000);
         let (mut now, mut sent) = (Time::ZERO, 0_u64);
         loop {
@@ -133,9 +141,9 @@ fn a_shaped_port_keeps_its_speed() {
 /// SW-15: a port that was served late makes up for at most one burst.
 #[test]
 fn a_burst_is_bounded() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(4096);
     let rate = Rate::from_gbps(1);
-    let mut port = EgressPort::new(Shaper::new(Some(rate), BURST), 1 << 20);
+    let mut port = bench.port(Some(rate));
     for _ in 0..500 {
         assert!(bench.admit(&mut port, 0, 1514));
     }
@@ -148,13 +156,13 @@ fn a_burst_is_bounded() {
 
 #[test]
 fn a_port_that_goes_away_gives_its_packets_back() {
-    let mut bench = Bench::new();
-    let mut port = unlimited(1 << 20);
+    let mut bench = Bench::new(4096);
+    let mut port = bench.port(None);
     for class in 0..8 {
         assert!(bench.admit(&mut port, class, 64));
     }
     let mut out = Vec::new();
-    port.clear(&mut bench.store, &mut out);
+    port.clear(u8::MAX, &mut bench.store, &bench.ledger, &mut out);
     port.show(&bench.stats.ports[0]);
     assert_eq!(out.len(), 8);
     assert!(port.is_empty() && bench.store.is_empty());
@@ -167,8 +175,8 @@ proptest! {
     /// Packets come out once, in order within their class, and cells return to zero.
     #[test]
     fn nothing_is_lost_or_reordered(ops in prop::collection::vec((0..8_u8, 1..1500_usize, 0..4_usize), 1..200)) {
-        let mut bench = Bench::new();
-        let mut port = unlimited(8192);
+        let mut bench = Bench::new(32);
+        let mut port = bench.port(None);
         let mut expected: [std::collections::VecDeque<usize>; 8] = Default::default();
         for (class, len, take) in ops {
             if bench.admit(&mut port, class, len) {

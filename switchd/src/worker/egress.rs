@@ -1,14 +1,19 @@
 //! The second half of a turn: the worker's egress ports.
 
 use super::Worker;
+use super::flow_control::Pauses;
 use crate::drop::DropReason;
 use crate::egress::rewrite::rewrite;
 use crate::ingress::tables::{PortId, Tables};
 use crate::limits::BATCH;
-use crate::packet::Packet;
+use crate::packet::{Edits, Packet};
 use crate::stats::WorkerStats;
+use crate::traffic;
+use crate::traffic::buffer::Ledger;
+use crate::traffic::buffer::Wish;
 use crate::traffic::shaper::Shaper;
-use crate::traffic::{EgressPort, PacketStore};
+use crate::traffic::trim::trim;
+use crate::traffic::{Around, EgressPort, PacketStore};
 use common::sync::words::{prefetch, prefetch_all};
 use common::time::Time;
 use common::xdp::frame::Frame;
@@ -17,37 +22,42 @@ use common::xdp::queue::QueueIo;
 /// A port that this worker transmits by.
 #[derive(Debug)]
 pub(super) struct Egress {
-    port: PortId,
+    pub(super) port: PortId,
     /// Which of the worker's queues transmits for it.
-    queue: usize,
-    mac: [u8; 6],
-    up: bool,
-    manager: EgressPort,
+    pub(super) queue: usize,
+    pub(super) mac: [u8; 6],
+    pub(super) up: bool,
+    pub(super) manager: EgressPort,
+    pub(super) pauses: Pauses,
     /// Packets that were dequeued but not taken by the device.
     staged: Vec<Frame>,
 }
 
 impl Egress {
-    pub(super) fn new(port: PortId, queue: usize, tables: &Tables) -> Self {
+    pub(super) fn new(port: PortId, queue: usize, tables: &Tables, seed: u64) -> Self {
         let mut egress = Self {
             port,
             queue,
             mac: [0; 6],
             up: false,
-            manager: EgressPort::new(Shaper::new(None, 0), 0),
+            manager: EgressPort::new(port, &tables.traffic, Shaper::new(None, 0), seed),
+            pauses: Pauses::default(),
             staged: Vec::with_capacity(BATCH),
         };
-        egress.configure(tables);
+        egress.configure(tables, Time::ZERO);
         egress
     }
 
     /// Follows the tables.
-    pub(super) fn configure(&mut self, tables: &Tables) {
+    pub(super) fn configure(&mut self, tables: &Tables, now: Time) {
         if let Some(entry) = tables.port(self.port) {
             self.mac = entry.mac;
             self.up = entry.up;
-            self.manager
-                .configure(Shaper::new(entry.speed, entry.burst), entry.queue_limit);
+            let shaper = Shaper::new(entry.speed, entry.burst);
+            self.manager.configure(&tables.traffic, shaper);
+            self.pauses
+                .configure(&tables.traffic, self.port, entry.speed, now);
+            self.manager.stop(self.pauses.stopped(&tables.traffic, now));
         }
     }
 
@@ -59,7 +69,27 @@ impl Egress {
 
     /// When a packet may be sent next.
     pub(super) fn deadline(&self) -> Time {
-        self.manager.deadline()
+        self.manager.deadline().min(self.pauses.over_at())
+    }
+
+    /// Brings what control reads of its pauses up to date.
+    pub(super) fn show_pauses(&self, stats: &WorkerStats, now: Time) {
+        let stats = &stats.ports[self.port.index()];
+        let (paused, sent) = (&self.pauses.paused, &self.pauses.sender.count);
+        for (priority, stats) in stats.pauses.iter().enumerate() {
+            let received = paused.counters(priority);
+            stats.received_xoff.set(received.pausing);
+            stats.received_xon.set(received.resuming);
+            stats.ignored.set(received.ignored);
+            stats.sent_xoff.set(sent.xoff[priority]);
+            stats.sent_xon.set(sent.xon[priority]);
+            stats.paused_nanos.set(paused.paused_total(priority, now));
+        }
+        let link = paused.link_counters();
+        let counts = [link.pausing + link.resuming, sent.pause, link.ignored];
+        for (stats, count) in stats.link_pauses.iter().zip(counts) {
+            stats.set(count);
+        }
     }
 
     /// Whether it holds no packet.
@@ -71,10 +101,11 @@ impl Egress {
     pub(super) fn abandon(
         &mut self,
         store: &mut PacketStore,
+        ledger: &Ledger,
         packets: &mut Vec<Packet>,
         frames: &mut Vec<Frame>,
     ) {
-        self.manager.clear(store, packets);
+        self.manager.clear(u8::MAX, store, ledger, packets);
         frames.append(&mut self.staged);
     }
 
@@ -93,19 +124,56 @@ impl<Q: QueueIo> Worker<Q> {
     )]
     pub(super) fn admit(&mut self, packet: Packet) {
         let Some(place) = self.place.get(packet.egress.index()).copied().flatten() else {
-            self.lose(packet.frame, packet.ingress, DropReason::NoNextHop);
+            self.lose_charged(packet, DropReason::NoNextHop);
             return;
         };
         let egress = &mut self.egress[place];
         let refused = if egress.up {
             self.occupied.set(place);
-            egress.manager.admit(packet, &mut self.store).err()
+            let around = Around {
+                policy: &self.tables.traffic,
+                ledger: &self.ledger,
+            };
+            egress.manager.admit(packet, &mut self.store, around).err()
         } else {
             Some((packet, DropReason::EgressDown))
         };
         if let Some((packet, reason)) = refused {
-            self.lose(packet.frame, packet.ingress, reason);
+            self.refused(packet, reason);
         }
+    }
+
+    /// A packet was not admitted: it is trimmed, or lost.
+    #[cold]
+    fn refused(&mut self, mut packet: Packet, reason: DropReason) {
+        if packet.edits.contain(Edits::TRIMMED) {
+            let port = packet.egress.index();
+            self.stats.ports[port].trimmed_dropped.add(1);
+            return self.lose_charged(packet, DropReason::TrimFull);
+        }
+        let tables = self.tables.clone();
+        let queue = tables.traffic.ports.get(packet.egress.index());
+        let trims = queue.is_some_and(|port| port.queues[usize::from(packet.class)].trim.is_some());
+        if reason != DropReason::QueueFull || !trims {
+            return self.lose_charged(packet, reason);
+        }
+        let Some(trimmed) = trim(&mut packet.frame, packet.network, &tables.traffic.trim) else {
+            return self.lose_charged(packet, reason);
+        };
+        self.stats.ports[packet.egress.index()].queues[usize::from(packet.class)]
+            .trimmed_packets
+            .add(1);
+        let cells = u16::try_from(traffic::cells(trimmed.len)).unwrap_or(u16::MAX);
+        let less = u64::from(packet.cells - cells.min(packet.cells));
+        let (ingress, group) = (packet.ingress, packet.group);
+        if self.ledger.release(&tables.traffic, ingress, group, less) == Wish::Changed {
+            self.tell_owner(ingress);
+        }
+        packet.cells -= u16::try_from(less).unwrap_or(0);
+        packet.dscp = trimmed.dscp;
+        packet.class = tables.traffic.classify.class_of_dscp(trimmed.dscp);
+        packet.edits.add(Edits::TRIMMED);
+        self.admit(packet);
     }
 
     /// Sends what the ports' schedulers and shapers let go. Returns the number of packets.
@@ -132,7 +200,11 @@ impl<Q: QueueIo> Worker<Q> {
             self.empty(egress);
             return 0;
         }
-        let counters = &self.stats.ports[egress.port.index()];
+        if now >= egress.pauses.over_at() {
+            egress
+                .manager
+                .stop(egress.pauses.stopped(&self.tables.traffic, now));
+        }
         let mut work = 0;
         loop {
             let room = self.queues[egress.queue].io.transmit_room(&mut self.pool);
@@ -140,8 +212,13 @@ impl<Q: QueueIo> Worker<Q> {
             let mut packets = std::mem::take(&mut self.scratch.packets);
             egress
                 .manager
-                .dequeue(now, wanted, &mut self.store, &mut packets);
+                .dequeue(now, wanted, &mut self.store, &self.ledger, &mut packets);
             for mut packet in packets.drain(..) {
+                self.release(&packet);
+                if packet.edits.contain(Edits::TRIMMED) {
+                    let counters = &self.stats.ports[egress.port.index()];
+                    counters.trimmed_sent.add(1);
+                }
                 rewrite(&mut packet, egress.mac);
                 egress.staged.push(packet.frame);
             }
@@ -149,6 +226,7 @@ impl<Q: QueueIo> Worker<Q> {
             let bytes: u64 = egress.staged.iter().map(|frame| frame.len() as u64).sum();
             let sent = self.queues[egress.queue].io.transmit(&mut egress.staged);
             let left: u64 = egress.staged.iter().map(|frame| frame.len() as u64).sum();
+            let counters = &self.stats.ports[egress.port.index()];
             counters.tx_packets.add(sent as u64);
             counters.tx_bytes.add(bytes - left);
             work += sent;
@@ -161,9 +239,11 @@ impl<Q: QueueIo> Worker<Q> {
     /// The port went down: what waits for it is lost.
     fn empty(&mut self, egress: &mut Egress) {
         let mut packets = std::mem::take(&mut self.scratch.packets);
-        egress.manager.clear(&mut self.store, &mut packets);
+        egress
+            .manager
+            .clear(u8::MAX, &mut self.store, &self.ledger, &mut packets);
         for packet in packets.drain(..) {
-            self.lose(packet.frame, packet.ingress, DropReason::EgressDown);
+            self.lose_charged(packet, DropReason::EgressDown);
         }
         self.scratch.packets = packets;
         for frame in egress.staged.drain(..) {

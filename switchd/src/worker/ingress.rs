@@ -1,15 +1,19 @@
 //! The first half of a turn: from the receive queues to the egress port's owner.
 
-use super::{Queue, Worker, WorkerEvent, WorkerSet};
+use super::flow_control::CONTROL;
+use super::{Queue, Worker, WorkerEvent};
 use crate::drop::DropReason;
 use crate::ingress::fib::Fib;
 use crate::ingress::forward::{Choice, Decision, choose, decide};
-use crate::ingress::parse::{Parsed, Version, parse};
+use crate::ingress::parse::{Aside, NO_PCP, Parsed, Version, parse};
 use crate::ingress::pending::{Pending, Waiting};
 use crate::ingress::report;
 use crate::ingress::tables::{GroupId, NextHopId, PortId, Tables};
 use crate::limits::{BATCH, LANES, PENDING_RETRY, RING};
-use crate::packet::Packet;
+use crate::packet::{Edits, Packet};
+use crate::traffic;
+use crate::traffic::buffer::Wish;
+use crate::traffic::policy::{Classify, Policy};
 use common::sync::words::prefetch;
 use common::time::Time;
 use common::wire::icmp::Problem;
@@ -124,7 +128,7 @@ impl<Q: QueueIo> Worker<Q> {
     /// What several queues have is forwarded together: when many ports have a few packets each, the waits for
     /// memory of one overlap with those of the others.
     pub(super) fn receive(&mut self, now: Time, ready: impl Iterator<Item = usize>) -> usize {
-        if self.draining {
+        if self.draining || self.is_outbound_full() {
             return 0;
         }
         let mut work = 0;
@@ -161,7 +165,8 @@ impl<Q: QueueIo> Worker<Q> {
             for frame in rest.by_ref().take(count) {
                 match self.parse(ingress, &frame) {
                     Ok(parsed) => batch.push(frame, ingress, parsed),
-                    Err(reason) => self.lose(frame, ingress, reason),
+                    Err(Aside::Control) => self.receive_control(frame, ingress, now),
+                    Err(Aside::Lost(reason)) => self.lose(frame, ingress, reason),
                 }
             }
         }
@@ -169,7 +174,7 @@ impl<Q: QueueIo> Worker<Q> {
         batch.look_up(&self.fib);
         if batch.is_ahead_of(&self.tables) {
             // The route is newer than the tables: those that have the group were published before it.
-            self.pick_up_tables();
+            self.pick_up_tables(now);
         }
         batch.choose(&self.tables);
         for ((frame, ingress, parsed), choice) in batch.lanes.drain(..).zip(batch.choices.drain(..))
@@ -195,10 +200,10 @@ impl<Q: QueueIo> Worker<Q> {
 
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
-    fn parse(&self, ingress: PortId, frame: &Frame) -> Result<Parsed, DropReason> {
+    fn parse(&self, ingress: PortId, frame: &Frame) -> Result<Parsed, Aside> {
         match self.tables.port(ingress) {
             Some(port) if port.up => parse(frame.bytes(), port.mac),
-            _ => Err(DropReason::IngressDown),
+            _ => Err(Aside::Lost(DropReason::IngressDown)),
         }
     }
 
@@ -234,26 +239,58 @@ impl<Q: QueueIo> Worker<Q> {
         ingress: PortId,
     ) {
         self.tables.used.mark(next_hop);
-        let class = self.tables.class_of_dscp[usize::from(parsed.dscp & 63)];
-        let network = parsed.network;
-        let packet = Packet {
+        let traffic = &self.tables.traffic;
+        let (mut class, group) = classify(&traffic.classify, parsed);
+        let (mut dscp, mut edits) = (parsed.dscp, Edits::default());
+        if let Some(hook) = traffic.hook
+            && hooks(traffic, ingress, egress)
+        {
+            class = traffic.classify.class_of_priority[usize::from(hook.priority & 7)];
+            dscp = hook.dscp;
+            edits.add(Edits::REMARK);
+        }
+        let cells = traffic::cells(frame.len());
+        match self.ledger.charge(traffic, ingress, group, cells) {
+            Ok(Wish::Same) => {}
+            Ok(Wish::Changed) => self.tell_owner(ingress),
+            Err(reason) => return self.lose(frame, ingress, reason),
+        }
+        self.hand_over(Packet {
             frame,
             ingress,
             egress,
             next_hop,
             mac,
+            network: parsed.network,
+            // A frame is far shorter than 65536 cells.
+            cells: u16::try_from(cells).unwrap_or(u16::MAX),
             class,
-            network,
-        };
-        let owner = self.owners.get(egress.index()).copied().unwrap_or(self.id);
+            group,
+            dscp,
+            ect: parsed.ecn != 0,
+            edits,
+        });
+    }
+
+    /// Gives a packet to the owner of the port by which it leaves.
+    #[inline]
+    pub(super) fn hand_over(&mut self, packet: Packet) {
+        let owner = self.owners.get(packet.egress.index()).copied();
+        let owner = owner.unwrap_or(self.id);
         if owner == self.id {
             self.admit(packet);
             return;
         }
         match self.outbound.get_mut(owner) {
             Some(outbound) if outbound.len() < RING => outbound.push(packet),
-            _ => self.lose(packet.frame, ingress, DropReason::RingFull),
+            _ => self.lose_charged(packet, DropReason::RingFull),
         }
+    }
+
+    /// Another worker has not taken what is meant for it, and what a batch could add would not fit. Packets stay in the
+    /// receive rings meanwhile: those that were promised not to be lost are not.
+    fn is_outbound_full(&self) -> bool {
+        self.outbound.iter().any(|ring| ring.len() > RING - LANES)
     }
 
     fn wait(&mut self, frame: Frame, parsed: &Parsed, neighbour: (u32, IpAddr), origin: Origin) {
@@ -306,7 +343,7 @@ impl<Q: QueueIo> Worker<Q> {
                 Ok(parsed) => {
                     let group = look_up(&self.fib, &parsed);
                     if group.is_some_and(|group| self.tables.group(group).is_none()) {
-                        self.pick_up_tables();
+                        self.pick_up_tables(now);
                     }
                     let choice = choose(&self.tables, group, frame.bytes(), &parsed);
                     self.dispatch(
@@ -320,7 +357,9 @@ impl<Q: QueueIo> Worker<Q> {
                         },
                     );
                 }
-                Err(reason) => self.lose(frame, ingress, reason),
+                // It was parsed before: it is no control frame.
+                Err(Aside::Control) => self.lose(frame, ingress, DropReason::Malformed),
+                Err(Aside::Lost(reason)) => self.lose(frame, ingress, reason),
             }
         }
         self.scratch.retries = retries;
@@ -357,29 +396,27 @@ impl<Q: QueueIo> Worker<Q> {
                 // An answer that cannot be sent is not worth another: errors are never reported.
                 self.dispatch(answer, &parsed, choice, origin);
             }
-            Err(reason) => self.lose(answer, origin.ingress, reason),
+            Err(Aside::Control) => self.lose(answer, origin.ingress, DropReason::Malformed),
+            Err(Aside::Lost(reason)) => self.lose(answer, origin.ingress, reason),
         }
     }
 
     /// Moves what is on its way to other workers into their rings.
-    pub(super) fn fill_rings(&mut self, wake: &mut WorkerSet) {
+    pub(super) fn fill_rings(&mut self) {
         for owner in 0..self.outbound.len() {
             let mut outbound = std::mem::take(&mut self.outbound[owner]);
             if let Some(Some(ring)) = self.rings_out.get_mut(owner)
                 && !outbound.is_empty()
                 && ring.push_batch(&mut outbound) > 0
             {
-                wake.insert(owner);
-            }
-            for packet in outbound.drain(..) {
-                self.lose(packet.frame, packet.ingress, DropReason::RingFull);
+                self.to_wake.insert(owner);
             }
             self.outbound[owner] = outbound;
         }
     }
 
     /// Admits what other workers sent. Returns the number of packets.
-    pub(super) fn drain_rings(&mut self) -> usize {
+    pub(super) fn drain_rings(&mut self, now: Time) -> usize {
         let mut packets = std::mem::take(&mut self.scratch.packets);
         for ring in &mut self.rings_in {
             ring.pop_batch(&mut packets, RING);
@@ -388,10 +425,37 @@ impl<Q: QueueIo> Worker<Q> {
             }
         }
         let work = packets.len();
-        packets.drain(..).for_each(|packet| self.admit(packet));
+        for packet in packets.drain(..) {
+            if packet.class == CONTROL {
+                self.take_control(packet.frame, packet.ingress, now);
+            } else {
+                self.admit(packet);
+            }
+        }
         self.scratch.packets = packets;
         work
     }
+}
+
+/// Traffic class and priority group of a packet.
+#[inline]
+fn classify(maps: &Classify, parsed: &Parsed) -> (u8, u8) {
+    let priority = match &maps.priority_of_pcp {
+        Some(of_pcp) if parsed.pcp != NO_PCP => of_pcp[usize::from(parsed.pcp & 7)],
+        _ => maps.priority_of_dscp[usize::from(parsed.dscp & 63)],
+    };
+    let priority = usize::from(priority & 7);
+    (
+        maps.class_of_priority[priority],
+        maps.group_of_priority[priority],
+    )
+}
+
+/// Whether a packet comes from the uplink group and leaves through it (SW-33).
+#[inline]
+fn hooks(traffic: &Policy, ingress: PortId, egress: PortId) -> bool {
+    let uplink = |port: PortId| traffic.ports.get(port.index()).is_some_and(|it| it.uplink);
+    uplink(ingress) && uplink(egress)
 }
 
 fn look_up(fib: &Fib, parsed: &Parsed) -> Option<GroupId> {

@@ -3,7 +3,7 @@
 use super::egress::Egress;
 use super::ingress::Batch;
 use super::marks::Marks;
-use super::{Queue, Scratch, Worker, WorkerCommand, WorkerEvent};
+use super::{Queue, Scratch, Worker, WorkerCommand, WorkerEvent, WorkerSet};
 use crate::ingress::fib::Fib;
 use crate::ingress::pending::Pending;
 use crate::ingress::report::Limiter;
@@ -12,8 +12,10 @@ use crate::limits::{BATCH, LANES, MAX_WORKERS, PENDING_TOTAL, RING};
 use crate::packet::Packet;
 use crate::stats::WorkerStats;
 use crate::traffic::PacketStore;
+use crate::traffic::buffer::Ledger;
 use common::sync::snapshot::Reader;
 use common::sync::spsc::{self, Consumer, Producer};
+use common::time::Time;
 use common::xdp::frame::{FramePool, Region};
 use common::xdp::queue::QueueIo;
 use crossbeam_channel::{Receiver, Sender};
@@ -35,7 +37,11 @@ pub struct Setup<Q> {
     /// The packet memory.
     pub region: Arc<Region>,
     /// Packets that its egress queues may hold together.
-    pub buffer: u32,
+    pub packets: u32,
+    /// The buffer that all workers account for together.
+    pub ledger: Arc<Ledger>,
+    /// What chances are drawn from.
+    pub seed: u64,
     /// Where control publishes the tables.
     pub reader: Reader<Tables>,
     /// The routes.
@@ -91,7 +97,9 @@ impl<Q: QueueIo> Worker<Q> {
             rings_in,
             rings_out,
             region,
-            buffer,
+            packets,
+            ledger,
+            seed,
             mut reader,
             fib,
             stats,
@@ -108,7 +116,7 @@ impl<Q: QueueIo> Worker<Q> {
             let port = queue.port.index();
             if owners.get(port) == Some(&id) && place[port].is_none() {
                 place[port] = Some(egress.len());
-                egress.push(Egress::new(queue.port, index, &tables));
+                egress.push(Egress::new(queue.port, index, &tables, seed));
             }
         }
         Self {
@@ -126,7 +134,10 @@ impl<Q: QueueIo> Worker<Q> {
             tables,
             fib,
             pool: FramePool::new(region),
-            store: PacketStore::new(buffer),
+            store: PacketStore::new(packets),
+            ledger,
+            refresh_at: Time::NEVER,
+            to_wake: WorkerSet::default(),
             pending: Pending::default(),
             limiter: Limiter::default(),
             events: setup.events,

@@ -111,7 +111,6 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
             packets: u32::try_from(packets.unwrap_or(1 << 16)).expect("in range"),
             mtu: 9000,
             poll,
-            class_of_dscp: switchd::ingress::tables::default_classes(),
         },
         host,
         verb,

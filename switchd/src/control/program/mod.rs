@@ -19,12 +19,14 @@ mod groups;
 mod ids;
 
 use crate::ingress::tables::{GroupId, Hashing, NextHopId, PortEntry, PortId, Tables};
+use crate::traffic::policy::Policy;
 use common::netlink::{Change, Link, Mirror, NeighbourKey, Table};
 use common::time::Time;
 use groups::Groups;
 use ipnet::IpNet;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 pub use groups::Spec;
 
@@ -85,15 +87,14 @@ pub struct Program {
 impl Program {
     /// Nothing is programmed yet. `ports` become the ports, in this order; their `up`, `mac`, `mtu` and
     /// addresses follow the kernel, but their MTU stays within what is given here.
-    pub fn new(ports: Vec<PortEntry>, hashing: Hashing, class_of_dscp: [u8; 64]) -> Self {
+    pub fn new(ports: Vec<PortEntry>, hashing: Hashing, traffic: Arc<Policy>) -> Self {
         let port_of = ports
             .iter()
             .zip(0_u16..)
             .map(|(port, id)| (port.ifindex, PortId(id)))
             .collect();
         let mtu_limits = ports.iter().map(|port| port.mtu).collect();
-        let mut tables = Tables::new(ports, hashing);
-        tables.class_of_dscp = class_of_dscp;
+        let tables = Tables::new(ports, hashing, traffic);
         Self {
             tables,
             dirty: true,
@@ -114,6 +115,12 @@ impl Program {
     /// The tables as they are now.
     pub fn tables(&self) -> &Tables {
         &self.tables
+    }
+
+    /// Wants something else of the traffic manager from the next update on.
+    pub fn set_traffic(&mut self, traffic: Arc<Policy>) {
+        self.tables.traffic = traffic;
+        self.dirty = true;
     }
 
     /// The group that a prefix leads to.

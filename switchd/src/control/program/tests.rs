@@ -1,5 +1,6 @@
 use super::*;
 use crate::ingress::tables::Group;
+use crate::traffic::policy::Policy;
 use common::netlink::{
     Action, Address, Body, Hop, Message, Neighbour, NeighbourState, NextHop, NextHopKind, Route,
     RouteKey, RouteKind,
@@ -30,7 +31,6 @@ fn port(name: &str, ifindex: u32) -> PortEntry {
         speed: None,
         icmp_v4: None,
         icmp_v6: None,
-        queue_limit: 1 << 20,
         burst: 125_000,
     }
 }
@@ -101,11 +101,15 @@ fn removed(body: Body) -> Body {
     }
 }
 
+fn plain() -> Arc<Policy> {
+    Arc::new(Policy::plain(2, 4096))
+}
+
 impl Rig {
     /// Two ports that are up with a network each; eth9 is not ours.
     fn new() -> Self {
         let ports = vec![port("eth1", 1), port("eth2", 2)];
-        let program = Program::new(ports, Hashing::default(), [0; 64]);
+        let program = Program::new(ports, Hashing::default(), plain());
         let tables = program.tables().clone();
         let mut rig = Self {
             mirror: Mirror::new(),
@@ -505,7 +509,7 @@ proptest! {
             rig.feed(batch.iter().map(body).collect());
         }
         let mut fresh = Program::new(
-            vec![port("eth1", 1), port("eth2", 2)], Hashing::default(), [0; 64],
+            vec![port("eth1", 1), port("eth2", 2)], Hashing::default(), plain(),
         );
         let mut all: Vec<Change> = rig.mirror.links().map(|link| Change::Link(link.index)).collect();
         all.extend(rig.mirror.routes().map(|(key, _)| Change::Route(*key)));

@@ -1,0 +1,320 @@
+//! `[qos]`: classes, buffer, queues, marks and flow control, as they are written.
+//!
+//! `etc/switchd.toml` explains every key. [`super::policy`] makes of it what the engine works with, and refuses what does not
+//! fit together.
+
+use common::units::Rate;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Quality of service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Qos {
+    /// Which field of a packet tells its priority.
+    pub trust: Trust,
+    /// Limit of the queues and groups that nothing else is said of.
+    pub queue_depth_bytes: u32,
+    /// Priority of a DSCP where it is not the upper three bits.
+    pub priority_of_dscp: BTreeMap<String, u8>,
+    /// Priority of a PCP where it is not the same number.
+    pub priority_of_pcp: BTreeMap<String, u8>,
+    /// Traffic class of a priority where it is not the same number.
+    pub class_of_priority: BTreeMap<String, u8>,
+    /// Priority group of a priority where it is not the same number.
+    pub group_of_priority: BTreeMap<String, u8>,
+    /// The buffer.
+    pub buffer: Buffer,
+    /// What headroom is computed from.
+    pub headroom: Headroom,
+    /// PFC and PAUSE.
+    pub flow_control: FlowControl,
+    /// Priority groups that are not plain.
+    pub group: Vec<Group>,
+    /// Queues that are not plain.
+    pub queue: Vec<Queue>,
+}
+
+/// Which field tells the priority.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Trust {
+    /// The DSCP.
+    #[default]
+    Dscp,
+    /// The PCP of the VLAN tag; the DSCP of frames without one.
+    Pcp,
+}
+
+/// The buffer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Buffer {
+    /// All of it.
+    pub size_bytes: u32,
+    /// Headroom that all groups share; zero: each has its own.
+    pub shared_headroom_bytes: u32,
+    /// What packets of one ingress port may take; zero: no limit.
+    pub ingress_limit_bytes: u32,
+    /// What packets of one egress port may take; zero: no limit.
+    pub egress_limit_bytes: u32,
+}
+
+/// What headroom is computed from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Headroom {
+    /// Length of the cables.
+    pub cable_metres: u32,
+    /// How long a peer takes to stop; zero: what its speed allows it (802.1Q).
+    pub peer_response_nanoseconds: u64,
+    /// Longest time between two looks of a worker at its ports.
+    pub poll_gap_microseconds: u64,
+}
+
+/// PFC and PAUSE.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FlowControl {
+    /// Which of the two.
+    pub mode: Mode,
+    /// Priorities that PFC pauses; those of lossless groups if there are none.
+    pub priorities: Vec<u8>,
+    /// Length of a pause.
+    pub quanta: u16,
+    /// Peers are paused.
+    pub send: bool,
+    /// Peers are obeyed.
+    pub obey: bool,
+}
+
+/// How ports pause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Not at all.
+    #[default]
+    Off,
+    /// 802.3x.
+    Pause,
+    /// 802.1Qbb.
+    Pfc,
+}
+
+/// Some priority groups of some ports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    /// Names or patterns of ports; all if there are none.
+    #[serde(default)]
+    pub ports: Vec<String>,
+    /// The groups.
+    pub groups: Vec<u8>,
+    /// What nobody else may use.
+    #[serde(default)]
+    pub guaranteed_bytes: u32,
+    /// Threshold of the whole group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub xoff_bytes: Option<u32>,
+    /// Or, beyond the guarantee, 2^n times what is free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dynamic_th: Option<i8>,
+    /// For what arrives after xoff.
+    #[serde(default)]
+    pub headroom: HeadroomSize,
+    /// Where a lossless group resumes.
+    #[serde(default)]
+    pub xon_bytes: u32,
+    /// Or so far below the threshold.
+    #[serde(default)]
+    pub xon_offset_bytes: u32,
+}
+
+/// Headroom of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HeadroomSize {
+    /// None: it is not lossless.
+    #[default]
+    None,
+    /// Computed.
+    Auto,
+    /// This.
+    Bytes(u32),
+}
+
+impl Serialize for HeadroomSize {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::None => serializer.serialize_u32(0),
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::Bytes(bytes) => serializer.serialize_u32(*bytes),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for HeadroomSize {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = HeadroomSize;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a number of bytes or \"auto\"")
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, bytes: u64) -> Result<HeadroomSize, E> {
+                match u32::try_from(bytes) {
+                    Ok(0) => Ok(HeadroomSize::None),
+                    Ok(bytes) => Ok(HeadroomSize::Bytes(bytes)),
+                    Err(_) => Err(E::custom(format_args!("{bytes} bytes are too many"))),
+                }
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, bytes: i64) -> Result<HeadroomSize, E> {
+                let bytes = u64::try_from(bytes)
+                    .map_err(|_| E::custom(format_args!("{bytes} is no number of bytes")))?;
+                self.visit_u64(bytes)
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<HeadroomSize, E> {
+                match text {
+                    "auto" => Ok(HeadroomSize::Auto),
+                    _ => Err(E::custom(format_args!(
+                        "{text:?} is neither a number of bytes nor \"auto\""
+                    ))),
+                }
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// Some queues of some ports.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Queue {
+    /// Names or patterns of ports; all if there are none.
+    #[serde(default)]
+    pub ports: Vec<String>,
+    /// The queues.
+    pub queues: Vec<u8>,
+    /// What nobody else may use.
+    #[serde(default)]
+    pub guaranteed_bytes: u32,
+    /// Nothing is dropped here: what is too much is held back at the ingress.
+    #[serde(default)]
+    pub lossless: bool,
+    /// Where it drops.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_bytes: Option<u32>,
+    /// Or, beyond the guarantee, 2^n times what is free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dynamic_th: Option<i8>,
+    /// Its share of what strict queues leave; strict without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u8>,
+    /// Most that it may send.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// What it may send at once after a pause.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst_bytes: Option<u32>,
+    /// Marks and early drops.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wred: Option<Wred>,
+}
+
+/// Marks and early drops of a queue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wred {
+    /// Depth from which packets are marked.
+    pub min_bytes: u32,
+    /// Depth from which all are; the same as `min_bytes` for a threshold.
+    pub max_bytes: u32,
+    /// Percentage that is marked just below `max_bytes`.
+    #[serde(default = "all")]
+    pub probability_percent: f64,
+    /// When the depth is looked at.
+    #[serde(default)]
+    pub mark_at: MarkAt,
+    /// Packets of senders that understand marks are marked.
+    #[serde(default = "yes")]
+    pub ecn: bool,
+    /// Packets of the others are dropped.
+    #[serde(default = "yes")]
+    pub drop: bool,
+    /// The depth is an average that moves by 2^-n with each packet; zero: the depth itself.
+    #[serde(default)]
+    pub average_exponent: u8,
+}
+
+/// When the depth is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MarkAt {
+    /// When a packet comes.
+    Enqueue,
+    /// When it leaves: the mark is not as old as the queue.
+    #[default]
+    Dequeue,
+}
+
+fn all() -> f64 {
+    100.0
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Default for Qos {
+    fn default() -> Self {
+        Self {
+            trust: Trust::Dscp,
+            queue_depth_bytes: 1 << 20,
+            priority_of_dscp: BTreeMap::new(),
+            priority_of_pcp: BTreeMap::new(),
+            class_of_priority: BTreeMap::new(),
+            group_of_priority: BTreeMap::new(),
+            buffer: Buffer::default(),
+            headroom: Headroom::default(),
+            flow_control: FlowControl::default(),
+            group: Vec::new(),
+            queue: Vec::new(),
+        }
+    }
+}
+
+impl Default for Buffer {
+    fn default() -> Self {
+        Self {
+            size_bytes: 4 << 20,
+            shared_headroom_bytes: 0,
+            ingress_limit_bytes: 0,
+            egress_limit_bytes: 0,
+        }
+    }
+}
+
+impl Default for Headroom {
+    fn default() -> Self {
+        Self {
+            cable_metres: 5,
+            peer_response_nanoseconds: 0,
+            poll_gap_microseconds: 100,
+        }
+    }
+}
+
+impl Default for FlowControl {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Off,
+            priorities: Vec::new(),
+            quanta: u16::MAX,
+            send: true,
+            obey: true,
+        }
+    }
+}

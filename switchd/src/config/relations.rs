@@ -1,0 +1,144 @@
+//! Relations that keep a lossless class from losing anything (SW-11).
+//!
+//! ```text
+//!   a queue of a lossless class           the groups that can feed it
+//!   ECN threshold            <            Σ xoff                     marks come before pauses
+//!   limit, if it has one     >            Σ (xoff + headroom)        what was let in is never dropped
+//! ```
+
+use super::policy::PortFacts;
+use crate::limits::CELL;
+use crate::traffic::policy::{Curve, GroupPolicy, Limit, Policy, Wred};
+use common::config::Refusal;
+
+/// Refuses a policy that breaks a relation; what is only unwise is returned.
+///
+/// # Errors
+/// The first relation that does not hold, with its numbers.
+pub(super) fn check(policy: &Policy, ports: &[PortFacts]) -> Result<Vec<String>, Refusal> {
+    let mut warnings = Vec::new();
+    for (number, port) in policy.ports.iter().enumerate() {
+        for (class, queue) in port.queues.iter().enumerate() {
+            let feeders = Feeders::of(policy, class);
+            if feeders.groups == 0 {
+                continue;
+            }
+            let name = &ports[number].name;
+            let place = || format!("{name}, queue {class}");
+            if let Some(wred) = queue.wred {
+                marks_come_first(&place(), wred, &feeders)?;
+                if let Some(warning) = leaves_room(&place(), wred, &feeders, &ports[number]) {
+                    warnings.push(warning);
+                }
+            }
+            if let Some(limit) = queue.limit {
+                holds_all(&place(), u64::from(queue.guaranteed), limit, &feeders)?;
+            }
+        }
+    }
+    Ok(warnings)
+}
+
+/// The lossless groups whose packets wait in queues of a class, of all ports.
+struct Feeders {
+    groups: u64,
+    xoff: u64,
+    headroom: u64,
+}
+
+impl Feeders {
+    fn of(policy: &Policy, class: usize) -> Self {
+        let maps = &policy.classify;
+        let mut feeding = [false; 8];
+        for (priority, of) in maps.class_of_priority.iter().enumerate() {
+            if usize::from(*of) == class {
+                feeding[usize::from(maps.group_of_priority[priority])] = true;
+            }
+        }
+        let all = policy.ports.iter().flat_map(|port| {
+            let groups = port.groups.iter().zip(feeding);
+            groups.filter(|(group, feeds)| *feeds && group.is_lossless())
+        });
+        let groups: Vec<&GroupPolicy> = all.map(|(group, _)| group).collect();
+        let service = u64::from(policy.regions.service);
+        Self {
+            groups: groups.len() as u64,
+            xoff: groups
+                .iter()
+                .map(|group| xoff(group, groups.len() as u64, service))
+                .sum(),
+            headroom: groups.iter().map(|group| u64::from(group.headroom)).sum(),
+        }
+    }
+}
+
+/// Cells that a group holds when it pauses. With a dynamic threshold: while all `groups` are as full as they get, each
+/// has αS / (1 + nα).
+fn xoff(group: &GroupPolicy, groups: u64, service: u64) -> u64 {
+    let shared = match group.limit {
+        Limit::Static(cells) => u64::from(cells),
+        Limit::Dynamic(n) if n >= 0 => (service << n) / (1 + (groups << n)),
+        Limit::Dynamic(n) => service / ((1 << -i16::from(n)) + groups),
+    };
+    u64::from(group.guaranteed) + shared
+}
+
+/// Depth from which every packet is marked, in bytes.
+fn certain(wred: Wred) -> u64 {
+    u64::from(match wred.profile.curve {
+        Curve::Linear { kmax, .. } => kmax,
+        Curve::Deterministic { threshold } => threshold,
+    })
+}
+
+fn marks_come_first(place: &str, wred: Wred, feeders: &Feeders) -> Result<(), Refusal> {
+    let (marks, pauses) = (certain(wred), feeders.xoff * CELL as u64);
+    if pauses > marks {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        "qos.queue.wred.max_bytes",
+        format!(
+            "{place}: marks are certain from {marks} bytes, but the {} groups that feed it pause at {pauses} in all: \
+             senders would be stopped before they are told to slow down",
+            feeders.groups
+        ),
+    ))
+}
+
+/// A warning if what arrives in one control loop exceeds the gap between marks and pauses.
+fn leaves_room(place: &str, wred: Wred, feeders: &Feeders, port: &PortFacts) -> Option<String> {
+    let gap = (feeders.xoff * CELL as u64).saturating_sub(certain(wred));
+    let loop_bytes = port.speed?.bytes_in(super::CONTROL_LOOP);
+    (gap < loop_bytes).then(|| {
+        format!(
+            "{place}: the gap between marks and pauses is {gap} bytes, but {loop_bytes} arrive in {} until \
+             senders react: there will be pauses that marks could have avoided",
+            super::CONTROL_LOOP
+        )
+    })
+}
+
+fn holds_all(place: &str, guaranteed: u64, limit: Limit, feeders: &Feeders) -> Result<(), Refusal> {
+    let let_in = feeders.xoff + feeders.headroom;
+    let limit = match limit {
+        Limit::Static(cells) => guaranteed + u64::from(cells),
+        // It shrinks as the buffer fills: nothing can be promised.
+        Limit::Dynamic(_) => 0,
+    };
+    if limit > let_in {
+        return Ok(());
+    }
+    let bytes = |cells: u64| cells * CELL as u64;
+    Err(Refusal::new(
+        "qos.queue.limit_bytes",
+        format!(
+            "{place}: it drops at {} bytes, but the {} lossless groups that feed it let in {} (xoff) and {} \
+             (headroom): say lossless = true, or a higher limit",
+            bytes(limit),
+            feeders.groups,
+            bytes(feeders.xoff),
+            bytes(feeders.headroom)
+        ),
+    ))
+}

@@ -1,0 +1,490 @@
+//! The shared buffer, as the ports account for it: at ingress by port and priority group, at egress by port and class.
+//!
+//! ```text
+//!   ingress   guaranteed, of the group ─full─▶ service, shared ─full─▶ headroom (lossless only) ─full─▶ drop
+//!                                              up to the group's limit   the peer is paused
+//!   egress    guaranteed, of the queue ─full─▶ service, shared ─full─▶ drop or trim
+//! ```
+//!
+//! A packet is charged to its group when it is received and to its queue when it is admitted there, and gives both back when
+//! it leaves. What was charged last is given back first: headroom, then service, then what is guaranteed.
+//!
+//! All workers of a switch share one [`Ledger`]. A group's state is one word, so that a charge or a release happens at
+//! once; a switch with one worker uses plain loads and stores, which cost a tenth.
+
+use super::policy::{GroupPolicy, PRIORITIES, Policy, PortPolicy};
+use crate::drop::DropReason;
+use crate::ingress::tables::PortId;
+use crate::limits::MAX_CELLS;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bits of each amount in a group's word.
+const BITS: u32 = 21;
+const MASK: u64 = (1 << BITS) - 1;
+
+const _: () = assert!(
+    (MAX_CELLS as u64) < MASK,
+    "an amount of cells fits in its bits"
+);
+
+/// Cells that many workers add to and take from.
+#[derive(Debug, Default)]
+struct Level {
+    cells: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl Level {
+    #[inline]
+    fn get(&self) -> u64 {
+        self.cells.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn add(&self, exclusive: bool, cells: u64) {
+        let now = if exclusive {
+            let now = self.get() + cells;
+            self.cells.store(now, Ordering::Relaxed);
+            now
+        } else {
+            self.cells.fetch_add(cells, Ordering::Relaxed) + cells
+        };
+        raise(&self.peak, exclusive, now);
+    }
+
+    #[inline]
+    fn take(&self, exclusive: bool, cells: u64) {
+        if exclusive {
+            self.cells.store(self.get() - cells, Ordering::Relaxed);
+        } else {
+            self.cells.fetch_sub(cells, Ordering::Relaxed);
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        Usage {
+            now: self.get(),
+            peak: self.peak.load(Ordering::Relaxed),
+        }
+    }
+
+    fn clear_peak(&self) {
+        self.peak.store(self.get(), Ordering::Relaxed);
+    }
+}
+
+#[inline]
+fn raise(peak: &AtomicU64, exclusive: bool, now: u64) {
+    if now > peak.load(Ordering::Relaxed) {
+        if exclusive {
+            peak.store(now, Ordering::Relaxed);
+        } else {
+            peak.fetch_max(now, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Cells in use now, and the most since the watermark was cleared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Now.
+    pub now: u64,
+    /// At most.
+    pub peak: u64,
+}
+
+/// A group's word, taken apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Parts {
+    guaranteed: u64,
+    shared: u64,
+    headroom: u64,
+    /// The peer is to wait.
+    xoff: bool,
+}
+
+impl Parts {
+    #[inline]
+    const fn from_word(word: u64) -> Self {
+        Self {
+            guaranteed: word & MASK,
+            shared: word >> BITS & MASK,
+            headroom: word >> (2 * BITS) & MASK,
+            xoff: word >> 63 != 0,
+        }
+    }
+
+    #[inline]
+    const fn word(self) -> u64 {
+        self.guaranteed
+            | self.shared << BITS
+            | self.headroom << (2 * BITS)
+            | (self.xoff as u64) << 63
+    }
+}
+
+/// What the packets of one group take.
+#[derive(Debug, Default)]
+struct Group {
+    word: AtomicU64,
+    /// Most of guaranteed and service together.
+    peak: AtomicU64,
+    /// Most of headroom.
+    peak_headroom: AtomicU64,
+}
+
+/// The groups of one ingress port, on cache lines of their own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Port {
+    groups: [Group; PRIORITIES],
+    ingress: Level,
+    egress: Level,
+}
+
+/// A group, for operators.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupUsage {
+    /// Cells guaranteed and of the service region.
+    pub shared: Usage,
+    /// Cells of headroom.
+    pub headroom: Usage,
+    /// The peer is to wait.
+    pub xoff: bool,
+}
+
+/// What all packets in the switch take of the buffer.
+#[derive(Debug)]
+pub struct Ledger {
+    /// One worker alone uses it.
+    exclusive: bool,
+    service: Level,
+    headroom: Level,
+    egress: Level,
+    ports: Box<[Port]>,
+    /// By port, 64 to a word: the wish to pause its peer has changed.
+    news: Box<[AtomicU64]>,
+}
+
+/// What a charge or a release did to a group's peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Nothing new.
+    Same,
+    /// The peer of the port is to wait, or need not wait any more.
+    Changed,
+}
+
+impl Ledger {
+    /// An empty buffer of a switch with `ports` ports; `workers` use it.
+    pub fn new(ports: usize, workers: usize) -> Arc<Self> {
+        Arc::new(Self {
+            exclusive: workers <= 1,
+            service: Level::default(),
+            headroom: Level::default(),
+            egress: Level::default(),
+            ports: (0..ports).map(|_| Port::default()).collect(),
+            news: (0..ports.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+        })
+    }
+
+    /// Charges a packet of `cells` that arrived at `port` to `group`.
+    ///
+    /// # Errors
+    /// [`DropReason::IngressFull`], or [`DropReason::HeadroomFull`] if the group is lossless.
+    #[inline]
+    pub fn charge(
+        &self,
+        policy: &Policy,
+        port: PortId,
+        group: u8,
+        cells: u64,
+    ) -> Result<Wish, DropReason> {
+        let (Some(of_port), Some(state)) =
+            (policy.ports.get(port.index()), self.ports.get(port.index()))
+        else {
+            return Err(DropReason::IngressFull);
+        };
+        let place = usize::from(group) % PRIORITIES;
+        let rules = &of_port.groups[place];
+        let group = &state.groups[place];
+        loop {
+            let word = group.word.load(Ordering::Relaxed);
+            let before = Parts::from_word(word);
+            let after = self.placed(policy, of_port, rules, state, before, cells)?;
+            if self.exchange(&group.word, word, after.word()) {
+                return Ok(self.charged(port, state, place, before, after, cells));
+            }
+        }
+    }
+
+    #[inline]
+    fn exchange(&self, word: &AtomicU64, old: u64, new: u64) -> bool {
+        if self.exclusive {
+            word.store(new, Ordering::Relaxed);
+            return true;
+        }
+        word.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Where the cells go.
+    #[inline]
+    fn placed(
+        &self,
+        policy: &Policy,
+        port: &PortPolicy,
+        rules: &GroupPolicy,
+        state: &Port,
+        before: Parts,
+        cells: u64,
+    ) -> Result<Parts, DropReason> {
+        let mut after = before;
+        let guaranteed = cells.min(u64::from(rules.guaranteed).saturating_sub(before.guaranteed));
+        after.guaranteed += guaranteed;
+        let rest = cells - guaranteed;
+        if rest == 0 {
+            return Ok(after);
+        }
+        let free = u64::from(policy.regions.service).saturating_sub(self.service.get());
+        let fits_port = state.ingress.get() + cells <= u64::from(port.ingress_limit);
+        if before.shared + rest <= rules.limit.cells(free) && rest <= free && fits_port {
+            after.shared += rest;
+            return Ok(after);
+        }
+        if !rules.is_lossless() {
+            return Err(DropReason::IngressFull);
+        }
+        let pool = u64::from(policy.regions.headroom);
+        let fits = before.headroom + rest <= u64::from(rules.headroom)
+            && self.headroom.get() + rest <= pool;
+        if !fits {
+            return Err(DropReason::HeadroomFull);
+        }
+        after.headroom += rest;
+        after.xoff = true;
+        Ok(after)
+    }
+
+    #[inline]
+    fn charged(
+        &self,
+        port: PortId,
+        state: &Port,
+        place: usize,
+        before: Parts,
+        after: Parts,
+        cells: u64,
+    ) -> Wish {
+        let group = &state.groups[place];
+        if after.shared != before.shared {
+            self.service
+                .add(self.exclusive, after.shared - before.shared);
+        }
+        state.ingress.add(self.exclusive, cells);
+        raise(&group.peak, self.exclusive, after.guaranteed + after.shared);
+        if after.headroom == before.headroom {
+            return Wish::Same;
+        }
+        self.headroom
+            .add(self.exclusive, after.headroom - before.headroom);
+        raise(&group.peak_headroom, self.exclusive, after.headroom);
+        if before.xoff {
+            return Wish::Same;
+        }
+        self.tell(port)
+    }
+
+    /// Gives back what [`Self::charge`] charged.
+    #[inline]
+    pub fn release(&self, policy: &Policy, port: PortId, group: u8, cells: u64) -> Wish {
+        let Some(state) = self.ports.get(port.index()) else {
+            return Wish::Same;
+        };
+        let place = usize::from(group) % PRIORITIES;
+        let group = &state.groups[place];
+        loop {
+            let word = group.word.load(Ordering::Relaxed);
+            let before = Parts::from_word(word);
+            let mut after = taken(before, cells);
+            if before.xoff {
+                let resumes = policy
+                    .ports
+                    .get(port.index())
+                    .is_none_or(|port| self.resumes(policy, &port.groups[place], after));
+                after.xoff = !resumes;
+            }
+            if !self.exchange(&group.word, word, after.word()) {
+                continue;
+            }
+            if after.shared != before.shared {
+                self.service
+                    .take(self.exclusive, before.shared - after.shared);
+            }
+            if after.headroom != before.headroom {
+                self.headroom
+                    .take(self.exclusive, before.headroom - after.headroom);
+            }
+            state.ingress.take(self.exclusive, cells);
+            return if after.xoff == before.xoff {
+                Wish::Same
+            } else {
+                self.tell(port)
+            };
+        }
+    }
+
+    /// Whether a group that waits for its peer to stop has room again.
+    #[inline]
+    fn resumes(&self, policy: &Policy, rules: &GroupPolicy, parts: Parts) -> bool {
+        let free = u64::from(policy.regions.service).saturating_sub(self.service.get());
+        let limit = u64::from(rules.guaranteed) + rules.limit.cells(free);
+        let below = limit.saturating_sub(u64::from(rules.xon_offset));
+        let xon = match rules.xon_offset {
+            0 => u64::from(rules.xon),
+            _ => below.max(u64::from(rules.xon)),
+        };
+        parts.headroom == 0 && parts.guaranteed + parts.shared <= xon
+    }
+
+    /// Makes news of a port again, for who could not act on them.
+    pub fn repeat(&self, port: PortId) {
+        self.tell(port);
+    }
+
+    #[cold]
+    fn tell(&self, port: PortId) -> Wish {
+        let bit = 1 << (port.index() % 64);
+        self.news[port.index() / 64].fetch_or(bit, Ordering::Release);
+        Wish::Changed
+    }
+
+    /// Ports, 64 to a word from `64 × word` on, whose wish to pause their peers has changed.
+    #[inline]
+    pub fn news(&self, word: usize) -> u64 {
+        self.news[word].load(Ordering::Acquire)
+    }
+
+    /// Number of words of [`Self::news`].
+    #[inline]
+    pub fn words(&self) -> usize {
+        self.news.len()
+    }
+
+    /// The news of a port were heard.
+    pub fn heard(&self, port: PortId) {
+        self.news[port.index() / 64].fetch_and(!(1 << (port.index() % 64)), Ordering::AcqRel);
+    }
+
+    /// Priorities of `port` that are to wait: bit n for priority n.
+    pub fn wanted(&self, policy: &Policy, port: PortId) -> u8 {
+        let groups = self.ports[port.index()].groups.iter().enumerate();
+        groups
+            .filter(|(_, group)| Parts::from_word(group.word.load(Ordering::Acquire)).xoff)
+            .fold(0, |mask, (group, _)| mask | policy.priorities_of(group))
+    }
+
+    /// Puts cells of the service region, beyond what is guaranteed to their queue, and `all` cells of a packet at
+    /// egress `port` on the egress side's account.
+    #[inline]
+    pub(super) fn queue_in(&self, port: PortId, shared: u64, all: u64) {
+        if shared != 0 {
+            self.egress.add(self.exclusive, shared);
+        }
+        self.ports[port.index()].egress.add(self.exclusive, all);
+    }
+
+    /// Takes them off it.
+    #[inline]
+    pub(super) fn queue_out(&self, port: PortId, shared: u64, all: u64) {
+        if shared != 0 {
+            self.egress.take(self.exclusive, shared);
+        }
+        self.ports[port.index()].egress.take(self.exclusive, all);
+    }
+
+    /// Cells of the egress service region that are free.
+    #[inline]
+    pub(super) fn egress_free(&self, policy: &Policy) -> u64 {
+        u64::from(policy.regions.egress_service).saturating_sub(self.egress.get())
+    }
+
+    /// Cells of packets that leave by `port`.
+    #[inline]
+    pub(super) fn egress_of(&self, port: PortId) -> u64 {
+        self.ports[port.index()].egress.get()
+    }
+
+    /// A priority group.
+    pub fn group(&self, port: PortId, group: usize) -> GroupUsage {
+        let group = &self.ports[port.index()].groups[group];
+        let parts = Parts::from_word(group.word.load(Ordering::Acquire));
+        GroupUsage {
+            shared: Usage {
+                now: parts.guaranteed + parts.shared,
+                peak: group.peak.load(Ordering::Relaxed),
+            },
+            headroom: Usage {
+                now: parts.headroom,
+                peak: group.peak_headroom.load(Ordering::Relaxed),
+            },
+            xoff: parts.xoff,
+        }
+    }
+
+    /// Service region as ingress accounts it, headroom, and service region as egress accounts it.
+    pub fn regions(&self) -> [Usage; 3] {
+        [&self.service, &self.headroom, &self.egress].map(Level::usage)
+    }
+
+    /// Cells of all packets that arrived at a port, and of all that leave by it.
+    pub fn port(&self, port: PortId) -> [Usage; 2] {
+        let port = &self.ports[port.index()];
+        [port.ingress.usage(), port.egress.usage()]
+    }
+
+    /// Cells in use in all, as ingress accounts them.
+    pub fn in_use(&self) -> u64 {
+        self.ports.iter().map(|port| port.ingress.get()).sum()
+    }
+
+    /// Lets all watermarks begin anew.
+    pub fn clear_watermarks(&self) {
+        for level in [&self.service, &self.headroom, &self.egress] {
+            level.clear_peak();
+        }
+        for port in &self.ports {
+            port.ingress.clear_peak();
+            port.egress.clear_peak();
+            for group in &port.groups {
+                let parts = Parts::from_word(group.word.load(Ordering::Relaxed));
+                group
+                    .peak
+                    .store(parts.guaranteed + parts.shared, Ordering::Relaxed);
+                group.peak_headroom.store(parts.headroom, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// What is left of `parts` without `cells` of them: headroom goes first.
+#[inline]
+fn taken(parts: Parts, cells: u64) -> Parts {
+    let headroom = cells.min(parts.headroom);
+    let shared = (cells - headroom).min(parts.shared);
+    let guaranteed = cells - headroom - shared;
+    debug_assert!(
+        guaranteed <= parts.guaranteed,
+        "more is given back than was charged"
+    );
+    Parts {
+        guaranteed: parts.guaranteed.saturating_sub(guaranteed),
+        shared: parts.shared - shared,
+        headroom: parts.headroom - headroom,
+        xoff: parts.xoff,
+    }
+}
+
+#[cfg(test)]
+mod tests;

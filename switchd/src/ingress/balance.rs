@@ -10,7 +10,7 @@
 
 use super::tables::NextHopId;
 use crate::limits::MAX_MEMBERS;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Buckets of a group. A power of two; with 64 members of equal weight each holds 16 of them, so
@@ -31,6 +31,15 @@ pub struct Member {
     pub weight: u16,
 }
 
+/// A next hop of a group as those see it who choose by more than the hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Live {
+    /// Where its flows go.
+    pub next_hop: NextHopId,
+    /// Its share of the flows, relative to the other members'. At least one.
+    pub weight: u32,
+}
+
 /// The buckets of one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buckets {
@@ -40,6 +49,8 @@ pub struct Buckets {
     holder: Arc<[u64]>,
     /// Member that each bucket belonged to before that one died.
     home: Arc<[u64]>,
+    /// The members that are alive, each next hop once, by number.
+    live: Arc<[Live]>,
 }
 
 impl Buckets {
@@ -50,6 +61,7 @@ impl Buckets {
             table: Arc::default(),
             holder: none.clone(),
             home: none,
+            live: Arc::default(),
         }
         .changed(members)
     }
@@ -65,6 +77,27 @@ impl Buckets {
         &self.table
     }
 
+    /// The members that are alive, each next hop once, ordered by number: the order stays the same
+    /// whatever the order they were given in. Empty when no member is alive.
+    pub fn members(&self) -> &[Live] {
+        &self.live
+    }
+
+    /// The member that is this next hop, if it is alive.
+    #[inline]
+    pub fn member(&self, next_hop: NextHopId) -> Option<Live> {
+        let place = self
+            .live
+            .binary_search_by_key(&next_hop, |live| live.next_hop);
+        place.ok().map(|place| self.live[place])
+    }
+
+    /// Whether this next hop is a member that is alive.
+    #[inline]
+    pub fn contains(&self, next_hop: NextHopId) -> bool {
+        self.member(next_hop).is_some()
+    }
+
     /// The buckets after the members that are alive became `members`: as few buckets move as
     /// possible, and those of a member that returns come back.
     pub fn changed(&self, members: &[Member]) -> Self {
@@ -75,6 +108,7 @@ impl Buckets {
                 table: Arc::default(),
                 holder: self.holder.clone(),
                 home: self.home.clone(),
+                live: Arc::default(),
             };
         }
         let mut assignment = Assignment::new(members);
@@ -102,6 +136,7 @@ impl Buckets {
             table,
             holder,
             home,
+            live: live(members),
         }
     }
 
@@ -115,6 +150,16 @@ impl Buckets {
         let moved_by_death = holder == next || !alive.contains_key(&holder);
         if bereft && moved_by_death { home } else { next }
     }
+}
+
+/// The next hops of `members`, each once with all its weight, by number.
+fn live(members: &[Member]) -> Arc<[Live]> {
+    let mut weights: BTreeMap<NextHopId, u32> = BTreeMap::new();
+    for member in members {
+        *weights.entry(member.next_hop).or_default() += u32::from(member.weight.max(1));
+    }
+    let live = |(next_hop, weight)| Live { next_hop, weight };
+    weights.into_iter().map(live).collect()
 }
 
 /// Nobody holds the bucket yet.
@@ -249,6 +294,31 @@ mod tests {
         pair[0].weight = 0;
         pair[1].weight = u16::MAX;
         assert!(Buckets::new(&pair).table().contains(&NextHopId(1)));
+    }
+
+    /// SW-4: those who choose by quality see each next hop that is alive once, with all its weight,
+    /// in an order that does not depend on that of the members.
+    #[test]
+    fn members_are_the_next_hops_that_are_alive() {
+        let mut given = members(&[9, 2, 5]);
+        given.push(Member {
+            next_hop: NextHopId(2),
+            key: 77,
+            weight: 4,
+        });
+        given[2].weight = 0;
+        let buckets = Buckets::new(&given);
+        let seen = |buckets: &Buckets| -> Vec<(u32, u32)> {
+            let live = buckets.members().iter();
+            live.map(|live| (live.next_hop.0, live.weight)).collect()
+        };
+        assert_eq!(seen(&buckets), [(2, 5), (5, 1), (9, 1)]);
+        given.reverse();
+        assert_eq!(seen(&buckets.changed(&given)), [(2, 5), (5, 1), (9, 1)]);
+        let without = buckets.changed(&members(&[5, 9]));
+        assert_eq!(seen(&without), [(5, 1), (9, 1)]);
+        assert!(without.contains(NextHopId(5)) && !without.contains(NextHopId(2)));
+        assert_eq!(without.changed(&[]).members(), []);
     }
 
     proptest! {

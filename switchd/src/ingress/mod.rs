@@ -6,6 +6,9 @@
 //!   [4] forward   destination -> group -> next hop -> port; or a reason why not
 //!       hash      which flow a packet belongs to
 //!       balance   resilient buckets: which next hop of a group a flow takes
+//!       flowlet   dynamic choice: the next hop with the best quality, for each burst of a flow anew
+//!       quality   how congested each egress port is
+//!       sprayed   flows that their host spreads itself, which stay with their bucket
 //!       tables    the snapshot of ports, next hops and groups that control publishes
 //!       pending   packets that wait for a neighbour's MAC address
 //!       report    ICMP errors to senders whose packets go nowhere
@@ -14,11 +17,14 @@
 
 pub mod balance;
 pub mod fib;
+pub mod flowlet;
 pub mod forward;
 pub mod hash;
 mod lpm;
 pub mod parse;
 pub mod pending;
+pub mod quality;
 pub mod report;
+pub mod sprayed;
 pub mod tables;
 mod trie;

@@ -1,0 +1,464 @@
+//! Dynamic load balancing: each flowlet of a flow goes to the member with the best quality (SW-4).
+//!
+//! A flowlet is a run of packets of one flow with gaps of no more than the timeout. After a longer gap the
+//! flow may take another path and nothing is reordered, provided the timeout exceeds the difference in
+//! delay between any two paths. On a path in software a packet is also late by what its worker was
+//! late, so the timeout must exceed the jitter of the switch's own workers, too.
+//!
+//! ```text
+//!                    birth                  gap > hold              gap > ageing
+//!   Free, or full ──────────▶ Inside ────────────────────▶ Between ──────────────▶ Free
+//!      of those whose          ▲ │ ▲   (hold = timeout,       │ new flowlet:
+//!      hold is over            │ │ └──  of Mode::Flow ────────┘ the member may change
+//!                              └─┘      the ageing time)
+//!                            packet: same member,
+//!                            another only if it died
+//! ```
+//!
+//! The table has sets of four ways. With 1000 flows at once in 4096 entries every fifth flow of a table
+//! without ways would find its entry taken; of four ways all are taken for one in several thousand. A set is two
+//! cache lines, which are brought close together ([`Table::prefetch`]).
+//!
+//! A flow that finds its set full of others that run goes by its bucket (static ECMP). So that it stays there
+//! as long as its flowlet lasts even if a way becomes free meanwhile, births in a set that was full are
+//! placed by bucket, too, until the hold time has passed.
+//!
+//! Hence a packet can overtake another of its flowlet in three cases only: the member died, which is counted;
+//! the flow went by its bucket when a member joined, as in any static ECMP; the group's mode was changed.
+//!
+//! Each worker has its own table: a flow arrives at one receive queue, so at one worker.
+
+mod choice;
+
+use super::balance::Buckets;
+use super::tables::{GroupId, NextHopId};
+use crate::limits::MAX_GROUPS;
+use choice::{Chooser, Keep};
+use common::sync::counter::Counter;
+use common::sync::words::prefetch_all;
+use common::time::{Span, Time};
+use std::sync::Arc;
+
+/// Ways of a set.
+const WAYS: usize = 4;
+
+/// Entries of a table if nothing else is configured: four times as many as flows that send within one
+/// flowlet timeout on a busy port, 128 KiB for each worker, which stays in its second-level cache.
+pub const DEFAULT_ENTRIES: usize = 4096;
+
+/// Most entries of a table: 2 MiB, what a worker has of second-level cache at most.
+pub const MAX_ENTRIES: usize = 65_536;
+
+/// Longest ageing time, for what an entry remembers in 32 bits of nanoseconds.
+pub const MAX_AGEING: Span = Span::from_secs(4);
+
+/// How a group chooses the next hop of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// By bucket: static ECMP.
+    #[default]
+    Off,
+    /// The best member when the flow is born; the flow keeps it until it has been silent for the ageing time.
+    Flow,
+    /// The best member for each flowlet.
+    Flowlet,
+    /// The best member for each packet, whatever that does to the order.
+    Packet,
+}
+
+/// How flows of a group are spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How the next hop is chosen.
+    pub mode: Mode,
+    /// The longest gap inside a flowlet. It must exceed the skew between paths and the jitter of the workers.
+    pub timeout: Span,
+    /// Silence after which a flow is forgotten. Not less than the timeout, at most [`MAX_AGEING`].
+    pub ageing: Span,
+    /// A flow stays on its member while that is not worse than the best by more than this many bands.
+    pub hysteresis: u8,
+    /// How long it takes until the band of a member shows that a flow has left. Of the flows that want
+    /// to leave it meanwhile only every other one does, or they would all follow the first, and come
+    /// back together. Zero lets all go.
+    pub settle: Span,
+}
+
+impl Default for Settings {
+    /// Static ECMP; the times are those of a group that is switched to another mode. A timeout of 256 µs as in
+    /// SONiC; an ageing time of 10 ms as in CONGA, 40 timeouts: a flow that comes back within a few
+    /// round trips finds its member, and one that has ended does not hold its entry in [`Mode::Flow`].
+    /// Four samples of 16 µs until a band has settled.
+    fn default() -> Self {
+        Self {
+            mode: Mode::Off,
+            timeout: Span::from_micros(256),
+            ageing: Span::from_millis(10),
+            hysteresis: 0,
+            settle: Span::from_micros(64),
+        }
+    }
+}
+
+impl Settings {
+    fn ageing(&self) -> Span {
+        self.ageing.min(MAX_AGEING).max(self.hold_of_flowlet())
+    }
+
+    fn hold_of_flowlet(&self) -> Span {
+        self.timeout.min(MAX_AGEING)
+    }
+
+    /// How long after its last packet a flow still relies on its member.
+    fn hold(&self) -> Span {
+        match self.mode {
+            Mode::Flow => self.ageing(),
+            Mode::Off | Mode::Flowlet | Mode::Packet => self.hold_of_flowlet(),
+        }
+    }
+}
+
+/// What identifies a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// The group that its packets are sent to.
+    pub group: GroupId,
+    /// Its hash, which names its bucket and its place in the table.
+    pub hash: u32,
+    /// What tells it from others in that place: another hash, or the same. Flows of a group that agree in
+    /// this and in the place count as one flow, with the gaps that the two have in common.
+    pub tag: u32,
+}
+
+/// What a table counts. Its worker alone writes.
+#[derive(Debug, Default)]
+pub struct FlowletStats {
+    /// Flowlets that began, the first of each flow included.
+    pub started: Counter,
+    /// Flowlets that went to another member than the one before of the same flow.
+    pub moved: Counter,
+    /// Flows that got an entry.
+    pub births: Counter,
+    /// Packets that went by their bucket because no way was free.
+    pub collisions: Counter,
+    /// Flows that changed their member inside a flowlet, because it had died: the only reordering.
+    pub moved_inside: Counter,
+    /// Entries that were found to have been silent for the ageing time, and were used anew.
+    pub aged: Counter,
+    /// Entries that were given to another flow between two flowlets, before they had aged. Many of them,
+    /// or of collisions, say that the table is too small.
+    pub evicted: Counter,
+}
+
+/// A flow that is in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowletRow {
+    /// Its group.
+    pub group: GroupId,
+    /// The tag that it was given.
+    pub tag: u32,
+    /// The member that it goes to.
+    pub next_hop: NextHopId,
+    /// Time since its last packet.
+    pub idle: Span,
+    /// Whether its next packet would still belong to the same flowlet.
+    pub is_inside: bool,
+}
+
+/// In the place of a group where there is no entry.
+const NOBODY: GroupId = GroupId(u32::MAX);
+
+const _: () = assert!(MAX_GROUPS <= u32::MAX as usize, "no group is nobody");
+
+/// One flow. 32 bytes.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// When its last packet came.
+    last: Time,
+    /// The tables in which its next hop was last seen to be a member that is alive.
+    epoch: u64,
+    tag: u32,
+    group: GroupId,
+    next_hop: NextHopId,
+    /// How long after `last` the flow relies on the entry, in ns.
+    hold: u32,
+}
+
+impl Entry {
+    const EMPTY: Self = Self {
+        last: Time::ZERO,
+        epoch: 0,
+        tag: 0,
+        group: NOBODY,
+        next_hop: NextHopId(0),
+        hold: 0,
+    };
+
+    fn is_used(&self) -> bool {
+        self.group != NOBODY
+    }
+
+    fn is(&self, flow: &Flow) -> bool {
+        self.tag == flow.tag && self.group == flow.group
+    }
+
+    /// Whether its flow may still be inside a flowlet.
+    fn holds(&self, now: Time) -> bool {
+        self.is_used() && now.since(self.last) <= Span::from_nanos(self.hold.into())
+    }
+}
+
+/// The entries among which a flow finds its own.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+struct Set([Entry; WAYS]);
+
+const _: () = assert!(size_of::<Set>() == 128, "two cache lines");
+
+/// What a packet finds in its set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// The entry of its flow, which is inside a flowlet.
+    Inside(usize),
+    /// The entry of its flow, whose last flowlet is over.
+    Between(usize),
+    /// No entry of its flow that it remembers, and one that it may have.
+    Free(usize),
+    /// Only entries of other flows that hold them.
+    Full,
+}
+
+/// The flows of one worker.
+#[derive(Debug)]
+pub struct Table {
+    sets: Box<[Set]>,
+    /// For each set until when births go by bucket, because flows did that found it full.
+    crowded: Box<[Time]>,
+    chooser: Chooser,
+    stats: Arc<FlowletStats>,
+}
+
+/// One packet on its way through the table: what [`Table::choose`] was given.
+struct Packet<'a, Q> {
+    flow: Flow,
+    buckets: &'a Buckets,
+    settings: &'a Settings,
+    quality: &'a Q,
+    epoch: u64,
+    now: Time,
+}
+
+impl Table {
+    /// A table of `entries` entries, rounded up to a power of two, between one set and [`MAX_ENTRIES`].
+    /// The seed makes the decisions of each worker independent of the others'.
+    pub fn new(entries: usize, seed: u64) -> Self {
+        let entries = entries.clamp(WAYS, MAX_ENTRIES).next_power_of_two();
+        let sets = entries / WAYS;
+        Self {
+            sets: vec![Set([Entry::EMPTY; WAYS]); sets].into_boxed_slice(),
+            crowded: vec![Time::ZERO; sets].into_boxed_slice(),
+            chooser: Chooser::new(seed),
+            stats: Arc::default(),
+        }
+    }
+
+    /// What is counted; control reads it.
+    pub fn stats(&self) -> &Arc<FlowletStats> {
+        &self.stats
+    }
+
+    /// Starts to bring the entries close among which the flow has its own.
+    #[inline]
+    pub fn prefetch(&self, flow: &Flow) {
+        prefetch_all(&self.sets[self.place(flow)]);
+    }
+
+    /// The next hop of a packet, or `None` when no member of its group is alive.
+    ///
+    /// `quality` gives the band of a next hop, lower is better; `epoch` has to change whenever the tables
+    /// do. Flows that their host sprays have to go by [`Mode::Off`] (SW-5).
+    #[inline]
+    pub fn choose<Q: Fn(NextHopId) -> u8>(
+        &mut self,
+        flow: Flow,
+        buckets: &Buckets,
+        settings: &Settings,
+        quality: &Q,
+        epoch: u64,
+        now: Time,
+    ) -> Option<NextHopId> {
+        match settings.mode {
+            Mode::Off => buckets.pick(flow.hash),
+            Mode::Packet => self.chooser.choose(buckets, quality, now),
+            Mode::Flow | Mode::Flowlet => self.keep(&Packet {
+                flow,
+                buckets,
+                settings,
+                quality,
+                epoch,
+                now,
+            }),
+        }
+    }
+
+    /// Up to `max` flows that were not silent for the ageing time, for people to look at. Reads at most
+    /// the whole table, 128 KiB of it by default, so a worker may do it between two batches.
+    pub fn sample(&self, max: usize, ageing: Span, now: Time) -> Vec<FlowletRow> {
+        let entries = self.sets.iter().flat_map(|set| &set.0);
+        let alive = entries.filter(|entry| entry.is_used() && now.since(entry.last) <= ageing);
+        let row = |entry: &Entry| FlowletRow {
+            group: entry.group,
+            tag: entry.tag,
+            next_hop: entry.next_hop,
+            idle: now.since(entry.last),
+            is_inside: entry.holds(now),
+        };
+        alive.take(max).map(row).collect()
+    }
+
+    /// The set of a flow. The group enters, so that the groups do not crowd each other's sets.
+    #[inline]
+    fn place(&self, flow: &Flow) -> usize {
+        let mixed = choice::mix(u64::from(flow.group.0) << 32 | u64::from(flow.hash));
+        // The number of sets is a power of two, and less than 2³².
+        (mixed >> 32) as usize & (self.sets.len() - 1)
+    }
+
+    fn keep<Q: Fn(NextHopId) -> u8>(&mut self, packet: &Packet<'_, Q>) -> Option<NextHopId> {
+        let place = self.place(&packet.flow);
+        match self.sets[place].find(packet) {
+            Found::Inside(way) => self.inside(place, way, packet),
+            Found::Between(way) => self.renew(place, way, packet),
+            Found::Free(way) => self.birth(place, way, packet),
+            Found::Full => {
+                self.stats.collisions.add(1);
+                // The first moment at which a gap is too long to be one inside a flowlet.
+                let over = packet.now + packet.settings.hold() + Span::from_nanos(1);
+                self.crowded[place] = self.crowded[place].max(over);
+                packet.buckets.pick(packet.flow.hash)
+            }
+        }
+    }
+
+    /// The same member as before, unless it died.
+    #[inline]
+    fn inside<Q: Fn(NextHopId) -> u8>(
+        &mut self,
+        place: usize,
+        way: usize,
+        packet: &Packet<'_, Q>,
+    ) -> Option<NextHopId> {
+        let entry = &mut self.sets[place].0[way];
+        if entry.is_alive(packet) {
+            entry.renew(packet, entry.next_hop);
+            return Some(entry.next_hop);
+        }
+        let next_hop = self
+            .chooser
+            .choose(packet.buckets, packet.quality, packet.now)?;
+        entry.renew(packet, next_hop);
+        self.stats.moved_inside.add(1);
+        Some(next_hop)
+    }
+
+    /// A new flowlet of a flow that is known.
+    fn renew<Q: Fn(NextHopId) -> u8>(
+        &mut self,
+        place: usize,
+        way: usize,
+        packet: &Packet<'_, Q>,
+    ) -> Option<NextHopId> {
+        let entry = &mut self.sets[place].0[way];
+        let (buckets, quality, now) = (packet.buckets, packet.quality, packet.now);
+        let next_hop = if entry.is_alive(packet) {
+            let keep = Keep {
+                next_hop: entry.next_hop,
+                hysteresis: packet.settings.hysteresis,
+                settle: packet.settings.settle,
+            };
+            self.chooser.choose_again(&keep, buckets, quality, now)?
+        } else {
+            self.chooser.choose(buckets, quality, now)?
+        };
+        self.stats.started.add(1);
+        self.stats.moved.add(u64::from(next_hop != entry.next_hop));
+        entry.renew(packet, next_hop);
+        Some(next_hop)
+    }
+
+    /// A flow that is not known, or was forgotten.
+    fn birth<Q: Fn(NextHopId) -> u8>(
+        &mut self,
+        place: usize,
+        way: usize,
+        packet: &Packet<'_, Q>,
+    ) -> Option<NextHopId> {
+        let next_hop = if packet.now < self.crowded[place] {
+            packet.buckets.pick(packet.flow.hash)?
+        } else {
+            self.chooser
+                .choose(packet.buckets, packet.quality, packet.now)?
+        };
+        let entry = &mut self.sets[place].0[way];
+        if entry.is_used() {
+            let has_aged = packet.now.since(entry.last) > packet.settings.ageing();
+            let counter = if has_aged {
+                &self.stats.aged
+            } else {
+                &self.stats.evicted
+            };
+            counter.add(1);
+        }
+        self.stats.births.add(1);
+        self.stats.started.add(1);
+        entry.tag = packet.flow.tag;
+        entry.group = packet.flow.group;
+        entry.renew(packet, next_hop);
+        Some(next_hop)
+    }
+}
+
+impl Entry {
+    /// Whether its next hop is still a member that is alive.
+    #[inline]
+    fn is_alive<Q>(&self, packet: &Packet<'_, Q>) -> bool {
+        self.epoch == packet.epoch || packet.buckets.contains(self.next_hop)
+    }
+
+    /// Notes a packet that goes to `next_hop`, which is alive.
+    #[inline]
+    fn renew<Q>(&mut self, packet: &Packet<'_, Q>, next_hop: NextHopId) {
+        self.last = packet.now;
+        self.epoch = packet.epoch;
+        self.next_hop = next_hop;
+        self.hold = u32::try_from(packet.settings.hold().nanos()).unwrap_or(u32::MAX);
+    }
+}
+
+impl Set {
+    #[inline]
+    fn find<Q>(&self, packet: &Packet<'_, Q>) -> Found {
+        let own = self.0.iter().position(|entry| entry.is(&packet.flow));
+        let Some(way) = own else {
+            return self.vacancy(packet.now);
+        };
+        let gap = packet.now.since(self.0[way].last);
+        if gap <= packet.settings.hold() {
+            Found::Inside(way)
+        } else if gap <= packet.settings.ageing() {
+            Found::Between(way)
+        } else {
+            Found::Free(way)
+        }
+    }
+
+    /// An entry that was never used, or the one that is silent for longest of those that may be taken.
+    fn vacancy(&self, now: Time) -> Found {
+        let ways = self.0.iter().enumerate();
+        ways.filter(|(_, entry)| !entry.holds(now))
+            .min_by_key(|(_, entry)| (entry.is_used(), entry.last))
+            .map_or(Found::Full, |(way, _)| Found::Free(way))
+    }
+}
+
+#[cfg(test)]
+mod tests;

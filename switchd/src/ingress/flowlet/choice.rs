@@ -1,0 +1,225 @@
+//! Which member a new flowlet goes to.
+//!
+//! The one in the best band. Bands are coarse and some microseconds old, so among those in the best one the
+//! choice is by what the worker itself sent there lately: the fewest flowlets in proportion to the
+//! weight, and by lot, in proportion to the weights, where that is equal, too. Two flows that are born
+//! in the same moment so never go to the same of two equal ports.
+//!
+//! Of a group with more than [`ALL`] members only [`DRAWN`] are looked at, drawn in proportion to the
+//! weights. The best of d that are drawn is nearly as good as the best of all: already with d = 2 the
+//! longest queue grows with log log n instead of log n (power of two choices), and a larger d makes it less
+//! likely that all of them are bad.
+
+use super::super::balance::{BUCKETS, Buckets, Live};
+use super::super::tables::NextHopId;
+use common::time::{Span, Time};
+
+/// Up to so many members are all looked at: as many as SONiC allows in a group (16 primary members).
+const ALL: usize = 16;
+
+/// So many of more members are looked at: as many bucket numbers as a random word holds.
+const DRAWN: u32 = u64::BITS / BUCKETS.ilog2();
+
+/// Next hops of which is remembered what was sent there lately. Those whose numbers differ by a multiple
+/// share what is remembered, which spreads their flowlets less evenly and nothing else. The numbers of a
+/// group's members are mostly close to each other, and there are at most half as many.
+const REMEMBERED: usize = 2 * crate::limits::MAX_MEMBERS;
+
+/// What is remembered is halved each 2¹⁸ ns, which is 262 µs, about a flowlet timeout.
+const HALF_LIFE_SHIFT: u32 = 18;
+
+/// What one flowlet counts, so that halving does not forget a single one for eight half-lives.
+const FLOWLET: u32 = 256;
+
+/// What a worker remembers of a next hop.
+#[derive(Clone, Copy, Debug, Default)]
+struct Recent {
+    /// Flowlets that were sent there, times [`FLOWLET`], older ones counting less.
+    count: u32,
+    /// The half-life in which `count` was right.
+    period: u64,
+    /// When a flow left it, if none stayed since although it wanted to leave.
+    left_at: Option<Time>,
+}
+
+impl Recent {
+    fn count_at(&self, period: u64) -> u32 {
+        let halvings = u32::try_from(period.saturating_sub(self.period)).unwrap_or(u32::MAX);
+        self.count.checked_shr(halvings).unwrap_or(0)
+    }
+}
+
+/// The member that a flow has, and what keeps it there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Keep {
+    /// The member; alive.
+    pub(super) next_hop: NextHopId,
+    /// By how many bands it may be worse than the best.
+    pub(super) hysteresis: u8,
+    /// How long it takes until its band shows that a flow has left.
+    pub(super) settle: Span,
+}
+
+/// Chooses, and remembers what it chose.
+#[derive(Debug)]
+pub(super) struct Chooser {
+    recent: Box<[Recent]>,
+    random: u64,
+}
+
+impl Chooser {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            recent: vec![Recent::default(); REMEMBERED].into_boxed_slice(),
+            random: seed,
+        }
+    }
+
+    /// A member for a flowlet of a flow that has none.
+    pub(super) fn choose<Q: Fn(NextHopId) -> u8>(
+        &mut self,
+        buckets: &Buckets,
+        quality: &Q,
+        now: Time,
+    ) -> Option<NextHopId> {
+        let best = self.best(buckets, quality, now)?.next_hop;
+        self.note(best, now);
+        Some(best)
+    }
+
+    /// A member for the next flowlet of a flow: another one only if that is better.
+    pub(super) fn choose_again<Q: Fn(NextHopId) -> u8>(
+        &mut self,
+        keep: &Keep,
+        buckets: &Buckets,
+        quality: &Q,
+        now: Time,
+    ) -> Option<NextHopId> {
+        let best = self.best(buckets, quality, now)?;
+        let good_enough = best.band.saturating_add(keep.hysteresis);
+        let stays = quality(keep.next_hop) <= good_enough || !self.may_leave(keep, now);
+        let next_hop = if stays { keep.next_hop } else { best.next_hop };
+        self.note(next_hop, now);
+        Some(next_hop)
+    }
+
+    /// Whether a flow that wants to leave its member does: not if another one just did.
+    fn may_leave(&mut self, keep: &Keep, now: Time) -> bool {
+        let recent = &mut self.recent[slot(keep.next_hop)];
+        let just_left = recent
+            .left_at
+            .is_some_and(|left_at| now.since(left_at) < keep.settle);
+        recent.left_at = (!just_left).then_some(now);
+        !just_left
+    }
+
+    /// Remembers a flowlet that goes to `next_hop`.
+    fn note(&mut self, next_hop: NextHopId, now: Time) {
+        let period = now.nanos() >> HALF_LIFE_SHIFT;
+        let recent = &mut self.recent[slot(next_hop)];
+        recent.count = recent.count_at(period).saturating_add(FLOWLET);
+        recent.period = period;
+    }
+
+    fn best<Q: Fn(NextHopId) -> u8>(
+        &mut self,
+        buckets: &Buckets,
+        quality: &Q,
+        now: Time,
+    ) -> Option<Runner> {
+        let mut race = Race {
+            best: None,
+            tickets: 0,
+            lot: self.next_random(),
+        };
+        let period = now.nanos() >> HALF_LIFE_SHIFT;
+        let runner = |live: Live| Runner {
+            next_hop: live.next_hop,
+            weight: live.weight,
+            band: quality(live.next_hop),
+            recent: self.recent[slot(live.next_hop)].count_at(period),
+        };
+        if buckets.members().len() <= ALL {
+            for live in buckets.members() {
+                race.enter(runner(*live), live.weight);
+            }
+        } else {
+            let draw = mix(race.lot);
+            for nth in 0..DRAWN {
+                #[expect(clippy::cast_possible_truncation, reason = "any 32 bits will do")]
+                let hash = (draw >> (nth * BUCKETS.ilog2())) as u32;
+                let drawn = buckets.pick(hash).and_then(|hop| buckets.member(hop));
+                if let Some(live) = drawn {
+                    // It was drawn in proportion to its weight, which so has had its say in the lot.
+                    race.enter(runner(live), 1);
+                }
+            }
+        }
+        race.best
+    }
+
+    fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.random)
+    }
+}
+
+#[inline]
+fn slot(next_hop: NextHopId) -> usize {
+    next_hop.index() % REMEMBERED
+}
+
+/// Spreads the bits of a word: with a counter in front of it this is the generator `SplitMix64`.
+#[inline]
+pub(super) fn mix(word: u64) -> u64 {
+    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ word >> 31
+}
+
+/// A member that may be chosen.
+#[derive(Clone, Copy, Debug)]
+struct Runner {
+    next_hop: NextHopId,
+    weight: u32,
+    band: u8,
+    recent: u32,
+}
+
+impl Runner {
+    /// First the band, then what it was sent lately in proportion to its weight.
+    fn compare(&self, other: &Self) -> std::cmp::Ordering {
+        let load = |one: &Self, weight: u32| u64::from(one.recent) * u64::from(weight);
+        let by_recent = || load(self, other.weight).cmp(&load(other, self.weight));
+        self.band.cmp(&other.band).then_with(by_recent)
+    }
+}
+
+/// Finds the best runner in one pass, and among equal ones one by lot, each by its tickets.
+struct Race {
+    best: Option<Runner>,
+    /// Tickets of all that are as good as the best.
+    tickets: u64,
+    lot: u64,
+}
+
+impl Race {
+    fn enter(&mut self, runner: Runner, tickets: u32) {
+        use std::cmp::Ordering::{Equal, Greater, Less};
+        let tickets = u64::from(tickets);
+        match self.best.map_or(Less, |best| runner.compare(&best)) {
+            Greater => {}
+            Less => {
+                self.best = Some(runner);
+                self.tickets = tickets;
+            }
+            Equal => {
+                self.tickets += tickets;
+                self.lot = mix(self.lot.wrapping_add(1));
+                if self.lot % self.tickets < tickets {
+                    self.best = Some(runner);
+                }
+            }
+        }
+    }
+}

@@ -31,6 +31,7 @@
 //!   egress    [9] rewrite
 //!   control   from the kernel's tables to these; see there
 //!   drop      why packets are lost
+//!   trace     what each stage decided about chosen packets
 //!   stats     what is counted
 //! ```
 //!
@@ -49,5 +50,6 @@ pub mod packet;
 pub mod runner;
 pub mod stats;
 pub mod switch;
+pub mod trace;
 pub mod traffic;
 pub mod worker;

@@ -7,12 +7,14 @@
 //!   state         all that control knows, and what it tells: reports, metrics, health
 //!   api           what is said over the admin socket
 //!   admin         the admin socket
+//!   pcap          traced packets as a file for Wireshark
 //!   thread        the loop
 //! ```
 
 pub mod admin;
 pub mod api;
 mod metrics;
+pub mod pcap;
 pub mod program;
 pub mod programming;
 mod report;

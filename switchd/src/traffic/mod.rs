@@ -17,12 +17,14 @@
 //!   policy     what control wants of all this
 //!   buffer     [6] charged to priority groups: guaranteed, service, headroom
 //!   headroom       how much of that
+//!   elephants  [7] flows that move to a lower queue
 //!   queue      [7] egress queues, in the packet store; wred: marks and early drops; trim: headers instead of drops
 //!   scheduler  [8] which queue is next; shaper: when
 //!   pfc        [8] pausing the peer; paused: being paused by it
 //! ```
 
 pub mod buffer;
+pub mod elephants;
 pub mod headroom;
 pub mod paused;
 pub mod pfc;

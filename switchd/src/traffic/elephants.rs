@@ -1,0 +1,582 @@
+//! Elephants and mice: flows that send much go to a lower queue, so that the others need not wait
+//! behind them. No packet overtakes one of its own flow while the flow moves.
+//!
+//! ```text
+//!             level above its limit                      class
+//!          ┌────────────────────────┐            from ───────────▶ to
+//!          │                        ▼                 ◀───────────
+//!        Mouse                  Elephant         follows the size as soon as
+//!          ▲                        │            no packet of the flow is left
+//!          └────────────────────────┘            in the queue that it leaves,
+//!             level empty, or idle               or behind a gate
+//! ```
+//!
+//! **Size.** Each flow has a level: what it sends flows in, and it leaks at the threshold's rate. A flow is
+//! an elephant when the level exceeds the threshold's bytes, that is, when over some time t it sent more
+//! than bytes + rate × t; and a mouse again when as many bytes leaked away, or when it sent nothing for the
+//! ageing time. So a flow near the rate does not swing between the queues.
+//!
+//! **Order.** A queue gives out what it took in, in order, so the number of a flow's last packet in it and
+//! the number of packets that have left tell whether the flow still has some there. With [`Moves::Drained`] a
+//! flow stays where it is while that is so. In a queue that is never empty, a flow which sends all
+//! the time then never moves: its last packet is always there. It moves at its first pause that is as long as
+//! the queue is deep. With [`Moves::Gated`] it goes down at once, and its packets in the lower queue wait at
+//! a [`Gate`] until those before them have left the upper one, which takes as long as that was deep at most. The
+//! way back is always without a gate, so that mice never wait for the lower queue; the upper queue never
+//! waits for the lower, so the two cannot wait for each other. A flow that goes back has paused or become slow.
+//!
+//! **Memory.** One table for each worker, keyed by port, class and flow: the ports of a worker share its
+//! entries, where one table for each of 256 ports would lie idle for most. It is associative in sets of
+//! [`WAYS`]. A new flow takes the place of the mouse with the lowest level in its set, and never that of an
+//! elephant or of a flow that has packets in the lower queue, so a flood of mice pushes out mice only.
+//! If there is no such place, the flow is not followed and stays in its queue. Levels are not inherited: a
+//! mouse is never taken for an elephant because of its predecessor. A packet touches two adjacent cache lines,
+//! one of an elephant a third.
+//!
+//! Two flows with the same hash are one flow here: they move together, and each keeps its order.
+//!
+//! The frames are not changed. The next switch sees the class they came with and pauses that class, so a
+//! port that is told to pause `from` has to hold `to` as well.
+
+mod account;
+mod gate;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use crate::ingress::tables::PortId;
+use crate::limits::CLASSES;
+use account::Account;
+pub use account::RATE_INTERVAL;
+use common::time::{Span, Time};
+use common::units::Rate;
+pub use gate::Gate;
+pub use settings::{MAX_BYTES, MIN_BYTES, Moves, Settings, SettingsError, check};
+
+/// Entries of a worker's table. A port seldom has more than a few hundred flows that send at once; 4096 are
+/// enough for 16 busy ports and take 320 KiB, which fit in a second-level cache.
+pub const ENTRIES: usize = 4096;
+
+/// Entries of a set: two cache lines of 64 bytes.
+pub const WAYS: usize = 4;
+
+/// Sets that [`Elephants::age`] looks at in a turn: eight cache lines, and the whole table in 256 turns.
+pub const AGE_SETS: usize = 4;
+
+/// Level of one byte: bits × 10⁹, so that the leak, rate × nanoseconds, is exact.
+const BYTE: u64 = 8_000_000_000;
+
+const _: () = assert!(size_of::<Entry>() * WAYS == 128, "a set is two cache lines");
+const _: () = assert!(MAX_BYTES <= u64::MAX / BYTE / 2, "levels fit in a word");
+
+/// How far a queue has come. Both count packets since the queue was made and never go back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Packets that it took. The next has this number plus one.
+    pub enqueued: u64,
+    /// Packets that left it, whatever became of them.
+    pub dequeued: u64,
+}
+
+impl Progress {
+    /// Whether packet number `packet` and all before it have left. A number that was never given counts as
+    /// left when the queue is empty: a packet may be refused after its number was noted.
+    #[inline]
+    pub const fn passed(self, packet: u64) -> bool {
+        self.dequeued >= packet || self.dequeued >= self.enqueued
+    }
+}
+
+/// What makes packets one flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Flow {
+    /// The port they leave by.
+    pub port: PortId,
+    /// The class they came with.
+    pub class: u8,
+    /// Hash of their addresses and ports.
+    pub hash: u32,
+}
+
+/// Where a packet is to be queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The queue.
+    pub class: u8,
+    /// Unless it is `None`, the packet may not leave before this packet of the queue of its own class has: to be
+    /// added to the gate, see [`Gate::add`].
+    pub after: Option<u64>,
+}
+
+/// What happened since the table was made, and what is in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Flows that are followed now.
+    pub flows: u64,
+    /// Those of them that are elephants.
+    pub elephants: u64,
+    /// Moves to a lower queue.
+    pub demoted: u64,
+    /// Moves back.
+    pub restored: u64,
+    /// Packets that stayed in a queue because others of their flow were still there.
+    pub waiting: u64,
+    /// Flows whose place was given to another one.
+    pub evicted: u64,
+    /// Packets whose flow found no place.
+    pub unfollowed: u64,
+}
+
+/// A flow for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Which one.
+    pub flow: Flow,
+    /// The queue it is in.
+    pub class: u8,
+    /// Whether it stays there only until its packets have left.
+    pub waiting: bool,
+    /// What it sent since it became an elephant.
+    pub bytes: u64,
+    /// Its rate, measured over [`RATE_INTERVAL`] or more.
+    pub rate: Rate,
+    /// For how long it has been an elephant.
+    pub age: Span,
+}
+
+/// What an entry holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Free,
+    Mouse,
+    Elephant,
+}
+
+/// What a packet finds and leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Load {
+    /// The level had run empty, and is within its limit.
+    Empty,
+    /// The level is within its limit.
+    Within,
+    /// The level exceeds its limit.
+    Over,
+}
+
+impl State {
+    #[inline]
+    const fn after(self, load: Load) -> Self {
+        match (self, load) {
+            (Self::Mouse, Load::Over) => Self::Elephant,
+            (Self::Elephant, Load::Empty) => Self::Mouse,
+            (state, _) => state,
+        }
+    }
+}
+
+/// What every packet needs to know of its flow.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    hash: u32,
+    port: u8,
+    /// The class of its packets.
+    home: u8,
+    /// The queue they go to.
+    class: u8,
+    state: State,
+    /// Number of the last one in that queue.
+    last: u64,
+    seen: Time,
+    level: u64,
+}
+
+impl Entry {
+    fn flow(&self) -> Flow {
+        Flow {
+            port: self.port(),
+            class: self.home,
+            hash: self.hash,
+        }
+    }
+
+    #[inline]
+    fn port(&self) -> PortId {
+        PortId(u16::from(self.port))
+    }
+
+    /// Whether its packets go to another queue than their class says.
+    #[inline]
+    const fn is_away(&self) -> bool {
+        self.class != self.home
+    }
+
+    /// Whether none of its packets is in its queue.
+    #[inline]
+    fn has_left(&self, queues: &impl Fn(PortId, u8) -> Progress) -> bool {
+        queues(self.port(), self.class).passed(self.last)
+    }
+
+    /// What is left of the level.
+    #[inline]
+    fn left(&self, watch: Option<Watch>, now: Time) -> u64 {
+        let idle = now.since(self.seen);
+        match watch {
+            Some(watch) if idle < watch.ageing => self
+                .level
+                .saturating_sub(watch.leak.saturating_mul(idle.nanos())),
+            _ => 0,
+        }
+    }
+
+    /// The queue it belongs in.
+    #[inline]
+    fn wanted(&self, watch: Option<Watch>) -> u8 {
+        match (self.state, watch) {
+            (State::Elephant, Some(watch)) => watch.to,
+            _ => self.home,
+        }
+    }
+}
+
+/// Entries among which a flow is sought.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(128))]
+struct Set([Entry; WAYS]);
+
+/// [`Settings`], as packets need them.
+#[derive(Clone, Copy, Debug)]
+struct Watch {
+    to: u8,
+    gated: bool,
+    limit: u64,
+    leak: u64,
+    ageing: Span,
+}
+
+impl From<&Settings> for Watch {
+    fn from(settings: &Settings) -> Self {
+        Self {
+            to: settings.to,
+            gated: settings.moves == Moves::Gated,
+            limit: settings.bytes * BYTE,
+            leak: settings.rate.bps(),
+            ageing: settings.ageing,
+        }
+    }
+}
+
+/// The flows that a worker follows on all its ports.
+#[derive(Debug)]
+pub struct Elephants {
+    sets: Box<[Set]>,
+    /// One for each entry.
+    accounts: Box<[[Account; WAYS]]>,
+    /// By class.
+    watched: [Option<Watch>; CLASSES],
+    /// Entries whose packets go to another queue than their class says.
+    away: u64,
+    /// The set that is looked at next for what has aged.
+    hand: usize,
+    counters: Counters,
+}
+
+impl Elephants {
+    /// An empty table of `entries`, rounded up to whole sets, that watches no class.
+    pub fn new(entries: usize) -> Self {
+        let sets = entries.div_ceil(WAYS).max(1);
+        Self {
+            sets: vec![Set::default(); sets].into(),
+            accounts: vec![[Account::default(); WAYS]; sets].into(),
+            watched: [None; CLASSES],
+            away: 0,
+            hand: 0,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Watches these classes from now on. Flows that are in a queue which they no longer belong in move
+    /// without a gate.
+    ///
+    /// # Errors
+    /// If [`check`] refuses them; then nothing changes.
+    pub fn configure(&mut self, settings: &[Settings]) -> Result<(), SettingsError> {
+        check(settings)?;
+        self.watched = [None; CLASSES];
+        for settings in settings {
+            self.watched[usize::from(settings.from)] = Some(Watch::from(settings));
+        }
+        // The packets of a class that is not watched are not counted, so nothing may be known of its flows
+        // that would be out of date when it is watched again.
+        self.remove_where(|table, entry| !entry.is_away() && !table.is_watched(entry.home));
+        Ok(())
+    }
+
+    /// Flows that can be followed at the same time.
+    pub fn capacity(&self) -> usize {
+        self.sets.len() * WAYS
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Where a packet of `bytes` bytes is to be queued. It is to be called for each packet, in the order in
+    /// which they are queued, right before; whether the queue takes it need not be told.
+    #[inline]
+    pub fn classify(
+        &mut self,
+        flow: Flow,
+        bytes: u32,
+        now: Time,
+        queues: &impl Fn(PortId, u8) -> Progress,
+    ) -> Place {
+        let stay = Place {
+            class: flow.class,
+            after: None,
+        };
+        let watch = self.watched.get(usize::from(flow.class)).copied().flatten();
+        if watch.is_none() && self.away == 0 {
+            return stay;
+        }
+        let Ok(port) = u8::try_from(flow.port.0) else {
+            return stay;
+        };
+        let set = self.set_of(flow);
+        let same = |entry: &Entry| {
+            entry.hash == flow.hash
+                && (entry.port, entry.home) == (port, flow.class)
+                && entry.state != State::Free
+        };
+        let way = match self.sets[set].0.iter().position(same) {
+            Some(way) => way,
+            // A flow that is not followed was never moved.
+            None if watch.is_none() => return stay,
+            None => {
+                let Some(way) = self.make_room(set, now, queues) else {
+                    self.counters.unfollowed += 1;
+                    return stay;
+                };
+                self.counters.flows += 1;
+                self.sets[set].0[way] = Entry {
+                    hash: flow.hash,
+                    port,
+                    home: flow.class,
+                    class: flow.class,
+                    state: State::Mouse,
+                    // Any of the packets in the queue may be one of this flow.
+                    last: queues(flow.port, flow.class).enqueued,
+                    seen: now,
+                    level: 0,
+                };
+                way
+            }
+        };
+        self.follow((set, way), bytes, now, queues)
+    }
+
+    /// Takes notice of what has aged, in [`AGE_SETS`] of the sets; to be called once a turn.
+    pub fn age(&mut self, now: Time, queues: &impl Fn(PortId, u8) -> Progress) {
+        for _ in 0..AGE_SETS.min(self.sets.len()) {
+            for way in 0..WAYS {
+                self.age_entry((self.hand, way), now, queues);
+            }
+            self.hand = (self.hand + 1) % self.sets.len();
+        }
+    }
+
+    /// Forgets the flows of a port whose queues go away with all that is in them.
+    pub fn forget(&mut self, port: PortId) {
+        self.remove_where(|_, entry| entry.port() == port);
+    }
+
+    /// The elephants, and flows on their way back, at most `max`: those that sent most first.
+    pub fn rows(&self, max: usize, now: Time) -> Vec<Row> {
+        let entries = self.sets.iter().flat_map(|set| &set.0);
+        let accounts = self.accounts.iter().flatten();
+        let mut rows: Vec<Row> = entries
+            .zip(accounts)
+            .filter(|(entry, _)| entry.state == State::Elephant || entry.is_away())
+            .map(|(entry, account)| self.row(entry, account, now))
+            .collect();
+        rows.sort_by_key(|row| (std::cmp::Reverse(row.bytes), row.flow));
+        rows.truncate(max);
+        rows
+    }
+
+    fn row(&self, entry: &Entry, account: &Account, now: Time) -> Row {
+        Row {
+            flow: entry.flow(),
+            class: entry.class,
+            waiting: entry.wanted(self.watched[usize::from(entry.home)]) != entry.class,
+            bytes: account.bytes,
+            rate: account.rate(now),
+            age: now.since(account.since),
+        }
+    }
+
+    /// The set of a flow. The low bits of the hash also choose the port, so the flows of a port have few
+    /// values there: a multiplication brings all bits to the top.
+    #[inline]
+    fn set_of(&self, flow: Flow) -> usize {
+        let key = u64::from(flow.hash) << 32 | u64::from(flow.port.0) << 8 | u64::from(flow.class);
+        let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (((mixed >> 32) * self.sets.len() as u64) >> 32) as usize
+    }
+
+    /// Counts a packet of a flow that has an entry, and moves the flow if it is time.
+    #[inline]
+    fn follow(
+        &mut self,
+        (set, way): (usize, usize),
+        bytes: u32,
+        now: Time,
+        queues: &impl Fn(PortId, u8) -> Progress,
+    ) -> Place {
+        self.weigh((set, way), bytes, now);
+        self.relocate((set, way), queues);
+        let entry = &mut self.sets[set].0[way];
+        let class = entry.class;
+        if !entry.is_away() && self.watched[usize::from(entry.home)].is_none() {
+            // As in `configure`.
+            self.remove((set, way));
+            return Place { class, after: None };
+        }
+        entry.last = queues(entry.port(), class).enqueued + 1;
+        let behind = self.accounts[set][way].behind;
+        let overtakes = entry.is_away() && !queues(entry.port(), entry.home).passed(behind);
+        Place {
+            class,
+            after: overtakes.then_some(behind),
+        }
+    }
+
+    /// Brings the level up to date, and the state with it.
+    #[inline]
+    fn weigh(&mut self, (set, way): (usize, usize), bytes: u32, now: Time) {
+        let entry = &mut self.sets[set].0[way];
+        let account = &mut self.accounts[set][way];
+        let watch = self.watched[usize::from(entry.home)];
+        let left = entry.left(watch, now);
+        let limit = watch.map_or(u64::MAX, |watch| watch.limit);
+        let level = left.saturating_add(u64::from(bytes).saturating_mul(BYTE));
+        let load = match left {
+            _ if level > limit => Load::Over,
+            0 => Load::Empty,
+            _ => Load::Within,
+        };
+        let before = entry.state;
+        entry.state = before.after(load);
+        entry.level = level.min(limit);
+        entry.seen = now;
+        match (before, entry.state) {
+            (State::Mouse, State::Elephant) => {
+                self.counters.elephants += 1;
+                account.begin(now);
+            }
+            (State::Elephant, State::Mouse) => self.counters.elephants -= 1,
+            _ => {}
+        }
+        if entry.state == State::Elephant {
+            account.add(bytes, now);
+        }
+    }
+
+    /// Moves a flow to the queue it belongs in, unless one of its packets would overtake another.
+    #[inline]
+    fn relocate(&mut self, (set, way): (usize, usize), queues: &impl Fn(PortId, u8) -> Progress) {
+        let entry = &mut self.sets[set].0[way];
+        let watch = self.watched[usize::from(entry.home)];
+        let wanted = entry.wanted(watch);
+        if wanted == entry.class {
+            return;
+        }
+        let gated = !entry.is_away() && watch.is_some_and(|watch| watch.gated);
+        if !gated && !entry.has_left(queues) {
+            self.counters.waiting += 1;
+            return;
+        }
+        if !entry.is_away() {
+            self.accounts[set][way].behind = entry.last;
+            self.away += 1;
+            self.counters.demoted += 1;
+        } else if wanted == entry.home {
+            self.away -= 1;
+            self.counters.restored += 1;
+        }
+        entry.class = wanted;
+    }
+
+    /// A place in the set for a new flow.
+    fn make_room(
+        &mut self,
+        set: usize,
+        now: Time,
+        queues: &impl Fn(PortId, u8) -> Progress,
+    ) -> Option<usize> {
+        let mut least: Option<(u64, Time, usize)> = None;
+        for (way, entry) in self.sets[set].0.iter().enumerate() {
+            if entry.state == State::Free {
+                return Some(way);
+            }
+            let left = entry.left(self.watched[usize::from(entry.home)], now);
+            let is_mouse = entry.state == State::Mouse || left == 0;
+            if is_mouse && (!entry.is_away() || entry.has_left(queues)) {
+                let this = (left, entry.seen, way);
+                least = Some(least.map_or(this, |least| least.min(this)));
+            }
+        }
+        let (_, _, way) = least?;
+        self.remove((set, way));
+        self.counters.evicted += 1;
+        Some(way)
+    }
+
+    fn age_entry(
+        &mut self,
+        (set, way): (usize, usize),
+        now: Time,
+        queues: &impl Fn(PortId, u8) -> Progress,
+    ) {
+        let entry = &mut self.sets[set].0[way];
+        let watch = self.watched[usize::from(entry.home)];
+        if entry.state == State::Elephant && entry.left(watch, now) == 0 {
+            entry.state = State::Mouse;
+            self.counters.elephants -= 1;
+        }
+        if entry.state == State::Mouse && entry.is_away() && entry.has_left(queues) {
+            entry.class = entry.home;
+            entry.last = self.accounts[set][way].behind;
+            self.away -= 1;
+            self.counters.restored += 1;
+        }
+        let is_old = watch.is_none_or(|watch| now.since(entry.seen) >= watch.ageing);
+        if entry.state == State::Mouse && !entry.is_away() && is_old {
+            self.remove((set, way));
+        }
+    }
+
+    fn is_watched(&self, class: u8) -> bool {
+        self.watched[usize::from(class)].is_some()
+    }
+
+    fn remove_where(&mut self, goes: impl Fn(&Self, &Entry) -> bool) {
+        for set in 0..self.sets.len() {
+            for way in 0..WAYS {
+                let entry = &self.sets[set].0[way];
+                if entry.state != State::Free && goes(self, entry) {
+                    self.remove((set, way));
+                }
+            }
+        }
+    }
+
+    fn remove(&mut self, (set, way): (usize, usize)) {
+        let entry = std::mem::take(&mut self.sets[set].0[way]);
+        self.accounts[set][way] = Account::default();
+        self.counters.flows -= 1;
+        self.counters.elephants -= u64::from(entry.state == State::Elephant);
+        self.away -= u64::from(entry.is_away());
+    }
+}

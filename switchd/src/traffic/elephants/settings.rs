@@ -8,7 +8,7 @@ use common::units::Rate;
 /// its first packets.
 pub const MIN_BYTES: u64 = 2 * 4096;
 
-/// Greatest threshold: 80 ms of a 100 Gbit/s port, by when it is too late for the mice.
+/// Greatest threshold: 86 ms of a 100 Gbit/s port, by when it is too late for the mice.
 pub const MAX_BYTES: u64 = 1 << 30;
 
 /// When a flow that has become an elephant moves.

@@ -133,7 +133,7 @@ enum Event {
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        6 => (0..12_u32, 64..9_000_u32).prop_map(|(flow, bytes)| Event::Arrive { flow, bytes }),
+        6 => (0..12_u32, 64..30_000_u32).prop_map(|(flow, bytes)| Event::Arrive { flow, bytes }),
         3 => (0..12_u32, 1..12_usize).prop_map(|(flow, packets)| Event::Train { flow, packets }),
         8 => (0..PORTS, prop_oneof![Just(FROM), Just(TO), Just(2)])
             .prop_map(|(port, class)| Event::Serve { port, class }),
@@ -332,6 +332,66 @@ fn a_gate_moves_flows_out_of_a_standing_queue() {
             (moved..2).for_each(|_| assert!(switch.serve(0, FROM)));
         }
         assert_eq!(last, class, "{moves:?}");
+    }
+}
+
+/// SW-17: a class that is not watched for a while: what was known of its flows is not used afterwards.
+#[test]
+fn settings_may_come_and_go() {
+    let mut switch = Switch::new(64, Moves::Drained);
+    let watch = [settings(Moves::Drained)];
+    switch.arrive(flow(1), 20_000);
+    switch.serve(0, FROM);
+    switch.table.configure(&[]).expect("valid");
+    assert_eq!(switch.arrive(flow(1), 60), FROM, "not counted");
+    switch.table.configure(&watch).expect("valid");
+    assert_eq!(switch.arrive(flow(1), 1_000), FROM);
+
+    // The same for one that was away. A packet beyond the threshold makes an elephant at once.
+    switch.arrive(flow(2), 20_000);
+    while switch.serve_strictly(0) {}
+    assert_eq!(switch.arrive(flow(2), 1_000), TO);
+    while switch.serve_strictly(0) {}
+    switch.table.configure(&[]).expect("valid");
+    assert_eq!(switch.arrive(flow(2), 60), FROM, "back");
+    assert_eq!(switch.arrive(flow(2), 60), FROM, "not counted");
+    switch.serve(0, FROM);
+    switch.table.configure(&watch).expect("valid");
+    assert_eq!(switch.arrive(flow(2), 30_000), FROM);
+    switch.verify();
+}
+
+/// SW-17: a flow stays behind what it left in the upper queue even if the lower one took none of its
+/// packets, the flow was a mouse meanwhile, and has gone back or not.
+#[test]
+fn refused_packets_do_not_open_the_gate() {
+    for goes_back in [false, true] {
+        let mut switch = Switch::new(64, Moves::Gated);
+        let native = Flow {
+            class: TO,
+            ..flow(9)
+        };
+        assert_eq!(switch.arrive(flow(1), 20_000), FROM);
+        (0..DEPTH).for_each(|_| assert_eq!(switch.arrive(native, 60), TO));
+        assert_eq!(switch.arrive(flow(1), 1_000), TO, "and refused");
+        switch.now += Span::from_millis(2);
+        if !goes_back {
+            assert_eq!(switch.arrive(flow(1), 60), TO, "and refused");
+        }
+        while switch.serve(0, TO) {}
+        if goes_back {
+            (0..16).for_each(|_| switch.age());
+        }
+        let counters = switch.table.counters();
+        let expected = (0, u64::from(goes_back));
+        assert_eq!((counters.elephants, counters.restored), expected);
+        assert_eq!(switch.arrive(flow(1), 30_000), TO);
+        assert!(
+            !switch.serve(0, TO),
+            "the first is still in the upper queue"
+        );
+        assert!(switch.serve(0, FROM));
+        assert!(switch.serve(0, TO));
     }
 }
 

@@ -1,10 +1,11 @@
 //! The books of a fabric: every frame is somewhere, and every counter agrees with what was seen from outside.
 
 use super::check::{Check, Failure};
-use super::fabric::Node;
+use super::fabric::{Fabric, Node};
 use super::network::NodeId;
 use super::simulation::Simulation;
 use super::switch::Switch;
+use super::tester::TesterCount;
 use super::wire::WireCount;
 use switchd::drop::DropReason;
 use switchd::limits::CELL;
@@ -18,27 +19,35 @@ const FOR_WANT_OF_ROOM: &[DropReason] = &[DropReason::QueueFull, DropReason::Rin
 /// # Errors
 /// The first check that failed.
 pub fn audit<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Result<(), Failure> {
-    let nodes: Vec<NodeId> = (0..simulation.fabric.nodes.len())
-        .map(|index| NodeId(u32::try_from(index).expect("few nodes")))
-        .collect();
-    for &node in &nodes {
-        let found = match &simulation.fabric.nodes[node.index()] {
-            Node::Switch(_) => switch(simulation, node),
-            Node::Host(_) => host(simulation, node),
-        };
-        if let Some((check, what)) = found {
-            let name = simulation.fabric.plan.nodes[node.index()].name.clone();
-            return Err(simulation.failed(check, &[node], format!("{name}: {what}")));
-        }
-    }
-    wires(simulation)?;
-    frames(simulation)?;
+    let lossless = simulation.scenario.lossless;
+    let kept = books(&mut simulation.fabric, lossless);
+    kept.map_err(|failure| simulation.signed(failure))?;
     violations(simulation)
 }
 
+/// Checks the books of all nodes and wires; in a lossless fabric, also that nothing was lost for want of room.
+///
+/// # Errors
+/// The first check that failed.
+pub fn books<const BYTES: bool>(fabric: &mut Fabric<BYTES>, lossless: bool) -> Result<(), Failure> {
+    for index in 0..fabric.nodes.len() {
+        let node = NodeId(u32::try_from(index).expect("few nodes"));
+        let found = match &fabric.nodes[index] {
+            Node::Switch(_) => switch(fabric, lossless, node),
+            Node::Host(_) => host(fabric, node),
+            Node::Tester(_) => tester(fabric, node),
+        };
+        if let Some((check, what)) = found {
+            let name = fabric.plan.nodes[index].name.clone();
+            return Err(fabric.failed(check, &[node], format!("{name}: {what}")));
+        }
+    }
+    wires(fabric, lossless)?;
+    frames(fabric)
+}
+
 /// Frames that arrived at and left from the ports of a node, as its wires have counted.
-fn passed<const BYTES: bool>(simulation: &Simulation<BYTES>, node: NodeId) -> [u64; 2] {
-    let fabric = &simulation.fabric;
+fn passed<const BYTES: bool>(fabric: &Fabric<BYTES>, node: NodeId) -> [u64; 2] {
     let mut sums = [0; 2];
     for port in 0..fabric.plan.nodes[node.index()].ports.len() {
         let out = fabric.wire_from(node, u16::try_from(port).expect("few ports"));
@@ -59,10 +68,9 @@ fn differs(what: &str, seen: u64, counted: u64) -> Finding {
     })
 }
 
-fn switch<const BYTES: bool>(simulation: &mut Simulation<BYTES>, node: NodeId) -> Finding {
-    let [arrived, left] = passed(simulation, node);
-    let lossless = simulation.scenario.lossless;
-    let Node::Switch(switch) = &mut simulation.fabric.nodes[node.index()] else {
+fn switch<const BYTES: bool>(fabric: &mut Fabric<BYTES>, lossless: bool, node: NodeId) -> Finding {
+    let [arrived, left] = passed(fabric, node);
+    let Node::Switch(switch) = &mut fabric.nodes[node.index()] else {
         return None;
     };
     let [held, waiting, _] = switch.holdings();
@@ -111,9 +119,9 @@ fn limits(switch: &mut Switch) -> Finding {
     Some((Check::Limits, text))
 }
 
-fn host<const BYTES: bool>(simulation: &mut Simulation<BYTES>, node: NodeId) -> Finding {
-    let [arrived, left] = passed(simulation, node);
-    let host = simulation.fabric.host(node);
+fn host<const BYTES: bool>(fabric: &mut Fabric<BYTES>, node: NodeId) -> Finding {
+    let [arrived, left] = passed(fabric, node);
+    let host = fabric.host(node);
     let [_, waiting, _] = host.holdings();
     let [received, sent] = host.counted();
     let lost = host.past.lost_in_ring;
@@ -128,14 +136,29 @@ fn host<const BYTES: bool>(simulation: &mut Simulation<BYTES>, node: NodeId) -> 
             let text = format!("of {unknown} received packets it does not say what became of them");
             (unknown > 0).then_some((Check::Conservation, text))
         })
-        .or_else(|| {
-            let text = format!("{starved} times no frame was free");
-            (starved > 0).then_some((Check::Frames, text))
-        })
+        .or_else(|| starvation(starved))
 }
 
-fn wires<const BYTES: bool>(simulation: &Simulation<BYTES>) -> Result<(), Failure> {
-    for wire in &simulation.fabric.wires {
+fn starvation(times: u64) -> Finding {
+    let text = format!("{times} times no frame was free");
+    (times > 0).then_some((Check::Frames, text))
+}
+
+fn tester<const BYTES: bool>(fabric: &mut Fabric<BYTES>, node: NodeId) -> Finding {
+    let [arrived, left] = passed(fabric, node);
+    let TesterCount {
+        sent,
+        received,
+        starved,
+        ..
+    } = fabric.tester(node).count;
+    differs("frames received", arrived, received)
+        .or_else(|| differs("frames sent", left, sent))
+        .or_else(|| starvation(starved))
+}
+
+fn wires<const BYTES: bool>(fabric: &Fabric<BYTES>, lossless: bool) -> Result<(), Failure> {
+    for wire in &fabric.wires {
         let WireCount {
             frames,
             duplicated,
@@ -146,29 +169,30 @@ fn wires<const BYTES: bool>(simulation: &Simulation<BYTES>) -> Result<(), Failur
             delivered,
             ..
         } = wire.count;
-        if simulation.scenario.lossless && overrun > 0 {
+        if lossless && overrun > 0 {
             let what = format!("{overrun} frames found a receive ring full");
-            return Err(simulation.failed(Check::Lossless, &[wire.to.node], what));
+            return Err(fabric.failed(Check::Lossless, &[wire.to.node], what));
         }
         let out = lost + down + overrun + nobody + delivered + wire.in_flight() as u64;
         if frames + duplicated != out {
             let ends = [wire.from.node, wire.to.node];
             let what =
                 format!("{frames} frames sent and {duplicated} doubled, {out} accounted for");
-            return Err(simulation.failed(Check::Conservation, &ends, what));
+            return Err(fabric.failed(Check::Conservation, &ends, what));
         }
     }
     Ok(())
 }
 
-/// Every frame of the simulation's memory is in somebody's hands.
-fn frames<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Result<(), Failure> {
-    let (free, all) = simulation.fabric.frames();
-    let mut found = free + simulation.fabric.on_wires();
-    for node in &mut simulation.fabric.nodes {
+/// Every frame of the fabric's memory is in somebody's hands.
+fn frames<const BYTES: bool>(fabric: &mut Fabric<BYTES>) -> Result<(), Failure> {
+    let (free, all) = fabric.frames();
+    let mut found = free + fabric.on_wires();
+    for node in &mut fabric.nodes {
         found += match node {
             Node::Switch(switch) => switch.holdings(),
             Node::Host(host) => host.holdings(),
+            Node::Tester(_) => [0; 3],
         }
         .iter()
         .sum::<usize>();
@@ -177,7 +201,7 @@ fn frames<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Result<(), F
         return Ok(());
     }
     let what = format!("{found} of {all} frames are in somebody's hands");
-    Err(simulation.failed(Check::Frames, &[], what))
+    Err(fabric.failed(Check::Frames, &[], what))
 }
 
 /// What applications noticed.
@@ -199,14 +223,15 @@ fn violations<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Result<(
 }
 
 /// Whether nothing is under way: no frame on a wire, in a queue or in a ring.
-pub fn is_at_rest<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> bool {
-    simulation.fabric.on_wires() == 0
-        && simulation.fabric.nodes.iter_mut().all(|node| match node {
+pub fn is_at_rest<const BYTES: bool>(fabric: &mut Fabric<BYTES>) -> bool {
+    fabric.on_wires() == 0
+        && fabric.nodes.iter_mut().all(|node| match node {
             Node::Switch(switch) => {
                 let [held, waiting, _] = switch.holdings();
                 held + waiting == 0
             }
             Node::Host(host) => host.holdings()[1] == 0,
+            Node::Tester(_) => true,
         })
 }
 
@@ -215,7 +240,7 @@ pub fn is_at_rest<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> bool
 /// # Errors
 /// The first check that failed.
 pub fn audit_end<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Result<(), Failure> {
-    if !is_at_rest(simulation) {
+    if !is_at_rest(&mut simulation.fabric) {
         let what = "packets are held though nothing happens any more".to_owned();
         return Err(simulation.failed(Check::Liveness, &[], what));
     }
@@ -226,7 +251,7 @@ pub fn audit_end<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Resul
         .iter()
         .filter_map(|node| match node {
             Node::Host(host) => host.worker(),
-            Node::Switch(_) => None,
+            Node::Switch(_) | Node::Tester(_) => None,
         });
     let early: usize = hosts.map(|worker| worker.engine().held_packets()).sum();
     if early > 0 && !simulation.connections.iter().any(|one| one.over) {

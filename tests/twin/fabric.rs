@@ -19,6 +19,7 @@ use super::host::Host;
 use super::network::{End, NodeId, Plan, Role};
 use super::schedule::Schedule;
 use super::switch::Switch;
+use super::tester::Tester;
 use super::trace::{Kind, Trace};
 use super::wire::{Sent, Wire};
 use clock::Clock;
@@ -48,6 +49,8 @@ pub enum Node<const BYTES: bool> {
     Switch(Box<Switch>),
     /// Runs hostd.
     Host(Box<Host<BYTES>>),
+    /// Sends and receives raw frames, in the place of a host.
+    Tester(Box<Tester>),
 }
 
 /// What is on the way to a node.
@@ -188,7 +191,11 @@ impl<const BYTES: bool> Fabric<BYTES> {
     }
 
     /// Makes the clock of a node run fast by so many parts per million.
+    ///
+    /// # Panics
+    /// If it is a tester, whose clock is always right.
     pub fn set_drift(&mut self, node: NodeId, drift: i64) {
+        assert!(!self.is_tester(node), "node {} is a tester", node.0);
         self.clocks[node.index()].drift = drift;
     }
 
@@ -205,12 +212,28 @@ impl<const BYTES: bool> Fabric<BYTES> {
     /// A host.
     ///
     /// # Panics
-    /// If the node is a switch.
+    /// If the node is none.
     pub fn host(&mut self, node: NodeId) -> &mut Host<BYTES> {
         match &mut self.nodes[node.index()] {
             Node::Host(host) => host,
-            Node::Switch(_) => panic!("node {} is a switch", node.0),
+            Node::Switch(_) | Node::Tester(_) => panic!("node {} is no host", node.0),
         }
+    }
+
+    /// A tester.
+    ///
+    /// # Panics
+    /// If the node is none.
+    pub fn tester(&mut self, node: NodeId) -> &mut Tester {
+        match &mut self.nodes[node.index()] {
+            Node::Tester(tester) => tester,
+            Node::Switch(_) | Node::Host(_) => panic!("node {} is no tester", node.0),
+        }
+    }
+
+    #[inline]
+    fn is_tester(&self, node: NodeId) -> bool {
+        matches!(self.nodes[node.index()], Node::Tester(_))
     }
 
     /// Moves on to the next point in time and lets everything happen that happens then. What hosts reported is
@@ -229,6 +252,21 @@ impl<const BYTES: bool> Fabric<BYTES> {
         }
         self.run(reports);
         true
+    }
+
+    /// As [`Self::step`], if something happens until `limit`; otherwise it becomes `limit` and nothing happens, which
+    /// is false.
+    pub fn step_until(
+        &mut self,
+        limit: Time,
+        reports: &mut Vec<(NodeId, Report)>,
+        agenda: &mut Vec<u32>,
+    ) -> bool {
+        if self.schedule.next_at().is_none_or(|at| at > limit) {
+            self.now = self.now.max(limit);
+            return false;
+        }
+        self.step(reports, agenda)
     }
 
     /// A node has something to do now.
@@ -273,7 +311,7 @@ impl<const BYTES: bool> Fabric<BYTES> {
     /// When a node next looks at its ports, at `at` or after.
     #[inline]
     fn looks_at(&self, node: NodeId, at: Time) -> Time {
-        if self.poll == 0 || at == Time::NEVER {
+        if self.poll == 0 || at == Time::NEVER || self.is_tester(node) {
             return at;
         }
         // Nobody looks at the same time as everybody else.
@@ -307,6 +345,11 @@ impl<const BYTES: bool> Fabric<BYTES> {
                 switch.queue(port)
             }
             Node::Host(host) => host.queue(),
+            Node::Tester(tester) => {
+                count.delivered += 1;
+                tester.receive(frame.bytes(), self.now);
+                return self.outside.give(frame);
+            }
         };
         turns::fetch_frame(&frame, node.index() < self.plan.hosts);
         let Some(queue) = queue else {

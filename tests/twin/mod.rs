@@ -18,7 +18,8 @@
 //!   schedule     what happens when
 //!   network      nodes, links, addresses, routes; topology makes them, way follows them
 //!   queue, wire  a port's rings, a link's direction and what can go wrong there
-//!   switch, host the two kinds of nodes;  app, memory: who uses a host
+//!   switch, host the kinds of nodes that run daemons;  app, memory: who uses a host
+//!   tester       the kind that sends and receives raw frames;  bench: small fabrics of them, for tests
 //!   fabric       nodes, wires and time in motion
 //!   flow         what is sent;  workload, sizes, matrix make it
 //!   fault        what goes wrong
@@ -32,6 +33,7 @@
 
 pub mod app;
 pub mod audit;
+pub mod bench;
 pub mod check;
 pub mod fabric;
 pub mod fault;
@@ -52,6 +54,7 @@ pub mod sizes;
 pub mod snapshot;
 pub mod soak;
 pub mod switch;
+pub mod tester;
 pub mod topology;
 pub mod trace;
 pub mod way;

@@ -44,6 +44,8 @@ pub enum Role {
     Host,
     /// Runs switchd.
     Switch,
+    /// Sends and receives raw frames.
+    Tester,
 }
 
 /// A node.

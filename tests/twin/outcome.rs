@@ -336,6 +336,7 @@ fn totals<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Totals {
                     totals.add_engine(worker.engine());
                 }
             }
+            Node::Tester(_) => {}
         }
     }
     for (index, wire) in simulation.fabric.wires.iter().enumerate() {

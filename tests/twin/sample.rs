@@ -63,7 +63,7 @@ impl Samples {
                         .map(|queue| queue.depth_bytes.get())
                         .sum()
                 }
-                Node::Host(_) => 0,
+                Node::Host(_) | Node::Tester(_) => 0,
             };
             series.depth.push(u32::try_from(depth).unwrap_or(u32::MAX));
             series.busy.push(wire.count.busy);

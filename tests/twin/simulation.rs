@@ -546,7 +546,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
                 self.trouble(number, false);
             }
         }
-        while !audit::is_at_rest(self) && self.fabric.now() < limit {
+        while !audit::is_at_rest(&mut self.fabric) && self.fabric.now() < limit {
             let alive = self.fabric.step(reports, agenda);
             agenda.retain(|code| !matches!(Do::decode(*code), Do::Begin(_)));
             self.follow(reports, agenda)?;
@@ -563,7 +563,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
         self.signed(self.fabric.failed(check, nodes, what))
     }
 
-    fn signed(&self, failure: Failure) -> Failure {
+    pub(super) fn signed(&self, failure: Failure) -> Failure {
         Failure {
             scenario: self.scenario.name.clone(),
             seed: self.seed,

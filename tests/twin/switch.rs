@@ -1,7 +1,7 @@
 //! A switch of the simulation: switchd's worker and its route programming, with simulated ports and a kernel whose
 //! tables are written from the plan.
 
-use super::network::{NodeId, Plan};
+use super::network::{Hop as PlannedHop, NodeId, Plan};
 use super::queue::{DeviceQueue, Outbox};
 use common::netlink::{
     Action, Address, Body, Change, Hop, Link, Message, Mirror, Neighbour, NeighbourKey,
@@ -34,6 +34,18 @@ pub struct SwitchSettings {
     pub mtu: u16,
     /// How often a node looks at its ports: at once if it is zero.
     pub poll: Span,
+}
+
+impl Default for SwitchSettings {
+    /// As in scenarios, for frames of up to 9018 bytes, and looking at the ports at once.
+    fn default() -> Self {
+        Self {
+            queue: 1 << 20,
+            packets: 65_536,
+            mtu: 9000,
+            poll: Span::ZERO,
+        }
+    }
 }
 
 /// A switch.
@@ -187,6 +199,13 @@ impl Switch {
             self.route(*destination, &hops);
         }
         self.program(Time::ZERO);
+    }
+
+    /// Adds a route, or replaces the one to the same prefix.
+    pub fn set_route(&mut self, prefix: ipnet::IpNet, hops: &[PlannedHop], now: Time) {
+        let hops: Vec<_> = hops.iter().map(|hop| (hop.port, hop.gateway)).collect();
+        self.route(prefix, &hops);
+        self.program(now);
     }
 
     fn route(&mut self, prefix: ipnet::IpNet, hops: &[(u16, Option<std::net::IpAddr>)]) {

@@ -149,6 +149,11 @@ impl Wire {
         self.free_at <= then.nanos().saturating_mul(PICO)
     }
 
+    /// When all that was sent so far has left, in picoseconds.
+    pub fn free_at(&self) -> u64 {
+        self.free_at
+    }
+
     /// Changes what can happen to frames.
     pub fn set_weather(&mut self, weather: Weather) {
         self.weather = weather;

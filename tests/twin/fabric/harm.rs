@@ -57,17 +57,40 @@ impl<const BYTES: bool> Fabric<BYTES> {
         }
     }
 
+    /// Takes back all frames that are under way, before the fabric is dropped.
+    pub fn abandon(&mut self) {
+        for wire in &mut self.wires {
+            for frame in wire.set_up(false) {
+                self.outside.give(frame);
+            }
+        }
+        for node in &mut self.nodes {
+            match node {
+                Node::Switch(switch) => switch.crash(),
+                Node::Host(host) => host.crash(),
+                Node::Tester(_) => {}
+            }
+        }
+    }
+
     /// Kills a daemon.
+    ///
+    /// # Panics
+    /// If the node is a tester, which has none.
     pub fn crash(&mut self, node: NodeId) {
         self.trace.record(Kind::Crashed, self.now, (node, 0), &[]);
         match &mut self.nodes[node.index()] {
             Node::Switch(switch) => switch.crash(),
             Node::Host(host) => host.crash(),
+            Node::Tester(_) => panic!("node {} is a tester", node.0),
         }
         self.due[node.index()] = Time::NEVER;
     }
 
     /// Starts a daemon that was killed.
+    ///
+    /// # Panics
+    /// If the node is a tester, which has none.
     pub fn restart(&mut self, node: NodeId) {
         self.trace.record(Kind::Started, self.now, (node, 0), &[]);
         let local = self.local(node);
@@ -78,6 +101,7 @@ impl<const BYTES: bool> Fabric<BYTES> {
                     self.fail(Check::Service, node, || error.to_string());
                 }
             }
+            Node::Tester(_) => panic!("node {} is a tester", node.0),
         }
         self.rouse(node);
     }

@@ -6,6 +6,7 @@ use crate::twin::app::Report;
 use crate::twin::check::Check;
 use crate::twin::fabric::Mutation;
 use crate::twin::network::NodeId;
+use crate::twin::tester::Act;
 use common::sync::words::{prefetch, prefetch_all};
 use common::time::Time;
 use common::xdp::frame::Frame;
@@ -40,6 +41,7 @@ impl<const BYTES: bool> Fabric<BYTES> {
         match &self.nodes[node.index()] {
             Node::Switch(switch) => prefetch_all(&**switch),
             Node::Host(host) => prefetch_all(&**host),
+            Node::Tester(tester) => prefetch_all(&**tester),
         }
     }
 
@@ -111,6 +113,7 @@ impl<const BYTES: bool> Fabric<BYTES> {
         let due = match &self.nodes[node.index()] {
             Node::Switch(_) => self.turn_switch(node, local),
             Node::Host(_) => self.turn_host(node, local, reports),
+            Node::Tester(_) => self.turn_tester(node),
         };
         let due = self.clocks[node.index()].global(due);
         let due = due.min(self.inputs[node.index()].next);
@@ -170,6 +173,20 @@ impl<const BYTES: bool> Fabric<BYTES> {
             self.send_all(node);
             if !acted && !turn.again {
                 return turn.deadline;
+            }
+        }
+        self.circles(node)
+    }
+
+    fn turn_tester(&mut self, node: NodeId) -> Time {
+        let wire = self.wire_from(node, 0);
+        for _ in 0..ROUNDS {
+            let Node::Tester(tester) = &mut self.nodes[node.index()] else {
+                break;
+            };
+            match tester.act(self.now, &self.wires[wire], &mut self.outside) {
+                Act::Send(frame) => self.send(wire, frame),
+                Act::Wait(until) => return until,
             }
         }
         self.circles(node)

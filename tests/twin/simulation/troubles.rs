@@ -63,6 +63,8 @@ impl<const BYTES: bool> Simulation<BYTES> {
         let running = match &self.fabric.nodes[node.index()] {
             Node::Switch(switch) => switch.is_running(),
             Node::Host(host) => host.is_running(),
+            // It is no daemon that could crash.
+            Node::Tester(_) => return,
         };
         if dead && running {
             self.fabric.crash(node);

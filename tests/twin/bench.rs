@@ -69,7 +69,7 @@ pub struct Setup {
     pub switch: SwitchSettings,
     /// All testers.
     pub tester: TesterSettings,
-    /// Frames of its memory. One that runs out of them fails its audit.
+    /// Frames of its memory beyond those that full switches hold. A bench that runs out of them fails its audit.
     pub frames: u32,
     /// A packet that a switch loses for want of room fails the audit.
     pub lossless: bool,
@@ -93,13 +93,11 @@ impl Setup {
             node.role = Role::Tester;
             node.name = format!("t{number}");
         }
-        let switch = SwitchSettings::default();
-        let switches = u32::try_from(plan.nodes.len() - plan.hosts).expect("few nodes");
         Self {
             plan,
-            switch,
+            switch: SwitchSettings::default(),
             tester: TesterSettings::default(),
-            frames: UNDER_WAY + switches * switch.packets,
+            frames: UNDER_WAY,
             lossless: false,
             seed: 1,
         }
@@ -181,6 +179,8 @@ impl Bench {
             seed,
         } = setup;
         let capacity = (switch.mtu + LINK_HEADERS).next_multiple_of(64);
+        let switches = u32::try_from(plan.nodes.len() - plan.hosts).expect("few nodes");
+        let frames = frames + switches * switch.packets;
         let region = Region::heap(frames, capacity + HEADROOM, HEADROOM);
         let nodes = (0..plan.nodes.len())
             .map(|index| {

@@ -37,12 +37,12 @@ pub struct SwitchSettings {
 }
 
 impl Default for SwitchSettings {
-    /// As in scenarios, for frames of up to 9018 bytes, and looking at the ports at once.
+    /// Queues as in scenarios, frames of up to 4218 bytes, a buffer of 4 MiB in cells, and a look at the ports at once.
     fn default() -> Self {
         Self {
             queue: 1 << 20,
-            packets: 65_536,
-            mtu: 9000,
+            packets: 16_384,
+            mtu: 4200,
             poll: Span::ZERO,
         }
     }

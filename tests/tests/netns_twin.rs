@@ -194,6 +194,7 @@ impl Real {
             packets: 1024,
             mtu: 3000,
             poll: Span::ZERO,
+            qos: None,
         };
         let entries = self.ports.iter().map(entry).collect();
         let facts = |port: &PortSettings| {

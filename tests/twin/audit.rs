@@ -12,7 +12,13 @@ use switchd::limits::CELL;
 use switchd::stats::PortStats;
 
 /// Reasons by which a switch loses packets because it has no room for them.
-const FOR_WANT_OF_ROOM: &[DropReason] = &[DropReason::QueueFull, DropReason::RingFull];
+const FOR_WANT_OF_ROOM: &[DropReason] = &[
+    DropReason::QueueFull,
+    DropReason::RingFull,
+    DropReason::IngressFull,
+    DropReason::HeadroomFull,
+    DropReason::BufferFull,
+];
 
 /// Checks everything that holds at any time.
 ///
@@ -106,7 +112,12 @@ fn limits(switch: &mut Switch) -> Finding {
         let text = format!("it holds {held} packets, {packets} are allowed");
         return Some((Check::Limits, text));
     }
-    let limit = u64::from(switch.queue_limit()) / CELL as u64;
+    let cells = switch.ledger().in_use();
+    if held == 0 && cells > 0 && switch.is_running() {
+        let text = format!("it holds nothing, but {cells} cells are in use");
+        return Some((Check::Limits, text));
+    }
+    let limit = u64::from(switch.queue_limit()?) / CELL as u64;
     let ports = switch.stats().ports.iter().enumerate();
     let mut queues = ports.flat_map(|(port, stats)| {
         let depths = stats.queues.iter().map(|queue| queue.depth_cells.get());

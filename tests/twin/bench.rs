@@ -185,7 +185,7 @@ impl Bench {
         let nodes = (0..plan.nodes.len())
             .map(|index| {
                 if index >= plan.hosts {
-                    let switch = Switch::new(&plan, node(index), switch, region.clone());
+                    let switch = Switch::new(&plan, node(index), switch.clone(), region.clone());
                     return Node::Switch(Box::new(switch));
                 }
                 Node::Tester(Box::new(Tester::new(place(&plan, index), tester, seed)))

@@ -239,7 +239,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
             .map(|index| {
                 let node = NodeId(u32::try_from(index).expect("few nodes"));
                 if index >= plan.hosts {
-                    let switch = Switch::new(&plan, node, scenario.switch, region.clone());
+                    let switch = Switch::new(&plan, node, scenario.switch.clone(), region.clone());
                     return Node::Switch(Box::new(switch));
                 }
                 let link = &plan.links[plan.nodes[index].ports[0]];

@@ -150,6 +150,7 @@ pub fn scenario(seed: u64) -> Scenario {
             packets: 1 << 14,
             mtu: 9000,
             poll,
+            qos: None,
         },
         host: host(&mut dice, links, poll),
         verb: dice.pick(&[Verb::Write, Verb::Send]),

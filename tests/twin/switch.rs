@@ -2,7 +2,7 @@
 //! tables are written from the plan.
 
 use super::network::{Hop as PlannedHop, NodeId, Plan};
-use super::queue::{DeviceQueue, Outbox};
+use super::queue::{DeviceQueue, Outbox, RECEIVE_RING};
 use common::netlink::{
     Action, Address, Body, Change, Hop, Link, Message, Mirror, Neighbour, NeighbourKey,
     NeighbourState, Route, RouteKey, RouteKind, Table,
@@ -12,6 +12,7 @@ use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::frame::Region;
 use std::sync::Arc;
+use switchd::config::{PortFacts, Qos};
 use switchd::control::program::Program;
 use switchd::control::programming::Programming;
 use switchd::drop::DropReason;
@@ -24,7 +25,7 @@ use switchd::traffic::policy::Policy;
 use switchd::worker::{Scratch, Setup, Turn, Worker};
 
 /// What all switches of a simulation have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SwitchSettings {
     /// Bytes that each egress queue holds.
     pub queue: u32,
@@ -34,6 +35,8 @@ pub struct SwitchSettings {
     pub mtu: u16,
     /// How often a node looks at its ports: at once if it is zero.
     pub poll: Span,
+    /// Classes, buffer, queues, marks and flow control; without them eight queues that drop.
+    pub qos: Option<Arc<Qos>>,
 }
 
 impl Default for SwitchSettings {
@@ -44,7 +47,35 @@ impl Default for SwitchSettings {
             packets: 16_384,
             mtu: 4200,
             poll: Span::ZERO,
+            qos: None,
         }
+    }
+}
+
+impl SwitchSettings {
+    /// The policy of a switch of `plan`.
+    ///
+    /// # Panics
+    /// If its ports cannot do what is wanted of them.
+    fn policy(&self, plan: &Plan, node: NodeId) -> Policy {
+        let ports = &plan.nodes[node.index()].ports;
+        let Some(qos) = &self.qos else {
+            let cells = self.queue / u32::try_from(CELL).expect("a small constant");
+            return Policy::plain(ports.len(), cells);
+        };
+        let leads_on = |link: usize| plan.links[link].across(node).node.index() >= plan.hosts;
+        let is_edge = ports.iter().any(|link| !leads_on(*link));
+        let facts = ports.iter().map(|link| PortFacts {
+            name: plan.link_name(*link),
+            speed: Some(plan.links[*link].speed).filter(|speed| *speed != Rate::default()),
+            mtu: self.mtu,
+            ring: u32::try_from(RECEIVE_RING).expect("a small constant"),
+            uplink: is_edge && leads_on(*link),
+        });
+        let facts: Vec<PortFacts> = facts.collect();
+        qos.compile(&facts)
+            .unwrap_or_else(|refusal| panic!("{}: {}", refusal.key, refusal.reason))
+            .policy
     }
 }
 
@@ -57,6 +88,8 @@ pub struct Switch {
     mirror: Mirror,
     changes: Vec<Change>,
     stats: Arc<WorkerStats>,
+    /// The buffer of the daemon that runs.
+    ledger: Arc<Ledger>,
     region: Arc<Region>,
     settings: SwitchSettings,
     /// What chances are drawn from.
@@ -117,9 +150,11 @@ impl Switch {
             seed: plan.nodes[node.index()].hash_seed,
             ..Hashing::default()
         };
-        let cells = settings.queue / u32::try_from(CELL).expect("a small constant");
-        let policy = Policy::plain(plan.nodes[node.index()].ports.len(), cells);
-        let what = (entries.collect(), hashing, Arc::new(policy));
+        let what = (
+            entries.collect(),
+            hashing,
+            Arc::new(settings.policy(plan, node)),
+        );
         let mut switch = Self::stopped(what, settings, region);
         switch.learn(plan, node);
         switch.start();
@@ -153,6 +188,7 @@ impl Switch {
             mirror: Mirror::new(),
             changes: Vec::new(),
             stats: WorkerStats::new(ports),
+            ledger: Ledger::new(ports, 1),
             region,
             settings,
             seed: hashing.seed,
@@ -263,6 +299,7 @@ impl Switch {
         // Nobody answers questions for neighbours: there are none that the plan does not know.
         let (events, _) = crossbeam_channel::bounded(1);
         let ids = (0..self.ports).map(|port| PortId(u16::try_from(port).expect("few ports")));
+        self.ledger = Ledger::new(self.ports, 1);
         let reader: Reader<Tables> = self.programming.publisher().reader();
         self.worker = Some(Worker::new(Setup {
             id: 0,
@@ -274,7 +311,7 @@ impl Switch {
             rings_out: vec![None],
             region: self.region.clone(),
             packets: self.settings.packets,
-            ledger: Ledger::new(self.ports, 1),
+            ledger: self.ledger.clone(),
             seed: self.seed,
             reader,
             fib: self.programming.fib(),
@@ -356,6 +393,11 @@ impl Switch {
         &self.outbox
     }
 
+    /// Its buffer.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
     /// What it counts.
     pub fn stats(&self) -> &WorkerStats {
         &self.stats
@@ -385,8 +427,8 @@ impl Switch {
         self.settings.packets as usize + switchd::limits::PENDING_TOTAL
     }
 
-    /// Bytes that a queue may hold.
-    pub fn queue_limit(&self) -> u32 {
-        self.settings.queue
+    /// Bytes that each queue may hold, if that is the same for all.
+    pub fn queue_limit(&self) -> Option<u32> {
+        self.settings.qos.is_none().then_some(self.settings.queue)
     }
 }

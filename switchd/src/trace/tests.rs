@@ -94,7 +94,6 @@ fn entry(name: &str) -> PortEntry {
         speed: None,
         icmp_v4: None,
         icmp_v6: None,
-        queue_limit: 0,
         burst: 0,
     }
 }

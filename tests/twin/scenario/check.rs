@@ -111,6 +111,7 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
             packets: u32::try_from(packets.unwrap_or(1 << 16)).expect("in range"),
             mtu: 9000,
             poll,
+            qos: None,
         },
         host,
         verb,

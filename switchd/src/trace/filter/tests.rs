@@ -239,6 +239,8 @@ proptest! {
             protocol: if near { protocol::UDP } else { protocol },
             ttl: 1,
             dscp: 0,
+            ecn: 0,
+            pcp: 0,
             network: place(network),
             transport: place(transport),
             is_fragment: false,

@@ -5,6 +5,7 @@
 
 use crate::engine::{EngineConfig, Granularity, MultipathConfig};
 use crate::limits;
+use crate::net::pfc::{FlowControl, PRIORITIES};
 use common::config::{Refusal, Settings, require};
 use common::time::Span;
 use common::units::Rate;
@@ -12,6 +13,7 @@ use common::xdp::ModeChoice;
 use common::xdp::umem::{RING_MAX, RING_MIN};
 use hostd_client::abi;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -31,6 +33,8 @@ pub struct Config {
     pub multipath: Multipath,
     /// Reliability and pacing.
     pub transport: Transport,
+    /// Pauses that the switch asks for.
+    pub flow_control: Pausing,
     /// Memory for packets.
     pub frames: Frames,
     /// The network interfaces.
@@ -161,6 +165,39 @@ pub struct Transport {
     pub time_wait_ms: u64,
 }
 
+/// `[flow_control]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Pausing {
+    /// Priorities whose PFC frames are obeyed.
+    pub pfc: Priorities,
+    /// Whether PAUSE frames are obeyed.
+    pub pause: bool,
+    /// Priority of a DSCP where it is not the upper three bits of the DSCP.
+    pub priority_of_dscp: BTreeMap<String, u8>,
+}
+
+/// Some of the eight priorities.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "write a list of priorities, like [3, 4], or \"off\""
+)]
+pub enum Priorities {
+    /// These.
+    Listed(Vec<u8>),
+    /// None.
+    Named(Off),
+}
+
+/// The word for nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Off {
+    /// Nothing.
+    Off,
+}
+
 /// `[frames]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -275,6 +312,17 @@ impl Default for Transport {
     }
 }
 
+impl Default for Pausing {
+    fn default() -> Self {
+        let all = (0..).take(PRIORITIES).collect();
+        Self {
+            pfc: Priorities::Listed(all),
+            pause: true,
+            priority_of_dscp: BTreeMap::new(),
+        }
+    }
+}
+
 impl Default for Frames {
     fn default() -> Self {
         Self {
@@ -305,6 +353,7 @@ impl Settings for Config {
         self.application.quota.validate()?;
         self.multipath.validate()?;
         self.transport.validate()?;
+        self.flow_control.rules()?;
         let ring = self.frames.ring;
         require(
             ring.is_power_of_two() && (RING_MIN..=RING_MAX).contains(&ring),
@@ -383,6 +432,8 @@ impl Config {
             reorder_frames: self.frames.reorder,
             data_class: transport.data_dscp << 2 | ECT_0,
             control_class: transport.control_dscp << 2,
+            // Validated when it was read.
+            flow_control: self.flow_control.rules().unwrap_or_default(),
             rto_min: Span::from_micros(transport.rto_min_us),
             rto_initial: Span::from_micros(transport.rto_initial_us),
             ack_packets: transport.ack_packets,
@@ -501,6 +552,39 @@ impl Transport {
         between("transport.cm_timeout_ms", self.cm_timeout_ms, 1, 60_000)?;
         between("transport.cm_retries", self.cm_retries.into(), 0, 15)?;
         between("transport.time_wait_ms", self.time_wait_ms, 0, TIME_MAX)
+    }
+}
+
+impl Pausing {
+    /// The rules that the engine follows; the speed of the port is not known here.
+    ///
+    /// # Errors
+    /// A priority that does not exist, or a key that is not a DSCP.
+    pub fn rules(&self) -> Result<FlowControl, Refusal> {
+        const LAST: u64 = PRIORITIES as u64 - 1;
+        let mut rules = FlowControl {
+            pfc: 0,
+            pause: self.pause,
+            ..FlowControl::default()
+        };
+        if let Priorities::Listed(priorities) = &self.pfc {
+            for (index, &priority) in priorities.iter().enumerate() {
+                let key = format!("flow_control.pfc[{index}]");
+                between(&key, priority.into(), 0, LAST)?;
+                rules.pfc |= 1 << priority;
+            }
+        }
+        for (dscp, &priority) in &self.priority_of_dscp {
+            let key = format!("flow_control.priority_of_dscp.{dscp}");
+            let place = dscp.parse::<usize>().ok();
+            let place = place.and_then(|place| rules.priority_of_dscp.get_mut(place));
+            let Some(place) = place else {
+                return Err(Refusal::new(key, "is not a DSCP: 0 to 63"));
+            };
+            between(&key, priority.into(), 0, LAST)?;
+            *place = priority;
+        }
+        Ok(rules)
     }
 }
 

@@ -32,12 +32,13 @@ use crate::congestion::pacer::Pacer;
 use crate::limits;
 use crate::message::region::{Access, RegionKeys, RegionMemory, RegionTable};
 use crate::message::work::{Completion, CompletionQueue, ReceiveRequest, SendRequest};
+use crate::net::pfc::Pauses;
 use crate::slab::Slab;
 use crate::stats::{EngineStatistics, PathStatistics, QueuePairStatistics};
 use crate::timers::Timers;
 use crate::transport::Transition;
 use crate::transport::connection::QueuePair;
-use common::time::Time;
+use common::time::{Span, Time};
 use common::xdp::frame::Frame;
 use rand_core::Rng;
 use rand_pcg::Pcg64;
@@ -58,6 +59,8 @@ pub struct Engine<M> {
     /// Queue pairs with something to send, in turn.
     to_send: VecDeque<u32>,
     pacer: Pacer,
+    /// What the switch at the port's other end asks for.
+    pauses: Pauses,
     /// No frame was free: nothing is tried before.
     out_of_frames_until: Time,
 }
@@ -74,7 +77,21 @@ pub(crate) struct Shared<M> {
     pub(crate) spent: Vec<Frame>,
     /// Frames in reorder buffers.
     pub(crate) held_frames: u32,
+    pub(crate) quiet: Quiet,
     random: Pcg64,
+}
+
+/// For how long pauses keep queue pairs from sending (HT-45).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Quiet {
+    /// Data packets may leave from then on; a time that has passed if they may.
+    pub(crate) data_until: Time,
+    /// The same for acknowledgements and connection messages.
+    pub(crate) control_until: Time,
+    /// How long data packets were kept back so far, as of the last turn. The clocks of senders stand
+    /// still meanwhile: that nothing comes of what may not be sent says nothing about the network, and what
+    /// they would have sent again may not leave either.
+    pub(crate) data_total: Span,
 }
 
 impl<M> Shared<M> {
@@ -145,10 +162,12 @@ impl<M: RegionMemory> Engine<M> {
             events: VecDeque::with_capacity(limits::EVENTS),
             spent: Vec::new(),
             held_frames: 0,
+            quiet: Quiet::default(),
             random: random(&config.seed),
             config,
         };
         let pacer = Pacer::new(shared.config.pacer_burst);
+        let pauses = Pauses::new(&shared.config.flow_control);
         Self {
             queue_pairs: Slab::new(limits::QUEUE_PAIRS, limits::QUEUE_PAIR_NUMBER_BITS)
                 .numbered_from(shared.draw()),
@@ -159,6 +178,7 @@ impl<M: RegionMemory> Engine<M> {
             to_acknowledge: VecDeque::new(),
             to_send: VecDeque::new(),
             pacer,
+            pauses,
             out_of_frames_until: Time::ZERO,
             shared,
         }
@@ -346,6 +366,7 @@ impl<M: RegionMemory> Engine<M> {
         }
         self.routes.insert(destination, route);
         self.pacer.set_rate(route.rate);
+        self.pauses.set_speed(route.rate);
         self.connections.routed(destination);
         let affected: Vec<_> = self.queue_pairs.numbers().collect();
         for qpn in affected {

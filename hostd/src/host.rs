@@ -211,7 +211,9 @@ pub fn start_worker<Q: QueueIo + Send + 'static>(
     std::thread::Builder::new()
         .name("hostd-unmap".to_owned())
         .spawn(move || buried.into_iter().for_each(drop::<SharedMemory>))?;
-    let engine = Worker::new(config.engine(seed), ports, pool, control, graveyard);
+    let mut rules = config.engine(seed);
+    rules.flow_control.speed = speed;
+    let engine = Worker::new(rules, ports, pool, control, graveyard);
     let published = engine.published();
     let thread = std::thread::Builder::new()
         .name("hostd-worker".to_owned())

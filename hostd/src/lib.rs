@@ -20,7 +20,7 @@
 //!
 //!   worker      one turn: rings, packets, engine, completions; sleeps when there is nothing
 //!   app         [1][12] applications: socket, sessions, rings, regions
-//!   net         [6][8] queues of the interfaces, and sleeping on them
+//!   net         [6][8] queues of the interfaces, sleeping on them, and pauses that a switch asks for
 //!   doorbell    what applications write to end that sleep
 //!   control     operators, metrics, the kernel's routes and neighbours
 //!   config      what can be configured

@@ -1,6 +1,7 @@
 //! What the engine counts: packets, losses by reason, and the state of queue pairs and paths.
 
 use crate::engine::Granularity;
+use crate::net::pfc::PauseCounters;
 use crate::transport::State;
 use common::time::Span;
 use std::fmt;
@@ -68,6 +69,8 @@ drop_reasons! {
     UnknownConnection = "unknown_connection",
     /// A connection request that found no room.
     ConnectionTableFull = "connection_table_full",
+    /// A MAC control frame that is not understood.
+    MalformedControl = "malformed_mac_control",
 }
 
 /// Number of reasons.
@@ -112,6 +115,7 @@ impl EngineStatistics {
         self.delivered
             + self.acknowledgements
             + self.management
+            + self.pauses.frames()
             + self.duplicates
             + self.drops.total()
     }
@@ -123,8 +127,8 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// Counters of a whole engine. Each packet that was received is delivered, an acknowledgement, management, a
-/// duplicate or lost for a reason, unless it still waits in a reorder buffer.
+/// Counters of a whole engine. Each packet that was received is delivered, an acknowledgement, management, flow
+/// control, a duplicate or lost for a reason, unless it still waits in a reorder buffer.
 #[derive(Clone, Debug, Default)]
 pub struct EngineStatistics {
     /// Packets received, lost ones included.
@@ -146,6 +150,8 @@ pub struct EngineStatistics {
     pub acknowledgements: u64,
     /// Messages of the connection manager that were taken in.
     pub management: u64,
+    /// Flow control that was received, and how long it kept each priority from sending.
+    pub pauses: PauseCounters,
     /// Events that were lost because nobody collected them.
     pub lost_events: u64,
     /// Received packets that were lost, by reason.

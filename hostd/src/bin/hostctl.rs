@@ -34,7 +34,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Show queue pairs, paths, regions, sessions, drops, ports or the status.
+    /// Show queue pairs, paths, regions, sessions, drops, ports, pauses or the status.
     Show {
         /// What to show.
         subject: Subject,

@@ -65,6 +65,19 @@ fn impossible_values_are_refused() {
         ("[transport]\nwindow = 100000\n", "transport.window"),
         ("[transport]\nwindows = 1\n", "windows"),
         ("[frames]\nring = 1000\n", "frames.ring"),
+        ("[flow_control]\npfc = [3, 8]\n", "flow_control.pfc[1]"),
+        (
+            "[flow_control]\npfc = \"on\"\n",
+            "write a list of priorities",
+        ),
+        (
+            "[flow_control.priority_of_dscp]\n64 = 1\n",
+            "priority_of_dscp.64: is not a DSCP",
+        ),
+        (
+            "[flow_control.priority_of_dscp]\n26 = 8\n",
+            "priority_of_dscp.26: 8 is not between 0 and 7",
+        ),
         ("[log]\nlevel = \"\"\n", "log.level"),
         ("[application.quota]\nqueue_pairs = 5000\n", "queue_pairs"),
         ("[metrics]\nlisten = \"nowhere\"\n", "listen"),
@@ -78,4 +91,26 @@ fn impossible_values_are_refused() {
         let error = load(&whole).expect_err(text).to_string();
         assert!(error.contains(key), "{text}: {error}");
     }
+}
+
+/// HT-45: which priorities are obeyed, and which a packet has, as the engine is told.
+#[test]
+fn flow_control_is_as_configured() {
+    let rules = |options: &[&str]| {
+        let options: Vec<_> = options.iter().map(ToString::to_string).collect();
+        common::config::load_text::<Config>(SHIPPED, Path::new("f"), "HOSTD", [], &options)
+            .expect("valid")
+            .engine([0; 32])
+            .flow_control
+    };
+    assert_eq!(rules(&[]), FlowControl::default());
+    let some = rules(&[
+        "flow_control.pfc=[3, 5]",
+        "flow_control.pause=false",
+        "flow_control.priority_of_dscp={\"46\"=6}",
+    ]);
+    assert_eq!((some.pfc, some.pause), (0b10_1000, false));
+    assert_eq!(some.priority_of(46 << 2), 6);
+    assert_eq!(some.priority_of(47 << 2), 5);
+    assert_eq!(rules(&["flow_control.pfc=off"]).pfc, 0);
 }

@@ -3,6 +3,7 @@
 use super::interfaces::Interfaces;
 use crate::app::command::Report;
 use crate::app::socket::Applications;
+use crate::net::pfc::PRIORITIES;
 use crate::worker::Published;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -27,6 +28,8 @@ pub enum Subject {
     Drops,
     /// Interfaces and their counters.
     Ports,
+    /// Flow control that was received, and paused time, by priority.
+    Pauses,
 }
 
 /// A request on the admin socket: one JSON line.
@@ -98,6 +101,12 @@ pub fn columns(subject: Subject) -> &'static [(&'static str, &'static str)] {
             ("tx_kicks", "tx kicks"),
             ("tx_kick_failed", "failed"),
         ],
+        Subject::Pauses => &[
+            ("priority", "priority"),
+            ("pfc_pausing", "PFC pausing"),
+            ("pfc_resuming", "PFC resuming"),
+            ("paused_us", "paused µs"),
+        ],
     }
 }
 
@@ -123,6 +132,7 @@ impl Sources {
             Subject::Sessions => self.sessions(report),
             Subject::Drops => self.drops(report),
             Subject::Ports => self.ports(),
+            Subject::Pauses => pauses(report),
         };
         Value::Array(rows)
     }
@@ -135,7 +145,7 @@ impl Sources {
             .iter()
             .map(|session| session.regions.len())
             .sum();
-        let rows: [(&str, Value); 24] = [
+        let rows: [(&str, Value); 26] = [
             ("version", json!(env!("CARGO_PKG_VERSION"))),
             (
                 "worker turns",
@@ -165,6 +175,8 @@ impl Sources {
             ("delivered packets", json!(engine.delivered)),
             ("acknowledgements", json!(engine.acknowledgements)),
             ("management packets", json!(engine.management)),
+            ("PFC frames", json!(engine.pauses.pfc)),
+            ("PAUSE frames", json!(engine.pauses.pause())),
             ("out of frames", json!(engine.no_frame)),
         ];
         rows.into_iter()
@@ -326,6 +338,20 @@ fn paths(report: &Report) -> Vec<Value> {
             })
         });
     rows.collect()
+}
+
+/// Every priority, also those that were never paused.
+fn pauses(report: &Report) -> Vec<Value> {
+    let counters = &report.engine.pauses;
+    let row = |priority: usize| {
+        json!({
+            "priority": priority,
+            "pfc_pausing": counters.pfc_pausing[priority],
+            "pfc_resuming": counters.pfc_resuming[priority],
+            "paused_us": micros(Some(counters.paused[priority])),
+        })
+    };
+    (0..PRIORITIES).map(row).collect()
 }
 
 fn regions(report: &Report) -> Vec<Value> {

@@ -2,6 +2,7 @@
 //! number of series depends on the configuration only.
 
 use super::report::{Sources, kernel_drops};
+use crate::net::pfc::PauseCounters;
 use common::metrics::{Families, Source};
 use common::xdp::QueueCounters;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -97,6 +98,47 @@ impl Telemetry {
                 family.add(&[("port", &interface.name)], sum);
             }
         }
+    }
+}
+
+/// Flow control of the port: what was asked of it, and for how long it kept quiet (HT-45).
+fn pauses(counters: &PauseCounters, families: &mut Families) {
+    let mut frames = families.counter(
+        "hostd_pfc_frames_received_total",
+        "PFC frames that named a priority; one frame may name several.",
+    );
+    let kinds = [
+        ("pausing", &counters.pfc_pausing),
+        ("resuming", &counters.pfc_resuming),
+    ];
+    for (kind, by_priority) in kinds {
+        for (priority, &count) in by_priority.iter().enumerate() {
+            frames.add(
+                &[("priority", &priority.to_string()), ("kind", kind)],
+                count,
+            );
+        }
+    }
+    families
+        .counter(
+            "hostd_pause_frames_received_total",
+            "PAUSE frames received.",
+        )
+        .add(&[("kind", "pausing")], counters.pause_pausing)
+        .add(&[("kind", "resuming")], counters.pause_resuming);
+    let mut paused = families.counter(
+        "hostd_paused_seconds_total",
+        "Time for which the switch kept a priority from sending.",
+    );
+    for (priority, span) in counters.paused.iter().enumerate() {
+        paused.add_f64(&[("priority", &priority.to_string())], span.as_secs_f64());
+    }
+    let mut malformed = families.counter(
+        "hostd_mac_control_malformed_total",
+        "MAC control frames that were not understood, by what is wrong with them.",
+    );
+    for (reason, count) in counters.malformed() {
+        malformed.add(&[("reason", reason.label())], count);
     }
 }
 
@@ -211,6 +253,7 @@ impl Source for Telemetry {
         for (reason, count) in kernel_drops(&self.sources.interfaces) {
             drops.add(&[("reason", reason)], count);
         }
+        pauses(&engine.pauses, &mut families);
         self.ports(&mut families);
         families
     }
@@ -220,6 +263,40 @@ impl Source for Telemetry {
             Ok(())
         } else {
             Err("the worker stands still".to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::time::Span;
+
+    /// HT-45: each priority's pauses, each kind and each fault has its own sample.
+    #[test]
+    fn pauses_are_told_by_priority() {
+        let mut counters = PauseCounters {
+            pause_pausing: 7,
+            ..PauseCounters::default()
+        };
+        counters.pfc_pausing[3] = 5;
+        counters.pfc_resuming[3] = 4;
+        counters.paused[3] = Span::from_millis(1_500);
+        counters.malformed = [0, 0, 2, 0];
+        let mut families = Families::new();
+        pauses(&counters, &mut families);
+        let text = families.text();
+        for line in [
+            "hostd_pfc_frames_received_total{priority=\"3\",kind=\"pausing\"} 5",
+            "hostd_pfc_frames_received_total{priority=\"3\",kind=\"resuming\"} 4",
+            "hostd_pfc_frames_received_total{priority=\"7\",kind=\"pausing\"} 0",
+            "hostd_pause_frames_received_total{kind=\"pausing\"} 7",
+            "hostd_pause_frames_received_total{kind=\"resuming\"} 0",
+            "hostd_paused_seconds_total{priority=\"3\"} 1.5",
+            "hostd_paused_seconds_total{priority=\"0\"} 0",
+            "hostd_mac_control_malformed_total{reason=\"opcode\"} 2",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line}: {text}");
         }
     }
 }

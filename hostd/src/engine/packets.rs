@@ -2,9 +2,13 @@
 //!
 //! No packet makes the engine look at more than its own queue pair: those with something to
 //! acknowledge and those with something to send stand in lists, and deadlines in a heap.
+//!
+//! While the switch pauses a priority, nothing of it is composed: lists, outboxes and clocks stand still
+//! until the pause ends, which is one more deadline.
 
-use super::{Engine, Event};
+use super::{Engine, Event, Quiet};
 use crate::message::region::RegionMemory;
+use crate::net::pfc;
 use crate::stats::DropReason;
 use crate::transport::connection::QueuePair;
 use crate::transport::packet::{DataHeader, Packet};
@@ -29,8 +33,52 @@ impl<M: RegionMemory> Engine<M> {
         self.shared.statistics.rx_bytes += frame.len() as u64;
         match Packet::parse(frame.bytes(), M::HAS_BYTES) {
             Ok(packet) => self.dispatch(frame, &packet, pool, now),
+            Err(_) if pfc::is_control(frame.bytes()) => self.control(frame, pool, now),
             Err(reason) => self.lose(frame, reason, pool),
         }
+    }
+
+    /// Takes a MAC control frame.
+    fn control(&mut self, frame: Frame, pool: &mut FramePool, now: Time) {
+        let counters = &mut self.shared.statistics.pauses;
+        if self.pauses.receive(frame.bytes(), now, counters).is_err() {
+            return self.lose(frame, DropReason::MalformedControl, pool);
+        }
+        pool.give(frame);
+        self.note_pauses(now);
+    }
+
+    /// Tells queue pairs how the pauses stand. Bit n of the answer: priority n is paused.
+    fn note_pauses(&mut self, now: Time) -> u8 {
+        let (data, control) = self.priorities();
+        let counters = &mut self.shared.statistics.pauses;
+        let paused = self.pauses.settle(now, counters);
+        self.shared.quiet = Quiet {
+            data_until: self.pauses.until(data),
+            control_until: self.pauses.until(control),
+            data_total: counters.paused[data],
+        };
+        paused
+    }
+
+    /// The priorities of data packets, and of acknowledgements and connection messages.
+    fn priorities(&self) -> (usize, usize) {
+        let config = &self.shared.config;
+        let rules = &config.flow_control;
+        (
+            rules.priority_of(config.data_class),
+            rules.priority_of(config.control_class),
+        )
+    }
+
+    /// Whether data packets are paused, and whether acknowledgements and connection messages are.
+    fn paused(&mut self, now: Time) -> (bool, bool) {
+        if !self.pauses.any() {
+            return (false, false);
+        }
+        let paused = self.note_pauses(now);
+        let (data, control) = self.priorities();
+        (paused & 1 << data != 0, paused & 1 << control != 0)
     }
 
     fn lose(&mut self, frame: Frame, reason: DropReason, pool: &mut FramePool) {
@@ -96,7 +144,7 @@ impl<M: RegionMemory> Engine<M> {
             self.to_send.push_back(qpn);
         }
         // What is late stands in a list by now, or waits for something else (a route, a frame).
-        let mut deadline = queue_pair.deadline();
+        let mut deadline = queue_pair.deadline(&self.shared.quiet);
         if deadline <= now {
             deadline = now + FRAME_WAIT;
         }
@@ -113,13 +161,21 @@ impl<M: RegionMemory> Engine<M> {
         room: usize,
     ) -> usize {
         self.reclaim(pool);
+        let (data_paused, control_paused) = self.paused(now);
         self.expire(now);
         let before = out.len();
         let end = before + room;
         if now >= self.out_of_frames_until {
-            self.transmit_management(pool, now, out, end);
-            self.transmit_acknowledgements(pool, now, out, end);
-            self.transmit_data(pool, now, out, end);
+            if control_paused {
+                // Connections are not even looked at: the clock of a message begins when it leaves.
+                self.resume_receivers(pool, now);
+            } else {
+                self.transmit_management(pool, now, out, end);
+                self.transmit_acknowledgements(pool, now, out, end);
+            }
+            if !data_paused {
+                self.transmit_data(pool, now, out, end);
+            }
         }
         let sent = &out[before..];
         let bytes: usize = sent.iter().map(Frame::len).sum();
@@ -170,6 +226,21 @@ impl<M: RegionMemory> Engine<M> {
         }
     }
 
+    /// Delivers what waited for a receive though its acknowledgement is paused.
+    fn resume_receivers(&mut self, pool: &mut FramePool, now: Time) {
+        // Those that are listed stay so: they have something to acknowledge now.
+        for index in 0..self.to_acknowledge.len() {
+            let qpn = self.to_acknowledge[index];
+            let resumed = self
+                .queue_pairs
+                .get_mut(qpn)
+                .is_some_and(|queue_pair| queue_pair.resume(pool, now, &mut self.shared));
+            if resumed {
+                self.schedule(qpn, now);
+            }
+        }
+    }
+
     fn transmit_data(&mut self, pool: &mut FramePool, now: Time, out: &mut Vec<Frame>, end: usize) {
         while out.len() < end && self.pacer.departure() <= now {
             let Some(&qpn) = self.to_send.front() else {
@@ -179,6 +250,7 @@ impl<M: RegionMemory> Engine<M> {
             let more = match self.queue_pairs.get_mut(qpn) {
                 Some(queue_pair) => {
                     let shared = &mut self.shared;
+                    queue_pair.was_kept_back(&shared.quiet);
                     turn(
                         queue_pair,
                         out,
@@ -233,17 +305,20 @@ impl<M: RegionMemory> Engine<M> {
     /// When [`Self::transmit`] has to be called next: in the past when there is something to send
     /// now, [`Time::NEVER`] when there is nothing.
     pub fn next_deadline(&self) -> Time {
-        let timers = self.timers.first().min(self.management_deadline());
+        let quiet = &self.shared.quiet;
+        let connections = self.management_deadline().max(quiet.control_until);
+        let timers = self.timers.first().min(connections);
         let mut ready = Time::NEVER;
         if !self.to_acknowledge.is_empty() || self.management_is_ready() {
-            ready = Time::ZERO;
-        } else if !self.to_send.is_empty() {
-            ready = self.pacer.departure();
+            ready = quiet.control_until;
+        }
+        if !self.to_send.is_empty() {
+            ready = ready.min(self.pacer.departure().max(quiet.data_until));
         }
         if ready != Time::NEVER {
             ready = ready.max(self.out_of_frames_until);
         }
-        timers.min(ready)
+        timers.min(ready).min(self.pauses.deadline())
     }
 
     /// The oldest event.

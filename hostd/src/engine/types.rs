@@ -1,5 +1,6 @@
 //! What goes in and out of the engine besides packets and work requests.
 
+use crate::net::pfc::FlowControl;
 use common::time::Span;
 use common::units::Rate;
 use std::fmt;
@@ -25,6 +26,8 @@ pub struct EngineConfig {
     pub data_class: u8,
     /// DSCP and ECN of acknowledgements and connection messages.
     pub control_class: u8,
+    /// Which pauses of the switch are obeyed, and which packets they are about.
+    pub flow_control: FlowControl,
     /// Shortest retransmission time-out. Above the jitter of the hosts, or waiting threads are
     /// taken for lost packets.
     pub rto_min: Span,
@@ -58,6 +61,7 @@ impl Default for EngineConfig {
             // AF31 with ECT(0), as RoCEv2 devices mark data; EF (RFC 3246).
             data_class: 26 << 2 | 0b10,
             control_class: 46 << 2,
+            flow_control: FlowControl::default(),
             rto_min: Span::from_millis(10),
             rto_initial: Span::from_millis(50),
             ack_packets: 8,

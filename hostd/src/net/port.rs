@@ -83,7 +83,9 @@ impl<Q: QueueIo> Port<Q> {
         self.queues.iter_mut().map(room).min().unwrap_or(0)
     }
 
-    /// Takes a packet to send. A sub-path keeps to one queue, so its packets stay in order.
+    /// Takes a packet to send, for which there is [`Self::room`]: [`Self::flush`] hands it to the device,
+    /// and a pause that begins later does not concern it. A sub-path keeps to one queue, so its packets
+    /// stay in order.
     pub fn add(&mut self, frame: Frame) {
         let index = entropy(frame.bytes()) % self.queues.len();
         self.queues[index].waiting.push(frame);

@@ -9,7 +9,7 @@ use super::send::Sender;
 use super::state::{ReadyToReceive, ReadyToSend, State, Transition};
 use crate::congestion::{Controller, FixedWindow};
 use crate::engine::Granularity;
-use crate::engine::{EngineError, Event, MultipathConfig, QueuePairRequest, Route, Shared};
+use crate::engine::{EngineError, Event, MultipathConfig, QueuePairRequest, Quiet, Route, Shared};
 use crate::limits;
 use crate::message::reassemble::Assembly;
 use crate::message::region::{Access, RegionMemory};
@@ -381,8 +381,9 @@ impl QueuePair {
             .map_or_else(Vec::new, |peer| peer.paths.statistics())
     }
 
-    /// When the queue pair has to be looked at though nothing comes for it.
-    pub(crate) fn deadline(&self) -> Time {
+    /// When the queue pair has to be looked at though nothing comes for it; not for an
+    /// acknowledgement that may not leave yet.
+    pub(crate) fn deadline(&self, quiet: &Quiet) -> Time {
         let Some(peer) = &self.peer else {
             return Time::NEVER;
         };
@@ -391,8 +392,8 @@ impl QueuePair {
         if peer.flows.is_none() || !self.may_answer(peer) {
             return sender;
         }
-        sender
-            .min(peer.receiver.reports.deadline())
-            .min(peer.receiver.deadline())
+        let report = peer.receiver.reports.deadline();
+        let report = report.min(peer.receiver.deadline());
+        sender.min(report.max(quiet.control_until))
     }
 }

@@ -11,6 +11,9 @@
 //! had come before: it was sent again in vain. They are halved for each second in which that did not
 //! happen (much as RFC 8985 6.2 does). Hosts whose threads are kept waiting are late, not lossy.
 //!
+//! While the switch pauses the own port these clocks stand still, as they do before a packet is sent: what
+//! the port may not send is no sign of a loss, and could not be repaired either (HT-45).
+//!
 //! After the retransmission time-out (RFC 6298) everything is sent again, ever more slowly: the
 //! time-out doubles up to the queue pair's ACK time-out. Without any progress for `retry_count` + 1 of
 //! those the peer is gone.
@@ -113,6 +116,13 @@ impl Timer {
         }
     }
 
+    /// The clocks stood still for `span`. What never comes is not put off: additions saturate.
+    fn put_off(&mut self, span: Span) {
+        self.rto_at += span;
+        self.probe_at += span;
+        self.silent_since += span;
+    }
+
     /// Something new came.
     pub(super) fn progress(&mut self, now: Time) {
         self.silent_since = now;
@@ -146,6 +156,15 @@ impl Sender {
         match self.not_before {
             Some(until) => until,
             None => self.timer.rto_at.min(self.timer.probe_at),
+        }
+    }
+
+    /// The own port has kept data packets back for `total` so far: for what is new of it the clocks
+    /// stood still.
+    pub(crate) fn was_kept_back(&mut self, total: Span) {
+        if total != self.kept_back {
+            self.timer.put_off(total - self.kept_back);
+            self.kept_back = total;
         }
     }
 

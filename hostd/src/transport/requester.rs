@@ -6,7 +6,7 @@ use super::packet::{self, Sending};
 use super::psn::Psn;
 use super::send::{Sender, Verdict};
 use super::state::State;
-use crate::engine::Shared;
+use crate::engine::{Quiet, Shared};
 use crate::message::region::{Access, RegionMemory, Span as Memory};
 use crate::message::segment::{Next, Segment, SendQueue};
 use crate::message::work::{SendRequest, Status};
@@ -225,6 +225,7 @@ impl QueuePair {
         }
         let ack = packet::acknowledgement(headers, &aeth);
         self.counters.rx_acks += 1;
+        sender.was_kept_back(shared.quiet.data_total);
         if let Some(mpeh) = headers.mpeh {
             paths.one_way(mpeh.path, mpeh.tag);
         }
@@ -285,11 +286,19 @@ impl QueuePair {
         }
     }
 
+    /// Data packets may leave now; for how long they might not: see [`Quiet::data_total`].
+    pub(crate) fn was_kept_back(&mut self, quiet: &Quiet) {
+        if let Some((_, sender)) = parts(&mut self.peer) {
+            sender.was_kept_back(quiet.data_total);
+        }
+    }
+
     /// Does what the sender's clocks say.
     pub(crate) fn expire<M: RegionMemory>(&mut self, now: Time, shared: &mut Shared<M>) {
         let Some(((paths, _), sender)) = parts(&mut self.peer) else {
             return;
         };
+        sender.was_kept_back(shared.quiet.data_total);
         if sender.deadline() > now {
             return;
         }

@@ -217,15 +217,15 @@ impl QueuePair {
         true
     }
 
-    /// Delivers what waited for a receive, now that one is posted.
+    /// Delivers what waited for a receive, now that one is posted. Whether anything could have waited.
     pub(crate) fn resume<M: RegionMemory>(
         &mut self,
         pool: &mut FramePool,
         now: Time,
         shared: &mut Shared<M>,
-    ) {
+    ) -> bool {
         if !std::mem::take(&mut self.resume) || !self.state.receives() {
-            return;
+            return false;
         }
         let head = self.peer.as_mut().and_then(|peer| {
             peer.receiver.reports.report = Report::Acknowledge;
@@ -236,6 +236,7 @@ impl QueuePair {
             shared.held_frames -= 1;
             self.deliver(held.frame, held.header, pool, now, shared);
         }
+        true
     }
 
     /// Whether an acknowledgement is to be sent now, or a receive was posted that packets wait for.

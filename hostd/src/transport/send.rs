@@ -100,6 +100,8 @@ pub(crate) struct Sender {
     /// The peer had no receive: nothing is sent before.
     pub(super) not_before: Option<Time>,
     pub(super) rnr_tries: u32,
+    /// How long the own port kept data packets back in all, as far as the clocks know.
+    pub(super) kept_back: Span,
 }
 
 impl Sender {
@@ -123,6 +125,7 @@ impl Sender {
             probing: false,
             not_before: None,
             rnr_tries: 0,
+            kept_back: Span::ZERO,
         }
     }
 

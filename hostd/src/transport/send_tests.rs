@@ -338,3 +338,25 @@ fn late_acknowledgements_teach_nothing() {
     bed.answer(0, &[1]);
     assert_eq!(bed.sender.timer.patience, 0);
 }
+
+/// HT-45: for as long as the own port was paused the clocks stand still, once.
+#[test]
+fn clocks_stand_still_while_the_port_is_paused() {
+    let mut bed = Bed::new(0, true);
+    bed.sender.was_kept_back(micros(70));
+    assert_eq!(bed.sender.deadline(), Time::NEVER);
+    bed.send(1);
+    let deadline = bed.sender.deadline();
+    bed.sender.was_kept_back(micros(70));
+    assert_eq!(bed.sender.deadline(), deadline);
+    // Longer than it takes to give a silent peer up.
+    let pause = micros(500_000);
+    bed.sender.was_kept_back(micros(70) + pause);
+    bed.sender.was_kept_back(micros(70) + pause);
+    assert_eq!(bed.sender.deadline(), deadline + pause);
+    assert_eq!(bed.expire(), Expiry::Continue);
+    assert_eq!(bed.counters.timeouts, 1);
+    bed.pass(pause);
+    bed.sender.was_kept_back(micros(70) + pause.times(2));
+    assert_eq!(bed.expire(), Expiry::Continue, "one time-out is no silence");
+}

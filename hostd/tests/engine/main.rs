@@ -6,4 +6,5 @@ mod delivery;
 mod hostile;
 mod losses;
 mod network;
+mod pauses;
 mod trouble;

@@ -1,0 +1,537 @@
+//! Pauses that the switch asks for: PFC (IEEE 802.1Qbb, 802.3 annex 31D) and PAUSE (802.3 annex 31B)
+//! frames received, and which priorities they keep from sending at a time (HT-45).
+//!
+//! ```text
+//!                   time > 0
+//!           ┌───────────────────────▶┐ ┌──┐ another frame: its time
+//!        sends                      paused ◀┘ replaces what was left
+//!           └◀───────────────────────┘
+//!              time over, or time 0
+//! ```
+//!
+//! A PFC frame is about the priorities that it names, a PAUSE frame about the port; each answers for its
+//! own kind only, so a priority is paused as long as either says so. The time is counted at the port's
+//! speed from when the frame is read, so a lost resuming frame heals by itself.
+//!
+//! What is paused is not composed: it stays with its queue pair, and nothing is lost by it. Frames that the
+//! device has already cannot be called back; they leave as the device sees fit, in the ring of its queue.
+//! (A device that obeys these frames itself does not pass them on, and none are seen here.)
+
+use common::time::{Span, Time};
+use common::units::Rate;
+use common::wire::Error;
+use common::wire::ethernet::{self, ethertype};
+use common::wire::pause::{self, Control, QUANTUM_BITS};
+
+pub use common::wire::pause::PRIORITIES;
+
+/// Values of a DSCP (RFC 2474 §3).
+pub const DSCPS: usize = 64;
+
+/// Bytes that take one quantum of pause time.
+const QUANTUM: u64 = QUANTUM_BITS / 8;
+
+const _: () = assert!(QUANTUM_BITS.is_multiple_of(8) && PRIORITIES == 8);
+
+/// Which pauses are obeyed, and which packets are of which priority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowControl {
+    /// Bit n: PFC frames pause priority n.
+    pub pfc: u8,
+    /// PAUSE frames pause all priorities.
+    pub pause: bool,
+    /// The priority, 0 to 7, of the packets with each DSCP.
+    pub priority_of_dscp: [u8; DSCPS],
+    /// Speed of the port until a route tells it. Zero: not known, and bits take no time.
+    pub speed: Rate,
+}
+
+impl Default for FlowControl {
+    /// Everything is obeyed, and the upper three bits of a DSCP are the priority: its class selector
+    /// (RFC 2474 §4.2.2), as in switchd.
+    fn default() -> Self {
+        let mut priority_of_dscp = [0; DSCPS];
+        for (priority, of_class) in (0..).zip(priority_of_dscp.chunks_mut(DSCPS / PRIORITIES)) {
+            of_class.fill(priority);
+        }
+        Self {
+            pfc: u8::MAX,
+            pause: true,
+            priority_of_dscp,
+            speed: Rate::default(),
+        }
+    }
+}
+
+impl FlowControl {
+    /// The priority of packets with this traffic class: six bits of DSCP, two of ECN.
+    pub fn priority_of(&self, traffic_class: u8) -> usize {
+        usize::from(self.priority_of_dscp[usize::from(traffic_class >> 2)]) % PRIORITIES
+    }
+}
+
+/// Why a MAC control frame is not understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// Not sent to the group address of MAC control, so not for this port.
+    Address,
+    /// Ends before its fields do.
+    Length,
+    /// An opcode other than those of PAUSE and PFC.
+    Opcode,
+    /// An enable vector with more than eight bits.
+    Vector,
+}
+
+impl Malformed {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::Address, Self::Length, Self::Opcode, Self::Vector];
+
+    /// The name of the counter.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Address => "address",
+            Self::Length => "length",
+            Self::Opcode => "opcode",
+            Self::Vector => "vector",
+        }
+    }
+}
+
+/// What was asked of this port, and for how long it kept quiet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PauseCounters {
+    /// PFC frames received, whether they are obeyed or not.
+    pub pfc: u64,
+    /// PFC frames that named a priority with a time, by priority.
+    pub pfc_pausing: [u64; PRIORITIES],
+    /// PFC frames that named a priority with time zero, by priority.
+    pub pfc_resuming: [u64; PRIORITIES],
+    /// PAUSE frames received with a time, whether they are obeyed or not.
+    pub pause_pausing: u64,
+    /// PAUSE frames received with time zero.
+    pub pause_resuming: u64,
+    /// MAC control frames that were not understood, by [`Malformed`].
+    pub malformed: [u64; Malformed::ALL.len()],
+    /// How long each priority was paused, as of the last [`Pauses::settle`]: the union of its pauses.
+    pub paused: [Span; PRIORITIES],
+}
+
+impl PauseCounters {
+    /// PAUSE frames received.
+    pub fn pause(&self) -> u64 {
+        self.pause_pausing + self.pause_resuming
+    }
+
+    /// MAC control frames that were understood.
+    pub fn frames(&self) -> u64 {
+        self.pfc + self.pause()
+    }
+
+    /// MAC control frames that were not understood, with the reason.
+    pub fn malformed(&self) -> impl Iterator<Item = (Malformed, u64)> + '_ {
+        Malformed::ALL.into_iter().zip(self.malformed)
+    }
+
+    fn count(&mut self, control: &Control) {
+        match control {
+            Control::Pause(0) => self.pause_resuming += 1,
+            Control::Pause(_) => self.pause_pausing += 1,
+            Control::Pfc(times) => {
+                self.pfc += 1;
+                for (priority, time) in times.iter().enumerate() {
+                    match time {
+                        Some(0) => self.pfc_resuming[priority] += 1,
+                        Some(_) => self.pfc_pausing[priority] += 1,
+                        None => {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether `frame` is for the MAC control sublayer: its EtherType, without a tag (802.3 clause 31.4.1).
+pub fn is_control(frame: &[u8]) -> bool {
+    let place = ethernet::field::ETHERTYPE;
+    frame.get(place..place + 2) == Some(&ethertype::MAC_CONTROL.to_be_bytes())
+}
+
+/// What a MAC control frame asks for.
+fn read(frame: &[u8]) -> Result<Control, Malformed> {
+    if frame.get(ethernet::field::DST) != Some(&pause::DESTINATION.0) {
+        return Err(Malformed::Address);
+    }
+    let payload = frame.get(ethernet::HEADER_LEN..).ok_or(Malformed::Length)?;
+    Control::parse(payload).map_err(|error| match error {
+        Error::Field {
+            field: "opcode", ..
+        } => Malformed::Opcode,
+        Error::Field { .. } => Malformed::Vector,
+        _ => Malformed::Length,
+    })
+}
+
+/// The pauses of one port.
+#[derive(Clone, Debug)]
+pub struct Pauses {
+    /// See [`FlowControl::pfc`].
+    pfc: u8,
+    /// See [`FlowControl::pause`].
+    pause: bool,
+    speed: Rate,
+    /// When PFC lets each priority go.
+    pfc_until: [Time; PRIORITIES],
+    /// When PAUSE lets the port go.
+    port_until: Time,
+    /// Bit n: priority n was paused at `settled`.
+    paused: u8,
+    /// Up to when paused time is counted.
+    settled: Time,
+}
+
+impl Pauses {
+    /// A port that is not paused.
+    pub fn new(rules: &FlowControl) -> Self {
+        Self {
+            pfc: rules.pfc,
+            pause: rules.pause,
+            speed: rules.speed,
+            pfc_until: [Time::ZERO; PRIORITIES],
+            port_until: Time::ZERO,
+            paused: 0,
+            settled: Time::ZERO,
+        }
+    }
+
+    /// The speed at which pauses are counted that begin from now on; zero: bits take no time.
+    pub fn set_speed(&mut self, speed: Rate) {
+        self.speed = speed;
+    }
+
+    /// Takes a frame that [`is_control`].
+    ///
+    /// # Errors
+    /// Why it is not understood; it changed nothing and is counted.
+    pub fn receive(
+        &mut self,
+        frame: &[u8],
+        now: Time,
+        counters: &mut PauseCounters,
+    ) -> Result<(), Malformed> {
+        match read(frame) {
+            Ok(control) => {
+                counters.count(&control);
+                self.settle(now, counters);
+                self.obey(&control, now);
+                Ok(())
+            }
+            Err(reason) => {
+                counters.malformed[reason as usize] += 1;
+                Err(reason)
+            }
+        }
+    }
+
+    fn obey(&mut self, control: &Control, now: Time) {
+        match control {
+            Control::Pause(time) if self.pause => self.port_until = now + self.span(*time),
+            Control::Pause(_) => {}
+            Control::Pfc(times) => {
+                for (priority, time) in times.iter().enumerate() {
+                    if let Some(time) = time
+                        && self.pfc & 1 << priority != 0
+                    {
+                        self.pfc_until[priority] = now + self.span(*time);
+                    }
+                }
+            }
+        }
+        self.paused = (0..PRIORITIES)
+            .filter(|&priority| self.until(priority) > now)
+            .fold(0, |mask, priority| mask | 1 << priority);
+    }
+
+    /// How long `quanta` of 512 bit times are, rounded up to a nanosecond.
+    fn span(&self, quanta: u16) -> Span {
+        if self.speed.bps() == 0 {
+            return Span::ZERO;
+        }
+        self.speed.time_for(QUANTUM * u64::from(quanta))
+    }
+
+    /// Whether any priority is paused, as of the last frame or [`Self::settle`]. Once a turn this is all
+    /// that a port costs that is not.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.paused != 0
+    }
+
+    /// Counts the paused time up to `now` and ends the pauses that are over. Bit n of the answer: priority
+    /// n is paused.
+    pub fn settle(&mut self, now: Time, counters: &mut PauseCounters) -> u8 {
+        let was_paused = self.paused;
+        for priority in (0..PRIORITIES).filter(|priority| was_paused & 1 << priority != 0) {
+            let until = self.until(priority);
+            let paused = until.min(now).since(self.settled);
+            counters.paused[priority] = counters.paused[priority] + paused;
+            if until <= now {
+                self.paused &= !(1 << priority);
+            }
+        }
+        self.settled = self.settled.max(now);
+        self.paused
+    }
+
+    /// When a priority may send: a time that has passed if it is not paused.
+    pub fn until(&self, priority: usize) -> Time {
+        self.pfc_until[priority % PRIORITIES].max(self.port_until)
+    }
+
+    /// When the next pause ends; [`Time::NEVER`] if none is known.
+    pub fn deadline(&self) -> Time {
+        (0..PRIORITIES)
+            .filter(|priority| self.paused & 1 << priority != 0)
+            .map(|priority| self.until(priority))
+            .min()
+            .unwrap_or(Time::NEVER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::wire::Mac;
+    use proptest::prelude::*;
+
+    /// One quantum takes one nanosecond at this speed.
+    const FAST: Rate = Rate::from_gbps(512);
+
+    fn rules(pfc: u8, pause: bool) -> FlowControl {
+        FlowControl {
+            pfc,
+            pause,
+            speed: FAST,
+            ..FlowControl::default()
+        }
+    }
+
+    fn at(nanos: u64) -> Time {
+        Time::from_nanos(nanos)
+    }
+
+    fn pfc(times: &[(usize, u16)]) -> Control {
+        let mut all = [None; PRIORITIES];
+        for &(priority, time) in times {
+            all[priority] = Some(time);
+        }
+        Control::Pfc(all)
+    }
+
+    struct Bed {
+        pauses: Pauses,
+        counters: PauseCounters,
+    }
+
+    impl Bed {
+        fn new(rules: &FlowControl) -> Self {
+            Self {
+                pauses: Pauses::new(rules),
+                counters: PauseCounters::default(),
+            }
+        }
+
+        fn take(&mut self, control: &Control, now: u64) {
+            let frame = control.emit(Mac([2; 6]));
+            assert!(is_control(&frame));
+            let taken = self.pauses.receive(&frame, at(now), &mut self.counters);
+            assert_eq!(taken, Ok(()));
+        }
+
+        fn paused(&mut self, now: u64) -> u8 {
+            self.pauses.settle(at(now), &mut self.counters)
+        }
+    }
+
+    /// HT-45: only the named priority waits, and only for the time that the last frame gave it.
+    #[test]
+    fn a_frame_pauses_what_it_names_until_its_time_is_over() {
+        let mut bed = Bed::new(&rules(0xff, true));
+        assert!(!bed.pauses.any());
+        bed.take(&pfc(&[(3, 100), (5, 10)]), 1_000);
+        assert_eq!(bed.pauses.deadline(), at(1_010));
+        assert_eq!(bed.paused(1_009), 0b10_1000);
+        assert_eq!(bed.paused(1_010), 0b00_1000);
+        // Shorter than what was left: the new time counts.
+        bed.take(&pfc(&[(3, 20)]), 1_050);
+        assert_eq!(bed.paused(1_069), 0b1000);
+        assert_eq!(bed.paused(1_070), 0);
+        bed.take(&pfc(&[(3, 0xffff)]), 2_000);
+        bed.take(&pfc(&[(3, 0), (4, 0)]), 2_030);
+        assert!(!bed.pauses.any(), "resumed");
+        assert_eq!(bed.pauses.deadline(), Time::NEVER);
+        assert_eq!(bed.paused(9_000), 0);
+        let counters = bed.counters;
+        assert_eq!(counters.paused[3], Span::from_nanos(70 + 30));
+        assert_eq!(counters.paused[5], Span::from_nanos(10));
+        assert_eq!((counters.pfc, counters.frames()), (4, 4));
+        assert_eq!(counters.pfc_pausing, [0, 0, 0, 3, 0, 1, 0, 0]);
+        assert_eq!(counters.pfc_resuming, [0, 0, 0, 1, 1, 0, 0, 0]);
+    }
+
+    /// HT-45, SW-30: PAUSE is for the whole port, and PFC does not lift it.
+    #[test]
+    fn pause_is_for_all_priorities() {
+        let mut bed = Bed::new(&rules(0xff, true));
+        bed.take(&Control::Pause(100), 1_000);
+        bed.take(&pfc(&[(2, 150), (1, 0)]), 1_020);
+        assert_eq!(bed.paused(1_099), 0xff);
+        assert_eq!(bed.paused(1_100), 0b100);
+        bed.take(&Control::Pause(0), 1_110);
+        assert_eq!(bed.paused(1_169), 0b100);
+        assert_eq!(bed.paused(1_170), 0);
+        assert_eq!(bed.counters.paused[1], Span::from_nanos(100));
+        assert_eq!(bed.counters.paused[2], Span::from_nanos(170));
+        let counted = (bed.counters.pause_pausing, bed.counters.pause_resuming);
+        assert_eq!((counted, bed.counters.frames()), ((1, 1), 3));
+    }
+
+    /// HT-45: what is not to be obeyed is counted and has no effect.
+    #[test]
+    fn only_what_is_configured_is_obeyed() {
+        let mut bed = Bed::new(&rules(0b1000, false));
+        bed.take(&Control::Pause(100), 1_000);
+        bed.take(&pfc(&[(2, 100), (3, 100)]), 1_000);
+        assert_eq!(bed.paused(1_001), 0b1000);
+        assert_eq!(bed.counters.frames(), 2);
+        assert_eq!(bed.counters.pfc_pausing[2], 1);
+    }
+
+    /// HT-45, SW-31: a quantum is 512 bit times at the port's speed.
+    #[test]
+    fn times_are_of_the_ports_speed() {
+        let mut bed = Bed::new(&FlowControl::default());
+        bed.take(&Control::Pause(0xffff), 500);
+        assert!(!bed.pauses.any(), "no speed is known");
+        for (speed, nanos) in [
+            (Rate::from_gbps(1), 512 * 1000),
+            (Rate::from_gbps(25), 20_480),
+            (Rate::from_mbps(10), 51_200_000),
+        ] {
+            bed.pauses.set_speed(speed);
+            bed.take(&pfc(&[(0, 1000)]), 7_000);
+            assert_eq!(bed.pauses.until(0), at(7_000 + nanos), "{speed}");
+        }
+    }
+
+    /// HT-45: frames that are no flow control are told apart, counted and change nothing.
+    #[test]
+    fn malformed_frames_are_counted_by_kind() {
+        let mut bed = Bed::new(&rules(0xff, true));
+        bed.take(&pfc(&[(1, 50)]), 100);
+        let good = pfc(&[(1, 0)]).emit(Mac([2; 6]));
+        let changed = |place: usize, value: u8| {
+            let mut frame = good;
+            frame[place] = value;
+            frame
+        };
+        for (reason, frame) in [
+            (Malformed::Address, &changed(5, 0x0e)[..]),
+            (Malformed::Length, &good[..14 + 19]),
+            (Malformed::Length, &good[..14]),
+            (Malformed::Opcode, &changed(15, 2)[..]),
+            (Malformed::Vector, &changed(16, 1)[..]),
+        ] {
+            assert!(is_control(frame));
+            let taken = bed.pauses.receive(frame, at(110), &mut bed.counters);
+            assert_eq!(taken, Err(reason));
+        }
+        assert_eq!(bed.counters.malformed, [1, 2, 1, 1]);
+        assert_eq!(bed.counters.frames(), 1);
+        assert_eq!(bed.paused(149), 0b10);
+        let labels: Vec<_> = bed
+            .counters
+            .malformed()
+            .map(|(kind, _)| kind.label())
+            .collect();
+        assert_eq!(labels, ["address", "length", "opcode", "vector"]);
+        assert!(!is_control(&changed(13, 9)) && !is_control(&good[..13]));
+    }
+
+    #[test]
+    fn priorities_are_the_upper_bits_of_a_dscp_or_what_is_configured() {
+        let mut rules = FlowControl::default();
+        let all = (0..DSCPS).all(|dscp| usize::from(rules.priority_of_dscp[dscp]) == dscp >> 3);
+        assert!(all);
+        assert_eq!(rules.priority_of(26 << 2 | 0b10), 3);
+        assert_eq!(rules.priority_of(46 << 2), 5);
+        rules.priority_of_dscp[46] = 1;
+        assert_eq!(rules.priority_of(46 << 2 | 0b11), 1);
+    }
+
+    proptest! {
+        /// HT-45: at every nanosecond, and summed over all of them, as the frames say.
+        #[test]
+        fn pauses_and_their_sum_are_exact(
+            pfc: u8,
+            pause: bool,
+            events in proptest::collection::vec(
+                (0_u64..40, prop_oneof![
+                    1 => (0_u16..60).prop_map(|time| Some(Control::Pause(time))),
+                    4 => proptest::array::uniform8(proptest::option::of(0_u16..60))
+                        .prop_map(|times| Some(Control::Pfc(times))),
+                    2 => Just(None),
+                ]),
+                1..40,
+            ),
+        ) {
+            let mut bed = Bed::new(&rules(pfc, pause));
+            // What is left of PFC's time by priority, and of PAUSE's; the sum by priority.
+            let (mut left, mut port, mut sum) = ([0_u16; 8], 0_u16, [0_u64; 8]);
+            let mut now = 0;
+            for (wait, control) in events {
+                for _ in 0..wait {
+                    for n in 0..PRIORITIES {
+                        sum[n] += u64::from(left[n] > 0 || port > 0);
+                        left[n] = left[n].saturating_sub(1);
+                    }
+                    port = port.saturating_sub(1);
+                }
+                now += wait;
+                match control {
+                    Some(control) => {
+                        bed.take(&control, now);
+                        match control {
+                            Control::Pause(time) if pause => port = time,
+                            Control::Pause(_) => {}
+                            Control::Pfc(times) => (0..PRIORITIES)
+                                .filter(|n| pfc & 1 << n != 0)
+                                .for_each(|n| left[n] = times[n].unwrap_or(left[n])),
+                        }
+                    }
+                    None => drop(bed.paused(now)),
+                }
+                let mask = (0..PRIORITIES)
+                    .filter(|&n| left[n] > 0 || port > 0)
+                    .fold(0, |mask, n| mask | 1 << n);
+                if control.is_some() {
+                    prop_assert_eq!(bed.pauses.any(), mask != 0);
+                }
+                prop_assert_eq!(bed.paused(now), mask);
+                prop_assert_eq!(bed.counters.paused, sum.map(Span::from_nanos));
+                let next = (0..PRIORITIES)
+                    .filter(|n| mask & 1 << n != 0)
+                    .map(|n| now + u64::from(left[n].max(port)))
+                    .min();
+                prop_assert_eq!(bed.pauses.deadline(), next.map_or(Time::NEVER, at));
+            }
+        }
+
+        #[test]
+        fn no_bytes_are_too_much(bytes: Vec<u8>, now: u64) {
+            let mut bed = Bed::new(&rules(0xff, true));
+            let _ = bed.pauses.receive(&bytes, at(now), &mut bed.counters);
+            let _ = is_control(&bytes);
+        }
+    }
+}

@@ -23,7 +23,7 @@
 //! Both times are measured from what happened and not from the poll that noticed it: a pause that runs
 //! without a gap is found in `(detection, detection + poll]` after it began, and its end in `(restoration,
 //! restoration + poll]` after the last frame that paused, as long as polls are on time. With a storm that
-//! has gaps, too short for a packet to leave, detection may take one poll interval more: where such a
+//! has gaps, too short for a packet to leave, detection may take a little more than one poll interval longer: where such a
 //! storm began is known only to the poll. A late poll is never early: it counts what really passed.
 //!
 //! Restoration looks at frames that pause this priority alone. Frames that resume it, or name others, do not

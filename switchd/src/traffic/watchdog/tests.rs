@@ -163,6 +163,18 @@ fn both_times_are_kept_in_20_of_20_storms() {
     }
 }
 
+/// SW-32: a storm that begins just after a poll, in what still counts as all of its interval, is measured from
+/// its begin and not from that poll.
+#[test]
+fn a_storm_just_after_a_poll_is_not_found_early() {
+    let settings = Settings {
+        detection_time: Span::from_micros(199_700),
+        ..Settings::default()
+    };
+    let (detected, _) = measure(settings, 100_500_000);
+    assert_eq!(detected, Span::from_micros(299_500));
+}
+
 prop_compose! {
     /// Settings that are allowed, short enough to be played.
     fn any_settings()(poll in MS..5 * MS)(

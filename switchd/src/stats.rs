@@ -50,6 +50,14 @@ pub struct PauseStats {
     pub sent_xoff: Counter,
     /// PFC frames sent that let it go on there.
     pub sent_xon: Counter,
+    /// State of the watchdog: 0 operational, 1 stormed, 2 off.
+    pub storm_state: Counter,
+    /// Storms that it found.
+    pub storms: Counter,
+    /// Storms that ended.
+    pub storms_restored: Counter,
+    /// When the last one was found, in nanoseconds of the worker's clock; zero: never.
+    pub last_storm: Counter,
     /// Nanoseconds that it was paused, as of the last change.
     pub paused_nanos: Counter,
 }

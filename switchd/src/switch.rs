@@ -367,7 +367,7 @@ fn stop_workers(links: Vec<Link>, events: &Receiver<WorkerEvent>, limit: Duratio
     while left > 0 {
         match events.recv_deadline(end) {
             Ok(WorkerEvent::Drained { .. }) => left -= 1,
-            Ok(WorkerEvent::Resolve { .. }) => {}
+            Ok(WorkerEvent::Resolve { .. } | WorkerEvent::Storm { .. }) => {}
             Err(_) => {
                 tracing::warn!(
                     "{left} workers did not drain in {limit:?}; what they hold is lost: {} packets in queues",

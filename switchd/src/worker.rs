@@ -19,6 +19,7 @@ mod marks;
 mod setup;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use crate::drop::DropReason;
 use crate::ingress::fib::Fib;
@@ -44,6 +45,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use setup::{RingEnds, Setup, owners, rings};
+pub use watch::{Storm, number};
 
 /// What a worker tells control. Sent with `try_send`: an event that does not fit is counted and
 /// repeated when its reason occurs again.
@@ -57,6 +59,15 @@ pub enum WorkerEvent {
         /// The neighbour.
         address: IpAddr,
     },
+    /// Something happened to a priority that the peer of a port paused without end.
+    Storm {
+        /// The port.
+        port: PortId,
+        /// The priority.
+        priority: u8,
+        /// What.
+        storm: Storm,
+    },
     /// After [`WorkerCommand::Drain`]: nothing of this worker is queued or in flight any more.
     Drained {
         /// The worker's number.
@@ -69,6 +80,13 @@ pub enum WorkerEvent {
 pub enum WorkerCommand {
     /// Stop receiving, send what is queued, say [`WorkerEvent::Drained`].
     Drain,
+    /// Let the peer of a port pause a priority again that the watchdog has turned PFC off for.
+    EnablePfc {
+        /// The port, which the worker has to own.
+        port: PortId,
+        /// The priority.
+        priority: u8,
+    },
 }
 
 /// A set of workers.
@@ -139,6 +157,8 @@ pub struct Worker<Q> {
     ledger: Arc<Ledger>,
     /// When a pause of a peer has to be refreshed.
     refresh_at: Time,
+    /// When a watchdog is to be polled.
+    watch_at: Time,
     /// Workers that have news of ports of theirs.
     to_wake: WorkerSet,
     pending: Pending,
@@ -174,7 +194,7 @@ impl<Q: QueueIo> Worker<Q> {
     pub fn turn_over(&mut self, now: Time, ready: impl Iterator<Item = usize> + Clone) -> Turn {
         self.stats.turns.add(1);
         self.stats.heartbeat.set(now.nanos());
-        self.obey();
+        self.obey(now);
         let news = self.pick_up_tables(now);
         let mut work = self.receive(now, ready.clone());
         if news || now >= self.pending.deadline() {
@@ -182,6 +202,7 @@ impl<Q: QueueIo> Worker<Q> {
         }
         self.fill_rings();
         work += self.drain_rings(now);
+        self.watch(now);
         self.pause_peers(now);
         work += self.transmit(now);
         // What has left may let peers go on.
@@ -259,10 +280,11 @@ impl<Q: QueueIo> Worker<Q> {
         self.store.len() + self.pending.len() + outbound + staged
     }
 
-    fn obey(&mut self) {
+    fn obey(&mut self, now: Time) {
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 WorkerCommand::Drain => self.draining = true,
+                WorkerCommand::EnablePfc { port, priority } => self.enable_pfc(port, priority, now),
             }
         }
     }
@@ -274,15 +296,20 @@ impl<Q: QueueIo> Worker<Q> {
             return false;
         }
         self.tables = newest.clone();
-        for egress in &mut self.egress {
-            egress.configure(&self.tables, now);
+        for place in 0..self.egress.len() {
+            let steps = self.egress[place].configure(&self.tables, now);
+            if steps.any() {
+                self.act(place, steps, now);
+            }
         }
+        self.plan_watch();
         true
     }
 
     fn deadline(&self, now: Time) -> Time {
         let egress = self.occupied.iter().map(|at| self.egress[at].deadline());
-        let deadline = egress.fold(self.pending.deadline().min(self.refresh_at), Time::min);
+        let deadline = egress.fold(self.pending.deadline(), Time::min);
+        let deadline = deadline.min(self.refresh_at).min(self.watch_at);
         if self.unsent.is_empty() {
             deadline
         } else {

@@ -10,6 +10,7 @@ use crate::traffic::policy::{
     Profile, QueuePolicy, Schedule, Wred,
 };
 use crate::traffic::scheduler::WEIGHTS;
+use crate::traffic::watchdog::{Settings, SettingsError, StormLimit};
 use crate::traffic::wred::{EXPONENT_MAX, ONE};
 use common::config::{Refusal, require};
 use common::time::Span;
@@ -64,6 +65,7 @@ impl Qos {
         let mut policy = Policy::plain(ports.len(), cells(self.queue_depth_bytes));
         policy.classify = self.classify()?;
         self.check_headroom()?;
+        policy.watchdog = self.watchdog()?;
         let mut headroom = vec![None; ports.len()];
         for (number, facts) in ports.iter().enumerate() {
             let port = &mut policy.ports[number];
@@ -161,6 +163,23 @@ impl Qos {
             0,
             1_000_000,
         )
+    }
+
+    fn watchdog(&self) -> Result<Option<Settings>, Refusal> {
+        let of = &self.watchdog;
+        let refuse = |error: SettingsError| Refusal::new("qos.watchdog", error.to_string());
+        let settings = Settings {
+            detection_time: Span::from_millis(of.detection_time_milliseconds),
+            restoration_time: Span::from_millis(of.restoration_time_milliseconds),
+            poll_interval: Span::from_millis(of.poll_interval_milliseconds),
+            action: of.action.parse().map_err(refuse)?,
+            control: (of.storms > 0).then_some(StormLimit {
+                storms: of.storms,
+                window: Span::from_millis(of.window_milliseconds),
+            }),
+        };
+        settings.check().map_err(refuse)?;
+        Ok(of.enabled.then_some(settings))
     }
 
     fn fill_limits(&self, port: &mut PortPolicy) {

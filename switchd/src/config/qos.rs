@@ -29,6 +29,8 @@ pub struct Qos {
     pub headroom: Headroom,
     /// PFC and PAUSE.
     pub flow_control: FlowControl,
+    /// Endless pauses.
+    pub watchdog: Watchdog,
     /// Priority groups that are not plain.
     pub group: Vec<Group>,
     /// Queues that are not plain.
@@ -99,6 +101,26 @@ pub enum Mode {
     Pause,
     /// 802.1Qbb.
     Pfc,
+}
+
+/// What is done about ports whose peers pause them without end, in SONiC's words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Watchdog {
+    /// Whether anything is.
+    pub enabled: bool,
+    /// How long a queue is stuck before it counts as stormed.
+    pub detection_time_milliseconds: u64,
+    /// How long it must not be paused before it is obeyed again.
+    pub restoration_time_milliseconds: u64,
+    /// Time between two looks.
+    pub poll_interval_milliseconds: u64,
+    /// drop, forward or alert.
+    pub action: String,
+    /// Storms within the window that are tolerated; zero: any number.
+    pub storms: u8,
+    /// How long a storm counts.
+    pub window_milliseconds: u64,
 }
 
 /// Some priority groups of some ports.
@@ -280,6 +302,7 @@ impl Default for Qos {
             buffer: Buffer::default(),
             headroom: Headroom::default(),
             flow_control: FlowControl::default(),
+            watchdog: Watchdog::default(),
             group: Vec::new(),
             queue: Vec::new(),
         }
@@ -303,6 +326,20 @@ impl Default for Headroom {
             cable_metres: 5,
             peer_response_nanoseconds: 0,
             poll_gap_microseconds: 100,
+        }
+    }
+}
+
+impl Default for Watchdog {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            detection_time_milliseconds: 200,
+            restoration_time_milliseconds: 400,
+            poll_interval_milliseconds: 100,
+            action: "drop".to_owned(),
+            storms: 0,
+            window_milliseconds: 60_000,
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use super::programming::LocalChanges;
 use super::routing::Routing;
+use crate::ingress::tables::PortId;
 use crate::stats::WorkerStats;
+use crate::worker::Storm;
 use common::sync::counter::Counter;
 use common::time::{Span, Time};
 use common::xdp::netdev::Device;
@@ -112,6 +114,24 @@ impl State {
                     Err(error) => tracing::error!("{}: new MAC address: {error}", entry.name),
                 }
             }
+        }
+    }
+
+    /// Something happened to a priority that the peer of a port paused without end.
+    pub fn note_storm(&mut self, port: PortId, priority: u8, storm: Storm) {
+        let name = &self.ports[port.index()].device.name;
+        let action = self.routing.program().tables().traffic.watchdog;
+        let action = action.map_or("", |settings| settings.action.name());
+        match storm {
+            Storm::Found => {
+                tracing::warn!("{name}: PFC storm on priority {priority}, action {action}");
+            }
+            Storm::Restored => tracing::warn!("{name}: PFC storm on priority {priority} is over"),
+            Storm::TurnedOff => tracing::error!(
+                "{name}: too many PFC storms on priority {priority}: PFC is off until \
+                 `switchctl pfcwd enable {name} {priority}`"
+            ),
+            Storm::TurnedOn => tracing::info!("{name}: PFC is on again for priority {priority}"),
         }
     }
 

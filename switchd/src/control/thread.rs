@@ -187,6 +187,14 @@ impl Control {
     fn wanted_by_workers(&self) -> Vec<NeighbourKey> {
         let resolve = |event| match event {
             WorkerEvent::Resolve { ifindex, address } => Some(NeighbourKey { ifindex, address }),
+            WorkerEvent::Storm {
+                port,
+                priority,
+                storm,
+            } => {
+                lock(&self.state).note_storm(port, priority, storm);
+                None
+            }
             WorkerEvent::Drained { .. } => None,
         };
         self.events.try_iter().filter_map(resolve).collect()

@@ -17,7 +17,7 @@ use crate::drop::DropReason;
 use crate::ingress::tables::PortId;
 use crate::limits::MAX_CELLS;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Bits of each amount in a group's word.
 const BITS: u32 = 21;
@@ -141,6 +141,8 @@ struct Port {
     groups: [Group; PRIORITIES],
     ingress: Level,
     egress: Level,
+    /// Bit n: group n takes nothing.
+    shut: AtomicU8,
 }
 
 /// A group, for operators.
@@ -192,7 +194,7 @@ impl Ledger {
     /// Charges a packet of `cells` that arrived at `port` to `group`.
     ///
     /// # Errors
-    /// [`DropReason::IngressFull`], or [`DropReason::HeadroomFull`] if the group is lossless.
+    /// [`DropReason::PfcStorm`] if the group is shut, [`DropReason::IngressFull`], or [`DropReason::HeadroomFull`] if the group is lossless.
     #[inline]
     pub fn charge(
         &self,
@@ -207,6 +209,9 @@ impl Ledger {
             return Err(DropReason::IngressFull);
         };
         let place = usize::from(group) % PRIORITIES;
+        if state.shut.load(Ordering::Relaxed) & 1 << place != 0 {
+            return Err(DropReason::PfcStorm);
+        }
         let rules = &of_port.groups[place];
         let group = &state.groups[place];
         loop {
@@ -346,6 +351,13 @@ impl Ledger {
             _ => below.max(u64::from(rules.xon)),
         };
         parts.headroom == 0 && parts.guaranteed + parts.shared <= xon
+    }
+
+    /// Lets exactly the groups of `mask` take nothing.
+    pub fn shut(&self, port: PortId, mask: u8) {
+        if let Some(port) = self.ports.get(port.index()) {
+            port.shut.store(mask, Ordering::Relaxed);
+        }
     }
 
     /// Makes news of a port again, for who could not act on them.

@@ -123,6 +123,8 @@ pub struct EgressPort {
     occupied: u8,
     /// Bit n is set while queue n may not send: it is paused, or held.
     stopped: u8,
+    /// Bit n is set while queue n takes nothing.
+    shut: u8,
     /// Bit n is set when queue n has a shaper of its own.
     shaped: u8,
     /// Bit n is set when queue n changed since its counters were shown.
@@ -152,6 +154,7 @@ impl EgressPort {
             limit: 0,
             occupied: 0,
             stopped: 0,
+            shut: 0,
             shaped: 0,
             changed: 0,
         };
@@ -183,11 +186,16 @@ impl EgressPort {
         self.stopped = mask;
     }
 
+    /// Lets exactly the queues whose bit is set in `mask` take no packet.
+    pub fn shut(&mut self, mask: u8) {
+        self.shut = mask;
+    }
+
     /// Puts a packet in the queue of its class, or gives it back with the reason why not.
     ///
     /// # Errors
     /// [`DropReason::QueueFull`] if its cells do not fit, or if it is trimmable and would make the queue exceed its trim
-    /// threshold; [`DropReason::Wred`]; [`DropReason::BufferFull`] if there is no place for any packet.
+    /// threshold; [`DropReason::Wred`]; [`DropReason::PfcStorm`] if the queue is shut; [`DropReason::BufferFull`] if there is no place for any packet.
     #[inline]
     pub fn admit(
         &mut self,
@@ -197,6 +205,10 @@ impl EgressPort {
     ) -> Result<(), (Packet, DropReason)> {
         let class = usize::from(packet.class) % CLASSES;
         self.changed |= 1 << class;
+        if self.shut & 1 << class != 0 {
+            self.queues[class].refused();
+            return Err((packet, DropReason::PfcStorm));
+        }
         let cells = u64::from(packet.cells);
         let room = match self.rules[class].trim {
             Some(at) if self.would_be_trimmed(class, at, &packet, around) => None,

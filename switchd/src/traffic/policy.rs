@@ -11,6 +11,7 @@
 pub use super::pfc::FlowControl;
 pub use super::scheduler::Schedule;
 pub use super::trim::{TrimPolicy, TrimPolicyError};
+use super::watchdog;
 pub use super::wred::{Curve, Profile, ProfileError};
 use crate::limits::{CLASSES, MAX_CELLS};
 use common::units::Rate;
@@ -185,6 +186,8 @@ pub struct Policy {
     pub ports: Vec<PortPolicy>,
     /// Which packets are trimmed, and to what.
     pub trim: TrimPolicy,
+    /// What is done about ports whose peers pause them without end; `None`: nothing.
+    pub watchdog: Option<watchdog::Settings>,
     /// What becomes of flows that come from the uplink group and leave through it; `None`: nothing.
     pub hook: Option<Hook>,
 }
@@ -223,6 +226,9 @@ pub enum PolicyError {
         /// Why.
         error: ProfileError,
     },
+    /// The watchdog's times make no sense.
+    #[error("watchdog: {0}")]
+    Watchdog(#[from] watchdog::SettingsError),
     /// A map names something that does not exist.
     #[error("{from} {number} is mapped to {to} {value}; there are 0 to 7")]
     Map {
@@ -273,6 +279,7 @@ impl Policy {
             },
             ports: vec![port; ports],
             trim: TrimPolicy::default(),
+            watchdog: None,
             hook: None,
         }
     }
@@ -317,6 +324,7 @@ impl Policy {
             return Err(PolicyError::TooLarge { cells });
         }
         self.trim.check()?;
+        self.watchdog.map_or(Ok(()), |it| it.check())?;
         for (number, port) in self.ports.iter().enumerate() {
             for (queue, policy) in port.queues.iter().enumerate() {
                 let checked = policy.wred.map_or(Ok(()), |wred| wred.profile.check());

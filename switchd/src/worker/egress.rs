@@ -2,6 +2,7 @@
 
 use super::Worker;
 use super::flow_control::Pauses;
+use super::watch::number;
 use crate::drop::DropReason;
 use crate::egress::rewrite::rewrite;
 use crate::ingress::tables::{PortId, Tables};
@@ -13,6 +14,7 @@ use crate::traffic::buffer::Ledger;
 use crate::traffic::buffer::Wish;
 use crate::traffic::shaper::Shaper;
 use crate::traffic::trim::trim;
+use crate::traffic::watchdog::{Steps, Watchdog};
 use crate::traffic::{Around, EgressPort, PacketStore};
 use common::sync::words::{prefetch, prefetch_all};
 use common::time::Time;
@@ -29,6 +31,7 @@ pub(super) struct Egress {
     pub(super) up: bool,
     pub(super) manager: EgressPort,
     pub(super) pauses: Pauses,
+    pub(super) watchdog: Watchdog,
     /// Packets that were dequeued but not taken by the device.
     staged: Vec<Frame>,
 }
@@ -42,23 +45,29 @@ impl Egress {
             up: false,
             manager: EgressPort::new(port, &tables.traffic, Shaper::new(None, 0), seed),
             pauses: Pauses::default(),
+            watchdog: Watchdog::new(None, Time::ZERO),
             staged: Vec::with_capacity(BATCH),
         };
-        egress.configure(tables, Time::ZERO);
+        // A watchdog that begins has nothing to do yet.
+        let _ = egress.configure(tables, Time::ZERO);
         egress
     }
 
-    /// Follows the tables.
-    pub(super) fn configure(&mut self, tables: &Tables, now: Time) {
-        if let Some(entry) = tables.port(self.port) {
-            self.mac = entry.mac;
-            self.up = entry.up;
-            let shaper = Shaper::new(entry.speed, entry.burst);
-            self.manager.configure(&tables.traffic, shaper);
-            self.pauses
-                .configure(&tables.traffic, self.port, entry.speed, now);
-            self.manager.stop(self.pauses.stopped(&tables.traffic, now));
-        }
+    /// Follows the tables; what the watchdog wants to be done about that is returned.
+    pub(super) fn configure(&mut self, tables: &Tables, now: Time) -> Steps {
+        let Some(entry) = tables.port(self.port) else {
+            return Steps::default();
+        };
+        self.mac = entry.mac;
+        self.up = entry.up;
+        let shaper = Shaper::new(entry.speed, entry.burst);
+        self.manager.configure(&tables.traffic, shaper);
+        self.pauses
+            .configure(&tables.traffic, self.port, entry.speed, now);
+        let stopped = self.pauses.stopped(&tables.traffic, now);
+        self.manager.stop(stopped);
+        let watched = tables.traffic.watchdog.filter(|_| self.pauses.obeys_pfc());
+        self.watchdog.configure(watched, now)
     }
 
     /// Starts to bring what sending by it will need into the cache.
@@ -89,6 +98,20 @@ impl Egress {
         let counts = [link.pausing + link.resuming, sent.pause, link.ignored];
         for (stats, count) in stats.link_pauses.iter().zip(counts) {
             stats.set(count);
+        }
+    }
+
+    /// Brings what control reads of its watchdog up to date.
+    pub(super) fn show_watchdog(&self, stats: &WorkerStats) {
+        let stats = &stats.ports[self.port.index()];
+        for (priority, stats) in stats.pauses.iter().enumerate() {
+            let status = self.watchdog.status(priority);
+            stats.storm_state.set(number(status.state));
+            stats.storms.set(status.storms);
+            stats.storms_restored.set(status.restored);
+            stats
+                .last_storm
+                .set(status.last_storm.map_or(0, Time::nanos));
         }
     }
 

@@ -6,6 +6,7 @@
 //! ```
 
 use super::Worker;
+use super::watch::mapped;
 use crate::drop::DropReason;
 use crate::ingress::tables::PortId;
 use crate::packet::Packet;
@@ -37,6 +38,8 @@ pub(super) struct Pauses {
     over_at: Time,
     /// Bit n: class n is held by an operator.
     pub(super) held: u8,
+    /// Bit n: PFC is off for priority n until an operator turns it on.
+    pub(super) off: u8,
 }
 
 impl Pauses {
@@ -61,6 +64,11 @@ impl Pauses {
         self.paused.obey(obeyed, link, now);
     }
 
+    /// Whether any priority can be paused by the peer.
+    pub(super) fn obeys_pfc(&self) -> bool {
+        matches!(self.flow_control, FlowControl::Pfc { obey, .. } if obey != 0)
+    }
+
     /// Takes a control frame of the peer.
     fn take(&mut self, control: &Control, now: Time) {
         if let Some(speed) = self.speed {
@@ -75,10 +83,7 @@ impl Pauses {
         if paused == 0 {
             return self.held;
         }
-        let classes = policy.classify.class_of_priority;
-        (0..PRIORITIES)
-            .filter(|priority| paused & 1 << priority != 0)
-            .fold(self.held, |mask, priority| mask | 1 << classes[priority])
+        self.held | mapped(paused, &policy.classify.class_of_priority)
     }
 
     /// When a pause ends.
@@ -157,6 +162,7 @@ impl<Q: QueueIo> Worker<Q> {
         self.ledger.heard(port);
         let wanted = self.ledger.wanted(&self.tables.traffic, port);
         let pauses = &mut egress.pauses;
+        let wanted = wanted & !pauses.off;
         let Some(speed) = pauses.speed else { return };
         if !pauses.sender.is_due(wanted, pauses.flow_control, now) {
             return;

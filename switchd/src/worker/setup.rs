@@ -137,6 +137,7 @@ impl<Q: QueueIo> Worker<Q> {
             store: PacketStore::new(packets),
             ledger,
             refresh_at: Time::NEVER,
+            watch_at: Time::ZERO,
             to_wake: WorkerSet::default(),
             pending: Pending::default(),
             limiter: Limiter::default(),

@@ -152,7 +152,7 @@ fn wireshark_shows_why_a_packet_was_dropped() {
     let comments: Vec<&String> = frames.iter().map(|frame| &frame[7]).collect();
     assert!(comments[0].contains("sent by swp3"), "{}", comments[0]);
     for part in [
-        "dropped: queue_full: The egress queue has reached its depth.",
+        "dropped: queue_full: The egress queue has reached its threshold.",
         "group 1, next hop 0, port swp3, how ecmp",
         "+1001 ns",
     ] {

@@ -414,7 +414,7 @@ fn a_trace_is_shown() {
     };
     let shown = Shown::new(&trace, &names);
     let expected = [
-        "trace 5.0.1: 58 bytes from swp1, dropped: queue_full: The egress queue has reached its depth.",
+        "trace 5.0.1: 58 bytes from swp1, dropped: queue_full: The egress queue has reached its threshold.",
         "          +0 ns  worker 0   received    port swp1, length 58",
         "          +0 ns  worker 0   parsed      ip 4, protocol 17, ttl 64",
         "          +0 ns  worker 0   classified  dscp 26, priority 3, class 3, group 3",

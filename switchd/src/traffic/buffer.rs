@@ -218,9 +218,12 @@ impl Ledger {
             let word = group.word.load(Ordering::Relaxed);
             let before = Parts::from_word(word);
             let after = self.placed(policy, of_port, rules, state, before, cells)?;
+            // First: who releases them takes them off again, and may be faster than this worker.
+            self.reserve(state, before, after, cells);
             if self.exchange(&group.word, word, after.word()) {
-                return Ok(self.charged(port, state, place, before, after, cells));
+                return Ok(self.charged(port, group, before, after));
             }
+            self.give_back(state, after, before, cells);
         }
     }
 
@@ -272,28 +275,40 @@ impl Ledger {
         Ok(after)
     }
 
+    /// Accounts for what a group takes more than `before`.
     #[inline]
-    fn charged(
-        &self,
-        port: PortId,
-        state: &Port,
-        place: usize,
-        before: Parts,
-        after: Parts,
-        cells: u64,
-    ) -> Wish {
-        let group = &state.groups[place];
+    fn reserve(&self, state: &Port, before: Parts, after: Parts, cells: u64) {
         if after.shared != before.shared {
             self.service
                 .add(self.exclusive, after.shared - before.shared);
         }
+        if after.headroom != before.headroom {
+            self.headroom
+                .add(self.exclusive, after.headroom - before.headroom);
+        }
         state.ingress.add(self.exclusive, cells);
+    }
+
+    /// Accounts for what a group takes less than `before`.
+    #[inline]
+    fn give_back(&self, state: &Port, before: Parts, after: Parts, cells: u64) {
+        if after.shared != before.shared {
+            self.service
+                .take(self.exclusive, before.shared - after.shared);
+        }
+        if after.headroom != before.headroom {
+            self.headroom
+                .take(self.exclusive, before.headroom - after.headroom);
+        }
+        state.ingress.take(self.exclusive, cells);
+    }
+
+    #[inline]
+    fn charged(&self, port: PortId, group: &Group, before: Parts, after: Parts) -> Wish {
         raise(&group.peak, self.exclusive, after.guaranteed + after.shared);
         if after.headroom == before.headroom {
             return Wish::Same;
         }
-        self.headroom
-            .add(self.exclusive, after.headroom - before.headroom);
         raise(&group.peak_headroom, self.exclusive, after.headroom);
         if before.xoff {
             return Wish::Same;
@@ -323,15 +338,7 @@ impl Ledger {
             if !self.exchange(&group.word, word, after.word()) {
                 continue;
             }
-            if after.shared != before.shared {
-                self.service
-                    .take(self.exclusive, before.shared - after.shared);
-            }
-            if after.headroom != before.headroom {
-                self.headroom
-                    .take(self.exclusive, before.headroom - after.headroom);
-            }
-            state.ingress.take(self.exclusive, cells);
+            self.give_back(state, before, after, cells);
             return if after.xoff == before.xoff {
                 Wish::Same
             } else {

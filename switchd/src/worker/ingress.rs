@@ -128,11 +128,14 @@ impl<Q: QueueIo> Worker<Q> {
     /// What several queues have is forwarded together: when many ports have a few packets each, the waits for
     /// memory of one overlap with those of the others.
     pub(super) fn receive(&mut self, now: Time, ready: impl Iterator<Item = usize>) -> usize {
-        if self.draining || self.is_outbound_full() {
+        if self.draining {
             return 0;
         }
         let mut work = 0;
         for index in ready {
+            if !self.has_room_outbound() {
+                break;
+            }
             let Queue { port, io } = &mut self.queues[index];
             let count = io.receive(&mut self.pool, &mut self.scratch.frames, BATCH);
             if count == 0 {
@@ -287,10 +290,11 @@ impl<Q: QueueIo> Worker<Q> {
         }
     }
 
-    /// Another worker has not taken what is meant for it, and what a batch could add would not fit. Packets stay in the
-    /// receive rings meanwhile: those that were promised not to be lost are not.
-    fn is_outbound_full(&self) -> bool {
-        self.outbound.iter().any(|ring| ring.len() > RING - LANES)
+    /// Whether what a batch brings fits on the way to any other worker. As long as one of them has not taken what is
+    /// meant for it, packets stay in the receive rings: those that were promised not to be lost are not.
+    #[inline]
+    fn has_room_outbound(&self) -> bool {
+        self.outbound.iter().all(|ring| ring.len() <= RING - LANES)
     }
 
     fn wait(&mut self, frame: Frame, parsed: &Parsed, neighbour: (u32, IpAddr), origin: Origin) {

@@ -1,5 +1,8 @@
 //! The engine on simulated queues: whole workers, virtual time, every packet accounted for.
 
+mod control;
+mod workers;
+
 use super::*;
 use crate::ingress::balance::{Buckets, Member};
 use crate::ingress::fib::FibWriter;
@@ -618,61 +621,6 @@ fn switches_in_a_row_do_not_polarise() {
         total > 400 && (at_second[0] - at_second[1]).abs() < total / 5,
         "{at_second:?}"
     );
-}
-
-/// Egress ports belong to one worker each: packets cross between workers and all arrive, in order.
-#[test]
-fn packets_cross_between_workers() {
-    let mut switch = Switch::new(4, 2);
-    for n in 0..200_u16 {
-        for (from, to) in [(0, 1), (1, 2), (2, 3), (3, 0)] {
-            switch.offer(
-                from,
-                &Udp {
-                    from,
-                    src_port: n,
-                    ..Udp::to(&format!("10.{to}.0.9"))
-                }
-                .frame(),
-            );
-        }
-    }
-    let left = switch.run();
-    for port in left {
-        let order: Vec<u16> = port
-            .iter()
-            .map(|bytes| u16::from_be_bytes([bytes[34], bytes[35]]))
-            .collect();
-        assert_eq!(order, (0..200).collect::<Vec<_>>());
-    }
-}
-
-/// SW-51 (QueueFull): a worker that stands still costs nothing that fits in receive rings, a port that does costs what
-/// exceeds its queue.
-#[test]
-fn a_worker_that_stands_still_is_bounded() {
-    let mut switch = Switch::new(2, 2);
-    for _ in 0..1500 {
-        switch.offer(0, &Udp::to("10.1.0.9").frame());
-    }
-    for _ in 0..40 {
-        switch.now += Span::from_micros(10);
-        switch.workers[0].turn(switch.now);
-    }
-    // What does not fit in the ring waits for its turn.
-    assert_eq!(switch.workers[0].held(), 1500 - 1024);
-    assert_eq!(switch.run()[1].len(), 1500);
-
-    let mut switch = Switch::new(2, 1);
-    switch.tables(|tables| tables.traffic = Arc::new(Policy::plain(2, 100)));
-    switch.wires[1].set_room(0);
-    for _ in 0..150 {
-        switch.offer(0, &Udp::to("10.1.0.9").frame());
-    }
-    switch.run();
-    assert_eq!(switch.dropped(DropReason::QueueFull), 50);
-    switch.wires[1].set_room(64);
-    assert_eq!(switch.run()[1].len(), 100);
 }
 
 /// SW-2: a change between two routes that can both carry a packet loses none, whenever it happens.

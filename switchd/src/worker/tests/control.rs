@@ -1,0 +1,195 @@
+//! MAC control: frames that are obeyed, refused, and sent, also between workers.
+
+use super::*;
+use crate::traffic::policy::{FlowControl, GroupPolicy, Limit};
+use common::wire::pause::{self, Control};
+
+/// Group and priority 3 (DSCP 24) are lossless: ten cells, then ten of headroom; they go on at five.
+fn lossless(ports: usize) -> Policy {
+    let mut policy = Policy::plain(ports, 4096);
+    for port in &mut policy.ports {
+        port.flow_control = FlowControl::Pfc {
+            send: 8,
+            obey: 8,
+            quanta: 100,
+        };
+        port.groups[3] = GroupPolicy {
+            guaranteed: 0,
+            limit: Limit::Static(10),
+            headroom: 10,
+            xon: 5,
+            xon_offset: 0,
+        };
+        port.queues[3].limit = None;
+    }
+    policy.divide(4000, None).expect("it fits");
+    policy
+}
+
+impl Switch {
+    fn lossless(ports: usize, workers: usize) -> Self {
+        let switch = Self::new(ports, workers);
+        switch.tables(|tables| {
+            tables.traffic = Arc::new(lossless(ports));
+            for port in &mut tables.ports {
+                port.speed = Some(Rate::from_gbps(1));
+            }
+        });
+        switch
+    }
+
+    fn pfc(&mut self, port: usize, quanta: u16) {
+        let mut times = [None; 8];
+        times[3] = Some(quanta);
+        self.offer(port, &Control::Pfc(times).emit(Mac([2; 6])));
+    }
+}
+
+/// A packet of priority 3 from port 0 to port 1.
+fn packet() -> Vec<u8> {
+    let mut frame = Udp::to("10.1.0.9").frame();
+    assert!(crate::egress::remark::set_dscp(&mut frame, 14, 24));
+    frame
+}
+
+/// What a port has sent: MAC control frames, and other frames.
+fn sorted(frames: &[Vec<u8>]) -> (Vec<Control>, usize) {
+    let control = |frame: &&Vec<u8>| frame[12..14] == [0x88, 0x08];
+    let controls = frames.iter().filter(control);
+    let controls: Vec<Control> = controls
+        .map(|frame| Control::parse(&frame[14..]).expect("valid"))
+        .collect();
+    let others = frames.len() - controls.len();
+    (controls, others)
+}
+
+/// SW-31, SW-51 (ControlLength, ControlOpcode, ControlVector): PFC frames of wrong length, opcode or vector are counted by
+/// what is wrong with them and pause nothing; right ones end here too, and none is ever forwarded.
+#[test]
+fn wrong_control_frames_are_counted() {
+    let good = Control::Pfc([Some(9); 8]).emit(Mac([2; 6])).to_vec();
+    let patched = |at: usize, value: u8| {
+        let mut frame = good.clone();
+        frame[at] = value;
+        frame
+    };
+    let mut tagged = good.clone();
+    tagged.splice(12..12, [0x81, 0x00, 0x60, 0x00]);
+    let cases = [
+        (good[..20].to_vec(), DropReason::ControlLength),
+        (good[..16].to_vec(), DropReason::ControlLength),
+        (patched(15, 7), DropReason::ControlOpcode),
+        (patched(16, 1), DropReason::ControlVector),
+        (tagged, DropReason::Malformed),
+    ];
+    for (frame, reason) in cases {
+        let mut switch = Switch::lossless(2, 1);
+        switch.offer(0, &frame);
+        let left = switch.run();
+        assert_eq!(switch.dropped(reason), 1, "{reason:?}");
+        assert!(left.iter().all(Vec::is_empty));
+        assert_eq!(switch.sum(|port| port.pauses[3].received_xoff.get()), 0);
+    }
+    let mut switch = Switch::lossless(2, 1);
+    switch.offer(0, &good);
+    assert!(switch.run().iter().all(Vec::is_empty));
+    assert_eq!(switch.sum(|port| port.control_received.get()), 1);
+    assert_eq!(switch.sum(|port| port.pauses[3].received_xoff.get()), 1);
+    assert_eq!(switch.sum(|port| port.pauses[2].ignored.get()), 1);
+}
+
+/// SW-31: a pause holds its priority until it ends, by the end of its time or by a frame that ends it, and no other. With
+/// two workers the frame finds the owner of the port.
+#[test]
+fn a_pause_holds_its_priority() {
+    for workers in [1, 2] {
+        let mut switch = Switch::lossless(2, workers);
+        switch.turn();
+        // 65535 quanta at 1 Gb/s are 33 ms.
+        switch.pfc(1, u16::MAX);
+        switch.turn();
+        switch.offer(0, &packet());
+        switch.offer(0, &Udp::to("10.1.0.9").frame());
+        let left = switch.run();
+        assert_eq!(left[1].len(), 1, "only the other priority");
+        switch.pfc(1, 0);
+        assert_eq!(switch.run()[1].len(), 1, "it goes on");
+        switch.pfc(1, u16::MAX);
+        switch.turn();
+        switch.offer(0, &packet());
+        assert_eq!(switch.run()[1].len(), 0, "it waits again");
+        switch.now += Span::from_millis(34);
+        assert_eq!(switch.run()[1].len(), 1, "a resumption that was lost heals");
+    }
+}
+
+/// SW-31, SW-10: a group that crosses its threshold pauses its peer at once, refreshes the pause, and lets it go on at xon; also when the
+/// packets wait at another worker's port.
+#[test]
+fn a_full_group_pauses_its_peer() {
+    let mut times = [None; 8];
+    times[3] = Some(100);
+    let xoff = Control::Pfc(times);
+    times[3] = Some(0);
+    let xon = Control::Pfc(times);
+    for workers in [1, 2] {
+        let mut switch = Switch::lossless(2, workers);
+        switch.turn();
+        switch.pfc(1, u16::MAX);
+        switch.turn();
+        for _ in 0..10 {
+            switch.offer(0, &packet());
+        }
+        switch.turn();
+        switch.turn();
+        assert_eq!(sorted(&switch.run()[0]), (vec![], 0), "exactly ten fit");
+        switch.offer(0, &packet());
+        // A pause of 100 quanta lasts 51 µs: it is refreshed each 26, with turns of 10 µs each 30.
+        let (sent, _) = sorted(&switch.run()[0]);
+        assert!(
+            sent.len() >= 15 && sent.iter().all(|it| *it == xoff),
+            "{sent:?}"
+        );
+        assert_eq!(switch.dropped(DropReason::HeadroomFull), 0);
+        switch.pfc(1, 0);
+        let left = switch.run();
+        assert_eq!(left[1].len(), 11, "nothing was lost");
+        assert_eq!(sorted(&left[0]).0.last(), Some(&xon));
+        assert_eq!(switch.sum(|port| port.pauses[3].sent_xon.get()), 1);
+        assert_eq!(sorted(&switch.run()[0]).0, [], "and not again");
+    }
+}
+
+/// SW-12, SW-51 (HeadroomFull): a peer that sends on loses what exceeds the headroom, counted as such.
+#[test]
+fn headroom_ends() {
+    let mut switch = Switch::lossless(2, 1);
+    switch.turn();
+    switch.pfc(1, u16::MAX);
+    switch.turn();
+    for _ in 0..25 {
+        switch.offer(0, &packet());
+    }
+    switch.run();
+    assert_eq!(switch.dropped(DropReason::HeadroomFull), 5);
+    switch.pfc(1, 0);
+    assert_eq!(switch.run()[1].len(), 20);
+}
+
+/// SW-31: what is sent is a frame of the least length, from the port's own address, for nobody to forward.
+#[test]
+fn what_is_sent_is_well_formed() {
+    let mut switch = Switch::lossless(2, 1);
+    switch.turn();
+    switch.wires[1].set_room(0);
+    for _ in 0..12 {
+        switch.offer(0, &packet());
+    }
+    let left = switch.run();
+    let frame = &left[0][0];
+    assert_eq!(frame.len(), pause::FRAME_LEN);
+    assert_eq!(frame[..6], pause::DESTINATION.0);
+    assert_eq!(frame[6..12], mac(0, false));
+    switch.wires[1].set_room(64);
+    switch.run();
+}

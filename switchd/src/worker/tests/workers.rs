@@ -1,0 +1,111 @@
+//! Several workers: packets cross, and one that stands still is bounded.
+
+use super::*;
+use crate::limits::RING;
+
+/// Egress ports belong to one worker each: packets cross between workers and all arrive, in order.
+#[test]
+fn packets_cross_between_workers() {
+    let mut switch = Switch::new(4, 2);
+    for n in 0..200_u16 {
+        for (from, to) in [(0, 1), (1, 2), (2, 3), (3, 0)] {
+            switch.offer(
+                from,
+                &Udp {
+                    from,
+                    src_port: n,
+                    ..Udp::to(&format!("10.{to}.0.9"))
+                }
+                .frame(),
+            );
+        }
+    }
+    let left = switch.run();
+    for port in left {
+        let order: Vec<u16> = port
+            .iter()
+            .map(|bytes| u16::from_be_bytes([bytes[34], bytes[35]]))
+            .collect();
+        assert_eq!(order, (0..200).collect::<Vec<_>>());
+    }
+}
+
+/// SW-51 (QueueFull): a worker that stands still costs nothing that fits in receive rings, a port that does costs what
+/// exceeds its queue.
+#[test]
+fn a_worker_that_stands_still_is_bounded() {
+    let mut switch = Switch::new(2, 2);
+    for _ in 0..1500 {
+        switch.offer(0, &Udp::to("10.1.0.9").frame());
+    }
+    for _ in 0..40 {
+        switch.now += Span::from_micros(10);
+        switch.workers[0].turn(switch.now);
+    }
+    // What does not fit in the ring waits for its turn.
+    assert_eq!(switch.workers[0].held(), 1500 - 1024);
+    assert_eq!(switch.run()[1].len(), 1500);
+
+    let mut switch = Switch::new(2, 1);
+    switch.tables(|tables| tables.traffic = Arc::new(Policy::plain(2, 100)));
+    switch.wires[1].set_room(0);
+    for _ in 0..150 {
+        switch.offer(0, &Udp::to("10.1.0.9").frame());
+    }
+    switch.run();
+    assert_eq!(switch.dropped(DropReason::QueueFull), 50);
+    switch.wires[1].set_room(64);
+    assert_eq!(switch.run()[1].len(), 100);
+}
+
+/// SW-51 (RingFull): packets that waited for neighbours of a port whose owner stands still exceed its ring all at once.
+#[test]
+fn a_ring_is_bounded() {
+    const NEIGHBOURS: u32 = 12;
+    let mut switch = Switch::new(2, 2);
+    let resolve = |switch: &Switch, mac: Option<[u8; 6]>| {
+        switch.tables(|tables| {
+            for (hop, place) in tables.next_hops[2..].iter_mut().zip(0..) {
+                assert!(place < NEIGHBOURS);
+                hop.mac = mac;
+            }
+        });
+    };
+    switch.tables(|tables| {
+        for n in 0..NEIGHBOURS {
+            tables.next_hops.push(NextHop {
+                address: Ipv4Addr::new(10, 1, u8::try_from(n).expect("few"), 1).into(),
+                mac: None,
+                ..tables.next_hops[1].clone()
+            });
+            tables.groups.push(Group::Forward(NextHopId(2 + n)));
+        }
+    });
+    for n in 0..NEIGHBOURS {
+        let prefix = format!("10.1.{n}.0/24").parse().expect("a prefix");
+        switch.fib.insert(prefix, GroupId(2 + n)).expect("room");
+        for _ in 0..32 {
+            switch.offer(0, &Udp::to(&format!("10.1.{n}.9")).frame());
+        }
+    }
+    let worker = |switch: &mut Switch| {
+        switch.now += Span::from_micros(10);
+        switch.workers[0].turn(switch.now);
+    };
+    for _ in 0..10 {
+        worker(&mut switch);
+    }
+    for _ in 0..2 * RING {
+        switch.offer(0, &Udp::to("10.1.200.9").frame());
+    }
+    for _ in 0..40 {
+        worker(&mut switch);
+    }
+    assert_eq!(switch.dropped(DropReason::RingFull), 0);
+    resolve(&switch, Some([2, 0, 0, 0, 1, 1]));
+    worker(&mut switch);
+    assert!(switch.dropped(DropReason::RingFull) > 0);
+    let left = switch.run()[1].len() as u64;
+    let offered = 2 * RING as u64 + 32 * u64::from(NEIGHBOURS);
+    assert_eq!(left + switch.dropped(DropReason::RingFull), offered);
+}

@@ -4,6 +4,7 @@
 mod policy;
 pub mod qos;
 mod relations;
+mod trim;
 
 pub use policy::{Compiled, PortFacts};
 pub use qos::Qos;

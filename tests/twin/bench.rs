@@ -30,6 +30,8 @@ use ipnet::IpNet;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::net::IpAddr;
+use std::sync::Arc;
+use switchd::config::Qos;
 
 /// Bytes in front of each frame that stay free.
 const HEADROOM: u16 = 64;
@@ -285,6 +287,18 @@ impl Bench {
             switch.set_route(prefix, &hops, now);
         }
         self.fabric.rouse(from);
+    }
+
+    /// Publishes another `[qos]` at a switch.
+    ///
+    /// # Panics
+    /// If it is impossible.
+    pub fn set_qos(&mut self, switch: usize, qos: Arc<Qos>) {
+        let id = self.switch_id(switch);
+        if let Node::Switch(switch) = &mut self.fabric.nodes[id.index()] {
+            switch.set_qos(&self.fabric.plan, id, qos);
+        }
+        self.fabric.rouse(id);
     }
 
     /// Sends a stream from a tester.

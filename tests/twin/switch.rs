@@ -244,6 +244,16 @@ impl Switch {
         self.program(now);
     }
 
+    /// Follows another `[qos]` from its next turn on: that of the node that it is in `plan`.
+    ///
+    /// # Panics
+    /// If its ports cannot do what is wanted of them.
+    pub fn set_qos(&mut self, plan: &Plan, node: NodeId, qos: Arc<Qos>) {
+        self.settings.qos = Some(qos);
+        let policy = self.settings.policy(plan, node);
+        self.programming.set_traffic(Arc::new(policy));
+    }
+
     fn route(&mut self, prefix: ipnet::IpNet, hops: &[(u16, Option<std::net::IpAddr>)]) {
         let key = RouteKey {
             table: Table::MAIN,

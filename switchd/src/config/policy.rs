@@ -1,7 +1,8 @@
 //! From `[qos]` to what the engine works with: bytes become cells, patterns become ports, headroom is computed, and
 //! what does not fit together is refused with its numbers (SW-11).
 
-use super::qos::{Group, HeadroomSize, MarkAt, Mode, Qos, Queue, Trust, Wred as RawWred};
+use super::qos::{Group, HeadroomSize, Hook, MarkAt, Mode, Qos, Queue, Trust, Wred as RawWred};
+use super::trim::trim_at;
 use super::{matches, within};
 use crate::limits::{CELL, CLASSES, MAX_CELLS};
 use crate::traffic::headroom::{Breakdown, Cable, Headroom};
@@ -64,6 +65,8 @@ impl Qos {
         within("qos.buffer.size_bytes", u64::from(size), 16 << 10, most)?;
         let mut policy = Policy::plain(ports.len(), cells(self.queue_depth_bytes));
         policy.classify = self.classify()?;
+        policy.trim = self.trim.compile()?;
+        policy.hook = self.hook.map(Hook::compile).transpose()?;
         self.check_headroom()?;
         policy.watchdog = self.watchdog()?;
         let mut headroom = vec![None; ports.len()];
@@ -96,7 +99,8 @@ impl Qos {
         policy
             .divide(cells(size), pool)
             .map_err(|error| Refusal::new("qos.buffer.size_bytes", error.to_string()))?;
-        let warnings = super::relations::check(&policy, ports)?;
+        let mut warnings = super::relations::check(&policy, ports)?;
+        warnings.extend(super::trim::warnings(&policy));
         Ok(Compiled {
             policy,
             warnings,
@@ -382,13 +386,14 @@ fn fill_queues(place: usize, queue: &Queue, port: &mut PortPolicy) -> Result<(),
     let guaranteed = cells(queue.guaranteed_bytes);
     for number in &queue.queues {
         let before = &port.queues[usize::from(*number)];
+        let limit = queue_limit(&key, queue, guaranteed, before.limit)?;
         let filled = QueuePolicy {
             guaranteed,
-            limit: queue_limit(&key, queue, guaranteed, before.limit)?,
+            limit,
             schedule: schedule(&key, queue)?,
             shaper: shaper(&key, queue)?,
             wred: queue.wred.as_ref().map(|it| wred(&key, it)).transpose()?,
-            trim: None,
+            trim: trim_at(&key, queue, guaranteed, limit)?,
         };
         port.queues[usize::from(*number)] = filled;
     }

@@ -3,6 +3,7 @@
 //! `etc/switchd.toml` explains every key. [`super::policy`] makes of it what the engine works with, and refuses what does not
 //! fit together.
 
+use crate::traffic::trim::SIZE_DEFAULT;
 use common::units::Rate;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -31,6 +32,11 @@ pub struct Qos {
     pub flow_control: FlowControl,
     /// Endless pauses.
     pub watchdog: Watchdog,
+    /// Which packets are trimmed, and to what.
+    pub trim: Trim,
+    /// What becomes of flows that come from the uplink group and leave through it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hook: Option<Hook>,
     /// Priority groups that are not plain.
     pub group: Vec<Group>,
     /// Queues that are not plain.
@@ -121,6 +127,30 @@ pub struct Watchdog {
     pub storms: u8,
     /// How long a storm counts.
     pub window_milliseconds: u64,
+}
+
+/// Packets that lose their payload where they would be dropped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Trim {
+    /// What is left of their frames.
+    pub size_bytes: u16,
+    /// By DSCP: what it becomes.
+    pub trimmable: BTreeMap<String, u8>,
+    /// Those of them that are retransmissions.
+    pub rtx: Vec<u8>,
+    /// Those of packets that are never trimmed, and that no trimmed packet may be taken for.
+    pub control: Vec<u8>,
+}
+
+/// What hook flows become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hook {
+    /// Their priority from here on.
+    pub priority: u8,
+    /// Their DSCP, so that the next switches do the same.
+    pub dscp: u8,
 }
 
 /// Some priority groups of some ports.
@@ -241,6 +271,12 @@ pub struct Queue {
     /// What it may send at once after a pause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst_bytes: Option<u32>,
+    /// Depth that trimmable packets may not make it exceed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trim_bytes: Option<u32>,
+    /// The same for retransmissions; half as much again if nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trim_rtx_bytes: Option<u32>,
     /// Marks and early drops.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wred: Option<Wred>,
@@ -303,6 +339,8 @@ impl Default for Qos {
             headroom: Headroom::default(),
             flow_control: FlowControl::default(),
             watchdog: Watchdog::default(),
+            trim: Trim::default(),
+            hook: None,
             group: Vec::new(),
             queue: Vec::new(),
         }
@@ -316,6 +354,17 @@ impl Default for Buffer {
             shared_headroom_bytes: 0,
             ingress_limit_bytes: 0,
             egress_limit_bytes: 0,
+        }
+    }
+}
+
+impl Default for Trim {
+    fn default() -> Self {
+        Self {
+            size_bytes: SIZE_DEFAULT,
+            trimmable: BTreeMap::new(),
+            rtx: Vec::new(),
+            control: Vec::new(),
         }
     }
 }

@@ -68,6 +68,13 @@ fn the_shipped_file_lists_every_key_with_its_default() {
             drop: true,
             average_exponent: 0,
         }),
+        trim_bytes: Some(1),
+        trim_rtx_bytes: Some(1),
+    });
+    qos.trim.trimmable.insert("10".to_owned(), 42);
+    qos.hook = Some(qos::Hook {
+        priority: 5,
+        dscp: 41,
     });
     let defaults = toml::Table::try_from(&expected).unwrap();
     let mut missing = Vec::new();
@@ -84,9 +91,11 @@ fn compare_keys(path: &str, wanted: &toml::Table, found: &toml::Table, missing: 
                 compare_keys(&format!("{path}."), wanted, found, missing);
             }
             (toml::Value::Array(wanted), Some(toml::Value::Array(found))) => {
-                let tables = wanted.first().zip(found.first());
-                if let Some((toml::Value::Table(wanted), toml::Value::Table(found))) = tables {
-                    compare_keys(&format!("{path}[]."), wanted, found, missing);
+                // Not all keys can stand in one table.
+                let tables = found.iter().filter_map(toml::Value::as_table);
+                let found: toml::Table = tables.flat_map(Clone::clone).collect();
+                if let Some(toml::Value::Table(wanted)) = wanted.first() {
+                    compare_keys(&format!("{path}[]."), wanted, &found, missing);
                 }
             }
             _ => {}
@@ -390,4 +399,156 @@ fn a_small_gap_is_a_warning() {
         "{:?}",
         compiled.warnings
     );
+}
+
+/// A queue that trims, and hook flows, with some text replaced.
+fn trimming(from: &str, to: &str) -> Result<Compiled, String> {
+    let text = r#"
+[trim]
+trimmable = {"10" = 42, "11" = 42}
+rtx = [11]
+control = [46]
+[hook]
+priority = 5
+dscp = 41
+[[queue]]
+queues = [1]
+limit_bytes = 400000
+trim_bytes = 100000
+"#;
+    let text = text.replace(from, to);
+    let qos: Qos = toml::from_str(&text).map_err(|error| error.message().to_owned())?;
+    qos.compile(&facts())
+        .map_err(|error| format!("{}: {}", error.key, error.reason))
+}
+
+/// SW-23, SW-33: trimming and hook flows as they are configured.
+#[test]
+fn trimming_and_hooks_are_compiled() {
+    use crate::traffic::policy::{Hook, TrimAt};
+    let Compiled {
+        policy, warnings, ..
+    } = trimming("", "").unwrap();
+    let trim = &policy.trim;
+    assert_eq!((trim.size, trim.trimmable), (128, 0b11 << 10));
+    assert_eq!((trim.rtx, trim.control), (1 << 11, 1 << 46));
+    assert_eq!((trim.trimmed_of[10], trim.trimmed_of[11]), (42, 42));
+    assert_eq!(
+        policy.ports[1].queues[1].trim,
+        Some(TrimAt {
+            bytes: 100_000,
+            rtx_bytes: 150_000
+        })
+    );
+    assert_eq!(policy.ports[1].queues[0].trim, None);
+    assert_eq!(
+        policy.hook,
+        Some(Hook {
+            priority: 5,
+            dscp: 41
+        })
+    );
+    assert_eq!(warnings, Vec::<String>::new());
+    let rtx = trimming("trim_bytes", "trim_rtx_bytes = 120000\ntrim_bytes").unwrap();
+    let at = rtx.policy.ports[0].queues[1].trim;
+    assert_eq!(at.map(|at| at.rtx_bytes), Some(120_000));
+    assert_eq!(Qos::default().compile(&facts()).unwrap().policy.hook, None);
+}
+
+/// SW-23, SW-33: what cannot be is refused with key and numbers, what is unwise is a warning.
+#[test]
+fn wrong_trimming_and_hooks_are_refused() {
+    let cases = [
+        (
+            "rtx = [11]",
+            "size_bytes = 105",
+            "qos.trim.size_bytes: 105 is not within 106 to 4096",
+        ),
+        (
+            "\"10\" = 42",
+            "\"64\" = 42",
+            "qos.trim.trimmable.64: \"64\" is not within 0 to 63",
+        ),
+        (
+            "\"10\" = 42",
+            "\"10\" = 64",
+            "qos.trim.trimmable.10: 64 is not within 0 to 63",
+        ),
+        (
+            "\"10\" = 42",
+            "\"10\" = 11",
+            "qos.trim.trimmable.10: trimmable DSCP 10 becomes 11, which is trimmable itself",
+        ),
+        (
+            "\"10\" = 42",
+            "\"10\" = 46",
+            "qos.trim.trimmable.10: trimmable DSCP 10 becomes 46, which is for control packets",
+        ),
+        (
+            "rtx = [11]",
+            "rtx = [64]",
+            "qos.trim.rtx: 64 is not within 0 to 63",
+        ),
+        ("rtx = [11]", "rtx = [12]", "qos.trim.rtx: DSCP 12 is for"),
+        (
+            "control = [46]",
+            "control = [255]",
+            "qos.trim.control: 255 is not within 0 to 63",
+        ),
+        (
+            "control = [46]",
+            "control = [10]",
+            "qos.trim.control: DSCP 10 is both",
+        ),
+        (
+            "trim_bytes = 100000",
+            "trim_bytes = 400001",
+            "qos.queue[0].trim_bytes: 400001 exceeds what the queue holds, 399872 bytes",
+        ),
+        (
+            "trim_bytes = 100000",
+            "trim_bytes = 300000",
+            "qos.queue[0].trim_rtx_bytes: 450000 exceeds what the queue holds, 399872 bytes",
+        ),
+        (
+            "limit_bytes = 400000",
+            "trim_rtx_bytes = 99999",
+            "qos.queue[0].trim_rtx_bytes: 99999 lies below trim_bytes, 100000",
+        ),
+        (
+            "trim_bytes = 100000",
+            "trim_rtx_bytes = 100000",
+            "qos.queue[0].trim_rtx_bytes: belongs to trim_bytes",
+        ),
+        (
+            "trim_bytes = 100000",
+            "trim_bytes = 0",
+            "qos.queue[0].trim_bytes: 0 would trim every packet",
+        ),
+        (
+            "limit_bytes = 400000",
+            "lossless = true",
+            "qos.queue[0].trim_bytes: 100000, but the queue is lossless",
+        ),
+        (
+            "priority = 5",
+            "priority = 8",
+            "qos.hook.priority: 8 is not within 0 to 7",
+        ),
+        (
+            "dscp = 41",
+            "dscp = 64",
+            "qos.hook.dscp: 64 is not within 0 to 63",
+        ),
+        ("dscp = 41", "", "missing field `dscp`"),
+    ];
+    for (from, to, wanted) in cases {
+        let error = trimming(from, to).expect_err(to);
+        assert!(error.contains(wanted), "{to}: {error}");
+    }
+    let warned = |from, to| trimming(from, to).unwrap().warnings.join("\n");
+    let same = warned("\"10\" = 42", "\"10\" = 12");
+    assert!(same.contains("DSCP 10 and 12") && same.contains("both belong to queue 1"));
+    let other = warned("priority = 5", "priority = 6");
+    assert!(other.contains("priority 6 and DSCP 41, whose priority is 5"));
 }

@@ -11,6 +11,7 @@
 use super::program::Program;
 use crate::ingress::fib::{Fib, FibWriter};
 use crate::ingress::tables::{PortEntry, Tables};
+use crate::traffic::policy::Policy;
 use common::netlink::{Change, Mirror};
 use common::sync::snapshot::Publisher;
 use common::time::{Span, Time};
@@ -136,6 +137,13 @@ impl Programming {
             added: update.new_locals,
             removed: update.old_locals,
         }
+    }
+
+    /// Publishes tables with another policy of the traffic manager: workers follow it at their next turn, all of it at once.
+    pub fn set_traffic(&mut self, traffic: Arc<Policy>) {
+        self.program.set_traffic(traffic);
+        self.publisher.publish(self.program.tables().clone());
+        self.unsealed = true;
     }
 
     /// Takes back what no worker uses any more, if it is time to or much of it waits.

@@ -24,6 +24,7 @@ use switchd::config::{PortFacts, Qos};
 use switchd::drop::DropReason;
 use switchd::ingress::balance::{Buckets, Member};
 use switchd::ingress::fib::FibWriter;
+use switchd::ingress::quality::Board;
 use switchd::ingress::tables::{
     Group, GroupId, Hashing, NextHop, NextHopId, PortEntry, PortId, Tables,
 };
@@ -298,6 +299,7 @@ impl Rig {
             rings_out,
             packets: region.frames(),
             ledger: Ledger::new(usize::from(PORTS), 1),
+            board: Arc::new(Board::new(usize::from(PORTS))),
             seed: 1,
             region,
             reader: publisher.reader(),

@@ -1,11 +1,13 @@
 //! The configuration of switchd, checked. `etc/switchd.toml` is its manual: every key with its default
 //! and its unit, held true by a test.
 
+pub mod ecmp;
 mod policy;
 pub mod qos;
 mod relations;
 mod trim;
 
+pub use ecmp::Ecmp;
 pub use policy::{Compiled, PortFacts};
 pub use qos::Qos;
 
@@ -103,20 +105,6 @@ pub struct Port {
     /// It leads to the spine: it belongs to the uplink group.
     #[serde(default)]
     pub uplink: bool,
-}
-
-/// How flows are spread over next hops.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Ecmp {
-    /// Zero: derived from the MAC addresses of the ports, so that switches in a row differ.
-    pub seed: u64,
-    /// Use protocol and ports.
-    pub ports: bool,
-    /// Use the IPv6 flow label.
-    pub flow_label: bool,
-    /// Use the destination queue pair of RoCEv2.
-    pub destination_qp: bool,
 }
 
 /// Packet memory.
@@ -260,18 +248,6 @@ impl Default for PortDefaults {
     }
 }
 
-impl Default for Ecmp {
-    fn default() -> Self {
-        let hashing = Hashing::default();
-        Self {
-            seed: 0,
-            ports: hashing.ports,
-            flow_label: hashing.flow_label,
-            destination_qp: hashing.destination_qp,
-        }
-    }
-}
-
 impl Default for Memory {
     fn default() -> Self {
         Self { ring: 1024 }
@@ -361,6 +337,7 @@ impl common::config::Settings for Config {
         self.validate_workers()?;
         self.validate_ports()?;
         self.validate_sizes()?;
+        self.ecmp.dlb.validate()?;
         self.validate_qos()?;
         self.metrics_address()?;
         common::log::check(&self.log.level)

@@ -1,10 +1,11 @@
 //! What a worker counts. The worker alone writes; control reads whenever it likes.
 
 use crate::drop::DropReason;
+use crate::ingress::flowlet::{FlowletRow, FlowletStats};
 use crate::limits::CLASSES;
 use crate::traffic::policy::PRIORITIES;
 use common::sync::counter::Counter;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Counters of one egress queue.
 #[derive(Debug, Default)]
@@ -109,6 +110,10 @@ pub struct WorkerStats {
     pub pending: Counter,
     /// Events that were lost because control did not keep up; each is repeated later.
     pub events_lost: Counter,
+    /// Flowlets of dynamic load balancing.
+    pub flowlets: Arc<FlowletStats>,
+    /// Flows that were in its table when control last asked for them.
+    pub flowlet_rows: Mutex<Vec<FlowletRow>>,
     /// By port number.
     pub ports: Box<[PortStats]>,
 }
@@ -165,6 +170,8 @@ impl WorkerStats {
             heartbeat: Counter::new(),
             pending: Counter::new(),
             events_lost: Counter::new(),
+            flowlets: Arc::default(),
+            flowlet_rows: Mutex::default(),
             ports: (0..ports).map(|_| PortStats::default()).collect(),
         })
     }

@@ -18,6 +18,7 @@ use crate::control::program::Program;
 use crate::control::routing::Routing;
 use crate::control::state::{PortHandle, State, WorkerHandle};
 use crate::control::thread::Control;
+use crate::ingress::quality::Board;
 use crate::ingress::tables::{PortEntry, PortId};
 use crate::limits::{BATCH, CHANNEL, PENDING_TOTAL, PORT_BURST, PORT_BURST_MIN, RING};
 use crate::runner::Runner;
@@ -135,10 +136,10 @@ fn follow_kernel(
         tracing::warn!("{warning}");
     }
     let hashing = config.hashing(devices.iter().map(|(_, device)| device.mac));
-    Ok(Routing::new(
-        watch,
-        Program::new(entries.collect(), hashing, Arc::new(compiled.policy)),
-    ))
+    let dlb = &config.ecmp.dlb;
+    let program = Program::new(entries.collect(), hashing, Arc::new(compiled.policy))
+        .with_balancing(dlb.dynamic(), dlb.chosen());
+    Ok(Routing::new(watch, program))
 }
 
 fn port_entry(port: &PortSettings, device: &Device) -> PortEntry {
@@ -265,6 +266,7 @@ fn start_workers(
     let mut workers = Vec::with_capacity(count);
     let ends = worker::rings(count);
     let ledger = Ledger::new(handles.len(), count);
+    let board = Arc::new(Board::new(handles.len()));
     for (id, (hand, (rings_in, rings_out))) in hands.into_iter().zip(ends).enumerate() {
         let hand = hand.into_iter().map(|(port, queue)| {
             let io = queues[port.index()][queue].take();
@@ -282,6 +284,7 @@ fn start_workers(
             region: umem.region().clone(),
             packets: config.buffer_packets(),
             ledger: ledger.clone(),
+            board: board.clone(),
             seed: monotonic().nanos() ^ (id as u64) << 48,
             reader: routing.programming().publisher().reader(),
             fib: routing.programming().fib(),
@@ -307,6 +310,8 @@ fn start_workers(
             stats,
             sleeps,
             cpu: runner.cpu,
+            commands: commands.clone(),
+            waker: wakers[id].clone(),
         });
         let thread = std::thread::Builder::new()
             .name(format!("worker-{id}"))
@@ -320,7 +325,7 @@ fn start_workers(
             stats: workers[id].stats.clone(),
         });
     }
-    let state = State::new(routing, handles, workers, monotonic());
+    let state = State::new(routing, handles, workers, board, monotonic());
     let threads = Threads {
         links,
         events,

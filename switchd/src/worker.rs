@@ -12,6 +12,7 @@
 //! Everything that is received is transmitted, queued, waiting, in a ring, or counted under one
 //! [`DropReason`]; the ICMP errors of the switch itself are counted as they are made.
 
+mod balance;
 mod egress;
 mod flow_control;
 mod ingress;
@@ -31,6 +32,7 @@ use crate::packet::Packet;
 use crate::stats::WorkerStats;
 use crate::traffic::PacketStore;
 use crate::traffic::buffer::{Ledger, Wish};
+use balance::{Balancer, Gauges};
 use common::sync::snapshot::Reader;
 use common::sync::spsc::{Consumer, Producer};
 use common::sync::words::{prefetch, prefetch_all};
@@ -87,6 +89,8 @@ pub enum WorkerCommand {
         /// The priority.
         priority: u8,
     },
+    /// Leave what the flow table holds in [`WorkerStats::flowlet_rows`].
+    ShowFlowlets,
 }
 
 /// A set of workers.
@@ -155,6 +159,8 @@ pub struct Worker<Q> {
     pool: FramePool,
     store: PacketStore,
     ledger: Arc<Ledger>,
+    balancer: Balancer,
+    gauges: Gauges,
     /// When a pause of a peer has to be refreshed.
     refresh_at: Time,
     /// When a watchdog is to be polled.
@@ -196,6 +202,7 @@ impl<Q: QueueIo> Worker<Q> {
         self.stats.heartbeat.set(now.nanos());
         self.obey(now);
         let news = self.pick_up_tables(now);
+        self.measure(now);
         let mut work = self.receive(now, ready.clone());
         if news || now >= self.pending.deadline() {
             self.retry_pending(now);
@@ -285,6 +292,7 @@ impl<Q: QueueIo> Worker<Q> {
             match command {
                 WorkerCommand::Drain => self.draining = true,
                 WorkerCommand::EnablePfc { port, priority } => self.enable_pfc(port, priority, now),
+                WorkerCommand::ShowFlowlets => self.show_flowlets(now),
             }
         }
     }
@@ -303,13 +311,21 @@ impl<Q: QueueIo> Worker<Q> {
             }
         }
         self.plan_watch();
+        self.balancer.configure(&self.tables.dynamic);
+        self.gauges
+            .configure(&self.tables, &self.egress, &self.stats, now);
         true
     }
 
     fn deadline(&self, now: Time) -> Time {
         let egress = self.occupied.iter().map(|at| self.egress[at].deadline());
-        let deadline = egress.fold(self.pending.deadline(), Time::min);
-        let deadline = deadline.min(self.refresh_at).min(self.watch_at);
+        let others = [
+            self.pending.deadline(),
+            self.refresh_at,
+            self.watch_at,
+            self.gauges.deadline(),
+        ];
+        let deadline = egress.chain(others).fold(Time::NEVER, Time::min);
         if self.unsent.is_empty() {
             deadline
         } else {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use switchd::ingress::balance::{Buckets, Member};
 use switchd::ingress::fib::FibWriter;
 use switchd::ingress::parse::parse as parse_frame;
+use switchd::ingress::quality::Board;
 use switchd::ingress::tables::{
     Group, GroupId, Hashing, NextHop, NextHopId, PortEntry, PortId, Tables,
 };
@@ -156,6 +157,7 @@ impl Switch {
             region: region.clone(),
             packets: FRAMES,
             ledger: Ledger::new(usize::from(PORTS), 1),
+            board: Arc::new(Board::new(usize::from(PORTS))),
             seed: 1,
             reader: publisher.reader(),
             fib: fib.fib(),

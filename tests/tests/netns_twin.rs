@@ -195,6 +195,7 @@ impl Real {
             mtu: 3000,
             poll: Span::ZERO,
             qos: None,
+            dlb: None,
         };
         let entries = self.ports.iter().map(entry).collect();
         let facts = |port: &PortSettings| {

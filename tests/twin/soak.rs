@@ -151,6 +151,7 @@ pub fn scenario(seed: u64) -> Scenario {
             mtu: 9000,
             poll,
             qos: None,
+            dlb: None,
         },
         host: host(&mut dice, links, poll),
         verb: dice.pick(&[Verb::Write, Verb::Send]),

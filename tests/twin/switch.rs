@@ -12,11 +12,13 @@ use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::frame::Region;
 use std::sync::Arc;
+use switchd::config::ecmp::Dlb;
 use switchd::config::{PortFacts, Qos};
 use switchd::control::program::Program;
 use switchd::control::programming::Programming;
 use switchd::drop::DropReason;
 use switchd::ingress::fib::FibWriter;
+use switchd::ingress::quality::Board;
 use switchd::ingress::tables::{Hashing, PortEntry, PortId, Tables};
 use switchd::limits::CELL;
 use switchd::stats::{PortStats, WorkerStats};
@@ -37,6 +39,8 @@ pub struct SwitchSettings {
     pub poll: Span,
     /// Classes, buffer, queues, marks and flow control; without them eight queues that drop.
     pub qos: Option<Arc<Qos>>,
+    /// Dynamic load balancing; without it flows go by their hash.
+    pub dlb: Option<Arc<Dlb>>,
 }
 
 impl Default for SwitchSettings {
@@ -48,6 +52,7 @@ impl Default for SwitchSettings {
             mtu: 4200,
             poll: Span::ZERO,
             qos: None,
+            dlb: None,
         }
     }
 }
@@ -90,6 +95,8 @@ pub struct Switch {
     stats: Arc<WorkerStats>,
     /// The buffer of the daemon that runs.
     ledger: Arc<Ledger>,
+    /// The quality of the ports, as that one measures it.
+    board: Arc<Board>,
     region: Arc<Region>,
     settings: SwitchSettings,
     /// What chances are drawn from.
@@ -181,7 +188,10 @@ impl Switch {
         region: Arc<Region>,
     ) -> Self {
         let ports = entries.len();
-        let program = Program::new(entries, hashing, policy);
+        let mut program = Program::new(entries, hashing, policy);
+        if let Some(dlb) = &settings.dlb {
+            program = program.with_balancing(dlb.dynamic(), dlb.chosen());
+        }
         Self {
             worker: None,
             programming: Programming::new(program, FibWriter::small()),
@@ -189,6 +199,7 @@ impl Switch {
             changes: Vec::new(),
             stats: WorkerStats::new(ports),
             ledger: Ledger::new(ports, 1),
+            board: Arc::new(Board::new(ports)),
             region,
             settings,
             seed: hashing.seed,
@@ -310,6 +321,7 @@ impl Switch {
         let (events, _) = crossbeam_channel::bounded(1);
         let ids = (0..self.ports).map(|port| PortId(u16::try_from(port).expect("few ports")));
         self.ledger = Ledger::new(self.ports, 1);
+        self.board = Arc::new(Board::new(self.ports));
         let reader: Reader<Tables> = self.programming.publisher().reader();
         self.worker = Some(Worker::new(Setup {
             id: 0,
@@ -322,6 +334,7 @@ impl Switch {
             region: self.region.clone(),
             packets: self.settings.packets,
             ledger: self.ledger.clone(),
+            board: self.board.clone(),
             seed: self.seed,
             reader,
             fib: self.programming.fib(),
@@ -406,6 +419,11 @@ impl Switch {
     /// Its buffer.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// How good its ports are.
+    pub fn board(&self) -> &Board {
+        &self.board
     }
 
     /// What it counts.

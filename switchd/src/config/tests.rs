@@ -1,4 +1,5 @@
 use super::*;
+use crate::ingress::flowlet::Mode;
 use common::config::load_text;
 use std::path::Path;
 
@@ -38,6 +39,11 @@ fn the_shipped_file_lists_every_key_with_its_default() {
     qos.priority_of_pcp.insert("1".to_owned(), 0);
     qos.class_of_priority.insert("2".to_owned(), 0);
     qos.group_of_priority.insert("2".to_owned(), 0);
+    expected.ecmp.dlb.group.push(ecmp::Group {
+        prefixes: Vec::new(),
+        next_hop_object: Some(1),
+        mode: Mode::Off,
+    });
     let name = vec!["eth1".to_owned()];
     qos.group.push(qos::Group {
         ports: name.clone(),
@@ -141,6 +147,39 @@ fn impossible_values_are_refused() {
         ("port=[{name=\"\"}]", "port[0].name"),
         ("port=[{name=\"a\", colour=1}]", "colour"),
         ("ecmp.sede=1", "ecmp.sede"),
+        (
+            "ecmp.dlb.idle_time_microseconds=0",
+            "ecmp.dlb.idle_time_microseconds: 0 is not within 1 to 4000000",
+        ),
+        (
+            "ecmp.dlb.idle_time_microseconds=10001",
+            "ecmp.dlb.ageing_milliseconds: 10 ms are less than idle_time_microseconds, 10001 us",
+        ),
+        (
+            "ecmp.dlb.flows=70000",
+            "ecmp.dlb.flows: 70000 is not within 4 to 65536",
+        ),
+        ("ecmp.dlb.mode=best", "unknown variant `best`"),
+        (
+            "ecmp.dlb.ewma_exponent=9",
+            "ecmp.dlb.ewma_exponent: 9 is not within 0 to 8",
+        ),
+        (
+            "ecmp.dlb.hysteresis=8",
+            "ecmp.dlb.hysteresis: 8 is not within 0 to 7",
+        ),
+        (
+            "ecmp.dlb.queue_min_bytes=131072",
+            "ecmp.dlb.queue_min_bytes: 131072 is not below queue_max_bytes, 131072",
+        ),
+        (
+            "ecmp.dlb.host_sprayed_dscp=[1,64]",
+            "ecmp.dlb.host_sprayed_dscp[1]: 64 is not within 0 to 63",
+        ),
+        (
+            "ecmp.dlb.group=[{mode=\"flow\"}]",
+            "ecmp.dlb.group[0]: has neither prefixes nor a next_hop_object",
+        ),
         ("stop.drain_milliseconds=100000", "stop.drain_milliseconds"),
     ];
     for (option, wanted) in cases {

@@ -3,13 +3,13 @@
 //! Whoever may open the socket may ask; its mode is 0660. Bytes that are no request are answered
 //! with an error and counted, and a client that says nothing is let go.
 
-use super::api::{Answer, MAX_REQUEST, Request, Response};
+use super::api::{Answer, MAX_REQUEST, Request, Response, Topic};
 use super::state::State;
 use common::sys::monotonic;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -17,6 +17,10 @@ use tokio::sync::Semaphore;
 
 /// A client has this long to ask, and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Workers have this long to show what their flow tables hold: many turns, and more than the longest sleep of a thread
+/// that was just woken.
+const SHOW: Duration = Duration::from_millis(20);
 
 /// Clients served at a time; further ones wait in the socket's queue.
 const CLIENTS: usize = 32;
@@ -70,6 +74,10 @@ pub async fn serve(listener: UnixListener, state: Arc<Mutex<State>>) {
 
 async fn client(mut stream: UnixStream, state: &Mutex<State>) -> io::Result<()> {
     let line = read_line(&mut stream).await?;
+    if is_for_flowlets(&line) {
+        lock(state).ask_for_flowlets();
+        tokio::time::sleep(SHOW).await;
+    }
     let response = respond(&line, state);
     let mut text = serde_json::to_vec(&response)?;
     text.push(b'\n');
@@ -96,9 +104,18 @@ async fn read_line(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the workers have to be asked first.
+fn is_for_flowlets(line: &[u8]) -> bool {
+    matches!(parse(line), Ok(Request::Show(show)) if show.topic == Topic::Flowlets)
+}
+
 /// The answer to a line.
 pub fn respond(line: &[u8], state: &Mutex<State>) -> Response {
-    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut state = lock(state);
     state.admin_requests += 1;
     match parse(line) {
         Ok(request) => Response::Ok(answer(&mut state, &request)),
@@ -126,7 +143,7 @@ fn parse(line: &[u8]) -> Result<Request, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::api::{Show, Topic};
+    use crate::control::api::Show;
     use proptest::prelude::*;
 
     #[test]

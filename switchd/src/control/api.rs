@@ -49,6 +49,8 @@ pub enum Topic {
     Nexthops,
     /// Groups of next hops and the share of each.
     Ecmp,
+    /// Flows in the tables of dynamic load balancing.
+    Flowlets,
     /// Lost packets by port and reason.
     Drops,
     /// Worker threads.
@@ -78,6 +80,7 @@ pub enum Answer {
     Routes(Vec<Route>),
     Nexthops(Vec<NextHop>),
     Ecmp(Vec<Group>),
+    Flowlets(Vec<Flowlet>),
     Drops(Vec<Drop>),
     Workers(Vec<Worker>),
     Neighbours(Vec<Neighbour>),
@@ -209,6 +212,9 @@ pub struct Way {
     pub port: String,
     /// Share of the flows in percent.
     pub percent: f64,
+    /// Of a group that chooses by it: the quality of the port, from 0, the best, to 7.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub band: Option<u8>,
 }
 
 /// A next hop.
@@ -237,8 +243,30 @@ pub struct Group {
     pub routes: usize,
     /// Members that are configured.
     pub members: usize,
+    /// How it chooses: off (by the hash), flow, flowlet, packet.
+    #[serde(default)]
+    pub mode: String,
     /// Members that carry flows now.
     pub next_hops: Vec<Way>,
+}
+
+/// A flow in the table of a worker.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Flowlet {
+    /// The worker.
+    pub worker: usize,
+    /// Number of the group.
+    pub group: u32,
+    /// Hash of the flow.
+    pub flow: u32,
+    /// Address of the next hop that it goes to.
+    pub address: String,
+    /// Interface that it leaves by.
+    pub port: String,
+    /// Microseconds since its last packet.
+    pub idle_microseconds: u64,
+    /// Its next packet would belong to the same flowlet.
+    pub inside: bool,
 }
 
 /// Lost packets.

@@ -2,6 +2,8 @@
 
 use super::report::sum;
 use super::state::{State, heartbeat_age};
+use crate::ingress::flowlet::FlowletStats;
+use crate::ingress::tables::PortId;
 use crate::stats::PortStats;
 use common::metrics::Families;
 use common::netlink::ResyncReason;
@@ -117,6 +119,7 @@ impl State {
         self.scrape_queues(&mut families);
         self.scrape_routing(&mut families);
         self.scrape_workers(&mut families, now);
+        self.scrape_flowlets(&mut families);
         families
             .counter(
                 "switchd_admin_requests_total",
@@ -300,6 +303,63 @@ impl State {
         families
             .gauge("switchd_next_hops", "Next hops in use.")
             .add(&[], program.next_hops().count() as u64);
+    }
+
+    fn scrape_flowlets(&self, families: &mut Families) {
+        type OfTable = (&'static str, &'static str, fn(&FlowletStats) -> &Counter);
+        const COUNTERS: [OfTable; 7] = [
+            (
+                "switchd_flowlets_started_total",
+                "Flowlets that began.",
+                |it| &it.started,
+            ),
+            (
+                "switchd_flowlets_moved_total",
+                "Flowlets that went to another member than the one before.",
+                |it| &it.moved,
+            ),
+            (
+                "switchd_flowlets_moved_inside_total",
+                "Flows that changed their member inside a flowlet because it had died.",
+                |it| &it.moved_inside,
+            ),
+            (
+                "switchd_flowlet_flows_total",
+                "Flows that got an entry of the table.",
+                |it| &it.births,
+            ),
+            (
+                "switchd_flowlet_collision_packets_total",
+                "Packets that went by their hash because no entry was free.",
+                |it| &it.collisions,
+            ),
+            (
+                "switchd_flowlet_aged_total",
+                "Entries used anew after their flow was silent for the ageing time.",
+                |it| &it.aged,
+            ),
+            (
+                "switchd_flowlet_evicted_total",
+                "Entries given to another flow before they had aged.",
+                |it| &it.evicted,
+            ),
+        ];
+        for (name, help, counter) in COUNTERS {
+            let mut family = families.counter(name, help);
+            for (number, worker) in self.workers.iter().enumerate() {
+                let count = counter(&worker.stats.flowlets).get();
+                family.add(&[("worker", &number.to_string())], count);
+            }
+        }
+        if !self.routing.program().tables().dynamic.is_on() {
+            return;
+        }
+        let help = "Quality of the port as dynamic load balancing sees it: 0 is the best of 8.";
+        let mut family = families.gauge("switchd_port_quality_band", help);
+        for (port, id) in self.routing.programming().ports().iter().zip(0..) {
+            let band = self.board.band(PortId(id));
+            family.add(&[("port", &port.name)], band.into());
+        }
     }
 
     fn scrape_workers(&self, families: &mut Families, now: Time) {

@@ -1,12 +1,13 @@
 //! What control tells operators: the rows of each topic.
 
 use super::api::{
-    Answer, Drop, Group as GroupRow, MAX_ROWS, Neighbour, NextHop, Port, Queue, Request, Route,
-    Show, Status, Topic, Way, Worker,
+    Answer, Drop, Flowlet, Group as GroupRow, MAX_ROWS, Neighbour, NextHop, Port, Queue, Request,
+    Route, Show, Status, Topic, Way, Worker,
 };
 use super::program::Spec;
 use super::state::{State, heartbeat_age};
 use crate::drop::DropReason;
+use crate::ingress::flowlet::Mode;
 use crate::ingress::tables::{Group, GroupId, NextHopId, PortId};
 use crate::limits::CLASSES;
 use crate::stats::{PortStats, WorkerStats};
@@ -16,6 +17,7 @@ use common::time::Time;
 use common::xdp::QueueCounters;
 use ipnet::IpNet;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::PoisonError;
 
 /// What had been counted when the counters were last cleared.
 #[derive(Debug, Default)]
@@ -96,6 +98,7 @@ impl State {
             Topic::Routes => Answer::Routes(self.routes(show.prefix, limit)),
             Topic::Nexthops => Answer::Nexthops(self.next_hops(limit)),
             Topic::Ecmp => Answer::Ecmp(self.groups(limit)),
+            Topic::Flowlets => Answer::Flowlets(self.flowlets(limit)),
             Topic::Drops => Answer::Drops(self.drops_since_clear()),
             Topic::Workers => Answer::Workers(self.worker_rows(now)),
             Topic::Neighbours => Answer::Neighbours(self.neighbours(limit)),
@@ -265,6 +268,7 @@ impl State {
             address: hop.map_or_else(String::new, |hop| hop.address.to_string()),
             port: hop.map_or_else(String::new, |hop| self.port_name(hop.port)),
             percent,
+            band: None,
         }
     }
 
@@ -289,6 +293,7 @@ impl State {
                     address: String::new(),
                     port: self.port_name(*port),
                     percent: 100.0,
+                    band: None,
                 };
                 ("glean", vec![way])
             }
@@ -358,7 +363,11 @@ impl State {
             .groups()
             .filter(|(_, spec, _)| matches!(spec, Spec::Hops(_) | Spec::Object(_)))
             .filter_map(|(id, spec, routes)| {
-                let (action, ways) = self.action(id);
+                let (action, mut ways) = self.action(id);
+                let mode = self.mode(id);
+                if mode != Mode::Off {
+                    self.judge(&mut ways);
+                }
                 let object = match spec {
                     Spec::Object(object) => Some(*object),
                     _ => None,
@@ -369,12 +378,54 @@ impl State {
                     object,
                     routes,
                     members,
+                    mode: mode.name().to_owned(),
                     next_hops: ways,
                 })
             })
             .collect();
         rows.sort_by_key(|row| row.group);
         rows.truncate(limit);
+        rows
+    }
+
+    /// How a group chooses; one that has nothing to choose does not.
+    fn mode(&self, id: GroupId) -> Mode {
+        let tables = self.routing.program().tables();
+        match tables.group(id) {
+            Some(Group::Balance(_)) => tables.dynamic.mode(id),
+            _ => Mode::Off,
+        }
+    }
+
+    /// Adds the quality of the ports.
+    fn judge(&self, ways: &mut [Way]) {
+        for way in ways {
+            let mut ports = self.routing.programming().ports().iter().zip(0..);
+            let port = ports.find(|(port, _)| port.name == way.port);
+            way.band = port.map(|(_, id)| self.board.band(PortId(id)));
+        }
+    }
+
+    /// What the workers showed when they were last asked.
+    fn flowlets(&self, limit: usize) -> Vec<Flowlet> {
+        let mut rows = Vec::new();
+        for (number, worker) in self.workers.iter().enumerate() {
+            let shown = &worker.stats.flowlet_rows;
+            let shown = shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let left = limit - rows.len();
+            rows.extend(shown.into_iter().take(left).map(|row| {
+                let way = self.way(row.next_hop, 100.0);
+                Flowlet {
+                    worker: number,
+                    group: row.group.0,
+                    flow: row.tag,
+                    address: way.address,
+                    port: way.port,
+                    idle_microseconds: row.idle.nanos() / 1_000,
+                    inside: row.is_inside,
+                }
+            }));
+        }
         rows
     }
 

@@ -2,13 +2,16 @@
 
 use super::programming::LocalChanges;
 use super::routing::Routing;
+use crate::ingress::quality::Board;
 use crate::ingress::tables::PortId;
 use crate::stats::WorkerStats;
-use crate::worker::Storm;
+use crate::worker::{Storm, WorkerCommand};
 use common::sync::counter::Counter;
+use common::sys::Waker;
 use common::time::{Span, Time};
 use common::xdp::netdev::Device;
 use common::xdp::{Mode, QueueCounters, Steering};
+use crossbeam_channel::Sender;
 use std::sync::Arc;
 
 /// A worker that has not begun a turn for this long stands still. Idle workers turn at least once a second.
@@ -38,6 +41,10 @@ pub struct WorkerHandle {
     pub sleeps: Arc<Counter>,
     /// The CPU that it is bound to.
     pub cpu: Option<usize>,
+    /// To it.
+    pub commands: Sender<WorkerCommand>,
+    /// Has it look for commands.
+    pub waker: Waker,
 }
 
 /// All that control knows.
@@ -49,6 +56,8 @@ pub struct State {
     pub ports: Vec<PortHandle>,
     /// By number.
     pub workers: Vec<WorkerHandle>,
+    /// The quality of the ports, as the workers measure it.
+    pub board: Arc<Board>,
     /// When the daemon began to forward.
     pub started: Time,
     /// Requests on the admin socket.
@@ -65,12 +74,14 @@ impl State {
         routing: Routing,
         ports: Vec<PortHandle>,
         workers: Vec<WorkerHandle>,
+        board: Arc<Board>,
         started: Time,
     ) -> Self {
         Self {
             routing,
             ports,
             workers,
+            board,
             started,
             admin_requests: 0,
             admin_malformed: 0,
@@ -132,6 +143,15 @@ impl State {
                  `switchctl pfcwd enable {name} {priority}`"
             ),
             Storm::TurnedOn => tracing::info!("{name}: PFC is on again for priority {priority}"),
+        }
+    }
+
+    /// Has the workers show what their flow tables hold; they do so within a turn.
+    pub fn ask_for_flowlets(&self) {
+        for worker in &self.workers {
+            // A worker with a thousand commands before it stands still: what it showed last has to do.
+            let _ = worker.commands.try_send(WorkerCommand::ShowFlowlets);
+            worker.waker.wake();
         }
     }
 

@@ -37,6 +37,7 @@ use choice::{Chooser, Keep};
 use common::sync::counter::Counter;
 use common::sync::words::prefetch_all;
 use common::time::{Span, Time};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Ways of a set.
@@ -53,7 +54,8 @@ pub const MAX_ENTRIES: usize = 65_536;
 pub const MAX_AGEING: Span = Span::from_secs(4);
 
 /// How a group chooses the next hop of a packet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// By bucket: static ECMP.
     #[default]
@@ -64,6 +66,18 @@ pub enum Mode {
     Flowlet,
     /// The best member for each packet, whatever that does to the order.
     Packet,
+}
+
+impl Mode {
+    /// As it is configured and shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Flow => "flow",
+            Self::Flowlet => "flowlet",
+            Self::Packet => "packet",
+        }
+    }
 }
 
 /// How flows of a group are spread.
@@ -251,13 +265,18 @@ impl Table {
     /// A table of `entries` entries, rounded up to a power of two, between one set and [`MAX_ENTRIES`].
     /// The seed makes the decisions of each worker independent of the others'.
     pub fn new(entries: usize, seed: u64) -> Self {
+        Self::counting(entries, seed, Arc::default())
+    }
+
+    /// As [`Self::new`], counting in `stats`.
+    pub fn counting(entries: usize, seed: u64, stats: Arc<FlowletStats>) -> Self {
         let entries = entries.clamp(WAYS, MAX_ENTRIES).next_power_of_two();
         let sets = entries / WAYS;
         Self {
             sets: vec![Set([Entry::EMPTY; WAYS]); sets].into_boxed_slice(),
             crowded: vec![Time::ZERO; sets].into_boxed_slice(),
             chooser: Chooser::new(seed),
-            stats: Arc::default(),
+            stats,
         }
     }
 

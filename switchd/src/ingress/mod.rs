@@ -8,6 +8,7 @@
 //!       balance   resilient buckets: which next hop of a group a flow takes
 //!       flowlet   dynamic choice: the next hop with the best quality, for each burst of a flow anew
 //!       quality   how congested each egress port is
+//!       dynamic   which groups choose so, and how quality is measured
 //!       sprayed   flows that their host spreads itself, which stay with their bucket
 //!       tables    the snapshot of ports, next hops and groups that control publishes
 //!       pending   packets that wait for a neighbour's MAC address
@@ -16,6 +17,7 @@
 //! ```
 
 pub mod balance;
+pub mod dynamic;
 pub mod fib;
 pub mod flowlet;
 pub mod forward;

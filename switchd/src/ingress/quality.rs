@@ -178,6 +178,11 @@ impl Gauge {
         now.since(self.grid) >= self.scale.interval
     }
 
+    /// When the next sample is due.
+    pub fn due_at(&self) -> Time {
+        self.grid + self.scale.interval
+    }
+
     /// Takes a sample, if one is due, and returns the band that results. A late sample stands for all the
     /// intervals that passed meanwhile, as if the port had been used evenly.
     pub fn sample(&mut self, now: Time, reading: Reading) -> u8 {

@@ -10,6 +10,7 @@
 //! used again only after `Publisher::passed` says that no worker can still mean the old one.
 
 use super::balance::Buckets;
+use super::dynamic::Dynamic;
 use crate::limits::{MAX_GROUPS, MAX_NEXT_HOPS, MAX_PORTS};
 use crate::traffic::policy::{Policy, PolicyError};
 use common::units::Rate;
@@ -179,6 +180,8 @@ pub struct Tables {
     pub groups: Vec<Group>,
     /// How flows are spread over the members of a group.
     pub hashing: Hashing,
+    /// How groups choose that do so by more than the hash.
+    pub dynamic: Arc<Dynamic>,
     /// What the traffic manager is to do.
     pub traffic: Arc<Policy>,
     /// Shared by all snapshots: cloning the tables keeps it.
@@ -231,6 +234,7 @@ impl Tables {
             next_hops: Vec::new(),
             groups: Vec::new(),
             hashing,
+            dynamic: Arc::default(),
             traffic,
             used: Arc::default(),
         }

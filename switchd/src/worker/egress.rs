@@ -81,6 +81,12 @@ impl Egress {
         self.manager.deadline().min(self.pauses.over_at())
     }
 
+    /// Whether its peer asked it for silence until later than now.
+    pub(super) fn is_paused(&self, now: Time) -> bool {
+        let over_at = self.pauses.over_at();
+        now < over_at && over_at != Time::NEVER
+    }
+
     /// Brings what control reads of its pauses up to date.
     pub(super) fn show_pauses(&self, stats: &WorkerStats, now: Time) {
         let stats = &stats.ports[self.port.index()];

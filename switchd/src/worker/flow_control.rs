@@ -86,6 +86,16 @@ impl Pauses {
         self.held | mapped(paused, &policy.classify.class_of_priority)
     }
 
+    /// The priorities whose pauses have to be measured: those that are obeyed. A PAUSE of the link pauses all
+    /// alike, so one stands for all.
+    pub(super) fn to_measure(&self) -> u8 {
+        match self.flow_control {
+            FlowControl::Pfc { obey, .. } => obey,
+            FlowControl::Pause { obey, .. } => u8::from(obey),
+            FlowControl::Off => 0,
+        }
+    }
+
     /// When a pause ends.
     pub(super) fn over_at(&self) -> Time {
         self.over_at
@@ -125,6 +135,7 @@ impl<Q: QueueIo> Worker<Q> {
         let stopped = egress.pauses.stopped(&self.tables.traffic, now);
         egress.manager.stop(stopped);
         egress.show_pauses(&self.stats, now);
+        self.gauges.heard_pause();
     }
 
     /// Sends the control frames that are due: to the peers of ports whose groups have crossed a threshold, and to

@@ -1,9 +1,11 @@
 //! The first half of a turn: from the receive queues to the egress port's owner.
 
+use super::balance::Balancer;
 use super::flow_control::CONTROL;
 use super::{Queue, Worker, WorkerEvent};
 use crate::drop::DropReason;
 use crate::ingress::fib::Fib;
+use crate::ingress::flowlet::Flow;
 use crate::ingress::forward::{Choice, Decision, choose, decide};
 use crate::ingress::parse::{Aside, NO_PCP, Parsed, Version, parse};
 use crate::ingress::pending::{Pending, Waiting};
@@ -28,6 +30,8 @@ pub(super) struct Batch {
     lanes: Vec<(Frame, PortId, Parsed)>,
     /// By lane: what the lookup found.
     groups: Vec<Option<GroupId>>,
+    /// By lane: the flow, if it is not left to the hash.
+    flows: Vec<Option<Flow>>,
     /// By lane: where that leads.
     choices: Vec<Choice>,
     v4: Lookups<4>,
@@ -73,6 +77,7 @@ impl Batch {
         Self {
             lanes: Vec::with_capacity(LANES),
             groups: Vec::with_capacity(LANES),
+            flows: Vec::with_capacity(LANES),
             choices: Vec::with_capacity(LANES),
             v4: Lookups::new(),
             v6: Lookups::new(),
@@ -105,11 +110,30 @@ impl Batch {
         groups.any(|group| tables.group(*group).is_none())
     }
 
-    fn choose(&mut self, tables: &Tables) {
+    fn choose(&mut self, tables: &Tables, balancer: &mut Balancer, now: Time) {
+        if tables.dynamic.is_on() {
+            return self.balance(tables, balancer, now);
+        }
         let lanes = self.lanes.iter().zip(&self.groups);
         self.choices.extend(
             lanes.map(|((frame, _, parsed), group)| choose(tables, *group, frame.bytes(), parsed)),
         );
+    }
+
+    /// As `choose`, where some groups look at more than the hash. First all entries of the flow table are
+    /// fetched, so that the waits for them overlap.
+    fn balance(&mut self, tables: &Tables, balancer: &mut Balancer, now: Time) {
+        self.flows.clear();
+        let lanes = self.lanes.iter().zip(&self.groups);
+        self.flows.extend(lanes.map(|((frame, _, parsed), group)| {
+            balancer.flow(tables, *group, frame.bytes(), parsed)
+        }));
+        let lanes = self.lanes.iter().zip(&self.groups).zip(&self.flows);
+        let choices = lanes.map(|(((frame, _, parsed), group), flow)| match flow {
+            Some(flow) => balancer.choose(tables, *flow, now),
+            None => choose(tables, *group, frame.bytes(), parsed),
+        });
+        self.choices.extend(choices);
     }
 }
 
@@ -179,7 +203,7 @@ impl<Q: QueueIo> Worker<Q> {
             // The route is newer than the tables: those that have the group were published before it.
             self.pick_up_tables(now);
         }
-        batch.choose(&self.tables);
+        batch.choose(&self.tables, &mut self.balancer, now);
         for ((frame, ingress, parsed), choice) in batch.lanes.drain(..).zip(batch.choices.drain(..))
         {
             let origin = Origin {
@@ -349,7 +373,8 @@ impl<Q: QueueIo> Worker<Q> {
                     if group.is_some_and(|group| self.tables.group(group).is_none()) {
                         self.pick_up_tables(now);
                     }
-                    let choice = choose(&self.tables, group, frame.bytes(), &parsed);
+                    let packet = (frame.bytes(), &parsed);
+                    let choice = self.balancer.choose_one(&self.tables, group, packet, now);
                     self.dispatch(
                         frame,
                         &parsed,
@@ -394,7 +419,7 @@ impl<Q: QueueIo> Worker<Q> {
             Ok(parsed) => {
                 counters.icmp_sent.add(1);
                 // By the tables of this batch: newer ones could give another meaning to next hops that were
-                // chosen before them.
+                // chosen before them. By the hash, for no answer has to keep behind another.
                 let group = look_up(&self.fib, &parsed);
                 let choice = choose(&tables, group, answer.bytes(), &parsed);
                 // An answer that cannot be sent is not worth another: errors are never reported.

@@ -1,11 +1,13 @@
 //! What a worker is made from.
 
+use super::balance::{Balancer, Gauges};
 use super::egress::Egress;
 use super::ingress::Batch;
 use super::marks::Marks;
 use super::{Queue, Scratch, Worker, WorkerCommand, WorkerEvent, WorkerSet};
 use crate::ingress::fib::Fib;
 use crate::ingress::pending::Pending;
+use crate::ingress::quality::Board;
 use crate::ingress::report::Limiter;
 use crate::ingress::tables::{PortId, Tables};
 use crate::limits::{BATCH, LANES, MAX_WORKERS, PENDING_TOTAL, RING};
@@ -40,6 +42,8 @@ pub struct Setup<Q> {
     pub packets: u32,
     /// The buffer that all workers account for together.
     pub ledger: Arc<Ledger>,
+    /// The quality of the ports, which all workers measure and read together.
+    pub board: Arc<Board>,
     /// What chances are drawn from.
     pub seed: u64,
     /// Where control publishes the tables.
@@ -99,6 +103,7 @@ impl<Q: QueueIo> Worker<Q> {
             region,
             packets,
             ledger,
+            board,
             seed,
             mut reader,
             fib,
@@ -119,6 +124,10 @@ impl<Q: QueueIo> Worker<Q> {
                 egress.push(Egress::new(queue.port, index, &tables, seed));
             }
         }
+        let mut gauges = Gauges::new(board.clone());
+        gauges.configure(&tables, &egress, &stats, Time::ZERO);
+        let mut balancer = Balancer::new(board, seed, &stats);
+        balancer.configure(&tables.dynamic);
         Self {
             id,
             unsent: Marks::new(queues.len()),
@@ -136,6 +145,8 @@ impl<Q: QueueIo> Worker<Q> {
             pool: FramePool::new(region),
             store: PacketStore::new(packets),
             ledger,
+            balancer,
+            gauges,
             refresh_at: Time::NEVER,
             watch_at: Time::ZERO,
             to_wake: WorkerSet::default(),

@@ -6,6 +6,7 @@ mod workers;
 use super::*;
 use crate::ingress::balance::{Buckets, Member};
 use crate::ingress::fib::FibWriter;
+use crate::ingress::quality::Board;
 use crate::ingress::tables::{Group, GroupId, Hashing, NextHop, NextHopId, PortEntry};
 use crate::traffic::policy::Policy;
 use common::sync::snapshot::Publisher;
@@ -103,6 +104,7 @@ impl Switch {
             offered: 0,
         };
         let ledger = Ledger::new(ports, workers);
+        let board = Arc::new(Board::new(ports));
         for (id, (rings_in, rings_out)) in rings(workers).into_iter().enumerate() {
             let (command, commands) = crossbeam_channel::bounded(4);
             let stats = WorkerStats::new(ports);
@@ -118,6 +120,7 @@ impl Switch {
                 region: region.clone(),
                 packets: FRAMES,
                 ledger: ledger.clone(),
+                board: board.clone(),
                 seed: 1,
                 reader: switch.publisher.reader(),
                 fib: switch.fib.fib(),

@@ -112,6 +112,7 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
             mtu: 9000,
             poll,
             qos: None,
+            dlb: None,
         },
         host,
         verb,

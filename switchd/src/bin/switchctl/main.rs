@@ -69,12 +69,21 @@ enum What {
     Nexthops,
     /// Groups of next hops, and the share of each
     Ecmp,
+    /// Flows in the tables of dynamic load balancing
+    Flowlets(Rows),
     /// Lost packets by port and reason
     Drops,
     /// Worker threads
     Workers,
     /// Neighbours as the kernel knows them
     Neighbours,
+}
+
+#[derive(Debug, Args)]
+struct Rows {
+    /// At most so many
+    #[arg(long, default_value_t = 1000)]
+    limit: usize,
 }
 
 #[derive(Debug, Args)]
@@ -101,6 +110,7 @@ impl What {
             Self::Routes(routes) => (Topic::Routes, routes.prefix, Some(routes.limit)),
             Self::Nexthops => (Topic::Nexthops, None, None),
             Self::Ecmp => (Topic::Ecmp, None, None),
+            Self::Flowlets(rows) => (Topic::Flowlets, None, Some(rows.limit)),
             Self::Drops => (Topic::Drops, None, None),
             Self::Workers => (Topic::Workers, None, None),
             Self::Neighbours => (Topic::Neighbours, None, None),

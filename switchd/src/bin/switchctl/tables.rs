@@ -13,6 +13,7 @@ pub(crate) fn json(answer: &Answer) -> Result<String, String> {
         Answer::Routes(rows) => serde_json::to_string_pretty(rows),
         Answer::Nexthops(rows) => serde_json::to_string_pretty(rows),
         Answer::Ecmp(rows) => serde_json::to_string_pretty(rows),
+        Answer::Flowlets(rows) => serde_json::to_string_pretty(rows),
         Answer::Drops(rows) => serde_json::to_string_pretty(rows),
         Answer::Workers(rows) => serde_json::to_string_pretty(rows),
         Answer::Neighbours(rows) => serde_json::to_string_pretty(rows),
@@ -101,9 +102,22 @@ fn table(answer: &Answer, all: bool) -> String {
                 ">object",
                 ">routes",
                 ">members",
+                "mode",
                 "next hops in use",
             ],
             rows.iter().map(group_row).collect(),
+        ),
+        Answer::Flowlets(rows) => (
+            &[
+                ">worker",
+                ">group",
+                "flow",
+                "next hop",
+                "port",
+                ">idle, us",
+                "inside",
+            ],
+            rows.iter().map(flowlet_row).collect(),
         ),
         Answer::Drops(rows) => (
             &["port", "reason", ">packets", "meaning"],
@@ -208,7 +222,20 @@ fn group_row(row: &switchd::control::api::Group) -> Vec<String> {
             .map_or_else(|| "-".to_owned(), |id| id.to_string()),
         row.routes.to_string(),
         row.members.to_string(),
+        row.mode.clone(),
         ways(&row.next_hops),
+    ]
+}
+
+fn flowlet_row(row: &switchd::control::api::Flowlet) -> Vec<String> {
+    vec![
+        row.worker.to_string(),
+        row.group.to_string(),
+        format!("{:08x}", row.flow),
+        row.address.clone(),
+        row.port.clone(),
+        row.idle_microseconds.to_string(),
+        yes_no(row.inside),
     ]
 }
 
@@ -234,7 +261,8 @@ fn yes_no(value: bool) -> String {
     if value { "yes" } else { "no" }.to_owned()
 }
 
-/// Ways on one line: `10.0.0.1 eth1 50 %, …`; the share only where there are several.
+/// Ways on one line: `10.0.0.1 eth1 50 %, …`; the share only where there are several, the quality
+/// where it is what they are chosen by.
 fn ways(ways: &[Way]) -> String {
     let one = |way: &Way| {
         let address = if way.address.is_empty() {
@@ -242,7 +270,9 @@ fn ways(ways: &[Way]) -> String {
         } else {
             &way.address
         };
-        if ways.len() > 1 {
+        if let Some(band) = way.band {
+            format!("{address} {} {:.0} % band {band}", way.port, way.percent)
+        } else if ways.len() > 1 {
             format!("{address} {} {:.0} %", way.port, way.percent)
         } else {
             format!("{address} {}", way.port)

@@ -87,6 +87,11 @@ impl Groups {
         self.hops.get(key).map(|slot| slot.id)
     }
 
+    /// The group of `spec`, if there is one.
+    pub(super) fn find(&self, spec: &Spec) -> Option<GroupId> {
+        self.by_spec.get(spec).copied()
+    }
+
     /// The group of `spec`, with one more user, and whether it is new; `None` when there are too many.
     pub(super) fn hold(&mut self, spec: &Spec) -> Option<(GroupId, bool)> {
         if let Some(&id) = self.by_spec.get(spec) {

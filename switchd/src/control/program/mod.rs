@@ -17,6 +17,7 @@
 mod decide;
 mod groups;
 mod ids;
+mod modes;
 
 use crate::ingress::tables::{GroupId, Hashing, NextHopId, PortEntry, PortId, Tables};
 use crate::traffic::policy::Policy;
@@ -29,6 +30,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 pub use groups::Spec;
+pub use modes::ChosenMode;
 
 /// What the tables change into.
 #[derive(Debug, Default)]
@@ -65,6 +67,8 @@ pub struct Program {
     tables: Tables,
     /// They differ from what was published last.
     dirty: bool,
+    /// Groups with modes of their own.
+    chosen: Vec<ChosenMode>,
     /// Largest IP packet that a port carries, whatever its interface says.
     mtu_limits: Vec<u16>,
     port_of: HashMap<u32, PortId>,
@@ -98,6 +102,7 @@ impl Program {
         Self {
             tables,
             dirty: true,
+            chosen: Vec::new(),
             mtu_limits,
             port_of,
             entries: HashMap::new(),
@@ -200,6 +205,7 @@ impl Program {
         if work.groups {
             self.render_groups(mirror);
         }
+        self.resolve_modes();
         if std::mem::take(&mut self.dirty) {
             update.tables = Some(self.tables.clone());
         }

@@ -1,0 +1,275 @@
+//! Dynamic load balancing in a worker: its flow table, and the gauges of the ports that it owns.
+//!
+//! ```text
+//!   once an interval   own ports ─▶ gauges ─▶ board, which all workers read
+//!   for each batch     flows ─▶ their sets are fetched ─▶ table ─▶ next hops
+//! ```
+
+use super::Worker;
+use super::egress::Egress;
+use crate::ingress::dynamic::Dynamic;
+use crate::ingress::flowlet::{Flow, FlowletRow, Mode, Table};
+use crate::ingress::forward::{Choice, choose};
+use crate::ingress::hash;
+use crate::ingress::parse::Parsed;
+use crate::ingress::quality::{Board, Gauge, IDLE, Reading};
+use crate::ingress::sprayed::is_host_sprayed;
+use crate::ingress::tables::{Group, GroupId, NextHopId, Tables};
+use crate::stats::WorkerStats;
+use crate::traffic::WIRE_OVERHEAD;
+use crate::traffic::policy::PRIORITIES;
+use common::time::Time;
+use common::xdp::queue::QueueIo;
+use std::sync::Arc;
+
+/// Flows that a worker shows at most when control asks: 40 bytes each.
+const SHOWN: usize = 4096;
+
+/// Chooses among the members of the groups that are not left to the hash.
+#[derive(Debug)]
+pub(super) struct Balancer {
+    table: Table,
+    /// Entries that the table was made for; none while nothing is dynamic.
+    flows: Option<usize>,
+    /// Grows with each change of the tables.
+    epoch: u64,
+    board: Arc<Board>,
+    seed: u64,
+}
+
+impl Balancer {
+    pub(super) fn new(board: Arc<Board>, seed: u64, stats: &WorkerStats) -> Self {
+        Self {
+            table: Table::counting(0, seed, stats.flowlets.clone()),
+            flows: None,
+            epoch: 0,
+            board,
+            seed,
+        }
+    }
+
+    /// Follows the tables. The flow table is there only while it is used.
+    pub(super) fn configure(&mut self, dynamic: &Dynamic) {
+        self.epoch += 1;
+        let flows = dynamic.is_on().then_some(dynamic.flows);
+        if flows != self.flows {
+            let stats = self.table.stats().clone();
+            self.table = Table::counting(flows.unwrap_or(0), self.seed, stats);
+            self.flows = flows;
+        }
+    }
+
+    /// The flow of a packet that is not left to the hash; its entry is on the way into the cache then.
+    #[inline]
+    pub(super) fn flow(
+        &self,
+        tables: &Tables,
+        group: Option<GroupId>,
+        frame: &[u8],
+        parsed: &Parsed,
+    ) -> Option<Flow> {
+        let group = group?;
+        let dynamic = &tables.dynamic;
+        if dynamic.mode(group) == Mode::Off
+            || !matches!(tables.group(group), Some(Group::Balance(_)))
+            || is_host_sprayed(frame, parsed, &dynamic.spray)
+        {
+            return None;
+        }
+        let hash = hash::flow(frame, parsed, &tables.hashing);
+        let flow = Flow {
+            group,
+            hash,
+            tag: hash,
+        };
+        self.table.prefetch(&flow);
+        Some(flow)
+    }
+
+    /// The next hop of a packet of such a flow.
+    #[inline]
+    pub(super) fn choose(&mut self, tables: &Tables, flow: Flow, now: Time) -> Choice {
+        let Some(Group::Balance(buckets)) = tables.group(flow.group) else {
+            return Choice::Dead;
+        };
+        let settings = tables.dynamic.settings(flow.group);
+        let board = &self.board;
+        let quality = |hop: NextHopId| {
+            let port = tables.next_hop(hop).map(|hop| hop.port);
+            port.map_or(u8::MAX, |port| board.band(port))
+        };
+        let (table, epoch) = (&mut self.table, self.epoch);
+        let next_hop = table.choose(flow, buckets, &settings, &quality, epoch, now);
+        next_hop.map_or(Choice::Dead, Choice::Hop)
+    }
+
+    /// The way of a packet that comes alone.
+    pub(super) fn choose_one(
+        &mut self,
+        tables: &Tables,
+        group: Option<GroupId>,
+        (frame, parsed): (&[u8], &Parsed),
+        now: Time,
+    ) -> Choice {
+        match self.flow(tables, group, frame, parsed) {
+            Some(flow) => self.choose(tables, flow, now),
+            None => choose(tables, group, frame, parsed),
+        }
+    }
+
+    /// Flows that were not forgotten, for people to look at.
+    pub(super) fn rows(&self, tables: &Tables, now: Time) -> Vec<FlowletRow> {
+        self.table.sample(SHOWN, tables.dynamic.ageing(), now)
+    }
+}
+
+/// A port and what its gauge has to be told.
+#[derive(Debug)]
+struct Measured {
+    gauge: Gauge,
+    /// By priority: how long it was paused when it was last read.
+    heard: [u64; PRIORITIES],
+    /// Nanoseconds in which the priority that was paused longest in each interval was.
+    paused: u64,
+}
+
+impl Measured {
+    fn reading(&mut self, egress: &Egress, stats: &WorkerStats, now: Time) -> Reading {
+        self.paused += longest_pause(egress, &mut self.heard, now);
+        let counters = &stats.ports[egress.port.index()];
+        Reading {
+            sent: counters.tx_bytes.get() + WIRE_OVERHEAD * counters.tx_packets.get(),
+            queued: egress.manager.bytes(),
+            paused: self.paused,
+            up: egress.up,
+        }
+    }
+}
+
+/// How long the priority was paused that was paused longest since `heard`, which is brought up to date.
+///
+/// All priorities count that are obeyed, whether packets wait or not: behind a port of which a class is
+/// paused there is congestion, and the next packets of that class would wait for nobody knows how long. The
+/// longest and not the sum, or a PAUSE of the link would count eight times.
+fn longest_pause(egress: &Egress, heard: &mut [u64; PRIORITIES], now: Time) -> u64 {
+    let mut longest = 0;
+    let mut obeyed = egress.pauses.to_measure();
+    while obeyed != 0 {
+        let priority = obeyed.trailing_zeros() as usize;
+        obeyed &= obeyed - 1;
+        let total = egress.pauses.paused.paused_total(priority, now);
+        longest = longest.max(total - heard[priority].min(total));
+        heard[priority] = total;
+    }
+    longest
+}
+
+/// The gauges of the ports that a worker owns.
+#[derive(Debug)]
+pub(super) struct Gauges {
+    board: Arc<Board>,
+    /// By place among the egress ports; none while nothing is dynamic.
+    ports: Vec<Measured>,
+    /// When the next sample is due; never while nothing is dynamic.
+    due: Time,
+    /// A port has a band that time alone can change: the worker must not sleep beyond the next sample.
+    restless: bool,
+}
+
+impl Gauges {
+    pub(super) fn new(board: Arc<Board>) -> Self {
+        Self {
+            board,
+            ports: Vec::new(),
+            due: Time::NEVER,
+            restless: false,
+        }
+    }
+
+    /// Whether to sample now.
+    #[inline]
+    pub(super) fn are_due(&self, now: Time) -> bool {
+        now >= self.due
+    }
+
+    /// When a turn is needed even if nothing arrives.
+    pub(super) fn deadline(&self) -> Time {
+        if self.restless { self.due } else { Time::NEVER }
+    }
+
+    /// The peer of a port asked for silence, or took it back: as long as it lasts only time changes its band.
+    pub(super) fn heard_pause(&mut self) {
+        self.restless = !self.ports.is_empty();
+    }
+
+    /// Follows the tables.
+    pub(super) fn configure(
+        &mut self,
+        tables: &Tables,
+        egress: &[Egress],
+        stats: &WorkerStats,
+        now: Time,
+    ) {
+        if !tables.dynamic.is_on() {
+            self.ports.clear();
+            (self.due, self.restless) = (Time::NEVER, false);
+            return;
+        }
+        let speed = |egress: &Egress| tables.port(egress.port).and_then(|port| port.speed);
+        let scale = tables.dynamic.scale;
+        if self.ports.is_empty() {
+            let measured = egress.iter().map(|egress| {
+                let mut measured = Measured {
+                    gauge: Gauge::new(scale, None, now, Reading::default()),
+                    heard: [0; PRIORITIES],
+                    paused: 0,
+                };
+                let reading = measured.reading(egress, stats, now);
+                measured.gauge = Gauge::new(scale, speed(egress), now, reading);
+                measured
+            });
+            self.ports = measured.collect();
+        }
+        for (measured, egress) in self.ports.iter_mut().zip(egress) {
+            measured.gauge.configure(scale, speed(egress));
+        }
+        self.sample(egress, stats, now);
+    }
+
+    /// Takes the samples that are due and shows the bands.
+    #[cold]
+    pub(super) fn sample(&mut self, egress: &[Egress], stats: &WorkerStats, now: Time) {
+        self.due = Time::NEVER;
+        self.restless = false;
+        for (measured, egress) in self.ports.iter_mut().zip(egress) {
+            if measured.gauge.is_due(now) {
+                let reading = measured.reading(egress, stats, now);
+                measured.gauge.sample(now, reading);
+            }
+            let band = measured.gauge.band();
+            self.board.set(egress.port, band);
+            self.due = self.due.min(measured.gauge.due_at());
+            // The band of a link that is down does not change until the tables do.
+            self.restless |= egress.up && (band != IDLE || egress.is_paused(now));
+        }
+    }
+}
+
+impl<Q: QueueIo> Worker<Q> {
+    /// Measures the ports if it is time to.
+    #[inline]
+    pub(super) fn measure(&mut self, now: Time) {
+        if self.gauges.are_due(now) {
+            self.gauges.sample(&self.egress, &self.stats, now);
+        }
+    }
+
+    /// Leaves what its flow table holds where control finds it.
+    #[cold]
+    pub(super) fn show_flowlets(&self, now: Time) {
+        // Control holds it for a moment only; an operator who gets nothing asks again.
+        if let Ok(mut rows) = self.stats.flowlet_rows.try_lock() {
+            *rows = self.balancer.rows(&self.tables, now);
+        }
+    }
+}

@@ -6,6 +6,7 @@ mod policy;
 pub mod qos;
 mod relations;
 mod trim;
+mod uet;
 
 pub use ecmp::Ecmp;
 pub use policy::{Compiled, PortFacts};

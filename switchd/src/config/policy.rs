@@ -67,6 +67,12 @@ impl Qos {
         policy.classify = self.classify()?;
         policy.trim = self.trim.compile()?;
         policy.hook = self.hook.map(Hook::compile).transpose()?;
+        within(
+            "qos.base_rtt_microseconds",
+            self.base_rtt_microseconds,
+            1,
+            1_000_000,
+        )?;
         self.check_headroom()?;
         policy.watchdog = self.watchdog()?;
         let mut headroom = vec![None; ports.len()];
@@ -82,7 +88,7 @@ impl Qos {
             }
             for (place, queue) in self.queue.iter().enumerate() {
                 if concerns(&queue.ports, &facts.name) {
-                    fill_queues(place, queue, port)?;
+                    self.fill_queues(place, queue, facts, port)?;
                 }
             }
             port.flow_control = self.flow_control(&policy.classify, port, facts)?;
@@ -229,6 +235,34 @@ impl Qos {
             port.groups[usize::from(*number)] = policy;
         }
         Ok(computed)
+    }
+
+    fn fill_queues(
+        &self,
+        place: usize,
+        queue: &Queue,
+        facts: &PortFacts,
+        port: &mut PortPolicy,
+    ) -> Result<(), Refusal> {
+        let key = |name: &str| format!("qos.queue[{place}].{name}");
+        numbers(&key("queues"), &queue.queues)?;
+        let base_rtt = Span::from_micros(self.base_rtt_microseconds);
+        let trims = !self.trim.trimmable.is_empty();
+        let queue = &super::uet::filled(&key, queue, facts, base_rtt, trims)?;
+        let guaranteed = cells(queue.guaranteed_bytes);
+        for number in &queue.queues {
+            let before = &port.queues[usize::from(*number)];
+            let limit = queue_limit(&key, queue, guaranteed, before.limit)?;
+            port.queues[usize::from(*number)] = QueuePolicy {
+                guaranteed,
+                limit,
+                schedule: schedule(&key, queue)?,
+                shaper: shaper(&key, queue)?,
+                wred: queue.wred.as_ref().map(|it| wred(&key, it)).transpose()?,
+                trim: trim_at(&key, queue, guaranteed, limit)?,
+            };
+        }
+        Ok(())
     }
 
     /// Headroom of a port, from its speed and what `[qos.headroom]` says.
@@ -378,26 +412,6 @@ fn check_xon(
         &key("xon_offset_bytes"),
         format_args!("{} is not below xoff_bytes, {xoff}", group.xon_offset_bytes),
     )
-}
-
-fn fill_queues(place: usize, queue: &Queue, port: &mut PortPolicy) -> Result<(), Refusal> {
-    let key = |name: &str| format!("qos.queue[{place}].{name}");
-    numbers(&key("queues"), &queue.queues)?;
-    let guaranteed = cells(queue.guaranteed_bytes);
-    for number in &queue.queues {
-        let before = &port.queues[usize::from(*number)];
-        let limit = queue_limit(&key, queue, guaranteed, before.limit)?;
-        let filled = QueuePolicy {
-            guaranteed,
-            limit,
-            schedule: schedule(&key, queue)?,
-            shaper: shaper(&key, queue)?,
-            wred: queue.wred.as_ref().map(|it| wred(&key, it)).transpose()?,
-            trim: trim_at(&key, queue, guaranteed, limit)?,
-        };
-        port.queues[usize::from(*number)] = filled;
-    }
-    Ok(())
 }
 
 fn queue_limit(

@@ -16,6 +16,8 @@ pub struct Qos {
     pub trust: Trust,
     /// Limit of the queues and groups that nothing else is said of.
     pub queue_depth_bytes: u32,
+    /// Round trip through the fabric without queueing: what Plane_BDP is computed from.
+    pub base_rtt_microseconds: u64,
     /// Priority of a DSCP where it is not the upper three bits.
     pub priority_of_dscp: BTreeMap<String, u8>,
     /// Priority of a PCP where it is not the same number.
@@ -250,6 +252,9 @@ pub struct Queue {
     pub ports: Vec<String>,
     /// The queues.
     pub queues: Vec<u8>,
+    /// A class of Ultra Ethernet, whose recommendations hold where nothing else is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uet: Option<Role>,
     /// What nobody else may use.
     #[serde(default)]
     pub guaranteed_bytes: u32,
@@ -280,6 +285,18 @@ pub struct Queue {
     /// Marks and early drops.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wred: Option<Wred>,
+}
+
+/// A traffic class of Ultra Ethernet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Data.
+    Low,
+    /// Trimmed packets.
+    Med,
+    /// Control.
+    High,
 }
 
 /// Marks and early drops of a queue.
@@ -331,6 +348,7 @@ impl Default for Qos {
         Self {
             trust: Trust::Dscp,
             queue_depth_bytes: 1 << 20,
+            base_rtt_microseconds: 12,
             priority_of_dscp: BTreeMap::new(),
             priority_of_pcp: BTreeMap::new(),
             class_of_priority: BTreeMap::new(),

@@ -2,6 +2,7 @@
 //! and its unit, held true by a test.
 
 pub mod ecmp;
+mod live;
 mod policy;
 pub mod qos;
 mod relations;
@@ -9,6 +10,7 @@ mod trim;
 mod uet;
 
 pub use ecmp::Ecmp;
+pub use live::{Change, Source, check_live};
 pub use policy::{Compiled, PortFacts};
 pub use qos::Qos;
 

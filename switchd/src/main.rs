@@ -3,7 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use switchd::config::{Config, DEFAULT_PATH, ENV_PREFIX};
+use switchd::config;
 
 /// Buffers of the control plane come and go in many sizes and must not fragment a process that runs for
 /// years.
@@ -15,15 +15,15 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[command(version, about)]
 struct Arguments {
     #[command(flatten)]
-    source: Source,
+    from: From,
     #[command(subcommand)]
     command: Option<Command>,
 }
 
 #[derive(Debug, Args)]
-struct Source {
+struct From {
     /// Configuration file
-    #[arg(short, long, global = true, default_value = DEFAULT_PATH)]
+    #[arg(short, long, global = true, default_value = config::DEFAULT_PATH)]
     config: PathBuf,
     /// Override a key of the configuration, like ecmp.seed=7; may be repeated
     #[arg(long = "set", global = true, value_name = "KEY=VALUE")]
@@ -54,20 +54,23 @@ fn main() -> ExitCode {
 }
 
 fn execute(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
-    let source = &arguments.source;
-    let config: Config = common::config::load(&source.config, ENV_PREFIX, &source.overrides)?;
+    let source = config::Source {
+        path: arguments.from.config.clone(),
+        overrides: arguments.from.overrides.clone(),
+    };
+    let config = source.load()?;
     match arguments.command {
         Some(Command::Check { print }) => {
             if print {
                 print!("{}", toml::to_string(&config)?);
             } else {
-                println!("{}: good", source.config.display());
+                println!("{}: good", source.path.display());
             }
             Ok(())
         }
         Some(Command::Run) | None => {
             common::log::start(&config.log.level)?;
-            Ok(switchd::switch::run(&config)?)
+            Ok(switchd::switch::run(&config, source)?)
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::ingress::flowlet::{FlowletRow, FlowletStats};
 use crate::limits::CLASSES;
 use crate::traffic::policy::PRIORITIES;
 use common::sync::counter::Counter;
+use common::time::{Span, Time};
 use std::sync::{Arc, Mutex};
 
 /// Counters of one egress queue.
@@ -38,6 +39,17 @@ pub struct QueueStats {
     pub cleared_peak: Counter,
 }
 
+impl QueueStats {
+    /// Most cells since the watermark was cleared, also when the queue has not been used since.
+    pub fn watermark(&self) -> u64 {
+        if self.clear_peak.get() == self.cleared_peak.get() {
+            self.peak_cells.get()
+        } else {
+            self.depth_cells.get()
+        }
+    }
+}
+
 /// Pauses of one priority of a port.
 #[derive(Debug, Default)]
 pub struct PauseStats {
@@ -59,8 +71,24 @@ pub struct PauseStats {
     pub storms_restored: Counter,
     /// When the last one was found, in nanoseconds of the worker's clock; zero: never.
     pub last_storm: Counter,
-    /// Nanoseconds that it was paused, as of the last change.
+    /// Nanoseconds that it was paused until [`PortStats::pauses_at`].
     pub paused_nanos: Counter,
+    /// When its pause ends or ended, in nanoseconds of the worker's clock.
+    pub paused_until: Counter,
+}
+
+impl PauseStats {
+    /// Whether it is paused at `now`.
+    pub fn is_paused(&self, now: Time) -> bool {
+        now.nanos() < self.paused_until.get()
+    }
+
+    /// How long it was paused until `now`, of which the worker has counted what was before `counted`.
+    pub fn paused(&self, counted: &Counter, now: Time) -> Span {
+        let end = now.nanos().min(self.paused_until.get());
+        let since = end.saturating_sub(counted.get());
+        Span::from_nanos(self.paused_nanos.get() + since)
+    }
 }
 
 /// Counters of one port as one worker sees it. A port with several receive queues is served by
@@ -81,6 +109,10 @@ pub struct PortStats {
     pub trimmed_dropped: Counter,
     /// Pauses, by priority; only the port's owner counts here.
     pub pauses: [PauseStats; PRIORITIES],
+    /// When the worker brought them up to date, in nanoseconds of its clock.
+    pub pauses_at: Counter,
+    /// Bit n: an operator holds queue n.
+    pub held: Counter,
     /// PAUSE frames received, those sent, and those received but not obeyed.
     pub link_pauses: [Counter; 3],
     /// ICMP messages that the switch itself sent because of packets from this port.
@@ -106,6 +138,14 @@ pub struct WorkerStats {
     pub busy_turns: Counter,
     /// When the last turn began, in nanoseconds of the worker's clock: shows that it lives.
     pub heartbeat: Counter,
+    /// Longest time in nanoseconds between the beginnings of two turns of which the first had something to do, so that the
+    /// second followed at once: the turn itself, and what the scheduler gave to others. How late the worker wakes
+    /// from a sleep is not in it: nobody sees when it should have begun.
+    pub worst_gap: Counter,
+    /// How often control asked for that to begin anew; control alone writes it.
+    pub clear_gap: Counter,
+    /// How often it did.
+    pub cleared_gap: Counter,
     /// Packets that wait for a neighbour's MAC address now.
     pub pending: Counter,
     /// Events that were lost because control did not keep up; each is repeated later.
@@ -128,6 +168,8 @@ impl Default for PortStats {
             trimmed_sent: Counter::new(),
             trimmed_dropped: Counter::new(),
             pauses: Default::default(),
+            pauses_at: Counter::new(),
+            held: Counter::new(),
             link_pauses: Default::default(),
             icmp_sent: Counter::new(),
             control_received: Counter::new(),
@@ -162,11 +204,36 @@ impl PortStats {
 }
 
 impl WorkerStats {
+    /// Notes that a busy turn and the next one began so far apart. The worker calls it.
+    #[inline]
+    pub fn note_gap(&self, gap: Span) {
+        let asked = self.clear_gap.get();
+        if asked != self.cleared_gap.get() {
+            self.cleared_gap.set(asked);
+            self.worst_gap.set(0);
+        }
+        if gap.nanos() > self.worst_gap.get() {
+            self.worst_gap.set(gap.nanos());
+        }
+    }
+
+    /// The longest such gap since it was cleared.
+    pub fn longest_gap(&self) -> Span {
+        if self.clear_gap.get() == self.cleared_gap.get() {
+            Span::from_nanos(self.worst_gap.get())
+        } else {
+            Span::ZERO
+        }
+    }
+
     /// All zero, for a switch of `ports` ports.
     pub fn new(ports: usize) -> Arc<Self> {
         Arc::new(Self {
             turns: Counter::new(),
             busy_turns: Counter::new(),
+            worst_gap: Counter::new(),
+            clear_gap: Counter::new(),
+            cleared_gap: Counter::new(),
             heartbeat: Counter::new(),
             pending: Counter::new(),
             events_lost: Counter::new(),
@@ -174,5 +241,44 @@ impl WorkerStats {
             flowlet_rows: Mutex::default(),
             ports: (0..ports).map(|_| PortStats::default()).collect(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MG-7: a gap that was cleared is not shown any more, also while the worker has nothing to do.
+    #[test]
+    fn the_longest_gap_can_be_cleared() {
+        let stats = WorkerStats::new(1);
+        stats.note_gap(Span::from_micros(70));
+        stats.note_gap(Span::from_micros(30));
+        assert_eq!(stats.longest_gap(), Span::from_micros(70));
+        stats.clear_gap.add(1);
+        assert_eq!(stats.longest_gap(), Span::ZERO);
+        stats.note_gap(Span::from_micros(20));
+        assert_eq!(stats.longest_gap(), Span::from_micros(20));
+    }
+
+    /// SW-31: the time of a pause that runs grows while nobody counts, and not beyond its end.
+    #[test]
+    fn pauses_are_counted_to_now() {
+        let stats = PortStats::default();
+        let pause = &stats.pauses[3];
+        pause.paused_nanos.set(1000);
+        stats.pauses_at.set(5000);
+        pause.paused_until.set(7000);
+        let paused = |now| {
+            pause
+                .paused(&stats.pauses_at, Time::from_nanos(now))
+                .nanos()
+        };
+        assert_eq!(
+            (paused(5000), paused(6000), paused(9000)),
+            (1000, 2000, 3000)
+        );
+        assert!(pause.is_paused(Time::from_nanos(6999)));
+        assert!(!pause.is_paused(Time::from_nanos(7000)));
     }
 }

@@ -12,8 +12,9 @@
 //! offloads stay as they are.
 
 use crate::checks::{self, SwitchError};
-use crate::config::{Config, PortFacts, PortSettings};
+use crate::config::{Compiled, Config, PortFacts, PortSettings, Source};
 use crate::control::admin;
+use crate::control::operation::Operation;
 use crate::control::program::Program;
 use crate::control::routing::Routing;
 use crate::control::state::{PortHandle, State, WorkerHandle};
@@ -48,15 +49,20 @@ const FIRST_SYNC: Span = Span::from_secs(30);
 /// How much longer than the queues may take to drain the threads may take to end.
 const END: Duration = Duration::from_secs(1);
 
-/// Runs the switch until SIGTERM or SIGINT.
+/// Runs the switch until SIGTERM or SIGINT. `source` is where `config` came from and is read again.
 ///
 /// # Errors
 /// What stands in the way, in words for the operator.
-pub fn run(config: &Config) -> Result<(), SwitchError> {
+pub fn run(config: &Config, source: Source) -> Result<(), SwitchError> {
     checks::capabilities()?;
     let devices = checks::devices(config)?;
     let umem = packet_memory(config, &devices)?;
-    let mut routing = follow_kernel(config, &devices)?;
+    let facts = port_facts(config, &devices);
+    let compiled = config.qos.compile(&facts).map_err(SwitchError::Config)?;
+    for warning in &compiled.warnings {
+        tracing::warn!("{warning}");
+    }
+    let mut routing = follow_kernel(config, &devices, &compiled)?;
     let locals = routing
         .synchronise(monotonic() + FIRST_SYNC)
         .map_err(SwitchError::Netlink)?;
@@ -67,7 +73,9 @@ pub fn run(config: &Config) -> Result<(), SwitchError> {
         .map_err(SwitchError::system("event loop"))?;
     // What can still be refused comes before the first thread.
     let (admin, http) = runtime.block_on(async { listeners(config).await })?;
-    let (threads, state) = start_workers(config, &umem, routing, ports)?;
+    let ledger = Ledger::new(ports.len(), config.workers.count);
+    let operation = Operation::new(source, config.clone(), facts, &compiled, ledger);
+    let (threads, state) = start_workers(config, &umem, routing, ports, operation)?;
     let Threads {
         links,
         events,
@@ -116,6 +124,7 @@ fn packet_memory(config: &Config, devices: &[(PortSettings, Device)]) -> Result<
 fn follow_kernel(
     config: &Config,
     devices: &[(PortSettings, Device)],
+    compiled: &Compiled,
 ) -> Result<Routing, SwitchError> {
     let settings = netlink::Settings {
         resync: config.resync(),
@@ -125,21 +134,22 @@ fn follow_kernel(
     let entries = devices
         .iter()
         .map(|(port, device)| port_entry(port, device));
-    let facts = devices.iter().map(|(port, device)| {
+    let hashing = config.hashing(devices.iter().map(|(_, device)| device.mac));
+    let dlb = &config.ecmp.dlb;
+    let policy = Arc::new(compiled.policy.clone());
+    let program = Program::new(entries.collect(), hashing, policy)
+        .with_balancing(dlb.dynamic(), dlb.chosen());
+    Ok(Routing::new(watch, program))
+}
+
+/// What `[qos]` is compiled for, now and when it changes.
+fn port_facts(config: &Config, devices: &[(PortSettings, Device)]) -> Vec<PortFacts> {
+    let facts = |(port, device): &(PortSettings, Device)| {
         let mtu = device.mtu.min(mtu_limit(Mode::NativeCopy, &device.driver));
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
         config.facts(port, port.speed.of(device), mtu)
-    });
-    let facts: Vec<PortFacts> = facts.collect();
-    let compiled = config.qos.compile(&facts).map_err(SwitchError::Config)?;
-    for warning in &compiled.warnings {
-        tracing::warn!("{warning}");
-    }
-    let hashing = config.hashing(devices.iter().map(|(_, device)| device.mac));
-    let dlb = &config.ecmp.dlb;
-    let program = Program::new(entries.collect(), hashing, Arc::new(compiled.policy))
-        .with_balancing(dlb.dynamic(), dlb.chosen());
-    Ok(Routing::new(watch, program))
+    };
+    devices.iter().map(facts).collect()
 }
 
 fn port_entry(port: &PortSettings, device: &Device) -> PortEntry {
@@ -250,6 +260,7 @@ fn start_workers(
     umem: &Umem,
     routing: Routing,
     ports: Vec<Port>,
+    mut operation: Operation,
 ) -> Result<(Threads, Arc<Mutex<State>>), SwitchError> {
     let count = config.workers.count;
     let widths: Vec<u32> = ports.iter().map(|port| port.device.rx_queues).collect();
@@ -265,7 +276,6 @@ fn start_workers(
     let mut links = Vec::with_capacity(count);
     let mut workers = Vec::with_capacity(count);
     let ends = worker::rings(count);
-    let ledger = Ledger::new(handles.len(), count);
     let board = Arc::new(Board::new(handles.len()));
     for (id, (hand, (rings_in, rings_out))) in hands.into_iter().zip(ends).enumerate() {
         let hand = hand.into_iter().map(|(port, queue)| {
@@ -283,7 +293,7 @@ fn start_workers(
             rings_out,
             region: umem.region().clone(),
             packets: config.buffer_packets(),
-            ledger: ledger.clone(),
+            ledger: operation.ledger.clone(),
             board: board.clone(),
             seed: monotonic().nanos() ^ (id as u64) << 48,
             reader: routing.programming().publisher().reader(),
@@ -325,7 +335,8 @@ fn start_workers(
             stats: workers[id].stats.clone(),
         });
     }
-    let state = State::new(routing, handles, workers, board, monotonic());
+    operation.owners = owners;
+    let state = State::new(routing, handles, workers, board, operation, monotonic());
     let threads = Threads {
         links,
         events,

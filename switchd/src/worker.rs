@@ -80,7 +80,7 @@ pub enum WorkerEvent {
 /// What control tells a worker, beyond the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerCommand {
-    /// Stop receiving, send what is queued, say [`WorkerEvent::Drained`].
+    /// Stop receiving, send what is queued, say [`WorkerEvent::Drained`]. Queues that are held are let go.
     Drain,
     /// Let the peer of a port pause a priority again that the watchdog has turned PFC off for.
     EnablePfc {
@@ -91,6 +91,13 @@ pub enum WorkerCommand {
     },
     /// Leave what the flow table holds in [`WorkerStats::flowlet_rows`].
     ShowFlowlets,
+    /// Send nothing from exactly these queues of a port of this worker (bit n: queue n), whatever the configuration says.
+    Hold {
+        /// The port.
+        port: PortId,
+        /// The queues.
+        classes: u8,
+    },
 }
 
 /// A set of workers.
@@ -174,6 +181,8 @@ pub struct Worker<Q> {
     stats: Arc<WorkerStats>,
     draining: bool,
     drained_said: bool,
+    /// When the last turn began, if it had something to do.
+    busy_at: Option<Time>,
     scratch: Box<Scratch>,
 }
 
@@ -200,6 +209,9 @@ impl<Q: QueueIo> Worker<Q> {
     pub fn turn_over(&mut self, now: Time, ready: impl Iterator<Item = usize> + Clone) -> Turn {
         self.stats.turns.add(1);
         self.stats.heartbeat.set(now.nanos());
+        if let Some(before) = self.busy_at {
+            self.stats.note_gap(now.since(before));
+        }
         self.obey(now);
         let news = self.pick_up_tables(now);
         self.measure(now);
@@ -216,6 +228,7 @@ impl<Q: QueueIo> Worker<Q> {
         self.pause_peers(now);
         ready.for_each(|queue| self.unsent.set(queue));
         self.flush(now);
+        self.busy_at = (work > 0).then_some(now);
         if work > 0 {
             self.stats.busy_turns.add(1);
         }
@@ -290,9 +303,17 @@ impl<Q: QueueIo> Worker<Q> {
     fn obey(&mut self, now: Time) {
         while let Ok(command) = self.commands.try_recv() {
             match command {
-                WorkerCommand::Drain => self.draining = true,
+                WorkerCommand::Drain => {
+                    self.draining = true;
+                    (0..self.egress.len()).for_each(|place| self.hold(place, 0, now));
+                }
                 WorkerCommand::EnablePfc { port, priority } => self.enable_pfc(port, priority, now),
                 WorkerCommand::ShowFlowlets => self.show_flowlets(now),
+                WorkerCommand::Hold { port, classes } => {
+                    if let Some(place) = self.place.get(port.index()).copied().flatten() {
+                        self.hold(place, classes, now);
+                    }
+                }
             }
         }
     }
@@ -303,11 +324,17 @@ impl<Q: QueueIo> Worker<Q> {
         if Arc::ptr_eq(newest, &self.tables) {
             return false;
         }
-        self.tables = newest.clone();
+        let before = std::mem::replace(&mut self.tables, newest.clone());
+        let new_policy = !Arc::ptr_eq(&before.traffic, &self.tables.traffic);
         for place in 0..self.egress.len() {
             let steps = self.egress[place].configure(&self.tables, now);
             if steps.any() {
                 self.act(place, steps, now);
+            }
+            if new_policy {
+                // Whoever is over a threshold may be paused from now on, or not any more.
+                self.ledger.repeat(self.egress[place].port);
+                self.egress[place].show_pauses(&self.stats, now);
             }
         }
         self.plan_watch();

@@ -13,6 +13,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 const ETHTOOL_GET_SETTINGS: u32 = 0x1;
 const ETHTOOL_GET_DRIVER: u32 = 0x3;
+const ETHTOOL_GET_PAUSE: u32 = 0x12;
 const ETHTOOL_GET_FLAGS: u32 = 0x25;
 const ETHTOOL_GET_CHANNELS: u32 = 0x3c;
 
@@ -75,6 +76,39 @@ impl Device {
     }
 }
 
+/// Which pauses the MAC of a device takes care of by itself (`ethtool -a`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MacPauses {
+    /// It obeys pauses, and may keep the frames for itself.
+    pub receive: bool,
+    /// It sends them when its own buffer fills.
+    pub transmit: bool,
+}
+
+impl MacPauses {
+    /// Asks the device called `name` in the network namespace of this thread. `None`: it has no MAC that
+    /// pauses, as virtual devices have none, or does not say.
+    pub fn of(name: &str) -> Option<Self> {
+        let answer = Query::new(name).ok()?.ethtool(Pauses {
+            command: ETHTOOL_GET_PAUSE,
+            ..Pauses::default()
+        })?;
+        Some(Self {
+            receive: answer.receive != 0,
+            transmit: answer.transmit != 0,
+        })
+    }
+}
+
+#[repr(C)]
+#[derive(Default, Clone, Copy)]
+struct Pauses {
+    command: u32,
+    negotiate: u32,
+    receive: u32,
+    transmit: u32,
+}
+
 #[repr(C)]
 #[derive(Default, Clone, Copy)]
 struct Channels {
@@ -119,6 +153,7 @@ struct Driver {
 }
 
 const _: () = assert!(size_of::<Channels>() == 36);
+const _: () = assert!(size_of::<Pauses>() == 16);
 const _: () = assert!(size_of::<Settings>() == 44);
 const _: () = assert!(size_of::<Driver>() == 196);
 
@@ -272,6 +307,8 @@ mod tests {
         let lo = Device::lookup("lo").unwrap();
         assert_eq!((lo.rx_queues, lo.mac), (1, [0; 6]));
         assert!(lo.mtu >= 1500);
+        assert_eq!(MacPauses::of("lo"), None, "nothing to pause");
+        assert_eq!(MacPauses::of("no-such-dev"), None);
         for wrong in ["", "no-such-dev", "a-name-that-is-too-long", "l\0"] {
             let error = Device::lookup(wrong).unwrap_err();
             assert!(matches!(error, XdpError::NoDevice { .. }), "{error}");

@@ -118,7 +118,7 @@ pub fn respond(line: &[u8], state: &Mutex<State>) -> Response {
     let mut state = lock(state);
     state.admin_requests += 1;
     match parse(line) {
-        Ok(request) => Response::Ok(answer(&mut state, &request)),
+        Ok(request) => answer(&mut state, &request).map_or_else(Response::Error, Response::Ok),
         Err(reason) => {
             state.admin_malformed += 1;
             Response::Error(reason)
@@ -126,9 +126,12 @@ pub fn respond(line: &[u8], state: &Mutex<State>) -> Response {
     }
 }
 
-fn answer(state: &mut State, request: &Request) -> Answer {
-    if *request == Request::ClearCounters {
-        tracing::info!("counters cleared by an operator");
+fn answer(state: &mut State, request: &Request) -> Result<Answer, String> {
+    match request {
+        Request::ClearCounters => tracing::info!("counters cleared by an operator"),
+        Request::ClearWatermarks => tracing::info!("watermarks cleared by an operator"),
+        // These are events, and logged as such.
+        Request::Show(_) | Request::Hold(_) | Request::Reload => {}
     }
     state.answer(request, monotonic())
 }
@@ -143,7 +146,7 @@ fn parse(line: &[u8]) -> Result<Request, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::api::Show;
+    use crate::control::api::{Hold, Show};
     use proptest::prelude::*;
 
     #[test]
@@ -153,7 +156,18 @@ mod tests {
             prefix: Some("10.0.0.0/8".parse().unwrap()),
             limit: None,
         });
-        for request in [show, Request::ClearCounters] {
+        let hold = Request::Hold(Hold {
+            port: "eth0".to_owned(),
+            queue: 3,
+            release: true,
+        });
+        for request in [
+            show,
+            hold,
+            Request::ClearCounters,
+            Request::ClearWatermarks,
+            Request::Reload,
+        ] {
             let line = serde_json::to_vec(&request).unwrap();
             assert_eq!(parse(&line), Ok(request));
         }

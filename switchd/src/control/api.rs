@@ -1,6 +1,14 @@
 //! What switchctl and the daemon say to each other over the admin socket: one JSON request in a line, one
 //! JSON answer until the end of the stream.
 
+mod traffic;
+
+pub use crate::config::Change;
+pub use traffic::{
+    Amount, Buffer, Event, EventKind, Headroom, Pfc, PfcPort, PfcPriority, PortUsage,
+    PriorityGroup, Region,
+};
+
 use serde::{Deserialize, Serialize};
 
 /// Longest request in bytes; the longest that switchctl makes is below 200.
@@ -17,6 +25,25 @@ pub enum Request {
     Show(Show),
     /// Count from here on.
     ClearCounters,
+    /// Let the watermarks begin anew.
+    ClearWatermarks,
+    /// Send nothing from a queue, or let it go again.
+    Hold(Hold),
+    /// Read the configuration again and put in force what changed.
+    Reload,
+}
+
+/// Which queue is to be held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hold {
+    /// Interface.
+    pub port: String,
+    /// Traffic class.
+    pub queue: u8,
+    /// It is let go instead.
+    #[serde(default)]
+    pub release: bool,
 }
 
 /// What is to be shown.
@@ -57,6 +84,16 @@ pub enum Topic {
     Workers,
     /// Neighbours as the kernel knows them.
     Neighbours,
+    /// The buffer, by region and by port.
+    Buffer,
+    /// Priority groups.
+    Pg,
+    /// What computed headroom is made of.
+    Headroom,
+    /// PFC and PAUSE.
+    Pfc,
+    /// What happened lately.
+    Events,
 }
 
 /// The answer.
@@ -84,6 +121,12 @@ pub enum Answer {
     Drops(Vec<Drop>),
     Workers(Vec<Worker>),
     Neighbours(Vec<Neighbour>),
+    Buffer(Buffer),
+    Pg(Vec<PriorityGroup>),
+    Headroom(Vec<Headroom>),
+    Pfc(Pfc),
+    Events(Vec<Event>),
+    Reloaded(Vec<Change>),
     Done,
 }
 
@@ -96,6 +139,9 @@ pub struct Status {
     pub healthy: bool,
     /// What is wrong.
     pub problems: Vec<String>,
+    /// What is not wrong but unwise, or may become wrong.
+    #[serde(default)]
+    pub warnings: Vec<String>,
     /// Seconds since start.
     pub uptime_seconds: u64,
     /// Ports, and how many of them are up.
@@ -161,6 +207,10 @@ pub struct Port {
     pub tx_bytes: u64,
     /// Packets received here and lost, for any reason.
     pub drops: u64,
+    /// Trimmed packets sent.
+    pub trimmed_sent: u64,
+    /// Trimmed packets for which there was no room either.
+    pub trimmed_dropped: u64,
     /// Packets that the steering program left to the kernel.
     pub to_kernel: u64,
     /// ICMP messages sent because of packets from here.
@@ -180,14 +230,30 @@ pub struct Queue {
     pub depth_bytes: u64,
     /// Packets in it now.
     pub depth_packets: u64,
-    /// Where it drops, in bytes.
-    pub limit_bytes: u32,
+    /// Most bytes, in whole cells, since the watermarks were cleared.
+    pub watermark_bytes: u64,
+    /// Where it drops, in bytes, as of now; `null`: nowhere, what is too much is held back where it arrives.
+    pub limit_bytes: Option<u64>,
+    /// Its share of what strict queues leave; `null`: it is strict.
+    pub weight: Option<u8>,
+    /// An operator holds it.
+    pub held: bool,
+    /// The peer has paused one of its priorities.
+    pub paused: bool,
     /// Packets accepted.
     pub enqueued_packets: u64,
     /// Bytes accepted.
     pub enqueued_bytes: u64,
     /// Packets refused.
     pub dropped_packets: u64,
+    /// Packets marked CE.
+    pub marked_packets: u64,
+    /// Packets trimmed because they did not fit.
+    pub trimmed_packets: u64,
+    /// Packets sent.
+    pub sent_packets: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
 }
 
 /// A programmed route.
@@ -295,6 +361,9 @@ pub struct Worker {
     pub busy_turns: u64,
     /// Times that it slept.
     pub sleeps: u64,
+    /// Longest time, in microseconds, between the beginnings of two turns of which the first had something to do;
+    /// to be compared with `qos.headroom.poll_gap_microseconds`. Late wake-ups from sleep are not in it.
+    pub worst_gap_microseconds: f64,
     /// Packets that wait for a MAC address.
     pub pending: u64,
     /// Events to control that were lost.

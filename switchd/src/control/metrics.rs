@@ -1,4 +1,6 @@
-//! What control tells Prometheus. Bounded: labels are ports, queues, reasons and workers.
+//! What control tells Prometheus. Bounded: labels are ports, queues, priorities, reasons and workers.
+
+mod traffic;
 
 use super::report::sum;
 use super::state::{State, heartbeat_age};
@@ -116,7 +118,7 @@ impl State {
             .gauge("switchd_uptime_seconds", "Time since forwarding began.")
             .add_f64(&[], now.since(self.started).as_secs_f64());
         self.scrape_ports(&mut families);
-        self.scrape_queues(&mut families);
+        self.scrape_traffic(&mut families, now);
         self.scrape_routing(&mut families);
         self.scrape_workers(&mut families, now);
         self.scrape_flowlets(&mut families);
@@ -191,59 +193,6 @@ impl State {
         let mut family = families.counter("switchd_drops_total", help);
         for row in self.all_drops() {
             family.add(&[("port", &row.port), ("reason", &row.reason)], row.packets);
-        }
-    }
-
-    fn scrape_queues(&self, families: &mut Families) {
-        type OfQueue = (
-            &'static str,
-            &'static str,
-            fn(&super::api::Queue) -> u64,
-            bool,
-        );
-        const COLUMNS: [OfQueue; 5] = [
-            (
-                "switchd_queue_depth_bytes",
-                "Bytes in the egress queue.",
-                |row| row.depth_bytes,
-                false,
-            ),
-            (
-                "switchd_queue_depth_packets",
-                "Packets in the egress queue.",
-                |row| row.depth_packets,
-                false,
-            ),
-            (
-                "switchd_queue_enqueued_packets_total",
-                "Packets that the egress queue accepted.",
-                |row| row.enqueued_packets,
-                true,
-            ),
-            (
-                "switchd_queue_enqueued_bytes_total",
-                "Bytes that the egress queue accepted.",
-                |row| row.enqueued_bytes,
-                true,
-            ),
-            (
-                "switchd_queue_dropped_packets_total",
-                "Packets that the egress queue refused.",
-                |row| row.dropped_packets,
-                true,
-            ),
-        ];
-        let rows = self.all_queues();
-        for (name, help, column, is_counter) in COLUMNS {
-            let mut family = if is_counter {
-                families.counter(name, help)
-            } else {
-                families.gauge(name, help)
-            };
-            for row in &rows {
-                let queue = row.queue.to_string();
-                family.add(&[("port", &row.port), ("queue", &queue)], column(row));
-            }
         }
     }
 
@@ -401,6 +350,12 @@ impl State {
         for (number, worker) in self.workers.iter().enumerate() {
             let number = number.to_string();
             family.add(&[("worker", &number)], worker.stats.pending.get());
+        }
+        let help = "Longest time between the beginnings of two turns of which the first had something to do.";
+        let mut family = families.gauge("switchd_worker_worst_gap_seconds", help);
+        for (number, worker) in self.workers.iter().enumerate() {
+            let gap = worker.stats.longest_gap().as_secs_f64();
+            family.add_f64(&[("worker", &number.to_string())], gap);
         }
         let help = "Time since the worker's last turn began.";
         let mut family = families.gauge("switchd_worker_heartbeat_age_seconds", help);

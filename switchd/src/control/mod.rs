@@ -7,13 +7,17 @@
 //!   state         all that control knows, and what it tells: reports, metrics, health
 //!   api           what is said over the admin socket
 //!   admin         the admin socket
+//!   operation     what operators change while it runs: reload, hold
+//!   events        what happened lately
 //!   pcap          traced packets as a file for Wireshark
 //!   thread        the loop
 //! ```
 
 pub mod admin;
 pub mod api;
+pub mod events;
 mod metrics;
+pub mod operation;
 pub mod pcap;
 pub mod program;
 pub mod programming;

@@ -8,7 +8,7 @@
 //!                                             every worker has moved on
 //! ```
 
-use super::program::Program;
+use super::program::{Program, Update};
 use crate::ingress::fib::{Fib, FibWriter};
 use crate::ingress::tables::{PortEntry, Tables};
 use crate::traffic::policy::Policy;
@@ -113,6 +113,10 @@ impl Programming {
         changes.dedup();
         let update = self.program.apply(mirror, changes);
         changes.clear();
+        self.carry_out(update)
+    }
+
+    fn carry_out(&mut self, update: Update) -> LocalChanges {
         if let Some(tables) = update.tables {
             if let Err(error) = tables.check() {
                 tracing::error!("tables are inconsistent: {error}");

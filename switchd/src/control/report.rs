@@ -1,15 +1,16 @@
 //! What control tells operators: the rows of each topic.
 
+mod traffic;
+
 use super::api::{
-    Answer, Drop, Flowlet, Group as GroupRow, MAX_ROWS, Neighbour, NextHop, Port, Queue, Request,
-    Route, Show, Status, Topic, Way, Worker,
+    Answer, Drop, Flowlet, Group as GroupRow, MAX_ROWS, Neighbour, NextHop, Pfc, Port, Queue,
+    Request, Route, Show, Status, Topic, Way, Worker,
 };
 use super::program::Spec;
 use super::state::{State, heartbeat_age};
 use crate::drop::DropReason;
 use crate::ingress::flowlet::Mode;
 use crate::ingress::tables::{Group, GroupId, NextHopId, PortId};
-use crate::limits::CLASSES;
 use crate::stats::{PortStats, WorkerStats};
 use common::netlink::{NeighbourKey, ResyncReason};
 use common::sync::counter::Counter;
@@ -25,6 +26,7 @@ pub(super) struct Baseline {
     ports: Vec<Port>,
     queues: Vec<Queue>,
     drops: Vec<Drop>,
+    pfc: Pfc,
 }
 
 /// Name, meaning and counter of such a loss.
@@ -73,13 +75,26 @@ pub(super) fn mac_text(mac: [u8; 6]) -> String {
 
 impl State {
     /// Answers a request.
-    pub fn answer(&mut self, request: &Request, now: Time) -> Answer {
-        match request {
+    ///
+    /// # Errors
+    /// Why it was not done.
+    pub fn answer(&mut self, request: &Request, now: Time) -> Result<Answer, String> {
+        Ok(match request {
+            Request::ClearWatermarks => {
+                self.clear_watermarks();
+                Answer::Done
+            }
+            Request::Hold(hold) => {
+                self.hold(hold)?;
+                Answer::Done
+            }
+            Request::Reload => Answer::Reloaded(self.reload()?),
             Request::ClearCounters => {
                 self.baseline = Baseline {
                     ports: self.all_ports(),
-                    queues: self.all_queues(),
+                    queues: self.all_queues(now),
                     drops: self.all_drops(),
+                    pfc: self.all_pfc(now, false),
                 };
                 Answer::Done
             }
@@ -87,14 +102,14 @@ impl State {
                 let limit = show.limit.unwrap_or(MAX_ROWS).min(MAX_ROWS);
                 self.show(show, limit, now)
             }
-        }
+        })
     }
 
     fn show(&self, show: &Show, limit: usize, now: Time) -> Answer {
         match show.topic {
             Topic::Status => Answer::Status(Box::new(self.status(now))),
             Topic::Ports => Answer::Ports(self.ports_since_clear()),
-            Topic::Queues => Answer::Queues(self.queues_since_clear()),
+            Topic::Queues => Answer::Queues(self.queues_since_clear(now)),
             Topic::Routes => Answer::Routes(self.routes(show.prefix, limit)),
             Topic::Nexthops => Answer::Nexthops(self.next_hops(limit)),
             Topic::Ecmp => Answer::Ecmp(self.groups(limit)),
@@ -102,6 +117,14 @@ impl State {
             Topic::Drops => Answer::Drops(self.drops_since_clear()),
             Topic::Workers => Answer::Workers(self.worker_rows(now)),
             Topic::Neighbours => Answer::Neighbours(self.neighbours(limit)),
+            Topic::Buffer => Answer::Buffer(self.buffer()),
+            Topic::Pg => Answer::Pg(self.priority_groups()),
+            Topic::Headroom => Answer::Headroom(self.headroom()),
+            Topic::Pfc => Answer::Pfc(self.pfc_since_clear(now)),
+            Topic::Events => {
+                let skipped = self.events.iter().len().saturating_sub(limit);
+                Answer::Events(self.events.iter().skip(skipped).cloned().collect())
+            }
         }
     }
 
@@ -118,6 +141,7 @@ impl State {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             healthy: problems.is_empty(),
             problems,
+            warnings: self.warnings(),
             uptime_seconds: now.since(self.started).nanos() / 1_000_000_000,
             ports: self.ports.len(),
             ports_up: self
@@ -168,6 +192,8 @@ impl State {
                 tx_bytes: sum(self, number, |stats| stats.tx_bytes.get()),
                 drops: sum(self, number, PortStats::dropped_in_all)
                     + socket_drops(&handle.counters),
+                trimmed_sent: sum(self, number, |stats| stats.trimmed_sent.get()),
+                trimmed_dropped: sum(self, number, |stats| stats.trimmed_dropped.get()),
                 to_kernel: handle.steering.counts().map_or(0, |counts| counts.passed),
                 icmp_sent: sum(self, number, |stats| stats.icmp_sent.get()),
                 tx_kicks: handle.counters.iter().map(|it| it.tx_kicks.get()).sum(),
@@ -183,40 +209,13 @@ impl State {
             port.tx_packets = port.tx_packets.saturating_sub(base.tx_packets);
             port.tx_bytes = port.tx_bytes.saturating_sub(base.tx_bytes);
             port.drops = port.drops.saturating_sub(base.drops);
+            port.trimmed_sent = port.trimmed_sent.saturating_sub(base.trimmed_sent);
+            port.trimmed_dropped = port.trimmed_dropped.saturating_sub(base.trimmed_dropped);
             port.to_kernel = port.to_kernel.saturating_sub(base.to_kernel);
             port.icmp_sent = port.icmp_sent.saturating_sub(base.icmp_sent);
             port.tx_kicks = port.tx_kicks.saturating_sub(base.tx_kicks);
         }
         ports
-    }
-
-    pub(super) fn all_queues(&self) -> Vec<Queue> {
-        let mut rows = Vec::with_capacity(self.ports.len() * CLASSES);
-        for (number, entry) in self.routing.programming().ports().iter().enumerate() {
-            for queue in 0..CLASSES {
-                rows.push(Queue {
-                    port: entry.name.clone(),
-                    queue,
-                    depth_bytes: sum(self, number, |s| s.queues[queue].depth_bytes.get()),
-                    depth_packets: sum(self, number, |s| s.queues[queue].depth_packets.get()),
-                    limit_bytes: 0,
-                    enqueued_packets: sum(self, number, |s| s.queues[queue].enqueued_packets.get()),
-                    enqueued_bytes: sum(self, number, |s| s.queues[queue].enqueued_bytes.get()),
-                    dropped_packets: sum(self, number, |s| s.queues[queue].dropped_packets.get()),
-                });
-            }
-        }
-        rows
-    }
-
-    fn queues_since_clear(&self) -> Vec<Queue> {
-        let mut queues = self.all_queues();
-        for (queue, base) in queues.iter_mut().zip(&self.baseline.queues) {
-            queue.enqueued_packets = queue.enqueued_packets.saturating_sub(base.enqueued_packets);
-            queue.enqueued_bytes = queue.enqueued_bytes.saturating_sub(base.enqueued_bytes);
-            queue.dropped_packets = queue.dropped_packets.saturating_sub(base.dropped_packets);
-        }
-        queues
     }
 
     /// Every reason at every port, zero or not.
@@ -257,7 +256,7 @@ impl State {
         drops
     }
 
-    fn port_name(&self, id: PortId) -> String {
+    pub(super) fn port_name(&self, id: PortId) -> String {
         let port = self.routing.programming().ports().get(id.index());
         port.map_or_else(String::new, |port| port.name.clone())
     }
@@ -436,6 +435,7 @@ impl State {
             turns: worker.stats.turns.get(),
             busy_turns: worker.stats.busy_turns.get(),
             sleeps: worker.sleeps.get(),
+            worst_gap_microseconds: worker.stats.longest_gap().as_secs_f64() * 1e6,
             pending: worker.stats.pending.get(),
             events_lost: worker.stats.events_lost.get(),
             heartbeat_age_milliseconds: heartbeat_age(&worker.stats, now).nanos() / 1_000_000,

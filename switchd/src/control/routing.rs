@@ -7,10 +7,12 @@
 use super::program::Program;
 use super::programming::{LocalChanges, Programming};
 use crate::ingress::fib::FibWriter;
+use crate::traffic::policy::Policy;
 use common::netlink::{Change, Mirror, NeighbourKey, Watch};
 use common::time::{Span, Time};
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 
 /// A neighbour is not asked for more often than this, whoever wants it: the kernel's own interval of retransmission.
 const ASK_AGAIN: Span = Span::from_secs(1);
@@ -97,6 +99,11 @@ impl Routing {
         }
         self.programming
             .apply(self.watch.mirror(), &mut self.changes)
+    }
+
+    /// Wants something else of the traffic manager, at once.
+    pub fn set_traffic(&mut self, policy: Arc<Policy>) {
+        self.programming.set_traffic(policy);
     }
 
     /// Whether the kernel should be asked for `key` now: it was not asked a moment ago, and resolves it at all.

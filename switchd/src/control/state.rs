@@ -1,5 +1,7 @@
 //! All that control knows.
 
+use super::events::Events;
+use super::operation::Operation;
 use super::programming::LocalChanges;
 use super::routing::Routing;
 use crate::ingress::quality::Board;
@@ -58,6 +60,10 @@ pub struct State {
     pub workers: Vec<WorkerHandle>,
     /// The quality of the ports, as the workers measure it.
     pub board: Arc<Board>,
+    /// What operators change.
+    pub operation: Operation,
+    /// What happened lately.
+    pub events: Events,
     /// When the daemon began to forward.
     pub started: Time,
     /// Requests on the admin socket.
@@ -75,6 +81,7 @@ impl State {
         ports: Vec<PortHandle>,
         workers: Vec<WorkerHandle>,
         board: Arc<Board>,
+        operation: Operation,
         started: Time,
     ) -> Self {
         Self {
@@ -82,6 +89,8 @@ impl State {
             ports,
             workers,
             board,
+            operation,
+            events: Events::default(),
             started,
             admin_requests: 0,
             admin_malformed: 0,
@@ -146,12 +155,28 @@ impl State {
         }
     }
 
+    /// Tells a worker.
+    ///
+    /// # Errors
+    /// It does not listen: a worker with a thousand commands before it stands still.
+    pub(super) fn command(&self, worker: usize, command: WorkerCommand) -> Result<(), String> {
+        let sent = self.workers.get(worker).is_some_and(|worker| {
+            let sent = worker.commands.try_send(command);
+            worker.waker.wake();
+            sent.is_ok()
+        });
+        if sent {
+            Ok(())
+        } else {
+            Err(format!("worker {worker} takes no commands now"))
+        }
+    }
+
     /// Has the workers show what their flow tables hold; they do so within a turn.
     pub fn ask_for_flowlets(&self) {
-        for worker in &self.workers {
-            // A worker with a thousand commands before it stands still: what it showed last has to do.
-            let _ = worker.commands.try_send(WorkerCommand::ShowFlowlets);
-            worker.waker.wake();
+        for worker in 0..self.workers.len() {
+            // Of one that does not listen what it showed last has to do.
+            let _ = self.command(worker, WorkerCommand::ShowFlowlets);
         }
     }
 

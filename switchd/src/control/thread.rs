@@ -5,7 +5,8 @@
 //!   worker events    ─┤                ┌─ program the tables
 //!   timers           ─┼─▶ one thread ──┼─ ask the kernel for neighbours
 //!   admin socket     ─┤                ├─ answer
-//!   HTTP             ─┤                └─ feed the watchdog
+//!   HTTP             ─┤                ├─ feed the watchdog
+//!   SIGHUP           ─┤                └─ read the configuration again
 //!   SIGTERM, SIGINT  ─┘
 //! ```
 
@@ -23,7 +24,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
 /// Questions to the kernel that may be open at a time; others wait for their turn.
@@ -102,6 +103,7 @@ impl Control {
     ) -> io::Result<()> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut hangup = signal(SignalKind::hangup())?;
         let admin = tokio::spawn(admin::serve(admin, self.state.clone()));
         let source = Arc::new(HttpSource(self.state.clone()));
         let http = http.map(|listener| tokio::spawn(common::metrics::serve(listener, source)));
@@ -109,6 +111,8 @@ impl Control {
             result = self.follow_kernel() => result,
             result = self.serve_workers() => result,
             () = self.feed_watchdog() => Ok(()),
+            () = self.look() => Ok(()),
+            () = self.obey_hangups(&mut hangup) => Ok(()),
             _ = terminate.recv() => Ok(()),
             _ = interrupt.recv() => Ok(()),
         };
@@ -221,6 +225,25 @@ impl Control {
             questions(&open).remove(&key);
             answered.notify_one();
         });
+    }
+
+    /// Reads the configuration again when a signal asks for it.
+    async fn obey_hangups(&self, hangup: &mut Signal) {
+        while hangup.recv().await.is_some() {
+            // A refusal is an event, and logged as such.
+            let _ = lock(&self.state).reload();
+        }
+        std::future::pending().await
+    }
+
+    /// Looks now and then whether thresholds were crossed.
+    async fn look(&self) {
+        let mut tick = tokio::time::interval(super::events::LOOK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            lock(&self.state).look(monotonic());
+        }
     }
 
     /// Tells systemd that the daemon lives, as long as every worker does.

@@ -156,6 +156,15 @@ pub struct GroupUsage {
     pub xoff: bool,
 }
 
+/// Thresholds of a group in cells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Thresholds {
+    /// Beyond this its peer is paused, or its packets are dropped.
+    pub xoff: u64,
+    /// At this its peer may go on.
+    pub xon: u64,
+}
+
 /// What all packets in the switch take of the buffer.
 #[derive(Debug)]
 pub struct Ledger {
@@ -350,14 +359,21 @@ impl Ledger {
     /// Whether a group that waits for its peer to stop has room again.
     #[inline]
     fn resumes(&self, policy: &Policy, rules: &GroupPolicy, parts: Parts) -> bool {
+        let xon = self.thresholds(policy, rules).xon;
+        parts.headroom == 0 && parts.guaranteed + parts.shared <= xon
+    }
+
+    /// Where a group with these rules pauses its peer, or drops, and where it resumes: dynamic thresholds as of now.
+    #[inline]
+    pub fn thresholds(&self, policy: &Policy, rules: &GroupPolicy) -> Thresholds {
         let free = u64::from(policy.regions.service).saturating_sub(self.service.get());
-        let limit = u64::from(rules.guaranteed) + rules.limit.cells(free);
-        let below = limit.saturating_sub(u64::from(rules.xon_offset));
+        let xoff = u64::from(rules.guaranteed) + rules.limit.cells(free);
+        let below = xoff.saturating_sub(u64::from(rules.xon_offset));
         let xon = match rules.xon_offset {
             0 => u64::from(rules.xon),
             _ => below.max(u64::from(rules.xon)),
         };
-        parts.headroom == 0 && parts.guaranteed + parts.shared <= xon
+        Thresholds { xoff, xon }
     }
 
     /// Lets exactly the groups of `mask` take nothing.
@@ -425,7 +441,7 @@ impl Ledger {
 
     /// Cells of the egress service region that are free.
     #[inline]
-    pub(super) fn egress_free(&self, policy: &Policy) -> u64 {
+    pub fn egress_free(&self, policy: &Policy) -> u64 {
         u64::from(policy.regions.egress_service).saturating_sub(self.egress.get())
     }
 

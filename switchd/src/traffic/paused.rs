@@ -208,8 +208,8 @@ impl Paused {
         self.ignored & 1 << n != 0
     }
 
-    /// Until when priority `n` is paused.
-    fn paused_until(&self, n: usize) -> Time {
+    /// Until when priority `n` is paused; a time in the past if it is not.
+    pub fn paused_until(&self, n: usize) -> Time {
         if self.ignores(n) {
             Time::ZERO
         } else {

@@ -17,7 +17,7 @@ pub(super) struct Queue {
     cells: u64,
     /// Those of its cells that are of the service region.
     shared: u64,
-    /// Most cells since the watermark was cleared.
+    /// Most cells since they were last shown.
     peak: u64,
     average: Average,
     /// All that ever was accepted, sent or refused.
@@ -138,10 +138,13 @@ impl Queue {
 
     /// Shows what is in it and what passed to control.
     pub(super) fn show(&mut self, stats: &QueueStats) {
-        if stats.clear_peak.get() != stats.cleared_peak.get() {
-            stats.cleared_peak.set(stats.clear_peak.get());
-            self.peak = self.cells;
-        }
+        let asked = stats.clear_peak.get();
+        let watermark = if asked == stats.cleared_peak.get() {
+            stats.peak_cells.get()
+        } else {
+            stats.cleared_peak.set(asked);
+            0
+        };
         stats.enqueued_packets.set(self.total.packets);
         stats.enqueued_bytes.set(self.total.bytes);
         stats.sent_packets.set(self.total.sent_packets);
@@ -151,6 +154,7 @@ impl Queue {
         stats.depth_packets.set(self.packets);
         stats.depth_bytes.set(self.bytes);
         stats.depth_cells.set(self.cells);
-        stats.peak_cells.set(self.peak);
+        stats.peak_cells.set(watermark.max(self.peak));
+        self.peak = self.cells;
     }
 }

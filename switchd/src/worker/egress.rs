@@ -91,6 +91,8 @@ impl Egress {
     pub(super) fn show_pauses(&self, stats: &WorkerStats, now: Time) {
         let stats = &stats.ports[self.port.index()];
         let (paused, sent) = (&self.pauses.paused, &self.pauses.sender.count);
+        stats.pauses_at.set(now.nanos());
+        stats.held.set(u64::from(self.pauses.held));
         for (priority, stats) in stats.pauses.iter().enumerate() {
             let received = paused.counters(priority);
             stats.received_xoff.set(received.pausing);
@@ -99,6 +101,8 @@ impl Egress {
             stats.sent_xoff.set(sent.xoff[priority]);
             stats.sent_xon.set(sent.xon[priority]);
             stats.paused_nanos.set(paused.paused_total(priority, now));
+            let until = paused.paused_until(priority);
+            stats.paused_until.set(until.nanos());
         }
         let link = paused.link_counters();
         let counts = [link.pausing + link.resuming, sent.pause, link.ignored];

@@ -138,6 +138,16 @@ impl<Q: QueueIo> Worker<Q> {
         self.gauges.heard_pause();
     }
 
+    /// Holds exactly these classes of an egress port.
+    #[cold]
+    pub(super) fn hold(&mut self, place: usize, classes: u8, now: Time) {
+        let egress = &mut self.egress[place];
+        egress.pauses.held = classes;
+        let stopped = egress.pauses.stopped(&self.tables.traffic, now);
+        egress.manager.stop(stopped);
+        egress.show_pauses(&self.stats, now);
+    }
+
     /// Sends the control frames that are due: to the peers of ports whose groups have crossed a threshold, and to
     /// those whose pause is about to end.
     #[inline]

@@ -157,6 +157,7 @@ impl<Q: QueueIo> Worker<Q> {
             stats,
             draining: false,
             drained_said: false,
+            busy_at: None,
             scratch: Box::default(),
         }
     }

@@ -28,6 +28,8 @@ pub(crate) struct Rig {
     name: String,
     folder: tempfile::TempDir,
     daemon: Option<Child>,
+    /// Lines of the configuration beyond the rig's own.
+    settings: String,
 }
 
 impl Rig {
@@ -37,6 +39,7 @@ impl Rig {
             name: format!("swc{}{name}", std::process::id() % 10_000),
             folder: tempfile::tempdir().expect("a temporary folder"),
             daemon: None,
+            settings: String::new(),
         };
         for node in ["sw", "a", "b"] {
             let namespace = rig.namespace(node);
@@ -128,15 +131,26 @@ impl Rig {
         self.must("ip", &words);
     }
 
-    /// The daemon's command with a configuration of the rig's own and `options` beyond.
-    pub(crate) fn daemon_command(&self, options: &[&str]) -> Command {
+    /// Writes the daemon's configuration: the rig's own, and these lines.
+    pub(crate) fn settings(&mut self, lines: &str) {
+        lines.clone_into(&mut self.settings);
+        self.write_configuration();
+    }
+
+    fn write_configuration(&self) -> PathBuf {
         let config = self.folder.path().join("switchd.toml");
-        let socket = self.socket();
         let text = format!(
-            "ports = [\"p*\"]\n[admin]\nsocket = \"{}\"\n[workers]\ncount = 2\n",
-            socket.display()
+            "ports = [\"p*\"]\n[admin]\nsocket = \"{}\"\n[workers]\ncount = 2\n{}",
+            self.socket().display(),
+            self.settings
         );
         std::fs::write(&config, text).expect("the folder is ours");
+        config
+    }
+
+    /// The daemon's command with a configuration of the rig's own and `options` beyond.
+    pub(crate) fn daemon_command(&self, options: &[&str]) -> Command {
+        let config = self.write_configuration();
         let config = config.display().to_string();
         let mut words = vec!["run", "-c", config.as_str()];
         words.extend(options.iter().flat_map(|option| ["--set", option]));
@@ -150,6 +164,14 @@ impl Rig {
         eventually("answer of the daemon", || {
             self.ctl_output(&["status"]).status.success()
         });
+    }
+
+    /// Sends SIGHUP.
+    pub(crate) fn hang_up(&self) {
+        let daemon = self.daemon.as_ref().expect("the daemon runs");
+        let id = i32::try_from(daemon.id()).expect("a process number");
+        let id = nix::unistd::Pid::from_raw(id);
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGHUP).expect("it runs");
     }
 
     /// Sends SIGTERM and waits for the end; the exit status.

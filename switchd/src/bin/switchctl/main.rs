@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use switchd::control::api::{Answer, Request, Response, Show, Topic};
+use switchd::control::api::{Answer, Hold, Request, Response, Show, Topic};
 
 /// The daemon answers within its own patience, or not at all.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -49,6 +49,21 @@ enum Command {
     /// Clear something
     #[command(subcommand)]
     Clear(Cleared),
+    /// Send nothing from an egress queue, for tests and repairs
+    Hold(Held),
+    /// Read the configuration again and put in force what changed; exit status 1 if it is refused
+    Reload,
+}
+
+#[derive(Debug, Args)]
+struct Held {
+    /// Port
+    port: String,
+    /// Queue (0 to 7)
+    queue: u8,
+    /// Let it go again
+    #[arg(long)]
+    release: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -77,6 +92,28 @@ enum What {
     Workers,
     /// Neighbours as the kernel knows them
     Neighbours,
+    /// The buffer, by region and by port
+    Buffer,
+    /// Priority groups that are lossless or were used
+    Pg {
+        /// Also those that are plain and were never used
+        #[arg(long)]
+        all: bool,
+    },
+    /// What computed headroom is made of
+    Headroom,
+    /// PFC and PAUSE of ports and priorities that take part
+    Pfc {
+        /// Also priorities that do not
+        #[arg(long)]
+        all: bool,
+    },
+    /// What happened lately
+    Events {
+        /// At most so many, the last ones
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -99,9 +136,18 @@ struct Routes {
 enum Cleared {
     /// Count from here on (Prometheus counts on)
     Counters,
+    /// Let watermarks and the workers' longest gaps begin anew
+    Watermarks,
 }
 
 impl What {
+    fn shows_all(&self) -> bool {
+        matches!(
+            self,
+            Self::Queues { all: true } | Self::Pg { all: true } | Self::Pfc { all: true }
+        )
+    }
+
     fn request(&self) -> Request {
         let (topic, prefix, limit) = match self {
             Self::Status => (Topic::Status, None, None),
@@ -114,6 +160,11 @@ impl What {
             Self::Drops => (Topic::Drops, None, None),
             Self::Workers => (Topic::Workers, None, None),
             Self::Neighbours => (Topic::Neighbours, None, None),
+            Self::Buffer => (Topic::Buffer, None, None),
+            Self::Pg { .. } => (Topic::Pg, None, None),
+            Self::Headroom => (Topic::Headroom, None, None),
+            Self::Pfc { .. } => (Topic::Pfc, None, None),
+            Self::Events { limit } => (Topic::Events, None, Some(*limit)),
         };
         Request::Show(Show {
             topic,
@@ -138,15 +189,22 @@ fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let request = match &arguments.command {
         Command::Direct(what) | Command::Show(what) => what.request(),
         Command::Clear(Cleared::Counters) => Request::ClearCounters,
+        Command::Clear(Cleared::Watermarks) => Request::ClearWatermarks,
+        Command::Hold(held) => Request::Hold(Hold {
+            port: held.port.clone(),
+            queue: held.queue,
+            release: held.release,
+        }),
+        Command::Reload => Request::Reload,
     };
     let answer = match ask(arguments, &request)? {
         Response::Ok(answer) => answer,
         Response::Error(reason) => return Err(reason),
     };
-    let show_all = matches!(
-        &arguments.command,
-        Command::Direct(What::Queues { all: true }) | Command::Show(What::Queues { all: true })
-    );
+    let show_all = match &arguments.command {
+        Command::Direct(what) | Command::Show(what) => what.shows_all(),
+        _ => false,
+    };
     let text = if arguments.json {
         tables::json(&answer)?
     } else {

@@ -1,5 +1,7 @@
 //! Answers as text: a table for each topic, or JSON.
 
+mod traffic;
+
 use comfy_table::{CellAlignment, Table, presets};
 use std::fmt::Write;
 use switchd::control::api::{Answer, Status, Way};
@@ -17,6 +19,12 @@ pub(crate) fn json(answer: &Answer) -> Result<String, String> {
         Answer::Drops(rows) => serde_json::to_string_pretty(rows),
         Answer::Workers(rows) => serde_json::to_string_pretty(rows),
         Answer::Neighbours(rows) => serde_json::to_string_pretty(rows),
+        Answer::Buffer(buffer) => serde_json::to_string_pretty(buffer),
+        Answer::Pg(rows) => serde_json::to_string_pretty(rows),
+        Answer::Headroom(rows) => serde_json::to_string_pretty(rows),
+        Answer::Pfc(pfc) => serde_json::to_string_pretty(pfc),
+        Answer::Events(rows) => serde_json::to_string_pretty(rows),
+        Answer::Reloaded(rows) => serde_json::to_string_pretty(rows),
         Answer::Done => serde_json::to_string_pretty(&serde_json::json!({ "done": true })),
     };
     value
@@ -24,18 +32,22 @@ pub(crate) fn json(answer: &Answer) -> Result<String, String> {
         .map_err(|error| error.to_string())
 }
 
-/// The answer as a table. `all` shows egress queues that were never used, too.
+/// The answer as tables. `all` shows queues, groups and priorities that were never used, too.
 pub(crate) fn text(answer: &Answer, all: bool) -> String {
     match answer {
         Answer::Status(status) => status_text(status),
         Answer::Done => "done\n".to_owned(),
+        Answer::Buffer(buffer) => traffic::buffer(buffer),
+        Answer::Pfc(pfc) => traffic::pfc(pfc, all),
         _ => table(answer, all),
     }
 }
 
-/// Columns whose values are aligned to the right begin with `>`.
+/// Names of columns, and rows. Columns whose values are aligned to the right begin with `>`.
+type Rows = (&'static [&'static str], Vec<Vec<String>>);
+
 fn table(answer: &Answer, all: bool) -> String {
-    let (columns, rows): (&[&str], Vec<Vec<String>>) = match answer {
+    let (columns, rows): Rows = match answer {
         Answer::Ports(rows) => (
             &[
                 "port",
@@ -52,21 +64,7 @@ fn table(answer: &Answer, all: bool) -> String {
             ],
             rows.iter().map(port_row).collect(),
         ),
-        Answer::Queues(rows) => (
-            &[
-                "port",
-                ">queue",
-                ">depth bytes",
-                ">limit bytes",
-                ">packets",
-                ">bytes",
-                ">dropped",
-            ],
-            rows.iter()
-                .filter(|row| all || row.enqueued_packets + row.dropped_packets > 0)
-                .map(queue_row)
-                .collect(),
-        ),
+        Answer::Queues(rows) => traffic::queues(rows, all),
         Answer::Routes(rows) => (
             &["prefix", "action", ">group", "next hops"],
             rows.iter()
@@ -140,6 +138,7 @@ fn table(answer: &Answer, all: bool) -> String {
                 ">turns",
                 ">busy",
                 ">sleeps",
+                ">worst gap, us",
                 ">pending",
                 ">events lost",
                 ">last turn, ms ago",
@@ -162,8 +161,26 @@ fn table(answer: &Answer, all: bool) -> String {
                 })
                 .collect(),
         ),
-        Answer::Status(_) | Answer::Done => (&[], Vec::new()),
+        Answer::Pg(rows) => traffic::groups(rows, all),
+        Answer::Headroom(rows) => traffic::headroom(rows),
+        Answer::Events(rows) => traffic::events(rows),
+        Answer::Reloaded(rows) => (
+            &["key", "before", "now"],
+            rows.iter()
+                .map(|row| {
+                    let (before, after) =
+                        (or_dash(row.before.as_ref()), or_dash(row.after.as_ref()));
+                    vec![row.key.clone(), before, after]
+                })
+                .collect(),
+        ),
+        Answer::Status(_) | Answer::Done | Answer::Buffer(_) | Answer::Pfc(_) => (&[], Vec::new()),
     };
+    draw(columns, rows)
+}
+
+/// A table of these rows, or that there are none.
+fn draw(columns: &[&str], rows: Vec<Vec<String>>) -> String {
     if rows.is_empty() {
         return "none\n".to_owned();
     }
@@ -203,18 +220,6 @@ fn port_row(row: &switchd::control::api::Port) -> Vec<String> {
     ]
 }
 
-fn queue_row(row: &switchd::control::api::Queue) -> Vec<String> {
-    vec![
-        row.port.clone(),
-        row.queue.to_string(),
-        row.depth_bytes.to_string(),
-        row.limit_bytes.to_string(),
-        row.enqueued_packets.to_string(),
-        row.enqueued_bytes.to_string(),
-        row.dropped_packets.to_string(),
-    ]
-}
-
 fn group_row(row: &switchd::control::api::Group) -> Vec<String> {
     vec![
         row.group.to_string(),
@@ -247,6 +252,7 @@ fn worker_row(row: &switchd::control::api::Worker) -> Vec<String> {
         row.turns.to_string(),
         row.busy_turns.to_string(),
         row.sleeps.to_string(),
+        format!("{:.0}", row.worst_gap_microseconds),
         row.pending.to_string(),
         row.events_lost.to_string(),
         row.heartbeat_age_milliseconds.to_string(),
@@ -290,6 +296,9 @@ fn status_text(status: &Status) -> String {
     line("switchd", format!("{} {health}", status.version));
     for problem in &status.problems {
         line("problem", problem.clone());
+    }
+    for warning in &status.warnings {
+        line("warning", warning.clone());
     }
     line("uptime", format!("{} s", status.uptime_seconds));
     line(

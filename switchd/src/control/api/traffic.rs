@@ -1,0 +1,253 @@
+//! What is said of the traffic manager: buffer, priority groups, headroom, flow control, events.
+
+use serde::{Deserialize, Serialize};
+
+/// Cells, and as bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Amount {
+    /// Cells.
+    pub cells: u64,
+    /// The same in bytes.
+    pub bytes: u64,
+}
+
+/// The buffer.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Buffer {
+    /// Bytes of a cell.
+    pub cell_bytes: u64,
+    /// Its regions.
+    pub regions: Vec<Region>,
+    /// What its packets take by port.
+    pub ports: Vec<PortUsage>,
+}
+
+/// A region of the buffer.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Region {
+    /// `all`, and as ingress accounts it `guaranteed`, `service`, `headroom`; as egress does `egress_guaranteed`,
+    /// `egress_service`.
+    pub region: String,
+    /// Its size.
+    pub size: Amount,
+    /// In use now.
+    pub used: Amount,
+    /// Most since the watermarks were cleared; `null`: not watched.
+    pub watermark: Option<Amount>,
+    /// In use of its size, in percent.
+    pub percent: f64,
+}
+
+/// What packets of a port take.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PortUsage {
+    /// Interface.
+    pub port: String,
+    /// Packets that arrived there.
+    pub ingress: Amount,
+    /// Most of that since the watermarks were cleared.
+    pub ingress_watermark: Amount,
+    /// The limit; `null`: none of its own.
+    pub ingress_limit: Option<Amount>,
+    /// Packets that will leave there.
+    pub egress: Amount,
+    /// Most of that since the watermarks were cleared.
+    pub egress_watermark: Amount,
+    /// The limit; `null`: none of its own.
+    pub egress_limit: Option<Amount>,
+}
+
+/// A priority group of an ingress port.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PriorityGroup {
+    /// Interface.
+    pub port: String,
+    /// Its number.
+    pub group: u8,
+    /// Priorities that are charged to it.
+    pub priorities: Vec<u8>,
+    /// Its peer is paused before anything is dropped.
+    pub lossless: bool,
+    /// What nobody else may use.
+    pub guaranteed: Amount,
+    /// In use now, headroom excepted.
+    pub used: Amount,
+    /// Most of that since the watermarks were cleared.
+    pub watermark: Amount,
+    /// Headroom in use now.
+    pub headroom: Amount,
+    /// Most of that since the watermarks were cleared.
+    pub headroom_watermark: Amount,
+    /// Headroom that it may use.
+    pub headroom_limit: Amount,
+    /// Where it pauses its peer, or drops, as of now; `null`: nowhere of its own.
+    pub xoff: Option<Amount>,
+    /// Where its peer may go on, as of now; `null`: it never stops.
+    pub xon: Option<Amount>,
+    /// Its peer is to wait now.
+    pub xoff_now: bool,
+}
+
+impl PriorityGroup {
+    /// It is worth showing: not plain, or used.
+    pub fn is_remarkable(&self) -> bool {
+        let cells = [
+            self.guaranteed,
+            self.watermark,
+            self.used,
+            self.headroom_watermark,
+        ];
+        self.lossless || cells.iter().any(|amount| amount.cells > 0)
+    }
+}
+
+/// What the headroom of a port's lossless groups is made of, where it is computed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Headroom {
+    /// Interface.
+    pub port: String,
+    /// The part; `all` for their sum.
+    pub term: String,
+    /// Bytes that arrive on the wire.
+    pub wire_bytes: u64,
+    /// What they take of the buffer at worst.
+    pub headroom: Amount,
+}
+
+/// Pauses.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Pfc {
+    /// By port.
+    pub ports: Vec<PfcPort>,
+    /// By port and priority.
+    pub priorities: Vec<PfcPriority>,
+}
+
+/// Pauses of a port.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PfcPort {
+    /// Interface.
+    pub port: String,
+    /// `off`, `pause` (802.3x) or `pfc` (802.1Qbb).
+    pub mode: String,
+    /// Length of the pauses that are sent, in quanta.
+    pub quanta: Option<u16>,
+    /// `software`: switchd sends and obeys; `mac-managed`: the device may keep the frames of the peer for itself;
+    /// `unavailable`.
+    pub capability: String,
+    /// Why.
+    pub reason: String,
+    /// PAUSE frames received.
+    pub pause_received: u64,
+    /// PAUSE frames sent.
+    pub pause_sent: u64,
+    /// PAUSE frames received but not obeyed.
+    pub pause_ignored: u64,
+    /// MAC control frames received in all.
+    pub control_received: u64,
+    /// MAC control frames sent in all.
+    pub control_sent: u64,
+}
+
+/// Pauses of a priority of a port.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PfcPriority {
+    /// Interface.
+    pub port: String,
+    /// The priority.
+    pub priority: u8,
+    /// The peer is paused when a group of it is full.
+    pub sends: bool,
+    /// The peer's pauses are obeyed.
+    pub obeys: bool,
+    /// PFC frames received that pause it.
+    pub received_xoff: u64,
+    /// PFC frames received that let it go on.
+    pub received_xon: u64,
+    /// PFC frames received that name it but are not obeyed.
+    pub ignored: u64,
+    /// PFC frames sent that pause it at the peer.
+    pub sent_xoff: u64,
+    /// PFC frames sent that let it go on there.
+    pub sent_xon: u64,
+    /// How long it was paused.
+    pub paused_milliseconds: f64,
+    /// It is paused now.
+    pub paused: bool,
+}
+
+impl PfcPriority {
+    /// It is worth showing: it takes part in flow control, or did.
+    pub fn is_remarkable(&self) -> bool {
+        let counts = [
+            self.received_xoff,
+            self.received_xon,
+            self.ignored,
+            self.sent_xoff,
+            self.sent_xon,
+        ];
+        self.sends || self.obeys || self.paused || counts.iter().any(|count| *count > 0)
+    }
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// When, in seconds since 1970 (UTC); filled in when it is noted.
+    pub time: f64,
+    /// What kind of thing.
+    pub kind: EventKind,
+    /// What, in a sentence.
+    pub text: String,
+    /// Interface, if it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// Priority, if it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
+    /// Priority group, if it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<u8>,
+    /// Egress queue, if it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<u8>,
+}
+
+/// Kinds of events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// A lossless group is over its threshold: its peer is asked to wait.
+    Xoff,
+    /// It has not been for a while.
+    Xon,
+    /// A region of the buffer is nearly full.
+    BufferHigh,
+    /// It is not any more.
+    BufferLow,
+    /// The configuration was read again and put in force.
+    #[default]
+    Reload,
+    /// It was read again and refused.
+    ReloadRefused,
+    /// An operator holds a queue.
+    Hold,
+    /// An operator let it go.
+    Release,
+}
+
+impl EventKind {
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Xoff => "xoff",
+            Self::Xon => "xon",
+            Self::BufferHigh => "buffer_high",
+            Self::BufferLow => "buffer_low",
+            Self::Reload => "reload",
+            Self::ReloadRefused => "reload_refused",
+            Self::Hold => "hold",
+            Self::Release => "release",
+        }
+    }
+}

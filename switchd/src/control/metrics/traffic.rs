@@ -1,0 +1,289 @@
+//! Metrics of the traffic manager. Groups and priorities appear once they are configured or were used, so that a switch
+//! without lossless classes has few.
+
+use crate::control::api::{PfcPriority, PriorityGroup};
+use crate::control::report::sum;
+use crate::control::state::State;
+use common::metrics::Families;
+use common::time::Time;
+
+type OfQueue = (
+    &'static str,
+    &'static str,
+    fn(&crate::control::api::Queue) -> u64,
+);
+type OfGroup = (&'static str, &'static str, fn(&PriorityGroup) -> u64);
+type OfPfc = (
+    &'static str,
+    &'static str,
+    &'static [(&'static str, fn(&PfcPriority) -> u64)],
+);
+
+const QUEUE_COUNTERS: [OfQueue; 7] = [
+    (
+        "switchd_queue_enqueued_packets_total",
+        "Packets that the egress queue accepted.",
+        |row| row.enqueued_packets,
+    ),
+    (
+        "switchd_queue_enqueued_bytes_total",
+        "Bytes that the egress queue accepted.",
+        |row| row.enqueued_bytes,
+    ),
+    (
+        "switchd_queue_dropped_packets_total",
+        "Packets that the egress queue refused.",
+        |row| row.dropped_packets,
+    ),
+    (
+        "switchd_queue_marked_packets_total",
+        "Packets of the egress queue that were marked CE.",
+        |row| row.marked_packets,
+    ),
+    (
+        "switchd_queue_trimmed_packets_total",
+        "Packets that were trimmed because they did not fit in the egress queue.",
+        |row| row.trimmed_packets,
+    ),
+    (
+        "switchd_queue_sent_packets_total",
+        "Packets that left the egress queue.",
+        |row| row.sent_packets,
+    ),
+    (
+        "switchd_queue_sent_bytes_total",
+        "Bytes that left the egress queue.",
+        |row| row.sent_bytes,
+    ),
+];
+
+const QUEUE_GAUGES: [OfQueue; 5] = [
+    (
+        "switchd_queue_depth_bytes",
+        "Bytes in the egress queue.",
+        |row| row.depth_bytes,
+    ),
+    (
+        "switchd_queue_depth_packets",
+        "Packets in the egress queue.",
+        |row| row.depth_packets,
+    ),
+    (
+        "switchd_queue_watermark_cells",
+        "Most cells in the egress queue since the watermarks were cleared.",
+        |row| row.watermark_bytes / crate::limits::CELL as u64,
+    ),
+    (
+        "switchd_queue_held",
+        "Whether an operator holds the egress queue (1) or not (0).",
+        |row| u64::from(row.held),
+    ),
+    (
+        "switchd_queue_paused",
+        "Whether the peer has paused the egress queue (1) or not (0).",
+        |row| u64::from(row.paused),
+    ),
+];
+
+const GROUP_GAUGES: [OfGroup; 8] = [
+    (
+        "switchd_pg_cells",
+        "Cells of the priority group in use, headroom excepted.",
+        |row| row.used.cells,
+    ),
+    (
+        "switchd_pg_watermark_cells",
+        "Most cells of the priority group, headroom excepted, since the watermarks were cleared.",
+        |row| row.watermark.cells,
+    ),
+    (
+        "switchd_pg_headroom_cells",
+        "Cells of headroom that the priority group uses.",
+        |row| row.headroom.cells,
+    ),
+    (
+        "switchd_pg_headroom_watermark_cells",
+        "Most cells of headroom that the priority group used since the watermarks were cleared.",
+        |row| row.headroom_watermark.cells,
+    ),
+    (
+        "switchd_pg_headroom_limit_cells",
+        "Cells of headroom that the priority group may use.",
+        |row| row.headroom_limit.cells,
+    ),
+    (
+        "switchd_pg_xoff_threshold_cells",
+        "Usage beyond which the priority group pauses its peer; 0: nowhere.",
+        |row| row.xoff.map_or(0, |amount| amount.cells),
+    ),
+    (
+        "switchd_pg_xon_threshold_cells",
+        "Usage at which the peer of the priority group may go on; 0: nowhere, or only when it is empty.",
+        |row| row.xon.map_or(0, |amount| amount.cells),
+    ),
+    (
+        "switchd_pg_xoff",
+        "Whether the peer of the priority group is to wait (1) or not (0).",
+        |row| u64::from(row.xoff_now),
+    ),
+];
+
+const PFC_COUNTERS: [OfPfc; 2] = [
+    (
+        "switchd_pfc_frames_received_total",
+        "PFC frames received that name the priority: xoff pauses it, xon lets it go on, what is not obeyed is ignored.",
+        &[
+            ("xoff", |row| row.received_xoff),
+            ("xon", |row| row.received_xon),
+            ("ignored", |row| row.ignored),
+        ],
+    ),
+    (
+        "switchd_pfc_frames_sent_total",
+        "PFC frames sent that name the priority: xoff pauses it at the peer, xon lets it go on there.",
+        &[("xoff", |row| row.sent_xoff), ("xon", |row| row.sent_xon)],
+    ),
+];
+
+impl State {
+    pub(super) fn scrape_traffic(&self, families: &mut Families, now: Time) {
+        self.scrape_buffer(families);
+        self.scrape_groups(families);
+        self.scrape_queues(families, now);
+        self.scrape_pauses(families, now);
+        self.scrape_trims(families);
+    }
+
+    fn scrape_buffer(&self, families: &mut Families) {
+        let buffer = self.buffer();
+        let help = "Cells of the region of the buffer in use.";
+        let mut family = families.gauge("switchd_buffer_cells", help);
+        for region in &buffer.regions {
+            family.add(&[("region", &region.region)], region.used.cells);
+        }
+        let help = "Cells of the region of the buffer.";
+        let mut family = families.gauge("switchd_buffer_size_cells", help);
+        for region in &buffer.regions {
+            family.add(&[("region", &region.region)], region.size.cells);
+        }
+        let help = "Most cells of the region in use since the watermarks were cleared.";
+        let mut family = families.gauge("switchd_buffer_watermark_cells", help);
+        for region in &buffer.regions {
+            if let Some(watermark) = region.watermark {
+                family.add(&[("region", &region.region)], watermark.cells);
+            }
+        }
+        let help = "Cells of packets by the port that they arrived at or will leave by.";
+        let mut family = families.gauge("switchd_port_buffer_cells", help);
+        for port in &buffer.ports {
+            let labels = |side| [("port", port.port.as_str()), ("side", side)];
+            family.add(&labels("ingress"), port.ingress.cells);
+            family.add(&labels("egress"), port.egress.cells);
+        }
+    }
+
+    fn scrape_groups(&self, families: &mut Families) {
+        let mut rows = self.priority_groups();
+        rows.retain(PriorityGroup::is_remarkable);
+        for (name, help, value) in GROUP_GAUGES {
+            let mut family = families.gauge(name, help);
+            for row in &rows {
+                let group = row.group.to_string();
+                family.add(&[("port", &row.port), ("group", &group)], value(row));
+            }
+        }
+    }
+
+    fn scrape_queues(&self, families: &mut Families, now: Time) {
+        let rows = self.all_queues(now);
+        let counters = QUEUE_COUNTERS.map(|it| (it, true));
+        let gauges = QUEUE_GAUGES.map(|it| (it, false));
+        for ((name, help, value), is_counter) in counters.into_iter().chain(gauges) {
+            let mut family = if is_counter {
+                families.counter(name, help)
+            } else {
+                families.gauge(name, help)
+            };
+            for row in &rows {
+                let queue = row.queue.to_string();
+                family.add(&[("port", &row.port), ("queue", &queue)], value(row));
+            }
+        }
+    }
+
+    fn scrape_pauses(&self, families: &mut Families, now: Time) {
+        let mut pfc = self.all_pfc(now, false);
+        pfc.priorities.retain(PfcPriority::is_remarkable);
+        for (name, help, kinds) in PFC_COUNTERS {
+            let mut family = families.counter(name, help);
+            for row in &pfc.priorities {
+                let priority = row.priority.to_string();
+                for (kind, value) in kinds {
+                    let labels = [
+                        ("port", row.port.as_str()),
+                        ("priority", &priority),
+                        ("kind", kind),
+                    ];
+                    family.add(&labels, value(row));
+                }
+            }
+        }
+        let help = "Time for which the peer had the priority paused.";
+        let mut family = families.counter("switchd_pfc_paused_seconds_total", help);
+        for row in &pfc.priorities {
+            let priority = row.priority.to_string();
+            let labels = [("port", row.port.as_str()), ("priority", priority.as_str())];
+            family.add_f64(&labels, row.paused_milliseconds / 1e3);
+        }
+        let columns: [(&str, &str, fn(&crate::control::api::PfcPort) -> u64); 5] = [
+            (
+                "switchd_pause_frames_received_total",
+                "PAUSE frames received.",
+                |it| it.pause_received,
+            ),
+            (
+                "switchd_pause_frames_ignored_total",
+                "PAUSE frames received but not obeyed.",
+                |it| it.pause_ignored,
+            ),
+            (
+                "switchd_pause_frames_sent_total",
+                "PAUSE frames sent.",
+                |it| it.pause_sent,
+            ),
+            (
+                "switchd_control_frames_received_total",
+                "MAC control frames received in all.",
+                |it| it.control_received,
+            ),
+            (
+                "switchd_control_frames_sent_total",
+                "MAC control frames sent in all.",
+                |it| it.control_sent,
+            ),
+        ];
+        for (name, help, value) in columns {
+            let mut family = families.counter(name, help);
+            for row in &pfc.ports {
+                family.add(&[("port", &row.port)], value(row));
+            }
+        }
+    }
+
+    fn scrape_trims(&self, families: &mut Families) {
+        let ports = self.routing.programming().ports();
+        let help = "Trimmed packets, by whether they were sent or lost for lack of room as well.";
+        let mut family = families.counter("switchd_trimmed_packets_total", help);
+        for (number, port) in ports.iter().enumerate() {
+            let labels = |outcome| [("port", port.name.as_str()), ("outcome", outcome)];
+            family.add(
+                &labels("sent"),
+                sum(self, number, |it| it.trimmed_sent.get()),
+            );
+            family.add(
+                &labels("dropped"),
+                sum(self, number, |it| it.trimmed_dropped.get()),
+            );
+        }
+    }
+}

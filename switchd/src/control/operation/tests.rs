@@ -1,0 +1,412 @@
+use super::*;
+use crate::control::api::{Answer, Request, Show, Topic};
+use crate::control::program::Program;
+use crate::control::routing::Routing;
+use crate::control::state::WorkerHandle;
+use crate::ingress::quality::Board;
+use crate::ingress::tables::{Hashing, PortEntry};
+use crate::stats::WorkerStats;
+use common::netlink::{Settings, Watch};
+use common::sync::counter::Counter;
+use common::sys::Waker;
+use common::time::Time;
+use common::units::Rate;
+use crossbeam_channel::Receiver;
+use std::path::Path;
+
+const SPEED: Rate = Rate::from_gbps(10);
+
+const LOSSLESS: &str = "ports = [\"p*\"]\n\
+    [qos.buffer]\nsize_bytes = 1048576\n\
+    [qos.flow_control]\nmode = \"pfc\"\n\
+    [[qos.group]]\ngroups = [3]\nxoff_bytes = 65536\nxon_bytes = 32768\nheadroom = 131072\n\
+    [[qos.queue]]\nqueues = [3]\nlossless = true\nweight = 50\n";
+
+/// What control knows of a switch of two ports whose packets nobody forwards.
+struct Bench {
+    state: State,
+    commands: Receiver<WorkerCommand>,
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(text: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let source = Source {
+            path: folder.path().join("switchd.toml"),
+            overrides: Vec::new(),
+        };
+        std::fs::write(&source.path, text).unwrap();
+        let config = source.load().unwrap();
+        let names = ["p1", "p2"];
+        let facts = names.map(|name| PortFacts {
+            name: name.to_owned(),
+            speed: Some(SPEED),
+            mtu: 1500,
+            ring: 1024,
+            uplink: false,
+        });
+        let entries = names.map(|name| PortEntry {
+            name: name.to_owned(),
+            ifindex: 1,
+            mac: [2; 6],
+            up: true,
+            mtu: 1500,
+            speed: Some(SPEED),
+            icmp_v4: None,
+            icmp_v6: None,
+            burst: 10_000,
+        });
+        let compiled = config.qos.compile(&facts).unwrap();
+        let settings = Settings {
+            resync: Span::from_secs(30),
+        };
+        let watch = Watch::open(settings, 65_536).unwrap();
+        let policy = Arc::new(compiled.policy.clone());
+        let routing = Routing::new(
+            watch,
+            Program::new(entries.to_vec(), Hashing::default(), policy),
+        );
+        let ledger = Ledger::new(2, 1);
+        let mut operation = Operation::new(source, config, facts.to_vec(), &compiled, ledger);
+        let (sender, commands) = crossbeam_channel::bounded(4);
+        operation.owners = vec![0, 0];
+        let worker = WorkerHandle {
+            stats: WorkerStats::new(2),
+            sleeps: Arc::new(Counter::new()),
+            cpu: None,
+            commands: sender,
+            waker: Waker::new().unwrap(),
+        };
+        let state = State::new(
+            routing,
+            Vec::new(),
+            vec![worker],
+            Arc::new(Board::new(2)),
+            operation,
+            Time::ZERO,
+        );
+        Self {
+            state,
+            commands,
+            folder,
+        }
+    }
+
+    fn write(&self, text: &str) -> &Self {
+        std::fs::write(Path::new(self.folder.path()).join("switchd.toml"), text).unwrap();
+        self
+    }
+
+    fn show(&mut self, topic: Topic) -> Answer {
+        let show = Show {
+            topic,
+            prefix: None,
+            limit: None,
+        };
+        self.state
+            .answer(&Request::Show(show), Time::from_nanos(1))
+            .unwrap()
+    }
+
+    fn last_event(&self) -> Event {
+        self.state.events.iter().next_back().unwrap().clone()
+    }
+
+    /// Fills group 3 of port 0 with so many cells.
+    fn charge(&self, cells: u64) {
+        let (policy, ledger) = (self.state.policy(), &self.state.operation.ledger);
+        for _ in 0..cells {
+            ledger.charge(policy, PortId(0), 3, 1).unwrap();
+        }
+    }
+}
+
+/// MG-1: a reload puts in force what changed and tells what; what is invalid, or cannot change, changes nothing.
+#[test]
+fn a_reload_is_all_or_nothing() {
+    let mut bench = Bench::new(LOSSLESS);
+    let before = bench.state.policy().clone();
+    bench.write(&LOSSLESS.replace("weight = 50", "weight = 60"));
+    let changes = bench.state.reload().unwrap();
+    assert_eq!(changes.len(), 1);
+    assert_eq!(changes[0].to_string(), "qos.queue[0].weight: 50 -> 60");
+    let published = bench.state.routing.programming().publisher().current();
+    assert_ne!(*published.traffic, *before);
+    assert!(Arc::ptr_eq(&published.traffic, bench.state.policy()));
+    assert_eq!(bench.last_event().kind, EventKind::Reload);
+    for (wrong, told) in [
+        (LOSSLESS.replace("weight = 50", "weight = 0"), "weight"),
+        (
+            LOSSLESS.replace("xon_bytes = 32768", "xon_bytes = 99999"),
+            "qos.group[0].xon_bytes",
+        ),
+        (
+            LOSSLESS.replace("1048576", "2097152"),
+            "8192 cells, but the memory was made for 4096",
+        ),
+        (format!("{LOSSLESS}[ecmp]\nseed = 9\n"), "ecmp.seed: 0 -> 9"),
+        (LOSSLESS.replace("[qos.buffer]", "[qos.bufer]"), "bufer"),
+    ] {
+        let policy = bench.state.policy().clone();
+        bench.write(&wrong);
+        let reason = bench.state.reload().unwrap_err();
+        assert!(reason.contains(told), "{told} is not in {reason}");
+        assert!(Arc::ptr_eq(&policy, bench.state.policy()), "{told}");
+        assert_eq!(bench.last_event().kind, EventKind::ReloadRefused);
+    }
+    bench.write(&LOSSLESS.replace("weight = 50", "weight = 60"));
+    assert_eq!(bench.state.reload(), Ok(Vec::new()));
+}
+
+/// MG-1: the buffer may become smaller, and again as large as at the start.
+#[test]
+fn the_buffer_shrinks_and_grows_within_its_memory() {
+    let mut bench = Bench::new(LOSSLESS);
+    bench.write(&LOSSLESS.replace("1048576", "655360"));
+    assert_eq!(
+        bench.state.reload().unwrap()[0].key,
+        "qos.buffer.size_bytes"
+    );
+    let Answer::Buffer(buffer) = bench.show(Topic::Buffer) else {
+        panic!()
+    };
+    assert_eq!(buffer.regions[0].size.bytes, 655_360);
+    bench.write(LOSSLESS);
+    assert_eq!(bench.state.reload().unwrap().len(), 1);
+}
+
+/// SW-15: the owner of a port is told exactly which of its queues are held.
+#[test]
+fn holds_add_up_and_are_released() {
+    let mut bench = Bench::new("ports = [\"p*\"]\n");
+    let hold = |port: &str, queue, release| Hold {
+        port: port.to_owned(),
+        queue,
+        release,
+    };
+    bench.state.hold(&hold("p2", 3, false)).unwrap();
+    bench.state.hold(&hold("p2", 0, false)).unwrap();
+    bench.state.hold(&hold("p2", 3, true)).unwrap();
+    let told: Vec<WorkerCommand> = bench.commands.try_iter().collect();
+    let of = |classes| WorkerCommand::Hold {
+        port: PortId(1),
+        classes,
+    };
+    assert_eq!(told, [of(0b1000), of(0b1001), of(0b0001)]);
+    let event = bench.last_event();
+    assert_eq!((event.kind, event.queue), (EventKind::Release, Some(3)));
+    assert_eq!(event.port.as_deref(), Some("p2"));
+    assert!(
+        bench
+            .state
+            .hold(&hold("p2", 8, false))
+            .unwrap_err()
+            .contains("0 to 7")
+    );
+    assert!(
+        bench
+            .state
+            .hold(&hold("p9", 1, false))
+            .unwrap_err()
+            .contains("p9")
+    );
+}
+
+/// SW-10: regions, groups, thresholds and watermarks are shown as the ledger has them, and watermarks begin anew.
+#[test]
+fn the_buffer_is_shown() {
+    let mut bench = Bench::new(LOSSLESS);
+    bench.charge(300);
+    let Answer::Pg(groups) = bench.show(Topic::Pg) else {
+        panic!()
+    };
+    let group = groups
+        .iter()
+        .find(|row| row.port == "p1" && row.group == 3)
+        .unwrap();
+    assert_eq!(group.priorities, [3]);
+    assert!(group.lossless && group.xoff_now);
+    assert_eq!((group.used.cells, group.headroom.cells), (256, 44));
+    assert_eq!(group.xoff.unwrap().bytes, 65_536);
+    assert_eq!(group.xon.unwrap().bytes, 32_768);
+    assert_eq!(groups.iter().filter(|row| row.is_remarkable()).count(), 2);
+    let Answer::Buffer(buffer) = bench.show(Topic::Buffer) else {
+        panic!()
+    };
+    let region = |name: &str| {
+        buffer
+            .regions
+            .iter()
+            .find(|it| it.region == name)
+            .unwrap()
+            .clone()
+    };
+    assert_eq!(region("all").used.cells, 300);
+    assert_eq!(region("all").size.cells, 4096);
+    assert_eq!(region("service").used.cells, 256);
+    assert_eq!(region("headroom").size.bytes, 2 * 131_072);
+    assert_eq!(region("headroom").watermark.unwrap().cells, 44);
+    assert_eq!(buffer.ports[0].ingress.cells, 300);
+    let (policy, ledger) = (
+        bench.state.policy().clone(),
+        bench.state.operation.ledger.clone(),
+    );
+    ledger.release(&policy, PortId(0), 3, 300);
+    let peak = |bench: &mut Bench| {
+        let Answer::Pg(groups) = bench.show(Topic::Pg) else {
+            panic!()
+        };
+        groups[3].watermark.cells
+    };
+    assert_eq!(peak(&mut bench), 256);
+    bench
+        .state
+        .answer(&Request::ClearWatermarks, Time::ZERO)
+        .unwrap();
+    assert_eq!(peak(&mut bench), 0);
+}
+
+/// SW-31: flow control is shown as it is configured and counted, and counters are shown from where they were cleared.
+#[test]
+fn flow_control_is_shown() {
+    let mut bench = Bench::new(LOSSLESS);
+    let stats = bench.state.workers[0].stats.clone();
+    stats.ports[1].pauses[3].received_xoff.set(7);
+    stats.ports[1].pauses[3].paused_until.set(5);
+    stats.ports[1].queues[3].marked_packets.set(4);
+    let Answer::Pfc(pfc) = bench.show(Topic::Pfc) else {
+        panic!()
+    };
+    assert_eq!(pfc.ports[0].mode, "pfc");
+    assert_eq!(pfc.ports[0].capability, "software");
+    let row = pfc
+        .priorities
+        .iter()
+        .find(|row| row.port == "p2" && row.priority == 3)
+        .unwrap();
+    assert!(row.sends && row.obeys && row.paused);
+    assert_eq!(row.received_xoff, 7);
+    assert_eq!(
+        pfc.priorities
+            .iter()
+            .filter(|row| row.is_remarkable())
+            .count(),
+        2
+    );
+    let Answer::Queues(queues) = bench.show(Topic::Queues) else {
+        panic!()
+    };
+    let queue = &queues[8 + 3];
+    assert_eq!(
+        (queue.weight, queue.limit_bytes, queue.marked_packets),
+        (Some(50), None, 4)
+    );
+    assert!(queue.paused && !queue.held && !queues[3].paused);
+    assert_eq!(queues[0].limit_bytes, Some(1 << 20));
+    bench
+        .state
+        .answer(&Request::ClearCounters, Time::from_nanos(9))
+        .unwrap();
+    let Answer::Pfc(pfc) = bench.show(Topic::Pfc) else {
+        panic!()
+    };
+    assert_eq!(pfc.priorities[8 + 3].received_xoff, 0);
+    let Answer::Queues(queues) = bench.show(Topic::Queues) else {
+        panic!()
+    };
+    assert_eq!(queues[8 + 3].marked_packets, 0);
+}
+
+/// MG-7: a worker that looked away for longer than headroom was computed for is warned of, while there is a lossless group.
+#[test]
+fn long_gaps_are_warned_of() {
+    let bench = Bench::new(LOSSLESS);
+    let stats = &bench.state.workers[0].stats;
+    stats.note_gap(Span::from_micros(100));
+    assert!(
+        bench
+            .state
+            .warnings()
+            .iter()
+            .all(|it| !it.contains("poll_gap"))
+    );
+    stats.note_gap(Span::from_micros(101));
+    assert!(
+        bench
+            .state
+            .warnings()
+            .iter()
+            .any(|it| it.contains("poll_gap_microseconds"))
+    );
+    bench.state.clear_watermarks();
+    assert!(
+        bench
+            .state
+            .warnings()
+            .iter()
+            .all(|it| !it.contains("poll_gap"))
+    );
+    let plain = Bench::new("ports = [\"p*\"]\n");
+    plain.state.workers[0].stats.note_gap(Span::from_secs(1));
+    assert!(plain.state.warnings().is_empty());
+}
+
+/// MG-7: a group that crosses its threshold and a buffer that is nearly full are events.
+#[test]
+fn crossings_are_events() {
+    let mut bench = Bench::new(&LOSSLESS.replace("headroom = 131072", "headroom = 11520"));
+    let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
+    bench.state.look(at(0));
+    assert_eq!(bench.state.events.iter().len(), 0);
+    bench.charge(300);
+    bench.state.look(at(100));
+    let event = bench.last_event();
+    assert_eq!((event.kind, event.group), (EventKind::Xoff, Some(3)));
+    assert_eq!(event.port.as_deref(), Some("p1"));
+    let (policy, ledger) = (
+        bench.state.policy().clone(),
+        bench.state.operation.ledger.clone(),
+    );
+    ledger.release(&policy, PortId(0), 3, 300);
+    bench.state.look(at(200));
+    assert_eq!(bench.state.events.iter().len(), 1);
+    bench.state.look(at(1200));
+    assert_eq!(bench.last_event().kind, EventKind::Xon);
+    ledger.charge(&policy, PortId(0), 0, 3700).unwrap();
+    bench.state.look(at(1300));
+    assert_eq!(bench.last_event().kind, EventKind::BufferHigh);
+    ledger.release(&policy, PortId(0), 0, 3700);
+    bench.state.look(at(1400));
+    assert_eq!(bench.last_event().kind, EventKind::BufferLow);
+    assert_eq!(bench.state.events.iter().len(), 4);
+}
+
+/// MG-7: groups and priorities that nothing is configured for and nobody used are no metrics.
+#[test]
+fn metrics_are_bounded() {
+    let lossless = Bench::new(LOSSLESS).state.scrape(Time::ZERO).text();
+    for name in [
+        "switchd_buffer_cells{region=\"service\"} 0",
+        "switchd_pg_headroom_limit_cells{group=\"3\",port=\"p1\"} 512",
+        "switchd_pfc_frames_sent_total{kind=\"xoff\",port=\"p2\",priority=\"3\"} 0",
+        "switchd_queue_sent_packets_total{port=\"p1\",queue=\"7\"} 0",
+    ] {
+        let labels = |line: &str| {
+            let mut parts: Vec<char> = line.chars().collect();
+            parts.sort_unstable();
+            parts
+        };
+        let found = lossless.lines().any(|line| labels(line) == labels(name));
+        assert!(found, "{name} is not in {lossless}");
+    }
+    assert!(!lossless.contains("group=\"4\""));
+    let plain = Bench::new("ports = [\"p*\"]\n")
+        .state
+        .scrape(Time::ZERO)
+        .text();
+    assert!(
+        !plain.contains("switchd_pg_") && !plain.contains("switchd_pfc_"),
+        "{plain}"
+    );
+}

@@ -1,0 +1,404 @@
+//! The rows of the traffic manager: buffer, priority groups, headroom, queues, flow control.
+
+use super::sum;
+use crate::control::api::{
+    Amount, Buffer, Headroom, Pfc, PfcPort, PfcPriority, PortUsage, PriorityGroup, Queue, Region,
+};
+use crate::control::state::State;
+use crate::ingress::tables::{PortEntry, PortId};
+use crate::limits::{CELL, CLASSES, MAX_CELLS};
+use crate::stats::PortStats;
+use crate::traffic::buffer::Usage;
+use crate::traffic::policy::{FlowControl, Limit, PRIORITIES, Policy, Schedule};
+use common::time::Time;
+use common::xdp::netdev::MacPauses;
+
+impl Amount {
+    /// So many cells.
+    pub fn of(cells: u64) -> Self {
+        Self {
+            cells,
+            bytes: cells * CELL as u64,
+        }
+    }
+}
+
+/// A limit of a port; `None` where it has none of its own.
+fn limit(cells: u32) -> Option<Amount> {
+    (cells < MAX_CELLS).then(|| Amount::of(u64::from(cells)))
+}
+
+/// Numbers of the bits that are set.
+fn bits(mask: u8) -> Vec<u8> {
+    (0..8).filter(|bit| mask & 1 << bit != 0).collect()
+}
+
+fn region(name: &str, size: u64, used: u64, watermark: Option<u64>) -> Region {
+    #[expect(clippy::cast_precision_loss, reason = "a percentage to be read")]
+    let percent = 100.0 * used as f64 / size.max(1) as f64;
+    Region {
+        region: name.to_owned(),
+        size: Amount::of(size),
+        used: Amount::of(used),
+        watermark: watermark.map(Amount::of),
+        percent,
+    }
+}
+
+impl State {
+    fn numbered_ports(&self) -> impl Iterator<Item = (usize, PortId, &PortEntry)> {
+        let ports = self.routing.programming().ports().iter().enumerate();
+        ports
+            .zip(0..)
+            .map(|((number, port), id)| (number, PortId(id), port))
+    }
+
+    pub(in crate::control) fn buffer(&self) -> Buffer {
+        let (policy, ledger) = (self.policy(), &self.operation.ledger);
+        let [service, headroom, egress] = ledger.regions();
+        let cells: u64 = u64::from(self.operation.config.buffer_packets());
+        let sizes = policy.regions;
+        let groups = policy.ports.iter().flat_map(|port| &port.groups);
+        let guaranteed = groups.map(|group| u64::from(group.guaranteed)).sum();
+        let queues = policy.ports.iter().flat_map(|port| &port.queues);
+        let of_queues = queues.map(|queue| u64::from(queue.guaranteed)).sum();
+        let queued: u64 = self
+            .numbered_ports()
+            .map(|(_, id, _)| ledger.port(id)[1].now)
+            .sum();
+        // The accounts move while they are read: differences may be off by packets that pass just now.
+        let in_use = ledger.in_use();
+        let in_guarantees = in_use.saturating_sub(service.now + headroom.now);
+        let peak = |usage: Usage| Some(usage.peak);
+        let regions = vec![
+            region("all", cells, in_use, None),
+            region("guaranteed", guaranteed, in_guarantees, None),
+            region("service", sizes.service.into(), service.now, peak(service)),
+            region(
+                "headroom",
+                sizes.headroom.into(),
+                headroom.now,
+                peak(headroom),
+            ),
+            region(
+                "egress_guaranteed",
+                of_queues,
+                queued.saturating_sub(egress.now),
+                None,
+            ),
+            region(
+                "egress_service",
+                sizes.egress_service.into(),
+                egress.now,
+                peak(egress),
+            ),
+        ];
+        let port = |(number, id, entry): (usize, PortId, &PortEntry)| {
+            let [ingress, egress] = ledger.port(id);
+            let rules = policy.ports.get(number);
+            PortUsage {
+                port: entry.name.clone(),
+                ingress: Amount::of(ingress.now),
+                ingress_watermark: Amount::of(ingress.peak),
+                ingress_limit: rules.and_then(|rules| limit(rules.ingress_limit)),
+                egress: Amount::of(egress.now),
+                egress_watermark: Amount::of(egress.peak),
+                egress_limit: rules.and_then(|rules| limit(rules.egress_limit)),
+            }
+        };
+        Buffer {
+            cell_bytes: CELL as u64,
+            regions,
+            ports: self.numbered_ports().map(port).collect(),
+        }
+    }
+
+    pub(in crate::control) fn priority_groups(&self) -> Vec<PriorityGroup> {
+        let (policy, ledger) = (self.policy(), &self.operation.ledger);
+        let row = |id: PortId, entry: &PortEntry, group: u8| {
+            let place = usize::from(group);
+            let rules = policy.ports.get(id.index())?.groups[place];
+            let usage = ledger.group(id, place);
+            let thresholds = ledger.thresholds(policy, &rules);
+            let limited = rules.limit != Limit::Static(MAX_CELLS);
+            Some(PriorityGroup {
+                port: entry.name.clone(),
+                group,
+                priorities: bits(policy.priorities_of(place)),
+                lossless: rules.is_lossless(),
+                guaranteed: Amount::of(rules.guaranteed.into()),
+                used: Amount::of(usage.shared.now),
+                watermark: Amount::of(usage.shared.peak),
+                headroom: Amount::of(usage.headroom.now),
+                headroom_watermark: Amount::of(usage.headroom.peak),
+                headroom_limit: Amount::of(rules.headroom.into()),
+                xoff: limited.then(|| Amount::of(thresholds.xoff)),
+                xon: rules.is_lossless().then(|| Amount::of(thresholds.xon)),
+                xoff_now: usage.xoff,
+            })
+        };
+        self.numbered_ports()
+            .flat_map(|(_, id, entry)| (0..8).filter_map(move |group| row(id, entry, group)))
+            .collect()
+    }
+
+    pub(in crate::control) fn headroom(&self) -> Vec<Headroom> {
+        let ports = self.numbered_ports().zip(&self.operation.headroom);
+        ports
+            .filter_map(|((_, _, entry), computed)| Some((entry, computed.as_ref()?)))
+            .flat_map(|(entry, computed)| {
+                let row = |term: &str, wire_bytes, cells| Headroom {
+                    port: entry.name.clone(),
+                    term: term.to_owned(),
+                    wire_bytes,
+                    headroom: Amount::of(cells),
+                };
+                let terms = computed.terms();
+                let mut rows: Vec<Headroom> = terms
+                    .iter()
+                    .map(|(name, term)| row(name, term.bytes, term.cells))
+                    .collect();
+                rows.push(row("all", computed.bytes(), computed.cells()));
+                rows
+            })
+            .collect()
+    }
+
+    pub(in crate::control) fn all_queues(&self, now: Time) -> Vec<Queue> {
+        let policy = self.policy();
+        let free = self.operation.ledger.egress_free(policy);
+        let mut rows = Vec::with_capacity(self.ports.len() * CLASSES);
+        for (number, _, entry) in self.numbered_ports() {
+            let held = sum(self, number, |stats| stats.held.get());
+            let paused = self.paused_classes(number, now);
+            for queue in 0..CLASSES {
+                let of = |counter: fn(&crate::stats::QueueStats) -> u64| {
+                    sum(self, number, |stats| counter(&stats.queues[queue]))
+                };
+                let rules = policy.ports.get(number).map(|port| &port.queues[queue]);
+                let limit = rules.and_then(|rules| {
+                    let limit = rules.limit?.cells(free);
+                    Some(Amount::of(u64::from(rules.guaranteed) + limit).bytes)
+                });
+                let weight = rules.and_then(|rules| match rules.schedule {
+                    Schedule::Strict => None,
+                    Schedule::Dwrr(weight) => Some(weight),
+                });
+                rows.push(Queue {
+                    port: entry.name.clone(),
+                    queue,
+                    depth_bytes: of(|it| it.depth_bytes.get()),
+                    depth_packets: of(|it| it.depth_packets.get()),
+                    watermark_bytes: Amount::of(of(crate::stats::QueueStats::watermark)).bytes,
+                    limit_bytes: limit,
+                    weight,
+                    held: held & 1 << queue != 0,
+                    paused: paused & 1 << queue != 0,
+                    enqueued_packets: of(|it| it.enqueued_packets.get()),
+                    enqueued_bytes: of(|it| it.enqueued_bytes.get()),
+                    dropped_packets: of(|it| it.dropped_packets.get()),
+                    marked_packets: of(|it| it.marked_packets.get()),
+                    trimmed_packets: of(|it| it.trimmed_packets.get()),
+                    sent_packets: of(|it| it.sent_packets.get()),
+                    sent_bytes: of(|it| it.sent_bytes.get()),
+                });
+            }
+        }
+        rows
+    }
+
+    /// Classes of a port that pauses of its peer stop now.
+    fn paused_classes(&self, port: usize, now: Time) -> u8 {
+        let classes = self.policy().classify.class_of_priority;
+        (0..PRIORITIES)
+            .filter(|priority| self.is_paused(port, *priority, now))
+            .fold(0, |mask, priority| mask | 1 << classes[priority])
+    }
+
+    fn is_paused(&self, port: usize, priority: usize, now: Time) -> bool {
+        sum(self, port, |stats| {
+            u64::from(stats.pauses[priority].is_paused(now))
+        }) > 0
+    }
+
+    pub(in crate::control) fn queues_since_clear(&self, now: Time) -> Vec<Queue> {
+        let mut queues = self.all_queues(now);
+        for (queue, base) in queues.iter_mut().zip(&self.baseline.queues) {
+            for (count, base) in [
+                (&mut queue.enqueued_packets, base.enqueued_packets),
+                (&mut queue.enqueued_bytes, base.enqueued_bytes),
+                (&mut queue.dropped_packets, base.dropped_packets),
+                (&mut queue.marked_packets, base.marked_packets),
+                (&mut queue.trimmed_packets, base.trimmed_packets),
+                (&mut queue.sent_packets, base.sent_packets),
+                (&mut queue.sent_bytes, base.sent_bytes),
+            ] {
+                *count = count.saturating_sub(base);
+            }
+        }
+        queues
+    }
+
+    /// Pauses since the start. `probe` asks the devices what they do by themselves.
+    pub(in crate::control) fn all_pfc(&self, now: Time, probe: bool) -> Pfc {
+        let policy = self.policy();
+        let mut pfc = Pfc::default();
+        for (number, _, entry) in self.numbered_ports() {
+            let of_port = |counter: fn(&PortStats) -> u64| sum(self, number, counter);
+            let flow_control = flow_control(policy, number);
+            let (mode, quanta) = match flow_control {
+                FlowControl::Off => ("off", None),
+                FlowControl::Pause { quanta, .. } => ("pause", Some(quanta)),
+                FlowControl::Pfc { quanta, .. } => ("pfc", Some(quanta)),
+            };
+            let mac = probe.then(|| MacPauses::of(&entry.name)).flatten();
+            let (capability, reason) = capability(entry, mac);
+            pfc.ports.push(PfcPort {
+                port: entry.name.clone(),
+                mode: mode.to_owned(),
+                quanta,
+                capability: capability.to_owned(),
+                reason,
+                pause_received: of_port(|it| it.link_pauses[0].get()),
+                pause_sent: of_port(|it| it.link_pauses[1].get()),
+                pause_ignored: of_port(|it| it.link_pauses[2].get()),
+                control_received: of_port(|it| it.control_received.get()),
+                control_sent: of_port(|it| it.control_sent.get()),
+            });
+            let rows = (0..8)
+                .map(|priority| self.pfc_priority(number, entry, flow_control, priority, now));
+            pfc.priorities.extend(rows);
+        }
+        pfc
+    }
+
+    fn pfc_priority(
+        &self,
+        number: usize,
+        entry: &PortEntry,
+        flow_control: FlowControl,
+        priority: u8,
+        now: Time,
+    ) -> PfcPriority {
+        let place = usize::from(priority);
+        let of = |counter: fn(&crate::stats::PauseStats) -> u64| {
+            sum(self, number, |stats| counter(&stats.pauses[place]))
+        };
+        let obeyed = match flow_control {
+            FlowControl::Off => 0,
+            FlowControl::Pause { obey, .. } => {
+                if obey {
+                    u8::MAX
+                } else {
+                    0
+                }
+            }
+            FlowControl::Pfc { obey, .. } => obey,
+        };
+        let nanos = sum(self, number, |stats| {
+            stats.pauses[place].paused(&stats.pauses_at, now).nanos()
+        });
+        #[expect(clippy::cast_precision_loss, reason = "to be read")]
+        let paused_milliseconds = nanos as f64 / 1e6;
+        PfcPriority {
+            port: entry.name.clone(),
+            priority,
+            sends: flow_control.sends() & 1 << priority != 0,
+            obeys: obeyed & 1 << priority != 0,
+            received_xoff: of(|it| it.received_xoff.get()),
+            received_xon: of(|it| it.received_xon.get()),
+            ignored: of(|it| it.ignored.get()),
+            sent_xoff: of(|it| it.sent_xoff.get()),
+            sent_xon: of(|it| it.sent_xon.get()),
+            paused_milliseconds,
+            paused: self.is_paused(number, place, now),
+        }
+    }
+
+    pub(in crate::control) fn pfc_since_clear(&self, now: Time) -> Pfc {
+        let mut pfc = self.all_pfc(now, true);
+        for (port, base) in pfc.ports.iter_mut().zip(&self.baseline.pfc.ports) {
+            for (count, base) in [
+                (&mut port.pause_received, base.pause_received),
+                (&mut port.pause_sent, base.pause_sent),
+                (&mut port.pause_ignored, base.pause_ignored),
+                (&mut port.control_received, base.control_received),
+                (&mut port.control_sent, base.control_sent),
+            ] {
+                *count = count.saturating_sub(base);
+            }
+        }
+        for (row, base) in pfc.priorities.iter_mut().zip(&self.baseline.pfc.priorities) {
+            for (count, base) in [
+                (&mut row.received_xoff, base.received_xoff),
+                (&mut row.received_xon, base.received_xon),
+                (&mut row.ignored, base.ignored),
+                (&mut row.sent_xoff, base.sent_xoff),
+                (&mut row.sent_xon, base.sent_xon),
+            ] {
+                *count = count.saturating_sub(base);
+            }
+            row.paused_milliseconds = (row.paused_milliseconds - base.paused_milliseconds).max(0.0);
+        }
+        pfc
+    }
+}
+
+fn flow_control(policy: &Policy, port: usize) -> FlowControl {
+    policy
+        .ports
+        .get(port)
+        .map_or(FlowControl::Off, |port| port.flow_control)
+}
+
+/// Who pauses and obeys at a port, and why. Whether a device does PFC by itself (DCB) cannot be asked in the same way;
+/// a device that keeps PFC frames for itself shows by none being counted as received.
+fn capability(entry: &PortEntry, mac: Option<MacPauses>) -> (&'static str, String) {
+    let name = &entry.name;
+    if entry.speed.is_none() {
+        let reason = "its speed is not known, and pauses are counted in its bits: give it one";
+        return ("unavailable", reason.to_owned());
+    }
+    match mac {
+        Some(mac) if mac.receive || mac.transmit => {
+            let reason = format!(
+                "the device's own MAC pauses, so frames of the peer may not reach switchd: ethtool -A {name} rx off tx off"
+            );
+            ("mac-managed", reason)
+        }
+        Some(_) => ("software", "pauses of the device's MAC are off".to_owned()),
+        None => ("software", "the device has no pauses of its own".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SW-30, SW-31: who takes care of pauses is told with the reason.
+    #[test]
+    fn the_capability_is_told_with_its_reason() {
+        let mut entry = PortEntry {
+            name: "eth0".to_owned(),
+            ifindex: 1,
+            mac: [0; 6],
+            up: true,
+            mtu: 1500,
+            speed: None,
+            icmp_v4: None,
+            icmp_v6: None,
+            burst: 0,
+        };
+        assert_eq!(capability(&entry, None).0, "unavailable");
+        entry.speed = Some(common::units::Rate::from_gbps(10));
+        assert_eq!(capability(&entry, None).0, "software");
+        assert_eq!(capability(&entry, Some(MacPauses::default())).0, "software");
+        let pausing = MacPauses {
+            receive: true,
+            transmit: false,
+        };
+        let (capability, reason) = capability(&entry, Some(pausing));
+        assert_eq!(capability, "mac-managed");
+        assert!(reason.contains("ethtool -A eth0"), "{reason}");
+    }
+}

@@ -98,7 +98,9 @@ impl Scheduler {
                 .trailing_zeros();
             let next = (class + 1 + ahead as usize) % CLASSES;
             self.pointer = u8::try_from(next).expect("below 8");
-            self.credit[next] += self.quantum[next];
+            // A queue whose turn ended early, because its shaper or a pause stopped it, has not saved what it did not send.
+            let credit = self.credit[next] + self.quantum[next];
+            self.credit[next] = credit.min(self.quantum[next]);
         }
     }
 
@@ -188,6 +190,25 @@ mod tests {
         let bytes = serve(&mut scheduler, 60_000, |_| 1500);
         let share = |class: usize| bytes[class] * 1000 / bytes.iter().sum::<u64>();
         assert!((499..=501).contains(&share(0)), "{bytes:?}");
+    }
+
+    /// SW-15: a queue that is stopped in the middle of each of its turns has saved nothing: it gets its share, not more.
+    #[test]
+    fn credit_of_a_stopped_queue_is_not_saved() {
+        let mut scheduler = weighted([100, 100, 1, 1]);
+        for _ in 0..1000 {
+            let first = scheduler.next(0b0011).expect("full");
+            scheduler.spent(first, 1000);
+            let other = scheduler.next(0b0010).expect("full");
+            scheduler.spent(other, 1000);
+        }
+        let mut bytes = [0_u64; 2];
+        for _ in 0..2000 {
+            let class = scheduler.next(0b0011).expect("full");
+            scheduler.spent(class, 1000);
+            bytes[class] += 1000;
+        }
+        assert!(bytes[0].abs_diff(bytes[1]) <= 2 * 51_200, "{bytes:?}");
     }
 
     /// A queue that was empty has saved nothing: it gets its share, not more.

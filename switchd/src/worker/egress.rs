@@ -4,6 +4,7 @@ use super::Worker;
 use super::flow_control::Pauses;
 use super::watch::number;
 use crate::drop::DropReason;
+use crate::egress::remark::set_dscp;
 use crate::egress::rewrite::rewrite;
 use crate::ingress::tables::{PortId, Tables};
 use crate::limits::BATCH;
@@ -189,6 +190,10 @@ impl<Q: QueueIo> Worker<Q> {
         let trims = queue.is_some_and(|port| port.queues[usize::from(packet.class)].trim.is_some());
         if reason != DropReason::QueueFull || !trims {
             return self.lose_charged(packet, reason);
+        }
+        if packet.edits.contain(Edits::REMARK) {
+            // What it becomes follows from the DSCP that it was given here.
+            set_dscp(packet.frame.bytes_mut(), packet.network, packet.dscp);
         }
         let Some(trimmed) = trim(&mut packet.frame, packet.network, &tables.traffic.trim) else {
             return self.lose_charged(packet, reason);

@@ -188,6 +188,11 @@ impl<Q: QueueIo> Worker<Q> {
         if !pauses.sender.is_due(wanted, pauses.flow_control, now) {
             return;
         }
+        if pauses.flow_control == FlowControl::Off {
+            // It was turned off while the peer waited: that ends by itself.
+            pauses.sender.next(wanted, FlowControl::Off, speed, now);
+            return self.plan_refresh();
+        }
         let io = &mut self.queues[egress.queue].io;
         let frame = if egress.up && io.transmit_room(&mut self.pool) > 0 {
             self.pool.take_sized(common::wire::pause::FRAME_LEN)

@@ -359,6 +359,23 @@ impl Bench {
         sent.expect("its sender knows it")
     }
 
+    /// Bytes of line time that what arrived of a stream took: preamble and gap are 20 bytes of each frame.
+    pub fn line_bytes(&self, stream: StreamId) -> u64 {
+        let received = self.received(stream);
+        received.bytes + 20 * received.packets
+    }
+
+    /// Cells that the buffers of all switches account for at present, on either side.
+    pub fn cells_in_use(&self) -> u64 {
+        let switches = 0..self.fabric.plan.nodes.len() - self.fabric.plan.hosts;
+        let of = |switch| {
+            let ledger = self.switch(switch).ledger();
+            let regions: u64 = ledger.regions().iter().map(|region| region.now).sum();
+            ledger.in_use() + regions
+        };
+        switches.map(of).sum()
+    }
+
     /// Packets of a stream that were sent and have not arrived: under way or, after [`Self::finish`], lost.
     pub fn missing(&self, stream: StreamId) -> u64 {
         self.sent(stream).packets - self.received(stream).distinct()

@@ -416,6 +416,11 @@ impl Switch {
         &self.outbox
     }
 
+    /// What is wanted of its traffic manager.
+    pub fn traffic(&self) -> &Policy {
+        &self.programming.program().tables().traffic
+    }
+
     /// Its buffer.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger

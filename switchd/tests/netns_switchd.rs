@@ -1,6 +1,7 @@
 //! switchd as an operator meets it: the real binary between real hosts, driven by `ip`.
 
 mod support;
+mod traffic;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -283,6 +284,7 @@ fn operators_and_collectors_are_answered() {
         "switchd_port_receive_packets_total{port=\"p1\"}",
         "switchd_drops_total{port=\"p1\",reason=\"no_route\"} 0",
         "switchd_queue_depth_bytes{port=\"p1\",queue=\"7\"} 0",
+        "switchd_buffer_cells{region=\"service\"} 0",
     ] {
         assert!(text.contains(name), "{name} is not in {text}");
     }
@@ -315,6 +317,11 @@ fn operators_and_collectors_are_answered() {
         "ecmp",
         "workers",
         "neighbours",
+        "buffer",
+        "pg",
+        "headroom",
+        "pfc",
+        "events",
     ] {
         rig.ctl(&["show", topic]);
         assert!(rig.ctl_output(&[topic]).status.success());

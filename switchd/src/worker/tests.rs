@@ -2,6 +2,7 @@
 
 mod control;
 mod workers;
+mod operation;
 
 use super::*;
 use crate::ingress::balance::{Buckets, Member};

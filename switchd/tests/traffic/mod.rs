@@ -1,10 +1,8 @@
 //! The traffic manager as an operator meets it: the real daemon between real hosts, with holds, reloads and pauses on the wire.
 
-mod support;
-
+use crate::support::{Rig, eventually, privileged, received};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
-use support::{Rig, eventually, privileged, received};
 
 /// TOS of DSCP CS3, whose priority is 3.
 const CS3: &str = "0x60";

@@ -1,7 +1,7 @@
 //! Metrics of the traffic manager. Groups and priorities appear once they are configured or were used, so that a switch
 //! without lossless classes has few.
 
-use crate::control::api::{PfcPriority, PriorityGroup};
+use crate::control::api::{PfcPort, PfcPriority, PriorityGroup};
 use crate::control::report::sum;
 use crate::control::state::State;
 use common::metrics::Families;
@@ -13,6 +13,7 @@ type OfQueue = (
     fn(&crate::control::api::Queue) -> u64,
 );
 type OfGroup = (&'static str, &'static str, fn(&PriorityGroup) -> u64);
+type OfPort = (&'static str, &'static str, fn(&PfcPort) -> u64);
 type OfPfc = (
     &'static str,
     &'static str,
@@ -145,6 +146,34 @@ const PFC_COUNTERS: [OfPfc; 2] = [
     ),
 ];
 
+const PORT_COUNTERS: [OfPort; 5] = [
+    (
+        "switchd_pause_frames_received_total",
+        "PAUSE frames received.",
+        |it| it.pause_received,
+    ),
+    (
+        "switchd_pause_frames_ignored_total",
+        "PAUSE frames received but not obeyed.",
+        |it| it.pause_ignored,
+    ),
+    (
+        "switchd_pause_frames_sent_total",
+        "PAUSE frames sent.",
+        |it| it.pause_sent,
+    ),
+    (
+        "switchd_control_frames_received_total",
+        "MAC control frames received in all.",
+        |it| it.control_received,
+    ),
+    (
+        "switchd_control_frames_sent_total",
+        "MAC control frames sent in all.",
+        |it| it.control_sent,
+    ),
+];
+
 impl State {
     pub(super) fn scrape_traffic(&self, families: &mut Families, now: Time) {
         self.scrape_buffer(families);
@@ -235,34 +264,7 @@ impl State {
             let labels = [("port", row.port.as_str()), ("priority", priority.as_str())];
             family.add_f64(&labels, row.paused_milliseconds / 1e3);
         }
-        let columns: [(&str, &str, fn(&crate::control::api::PfcPort) -> u64); 5] = [
-            (
-                "switchd_pause_frames_received_total",
-                "PAUSE frames received.",
-                |it| it.pause_received,
-            ),
-            (
-                "switchd_pause_frames_ignored_total",
-                "PAUSE frames received but not obeyed.",
-                |it| it.pause_ignored,
-            ),
-            (
-                "switchd_pause_frames_sent_total",
-                "PAUSE frames sent.",
-                |it| it.pause_sent,
-            ),
-            (
-                "switchd_control_frames_received_total",
-                "MAC control frames received in all.",
-                |it| it.control_received,
-            ),
-            (
-                "switchd_control_frames_sent_total",
-                "MAC control frames sent in all.",
-                |it| it.control_sent,
-            ),
-        ];
-        for (name, help, value) in columns {
+        for (name, help, value) in PORT_COUNTERS {
             let mut family = families.counter(name, help);
             for row in &pfc.ports {
                 family.add(&[("port", &row.port)], value(row));

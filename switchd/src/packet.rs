@@ -27,6 +27,8 @@ pub struct Packet {
     pub class: u8,
     /// Priority group of its ingress port that it is charged to.
     pub group: u8,
+    /// Hash of its flow if elephants of its class are looked for, otherwise zero.
+    pub flow: u32,
     /// Differentiated services code point that it leaves with.
     pub dscp: u8,
     /// Its sender understands marks (RFC 3168 §5), or it is marked already.
@@ -79,6 +81,7 @@ impl Packet {
             cells: 0,
             class: 0,
             group: 0,
+            flow: 0,
             dscp: 0,
             ect: false,
             edits: Edits::default(),

@@ -3,6 +3,7 @@
 use crate::drop::DropReason;
 use crate::ingress::flowlet::{FlowletRow, FlowletStats};
 use crate::limits::CLASSES;
+use crate::traffic::elephants::Row;
 use crate::traffic::policy::PRIORITIES;
 use common::sync::counter::Counter;
 use common::time::{Span, Time};
@@ -129,6 +130,29 @@ pub struct PortStats {
     pub queues: [QueueStats; CLASSES],
 }
 
+/// What a worker knows of elephants: [`elephants::Counters`](crate::traffic::elephants::Counters).
+#[derive(Debug, Default)]
+pub struct ElephantStats {
+    /// Flows that are followed now.
+    pub flows: Counter,
+    /// Those of them that are elephants.
+    pub elephants: Counter,
+    /// Moves to a lower queue.
+    pub demoted: Counter,
+    /// Moves back.
+    pub restored: Counter,
+    /// Packets that stayed in a queue because others of their flow were still there.
+    pub waiting: Counter,
+    /// Flows whose place was given to another one.
+    pub evicted: Counter,
+    /// Packets whose flow found no place.
+    pub unfollowed: Counter,
+    /// How often control asked for the flows themselves; control alone writes it.
+    pub asked: Counter,
+    /// To which question the worker answered last, and its answer. It never waits for the lock.
+    pub answer: Mutex<(u64, Vec<Row>)>,
+}
+
 /// Counters of one worker.
 #[derive(Debug)]
 pub struct WorkerStats {
@@ -154,6 +178,8 @@ pub struct WorkerStats {
     pub flowlets: Arc<FlowletStats>,
     /// Flows that were in its table when control last asked for them.
     pub flowlet_rows: Mutex<Vec<FlowletRow>>,
+    /// Elephants.
+    pub elephants: ElephantStats,
     /// By port number.
     pub ports: Box<[PortStats]>,
 }
@@ -239,6 +265,7 @@ impl WorkerStats {
             events_lost: Counter::new(),
             flowlets: Arc::default(),
             flowlet_rows: Mutex::default(),
+            elephants: ElephantStats::default(),
             ports: (0..ports).map(|_| PortStats::default()).collect(),
         })
     }

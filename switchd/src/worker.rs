@@ -14,6 +14,7 @@
 
 mod balance;
 mod egress;
+mod elephants;
 mod flow_control;
 mod ingress;
 mod marks;
@@ -41,6 +42,7 @@ use common::xdp::frame::{Frame, FramePool};
 use common::xdp::queue::QueueIo;
 use crossbeam_channel::{Receiver, Sender};
 use egress::Egress;
+use elephants::Follower;
 use ingress::Batch;
 use marks::Marks;
 use std::net::IpAddr;
@@ -168,6 +170,8 @@ pub struct Worker<Q> {
     ledger: Arc<Ledger>,
     balancer: Balancer,
     gauges: Gauges,
+    /// The flows of classes whose elephants are looked for; `None` if there is no such class.
+    follower: Option<Box<Follower>>,
     /// When a pause of a peer has to be refreshed.
     refresh_at: Time,
     /// When a watchdog is to be polled.
@@ -215,6 +219,7 @@ impl<Q: QueueIo> Worker<Q> {
         self.obey(now);
         let news = self.pick_up_tables(now);
         self.measure(now);
+        self.follow_flows(now);
         let mut work = self.receive(now, ready.clone());
         if news || now >= self.pending.deadline() {
             self.retry_pending(now);
@@ -341,6 +346,7 @@ impl<Q: QueueIo> Worker<Q> {
         self.balancer.configure(&self.tables.dynamic);
         self.gauges
             .configure(&self.tables, &self.egress, &self.stats, now);
+        self.watch_classes(now);
         true
     }
 

@@ -1,10 +1,13 @@
 //! From `[qos]` to what the engine works with: bytes become cells, patterns become ports, headroom is computed, and
 //! what does not fit together is refused with its numbers (SW-11).
 
-use super::qos::{Group, HeadroomSize, Hook, MarkAt, Mode, Qos, Queue, Trust, Wred as RawWred};
+use super::qos::{
+    Elephants, Group, HeadroomSize, Hook, MarkAt, Mode, Moves, Qos, Queue, Trust, Wred as RawWred,
+};
 use super::trim::trim_at;
 use super::{matches, within};
 use crate::limits::{CELL, CLASSES, MAX_CELLS};
+use crate::traffic::elephants;
 use crate::traffic::headroom::{Breakdown, Cable, Headroom};
 use crate::traffic::policy::{
     ALPHA, Classify, Curve, FlowControl, GroupPolicy, Limit, PRIORITIES, Policy, PortPolicy,
@@ -73,6 +76,7 @@ impl Qos {
             1,
             1_000_000,
         )?;
+        policy.elephants = elephants_of(&self.elephants)?;
         self.check_headroom()?;
         policy.watchdog = self.watchdog()?;
         let mut headroom = vec![None; ports.len()];
@@ -523,6 +527,31 @@ fn wred(key: &dyn Fn(&str) -> String, wred: &RawWred) -> Result<Wred, Refusal> {
         },
         at_dequeue: wred.mark_at == MarkAt::Dequeue,
     })
+}
+
+/// Longest ageing time: a flow that pauses for longer than a minute is another one.
+const AGEING_MAX: u64 = 60_000;
+
+fn elephants_of(all: &[Elephants]) -> Result<Vec<elephants::Settings>, Refusal> {
+    let mut compiled = Vec::with_capacity(all.len());
+    for (place, one) in all.iter().enumerate() {
+        let key = format!("qos.elephants[{place}]");
+        let ageing = one.ageing_milliseconds;
+        within(&format!("{key}.ageing_milliseconds"), ageing, 1, AGEING_MAX)?;
+        compiled.push(elephants::Settings {
+            from: one.from,
+            to: one.to,
+            bytes: one.bytes,
+            rate: one.rate,
+            ageing: Span::from_millis(ageing),
+            moves: match one.moves {
+                Moves::Gated => elephants::Moves::Gated,
+                Moves::Drained => elephants::Moves::Drained,
+            },
+        });
+        elephants::check(&compiled).map_err(|error| Refusal::new(key, error.to_string()))?;
+    }
+    Ok(compiled)
 }
 
 fn dynamic(key: &str, exponent: i8) -> Result<Limit, Refusal> {

@@ -43,6 +43,8 @@ pub struct Qos {
     pub group: Vec<Group>,
     /// Queues that are not plain.
     pub queue: Vec<Queue>,
+    /// Classes whose elephants go to a lower queue.
+    pub elephants: Vec<Elephants>,
 }
 
 /// Which field tells the priority.
@@ -335,6 +337,42 @@ pub enum MarkAt {
     Dequeue,
 }
 
+/// A class whose elephants go to a lower queue (SW-17).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Elephants {
+    /// The class whose flows are followed.
+    pub from: u8,
+    /// The queue of its elephants.
+    pub to: u8,
+    /// What a flow may send beyond its rate before it is an elephant.
+    pub bytes: u64,
+    /// What a mouse may send for ever.
+    #[serde(default)]
+    pub rate: Rate,
+    /// A flow that sends nothing for so long is forgotten.
+    #[serde(default = "ageing")]
+    pub ageing_milliseconds: u64,
+    /// When a flow that has become an elephant moves.
+    #[serde(default)]
+    pub moves: Moves,
+}
+
+/// When a flow that has become an elephant moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Moves {
+    /// At once; its packets wait in the lower queue for those before them.
+    #[default]
+    Gated,
+    /// When no packet of it is left in the queue.
+    Drained,
+}
+
+fn ageing() -> u64 {
+    10
+}
+
 fn all() -> f64 {
     100.0
 }
@@ -361,6 +399,7 @@ impl Default for Qos {
             hook: None,
             group: Vec::new(),
             queue: Vec::new(),
+            elephants: Vec::new(),
         }
     }
 }

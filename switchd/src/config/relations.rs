@@ -1,10 +1,13 @@
 //! Relations that keep a lossless class from losing anything (SW-11).
 //!
 //! ```text
-//!   a queue of a lossless class           the groups that can feed it
+//!   a queue of a lossless class,          the groups that can feed it
+//!   or of its elephants
 //!   ECN threshold            <            Σ xoff                     marks come before pauses
 //!   limit, if it has one     >            Σ (xoff + headroom)        what was let in is never dropped
 //! ```
+//!
+//! The queue that elephants of such a class go to is one of them: all that was let in may wait there.
 
 use super::policy::PortFacts;
 use crate::limits::CELL;
@@ -24,7 +27,17 @@ pub(super) fn check(policy: &Policy, ports: &[PortFacts]) -> Result<Vec<String>,
                 continue;
             }
             let name = &ports[number].name;
-            let place = || format!("{name}, queue {class}");
+            let place = || match policy
+                .elephants
+                .iter()
+                .find(|it| usize::from(it.to) == class)
+            {
+                Some(it) => format!(
+                    "{name}, queue {class}, with the elephants of class {}",
+                    it.from
+                ),
+                None => format!("{name}, queue {class}"),
+            };
             if let Some(wred) = queue.wred {
                 marks_come_first(&place(), wred, &feeders)?;
                 if let Some(warning) = leaves_room(&place(), wred, &feeders, &ports[number]) {
@@ -50,8 +63,12 @@ impl Feeders {
     fn of(policy: &Policy, class: usize) -> Self {
         let maps = &policy.classify;
         let mut feeding = [false; 8];
+        let sends_elephants = |of: u8| {
+            let mut all = policy.elephants.iter();
+            all.any(|it| it.from == of && usize::from(it.to) == class)
+        };
         for (priority, of) in maps.class_of_priority.iter().enumerate() {
-            if usize::from(*of) == class {
+            if usize::from(*of) == class || sends_elephants(*of) {
                 feeding[usize::from(maps.group_of_priority[priority])] = true;
             }
         }

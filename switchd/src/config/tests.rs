@@ -83,6 +83,14 @@ fn the_shipped_file_lists_every_key_with_its_default() {
         priority: 5,
         dscp: 41,
     });
+    qos.elephants.push(qos::Elephants {
+        from: 3,
+        to: 2,
+        bytes: 0,
+        rate: Rate::from_gbps(1),
+        ageing_milliseconds: 1,
+        moves: qos::Moves::Gated,
+    });
     let defaults = toml::Table::try_from(&expected).unwrap();
     let mut missing = Vec::new();
     compare_keys("", &defaults, &full, &mut missing);
@@ -428,6 +436,69 @@ fn broken_relations_are_refused() {
     };
     let error = dscp.compile(&facts()).unwrap_err();
     assert!(error.reason.contains("is not within 0 to 63"), "{error:?}");
+}
+
+/// SW-17: elephants of a lossless class go where nothing is dropped; whatever else is refused, with its numbers.
+#[test]
+fn elephants_go_where_nothing_is_lost() {
+    let elephants = |lines: &str, queues: &str| {
+        let tables = format!("[[elephants]]\n{lines}\n[buffer]");
+        lossless(&[("[buffer]", &tables), ("queues = [3]", queues)])
+    };
+    let plain = "from = 3\nto = 2\nbytes = 100000";
+    let compiled = elephants(plain, "queues = [2, 3]").unwrap();
+    let settings = compiled.policy.elephants[0];
+    assert_eq!(
+        (settings.from, settings.to, settings.bytes),
+        (3, 2, 100_000)
+    );
+    assert_eq!(settings.rate, Rate::from_bps(0));
+    assert_eq!(settings.ageing, common::time::Span::from_millis(10));
+    assert_eq!(settings.moves, crate::traffic::elephants::Moves::Gated);
+    assert!(compiled.policy.watches(3) && !compiled.policy.watches(2));
+    // A class that may lose packets has its elephants wherever it likes.
+    elephants("from = 5\nto = 4\nbytes = 100000", "queues = [3]").unwrap();
+    let cases = [
+        (
+            plain,
+            "queues = [3]",
+            "qos.queue.limit_bytes: a, queue 2, with the elephants of class 3: it drops at 1048576 bytes",
+        ),
+        (
+            "from = 3\nto = 4\nbytes = 100000",
+            "queues = [3]",
+            "qos.elephants[0]: elephants: those of class 3 cannot go to class 4",
+        ),
+        (
+            "from = 3\nto = 8\nbytes = 100000",
+            "queues = [3]",
+            "qos.elephants[0]: elephants: class 8 does not exist",
+        ),
+        (
+            "from = 3\nto = 2\nbytes = 8191",
+            "queues = [3]",
+            "qos.elephants[0]: elephants of class 3: threshold is 8191 bytes",
+        ),
+        (
+            "from = 3\nto = 2\nbytes = 100000\nageing_milliseconds = 0",
+            "queues = [3]",
+            "qos.elephants[0].ageing_milliseconds: 0 is not within 1 to 60000",
+        ),
+        (
+            "from = 3\nto = 2\nbytes = 100000\n[[elephants]]\nfrom = 4\nto = 2\nbytes = 100000",
+            "queues = [2, 3]",
+            "qos.elephants[1]: elephants of classes 3 and 4 go to class 2",
+        ),
+        (
+            "from = 3\nto = 2\nbytes = 100000\nmoves = \"soon\"",
+            "queues = [3]",
+            "unknown variant `soon`",
+        ),
+    ];
+    for (lines, queues, wanted) in cases {
+        let error = elephants(lines, queues).expect_err(wanted);
+        assert!(error.contains(wanted), "{lines}: {error}");
+    }
 }
 
 /// SW-11: a gap between marks and pauses that is too small for a control loop is a warning.

@@ -25,6 +25,11 @@ const SHOW: Duration = Duration::from_millis(20);
 /// Clients served at a time; further ones wait in the socket's queue.
 const CLIENTS: usize = 32;
 
+/// How often workers are looked at for what they were asked, and after what time each: 200 ms in all, hundreds of turns of
+/// a worker.
+const LOOKS: usize = 100;
+const LOOK: Duration = Duration::from_millis(2);
+
 /// Binds the socket. A socket that nobody listens on any more is replaced.
 ///
 /// # Errors
@@ -74,15 +79,42 @@ pub async fn serve(listener: UnixListener, state: Arc<Mutex<State>>) {
 
 async fn client(mut stream: UnixStream, state: &Mutex<State>) -> io::Result<()> {
     let line = read_line(&mut stream).await?;
-    if is_for_flowlets(&line) {
-        lock(state).ask_for_flowlets();
-        tokio::time::sleep(SHOW).await;
-    }
+    gather(&line, state).await;
     let response = respond(&line, state);
     let mut text = serde_json::to_vec(&response)?;
     text.push(b'\n');
     stream.write_all(&text).await?;
     stream.shutdown().await
+}
+
+/// Lets workers tell what only they know, if the request is about that. One that does not tell in time stands still,
+/// or is very busy: the answer does without it.
+async fn gather(line: &[u8], state: &Mutex<State>) {
+    let topic = match parse(line) {
+        Ok(Request::Show(show)) => show.topic,
+        _ => return,
+    };
+    match topic {
+        Topic::Flowlets => {
+            lock(state).ask_for_flowlets();
+            tokio::time::sleep(SHOW).await;
+        }
+        Topic::Elephants => {
+            let is_asked = lock(state).ask_for_elephants();
+            let mut looks = if is_asked { LOOKS } else { 0 };
+            while looks > 0 && !have_told(state) {
+                tokio::time::sleep(LOOK).await;
+                looks -= 1;
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether all workers have told of their elephants.
+fn have_told(state: &Mutex<State>) -> bool {
+    let workers = &lock(state).workers;
+    workers.iter().all(|worker| worker.elephants().is_some())
 }
 
 /// Bytes up to the end of the line, of the stream, or of what is allowed.
@@ -106,11 +138,6 @@ async fn read_line(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Whether the workers have to be asked first.
-fn is_for_flowlets(line: &[u8]) -> bool {
-    matches!(parse(line), Ok(Request::Show(show)) if show.topic == Topic::Flowlets)
 }
 
 /// The answer to a line.

@@ -94,6 +94,8 @@ pub enum Topic {
     Pfc,
     /// What happened lately.
     Events,
+    /// Flows that were moved to lower queues.
+    Elephants,
 }
 
 /// The answer.
@@ -127,6 +129,7 @@ pub enum Answer {
     Pfc(Pfc),
     Events(Vec<Event>),
     Reloaded(Vec<Change>),
+    Elephants(Vec<Elephant>),
     Done,
 }
 
@@ -385,4 +388,25 @@ pub struct Neighbour {
     pub state: String,
     /// Packets are sent to it.
     pub programmed: bool,
+}
+
+/// A flow that sends much, or one that did and is on its way back.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Elephant {
+    /// Interface by which it leaves.
+    pub port: String,
+    /// Traffic class of its packets.
+    pub class: u8,
+    /// The queue that they are in.
+    pub queue: u8,
+    /// Hash of its addresses and ports.
+    pub hash: u32,
+    /// Bytes that it sent since it became an elephant.
+    pub bytes: u64,
+    /// Its rate.
+    pub rate: String,
+    /// Milliseconds since it became an elephant.
+    pub age_milliseconds: u64,
+    /// It stays in its queue only until its packets there have left.
+    pub waiting: bool,
 }

@@ -6,7 +6,7 @@ use super::report::sum;
 use super::state::{State, heartbeat_age};
 use crate::ingress::flowlet::FlowletStats;
 use crate::ingress::tables::PortId;
-use crate::stats::PortStats;
+use crate::stats::{ElephantStats, PortStats};
 use common::metrics::Families;
 use common::netlink::ResyncReason;
 use common::sync::counter::Counter;
@@ -15,6 +15,12 @@ use common::xdp::{QueueCounters, SteerCounts};
 
 type OfPort = (&'static str, &'static str, fn(&PortStats) -> u64);
 type OfSocket = (&'static str, &'static str, fn(&QueueCounters) -> &Counter);
+type OfElephants = (
+    &'static str,
+    &'static str,
+    fn(&ElephantStats) -> &Counter,
+    bool,
+);
 type OfProgram = (&'static str, &'static str, fn(&SteerCounts) -> u64);
 
 const PORT_COUNTERS: [OfPort; 6] = [
@@ -122,6 +128,7 @@ impl State {
         self.scrape_routing(&mut families);
         self.scrape_workers(&mut families, now);
         self.scrape_flowlets(&mut families);
+        self.scrape_elephants(&mut families);
         families
             .counter(
                 "switchd_admin_requests_total",
@@ -308,6 +315,64 @@ impl State {
         for (port, id) in self.routing.programming().ports().iter().zip(0..) {
             let band = self.board.band(PortId(id));
             family.add(&[("port", &port.name)], band.into());
+        }
+    }
+
+    fn scrape_elephants(&self, families: &mut Families) {
+        const NUMBERS: [OfElephants; 7] = [
+            (
+                "switchd_elephants_followed_flows",
+                "Flows of classes whose elephants are looked for.",
+                |stats| &stats.flows,
+                false,
+            ),
+            (
+                "switchd_elephants_flows",
+                "Flows that are elephants.",
+                |stats| &stats.elephants,
+                false,
+            ),
+            (
+                "switchd_elephants_demoted_total",
+                "Flows that were moved to a lower queue.",
+                |stats| &stats.demoted,
+                true,
+            ),
+            (
+                "switchd_elephants_restored_total",
+                "Flows that were moved back.",
+                |stats| &stats.restored,
+                true,
+            ),
+            (
+                "switchd_elephants_waiting_packets_total",
+                "Packets that stayed in a queue because others of their flow were still there.",
+                |stats| &stats.waiting,
+                true,
+            ),
+            (
+                "switchd_elephants_evicted_total",
+                "Flows that are not followed any more because another took their place.",
+                |stats| &stats.evicted,
+                true,
+            ),
+            (
+                "switchd_elephants_unfollowed_packets_total",
+                "Packets whose flow found no place to be followed in.",
+                |stats| &stats.unfollowed,
+                true,
+            ),
+        ];
+        for (name, help, number, is_counter) in NUMBERS {
+            let mut family = if is_counter {
+                families.counter(name, help)
+            } else {
+                families.gauge(name, help)
+            };
+            for (worker, handle) in self.workers.iter().enumerate() {
+                let value = number(&handle.stats.elephants).get();
+                family.add(&[("worker", &worker.to_string())], value);
+            }
         }
     }
 

@@ -3,8 +3,8 @@
 mod traffic;
 
 use super::api::{
-    Answer, Drop, Flowlet, Group as GroupRow, MAX_ROWS, Neighbour, NextHop, Pfc, Port, Queue,
-    Request, Route, Show, Status, Topic, Way, Worker,
+    Answer, Drop, Elephant, Flowlet, Group as GroupRow, MAX_ROWS, Neighbour, NextHop, Pfc, Port,
+    Queue, Request, Route, Show, Status, Topic, Way, Worker,
 };
 use super::program::Spec;
 use super::state::{State, heartbeat_age};
@@ -125,6 +125,7 @@ impl State {
                 let skipped = self.events.iter().len().saturating_sub(limit);
                 Answer::Events(self.events.iter().skip(skipped).cloned().collect())
             }
+            Topic::Elephants => Answer::Elephants(self.elephants(limit)),
         }
     }
 
@@ -441,6 +442,25 @@ impl State {
             heartbeat_age_milliseconds: heartbeat_age(&worker.stats, now).nanos() / 1_000_000,
         };
         self.workers.iter().enumerate().map(row).collect()
+    }
+
+    /// The elephants of the workers that have told: those that sent most first.
+    fn elephants(&self, limit: usize) -> Vec<Elephant> {
+        let told = self.workers.iter().filter_map(|it| it.elephants());
+        let mut rows: Vec<_> = told.flatten().collect();
+        rows.sort_by_key(|row| (std::cmp::Reverse(row.bytes), row.flow));
+        rows.truncate(limit);
+        let row = |row: crate::traffic::elephants::Row| Elephant {
+            port: self.port_name(row.flow.port),
+            class: row.flow.class,
+            queue: row.class,
+            hash: row.flow.hash,
+            bytes: row.bytes,
+            rate: row.rate.to_string(),
+            age_milliseconds: row.age.nanos() / 1_000_000,
+            waiting: row.waiting,
+        };
+        rows.into_iter().map(row).collect()
     }
 
     fn neighbours(&self, limit: usize) -> Vec<Neighbour> {

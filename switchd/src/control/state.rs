@@ -7,6 +7,7 @@ use super::routing::Routing;
 use crate::ingress::quality::Board;
 use crate::ingress::tables::PortId;
 use crate::stats::WorkerStats;
+use crate::traffic::elephants::Row;
 use crate::worker::{Storm, WorkerCommand};
 use common::sync::counter::Counter;
 use common::sys::Waker;
@@ -14,7 +15,7 @@ use common::time::{Span, Time};
 use common::xdp::netdev::Device;
 use common::xdp::{Mode, QueueCounters, Steering};
 use crossbeam_channel::Sender;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 /// A worker that has not begun a turn for this long stands still. Idle workers turn at least once a second.
 pub const STANDSTILL: Span = Span::from_secs(3);
@@ -47,6 +48,15 @@ pub struct WorkerHandle {
     pub commands: Sender<WorkerCommand>,
     /// Has it look for commands.
     pub waker: Waker,
+}
+
+impl WorkerHandle {
+    /// The elephants that it told of when it was last asked; `None` if it has not answered yet.
+    pub fn elephants(&self) -> Option<Vec<Row>> {
+        let stats = &self.stats.elephants;
+        let answer = stats.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        (answer.0 == stats.asked.get()).then(|| answer.1.clone())
+    }
 }
 
 /// All that control knows.
@@ -96,6 +106,19 @@ impl State {
             admin_malformed: 0,
             baseline: super::report::Baseline::default(),
         }
+    }
+
+    /// Asks the workers for their elephants, if there can be any; whether the answers are to be waited for.
+    pub fn ask_for_elephants(&self) -> bool {
+        let policy = &self.routing.program().tables().traffic;
+        if policy.elephants.is_empty() {
+            return false;
+        }
+        for worker in &self.workers {
+            worker.stats.elephants.asked.add(1);
+            worker.waker.wake();
+        }
+        true
     }
 
     /// Reads what the kernel tells, programs it and tells the steering programs. Returns whether there

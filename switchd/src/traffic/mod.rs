@@ -17,7 +17,7 @@
 //!   policy     what control wants of all this
 //!   buffer     [6] charged to priority groups: guaranteed, service, headroom
 //!   headroom       how much of that
-//!   elephants  [7] flows that move to a lower queue
+//!   elephants  [7] flows that move to a lower queue; gates: behind what they sent before
 //!   queue      [7] egress queues, in the packet store; wred: marks and early drops; trim: headers instead of drops
 //!   scheduler  [8] which queue is next; shaper: when
 //!   pfc        [8] pausing the peer; paused: being paused by it
@@ -25,6 +25,7 @@
 
 pub mod buffer;
 pub mod elephants;
+mod gates;
 pub mod headroom;
 pub mod paused;
 pub mod pfc;
@@ -46,6 +47,8 @@ use crate::packet::Packet;
 use crate::stats::PortStats;
 use buffer::Ledger;
 use common::time::Time;
+use elephants::Progress;
+use gates::Gates;
 use policy::{Limit, Policy, QueuePolicy, TrimAt, Wred};
 use queue::Queue;
 use rand_pcg::Pcg64Mcg;
@@ -125,6 +128,10 @@ pub struct EgressPort {
     stopped: u8,
     /// Bit n is set while queue n takes nothing.
     shut: u8,
+    /// Where elephants go.
+    gates: Gates,
+    /// Bit n is set while queue n may not send because of another: see [`Gates::barred`].
+    barred: u8,
     /// Bit n is set when queue n has a shaper of its own.
     shaped: u8,
     /// Bit n is set when queue n changed since its counters were shown.
@@ -155,6 +162,8 @@ impl EgressPort {
             occupied: 0,
             stopped: 0,
             shut: 0,
+            gates: Gates::default(),
+            barred: 0,
             shaped: 0,
             changed: 0,
         };
@@ -179,11 +188,37 @@ impl EgressPort {
         }
         self.scheduler
             .configure(&std::array::from_fn(|class| port.queues[class].schedule));
+        self.gates.configure(&policy.elephants, self.occupied);
+        self.bar();
     }
 
-    /// Lets the queues whose bit is set in `mask` send nothing, and all others go on.
+    /// Lets the queues whose bit is set in `mask` send nothing, nor those that their elephants go to, and all others go
+    /// on.
     pub fn stop(&mut self, mask: u8) {
         self.stopped = mask;
+        self.bar();
+    }
+
+    /// How far queue `class` has come, since the port was made.
+    #[inline]
+    pub fn progress(&self, class: u8) -> Progress {
+        self.queues[usize::from(class) % CLASSES].progress()
+    }
+
+    /// Lets the packet that was admitted to queue `class` last, and those behind it, wait until packet `until` of the queue
+    /// that its flow comes from has left: see [`elephants::Place::after`].
+    pub fn wait_for(&mut self, class: u8, until: u64) {
+        let at = self.progress(class).enqueued;
+        self.gates.add(usize::from(class), at, until);
+        self.bar();
+    }
+
+    /// Finds out which queues may not send because of others.
+    #[inline]
+    fn bar(&mut self) {
+        let queues = &self.queues;
+        let progress = |class: u8| queues[usize::from(class)].progress();
+        self.barred = self.gates.barred(self.stopped, progress);
     }
 
     /// Lets exactly the queues whose bit is set in `mask` take no packet.
@@ -316,6 +351,9 @@ impl EgressPort {
             if self.queues[class].is_empty() {
                 self.emptied(class);
             }
+            if self.gates.concern(class) {
+                self.bar();
+            }
             out.push(packet);
         }
     }
@@ -348,12 +386,13 @@ impl EgressPort {
     fn emptied(&mut self, class: usize) {
         self.occupied &= !(1 << class);
         self.scheduler.emptied(class);
+        self.gates.emptied(class);
     }
 
     /// Queues that hold packets and may send.
     #[inline]
     fn ready(&self) -> u8 {
-        self.occupied & !self.stopped
+        self.occupied & !(self.stopped | self.barred)
     }
 
     /// Queues that have used up what their own shapers let them send.
@@ -427,6 +466,7 @@ impl EgressPort {
             self.changed |= 1 << class;
             self.emptied(class);
         }
+        self.bar();
     }
 
     /// Brings the counters that control reads up to date. Once a turn, not once a packet.

@@ -8,6 +8,7 @@
 //! All amounts of buffer are in cells ([`CELL`](crate::limits::CELL)). [`Policy::check`] refuses values
 //! that the engine cannot work with; what is merely unwise is for the configuration to refuse.
 
+use super::elephants;
 pub use super::pfc::FlowControl;
 pub use super::scheduler::Schedule;
 pub use super::trim::{TrimPolicy, TrimPolicyError};
@@ -190,6 +191,8 @@ pub struct Policy {
     pub watchdog: Option<watchdog::Settings>,
     /// What becomes of flows that come from the uplink group and leave through it; `None`: nothing.
     pub hook: Option<Hook>,
+    /// Classes whose elephants go to a lower queue (SW-17).
+    pub elephants: Vec<elephants::Settings>,
 }
 
 /// Why the engine cannot work with a policy.
@@ -216,6 +219,9 @@ pub enum PolicyError {
     /// Trimmed packets could be confused with others.
     #[error(transparent)]
     Trim(#[from] TrimPolicyError),
+    /// Elephants cannot be handled so.
+    #[error(transparent)]
+    Elephants(#[from] elephants::SettingsError),
     /// A queue's marks make no sense.
     #[error("port {port}, queue {queue}: {error}")]
     Wred {
@@ -281,6 +287,7 @@ impl Policy {
             trim: TrimPolicy::default(),
             watchdog: None,
             hook: None,
+            elephants: Vec::new(),
         }
     }
 
@@ -325,6 +332,7 @@ impl Policy {
         }
         self.trim.check()?;
         self.watchdog.map_or(Ok(()), |it| it.check())?;
+        elephants::check(&self.elephants)?;
         for (number, port) in self.ports.iter().enumerate() {
             for (queue, policy) in port.queues.iter().enumerate() {
                 let checked = policy.wred.map_or(Ok(()), |wred| wred.profile.check());
@@ -342,6 +350,12 @@ impl Policy {
         }
         below("priority", &classify.class_of_priority, "class")?;
         below("priority", &classify.group_of_priority, "group")
+    }
+
+    /// Whether elephants are looked for among the packets of a class.
+    #[inline]
+    pub fn watches(&self, class: u8) -> bool {
+        self.elephants.iter().any(|it| it.from == class)
     }
 
     /// Bit n is set for each priority n that is charged to `group`.

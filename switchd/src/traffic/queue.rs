@@ -1,5 +1,6 @@
 //! One egress queue: packets in the order in which they came, and what they take of the buffer.
 
+use super::elephants::Progress;
 use super::policy::Wred;
 use super::store::{Chain, PacketStore};
 use super::wred::{Average, Decision};
@@ -58,6 +59,15 @@ impl Queue {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.packets == 0
+    }
+
+    /// How far it has come: what is taken out, to be sent or not, has left.
+    #[inline]
+    pub(super) fn progress(&self) -> Progress {
+        Progress {
+            enqueued: self.total.packets,
+            dequeued: self.total.packets - self.packets,
+        }
     }
 
     /// Packets that were ever taken from it to be sent.

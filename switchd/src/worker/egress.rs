@@ -156,10 +156,15 @@ impl<Q: QueueIo> Worker<Q> {
         clippy::inline_always,
         reason = "the packet goes from registers to its slot; see `ingress::parse::parse`"
     )]
-    pub(super) fn admit(&mut self, packet: Packet) {
+    pub(super) fn admit(&mut self, mut packet: Packet) {
         let Some(place) = self.place.get(packet.egress.index()).copied().flatten() else {
             self.lose_charged(packet, DropReason::NoNextHop);
             return;
+        };
+        let after = if self.egress[place].up {
+            self.classify(&mut packet)
+        } else {
+            None
         };
         let egress = &mut self.egress[place];
         let refused = if egress.up {
@@ -168,7 +173,12 @@ impl<Q: QueueIo> Worker<Q> {
                 policy: &self.tables.traffic,
                 ledger: &self.ledger,
             };
-            egress.manager.admit(packet, &mut self.store, around).err()
+            let class = packet.class;
+            let refused = egress.manager.admit(packet, &mut self.store, around).err();
+            if let (Some(until), None) = (after, &refused) {
+                egress.manager.wait_for(class, until);
+            }
+            refused
         } else {
             Some((packet, DropReason::EgressDown))
         };
@@ -284,6 +294,7 @@ impl<Q: QueueIo> Worker<Q> {
             self.lose_charged(packet, DropReason::EgressDown);
         }
         self.scratch.packets = packets;
+        self.forget_flows(egress.port);
         for frame in egress.staged.drain(..) {
             // Where it arrived is forgotten; it is counted where it would have left.
             self.lose(frame, egress.port, DropReason::EgressDown);

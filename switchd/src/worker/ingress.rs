@@ -7,6 +7,7 @@ use crate::drop::DropReason;
 use crate::ingress::fib::Fib;
 use crate::ingress::flowlet::Flow;
 use crate::ingress::forward::{Choice, Decision, choose, decide};
+use crate::ingress::hash;
 use crate::ingress::parse::{Aside, NO_PCP, Parsed, Version, parse};
 use crate::ingress::pending::{Pending, Waiting};
 use crate::ingress::report;
@@ -276,6 +277,11 @@ impl<Q: QueueIo> Worker<Q> {
             dscp = hook.dscp;
             edits.add(Edits::REMARK);
         }
+        let flow = if traffic.watches(class) {
+            hash::flow(frame.bytes(), parsed, &self.tables.hashing)
+        } else {
+            0
+        };
         let cells = traffic::cells(frame.len());
         match self.ledger.charge(traffic, ingress, group, cells) {
             Ok(Wish::Same) => {}
@@ -293,6 +299,7 @@ impl<Q: QueueIo> Worker<Q> {
             cells: u16::try_from(cells).unwrap_or(u16::MAX),
             class,
             group,
+            flow,
             dscp,
             ect: parsed.ecn != 0,
             edits,

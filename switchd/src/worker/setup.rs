@@ -128,7 +128,7 @@ impl<Q: QueueIo> Worker<Q> {
         gauges.configure(&tables, &egress, &stats, Time::ZERO);
         let mut balancer = Balancer::new(board, seed, &stats);
         balancer.configure(&tables.dynamic);
-        Self {
+        let mut worker = Self {
             id,
             unsent: Marks::new(queues.len()),
             queues,
@@ -147,6 +147,7 @@ impl<Q: QueueIo> Worker<Q> {
             ledger,
             balancer,
             gauges,
+            follower: None,
             refresh_at: Time::NEVER,
             watch_at: Time::ZERO,
             to_wake: WorkerSet::default(),
@@ -159,7 +160,9 @@ impl<Q: QueueIo> Worker<Q> {
             drained_said: false,
             busy_at: None,
             scratch: Box::default(),
-        }
+        };
+        worker.watch_classes(Time::ZERO);
+        worker
     }
 }
 

@@ -1,8 +1,8 @@
 //! The engine on simulated queues: whole workers, virtual time, every packet accounted for.
 
 mod control;
-mod workers;
 mod operation;
+mod workers;
 
 use super::*;
 use crate::ingress::balance::{Buckets, Member};

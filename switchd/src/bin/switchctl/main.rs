@@ -108,6 +108,8 @@ enum What {
         #[arg(long)]
         all: bool,
     },
+    /// Flows that were moved to lower queues, those that sent most first
+    Elephants,
     /// What happened lately
     Events {
         /// At most so many, the last ones
@@ -165,6 +167,7 @@ impl What {
             Self::Headroom => (Topic::Headroom, None, None),
             Self::Pfc { .. } => (Topic::Pfc, None, None),
             Self::Events { limit } => (Topic::Events, None, Some(*limit)),
+            Self::Elephants => (Topic::Elephants, None, None),
         };
         Request::Show(Show {
             topic,

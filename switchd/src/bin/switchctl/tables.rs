@@ -25,6 +25,7 @@ pub(crate) fn json(answer: &Answer) -> Result<String, String> {
         Answer::Pfc(pfc) => serde_json::to_string_pretty(pfc),
         Answer::Events(rows) => serde_json::to_string_pretty(rows),
         Answer::Reloaded(rows) => serde_json::to_string_pretty(rows),
+        Answer::Elephants(rows) => serde_json::to_string_pretty(rows),
         Answer::Done => serde_json::to_string_pretty(&serde_json::json!({ "done": true })),
     };
     value
@@ -174,6 +175,19 @@ fn table(answer: &Answer, all: bool) -> String {
                 })
                 .collect(),
         ),
+        Answer::Elephants(rows) => (
+            &[
+                "port",
+                ">class",
+                ">queue",
+                ">flow",
+                ">bytes",
+                ">rate",
+                ">age, ms",
+                "on its way",
+            ],
+            rows.iter().map(elephant_row).collect(),
+        ),
         Answer::Status(_) | Answer::Done | Answer::Buffer(_) | Answer::Pfc(_) => (&[], Vec::new()),
     };
     draw(columns, rows)
@@ -256,6 +270,19 @@ fn worker_row(row: &switchd::control::api::Worker) -> Vec<String> {
         row.pending.to_string(),
         row.events_lost.to_string(),
         row.heartbeat_age_milliseconds.to_string(),
+    ]
+}
+
+fn elephant_row(row: &switchd::control::api::Elephant) -> Vec<String> {
+    vec![
+        row.port.clone(),
+        row.class.to_string(),
+        row.queue.to_string(),
+        format!("{:08x}", row.hash),
+        row.bytes.to_string(),
+        row.rate.clone(),
+        row.age_milliseconds.to_string(),
+        yes_no(row.waiting),
     ]
 }
 

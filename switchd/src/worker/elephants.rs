@@ -1,0 +1,135 @@
+//! Elephants among the packets that are queued at the worker's ports (SW-17).
+//!
+//! ```text
+//!   packet of a watched class ─▶ flow ─▶ queue of its class, or that of elephants, there behind a gate
+//!   turn                      ─▶ what has aged is forgotten; counters, and the flows if control asked for them
+//! ```
+//!
+//! Without a watched class there is no table, and a packet costs the look at an empty list.
+
+use super::Worker;
+use super::egress::Egress;
+use crate::ingress::tables::PortId;
+use crate::packet::{Edits, Packet};
+use crate::stats::ElephantStats;
+use crate::traffic::elephants::{ENTRIES, Elephants, Flow, Progress};
+use common::time::Time;
+
+/// Flows that a worker tells control of: more than a screen shows, few enough to be gathered within a microsecond or
+/// a few.
+const ROWS: usize = 256;
+
+/// The flows that a worker follows.
+#[derive(Debug)]
+pub(super) struct Follower {
+    table: Elephants,
+    /// The time of this turn.
+    now: Time,
+    /// The question of control that was answered last.
+    answered: u64,
+}
+
+impl Follower {
+    fn new(now: Time) -> Self {
+        Self {
+            table: Elephants::new(ENTRIES),
+            now,
+            answered: 0,
+        }
+    }
+
+    /// Brings what control reads up to date.
+    fn show(&mut self, stats: &ElephantStats) {
+        let counters = self.table.counters();
+        stats.flows.set(counters.flows);
+        stats.elephants.set(counters.elephants);
+        stats.demoted.set(counters.demoted);
+        stats.restored.set(counters.restored);
+        stats.waiting.set(counters.waiting);
+        stats.evicted.set(counters.evicted);
+        stats.unfollowed.set(counters.unfollowed);
+        self.answer(stats);
+    }
+
+    /// Tells the flows, if control asked for them.
+    #[inline]
+    fn answer(&mut self, stats: &ElephantStats) {
+        let asked = stats.asked.get();
+        if asked == self.answered {
+            return;
+        }
+        // Control is reading: in the next turn, then.
+        if let Ok(mut answer) = stats.answer.try_lock() {
+            *answer = (asked, self.table.rows(ROWS, self.now));
+            self.answered = asked;
+        }
+    }
+}
+
+/// How far a queue of one of the worker's ports has come. At others nothing is ever queued.
+#[inline]
+fn progress(place: &[Option<usize>], egress: &[Egress], port: PortId, class: u8) -> Progress {
+    let place = place.get(port.index()).copied().flatten();
+    place.map_or_else(Progress::default, |place| {
+        egress[place].manager.progress(class)
+    })
+}
+
+impl<Q> Worker<Q> {
+    /// Watches the classes that the tables name.
+    pub(super) fn watch_classes(&mut self, now: Time) {
+        let settings = &self.tables.traffic.elephants;
+        if self.follower.is_none() && settings.is_empty() {
+            return;
+        }
+        let follower = self
+            .follower
+            .get_or_insert_with(|| Box::new(Follower::new(now)));
+        if let Err(error) = follower.table.configure(settings) {
+            debug_assert!(false, "a policy that was checked: {error}");
+        }
+    }
+
+    /// What is to be done once a turn.
+    #[inline]
+    pub(super) fn follow_flows(&mut self, now: Time) {
+        let Some(follower) = &mut self.follower else {
+            return;
+        };
+        let queues = |port, class| progress(&self.place, &self.egress, port, class);
+        follower.now = now;
+        follower.table.age(now, &queues);
+        follower.show(&self.stats.elephants);
+        if self.tables.traffic.elephants.is_empty() && follower.table.counters().flows == 0 {
+            self.follower = None;
+        }
+    }
+
+    /// Chooses the queue of a packet that is about to be admitted: the packet of another queue that it has to wait for
+    /// there, if there is one.
+    #[inline]
+    pub(super) fn classify(&mut self, packet: &mut Packet) -> Option<u64> {
+        let follower = self.follower.as_mut()?;
+        // What is left of a packet that was trimmed goes before its flow.
+        if !self.tables.traffic.watches(packet.class) || packet.edits.contain(Edits::TRIMMED) {
+            return None;
+        }
+        let flow = Flow {
+            port: packet.egress,
+            class: packet.class,
+            hash: packet.flow,
+        };
+        let bytes = u32::try_from(packet.frame.len()).unwrap_or(u32::MAX);
+        let queues = |port, class| progress(&self.place, &self.egress, port, class);
+        let place = follower.table.classify(flow, bytes, follower.now, &queues);
+        packet.class = place.class;
+        place.after
+    }
+
+    /// Forgets the flows of a port whose queues were emptied.
+    pub(super) fn forget_flows(&mut self, port: PortId) {
+        if let Some(follower) = &mut self.follower {
+            follower.table.forget(port);
+        }
+    }
+}

@@ -1,5 +1,8 @@
 use super::*;
+use crate::ingress::tables::NextHopId;
 use crate::stats::WorkerStats;
+use crate::traffic::elephants::{Elephants, Flow, Moves, Settings};
+use crate::traffic::scheduler::Schedule;
 use common::time::Span;
 use common::units::Rate;
 use common::xdp::frame::{FramePool, Region};
@@ -193,4 +196,158 @@ proptest! {
             prop_assert_eq!(queue.depth_cells.get() + queue.depth_packets.get() + queue.depth_bytes.get(), 0);
         }
     }
+}
+
+/// The queue that elephants come from, and theirs.
+const FROM: u8 = 3;
+const TO: u8 = 1;
+
+/// A port with a table of elephants before it, as a worker has them, and a witness of what leaves.
+struct Herd {
+    bench: Bench,
+    port: EgressPort,
+    table: Elephants,
+    now: Time,
+    /// Number of the last packet, of all flows.
+    sent: u32,
+    /// By flow: number of the last that left.
+    seen: [u32; 6],
+    stopped: u8,
+}
+
+impl Herd {
+    fn new(moves: Moves, weights: [u8; 2]) -> Self {
+        let mut bench = Bench::new(200);
+        bench.policy.elephants = vec![Settings {
+            from: FROM,
+            to: TO,
+            bytes: 8192,
+            rate: Rate::from_mbps(100),
+            ageing: Span::from_micros(50),
+            moves,
+        }];
+        for (class, weight) in [FROM, TO].into_iter().zip(weights) {
+            let schedule = &mut bench.policy.ports[0].queues[usize::from(class)].schedule;
+            *schedule = Schedule::Dwrr(weight);
+        }
+        bench.policy.check().expect("possible");
+        let mut table = Elephants::new(64);
+        table.configure(&bench.policy.elephants).expect("valid");
+        Self {
+            port: bench.port(None),
+            bench,
+            table,
+            now: Time::ZERO,
+            sent: 0,
+            seen: [0; 6],
+            stopped: 0,
+        }
+    }
+
+    fn arrive(&mut self, flow: u32) {
+        self.sent += 1;
+        let mut packet = self.bench.packet(FROM, 1500);
+        (packet.flow, packet.next_hop) = (flow, NextHopId(self.sent));
+        let of = Flow {
+            port: PortId(0),
+            class: FROM,
+            hash: flow,
+        };
+        let port = &self.port;
+        let queues = |_: PortId, class: u8| port.progress(class);
+        let place = self.table.classify(of, 1500, self.now, &queues);
+        packet.class = place.class;
+        let around = Around {
+            policy: &self.bench.policy,
+            ledger: &self.bench.ledger,
+        };
+        match self.port.admit(packet, &mut self.bench.store, around) {
+            Err((packet, _)) => self.bench.pool.give(packet.frame),
+            Ok(()) => {
+                if let Some(until) = place.after {
+                    self.port.wait_for(place.class, until);
+                }
+            }
+        }
+    }
+
+    /// Packets that left, at most `room`, none of them behind a later one of its flow.
+    fn serve(&mut self, room: usize) -> usize {
+        let mut out = Vec::new();
+        let Bench { store, ledger, .. } = &mut self.bench;
+        self.port.dequeue(self.now, room, store, ledger, &mut out);
+        let left = out.len();
+        for packet in out {
+            let last = &mut self.seen[packet.flow as usize];
+            assert!(*last < packet.next_hop.0, "flow {}", packet.flow);
+            *last = packet.next_hop.0;
+            let queue = 1 << packet.class;
+            assert_eq!(self.stopped & queue, 0, "queue {} is paused", packet.class);
+            let paused_with = self.stopped & 1 << FROM != 0;
+            assert!(!paused_with, "elephants of a class that is paused");
+            self.bench.pool.give(packet.frame);
+        }
+        left
+    }
+}
+
+proptest! {
+    /// SW-17: whatever arrives, is refused, is paused and is served in which order, flows keep their order when they move, a
+    /// pause of the class holds its elephants, and nothing is left behind a gate.
+    #[test]
+    fn elephants_do_not_overtake_themselves(
+        ops in prop::collection::vec((0..12_u8, 0..6_u32, 1..14_usize, 0..20_000_u64), 1..300),
+        drained: bool,
+        weights in prop::array::uniform2(1..8_u8),
+    ) {
+        let moves = if drained { Moves::Drained } else { Moves::Gated };
+        let mut herd = Herd::new(moves, weights);
+        for (kind, flow, count, wait) in ops {
+            match kind {
+                0..=4 => (0..count).for_each(|_| herd.arrive(flow)),
+                5..=8 => {
+                    herd.serve(count);
+                }
+                9 => herd.now += Span::from_nanos(wait),
+                10 => {
+                    herd.stopped = [0, 1 << FROM, 1 << TO, 0][count % 4];
+                    herd.port.stop(herd.stopped);
+                }
+                _ => {
+                    let port = &herd.port;
+                    herd.table.age(herd.now, &|_, class| port.progress(class));
+                }
+            }
+            if herd.stopped == 0 && !herd.port.is_empty() {
+                prop_assert!(herd.port.deadline() < Time::NEVER);
+            }
+        }
+        herd.stopped = 0;
+        herd.port.stop(0);
+        herd.serve(usize::MAX);
+        prop_assert!(herd.port.is_empty() && herd.bench.store.is_empty());
+        prop_assert_eq!(herd.bench.pool.free_frames(), 4096);
+        prop_assert_eq!(herd.bench.ledger.egress_of(PortId(0)), 0);
+    }
+}
+
+/// SW-17: elephants of a class that is not watched any more are held by its pauses until the last of them has left, and their
+/// queue is its own again then.
+#[test]
+fn a_pair_that_is_not_configured_any_more_ends_with_its_packets() {
+    let mut herd = Herd::new(Moves::Gated, [1, 1]);
+    (0..20).for_each(|_| herd.arrive(0));
+    assert!(herd.port.occupied() & 1 << TO != 0);
+    herd.bench.policy.elephants.clear();
+    let plain = Shaper::new(None, BURST);
+    herd.port.configure(&herd.bench.policy, plain);
+    herd.stopped = 1 << FROM;
+    herd.port.stop(herd.stopped);
+    assert_eq!((herd.serve(100), herd.port.deadline()), (0, Time::NEVER));
+    herd.stopped = 0;
+    herd.port.stop(0);
+    assert_eq!(herd.serve(100), 20);
+    herd.port.stop(1 << FROM);
+    assert!(herd.bench.admit(&mut herd.port, TO, 100));
+    assert_eq!(herd.serve(100), 1);
 }

@@ -349,5 +349,6 @@ fn a_pair_that_is_not_configured_any_more_ends_with_its_packets() {
     assert_eq!(herd.serve(100), 20);
     herd.port.stop(1 << FROM);
     assert!(herd.bench.admit(&mut herd.port, TO, 100));
-    assert_eq!(herd.serve(100), 1);
+    let left = herd.bench.dequeue(&mut herd.port, herd.now, 9);
+    assert_eq!(left, [(TO, 100)]);
 }

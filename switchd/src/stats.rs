@@ -69,7 +69,7 @@ pub struct PauseStats {
     /// Storms that it found.
     pub storms: Counter,
     /// Storms that ended.
-    pub storms_restored: Counter,
+    pub restored: Counter,
     /// When the last one was found, in nanoseconds of the worker's clock; zero: never.
     pub last_storm: Counter,
     /// Nanoseconds that it was paused until [`PortStats::pauses_at`].

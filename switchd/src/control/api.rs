@@ -6,7 +6,7 @@ mod traffic;
 pub use crate::config::Change;
 pub use traffic::{
     Amount, Buffer, Event, EventKind, Headroom, Pfc, PfcPort, PfcPriority, PortUsage,
-    PriorityGroup, Region,
+    PriorityGroup, Region, Watched,
 };
 
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,13 @@ pub enum Request {
     ClearWatermarks,
     /// Send nothing from a queue, or let it go again.
     Hold(Hold),
+    /// Turn PFC on again where the watchdog has turned it off.
+    EnablePfc {
+        /// Interface.
+        port: String,
+        /// The priority.
+        priority: u8,
+    },
     /// Read the configuration again and put in force what changed.
     Reload,
 }
@@ -92,6 +99,8 @@ pub enum Topic {
     Headroom,
     /// PFC and PAUSE.
     Pfc,
+    /// The watchdog of endless pauses.
+    Pfcwd,
     /// What happened lately.
     Events,
     /// Flows that were moved to lower queues.
@@ -127,6 +136,7 @@ pub enum Answer {
     Pg(Vec<PriorityGroup>),
     Headroom(Vec<Headroom>),
     Pfc(Pfc),
+    Pfcwd(Vec<Watched>),
     Events(Vec<Event>),
     Reloaded(Vec<Change>),
     Elephants(Vec<Elephant>),

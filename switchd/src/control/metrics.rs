@@ -125,6 +125,7 @@ impl State {
             .add_f64(&[], now.since(self.started).as_secs_f64());
         self.scrape_ports(&mut families);
         self.scrape_traffic(&mut families, now);
+        self.scrape_watchdog(&mut families, now);
         self.scrape_routing(&mut families);
         self.scrape_workers(&mut families, now);
         self.scrape_flowlets(&mut families);

@@ -9,6 +9,7 @@
 //!   admin         the admin socket
 //!   operation     what operators change while it runs: reload, hold
 //!   events        what happened lately
+//!   watchdog      its events and its state; PFC turned on again
 //!   pcap          traced packets as a file for Wireshark
 //!   thread        the loop
 //! ```
@@ -25,3 +26,4 @@ mod report;
 pub mod routing;
 pub mod state;
 pub mod thread;
+mod watchdog;

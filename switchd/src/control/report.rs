@@ -88,6 +88,10 @@ impl State {
                 self.hold(hold)?;
                 Answer::Done
             }
+            Request::EnablePfc { port, priority } => {
+                self.enable_pfc(port, *priority)?;
+                Answer::Done
+            }
             Request::Reload => Answer::Reloaded(self.reload()?),
             Request::ClearCounters => {
                 self.baseline = Baseline {
@@ -121,6 +125,7 @@ impl State {
             Topic::Pg => Answer::Pg(self.priority_groups()),
             Topic::Headroom => Answer::Headroom(self.headroom()),
             Topic::Pfc => Answer::Pfc(self.pfc_since_clear(now)),
+            Topic::Pfcwd => Answer::Pfcwd(self.watched(now)),
             Topic::Events => {
                 let skipped = self.events.iter().len().saturating_sub(limit);
                 Answer::Events(self.events.iter().skip(skipped).cloned().collect())

@@ -5,10 +5,9 @@ use super::operation::Operation;
 use super::programming::LocalChanges;
 use super::routing::Routing;
 use crate::ingress::quality::Board;
-use crate::ingress::tables::PortId;
 use crate::stats::WorkerStats;
 use crate::traffic::elephants::Row;
-use crate::worker::{Storm, WorkerCommand};
+use crate::worker::WorkerCommand;
 use common::sync::counter::Counter;
 use common::sys::Waker;
 use common::time::{Span, Time};
@@ -157,24 +156,6 @@ impl State {
                     Err(error) => tracing::error!("{}: new MAC address: {error}", entry.name),
                 }
             }
-        }
-    }
-
-    /// Something happened to a priority that the peer of a port paused without end.
-    pub fn note_storm(&mut self, port: PortId, priority: u8, storm: Storm) {
-        let name = &self.ports[port.index()].device.name;
-        let action = self.routing.program().tables().traffic.watchdog;
-        let action = action.map_or("", |settings| settings.action.name());
-        match storm {
-            Storm::Found => {
-                tracing::warn!("{name}: PFC storm on priority {priority}, action {action}");
-            }
-            Storm::Restored => tracing::warn!("{name}: PFC storm on priority {priority} is over"),
-            Storm::TurnedOff => tracing::error!(
-                "{name}: too many PFC storms on priority {priority}: PFC is off until \
-                 `switchctl pfcwd enable {name} {priority}`"
-            ),
-            Storm::TurnedOn => tracing::info!("{name}: PFC is on again for priority {priority}"),
         }
     }
 

@@ -46,6 +46,14 @@ pub enum FlowControl {
 }
 
 impl FlowControl {
+    /// Priorities that the peer may pause by PFC.
+    pub const fn obeys_pfc(self) -> u8 {
+        match self {
+            Self::Pfc { obey, .. } => obey,
+            Self::Off | Self::Pause { .. } => 0,
+        }
+    }
+
     /// Priorities that may be paused at the peer.
     pub const fn sends(self) -> u8 {
         match self {

@@ -119,7 +119,7 @@ impl Egress {
             let status = self.watchdog.status(priority);
             stats.storm_state.set(number(status.state));
             stats.storms.set(status.storms);
-            stats.storms_restored.set(status.restored);
+            stats.restored.set(status.restored);
             stats
                 .last_storm
                 .set(status.last_storm.map_or(0, Time::nanos));

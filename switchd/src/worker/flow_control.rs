@@ -66,7 +66,7 @@ impl Pauses {
 
     /// Whether any priority can be paused by the peer.
     pub(super) fn obeys_pfc(&self) -> bool {
-        matches!(self.flow_control, FlowControl::Pfc { obey, .. } if obey != 0)
+        self.flow_control.obeys_pfc() != 0
     }
 
     /// Takes a control frame of the peer.

@@ -55,6 +55,17 @@ enum Command {
     Reload,
 }
 
+#[derive(Debug, Subcommand)]
+enum Watchdog {
+    /// Turn PFC on again where the watchdog has turned it off
+    Enable {
+        /// Port
+        port: String,
+        /// Priority (0 to 7)
+        priority: u8,
+    },
+}
+
 #[derive(Debug, Args)]
 struct Held {
     /// Port
@@ -107,6 +118,11 @@ enum What {
         /// Also priorities that do not
         #[arg(long)]
         all: bool,
+    },
+    /// The watchdog of endless pauses; exit status 4 while there is a storm or PFC is off
+    Pfcwd {
+        #[command(subcommand)]
+        action: Option<Watchdog>,
     },
     /// Flows that were moved to lower queues, those that sent most first
     Elephants,
@@ -166,6 +182,15 @@ impl What {
             Self::Pg { .. } => (Topic::Pg, None, None),
             Self::Headroom => (Topic::Headroom, None, None),
             Self::Pfc { .. } => (Topic::Pfc, None, None),
+            Self::Pfcwd { action: None } => (Topic::Pfcwd, None, None),
+            Self::Pfcwd {
+                action: Some(Watchdog::Enable { port, priority }),
+            } => {
+                return Request::EnablePfc {
+                    port: port.clone(),
+                    priority: *priority,
+                };
+            }
             Self::Events { limit } => (Topic::Events, None, Some(*limit)),
             Self::Elephants => (Topic::Elephants, None, None),
         };
@@ -225,6 +250,9 @@ fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     }
     Ok(match &answer {
         Answer::Status(status) if !status.healthy => ExitCode::from(DEGRADED),
+        Answer::Pfcwd(rows) if rows.iter().any(|row| row.state != "operational") => {
+            ExitCode::from(DEGRADED)
+        }
         _ => ExitCode::SUCCESS,
     })
 }

@@ -23,6 +23,7 @@ pub(crate) fn json(answer: &Answer) -> Result<String, String> {
         Answer::Pg(rows) => serde_json::to_string_pretty(rows),
         Answer::Headroom(rows) => serde_json::to_string_pretty(rows),
         Answer::Pfc(pfc) => serde_json::to_string_pretty(pfc),
+        Answer::Pfcwd(rows) => serde_json::to_string_pretty(rows),
         Answer::Events(rows) => serde_json::to_string_pretty(rows),
         Answer::Reloaded(rows) => serde_json::to_string_pretty(rows),
         Answer::Elephants(rows) => serde_json::to_string_pretty(rows),
@@ -164,6 +165,7 @@ fn table(answer: &Answer, all: bool) -> String {
         ),
         Answer::Pg(rows) => traffic::groups(rows, all),
         Answer::Headroom(rows) => traffic::headroom(rows),
+        Answer::Pfcwd(rows) => traffic::watched(rows),
         Answer::Events(rows) => traffic::events(rows),
         Answer::Reloaded(rows) => (
             &["key", "before", "now"],

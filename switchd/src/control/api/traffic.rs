@@ -190,6 +190,27 @@ impl PfcPriority {
     }
 }
 
+/// A priority of a port under the watchdog.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Watched {
+    /// Interface.
+    pub port: String,
+    /// The priority.
+    pub priority: u8,
+    /// operational, stormed or off.
+    pub state: String,
+    /// What is done about a storm; `null`: the watchdog is off.
+    pub action: Option<String>,
+    /// Storms found.
+    pub storms: u64,
+    /// Storms that ended.
+    pub restored: u64,
+    /// Seconds since the last storm was found.
+    pub last_storm_seconds: Option<f64>,
+    /// The peer has it paused now.
+    pub paused_now: bool,
+}
+
 /// Something that happened.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Event {
@@ -234,6 +255,14 @@ pub enum EventKind {
     Hold,
     /// An operator let it go.
     Release,
+    /// The peer of a port pauses a priority without end.
+    Storm,
+    /// It does not any more.
+    Restored,
+    /// PFC was turned off after too many storms.
+    PfcOff,
+    /// It was turned on again.
+    PfcOn,
 }
 
 impl EventKind {
@@ -248,6 +277,10 @@ impl EventKind {
             Self::ReloadRefused => "reload_refused",
             Self::Hold => "hold",
             Self::Release => "release",
+            Self::Storm => "storm",
+            Self::Restored => "restored",
+            Self::PfcOff => "pfc_off",
+            Self::PfcOn => "pfc_on",
         }
     }
 }

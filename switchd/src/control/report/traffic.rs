@@ -215,7 +215,7 @@ impl State {
             .fold(0, |mask, priority| mask | 1 << classes[priority])
     }
 
-    fn is_paused(&self, port: usize, priority: usize, now: Time) -> bool {
+    pub(in crate::control) fn is_paused(&self, port: usize, priority: usize, now: Time) -> bool {
         sum(self, port, |stats| {
             u64::from(stats.pauses[priority].is_paused(now))
         }) > 0

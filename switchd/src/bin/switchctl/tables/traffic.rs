@@ -2,7 +2,7 @@
 
 use super::{Rows, draw, or_dash, yes_no};
 use switchd::control::api::{
-    Amount, Buffer, Event, Headroom, Pfc, PfcPriority, PriorityGroup, Queue,
+    Amount, Buffer, Event, Headroom, Pfc, PfcPriority, PriorityGroup, Queue, Watched,
 };
 
 /// Bytes, or a dash.
@@ -232,6 +232,35 @@ pub(super) fn pfc(pfc: &Pfc, all: bool) -> String {
         priorities.collect(),
     );
     format!("{ports}\n{priorities}")
+}
+
+pub(super) fn watched(rows: &[Watched]) -> Rows {
+    let row = |row: &Watched| {
+        vec![
+            row.port.clone(),
+            row.priority.to_string(),
+            row.state.clone(),
+            or_dash(row.action.as_ref()),
+            row.storms.to_string(),
+            row.restored.to_string(),
+            row.last_storm_seconds
+                .map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1}")),
+            yes_no(row.paused_now),
+        ]
+    };
+    (
+        &[
+            "port",
+            ">priority",
+            "state",
+            "action",
+            ">storms",
+            ">restored",
+            ">last, s ago",
+            "paused now",
+        ],
+        rows.iter().map(row).collect(),
+    )
 }
 
 pub(super) fn events(rows: &[Event]) -> Rows {

@@ -1,0 +1,165 @@
+//! The watchdog of endless pauses, for operators: its events, its state by port and priority, and PFC turned on again.
+
+use super::api::{Event, EventKind, Watched};
+use super::report::sum;
+use super::state::State;
+use crate::ingress::tables::PortId;
+use crate::stats::PauseStats;
+use crate::traffic::policy::PRIORITIES;
+use crate::traffic::watchdog;
+use crate::worker::{Storm, WorkerCommand};
+use common::metrics::Families;
+use common::time::Time;
+
+/// Names of the watchdog's states, by their numbers in [`PauseStats::storm_state`].
+const STATES: [&str; 3] = ["operational", "stormed", "off"];
+
+/// A counter of a priority: name, meaning, value.
+type Count = (&'static str, &'static str, fn(&Watched) -> u64);
+
+const COUNTERS: [Count; 2] = [
+    (
+        "switchd_pfcwd_storms_total",
+        "PFC storms found: the peer paused the priority without end.",
+        |row| row.storms,
+    ),
+    (
+        "switchd_pfcwd_restored_total",
+        "PFC storms that ended.",
+        |row| row.restored,
+    ),
+];
+
+impl State {
+    fn watchdog(&self) -> Option<watchdog::Settings> {
+        self.policy().watchdog
+    }
+
+    /// Something happened to a priority that the peer of a port paused without end.
+    pub fn note_storm(&mut self, port: PortId, priority: u8, storm: Storm) {
+        let Some(entry) = self.routing.programming().ports().get(port.index()) else {
+            return;
+        };
+        let name = entry.name.clone();
+        let action = self
+            .watchdog()
+            .map_or("", |settings| settings.action.name());
+        let (kind, text) = match storm {
+            Storm::Found => (
+                EventKind::Storm,
+                format!("PFC storm on priority {priority}, action {action}"),
+            ),
+            Storm::Restored => (
+                EventKind::Restored,
+                format!("the PFC storm on priority {priority} is over"),
+            ),
+            Storm::TurnedOff => (
+                EventKind::PfcOff,
+                format!(
+                    "too many PFC storms: PFC is off for priority {priority} until \
+                     `switchctl pfcwd enable {name} {priority}`"
+                ),
+            ),
+            Storm::TurnedOn => (
+                EventKind::PfcOn,
+                format!("PFC is on again for priority {priority}"),
+            ),
+        };
+        self.note_event(Event {
+            priority: Some(priority),
+            ..Event::new(kind, text).at(name)
+        });
+    }
+
+    /// Turns PFC on again where the watchdog has turned it off.
+    ///
+    /// # Errors
+    /// There is no such port or priority, PFC is not off there, or its worker does not listen.
+    pub fn enable_pfc(&mut self, port: &str, priority: u8) -> Result<(), String> {
+        let ports = self.routing.programming().ports();
+        let Some(number) = ports.iter().position(|it| it.name == port) else {
+            return Err(format!("no port is called {port:?}"));
+        };
+        let place = usize::from(priority);
+        if place >= PRIORITIES {
+            return Err(format!("{priority} is not a priority: there are 0 to 7"));
+        }
+        let state = sum(self, number, |stats| stats.pauses[place].storm_state.get());
+        if state != 2 {
+            return Err(format!(
+                "PFC is not off for priority {priority} of {port}: it is {}",
+                self.state_name(number, place)
+            ));
+        }
+        let owner = self.operation.owners.get(number).copied().unwrap_or(0);
+        let port = PortId(u16::try_from(number).expect("fewer ports than numbers"));
+        self.command(owner, WorkerCommand::EnablePfc { port, priority })
+    }
+
+    fn state_name(&self, port: usize, priority: usize) -> &'static str {
+        let state = sum(self, port, |stats| stats.pauses[priority].storm_state.get());
+        let known = usize::try_from(state).ok().and_then(|it| STATES.get(it));
+        known.copied().unwrap_or("unknown")
+    }
+
+    /// Priorities that are watched, or were.
+    pub(super) fn watched(&self, now: Time) -> Vec<Watched> {
+        let action = self.watchdog().map(|it| it.action.name().to_owned());
+        let entries = self.routing.programming().ports().iter().enumerate();
+        let rows = entries.flat_map(|(number, entry)| {
+            let action = action.clone();
+            (0_u8..8).map(move |priority| {
+                let place = usize::from(priority);
+                let of = |counter: fn(&PauseStats) -> u64| {
+                    sum(self, number, |stats| counter(&stats.pauses[place]))
+                };
+                let last = of(|it| it.last_storm.get());
+                Watched {
+                    port: entry.name.clone(),
+                    priority,
+                    state: self.state_name(number, place).to_owned(),
+                    action: action.clone(),
+                    storms: of(|it| it.storms.get()),
+                    restored: of(|it| it.restored.get()),
+                    last_storm_seconds: (last > 0)
+                        .then(|| now.since(Time::from_nanos(last)).as_secs_f64()),
+                    paused_now: self.is_paused(number, place, now),
+                }
+            })
+        });
+        let obeyed = |row: &Watched| self.is_watched(&row.port, row.priority) || row.storms > 0;
+        rows.filter(obeyed).collect()
+    }
+
+    fn is_watched(&self, port: &str, priority: u8) -> bool {
+        let ports = self.routing.programming().ports();
+        let number = ports.iter().position(|it| it.name == port);
+        let policy = number.and_then(|number| self.policy().ports.get(number));
+        self.watchdog().is_some()
+            && policy.is_some_and(|it| it.flow_control.obeys_pfc() & 1 << priority != 0)
+    }
+
+    pub(super) fn scrape_watchdog(&self, families: &mut Families, now: Time) {
+        let rows = self.watched(now);
+        for (name, help, value) in COUNTERS {
+            let mut family = families.counter(name, help);
+            for row in &rows {
+                let priority = row.priority.to_string();
+                family.add(&[("port", &row.port), ("priority", &priority)], value(row));
+            }
+        }
+        let help = "State of the PFC watchdog: 1 for the one that it is in.";
+        let mut family = families.gauge("switchd_pfcwd_state", help);
+        for row in &rows {
+            let priority = row.priority.to_string();
+            for state in STATES {
+                let labels = [
+                    ("port", row.port.as_str()),
+                    ("priority", &priority),
+                    ("state", state),
+                ];
+                family.add(&labels, u64::from(row.state == state));
+            }
+        }
+    }
+}

@@ -9,6 +9,7 @@ use fabric_tests::twin::tester::{Bursts, Sizes, Stream};
 use std::sync::Arc;
 use switchd::config::Qos;
 use switchd::stats::QueueStats;
+use switchd::traffic::elephants::Row;
 
 /// Class 3 is lossless, and so is queue 1, which its elephants go to if there is `more` to say so.
 fn qos(more: &str) -> Arc<Qos> {
@@ -162,7 +163,8 @@ fn mice_do_not_wait_behind_elephants() {
     let stats = &on.bench.switch(0).stats().elephants;
     assert!(stats.demoted.get() >= 4 && stats.restored.get() > 0);
     let answer = stats.answer.lock().expect("nobody panicked");
-    let (mice, elephants): (Vec<_>, Vec<_>) = answer.1.iter().partition(|it| it.bytes < 100_000);
+    let (mice, elephants): (Vec<&Row>, Vec<&Row>) =
+        answer.1.iter().partition(|it| it.bytes < 100_000);
     assert_eq!(answer.0, 1);
     assert!(elephants.len() >= 3 && mice.len() <= 1, "{answer:?}");
     assert!(
@@ -196,7 +198,7 @@ fn a_pause_holds_both_queues() {
     for stream in [herd.elephants[0], herd.mice, herd.others] {
         let (from, silence) = herd.bench.received(stream).silence;
         assert!(silence >= Span::from_micros(97), "{stream:?}: {silence}");
-        assert!((micros(490)..micros(503)).contains(&from), "{from}");
+        assert!((micros(490)..micros(503)).contains(&from), "{from:?}");
     }
     herd.finish();
 }

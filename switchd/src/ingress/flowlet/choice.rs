@@ -71,7 +71,8 @@ impl Chooser {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             recent: vec![Recent::default(); REMEMBERED].into_boxed_slice(),
-            random: seed,
+            // Seeds may differ by what the generator adds each time: unmixed, one would follow the other.
+            random: mix(seed),
         }
     }
 

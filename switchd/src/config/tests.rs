@@ -168,7 +168,7 @@ fn impossible_values_are_refused() {
             "ecmp.dlb.flows=70000",
             "ecmp.dlb.flows: 70000 is not within 4 to 65536",
         ),
-        ("ecmp.dlb.mode=best", "unknown variant `best`"),
+        ("ecmp.dlb.mode=best", "ecmp.dlb.mode: enum Mode"),
         (
             "ecmp.dlb.ewma_exponent=9",
             "ecmp.dlb.ewma_exponent: 9 is not within 0 to 8",

@@ -1,4 +1,6 @@
 use super::*;
+use crate::ingress::dynamic::Dynamic;
+use crate::ingress::flowlet::Mode;
 use crate::ingress::tables::Group;
 use crate::traffic::policy::Policy;
 use common::netlink::{
@@ -544,4 +546,55 @@ proptest! {
         prop_assert_eq!(users, rig.fib.len());
         prop_assert!(rig.program.next_hops().count() <= 6);
     }
+}
+
+/// SW-4: groups have modes of their own by the prefixes and the objects that lead to them, and the first counts.
+#[test]
+fn groups_are_chosen_by_prefix_and_by_object() {
+    let mut rig = Rig::new();
+    let chosen = |prefixes: &[&str], object, mode| ChosenMode {
+        prefixes: prefixes.iter().map(|it| it.parse().unwrap()).collect(),
+        object,
+        mode,
+    };
+    rig.program = rig.program.with_balancing(
+        Dynamic::default(),
+        vec![
+            chosen(&["10.7.0.0/16"], None, Mode::Packet),
+            chosen(&["10.8.0.0/16"], Some(10), Mode::Flowlet),
+        ],
+    );
+    let single = |id, hop| {
+        let kind = NextHopKind::Single(hop);
+        Body::NextHop(Action::Set, NextHop { id, kind })
+    };
+    let group = NextHop {
+        id: 10,
+        kind: NextHopKind::Group(vec![(1, 1), (2, 1)]),
+    };
+    let hops = [hop(1, "10.1.0.9", 1), hop(2, "10.2.0.9", 1)];
+    let by_object = |prefix| {
+        let route = route_of(RouteKind::Unicast, &hops, Some(10));
+        Body::Route(Action::Set, key(prefix, 0), route)
+    };
+    rig.feed(vec![
+        single(1, hops[0]),
+        single(2, hops[1]),
+        Body::NextHop(Action::Set, group),
+        by_object("10.6.0.0/16"),
+        route("10.5.0.0/16", 0, &hops),
+    ]);
+    let modes = |rig: &Rig| {
+        let group = |prefix: &str| rig.fib.get(&prefix.parse().unwrap());
+        let mode = |prefix| group(prefix).map(|id| rig.tables.dynamic.mode(*id));
+        ["10.5.0.0/16", "10.6.0.0/16"].map(|it| mode(it).unwrap())
+    };
+    assert_eq!(modes(&rig), [Mode::Off, Mode::Flowlet]);
+    rig.feed(vec![
+        route("10.8.0.0/16", 0, &hops),
+        by_object("10.7.0.0/16"),
+    ]);
+    assert_eq!(modes(&rig), [Mode::Flowlet, Mode::Packet]);
+    rig.feed(vec![removed(route("10.8.0.0/16", 0, &hops))]);
+    assert_eq!(modes(&rig), [Mode::Off, Mode::Packet]);
 }

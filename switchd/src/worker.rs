@@ -336,9 +336,10 @@ impl<Q: QueueIo> Worker<Q> {
             if steps.any() {
                 self.act(place, steps, now);
             }
+            // Its link or its flow control may be back, or its groups over another threshold: then its peer is to be told
+            // what holds.
+            self.ledger.repeat(self.egress[place].port);
             if new_policy {
-                // Whoever is over a threshold may be paused from now on, or not any more.
-                self.ledger.repeat(self.egress[place].port);
                 self.egress[place].show_pauses(&self.stats, now);
             }
         }

@@ -629,3 +629,34 @@ fn flow_control_is_turned_off_live() {
     finish(&mut bench);
     assert_eq!(bench.missing(stream), 0);
 }
+
+/// SW-31: a port that goes down while its peer waits costs nothing more, and when it comes back the peer is told what holds then.
+#[test]
+fn a_link_that_goes_down_while_its_peer_waits_comes_back() {
+    let mut bench = prompt(star(3, qos(100_000, "")));
+    bench.hold(0, 1 << 3, (micros(1), micros(1000)));
+    let stream = bench.send(1, lossless(0, Sizes::Fixed(1500)));
+    // So little that it has room while the lossless class, which goes first, makes up for its pause.
+    let beside = Stream {
+        rate: Some(Rate::from_gbps(10)),
+        ..Stream::to(0)
+    };
+    let beside = bench.send(2, beside);
+    bench.run_until(micros(50));
+    let link = bench.fabric.plan.nodes[bench.tester_id(1).index()].ports[0];
+    bench.fabric.set_link(link, false);
+    bench.run_until(micros(300));
+    let turns = bench.switch(0).stats().turns.get();
+    bench.run_until(micros(600));
+    // A packet each 1216 ns wakes it twice; a pause that cannot be sent is looked at each time.
+    let turns = bench.switch(0).stats().turns.get() - turns;
+    assert!(turns < 2000, "{turns} turns");
+    bench.fabric.set_link(link, true);
+    let sent = bench.sent(stream).packets;
+    bench.run_until(micros(1200));
+    assert!(bench.sent(stream).packets > sent + 500);
+    bench.stop(stream);
+    finish(&mut bench);
+    assert_eq!(bench.missing(beside), 0);
+    assert_eq!(bench.switch(0).dropped(DropReason::HeadroomFull), 0);
+}

@@ -158,10 +158,7 @@ fn answer(state: &mut State, request: &Request) -> Result<Answer, String> {
         Request::ClearCounters => tracing::info!("counters cleared by an operator"),
         Request::ClearWatermarks => tracing::info!("watermarks cleared by an operator"),
         // These are events, and logged as such.
-        Request::Show(_)
-        | Request::Hold(_)
-        | Request::EnablePfc { .. }
-        | Request::Reload => {}
+        Request::Show(_) | Request::Hold(_) | Request::EnablePfc { .. } | Request::Reload => {}
     }
     state.answer(request, monotonic())
 }

@@ -160,6 +160,12 @@ impl Sender {
         Some(control)
     }
 
+    /// The link is down, and whoever waited at its other end does not any more. Nothing is due until somebody is to wait.
+    pub fn reset(&mut self) {
+        self.told = 0;
+        self.refresh_at = Time::NEVER;
+    }
+
     fn vector(&mut self, wanted: u8, released: u8, quanta: u16) -> Control {
         Control::Pfc(std::array::from_fn(|priority| {
             if wanted & 1 << priority != 0 {
@@ -226,6 +232,17 @@ mod tests {
         let mut sender = Sender::default();
         assert_eq!(sender.next(0b0000_0111, PFC, SPEED, at(0)), None);
         assert_eq!(sender.next(u8::MAX, FlowControl::Off, SPEED, at(0)), None);
+    }
+
+    /// SW-31: after the link was down the peer is told again what holds, and nothing if nobody is to wait.
+    #[test]
+    fn a_link_that_was_down_begins_anew() {
+        let mut sender = Sender::default();
+        assert!(sender.next(8, PFC, SPEED, at(0)).is_some());
+        sender.reset();
+        assert_eq!(sender.deadline(), Time::NEVER);
+        assert!(!sender.is_due(0, PFC, at(1 << 40)));
+        assert!(sender.next(8, PFC, SPEED, at(1 << 40)).is_some());
     }
 
     /// SW-30: PAUSE stops everything while any group wants it.

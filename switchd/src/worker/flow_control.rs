@@ -193,8 +193,12 @@ impl<Q: QueueIo> Worker<Q> {
             pauses.sender.next(wanted, FlowControl::Off, speed, now);
             return self.plan_refresh();
         }
+        if !egress.up {
+            pauses.sender.reset();
+            return self.plan_refresh();
+        }
         let io = &mut self.queues[egress.queue].io;
-        let frame = if egress.up && io.transmit_room(&mut self.pool) > 0 {
+        let frame = if io.transmit_room(&mut self.pool) > 0 {
             self.pool.take_sized(common::wire::pause::FRAME_LEN)
         } else {
             None

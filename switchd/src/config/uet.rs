@@ -55,7 +55,7 @@ pub(super) fn filled(
         filled.limit_bytes = Some(limit);
     }
     if role == Role::Low {
-        filled.wred = filled.wred.or(Some(marks(bdp)));
+        filled.wred = filled.wred.or_else(|| Some(marks(bdp)));
         if trims && !filled.lossless {
             filled.trim_bytes = filled.trim_bytes.or(Some(bdp));
         }

@@ -1,0 +1,356 @@
+//! `TRAFFIC.md`, the manual of the traffic manager: its configurations are accepted, and the numbers of its examples are true.
+
+use common::config::{Refusal, load_text};
+use common::time::{Span, Time};
+use common::units::Rate;
+use std::path::Path;
+use switchd::config::{Compiled, Config, ENV_PREFIX, Speed};
+use switchd::drop::DropReason;
+use switchd::ingress::quality::{Gauge, Reading, Scale};
+use switchd::limits::CELL;
+use switchd::traffic::headroom::{Breakdown, Cable, Headroom};
+use switchd::traffic::pfc::quanta_time;
+use switchd::traffic::policy::{Curve, Limit, Schedule};
+
+const MANUAL: &str = include_str!("../TRAFFIC.md");
+
+/// Where metrics are named.
+const METRICS: [&str; 3] = [
+    include_str!("../src/control/metrics.rs"),
+    include_str!("../src/control/metrics/traffic.rs"),
+    include_str!("../src/control/watchdog.rs"),
+];
+
+/// Every configuration in a part of the manual.
+fn blocks(text: &str) -> Vec<&str> {
+    let parts = text.split("```toml\n").skip(1);
+    parts
+        .map(|rest| rest.split_once("```").expect("a block ends").0)
+        .collect()
+}
+
+/// The first configuration under a heading.
+fn block_of(heading: &str) -> &'static str {
+    let start = format!("\n## {heading}\n");
+    let (_, section) = MANUAL.split_once(&start).expect("a heading");
+    blocks(section)[0]
+}
+
+/// The policy of a switch with eight ports and two more, with an MTU of 3000, of 10 Gb/s where nothing is said.
+fn compiled(config: &Config) -> Result<Compiled, String> {
+    let text = |refusal: Refusal| format!("{}: {}", refusal.key, refusal.reason);
+    let numbers = (1..=8).chain([49, 50]);
+    let names: Vec<String> = numbers.map(|number| format!("swp{number}")).collect();
+    let ports = config.resolve_ports(&names).map_err(text)?;
+    let facts: Vec<_> = ports
+        .iter()
+        .map(|port| {
+            let speed = match port.speed {
+                Speed::Rate(rate) => Some(rate),
+                Speed::Device => Some(Rate::from_gbps(10)),
+                Speed::Unlimited => None,
+            };
+            config.facts(port, speed, 3000)
+        })
+        .collect();
+    config.qos.compile(&facts).map_err(text)
+}
+
+fn parsed(text: &str) -> Config {
+    toml::from_str(text).expect("TOML with known keys")
+}
+
+/// A number as the manual writes it: 1,234.
+fn written(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// MG-1: every configuration of the manual is accepted, and nothing in it is unwise.
+#[test]
+fn every_configuration_is_accepted() {
+    let blocks = blocks(MANUAL);
+    assert!(blocks.len() >= 10, "{} were found", blocks.len());
+    for block in blocks {
+        assert!(block.starts_with("# switchd.toml\n"), "{block}");
+        let path = Path::new("switchd.toml");
+        let config: Config = load_text(block, path, ENV_PREFIX, [], &[])
+            .unwrap_or_else(|error| panic!("{error}\n{block}"));
+        let compiled = compiled(&config).unwrap_or_else(|error| panic!("{error}\n{block}"));
+        assert_eq!(compiled.warnings, Vec::<String>::new(), "{block}");
+    }
+}
+
+/// SW-12: the tables of headroom are what is computed.
+#[test]
+fn headroom_is_as_it_is_computed() {
+    let table = |breakdown: &Breakdown| {
+        let mut text = "| term | bytes on the wire | cells |\n|---|---|---|\n".to_owned();
+        let mut row = |name: &str, bytes, cells| {
+            text += &format!("| {name} | {} | {} |\n", written(bytes), written(cells));
+        };
+        for (name, term) in breakdown.terms() {
+            row(name, term.bytes, term.cells);
+        }
+        row("all", breakdown.bytes(), breakdown.cells());
+        text
+    };
+    let examples = [
+        (10, 100, 1500, 50, 2048, 133_711, 1_584, 745, 94),
+        (100, 5, 4096, 20, 4096, 534_200, 6_331, 2_977, 377),
+    ];
+    for (gbps, metres, mtu, gap, ring, bytes, cells, short, of_wire) in examples {
+        let headroom = Headroom {
+            speed: Rate::from_gbps(gbps),
+            cable: Cable::Metres(metres),
+            longest: mtu + 14,
+            shortest: 60,
+            response: None,
+            ring,
+            gap: Span::from_micros(gap),
+        };
+        let breakdown = headroom.breakdown();
+        assert_eq!((breakdown.bytes(), breakdown.cells()), (bytes, cells));
+        assert_eq!(headroom.ring_needed(), short);
+        let of_software = breakdown.unread.cells + breakdown.turn.cells;
+        assert_eq!(cells - of_software, of_wire);
+        assert!(MANUAL.contains(&table(&breakdown)), "{}", table(&breakdown));
+    }
+    for number in [written(6_331 * CELL as u64), "377 cells".to_owned()] {
+        assert!(MANUAL.contains(&number), "{number}");
+    }
+}
+
+/// SW-10: how far groups with dynamic thresholds grow, cell by cell.
+#[test]
+fn dynamic_thresholds_share_what_is_free() {
+    const SERVICE: u64 = 100_000;
+    let filled = |exponent: i8, groups: usize| {
+        let limit = Limit::Dynamic(exponent);
+        let mut used = vec![0_u64; groups];
+        let mut grew = true;
+        while grew {
+            grew = false;
+            for place in 0..groups {
+                let free = SERVICE - used.iter().sum::<u64>();
+                if free > 0 && used[place] < limit.cells(free) {
+                    used[place] += 1;
+                    grew = true;
+                }
+            }
+        }
+        used
+    };
+    let rows = [
+        (-3, "1/8", [11_111, 10_000, 5_555]),
+        (-1, "1/2", [33_333, 25_000, 8_333]),
+        (0, "1", [50_000, 33_333, 9_090]),
+        (3, "8", [88_888, 47_058, 9_876]),
+    ];
+    for (exponent, alpha, expected) in rows {
+        for (groups, cells) in [1, 2, 10].into_iter().zip(expected) {
+            let used = filled(exponent, groups);
+            let right = used.iter().all(|used| used.abs_diff(cells) <= 1);
+            assert!(right, "{exponent}, {groups}: {used:?}");
+        }
+        let [one, two, ten] = expected.map(written);
+        let row = format!("| {exponent} | {alpha} | {one} | {two} | {ten} |");
+        assert!(MANUAL.contains(&row), "{row}");
+    }
+}
+
+/// SW-10, SW-11: the books of the leaf.
+#[test]
+fn the_leaf_has_the_buffer_that_is_said() {
+    let leaf = parsed(block_of("A lossless class from nothing"));
+    let policy = compiled(&leaf).expect("accepted").policy;
+    let [spine, host] = [0, 2].map(|port: usize| policy.ports[port].groups[3]);
+    assert!(policy.ports[0].uplink && !policy.ports[2].uplink);
+    assert_eq!((host.headroom, spine.headroom), (1_593, 6_098));
+    assert_eq!(
+        (policy.regions.headroom, policy.regions.service),
+        (24_940, 105_812)
+    );
+    let each = u64::from(host.guaranteed) + u64::from(policy.regions.service) / 12;
+    assert_eq!(each, 8_833);
+    let classify = &policy.classify;
+    let queues = [26, 27, 46, 48, 0, 40].map(|dscp| classify.class_of_dscp(dscp));
+    assert_eq!(queues, [3, 0, 6, 6, 0, 0]);
+    for number in [1_593, 6_098, 24_940, 105_812, each, 10 * each * CELL as u64] {
+        assert!(MANUAL.contains(&written(number)), "{number}");
+    }
+}
+
+/// SW-11: what the manual says would be refused is refused, in these words.
+#[test]
+fn broken_relations_are_refused_as_is_said() {
+    let leaf = block_of("A lossless class from nothing");
+    let cases = [
+        (
+            "max_bytes = 320000",
+            "max_bytes = 30000000",
+            "marks are certain from 30000000 bytes, but the 10 groups that feed it pause at 22612480 in all",
+        ),
+        (
+            "lossless = true",
+            "limit_bytes = 4000000",
+            "it drops at 4000000 bytes, but the 10 lossless groups that feed it let in 22612480 (xoff) and 6384640 (headroom)",
+        ),
+        (
+            "size_bytes = 33554432",
+            "size_bytes = 4194304",
+            "guarantees of 320 and headroom of 24940 cells exceed the buffer of 16384",
+        ),
+        (
+            "xon_offset_bytes = 16384\n",
+            "",
+            "a lossless group has to resume somewhere",
+        ),
+        (
+            "mode = \"pfc\"",
+            "mode = \"pfc\"\npriorities = [4]",
+            "lack priorities of lossless groups: these are [3]",
+        ),
+        (
+            "size_bytes = 33554432",
+            "size_bytes = 33554432\nshared_headroom_bytes = 1048576",
+            "6098 cells, exceeds the pool of 4096 cells",
+        ),
+        (
+            "speed = \"10Gbps\"",
+            "speed = \"unlimited\"",
+            "which has no speed",
+        ),
+        (
+            "[qos.watchdog]",
+            "[[qos.elephants]]\nfrom = 3\nto = 2\nbytes = 1000000\n[qos.watchdog]",
+            "queue 2, with the elephants of class 3: it drops at 1048576 bytes",
+        ),
+    ];
+    for (from, to, wanted) in cases {
+        assert!(leaf.contains(from), "{from}");
+        let error = compiled(&parsed(&leaf.replace(from, to))).expect_err(to);
+        assert!(error.contains(wanted), "{to}: {error}");
+        assert!(MANUAL.contains(wanted), "{wanted}");
+    }
+    // The pool that the manual recommends is accepted, and gives back what is said.
+    let pool = "size_bytes = 33554432\nshared_headroom_bytes = 3145728";
+    let pooled = parsed(&leaf.replace("size_bytes = 33554432", pool));
+    let regions = compiled(&pooled).expect("accepted").policy.regions;
+    assert_eq!(regions.headroom, 12_288);
+    assert_eq!(regions.service - 105_812, 12_652);
+}
+
+/// SW-16, SW-22, SW-23: the thresholds of UET's classes at 100 Gb/s and 12 µs.
+#[test]
+fn uet_classes_have_the_thresholds_that_are_said() {
+    let rate = Rate::from_gbps(100);
+    assert_eq!(rate.bytes_in(Span::from_micros(12)), 150_000);
+    let uet = parsed(block_of("UET's classes"));
+    let policy = compiled(&uet).expect("accepted").policy;
+    let [low, med, high] = [1, 2, 3].map(|queue: usize| &policy.ports[0].queues[queue]);
+    let (marks, trims) = (low.wred.expect("marks"), low.trim.expect("trims"));
+    assert_eq!(
+        marks.profile.curve,
+        Curve::Linear {
+            kmin: 30_000,
+            kmax: 120_000,
+            pmax: 1 << 16
+        }
+    );
+    assert_eq!((trims.bytes, trims.rtx_bytes), (150_000, 225_000));
+    let schedules = [low, med, high].map(|queue| queue.schedule);
+    let wanted = [Schedule::Dwrr(25), Schedule::Dwrr(75), Schedule::Strict];
+    assert_eq!(schedules, wanted);
+    let limits = [low, med, high].map(|queue| queue.limit);
+    let wanted = [750_000, 150_000, 150_000].map(|bytes| Some(Limit::Static(bytes / 256)));
+    assert_eq!(limits, wanted);
+}
+
+/// SW-31: the longest pause at two speeds.
+#[test]
+fn pauses_are_as_long_as_is_said() {
+    let longest = |gbps| quanta_time(u16::MAX, Rate::from_gbps(gbps)).nanos();
+    assert_eq!(longest(10), 3_355_392);
+    assert_eq!(longest(100), 335_540);
+}
+
+/// SW-32: the shortest window in which three storms can be counted.
+#[test]
+fn the_window_of_storms_has_a_least_length() {
+    let text = block_of("The watchdog");
+    let with = |window: &str| {
+        let key = "window_milliseconds = ";
+        let from = format!("{key}60000");
+        assert!(text.contains(&from));
+        compiled(&parsed(&text.replace(&from, &format!("{key}{window}"))))
+    };
+    assert!(with("2400").is_ok());
+    let error = with("2399").expect_err("too short");
+    assert!(error.contains("control.window"), "{error}");
+}
+
+/// SW-7: the bands of the examples, at 10 Gb/s, where 20,000 bytes pass in an interval.
+#[test]
+fn ports_are_in_the_bands_that_are_said() {
+    let band = |sent: u64, queued: u64, paused: u64| {
+        let scale = Scale::default();
+        let mut reading = Reading {
+            queued,
+            up: true,
+            ..Reading::default()
+        };
+        let mut gauge = Gauge::new(scale, Some(Rate::from_gbps(10)), Time::ZERO, reading);
+        let mut now = Time::ZERO;
+        for _ in 0..200 {
+            now += scale.interval;
+            reading.sent += sent;
+            reading.paused += paused;
+            gauge.sample(now, reading);
+        }
+        gauge.band()
+    };
+    assert_eq!(band(12_000, 65_536, 0), 4, "60 % and half of the queue");
+    assert_eq!(band(20_000, 0, 0), 4, "full, nothing waits");
+    assert_eq!(band(0, 0, 14_400), 7, "paused 90 %");
+    assert_eq!(band(0, 0, 0), 0, "idle");
+}
+
+/// MG-7: metrics and reasons that the manual names exist.
+#[test]
+fn what_is_to_be_watched_exists() {
+    let is_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+    let mut names = 0;
+    for name in MANUAL.split(|letter: char| !is_name(letter)) {
+        if name.starts_with("switchd_") {
+            names += 1;
+            let quoted = format!("\"{name}\"");
+            assert!(METRICS.iter().any(|it| it.contains(&quoted)), "{name}");
+        }
+    }
+    assert!(names > 30, "{names} were found");
+    let reasons = [
+        DropReason::HeadroomFull,
+        DropReason::IngressFull,
+        DropReason::QueueFull,
+        DropReason::Wred,
+        DropReason::TrimFull,
+        DropReason::PfcStorm,
+        DropReason::BufferFull,
+        DropReason::RingFull,
+        DropReason::ControlLength,
+        DropReason::ControlOpcode,
+        DropReason::ControlVector,
+    ];
+    for reason in reasons {
+        let label = format!("`{}`", reason.label());
+        assert!(MANUAL.contains(&label), "{label} is not explained");
+    }
+}

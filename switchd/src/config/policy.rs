@@ -262,7 +262,11 @@ impl Qos {
                 limit,
                 schedule: schedule(&key, queue)?,
                 shaper: shaper(&key, queue)?,
-                wred: queue.wred.as_ref().map(|it| wred(&key, it)).transpose()?,
+                wred: queue
+                    .wred
+                    .as_ref()
+                    .map(|it| wred(&key, it, queue.lossless))
+                    .transpose()?,
                 trim: trim_at(&key, queue, guaranteed, limit)?,
             };
         }
@@ -482,7 +486,8 @@ fn shaper(key: &dyn Fn(&str) -> String, queue: &Queue) -> Result<Option<(Rate, u
     Ok(Some((rate, burst)))
 }
 
-fn wred(key: &dyn Fn(&str) -> String, wred: &RawWred) -> Result<Wred, Refusal> {
+fn wred(key: &dyn Fn(&str) -> String, wred: &RawWred, lossless: bool) -> Result<Wred, Refusal> {
+    let drop = wred.drop.unwrap_or(!lossless);
     let key = |name: &str| key(&format!("wred.{name}"));
     let (kmin, kmax) = (wred.min_bytes, wred.max_bytes);
     require(
@@ -497,7 +502,7 @@ fn wred(key: &dyn Fn(&str) -> String, wred: &RawWred) -> Result<Wred, Refusal> {
         format_args!("{percent} is not within 0 to 100"),
     )?;
     require(
-        wred.ecn || wred.drop,
+        wred.ecn || drop,
         &key("ecn"),
         "neither marks nor drops: then leave wred out",
     )?;
@@ -522,7 +527,7 @@ fn wred(key: &dyn Fn(&str) -> String, wred: &RawWred) -> Result<Wred, Refusal> {
         profile: Profile {
             curve,
             ecn: wred.ecn,
-            drop: wred.drop,
+            drop,
             average: NonZeroU8::new(wred.average_exponent),
         },
         at_dequeue: wred.mark_at == MarkAt::Dequeue,

@@ -318,9 +318,9 @@ pub struct Wred {
     /// Packets of senders that understand marks are marked.
     #[serde(default = "yes")]
     pub ecn: bool,
-    /// Packets of the others are dropped.
-    #[serde(default = "yes")]
-    pub drop: bool,
+    /// Packets of the others are dropped; if nothing is said, in queues that are not lossless.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drop: Option<bool>,
     /// The depth is an average that moves by 2^-n with each packet; zero: the depth itself.
     #[serde(default)]
     pub average_exponent: u8,

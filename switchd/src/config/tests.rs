@@ -72,7 +72,7 @@ fn the_shipped_file_lists_every_key_with_its_default() {
             probability_percent: 0.0,
             mark_at: qos::MarkAt::Dequeue,
             ecn: true,
-            drop: true,
+            drop: Some(true),
             average_exponent: 0,
         }),
         trim_bytes: Some(1),

@@ -71,7 +71,7 @@ fn marks(bdp: u32) -> Wred {
         probability_percent: 100.0,
         mark_at: MarkAt::Dequeue,
         ecn: true,
-        drop: false,
+        drop: Some(false),
         average_exponent: 0,
     }
 }

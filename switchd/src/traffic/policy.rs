@@ -358,6 +358,15 @@ impl Policy {
         self.elephants.iter().any(|it| it.from == class)
     }
 
+    /// The queues of these classes: their own, and those that their elephants go to.
+    pub fn with_elephants(&self, classes: u8) -> u8 {
+        let moved = self
+            .elephants
+            .iter()
+            .filter(|it| classes & 1 << it.from != 0);
+        moved.fold(classes, |queues, it| queues | 1 << it.to)
+    }
+
     /// Bit n is set for each priority n that is charged to `group`.
     pub fn priorities_of(&self, group: usize) -> u8 {
         let groups = self.classify.group_of_priority.iter().enumerate();

@@ -5,10 +5,12 @@
 //!                                            restored ▶ as before                      ─▶ event
 //! ```
 
+use super::egress::Egress;
 use super::{Worker, WorkerEvent};
 use crate::drop::DropReason;
 use crate::ingress::tables::PortId;
-use crate::traffic::policy::{Classify, PRIORITIES};
+use crate::limits::CLASSES;
+use crate::traffic::policy::{Classify, PRIORITIES, Policy};
 use crate::traffic::watchdog::{Input, State, Steps};
 use common::time::Time;
 use common::xdp::queue::QueueIo;
@@ -45,6 +47,15 @@ pub(super) fn mapped(mask: u8, map: &[u8; PRIORITIES]) -> u8 {
         .fold(0, |all, priority| all | 1 << (map[priority] & 7))
 }
 
+/// Packets that a class has sent, its elephants' included.
+fn sent_of(egress: &Egress, policy: &Policy, class: u8) -> u64 {
+    let queues = policy.with_elephants(1 << class);
+    (0..CLASSES)
+        .filter(|queue| queues & 1 << queue != 0)
+        .map(|queue| egress.manager.sent_packets(queue))
+        .sum()
+}
+
 impl<Q: QueueIo> Worker<Q> {
     /// Polls the watchdogs that are due.
     #[inline]
@@ -65,9 +76,7 @@ impl<Q: QueueIo> Worker<Q> {
             }
             let inputs = std::array::from_fn(|priority| Input {
                 asking: egress.pauses.paused.asking(priority, now),
-                sent_packets: egress
-                    .manager
-                    .sent_packets(usize::from(classes[priority] & 7)),
+                sent_packets: sent_of(egress, &tables.traffic, classes[priority] & 7),
             });
             let steps = egress.watchdog.poll(now, &inputs);
             egress.show_pauses(&self.stats, now);
@@ -112,7 +121,9 @@ impl<Q: QueueIo> Worker<Q> {
             .paused
             .ignore(masks.ignoring | masks.dropping, now);
         egress.pauses.off = masks.off;
-        let shut = mapped(masks.dropping, &class_of_priority);
+        let shut = tables
+            .traffic
+            .with_elephants(mapped(masks.dropping, &class_of_priority));
         egress.manager.shut(shut);
         egress
             .manager

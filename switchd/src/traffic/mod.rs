@@ -43,7 +43,7 @@ pub mod wred;
 use crate::drop::DropReason;
 use crate::ingress::tables::PortId;
 use crate::limits::{CELL, CLASSES};
-use crate::packet::Packet;
+use crate::packet::{Edits, Packet};
 use crate::stats::PortStats;
 use buffer::Ledger;
 use common::time::Time;
@@ -84,6 +84,16 @@ pub struct Around<'a> {
     pub policy: &'a Policy,
     /// The buffer.
     pub ledger: &'a Ledger,
+}
+
+/// What is asked of a packet that comes to a queue. Numbers, and not the packet: a reference to it would force it out of the
+/// registers.
+#[derive(Clone, Copy, Debug)]
+struct Newcomer {
+    cells: u64,
+    bytes: u64,
+    dscp: u8,
+    ect: bool,
 }
 
 /// What a queue has to keep to.
@@ -230,8 +240,13 @@ impl EgressPort {
     ///
     /// # Errors
     /// [`DropReason::QueueFull`] if its cells do not fit, or if it is trimmable and would make the queue exceed its trim
-    /// threshold; [`DropReason::Wred`]; [`DropReason::PfcStorm`] if the queue is shut; [`DropReason::BufferFull`] if there is no place for any packet.
-    #[inline]
+    /// threshold; [`DropReason::Wred`]; [`DropReason::PfcStorm`] if the queue is shut; [`DropReason::BufferFull`] if there is
+    /// no place for any packet.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "the packet goes from registers to its slot; see `ingress::parse::parse`"
+    )]
     pub fn admit(
         &mut self,
         mut packet: Packet,
@@ -239,33 +254,65 @@ impl EgressPort {
         around: Around<'_>,
     ) -> Result<(), (Packet, DropReason)> {
         let class = usize::from(packet.class) % CLASSES;
-        self.changed |= 1 << class;
-        if self.shut & 1 << class != 0 {
-            self.queues[class].refused();
-            return Err((packet, DropReason::PfcStorm));
-        }
-        let cells = u64::from(packet.cells);
-        let room = match self.rules[class].trim {
-            Some(at) if self.would_be_trimmed(class, at, &packet, around) => None,
-            _ => self.room(class, cells, around),
+        let newcomer = Newcomer {
+            cells: u64::from(packet.cells),
+            bytes: packet.frame.len() as u64,
+            dscp: packet.dscp,
+            ect: packet.ect,
         };
-        let Some(shared) = room else {
-            self.queues[class].refused();
-            return Err((packet, DropReason::QueueFull));
+        let (shared, marked) = match self.decide(class, newcomer, around) {
+            Ok(admitted) => admitted,
+            Err(reason) => return Err((packet, reason)),
         };
-        if let Some(wred) = self.rules[class].wred
-            && self.comes_early(class, wred, &mut packet)
-        {
-            self.queues[class].refused();
-            return Err((packet, DropReason::Wred));
+        if marked {
+            packet.edits.add(Edits::MARK);
         }
         if let Err(packet) = self.queues[class].push(packet, shared, store) {
             self.queues[class].refused();
             return Err((packet, DropReason::BufferFull));
         }
-        around.ledger.queue_in(self.port, shared, cells);
+        around.ledger.queue_in(self.port, shared, newcomer.cells);
         self.occupied |= 1 << class;
         Ok(())
+    }
+
+    /// Whether queue `class` takes a packet: how many of its cells are of the service region then, and whether it is marked.
+    #[inline]
+    fn decide(
+        &mut self,
+        class: usize,
+        newcomer: Newcomer,
+        around: Around<'_>,
+    ) -> Result<(u64, bool), DropReason> {
+        self.changed |= 1 << class;
+        let admitted = self.weigh(class, newcomer, around);
+        if admitted.is_err() {
+            self.queues[class].refused();
+        }
+        admitted
+    }
+
+    #[inline]
+    fn weigh(
+        &mut self,
+        class: usize,
+        newcomer: Newcomer,
+        around: Around<'_>,
+    ) -> Result<(u64, bool), DropReason> {
+        if self.shut & 1 << class != 0 {
+            return Err(DropReason::PfcStorm);
+        }
+        if let Some(at) = self.rules[class].trim
+            && self.would_be_trimmed(class, at, newcomer, around)
+        {
+            return Err(DropReason::QueueFull);
+        }
+        let shared = self.room(class, newcomer.cells, around);
+        let shared = shared.ok_or(DropReason::QueueFull)?;
+        match self.rules[class].wred {
+            Some(wred) => Ok((shared, self.is_marked(class, wred, newcomer.ect)?)),
+            None => Ok((shared, false)),
+        }
     }
 
     /// Whether a packet would make its queue exceed what is for trimmable packets like it.
@@ -273,30 +320,29 @@ impl EgressPort {
         &self,
         class: usize,
         at: TrimAt,
-        packet: &Packet,
+        newcomer: Newcomer,
         around: Around<'_>,
     ) -> bool {
         let trim = &around.policy.trim;
-        let bit = 1 << (packet.dscp & 63);
+        let bit = 1 << (newcomer.dscp & 63);
         let limit = if trim.rtx & bit != 0 {
             at.rtx_bytes
         } else {
             at.bytes
         };
-        trim.trimmable & bit != 0
-            && self.queues[class].bytes() + packet.frame.len() as u64 > u64::from(limit)
+        trim.trimmable & bit != 0 && self.queues[class].bytes() + newcomer.bytes > u64::from(limit)
     }
 
-    /// Whether a packet that comes to the queue is dropped early; if not it may be marked.
-    fn comes_early(&mut self, class: usize, wred: Wred, packet: &mut Packet) -> bool {
+    /// Whether a packet that comes to the queue is marked then; or it is dropped early.
+    fn is_marked(&mut self, class: usize, wred: Wred, ect: bool) -> Result<bool, DropReason> {
         let Self { queues, random, .. } = self;
-        match queues[class].decide(wred, packet.ect, !wred.at_dequeue, random) {
-            Decision::Drop => true,
+        match queues[class].decide(wred, ect, !wred.at_dequeue, random) {
+            Decision::Drop => Err(DropReason::Wred),
             Decision::Mark if !wred.at_dequeue => {
-                queues[class].marked(packet);
-                false
+                queues[class].marked();
+                Ok(true)
             }
-            Decision::Mark | Decision::Pass => false,
+            Decision::Mark | Decision::Pass => Ok(false),
         }
     }
 
@@ -374,7 +420,8 @@ impl EgressPort {
             && wred.at_dequeue
             && queue.decide(wred, packet.ect, true, &mut self.random) == Decision::Mark
         {
-            queue.marked(&mut packet);
+            queue.marked();
+            packet.edits.add(Edits::MARK);
         }
         queue.sent(packet.frame.len() as u64);
         ledger.queue_out(self.port, shared, u64::from(packet.cells));

@@ -4,7 +4,7 @@ use super::elephants::Progress;
 use super::policy::Wred;
 use super::store::{Chain, PacketStore};
 use super::wred::{Average, Decision};
-use crate::packet::{Edits, Packet};
+use crate::packet::Packet;
 use crate::stats::QueueStats;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
@@ -77,7 +77,8 @@ impl Queue {
     }
 
     /// Appends a packet, `shared` of whose cells are of the service region; gives it back if the store is full.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see `EgressPort::admit`")]
     pub(super) fn push(
         &mut self,
         packet: Packet,
@@ -119,10 +120,9 @@ impl Queue {
         wred.profile.decide(depth, ect, || random.next_u32())
     }
 
-    /// Marks a packet.
+    /// Counts a packet that is marked.
     #[inline]
-    pub(super) fn marked(&mut self, packet: &mut Packet) {
-        packet.edits.add(Edits::MARK);
+    pub(super) fn marked(&mut self) {
         self.total.marked += 1;
     }
 

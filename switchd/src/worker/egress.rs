@@ -13,6 +13,7 @@ use crate::stats::WorkerStats;
 use crate::traffic;
 use crate::traffic::buffer::Ledger;
 use crate::traffic::buffer::Wish;
+use crate::traffic::elephants::Flow;
 use crate::traffic::shaper::Shaper;
 use crate::traffic::trim::trim;
 use crate::traffic::watchdog::{Steps, Watchdog};
@@ -161,11 +162,17 @@ impl<Q: QueueIo> Worker<Q> {
             self.lose_charged(packet, DropReason::NoNextHop);
             return;
         };
-        let after = if self.egress[place].up {
-            self.classify(&mut packet)
-        } else {
-            None
-        };
+        let mut after = None;
+        if self.follower.is_some() && self.egress[place].up {
+            let flow = Flow {
+                port: packet.egress,
+                class: packet.class,
+                hash: packet.flow,
+            };
+            if let Some(place) = self.place_of(flow, packet.frame.len(), packet.edits) {
+                (packet.class, after) = (place.class, place.after);
+            }
+        }
         let egress = &mut self.egress[place];
         let refused = if egress.up {
             self.occupied.set(place);

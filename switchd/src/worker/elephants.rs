@@ -10,9 +10,9 @@
 use super::Worker;
 use super::egress::Egress;
 use crate::ingress::tables::PortId;
-use crate::packet::{Edits, Packet};
+use crate::packet::Edits;
 use crate::stats::ElephantStats;
-use crate::traffic::elephants::{ENTRIES, Elephants, Flow, Progress};
+use crate::traffic::elephants::{ENTRIES, Elephants, Flow, Place, Progress};
 use common::time::Time;
 
 /// Flows that a worker tells control of: more than a screen shows, few enough to be gathered within a microsecond or
@@ -105,25 +105,18 @@ impl<Q> Worker<Q> {
         }
     }
 
-    /// Chooses the queue of a packet that is about to be admitted: the packet of another queue that it has to wait for
-    /// there, if there is one.
+    /// Chooses the queue of a packet of `bytes` bytes that is about to be admitted, and the packet of another queue that it has to
+    /// wait for there, if there is one. `None`: its class is not watched.
     #[inline]
-    pub(super) fn classify(&mut self, packet: &mut Packet) -> Option<u64> {
+    pub(super) fn place_of(&mut self, flow: Flow, bytes: usize, edits: Edits) -> Option<Place> {
         let follower = self.follower.as_mut()?;
         // What is left of a packet that was trimmed goes before its flow.
-        if !self.tables.traffic.watches(packet.class) || packet.edits.contain(Edits::TRIMMED) {
+        if !self.tables.traffic.watches(flow.class) || edits.contain(Edits::TRIMMED) {
             return None;
         }
-        let flow = Flow {
-            port: packet.egress,
-            class: packet.class,
-            hash: packet.flow,
-        };
-        let bytes = u32::try_from(packet.frame.len()).unwrap_or(u32::MAX);
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let queues = |port, class| progress(&self.place, &self.egress, port, class);
-        let place = follower.table.classify(flow, bytes, follower.now, &queues);
-        packet.class = place.class;
-        place.after
+        Some(follower.table.classify(flow, bytes, follower.now, &queues))
     }
 
     /// Forgets the flows of a port whose queues were emptied.

@@ -307,7 +307,8 @@ impl<Q: QueueIo> Worker<Q> {
     }
 
     /// Gives a packet to the owner of the port by which it leaves.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
     pub(super) fn hand_over(&mut self, packet: Packet) {
         let owner = self.owners.get(packet.egress.index()).copied();
         let owner = owner.unwrap_or(self.id);

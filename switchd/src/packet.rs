@@ -1,6 +1,7 @@
 //! A packet: a frame and what the stages found out about it.
 
 use crate::ingress::tables::{NextHopId, PortId};
+use crate::trace::TraceId;
 use common::xdp::frame::Frame;
 
 /// A packet on its way from the ingress to an egress queue. It owns its frame.
@@ -35,6 +36,8 @@ pub struct Packet {
     pub ect: bool,
     /// What is to be changed in it before it leaves, beside what a router always changes.
     pub edits: Edits,
+    /// Which traced packet it is, if it is one.
+    pub trace: TraceId,
 }
 
 /// A set of changes.
@@ -85,6 +88,7 @@ impl Packet {
             dscp: 0,
             ect: false,
             edits: Edits::default(),
+            trace: TraceId::NONE,
         }
     }
 }

@@ -33,7 +33,7 @@ mod tests;
 
 pub use collect::{Collector, Outcome, Totals, Trace};
 pub use filter::{DEFAULT_COUNT, Filter, FilterError, MAX_COUNT, ReasonSet};
-pub use show::{Names, Shown, ShownStep};
+pub use show::{Names, Shown, ShownStep, hexadecimal};
 
 use crate::drop::DropReason;
 use crate::ingress::parse::{Parsed, Version, parse};
@@ -259,7 +259,8 @@ pub enum Step {
     Sent {
         /// The port.
         port: PortId,
-        /// Time in the queue.
+        /// Time in the queue, from the turn in which it entered it to the one in which it left it. Only the
+        /// [`Collector`] knows it.
         waited: Span,
     },
     /// It was lost. The end.
@@ -461,11 +462,12 @@ impl Tracer {
         }
     }
 
-    /// Records that a packet was sent, and what it was then.
+    /// Records that a packet was sent, and what it was then. How long it had waited the [`Collector`] finds out.
     #[inline]
-    pub fn sent(&mut self, now: Time, id: TraceId, port: PortId, waited: Span, frame: &[u8]) {
+    pub fn sent(&mut self, now: Time, id: TraceId, port: PortId, frame: &[u8]) {
         if id.is_some() && id.session() == self.base.session() {
             self.snap(now, id, Direction::Out, port, frame);
+            let waited = Span::ZERO;
             self.record(now, id, Step::Sent { port, waited });
         }
     }

@@ -21,6 +21,7 @@ mod marks;
 mod setup;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod watch;
 
 use crate::drop::DropReason;
@@ -31,6 +32,7 @@ use crate::ingress::tables::{PortId, Tables};
 use crate::limits::{KICK_AGAIN, RING};
 use crate::packet::Packet;
 use crate::stats::WorkerStats;
+use crate::trace::Tracer;
 use crate::traffic::PacketStore;
 use crate::traffic::buffer::{Ledger, Wish};
 use balance::{Balancer, Gauges};
@@ -47,6 +49,7 @@ use ingress::Batch;
 use marks::Marks;
 use std::net::IpAddr;
 use std::sync::Arc;
+use trace::{Lost, Probe};
 
 pub use setup::{RingEnds, Setup, owners, rings};
 pub use watch::{Storm, number};
@@ -80,7 +83,7 @@ pub enum WorkerEvent {
 }
 
 /// What control tells a worker, beyond the tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum WorkerCommand {
     /// Stop receiving, send what is queued, say [`WorkerEvent::Drained`]. Queues that are held are let go.
     Drain,
@@ -100,6 +103,8 @@ pub enum WorkerCommand {
         /// The queues.
         classes: u8,
     },
+    /// Follow packets with this tracer from now on, or with none.
+    Trace(Option<Box<Tracer>>),
 }
 
 /// A set of workers.
@@ -172,6 +177,8 @@ pub struct Worker<Q> {
     gauges: Gauges,
     /// The flows of classes whose elephants are looked for; `None` if there is no such class.
     follower: Option<Box<Follower>>,
+    /// What is told of traced packets.
+    probe: Probe,
     /// When a pause of a peer has to be refreshed.
     refresh_at: Time,
     /// When a watchdog is to be polled.
@@ -217,6 +224,7 @@ impl<Q: QueueIo> Worker<Q> {
             self.stats.note_gap(now.since(before));
         }
         self.obey(now);
+        self.probe.set_now(now);
         let news = self.pick_up_tables(now);
         self.measure(now);
         self.follow_flows(now);
@@ -224,6 +232,8 @@ impl<Q: QueueIo> Worker<Q> {
         if news || now >= self.pending.deadline() {
             self.retry_pending(now);
         }
+        // Before other workers tell more of the packets that cross.
+        self.probe.flush();
         self.fill_rings();
         work += self.drain_rings(now);
         self.watch(now);
@@ -233,6 +243,7 @@ impl<Q: QueueIo> Worker<Q> {
         self.pause_peers(now);
         ready.for_each(|queue| self.unsent.set(queue));
         self.flush(now);
+        self.probe.flush();
         self.busy_at = (work > 0).then_some(now);
         if work > 0 {
             self.stats.busy_turns.add(1);
@@ -313,6 +324,7 @@ impl<Q: QueueIo> Worker<Q> {
                     (0..self.egress.len()).for_each(|place| self.hold(place, 0, now));
                 }
                 WorkerCommand::EnablePfc { port, priority } => self.enable_pfc(port, priority, now),
+                WorkerCommand::Trace(tracer) => self.probe.follow(tracer, now),
                 WorkerCommand::ShowFlowlets => self.show_flowlets(now),
                 WorkerCommand::Hold { port, classes } => {
                     if let Some(place) = self.place.get(port.index()).copied().flatten() {
@@ -412,7 +424,8 @@ impl<Q: QueueIo> Worker<Q> {
     #[cold]
     fn lose_charged(&mut self, packet: Packet, reason: DropReason) {
         self.release(&packet);
-        self.lose(packet.frame, packet.ingress, reason);
+        let lost = Lost::from(&packet);
+        self.lose(packet.frame, lost, reason);
     }
 
     /// The owner of a port is to look whether its peer is to wait.
@@ -425,9 +438,13 @@ impl<Q: QueueIo> Worker<Q> {
     }
 
     /// Counts a packet as lost and takes its frame back.
-    fn lose(&mut self, frame: Frame, ingress: PortId, reason: DropReason) {
-        if let Some(port) = self.stats.ports.get(ingress.index()) {
+    fn lose(&mut self, frame: Frame, lost: impl Into<Lost>, reason: DropReason) {
+        let lost = lost.into();
+        if let Some(port) = self.stats.ports.get(lost.ingress.index()) {
             port.drops[reason.index()].add(1);
+        }
+        if self.probe.is_on() {
+            self.trace_loss(frame.bytes(), lost, reason);
         }
         self.pool.give(frame);
     }

@@ -58,6 +58,7 @@ const ENGINES: &[&str] = &[
     "switchd/src/compute/",
     "switchd/src/traffic/",
     "switchd/src/egress/",
+    "switchd/src/trace",
     "hostd/src/engine.rs",
     "hostd/src/engine/",
     "hostd/src/message/",

@@ -55,7 +55,7 @@ fn pass(tracer: &mut Tracer, nanos: u64, frame: &[u8], dropped: Option<DropReaso
         None => {
             let mut sent = frame.to_vec();
             sent[..6].copy_from_slice(&[2, 0, 0, 0, 9, 9]);
-            tracer.sent(later, id, egress, Span::from_nanos(1_001), &sent);
+            tracer.sent(later, id, egress, &sent);
         }
     }
 }

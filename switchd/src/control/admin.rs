@@ -5,6 +5,7 @@
 
 use super::api::{Answer, MAX_REQUEST, Request, Response, Topic};
 use super::state::State;
+use super::trace::trace;
 use common::sys::monotonic;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
-/// A client has this long to ask, and to take the answer.
+/// A client has this long to ask, and as long to take the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Workers have this long to show what their flow tables hold: many turns, and more than the longest sleep of a thread
@@ -62,8 +63,7 @@ pub async fn serve(listener: UnixListener, state: Arc<Mutex<State>>) {
             Ok((stream, _)) => {
                 let state = state.clone();
                 tokio::spawn(async move {
-                    let served = tokio::time::timeout(PATIENCE, client(stream, &state)).await;
-                    if let Ok(Err(error)) = served {
+                    if let Err(error) = client(stream, &state).await {
                         tracing::debug!("admin client: {error}");
                     }
                     drop(place);
@@ -78,13 +78,28 @@ pub async fn serve(listener: UnixListener, state: Arc<Mutex<State>>) {
 }
 
 async fn client(mut stream: UnixStream, state: &Mutex<State>) -> io::Result<()> {
-    let line = read_line(&mut stream).await?;
-    gather(&line, state).await;
-    let response = respond(&line, state);
+    let line = tokio::time::timeout(PATIENCE, read_line(&mut stream)).await??;
+    let response = match parse(&line) {
+        Ok(Request::Trace(wanted)) => {
+            lock(state).admin_requests += 1;
+            trace(&wanted, state)
+                .await
+                .map_or_else(Response::Error, |traced| {
+                    Response::Ok(Answer::Trace(traced))
+                })
+        }
+        _ => {
+            gather(&line, state).await;
+            respond(&line, state)
+        }
+    };
     let mut text = serde_json::to_vec(&response)?;
     text.push(b'\n');
-    stream.write_all(&text).await?;
-    stream.shutdown().await
+    tokio::time::timeout(PATIENCE, async {
+        stream.write_all(&text).await?;
+        stream.shutdown().await
+    })
+    .await?
 }
 
 /// Lets workers tell what only they know, if the request is about that. One that does not tell in time stands still,
@@ -158,7 +173,11 @@ fn answer(state: &mut State, request: &Request) -> Result<Answer, String> {
         Request::ClearCounters => tracing::info!("counters cleared by an operator"),
         Request::ClearWatermarks => tracing::info!("watermarks cleared by an operator"),
         // These are events, and logged as such.
-        Request::Show(_) | Request::Hold(_) | Request::EnablePfc { .. } | Request::Reload => {}
+        Request::Show(_)
+        | Request::Trace(_)
+        | Request::Hold(_)
+        | Request::EnablePfc { .. }
+        | Request::Reload => {}
     }
     state.answer(request, monotonic())
 }
@@ -188,9 +207,15 @@ mod tests {
             queue: 3,
             release: true,
         });
+        let trace = Request::Trace(crate::control::api::Trace {
+            filter: "in=p1 drop".to_owned(),
+            wait_milliseconds: 5,
+            pcap: true,
+        });
         for request in [
             show,
             hold,
+            trace,
             Request::ClearCounters,
             Request::ClearWatermarks,
             Request::Reload,

@@ -4,6 +4,7 @@
 mod traffic;
 
 pub use crate::config::Change;
+pub use crate::trace::{Shown, Totals};
 pub use traffic::{
     Amount, Buffer, Event, EventKind, Headroom, Pfc, PfcPort, PfcPriority, PortUsage,
     PriorityGroup, Region, Watched,
@@ -38,6 +39,33 @@ pub enum Request {
     },
     /// Read the configuration again and put in force what changed.
     Reload,
+    /// Follow packets through the switch.
+    Trace(Trace),
+}
+
+/// Which packets are followed, and for how long.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trace {
+    /// Which: see [`crate::trace::Filter`].
+    pub filter: String,
+    /// The answer comes after this time, or as soon as enough packets were found.
+    pub wait_milliseconds: u64,
+    /// A file for Wireshark is wanted, too.
+    #[serde(default)]
+    pub pcap: bool,
+}
+
+/// Packets that were followed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Traced {
+    /// The packets, in the order in which they ended.
+    pub traces: Vec<Shown>,
+    /// What was counted.
+    pub totals: Totals,
+    /// The same as a pcapng file, in hexadecimal, if it was wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pcap: Option<String>,
 }
 
 /// Which queue is to be held.
@@ -140,6 +168,7 @@ pub enum Answer {
     Events(Vec<Event>),
     Reloaded(Vec<Change>),
     Elephants(Vec<Elephant>),
+    Trace(Traced),
     Done,
 }
 

@@ -11,6 +11,7 @@
 //!   events        what happened lately
 //!   watchdog      its events and its state; PFC turned on again
 //!   pcap          traced packets as a file for Wireshark
+//!   trace         packets followed for an operator
 //!   thread        the loop
 //! ```
 
@@ -26,4 +27,5 @@ mod report;
 pub mod routing;
 pub mod state;
 pub mod thread;
+pub mod trace;
 mod watchdog;

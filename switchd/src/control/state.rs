@@ -75,6 +75,8 @@ pub struct State {
     pub events: Events,
     /// When the daemon began to forward.
     pub started: Time,
+    /// The packet trace that runs.
+    pub(super) tracing: super::trace::Tracing,
     /// Requests on the admin socket.
     pub admin_requests: u64,
     /// Those that made no sense.
@@ -101,6 +103,7 @@ impl State {
             operation,
             events: Events::default(),
             started,
+            tracing: super::trace::Tracing::default(),
             admin_requests: 0,
             admin_malformed: 0,
             baseline: super::report::Baseline::default(),

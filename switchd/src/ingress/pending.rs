@@ -6,6 +6,7 @@
 
 use super::tables::PortId;
 use crate::limits::{PENDING_PER_NEIGHBOUR, PENDING_TIMEOUT, PENDING_TOTAL, RESOLVE_INTERVAL};
+use crate::trace::TraceId;
 use common::time::Time;
 use common::xdp::frame::Frame;
 use std::net::IpAddr;
@@ -24,6 +25,8 @@ pub struct Waiting {
     pub ingress: PortId,
     /// Since when it waits.
     pub since: Time,
+    /// Which traced packet it is, if it is one.
+    pub trace: TraceId,
 }
 
 /// The packets of one worker that wait.

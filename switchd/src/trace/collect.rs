@@ -3,6 +3,7 @@
 use super::{Direction, Filter, Record, Snap, Source, Step, TraceId};
 use crate::drop::DropReason;
 use crate::ingress::tables::PortId;
+use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 
 /// Packets whose end is not known yet: what the rings of several workers hold. Of more, the oldest are given up.
@@ -78,10 +79,27 @@ impl Trace {
         self.snaps
             .sort_by_key(|snap| snap.direction != Direction::In);
     }
+
+    /// Fills in how long it was in its queue, which nobody had to remember for that.
+    fn measure(&mut self) {
+        let mut records = self.records.iter();
+        let enqueued = records.rfind(|record| matches!(record.step, Step::Enqueued { .. }));
+        let Some(enqueued) = enqueued.map(|record| record.time) else {
+            return;
+        };
+        if let Some(Record {
+            time,
+            step: Step::Sent { waited, .. },
+            ..
+        }) = self.records.last_mut()
+        {
+            *waited = time.since(enqueued);
+        }
+    }
 }
 
 /// What was counted in a session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Packets that were followed, wanted in the end or not.
     pub begun: u64,
@@ -239,6 +257,7 @@ impl Collector {
 
     fn decide(&mut self, mut trace: Trace) {
         trace.sort();
+        trace.measure();
         let dropped = match trace.outcome() {
             Outcome::Dropped(reason) => Some(reason),
             Outcome::Sent(_) | Outcome::Unknown => None,

@@ -96,6 +96,19 @@ struct Newcomer {
     ect: bool,
 }
 
+/// How full a queue is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// Packets in it.
+    pub packets: u64,
+    /// Bytes in it.
+    pub bytes: u64,
+    /// Cells that they take.
+    pub cells: u64,
+    /// Packets that were marked in it since the port was made.
+    pub marked: u64,
+}
+
 /// What a queue has to keep to.
 #[derive(Debug)]
 struct Rules {
@@ -213,6 +226,11 @@ impl EgressPort {
     #[inline]
     pub fn progress(&self, class: u8) -> Progress {
         self.queues[usize::from(class) % CLASSES].progress()
+    }
+
+    /// What is in queue `class`.
+    pub fn depth(&self, class: u8) -> Depth {
+        self.queues[usize::from(class) % CLASSES].depth()
     }
 
     /// Lets the packet that was admitted to queue `class` last, and those behind it, wait until packet `until` of the queue

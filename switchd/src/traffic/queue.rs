@@ -1,5 +1,6 @@
 //! One egress queue: packets in the order in which they came, and what they take of the buffer.
 
+use super::Depth;
 use super::elephants::Progress;
 use super::policy::Wred;
 use super::store::{Chain, PacketStore};
@@ -67,6 +68,16 @@ impl Queue {
         Progress {
             enqueued: self.total.packets,
             dequeued: self.total.packets - self.packets,
+        }
+    }
+
+    /// What is in it, and how many of its packets were ever marked.
+    pub(super) fn depth(&self) -> Depth {
+        Depth {
+            packets: self.packets,
+            bytes: self.bytes,
+            cells: self.cells,
+            marked: self.total.marked,
         }
     }
 

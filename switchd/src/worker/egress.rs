@@ -2,6 +2,7 @@
 
 use super::Worker;
 use super::flow_control::Pauses;
+use super::trace::Lost;
 use super::watch::number;
 use crate::drop::DropReason;
 use crate::egress::remark::set_dscp;
@@ -10,6 +11,7 @@ use crate::ingress::tables::{PortId, Tables};
 use crate::limits::BATCH;
 use crate::packet::{Edits, Packet};
 use crate::stats::WorkerStats;
+use crate::trace::Step;
 use crate::traffic;
 use crate::traffic::buffer::Ledger;
 use crate::traffic::buffer::Wish;
@@ -170,9 +172,14 @@ impl<Q: QueueIo> Worker<Q> {
                 hash: packet.flow,
             };
             if let Some(place) = self.place_of(flow, packet.frame.len(), packet.edits) {
+                if packet.trace.is_some() && place.class != packet.class {
+                    let class = place.class;
+                    self.probe.step(packet.trace, Step::Demoted { class });
+                }
                 (packet.class, after) = (place.class, place.after);
             }
         }
+        let asked = self.asked(&packet, place);
         let egress = &mut self.egress[place];
         let refused = if egress.up {
             self.occupied.set(place);
@@ -189,8 +196,10 @@ impl<Q: QueueIo> Worker<Q> {
         } else {
             Some((packet, DropReason::EgressDown))
         };
-        if let Some((packet, reason)) = refused {
-            self.refused(packet, reason);
+        match (refused, asked) {
+            (Some((packet, reason)), _) => self.refused(packet, reason),
+            (None, Some(asked)) => self.trace_admission(place, asked),
+            (None, None) => {}
         }
     }
 
@@ -212,6 +221,7 @@ impl<Q: QueueIo> Worker<Q> {
             // What it becomes follows from the DSCP that it was given here.
             set_dscp(packet.frame.bytes_mut(), packet.network, packet.dscp);
         }
+        let from = u16::try_from(packet.frame.len()).unwrap_or(u16::MAX);
         let Some(trimmed) = trim(&mut packet.frame, packet.network, &tables.traffic.trim) else {
             return self.lose_charged(packet, reason);
         };
@@ -228,6 +238,10 @@ impl<Q: QueueIo> Worker<Q> {
         packet.dscp = trimmed.dscp;
         packet.class = tables.traffic.classify.class_of_dscp(trimmed.dscp);
         packet.edits.add(Edits::TRIMMED);
+        if packet.trace.is_some() {
+            let to = u16::try_from(trimmed.len).unwrap_or(u16::MAX);
+            self.probe.step(packet.trace, Step::Trimmed { from, to });
+        }
         self.admit(packet);
     }
 
@@ -275,6 +289,9 @@ impl<Q: QueueIo> Worker<Q> {
                     counters.trimmed_sent.add(1);
                 }
                 rewrite(&mut packet, egress.mac);
+                if packet.trace.is_some() {
+                    self.trace_sent(&packet);
+                }
                 egress.staged.push(packet.frame);
             }
             self.scratch.packets = packets;
@@ -304,7 +321,7 @@ impl<Q: QueueIo> Worker<Q> {
         self.forget_flows(egress.port);
         for frame in egress.staged.drain(..) {
             // Where it arrived is forgotten; it is counted where it would have left.
-            self.lose(frame, egress.port, DropReason::EgressDown);
+            self.lose(frame, Lost::left_by(egress.port), DropReason::EgressDown);
         }
     }
 }

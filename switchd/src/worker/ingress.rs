@@ -2,6 +2,7 @@
 
 use super::balance::Balancer;
 use super::flow_control::CONTROL;
+use super::trace::Lost;
 use super::{Queue, Worker, WorkerEvent};
 use crate::drop::DropReason;
 use crate::ingress::fib::Fib;
@@ -14,6 +15,7 @@ use crate::ingress::report;
 use crate::ingress::tables::{GroupId, NextHopId, PortId, Tables};
 use crate::limits::{BATCH, LANES, PENDING_RETRY, RING};
 use crate::packet::{Edits, Packet};
+use crate::trace::{Step, TraceId};
 use crate::traffic;
 use crate::traffic::buffer::Wish;
 use crate::traffic::policy::{Classify, Policy};
@@ -28,13 +30,15 @@ use std::net::IpAddr;
 /// is what a turn leaves in its place for a moment: it holds nothing and allocates nothing.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    lanes: Vec<(Frame, PortId, Parsed)>,
+    pub(super) lanes: Vec<(Frame, PortId, Parsed)>,
     /// By lane: what the lookup found.
-    groups: Vec<Option<GroupId>>,
+    pub(super) groups: Vec<Option<GroupId>>,
     /// By lane: the flow, if it is not left to the hash.
     flows: Vec<Option<Flow>>,
     /// By lane: where that leads.
-    choices: Vec<Choice>,
+    pub(super) choices: Vec<Choice>,
+    /// By lane: which traced packet it is; empty while nothing is traced.
+    pub(super) traces: Vec<TraceId>,
     v4: Lookups<4>,
     v6: Lookups<16>,
 }
@@ -80,6 +84,7 @@ impl Batch {
             groups: Vec::with_capacity(LANES),
             flows: Vec::with_capacity(LANES),
             choices: Vec::with_capacity(LANES),
+            traces: Vec::with_capacity(LANES),
             v4: Lookups::new(),
             v6: Lookups::new(),
         }
@@ -140,8 +145,10 @@ impl Batch {
 
 /// Where a packet came from, for what is decided about it.
 #[derive(Clone, Copy)]
-struct Origin {
-    ingress: PortId,
+pub(super) struct Origin {
+    pub(super) ingress: PortId,
+    /// Which traced packet it is, if it is one.
+    pub(super) trace: TraceId,
     /// Since when it waits for a neighbour, if it did before.
     since: Time,
     now: Time,
@@ -194,7 +201,7 @@ impl<Q: QueueIo> Worker<Q> {
                 match self.parse(ingress, &frame) {
                     Ok(parsed) => batch.push(frame, ingress, parsed),
                     Err(Aside::Control) => self.receive_control(frame, ingress, now),
-                    Err(Aside::Lost(reason)) => self.lose(frame, ingress, reason),
+                    Err(Aside::Lost(reason)) => self.refuse(frame, ingress, reason),
                 }
             }
         }
@@ -205,15 +212,21 @@ impl<Q: QueueIo> Worker<Q> {
             self.pick_up_tables(now);
         }
         batch.choose(&self.tables, &mut self.balancer, now);
+        if self.probe.is_on() {
+            self.trace_batch(&mut batch);
+        }
+        let mut traces = batch.traces.drain(..);
         for ((frame, ingress, parsed), choice) in batch.lanes.drain(..).zip(batch.choices.drain(..))
         {
             let origin = Origin {
                 ingress,
+                trace: traces.next().unwrap_or(TraceId::NONE),
                 since: now,
                 now,
             };
             self.dispatch(frame, &parsed, choice, origin);
         }
+        drop(traces);
         (self.scratch.frames, self.scratch.arrivals) = (frames, arrivals);
         self.scratch.batch = batch;
     }
@@ -244,7 +257,7 @@ impl<Q: QueueIo> Worker<Q> {
                 next_hop,
                 mac,
             } => {
-                self.send(frame, parsed, (port, next_hop, mac), origin.ingress);
+                self.send(frame, parsed, (port, next_hop, mac), origin);
             }
             Decision::Wait { ifindex, address } => {
                 self.wait(frame, parsed, (ifindex, address), origin)
@@ -253,7 +266,7 @@ impl<Q: QueueIo> Worker<Q> {
                 if let Some(problem) = problem {
                     self.report(&frame, parsed, problem, origin);
                 }
-                self.lose(frame, origin.ingress, reason);
+                self.lose(frame, origin, reason);
             }
         }
     }
@@ -264,8 +277,9 @@ impl<Q: QueueIo> Worker<Q> {
         frame: Frame,
         parsed: &Parsed,
         (egress, next_hop, mac): (PortId, NextHopId, [u8; 6]),
-        ingress: PortId,
+        origin: Origin,
     ) {
+        let Origin { ingress, trace, .. } = origin;
         self.tables.used.mark(next_hop);
         let traffic = &self.tables.traffic;
         let (mut class, group) = classify(&traffic.classify, parsed);
@@ -276,6 +290,15 @@ impl<Q: QueueIo> Worker<Q> {
             class = traffic.classify.class_of_priority[usize::from(hook.priority & 7)];
             dscp = hook.dscp;
             edits.add(Edits::REMARK);
+            if trace.is_some() {
+                let priority = hook.priority;
+                let step = Step::Remapped {
+                    priority,
+                    dscp,
+                    class,
+                };
+                self.probe.step(trace, step);
+            }
         }
         let flow = if traffic.watches(class) {
             hash::flow(frame.bytes(), parsed, &self.tables.hashing)
@@ -286,7 +309,14 @@ impl<Q: QueueIo> Worker<Q> {
         match self.ledger.charge(traffic, ingress, group, cells) {
             Ok(Wish::Same) => {}
             Ok(Wish::Changed) => self.tell_owner(ingress),
-            Err(reason) => return self.lose(frame, ingress, reason),
+            Err(reason) => {
+                let egress = Some(egress);
+                let lost = Lost {
+                    egress,
+                    ..Lost::from(origin)
+                };
+                return self.lose(frame, lost, reason);
+            }
         }
         self.hand_over(Packet {
             frame,
@@ -303,6 +333,7 @@ impl<Q: QueueIo> Worker<Q> {
             dscp,
             ect: parsed.ecn != 0,
             edits,
+            trace,
         });
     }
 
@@ -317,7 +348,12 @@ impl<Q: QueueIo> Worker<Q> {
             return;
         }
         match self.outbound.get_mut(owner) {
-            Some(outbound) if outbound.len() < RING => outbound.push(packet),
+            Some(outbound) if outbound.len() < RING => {
+                if packet.trace.is_some() {
+                    self.probe.cross(packet.trace, owner);
+                }
+                outbound.push(packet);
+            }
             _ => self.lose_charged(packet, DropReason::RingFull),
         }
     }
@@ -332,6 +368,7 @@ impl<Q: QueueIo> Worker<Q> {
     fn wait(&mut self, frame: Frame, parsed: &Parsed, neighbour: (u32, IpAddr), origin: Origin) {
         let Origin {
             ingress,
+            trace,
             since,
             now,
         } = origin;
@@ -340,11 +377,16 @@ impl<Q: QueueIo> Worker<Q> {
             frame,
             ingress,
             since,
+            trace,
         };
         if Pending::has_timed_out(&waiting, now) {
             self.report(&waiting.frame, parsed, Problem::HostUnreachable, origin);
-            self.lose(waiting.frame, ingress, DropReason::NeighbourTimeout);
+            self.lose(waiting.frame, origin, DropReason::NeighbourTimeout);
             return;
+        }
+        if trace.is_some() {
+            let (ifindex, _) = neighbour;
+            self.probe.step(trace, Step::Unresolved { ifindex });
         }
         if self.pending.should_ask(neighbour, now) {
             let (ifindex, address) = neighbour;
@@ -357,7 +399,7 @@ impl<Q: QueueIo> Worker<Q> {
             }
         }
         if let Err(waiting) = self.pending.wait(waiting, now + PENDING_RETRY) {
-            self.lose(waiting.frame, ingress, DropReason::NeighbourFull);
+            self.lose(waiting.frame, origin, DropReason::NeighbourFull);
         }
     }
 
@@ -372,9 +414,16 @@ impl<Q: QueueIo> Worker<Q> {
             frame,
             ingress,
             since,
+            trace,
             ..
         } in retries.drain(..)
         {
+            let origin = Origin {
+                ingress,
+                trace,
+                since,
+                now,
+            };
             match self.parse(ingress, &frame) {
                 Ok(parsed) => {
                     let group = look_up(&self.fib, &parsed);
@@ -383,20 +432,14 @@ impl<Q: QueueIo> Worker<Q> {
                     }
                     let packet = (frame.bytes(), &parsed);
                     let choice = self.balancer.choose_one(&self.tables, group, packet, now);
-                    self.dispatch(
-                        frame,
-                        &parsed,
-                        choice,
-                        Origin {
-                            ingress,
-                            since,
-                            now,
-                        },
-                    );
+                    if trace.is_some() {
+                        self.trace_route(trace, group, packet, choice);
+                    }
+                    self.dispatch(frame, &parsed, choice, origin);
                 }
                 // It was parsed before: it is no control frame.
-                Err(Aside::Control) => self.lose(frame, ingress, DropReason::Malformed),
-                Err(Aside::Lost(reason)) => self.lose(frame, ingress, reason),
+                Err(Aside::Control) => self.lose(frame, origin, DropReason::Malformed),
+                Err(Aside::Lost(reason)) => self.lose(frame, origin, reason),
             }
         }
         self.scratch.retries = retries;
@@ -430,8 +473,10 @@ impl<Q: QueueIo> Worker<Q> {
                 // chosen before them. By the hash, for no answer has to keep behind another.
                 let group = look_up(&self.fib, &parsed);
                 let choice = choose(&tables, group, answer.bytes(), &parsed);
-                // An answer that cannot be sent is not worth another: errors are never reported.
-                self.dispatch(answer, &parsed, choice, origin);
+                // An answer that cannot be sent is not worth another: errors are never reported. It is another packet
+                // than the one that is followed.
+                let trace = TraceId::NONE;
+                self.dispatch(answer, &parsed, choice, Origin { trace, ..origin });
             }
             Err(Aside::Control) => self.lose(answer, origin.ingress, DropReason::Malformed),
             Err(Aside::Lost(reason)) => self.lose(answer, origin.ingress, reason),
@@ -476,16 +521,22 @@ impl<Q: QueueIo> Worker<Q> {
 
 /// Traffic class and priority group of a packet.
 #[inline]
-fn classify(maps: &Classify, parsed: &Parsed) -> (u8, u8) {
-    let priority = match &maps.priority_of_pcp {
-        Some(of_pcp) if parsed.pcp != NO_PCP => of_pcp[usize::from(parsed.pcp & 7)],
-        _ => maps.priority_of_dscp[usize::from(parsed.dscp & 63)],
-    };
-    let priority = usize::from(priority & 7);
+pub(super) fn classify(maps: &Classify, parsed: &Parsed) -> (u8, u8) {
+    let priority = usize::from(priority(maps, parsed));
     (
         maps.class_of_priority[priority],
         maps.group_of_priority[priority],
     )
+}
+
+/// The priority that a packet is received with.
+#[inline]
+pub(super) fn priority(maps: &Classify, parsed: &Parsed) -> u8 {
+    let priority = match &maps.priority_of_pcp {
+        Some(of_pcp) if parsed.pcp != NO_PCP => of_pcp[usize::from(parsed.pcp & 7)],
+        _ => maps.priority_of_dscp[usize::from(parsed.dscp & 63)],
+    };
+    priority & 7
 }
 
 /// Whether a packet comes from the uplink group and leaves through it (SW-33).

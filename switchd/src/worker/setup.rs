@@ -4,6 +4,7 @@ use super::balance::{Balancer, Gauges};
 use super::egress::Egress;
 use super::ingress::Batch;
 use super::marks::Marks;
+use super::trace::Probe;
 use super::{Queue, Scratch, Worker, WorkerCommand, WorkerEvent, WorkerSet};
 use crate::ingress::fib::Fib;
 use crate::ingress::pending::Pending;
@@ -148,6 +149,7 @@ impl<Q: QueueIo> Worker<Q> {
             balancer,
             gauges,
             follower: None,
+            probe: Probe::default(),
             refresh_at: Time::NEVER,
             watch_at: Time::ZERO,
             to_wake: WorkerSet::default(),

@@ -2,6 +2,7 @@
 
 mod control;
 mod operation;
+mod trace;
 mod workers;
 
 use super::*;

@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use switchd::control::api::{Answer, Hold, Request, Response, Show, Topic};
+use switchd::control::api::{Answer, Hold, Request, Response, Show, Topic, Trace, Traced};
 
 /// The daemon answers within its own patience, or not at all.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -53,7 +53,40 @@ enum Command {
     Hold(Held),
     /// Read the configuration again and put in force what changed; exit status 1 if it is refused
     Reload,
+    /// Follow packets through the switch: what each stage decided, and why packets were dropped
+    #[command(after_help = FILTER_HELP)]
+    Trace(Traces),
 }
+
+#[derive(Debug, Args)]
+struct Traces {
+    /// Which packets, as words that all must hold; none: every packet
+    #[arg(value_name = "WORD")]
+    filter: Vec<String>,
+    /// End after this time if fewer packets than `count` were found (at most 600)
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    /// Also write the packets to this pcapng file, with their steps as comments
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+}
+
+/// The words of a filter.
+const FILTER_HELP: &str = "\
+Words:
+  in=PORT out=PORT       the port it arrives at; the port it leaves by, or would have left by
+  src=NET dst=NET        an address or a prefix
+  proto=NAME             tcp, udp, icmp, icmp6, sctp, or a number
+  sport=N dport=N        port of the upper layer
+  dscp=N priority=N      code point; priority that it is received with
+  qp=N                   destination queue pair of RoCEv2
+  drop, drop=REASON,...  only packets that were lost, for any reason or for one of these (see `switchctl drops`)
+  every=N                only every Nth that matches
+  count=N                end after so many packets (100 if not said, at most 10000)
+
+Examples:
+  switchctl trace in=swp1 dst=10.2.0.0/16 dport=4791 count=5
+  switchctl trace drop --seconds 60 --pcap drops.pcapng";
 
 #[derive(Debug, Subcommand)]
 enum Watchdog {
@@ -224,11 +257,19 @@ fn run(arguments: &Arguments) -> Result<ExitCode, String> {
             release: held.release,
         }),
         Command::Reload => Request::Reload,
+        Command::Trace(traces) => traces.request()?,
     };
-    let answer = match ask(arguments, &request)? {
+    let pcap = match &arguments.command {
+        Command::Trace(traces) => traces.pcap.as_ref(),
+        _ => None,
+    };
+    let mut answer = match ask(arguments, &request)? {
         Response::Ok(answer) => answer,
         Response::Error(reason) => return Err(reason),
     };
+    if let (Answer::Trace(traced), Some(path)) = (&mut answer, pcap) {
+        write_pcap(traced, path)?;
+    }
     let show_all = match &arguments.command {
         Command::Direct(what) | Command::Show(what) => what.shows_all(),
         _ => false,
@@ -257,6 +298,32 @@ fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     })
 }
 
+impl Traces {
+    fn request(&self) -> Result<Request, String> {
+        let wait = Duration::try_from_secs_f64(self.seconds)
+            .map_err(|error| format!("--seconds {}: {error}", self.seconds))?;
+        Ok(Request::Trace(Trace {
+            filter: self.filter.join(" "),
+            wait_milliseconds: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+            pcap: self.pcap.is_some(),
+        }))
+    }
+}
+
+/// Writes the packets as a file for Wireshark, which is not shown then.
+fn write_pcap(traced: &mut Traced, path: &std::path::Path) -> Result<(), String> {
+    let text = traced.pcap.take().unwrap_or_default();
+    let bytes: Result<Vec<u8>, String> = text
+        .as_bytes()
+        .chunks(2)
+        .map(|digits| {
+            let digits = std::str::from_utf8(digits).map_err(|error| error.to_string())?;
+            u8::from_str_radix(digits, 16).map_err(|error| error.to_string())
+        })
+        .collect();
+    std::fs::write(path, bytes?).map_err(|error| format!("{}: {error}", path.display()))
+}
+
 fn ask(arguments: &Arguments, request: &Request) -> Result<Response, String> {
     let place = arguments.socket.display();
     let mut stream = UnixStream::connect(&arguments.socket).map_err(|error| {
@@ -265,7 +332,11 @@ fn ask(arguments: &Arguments, request: &Request) -> Result<Response, String> {
         )
     })?;
     let failed = |error: std::io::Error| format!("{place}: {error}");
-    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    let patience = match request {
+        Request::Trace(trace) => PATIENCE + Duration::from_millis(trace.wait_milliseconds),
+        _ => PATIENCE,
+    };
+    stream.set_read_timeout(Some(patience)).map_err(failed)?;
     stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
     let mut line = serde_json::to_vec(request).map_err(|error| error.to_string())?;
     line.push(b'\n');

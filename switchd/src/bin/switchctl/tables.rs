@@ -4,7 +4,7 @@ mod traffic;
 
 use comfy_table::{CellAlignment, Table, presets};
 use std::fmt::Write;
-use switchd::control::api::{Answer, Status, Way};
+use switchd::control::api::{Answer, Status, Traced, Way};
 
 /// The content of the answer, without its name, as indented JSON.
 pub(crate) fn json(answer: &Answer) -> Result<String, String> {
@@ -27,6 +27,7 @@ pub(crate) fn json(answer: &Answer) -> Result<String, String> {
         Answer::Events(rows) => serde_json::to_string_pretty(rows),
         Answer::Reloaded(rows) => serde_json::to_string_pretty(rows),
         Answer::Elephants(rows) => serde_json::to_string_pretty(rows),
+        Answer::Trace(traced) => serde_json::to_string_pretty(traced),
         Answer::Done => serde_json::to_string_pretty(&serde_json::json!({ "done": true })),
     };
     value
@@ -39,10 +40,33 @@ pub(crate) fn text(answer: &Answer, all: bool) -> String {
     match answer {
         Answer::Status(status) => status_text(status),
         Answer::Done => "done\n".to_owned(),
+        Answer::Trace(traced) => traced_text(traced),
         Answer::Buffer(buffer) => traffic::buffer(buffer),
         Answer::Pfc(pfc) => traffic::pfc(pfc, all),
         _ => table(answer, all),
     }
+}
+
+/// Each packet with its steps, then what was counted.
+fn traced_text(traced: &Traced) -> String {
+    let mut text = String::new();
+    for trace in &traced.traces {
+        for line in trace.lines() {
+            text += &line;
+            text.push('\n');
+        }
+        text.push('\n');
+    }
+    let totals = traced.totals;
+    let _ = writeln!(text, "{} packets found", totals.found);
+    if totals.missed + totals.lost > 0 {
+        let _ = writeln!(
+            text,
+            "{} packets were not followed and {} records lost, because too many came at once: use a narrower filter, or every=N",
+            totals.missed, totals.lost
+        );
+    }
+    text
 }
 
 /// Names of columns, and rows. Columns whose values are aligned to the right begin with `>`.
@@ -190,7 +214,11 @@ fn table(answer: &Answer, all: bool) -> String {
             ],
             rows.iter().map(elephant_row).collect(),
         ),
-        Answer::Status(_) | Answer::Done | Answer::Buffer(_) | Answer::Pfc(_) => (&[], Vec::new()),
+        Answer::Status(_)
+        | Answer::Done
+        | Answer::Trace(_)
+        | Answer::Buffer(_)
+        | Answer::Pfc(_) => (&[], Vec::new()),
     };
     draw(columns, rows)
 }

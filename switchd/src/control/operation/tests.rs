@@ -188,11 +188,12 @@ fn holds_add_up_and_are_released() {
     bench.state.hold(&hold("p2", 3, false)).unwrap();
     bench.state.hold(&hold("p2", 0, false)).unwrap();
     bench.state.hold(&hold("p2", 3, true)).unwrap();
-    let told: Vec<WorkerCommand> = bench.commands.try_iter().collect();
-    let of = |classes| WorkerCommand::Hold {
-        port: PortId(1),
-        classes,
-    };
+    let told = bench.commands.try_iter().map(|command| match command {
+        WorkerCommand::Hold { port, classes } => (port, classes),
+        other => panic!("{other:?}"),
+    });
+    let told: Vec<(PortId, u8)> = told.collect();
+    let of = |classes| (PortId(1), classes);
     assert_eq!(told, [of(0b1000), of(0b1001), of(0b0001)]);
     let event = bench.last_event();
     assert_eq!((event.kind, event.queue), (EventKind::Release, Some(3)));

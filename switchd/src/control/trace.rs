@@ -1,0 +1,166 @@
+//! A packet trace for an operator: one at a time, begun and ended by one request.
+//!
+//! ```text
+//!   none ── begin: WorkerCommand::Trace(tracer) to every worker ──▶ runs ── its time is over, or enough was found ──▶ none
+//!    ▲                                                               │                 WorkerCommand::Trace(None)
+//!    └────────────── the client was given up: Running is dropped ────┘
+//! ```
+//!
+//! The state is locked only to begin, to end and to read names; meanwhile the control thread does other work.
+
+use super::api::{Trace, Traced};
+use super::pcap;
+use super::state::State;
+use crate::ingress::tables::{NextHop, PortEntry};
+use crate::trace::{
+    Collector, DEFAULT_COUNT, Filter, Names, SESSIONS, Shown, hexadecimal, session,
+};
+use crate::worker::WorkerCommand;
+use common::sys::monotonic;
+use common::time::{Span, Time};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// Most packets of one answer: with their steps and first bytes about 40 MB of JSON.
+pub const MAX_TRACED: u32 = 10_000;
+
+/// Longest trace: who waits longer begins another.
+pub const MAX_WAIT: Duration = Duration::from_secs(600);
+
+/// How often the workers' rings are looked at: they hold what is followed in several times this, at a million packets
+/// a second and more.
+const POLL: Duration = Duration::from_millis(10);
+
+/// Workers have this long to let go of their tracers, as for what they show.
+const LET_GO: Duration = Duration::from_millis(20);
+
+/// Packets that are made into text between two looks at other work.
+const CHUNK: usize = 64;
+
+/// The trace that runs, for the state.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tracing {
+    /// Number of the last session.
+    session: u8,
+    /// When the one that runs ends at the latest; `None` if none does.
+    until: Option<Time>,
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    /// Has all workers follow the packets that `text` describes, until [`Self::end_trace`], which is promised for `until`.
+    ///
+    /// # Errors
+    /// The filter makes no sense, another trace runs, or a worker does not listen.
+    fn begin_trace(&mut self, text: &str, now: Time, until: Time) -> Result<Collector, String> {
+        let ports = self.routing.programming().ports();
+        let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
+        let filter = Filter::parse(text, &names).map_err(|error| error.to_string())?;
+        if filter.count > MAX_TRACED {
+            return Err(format!(
+                "count={}: one trace shows at most {MAX_TRACED} packets ({DEFAULT_COUNT} if nothing is said)",
+                filter.count
+            ));
+        }
+        if let Some(ends) = self.tracing.until {
+            return Err(format!(
+                "another trace runs; it ends within {}",
+                ends.since(now)
+            ));
+        }
+        let number = (self.tracing.session + 1) % SESSIONS;
+        self.tracing.session = number;
+        let (tracers, collector) = session(number, filter, self.workers.len());
+        for (worker, tracer) in tracers.into_iter().enumerate() {
+            if let Err(error) = self.command(worker, WorkerCommand::Trace(Some(tracer))) {
+                self.end_trace();
+                return Err(error);
+            }
+        }
+        self.tracing.until = Some(until);
+        Ok(collector)
+    }
+
+    fn end_trace(&mut self) {
+        self.tracing.until = None;
+        for worker in 0..self.workers.len() {
+            // One that does not listen keeps its tracer, which is full soon, until the next trace.
+            let _ = self.command(worker, WorkerCommand::Trace(None));
+        }
+    }
+
+    /// Ports and next hops, to name them without the lock.
+    fn names(&self) -> (Vec<PortEntry>, Vec<NextHop>) {
+        let tables = self.routing.program().tables();
+        let ports = self.routing.programming().ports().to_vec();
+        (ports, tables.next_hops.clone())
+    }
+}
+
+/// A trace that runs. It ends when this is dropped, also with the client that wanted it.
+struct Running<'a>(&'a Mutex<State>);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        lock(self.0).end_trace();
+    }
+}
+
+/// Follows packets until as many were found as were wanted or the time is over.
+///
+/// # Errors
+/// As for `State::begin_trace`, or the time is too long.
+pub async fn trace(wanted: &Trace, state: &Mutex<State>) -> Result<Traced, String> {
+    let wait = Duration::from_millis(wanted.wait_milliseconds);
+    if wait > MAX_WAIT {
+        return Err(format!(
+            "a trace takes at most {} seconds",
+            MAX_WAIT.as_secs()
+        ));
+    }
+    let (now, deadline) = (monotonic(), tokio::time::Instant::now() + wait);
+    let until = now + Span::from_nanos(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
+    let mut collector = lock(state).begin_trace(&wanted.filter, now, until)?;
+    let running = Running(state);
+    while !collector.is_complete() && tokio::time::Instant::now() < deadline {
+        tokio::time::sleep_until(deadline.min(tokio::time::Instant::now() + POLL)).await;
+        collector.poll();
+    }
+    drop(running);
+    tokio::time::sleep(LET_GO).await;
+    let (traces, totals) = collector.finish();
+    let (ports, next_hops) = lock(state).names();
+    let names = Names {
+        ports: &ports,
+        next_hops: &next_hops,
+    };
+    let mut shown = Vec::with_capacity(traces.len());
+    for chunk in traces.chunks(CHUNK) {
+        shown.extend(chunk.iter().map(|trace| Shown::new(trace, &names)));
+        tokio::task::yield_now().await;
+    }
+    let pcap = if wanted.pcap {
+        let mut file = Vec::new();
+        pcap::write(&mut file, &names, epoch(), &traces).map_err(|error| error.to_string())?;
+        Some(hexadecimal(&file))
+    } else {
+        None
+    };
+    Ok(Traced {
+        traces: shown,
+        totals,
+        pcap,
+    })
+}
+
+/// Time from 1970-01-01 to the zero of the switch's clock.
+fn epoch() -> Span {
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let nanos = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+    Span::from_nanos(nanos.saturating_sub(monotonic().nanos()))
+}

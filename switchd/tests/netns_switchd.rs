@@ -334,6 +334,58 @@ fn operators_and_collectors_are_answered() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("is switchd running?"));
 }
 
+/// SW-51, MG-7: an operator sees what each stage decided about a packet, and Wireshark why it was dropped; one trace
+/// runs at a time.
+#[test]
+fn packets_are_traced() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("t");
+    rig.start(&[]);
+    rig.ip("sw", "route add blackhole 10.66.0.0/16");
+    let trace = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_switchctl"));
+        command.args(["--json", "--socket"]).arg(rig.socket());
+        command.arg("trace").args(words).args(["--seconds", "20"]);
+        let child = command.stdout(Stdio::piped()).spawn();
+        std::thread::sleep(Duration::from_millis(300));
+        child.expect("switchctl")
+    };
+    let answer = |child: std::process::Child| {
+        let output = child.wait_with_output().expect("our child");
+        assert!(output.status.success());
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("JSON")["traces"][0]
+            .clone()
+    };
+    rig.ping("10.2.0.2", 1, 100);
+    let child = trace(&["in=p1", "dst=10.2.0.2", "proto=icmp", "count=1"]);
+    let refused = rig.ctl_output(&["trace", "--seconds", "1"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("another trace runs"));
+    rig.ping("10.2.0.2", 1, 100);
+    let sent = answer(child);
+    assert_eq!(sent["outcome"], "sent", "{sent}");
+    let steps = sent["steps"].as_array().expect("steps").iter();
+    let stages: Vec<&str> = steps.filter_map(|step| step["stage"].as_str()).collect();
+    assert_eq!(
+        (stages.first(), stages.last()),
+        (Some(&"received"), Some(&"sent"))
+    );
+    assert!(
+        stages.contains(&"route") && stages.contains(&"enqueued"),
+        "{stages:?}"
+    );
+
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("drops.pcapng").display().to_string();
+    let child = trace(&["drop", "dst=10.66.0.0/16", "count=1", "--pcap", &file]);
+    rig.ping("10.66.0.1", 1, 100);
+    assert_eq!(answer(child)["reason"], "blackhole");
+    let words = ["-n", "-r", &file, "-T", "fields", "-e", "frame.comment"];
+    let output = Command::new("tshark").args(words).output().expect("tshark");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("dropped: blackhole"));
+}
+
 /// SIGTERM ends the daemon with status 0 and leaves the devices as they were; it can be started again, also after SIGKILL.
 #[test]
 fn the_end_leaves_nothing_behind() {

@@ -8,7 +8,7 @@
 //!
 //! How a worker uses it. Control makes a [`session`] and gives each worker its [`Tracer`] with a command; the
 //! worker keeps it as `Option<Box<Tracer>>`, so that a switch which traces nothing has no memory for it and
-//! pays one branch a batch:
+//! pays a branch for each packet:
 //!
 //! 1. When a batch is parsed and classified, `if let Some(tracer)`: for each packet
 //!    `let id = tracer.begin(now, arrival, bytes, Some(&parsed))`, and the id goes with the packet as
@@ -253,8 +253,6 @@ pub enum Step {
         /// Bytes in it, this one included.
         bytes: u32,
     },
-    /// It came to the head of its queue and its priority is paused.
-    Paused,
     /// It was given to the device. The end.
     Sent {
         /// The port.

@@ -239,7 +239,6 @@ fn details(step: Step, names: &Names<'_>) -> Details {
             .with("class", class)
             .with("packets", packets)
             .with("bytes", bytes),
-        Step::Paused => Details::of("paused"),
         Step::Sent { port, waited } => Details::of("sent")
             .with("port", names.port(port))
             .with("waited_ns", waited.nanos()),

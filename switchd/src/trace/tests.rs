@@ -309,7 +309,7 @@ fn what_does_not_fit_is_counted() {
     assert_eq!(tracer.counters.lost.get(), 0, "half of the ring is left");
 
     let steps = 3 * RING_RECORDS as u64;
-    (0..steps).for_each(|_| tracer.step(at(1), first, Step::Paused));
+    (0..steps).for_each(|_| tracer.step(at(1), first, Step::Unresolved { ifindex: 1 }));
     tracer.flush();
     let put = tracer.record_ring.len() as u64;
     assert_eq!(put, RING_RECORDS as u64);
@@ -443,7 +443,7 @@ fn a_trace_is_shown() {
 #[test]
 fn every_step_is_shown() {
     let (class, port) = (1, PortId(7));
-    let steps: [(Step, &str); 12] = [
+    let steps: [(Step, &str); 11] = [
         (
             Step::Noticed { port, len: 60 },
             "noticed     port port 7, length 60",
@@ -490,7 +490,6 @@ fn every_step_is_shown() {
             },
             "enqueued    class 1, packets 2, bytes 3000",
         ),
-        (Step::Paused, "paused"),
         (
             Step::Sent {
                 port,

@@ -52,7 +52,6 @@ fn stages(trace: &Trace) -> Vec<(&'static str, u8)> {
         Step::Trimmed { .. } => "trimmed",
         Step::Demoted { .. } => "demoted",
         Step::Enqueued { .. } => "enqueued",
-        Step::Paused => "paused",
         Step::Sent { .. } => "sent",
         Step::Dropped { .. } => "dropped",
     };

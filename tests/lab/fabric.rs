@@ -12,7 +12,7 @@ use super::control::{DaemonStatus, Request, ask};
 use super::settings::{State, binary};
 use super::supervisor::{SUPERVISE, log_tail, program_of};
 use super::sweep::{supervisor, sweep};
-use super::topology::{Daemons, NodeRole, Options, Topology};
+use super::topology::{Daemons, NodeRole, Options, Qos, Topology};
 use super::{Host, LabError, Progress, node_dir, run_dir, settings, wiring};
 
 /// Longest time from the start of a daemon until it forwards.
@@ -78,6 +78,13 @@ impl Builder {
     #[must_use]
     pub fn mtu(mut self, mtu: u32) -> Builder {
         self.options.mtu = mtu;
+        self
+    }
+
+    /// What the traffic managers of switches do.
+    #[must_use]
+    pub fn qos(mut self, qos: Qos) -> Builder {
+        self.options.qos = qos;
         self
     }
 

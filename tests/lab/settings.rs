@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::supervisor::program_of;
-use super::topology::{Node, Options, Topology};
+use super::topology::{Node, Options, Qos, Topology};
 use super::{LabError, node_dir, run_dir};
+use common::time::Span;
+use common::units::Rate;
 
 /// What must be known of a laboratory that is up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,7 +133,7 @@ fn switchd(options: &Options, plan: &Topology, node: &Node) -> Table {
         .map(|end| Value::String(end.interface.clone()))
         .collect();
     let speed = Value::String(format!("{}bps", options.speed));
-    table([
+    let mut all = table([
         ("ports", Value::Array(ports)),
         // Looking on before sleep takes time from the other daemons on the same cores.
         (
@@ -143,7 +145,70 @@ fn switchd(options: &Options, plan: &Topology, node: &Node) -> Table {
             "admin",
             Value::Table(table([("socket", path(options, node, "admin.sock"))])),
         ),
-    ])
+    ]);
+    if let Some(qos) = qos(options) {
+        all.insert("qos".to_owned(), Value::Table(qos));
+    }
+    all
+}
+
+/// Round trip through an idle laboratory: daemons that share two cores are late by this much.
+const BASE_RTT_US: u64 = 2_000;
+
+/// `[qos]` of every switch.
+fn qos(options: &Options) -> Option<Table> {
+    let text = match options.qos {
+        Qos::Plain => return None,
+        Qos::Uet => format!(
+            r#"
+base_rtt_microseconds = {BASE_RTT_US}
+[[queue]]
+queues = [0, 3]
+uet = "low"
+[[queue]]
+queues = [5]
+uet = "high"
+"#
+        ),
+        Qos::Lossless => lossless(options),
+    };
+    Some(text.parse().expect("written above"))
+}
+
+/// hostd's data, which is of priority 3, is lossless.
+///
+/// A switch notices what arrives when it has a core, and so does a host that is to stop: headroom takes what a link brings
+/// while both are late, twice over for the switch as [`switchd::traffic::headroom`] explains. The packets are
+/// those of hostd, hundreds of bytes long, so what short ones would take of cells is left out.
+fn lossless(options: &Options) -> String {
+    let late = Rate::from_bps(options.speed).bytes_in(Span::from_micros(LATE_BY_US.unsigned_abs()));
+    let headroom = 4 * late;
+    let xoff = late.max(65_536);
+    let ports = u64::from(options.hosts.div_ceil(options.leaves))
+        + u64::from(options.spines.max(options.leaves));
+    let size = (ports * (xoff + headroom)).next_multiple_of(1 << 20);
+    format!(
+        r#"
+[buffer]
+size_bytes = {size}
+[flow_control]
+mode = "pfc"
+[[group]]
+groups = [3]
+xoff_bytes = {xoff}
+xon_bytes = {xon}
+headroom = {headroom}
+[[queue]]
+queues = [3]
+lossless = true
+[queue.wred]
+min_bytes = {kmin}
+max_bytes = {kmax}
+"#,
+        xon = xoff / 2,
+        kmin = xoff / 5,
+        kmax = xoff / 5 * 4,
+    )
 }
 
 /// A path is late by many milliseconds when a switch on it waits for a core; nothing is lost by that.

@@ -54,8 +54,24 @@ pub struct Options {
     pub mtu: u32,
     /// Which daemons run.
     pub daemons: Daemons,
+    /// What the switches' traffic managers do.
+    #[serde(default)]
+    pub qos: Qos,
     /// Links between leaf and spine that lead through a bridge on which [`super::capture`] listens.
     pub taps: BTreeSet<(String, String)>,
+}
+
+/// What the traffic managers of a laboratory's switches do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+pub enum Qos {
+    /// Eight queues in strict priority, which drop.
+    #[default]
+    Plain,
+    /// What Ultra Ethernet recommends for the laboratory's bandwidth-delay product: hostd's data in TC_low, its control in
+    /// TC_high.
+    Uet,
+    /// hostd's data is lossless: who would overrun a switch is paused.
+    Lossless,
 }
 
 /// Which daemons a laboratory runs.
@@ -82,6 +98,7 @@ impl Default for Options {
             queues: 1,
             mtu: 3000,
             daemons: Daemons::All,
+            qos: Qos::Plain,
             taps: BTreeSet::new(),
         }
     }

@@ -316,3 +316,18 @@ fn a_ring_that_locked_resumes() {
         .sum();
     assert!(stormed > 0);
 }
+
+/// SW-33: with prevention the same loop never locks the ring: what comes from one uplink and leaves by another has another
+/// priority from then on, whose buffers nobody waits for. No watchdog is needed.
+#[test]
+fn a_ring_with_prevention_never_locks() {
+    let (mut bench, probe) = ring("enabled = false\n[hook]\npriority = 1\ndscp = 8");
+    bench.run_for(Span::from_millis(1));
+    let got = bench.received(probe).packets;
+    assert!(got > 100, "{got} of the probe's packets arrived");
+    bench.finish();
+    for switch in 0..4 {
+        assert_eq!(bench.switch(switch).dropped(DropReason::PfcStorm), 0);
+        assert_eq!(bench.switch(switch).dropped(DropReason::HeadroomFull), 0);
+    }
+}

@@ -219,7 +219,8 @@ fn a_received_pause_is_obeyed() {
     let mut rig = Rig::new("q");
     rig.settings(LOSSLESS);
     // At 5 Mb/s the longest pause takes 65535 × 512 bits / 5 Mb/s = 6.71 s: long enough to look at it.
-    rig.start(&["port_defaults.speed=5Mbps"]);
+    // The watchdog would take it for a storm.
+    rig.start(&["port_defaults.speed=5Mbps", "qos.watchdog.enabled=false"]);
     assert_eq!(rig.ping("10.2.0.2", 2, 50), 2);
     let receiver = receive(&rig, 5);
     let script = "import socket,struct\ns=socket.socket(socket.AF_PACKET,socket.SOCK_RAW)\ns.bind(('e2',0))\n\

@@ -15,7 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use common::units::Rate;
 use fabric_tests::lab::supervisor::supervise;
 use fabric_tests::lab::sweep::sweep;
-use fabric_tests::lab::topology::{Daemons, Options};
+use fabric_tests::lab::topology::{Daemons, Options, Qos};
 use fabric_tests::lab::{Builder, Lab, LabError, supervisor};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -139,6 +139,9 @@ struct Up {
     /// MTU of every link, in bytes
     #[arg(long, default_value_t = 3000)]
     mtu: u32,
+    /// What the switches do to packets when there are too many
+    #[arg(long, value_enum, default_value = "plain")]
+    qos: Qos,
     /// Lead the link between two nodes through a bridge on which tcpdump sees it (leaf1:spine1)
     #[arg(long, value_name = "A:B", value_parser = pair)]
     tap: Vec<(String, String)>,
@@ -237,6 +240,7 @@ fn bring_up(up: Up) -> Result<(), LabError> {
         queues: up.queues,
         mtu: up.mtu,
         daemons,
+        qos: up.qos,
         taps: up.tap.into_iter().collect(),
     };
     let name = options.name.clone();

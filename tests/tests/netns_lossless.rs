@@ -1,0 +1,88 @@
+//! A lossless class with the real daemons: incast in a laboratory that has a dozen processes on few cores.
+
+use fabric_tests::lab::observe::{assert_healthy, drops, eventually, fabric, rows};
+use fabric_tests::lab::topology::Qos;
+use fabric_tests::lab::traffic::Receiver;
+use fabric_tests::lab::{Lab, exclusive, node_dir, privileged};
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// Bytes that each sender copies: all together keep the receiver's link busy for more than ten seconds.
+const EACH: usize = 18 << 20;
+
+/// Sum of a number over the rows of a topic, of all switches.
+fn sum(lab: &Lab, topic: &str, number: impl Fn(&serde_json::Value) -> u64) -> u64 {
+    let switches = ["leaf1", "leaf2", "spine1", "spine2"];
+    let of = |switch: &&str| {
+        let answer = lab.switchctl(switch, &[topic]).expect("an answer");
+        rows(answer).iter().map(&number).sum::<u64>()
+    };
+    switches.iter().map(of).sum()
+}
+
+/// SW-12, SW-31, HT-45: seven hosts send to one at once for ten seconds, over a fabric of four switches, twelve daemons on whatever
+/// cores there are: peers are paused, nothing of the lossless class is lost, and the buffers are empty afterwards.
+#[test]
+fn incast_loses_nothing() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let lab = fabric("lossless")
+        .size(2, 2, 8)
+        .speed(100_000_000)
+        .qos(Qos::Lossless)
+        .up()
+        .unwrap();
+    let root = node_dir(lab.name(), "h1").join("files");
+    let receiver = Receiver::start(lab.host("h1"), &root).unwrap();
+    let source = node_dir(lab.name(), "h1").join("source");
+    let mut bytes = vec![0; EACH];
+    Pcg64::seed_from_u64(7).fill_bytes(&mut bytes);
+    fs::write(&source, &bytes).unwrap();
+    let began = Instant::now();
+    let copies: Vec<_> = (2..=8)
+        .map(|host| {
+            let target = format!("{}:copy{host}", lab.host("h1").address(false));
+            let from = lab.host(&format!("h{host}"));
+            let source = source.display().to_string();
+            from.spawn(["hostcp", &source, &target]).unwrap()
+        })
+        .collect();
+    for copy in copies {
+        let output = copy.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{}: {text}", output.status);
+    }
+    let took = began.elapsed();
+    for host in 2..=8 {
+        let copy = receiver.root().join(format!("copy{host}"));
+        assert!(fs::read(&copy).unwrap() == bytes, "the same bytes");
+        fs::remove_file(copy).unwrap();
+    }
+    assert!(took > Duration::from_secs(10), "{took:?}");
+    let lost = drops(&lab).unwrap();
+    assert!(lost.is_empty(), "{lost:?}");
+    let paused = sum(&lab, "pfc", |row| row["sent_xoff"].as_u64().unwrap_or(0));
+    assert!(paused > 0, "nobody was paused: there was no congestion");
+    let others = sum(&lab, "pfc", |row| {
+        let frames = row["sent_xoff"].as_u64().unwrap_or(0);
+        if row["priority"] == 3 { 0 } else { frames }
+    });
+    assert_eq!(others, 0, "other priorities were paused");
+    eventually("empty buffer", Duration::from_secs(5), || {
+        let cells = |row: &serde_json::Value, name: &str| row[name]["cells"].as_u64().unwrap_or(1);
+        let cells = sum(&lab, "pg", |row| {
+            cells(row, "used") + cells(row, "headroom")
+        });
+        if cells == 0 {
+            Ok(())
+        } else {
+            Err(format!("{cells} cells are in use"))
+        }
+    });
+    drop(receiver);
+    assert_healthy(&lab, &[]);
+}

@@ -372,10 +372,11 @@ impl<Q: QueueIo> Worker<Q> {
             self.gauges.deadline(),
         ];
         let deadline = egress.chain(others).fold(Time::NEVER, Time::min);
-        if self.unsent.is_empty() {
+        if self.unsent.is_empty() && self.outbound.iter().all(Vec::is_empty) {
             deadline
         } else {
-            // A device that was full or down does not say when it takes packets again.
+            // A device that was full or down does not say when it takes packets again, nor does a worker whose ring
+            // was full.
             deadline.min(now + KICK_AGAIN)
         }
     }

@@ -109,3 +109,22 @@ fn a_ring_is_bounded() {
     let offered = 2 * RING as u64 + 32 * u64::from(NEIGHBOURS);
     assert_eq!(left + switch.dropped(DropReason::RingFull), offered);
 }
+
+/// A worker that has packets for another whose ring is full does not sleep until something else arrives.
+#[test]
+fn packets_for_a_full_ring_are_not_slept_over() {
+    let mut switch = Switch::new(2, 2);
+    for _ in 0..RING + 10 {
+        switch.offer(0, &Udp::to("10.1.0.9").frame());
+    }
+    let mut deadline = Time::NEVER;
+    for _ in 0..20 {
+        switch.now += Span::from_micros(10);
+        deadline = switch.workers[0].turn(switch.now).deadline;
+    }
+    assert_eq!(switch.workers[0].held(), 10);
+    assert!(deadline <= switch.now + KICK_AGAIN, "{deadline:?}");
+    assert_eq!(switch.run()[1].len(), RING + 10);
+    switch.now += Span::from_micros(10);
+    assert_eq!(switch.workers[0].turn(switch.now).deadline, Time::NEVER);
+}

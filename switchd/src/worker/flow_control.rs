@@ -9,10 +9,11 @@ use super::Worker;
 use super::watch::mapped;
 use crate::drop::DropReason;
 use crate::ingress::tables::PortId;
+use crate::limits::KICK_AGAIN;
 use crate::packet::Packet;
 use crate::traffic::paused::Paused;
 use crate::traffic::pfc::Sender;
-use crate::traffic::policy::{FlowControl, PRIORITIES, Policy};
+use crate::traffic::policy::{FlowControl, Policy};
 use crate::traffic::wire_len;
 use common::time::Time;
 use common::units::Rate;
@@ -166,12 +167,16 @@ impl<Q: QueueIo> Worker<Q> {
             for place in 0..self.egress.len() {
                 self.pause_peer(place, now);
             }
-            self.plan_refresh();
+            self.plan_refresh(now);
         }
     }
 
-    fn plan_refresh(&mut self) {
-        let refreshes = self.egress.iter().map(|it| it.pauses.sender.deadline());
+    fn plan_refresh(&mut self, now: Time) {
+        let refreshes = self.egress.iter().map(|it| {
+            let due = it.pauses.sender.deadline();
+            // One that found no room is tried again in every turn, and when its device is kicked again.
+            if due <= now { now + KICK_AGAIN } else { due }
+        });
         self.refresh_at = refreshes.min().unwrap_or(Time::NEVER);
     }
 
@@ -191,11 +196,11 @@ impl<Q: QueueIo> Worker<Q> {
         if pauses.flow_control == FlowControl::Off {
             // It was turned off while the peer waited: that ends by itself.
             pauses.sender.next(wanted, FlowControl::Off, speed, now);
-            return self.plan_refresh();
+            return self.plan_refresh(now);
         }
         if !egress.up {
             pauses.sender.reset();
-            return self.plan_refresh();
+            return self.plan_refresh(now);
         }
         let io = &mut self.queues[egress.queue].io;
         let frame = if io.transmit_room(&mut self.pool) > 0 {
@@ -208,8 +213,9 @@ impl<Q: QueueIo> Worker<Q> {
             self.unsent.set(egress.queue);
             return self.ledger.repeat(port);
         };
-        let control = pauses.sender.next(wanted, pauses.flow_control, speed, now);
-        let control = control.unwrap_or(Control::Pfc([None; PRIORITIES]));
+        let Some(control) = pauses.sender.next(wanted, pauses.flow_control, speed, now) else {
+            return self.pool.give(frame);
+        };
         let bytes = control.emit(Mac(egress.mac));
         frame.bytes_mut().copy_from_slice(&bytes);
         let mut batch = std::mem::take(&mut self.scratch.frames);
@@ -223,7 +229,7 @@ impl<Q: QueueIo> Worker<Q> {
         counters.tx_packets.add(1);
         counters.tx_bytes.add(bytes.len() as u64);
         egress.show_pauses(&self.stats, now);
-        self.plan_refresh();
+        self.plan_refresh(now);
     }
 }
 

@@ -193,3 +193,26 @@ fn what_is_sent_is_well_formed() {
     switch.wires[1].set_room(64);
     switch.run();
 }
+
+/// SW-31: a refresh that finds no room in the device is tried again soon, and the worker does not turn without end meanwhile.
+#[test]
+fn a_refresh_without_room_waits_for_the_device() {
+    let mut switch = Switch::lossless(2, 1);
+    switch.turn();
+    switch.pfc(1, u16::MAX);
+    switch.turn();
+    for _ in 0..11 {
+        switch.offer(0, &packet());
+    }
+    switch.turn();
+    assert_eq!(sorted(&switch.run()[0]).0.len(), 17);
+    switch.wires[0].set_room(0);
+    switch.now += Span::from_micros(100);
+    let turn = switch.workers[0].turn(switch.now);
+    assert!(turn.deadline > switch.now, "{:?}", turn.deadline);
+    switch.wires[0].set_room(64);
+    switch.turn();
+    assert!(!sorted(&switch.run()[0]).0.is_empty());
+    switch.pfc(1, 0);
+    assert_eq!(switch.run()[1].len(), 11);
+}

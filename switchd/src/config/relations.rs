@@ -11,7 +11,7 @@
 
 use super::policy::PortFacts;
 use crate::limits::CELL;
-use crate::traffic::policy::{Curve, GroupPolicy, Limit, Policy, Wred};
+use crate::traffic::policy::{Curve, GroupPolicy, Limit, Policy, PortPolicy, Wred};
 use common::config::Refusal;
 
 /// Refuses a policy that breaks a relation; what is only unwise is returned.
@@ -21,6 +21,7 @@ use common::config::Refusal;
 pub(super) fn check(policy: &Policy, ports: &[PortFacts]) -> Result<Vec<String>, Refusal> {
     let mut warnings = Vec::new();
     for (number, port) in policy.ports.iter().enumerate() {
+        warnings.extend(pauses_nobody(policy, port, &ports[number].name));
         for (class, queue) in port.queues.iter().enumerate() {
             let feeders = Feeders::of(policy, class);
             if feeders.groups == 0 {
@@ -50,6 +51,21 @@ pub(super) fn check(policy: &Policy, ports: &[PortFacts]) -> Result<Vec<String>,
         }
     }
     Ok(warnings)
+}
+
+/// A warning if a lossless group has no way to make its peer wait.
+fn pauses_nobody(policy: &Policy, port: &PortPolicy, name: &str) -> Option<String> {
+    let lossless = port
+        .groups
+        .iter()
+        .enumerate()
+        .filter(|(_, it)| it.is_lossless());
+    let silent = lossless
+        .map(|(group, _)| group)
+        .find(|group| policy.priorities_of(*group) & !port.flow_control.sends() != 0)?;
+    Some(format!(
+        "{name}: group {silent} has headroom, but qos.flow_control does not pause its peer: what exceeds the headroom is lost"
+    ))
 }
 
 /// The lossless groups whose packets wait in queues of a class, of all ports.

@@ -720,3 +720,17 @@ uet = "high"
     assert_eq!(port.queues[1].schedule, Schedule::Dwrr(40));
     assert_eq!(port.queues[1].trim.unwrap().bytes, 100_000);
 }
+
+/// SW-11: headroom without anybody who is told to stop is a warning.
+#[test]
+fn headroom_without_pauses_is_a_warning() {
+    for off in ["mode = \"off\"", "mode = \"pfc\"\nsend = false"] {
+        let compiled = lossless(&[("mode = \"pfc\"", off)]).unwrap();
+        assert!(
+            compiled.warnings[0]
+                .contains("a: group 3 has headroom, but qos.flow_control does not pause"),
+            "{:?}",
+            compiled.warnings
+        );
+    }
+}

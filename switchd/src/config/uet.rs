@@ -11,6 +11,7 @@
 
 use super::policy::PortFacts;
 use super::qos::{MarkAt, Queue, Role, Wred};
+use crate::traffic::policy::{Curve, Profile};
 use common::config::Refusal;
 use common::time::Span;
 
@@ -63,11 +64,15 @@ pub(super) fn filled(
     Ok(filled)
 }
 
-/// ECN from 0.2 to 0.8 × Plane_BDP. 0.5 × would be the threshold of a deterministic profile.
+/// ECN from 0.2 to 0.8 × Plane_BDP.
 fn marks(bdp: u32) -> Wred {
+    let (min_bytes, max_bytes) = match Profile::derived(bdp).curve {
+        Curve::Linear { kmin, kmax, .. } => (kmin, kmax),
+        Curve::Deterministic { threshold } => (threshold, threshold),
+    };
     Wred {
-        min_bytes: bdp / 5,
-        max_bytes: bdp / 5 * 4,
+        min_bytes,
+        max_bytes,
         probability_percent: 100.0,
         mark_at: MarkAt::Dequeue,
         ecn: true,

@@ -341,14 +341,11 @@ impl EgressPort {
         newcomer: Newcomer,
         around: Around<'_>,
     ) -> bool {
-        let trim = &around.policy.trim;
-        let bit = 1 << (newcomer.dscp & 63);
-        let limit = if trim.rtx & bit != 0 {
-            at.rtx_bytes
-        } else {
-            at.bytes
-        };
-        trim.trimmable & bit != 0 && self.queues[class].bytes() + newcomer.bytes > u64::from(limit)
+        let limit = around
+            .policy
+            .trim
+            .threshold(newcomer.dscp, at.bytes, at.rtx_bytes);
+        limit.is_some_and(|limit| self.queues[class].bytes() + newcomer.bytes > limit)
     }
 
     /// Whether a packet that comes to the queue is marked then; or it is dropped early.

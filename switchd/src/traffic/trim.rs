@@ -193,18 +193,16 @@ impl TrimPolicy {
             .fold(0, |mask, trimmed| mask | 1 << trimmed)
     }
 
-    /// Bytes of its queue above which a packet of this DSCP is trimmed, `None` if it is not trimmable:
-    /// `plane_bdp` (bandwidth × base round trip), and half as much again for retransmissions.
+    /// Bytes of its queue above which a packet of this DSCP is trimmed, `None` if it is not trimmable: `bytes` for most, `rtx_bytes`
+    /// for retransmissions.
     #[inline]
-    pub fn threshold(&self, dscp: u8, plane_bdp: u64) -> Option<u64> {
-        if !has(self.trimmable, dscp) {
-            return None;
-        }
-        Some(if has(self.rtx, dscp) {
-            plane_bdp.saturating_add(plane_bdp / 2)
+    pub fn threshold(&self, dscp: u8, bytes: u32, rtx_bytes: u32) -> Option<u64> {
+        let bytes = if has(self.rtx, dscp) {
+            rtx_bytes
         } else {
-            plane_bdp
-        })
+            bytes
+        };
+        has(self.trimmable, dscp).then_some(u64::from(bytes))
     }
 
     /// What packets of this DSCP become, `None` if they are not trimmable.

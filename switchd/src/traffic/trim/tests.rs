@@ -320,10 +320,13 @@ fn fragments_are_not_trimmed() {
 #[test]
 fn retransmissions_are_trimmed_later() {
     let policy = policy(SIZE_DEFAULT);
-    assert_eq!(policy.threshold(DATA, 600_000), Some(600_000));
-    assert_eq!(policy.threshold(RTX, 600_000), Some(900_000));
-    assert_eq!(policy.threshold(RTX, u64::MAX), Some(u64::MAX));
-    assert_eq!(policy.threshold(TRIMMED, 600_000), None);
+    assert_eq!(policy.threshold(DATA, 600_000, 900_000), Some(600_000));
+    assert_eq!(policy.threshold(RTX, 600_000, 900_000), Some(900_000));
+    assert_eq!(
+        policy.threshold(RTX, 0, u32::MAX),
+        Some(u64::from(u32::MAX))
+    );
+    assert_eq!(policy.threshold(TRIMMED, 600_000, 900_000), None);
     assert_eq!(policy.trimmed(), 1 << TRIMMED);
     assert_eq!(TrimPolicy::default().trimmed(), 0);
 }

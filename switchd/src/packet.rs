@@ -1,6 +1,6 @@
 //! A packet: a frame and what the stages found out about it.
 
-use crate::ingress::tables::{NextHopId, PortId};
+use crate::ingress::tables::PortId;
 use crate::trace::TraceId;
 use common::xdp::frame::Frame;
 
@@ -16,8 +16,6 @@ pub struct Packet {
     pub ingress: PortId,
     /// The port it leaves by.
     pub egress: PortId,
-    /// The neighbour it goes to.
-    pub next_hop: NextHopId,
     /// Destination MAC address.
     pub mac: [u8; 6],
     /// Where the IP header begins.
@@ -78,7 +76,6 @@ impl Packet {
             frame,
             ingress: port,
             egress: port,
-            next_hop: NextHopId(0),
             mac: [0; 6],
             network: 0,
             cells: 0,

@@ -322,7 +322,6 @@ impl<Q: QueueIo> Worker<Q> {
             frame,
             ingress,
             egress,
-            next_hop,
             mac,
             network: parsed.network,
             // A frame is far shorter than 65536 cells.

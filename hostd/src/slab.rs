@@ -103,6 +103,12 @@ impl<T> Slab<T> {
         Some(value)
     }
 
+    /// Whether `number` was an object's that was taken out, and no other that came into its slot was taken out since.
+    pub(crate) fn has_ended(&self, number: u32) -> bool {
+        let slot = self.slots.get(self.index(number));
+        slot.is_some_and(|slot| slot.number == self.next_generation(number))
+    }
+
     /// The slot's next number. Generation zero is skipped, so no number is below the slots' count.
     fn next_generation(&self, number: u32) -> u32 {
         let generations = 1_u32 << (self.number_bits - self.slot_bits);
@@ -158,9 +164,11 @@ mod tests {
         assert!(first >= 2 && second >= 2, "0 and 1 are reserved QP numbers");
         assert_eq!(slab.remove(first), Some('a'));
         assert_eq!(slab.remove(first), None);
+        assert!(slab.has_ended(first) && !slab.has_ended(second));
         let third = slab.insert('c').expect("room");
         assert_ne!(third, first);
         assert_eq!((slab.get(first), slab.get(third)), (None, Some(&'c')));
+        assert!(slab.has_ended(first) && !slab.has_ended(third));
         assert_eq!(slab.len(), 2);
     }
 

@@ -12,6 +12,10 @@ use std::time::{Duration, Instant};
 /// Bytes that each sender copies: all together keep the receiver's link busy for more than ten seconds.
 const EACH: usize = 18 << 20;
 
+/// What a host counts when a packet comes after its copy is done: a host whose processor was late took it for lost and sent
+/// it twice. The queue pair ends then, or has ended.
+const STRAGGLERS: [&str; 2] = ["queue_pair_state", "queue_pair_ended"];
+
 /// Sum of a number over the rows of a topic, of all switches.
 fn sum(lab: &Lab, topic: &str, number: impl Fn(&serde_json::Value) -> u64) -> u64 {
     let switches = ["leaf1", "leaf2", "spine1", "spine2"];
@@ -63,8 +67,10 @@ fn incast_loses_nothing() {
         fs::remove_file(copy).unwrap();
     }
     assert!(took > Duration::from_secs(10), "{took:?}");
+    assert_healthy(&lab, &STRAGGLERS);
     let lost = drops(&lab).unwrap();
-    assert!(lost.is_empty(), "{lost:?}");
+    let hosts = |node: &str| node.starts_with('h');
+    assert!(lost.keys().all(|(node, _)| hosts(node)), "{lost:?}");
     let paused = sum(&lab, "pfc", |row| row["sent_xoff"].as_u64().unwrap_or(0));
     assert!(paused > 0, "nobody was paused: there was no congestion");
     let others = sum(&lab, "pfc", |row| {
@@ -84,5 +90,4 @@ fn incast_loses_nothing() {
         }
     });
     drop(receiver);
-    assert_healthy(&lab, &[]);
 }

@@ -99,7 +99,12 @@ impl<M: RegionMemory> Engine<M> {
         };
         let qpn = bth.dest_qp;
         let Some(queue_pair) = self.queue_pairs.get_mut(qpn) else {
-            return self.lose(frame, DropReason::UnknownQueuePair, pool);
+            let reason = if self.queue_pairs.has_ended(qpn) {
+                DropReason::QueuePairEnded
+            } else {
+                DropReason::UnknownQueuePair
+            };
+            return self.lose(frame, reason, pool);
         };
         if let Err(reason) = queue_pair.check_peer(packet.source, packet.destination) {
             return self.lose(frame, reason, pool);

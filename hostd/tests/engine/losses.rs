@@ -50,7 +50,8 @@ fn drops(network: &Network, reason: DropReason) -> u64 {
     network.hosts[1].engine.statistics().drops.get(reason)
 }
 
-/// HT-40: what came before is counted and acknowledged again, what is too far ahead too, and what waits when its queue pair ends.
+/// HT-40: what came before is counted and acknowledged again, what is too far ahead too, what waits when its queue pair ends, and
+/// what comes afterwards.
 #[test]
 fn packets_out_of_their_place() {
     let mut network = network();
@@ -70,7 +71,9 @@ fn packets_out_of_their_place() {
         .destroy_queue_pair(receiver)
         .expect("exists");
     assert_eq!(drops(&network, DropReason::QueuePairEnded), 1);
-    assert_eq!(network.hosts[1].engine.statistics().drops.total(), 2);
+    network.inject(1, &bytes);
+    assert_eq!(drops(&network, DropReason::QueuePairEnded), 2);
+    assert_eq!(network.hosts[1].engine.statistics().drops.total(), 3);
     network.close();
 }
 

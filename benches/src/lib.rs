@@ -12,6 +12,7 @@
 //!   idle      processor time of daemons that have nothing to do
 //!   transport the transport engine, both ends in one thread
 //!   twin      whole fabrics in virtual time
+//!   everything    what the traffic manager can do, all at once
 //!   measure   rounds, medians, tables
 //!   rig       network namespaces, veth pairs, pinned processes
 //!   load      the traffic source and the sink
@@ -19,6 +20,7 @@
 //! ```
 
 pub mod copy;
+pub mod everything;
 pub mod forward;
 pub mod idle;
 pub mod load;

@@ -1,5 +1,6 @@
 //! The traffic source and the sink: XDP programs, so that they cost next to nothing beside what is measured.
 
+use crate::everything::TRAFFIC_CLASS;
 use crate::rig::{Namespace, SOURCE_CORE, pin};
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +22,7 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// IPv4/UDP frames of `len` bytes from 10.0.0.2 to 10.0.1.2, for the station `destination`.
+    /// IPv4/UDP frames of `len` bytes from 10.0.0.2 to 10.0.2.2, of [`TRAFFIC_CLASS`], for the station `destination`.
     ///
     /// # Panics
     /// If `len` is shorter than the headers or longer than what a page of live frames holds.
@@ -30,9 +31,9 @@ impl Offer {
         let ip_len = u16::try_from(len - 14).expect("checked above");
         let mut frame = destination.to_vec();
         frame.extend([2, 0, 0, 0, 0, 1, 8, 0]);
-        let mut ip = vec![0x45, 0x02];
+        let mut ip = vec![0x45, TRAFFIC_CLASS];
         ip.extend(ip_len.to_be_bytes());
-        ip.extend([0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 2, 10, 0, 1, 2]);
+        ip.extend([0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 2, 10, 0, 2, 2]);
         let sum: u32 = ip
             .chunks(2)
             .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))

@@ -60,14 +60,30 @@ impl Namespace {
         run(&format!("ip netns exec {} {line}", self.0))
     }
 
-    /// A command that will run inside, on `core` if one is given, before everything that is not measured.
+    /// A command that will run inside, on `core` if one is given, before everything that is not measured. It dies with this
+    /// process: one that polls for ever would leave nothing of its core to anybody else.
     pub fn command(&self, core: Option<usize>, program: &Path) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0, "chrt", "-f", "1"]);
+        let mut command = self.helper("chrt");
+        command.args(["-f", "1"]);
         if let Some(core) = core {
             command.args(["taskset", "-c", &core.to_string()]);
         }
         command.arg(program);
+        command
+    }
+
+    /// A command for `program`, found in the path, that will run inside and dies with this process.
+    pub fn helper(&self, program: &str) -> Command {
+        let mut command = Command::new("setpriv");
+        command.args([
+            "--pdeathsig",
+            "KILL",
+            "ip",
+            "netns",
+            "exec",
+            &self.0,
+            program,
+        ]);
         command
     }
 
@@ -171,7 +187,7 @@ impl Process {
         matches!(self.0.try_wait(), Ok(None))
     }
 
-    /// Its number. `ip netns exec` and `taskset` replace themselves, so this is the program's own.
+    /// Its number. `setpriv`, `ip netns exec` and `taskset` replace themselves, so this is the program's own.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }

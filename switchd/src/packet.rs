@@ -30,8 +30,8 @@ pub struct Packet {
     pub flow: u32,
     /// Differentiated services code point that it leaves with.
     pub dscp: u8,
-    /// Its sender understands marks (RFC 3168 §5), or it is marked already.
-    pub ect: bool,
+    /// Its ECN field as it came (RFC 3168 §5). Not zero: its sender understands marks, or it is marked already.
+    pub ecn: u8,
     /// What is to be changed in it before it leaves, beside what a router always changes.
     pub edits: Edits,
     /// Which traced packet it is, if it is one.
@@ -83,7 +83,7 @@ impl Packet {
             group: 0,
             flow: 0,
             dscp: 0,
-            ect: false,
+            ecn: 0,
             edits: Edits::default(),
             trace: TraceId::NONE,
         }

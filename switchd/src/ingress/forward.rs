@@ -77,15 +77,18 @@ pub enum Choice {
 /// because it waits for memory: done for all packets of a batch in a row, the waits overlap.
 #[inline]
 pub fn choose(tables: &Tables, group: Option<GroupId>, frame: &[u8], parsed: &Parsed) -> Choice {
+    choose_by(tables, group, || hash::flow(frame, parsed, &tables.hashing))
+}
+
+/// The same for a packet whose flow's hash is `flow`, if it is needed.
+#[inline]
+pub fn choose_by(tables: &Tables, group: Option<GroupId>, flow: impl FnOnce() -> u32) -> Choice {
     let Some(id) = group else {
         return Choice::NoRoute;
     };
     match tables.group(id) {
         Some(Group::Forward(next_hop)) => Choice::Hop(*next_hop),
-        Some(Group::Balance(buckets)) => {
-            let flow = hash::flow(frame, parsed, &tables.hashing);
-            buckets.pick(flow).map_or(Choice::Dead, Choice::Hop)
-        }
+        Some(Group::Balance(buckets)) => buckets.pick(flow()).map_or(Choice::Dead, Choice::Hop),
         Some(_) => Choice::Special(id),
         None => Choice::Dead,
     }

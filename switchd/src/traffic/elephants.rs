@@ -48,6 +48,7 @@ use crate::ingress::tables::PortId;
 use crate::limits::CLASSES;
 use account::Account;
 pub use account::RATE_INTERVAL;
+use common::sync::words::prefetch_all;
 use common::time::{Span, Time};
 use common::units::Rate;
 pub use gate::Gate;
@@ -416,6 +417,12 @@ impl Elephants {
         }
     }
 
+    /// Starts to bring what is known of a flow into the cache.
+    #[inline]
+    pub fn prefetch(&self, flow: Flow) {
+        prefetch_all(&self.sets[self.set_of(flow)]);
+    }
+
     /// The set of a flow. The low bits of the hash also choose the port, so the flows of a port have few
     /// values there: a multiplication brings all bits to the top.
     #[inline]
@@ -444,8 +451,11 @@ impl Elephants {
             return Place { class, after: None };
         }
         entry.last = queues(entry.port(), class).enqueued + 1;
+        if !entry.is_away() {
+            return Place { class, after: None };
+        }
         let behind = self.accounts[set][way].behind;
-        let overtakes = entry.is_away() && !queues(entry.port(), entry.home).passed(behind);
+        let overtakes = !queues(entry.port(), entry.home).passed(behind);
         Place {
             class,
             after: overtakes.then_some(behind),
@@ -456,7 +466,6 @@ impl Elephants {
     #[inline]
     fn weigh(&mut self, (set, way): (usize, usize), bytes: u32, now: Time) {
         let entry = &mut self.sets[set].0[way];
-        let account = &mut self.accounts[set][way];
         let watch = self.watched[usize::from(entry.home)];
         let left = entry.left(watch, now);
         let limit = watch.map_or(u64::MAX, |watch| watch.limit);
@@ -473,13 +482,13 @@ impl Elephants {
         match (before, entry.state) {
             (State::Mouse, State::Elephant) => {
                 self.counters.elephants += 1;
-                account.begin(now);
+                self.accounts[set][way].begin(now);
             }
             (State::Elephant, State::Mouse) => self.counters.elephants -= 1,
             _ => {}
         }
         if entry.state == State::Elephant {
-            account.add(bytes, now);
+            self.accounts[set][way].add(bytes, now);
         }
     }
 
@@ -515,19 +524,21 @@ impl Elephants {
         now: Time,
         queues: &impl Fn(PortId, u8) -> Progress,
     ) -> Option<usize> {
-        let mut least: Option<(u64, Time, usize)> = None;
-        for (way, entry) in self.sets[set].0.iter().enumerate() {
-            if entry.state == State::Free {
-                return Some(way);
-            }
+        let entries = &self.sets[set].0;
+        if let Some(way) = entries.iter().position(|it| it.state == State::Free) {
+            return Some(way);
+        }
+        // One by one and not as a tuple, so that they stay in registers.
+        let (mut least, mut oldest, mut found) = (u64::MAX, Time::NEVER, None);
+        for (way, entry) in entries.iter().enumerate() {
             let left = entry.left(self.watched[usize::from(entry.home)], now);
             let is_mouse = entry.state == State::Mouse || left == 0;
-            if is_mouse && (!entry.is_away() || entry.has_left(queues)) {
-                let this = (left, entry.seen, way);
-                least = Some(least.map_or(this, |least| least.min(this)));
+            let is_less = left < least || (left == least && entry.seen < oldest);
+            if is_mouse && is_less && (!entry.is_away() || entry.has_left(queues)) {
+                (least, oldest, found) = (left, entry.seen, Some(way));
             }
         }
-        let (_, _, way) = least?;
+        let way = found?;
         self.remove((set, way));
         self.counters.evicted += 1;
         Some(way)
@@ -573,8 +584,8 @@ impl Elephants {
     }
 
     fn remove(&mut self, (set, way): (usize, usize)) {
+        // Its account is left as it is: the next flow begins its own when it becomes an elephant.
         let entry = std::mem::take(&mut self.sets[set].0[way]);
-        self.accounts[set][way] = Account::default();
         self.counters.flows -= 1;
         self.counters.elephants -= u64::from(entry.state == State::Elephant);
         self.away -= u64::from(entry.is_away());

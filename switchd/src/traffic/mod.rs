@@ -149,8 +149,9 @@ pub struct EgressPort {
     occupied: u8,
     /// Bit n is set while queue n may not send: it is paused, or held.
     stopped: u8,
-    /// Bit n is set while queue n takes nothing.
-    shut: u8,
+    /// Bit n is set while queue n takes nothing. Not a byte: it would be read together with bytes that were just written
+    /// beside it, and wait for them.
+    shut: u32,
     /// Where elephants go.
     gates: Gates,
     /// Bit n is set while queue n may not send because of another: see [`Gates::barred`].
@@ -251,7 +252,7 @@ impl EgressPort {
 
     /// Lets exactly the queues whose bit is set in `mask` take no packet.
     pub fn shut(&mut self, mask: u8) {
-        self.shut = mask;
+        self.shut = u32::from(mask);
     }
 
     /// Puts a packet in the queue of its class, or gives it back with the reason why not.
@@ -276,7 +277,7 @@ impl EgressPort {
             cells: u64::from(packet.cells),
             bytes: packet.frame.len() as u64,
             dscp: packet.dscp,
-            ect: packet.ect,
+            ect: packet.ecn != 0,
         };
         let (shared, marked) = match self.decide(class, newcomer, around) {
             Ok(admitted) => admitted,
@@ -433,7 +434,7 @@ impl EgressPort {
             .expect("the occupied queues are those that hold packets");
         if let Some(wred) = self.rules[class].wred
             && wred.at_dequeue
-            && queue.decide(wred, packet.ect, true, &mut self.random) == Decision::Mark
+            && queue.decide(wred, packet.ecn != 0, true, &mut self.random) == Decision::Mark
         {
             queue.marked();
             packet.edits.add(Edits::MARK);

@@ -9,7 +9,7 @@ use super::Worker;
 use super::egress::Egress;
 use crate::ingress::dynamic::Dynamic;
 use crate::ingress::flowlet::{Flow, FlowletRow, Mode, Table};
-use crate::ingress::forward::{Choice, choose};
+use crate::ingress::forward::{Choice, choose_by};
 use crate::ingress::hash;
 use crate::ingress::parse::Parsed;
 use crate::ingress::quality::{Board, Gauge, IDLE, Reading};
@@ -59,14 +59,14 @@ impl Balancer {
         }
     }
 
-    /// The flow of a packet that is not left to the hash; its entry is on the way into the cache then.
+    /// The flow of a packet with this hash, if it is not left to the hash; its entry is on the way into the cache then.
     #[inline]
     pub(super) fn flow(
         &self,
         tables: &Tables,
         group: Option<GroupId>,
-        frame: &[u8],
-        parsed: &Parsed,
+        (frame, parsed): (&[u8], &Parsed),
+        hash: u32,
     ) -> Option<Flow> {
         let group = group?;
         let dynamic = &tables.dynamic;
@@ -76,7 +76,6 @@ impl Balancer {
         {
             return None;
         }
-        let hash = hash::flow(frame, parsed, &tables.hashing);
         let flow = Flow {
             group,
             hash,
@@ -111,9 +110,10 @@ impl Balancer {
         (frame, parsed): (&[u8], &Parsed),
         now: Time,
     ) -> Choice {
-        match self.flow(tables, group, frame, parsed) {
+        let hash = hash::flow(frame, parsed, &tables.hashing);
+        match self.flow(tables, group, (frame, parsed), hash) {
             Some(flow) => self.choose(tables, flow, now),
-            None => choose(tables, group, frame, parsed),
+            None => choose_by(tables, group, || hash),
         }
     }
 

@@ -105,6 +105,14 @@ impl<Q> Worker<Q> {
         }
     }
 
+    /// Starts to bring what is known of a flow into the cache.
+    #[inline]
+    pub(super) fn expect_flow(&self, flow: Flow) {
+        if let Some(follower) = &self.follower {
+            follower.table.prefetch(flow);
+        }
+    }
+
     /// Chooses the queue of a packet of `bytes` bytes that is about to be admitted, and the packet of another queue that it has to
     /// wait for there, if there is one. `None`: its class is not watched.
     #[inline]

@@ -6,8 +6,8 @@ use super::trace::Lost;
 use super::{Queue, Worker, WorkerEvent};
 use crate::drop::DropReason;
 use crate::ingress::fib::Fib;
-use crate::ingress::flowlet::Flow;
-use crate::ingress::forward::{Choice, Decision, choose, decide};
+use crate::ingress::flowlet;
+use crate::ingress::forward::{Choice, Decision, choose, choose_by, decide};
 use crate::ingress::hash;
 use crate::ingress::parse::{Aside, NO_PCP, Parsed, Version, parse};
 use crate::ingress::pending::{Pending, Waiting};
@@ -18,6 +18,7 @@ use crate::packet::{Edits, Packet};
 use crate::trace::{Step, TraceId};
 use crate::traffic;
 use crate::traffic::buffer::Wish;
+use crate::traffic::elephants::Flow;
 use crate::traffic::policy::{Classify, Policy};
 use common::sync::words::prefetch;
 use common::time::Time;
@@ -33,8 +34,10 @@ pub(super) struct Batch {
     pub(super) lanes: Vec<(Frame, PortId, Parsed)>,
     /// By lane: what the lookup found.
     pub(super) groups: Vec<Option<GroupId>>,
+    /// By lane: the hash of the flow; empty while neither balancing nor elephants ask for all of them.
+    hashes: Vec<u32>,
     /// By lane: the flow, if it is not left to the hash.
-    flows: Vec<Option<Flow>>,
+    flows: Vec<Option<flowlet::Flow>>,
     /// By lane: where that leads.
     pub(super) choices: Vec<Choice>,
     /// By lane: which traced packet it is; empty while nothing is traced.
@@ -82,6 +85,7 @@ impl Batch {
         Self {
             lanes: Vec::with_capacity(LANES),
             groups: Vec::with_capacity(LANES),
+            hashes: Vec::with_capacity(LANES),
             flows: Vec::with_capacity(LANES),
             choices: Vec::with_capacity(LANES),
             traces: Vec::with_capacity(LANES),
@@ -117,6 +121,13 @@ impl Batch {
     }
 
     fn choose(&mut self, tables: &Tables, balancer: &mut Balancer, now: Time) {
+        self.hashes.clear();
+        if tables.dynamic.is_on() || !tables.traffic.elephants.is_empty() {
+            let lanes = self.lanes.iter();
+            self.hashes.extend(
+                lanes.map(|(frame, _, parsed)| hash::flow(frame.bytes(), parsed, &tables.hashing)),
+            );
+        }
         if tables.dynamic.is_on() {
             return self.balance(tables, balancer, now);
         }
@@ -130,14 +141,15 @@ impl Batch {
     /// fetched, so that the waits for them overlap.
     fn balance(&mut self, tables: &Tables, balancer: &mut Balancer, now: Time) {
         self.flows.clear();
-        let lanes = self.lanes.iter().zip(&self.groups);
-        self.flows.extend(lanes.map(|((frame, _, parsed), group)| {
-            balancer.flow(tables, *group, frame.bytes(), parsed)
-        }));
-        let lanes = self.lanes.iter().zip(&self.groups).zip(&self.flows);
-        let choices = lanes.map(|(((frame, _, parsed), group), flow)| match flow {
+        let lanes = self.lanes.iter().zip(&self.groups).zip(&self.hashes);
+        self.flows
+            .extend(lanes.map(|(((frame, _, parsed), group), hash)| {
+                balancer.flow(tables, *group, (frame.bytes(), parsed), *hash)
+            }));
+        let lanes = self.groups.iter().zip(&self.hashes).zip(&self.flows);
+        let choices = lanes.map(|((group, hash), flow)| match flow {
             Some(flow) => balancer.choose(tables, *flow, now),
-            None => choose(tables, *group, frame.bytes(), parsed),
+            None => choose_by(tables, *group, || *hash),
         });
         self.choices.extend(choices);
     }
@@ -149,6 +161,8 @@ pub(super) struct Origin {
     pub(super) ingress: PortId,
     /// Which traced packet it is, if it is one.
     pub(super) trace: TraceId,
+    /// The hash of its flow, if it is known.
+    flow: Option<u32>,
     /// Since when it waits for a neighbour, if it did before.
     since: Time,
     now: Time,
@@ -216,17 +230,19 @@ impl<Q: QueueIo> Worker<Q> {
             self.trace_batch(&mut batch);
         }
         let mut traces = batch.traces.drain(..);
+        let mut hashes = batch.hashes.drain(..);
         for ((frame, ingress, parsed), choice) in batch.lanes.drain(..).zip(batch.choices.drain(..))
         {
             let origin = Origin {
                 ingress,
                 trace: traces.next().unwrap_or(TraceId::NONE),
+                flow: hashes.next(),
                 since: now,
                 now,
             };
             self.dispatch(frame, &parsed, choice, origin);
         }
-        drop(traces);
+        drop((traces, hashes));
         (self.scratch.frames, self.scratch.arrivals) = (frames, arrivals);
         self.scratch.batch = batch;
     }
@@ -301,7 +317,15 @@ impl<Q: QueueIo> Worker<Q> {
             }
         }
         let flow = if traffic.watches(class) {
-            hash::flow(frame.bytes(), parsed, &self.tables.hashing)
+            let hash = origin.flow;
+            let hash =
+                hash.unwrap_or_else(|| hash::flow(frame.bytes(), parsed, &self.tables.hashing));
+            self.expect_flow(Flow {
+                port: egress,
+                class,
+                hash,
+            });
+            hash
         } else {
             0
         };
@@ -330,7 +354,7 @@ impl<Q: QueueIo> Worker<Q> {
             group,
             flow,
             dscp,
-            ect: parsed.ecn != 0,
+            ecn: parsed.ecn,
             edits,
             trace,
         });
@@ -370,6 +394,7 @@ impl<Q: QueueIo> Worker<Q> {
             trace,
             since,
             now,
+            ..
         } = origin;
         let waiting = Waiting {
             neighbour,
@@ -420,6 +445,7 @@ impl<Q: QueueIo> Worker<Q> {
             let origin = Origin {
                 ingress,
                 trace,
+                flow: None,
                 since,
                 now,
             };
@@ -474,8 +500,12 @@ impl<Q: QueueIo> Worker<Q> {
                 let choice = choose(&tables, group, answer.bytes(), &parsed);
                 // An answer that cannot be sent is not worth another: errors are never reported. It is another packet
                 // than the one that is followed.
-                let trace = TraceId::NONE;
-                self.dispatch(answer, &parsed, choice, Origin { trace, ..origin });
+                let origin = Origin {
+                    trace: TraceId::NONE,
+                    flow: None,
+                    ..origin
+                };
+                self.dispatch(answer, &parsed, choice, origin);
             }
             Err(Aside::Control) => self.lose(answer, origin.ingress, DropReason::Malformed),
             Err(Aside::Lost(reason)) => self.lose(answer, origin.ingress, reason),

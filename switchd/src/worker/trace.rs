@@ -11,6 +11,7 @@ use super::ingress::{Batch, Origin, classify, priority};
 use crate::drop::DropReason;
 use crate::ingress::flowlet::Mode;
 use crate::ingress::forward::Choice;
+use crate::ingress::hash;
 use crate::ingress::parse::{NO_PCP, Parsed, parse};
 use crate::ingress::tables::{Group, GroupId, PortId};
 use crate::packet::{Edits, Packet};
@@ -201,7 +202,10 @@ impl<Q: QueueIo> Worker<Q> {
         let Some(hop) = self.tables.next_hop(next_hop) else {
             return;
         };
-        let flow = self.balancer.flow(&self.tables, Some(group), frame, parsed);
+        let hash = hash::flow(frame, parsed, &self.tables.hashing);
+        let flow = self
+            .balancer
+            .flow(&self.tables, Some(group), (frame, parsed), hash);
         let how = match self.tables.group(group) {
             Some(Group::Balance(_)) if flow.is_none() => How::Ecmp,
             Some(Group::Balance(_)) => match self.tables.dynamic.mode(group) {

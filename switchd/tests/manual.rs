@@ -274,6 +274,34 @@ fn uet_classes_have_the_thresholds_that_are_said() {
     assert_eq!(limits, wanted);
 }
 
+/// SW-16, SW-22: the shipped profile has the thresholds that it says at the speed of the laboratory.
+#[test]
+fn the_shipped_profile_has_the_thresholds_that_it_says() {
+    const PROFILE: &str = include_str!("../../etc/switchd-uet.toml");
+    let lab = "ports = [\"swp*\"]\n[port_defaults]\nspeed = \"1Gbps\"\n";
+    let policy = compiled(&parsed(&format!("{lab}{PROFILE}")))
+        .expect("accepted")
+        .policy;
+    let queues = &policy.ports[0].queues;
+    let mut said = vec![250_000];
+    for low in [&queues[0], &queues[3]] {
+        let Curve::Linear { kmin, kmax, .. } = low.wred.expect("marks").profile.curve else {
+            panic!("{low:?}");
+        };
+        assert_eq!(low.limit, Some(Limit::Static(1_250_000 / 256)));
+        assert_eq!(low.schedule, Schedule::Dwrr(25));
+        said.extend([kmin, kmax, 1_250_000]);
+    }
+    assert_eq!(
+        (queues[4].schedule, queues[5].schedule),
+        (Schedule::Dwrr(75), Schedule::Strict)
+    );
+    assert_eq!(queues[5].limit, Some(Limit::Static(250_000 / 256)));
+    for bytes in said {
+        assert!(PROFILE.contains(&bytes.to_string()), "{bytes}");
+    }
+}
+
 /// SW-31: the longest pause at two speeds.
 #[test]
 fn pauses_are_as_long_as_is_said() {

@@ -152,27 +152,22 @@ fn switchd(options: &Options, plan: &Topology, node: &Node) -> Table {
     all
 }
 
-/// Round trip through an idle laboratory: daemons that share two cores are late by this much.
-const BASE_RTT_US: u64 = 2_000;
+/// The shipped profile that follows the recommendations of Ultra Ethernet.
+const UET: &str = include_str!("../../etc/switchd-uet.toml");
 
 /// `[qos]` of every switch.
 fn qos(options: &Options) -> Option<Table> {
-    let text = match options.qos {
-        Qos::Plain => return None,
-        Qos::Uet => format!(
-            r#"
-base_rtt_microseconds = {BASE_RTT_US}
-[[queue]]
-queues = [0, 3]
-uet = "low"
-[[queue]]
-queues = [5]
-uet = "high"
-"#
-        ),
-        Qos::Lossless => lossless(options),
-    };
-    Some(text.parse().expect("written above"))
+    match options.qos {
+        Qos::Plain => None,
+        Qos::Uet => {
+            let mut profile: Table = UET.parse().expect("shipped");
+            match profile.remove("qos") {
+                Some(Value::Table(qos)) => Some(qos),
+                _ => unreachable!("a test reads the profile"),
+            }
+        }
+        Qos::Lossless => Some(lossless(options).parse().expect("written below")),
+    }
 }
 
 /// hostd's data, which is of priority 3, is lossless.

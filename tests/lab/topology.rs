@@ -65,10 +65,10 @@ pub struct Options {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub enum Qos {
     /// Eight queues in strict priority, which drop.
-    #[default]
     Plain,
     /// What Ultra Ethernet recommends for the laboratory's bandwidth-delay product: hostd's data in TC_low, its control in
     /// TC_high.
+    #[default]
     Uet,
     /// hostd's data is lossless: who would overrun a switch is paused.
     Lossless,
@@ -98,7 +98,7 @@ impl Default for Options {
             queues: 1,
             mtu: 3000,
             daemons: Daemons::All,
-            qos: Qos::Plain,
+            qos: Qos::default(),
             taps: BTreeSet::new(),
         }
     }

@@ -11,6 +11,7 @@ use fabric_tests::lab::command::run_with_input;
 use fabric_tests::lab::observe::{
     assert_healthy, assert_idle, eventually, fabric, gain, received, rows,
 };
+use fabric_tests::lab::topology::Qos;
 use fabric_tests::lab::traffic::Receiver;
 use fabric_tests::lab::{Lab, capture, exclusive, node_dir, privileged};
 use rand_core::{Rng, SeedableRng};
@@ -63,7 +64,12 @@ fn a_file_crosses_the_fabric_over_several_paths() {
         return;
     }
     let _alone = exclusive().unwrap();
-    let lab = fabric("hocopy").speed(200_000_000).up().unwrap();
+    // Queues that hold a whole window: hostd does not slow down for marks, and five bandwidth-delay products are less here.
+    let lab = fabric("hocopy")
+        .speed(200_000_000)
+        .qos(Qos::Plain)
+        .up()
+        .unwrap();
     let receiver = receive_on(&lab, "h4");
     let source = node_dir(lab.name(), "h1").join("source");
     let bytes = make_file(&source, 16 << 20, 1);

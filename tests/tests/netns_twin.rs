@@ -11,7 +11,7 @@ use common::wire::udp::ROCE_PORT;
 use common::xdp::frame::Region;
 use fabric_tests::lab::capture::Capture;
 use fabric_tests::lab::observe::{fabric, switches};
-use fabric_tests::lab::topology::NodeRole;
+use fabric_tests::lab::topology::{NodeRole, Qos};
 use fabric_tests::lab::traffic::{Receiver, ping};
 use fabric_tests::lab::{Builder, Lab, exclusive, node_dir, privileged};
 use fabric_tests::twin::app::Verb;
@@ -469,7 +469,7 @@ fn the_twin_transfers_as_the_daemons_do() {
     }
     let _alone = exclusive().expect("alone");
     let filter = format!("udp dst port {ROCE_PORT}");
-    let (lab, captures) = observed(fabric("twinhost"), &filter);
+    let (lab, captures) = observed(fabric("twinhost").qos(Qos::Plain), &filter);
     let receiver = Receiver::start(lab.host("h4"), &node_dir(lab.name(), "h4").join("files"));
     let receiver = receiver.expect("a receiver");
     let source = node_dir(lab.name(), "h1").join("source");

@@ -9,6 +9,7 @@
 //!   targets.rs         readers of one message
 //!   settings.rs        what operators write
 //!   netlink.rs hosts.rs switch.rs   state machines that are fed a series
+//!   traffic.rs   what the switch is told of its queues, and the books
 //!   program.rs         how a series is read from one input
 //!   mutate.rs          new inputs from old ones, from a seed
 //!   run.rs             replay, explore, report
@@ -22,6 +23,7 @@ mod run;
 mod settings;
 mod switch;
 mod targets;
+mod traffic;
 
 pub use run::{Failure, explore, replay};
 

@@ -1,9 +1,12 @@
 //! A whole worker of the switch against any frames, on simulated ports.
 
 use super::program::Program;
+use super::traffic::{audit, is_empty, variant};
 use common::sync::snapshot::Publisher;
 use common::time::{Span, Time};
 use common::units::Rate;
+use common::wire::ethernet;
+use common::wire::pause::Control;
 use common::xdp::frame::{FramePool, Region};
 use common::xdp::sim::SimQueue;
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -11,23 +14,29 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use switchd::ingress::balance::{Buckets, Member};
 use switchd::ingress::fib::FibWriter;
-use switchd::ingress::parse::parse as parse_frame;
+use switchd::ingress::parse::{Aside, parse as parse_frame};
 use switchd::ingress::quality::Board;
 use switchd::ingress::tables::{
     Group, GroupId, Hashing, NextHop, NextHopId, PortEntry, PortId, Tables,
 };
 use switchd::stats::{PortStats, WorkerStats};
 use switchd::traffic::buffer::Ledger;
-use switchd::traffic::policy::Policy;
 use switchd::worker::{Setup, Worker, WorkerCommand, WorkerEvent};
 
 const PORTS: u16 = 4;
 const FRAMES: u32 = 1024;
 /// The ports' own MAC addresses: that of the samples' destination, so that they are routed.
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
-/// Turns and time after which nothing that could be sent still waits.
-const TURNS: usize = 64;
+/// Turns of a drain that begin when the worker wants them; later ones are [`STEP`] apart, so that a wait of seconds is over soon.
+const PROMPT: usize = 256;
+/// Turns after which nothing that could be sent still waits: 40 s with the slowest shaper, beyond any pause, storm or question for a
+/// neighbour.
+const TURNS: usize = 4096;
+const STEP: Span = Span::from_millis(10);
+/// What passes in a step that waits for the worker at most, and at rest.
 const REST: Span = Span::from_secs(10);
+/// Where UDP source ports are in frames without tags, over IPv4 and IPv6.
+const SOURCE_PORT: [usize; 2] = [34, 54];
 
 /// One frame, taken for one that is to be routed.
 pub(super) fn parse(input: &[u8]) {
@@ -42,19 +51,28 @@ pub(super) fn parse(input: &[u8]) {
 /// A series of frames and of things that happen to the switch.
 ///
 /// A step is a byte, what to do in its low four bits and to which port in the next two; arguments
-/// follow.
+/// follow. The highest bit lets the next step come in the same turn.
 pub(super) fn turns(input: &[u8]) {
+    played(input);
+}
+
+/// Runs a series; what was counted.
+fn played(input: &[u8]) -> Arc<WorkerStats> {
     let mut switch = Switch::new();
+    let stats = switch.stats.clone();
     let mut program = Program::new(input);
     while !program.is_over() {
         switch.step(&mut program);
     }
     switch.settle();
+    stats
 }
 
 struct Switch {
-    worker: Worker<SimQueue>,
+    /// There until the end of a series.
+    worker: Option<Worker<SimQueue>>,
     stats: Arc<WorkerStats>,
+    ledger: Arc<Ledger>,
     wires: Vec<SimQueue>,
     publisher: Publisher<Tables>,
     fib: FibWriter,
@@ -62,6 +80,8 @@ struct Switch {
     events: Receiver<WorkerEvent>,
     commands: Sender<WorkerCommand>,
     now: Time,
+    /// When the worker wants its next turn.
+    deadline: Time,
     offered: u64,
 }
 
@@ -87,7 +107,7 @@ fn tables() -> Tables {
             destination_qp: true,
             ..Hashing::default()
         },
-        Arc::new(Policy::plain(usize::from(PORTS), 128)),
+        variant(0).policy(),
     );
     for number in 0..PORTS {
         tables.next_hops.push(NextHop {
@@ -148,6 +168,7 @@ impl Switch {
         let (events_to, events) = bounded(4);
         let (commands, commands_from) = bounded(4);
         let stats = WorkerStats::new(usize::from(PORTS));
+        let ledger = Ledger::new(usize::from(PORTS), 1);
         let worker = Worker::new(Setup {
             id: 0,
             queues: (0..PORTS).map(PortId).zip(wires.iter().cloned()).collect(),
@@ -156,7 +177,7 @@ impl Switch {
             rings_out: vec![None],
             region: region.clone(),
             packets: FRAMES,
-            ledger: Ledger::new(usize::from(PORTS), 1),
+            ledger: ledger.clone(),
             board: Arc::new(Board::new(usize::from(PORTS))),
             seed: 1,
             reader: publisher.reader(),
@@ -166,8 +187,9 @@ impl Switch {
             commands: commands_from,
         });
         Self {
-            worker,
+            worker: Some(worker),
             stats,
+            ledger,
             wires,
             publisher,
             fib,
@@ -175,8 +197,13 @@ impl Switch {
             events,
             commands,
             now: Time::from_nanos(1),
+            deadline: Time::NEVER,
             offered: 0,
         }
+    }
+
+    fn worker(&mut self) -> &mut Worker<SimQueue> {
+        self.worker.as_mut().expect("a series that is not over")
     }
 
     fn step(&mut self, program: &mut Program<'_>) {
@@ -209,6 +236,13 @@ impl Switch {
                 let bytes = program.block();
                 (0..32).for_each(|_| self.offer(port, bytes));
             }
+            10 => {
+                let chosen = variant(program.u8());
+                self.publish(|tables| chosen.apply(tables));
+            }
+            11 => self.command(port, program.u8()),
+            12 => self.now = self.now.max(self.deadline.min(self.now + REST)),
+            13 => self.offer_flows(port, program.block()),
             _ => self.offer(port, program.block()),
         }
         if byte & 0x80 == 0 {
@@ -229,39 +263,222 @@ impl Switch {
         }
     }
 
+    /// Frames of eight flows in turn.
+    fn offer_flows(&mut self, port: usize, bytes: &[u8]) {
+        let mut bytes = bytes.to_vec();
+        let at = SOURCE_PORT[usize::from(bytes.get(12) == Some(&0x86))] + 1;
+        for flow in 0..32 {
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = flow & 7;
+            }
+            self.offer(port, &bytes);
+        }
+    }
+
+    /// What an operator can tell a worker. A full channel is the operator's loss.
+    fn command(&self, port: usize, what: u8) {
+        let port = PortId(u16::try_from(port).expect("few ports"));
+        let command = match what & 3 {
+            0 => WorkerCommand::Hold {
+                port,
+                classes: what >> 2,
+            },
+            1 => WorkerCommand::EnablePfc {
+                port,
+                priority: what >> 2 & 7,
+            },
+            2 => WorkerCommand::ShowFlowlets,
+            _ => WorkerCommand::Hold { port, classes: 0 },
+        };
+        let _ = self.commands.try_send(command);
+    }
+
     fn turn(&mut self) {
-        self.worker.turn(self.now);
+        let now = self.now;
+        self.deadline = self.worker().turn(now).deadline;
         for wire in &self.wires {
             while let Some(frame) = wire.pick_up() {
+                check_sent(frame.bytes());
                 self.outside.give(frame);
             }
         }
         while self.events.try_recv().is_ok() {}
+        audit(&self.ledger, &self.stats);
+    }
+
+    /// Lets everything leave that is held: at the times at which the worker wants to be asked.
+    fn drain(&mut self) {
+        self.publish(|tables| tables.ports.iter_mut().for_each(|port| port.up = true));
+        self.wires.iter().for_each(|wire| wire.set_room(64));
+        self.turn();
+        self.commands.try_send(WorkerCommand::Drain).expect("room");
+        for turn in 0..TURNS {
+            self.turn();
+            if self.worker().held() == 0 {
+                return;
+            }
+            assert!(self.deadline < Time::NEVER, "a worker sleeps with packets");
+            let next = self.now + STEP;
+            let due = if turn < PROMPT {
+                self.deadline.min(next)
+            } else {
+                next
+            };
+            self.now = due.max(self.now + Span::from_nanos(1));
+        }
+    }
+
+    fn sum(&self, count: fn(&PortStats) -> u64) -> u64 {
+        self.stats.ports.iter().map(count).sum()
+    }
+
+    /// Who holds nothing asks nobody for silence.
+    fn is_silent(&mut self) {
+        self.now += REST;
+        self.turn();
+        let sent = self.sum(|port| port.control_sent.get());
+        self.now += REST;
+        self.turn();
+        let after = self.sum(|port| port.control_sent.get());
+        assert_eq!(sent, after, "an empty switch pauses its peers");
     }
 
     /// Everything leaves, by a port or under a reason: nothing is held, lost or made up.
     fn settle(mut self) {
-        self.publish(|tables| tables.ports.iter_mut().for_each(|port| port.up = true));
-        self.wires.iter().for_each(|wire| wire.set_room(64));
-        self.commands.try_send(WorkerCommand::Drain).expect("room");
-        for _ in 0..TURNS {
-            self.turn();
-            self.now += REST;
-        }
+        self.drain();
+        let policy = self.publisher.current().traffic.clone();
+        is_empty(&self.ledger, &policy, usize::from(PORTS));
+        self.is_silent();
         let arrived: usize = self.wires.iter().map(SimQueue::arrived).sum();
-        assert_eq!(self.worker.held(), 0, "packets held after the drain");
-        let sum =
-            |count: fn(&PortStats) -> u64| -> u64 { self.stats.ports.iter().map(count).sum() };
-        let received = sum(|port| port.rx_packets.get());
+        assert_eq!(self.worker().held(), 0, "packets held after the drain");
+        let received = self.sum(|port| port.rx_packets.get());
         assert_eq!(
             self.offered,
             received + u64::try_from(arrived).expect("few")
         );
-        let made = sum(PortStats::made);
-        let out = sum(|port| port.tx_packets.get() + port.ended());
+        let made = self.sum(PortStats::made);
+        let out = self.sum(|port| port.tx_packets.get() + port.ended());
         assert_eq!(received + made, out, "received and made, sent and dropped");
-        drop(self.worker);
+        self.worker = None;
         let free = self.outside.free_frames();
         assert_eq!(free + arrived, FRAMES as usize, "frames are lost");
+    }
+}
+
+impl Drop for Switch {
+    /// A worker whose books are wrong would find that once more while it empties itself, and hide the first finding.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::mem::forget(self.worker.take());
+        }
+    }
+}
+
+/// What leaves can be read by the next switch: marked, trimmed and rewritten, every length and checksum is right.
+fn check_sent(bytes: &[u8]) {
+    let own = *bytes.first_chunk().expect("a destination");
+    match parse_frame(bytes, own) {
+        Ok(parsed) => assert!(parsed.ttl > 0, "sent with nothing left of its TTL"),
+        Err(Aside::Control) => {
+            let payload = &bytes[ethernet::HEADER_LEN..];
+            assert!(Control::parse(payload).is_ok(), "an impossible pause");
+        }
+        Err(Aside::Lost(reason)) => panic!("sent, and nobody can read it: {reason:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use switchd::drop::DropReason;
+    use switchd::stats::{PauseStats, QueueStats};
+
+    type Count = (&'static str, fn(&WorkerStats) -> u64);
+
+    fn ports(stats: &WorkerStats, count: impl Fn(&PortStats) -> u64) -> u64 {
+        stats.ports.iter().map(count).sum()
+    }
+
+    fn pauses(stats: &WorkerStats, count: impl Fn(&PauseStats) -> u64) -> u64 {
+        ports(stats, |port| port.pauses.iter().map(&count).sum())
+    }
+
+    fn queues(stats: &WorkerStats, count: impl Fn(&QueueStats) -> u64) -> u64 {
+        ports(stats, |port| port.queues.iter().map(&count).sum())
+    }
+
+    const COUNTS: &[Count] = &[
+        ("marked", |it| {
+            queues(it, |queue| queue.marked_packets.get())
+        }),
+        ("trimmed", |it| {
+            queues(it, |queue| queue.trimmed_packets.get())
+        }),
+        ("trimmed, sent", |it| {
+            ports(it, |port| port.trimmed_sent.get())
+        }),
+        ("xoff sent", |it| pauses(it, |pause| pause.sent_xoff.get())),
+        ("xon sent", |it| pauses(it, |pause| pause.sent_xon.get())),
+        ("PAUSE sent", |it| {
+            ports(it, |port| port.link_pauses[1].get())
+        }),
+        ("PAUSE heard", |it| {
+            ports(it, |port| port.link_pauses[0].get())
+        }),
+        ("xoff heard", |it| {
+            pauses(it, |pause| pause.received_xoff.get())
+        }),
+        ("xon heard", |it| {
+            pauses(it, |pause| pause.received_xon.get())
+        }),
+        ("ignored", |it| pauses(it, |pause| pause.ignored.get())),
+        ("storms", |it| pauses(it, |pause| pause.storms.get())),
+        ("restored", |it| pauses(it, |pause| pause.restored.get())),
+        ("flowlets", |it| it.flowlets.started.get()),
+        ("moved flowlets", |it| it.flowlets.moved.get()),
+        ("demoted", |it| it.elephants.demoted.get()),
+        ("restored elephants", |it| it.elephants.restored.get()),
+    ];
+
+    const REASONS: &[DropReason] = &[
+        DropReason::ControlLength,
+        DropReason::ControlOpcode,
+        DropReason::ControlVector,
+        DropReason::Malformed,
+        DropReason::EgressDown,
+        DropReason::IngressFull,
+        DropReason::HeadroomFull,
+        DropReason::QueueFull,
+        DropReason::Wred,
+        DropReason::TrimFull,
+        DropReason::PfcStorm,
+    ];
+
+    /// What is kept reaches every part of the traffic manager: mutations begin where something happens.
+    #[test]
+    fn the_corpus_reaches_the_traffic_manager() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/switch_turns");
+        let entries = std::fs::read_dir(folder).expect("the corpus");
+        let paths = entries.map(|entry| entry.expect("a readable folder").path());
+        let inputs = paths.map(|path| std::fs::read(path).expect("a readable input"));
+        let all: Vec<_> = inputs.map(|input| played(&input)).collect();
+        let counts = COUNTS
+            .iter()
+            .filter(|(_, count)| all.iter().all(|it| count(it) == 0));
+        let missed: Vec<_> = counts.map(|(name, _)| *name).collect();
+        assert!(
+            missed.is_empty(),
+            "nothing of the corpus reaches {missed:?}"
+        );
+        let dropped = |it: &WorkerStats, reason| ports(it, |port| port.dropped(reason));
+        let reasons = REASONS
+            .iter()
+            .filter(|reason| all.iter().all(|it| dropped(it, **reason) == 0));
+        let missed: Vec<_> = reasons.collect();
+        assert!(
+            missed.is_empty(),
+            "nothing of the corpus is dropped as {missed:?}"
+        );
     }
 }

@@ -5,23 +5,15 @@ use common::time::{Span, Time};
 use common::units::Rate;
 use common::wire::pause::{Control, FRAME_LEN};
 use fabric_tests::twin::bench::{Bench, Setup, at, micros};
-use fabric_tests::twin::switch::SwitchSettings;
+use fabric_tests::twin::lossless::{Incast, every_size, lossless, qos, star, with, written};
 use fabric_tests::twin::tester::{Sizes, Storm, Stream, pfc};
 use fabric_tests::twin::wire::Weather;
-use rand_core::Rng;
-use rand_pcg::Pcg64Mcg;
 use std::sync::Arc;
 use switchd::config::Qos;
 use switchd::drop::DropReason;
 use switchd::ingress::tables::PortId;
 use switchd::limits::CELL;
 use switchd::traffic::{cells, wire_len};
-
-/// Class 3 is lossless: each port pauses its peer from `xoff` bytes on.
-fn qos(xoff: u32, more: &str) -> Arc<Qos> {
-    let xon = xoff / 2;
-    group(&format!("xoff_bytes = {xoff}\nxon_bytes = {xon}"), more)
-}
 
 /// Class 3 is lossless, with these thresholds of its group.
 fn group(thresholds: &str, more: &str) -> Arc<Qos> {
@@ -33,57 +25,10 @@ fn group(thresholds: &str, more: &str) -> Arc<Qos> {
     )
 }
 
-/// The keys of group 3, more of the buffer, flow control, and more tables.
-fn written(group: &str, buffer: &str, flow_control: &str, more: &str) -> Arc<Qos> {
-    let text = format!(
-        r#"
-[buffer]
-size_bytes = 67108864
-{buffer}
-[headroom]
-cable_metres = 100
-poll_gap_microseconds = 1
-[flow_control]
-{flow_control}
-[[group]]
-groups = [3]
-{group}
-[[queue]]
-queues = [3]
-lossless = true
-{more}
-"#
-    );
-    Arc::new(toml::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}")))
-}
-
-fn with(mut setup: Setup, qos: Arc<Qos>) -> Setup {
-    setup.lossless = true;
-    setup.switch = SwitchSettings {
-        packets: 262_144,
-        poll: Span::from_nanos(250),
-        qos: Some(qos),
-        ..setup.switch
-    };
-    setup
-}
-
-fn star(testers: usize, qos: Arc<Qos>) -> Setup {
-    with(Setup::star(testers, at(100)), qos)
-}
-
 /// A switch that looks at its ports at once.
 fn prompt(mut setup: Setup) -> Bench {
     setup.switch.poll = Span::ZERO;
     Bench::new(setup)
-}
-
-fn lossless(to: usize, sizes: Sizes) -> Stream {
-    Stream {
-        dscp: 24,
-        sizes,
-        ..Stream::to(to)
-    }
 }
 
 /// Ends a test: everything comes out, and no cell stays in use.
@@ -98,42 +43,15 @@ fn seeds() -> std::ops::RangeInclusive<u64> {
     1..=wanted.and_then(|it| it.parse().ok()).unwrap_or(2)
 }
 
-/// Many ports send to one at full rate, one after the other within two microseconds: nothing of the lossless class is lost, and
-/// the line is kept busy.
+/// See [`Incast`].
 fn incast(senders: usize, sizes: &Sizes, seed: u64, lasting: Span) {
-    let mut setup = star(senders + 1, qos(100_000, ""));
-    setup.seed = seed;
-    let mut bench = Bench::new(setup);
-    let mut random = Pcg64Mcg::new(u128::from(seed));
-    let streams: Vec<_> = (1..=senders)
-        .map(|from| {
-            let stream = Stream {
-                start: Time::from_nanos(random.next_u64() % 2000),
-                ..lossless(0, sizes.clone())
-            };
-            bench.send(from, stream)
-        })
-        .collect();
-    bench.run_for(lasting);
-    let busy: u64 = streams.iter().map(|it| bench.line_bytes(*it)).sum();
-    finish(&mut bench);
-    let what = format!("seed {seed}, {senders}:1, {sizes:?}");
-    for &stream in &streams {
-        assert_eq!(bench.missing(stream), 0, "{what}");
-        assert!(bench.received(stream).packets > 0, "{what}");
-    }
-    let line = bench.speed(0).bytes_in(lasting);
-    assert!(busy * 100 > line * 95, "{what}: {busy} bytes of {line}");
-    let switch = bench.switch(0);
-    assert_eq!(switch.sum(|port| port.dropped_in_all()), 0, "{what}");
-    assert!(switch.sum(|port| port.pauses[3].sent_xoff.get()) >= senders as u64);
-}
-
-fn every_size() -> Vec<Sizes> {
-    let mut all: Vec<Sizes> = [64, 65, 128, 1500, 4096].map(Sizes::Fixed).into();
-    all.push(Sizes::Mix(vec![64, 64, 64, 594, 1518, 4096]));
-    all.push(Sizes::Between(64, 4096));
-    all
+    let incast = Incast {
+        senders,
+        sizes: sizes.clone(),
+        seed,
+        lasting,
+    };
+    incast.run(&mut |_| true).expect("nobody stops it");
 }
 
 /// SW-12, SW-31: 8:1 incast at full rate of frames of any size loses nothing; of 1500 bytes over 10 ms.

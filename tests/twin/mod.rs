@@ -28,7 +28,7 @@
 //!   check, audit what may never happen;  trace: what happened before it did
 //!   sample, outcome, report, plot   figures
 //!   snapshot     the reviewed figures of the shipped scenarios
-//!   soak         random scenarios
+//!   soak         random scenarios;  lossless: incasts that lose nothing
 //! ```
 
 pub mod app;
@@ -39,6 +39,7 @@ pub mod fabric;
 pub mod fault;
 pub mod flow;
 pub mod host;
+pub mod lossless;
 pub mod matrix;
 pub mod memory;
 pub mod network;

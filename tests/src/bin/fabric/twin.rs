@@ -7,12 +7,13 @@ use fabric_tests::twin::scenario::Scenario;
 use fabric_tests::twin::scenario::values::Period;
 use fabric_tests::twin::simulation::{Standing, run_watched};
 use fabric_tests::twin::soak::{Soak, Stop};
-use fabric_tests::twin::{plot, report, snapshot};
+use fabric_tests::twin::{lossless, plot, report, snapshot};
 use indicatif::ProgressBar;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Fabrics in virtual time, run by the daemons' own engines.
@@ -89,6 +90,15 @@ pub(crate) struct SoakArgs {
     /// How long, like 30m or 90s
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     time: Option<Duration>,
+    /// Lossless incasts instead: 8, 15 and 63 to one at 100 Gb/s, frames of all sizes
+    #[arg(long)]
+    lossless: bool,
+    /// Only incasts with this in their names, such as "63:1", "of 1500 bytes", "mixed"
+    #[arg(long, requires = "lossless", default_value = "", value_name = "TEXT")]
+    only: String,
+    /// Virtual time of each incast
+    #[arg(long, requires = "lossless", default_value = "1s", value_name = "TIME")]
+    lasting: Period,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -205,16 +215,23 @@ fn show(bar: &ProgressBar, standing: Standing, start: Instant) {
     ));
 }
 
-/// Seed of the scenario that runs.
-static RUNNING: AtomicU64 = AtomicU64::new(0);
+/// Options with which `fabric twin soak` repeats what runs now.
+static RUNNING: Mutex<String> = Mutex::new(String::new());
+
+fn note_running(options: String) {
+    if let Ok(mut running) = RUNNING.lock() {
+        *running = options;
+    }
+}
 
 /// A daemon's code that panics has to be found again too.
-fn tell_seed_of_panics() {
+fn tell_how_to_repeat_panics() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         usual(info);
-        let seed = RUNNING.load(Ordering::Relaxed);
-        eprintln!("again: fabric twin soak --seed {seed} --count 1");
+        if let Ok(options) = RUNNING.lock() {
+            eprintln!("again: fabric twin soak {options}");
+        }
     }));
 }
 
@@ -225,51 +242,110 @@ fn drawn_seed() -> u64 {
 
 impl SoakArgs {
     fn run(self) -> Result<(), String> {
-        let start = Instant::now();
         let first = self.seed.unwrap_or_else(drawn_seed);
         println!("seeds from {first}");
-        tell_seed_of_panics();
-        let bar = spinner();
-        let soak = Soak {
-            first,
-            stop: Stop {
-                count: self.count.unwrap_or(u64::MAX),
-                time: self.time,
-                flag: end_on_interrupt()?,
-            },
+        tell_how_to_repeat_panics();
+        let stop = Stop {
+            count: self.count.unwrap_or(u64::MAX),
+            time: self.time,
+            flag: end_on_interrupt()?,
         };
-        let result = soak.run(&mut |done| {
-            RUNNING.store(done.seed, Ordering::Relaxed);
+        if self.lossless {
+            self.incasts(first, stop)
+        } else {
+            scenarios(Soak { first, stop })
+        }
+    }
+
+    fn incasts(self, first: u64, stop: Stop) -> Result<(), String> {
+        let start = Instant::now();
+        let bar = spinner();
+        let lasting = self.lasting.0;
+        let soak = lossless::Soak {
+            first,
+            stop,
+            lasting,
+            only: self.only,
+        };
+        let (mut ended, mut since) = (0, start);
+        let done = soak.run(&mut |progress| {
+            let lossless::Progress { seed, name, .. } = progress;
+            if progress.incasts > ended {
+                (ended, since) = (progress.incasts, told(&bar, progress, since));
+                return;
+            }
+            note_running(format!(
+                "--lossless --only {name:?} --lasting {lasting} --seed {seed} --count 1"
+            ));
             bar.set_message(format!(
-                "{} scenarios, {} flows, {} M packet-hops; seed {}: {}",
-                done.scenarios,
-                done.flows,
-                done.hops / 1_000_000,
-                done.seed,
-                done.scenario
+                "{} incasts, {} M packets; seed {seed}: {name}, {} of {lasting}",
+                progress.incasts,
+                progress.figures.packets / 1_000_000,
+                progress.passed
             ));
         });
         bar.finish_and_clear();
-        match result {
-            Ok(done) => {
-                println!(
-                    "{} random scenarios in {:.0} s, seeds {} to {}: {} flows ({} ended by faults), {} \
-                     packet-hops, {} faults; no check failed",
-                    done.scenarios,
-                    start.elapsed().as_secs_f64(),
-                    first,
-                    done.seed,
-                    done.flows,
-                    done.aborted,
-                    done.hops,
-                    done.faults,
-                );
-                Ok(())
-            }
-            Err(failure) => Err(format!(
-                "{failure}\nagain: fabric twin soak --seed {} --count 1",
-                failure.seed
-            )),
+        let done = done?;
+        println!(
+            "{} incasts of {lasting} in {:.0} s, seeds {first} to {}: {} packets, {} pauses; nothing lost",
+            done.incasts,
+            start.elapsed().as_secs_f64(),
+            done.seed,
+            done.figures.packets,
+            done.figures.pauses
+        );
+        Ok(())
+    }
+}
+
+/// Tells of an incast that has ended, which began at `since`; the present.
+fn told(bar: &ProgressBar, progress: &lossless::Progress, since: Instant) -> Instant {
+    let lossless::Figures { packets, pauses } = progress.last;
+    let (seed, name) = (progress.seed, &progress.name);
+    let real = since.elapsed().as_secs_f64();
+    bar.suspend(|| {
+        println!(
+            "seed {seed}: {name}: {packets} packets, {pauses} pauses, {real:.1} s of real time"
+        );
+    });
+    Instant::now()
+}
+
+fn scenarios(soak: Soak) -> Result<(), String> {
+    let start = Instant::now();
+    let first = soak.first;
+    let bar = spinner();
+    let result = soak.run(&mut |done| {
+        note_running(format!("--seed {} --count 1", done.seed));
+        bar.set_message(format!(
+            "{} scenarios, {} flows, {} M packet-hops; seed {}: {}",
+            done.scenarios,
+            done.flows,
+            done.hops / 1_000_000,
+            done.seed,
+            done.scenario
+        ));
+    });
+    bar.finish_and_clear();
+    match result {
+        Ok(done) => {
+            println!(
+                "{} random scenarios in {:.0} s, seeds {} to {}: {} flows ({} ended by faults), {} \
+                 packet-hops, {} faults; no check failed",
+                done.scenarios,
+                start.elapsed().as_secs_f64(),
+                first,
+                done.seed,
+                done.flows,
+                done.aborted,
+                done.hops,
+                done.faults,
+            );
+            Ok(())
         }
+        Err(failure) => Err(format!(
+            "{failure}\nagain: fabric twin soak --seed {} --count 1",
+            failure.seed
+        )),
     }
 }

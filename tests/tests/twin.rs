@@ -251,6 +251,29 @@ fn scenarios_that_make_no_sense_are_refused() {
             "unknown field `colour`",
         ),
         (with("[host]\npath = 3\n"), 8, "unknown field `path`"),
+        (with("[qos]\nhops = 3\n"), 8, "unknown field `hops`"),
+        (with("[qos.buffer]\nsize = 3\n"), 8, "unknown field `size`"),
+        (
+            with("[qos]\nqueue_depth_bytes = 100\n"),
+            7,
+            "qos.queue_depth_bytes: 100 is not within",
+        ),
+        (
+            with("[qos]\n[[qos.queue]]\nports = [\"swp*\"]\nqueues = [3]\n"),
+            7,
+            "qos.queue[0].ports",
+        ),
+        (
+            with("[switch]\nqueue = \"1MB\"\n[qos]\ntrust = \"dscp\"\n"),
+            8,
+            "say qos.queue_depth_bytes",
+        ),
+        (
+            with("[ecmp]\ndlb = { hysteresis = 200 }\n"),
+            7,
+            "ecmp.dlb.hysteresis: 200 is not within",
+        ),
+        (with("[ecmp]\nseed = 3\n"), 8, "unknown field `seed`"),
         (
             with("[host]\npaths = 300\n"),
             8,
@@ -404,6 +427,47 @@ fn scenarios_that_make_no_sense_are_refused() {
     }
     let error = Scenario::load("/nowhere/at.toml".as_ref()).expect_err("no file");
     assert!(error.to_string().contains("/nowhere/at.toml"), "{error}");
+}
+
+/// Switches of a scenario do what its `[qos]` and `[ecmp.dlb]` say: the incast that drops without them loses nothing.
+#[test]
+fn switches_of_a_scenario_have_a_qos() {
+    let plain = r#"
+[topology]
+kind = "star"
+hosts = 9
+[[workload]]
+kind = "incast"
+target = "h1"
+size = "500kB"
+"#;
+    let qos = r#"
+[qos.buffer]
+size_bytes = 33554432
+[qos.headroom]
+cable_metres = 200
+poll_gap_microseconds = 1
+[qos.flow_control]
+mode = "pfc"
+[[qos.group]]
+groups = [3]
+xoff_bytes = 100000
+xon_bytes = 50000
+headroom = "auto"
+[[qos.queue]]
+queues = [3]
+lossless = true
+[ecmp.dlb]
+mode = "flowlet"
+"#;
+    let lost = |outcome: &Outcome| -> u64 { outcome.totals.switch_drops.values().sum() };
+    let dropped = done(&scenario(plain), 1);
+    assert!(lost(&dropped) > 0);
+    let kept = scenario(&format!("lossless = true\n{plain}{qos}"));
+    assert!(kept.switch.dlb.is_some());
+    let kept = done(&kept, 1);
+    assert_eq!(lost(&kept), 0);
+    assert!(kept.totals.pauses > 0, "hosts hear no pause");
 }
 
 /// A matrix is refused with its own name and line.

@@ -3,6 +3,7 @@
 
 use super::network::{Hop as PlannedHop, NodeId, Plan};
 use super::queue::{DeviceQueue, Outbox, RECEIVE_RING};
+use common::config::Refusal;
 use common::netlink::{
     Action, Address, Body, Change, Hop, Link, Message, Mirror, Neighbour, NeighbourKey,
     NeighbourState, Route, RouteKey, RouteKind, Table,
@@ -63,10 +64,19 @@ impl SwitchSettings {
     /// # Panics
     /// If its ports cannot do what is wanted of them.
     fn policy(&self, plan: &Plan, node: NodeId) -> Policy {
+        self.compile(plan, node)
+            .unwrap_or_else(|refusal| panic!("{}: {}", refusal.key, refusal.reason))
+    }
+
+    /// The policy of a switch of `plan`.
+    ///
+    /// # Errors
+    /// The key of `[qos]` that its ports cannot follow.
+    pub fn compile(&self, plan: &Plan, node: NodeId) -> Result<Policy, Refusal> {
         let ports = &plan.nodes[node.index()].ports;
         let Some(qos) = &self.qos else {
             let cells = self.queue / u32::try_from(CELL).expect("a small constant");
-            return Policy::plain(ports.len(), cells);
+            return Ok(Policy::plain(ports.len(), cells));
         };
         let leads_on = |link: usize| plan.links[link].across(node).node.index() >= plan.hosts;
         let is_edge = ports.iter().any(|link| !leads_on(*link));
@@ -78,9 +88,7 @@ impl SwitchSettings {
             uplink: is_edge && leads_on(*link),
         });
         let facts: Vec<PortFacts> = facts.collect();
-        qos.compile(&facts)
-            .unwrap_or_else(|refusal| panic!("{}: {}", refusal.key, refusal.reason))
-            .policy
+        qos.compile(&facts).map(|compiled| compiled.policy)
     }
 }
 

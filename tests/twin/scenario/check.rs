@@ -3,6 +3,7 @@
 use super::faults::fault;
 use super::keys::{At, Keys, bytes, number, period, place};
 use super::raw::{Number, Payload, Raw, RawHost, RawTopology, TopologyKind};
+use super::switches::switches;
 use super::values::Period;
 use super::workloads::source;
 use super::{Scenario, Source};
@@ -10,7 +11,7 @@ use crate::twin::app::Verb;
 use crate::twin::flow::{Flow, Start};
 use crate::twin::network::LinkClass;
 use crate::twin::simulation::packet_memory;
-use crate::twin::switch::{SwitchSettings, burst};
+use crate::twin::switch::burst;
 use crate::twin::topology::{Links, Shape};
 use crate::twin::workload::Pattern;
 use common::time::{Span, Time};
@@ -67,14 +68,8 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
     let most = Span::from_millis(1);
     let poll = period(raw.poll.as_ref(), "poll", POLL, Span::ZERO..=most).map_err(refuse)?;
     let (host, verb, message) = host(&raw.host, links.host.speed, poll).map_err(refuse)?;
-    let queue = bytes(
-        raw.switch.queue.as_ref(),
-        1 << 20,
-        4096..=u64::from(u32::MAX / 2),
-    );
-    let queue = queue.map_err(refuse)?;
-    let packets = number(&raw.switch.packets, "packets", 16..=1 << 24).map_err(refuse)?;
     let plan = shape.plan(links, v6);
+    let switch = switches(&raw, &plan, poll).map_err(refuse)?;
     let mut sources = Vec::new();
     for workload in &raw.workload {
         sources.push(source(workload, &plan, read, &line)?);
@@ -106,14 +101,7 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
         shape,
         links,
         v6,
-        switch: SwitchSettings {
-            queue: u32::try_from(queue).expect("in range"),
-            packets: u32::try_from(packets.unwrap_or(1 << 16)).expect("in range"),
-            mtu: 9000,
-            poll,
-            qos: None,
-            dlb: None,
-        },
+        switch,
         host,
         verb,
         message,

@@ -7,6 +7,7 @@ mod check;
 mod faults;
 mod keys;
 mod raw;
+mod switches;
 pub mod values;
 mod workloads;
 

@@ -6,6 +6,8 @@ use crate::twin::sizes::Sizes;
 use common::units::Rate;
 use hostd::engine::Granularity;
 use serde::Deserialize;
+use switchd::config::Qos;
+use switchd::config::ecmp::Dlb;
 use toml::Spanned;
 
 /// A number, and where it stands.
@@ -25,6 +27,8 @@ pub(super) struct Raw {
     pub(super) topology: RawTopology,
     #[serde(default)]
     pub(super) switch: RawSwitch,
+    pub(super) qos: Option<Spanned<Qos>>,
+    pub(super) ecmp: Option<Spanned<RawEcmp>>,
     #[serde(default)]
     pub(super) host: RawHost,
     #[serde(default)]
@@ -76,6 +80,13 @@ pub(super) struct RawTopology {
 pub(super) struct RawSwitch {
     pub(super) queue: Option<Spanned<Bytes>>,
     pub(super) packets: Number,
+}
+
+/// Of switchd's `[ecmp]` the part that looks at more than the hash.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawEcmp {
+    pub(super) dlb: Dlb,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -31,6 +31,26 @@ pub fn run(line: &str) -> Result<String, String> {
     }
 }
 
+/// Deletes the namespaces of benches that were killed before they could.
+///
+/// # Errors
+/// When `ip` does not do it.
+pub fn sweep() -> Result<(), String> {
+    let list = run("ip netns list")?;
+    let names = list
+        .lines()
+        .filter_map(|line| line.split_whitespace().next());
+    for name in names {
+        let pid = name
+            .strip_prefix("bench-")
+            .and_then(|rest| rest.split('-').next());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            run(&format!("ip netns del {name}"))?;
+        }
+    }
+    Ok(())
+}
+
 /// A network namespace, deleted with this value.
 #[derive(Debug)]
 pub struct Namespace(String);

@@ -1,7 +1,7 @@
 //! `bench [NAME]…` runs the named benches, all of them without names, and prints their tables.
 
 use common::sys::alloc::Counting;
-use fabric_benches::{copy, forward, idle, lookup, pipeline, transport, twin};
+use fabric_benches::{copy, forward, idle, lookup, pipeline, rig, transport, twin};
 use std::process::ExitCode;
 
 /// The daemons' allocator, and a count of what is asked of it.
@@ -52,6 +52,9 @@ fn run(names: &[&str]) -> Result<(), String> {
         }
         if *privileged && !nix::unistd::geteuid().is_root() {
             return Err(format!("{name}: network namespaces and AF_XDP need root"));
+        }
+        if *privileged {
+            rig::sweep()?;
         }
         bench().map_err(|why| format!("{name}: {why}"))?;
     }

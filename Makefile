@@ -1,6 +1,6 @@
 # Every target does its own set-up; run any of them on a fresh clone.
 #
-#   make demo    a real file across a two-leaf, two-spine fabric over several paths at once
+#   make demo    a real file over several paths at once, and incast over a lossless class, on two fabrics
 #   make test    every test (root for those in network namespaces; REQUIRE_NETNS=1 forbids skipping)
 #   make lab     brings a fabric up and leaves it up: `make lab LAB="--leaves 2 --spines 4"`
 #   make twin    fabrics in virtual time: every shipped scenario against its reviewed figures

@@ -1,13 +1,20 @@
 //! Commands on the nodes of a laboratory.
 
 use std::ffi::OsStr;
-use std::net::IpAddr;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Shutdown};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use super::settings::binaries;
 use super::{Lab, LabError, namespace, node_dir};
 use nix::sched::{CloneFlags, setns};
-use std::path::Path;
+use switchd::control::api::{Answer, Request, Response, Show, Topic};
+
+/// Longest wait for an answer of a daemon, as switchctl has it.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
 
 /// A node of a laboratory, to run commands on.
 #[derive(Debug, Clone, Copy)]
@@ -147,4 +154,42 @@ impl Host<'_> {
             .spawn()
             .map_err(LabError::io(format!("a command on {}", self.name)))
     }
+
+    /// Asks the switchd of this node over its admin socket, as [`Lab::switchctl`] does but without a process: for who looks
+    /// many times a second and leaves the processor to the daemons.
+    ///
+    /// # Errors
+    /// When it does not answer, or with an error.
+    pub fn show(&self, topic: Topic) -> Result<Answer, LabError> {
+        let path = node_dir(self.lab.name(), self.name).join("admin.sock");
+        let request = Request::Show(Show {
+            topic,
+            prefix: None,
+            limit: None,
+        });
+        let what = || format!("switchd on {}, asked for {topic:?}", self.name);
+        let mut line = serde_json::to_vec(&request).expect("a request is representable in JSON");
+        line.push(b'\n');
+        let text = exchange(&path, &line).map_err(LabError::io(what()))?;
+        let bad = |reason: String| LabError::Answer {
+            what: what(),
+            reason,
+        };
+        match serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))? {
+            Response::Ok(answer) => Ok(answer),
+            Response::Error(reason) => Err(bad(reason)),
+        }
+    }
+}
+
+/// Writes a request into a socket, and reads until the answer ends.
+fn exchange(path: &Path, request: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(ANSWER_TIME))?;
+    stream.set_write_timeout(Some(ANSWER_TIME))?;
+    stream.write_all(request)?;
+    stream.shutdown(Shutdown::Write)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(answer)
 }

@@ -170,22 +170,60 @@ fn qos(options: &Options) -> Option<Table> {
     }
 }
 
+/// Bytes at which a switch of a laboratory with a lossless class does what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lossless {
+    /// The whole buffer.
+    pub buffer: u64,
+    /// A group that holds more has its peer paused.
+    pub xoff: u64,
+    /// A group that holds no more lets its peer go on.
+    pub xon: u64,
+    /// What a group takes beyond [`Lossless::xoff`].
+    pub headroom: u64,
+    /// Nothing is marked in a queue that is not as deep.
+    pub kmin: u64,
+    /// Everything is marked in a queue that is as deep.
+    pub kmax: u64,
+}
+
+impl Lossless {
+    /// A switch notices what arrives when it has a core, and so does a host that is to stop: headroom takes what a link
+    /// brings while both are late, twice over for the switch as [`switchd::traffic::headroom`] explains. The packets are
+    /// those of hostd, hundreds of bytes long, so what short ones would take of cells is left out.
+    #[must_use]
+    pub fn of(options: &Options) -> Lossless {
+        let late =
+            Rate::from_bps(options.speed).bytes_in(Span::from_micros(LATE_BY_US.unsigned_abs()));
+        let headroom = 4 * late;
+        let xoff = late.max(65_536);
+        let ports = u64::from(options.hosts.div_ceil(options.leaves))
+            + u64::from(options.spines.max(options.leaves));
+        Lossless {
+            buffer: (ports * (xoff + headroom)).next_multiple_of(1 << 20),
+            xoff,
+            xon: xoff / 2,
+            headroom,
+            kmin: xoff / 5,
+            kmax: xoff / 5 * 4,
+        }
+    }
+}
+
 /// hostd's data, which is of priority 3, is lossless.
-///
-/// A switch notices what arrives when it has a core, and so does a host that is to stop: headroom takes what a link brings
-/// while both are late, twice over for the switch as [`switchd::traffic::headroom`] explains. The packets are
-/// those of hostd, hundreds of bytes long, so what short ones would take of cells is left out.
 fn lossless(options: &Options) -> String {
-    let late = Rate::from_bps(options.speed).bytes_in(Span::from_micros(LATE_BY_US.unsigned_abs()));
-    let headroom = 4 * late;
-    let xoff = late.max(65_536);
-    let ports = u64::from(options.hosts.div_ceil(options.leaves))
-        + u64::from(options.spines.max(options.leaves));
-    let size = (ports * (xoff + headroom)).next_multiple_of(1 << 20);
+    let Lossless {
+        buffer,
+        xoff,
+        xon,
+        headroom,
+        kmin,
+        kmax,
+    } = Lossless::of(options);
     format!(
         r#"
 [buffer]
-size_bytes = {size}
+size_bytes = {buffer}
 [flow_control]
 mode = "pfc"
 [[group]]
@@ -199,10 +237,7 @@ lossless = true
 [queue.wred]
 min_bytes = {kmin}
 max_bytes = {kmax}
-"#,
-        xon = xoff / 2,
-        kmin = xoff / 5,
-        kmax = xoff / 5 * 4,
+"#
     )
 }
 

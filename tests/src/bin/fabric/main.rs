@@ -16,7 +16,7 @@ use common::units::Rate;
 use fabric_tests::lab::supervisor::supervise;
 use fabric_tests::lab::sweep::sweep;
 use fabric_tests::lab::topology::{Daemons, Options, Qos};
-use fabric_tests::lab::{Builder, Lab, LabError, supervisor};
+use fabric_tests::lab::{Builder, Lab, LabError, run_dir, supervisor};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Leaf–spine fabrics in network namespaces, with switchd on the switches and hostd on the hosts.
@@ -32,7 +32,7 @@ enum Top {
     /// Make, use and take down a laboratory
     #[command(subcommand)]
     Lab(LabCommand),
-    /// Move a real file across a two-leaf, two-spine fabric and show what happened
+    /// Move real files across two-leaf, two-spine fabrics and show what happened
     Demo(demo::Demo),
     /// Simulate fabrics of any size with the daemons' own engines
     #[command(subcommand)]
@@ -244,7 +244,7 @@ fn bring_up(up: Up) -> Result<(), LabError> {
         taps: up.tap.into_iter().collect(),
     };
     let name = options.name.clone();
-    let interrupts = Interrupts::watch(&name)?;
+    let interrupts = Interrupts::watch(&[&name])?;
     let bar = spinner();
     let mut builder = Builder::new(options);
     if !up.foreground {
@@ -283,23 +283,23 @@ fn spinner() -> ProgressBar {
     bar
 }
 
-/// SIGINT and SIGTERM: the making of a laboratory is ended first, then the laboratory is taken down,
-/// then this process ends.
+/// SIGINT and SIGTERM: the making of a laboratory is ended first, then what is up is taken down, then this
+/// process ends.
 struct Interrupts {
     seen: Arc<AtomicBool>,
     making: Arc<Mutex<()>>,
 }
 
 impl Interrupts {
-    /// Watches for signals in the name of laboratory `name`.
-    fn watch(name: &str) -> Result<Interrupts, LabError> {
+    /// Watches for signals in the name of these laboratories, whether they are up or not yet.
+    fn watch(names: &[&str]) -> Result<Interrupts, LabError> {
         use tokio::signal::unix::{SignalKind, signal};
         let watch = Interrupts {
             seen: Arc::default(),
             making: Arc::default(),
         };
         let (seen, making) = (Arc::clone(&watch.seen), Arc::clone(&watch.making));
-        let name = name.to_owned();
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -318,9 +318,12 @@ impl Interrupts {
             seen.store(true, Ordering::SeqCst);
             // A maker that panicked has left what the sweep removes.
             let _made = making.lock();
-            eprintln!("\nfabric: interrupted, taking laboratory '{name}' down");
-            if let Err(error) = sweep(&name) {
-                eprintln!("fabric: {error}");
+            eprintln!("\nfabric: interrupted");
+            for name in names.iter().filter(|name| run_dir(name).exists()) {
+                eprintln!("fabric: taking laboratory '{name}' down");
+                if let Err(error) = sweep(name) {
+                    eprintln!("fabric: {error}");
+                }
             }
             // 128 + SIGINT, as a shell reports it.
             std::process::exit(130);
@@ -330,15 +333,26 @@ impl Interrupts {
 
     /// Makes a laboratory, showing each step on `bar`.
     fn make(&self, builder: Builder, bar: &ProgressBar) -> Result<Lab, LabError> {
-        let _making = self.making.lock();
-        builder.up_with(&mut |step| {
+        let making = self.making.lock();
+        let made = builder.up_with(&mut |step| {
             bar.set_message(step.to_owned());
             if self.seen.load(Ordering::SeqCst) {
                 Err(LabError::Interrupted)
             } else {
                 Ok(())
             }
-        })
+        });
+        drop(making);
+        self.settle();
+        made
+    }
+
+    /// Does not return after a signal: what fails because all is being taken down is no news, and whoever returned from
+    /// `main` would end that half-way.
+    fn settle(&self) {
+        while self.seen.load(Ordering::SeqCst) {
+            std::thread::park();
+        }
     }
 }
 

@@ -16,6 +16,19 @@ pub(crate) fn table(header: &[&str]) -> Table {
     table
 }
 
+/// A number with its thousands apart.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// Nodes with their daemons and addresses, then links.
 pub(crate) fn status(lab: &Lab) {
     let options = lab.options();
@@ -86,4 +99,15 @@ pub(crate) fn status_json(lab: &Lab) {
         "daemons": lab.daemons().unwrap_or_default(),
     });
     println!("{value:#}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grouped;
+
+    #[test]
+    fn thousands_are_apart() {
+        let texts = [0, 999, 1000, 1_234_567].map(grouped);
+        assert_eq!(texts, ["0", "999", "1,000", "1,234,567"]);
+    }
 }

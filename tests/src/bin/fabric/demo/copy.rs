@@ -1,93 +1,48 @@
-//! The demonstration: a real file across a two-leaf, two-spine fabric, over several paths at once.
+//! A real file across a two-leaf, two-spine fabric, over several paths at once.
 
-use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use clap::Args;
 use comfy_table::Table;
 use common::units::Rate;
 use console::style;
 use fabric_tests::lab::observe::{Counts, drops, gain, received, rows};
-use fabric_tests::lab::topology::Options;
 use fabric_tests::lab::traffic::{Receiver, iperf, ping};
-use fabric_tests::lab::{Builder, Lab, LabError, run_dir};
+use fabric_tests::lab::{Lab, LabError, Options, run_dir};
 use indicatif::ProgressBar;
 use serde_json::Value;
 
-use crate::{Interrupts, file, show, spinner};
+use super::{Stage, losses, say};
+use crate::{file, show};
 
-/// Name of the demonstration's laboratory.
-const NAME: &str = "demo";
+/// Name of this chapter's laboratory.
+pub(super) const NAME: &str = "demo";
 
-/// Move a real file across a two-leaf, two-spine fabric and show what happened.
-#[derive(Debug, Args)]
-pub(crate) struct Demo {
-    /// The file to copy; without it, this machine's own shared libraries, joined
-    #[arg(long)]
-    file: Option<PathBuf>,
-    /// Leave the fabric up afterwards
-    #[arg(long, env = "KEEP", num_args = 0..=1, default_missing_value = "1")]
-    keep: Option<String>,
-    /// Speed of every link
-    #[arg(long, default_value = "1Gbps")]
-    speed: Rate,
-}
-
-impl Demo {
-    /// Runs the demonstration; fails when the copy is not what was sent.
-    pub(crate) fn run(self) -> Result<ExitCode, LabError> {
-        let keep = self
-            .keep
-            .as_deref()
-            .is_some_and(|keep| !matches!(keep, "" | "0"));
-        let interrupts = Interrupts::watch(NAME)?;
-        let bar = spinner();
-        let options = Options {
-            name: NAME.to_owned(),
-            speed: self.speed.bps(),
-            ..Options::default()
-        };
-        let mut builder = Builder::new(options);
-        if keep {
-            builder = builder.detached();
-        }
+/// Runs the chapter; `false` when the copy is not what was sent.
+pub(super) fn run(stage: &Stage, file: Option<&Path>, speed: Rate) -> Result<bool, LabError> {
+    let options = Options {
+        name: NAME.to_owned(),
+        speed: speed.bps(),
+        ..Options::default()
+    };
+    stage.bar.suspend(|| {
         say("A fabric: 2 leaves, 2 spines, 4 hosts, each a network namespace with its daemon");
-        let lab = interrupts.make(builder, &bar)?;
-        bar.set_message("ping and iperf3");
-        let result = self.show(&lab, &bar);
-        bar.finish_and_clear();
-        if keep {
-            println!("\nThe fabric is still up:");
-            println!("  fabric lab status --name {NAME}");
-            println!("  fabric lab exec --name {NAME} leaf1 switchctl ecmp");
-            println!("  fabric lab exec --name {NAME} h1 hostctl show paths");
-            println!("  fabric lab down --name {NAME}");
-        } else {
-            drop(lab);
-            println!("\nThe fabric is down again; KEEP=1 leaves it up to look around.");
-        }
-        println!("Next: README.md has a tour; `make lab` brings a fabric of your own up.");
-        result
-    }
-
-    fn show(&self, lab: &Lab, bar: &ProgressBar) -> Result<ExitCode, LabError> {
-        kernel_traffic(lab, bar)?;
-        let file = match &self.file {
-            Some(file) => file.clone(),
-            None => {
-                bar.set_message("joining shared libraries of this machine to a file");
-                file::make(&run_dir(NAME).join("libraries.bin"))?
-            }
-        };
-        copy(lab, &file, bar)
-    }
-}
-
-/// A heading.
-fn say(text: &str) {
-    println!("\n{}", style(text).bold());
+    });
+    let lab = stage.lab(options)?;
+    stage.bar.set_message("ping and iperf3");
+    kernel_traffic(&lab, &stage.bar)?;
+    let file = if let Some(file) = file {
+        file.to_owned()
+    } else {
+        let joining = "joining shared libraries of this machine to a file";
+        stage.bar.set_message(joining);
+        file::make(&run_dir(NAME).join("libraries.bin"))?
+    };
+    let same = copy(stage, &lab, &file)?;
+    stage.bar.set_message("taking the fabric down");
+    Ok(same)
 }
 
 /// The kernels of the hosts talk through the fabric.
@@ -130,7 +85,8 @@ fn kernel_traffic(lab: &Lab, bar: &ProgressBar) -> Result<(), LabError> {
 }
 
 /// Copies `file` from h1 to h4 with hostcp, compares, and shows the way that the packets took.
-fn copy(lab: &Lab, file: &Path, bar: &ProgressBar) -> Result<ExitCode, LabError> {
+fn copy(stage: &Stage, lab: &Lab, file: &Path) -> Result<bool, LabError> {
+    let bar = &stage.bar;
     let (from, to) = (lab.node("h1")?, lab.node("h4")?);
     let size = file
         .metadata()
@@ -165,10 +121,11 @@ fn copy(lab: &Lab, file: &Path, bar: &ProgressBar) -> Result<ExitCode, LabError>
         }
     })?;
     let time = started.elapsed();
+    stage.interrupts.settle();
     drop(receiver);
     if !status.success() {
-        eprintln!("fabric: hostcp failed: {status}");
-        return Ok(ExitCode::FAILURE);
+        bar.suspend(|| eprintln!("fabric: hostcp failed: {status}"));
+        return Ok(false);
     }
     let carried = gain(&before, &received(lab)?);
     let lost = gain(&lost_before, &drops(lab)?);
@@ -197,13 +154,10 @@ fn copy(lab: &Lab, file: &Path, bar: &ProgressBar) -> Result<ExitCode, LabError>
         println!("{ways}");
         say("Packets by spine during the copy, as their network devices counted them");
         println!("{}", by_spine(&carried));
+        say("Packets discarded during the copy, on any switch or host, by reason");
         losses(&lost);
     });
-    Ok(if same {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(same)
 }
 
 /// What of the line's capacity was payload of the file.
@@ -296,18 +250,4 @@ fn by_spine(carried: &Counts) -> Table {
         ]);
     }
     table
-}
-
-/// Every packet that a daemon has discarded during the copy, by reason.
-fn losses(lost: &Counts) {
-    let mut table = show::table(&["node", "reason", "packets"]);
-    for ((node, reason), packets) in lost.iter().filter(|(_, packets)| **packets > 0) {
-        table.add_row(vec![node.clone(), reason.clone(), packets.to_string()]);
-    }
-    say("Packets discarded during the copy, on any switch or host, by reason");
-    if table.is_empty() {
-        println!("  none: every counter stayed at zero");
-    } else {
-        println!("{table}");
-    }
 }

@@ -32,6 +32,20 @@ const NAME: i32 = 19;
 /// Space around a panel.
 const MARGIN: u32 = 10;
 
+/// Colours of lines, then of levels: apart from each other also for those who see few, and from white.
+const COLOURS: [RGBColor; 10] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(106, 61, 154),
+    RGBColor(140, 86, 75),
+    RGBColor(90, 90, 90),
+    RGBColor(0, 0, 0),
+];
+
 /// Why a picture was not drawn.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", file.display())]
@@ -146,14 +160,14 @@ impl Panel {
             mesh.x_desc(axis).x_label_formatter(&|value| short(*value));
         }
         mesh.draw()?;
-        let styles = (0..).map(Palette99::pick);
+        let colours = COLOURS.iter().cycle();
         let mut rows = Key { area: &key, row: 0 };
-        for ((name, points), colour) in self.lines.iter().zip(styles.clone()) {
+        for ((name, points), colour) in self.lines.iter().zip(colours.clone()) {
             let style = colour.stroke_width(2);
             chart.draw_series(LineSeries::new(points.iter().copied(), style))?;
             rows.add(name, style, &[(0, 18)])?;
         }
-        for ((name, value), colour) in self.levels.iter().zip(styles.skip(self.lines.len())) {
+        for ((name, value), colour) in self.levels.iter().zip(colours.skip(self.lines.len())) {
             let style = colour.stroke_width(1);
             let ends = [(0.0, *value), (across, *value)];
             chart.draw_series(DashedLineSeries::new(ends, 6, 4, style))?;

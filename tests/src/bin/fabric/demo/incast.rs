@@ -242,28 +242,42 @@ fn terminal(lab: &Lab, seen: &Seen, limits: Lossless) {
     let end = seen.series.end().as_secs_f64();
     let depth = scaled(seen.series.depth(), 1e-3);
     let kinds = seen.series.paused(|way| kind(lab.plan(), way));
-    let strip = |name: &str, points: &Points, lines: usize| {
-        let columns = spark::columns(points, end, COLUMNS);
-        let most = columns.iter().copied().fold(0.0, f64::max);
-        for (number, blocks) in spark::blocks(&columns, most, lines).iter().enumerate() {
+    let columns = |points: &Points| spark::columns(points, end, COLUMNS);
+    let greatest = |columns: &[f64]| columns.iter().copied().fold(0.0, f64::max);
+    let strip = |name: &str, columns: &[f64], scale: f64, lines: usize| {
+        for (number, blocks) in spark::blocks(columns, scale, lines).iter().enumerate() {
             let (name, most) = match number {
-                0 => (name, format!("{most:.0}")),
+                0 => (name, format!("{:.0}", greatest(columns))),
                 _ => ("", String::new()),
             };
-            println!("  {name:<15}{most:>6} ┤{}", style(blocks).cyan());
+            println!("  {name:<17}{most:>6} ┤{}", style(blocks).cyan());
         }
     };
-    strip("queue, KB", &depth, LINES + 1);
-    strip("CE marks/s", &seen.series.marked(), LINES);
-    for (name, points) in &kinds {
-        strip(name, points, 1);
+    let [marked, _] = seen.series.marked();
+    let whole = [
+        ("queue, KB", depth, LINES + 1),
+        ("CE marks/s", marked, LINES),
+        ("pauses/s", total(kinds.values()), LINES),
+    ];
+    for (name, points, lines) in &whole {
+        let columns = columns(points);
+        strip(name, &columns, greatest(&columns), *lines);
     }
-    strip("all pauses/s", &total(kinds.values()), LINES);
+    // Parts of the same: on one scale.
+    let parts: Vec<(&String, Vec<f64>)> =
+        kinds.iter().map(|(name, it)| (name, columns(it))).collect();
+    let scale = parts
+        .iter()
+        .map(|(_, columns)| greatest(columns))
+        .fold(0.0, f64::max);
+    for (name, columns) in &parts {
+        strip(&format!("  {name}"), columns, scale, 1);
+    }
     let half = COLUMNS / 2;
     let (middle, right) = (format!("{:.1}", end / 2.0), format!("{end:.1} s"));
-    println!("  {:>22} 0{middle:>half$}{right:>half$}", "");
+    println!("  {:>24} 0{middle:>half$}{right:>half$}", "");
     println!(
-        "  deepest {}; marks begin at {} (Kmin) and are certain from {} (Kmax): {} of {} packets were marked",
+        "  {} at the deepest; marks begin at {} (Kmin) and are certain from {} (Kmax): {} of {} packets were marked",
         style(kb(seen.queue.watermark_bytes)).bold(),
         kb(limits.kmin),
         kb(limits.kmax),
@@ -287,6 +301,7 @@ fn draw(lab: &Lab, seen: &Seen, limits: Lossless, folder: &Path) -> Result<PathB
     fs::create_dir_all(folder).map_err(path(folder))?;
     let line = |name: &str, points: Points| (name.to_owned(), points);
     let level = |name: &str, bytes: u64| (format!("{name}, {}", kb(bytes)), bytes as f64 / 1e3);
+    let [marked, plain] = seen.series.marked();
     let inputs = lab.plan().ends(LEAF).count() as u64 - 1;
     let picture = Picture {
         title: format!(
@@ -307,10 +322,7 @@ fn draw(lab: &Lab, seen: &Seen, limits: Lossless, folder: &Path) -> Result<PathB
             },
             Panel {
                 y: "packets a second".to_owned(),
-                lines: vec![
-                    line("sent", seen.series.sent()),
-                    line("of these marked CE", seen.series.marked()),
-                ],
+                lines: vec![line("marked CE", marked), line("not marked", plain)],
                 levels: Vec::new(),
             },
             Panel {
@@ -374,6 +386,9 @@ fn copies(lab: &Lab, seen: &Seen) {
         style(format!("{all:.1} Mbit/s")).bold(),
         all * 1e8 / lab.options().speed as f64,
         Rate::from_bps(lab.options().speed),
+    );
+    println!(
+        "  PFC stops links, not flows: h2 to h4 have a link into {LEAF} each, h5 to h8 share those of the spines."
     );
 }
 

@@ -16,7 +16,7 @@ const TURNS: u32 = 4;
 
 /// Rates are those of this time at least: shorter, the few packets or frames in it jump.
 const MARKS: Duration = Duration::from_millis(100);
-const PAUSES: Duration = Duration::from_millis(250);
+const PAUSES: Duration = Duration::from_millis(300);
 
 /// Points of a line: seconds, and a value.
 pub(super) type Points = Vec<(f64, f64)>;
@@ -72,14 +72,14 @@ impl Series {
             .collect()
     }
 
-    /// Packets a second that have left the queue.
-    pub(super) fn sent(&self) -> Points {
-        rates(self.depths.iter().map(|it| (it.at, it.sent)), MARKS)
-    }
-
-    /// Packets a second that were marked.
-    pub(super) fn marked(&self) -> Points {
-        rates(self.depths.iter().map(|it| (it.at, it.marked)), MARKS)
+    /// Packets a second that have left the queue with a mark, and without one.
+    pub(super) fn marked(&self) -> [Points; 2] {
+        // The counters move while they are read.
+        [
+            |it: &Depth| it.marked,
+            |it: &Depth| it.sent.saturating_sub(it.marked),
+        ]
+        .map(|count| rates(self.depths.iter().map(|it| (it.at, count(it))), MARKS))
     }
 
     /// Pauses as they were counted last.
@@ -336,8 +336,7 @@ mod tests {
             pauses: Vec::new(),
         };
         assert_eq!(series.depth(), [(0.0, 0.0), (0.05, 700.0), (0.1, 300.0)]);
-        assert_eq!(series.sent(), [(0.05, 200.0)]);
-        assert_eq!(series.marked(), [(0.05, 100.0)]);
+        assert_eq!(series.marked(), [[(0.05, 100.0)], [(0.05, 100.0)]]);
         assert_eq!(series.end(), ms(100));
         assert!(series.all_pauses().is_empty());
     }

@@ -467,9 +467,8 @@ fn verdict(seen: &Seen) -> bool {
         let late = |(_, reason): &(String, String)| STRAGGLERS.contains(&reason.as_str());
         if hosts.keys().any(late) {
             println!(
-                "  {}: a packet came after its copy was done, because a host without a processor took it for lost\n  \
-                 and sent it twice",
-                STRAGGLERS.join(", ")
+                "  queue_pair_…: it came after the copy was done. A host that waited for a processor had taken it for lost,\n  \
+                 and sent it twice."
             );
         }
     }

@@ -435,9 +435,9 @@ fn destinations(table: &[IpNet], v4: bool, random: &mut rand_pcg::Pcg64Mcg) -> A
     destinations.into()
 }
 
-/// The same destinations again and again, few at a time.
+/// The same destinations again and again, so few that there are [`FLOWS`] flows: each port has a source port of its own.
 fn few(destinations: &[Destination]) -> Arc<[Destination]> {
-    let few = destinations.iter().take(FLOWS).cycle();
+    let few = destinations.iter().take(FLOWS / usize::from(PORTS)).cycle();
     few.copied().take(DESTINATIONS).collect()
 }
 
@@ -467,8 +467,9 @@ fn measure(
         let queues = queues_only(&mut queues, &mut pool);
         for (rig, series) in rigs.iter_mut().zip(&mut series) {
             let before = allocations();
-            series.rounds.push(rig.round() - queues);
+            let nanos = rig.round();
             let allocated = allocations() - before;
+            series.rounds.push(nanos - queues);
             if allocated != 0 {
                 return Err(format!(
                     "{}: {allocated} allocations on the packet path",

@@ -208,6 +208,14 @@ pub struct Scratch {
     retries: Vec<Waiting>,
 }
 
+/// Has the owner of a port woken, if it is not worker `own`.
+fn tell_owner(owners: &[usize], own: usize, to_wake: &mut WorkerSet, port: PortId) {
+    match owners.get(port.index()) {
+        Some(owner) if *owner != own => to_wake.insert(*owner),
+        _ => {}
+    }
+}
+
 impl<Q: QueueIo> Worker<Q> {
     /// One turn: takes what has arrived, at most a batch from each queue, and sends what may be sent.
     /// `now` must not go backwards.
@@ -432,10 +440,7 @@ impl<Q: QueueIo> Worker<Q> {
     /// The owner of a port is to look whether its peer is to wait.
     #[cold]
     fn tell_owner(&mut self, port: PortId) {
-        let owner = self.owners.get(port.index()).copied().unwrap_or(self.id);
-        if owner != self.id {
-            self.to_wake.insert(owner);
-        }
+        tell_owner(&self.owners, self.id, &mut self.to_wake, port);
     }
 
     /// Counts a packet as lost and takes its frame back.

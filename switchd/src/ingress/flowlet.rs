@@ -211,8 +211,9 @@ impl Entry {
         self.group != NOBODY
     }
 
+    #[inline]
     fn is(&self, flow: &Flow) -> bool {
-        self.tag == flow.tag && self.group == flow.group
+        (self.tag == flow.tag) & (self.group == flow.group)
     }
 
     /// Whether its flow may still be inside a flowlet.
@@ -456,10 +457,15 @@ impl Entry {
 impl Set {
     #[inline]
     fn find<Q>(&self, packet: &Packet<'_, Q>) -> Found {
-        let own = self.0.iter().position(|entry| entry.is(&packet.flow));
-        let Some(way) = own else {
+        // All are compared, without a branch for each: which one it is cannot be predicted.
+        let ways = self.0.iter().enumerate();
+        let own = ways.fold(0_u32, |own, (way, entry)| {
+            own | u32::from(entry.is(&packet.flow)) << way
+        });
+        if own == 0 {
             return self.vacancy(packet.now);
-        };
+        }
+        let way = own.trailing_zeros() as usize;
         let gap = packet.now.since(self.0[way].last);
         if gap <= packet.settings.hold() {
             Found::Inside(way)

@@ -245,6 +245,18 @@ impl Entry {
 #[repr(align(128))]
 struct Set([Entry; WAYS]);
 
+impl Set {
+    /// The entry of a flow. All are compared, without a branch for each: which one it is cannot be predicted.
+    #[inline]
+    fn find(&self, hash: u32, port: u8, class: u8) -> Option<usize> {
+        let found = self.0.iter().enumerate().fold(0_u32, |found, (way, it)| {
+            let same = (it.hash == hash) & (it.port == port) & (it.home == class);
+            found | u32::from(same & (it.state != State::Free)) << way
+        });
+        (found != 0).then_some(found.trailing_zeros() as usize)
+    }
+}
+
 /// [`Settings`], as packets need them.
 #[derive(Clone, Copy, Debug)]
 struct Watch {
@@ -345,12 +357,7 @@ impl Elephants {
             return stay;
         };
         let set = self.set_of(flow);
-        let same = |entry: &Entry| {
-            entry.hash == flow.hash
-                && (entry.port, entry.home) == (port, flow.class)
-                && entry.state != State::Free
-        };
-        let way = match self.sets[set].0.iter().position(same) {
+        let way = match self.sets[set].find(flow.hash, port, flow.class) {
             Some(way) => way,
             // A flow that is not followed was never moved.
             None if watch.is_none() => return stay,

@@ -380,21 +380,24 @@ impl EgressPort {
         (around.ledger.egress_of(self.port) + cells <= self.limit).then_some(shared)
     }
 
-    /// Moves packets that may be sent at `now` to `out`, at most `room`, in the order of the scheduler.
-    #[inline]
+    /// Hands packets that may be sent at `now` to `send`, at most `room`, in the order of the scheduler.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as for `admit`")]
     pub fn dequeue(
         &mut self,
         now: Time,
         room: usize,
         store: &mut PacketStore,
         ledger: &Ledger,
-        out: &mut Vec<Packet>,
+        mut send: impl FnMut(Packet),
     ) {
         if self.ready() == 0 {
             return;
         }
         self.shaper.refill(now);
         let mut over = self.over_their_rate(now);
+        // Taken off the account together: nobody looks at it in between.
+        let (mut all, mut service) = (0, 0);
         for _ in 0..room {
             if !self.shaper.allows() {
                 break;
@@ -402,7 +405,9 @@ impl EgressPort {
             let Some(class) = self.scheduler.next(self.ready() & !over) else {
                 break;
             };
-            let packet = self.take(class, store, ledger);
+            let (packet, shared) = self.take(class, store);
+            all += u64::from(packet.cells);
+            service += shared;
             let line = wire_len(packet.frame.len() as u64);
             self.shaper.spend(line);
             self.scheduler.spent(class, line);
@@ -416,8 +421,9 @@ impl EgressPort {
             if self.gates.concern(class) {
                 self.bar();
             }
-            out.push(packet);
+            send(packet);
         }
+        ledger.queue_out(self.port, service, all);
     }
 
     /// Accounts for `bytes` on the line that did not come from a queue.
@@ -425,9 +431,10 @@ impl EgressPort {
         self.shaper.spend(bytes);
     }
 
-    /// Takes the first packet of a queue that has one, to be sent.
-    #[inline]
-    fn take(&mut self, class: usize, store: &mut PacketStore, ledger: &Ledger) -> Packet {
+    /// Takes the first packet of a queue that has one, to be sent, and says how many of its cells were of the service region.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as for `admit`")]
+    fn take(&mut self, class: usize, store: &mut PacketStore) -> (Packet, u64) {
         let queue = &mut self.queues[class];
         let (mut packet, shared) = queue
             .pop(store)
@@ -440,9 +447,8 @@ impl EgressPort {
             packet.edits.add(Edits::MARK);
         }
         queue.sent(packet.frame.len() as u64);
-        ledger.queue_out(self.port, shared, u64::from(packet.cells));
         self.changed |= 1 << class;
-        packet
+        (packet, shared)
     }
 
     #[inline]

@@ -138,7 +138,8 @@ impl Queue {
     }
 
     /// Takes the first packet out, and says how many cells the service region gets back.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see `EgressPort::admit`")]
     pub(super) fn pop(&mut self, store: &mut PacketStore) -> Option<(Packet, u64)> {
         let packet = store.pop(&mut self.chain)?;
         self.packets -= 1;

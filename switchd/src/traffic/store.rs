@@ -5,7 +5,9 @@ use crate::packet::Packet;
 /// No slot.
 const NONE: u32 = u32::MAX;
 
+/// A cache line of its own: the packet is read when others have passed.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Slot {
     packet: Option<Packet>,
     /// Next in the queue, or in the chain of free slots.
@@ -99,7 +101,8 @@ impl PacketStore {
     }
 
     /// Takes the first packet of a chain.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see `EgressPort::admit`")]
     pub(super) fn pop(&mut self, chain: &mut Chain) -> Option<Packet> {
         let index = chain.head;
         let slot = self.slots.get_mut(index as usize)?;

@@ -60,7 +60,9 @@ impl Bench {
 
     fn dequeue(&mut self, port: &mut EgressPort, now: Time, room: usize) -> Vec<(u8, usize)> {
         let mut out = Vec::new();
-        port.dequeue(now, room, &mut self.store, &self.ledger, &mut out);
+        port.dequeue(now, room, &mut self.store, &self.ledger, |packet| {
+            out.push(packet)
+        });
         port.show(&self.stats.ports[0]);
         out.into_iter()
             .map(|packet| {
@@ -276,7 +278,8 @@ impl Herd {
     fn serve(&mut self, room: usize) -> usize {
         let mut out = Vec::new();
         let Bench { store, ledger, .. } = &mut self.bench;
-        self.port.dequeue(self.now, room, store, ledger, &mut out);
+        self.port
+            .dequeue(self.now, room, store, ledger, |packet| out.push(packet));
         let left = out.len();
         for packet in out {
             let last = &mut self.seen[packet.flow as usize];

@@ -1,9 +1,9 @@
 //! The second half of a turn: the worker's egress ports.
 
-use super::Worker;
 use super::flow_control::Pauses;
 use super::trace::Lost;
 use super::watch::number;
+use super::{Worker, tell_owner};
 use crate::drop::DropReason;
 use crate::egress::remark::set_dscp;
 use crate::egress::rewrite::rewrite;
@@ -151,6 +151,34 @@ impl Egress {
     }
 }
 
+/// What packets that leave one after the other were charged to one group: it is given back together.
+#[derive(Clone, Copy, Debug)]
+struct Charged {
+    ingress: PortId,
+    group: u8,
+    cells: u64,
+}
+
+impl Charged {
+    /// Adds a packet to those before it, or begins anew with it if they were charged to another group: then they are returned.
+    #[inline]
+    fn add(before: &mut Option<Self>, packet: &Packet) -> Option<Self> {
+        let mut this = Self {
+            ingress: packet.ingress,
+            group: packet.group,
+            cells: u64::from(packet.cells),
+        };
+        match before {
+            Some(same) if (same.ingress, same.group) == (this.ingress, this.group) => {
+                this.cells += same.cells;
+                *before = Some(this);
+                None
+            }
+            _ => before.replace(this),
+        }
+    }
+}
+
 impl<Q: QueueIo> Worker<Q> {
     /// Puts a packet in its queue, or drops it.
     #[inline(always)]
@@ -277,23 +305,7 @@ impl<Q: QueueIo> Worker<Q> {
         loop {
             let room = self.queues[egress.queue].io.transmit_room(&mut self.pool);
             let wanted = room.saturating_sub(egress.staged.len()).min(BATCH);
-            let mut packets = std::mem::take(&mut self.scratch.packets);
-            egress
-                .manager
-                .dequeue(now, wanted, &mut self.store, &self.ledger, &mut packets);
-            for mut packet in packets.drain(..) {
-                self.release(&packet);
-                if packet.edits.contain(Edits::TRIMMED) {
-                    let counters = &self.stats.ports[egress.port.index()];
-                    counters.trimmed_sent.add(1);
-                }
-                rewrite(&mut packet, egress.mac);
-                if packet.trace.is_some() {
-                    self.trace_sent(&packet);
-                }
-                egress.staged.push(packet.frame);
-            }
-            self.scratch.packets = packets;
+            self.stage(egress, wanted, now);
             let bytes: u64 = egress.staged.iter().map(|frame| frame.len() as u64).sum();
             let sent = self.queues[egress.queue].io.transmit(&mut egress.staged);
             let left: u64 = egress.staged.iter().map(|frame| frame.len() as u64).sum();
@@ -304,6 +316,52 @@ impl<Q: QueueIo> Worker<Q> {
             if sent < BATCH {
                 return work;
             }
+        }
+    }
+
+    /// Takes packets from the queues, at most `wanted`, and makes them ready for the device.
+    #[inline]
+    fn stage(&mut self, egress: &mut Egress, wanted: usize, now: Time) {
+        let Self {
+            store,
+            ledger,
+            tables,
+            stats,
+            probe,
+            owners,
+            id,
+            to_wake,
+            ..
+        } = self;
+        let Egress {
+            manager,
+            staged,
+            mac,
+            port,
+            ..
+        } = egress;
+        let mut release = |it: Charged| {
+            let wish = ledger.release(&tables.traffic, it.ingress, it.group, it.cells);
+            if wish == Wish::Changed {
+                tell_owner(owners, *id, to_wake, it.ingress);
+            }
+        };
+        let mut charged = None;
+        manager.dequeue(now, wanted, store, ledger, |mut packet| {
+            if let Some(before) = Charged::add(&mut charged, &packet) {
+                release(before);
+            }
+            if packet.edits.contain(Edits::TRIMMED) {
+                stats.ports[port.index()].trimmed_sent.add(1);
+            }
+            rewrite(&mut packet, *mac);
+            if packet.trace.is_some() {
+                probe.sent(&tables.traffic, &packet);
+            }
+            staged.push(packet.frame);
+        });
+        if let Some(charged) = charged {
+            release(charged);
         }
     }
 

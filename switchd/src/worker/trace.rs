@@ -16,6 +16,7 @@ use crate::ingress::parse::{NO_PCP, Parsed, parse};
 use crate::ingress::tables::{Group, GroupId, PortId};
 use crate::packet::{Edits, Packet};
 use crate::trace::{Arrival, How, MarkedAt, Region, Step, TraceId, Tracer};
+use crate::traffic::policy::Policy;
 use common::time::Time;
 use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
@@ -74,6 +75,24 @@ impl Probe {
     pub(super) fn cross(&mut self, id: TraceId, owner: usize) {
         let to = u8::try_from(owner).unwrap_or(u8::MAX);
         self.step(id, Step::Crossed { to });
+    }
+
+    /// Tells that a packet has left its queue and, rewritten, goes to the device.
+    #[cold]
+    pub(super) fn sent(&mut self, policy: &Policy, packet: &Packet) {
+        let port = policy.ports.get(packet.egress.index());
+        let queue = port.and_then(|port| port.queues.get(usize::from(packet.class)));
+        let at_dequeue = queue
+            .and_then(|queue| queue.wred)
+            .is_some_and(|it| it.at_dequeue);
+        let Some(Following { tracer, now }) = self.0.as_deref_mut() else {
+            return;
+        };
+        if at_dequeue && packet.edits.contain(Edits::MARK) {
+            let at = MarkedAt::Dequeue;
+            tracer.step(*now, packet.trace, Step::Marked { at });
+        }
+        tracer.sent(*now, packet.trace, packet.egress, packet.frame.bytes());
     }
 
     fn begin(&mut self, arrival: Arrival, frame: &[u8], parsed: Option<&Parsed>) -> TraceId {
@@ -309,23 +328,5 @@ impl<Q: QueueIo> Worker<Q> {
             self.probe.step(asked.trace, Step::Marked { at });
         }
         self.probe.step(asked.trace, enqueued);
-    }
-
-    /// Tells that a packet has left its queue and, rewritten, goes to the device.
-    #[cold]
-    pub(super) fn trace_sent(&mut self, packet: &Packet) {
-        let port = self.tables.traffic.ports.get(packet.egress.index());
-        let queue = port.and_then(|port| port.queues.get(usize::from(packet.class)));
-        let at_dequeue = queue
-            .and_then(|queue| queue.wred)
-            .is_some_and(|it| it.at_dequeue);
-        let Some(Following { tracer, now }) = self.probe.0.as_deref_mut() else {
-            return;
-        };
-        if at_dequeue && packet.edits.contain(Edits::MARK) {
-            let at = MarkedAt::Dequeue;
-            tracer.step(*now, packet.trace, Step::Marked { at });
-        }
-        tracer.sent(*now, packet.trace, packet.egress, packet.frame.bytes());
     }
 }

@@ -250,6 +250,7 @@ fn spec(dice: &mut Dice, plan: &Plan, number: usize) -> Spec {
             load: u32::try_from(dice.between(100, 900)).expect("small"),
             count: dice.count(5, 60),
             response: dice.one_in(2).then_some(Size::Fixed(1000)),
+            target: None,
         },
     };
     Spec {

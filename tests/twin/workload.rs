@@ -57,12 +57,14 @@ pub enum Pattern {
     RingAllreduce,
     /// Flows at random times between random hosts.
     Poisson {
-        /// Part of the hosts' speed that is asked for, in thousandths.
+        /// Part of the hosts' speed that is asked for, in thousandths; with a target, part of its speed.
         load: u32,
         /// How many flows.
         count: usize,
         /// Each flow is a request, and is answered with one of this size.
         response: Option<Size>,
+        /// The receiver of all of them, if there is one.
+        target: Option<NodeId>,
     },
 }
 
@@ -101,7 +103,17 @@ impl Workload {
                 load,
                 count,
                 response,
-            } => maker.poisson(load, count, response, speed),
+                target,
+            } => {
+                let receivers = if target.is_some() {
+                    1
+                } else {
+                    spec.hosts.len() as u64
+                };
+                // Bits a second that all hosts together are asked to send, answers included.
+                let asked = u128::from(speed.bps()) * u128::from(receivers * u64::from(load));
+                maker.poisson(asked / 1000, count, response, target);
+            }
         }
     }
 
@@ -245,10 +257,13 @@ impl Maker<'_> {
         }
     }
 
-    fn poisson(&mut self, load: u32, count: usize, response: Option<Size>, speed: Rate) {
-        let hosts = self.spec.hosts.clone();
-        // Bits a second that all hosts together are asked to send, answers included.
-        let asked = u128::from(speed.bps()) * hosts.len() as u128 * u128::from(load) / 1000;
+    fn poisson(
+        &mut self,
+        asked: u128,
+        count: usize,
+        response: Option<Size>,
+        target: Option<NodeId>,
+    ) {
         let mean = |size: Size| u128::from(size.mean());
         let bytes = mean(self.spec.size) + response.map_or(0, mean);
         let bits = bytes * 8;
@@ -264,9 +279,7 @@ impl Maker<'_> {
                 reason = "a positive time"
             )]
             let start = self.begin() + Span::from_nanos(at as u64);
-            let from = self.below(hosts.len());
-            let to = (from + 1 + self.below(hosts.len() - 1)) % hosts.len();
-            let (from, to) = (hosts[from], hosts[to]);
+            let (from, to) = self.pair(target);
             match response {
                 None => drop(self.flow(from, to, Start::At(start)).lane),
                 Some(size) => {
@@ -277,6 +290,19 @@ impl Maker<'_> {
                 }
             }
         }
+    }
+
+    /// A sender, and its receiver.
+    fn pair(&mut self, target: Option<NodeId>) -> (NodeId, NodeId) {
+        let hosts = &self.spec.hosts;
+        if let Some(target) = target {
+            let others = hosts.iter().copied().filter(|host| *host != target);
+            let others: Vec<NodeId> = others.collect();
+            return (others[self.below(others.len())], target);
+        }
+        let from = self.below(hosts.len());
+        let to = (from + 1 + self.below(hosts.len() - 1)) % hosts.len();
+        (hosts[from], hosts[to])
     }
 
     /// An exponentially distributed number of mean one.
@@ -291,6 +317,7 @@ impl Maker<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     fn made(pattern: Pattern, hosts: u32, size: Size) -> Workload {
         let spec = Spec {
@@ -334,18 +361,26 @@ mod tests {
 
     #[test]
     fn poisson_arrivals_have_the_load() {
-        let pattern = Pattern::Poisson {
-            load: 500,
-            count: 20_000,
-            response: None,
-        };
-        let workload = made(pattern, 10, Size::Drawn(Sizes::WebSearch));
-        let Start::At(last) = workload.flows.last().expect("some").start else {
-            panic!("random times");
-        };
-        let bytes: u64 = workload.flows.iter().map(|flow| flow.bytes).sum();
-        let able = 10 * Rate::from_gbps(100).bytes_in(last.since(Time::ZERO));
-        let load = bytes * 1000 / able;
-        assert!((460..540).contains(&load), "{load}");
+        for (target, receivers) in [(None, 10), (Some(NodeId(7)), 1)] {
+            let pattern = Pattern::Poisson {
+                load: 500,
+                count: 20_000,
+                response: None,
+                target,
+            };
+            let workload = made(pattern, 10, Size::Drawn(Sizes::WebSearch));
+            let Start::At(last) = workload.flows.last().expect("some").start else {
+                panic!("random times");
+            };
+            let bytes: u64 = workload.flows.iter().map(|flow| flow.bytes).sum();
+            let able = receivers * Rate::from_gbps(100).bytes_in(last.since(Time::ZERO));
+            let load = bytes * 1000 / able;
+            assert!((460..540).contains(&load), "{load}");
+            let heard: BTreeSet<NodeId> = workload.flows.iter().map(|flow| flow.to).collect();
+            assert_eq!(heard.len() as u64, receivers);
+            assert!(target.is_none_or(|target| heard.contains(&target)));
+            let sent: BTreeSet<NodeId> = workload.flows.iter().map(|flow| flow.from).collect();
+            assert_eq!(sent.len(), 10 - usize::from(target.is_some()));
+        }
     }
 }

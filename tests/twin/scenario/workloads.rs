@@ -134,17 +134,7 @@ fn pattern(raw: &RawWorkload, plan: &Plan, name: String) -> At<Spec> {
         },
         WorkloadKind::Incast => {
             keys.has("target");
-            let target = match &raw.target {
-                None => None,
-                Some(name) => {
-                    let target = find_host(plan, name.get_ref(), name.span().start)?;
-                    if !hosts.contains(&target) {
-                        let reason = format!("{} takes no part", name.get_ref());
-                        return Err((name.span().start, reason));
-                    }
-                    Some(target)
-                }
-            };
+            let target = target(raw, plan, &hosts)?;
             let senders = keys.may("senders", 1..=most - 1)?;
             Pattern::Incast {
                 senders: senders.unwrap_or(hosts.len() - 1),
@@ -156,13 +146,14 @@ fn pattern(raw: &RawWorkload, plan: &Plan, name: String) -> At<Spec> {
         },
         WorkloadKind::RingAllreduce => Pattern::RingAllreduce,
         WorkloadKind::Poisson => {
-            for own in ["response", "response_sizes", "load"] {
+            for own in ["response", "response_sizes", "load", "target"] {
                 keys.has(own);
             }
             Pattern::Poisson {
                 load: load(raw, at)?,
                 count: keys.need("count", 1..=FLOWS as u64)?,
                 response: size(raw.response.as_ref(), raw.response_sizes.as_ref())?,
+                target: target(raw, plan, &hosts)?,
             }
         }
         WorkloadKind::Matrix => unreachable!("read elsewhere"),
@@ -176,6 +167,20 @@ fn pattern(raw: &RawWorkload, plan: &Plan, name: String) -> At<Spec> {
         hosts,
         name,
     })
+}
+
+/// The one that all send to, if there is one.
+fn target(raw: &RawWorkload, plan: &Plan, hosts: &[NodeId]) -> At<Option<NodeId>> {
+    let Some(name) = &raw.target else {
+        return Ok(None);
+    };
+    let at = name.span().start;
+    let target = find_host(plan, name.get_ref(), at)?;
+    if hosts.contains(&target) {
+        Ok(Some(target))
+    } else {
+        Err((at, format!("{} takes no part", name.get_ref())))
+    }
 }
 
 /// The load in thousandths.

@@ -6,6 +6,7 @@ use common::units::Rate;
 use std::path::Path;
 use switchd::config::{Compiled, Config, ENV_PREFIX, Speed};
 use switchd::drop::DropReason;
+use switchd::ingress::flowlet::Settings;
 use switchd::ingress::quality::{Gauge, Reading, Scale};
 use switchd::limits::CELL;
 use switchd::traffic::headroom::{Breakdown, Cable, Headroom};
@@ -349,6 +350,39 @@ fn ports_are_in_the_bands_that_are_said() {
     assert_eq!(band(20_000, 0, 0), 4, "full, nothing waits");
     assert_eq!(band(0, 0, 14_400), 7, "paused 90 %");
     assert_eq!(band(0, 0, 0), 0, "idle");
+}
+
+/// SW-4, SW-7: how many samples of nothing it takes until a port that was full, and one that was paused for 75 % of the time, is in band 0
+/// again.
+#[test]
+fn ports_forget_as_fast_as_is_said() {
+    let forgets = |sent: u64, paused: u64| {
+        let scale = Scale::default();
+        let mut reading = Reading {
+            up: true,
+            ..Reading::default()
+        };
+        let mut gauge = Gauge::new(scale, Some(Rate::from_gbps(10)), Time::ZERO, reading);
+        let mut now = Time::ZERO;
+        let mut sample = |sent, paused| {
+            now += scale.interval;
+            reading.sent += sent;
+            reading.paused += paused;
+            gauge.sample(now, reading)
+        };
+        for _ in 0..200 {
+            sample(sent, paused);
+        }
+        let samples = 1..100;
+        let bands = samples.map(|_| sample(0, 0));
+        1 + bands.take_while(|band| *band > 0).count()
+    };
+    let own = forgets(20_000, 0);
+    assert_eq!(own, 5, "full");
+    assert_eq!(forgets(5_000, 12_000), 7, "paused 75 %");
+    let least = Scale::default().interval.times(own as u64 + 1);
+    assert_eq!(least.nanos(), 96_000);
+    assert!(least <= Settings::default().timeout);
 }
 
 /// MG-7: metrics and reasons that the manual names exist.

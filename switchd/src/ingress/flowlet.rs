@@ -86,6 +86,7 @@ pub struct Settings {
     /// How the next hop is chosen.
     pub mode: Mode,
     /// The longest gap inside a flowlet. It must exceed the skew between paths and the jitter of the workers.
+    /// It should be at least as long as a port takes to forget a flow that is silent: six samples with the default scale.
     pub timeout: Span,
     /// Silence after which a flow is forgotten. Not less than the timeout, at most [`MAX_AGEING`].
     pub ageing: Span,

@@ -95,6 +95,9 @@ pub struct Scale {
 
 impl Default for Scale {
     /// The defaults of SONiC. A queue is full at 128 KiB: 10 µs at 100 Gbit/s, beyond what ECN marks at.
+    ///
+    /// A flow's own use of its port is forgotten, band 0, after six samples: 96 µs, well within the flowlet timeout. Samples cost at
+    /// least 16 ns a port: of a worker with 32 ports 3 % of its time, and would be 13 % at 4 µs.
     fn default() -> Self {
         Self {
             interval: Span::from_micros(16),

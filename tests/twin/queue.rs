@@ -65,7 +65,7 @@ impl QueueIo for DeviceQueue {
     #[inline]
     fn receive(&mut self, _pool: &mut FramePool, batch: &mut Vec<Frame>, max: usize) -> usize {
         let count = self.arrived.len().min(max);
-        batch.extend(self.arrived.drain(..count));
+        batch.extend(self.arrived.drain(..count).inspect(Frame::prefetch));
         count
     }
 

@@ -50,6 +50,18 @@ impl Sum {
         !self.folded()
     }
 
+    /// Whether a header of whole 32-bit words that includes its checksum is right. The order of bytes does not matter to that
+    /// (RFC 1071 §2 B), so they are added as they lie.
+    #[inline]
+    pub fn is_valid_header(header: &[u8]) -> bool {
+        let (words, rest) = header.as_chunks::<4>();
+        debug_assert!(rest.is_empty(), "{} bytes", header.len());
+        let sum = words
+            .iter()
+            .map(|word| u64::from(u32::from_ne_bytes(*word)));
+        Self(sum.sum()).is_valid()
+    }
+
     /// Whether bytes that include their checksum are right: the folded sum is all ones.
     pub fn is_valid(self) -> bool {
         self.folded() == 0xffff
@@ -116,6 +128,9 @@ mod tests {
             let sum = of(&bytes);
             bytes.extend(sum.to_be_bytes());
             prop_assert!(Sum::default().bytes(&bytes).is_valid());
+            let header = bytes.len() / 4 * 4;
+            let valid = Sum::default().bytes(&bytes[..header]).is_valid();
+            prop_assert_eq!(Sum::is_valid_header(&bytes[..header]), valid);
         }
     }
 }

@@ -296,7 +296,8 @@ impl EgressPort {
     }
 
     /// Whether queue `class` takes a packet: how many of its cells are of the service region then, and whether it is marked.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as for `admit`")]
     fn decide(
         &mut self,
         class: usize,
@@ -311,7 +312,8 @@ impl EgressPort {
         admitted
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as for `admit`")]
     fn weigh(
         &mut self,
         class: usize,

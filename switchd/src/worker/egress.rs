@@ -232,6 +232,7 @@ impl<Q: QueueIo> Worker<Q> {
 
     /// A packet was not admitted: it is trimmed, or lost.
     #[cold]
+    #[inline(never)]
     fn refused(&mut self, mut packet: Packet, reason: DropReason) {
         if packet.edits.contain(Edits::TRIMMED) {
             let port = packet.egress.index();

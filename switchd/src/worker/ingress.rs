@@ -20,7 +20,6 @@ use crate::traffic;
 use crate::traffic::buffer::Wish;
 use crate::traffic::elephants::Flow;
 use crate::traffic::policy::{Classify, Policy};
-use common::sync::words::prefetch;
 use common::time::Time;
 use common::wire::icmp::Problem;
 use common::xdp::frame::Frame;
@@ -204,10 +203,6 @@ impl<Q: QueueIo> Worker<Q> {
         let mut frames = std::mem::take(&mut self.scratch.frames);
         let mut arrivals = std::mem::take(&mut self.scratch.arrivals);
         let mut batch = std::mem::take(&mut self.scratch.batch);
-        frames
-            .iter()
-            .filter_map(|frame| frame.bytes().first())
-            .for_each(prefetch);
         let mut rest = frames.drain(..);
         for (ingress, count) in arrivals.drain(..) {
             self.count_received(ingress, &rest.as_slice()[..count]);
@@ -264,8 +259,15 @@ impl<Q: QueueIo> Worker<Q> {
         }
     }
 
+    /// [`Self::dispatch`] for a packet that comes alone.
+    #[inline(never)]
+    fn dispatch_one(&mut self, frame: Frame, parsed: &Parsed, choice: Choice, origin: Origin) {
+        self.dispatch(frame, parsed, choice, origin);
+    }
+
     /// Decides where one packet goes and sends it on its way there.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
     fn dispatch(&mut self, frame: Frame, parsed: &Parsed, choice: Choice, origin: Origin) {
         match decide(&self.tables, choice, parsed) {
             Decision::Send {
@@ -460,7 +462,7 @@ impl<Q: QueueIo> Worker<Q> {
                     if trace.is_some() {
                         self.trace_route(trace, group, packet, choice);
                     }
-                    self.dispatch(frame, &parsed, choice, origin);
+                    self.dispatch_one(frame, &parsed, choice, origin);
                 }
                 // It was parsed before: it is no control frame.
                 Err(Aside::Control) => self.lose(frame, origin, DropReason::Malformed),
@@ -505,7 +507,7 @@ impl<Q: QueueIo> Worker<Q> {
                     flow: None,
                     ..origin
                 };
-                self.dispatch(answer, &parsed, choice, origin);
+                self.dispatch_one(answer, &parsed, choice, origin);
             }
             Err(Aside::Control) => self.lose(answer, origin.ingress, DropReason::Malformed),
             Err(Aside::Lost(reason)) => self.lose(answer, origin.ingress, reason),

@@ -129,9 +129,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
 
     /// Whether the header checksum matches the header.
     pub fn verify_checksum(&self) -> bool {
-        checksum::Sum::default()
-            .bytes(&self.0.as_ref()[..self.header_len()])
-            .is_valid()
+        checksum::Sum::is_valid_header(&self.0.as_ref()[..self.header_len()])
     }
 
     /// Source address.

@@ -195,17 +195,18 @@ impl Links {
         })
     }
 
-    /// Gives the forwarder addresses, and two next hops for what is offered.
-    fn route(&self) -> Result<(), String> {
+    /// Gives the forwarder addresses, and next hops for what is offered.
+    fn route(&self, hops: &[&str]) -> Result<(), String> {
         self.forwarder.run("sysctl -qw net.ipv4.ip_forward=1")?;
         self.forwarder.run("ip addr add 10.0.0.1/24 dev p0")?;
         self.forwarder.run("ip addr add 10.0.1.1/24 dev p1")?;
-        for address in ["10.0.1.2", "10.0.1.3"] {
+        let mut route = "ip route add 10.0.2.0/24".to_owned();
+        for address in hops {
             let neighbour = format!("ip neigh add {address} lladdr {} dev p1", self.sink_mac);
             self.forwarder.run(&neighbour)?;
+            route += &format!(" nexthop via {address}");
         }
-        let route = "ip route add 10.0.2.0/24 nexthop via 10.0.1.2 nexthop via 10.0.1.3";
-        self.forwarder.run(route).map(drop)
+        self.forwarder.run(&route).map(drop)
     }
 }
 
@@ -245,9 +246,14 @@ impl Contender {
     /// switchd with `more` in its configuration.
     fn switchd(name: &str, folder: &Path, more: &str) -> Result<Self, String> {
         let program = binary("switchd").map_err(|error| error.to_string())?;
-        let short = if more.is_empty() { "plain" } else { "all" };
+        // With load balancing there has to be something to choose.
+        let (short, hops) = if more.is_empty() {
+            ("plain", &["10.0.1.2"][..])
+        } else {
+            ("all", &["10.0.1.2", "10.0.1.3"][..])
+        };
         let link = Links::new(short)?;
-        link.route()?;
+        link.route(hops)?;
         let folder = folder.join(short);
         std::fs::create_dir(&folder).map_err(|error| error.to_string())?;
         let config = folder.join("switchd.toml");

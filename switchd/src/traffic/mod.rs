@@ -398,7 +398,7 @@ impl EgressPort {
         }
         self.shaper.refill(now);
         let mut over = self.over_their_rate(now);
-        // Taken off the account together: nobody looks at it in between.
+        // Taken off the account together. Until then other workers see a little less of the service region free than is.
         let (mut all, mut service) = (0, 0);
         for _ in 0..room {
             if !self.shaper.allows() {

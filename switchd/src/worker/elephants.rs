@@ -15,8 +15,8 @@ use crate::stats::ElephantStats;
 use crate::traffic::elephants::{ENTRIES, Elephants, Flow, Place, Progress};
 use common::time::Time;
 
-/// Flows that a worker tells control of: more than a screen shows, few enough to be gathered within a microsecond or
-/// a few.
+/// Flows that a worker tells control of: more than a screen shows. It looks at its whole table for them and sorts all elephants,
+/// when an operator asks.
 const ROWS: usize = 256;
 
 /// The flows that a worker follows.

@@ -298,6 +298,8 @@ fn the_shipped_profile_has_the_thresholds_that_it_says() {
         (Schedule::Dwrr(75), Schedule::Strict)
     );
     assert_eq!(queues[5].limit, Some(Limit::Static(250_000 / 256)));
+    let of_priority = policy.classify.class_of_priority;
+    assert_eq!(of_priority, [0, 0, 0, 3, 4, 5, 5, 5]);
     for bytes in said {
         assert!(PROFILE.contains(&bytes.to_string()), "{bytes}");
     }

@@ -122,6 +122,15 @@ mod tests {
         }
 
         #[test]
+        fn folding_is_adding_carries_again(sum: u64) {
+            let mut wanted = u128::from(sum);
+            while wanted > 0xffff {
+                wanted = (wanted & 0xffff) + (wanted >> 16);
+            }
+            prop_assert_eq!(u128::from(Sum(sum).folded()), wanted);
+        }
+
+        #[test]
         fn what_was_summed_is_valid(bytes: Vec<u8>) {
             let mut bytes = bytes;
             if bytes.len() % 2 == 1 { bytes.push(0); }

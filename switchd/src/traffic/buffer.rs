@@ -436,7 +436,9 @@ impl Ledger {
         if shared != 0 {
             self.egress.take(self.exclusive, shared);
         }
-        self.ports[port.index()].egress.take(self.exclusive, all);
+        if all != 0 {
+            self.ports[port.index()].egress.take(self.exclusive, all);
+        }
     }
 
     /// Cells of the egress service region that are free.

@@ -108,12 +108,6 @@ impl Default for Sender {
 }
 
 impl Sender {
-    /// Bit n: priority n was told to wait.
-    #[inline]
-    pub fn told(&self) -> u8 {
-        self.told
-    }
-
     /// When the next frame is due if nothing changes.
     #[inline]
     pub fn deadline(&self) -> Time {

@@ -130,9 +130,13 @@ impl Batch {
         if tables.dynamic.is_on() {
             return self.balance(tables, balancer, now);
         }
+        let mut hashes = self.hashes.iter();
         let lanes = self.lanes.iter().zip(&self.groups);
         self.choices.extend(
-            lanes.map(|((frame, _, parsed), group)| choose(tables, *group, frame.bytes(), parsed)),
+            lanes.map(|((frame, _, parsed), group)| match hashes.next() {
+                Some(hash) => choose_by(tables, *group, || *hash),
+                None => choose(tables, *group, frame.bytes(), parsed),
+            }),
         );
     }
 

@@ -226,6 +226,7 @@ fn ports_come_from_lists_and_patterns() {
     assert!(matches("*", "x") && matches("a*b*c", "a-b-b-c") && !matches("a*b", "abc"));
 }
 
+/// SW-15: DSCPs are mapped to priorities as configured, and by their upper bits otherwise.
 #[test]
 fn priorities_follow_the_map() {
     let config = load(SHIPPED, &["qos.priority_of_dscp={\"26\"=6}"]).unwrap();

@@ -387,7 +387,7 @@ mod tests {
         assert_eq!(dead.band(), WORST);
     }
 
-    /// Between two points of the grid nothing is taken, and what was sent is not lost.
+    /// SW-7: between two points of the grid nothing is taken, and what was sent is not lost.
     #[test]
     fn early_samples_change_nothing() {
         let mut gauge = gauge();
@@ -439,7 +439,7 @@ mod tests {
     }
 
     proptest! {
-        /// A sample that comes late has the effect of as many punctual ones, however long the worker slept.
+        /// SW-7: a sample that comes late has the effect of as many punctual ones, however long the worker slept.
         #[test]
         fn late_samples_are_exact(
             before in 0_u64..=200_000, load in 0_u64..=200_000, steps in 1_u64..400, late in 0..STEP,
@@ -460,7 +460,7 @@ mod tests {
             prop_assert_eq!(sleeper.grid, punctual.grid);
         }
 
-        /// No reading, however absurd, is fatal, and every band is one.
+        /// SW-7: no reading, however absurd, is fatal, and every band is one.
         #[test]
         fn survives_anything(
             readings in prop::collection::vec(any::<(u64, u64, u64, u64, bool)>(), 1..20),

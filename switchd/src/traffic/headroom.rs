@@ -371,6 +371,7 @@ mod tests {
         assert_eq!(slow(0).unread, Term::default());
     }
 
+    /// SW-12: a speed that the standard has no response time for has that of the next one.
     #[test]
     fn speeds_between_those_of_the_table_take_the_next() {
         let quanta = |mbps| default_response(Rate::from_mbps(mbps));

@@ -404,6 +404,7 @@ mod tests {
         assert_eq!(paused.asked_total(0, at(2000)), 1024 + 512);
     }
 
+    /// SW-31: quanta are of 512 bit times at every speed.
     #[test]
     fn quanta_are_exact_from_10_megabits_to_1600_gigabits() {
         let length = |quanta, speed| pause_end(quanta, at(0), speed).nanos();

@@ -211,7 +211,7 @@ mod tests {
         assert!(bytes[0].abs_diff(bytes[1]) <= 2 * 51_200, "{bytes:?}");
     }
 
-    /// A queue that was empty has saved nothing: it gets its share, not more.
+    /// SW-15: a queue that was empty has saved nothing: it gets its share, not more.
     #[test]
     fn credit_is_not_saved() {
         let mut scheduler = weighted([1, 1, 1, 1]);

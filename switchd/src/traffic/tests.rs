@@ -158,6 +158,7 @@ fn a_burst_is_bounded() {
     assert!(port.deadline() > late);
 }
 
+/// SW-10: cells and packets of a port that goes away come back.
 #[test]
 fn a_port_that_goes_away_gives_its_packets_back() {
     let mut bench = Bench::new(4096);

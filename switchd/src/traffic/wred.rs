@@ -405,6 +405,7 @@ mod tests {
         }
     }
 
+    /// SW-20: profiles that contradict themselves are refused with their numbers.
     #[test]
     fn contradictions_are_refused_with_their_numbers() {
         let of = |kmin, kmax, pmax| Profile::of(Curve::Linear { kmin, kmax, pmax }).check();

@@ -522,6 +522,7 @@ fn alike_hashes_spread() {
     );
 }
 
+/// SW-17: a gate that cannot remember more lets packets wait longer, and none overtake.
 #[test]
 fn a_gate_that_is_full_waits_longer() {
     let mut gate = Gate::default();
@@ -557,6 +558,7 @@ fn a_gate_that_is_full_waits_longer() {
     assert!(gate.is_open(lower(29), upper(1_000)));
 }
 
+/// SW-17: contradictions are refused.
 #[test]
 fn settings_that_cannot_work_are_refused() {
     let good = settings(Moves::Drained);

@@ -574,7 +574,7 @@ fn settings_may_change_in_a_storm() {
     assert_eq!(changes[0].1.turned_off, 0, "storms before are forgotten");
 }
 
-/// A poll that comes early changes nothing, and the next is due when it was.
+/// SW-32: a poll that comes early changes nothing, and the next is due when it was.
 #[test]
 fn an_early_poll_does_nothing() {
     let mut rig = Rig::new(Settings::default());

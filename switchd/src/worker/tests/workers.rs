@@ -3,7 +3,7 @@
 use super::*;
 use crate::limits::RING;
 
-/// Egress ports belong to one worker each: packets cross between workers and all arrive, in order.
+/// SW-1: egress ports belong to one worker each: packets cross between workers and all arrive, in order.
 #[test]
 fn packets_cross_between_workers() {
     let mut switch = Switch::new(4, 2);

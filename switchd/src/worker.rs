@@ -54,8 +54,8 @@ use trace::{Lost, Probe};
 pub use setup::{RingEnds, Setup, owners, rings};
 pub use watch::{Storm, number};
 
-/// What a worker tells control. Sent with `try_send`: an event that does not fit is counted and
-/// repeated when its reason occurs again.
+/// What a worker tells control. Sent with `try_send`: one that does not fit is counted. A request is repeated when its reason
+/// occurs again; of a storm the counters and states tell what its event would have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerEvent {
     /// A packet waits for the MAC address of `address` on the network of `ifindex`: ask the kernel to

@@ -401,7 +401,7 @@ impl State {
             ),
             (
                 "switchd_worker_lost_events_total",
-                "Events to control that were lost; each is repeated.",
+                "Events to control that were lost; requests are repeated.",
                 |it| it.stats.events_lost.get(),
             ),
         ];

@@ -1,7 +1,8 @@
 //! switchctl: asks a running switchd.
 //!
 //! Answers go to standard output as tables, or as JSON with `--json`; errors to standard error.
-//! Exit status: 0 done, 1 error, 2 wrong usage, 4 the switch has a problem (`status`).
+//! Exit status: 0 done, 1 error, 2 wrong usage, 4 the switch has a problem (`status`), or the
+//! watchdog sees a storm or has turned PFC off (`pfcwd`).
 
 mod tables;
 
@@ -17,12 +18,17 @@ use switchd::control::api::{Answer, Hold, Request, Response, Show, Topic, Trace,
 /// The daemon answers within its own patience, or not at all.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Exit status when the switch has a problem.
+/// Exit status when the switch has a problem, or its watchdog knows of one.
 const DEGRADED: u8 = 4;
+
+/// What scripts may rely on.
+const STATUS_HELP: &str = "\
+Exit status: 0 done, 1 error, 2 wrong usage, 4 the switch has a problem (`status`), or the
+watchdog sees a storm or has turned PFC off (`pfcwd`).";
 
 /// Ask a running switchd.
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(version, about, after_help = STATUS_HELP)]
 struct Arguments {
     /// Admin socket of the daemon
     #[arg(
@@ -110,31 +116,40 @@ struct Held {
     release: bool,
 }
 
+/// What can be shown. Each plural is understood in the singular, too.
 #[derive(Debug, Subcommand)]
 enum What {
     /// Whether all is well; exit status 4 if not
     Status,
     /// Ports with their counters
+    #[command(alias = "port")]
     Ports,
     /// Egress queues that hold or held packets
+    #[command(alias = "queue")]
     Queues {
         /// Also queues that were never used
         #[arg(long)]
         all: bool,
     },
     /// Routes as they are programmed
+    #[command(alias = "route")]
     Routes(Routes),
     /// Next hops with their MAC addresses
+    #[command(alias = "nexthop")]
     Nexthops,
     /// Groups of next hops, and the share of each
     Ecmp,
     /// Flows in the tables of dynamic load balancing
+    #[command(alias = "flowlet")]
     Flowlets(Rows),
     /// Lost packets by port and reason
+    #[command(alias = "drop")]
     Drops,
     /// Worker threads
+    #[command(alias = "worker")]
     Workers,
     /// Neighbours as the kernel knows them
+    #[command(alias = "neighbour")]
     Neighbours,
     /// The buffer, by region and by port
     Buffer,
@@ -158,8 +173,10 @@ enum What {
         action: Option<Watchdog>,
     },
     /// Flows that were moved to lower queues, those that sent most first
+    #[command(alias = "elephant")]
     Elephants,
     /// What happened lately
+    #[command(alias = "event")]
     Events {
         /// At most so many, the last ones
         #[arg(long, default_value_t = 100)]
@@ -346,4 +363,45 @@ fn ask(arguments: &Arguments, request: &Request) -> Result<Response, String> {
     stream.read_to_end(&mut text).map_err(failed)?;
     serde_json::from_slice(&text)
         .map_err(|error| format!("{place}: the answer is not understood: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Arguments, Command, What};
+    use clap::{CommandFactory, Parser};
+    use switchd::control::api::Request;
+
+    fn request(words: &[&str]) -> Request {
+        let line = ["switchctl"].iter().chain(words);
+        match Arguments::try_parse_from(line).map(|arguments| arguments.command) {
+            Ok(Command::Direct(what) | Command::Show(what)) => What::request(&what),
+            other => panic!("{words:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_singular_is_understood_with_show_and_without() {
+        for plural in [
+            "ports",
+            "queues",
+            "routes",
+            "nexthops",
+            "flowlets",
+            "drops",
+            "workers",
+            "neighbours",
+            "elephants",
+            "events",
+        ] {
+            let singular = plural.trim_end_matches('s');
+            let meant = format!("{:?}", request(&["show", plural]));
+            assert_eq!(meant, format!("{:?}", request(&["show", singular])));
+            assert_eq!(meant, format!("{:?}", request(&[singular])));
+        }
+    }
+
+    #[test]
+    fn no_two_commands_share_a_word() {
+        Arguments::command().debug_assert();
+    }
 }

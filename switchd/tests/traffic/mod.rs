@@ -1,5 +1,7 @@
 //! The traffic manager as an operator meets it: the real daemon between real hosts, with holds, reloads and pauses on the wire.
 
+mod storms;
+
 use crate::support::{Rig, eventually, privileged, received};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};

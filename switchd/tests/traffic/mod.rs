@@ -1,5 +1,6 @@
 //! The traffic manager as an operator meets it: the real daemon between real hosts, with holds, reloads and pauses on the wire.
 
+mod flows;
 mod storms;
 
 use crate::support::{Rig, eventually, privileged, received};

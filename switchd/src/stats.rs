@@ -106,7 +106,7 @@ pub struct PortStats {
     pub tx_bytes: Counter,
     /// Trimmed packets sent.
     pub trimmed_sent: Counter,
-    /// Trimmed packets for which there was no room either.
+    /// Trimmed packets that were lost, whatever the reason: each one trimmed is sent, lost, or waits.
     pub trimmed_dropped: Counter,
     /// Pauses, by priority; only the port's owner counts here.
     pub pauses: [PauseStats; PRIORITIES],

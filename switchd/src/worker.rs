@@ -30,7 +30,7 @@ use crate::ingress::pending::{Pending, Waiting};
 use crate::ingress::report::Limiter;
 use crate::ingress::tables::{PortId, Tables};
 use crate::limits::{KICK_AGAIN, RING};
-use crate::packet::Packet;
+use crate::packet::{Edits, Packet};
 use crate::stats::WorkerStats;
 use crate::trace::Tracer;
 use crate::traffic::PacketStore;
@@ -429,10 +429,15 @@ impl<Q: QueueIo> Worker<Q> {
         }
     }
 
-    /// Counts a packet that was charged as lost.
+    /// Counts a packet that was charged as lost. Of those that were trimmed each is sent or lost, whatever the reason (SW-23).
     #[cold]
     fn lose_charged(&mut self, packet: Packet, reason: DropReason) {
         self.release(&packet);
+        if packet.edits.contain(Edits::TRIMMED)
+            && let Some(port) = self.stats.ports.get(packet.egress.index())
+        {
+            port.trimmed_dropped.add(1);
+        }
         let lost = Lost::from(&packet);
         self.lose(packet.frame, lost, reason);
     }

@@ -251,7 +251,7 @@ pub struct Port {
     pub drops: u64,
     /// Trimmed packets sent.
     pub trimmed_sent: u64,
-    /// Trimmed packets for which there was no room either.
+    /// Trimmed packets that were lost, whatever the reason: each one trimmed is sent, lost, or waits.
     pub trimmed_dropped: u64,
     /// Packets that the steering program left to the kernel.
     pub to_kernel: u64,

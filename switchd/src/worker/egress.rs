@@ -235,9 +235,11 @@ impl<Q: QueueIo> Worker<Q> {
     #[inline(never)]
     fn refused(&mut self, mut packet: Packet, reason: DropReason) {
         if packet.edits.contain(Edits::TRIMMED) {
-            let port = packet.egress.index();
-            self.stats.ports[port].trimmed_dropped.add(1);
-            return self.lose_charged(packet, DropReason::TrimFull);
+            let reason = match reason {
+                DropReason::QueueFull => DropReason::TrimFull,
+                other => other,
+            };
+            return self.lose_charged(packet, reason);
         }
         let tables = self.tables.clone();
         let queue = tables.traffic.ports.get(packet.egress.index());

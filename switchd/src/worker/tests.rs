@@ -3,6 +3,7 @@
 mod control;
 mod operation;
 mod trace;
+mod trim;
 mod workers;
 
 use super::*;

@@ -5,6 +5,7 @@ use common::units::Rate;
 use common::wire::ip::Ecn;
 use common::wire::pause::{Control, FRAME_LEN};
 use common::wire::roce::Mpeh;
+use common::xdp::frame::{FramePool, Region};
 use fabric_tests::twin::bench::{Bench, Setup, StreamId, at, micros};
 use fabric_tests::twin::fabric::Mutation;
 use fabric_tests::twin::switch::SwitchSettings;
@@ -13,7 +14,10 @@ use fabric_tests::twin::topology::{Links, Shape};
 use fabric_tests::twin::wire::Weather;
 use ipnet::IpNet;
 use switchd::drop::DropReason;
-use switchd::traffic::wire_len;
+use switchd::ingress::tables::PortId;
+use switchd::packet::Packet;
+use switchd::traffic::shaper::Shaper;
+use switchd::traffic::{Around, EgressPort, PacketStore, wire_len};
 
 /// Picoseconds that a frame of this size takes at 100 Gb/s: 80 for each byte.
 fn time_of(size: u16) -> u64 {
@@ -422,6 +426,31 @@ fn a_frame_that_a_switch_loses_is_noticed() {
     bench.fabric.mutate(Mutation::LoseFrame(10));
     bench.send(0, Stream::to(1));
     bench.run_until(micros(10));
+    bench.finish();
+}
+
+/// A switch that sends everything and keeps a cell of it in the books, where only the side that packets leave by sees it.
+#[test]
+#[should_panic(expected = "it holds nothing, but 2 cells are in the accounts of its buffer")]
+fn a_cell_that_stays_on_the_egress_side_is_noticed() {
+    let mut bench = Bench::new(Setup::star(2, at(100)));
+    bench.send(0, Stream::to(1));
+    bench.run_until(micros(10));
+    bench.finish();
+    assert_eq!(bench.cells_in_use(), 0);
+    let (policy, ledger) = (bench.switch(0).traffic(), bench.switch(0).ledger());
+    let mut port = EgressPort::new(PortId(0), policy, Shaper::new(None, 0), 1);
+    let mut store = PacketStore::new(1);
+    let mut pool = FramePool::new(Region::heap(1, 2048, 64));
+    let frame = pool.take_filled(&[0; 64]).expect("a free frame");
+    let packet = Packet {
+        cells: 1,
+        ..Packet::at(frame, PortId(0))
+    };
+    let around = Around { policy, ledger };
+    assert!(port.admit(packet, &mut store, around).is_ok());
+    std::mem::forget(store);
+    assert_eq!(ledger.in_use(), 0, "nothing was charged where it arrived");
     bench.finish();
 }
 

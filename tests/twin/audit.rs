@@ -105,16 +105,16 @@ fn switch<const BYTES: bool>(fabric: &mut Fabric<BYTES>, lossless: bool, node: N
         })
 }
 
-/// Queues hold no more than they may.
+/// Queues hold no more than they may, and the buffer of a switch that holds nothing accounts for nothing, on either side.
 fn limits(switch: &mut Switch) -> Finding {
     let (held, packets) = (switch.holdings()[0], switch.packet_limit());
     if held > packets {
         let text = format!("it holds {held} packets, {packets} are allowed");
         return Some((Check::Limits, text));
     }
-    let cells = switch.ledger().in_use();
+    let cells = switch.cells_in_use();
     if held == 0 && cells > 0 && switch.is_running() {
-        let text = format!("it holds nothing, but {cells} cells are in use");
+        let text = format!("it holds nothing, but {cells} cells are in the accounts of its buffer");
         return Some((Check::Limits, text));
     }
     let limit = u64::from(switch.queue_limit()?) / CELL as u64;

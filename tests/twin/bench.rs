@@ -365,15 +365,12 @@ impl Bench {
         received.bytes + 20 * received.packets
     }
 
-    /// Cells that the buffers of all switches account for at present, on either side.
+    /// Cells that the buffers of all switches account for at present, on either side (see [`Switch::cells_in_use`]).
     pub fn cells_in_use(&self) -> u64 {
         let switches = 0..self.fabric.plan.nodes.len() - self.fabric.plan.hosts;
-        let of = |switch| {
-            let ledger = self.switch(switch).ledger();
-            let regions: u64 = ledger.regions().iter().map(|region| region.now).sum();
-            ledger.in_use() + regions
-        };
-        switches.map(of).sum()
+        switches
+            .map(|switch| self.switch(switch).cells_in_use())
+            .sum()
     }
 
     /// Packets of a stream that were sent and have not arrived: under way or, after [`Self::finish`], lost.

@@ -11,6 +11,7 @@ use common::netlink::{
 use common::sync::snapshot::Reader;
 use common::time::{Span, Time};
 use common::units::Rate;
+use common::wire::pause::PRIORITIES;
 use common::xdp::frame::Region;
 use std::sync::Arc;
 use switchd::config::ecmp::Dlb;
@@ -432,6 +433,21 @@ impl Switch {
     /// Its buffer.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// Cells that its buffer accounts for at present, on either side: zero when it holds nothing, and not a measure of anything
+    /// else, as a cell is in several of the accounts.
+    pub fn cells_in_use(&self) -> u64 {
+        let ports = 0..self.stats.ports.len();
+        let of = |port| {
+            let port = PortId(u16::try_from(port).expect("few ports"));
+            let groups = (0..PRIORITIES).map(|group| self.ledger.group(port, group));
+            let groups = groups.map(|group| group.shared.now + group.headroom.now);
+            let sides = self.ledger.port(port).map(|side| side.now);
+            groups.chain(sides).sum::<u64>()
+        };
+        let regions = self.ledger.regions().map(|region| region.now);
+        ports.map(of).chain(regions).sum()
     }
 
     /// How good its ports are.

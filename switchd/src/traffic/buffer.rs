@@ -264,7 +264,7 @@ impl Ledger {
         if rest == 0 {
             return Ok(after);
         }
-        let free = u64::from(policy.regions.service).saturating_sub(self.service.get());
+        let free = self.free(policy, 0);
         let fits_port = state.ingress.get() + cells <= u64::from(port.ingress_limit);
         if before.shared + rest <= rules.limit.cells(free) && rest <= free && fits_port {
             after.shared += rest;
@@ -338,10 +338,12 @@ impl Ledger {
             let before = Parts::from_word(word);
             let mut after = taken(before, cells);
             if before.xoff {
+                // Until the release is done the service region still counts what it gives back.
+                let free = self.free(policy, before.shared - after.shared);
                 let resumes = policy
                     .ports
                     .get(port.index())
-                    .is_none_or(|port| self.resumes(policy, &port.groups[place], after));
+                    .is_none_or(|port| resumes(&port.groups[place], after, free));
                 after.xoff = !resumes;
             }
             if !self.exchange(&group.word, word, after.word()) {
@@ -356,24 +358,17 @@ impl Ledger {
         }
     }
 
-    /// Whether a group that waits for its peer to stop has room again.
+    /// Cells of the service region that are free, apart from `less` that are still counted.
     #[inline]
-    fn resumes(&self, policy: &Policy, rules: &GroupPolicy, parts: Parts) -> bool {
-        let xon = self.thresholds(policy, rules).xon;
-        parts.headroom == 0 && parts.guaranteed + parts.shared <= xon
+    fn free(&self, policy: &Policy, less: u64) -> u64 {
+        let used = self.service.get().saturating_sub(less);
+        u64::from(policy.regions.service).saturating_sub(used)
     }
 
     /// Where a group with these rules pauses its peer, or drops, and where it resumes: dynamic thresholds as of now.
     #[inline]
     pub fn thresholds(&self, policy: &Policy, rules: &GroupPolicy) -> Thresholds {
-        let free = u64::from(policy.regions.service).saturating_sub(self.service.get());
-        let xoff = u64::from(rules.guaranteed) + rules.limit.cells(free);
-        let below = xoff.saturating_sub(u64::from(rules.xon_offset));
-        let xon = match rules.xon_offset {
-            0 => u64::from(rules.xon),
-            _ => below.max(u64::from(rules.xon)),
-        };
-        Thresholds { xoff, xon }
+        thresholds(rules, self.free(policy, 0))
     }
 
     /// Lets exactly the groups of `mask` take nothing.
@@ -503,6 +498,24 @@ impl Ledger {
             }
         }
     }
+}
+
+/// The thresholds of a group while `free` cells of the service region are free.
+#[inline]
+fn thresholds(rules: &GroupPolicy, free: u64) -> Thresholds {
+    let xoff = u64::from(rules.guaranteed) + rules.limit.cells(free);
+    let below = xoff.saturating_sub(u64::from(rules.xon_offset));
+    let xon = match rules.xon_offset {
+        0 => u64::from(rules.xon),
+        _ => below.max(u64::from(rules.xon)),
+    };
+    Thresholds { xoff, xon }
+}
+
+/// Whether a group that waits for its peer to stop has room again, while `free` cells of the service region are free.
+#[inline]
+fn resumes(rules: &GroupPolicy, parts: Parts, free: u64) -> bool {
+    parts.headroom == 0 && parts.guaranteed + parts.shared <= thresholds(rules, free).xon
 }
 
 /// What is left of `parts` without `cells` of them: headroom goes first.

@@ -120,6 +120,34 @@ fn dynamic_thresholds_share_fairly() {
     }
 }
 
+/// SW-10: a run of packets that leave at once lets the peer go on as if they had left one by one: what the run itself gives
+/// back is free when it is compared with a dynamic threshold.
+#[test]
+fn a_run_of_packets_resumes_like_its_packets() {
+    // 950 cells of service. Alone the group gets 8/9 of them before it pauses.
+    let mut policy = policy(0, Limit::Dynamic(3), 50);
+    policy.ports[0].groups[3].xon = 0;
+    policy.ports[0].groups[3].xon_offset = 500;
+    let left = |runs: &[u64]| {
+        let ledger = Ledger::new(1, 1);
+        while ledger.wanted(&policy, PORT) == 0 {
+            ledger.charge(&policy, PORT, 3, 1).expect("headroom");
+        }
+        assert_eq!(ledger.group(PORT, 3).headroom.now, 1);
+        let wishes: Vec<Wish> = runs
+            .iter()
+            .map(|cells| ledger.release(&policy, PORT, 3, *cells))
+            .collect();
+        (
+            wishes.contains(&Wish::Changed),
+            ledger.wanted(&policy, PORT),
+        )
+    };
+    assert_eq!(left(&[1; 300]), (true, 0));
+    assert_eq!(left(&[300]), (true, 0));
+    assert_eq!(left(&[1]), (false, 8));
+}
+
 /// SW-10: headroom that all groups share ends for all together.
 #[test]
 fn a_headroom_pool_is_shared() {

@@ -187,6 +187,24 @@ pub enum Wish {
     Changed,
 }
 
+/// A packet that was not charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Why it is lost.
+    pub reason: DropReason,
+    /// What its loss did to the group's peer.
+    pub wish: Wish,
+}
+
+impl From<DropReason> for Refused {
+    fn from(reason: DropReason) -> Self {
+        Self {
+            reason,
+            wish: Wish::Same,
+        }
+    }
+}
+
 impl Ledger {
     /// An empty buffer of a switch with `ports` ports; `workers` use it.
     pub fn new(ports: usize, workers: usize) -> Arc<Self> {
@@ -203,7 +221,8 @@ impl Ledger {
     /// Charges a packet of `cells` that arrived at `port` to `group`.
     ///
     /// # Errors
-    /// [`DropReason::PfcStorm`] if the group is shut, [`DropReason::IngressFull`], or [`DropReason::HeadroomFull`] if the group is lossless.
+    /// [`DropReason::PfcStorm`] if the group is shut, [`DropReason::IngressFull`], or [`DropReason::HeadroomFull`] if the group is
+    /// lossless: then its peer is to wait too, unless the group holds nothing and so would never let it go on.
     #[inline]
     pub fn charge(
         &self,
@@ -211,22 +230,32 @@ impl Ledger {
         port: PortId,
         group: u8,
         cells: u64,
-    ) -> Result<Wish, DropReason> {
+    ) -> Result<Wish, Refused> {
         let (Some(of_port), Some(state)) =
             (policy.ports.get(port.index()), self.ports.get(port.index()))
         else {
-            return Err(DropReason::IngressFull);
+            return Err(DropReason::IngressFull.into());
         };
         let place = usize::from(group) % PRIORITIES;
         if state.shut.load(Ordering::Relaxed) & 1 << place != 0 {
-            return Err(DropReason::PfcStorm);
+            return Err(DropReason::PfcStorm.into());
         }
         let rules = &of_port.groups[place];
         let group = &state.groups[place];
         loop {
             let word = group.word.load(Ordering::Relaxed);
             let before = Parts::from_word(word);
-            let after = self.placed(policy, of_port, rules, state, before, cells)?;
+            let after = match self.placed(policy, of_port, rules, state, before, cells) {
+                Ok(after) => after,
+                Err(reason) => {
+                    let wish = if reason == DropReason::HeadroomFull {
+                        self.hold_off(port, group)
+                    } else {
+                        Wish::Same
+                    };
+                    return Err(Refused { reason, wish });
+                }
+            };
             // First: who releases them takes them off again, and may be faster than this worker.
             self.reserve(state, before, after, cells);
             if self.exchange(&group.word, word, after.word()) {
@@ -282,6 +311,24 @@ impl Ledger {
         after.headroom += rest;
         after.xoff = true;
         Ok(after)
+    }
+
+    /// Has the peer of a group wait that lost a packet because others have used up the headroom. Not that of a group that
+    /// holds nothing: it is a release that ends the wait, and there would be none.
+    #[cold]
+    fn hold_off(&self, port: PortId, group: &Group) -> Wish {
+        loop {
+            let word = group.word.load(Ordering::Relaxed);
+            let mut parts = Parts::from_word(word);
+            let is_empty = parts.guaranteed + parts.shared + parts.headroom == 0;
+            if parts.xoff || is_empty {
+                return Wish::Same;
+            }
+            parts.xoff = true;
+            if self.exchange(&group.word, word, parts.word()) {
+                return self.tell(port);
+            }
+        }
     }
 
     /// Accounts for what a group takes more than `before`.

@@ -339,13 +339,16 @@ impl<Q: QueueIo> Worker<Q> {
         match self.ledger.charge(traffic, ingress, group, cells) {
             Ok(Wish::Same) => {}
             Ok(Wish::Changed) => self.tell_owner(ingress),
-            Err(reason) => {
+            Err(refused) => {
+                if refused.wish == Wish::Changed {
+                    self.tell_owner(ingress);
+                }
                 let egress = Some(egress);
                 let lost = Lost {
                     egress,
                     ..Lost::from(origin)
                 };
-                return self.lose(frame, lost, reason);
+                return self.lose(frame, lost, refused.reason);
             }
         }
         self.hand_over(Packet {

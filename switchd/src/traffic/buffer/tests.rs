@@ -60,7 +60,7 @@ fn a_lossless_group_fills_region_by_region() {
     assert_eq!(fill(&ledger, &policy, 3, 1), 49);
     assert_eq!(
         ledger.charge(&policy, PORT, 3, 1),
-        Err(DropReason::HeadroomFull)
+        Err(DropReason::HeadroomFull.into())
     );
     let group = ledger.group(PORT, 3);
     assert_eq!((group.shared.now, group.headroom.now), (100, 50));
@@ -84,7 +84,7 @@ fn a_guarantee_is_kept() {
     assert_eq!(fill(&ledger, &policy, 0, 1), 930);
     assert_eq!(
         ledger.charge(&policy, PORT, 0, 1),
-        Err(DropReason::IngressFull)
+        Err(DropReason::IngressFull.into())
     );
     assert_eq!(fill(&ledger, &policy, 3, 1), 70, "guaranteed and headroom");
 }
@@ -165,6 +165,46 @@ fn a_headroom_pool_is_shared() {
             cells: 1000
         })
     );
+}
+
+/// SW-10, SW-31: a group that others have left no headroom loses a packet, and its peer is to wait from then on; it goes on when the
+/// group has room again. A group that holds nothing has nobody wait: nothing would ever end that.
+#[test]
+fn a_group_without_headroom_pauses_its_peer() {
+    let mut policy = policy(0, Limit::Static(0), 50);
+    let rules = policy.ports[0].groups[3];
+    for group in [4, 5] {
+        policy.ports[0].groups[group] = GroupPolicy {
+            limit: Limit::Static(20),
+            ..rules
+        };
+    }
+    for workers in [1, 2] {
+        policy.divide(1000, Some(50)).expect("it fits");
+        let ledger = Ledger::new(1, workers);
+        assert_eq!(fill(&ledger, &policy, 3, 1), 50);
+        ledger.heard(PORT);
+        for _ in 0..20 {
+            assert_eq!(ledger.charge(&policy, PORT, 4, 1), Ok(Wish::Same));
+        }
+        let lost = |wish| {
+            Err(Refused {
+                reason: DropReason::HeadroomFull,
+                wish,
+            })
+        };
+        assert_eq!(ledger.charge(&policy, PORT, 5, 21), lost(Wish::Same));
+        assert_eq!((ledger.wanted(&policy, PORT), ledger.news(0)), (8, 0));
+        assert_eq!(ledger.charge(&policy, PORT, 4, 1), lost(Wish::Changed));
+        assert_eq!((ledger.wanted(&policy, PORT), ledger.news(0)), (8 | 16, 1));
+        assert_eq!(ledger.charge(&policy, PORT, 4, 1), lost(Wish::Same));
+        assert_eq!(ledger.group(PORT, 4).shared.now, 20);
+        for _ in 0..9 {
+            assert_eq!(ledger.release(&policy, PORT, 4, 1), Wish::Same);
+        }
+        assert_eq!(ledger.release(&policy, PORT, 4, 1), Wish::Changed);
+        assert_eq!(ledger.wanted(&policy, PORT), 8);
+    }
 }
 
 proptest! {

@@ -35,6 +35,7 @@ use crate::stats::WorkerStats;
 use crate::trace::Tracer;
 use crate::traffic::PacketStore;
 use crate::traffic::buffer::{Ledger, Wish};
+use crate::traffic::watchdog::Masks;
 use balance::{Balancer, Gauges};
 use common::sync::snapshot::Reader;
 use common::sync::spsc::{Consumer, Producer};
@@ -352,8 +353,11 @@ impl<Q: QueueIo> Worker<Q> {
         let before = std::mem::replace(&mut self.tables, newest.clone());
         let new_policy = !Arc::ptr_eq(&before.traffic, &self.tables.traffic);
         for place in 0..self.egress.len() {
+            let before = self.egress[place].watchdog.masks();
             let steps = self.egress[place].configure(&self.tables, now);
-            if steps.any() {
+            // What becomes of storms that last follows the action and the maps, which may be others now.
+            let lasts = before != Masks::default() || steps.masks != Masks::default();
+            if steps.any() || new_policy && lasts {
                 self.act(place, steps, now);
             }
             // Its link or its flow control may be back, or its groups over another threshold: then its peer is to be told

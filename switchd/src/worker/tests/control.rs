@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::traffic::policy::{FlowControl, GroupPolicy, Limit};
+use crate::traffic::watchdog::{Action, Settings};
 use common::wire::pause::{self, Control};
 
 /// Group and priority 3 (DSCP 24) are lossless: ten cells, then ten of headroom; they go on at five.
@@ -47,8 +48,16 @@ impl Switch {
 
 /// A packet of priority 3 from port 0 to port 1.
 fn packet() -> Vec<u8> {
+    packet_of(3)
+}
+
+fn packet_of(priority: u8) -> Vec<u8> {
     let mut frame = Udp::to("10.1.0.9").frame();
-    assert!(crate::egress::remark::set_dscp(&mut frame, 14, 24));
+    assert!(crate::egress::remark::set_dscp(
+        &mut frame,
+        14,
+        priority << 3
+    ));
     frame
 }
 
@@ -215,4 +224,46 @@ fn a_refresh_without_room_waits_for_the_device() {
     assert!(!sorted(&switch.run()[0]).0.is_empty());
     switch.pfc(1, 0);
     assert_eq!(switch.run()[1].len(), 11);
+}
+
+/// MG-1, SW-32: another action of the watchdog and other maps are in force at once, also for a storm that lasts: none is found or ended
+/// by that.
+#[test]
+fn a_storm_follows_a_new_policy() {
+    let mut switch = Switch::lossless(2, 1);
+    let configure = |switch: &Switch, action, class: u8| {
+        let mut policy = lossless(2);
+        policy.classify.class_of_priority[3] = class;
+        policy.classify.class_of_priority[4] = 3;
+        policy.watchdog = Some(Settings {
+            detection_time: Span::from_millis(1),
+            poll_interval: Span::from_millis(1),
+            action,
+            ..Settings::default()
+        });
+        switch.tables(|tables| tables.traffic = Arc::new(policy));
+    };
+    configure(&switch, Action::Drop, 3);
+    switch.turn();
+    // 33 ms, and restoration takes 400 more.
+    switch.pfc(1, u16::MAX);
+    for _ in 0..8 {
+        switch.run();
+    }
+    // What comes of a packet of priority 3 and of one of priority 4, whose class is 3.
+    let mut offer = |action, class| {
+        configure(&switch, action, class);
+        let passed = [3, 4].map(|priority| {
+            switch.offer(0, &packet_of(priority));
+            switch.run()[1].len()
+        });
+        let lost = switch.dropped(DropReason::PfcStorm);
+        let storms = switch.stats[0].ports[1].pauses[3].storms.get();
+        (passed[0], passed[1], lost, storms)
+    };
+    assert_eq!(offer(Action::Drop, 3), (0, 0, 2, 1));
+    assert_eq!(offer(Action::Forward, 3), (1, 1, 2, 1));
+    assert_eq!(offer(Action::Drop, 3), (0, 0, 4, 1));
+    assert_eq!(offer(Action::Drop, 2), (0, 1, 5, 1));
+    assert_eq!(offer(Action::Forward, 2), (1, 1, 5, 1));
 }

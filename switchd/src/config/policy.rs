@@ -410,16 +410,16 @@ fn check_xon(
             "a lossless group has to resume somewhere: xon_bytes or xon_offset_bytes",
         );
     };
-    require(
-        group.xon_bytes < xoff,
-        &key("xon_bytes"),
-        format_args!("{} is not below xoff_bytes, {xoff}", group.xon_bytes),
-    )?;
-    require(
-        group.xon_offset_bytes < xoff,
-        &key("xon_offset_bytes"),
-        format_args!("{} is not below xoff_bytes, {xoff}", group.xon_offset_bytes),
-    )
+    // In cells: less than a cell between them is no distance.
+    let below = |name: &str, bytes: u32| {
+        require(
+            cells(bytes) < cells(xoff),
+            &key(name),
+            format_args!("{bytes} is not below xoff_bytes, {xoff}, in cells of {CELL} bytes"),
+        )
+    };
+    below("xon_bytes", group.xon_bytes)?;
+    below("xon_offset_bytes", group.xon_offset_bytes)
 }
 
 fn queue_limit(

@@ -5,6 +5,8 @@
 //!   or of its elephants
 //!   ECN threshold            <            Σ xoff                     marks come before pauses
 //!   limit, if it has one     >            Σ (xoff + headroom)        what was let in is never dropped
+//!
+//!   a lossless group              xon     <            xoff          a pause ends later than it begins
 //! ```
 //!
 //! The queue that elephants of such a class go to is one of them: all that was let in may wait there.
@@ -12,7 +14,7 @@
 use super::policy::PortFacts;
 use crate::limits::CELL;
 use crate::traffic::policy::{Curve, GroupPolicy, Limit, Policy, PortPolicy, Wred};
-use common::config::Refusal;
+use common::config::{Refusal, require};
 
 /// Refuses a policy that breaks a relation; what is only unwise is returned.
 ///
@@ -21,6 +23,7 @@ use common::config::Refusal;
 pub(super) fn check(policy: &Policy, ports: &[PortFacts]) -> Result<Vec<String>, Refusal> {
     let mut warnings = Vec::new();
     for (number, port) in policy.ports.iter().enumerate() {
+        resumes_below(policy, port, &ports[number].name)?;
         warnings.extend(pauses_nobody(policy, port, &ports[number].name));
         for (class, queue) in port.queues.iter().enumerate() {
             let feeders = Feeders::of(policy, class);
@@ -51,6 +54,37 @@ pub(super) fn check(policy: &Policy, ports: &[PortFacts]) -> Result<Vec<String>,
         }
     }
     Ok(warnings)
+}
+
+/// Refuses a lossless group with a dynamic threshold that would resume no lower than where it pauses at most, which is while it
+/// has the service region for itself, or whose offset exceeds that.
+fn resumes_below(policy: &Policy, port: &PortPolicy, name: &str) -> Result<(), Refusal> {
+    let service = u64::from(policy.regions.service);
+    let bytes = |cells: u64| cells * CELL as u64;
+    for (number, group) in port.groups.iter().enumerate() {
+        if !group.is_lossless() || !matches!(group.limit, Limit::Dynamic(_)) {
+            continue;
+        }
+        let most = xoff(group, 1, service);
+        for (key, cells) in [
+            ("qos.group.xon_bytes", group.xon),
+            ("qos.group.xon_offset_bytes", group.xon_offset),
+        ] {
+            let cells = u64::from(cells);
+            require(
+                cells == 0 || cells < most,
+                key,
+                format_args!(
+                    "{name}, group {number}: {} is not below {}, the most that it holds when it pauses: its guarantee, and its \
+                     share of the {} bytes of service while nobody else has any",
+                    bytes(cells),
+                    bytes(most),
+                    bytes(service)
+                ),
+            )?;
+        }
+    }
+    Ok(())
 }
 
 /// A warning if a lossless group has no way to make its peer wait.

@@ -325,6 +325,27 @@ fn broken_relations_are_refused() {
             "xon_offset_bytes = 2000000",
             "xon_offset_bytes: 2000000 is not below xoff_bytes",
         ),
+        // Other bytes, but the same cells.
+        (
+            "xon_bytes = 500000",
+            "xon_bytes = 999937",
+            "group[0].xon_bytes: 999937 is not below xoff_bytes, 1000000, in cells of 256 bytes",
+        ),
+        (
+            "guaranteed_bytes = 4096\nxoff_bytes = 1000000\nxon_bytes = 500000",
+            "xoff_bytes = 257\nxon_bytes = 256",
+            "256 is not below xoff_bytes, 257",
+        ),
+        (
+            "xoff_bytes = 1000000\nxon_bytes = 500000",
+            "dynamic_th = 0\nxon_bytes = 32768000",
+            "qos.group.xon_bytes: a, group 3: 32768000 is not below ",
+        ),
+        (
+            "xoff_bytes = 1000000\nxon_bytes = 500000",
+            "dynamic_th = -8\nxon_offset_bytes = 1000000",
+            "qos.group.xon_offset_bytes: a, group 3: 999936 is not below ",
+        ),
         (
             "guaranteed_bytes = 4096",
             "guaranteed_bytes = 2000000",
@@ -437,6 +458,24 @@ fn broken_relations_are_refused() {
     };
     let error = dscp.compile(&facts()).unwrap_err();
     assert!(error.reason.contains("is not within 0 to 63"), "{error:?}");
+}
+
+/// SW-10: a dynamic threshold of one group alone is αS ÷ (1 + α) and its guarantee; xon is possible up to that, and not beyond.
+#[test]
+fn a_dynamic_group_resumes_below_its_largest_threshold() {
+    let with = |lines: &str| lossless(&[("xoff_bytes = 1000000\nxon_bytes = 500000", lines)]);
+    let compiled = with("dynamic_th = 1\nxon_bytes = 256").unwrap();
+    let most = 16 + 2 * compiled.policy.regions.service / 3;
+    for key in ["xon_bytes", "xon_offset_bytes"] {
+        let with = |cells: u32| with(&format!("dynamic_th = 1\n{key} = {}", cells * 256));
+        assert!(with(most - 1).is_ok(), "{key}");
+        let wanted = format!(
+            "qos.group.{key}: a, group 3: {} is not below {0}, the most",
+            most * 256
+        );
+        let error = with(most).expect_err(key);
+        assert!(error.starts_with(&wanted), "{error}");
+    }
 }
 
 /// SW-17: elephants of a lossless class go where nothing is dropped; whatever else is refused, with its numbers.

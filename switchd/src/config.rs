@@ -2,6 +2,7 @@
 //! and its unit, held true by a test.
 
 pub mod ecmp;
+mod headroom;
 mod live;
 mod policy;
 pub mod qos;

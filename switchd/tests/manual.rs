@@ -325,7 +325,10 @@ fn the_window_of_storms_has_a_least_length() {
     };
     assert!(with("2400").is_ok());
     let error = with("2399").expect_err("too short");
-    assert!(error.contains("control.window"), "{error}");
+    assert!(
+        error.contains("qos.watchdog.window_milliseconds: 2.399s"),
+        "{error}"
+    );
 }
 
 /// SW-7: the bands of the examples, at 10 Gb/s, where 20,000 bytes pass in an interval.

@@ -1,6 +1,7 @@
 //! From `[qos]` to what the engine works with: bytes become cells, patterns become ports, headroom is computed, and
 //! what does not fit together is refused with its numbers (SW-11).
 
+use super::headroom::check_pool;
 use super::qos::{
     Elephants, Group, HeadroomSize, Hook, MarkAt, Mode, Moves, Qos, Queue, Trust, Wred as RawWred,
 };
@@ -8,10 +9,10 @@ use super::trim::trim_at;
 use super::{matches, within};
 use crate::limits::{CELL, CLASSES, MAX_CELLS};
 use crate::traffic::elephants;
-use crate::traffic::headroom::{Breakdown, Cable, Headroom};
+use crate::traffic::headroom::Breakdown;
 use crate::traffic::policy::{
-    ALPHA, Classify, Curve, FlowControl, GroupPolicy, Limit, PRIORITIES, Policy, PortPolicy,
-    Profile, QueuePolicy, Schedule, Wred,
+    ALPHA, Classify, Curve, FlowControl, GroupPolicy, Limit, PRIORITIES, Policy, PolicyError,
+    PortPolicy, Profile, QueuePolicy, Schedule, Wred,
 };
 use crate::traffic::scheduler::WEIGHTS;
 use crate::traffic::watchdog::{Settings, SettingsError, StormLimit};
@@ -19,7 +20,6 @@ use crate::traffic::wred::{EXPONENT_MAX, ONE};
 use common::config::{Refusal, require};
 use common::time::Span;
 use common::units::Rate;
-use common::wire::ethernet;
 use std::collections::BTreeMap;
 use std::num::NonZeroU8;
 
@@ -105,10 +105,10 @@ impl Qos {
         }
         let pool = self.buffer.shared_headroom_bytes;
         let pool = (pool > 0).then(|| cells(pool));
-        self.check_pool(&policy, pool)?;
+        check_pool(&policy, pool, ports)?;
         policy
             .divide(cells(size), pool)
-            .map_err(|error| Refusal::new("qos.buffer.size_bytes", error.to_string()))?;
+            .map_err(|error| refused(error, ports))?;
         let mut warnings = super::relations::check(&policy, ports)?;
         warnings.extend(super::trim::warnings(&policy));
         Ok(Compiled {
@@ -157,31 +157,11 @@ impl Qos {
         Ok(maps)
     }
 
-    fn check_headroom(&self) -> Result<(), Refusal> {
-        let of = &self.headroom;
-        within(
-            "qos.headroom.cable_metres",
-            u64::from(of.cable_metres),
-            0,
-            100_000,
-        )?;
-        within(
-            "qos.headroom.peer_response_nanoseconds",
-            of.peer_response_nanoseconds,
-            0,
-            1_000_000_000,
-        )?;
-        within(
-            "qos.headroom.poll_gap_microseconds",
-            of.poll_gap_microseconds,
-            0,
-            1_000_000,
-        )
-    }
-
     fn watchdog(&self) -> Result<Option<Settings>, Refusal> {
         let of = &self.watchdog;
-        let refuse = |error: SettingsError| Refusal::new("qos.watchdog", error.to_string());
+        let refuse = |error: SettingsError| {
+            Refusal::new(format!("qos.watchdog.{}", error.key()), error.to_string())
+        };
         let settings = Settings {
             detection_time: Span::from_millis(of.detection_time_milliseconds),
             restoration_time: Span::from_millis(of.restoration_time_milliseconds),
@@ -273,29 +253,6 @@ impl Qos {
         Ok(())
     }
 
-    /// Headroom of a port, from its speed and what `[qos.headroom]` says.
-    fn computed(&self, key: &str, facts: &PortFacts) -> Result<Breakdown, Refusal> {
-        let Some(speed) = facts.speed else {
-            let reason = format!(
-                "cannot be computed for {}, which has no speed: give it one, or a number of bytes",
-                facts.name
-            );
-            return Err(Refusal::new(key, reason));
-        };
-        let of = &self.headroom;
-        let response = of.peer_response_nanoseconds;
-        let headroom = Headroom {
-            speed,
-            cable: Cable::Metres(of.cable_metres),
-            longest: u32::from(facts.mtu) + u32::try_from(ethernet::HEADER_LEN).expect("14"),
-            shortest: 60,
-            response: (response > 0).then(|| Span::from_nanos(response)),
-            ring: facts.ring,
-            gap: Span::from_micros(of.poll_gap_microseconds),
-        };
-        Ok(headroom.breakdown())
-    }
-
     fn flow_control(
         &self,
         maps: &Classify,
@@ -349,22 +306,16 @@ impl Qos {
             },
         })
     }
+}
 
-    fn check_pool(&self, policy: &Policy, pool: Option<u32>) -> Result<(), Refusal> {
-        let Some(pool) = pool else { return Ok(()) };
-        for (number, port) in policy.ports.iter().enumerate() {
-            for (group, rules) in port.groups.iter().enumerate() {
-                require(
-                    rules.headroom <= pool,
-                    "qos.buffer.shared_headroom_bytes",
-                    format_args!(
-                        "the headroom of port {number}, group {group}, {} cells, exceeds the pool of {pool} cells",
-                        rules.headroom
-                    ),
-                )?;
-            }
+/// What the engine says of a policy, in the configuration's words.
+fn refused(error: PolicyError, ports: &[PortFacts]) -> Refusal {
+    match error {
+        PolicyError::Wred { port, queue, error } => {
+            let reason = format!("{}, queue {queue}: {error}", ports[port].name);
+            Refusal::new("qos.queue.wred", reason)
         }
-        Ok(())
+        error => Refusal::new("qos.buffer.size_bytes", error.to_string()),
     }
 }
 
@@ -590,5 +541,31 @@ fn known(key: &str, patterns: &[String], ports: &[PortFacts]) -> Result<(), Refu
             Err(Refusal::new(key, format!("no port is called {pattern:?}")))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::traffic::wred::ProfileError;
+
+    /// SW-11: what the engine refuses about a queue names its port as the operator does.
+    #[test]
+    fn ports_are_called_by_their_names() {
+        let port = PortFacts {
+            name: "swp7".to_owned(),
+            speed: None,
+            mtu: 1500,
+            ring: 1024,
+            uplink: false,
+        };
+        let error = PolicyError::Wred {
+            port: 0,
+            queue: 3,
+            error: ProfileError::Order { kmin: 2, kmax: 1 },
+        };
+        let refusal = refused(error, &[port]);
+        assert_eq!(refusal.key, "qos.queue.wred");
+        assert!(refusal.reason.starts_with("swp7, queue 3: kmin is 2"));
     }
 }

@@ -311,7 +311,42 @@ fn a_lossless_class_is_compiled() {
     assert_eq!(compiled.warnings, Vec::<String>::new());
 }
 
-/// SW-11: every relation that is broken is refused, with names and numbers.
+/// What is out of range in `[watchdog]` is refused by its key.
+fn watchdog_refusals() {
+    for (line, wanted) in [
+        (
+            "detection_time_milliseconds = 0",
+            "detection_time_milliseconds: 0ns is not between 1ms and 5s",
+        ),
+        (
+            "detection_time_milliseconds = 5001",
+            "detection_time_milliseconds: 5.001s is not between 1ms and 5s",
+        ),
+        (
+            "restoration_time_milliseconds = 60001",
+            "restoration_time_milliseconds: 60.001s is not between 1ms and 60s",
+        ),
+        (
+            "poll_interval_milliseconds = 201",
+            "poll_interval_milliseconds: 201ms is not between 1ms and 200ms",
+        ),
+        ("storms = 17", "storms: 17 is not between 1 and 16"),
+        (
+            "storms = 1\nwindow_milliseconds = 799",
+            "window_milliseconds: 799ms is not between 800ms and 86400s",
+        ),
+        (
+            "action = \"stop\"",
+            "action: \"stop\" is not one of drop, forward, alert",
+        ),
+    ] {
+        let table = format!("[watchdog]\n{line}\n[buffer]");
+        let error = lossless(&[("[buffer]", &table)]).expect_err(line);
+        assert_eq!(error, format!("qos.watchdog.{wanted}"));
+    }
+}
+
+/// SW-11, SW-32: every relation that is broken is refused, with names and numbers.
 #[test]
 fn broken_relations_are_refused() {
     let cases: &[(&str, &str, &str)] = &[
@@ -375,6 +410,11 @@ fn broken_relations_are_refused() {
             "size_bytes = 67108864",
             "size_bytes = 1",
             "size_bytes: 1 is not within",
+        ),
+        (
+            "size_bytes = 67108864",
+            "size_bytes = 67108864\nshared_headroom_bytes = 4096",
+            "the headroom of a, group 3, ",
         ),
         (
             "size_bytes = 67108864",
@@ -452,6 +492,7 @@ fn broken_relations_are_refused() {
         let error = lossless(&[(from, to)]).expect_err(to);
         assert!(error.contains(wanted), "{to}: {error}");
     }
+    watchdog_refusals();
     let dscp = Qos {
         priority_of_dscp: [("64".to_owned(), 1)].into(),
         ..Qos::default()

@@ -233,7 +233,7 @@ pub enum PolicyError {
         error: ProfileError,
     },
     /// The watchdog's times make no sense.
-    #[error("watchdog: {0}")]
+    #[error("watchdog, {key}: {0}", key = .0.key())]
     Watchdog(#[from] watchdog::SettingsError),
     /// A map names something that does not exist.
     #[error("{from} {number} is mapped to {to} {value}; there are 0 to 7")]

@@ -109,9 +109,9 @@ impl Default for Settings {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     /// A time is out of its range.
-    #[error("{key}: {value} is not between {least} and {most}")]
+    #[error("{value} is not between {least} and {most}")]
     Time {
-        /// Name of the setting.
+        /// The configuration's key of it.
         key: &'static str,
         /// What it is.
         value: Span,
@@ -121,11 +121,22 @@ pub enum SettingsError {
         most: Span,
     },
     /// The number of storms is out of its range.
-    #[error("control.storms: {0} is not between 1 and {MAX_STORMS}")]
+    #[error("{0} is not between 1 and {MAX_STORMS}")]
     Storms(u8),
     /// A word is no [`Action`].
-    #[error("action: {0:?} is not one of drop, forward, alert")]
+    #[error("{0:?} is not one of drop, forward, alert")]
     Action(String),
+}
+
+impl SettingsError {
+    /// The key of `[qos.watchdog]` that is refused.
+    pub const fn key(&self) -> &'static str {
+        match self {
+            Self::Time { key, .. } => key,
+            Self::Storms(_) => "storms",
+            Self::Action(_) => "action",
+        }
+    }
 }
 
 impl Settings {
@@ -135,11 +146,19 @@ impl Settings {
     /// Names the first setting that is out of its range. The poll interval must not be longer than any of the
     /// other times, and the window must fit one storm more than it allows, or the control never acts.
     pub fn check(&self) -> Result<(), SettingsError> {
-        within("detection_time", self.detection_time, DETECTION)?;
-        within("restoration_time", self.restoration_time, RESTORATION)?;
+        within(
+            "detection_time_milliseconds",
+            self.detection_time,
+            DETECTION,
+        )?;
+        within(
+            "restoration_time_milliseconds",
+            self.restoration_time,
+            RESTORATION,
+        )?;
         let shorter = self.detection_time.min(self.restoration_time);
         let poll = *POLL.start()..=shorter.min(*POLL.end());
-        within("poll_interval", self.poll_interval, poll)?;
+        within("poll_interval_milliseconds", self.poll_interval, poll)?;
         let Some(control) = self.control else {
             return Ok(());
         };
@@ -148,7 +167,7 @@ impl Settings {
         }
         let round = self.detection_time + self.restoration_time + self.poll_interval.times(2);
         let shortest = round.times(u64::from(control.storms));
-        within("control.window", control.window, shortest..=MAX_WINDOW)
+        within("window_milliseconds", control.window, shortest..=MAX_WINDOW)
     }
 }
 

@@ -591,7 +591,8 @@ fn settings_are_checked() {
     let good = Settings::default();
     assert_eq!(good.check(), Ok(()));
     let ms = Span::from_millis;
-    let refused = |settings: Settings| settings.check().expect_err("refused").to_string();
+    let named = |error: SettingsError| format!("{}: {error}", error.key());
+    let refused = |settings: Settings| named(settings.check().expect_err("refused"));
     let detection = |time| Settings {
         detection_time: time,
         ..good
@@ -607,43 +608,37 @@ fn settings_are_checked() {
     for (settings, expected) in [
         (
             detection(ms(0)),
-            "detection_time: 0ns is not between 1ms and 5s",
+            "detection_time_milliseconds: 0ns is not between 1ms and 5s",
         ),
         (
             detection(ms(5_001)),
-            "detection_time: 5.001s is not between 1ms and 5s",
+            "detection_time_milliseconds: 5.001s is not between 1ms and 5s",
         ),
         (
             restoration(ms(0)),
-            "restoration_time: 0ns is not between 1ms and 60s",
+            "restoration_time_milliseconds: 0ns is not between 1ms and 60s",
         ),
         (
             restoration(ms(60_001)),
-            "restoration_time: 60.001s is not between 1ms and 60s",
+            "restoration_time_milliseconds: 60.001s is not between 1ms and 60s",
         ),
         (
             poll(ms(0)),
-            "poll_interval: 0ns is not between 1ms and 200ms",
+            "poll_interval_milliseconds: 0ns is not between 1ms and 200ms",
         ),
         (
             poll(ms(201)),
-            "poll_interval: 201ms is not between 1ms and 200ms",
+            "poll_interval_milliseconds: 201ms is not between 1ms and 200ms",
         ),
-        (
-            limited(0, ms(9_999)),
-            "control.storms: 0 is not between 1 and 16",
-        ),
-        (
-            limited(17, ms(9_999)),
-            "control.storms: 17 is not between 1 and 16",
-        ),
+        (limited(0, ms(9_999)), "storms: 0 is not between 1 and 16"),
+        (limited(17, ms(9_999)), "storms: 17 is not between 1 and 16"),
         (
             limited(2, ms(1_599)),
-            "control.window: 1.599s is not between 1.6s and 86400s",
+            "window_milliseconds: 1.599s is not between 1.6s and 86400s",
         ),
         (
             limited(2, ms(86_400_001)),
-            "control.window: 86400.001s is not between 1.6s and 86400s",
+            "window_milliseconds: 86400.001s is not between 1.6s and 86400s",
         ),
     ] {
         assert_eq!(refused(settings), expected);
@@ -656,7 +651,7 @@ fn settings_are_checked() {
     };
     assert_eq!(
         refused(slow),
-        "poll_interval: 1.001s is not between 1ms and 1s"
+        "poll_interval_milliseconds: 1.001s is not between 1ms and 1s"
     );
     for allowed in [
         Settings {
@@ -676,7 +671,7 @@ fn settings_are_checked() {
     for action in Action::ALL {
         assert_eq!(action.name().parse(), Ok(action));
     }
-    let error = "Drop".parse::<Action>().expect_err("refused").to_string();
+    let error = named("Drop".parse::<Action>().expect_err("refused"));
     assert_eq!(error, "action: \"Drop\" is not one of drop, forward, alert");
 }
 

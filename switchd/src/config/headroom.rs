@@ -1,0 +1,84 @@
+//! `[qos.headroom]`: what lossless groups get beyond their threshold, and whether a shared pool is large enough (SW-12).
+
+use super::policy::PortFacts;
+use super::qos::Qos;
+use super::within;
+use crate::traffic::headroom::{Breakdown, Cable, Headroom};
+use crate::traffic::policy::Policy;
+use common::config::{Refusal, require};
+use common::time::Span;
+use common::units::Rate;
+use common::wire::ethernet;
+
+impl Qos {
+    pub(super) fn check_headroom(&self) -> Result<(), Refusal> {
+        let of = &self.headroom;
+        within(
+            "qos.headroom.cable_metres",
+            u64::from(of.cable_metres),
+            0,
+            100_000,
+        )?;
+        within(
+            "qos.headroom.peer_response_nanoseconds",
+            of.peer_response_nanoseconds,
+            0,
+            1_000_000_000,
+        )?;
+        within(
+            "qos.headroom.poll_gap_microseconds",
+            of.poll_gap_microseconds,
+            0,
+            1_000_000,
+        )
+    }
+
+    /// Headroom of a port, from its speed and what `[qos.headroom]` says.
+    pub(super) fn computed(&self, key: &str, facts: &PortFacts) -> Result<Breakdown, Refusal> {
+        let Some(speed) = facts.speed else {
+            let reason = format!(
+                "cannot be computed for {}, which has no speed: give it one, or a number of bytes",
+                facts.name
+            );
+            return Err(Refusal::new(key, reason));
+        };
+        Ok(self.headroom_of(facts, speed).breakdown())
+    }
+
+    /// What the headroom of a port of this speed depends on.
+    fn headroom_of(&self, facts: &PortFacts, speed: Rate) -> Headroom {
+        let of = &self.headroom;
+        let response = of.peer_response_nanoseconds;
+        Headroom {
+            speed,
+            cable: Cable::Metres(of.cable_metres),
+            longest: u32::from(facts.mtu) + u32::try_from(ethernet::HEADER_LEN).expect("14"),
+            shortest: 60,
+            response: (response > 0).then(|| Span::from_nanos(response)),
+            ring: facts.ring,
+            gap: Span::from_micros(of.poll_gap_microseconds),
+        }
+    }
+}
+
+/// Refuses a pool that is smaller than the headroom of one group.
+pub(super) fn check_pool(
+    policy: &Policy,
+    pool: Option<u32>,
+    ports: &[PortFacts],
+) -> Result<(), Refusal> {
+    let Some(pool) = pool else { return Ok(()) };
+    for (port, facts) in policy.ports.iter().zip(ports) {
+        for (group, rules) in port.groups.iter().enumerate() {
+            require(
+                rules.headroom <= pool,
+                "qos.buffer.shared_headroom_bytes",
+                format_args!(
+                    "the headroom of {}, group {group}, {} cells, exceeds the pool of {pool} cells",
+                    facts.name, rules.headroom
+                ),
+            )?;
+        }
+    }
+    Ok(())
+}

@@ -4,7 +4,8 @@ use super::policy::PortFacts;
 use super::qos::Qos;
 use super::within;
 use crate::traffic::headroom::{Breakdown, Cable, Headroom};
-use crate::traffic::policy::Policy;
+use crate::traffic::pfc::quanta_time;
+use crate::traffic::policy::{FlowControl, GroupPolicy, Policy, PortPolicy};
 use common::config::{Refusal, require};
 use common::time::Span;
 use common::units::Rate;
@@ -56,8 +57,61 @@ impl Qos {
             shortest: 60,
             response: (response > 0).then(|| Span::from_nanos(response)),
             ring: facts.ring,
-            gap: Span::from_micros(of.poll_gap_microseconds),
+            gap: self.poll_gap(),
         }
+    }
+
+    /// The longest time between two looks of a worker at a port that is planned for.
+    fn poll_gap(&self) -> Span {
+        Span::from_micros(self.headroom.poll_gap_microseconds)
+    }
+
+    /// What headroom cannot make good at a worker that is as late as planned: a receive ring that runs over, and pauses
+    /// that end before they are refreshed.
+    pub(super) fn lateness_warnings(&self, policy: &Policy, ports: &[PortFacts]) -> Vec<String> {
+        let ports = policy.ports.iter().zip(ports);
+        ports
+            .filter_map(|(port, facts)| Some((port, facts, facts.speed?)))
+            .flat_map(|(port, facts, speed)| {
+                let ring = self.short_ring(port, facts, speed);
+                [ring, self.short_pause(port, facts, speed)]
+            })
+            .flatten()
+            .collect()
+    }
+
+    fn short_ring(&self, port: &PortPolicy, facts: &PortFacts, speed: Rate) -> Option<String> {
+        let needed = self.headroom_of(facts, speed).ring_needed();
+        let is_lossless = port.groups.iter().any(GroupPolicy::is_lossless);
+        // A ring of 0 is none: a frame is accounted when it arrives.
+        let is_short = facts.ring > 0 && u64::from(facts.ring) < needed;
+        (is_lossless && is_short).then(|| {
+            format!(
+                "{}: memory.ring holds {} frames, but up to {needed} arrive in qos.headroom.poll_gap_microseconds, {}: what \
+                 does not fit is lost where no headroom helps",
+                facts.name,
+                facts.ring,
+                self.poll_gap()
+            )
+        })
+    }
+
+    fn short_pause(&self, port: &PortPolicy, facts: &PortFacts, speed: Rate) -> Option<String> {
+        let (FlowControl::Pause { quanta, .. } | FlowControl::Pfc { quanta, .. }) =
+            port.flow_control
+        else {
+            return None;
+        };
+        let half = quanta_time(quanta, speed).divided_by(2);
+        let is_short = port.flow_control.sends() != 0 && half < self.poll_gap();
+        is_short.then(|| {
+            format!(
+                "{}: half a pause of {quanta} qos.flow_control.quanta is {half}, less than qos.headroom.poll_gap_microseconds, \
+                 {}: a refresh can come when the peer sends again",
+                facts.name,
+                self.poll_gap()
+            )
+        })
     }
 }
 

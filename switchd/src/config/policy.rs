@@ -110,6 +110,7 @@ impl Qos {
             .divide(cells(size), pool)
             .map_err(|error| refused(error, ports))?;
         let mut warnings = super::relations::check(&policy, ports)?;
+        warnings.extend(self.lateness_warnings(&policy, ports));
         warnings.extend(super::trim::warnings(&policy));
         Ok(Compiled {
             policy,

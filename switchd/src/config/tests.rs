@@ -241,7 +241,7 @@ fn facts() -> Vec<PortFacts> {
         name: name.to_owned(),
         speed: Some(Rate::from_gbps(100)),
         mtu: 1500,
-        ring: 1024,
+        ring: 4096,
         uplink: false,
     };
     vec![port("a"), port("b")]
@@ -814,4 +814,45 @@ fn headroom_without_pauses_is_a_warning() {
             compiled.warnings
         );
     }
+}
+
+/// SW-11, SW-12: 20 µs at 100 Gb/s are up to 2,977 frames of 60 bytes, which the receive ring of a lossless port should hold.
+#[test]
+fn a_short_ring_is_a_warning() {
+    let qos = |lossless: &str| -> Qos {
+        let text = format!("[headroom]\npoll_gap_microseconds = 20\n{lossless}");
+        toml::from_str(&text).unwrap()
+    };
+    let group = "[flow_control]\nmode = \"pfc\"\n[[group]]\nports = [\"b\"]\ngroups = [3]\nxoff_bytes = 65536\nheadroom = 65536";
+    let warnings = |text: &str, ring| {
+        let mut ports = facts();
+        ports.iter_mut().for_each(|port| port.ring = ring);
+        qos(text).compile(&ports).unwrap().warnings
+    };
+    assert_eq!(warnings(group, 2977), Vec::<String>::new());
+    assert_eq!(warnings("", 64), Vec::<String>::new());
+    let short = warnings(group, 2976);
+    assert_eq!(short.len(), 1, "{short:?}");
+    let wanted = "b: memory.ring holds 2976 frames, but up to 2977 arrive in \
+                  qos.headroom.poll_gap_microseconds, 20µs: ";
+    assert!(short[0].starts_with(wanted), "{short:?}");
+}
+
+/// SW-11, SW-31: a pause is refreshed at its half, and a worker that is as late as planned must still be in time.
+#[test]
+fn a_pause_shorter_than_two_gaps_is_a_warning() {
+    // A quantum is 5.12 ns: 7,813 of them are 40.002 µs.
+    let warnings = |lines: &str| {
+        let lines = format!("mode = \"pfc\"\n{lines}");
+        lossless(&[("mode = \"pfc\"", &lines)]).unwrap().warnings
+    };
+    assert_eq!(warnings("quanta = 7813"), Vec::<String>::new());
+    let short = warnings("quanta = 7812");
+    assert_eq!(short.len(), 2, "{short:?}");
+    for (warning, name) in short.iter().zip(["a", "b"]) {
+        let wanted = format!("{name}: half a pause of 7812 qos.flow_control.quanta is 19.99");
+        assert!(warning.starts_with(&wanted), "{short:?}");
+    }
+    let silent = warnings("quanta = 7812\nsend = false");
+    assert!(silent.iter().all(|it| !it.contains("quanta")), "{silent:?}");
 }

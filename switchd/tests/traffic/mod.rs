@@ -376,7 +376,7 @@ fn the_traffic_manager_is_shown() {
     assert!(worst > 0.0 && worst < 10e6, "{gaps}");
     let warned = rig.ctl(&["status"])["warnings"]
         .to_string()
-        .contains("poll_gap");
+        .contains("did not look at its ports");
     assert_eq!(
         warned,
         gaps.as_array().unwrap().iter().any(|it| gap(it) > 100.0),

@@ -4,12 +4,12 @@
 
 use common::time::Span;
 use common::units::Rate;
-use fabric_tests::twin::bench::{Bench, Setup, StreamId, at, micros};
+use fabric_tests::twin::bench::{Bench, StreamId, micros};
+use fabric_tests::twin::lossless::star;
 use fabric_tests::twin::outcome::{ClassFigures, Outcome};
 use fabric_tests::twin::scenario::Scenario;
 use fabric_tests::twin::simulation::run;
 use fabric_tests::twin::snapshot;
-use fabric_tests::twin::switch::SwitchSettings;
 use fabric_tests::twin::tester::{Bursts, Sizes, Stream};
 use std::sync::Arc;
 use switchd::config::Qos;
@@ -67,15 +67,7 @@ struct Herd {
 
 impl Herd {
     fn new(qos: Arc<Qos>) -> Self {
-        let mut setup = Setup::star(4, at(100));
-        setup.lossless = true;
-        setup.switch = SwitchSettings {
-            packets: 262_144,
-            poll: Span::from_nanos(250),
-            qos: Some(qos),
-            ..setup.switch
-        };
-        let mut bench = Bench::new(setup);
+        let mut bench = Bench::new(star(4, qos));
         let lossless = Stream {
             dscp: 24,
             ..Stream::to(0)

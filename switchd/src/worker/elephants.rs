@@ -105,10 +105,18 @@ impl<Q> Worker<Q> {
         }
     }
 
-    /// Starts to bring what is known of a flow into the cache.
+    /// Starts to bring what is known of a flow into the cache, if this worker owns its port: otherwise another one knows it.
     #[inline]
     pub(super) fn expect_flow(&self, flow: Flow) {
-        if let Some(follower) = &self.follower {
+        let is_own = self
+            .place
+            .get(flow.port.index())
+            .copied()
+            .flatten()
+            .is_some();
+        if let Some(follower) = &self.follower
+            && is_own
+        {
             follower.table.prefetch(flow);
         }
     }

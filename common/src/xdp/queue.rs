@@ -9,7 +9,8 @@ use crate::time::Time;
 /// Nothing here blocks.
 pub trait QueueIo {
     /// Appends received packets to `batch`, at most `max`, and returns how many. `pool` gives the
-    /// buffers for what will be received next: the kernel's fill ring is restocked first.
+    /// buffers for what will be received next: the kernel's fill ring is restocked first. A queue whose packets may lie outside of
+    /// the cache starts to fetch their first lines ([`Frame::prefetch`]): nobody does that again.
     fn receive(&mut self, pool: &mut FramePool, batch: &mut Vec<Frame>, max: usize) -> usize;
 
     /// How many packets [`Self::transmit`] would take now. May collect sent frames into `pool` first.

@@ -1,7 +1,7 @@
 //! One core's turn. Orders the stages and hands packets from one to the next; holds no policy.
 //!
 //! ```text
-//!   own receive queues ─▶ parse ─▶ routes ─▶ decide ─┬─▶ own egress port: admit
+//!   own receive queues ─▶ parse ─▶ routes ─▶ decide ─┬─▶ own egress port: bypass, or admit
 //!        pending, again ────▲                        ├─▶ ring to the port's owner
 //!                                                    ├─▶ wait for a MAC address
 //!   rings from other workers ─────────▶ admit        └─▶ drop, and tell the sender
@@ -13,6 +13,7 @@
 //! [`DropReason`]; the ICMP errors of the switch itself are counted as they are made.
 
 mod balance;
+mod bypass;
 mod egress;
 mod elephants;
 mod flow_control;
@@ -33,9 +34,9 @@ use crate::limits::{KICK_AGAIN, RING};
 use crate::packet::{Edits, Packet};
 use crate::stats::WorkerStats;
 use crate::trace::Tracer;
-use crate::traffic::PacketStore;
 use crate::traffic::buffer::{Ledger, Wish};
 use crate::traffic::watchdog::Masks;
+use crate::traffic::{self, PacketStore};
 use balance::{Balancer, Gauges};
 use common::sync::snapshot::Reader;
 use common::sync::spsc::{Consumer, Producer};
@@ -180,6 +181,8 @@ pub struct Worker<Q> {
     follower: Option<Box<Follower>>,
     /// What is told of traced packets.
     probe: Probe,
+    /// Groups by which packets may bypass the buffer: see [`traffic::bypass`].
+    bypassable: u8,
     /// When a pause of a peer has to be refreshed.
     refresh_at: Time,
     /// When a watchdog is to be polled.
@@ -366,6 +369,9 @@ impl<Q: QueueIo> Worker<Q> {
             if new_policy {
                 self.egress[place].show_pauses(&self.stats, now);
             }
+        }
+        if new_policy {
+            self.bypassable = traffic::bypass::groups(&self.tables.traffic);
         }
         self.plan_watch();
         self.balancer.configure(&self.tables.dynamic);

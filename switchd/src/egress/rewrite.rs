@@ -13,13 +13,17 @@ pub fn rewrite(packet: &mut Packet, src: [u8; 6]) {
     if !packet.edits.is_empty() {
         edit(packet);
     }
-    let network = usize::from(packet.network);
-    let bytes = packet.frame.bytes_mut();
-    let Some((link, ip)) = bytes.split_at_mut_checked(network) else {
+    readdress(packet.frame.bytes_mut(), packet.network, packet.mac, src);
+}
+
+/// [`rewrite`] for a frame whose IP header begins at `network` and in which nothing else is to be changed.
+#[inline]
+pub fn readdress(bytes: &mut [u8], network: u16, dst: [u8; 6], src: [u8; 6]) {
+    let Some((link, ip)) = bytes.split_at_mut_checked(usize::from(network)) else {
         return;
     };
     if let Some(addresses) = link.first_chunk_mut::<12>() {
-        addresses[ethernet::field::DST].copy_from_slice(&packet.mac);
+        addresses[ethernet::field::DST].copy_from_slice(&dst);
         addresses[ethernet::field::SRC].copy_from_slice(&src);
     }
     decrement(ip);

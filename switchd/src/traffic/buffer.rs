@@ -6,8 +6,8 @@
 //!   egress    guaranteed, of the queue ─full─▶ service, shared ─full─▶ drop or trim
 //! ```
 //!
-//! A packet is charged to its group when it is received and to its queue when it is admitted there, and gives both back when
-//! it leaves. What was charged last is given back first: headroom, then service, then what is guaranteed.
+//! A packet that has to wait is charged to its group when it is received and to its queue when it is admitted there, and gives
+//! both back when it leaves; one that need not [bypasses](super::bypass) the buffer. What was charged last is given back first: headroom, then service, then what is guaranteed.
 //!
 //! All workers of a switch share one [`Ledger`]. A group's state is one word, so that a charge or a release happens at
 //! once; a switch with one worker uses plain loads and stores, which cost a tenth.
@@ -423,6 +423,14 @@ impl Ledger {
         if let Some(port) = self.ports.get(port.index()) {
             port.shut.store(mask, Ordering::Relaxed);
         }
+    }
+
+    /// Whether a group takes nothing.
+    #[inline]
+    pub fn is_shut(&self, port: PortId, group: u8) -> bool {
+        let shut = |port: &Port| port.shut.load(Ordering::Relaxed);
+        let mask = self.ports.get(port.index()).map_or(u8::MAX, shut);
+        mask & 1 << (usize::from(group) % PRIORITIES) != 0
     }
 
     /// Makes news of a port again, for who could not act on them.

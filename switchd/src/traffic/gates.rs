@@ -88,6 +88,14 @@ impl Gates {
         barred
     }
 
+    /// The queues of `open` whose elephants' queue is in it, too, if they have one.
+    pub(super) fn with_both(&self, open: u32) -> u32 {
+        let pairs = self.pairs.iter();
+        pairs
+            .filter(|pair| open & 1 << pair.to == 0)
+            .fold(open, |open, pair| open & !(1 << pair.from))
+    }
+
     /// Queue `class` holds no packet any more.
     #[inline]
     pub(super) fn emptied(&mut self, class: usize) {

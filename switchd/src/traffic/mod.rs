@@ -19,11 +19,13 @@
 //!   headroom       how much of that
 //!   elephants  [7] flows that move to a lower queue; gates: behind what they sent before
 //!   queue      [7] egress queues, in the packet store; wred: marks and early drops; trim: headers instead of drops
+//!   bypass     [7] past all of that: packets that find nothing to wait for
 //!   scheduler  [8] which queue is next; shaper: when
 //!   pfc        [8] pausing the peer; paused: being paused by it
 //! ```
 
 pub mod buffer;
+pub mod bypass;
 pub mod elephants;
 mod gates;
 pub mod headroom;
@@ -160,6 +162,11 @@ pub struct EgressPort {
     shaped: u8,
     /// Bit n is set when queue n changed since its counters were shown.
     changed: u8,
+    /// Bit n is set when packets may bypass queue n: see [`bypass::queues`].
+    bypassable: u8,
+    /// Bit n is set while packets may bypass queue n as long as all queues are empty. Not a byte, for the same reason as
+    /// `shut`.
+    open: u32,
 }
 
 const _: () = assert!(CLASSES == u8::BITS as usize, "a bit for each class");
@@ -190,6 +197,8 @@ impl EgressPort {
             barred: 0,
             shaped: 0,
             changed: 0,
+            bypassable: 0,
+            open: 0,
         };
         egress.configure(policy, shaper);
         egress
@@ -213,6 +222,7 @@ impl EgressPort {
         self.scheduler
             .configure(&std::array::from_fn(|class| port.queues[class].schedule));
         self.gates.configure(&policy.elephants, self.occupied);
+        self.bypassable = bypass::queues(policy, port);
         self.bar();
     }
 
@@ -248,11 +258,33 @@ impl EgressPort {
         let queues = &self.queues;
         let progress = |class: u8| queues[usize::from(class)].progress();
         self.barred = self.gates.barred(self.stopped, progress);
+        let open = u32::from(self.bypassable & !(self.stopped | self.barred)) & !self.shut;
+        self.open = self.gates.with_both(open);
     }
 
     /// Lets exactly the queues whose bit is set in `mask` take no packet.
     pub fn shut(&mut self, mask: u8) {
         self.shut = u32::from(mask);
+        self.bar();
+    }
+
+    /// Whether a packet of a class, or of its elephants, may go to the device at `now` without being queued: see [`bypass`].
+    #[inline]
+    pub fn is_open(&mut self, class: u8, now: Time) -> bool {
+        if self.occupied != 0 || self.open & 1 << (usize::from(class) % CLASSES) == 0 {
+            return false;
+        }
+        self.shaper.refill(now);
+        self.shaper.allows()
+    }
+
+    /// Accounts for a packet of `len` bytes that goes past the queue of its class.
+    #[inline]
+    pub fn bypassed(&mut self, class: u8, len: usize) {
+        let class = usize::from(class) % CLASSES;
+        self.shaper.spend(wire_len(len as u64));
+        self.queues[class].bypassed(len as u64);
+        self.changed |= 1 << class;
     }
 
     /// Puts a packet in the queue of its class, or gives it back with the reason why not.

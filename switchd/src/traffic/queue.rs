@@ -108,6 +108,14 @@ impl Queue {
         Ok(())
     }
 
+    /// Counts a packet that was sent without ever being in it.
+    #[inline]
+    pub(super) fn bypassed(&mut self, len: u64) {
+        self.total.packets += 1;
+        self.total.bytes += len;
+        self.sent(len);
+    }
+
     /// Counts a packet that was not accepted.
     pub(super) fn refused(&mut self) {
         self.total.refused += 1;

@@ -44,7 +44,9 @@ impl Shaper {
     /// Adds what has accrued until `now`.
     #[inline]
     pub fn refill(&mut self, now: Time) {
-        if let Some(rate) = self.rate {
+        if let Some(rate) = self.rate
+            && now != self.filled_at
+        {
             let accrued = i128::from(rate.bps()) * i128::from(now.since(self.filled_at).nanos());
             self.tokens = (self.tokens + accrued).min(self.depth);
         }

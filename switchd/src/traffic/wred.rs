@@ -158,6 +158,11 @@ impl Profile {
         }
     }
 
+    /// Whether a packet that comes to an empty queue may be marked or dropped, or changes what becomes of those after it.
+    pub fn may_choose_the_first(&self) -> bool {
+        self.average.is_some() || self.curve.chooses(0, || 0)
+    }
+
     /// What becomes of a packet when the queue holds `depth` bytes. `ect` says that it is
     /// ECN-capable, already marked or not. `random` draws evenly from all `u32`; it is called only
     /// when the answer depends on it.

@@ -35,8 +35,10 @@ pub(super) struct Egress {
     pub(super) manager: EgressPort,
     pub(super) pauses: Pauses,
     pub(super) watchdog: Watchdog,
-    /// Packets that were dequeued but not taken by the device.
-    staged: Vec<Frame>,
+    /// Packets on their way to the device: those that bypass the queues, then those that were dequeued.
+    pub(super) staged: Vec<Frame>,
+    /// How many may be staged in this turn without asking the device for room; zero before it was asked.
+    pub(super) room: usize,
 }
 
 impl Egress {
@@ -50,6 +52,7 @@ impl Egress {
             pauses: Pauses::default(),
             watchdog: Watchdog::new(None, Time::ZERO),
             staged: Vec::with_capacity(BATCH),
+            room: 0,
         };
         // A watchdog that begins has nothing to do yet.
         let _ = egress.configure(tables, Time::ZERO);
@@ -283,6 +286,7 @@ impl<Q: QueueIo> Worker<Q> {
         while let Some(place) = next {
             let port = &mut egress[place];
             work += self.transmit_port(port, now);
+            port.room = 0;
             port.manager.show(&self.stats.ports[port.port.index()]);
             if port.is_empty() {
                 self.occupied.clear(place);
@@ -307,7 +311,7 @@ impl<Q: QueueIo> Worker<Q> {
         let mut work = 0;
         loop {
             let room = self.queues[egress.queue].io.transmit_room(&mut self.pool);
-            let wanted = room.saturating_sub(egress.staged.len()).min(BATCH);
+            let wanted = room.min(BATCH).saturating_sub(egress.staged.len());
             self.stage(egress, wanted, now);
             let bytes: u64 = egress.staged.iter().map(|frame| frame.len() as u64).sum();
             let sent = self.queues[egress.queue].io.transmit(&mut egress.staged);

@@ -336,22 +336,7 @@ impl<Q: QueueIo> Worker<Q> {
             0
         };
         let cells = traffic::cells(frame.len());
-        match self.ledger.charge(traffic, ingress, group, cells) {
-            Ok(Wish::Same) => {}
-            Ok(Wish::Changed) => self.tell_owner(ingress),
-            Err(refused) => {
-                if refused.wish == Wish::Changed {
-                    self.tell_owner(ingress);
-                }
-                let egress = Some(egress);
-                let lost = Lost {
-                    egress,
-                    ..Lost::from(origin)
-                };
-                return self.lose(frame, lost, refused.reason);
-            }
-        }
-        self.hand_over(Packet {
+        let packet = Packet {
             frame,
             ingress,
             egress,
@@ -366,7 +351,30 @@ impl<Q: QueueIo> Worker<Q> {
             ecn: parsed.ecn,
             edits,
             trace,
-        });
+        };
+        if let Err(packet) = self.bypass(packet, origin.now) {
+            self.charge(packet);
+        }
+    }
+
+    /// Charges a packet to its group and hands it over, or drops it.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
+    fn charge(&mut self, packet: Packet) {
+        let (traffic, ingress) = (&self.tables.traffic, packet.ingress);
+        let cells = u64::from(packet.cells);
+        match self.ledger.charge(traffic, ingress, packet.group, cells) {
+            Ok(Wish::Same) => {}
+            Ok(Wish::Changed) => self.tell_owner(ingress),
+            Err(refused) => {
+                if refused.wish == Wish::Changed {
+                    self.tell_owner(ingress);
+                }
+                let lost = Lost::from(&packet);
+                return self.lose(packet.frame, lost, refused.reason);
+            }
+        }
+        self.hand_over(packet);
     }
 
     /// Gives a packet to the owner of the port by which it leaves.

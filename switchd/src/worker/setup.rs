@@ -14,8 +14,8 @@ use crate::ingress::tables::{PortId, Tables};
 use crate::limits::{BATCH, LANES, MAX_WORKERS, PENDING_TOTAL, RING};
 use crate::packet::Packet;
 use crate::stats::WorkerStats;
-use crate::traffic::PacketStore;
 use crate::traffic::buffer::Ledger;
+use crate::traffic::{PacketStore, bypass};
 use common::sync::snapshot::Reader;
 use common::sync::spsc::{self, Consumer, Producer};
 use common::time::Time;
@@ -129,6 +129,7 @@ impl<Q: QueueIo> Worker<Q> {
         gauges.configure(&tables, &egress, &stats, Time::ZERO);
         let mut balancer = Balancer::new(board, seed, &stats);
         balancer.configure(&tables.dynamic);
+        let bypassable = bypass::groups(&tables.traffic);
         let mut worker = Self {
             id,
             unsent: Marks::new(queues.len()),
@@ -150,6 +151,7 @@ impl<Q: QueueIo> Worker<Q> {
             gauges,
             follower: None,
             probe: Probe::default(),
+            bypassable,
             refresh_at: Time::NEVER,
             watch_at: Time::ZERO,
             to_wake: WorkerSet::default(),

@@ -1,0 +1,167 @@
+//! Packets that find nothing to wait for, and those that do.
+
+use super::*;
+use crate::egress::remark::set_dscp;
+use crate::traffic::elephants;
+use common::time::Span;
+
+impl Switch {
+    /// A packet for port 1 that has come as number `n` and is of `class`.
+    fn numbered(&mut self, from: usize, class: u8, n: u16) {
+        let packet = Udp {
+            from,
+            src_port: n,
+            ..Udp::to("10.1.0.9")
+        };
+        let mut frame = packet.frame();
+        assert!(set_dscp(&mut frame, 14, class << 3));
+        self.offer(from, &frame);
+    }
+
+    fn hold(&self, classes: u8) {
+        let held = WorkerCommand::Hold {
+            port: PortId(1),
+            classes,
+        };
+        self.commands[0].send(held).expect("a worker");
+    }
+
+    /// Packets that were queued at port 1 in this turn, at most at a time, by what they took of the buffer.
+    fn peak(&self) -> u64 {
+        let ledger = &self.workers[0].ledger;
+        let [service, ..] = ledger.regions();
+        assert_eq!(service.peak, ledger.port(PortId(1))[1].peak);
+        service.peak
+    }
+
+    /// Packets that queue `class` of port 1 took, and that it sent.
+    fn counted(&self, class: usize) -> (u64, u64) {
+        let queue = &self.stats[0].ports[1].queues[class];
+        (queue.enqueued_packets.get(), queue.sent_packets.get())
+    }
+}
+
+fn numbers(port: &[Vec<u8>]) -> Vec<u16> {
+    let source = |bytes: &Vec<u8>| u16::from_be_bytes([bytes[34], bytes[35]]);
+    port.iter().map(source).collect()
+}
+
+/// SW-10: a packet that has nothing to wait for takes nothing of the buffer, and is counted by its queue nevertheless.
+#[test]
+fn what_need_not_wait_is_not_charged() {
+    let mut switch = Switch::new(2, 1);
+    (0..20).for_each(|n| switch.numbered(0, 3, n));
+    let left = switch.run();
+    assert_eq!(numbers(&left[1]), (0..20).collect::<Vec<_>>());
+    assert_eq!((switch.peak(), switch.counted(3)), (0, (20, 20)));
+    let queue = &switch.stats[0].ports[1].queues[3];
+    let bytes = left[1].iter().map(|frame| frame.len() as u64).sum::<u64>();
+    assert_eq!(queue.sent_bytes.get(), bytes);
+    assert_eq!(queue.enqueued_bytes.get(), bytes);
+}
+
+/// SW-10, SW-15: what a device has no room for is queued and charged, and nothing overtakes what was first.
+#[test]
+fn what_the_device_has_no_room_for_is_queued() {
+    let mut switch = Switch::new(2, 1);
+    switch.wires[1].set_room(8);
+    (0..20).for_each(|n| switch.numbered(0, 3, n));
+    let left = switch.run();
+    assert_eq!(numbers(&left[1]), (0..20).collect::<Vec<_>>());
+    assert_eq!((switch.peak(), switch.counted(3)), (12, (20, 20)));
+    assert_eq!(switch.workers[0].ledger.in_use(), 0);
+}
+
+/// SW-15, SW-31: while a queue of a port waits nothing bypasses the others either: they are all scheduled.
+#[test]
+fn nothing_bypasses_what_waits() {
+    let mut switch = Switch::new(2, 1);
+    switch.hold(1 << 3);
+    switch.numbered(0, 3, 1);
+    switch.numbered(0, 5, 2);
+    switch.numbered(0, 3, 3);
+    let left = switch.run();
+    assert_eq!(numbers(&left[1]), [2]);
+    assert_eq!((switch.peak(), switch.counted(5)), (3, (1, 1)));
+    switch.hold(0);
+    let left = switch.run();
+    assert_eq!(numbers(&left[1]), [1, 3]);
+    assert_eq!(switch.workers[0].ledger.in_use(), 0);
+}
+
+/// SW-15: a port sends no faster than it may, whichever way packets take, and a packet of strict priority waits for one other at
+/// most.
+#[test]
+fn a_shaped_port_stays_at_its_speed() {
+    const LEN: u64 = 14 + 20 + 8 + 40;
+    let mut switch = Switch::new(2, 1);
+    // A packet takes as much time of the line as turns are apart.
+    switch.tables(|tables| {
+        tables.ports[1].speed = Some(Rate::from_bps((LEN + traffic::WIRE_OVERHEAD) * 8 * 100_000));
+        tables.ports[1].burst = 0;
+    });
+    switch.turn();
+    for n in 0..10 {
+        switch.numbered(0, 1, n);
+    }
+    switch.numbered(0, 7, 100);
+    let began = switch.now;
+    let mut order = Vec::new();
+    while order.len() < 11 {
+        switch.turn();
+        while let Some(frame) = switch.wires[1].pick_up() {
+            order.extend(numbers(&[frame.bytes().to_vec()]));
+            switch.outside.give(frame);
+        }
+    }
+    assert_eq!(order[..3], [0, 100, 1]);
+    let took = switch.now.since(began + Span::from_micros(10));
+    assert_eq!(took, Span::from_micros(10 * 10));
+    assert_eq!(switch.counted(7), (1, 1));
+}
+
+/// SW-32: a group or a queue that a storm shut takes nothing, though its port may send.
+#[test]
+fn what_is_shut_is_not_bypassed() {
+    let mut switch = Switch::new(2, 1);
+    switch.workers[0].ledger.shut(PortId(0), 1 << 3);
+    switch.numbered(0, 3, 1);
+    switch.numbered(0, 4, 2);
+    assert_eq!(numbers(&switch.run()[1]), [2]);
+    switch.workers[0].ledger.shut(PortId(0), 0);
+    switch.workers[0].egress[1].manager.shut(1 << 4);
+    switch.numbered(0, 3, 3);
+    switch.numbered(0, 4, 4);
+    assert_eq!(numbers(&switch.run()[1]), [3]);
+    assert_eq!(switch.dropped(DropReason::PfcStorm), 2);
+}
+
+/// SW-17: elephants are found and counted in their queue also where nothing waits.
+#[test]
+fn elephants_are_found_on_an_idle_port() {
+    let mut switch = Switch::new(2, 1);
+    switch.tables(|tables| {
+        let mut policy = Policy::plain(2, 4096);
+        policy.elephants = vec![elephants::Settings {
+            from: 3,
+            to: 1,
+            bytes: elephants::MIN_BYTES,
+            rate: Rate::from_bps(0),
+            ageing: Span::from_millis(100),
+            moves: elephants::Moves::Gated,
+        }];
+        tables.traffic = Arc::new(policy);
+    });
+    let packets = elephants::MIN_BYTES / 50;
+    for _ in 0..packets {
+        switch.numbered(0, 3, 7);
+        switch.turn();
+        let frame = switch.wires[1].pick_up().expect("it is sent at once");
+        switch.outside.give(frame);
+    }
+    let (mice, elephants) = (switch.counted(3), switch.counted(1));
+    assert_eq!(switch.peak(), 0);
+    assert_eq!(mice.0 + elephants.0, packets);
+    assert!(mice.1 > 0 && elephants.1 > 0, "{mice:?}, {elephants:?}");
+    assert_eq!(switch.stats[0].elephants.demoted.get(), 1);
+}

@@ -21,6 +21,12 @@ impl Qos {
             100_000,
         )?;
         within(
+            "qos.headroom.cable_delay_nanoseconds",
+            of.cable_delay_nanoseconds,
+            0,
+            1_000_000_000,
+        )?;
+        within(
             "qos.headroom.peer_response_nanoseconds",
             of.peer_response_nanoseconds,
             0,
@@ -52,7 +58,10 @@ impl Qos {
         let response = of.peer_response_nanoseconds;
         Headroom {
             speed,
-            cable: Cable::Metres(of.cable_metres),
+            cable: match of.cable_delay_nanoseconds {
+                0 => Cable::Metres(of.cable_metres),
+                delay => Cable::Delay(Span::from_nanos(delay)),
+            },
             longest: u32::from(facts.mtu) + u32::try_from(ethernet::HEADER_LEN).expect("14"),
             shortest: 60,
             response: (response > 0).then(|| Span::from_nanos(response)),

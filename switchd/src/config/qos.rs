@@ -78,6 +78,8 @@ pub struct Buffer {
 pub struct Headroom {
     /// Length of the cables.
     pub cable_metres: u32,
+    /// Or how long they delay a bit, one way, as measured; zero: what follows from their length.
+    pub cable_delay_nanoseconds: u64,
     /// How long a peer takes to stop; zero: what its speed allows it (802.1Q).
     pub peer_response_nanoseconds: u64,
     /// Longest time between two looks of a worker at its ports.
@@ -257,6 +259,9 @@ pub struct Queue {
     /// A class of Ultra Ethernet, whose recommendations hold where nothing else is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uet: Option<Role>,
+    /// Where the class "low" marks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uet_marks: Option<Marks>,
     /// What nobody else may use.
     #[serde(default)]
     pub guaranteed_bytes: u32,
@@ -287,6 +292,17 @@ pub struct Queue {
     /// Marks and early drops.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wred: Option<Wred>,
+}
+
+/// Where Ultra Ethernet recommends that data are marked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Marks {
+    /// More and more, from 0.2 to 0.8 × Plane_BDP.
+    #[default]
+    Line,
+    /// All above 0.5 × Plane_BDP.
+    Threshold,
 }
 
 /// A traffic class of Ultra Ethernet.
@@ -430,6 +446,7 @@ impl Default for Headroom {
     fn default() -> Self {
         Self {
             cable_metres: 5,
+            cable_delay_nanoseconds: 0,
             peer_response_nanoseconds: 0,
             poll_gap_microseconds: 100,
         }

@@ -13,7 +13,7 @@
 
 use super::policy::PortFacts;
 use crate::limits::CELL;
-use crate::traffic::policy::{Curve, GroupPolicy, Limit, Policy, PortPolicy, Wred};
+use crate::traffic::policy::{Curve, GroupPolicy, Limit, PRIORITIES, Policy, PortPolicy, Wred};
 use common::config::{Refusal, require};
 
 /// Refuses a policy that breaks a relation; what is only unwise is returned.
@@ -21,7 +21,7 @@ use common::config::{Refusal, require};
 /// # Errors
 /// The first relation that does not hold, with its numbers.
 pub(super) fn check(policy: &Policy, ports: &[PortFacts]) -> Result<Vec<String>, Refusal> {
-    let mut warnings = Vec::new();
+    let mut warnings: Vec<String> = hook_drops(policy, ports).into_iter().collect();
     for (number, port) in policy.ports.iter().enumerate() {
         resumes_below(policy, port, &ports[number].name)?;
         warnings.extend(pauses_nobody(policy, port, &ports[number].name));
@@ -99,6 +99,24 @@ fn pauses_nobody(policy: &Policy, port: &PortPolicy, name: &str) -> Option<Strin
         .find(|group| policy.priorities_of(*group) & !port.flow_control.sends() != 0)?;
     Some(format!(
         "{name}: group {silent} has headroom, but qos.flow_control does not pause its peer: what exceeds the headroom is lost"
+    ))
+}
+
+/// A warning if packets of a lossless group go to a queue that drops when they go back to the uplink group (SW-33).
+fn hook_drops(policy: &Policy, ports: &[PortFacts]) -> Option<String> {
+    let maps = &policy.classify;
+    let class = maps.class_of_priority[usize::from(policy.hook?.priority & 7)];
+    let mut uplinks = policy.ports.iter().zip(ports).filter(|(it, _)| it.uplink);
+    let (_, port) = uplinks.find(|(it, _)| it.queues[usize::from(class)].limit.is_some())?;
+    let lossless = |group: usize| {
+        let mut all = policy.ports.iter().filter(|it| it.uplink);
+        all.any(|it| it.groups[group].is_lossless()) && policy.priorities_of(group) != 0
+    };
+    let group = (0..PRIORITIES).find(|group| lossless(*group))?;
+    Some(format!(
+        "{}, queue {class}: hook flows of the lossless group {group} wait there, and it drops: make the priority of qos.hook \
+         lossless, too",
+        port.name
     ))
 }
 

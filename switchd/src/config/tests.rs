@@ -1,4 +1,5 @@
 mod lateness;
+mod uet;
 
 use super::*;
 use crate::ingress::flowlet::Mode;
@@ -61,6 +62,7 @@ fn the_shipped_file_lists_every_key_with_its_default() {
         ports: name,
         queues: vec![3],
         uet: Some(qos::Role::Low),
+        uet_marks: Some(qos::Marks::Line),
         guaranteed_bytes: 0,
         lossless: true,
         limit_bytes: None,
@@ -727,61 +729,4 @@ fn wrong_trimming_and_hooks_are_refused() {
     assert!(same.contains("DSCP 10 and 12") && same.contains("both belong to queue 1"));
     let other = warned("priority = 5", "priority = 6");
     assert!(other.contains("priority 6 and DSCP 41, whose priority is 5"));
-}
-
-/// SW-16, SW-22, SW-23: what UET recommends, for 100 Gb/s and a base round trip of 12 µs: Plane_BDP = 150,000 bytes.
-#[test]
-fn uet_classes_follow_the_plane_bdp() {
-    let qos = |low: &str| {
-        let text = format!(
-            r#"
-[trim.trimmable]
-8 = 16
-[[queue]]
-queues = [1]
-uet = "low"
-{low}
-[[queue]]
-queues = [2]
-uet = "med"
-[[queue]]
-queues = [3]
-uet = "high"
-"#
-        );
-        let qos: Qos = toml::from_str(&text).unwrap();
-        qos.compile(&facts()).unwrap().policy.ports[0].clone()
-    };
-    use crate::traffic::policy::{Curve, Limit, Schedule};
-    let port = qos("");
-    let [low, med, high] = [1, 2, 3].map(|queue: usize| &port.queues[queue]);
-    let cells = |bytes: u32| Some(Limit::Static(bytes / 256));
-    let (marks, trims) = (low.wred.unwrap(), low.trim.unwrap());
-    assert_eq!(
-        marks.profile.curve,
-        Curve::Linear {
-            kmin: 30_000,
-            kmax: 120_000,
-            pmax: 1 << 16
-        }
-    );
-    assert!(marks.profile.ecn && !marks.profile.drop && marks.at_dequeue);
-    assert_eq!((trims.bytes, trims.rtx_bytes), (150_000, 225_000));
-    assert_eq!(
-        (low.limit, low.schedule),
-        (cells(750_000), Schedule::Dwrr(25))
-    );
-    assert_eq!(
-        (med.limit, med.schedule),
-        (cells(150_000), Schedule::Dwrr(75))
-    );
-    assert_eq!(
-        (high.limit, high.schedule),
-        (cells(150_000), Schedule::Strict)
-    );
-    assert!(med.wred.is_none() && high.wred.is_none() && med.trim.is_none());
-    // What is said itself counts.
-    let port = qos("weight = 40\ntrim_bytes = 100000");
-    assert_eq!(port.queues[1].schedule, Schedule::Dwrr(40));
-    assert_eq!(port.queues[1].trim.unwrap().bytes, 100_000);
 }

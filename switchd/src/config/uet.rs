@@ -4,13 +4,14 @@
 //!              share            ECN                   trims or drops at
 //!   TC_high    strict           off                   1 × Plane_BDP           control
 //!   TC_med     75               off                   1 × Plane_BDP           trimmed packets
-//!   TC_low     25               0.2 to 0.8 × BDP      trims at 1 ×, retransmissions at 1.5 ×; drops at 5 ×
+//!   TC_low     25               0.2 to 0.8 × BDP,     trims at 1 ×, retransmissions at 1.5 ×; drops at 5 ×
+//!                               or all above 0.5 ×
 //! ```
 //!
 //! Plane_BDP is the speed of the port times the base round trip of the fabric, without queueing.
 
 use super::policy::PortFacts;
-use super::qos::{MarkAt, Queue, Role, Wred};
+use super::qos::{MarkAt, Marks, Queue, Role, Wred};
 use crate::traffic::policy::{Curve, Profile};
 use common::config::Refusal;
 use common::time::Span;
@@ -24,7 +25,7 @@ const DROP: u32 = 5;
 /// `queue` with what its role recommends where it says nothing itself.
 ///
 /// # Errors
-/// The port has no speed, and so no Plane_BDP.
+/// The port has no speed, and so no Plane_BDP; or it says where to mark, but is not of the class that marks.
 pub(super) fn filled(
     key: &dyn Fn(&str) -> String,
     queue: &Queue,
@@ -32,6 +33,10 @@ pub(super) fn filled(
     base_rtt: Span,
     trims: bool,
 ) -> Result<Queue, Refusal> {
+    if queue.uet_marks.is_some() && queue.uet != Some(Role::Low) {
+        let reason = "only queues with uet = \"low\" mark as Ultra Ethernet recommends";
+        return Err(Refusal::new(key("uet_marks"), reason));
+    }
     let Some(role) = queue.uet else {
         return Ok(queue.clone());
     };
@@ -56,7 +61,9 @@ pub(super) fn filled(
         filled.limit_bytes = Some(limit);
     }
     if role == Role::Low {
-        filled.wred = filled.wred.or_else(|| Some(marks(bdp)));
+        filled.wred = filled
+            .wred
+            .or_else(|| Some(marks(queue.uet_marks.unwrap_or_default(), bdp)));
         if trims && !filled.lossless {
             filled.trim_bytes = filled.trim_bytes.or(Some(bdp));
         }
@@ -64,9 +71,13 @@ pub(super) fn filled(
     Ok(filled)
 }
 
-/// ECN from 0.2 to 0.8 × Plane_BDP.
-fn marks(bdp: u32) -> Wred {
-    let (min_bytes, max_bytes) = match Profile::derived(bdp).curve {
+/// ECN along a line or above a threshold, as parts of the Plane_BDP.
+fn marks(marks: Marks, bdp: u32) -> Wred {
+    let profile = match marks {
+        Marks::Line => Profile::derived(bdp),
+        Marks::Threshold => Profile::deterministic(bdp),
+    };
+    let (min_bytes, max_bytes) = match profile.curve {
         Curve::Linear { kmin, kmax, .. } => (kmin, kmax),
         Curve::Deterministic { threshold } => (threshold, threshold),
     };

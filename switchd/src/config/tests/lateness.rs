@@ -1,4 +1,4 @@
-//! Where peers are told to go on, and whether they are told to wait in time.
+//! Where peers are told to go on, whether they are told to wait in time, and what would be lost nevertheless.
 
 use super::*;
 
@@ -73,4 +73,48 @@ fn a_pause_shorter_than_two_gaps_is_a_warning() {
     }
     let silent = warnings("quanta = 7812\nsend = false");
     assert!(silent.iter().all(|it| !it.contains("quanta")), "{silent:?}");
+}
+
+/// SW-12: headroom follows from the measured delay of a cable instead of its length: light takes 500 ns through 99 m.
+#[test]
+fn a_cable_can_be_measured() {
+    let with = |cable: &str| {
+        let text = format!(
+            "[headroom]\npoll_gap_microseconds = 1\n{cable}\n[flow_control]\nmode = \"pfc\"\n[[group]]\ngroups = [3]\nxoff_bytes = 65536\nheadroom = \"auto\"\n[[queue]]\nqueues = [3]\nlossless = true"
+        );
+        let qos: Qos = toml::from_str(&text).unwrap();
+        qos.compile(&facts())
+            .map(|it| it.policy.ports[0].groups[3].headroom)
+    };
+    let far = with("cable_metres = 99").unwrap();
+    assert_eq!(with("cable_delay_nanoseconds = 500").unwrap(), far);
+    assert!(with("cable_delay_nanoseconds = 5000").unwrap() > far);
+    assert!(with("cable_metres = 0").unwrap() < far);
+    let error = with("cable_delay_nanoseconds = 2000000000").expect_err("two seconds");
+    assert_eq!(error.key, "qos.headroom.cable_delay_nanoseconds");
+}
+
+/// SW-33: a lossless flow that goes back to the spine through a queue which drops is a warning.
+#[test]
+fn a_hook_into_a_queue_that_drops_is_a_warning() {
+    let warnings = |uplink: bool, more: &str| {
+        let text = format!(
+            "[headroom]\npoll_gap_microseconds = 1\n[flow_control]\nmode = \"pfc\"\n[hook]\npriority = 5\ndscp = 41\n\
+             [[group]]\ngroups = [3, 5]\nxoff_bytes = 65536\nheadroom = \"auto\"\n\
+             [[queue]]\nqueues = [3]\nlossless = true\n{more}"
+        );
+        let qos: Qos = toml::from_str(&text).unwrap();
+        let mut ports = facts();
+        ports[1].uplink = uplink;
+        qos.compile(&ports).unwrap().warnings
+    };
+    let lossless = "[[queue]]\nqueues = [5]\nlossless = true";
+    let drops = "[[queue]]\nqueues = [5]\nlimit_bytes = 1048576";
+    assert_eq!(warnings(true, lossless), Vec::<String>::new());
+    assert_eq!(warnings(false, drops), Vec::<String>::new());
+    let found = warnings(true, drops);
+    assert!(
+        found.len() == 1 && found[0].starts_with("b, queue 5: hook flows of the lossless group 3"),
+        "{found:?}"
+    );
 }

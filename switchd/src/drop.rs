@@ -38,7 +38,7 @@ drop_reasons! {
     Malformed => "malformed",
     /// The checksum of the IPv4 header is wrong.
     BadChecksum => "bad_checksum",
-    /// The destination MAC address is not the port's own.
+    /// The destination MAC address is not the port's own, nor (of a MAC control frame) their group address.
     OtherMac => "other_mac",
     /// The frame carries a VLAN tag for which the port has no interface.
     UnknownVlan => "unknown_vlan",

@@ -18,7 +18,7 @@ use crate::traffic::wire_len;
 use common::time::Time;
 use common::units::Rate;
 use common::wire::ethernet::{self, Mac};
-use common::wire::pause::Control;
+use common::wire::pause::{self, Control};
 use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
 
@@ -120,7 +120,10 @@ impl<Q: QueueIo> Worker<Q> {
     /// Does what a MAC control frame says that arrived at a port of this worker. It ends here.
     #[cold]
     pub(super) fn take_control(&mut self, frame: Frame, port: PortId, now: Time) {
-        let control = match read(frame.bytes()) {
+        let Some(place) = self.place.get(port.index()).copied().flatten() else {
+            return self.lose(frame, port, DropReason::IngressDown);
+        };
+        let control = match read(frame.bytes(), self.egress[place].mac) {
             Ok(control) => control,
             Err(reason) => return self.lose(frame, port, reason),
         };
@@ -128,9 +131,6 @@ impl<Q: QueueIo> Worker<Q> {
         if let Some(counters) = self.stats.ports.get(port.index()) {
             counters.control_received.add(1);
         }
-        let Some(place) = self.place.get(port.index()).copied().flatten() else {
-            return;
-        };
         let egress = &mut self.egress[place];
         egress.pauses.take(&control, now);
         let stopped = egress.pauses.stopped(&self.tables.traffic, now);
@@ -233,14 +233,18 @@ impl<Q: QueueIo> Worker<Q> {
     }
 }
 
-/// What a MAC control frame says.
-fn read(frame: &[u8]) -> Result<Control, DropReason> {
+/// What a MAC control frame says that arrived at a port with the MAC address `own`.
+fn read(frame: &[u8], own: [u8; 6]) -> Result<Control, DropReason> {
     let (header, payload) = frame
         .split_at_checked(ethernet::HEADER_LEN)
         .ok_or(DropReason::ControlLength)?;
     if header[12..] != ethernet::ethertype::MAC_CONTROL.to_be_bytes() {
         // A VLAN tag before it: MAC control has none (IEEE 802.3 clause 31.4).
         return Err(DropReason::Malformed);
+    }
+    if header[..6] != pause::DESTINATION.0 && header[..6] != own {
+        // It is for another station (IEEE 802.3 annex 31B.3.3 names these two addresses).
+        return Err(DropReason::OtherMac);
     }
     Control::parse(payload).map_err(|error| match error {
         common::wire::Error::Truncated { .. } => DropReason::ControlLength,

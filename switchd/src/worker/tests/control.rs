@@ -5,8 +5,13 @@ use crate::traffic::policy::{FlowControl, GroupPolicy, Limit};
 use crate::traffic::watchdog::{Action, Settings};
 use common::wire::pause::{self, Control};
 
-/// Group and priority 3 (DSCP 24) are lossless: ten cells, then ten of headroom; they go on at five.
-fn lossless(ports: usize) -> Policy {
+/// Cells of the group that is lossless: fewer than a frame of the greatest length takes, so that packets are queued in any case; and
+/// more, so that they are not while they need not wait.
+const LIMITS: [u32; 2] = [TEN, 100];
+const TEN: u32 = 10;
+
+/// Group and priority 3 (DSCP 24) are lossless: `limit` cells, then ten of headroom; they go on at five.
+fn lossless(ports: usize, limit: u32) -> Policy {
     let mut policy = Policy::plain(ports, 4096);
     for port in &mut policy.ports {
         port.flow_control = FlowControl::Pfc {
@@ -16,7 +21,7 @@ fn lossless(ports: usize) -> Policy {
         };
         port.groups[3] = GroupPolicy {
             guaranteed: 0,
-            limit: Limit::Static(10),
+            limit: Limit::Static(limit),
             headroom: 10,
             xon: 5,
             xon_offset: 0,
@@ -28,10 +33,10 @@ fn lossless(ports: usize) -> Policy {
 }
 
 impl Switch {
-    fn lossless(ports: usize, workers: usize) -> Self {
+    fn lossless(ports: usize, workers: usize, limit: u32) -> Self {
         let switch = Self::new(ports, workers);
         switch.tables(|tables| {
-            tables.traffic = Arc::new(lossless(ports));
+            tables.traffic = Arc::new(lossless(ports, limit));
             for port in &mut tables.ports {
                 port.speed = Some(Rate::from_gbps(1));
             }
@@ -72,8 +77,8 @@ fn sorted(frames: &[Vec<u8>]) -> (Vec<Control>, usize) {
     (controls, others)
 }
 
-/// SW-31, SW-51 (ControlLength, ControlOpcode, ControlVector): PFC frames of wrong length, opcode or vector are counted by
-/// what is wrong with them and pause nothing; right ones end here too, and none is ever forwarded.
+/// SW-31, SW-51 (ControlLength, ControlOpcode, ControlVector): PFC frames of wrong length, opcode, vector or destination are
+/// counted by what is wrong with them and pause nothing; right ones end here too, and none is ever forwarded.
 #[test]
 fn wrong_control_frames_are_counted() {
     let good = Control::Pfc([Some(9); 8]).emit(Mac([2; 6])).to_vec();
@@ -89,17 +94,18 @@ fn wrong_control_frames_are_counted() {
         (good[..16].to_vec(), DropReason::ControlLength),
         (patched(15, 7), DropReason::ControlOpcode),
         (patched(16, 1), DropReason::ControlVector),
+        (patched(5, 2), DropReason::OtherMac),
         (tagged, DropReason::Malformed),
     ];
     for (frame, reason) in cases {
-        let mut switch = Switch::lossless(2, 1);
+        let mut switch = Switch::lossless(2, 1, TEN);
         switch.offer(0, &frame);
         let left = switch.run();
         assert_eq!(switch.dropped(reason), 1, "{reason:?}");
         assert!(left.iter().all(Vec::is_empty));
         assert_eq!(switch.sum(|port| port.pauses[3].received_xoff.get()), 0);
     }
-    let mut switch = Switch::lossless(2, 1);
+    let mut switch = Switch::lossless(2, 1, TEN);
     switch.offer(0, &good);
     assert!(switch.run().iter().all(Vec::is_empty));
     assert_eq!(switch.sum(|port| port.control_received.get()), 1);
@@ -111,8 +117,8 @@ fn wrong_control_frames_are_counted() {
 /// two workers the frame finds the owner of the port.
 #[test]
 fn a_pause_holds_its_priority() {
-    for workers in [1, 2] {
-        let mut switch = Switch::lossless(2, workers);
+    for (workers, limit) in [(1, LIMITS[0]), (1, LIMITS[1]), (2, TEN)] {
+        let mut switch = Switch::lossless(2, workers, limit);
         switch.turn();
         // 65535 quanta at 1 Gb/s are 33 ms.
         switch.pfc(1, u16::MAX);
@@ -142,7 +148,7 @@ fn a_full_group_pauses_its_peer() {
     times[3] = Some(0);
     let xon = Control::Pfc(times);
     for workers in [1, 2] {
-        let mut switch = Switch::lossless(2, workers);
+        let mut switch = Switch::lossless(2, workers, TEN);
         switch.turn();
         switch.pfc(1, u16::MAX);
         switch.turn();
@@ -172,7 +178,7 @@ fn a_full_group_pauses_its_peer() {
 /// SW-12, SW-51 (HeadroomFull): a peer that sends on loses what exceeds the headroom, counted as such.
 #[test]
 fn headroom_ends() {
-    let mut switch = Switch::lossless(2, 1);
+    let mut switch = Switch::lossless(2, 1, TEN);
     switch.turn();
     switch.pfc(1, u16::MAX);
     switch.turn();
@@ -188,7 +194,7 @@ fn headroom_ends() {
 /// SW-31: what is sent is a frame of the least length, from the port's own address, for nobody to forward.
 #[test]
 fn what_is_sent_is_well_formed() {
-    let mut switch = Switch::lossless(2, 1);
+    let mut switch = Switch::lossless(2, 1, TEN);
     switch.turn();
     switch.wires[1].set_room(0);
     for _ in 0..12 {
@@ -206,7 +212,7 @@ fn what_is_sent_is_well_formed() {
 /// SW-31: a refresh that finds no room in the device is tried again soon, and the worker does not turn without end meanwhile.
 #[test]
 fn a_refresh_without_room_waits_for_the_device() {
-    let mut switch = Switch::lossless(2, 1);
+    let mut switch = Switch::lossless(2, 1, TEN);
     switch.turn();
     switch.pfc(1, u16::MAX);
     switch.turn();
@@ -230,9 +236,13 @@ fn a_refresh_without_room_waits_for_the_device() {
 /// by that.
 #[test]
 fn a_storm_follows_a_new_policy() {
-    let mut switch = Switch::lossless(2, 1);
+    LIMITS.into_iter().for_each(follow_a_new_policy);
+}
+
+fn follow_a_new_policy(limit: u32) {
+    let mut switch = Switch::lossless(2, 1, limit);
     let configure = |switch: &Switch, action, class: u8| {
-        let mut policy = lossless(2);
+        let mut policy = lossless(2, limit);
         policy.classify.class_of_priority[3] = class;
         policy.classify.class_of_priority[4] = 3;
         policy.watchdog = Some(Settings {

@@ -7,7 +7,8 @@
 //!
 //! A plain switch sees a destination once in a million packets, which is the worst for its look-ups. With everything on, what is
 //! remembered of flows counts too: its packets are of [`FLOWS`] flows, and what a million flows cost, each of whose packets takes
-//! the place of another flow, is shown beside it.
+//! the place of another flow, is shown beside it. Packets find their ports idle and bypass the queues; what those cost, with the
+//! accounts of the buffer and the scheduler, is measured with queues whose depth is averaged, which no packet bypasses.
 
 use crate::everything::{self, TRAFFIC_CLASS};
 use crate::measure::{Series, busy_time, print_figures};
@@ -23,6 +24,7 @@ use common::xdp::queue::QueueIo;
 use ipnet::IpNet;
 use rand_core::Rng;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
 use switchd::config::PortFacts;
@@ -36,7 +38,7 @@ use switchd::ingress::tables::{
 use switchd::limits::BATCH;
 use switchd::stats::WorkerStats;
 use switchd::traffic::buffer::Ledger;
-use switchd::traffic::policy::Policy;
+use switchd::traffic::policy::{Policy, Profile, Wred};
 use switchd::worker::{Setup, Worker, owners, rings};
 
 /// The bound, in nanoseconds for a packet to a random route of the table, of either family by its share of the routes; with
@@ -44,13 +46,15 @@ use switchd::worker::{Setup, Worker, owners, rings};
 const LIMIT: f64 = 130.0;
 
 /// What is measured.
-const CASES: [&str; 3] = [
+const CASES: [&str; 5] = [
     "plain",
+    "plain, queued",
     "everything on, 2048 flows",
+    "everything on, 2048 flows, queued",
     "everything on, 1 M flows",
 ];
 /// The first so many cases are bounded.
-const BOUNDED: usize = 2;
+const BOUNDED: usize = 4;
 
 /// Ports of the switch.
 const PORTS: u16 = 4;
@@ -190,11 +194,37 @@ fn v6_header() -> v6::Repr {
     }
 }
 
-/// The policy of a plain switch, or with everything on.
-fn policy(everything: bool) -> Policy {
-    if !everything {
-        return Policy::plain(usize::from(PORTS), 4096);
+/// What a switch is to do.
+#[derive(Clone, Copy)]
+struct Duties {
+    /// With everything on, or plain.
+    everything: bool,
+    /// All packets are queued.
+    queued: bool,
+}
+
+/// The policy of such a switch.
+fn policy(duties: Duties) -> Policy {
+    let mut policy = if duties.everything {
+        everything_on()
+    } else {
+        Policy::plain(usize::from(PORTS), 4096)
+    };
+    if duties.queued {
+        let queues = policy.ports.iter_mut().flat_map(|port| &mut port.queues);
+        queues.for_each(|queue| {
+            let profile = Profile::derived(queue.wred.map_or(1 << 30, |_| 150_000));
+            let average = NonZeroU8::new(4);
+            queue.wred = Some(Wred {
+                profile: Profile { average, ..profile },
+                at_dequeue: false,
+            });
+        });
     }
+    policy
+}
+
+fn everything_on() -> Policy {
     let (qos, _) = everything::settings();
     let facts = |port: u16| PortFacts {
         name: format!("p{port}"),
@@ -207,7 +237,7 @@ fn policy(everything: bool) -> Policy {
     qos.compile(&facts).expect("it fits together").policy
 }
 
-fn tables(everything: bool) -> Tables {
+fn tables(duties: Duties) -> Tables {
     let ports = (0..PORTS).map(|port| PortEntry {
         name: format!("p{port}"),
         ifindex: u32::from(port),
@@ -219,9 +249,9 @@ fn tables(everything: bool) -> Tables {
         icmp_v6: None,
         burst: 125_000,
     });
-    let policy = Arc::new(policy(everything));
+    let policy = Arc::new(policy(duties));
     let mut tables = Tables::new(ports.collect(), Hashing::default(), policy);
-    if everything {
+    if duties.everything {
         let (_, dlb) = everything::settings();
         tables.dynamic = Arc::new(dlb.dynamic());
     }
@@ -255,6 +285,9 @@ fn tables(everything: bool) -> Tables {
 
 /// The switch and the frames that go round in it.
 struct Rig {
+    /// All packets are to be queued, or none.
+    queued: bool,
+    ledger: Arc<Ledger>,
     worker: Worker<Round>,
     stats: Arc<WorkerStats>,
     now: Time,
@@ -263,10 +296,11 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(routes: &FibWriter, destinations: &Arc<[Destination]>, everything: bool) -> Self {
-        let publisher = Publisher::new(tables(everything));
+    fn new(routes: &FibWriter, destinations: &Arc<[Destination]>, duties: Duties) -> Self {
+        let publisher = Publisher::new(tables(duties));
         let region = region();
         let stats = WorkerStats::new(usize::from(PORTS));
+        let ledger = Ledger::new(usize::from(PORTS), 1);
         let handed = vec![(0..PORTS).map(PortId).collect::<Vec<_>>()];
         let (rings_in, rings_out) = rings(1).pop().expect("one worker");
         let worker = Worker::new(Setup {
@@ -283,7 +317,7 @@ impl Rig {
             rings_in,
             rings_out,
             packets: region.frames(),
-            ledger: Ledger::new(usize::from(PORTS), 1),
+            ledger: ledger.clone(),
             board: Arc::new(Board::new(usize::from(PORTS))),
             seed: 1,
             region,
@@ -294,6 +328,8 @@ impl Rig {
             commands: crossbeam_channel::bounded(1).1,
         });
         Self {
+            queued: duties.queued,
+            ledger,
             worker,
             stats,
             now: Time::from_nanos(1),
@@ -320,7 +356,7 @@ impl Rig {
         nanos_each(began, self.received() - before)
     }
 
-    /// Fails if anything was lost or refused.
+    /// Fails if anything was lost or refused, or if packets took another way than was to be measured.
     fn check(&self) -> Result<(), String> {
         for reason in DropReason::ALL {
             let lost: u64 = self
@@ -332,6 +368,14 @@ impl Rig {
             if lost != 0 {
                 return Err(format!("{lost} packets were dropped: {}", reason.label()));
             }
+        }
+        // What a turn receives, a cell each. Of those that bypass the queues some wait nevertheless: more than a batch for a port.
+        let turn = u64::from(PORTS) * BATCH as u64;
+        let peak: u64 = (0..PORTS)
+            .map(|port| self.ledger.port(PortId(port))[0].peak)
+            .sum();
+        if (peak >= turn) != self.queued {
+            return Err(format!("{peak} of {turn} packets of a turn were queued"));
         }
         Ok(())
     }
@@ -368,7 +412,11 @@ pub fn bench() -> Result<(), String> {
     let mut random = routes::random();
     let table = routes::table(FULL_V4, FULL_V6, &mut random);
     let mut routes = FibWriter::new();
-    let groups = u32::try_from(tables(false).groups.len()).expect("few groups");
+    let plain = Duties {
+        everything: false,
+        queued: false,
+    };
+    let groups = u32::try_from(tables(plain).groups.len()).expect("few groups");
     for prefix in &table {
         // Half of the routes have several next hops.
         let balanced = random.next_u32().is_multiple_of(2);
@@ -384,7 +432,7 @@ pub fn bench() -> Result<(), String> {
         routes.seal(0);
         routes.reclaim(|_| true);
     }
-    let mut means = [0.0; 3];
+    let mut means = [0.0; CASES.len()];
     let mut figures = Vec::new();
     for (name, v4) in [("IPv4", true), ("IPv6", false)] {
         let destinations = destinations(&table, v4, &mut random);
@@ -447,10 +495,16 @@ fn measure(
     destinations: &Arc<[Destination]>,
 ) -> Result<[Series; CASES.len()], String> {
     let few = few(destinations);
+    let rig = |destinations, everything, queued| {
+        let duties = Duties { everything, queued };
+        Rig::new(routes, destinations, duties)
+    };
     let mut rigs = [
-        Rig::new(routes, destinations, false),
-        Rig::new(routes, &few, true),
-        Rig::new(routes, destinations, true),
+        rig(destinations, false, false),
+        rig(destinations, false, true),
+        rig(&few, true, false),
+        rig(&few, true, true),
+        rig(destinations, true, false),
     ];
     let region = region();
     let mut pool = FramePool::new(region.clone());

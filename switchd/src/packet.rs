@@ -20,7 +20,7 @@ pub struct Packet {
     pub mac: [u8; 6],
     /// Where the IP header begins.
     pub network: u16,
-    /// Cells that it was charged, to its group and to its queue.
+    /// Cells that it is charged, to its group and to its queue, if it has to wait.
     pub cells: u16,
     /// Traffic class: the index of the egress queue.
     pub class: u8,

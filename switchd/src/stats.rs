@@ -1,5 +1,7 @@
 //! What a worker counts. The worker alone writes; control reads whenever it likes.
 
+mod question;
+
 use crate::drop::DropReason;
 use crate::ingress::flowlet::{FlowletRow, FlowletStats};
 use crate::limits::CLASSES;
@@ -7,12 +9,13 @@ use crate::traffic::elephants::Row;
 use crate::traffic::policy::PRIORITIES;
 use common::sync::counter::Counter;
 use common::time::{Span, Time};
-use std::sync::{Arc, Mutex};
+use question::Question;
+use std::sync::Arc;
 
 /// Counters of one egress queue.
 #[derive(Debug, Default)]
 pub struct QueueStats {
-    /// Packets accepted so far.
+    /// Packets accepted so far, also those that were sent at once and never waited in it.
     pub enqueued_packets: Counter,
     /// Bytes accepted so far.
     pub enqueued_bytes: Counter,
@@ -124,7 +127,8 @@ pub struct PortStats {
     pub control_sent: Counter,
     /// ICMP messages that the rate limit or a lack of frames suppressed.
     pub icmp_suppressed: Counter,
-    /// Packets that were received here and lost, by reason.
+    /// Packets that were received here and lost, by reason. Those that were on their way to the device when a port went down are
+    /// counted at the port that they were to leave by.
     pub drops: [Counter; DropReason::COUNT],
     /// The egress queues; only the port's owner counts here.
     pub queues: [QueueStats; CLASSES],
@@ -147,10 +151,8 @@ pub struct ElephantStats {
     pub evicted: Counter,
     /// Packets whose flow found no place.
     pub unfollowed: Counter,
-    /// How often control asked for the flows themselves; control alone writes it.
-    pub asked: Counter,
-    /// To which question the worker answered last, and its answer. It never waits for the lock.
-    pub answer: Mutex<(u64, Vec<Row>)>,
+    /// The elephants themselves, and flows on their way back.
+    pub rows: Question<Row>,
 }
 
 /// Counters of one worker.
@@ -176,8 +178,8 @@ pub struct WorkerStats {
     pub events_lost: Counter,
     /// Flowlets of dynamic load balancing.
     pub flowlets: Arc<FlowletStats>,
-    /// Flows that were in its table when control last asked for them.
-    pub flowlet_rows: Mutex<Vec<FlowletRow>>,
+    /// Some of the flows in its table.
+    pub flowlet_rows: Question<FlowletRow>,
     /// Elephants.
     pub elephants: ElephantStats,
     /// By port number.
@@ -264,7 +266,7 @@ impl WorkerStats {
             pending: Counter::new(),
             events_lost: Counter::new(),
             flowlets: Arc::default(),
-            flowlet_rows: Mutex::default(),
+            flowlet_rows: Question::default(),
             elephants: ElephantStats::default(),
             ports: (0..ports).map(|_| PortStats::default()).collect(),
         })

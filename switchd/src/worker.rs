@@ -96,8 +96,6 @@ pub enum WorkerCommand {
         /// The priority.
         priority: u8,
     },
-    /// Leave what the flow table holds in [`WorkerStats::flowlet_rows`].
-    ShowFlowlets,
     /// Send nothing from exactly these queues of a port of this worker (bit n: queue n), whatever the configuration says.
     Hold {
         /// The port.
@@ -164,6 +162,8 @@ pub struct Worker<Q> {
     /// By port: its place in `egress`, if it is this worker's.
     place: Vec<Option<usize>>,
     rings_in: Vec<Consumer<Packet>>,
+    /// The ring that is emptied first in the next turn, counted round and round.
+    first_ring: usize,
     /// By worker; none to itself.
     rings_out: Vec<Option<Producer<Packet>>>,
     /// By worker: packets on their way into its ring.
@@ -181,8 +181,8 @@ pub struct Worker<Q> {
     follower: Option<Box<Follower>>,
     /// What is told of traced packets.
     probe: Probe,
-    /// Groups by which packets may bypass the buffer: see [`traffic::bypass`].
-    bypassable: u8,
+    /// Groups by which packets may bypass the buffer: see [`traffic::bypass::groups`].
+    open_groups: u8,
     /// When a pause of a peer has to be refreshed.
     refresh_at: Time,
     /// When a watchdog is to be polled.
@@ -337,7 +337,6 @@ impl<Q: QueueIo> Worker<Q> {
                 }
                 WorkerCommand::EnablePfc { port, priority } => self.enable_pfc(port, priority, now),
                 WorkerCommand::Trace(tracer) => self.probe.follow(tracer, now),
-                WorkerCommand::ShowFlowlets => self.show_flowlets(now),
                 WorkerCommand::Hold { port, classes } => {
                     if let Some(place) = self.place.get(port.index()).copied().flatten() {
                         self.hold(place, classes, now);
@@ -371,7 +370,7 @@ impl<Q: QueueIo> Worker<Q> {
             }
         }
         if new_policy {
-            self.bypassable = traffic::bypass::groups(&self.tables.traffic);
+            self.open_groups = traffic::bypass::groups(&self.tables.traffic);
         }
         self.plan_watch();
         self.balancer.configure(&self.tables.dynamic);
@@ -382,7 +381,7 @@ impl<Q: QueueIo> Worker<Q> {
     }
 
     fn deadline(&self, now: Time) -> Time {
-        let egress = self.occupied.iter().map(|at| self.egress[at].deadline());
+        let egress = self.occupied.iter().map(|at| self.egress[at].deadline(now));
         let others = [
             self.pending.deadline(),
             self.refresh_at,

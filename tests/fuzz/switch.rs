@@ -278,6 +278,7 @@ impl Switch {
     /// What an operator can tell a worker. A full channel is the operator's loss.
     fn command(&self, port: usize, what: u8) {
         let port = PortId(u16::try_from(port).expect("few ports"));
+        self.stats.flowlet_rows.ask();
         let command = match what & 3 {
             0 => WorkerCommand::Hold {
                 port,
@@ -287,7 +288,6 @@ impl Switch {
                 port,
                 priority: what >> 2 & 7,
             },
-            2 => WorkerCommand::ShowFlowlets,
             _ => WorkerCommand::Hold { port, classes: 0 },
         };
         let _ = self.commands.try_send(command);

@@ -11,8 +11,8 @@ use std::rc::Rc;
 /// Packets that wait in a receive ring at most, as in the daemons by default.
 pub const RECEIVE_RING: usize = 2048;
 
-/// Packets that a turn may hand to the devices of a node at most. The shaper and the pacer hold ports to
-/// their speed, so that there are never more than their burst.
+/// Packets that a turn may hand to a device at most. The shaper and the pacer hold ports to their speed, so that
+/// there are never more than their burst.
 pub const TRANSMIT_RING: usize = 2048;
 
 /// What a node has sent in its turn: ports and packets, in order.
@@ -23,6 +23,8 @@ pub type Outbox = Rc<RefCell<Vec<(u16, Frame)>>>;
 pub struct DeviceQueue {
     port: u16,
     arrived: VecDeque<Frame>,
+    /// Packets that it was handed in this turn.
+    handed: usize,
     outbox: Outbox,
 }
 
@@ -32,6 +34,7 @@ impl DeviceQueue {
         Self {
             port,
             arrived: VecDeque::new(),
+            handed: 0,
             outbox,
         }
     }
@@ -71,19 +74,21 @@ impl QueueIo for DeviceQueue {
 
     #[inline]
     fn transmit_room(&mut self, _pool: &mut FramePool) -> usize {
-        TRANSMIT_RING.saturating_sub(self.outbox.borrow().len())
+        TRANSMIT_RING - self.handed
     }
 
     #[inline]
     fn transmit(&mut self, batch: &mut Vec<Frame>) -> usize {
         let outbox = &mut self.outbox.borrow_mut();
-        let room = TRANSMIT_RING.saturating_sub(outbox.len());
-        let count = room.min(batch.len());
+        let count = batch.len().min(TRANSMIT_RING - self.handed);
+        self.handed += count;
         outbox.extend(batch.drain(..count).map(|frame| (self.port, frame)));
         count
     }
 
-    fn flush(&mut self, _pool: &mut FramePool, _now: Time) {}
+    fn flush(&mut self, _pool: &mut FramePool, _now: Time) {
+        self.handed = 0;
+    }
 
     /// None that anybody had to be woken for: the wire takes them without being kicked.
     fn in_flight(&self) -> usize {

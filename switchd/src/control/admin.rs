@@ -19,10 +19,6 @@ use tokio::sync::Semaphore;
 /// A client has this long to ask, and as long to take the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Workers have this long to show what their flow tables hold: many turns, and more than the longest sleep of a thread
-/// that was just woken.
-const SHOW: Duration = Duration::from_millis(20);
-
 /// Clients served at a time; further ones wait in the socket's queue.
 const CLIENTS: usize = 32;
 
@@ -110,26 +106,16 @@ async fn gather(line: &[u8], state: &Mutex<State>) {
         _ => return,
     };
     match topic {
-        Topic::Flowlets => {
-            lock(state).ask_for_flowlets();
-            tokio::time::sleep(SHOW).await;
-        }
-        Topic::Elephants => {
-            let is_asked = lock(state).ask_for_elephants();
-            let mut looks = if is_asked { LOOKS } else { 0 };
-            while looks > 0 && !have_told(state) {
-                tokio::time::sleep(LOOK).await;
-                looks -= 1;
-            }
-        }
-        _ => {}
+        Topic::Flowlets => lock(state).ask_for_flowlets(),
+        Topic::Elephants => lock(state).ask_for_elephants(),
+        _ => return,
     }
-}
-
-/// Whether all workers have told of their elephants.
-fn have_told(state: &Mutex<State>) -> bool {
-    let workers = &lock(state).workers;
-    workers.iter().all(|worker| worker.elephants().is_some())
+    for _ in 0..LOOKS {
+        if lock(state).have_answered() {
+            break;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 /// Bytes up to the end of the line, of the stream, or of what is allowed.

@@ -18,7 +18,6 @@ use common::time::Time;
 use common::xdp::QueueCounters;
 use ipnet::IpNet;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::PoisonError;
 
 /// What had been counted when the counters were last cleared.
 #[derive(Debug, Default)]
@@ -414,12 +413,11 @@ impl State {
         }
     }
 
-    /// What the workers showed when they were last asked.
+    /// What the workers that have answered tell of their flow tables.
     fn flowlets(&self, limit: usize) -> Vec<Flowlet> {
         let mut rows = Vec::new();
         for (number, worker) in self.workers.iter().enumerate() {
-            let shown = &worker.stats.flowlet_rows;
-            let shown = shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let shown = worker.stats.flowlet_rows.answered().unwrap_or_default();
             let left = limit - rows.len();
             rows.extend(shown.into_iter().take(left).map(|row| {
                 let way = self.way(row.next_hop, 100.0);
@@ -454,7 +452,10 @@ impl State {
 
     /// The elephants of the workers that have told: those that sent most first.
     fn elephants(&self, limit: usize) -> Vec<Elephant> {
-        let told = self.workers.iter().filter_map(|it| it.elephants());
+        let told = self
+            .workers
+            .iter()
+            .filter_map(|it| it.stats.elephants.rows.answered());
         let mut rows: Vec<_> = told.flatten().collect();
         rows.sort_by_key(|row| (std::cmp::Reverse(row.bytes), row.flow));
         rows.truncate(limit);

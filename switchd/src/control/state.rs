@@ -6,7 +6,6 @@ use super::programming::LocalChanges;
 use super::routing::Routing;
 use crate::ingress::quality::Board;
 use crate::stats::WorkerStats;
-use crate::traffic::elephants::Row;
 use crate::worker::WorkerCommand;
 use common::sync::counter::Counter;
 use common::sys::Waker;
@@ -14,7 +13,7 @@ use common::time::{Span, Time};
 use common::xdp::netdev::Device;
 use common::xdp::{Mode, QueueCounters, Steering};
 use crossbeam_channel::Sender;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// A worker that has not begun a turn for this long stands still. Idle workers turn at least once a second.
 pub const STANDSTILL: Span = Span::from_secs(3);
@@ -47,15 +46,6 @@ pub struct WorkerHandle {
     pub commands: Sender<WorkerCommand>,
     /// Has it look for commands.
     pub waker: Waker,
-}
-
-impl WorkerHandle {
-    /// The elephants that it told of when it was last asked; `None` if it has not answered yet.
-    pub fn elephants(&self) -> Option<Vec<Row>> {
-        let stats = &self.stats.elephants;
-        let answer = stats.answer.lock().unwrap_or_else(PoisonError::into_inner);
-        (answer.0 == stats.asked.get()).then(|| answer.1.clone())
-    }
 }
 
 /// All that control knows.
@@ -110,17 +100,28 @@ impl State {
         }
     }
 
-    /// Asks the workers for their elephants, if there can be any; whether the answers are to be waited for.
-    pub fn ask_for_elephants(&self) -> bool {
-        let policy = &self.routing.program().tables().traffic;
-        if policy.elephants.is_empty() {
-            return false;
-        }
+    /// Asks the workers for their elephants.
+    pub fn ask_for_elephants(&self) {
         for worker in &self.workers {
-            worker.stats.elephants.asked.add(1);
+            worker.stats.elephants.rows.ask();
             worker.waker.wake();
         }
-        true
+    }
+
+    /// Asks the workers for what their flow tables hold.
+    pub fn ask_for_flowlets(&self) {
+        for worker in &self.workers {
+            worker.stats.flowlet_rows.ask();
+            worker.waker.wake();
+        }
+    }
+
+    /// Whether all workers have answered what they were asked.
+    pub fn have_answered(&self) -> bool {
+        self.workers.iter().all(|worker| {
+            let stats = &worker.stats;
+            stats.elephants.rows.is_answered() && stats.flowlet_rows.is_answered()
+        })
     }
 
     /// Reads what the kernel tells, programs it and tells the steering programs. Returns whether there
@@ -176,14 +177,6 @@ impl State {
             Ok(())
         } else {
             Err(format!("worker {worker} takes no commands now"))
-        }
-    }
-
-    /// Has the workers show what their flow tables hold; they do so within a turn.
-    pub fn ask_for_flowlets(&self) {
-        for worker in 0..self.workers.len() {
-            // Of one that does not listen what it showed last has to do.
-            let _ = self.command(worker, WorkerCommand::ShowFlowlets);
         }
     }
 

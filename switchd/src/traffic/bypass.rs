@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A switch that is not congested forwards most packets so, in three quarters of the time. What a packet meets is what
-//! it would meet in an empty queue: nothing that is configured for its group and its class could mark, drop, trim,
-//! delay or reorder it. Of that only what may change from packet to packet is looked at for each; this module finds out
+//! it would meet in an empty queue: nothing that is configured for its group and its class could mark, drop, trim or
+//! delay it. Packets of one turn leave in the order in which they came, until one has to wait: then the scheduler sorts. Of that only what may change from packet to packet is looked at for each; this module finds out
 //! the rest when the configuration changes.
 
 use super::cells;

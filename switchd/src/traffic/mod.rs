@@ -268,7 +268,8 @@ impl EgressPort {
         self.bar();
     }
 
-    /// Whether a packet of a class, or of its elephants, may go to the device at `now` without being queued: see [`bypass`].
+    /// Whether a packet of a class, or of its elephants, may go to the device at `now` without being queued: see [`bypass`]. Brings
+    /// the port's shaper up to date.
     #[inline]
     pub fn is_open(&mut self, class: u8, now: Time) -> bool {
         if self.occupied != 0 || self.open & 1 << (usize::from(class) % CLASSES) == 0 {

@@ -256,20 +256,13 @@ impl Gauges {
 }
 
 impl<Q: QueueIo> Worker<Q> {
-    /// Measures the ports if it is time to.
+    /// Measures the ports if it is time to, and tells control of the flows if it asked.
     #[inline]
     pub(super) fn measure(&mut self, now: Time) {
         if self.gauges.are_due(now) {
             self.gauges.sample(&self.egress, &self.stats, now);
         }
-    }
-
-    /// Leaves what its flow table holds where control finds it.
-    #[cold]
-    pub(super) fn show_flowlets(&self, now: Time) {
-        // Control holds it for a moment only; an operator who gets nothing asks again.
-        if let Ok(mut rows) = self.stats.flowlet_rows.try_lock() {
-            *rows = self.balancer.rows(&self.tables, now);
-        }
+        let rows = || self.balancer.rows(&self.tables, now);
+        self.stats.flowlet_rows.answer(rows);
     }
 }

@@ -5,7 +5,6 @@ use super::Worker;
 use crate::egress::rewrite::readdress;
 use crate::limits::BATCH;
 use crate::packet::Packet;
-use crate::traffic::elephants::Flow;
 use common::time::Time;
 use common::xdp::queue::QueueIo;
 
@@ -18,8 +17,7 @@ impl<Q: QueueIo> Worker<Q> {
         let Some(Some(place)) = self.place.get(packet.egress.index()).copied() else {
             return Err(packet);
         };
-        let takes_any = self.bypassable & 1 << (packet.group & 7) != 0;
-        if !takes_any
+        if self.open_groups & 1 << (packet.group & 7) == 0
             || packet.trace.is_some()
             || !packet.edits.is_empty()
             || self.ledger.is_shut(packet.ingress, packet.group)
@@ -27,21 +25,13 @@ impl<Q: QueueIo> Worker<Q> {
         {
             return Err(packet);
         }
-        let len = packet.frame.len();
-        if self.follower.is_some() {
-            let flow = Flow {
-                port: packet.egress,
-                class: packet.class,
-                hash: packet.flow,
-            };
-            if let Some(place) = self.place_of(flow, len, packet.edits) {
-                // All queues are empty: there is no packet of its flow that it could overtake.
-                debug_assert_eq!(place.after, None, "of {flow:?}");
-                packet.class = place.class;
-            }
+        if let Some(queue) = self.place_of(&packet) {
+            // All queues are empty: there is no packet of its flow that it could overtake.
+            debug_assert_eq!(queue.after, None, "of {packet:?}");
+            packet.class = queue.class;
         }
         let egress = &mut self.egress[place];
-        egress.manager.bypassed(packet.class, len);
+        egress.manager.bypassed(packet.class, packet.frame.len());
         let (network, mac) = (packet.network, packet.mac);
         readdress(packet.frame.bytes_mut(), network, mac, egress.mac);
         egress.staged.push(packet.frame);

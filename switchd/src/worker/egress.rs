@@ -8,13 +8,12 @@ use crate::drop::DropReason;
 use crate::egress::remark::set_dscp;
 use crate::egress::rewrite::rewrite;
 use crate::ingress::tables::{PortId, Tables};
-use crate::limits::BATCH;
+use crate::limits::{BATCH, KICK_AGAIN};
 use crate::packet::{Edits, Packet};
 use crate::stats::WorkerStats;
 use crate::trace::Step;
 use crate::traffic;
 use crate::traffic::buffer::{Ledger, Wish};
-use crate::traffic::elephants::Flow;
 use crate::traffic::shaper::Shaper;
 use crate::traffic::trim::trim;
 use crate::traffic::watchdog::{Steps, Watchdog};
@@ -83,8 +82,15 @@ impl Egress {
     }
 
     /// When a packet may be sent next.
-    pub(super) fn deadline(&self) -> Time {
-        self.manager.deadline().min(self.pauses.over_at())
+    pub(super) fn deadline(&self, now: Time) -> Time {
+        // A device that took less than it had room for does not say when it takes more.
+        let staged = if self.staged.is_empty() {
+            Time::NEVER
+        } else {
+            now + KICK_AGAIN
+        };
+        let queued = self.manager.deadline().min(self.pauses.over_at());
+        queued.min(staged)
     }
 
     /// Whether its peer asked it for silence until later than now.
@@ -195,19 +201,14 @@ impl<Q: QueueIo> Worker<Q> {
             return;
         };
         let mut after = None;
-        if self.follower.is_some() && self.egress[place].up {
-            let flow = Flow {
-                port: packet.egress,
-                class: packet.class,
-                hash: packet.flow,
-            };
-            if let Some(place) = self.place_of(flow, packet.frame.len(), packet.edits) {
-                if packet.trace.is_some() && place.class != packet.class {
-                    let class = place.class;
-                    self.probe.step(packet.trace, Step::Demoted { class });
-                }
-                (packet.class, after) = (place.class, place.after);
+        if self.egress[place].up
+            && let Some(place) = self.place_of(&packet)
+        {
+            if packet.trace.is_some() && place.class != packet.class {
+                let class = place.class;
+                self.probe.step(packet.trace, Step::Demoted { class });
             }
+            (packet.class, after) = (place.class, place.after);
         }
         let asked = self.asked(&packet, place);
         let egress = &mut self.egress[place];

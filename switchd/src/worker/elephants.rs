@@ -10,7 +10,7 @@
 use super::Worker;
 use super::egress::Egress;
 use crate::ingress::tables::PortId;
-use crate::packet::Edits;
+use crate::packet::{Edits, Packet};
 use crate::stats::ElephantStats;
 use crate::traffic::elephants::{ENTRIES, Elephants, Flow, Place, Progress};
 use common::time::Time;
@@ -25,8 +25,6 @@ pub(super) struct Follower {
     table: Elephants,
     /// The time of this turn.
     now: Time,
-    /// The question of control that was answered last.
-    answered: u64,
 }
 
 impl Follower {
@@ -34,7 +32,6 @@ impl Follower {
         Self {
             table: Elephants::new(ENTRIES),
             now,
-            answered: 0,
         }
     }
 
@@ -48,21 +45,7 @@ impl Follower {
         stats.waiting.set(counters.waiting);
         stats.evicted.set(counters.evicted);
         stats.unfollowed.set(counters.unfollowed);
-        self.answer(stats);
-    }
-
-    /// Tells the flows, if control asked for them.
-    #[inline]
-    fn answer(&mut self, stats: &ElephantStats) {
-        let asked = stats.asked.get();
-        if asked == self.answered {
-            return;
-        }
-        // Control is reading: in the next turn, then.
-        if let Ok(mut answer) = stats.answer.try_lock() {
-            *answer = (asked, self.table.rows(ROWS, self.now));
-            self.answered = asked;
-        }
+        stats.rows.answer(|| self.table.rows(ROWS, self.now));
     }
 }
 
@@ -94,7 +77,7 @@ impl<Q> Worker<Q> {
     #[inline]
     pub(super) fn follow_flows(&mut self, now: Time) {
         let Some(follower) = &mut self.follower else {
-            return;
+            return self.stats.elephants.rows.answer(Vec::new);
         };
         let queues = |port, class| progress(&self.place, &self.egress, port, class);
         follower.now = now;
@@ -121,16 +104,22 @@ impl<Q> Worker<Q> {
         }
     }
 
-    /// Chooses the queue of a packet of `bytes` bytes that is about to be admitted, and the packet of another queue that it has to
+    /// Chooses the queue of a packet that is about to be admitted, or to bypass it, and the packet of another queue that it has to
     /// wait for there, if there is one. `None`: its class is not watched.
-    #[inline]
-    pub(super) fn place_of(&mut self, flow: Flow, bytes: usize, edits: Edits) -> Option<Place> {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see `Worker::admit`")]
+    pub(super) fn place_of(&mut self, packet: &Packet) -> Option<Place> {
         let follower = self.follower.as_mut()?;
         // What is left of a packet that was trimmed goes before its flow.
-        if !self.tables.traffic.watches(flow.class) || edits.contain(Edits::TRIMMED) {
+        if !self.tables.traffic.watches(packet.class) || packet.edits.contain(Edits::TRIMMED) {
             return None;
         }
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let flow = Flow {
+            port: packet.egress,
+            class: packet.class,
+            hash: packet.flow,
+        };
+        let bytes = u32::try_from(packet.frame.len()).unwrap_or(u32::MAX);
         let queues = |port, class| progress(&self.place, &self.egress, port, class);
         Some(follower.table.classify(flow, bytes, follower.now, &queues))
     }

@@ -543,15 +543,19 @@ impl<Q: QueueIo> Worker<Q> {
         }
     }
 
-    /// Admits what other workers sent. Returns the number of packets.
+    /// Admits what other workers sent, from another ring first in each turn, so that none waits behind one that is always full.
+    /// Returns the number of packets.
     pub(super) fn drain_rings(&mut self, now: Time) -> usize {
         let mut packets = std::mem::take(&mut self.scratch.packets);
-        for ring in &mut self.rings_in {
-            ring.pop_batch(&mut packets, RING);
+        let rings = self.rings_in.len();
+        for place in 0..rings {
             if packets.len() >= RING {
                 break;
             }
+            let ring = &mut self.rings_in[(self.first_ring + place) % rings];
+            ring.pop_batch(&mut packets, RING);
         }
+        self.first_ring = self.first_ring.wrapping_add(1);
         let work = packets.len();
         for packet in packets.drain(..) {
             if packet.class == CONTROL {

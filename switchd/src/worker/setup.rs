@@ -129,7 +129,7 @@ impl<Q: QueueIo> Worker<Q> {
         gauges.configure(&tables, &egress, &stats, Time::ZERO);
         let mut balancer = Balancer::new(board, seed, &stats);
         balancer.configure(&tables.dynamic);
-        let bypassable = bypass::groups(&tables.traffic);
+        let open_groups = bypass::groups(&tables.traffic);
         let mut worker = Self {
             id,
             unsent: Marks::new(queues.len()),
@@ -140,6 +140,7 @@ impl<Q: QueueIo> Worker<Q> {
             outbound: rings_out.iter().map(|_| Vec::with_capacity(RING)).collect(),
             owners,
             rings_in,
+            first_ring: 0,
             rings_out,
             reader,
             tables,
@@ -151,7 +152,7 @@ impl<Q: QueueIo> Worker<Q> {
             gauges,
             follower: None,
             probe: Probe::default(),
-            bypassable,
+            open_groups,
             refresh_at: Time::NEVER,
             watch_at: Time::ZERO,
             to_wake: WorkerSet::default(),

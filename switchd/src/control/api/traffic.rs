@@ -89,7 +89,7 @@ pub struct PriorityGroup {
 }
 
 impl PriorityGroup {
-    /// It is worth showing: not plain, or used.
+    /// It is worth showing: not plain, or it took some of the buffer.
     pub fn is_remarkable(&self) -> bool {
         let cells = [
             self.guaranteed,
@@ -207,7 +207,7 @@ pub struct Watched {
     pub restored: u64,
     /// Seconds since the last storm was found.
     pub last_storm_seconds: Option<f64>,
-    /// The peer has it paused now.
+    /// A pause of the peer holds its queue now; not while the action against a storm is in force.
     pub paused_now: bool,
 }
 

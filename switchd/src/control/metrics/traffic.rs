@@ -1,5 +1,5 @@
-//! Metrics of the traffic manager. Groups and priorities appear once they are configured or were used, so that a switch
-//! without lossless classes has few.
+//! Metrics of the traffic manager. Groups and priorities appear once they are configured or took some of the buffer, so that a
+//! switch without lossless classes has few.
 
 use crate::control::api::{PfcPort, PfcPriority, PriorityGroup};
 use crate::control::report::sum;
@@ -48,12 +48,12 @@ const QUEUE_COUNTERS: [OfQueue; 7] = [
     ),
     (
         "switchd_queue_sent_packets_total",
-        "Packets that left the egress queue.",
+        "Packets of the egress queue that were sent, also those that went past it.",
         |row| row.sent_packets,
     ),
     (
         "switchd_queue_sent_bytes_total",
-        "Bytes that left the egress queue.",
+        "Bytes of the egress queue that were sent, also those that went past it.",
         |row| row.sent_bytes,
     ),
 ];

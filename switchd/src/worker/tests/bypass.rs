@@ -3,6 +3,7 @@
 use super::*;
 use crate::egress::remark::set_dscp;
 use crate::traffic::elephants;
+use crate::traffic::policy::Limit;
 use common::time::Span;
 
 impl Switch {
@@ -89,8 +90,8 @@ fn nothing_bypasses_what_waits() {
     assert_eq!(switch.workers[0].ledger.in_use(), 0);
 }
 
-/// SW-15: a port sends no faster than it may, whichever way packets take, and a packet of strict priority waits for one other at
-/// most.
+/// SW-15: a port sends no faster than it may, whichever way packets take; without a burst a packet of strict priority waits for one
+/// other at most.
 #[test]
 fn a_shaped_port_stays_at_its_speed() {
     const LEN: u64 = 14 + 20 + 8 + 40;
@@ -164,4 +165,63 @@ fn elephants_are_found_on_an_idle_port() {
     assert_eq!(mice.0 + elephants.0, packets);
     assert!(mice.1 > 0 && elephants.1 > 0, "{mice:?}, {elephants:?}");
     assert_eq!(switch.stats[0].elephants.demoted.get(), 1);
+}
+
+/// SW-10: a group that takes nothing takes nothing at an idle port either, and a change of the policy is in force at once.
+#[test]
+fn a_group_without_room_is_not_bypassed() {
+    let mut switch = Switch::new(2, 1);
+    let limit = |switch: &Switch, cells| {
+        switch.tables(|tables| {
+            let mut policy = Policy::plain(2, 4096);
+            policy.ports[0].groups[3].limit = Limit::Static(cells);
+            tables.traffic = Arc::new(policy);
+        });
+    };
+    let mut sent = |cells| {
+        limit(&switch, cells);
+        switch.numbered(0, 3, 1);
+        switch.numbered(0, 4, 2);
+        (numbers(&switch.run()[1]), switch.peak())
+    };
+    assert_eq!(sent(100), (vec![1, 2], 0));
+    assert_eq!(sent(0), (vec![2], 0));
+    // It is queued, and so is what is behind it, which is strict before it.
+    assert_eq!(sent(1), (vec![2, 1], 2));
+    assert_eq!(switch.dropped(DropReason::IngressFull), 1);
+}
+
+/// SW-15, SW-31: what a device takes later than it said is not forgotten: a pause frame took its place.
+#[test]
+fn what_is_staged_is_sent_in_the_end() {
+    let mut switch = Switch::new(2, 1);
+    for n in 0..4 {
+        switch.numbered(0, 3, n);
+    }
+    let now = switch.now + Span::from_micros(10);
+    switch.wires[1].set_room(4);
+    let worker = &mut switch.workers[0];
+    assert_eq!(worker.receive(now, 0..2), 4);
+    assert_eq!(worker.held(), 4);
+    switch.wires[1].set_room(1);
+    let turn = worker.turn(now);
+    assert_eq!((turn.work, worker.held()), (1, 3));
+    assert!(turn.deadline <= now + KICK_AGAIN, "{:?}", turn.deadline);
+    switch.wires[1].set_room(64);
+    switch.now = now;
+    assert_eq!(numbers(&switch.run()[1]), [0, 1, 2, 3]);
+    assert_eq!(switch.workers[0].ledger.in_use(), 0);
+}
+
+/// SW-51 (EgressDown): what is on its way to a device that goes down is lost, and counted at the port that it was to leave by.
+#[test]
+fn what_is_staged_is_lost_with_the_link() {
+    let mut switch = Switch::new(2, 1);
+    (0..4).for_each(|n| switch.numbered(0, 3, n));
+    let now = switch.now + Span::from_micros(10);
+    assert_eq!(switch.workers[0].receive(now, 0..2), 4);
+    switch.tables(|tables| tables.ports[1].up = false);
+    assert_eq!(switch.run()[1].len(), 0);
+    let lost = |port: usize| switch.stats[0].ports[port].dropped(DropReason::EgressDown);
+    assert_eq!((lost(0), lost(1)), (0, 4));
 }

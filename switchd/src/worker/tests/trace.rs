@@ -1,8 +1,10 @@
 //! SW-51: what a whole switch tells of the packets that are traced, and that it tells nothing of others.
 
 use super::*;
+use crate::egress::remark::set_dscp;
 use crate::trace::{Collector, Filter, How, MarkedAt, Outcome, Region, Step, Trace, session};
-use crate::traffic::policy::Wred;
+use crate::traffic::elephants;
+use crate::traffic::policy::{Hook, TrimAt, Wred};
 use crate::traffic::wred::Profile;
 
 impl Switch {
@@ -252,6 +254,112 @@ fn marks_are_told() {
         assert_eq!((told.count(), traces.len()), (marked, 2));
         assert!(marked > 0, "at_dequeue {at_dequeue}");
     }
+}
+
+/// SW-17, SW-23, SW-33, SW-51: what makes a packet another one, or sends it to another queue, is told where it happens.
+#[test]
+fn changes_are_told() {
+    const DATA: u8 = 8;
+    const TRIMMED: u8 = 16;
+    const MICE: u8 = 24;
+    let told = |change: &dyn Fn(&mut Policy), dscp, packets| {
+        let mut switch = Switch::new(2, 1);
+        let mut policy = Policy::plain(2, 4096);
+        change(&mut policy);
+        switch.tables(|tables| tables.traffic = Arc::new(policy));
+        let collector = switch.follow(1, "");
+        let packet = Udp {
+            payload: 900,
+            ..Udp::to("10.1.0.9")
+        };
+        let mut frame = packet.frame();
+        assert!(set_dscp(&mut frame, 14, dscp));
+        for _ in 0..packets {
+            switch.offer(0, &frame);
+        }
+        assert_eq!(switch.run()[1].len(), packets);
+        let trace = switch.traced(collector).pop().expect("the last packet");
+        let at = names(&trace).iter().position(|name| *name == "route");
+        let steps = trace.records.iter().map(|record| record.step);
+        steps.skip(at.expect("a route") + 1).collect::<Vec<_>>()
+    };
+    let trimmed = told(
+        &|policy| {
+            policy.trim.trimmable = 1 << DATA;
+            policy.trim.trimmed_of[usize::from(DATA)] = TRIMMED;
+            policy.ports[1].queues[1].trim = Some(TrimAt {
+                bytes: 100,
+                rtx_bytes: 100,
+            });
+        },
+        DATA,
+        1,
+    );
+    assert!(
+        matches!(
+            trimmed[..],
+            [
+                Step::Trimmed { from: 942, to },
+                Step::Admitted { .. },
+                Step::Enqueued { class: 2, bytes, .. },
+                Step::Sent { .. },
+            ] if to < 942 && u32::from(to) == bytes
+        ),
+        "{trimmed:?}"
+    );
+    let demoted = told(
+        &|policy| {
+            policy.elephants = vec![elephants::Settings {
+                from: 3,
+                to: 1,
+                bytes: elephants::MIN_BYTES,
+                rate: Rate::from_bps(0),
+                ageing: Span::from_millis(1),
+                moves: elephants::Moves::Gated,
+            }];
+        },
+        MICE,
+        20,
+    );
+    assert!(
+        matches!(
+            demoted[..],
+            [
+                Step::Demoted { class: 1 },
+                Step::Admitted { .. },
+                Step::Enqueued { class: 1, .. },
+                Step::Sent { .. },
+            ]
+        ),
+        "{demoted:?}"
+    );
+    let remapped = told(
+        &|policy| {
+            policy.ports.iter_mut().for_each(|port| port.uplink = true);
+            policy.hook = Some(Hook {
+                priority: 5,
+                dscp: 40,
+            });
+        },
+        MICE,
+        1,
+    );
+    assert!(
+        matches!(
+            remapped[..],
+            [
+                Step::Remapped {
+                    priority: 5,
+                    dscp: 40,
+                    class: 5
+                },
+                Step::Admitted { .. },
+                Step::Enqueued { class: 5, .. },
+                Step::Sent { .. },
+            ]
+        ),
+        "{remapped:?}"
+    );
 }
 
 /// A trace that was not asked for, or is over, has no records, also of packets that are still on their way; and

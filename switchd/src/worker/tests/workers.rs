@@ -128,3 +128,39 @@ fn packets_for_a_full_ring_are_not_slept_over() {
     switch.now += Span::from_micros(10);
     assert_eq!(switch.workers[0].turn(switch.now).deadline, Time::NEVER);
 }
+
+/// SW-1: a worker takes from each of the others, also while one of them always fills its ring.
+#[test]
+fn a_full_ring_does_not_keep_others_waiting() {
+    let mut switch = Switch::new(3, 3);
+    switch.wires[2].set_room(2 * RING);
+    let fill = |switch: &mut Switch, worker: usize| {
+        let to_2 = Udp {
+            from: worker,
+            ..Udp::to("10.2.0.9")
+        };
+        for _ in 0..RING {
+            switch.offer(worker, &to_2.frame());
+        }
+        for _ in 0..20 {
+            switch.now += Span::from_micros(10);
+            switch.workers[worker].turn(switch.now);
+        }
+    };
+    fill(&mut switch, 0);
+    fill(&mut switch, 1);
+    let mut left = [0; 2];
+    for _ in 0..2 {
+        switch.now += Span::from_micros(10);
+        switch.workers[2].turn(switch.now);
+        while let Some(frame) = switch.wires[2].pick_up() {
+            // The second byte of the sender's address is its port.
+            left[usize::from(frame.bytes()[27])] += 1;
+            switch.outside.give(frame);
+        }
+        if left[1] == 0 {
+            fill(&mut switch, 0);
+        }
+    }
+    assert_eq!(left, [RING, RING], "a ring in each turn");
+}

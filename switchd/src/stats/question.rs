@@ -1,0 +1,75 @@
+//! What a worker tells only when it is asked, because it has to look for it.
+
+use common::sync::counter::Counter;
+use std::sync::{Mutex, PoisonError};
+
+/// A question of control to one worker, and the rows that answer it.
+#[derive(Debug)]
+pub struct Question<T> {
+    /// How often control asked; control alone writes it.
+    asked: Counter,
+    /// Which of these the worker has answered last.
+    answered: Counter,
+    answer: Mutex<Vec<T>>,
+}
+
+impl<T> Default for Question<T> {
+    fn default() -> Self {
+        Self {
+            asked: Counter::new(),
+            answered: Counter::new(),
+            answer: Mutex::default(),
+        }
+    }
+}
+
+impl<T: Clone> Question<T> {
+    /// Asks anew; for control. The worker answers in its next turn, and has to be woken for that.
+    pub fn ask(&self) {
+        self.asked.add(1);
+    }
+
+    /// Answers what is open; for the worker. It never waits: if control reads right now, the next turn will do.
+    #[inline]
+    pub fn answer(&self, rows: impl FnOnce() -> Vec<T>) {
+        let asked = self.asked.get();
+        if asked != self.answered.get()
+            && let Ok(mut answer) = self.answer.try_lock()
+        {
+            *answer = rows();
+            self.answered.set(asked);
+        }
+    }
+
+    /// Whether the last question is answered, or none was asked.
+    pub fn is_answered(&self) -> bool {
+        self.asked.get() == self.answered.get()
+    }
+
+    /// The answer to what was asked last; `None` while there is none.
+    pub fn answered(&self) -> Option<Vec<T>> {
+        let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_answered().then(|| answer.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MG-7: an answer is to the question that was asked last, never to one before, and is worked out once.
+    #[test]
+    fn answers_are_to_the_last_question() {
+        let question = Question::default();
+        question.answer(|| unreachable!("nobody asked"));
+        question.ask();
+        assert_eq!(question.answered(), None);
+        question.answer(|| vec![1, 2]);
+        question.answer(|| unreachable!("it is answered"));
+        assert_eq!(question.answered(), Some(vec![1, 2]));
+        question.ask();
+        assert_eq!(question.answered(), None);
+        question.answer(Vec::new);
+        assert_eq!(question.answered(), Some(Vec::new()));
+    }
+}

@@ -34,7 +34,8 @@ const BESIDE: f64 = 90.0;
 /// # Errors
 /// What kept the fabric from coming up or a copy from arriving.
 pub fn bench() -> Result<(), String> {
-    let name = format!("copy{}", std::process::id());
+    // Eight characters at most, and a process number has up to seven digits.
+    let name = format!("c{}", std::process::id());
     let lab = Lab::builder().name(&name).size(2, 2, 4).speed(SPEED).up();
     let lab = lab.map_err(|error| error.to_string())?;
     let measured = measure(&lab);

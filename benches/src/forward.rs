@@ -43,7 +43,7 @@ const RATIO_MIN: f64 = 0.92;
 const EVERYTHING_MIN: f64 = 0.85;
 
 /// Rounds; each measures every contender once.
-const ROUNDS: usize = 11;
+const ROUNDS: usize = 21;
 
 /// How long one measurement lasts, and how long the flow runs before it.
 const MEASURE: Duration = Duration::from_millis(500);
@@ -59,8 +59,8 @@ const FLOWS: u32 = 64;
 /// Descriptors of each ring.
 const RING: u32 = 2048;
 
-/// Packets that are handled at once.
-const BATCH: usize = 64;
+/// Packets that the reflector handles at once: as many as switchd.
+const BATCH: usize = switchd::limits::BATCH;
 
 /// Runs the bench and prints its tables.
 ///

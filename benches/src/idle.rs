@@ -22,7 +22,8 @@ const LIMIT: f64 = 0.01;
 /// # Errors
 /// What kept the fabric from coming up, or which daemon used more than it may.
 pub fn bench() -> Result<(), String> {
-    let name = format!("idle{}", std::process::id());
+    // Eight characters at most, and a process number has up to seven digits.
+    let name = format!("i{}", std::process::id());
     let lab = Lab::builder().name(&name).size(2, 2, 4).up();
     let lab = lab.map_err(|error| error.to_string())?;
     std::thread::sleep(SETTLE);

@@ -150,11 +150,6 @@ impl<T> Reader<T> {
         self.seen.store(PARKED, Ordering::SeqCst);
     }
 
-    /// Ends parking, as [`Self::get`] does.
-    pub fn unpark(&mut self) {
-        self.get();
-    }
-
     #[cold]
     fn refresh(&mut self) {
         let state = self.shared.state();

@@ -142,20 +142,6 @@ impl<T: AsRef<[u8]>> Frame<T> {
     }
 }
 
-impl<T: AsRef<[u8]> + AsMut<[u8]>> Frame<T> {
-    /// Sets the destination address.
-    #[inline]
-    pub fn set_dst(&mut self, mac: Mac) {
-        put(self.0.as_mut(), field::DST.start, mac.0);
-    }
-
-    /// Sets the source address.
-    #[inline]
-    pub fn set_src(&mut self, mac: Mac) {
-        put(self.0.as_mut(), field::SRC.start, mac.0);
-    }
-}
-
 /// Writes a header at the front of `bytes`.
 ///
 /// # Panics

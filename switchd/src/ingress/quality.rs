@@ -203,12 +203,6 @@ impl Gauge {
         self.band
     }
 
-    /// The average utilisation in parts per million, pauses included.
-    pub fn utilisation_ppm(&self) -> u32 {
-        let share = self.utilised.share(self.scale.exponent);
-        u32::try_from((share * 1_000_000 + WHOLE / 2) / WHOLE).unwrap_or(1_000_000)
-    }
-
     /// Brings the averages up to the present; returns the share of the time since the last sample in
     /// which the port was paused.
     fn accrue(&mut self, now: Time, reading: Reading, intervals: u64) -> u64 {
@@ -315,6 +309,14 @@ mod tests {
             queued,
             paused,
             up: true,
+        }
+    }
+
+    impl Gauge {
+        /// The average utilisation in parts per million, pauses included.
+        fn utilisation_ppm(&self) -> u32 {
+            let share = self.utilised.share(self.scale.exponent);
+            u32::try_from((share * 1_000_000 + WHOLE / 2) / WHOLE).unwrap_or(1_000_000)
         }
     }
 

@@ -325,11 +325,6 @@ impl Elephants {
         Ok(())
     }
 
-    /// Flows that can be followed at the same time.
-    pub fn capacity(&self) -> usize {
-        self.sets.len() * WAYS
-    }
-
     /// What happened so far.
     pub fn counters(&self) -> Counters {
         self.counters

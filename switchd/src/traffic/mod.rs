@@ -520,12 +520,6 @@ impl EgressPort {
         self.occupied == 0
     }
 
-    /// Bit n is set while queue n holds a packet.
-    #[inline]
-    pub fn occupied(&self) -> u8 {
-        self.occupied
-    }
-
     /// Packets that queue `class` ever sent.
     pub fn sent_packets(&self, class: usize) -> u64 {
         self.queues[class].sent_packets()

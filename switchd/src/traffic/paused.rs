@@ -242,11 +242,6 @@ impl Paused {
         })
     }
 
-    /// Nanoseconds of pause that were asked for until `now`, obeyed or ignored by the watchdog.
-    pub fn asked_total(&self, priority: usize, now: Time) -> u64 {
-        self.asking(priority, now).total
-    }
-
     /// All that the watchdog needs to know of a priority.
     pub fn asking(&self, priority: usize, now: Time) -> Asking {
         let Some(state) = self.priorities.get(priority) else {
@@ -352,7 +347,7 @@ mod tests {
         paused.on_control(&Control::Pause(9), at(0), GIGABIT);
         paused.on_control(&pfc(0b0100, 9), at(0), GIGABIT);
         assert_eq!(paused.mask(at(1)), 0);
-        assert_eq!(paused.asked_total(2, at(99)), 0);
+        assert_eq!(paused.asking(2, at(99)).total, 0);
         assert_eq!(paused.asking(2, at(99)), Asking::default());
         assert_eq!(paused.counters(2).ignored, 1);
         assert_eq!(paused.link_counters().ignored, 1);
@@ -382,7 +377,7 @@ mod tests {
         assert_eq!(paused.mask(at(7000)), 0b1000);
         assert_eq!(paused.next_expiry(at(7000)), at(7120));
         assert_eq!(paused.paused_total(3, at(9999)), 1120);
-        assert_eq!(paused.asked_total(3, at(9999)), 7120);
+        assert_eq!(paused.asking(3, at(9999)).total, 7120);
         assert_eq!(paused.counters(3).pausing, 2);
     }
 
@@ -401,7 +396,7 @@ mod tests {
         paused.on_control(&pfc(1, 1), at(2000), GIGABIT);
         assert_eq!(since(&paused, 2000), Some(at(2000)), "an xon that was late");
         assert_eq!(paused.asking(0, at(2000)).last, Some(at(2000)));
-        assert_eq!(paused.asked_total(0, at(2000)), 1024 + 512);
+        assert_eq!(paused.asking(0, at(2000)).total, 1024 + 512);
     }
 
     /// SW-31: quanta are of 512 bit times at every speed.
@@ -496,7 +491,7 @@ mod tests {
             for n in 0..PRIORITIES {
                 let until = pfc_until[n].max(link_until);
                 let waits = now < until && ignored & 1 << n == 0;
-                prop_assert_eq!(paused.asked_total(n, at(now)), asked[n]);
+                prop_assert_eq!(paused.asking(n, at(now)).total, asked[n]);
                 prop_assert_eq!(paused.paused_total(n, at(now)), was_paused[n]);
                 prop_assert_eq!(paused.mask(at(now)) & 1 << n != 0, waits);
                 if waits {

@@ -344,7 +344,7 @@ fn a_pair_that_is_not_configured_any_more_ends_with_its_packets() {
     let mut herd = Herd::new(Moves::Gated, [1, 1]);
     (0..20).for_each(|_| herd.arrive(0));
     // Nothing waits at the gate any more.
-    assert_eq!((herd.serve(10), herd.port.occupied()), (10, 1 << TO));
+    assert_eq!((herd.serve(10), herd.port.occupied), (10, 1 << TO));
     herd.bench.policy.elephants.clear();
     let plain = Shaper::new(None, BURST);
     herd.port.configure(&herd.bench.policy, plain);

@@ -27,12 +27,6 @@ pub const ONE: u32 = 1 << 16;
 /// over more than some 2¹⁵ packets is older than the queue can be.
 pub const EXPONENT_MAX: u8 = 15;
 
-/// A probability of `n` in a thousand, rounded to the nearest; above a thousand it is more than
-/// [`ONE`], which [`Profile::check`] refuses.
-pub const fn per_mille(n: u16) -> u32 {
-    (n as u32 * ONE + 500) / 1000
-}
-
 /// How the probability follows the depth of the queue, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Curve {
@@ -258,6 +252,11 @@ mod tests {
 
     const KMIN: u32 = 100_000;
     const KMAX: u32 = 400_000;
+
+    /// A probability of `n` in a thousand, rounded to the nearest.
+    fn per_mille(n: u16) -> u32 {
+        (n as u32 * ONE + 500) / 1000
+    }
 
     fn linear(pmax: u32) -> Profile {
         Profile::of(Curve::Linear {

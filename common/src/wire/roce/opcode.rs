@@ -140,22 +140,6 @@ impl Operation {
         )
     }
 
-    /// Whether this begins a message.
-    pub const fn is_first(self) -> bool {
-        !matches!(
-            self,
-            O::SendMiddle
-                | O::SendLast
-                | O::SendLastImmediate
-                | O::SendLastInvalidate
-                | O::WriteMiddle
-                | O::WriteLast
-                | O::WriteLastImmediate
-                | O::ReadResponseMiddle
-                | O::ReadResponseLast
-        )
-    }
-
     /// Whether this ends a message.
     pub const fn is_last(self) -> bool {
         !matches!(

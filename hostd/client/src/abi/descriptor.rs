@@ -183,12 +183,6 @@ pub struct ReceiveWork {
     pub buffers: SgeList,
 }
 
-/// The name of a request whose descriptor is otherwise invalid, for its error completion.
-pub fn wr_id_of(bytes: &[u8; WORK_LEN]) -> u64 {
-    let [a, b, c, d, e, f, g, h, ..] = *bytes;
-    u64::from_le_bytes([a, b, c, d, e, f, g, h])
-}
-
 impl SendWork {
     /// The descriptor for the ring.
     pub fn to_bytes(&self) -> [u8; WORK_LEN] {

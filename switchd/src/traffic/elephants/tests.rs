@@ -427,7 +427,6 @@ fn a_flood_of_mice_hides_no_elephant() {
         counters.evicted > 0 && counters.flows <= 1024,
         "{counters:?}"
     );
-    assert_eq!(switch.table.capacity(), 1024);
     switch.verify();
 }
 

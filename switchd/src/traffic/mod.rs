@@ -450,10 +450,12 @@ impl EgressPort {
                 self.rules[class].shaper.spend(line);
                 over |= u8::from(!self.rules[class].shaper.allows()) << class;
             }
+            // Before a pair that ends with this packet is forgotten.
+            let moves_gates = self.gates.concern(class);
             if self.queues[class].is_empty() {
                 self.emptied(class);
             }
-            if self.gates.concern(class) {
+            if moves_gates {
                 self.bar();
             }
             send(packet);

@@ -353,7 +353,10 @@ fn a_pair_that_is_not_configured_any_more_ends_with_its_packets() {
     assert_eq!((herd.serve(100), herd.port.deadline()), (0, Time::NEVER));
     herd.stopped = 0;
     herd.port.stop(0);
+    herd.port.shut(1 << TO);
     assert_eq!(herd.serve(100), 10);
+    assert!(herd.port.is_open(FROM, herd.now), "no pair closes it");
+    herd.port.shut(0);
     herd.port.stop(1 << FROM);
     assert!(herd.bench.admit(&mut herd.port, TO, 100));
     let left = herd.bench.dequeue(&mut herd.port, herd.now, 9);

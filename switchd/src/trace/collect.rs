@@ -135,7 +135,9 @@ pub struct Collector {
     /// Records of packets that were given up.
     given_up: u64,
     records: Vec<Record>,
-    snaps: Vec<Snap>,
+    /// First bytes that belong to no open packet yet: a worker hands them over at once, and the records that they belong to
+    /// with others. At most as many as records that workers keep until then.
+    pub(super) snaps: Vec<Snap>,
 }
 
 impl Collector {
@@ -208,21 +210,27 @@ impl Collector {
 
     fn drain(&mut self) {
         let mut records = std::mem::take(&mut self.records);
-        let mut snaps = std::mem::take(&mut self.snaps);
         for source in &mut self.sources {
             // First bytes are put in before the record that they belong to, so they are taken after it.
             source.records.pop_batch(&mut records, super::RING_RECORDS);
-            source.snaps.pop_batch(&mut snaps, super::RING_SNAPS);
+            source.snaps.pop_batch(&mut self.snaps, super::RING_SNAPS);
         }
         for record in records.drain(..) {
             self.add(record);
         }
-        for snap in snaps.drain(..) {
-            if let Some(trace) = self.open.get_mut(&snap.id) {
-                trace.snaps.push(snap);
+        self.records = records;
+        let open = &mut self.open;
+        self.snaps.retain(|snap| match open.get_mut(&snap.id) {
+            Some(trace) => {
+                trace.snaps.push(*snap);
+                false
             }
-        }
-        (self.records, self.snaps) = (records, snaps);
+            None => true,
+        });
+        // What is older is of packets that were given up, or are not asked for any more.
+        let early = self.sources.len() * super::HAND_OVER;
+        let old = self.snaps.len().saturating_sub(early);
+        self.snaps.drain(..old);
     }
 
     fn add(&mut self, record: Record) {

@@ -342,6 +342,29 @@ fn lost_bytes_are_counted() {
     assert_eq!(tracer.counters.lost.get(), 7);
 }
 
+/// First bytes that control sees before the record of their packet belong to it nevertheless, and those of packets that nobody tells
+/// more of do not pile up.
+#[test]
+fn bytes_that_come_early_are_kept() {
+    let (mut tracer, mut collector) = one("count=100");
+    let bytes = roce(false, 0);
+    let id = offer(&mut tracer, 0, &bytes);
+    (0..3).for_each(|_| assert_eq!(collector.poll(), 0));
+    tracer.sent(at(1), id, PortId(2), &bytes);
+    collector.poll();
+    tracer.flush();
+    collector.poll();
+    collector.poll();
+    let found = collector.take();
+    let ways: Vec<_> = found[0].snaps.iter().map(|snap| snap.direction).collect();
+    assert_eq!(ways, [Direction::In, Direction::Out]);
+    for _ in 0..2 * HAND_OVER {
+        tracer.snap(at(2), id, Direction::Out, PortId(2), &bytes);
+    }
+    collector.poll();
+    assert_eq!(collector.snaps.len(), HAND_OVER);
+}
+
 /// Packets whose end is never told do not pile up.
 #[test]
 fn the_oldest_are_given_up() {

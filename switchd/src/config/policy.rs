@@ -355,12 +355,13 @@ fn check_xon(
     group: &Group,
     policy: &GroupPolicy,
 ) -> Result<(), Refusal> {
+    require(
+        policy.xon > 0 || policy.xon_offset > 0,
+        &key("xon_bytes"),
+        "a lossless group has to resume somewhere: xon_bytes or xon_offset_bytes",
+    )?;
     let Some(xoff) = group.xoff_bytes else {
-        return require(
-            policy.xon > 0 || policy.xon_offset > 0,
-            &key("xon_bytes"),
-            "a lossless group has to resume somewhere: xon_bytes or xon_offset_bytes",
-        );
+        return Ok(());
     };
     // In cells: less than a cell between them is no distance.
     let below = |name: &str, bytes: u32| {

@@ -10,6 +10,7 @@
 
 use super::api::{Event, EventKind, Hold};
 use super::state::State;
+use crate::config::qos::HeadroomSize;
 use crate::config::{Change, Compiled, Config, PortFacts, Source, check_live};
 use crate::ingress::tables::PortId;
 use crate::limits::CLASSES;
@@ -111,6 +112,7 @@ impl State {
                 )
             }
             Err(reason) => {
+                let reason = in_a_line(reason);
                 let text =
                     format!("new configuration refused, the old one stays in force: {reason}");
                 (EventKind::ReloadRefused, text)
@@ -198,14 +200,14 @@ impl State {
     /// What is not wrong but unwise, or may become wrong.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.operation.warnings.clone();
-        let lossless = |policy: &Policy| {
-            let mut groups = policy.ports.iter().flat_map(|port| &port.groups);
-            groups.any(crate::traffic::policy::GroupPolicy::is_lossless)
-        };
-        if !lossless(self.policy()) {
+        warnings.extend(self.held_queues());
+        warnings.extend(self.storms());
+        let qos = &self.operation.config.qos;
+        // Who says a number of bytes has planned for something else.
+        if !qos.group.iter().any(|it| it.headroom == HeadroomSize::Auto) {
             return warnings;
         }
-        let planned = Span::from_micros(self.operation.config.qos.headroom.poll_gap_microseconds);
+        let planned = Span::from_micros(qos.headroom.poll_gap_microseconds);
         for (number, worker) in self.workers.iter().enumerate() {
             let gap = worker.stats.longest_gap();
             if gap > planned {
@@ -217,6 +219,31 @@ impl State {
             }
         }
         warnings
+    }
+
+    /// A warning for each queue that an operator holds.
+    fn held_queues(&self) -> impl Iterator<Item = String> {
+        let ports = self.routing.programming().ports().iter();
+        let ports = ports.zip(&self.operation.held);
+        ports.flat_map(|(port, held)| {
+            let queues = (0..CLASSES).filter(move |queue| held & 1 << queue != 0);
+            queues.map(|queue| {
+                let name = &port.name;
+                format!(
+                    "queue {queue} of {name} is held: `switchctl hold {name} {queue} --release`"
+                )
+            })
+        })
+    }
+}
+
+/// A reason that quotes the line of the file that it is about, without the quotation.
+fn in_a_line(reason: &str) -> String {
+    let mut lines = reason.lines().map(str::trim);
+    let first = lines.next().unwrap_or_default();
+    match lines.next_back() {
+        Some(last) => format!("{first}: {last}"),
+        None => first.to_owned(),
     }
 }
 

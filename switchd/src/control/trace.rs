@@ -12,17 +12,12 @@ use super::api::{Trace, Traced};
 use super::pcap;
 use super::state::State;
 use crate::ingress::tables::{NextHop, PortEntry};
-use crate::trace::{
-    Collector, DEFAULT_COUNT, Filter, Names, SESSIONS, Shown, hexadecimal, session,
-};
+use crate::trace::{Collector, Filter, Names, SESSIONS, Shown, hexadecimal, session};
 use crate::worker::WorkerCommand;
 use common::sys::monotonic;
 use common::time::{Span, Time};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
-
-/// Most packets of one answer: with their steps and first bytes about 40 MB of JSON.
-pub const MAX_TRACED: u32 = 10_000;
 
 /// Longest trace: who waits longer begins another.
 pub const MAX_WAIT: Duration = Duration::from_secs(600);
@@ -59,12 +54,6 @@ impl State {
         let ports = self.routing.programming().ports();
         let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
         let filter = Filter::parse(text, &names).map_err(|error| error.to_string())?;
-        if filter.count > MAX_TRACED {
-            return Err(format!(
-                "count={}: one trace shows at most {MAX_TRACED} packets ({DEFAULT_COUNT} if nothing is said)",
-                filter.count
-            ));
-        }
         if let Some(ends) = self.tracing.until {
             return Err(format!(
                 "another trace runs; it ends within {}",
@@ -115,9 +104,9 @@ impl Drop for Running<'_> {
 /// As for `State::begin_trace`, or the time is too long.
 pub async fn trace(wanted: &Trace, state: &Mutex<State>) -> Result<Traced, String> {
     let wait = Duration::from_millis(wanted.wait_milliseconds);
-    if wait > MAX_WAIT {
+    if wait.is_zero() || wait > MAX_WAIT {
         return Err(format!(
-            "a trace takes at most {} seconds",
+            "a trace takes more than 0 and at most {} seconds",
             MAX_WAIT.as_secs()
         ));
     }

@@ -7,7 +7,7 @@ use crate::ingress::tables::PortId;
 use crate::stats::PauseStats;
 use crate::traffic::policy::PRIORITIES;
 use crate::traffic::watchdog;
-use crate::worker::{Storm, WorkerCommand};
+use crate::worker::{Storm, WorkerCommand, number};
 use common::metrics::Families;
 use common::time::Time;
 
@@ -84,8 +84,12 @@ impl State {
         if place >= PRIORITIES {
             return Err(format!("{priority} is not a priority: there are 0 to 7"));
         }
-        let state = sum(self, number, |stats| stats.pauses[place].storm_state.get());
-        if state != 2 {
+        if !self.is_off(number, place) {
+            if !self.is_watched(port, priority) {
+                return Err(format!(
+                    "priority {priority} of {port} is not watched: {port} obeys no pauses of it, or there is no watchdog"
+                ));
+            }
             return Err(format!(
                 "PFC is not off for priority {priority} of {port}: it is {}",
                 self.state_name(number, place)
@@ -94,6 +98,29 @@ impl State {
         let owner = self.operation.owners.get(number).copied().unwrap_or(0);
         let port = PortId(u16::try_from(number).expect("fewer ports than numbers"));
         self.command(owner, WorkerCommand::EnablePfc { port, priority })
+    }
+
+    /// Whether the watchdog has turned PFC off for a priority.
+    pub(super) fn is_off(&self, port: usize, priority: usize) -> bool {
+        sum(self, port, |stats| stats.pauses[priority].storm_state.get())
+            == number(watchdog::State::Off)
+    }
+
+    /// A warning for each priority that is in a storm or that PFC is off for.
+    pub(super) fn storms(&self) -> impl Iterator<Item = String> {
+        let ports = self.routing.programming().ports().iter().enumerate();
+        ports.flat_map(move |(place, port)| {
+            let name = &port.name;
+            (0..PRIORITIES).filter_map(move |priority| match self.state_name(place, priority) {
+                "stormed" => Some(format!(
+                    "{name} pauses priority {priority} without end: see `switchctl pfcwd`"
+                )),
+                "off" => Some(format!(
+                    "PFC is off for priority {priority} of {name} after too many storms: `switchctl pfcwd enable {name} {priority}`"
+                )),
+                _ => None,
+            })
+        })
     }
 
     fn state_name(&self, port: usize, priority: usize) -> &'static str {

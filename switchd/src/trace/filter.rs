@@ -18,8 +18,8 @@ use std::str::FromStr;
 /// Packets that are followed unless the operator says otherwise: what a person reads.
 pub const DEFAULT_COUNT: u32 = 100;
 
-/// Most packets that may be followed: about 100 MB of control's memory.
-pub const MAX_COUNT: u32 = 100_000;
+/// Most packets that may be followed: with their steps and first bytes about 40 MB of an answer.
+pub const MAX_COUNT: u32 = 10_000;
 
 /// SCTP (RFC 9260), for those who look for it by name.
 const SCTP: u8 = 132;
@@ -38,7 +38,7 @@ const WORDS: &[(&str, &str)] = &[
     ("qp", "0 to 16777215 (0xffffff)"),
     ("drop", "nothing, or reasons separated by commas"),
     ("every", "1 to 4294967295"),
-    ("count", "1 to 100000"),
+    ("count", "1 to 10000"),
 ];
 
 /// What is wrong with the text of a filter.

@@ -295,7 +295,7 @@ fn ids_of_another_session_are_ignored() {
 /// Memory is bounded: packets beyond it are not begun, records beyond it are counted, those before stay whole.
 #[test]
 fn what_does_not_fit_is_counted() {
-    let (mut tracer, mut collector) = one("count=100000");
+    let (mut tracer, mut collector) = one("count=10000");
     let bytes = roce(false, 0);
     let capacity = tracer.records.capacity();
     let offered = 100_000;
@@ -333,7 +333,7 @@ fn what_does_not_fit_is_counted() {
 /// First bytes that do not fit are counted as well.
 #[test]
 fn lost_bytes_are_counted() {
-    let (mut tracer, _collector) = one("count=100000");
+    let (mut tracer, _collector) = one("count=10000");
     let id = offer(&mut tracer, 0, &roce(false, 0));
     let room = tracer.snap_ring.capacity() - tracer.snap_ring.len();
     for _ in 0..room + 7 {

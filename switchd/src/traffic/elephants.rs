@@ -381,7 +381,16 @@ impl Elephants {
 
     /// Takes notice of what has aged, in [`AGE_SETS`] of the sets; to be called once a turn.
     pub fn age(&mut self, now: Time, queues: &impl Fn(PortId, u8) -> Progress) {
-        for _ in 0..AGE_SETS.min(self.sets.len()) {
+        self.age_sets(AGE_SETS.min(self.sets.len()), now, queues);
+    }
+
+    /// Takes notice of all that has aged, before it is shown.
+    pub fn age_all(&mut self, now: Time, queues: &impl Fn(PortId, u8) -> Progress) {
+        self.age_sets(self.sets.len(), now, queues);
+    }
+
+    fn age_sets(&mut self, sets: usize, now: Time, queues: &impl Fn(PortId, u8) -> Progress) {
+        for _ in 0..sets {
             for way in 0..WAYS {
                 self.age_entry((self.hand, way), now, queues);
             }

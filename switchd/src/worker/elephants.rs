@@ -81,7 +81,12 @@ impl<Q> Worker<Q> {
         };
         let queues = |port, class| progress(&self.place, &self.egress, port, class);
         follower.now = now;
-        follower.table.age(now, &queues);
+        if self.stats.elephants.rows.is_answered() {
+            follower.table.age(now, &queues);
+        } else {
+            // A worker with few turns has not come round to all of them.
+            follower.table.age_all(now, &queues);
+        }
         follower.show(&self.stats.elephants);
         if self.tables.traffic.elephants.is_empty() && follower.table.counters().flows == 0 {
             self.follower = None;

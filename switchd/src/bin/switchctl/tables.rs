@@ -43,6 +43,9 @@ pub(crate) fn text(answer: &Answer, all: bool) -> String {
         Answer::Trace(traced) => traced_text(traced),
         Answer::Buffer(buffer) => traffic::buffer(buffer),
         Answer::Pfc(pfc) => traffic::pfc(pfc, all),
+        Answer::Headroom(rows) if rows.is_empty() => {
+            "none is computed: no group is lossless, or headroom is given in bytes\n".to_owned()
+        }
         _ => table(answer, all),
     }
 }

@@ -41,7 +41,7 @@ fn a_short_ring_is_a_warning() {
         let text = format!("[headroom]\npoll_gap_microseconds = 20\n{lossless}");
         toml::from_str(&text).unwrap()
     };
-    let group = "[flow_control]\nmode = \"pfc\"\n[[group]]\nports = [\"b\"]\ngroups = [3]\nxoff_bytes = 65536\nheadroom = 65536";
+    let group = "[flow_control]\nmode = \"pfc\"\n[[group]]\nports = [\"b\"]\ngroups = [3]\nxoff_bytes = 65536\nxon_bytes = 32768\nheadroom = 65536";
     let warnings = |text: &str, ring| {
         let mut ports = facts();
         ports.iter_mut().for_each(|port| port.ring = ring);
@@ -80,7 +80,7 @@ fn a_pause_shorter_than_two_gaps_is_a_warning() {
 fn a_cable_can_be_measured() {
     let with = |cable: &str| {
         let text = format!(
-            "[headroom]\npoll_gap_microseconds = 1\n{cable}\n[flow_control]\nmode = \"pfc\"\n[[group]]\ngroups = [3]\nxoff_bytes = 65536\nheadroom = \"auto\"\n[[queue]]\nqueues = [3]\nlossless = true"
+            "[headroom]\npoll_gap_microseconds = 1\n{cable}\n[flow_control]\nmode = \"pfc\"\n[[group]]\ngroups = [3]\nxoff_bytes = 65536\nxon_bytes = 32768\nheadroom = \"auto\"\n[[queue]]\nqueues = [3]\nlossless = true"
         );
         let qos: Qos = toml::from_str(&text).unwrap();
         qos.compile(&facts())
@@ -100,7 +100,7 @@ fn a_hook_into_a_queue_that_drops_is_a_warning() {
     let warnings = |uplink: bool, more: &str| {
         let text = format!(
             "[headroom]\npoll_gap_microseconds = 1\n[flow_control]\nmode = \"pfc\"\n[hook]\npriority = 5\ndscp = 41\n\
-             [[group]]\ngroups = [3, 5]\nxoff_bytes = 65536\nheadroom = \"auto\"\n\
+             [[group]]\ngroups = [3, 5]\nxoff_bytes = 65536\nxon_bytes = 32768\nheadroom = \"auto\"\n\
              [[queue]]\nqueues = [3]\nlossless = true\n{more}"
         );
         let qos: Qos = toml::from_str(&text).unwrap();

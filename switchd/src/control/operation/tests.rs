@@ -153,7 +153,10 @@ fn a_reload_is_all_or_nothing() {
         let reason = bench.state.reload().unwrap_err();
         assert!(reason.contains(told), "{told} is not in {reason}");
         assert!(Arc::ptr_eq(&policy, bench.state.policy()), "{told}");
-        assert_eq!(bench.last_event().kind, EventKind::ReloadRefused);
+        let event = bench.last_event();
+        assert_eq!(event.kind, EventKind::ReloadRefused);
+        let text = &event.text;
+        assert!(text.contains(told) && !text.contains('\n'), "{text}");
     }
     bench.write(&LOSSLESS.replace("weight = 50", "weight = 60"));
     assert_eq!(bench.state.reload(), Ok(Vec::new()));
@@ -322,35 +325,74 @@ fn flow_control_is_shown() {
 /// MG-7: a worker that looked away for longer than headroom was computed for is warned of, while there is a lossless group.
 #[test]
 fn long_gaps_are_warned_of() {
-    let bench = Bench::new(LOSSLESS);
+    let warned = |bench: &Bench| {
+        let all = bench.state.warnings();
+        all.iter()
+            .any(|it| it.contains("did not look at its ports"))
+    };
+    let computed = LOSSLESS.replace("headroom = 131072", "headroom = \"auto\"");
+    let bench = Bench::new(&computed.replace("1048576", "67108864"));
     let stats = &bench.state.workers[0].stats;
     stats.note_gap(Span::from_micros(100));
-    assert!(
-        bench
-            .state
-            .warnings()
-            .iter()
-            .all(|it| !it.contains("did not look at its ports"))
-    );
+    assert!(!warned(&bench));
     stats.note_gap(Span::from_micros(101));
-    assert!(
-        bench
-            .state
-            .warnings()
-            .iter()
-            .any(|it| it.contains("did not look at its ports"))
-    );
+    assert!(warned(&bench));
     bench.state.clear_watermarks();
-    assert!(
-        bench
-            .state
-            .warnings()
-            .iter()
-            .all(|it| !it.contains("did not look at its ports"))
+    assert!(!warned(&bench));
+    // Bytes were chosen for whatever their operator planned, or there is no lossless group.
+    for text in [LOSSLESS, "ports = [\"p*\"]\n"] {
+        let bench = Bench::new(text);
+        bench.state.workers[0].stats.note_gap(Span::from_secs(1));
+        assert!(!warned(&bench));
+    }
+}
+
+/// SW-15, SW-32, MG-7: what keeps packets from being sent or held back is in the status: queues that are held, storms, and priorities that
+/// PFC is off for, whose pauses are not obeyed then; and who has nothing to turn on is told why.
+#[test]
+fn what_is_stopped_is_warned_of() {
+    let mut bench = Bench::new(LOSSLESS);
+    let before = bench.state.warnings();
+    let hold = |release| Hold {
+        port: "p1".to_owned(),
+        queue: 3,
+        release,
+    };
+    bench.state.hold(&hold(false)).unwrap();
+    bench.state.workers[0].stats.ports[1].pauses[3]
+        .storm_state
+        .set(1);
+    let warnings = bench.state.warnings();
+    let new: Vec<&String> = warnings.iter().filter(|it| !before.contains(it)).collect();
+    assert_eq!(
+        new,
+        [
+            "queue 3 of p1 is held: `switchctl hold p1 3 --release`",
+            "p2 pauses priority 3 without end: see `switchctl pfcwd`"
+        ]
     );
-    let plain = Bench::new("ports = [\"p*\"]\n");
-    plain.state.workers[0].stats.note_gap(Span::from_secs(1));
-    assert!(plain.state.warnings().is_empty());
+    bench.state.hold(&hold(true)).unwrap();
+    let obeys = |bench: &mut Bench| match bench.show(Topic::Pfc) {
+        Answer::Pfc(pfc) => pfc
+            .priorities
+            .iter()
+            .any(|row| row.port == "p2" && row.priority == 3 && row.obeys),
+        other => panic!("{other:?}"),
+    };
+    assert!(obeys(&mut bench));
+    bench.state.workers[0].stats.ports[1].pauses[3]
+        .storm_state
+        .set(2);
+    assert!(!obeys(&mut bench));
+    let warnings = bench.state.warnings();
+    let new: Vec<&String> = warnings.iter().filter(|it| !before.contains(it)).collect();
+    assert_eq!(
+        new,
+        ["PFC is off for priority 3 of p2 after too many storms: `switchctl pfcwd enable p2 3`"]
+    );
+    let mut refused = |port, priority| bench.state.enable_pfc(port, priority).unwrap_err();
+    assert!(refused("p1", 3).ends_with("it is operational"));
+    assert!(refused("p1", 2).contains("priority 2 of p1 is not watched"));
 }
 
 /// MG-7: a group that crosses its threshold and a buffer that is nearly full are events.

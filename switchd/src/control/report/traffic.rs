@@ -304,7 +304,7 @@ impl State {
             port: entry.name.clone(),
             priority,
             sends: flow_control.sends() & 1 << priority != 0,
-            obeys: obeyed & 1 << priority != 0,
+            obeys: obeyed & 1 << priority != 0 && !self.is_off(number, place),
             received_xoff: of(|it| it.received_xoff.get()),
             received_xon: of(|it| it.received_xon.get()),
             ignored: of(|it| it.ignored.get()),

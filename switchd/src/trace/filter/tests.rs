@@ -103,9 +103,9 @@ fn errors_name_the_word_and_what_is_allowed() {
             ["drop=queue_full,lost: ", "ttl_expired"],
         ),
         ("every=0", ["every=0: ", "1 to "]),
-        ("count=0", ["count=0: ", "1 to 100000"]),
-        ("count=100001", ["count=100001: ", "1 to 100000"]),
-        ("count", ["count: ", "1 to 100000"]),
+        ("count=0", ["count=0: ", "1 to 10000"]),
+        ("count=10001", ["count=10001: ", "1 to 10000"]),
+        ("count", ["count: ", "1 to 10000"]),
         ("dscp=1 dscp=1", ["dscp=1: ", "twice"]),
         (
             "src=10.0.0.1 dst=fd00::1",

@@ -164,7 +164,17 @@ fn elephants_are_found_on_an_idle_port() {
     assert_eq!(switch.peak(), 0);
     assert_eq!(mice.0 + elephants.0, packets);
     assert!(mice.1 > 0 && elephants.1 > 0, "{mice:?}, {elephants:?}");
-    assert_eq!(switch.stats[0].elephants.demoted.get(), 1);
+    let stats = switch.stats[0].clone();
+    assert_eq!(stats.elephants.demoted.get(), 1);
+    let mut shown = || {
+        stats.elephants.rows.ask();
+        switch.turn();
+        let rows = stats.elephants.rows.answered().expect("an answer");
+        switch.now += Span::from_millis(100);
+        rows.len()
+    };
+    // And one that has aged is not shown, however few turns there were since.
+    assert_eq!((shown(), shown()), (1, 0));
 }
 
 /// SW-10: a group that takes nothing takes nothing at an idle port either, and a change of the policy is in force at once.

@@ -140,7 +140,7 @@ struct Up {
     #[arg(long, default_value_t = 3000)]
     mtu: u32,
     /// What the switches do to packets when there are too many
-    #[arg(long, value_enum, default_value = "plain")]
+    #[arg(long, value_enum, default_value_t)]
     qos: Qos,
     /// Lead the link between two nodes through a bridge on which tcpdump sees it (leaf1:spine1)
     #[arg(long, value_name = "A:B", value_parser = pair)]
@@ -178,8 +178,10 @@ fn run(command: Top) -> Result<ExitCode, LabError> {
     match command {
         Top::Lab(LabCommand::Up(up)) => bring_up(up)?,
         Top::Lab(LabCommand::Down(named)) => {
+            let was_there = run_dir(&named.name).exists();
             sweep(&named.name)?;
-            println!("laboratory '{}' is down", named.name);
+            let what = if was_there { "is down" } else { "was not up" };
+            println!("laboratory '{}' {what}", named.name);
         }
         Top::Lab(LabCommand::Status { named, json }) => {
             common::sys::end_quietly_on_broken_pipe();
@@ -253,6 +255,8 @@ fn bring_up(up: Up) -> Result<(), LabError> {
     let lab = interrupts.make(builder, &bar);
     bar.finish_and_clear();
     let lab = lab?;
+    // It is up: whoever reads this may stop reading.
+    common::sys::end_quietly_on_broken_pipe();
     show::status(&lab);
     let flag = if name == "fab" {
         String::new()

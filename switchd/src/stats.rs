@@ -19,6 +19,8 @@ pub struct QueueStats {
     pub enqueued_packets: Counter,
     /// Bytes accepted so far.
     pub enqueued_bytes: Counter,
+    /// Packets that were accepted and lost in the queue so far: the port went down, or a storm was dropped.
+    pub discarded_packets: Counter,
     /// Packets refused so far, for whatever reason the traffic manager had.
     pub dropped_packets: Counter,
     /// Packets in the queue now.

@@ -216,6 +216,9 @@ pub(super) fn audit(ledger: &Ledger, stats: &WorkerStats) {
             let (packets, bytes) = (queue.depth_packets.get(), queue.depth_bytes.get());
             let empty = [packets, bytes, cells].map(|it| it == 0);
             assert!(empty == [empty[0]; 3], "port {number}, queue {class}");
+            let left = queue.sent_packets.get() + queue.discarded_packets.get();
+            let accepted = queue.enqueued_packets.get();
+            assert_eq!(accepted, left + packets, "port {number}, queue {class}");
         }
         in_use += charged;
         in_headroom += headroom;

@@ -97,12 +97,32 @@ fn switch<const BYTES: bool>(fabric: &mut Fabric<BYTES>, lossless: bool, node: N
                 (Check::Conservation, text)
             })
         })
+        .or_else(|| queues(switch))
         .or_else(|| limits(switch))
         .or_else(|| {
             let lost: u64 = FOR_WANT_OF_ROOM.iter().map(|it| switch.dropped(*it)).sum();
             (lossless && lost > 0)
                 .then(|| (Check::Lossless, format!("{lost} packets lost for want of room")))
         })
+}
+
+/// What a queue accepted was sent, was lost in it, or is there.
+fn queues(switch: &Switch) -> Finding {
+    let ports = switch.stats().ports.iter().enumerate();
+    let mut queues = ports.flat_map(|(port, stats)| {
+        let queues = stats.queues.iter().enumerate();
+        queues.map(move |(class, queue)| (port, class, queue))
+    });
+    queues.find_map(|(port, class, queue)| {
+        let (accepted, sent) = (queue.enqueued_packets.get(), queue.sent_packets.get());
+        let (discarded, held) = (queue.discarded_packets.get(), queue.depth_packets.get());
+        (accepted != sent + discarded + held).then(|| {
+            let text = format!(
+                "queue {class} of port {port}: {accepted} accepted, but {sent} sent, {discarded} discarded, {held} held"
+            );
+            (Check::Conservation, text)
+        })
+    })
 }
 
 /// Queues hold no more than they may, and the buffer of a switch that holds nothing accounts for nothing, on either side.

@@ -369,6 +369,7 @@ impl Switch {
         }
         self.ready.clear();
         for queue in self.stats.ports.iter().flat_map(|port| &port.queues) {
+            queue.discarded_packets.add(queue.depth_packets.get());
             queue.depth_packets.set(0);
             queue.depth_bytes.set(0);
             queue.depth_cells.set(0);

@@ -288,6 +288,8 @@ pub struct Queue {
     pub enqueued_bytes: u64,
     /// Packets refused.
     pub dropped_packets: u64,
+    /// Packets accepted and then lost: the port went down, or a storm was dropped.
+    pub discarded_packets: u64,
     /// Packets marked CE.
     pub marked_packets: u64,
     /// Packets trimmed because they did not fit.

@@ -560,6 +560,7 @@ impl EgressPort {
         for class in (0..CLASSES).filter(|class| mask & 1 << class != 0) {
             let queue = &mut self.queues[class];
             while let Some((packet, shared)) = queue.pop(store) {
+                queue.discarded();
                 ledger.queue_out(self.port, shared, u64::from(packet.cells));
                 out.push(packet);
             }

@@ -33,6 +33,7 @@ struct Total {
     bytes: u64,
     sent_packets: u64,
     sent_bytes: u64,
+    discarded: u64,
     refused: u64,
     marked: u64,
 }
@@ -116,6 +117,11 @@ impl Queue {
         self.sent(len);
     }
 
+    /// Counts a packet that was taken out to be lost.
+    pub(super) fn discarded(&mut self) {
+        self.total.discarded += 1;
+    }
+
     /// Counts a packet that was not accepted.
     pub(super) fn refused(&mut self) {
         self.total.refused += 1;
@@ -179,6 +185,7 @@ impl Queue {
         stats.enqueued_bytes.set(self.total.bytes);
         stats.sent_packets.set(self.total.sent_packets);
         stats.sent_bytes.set(self.total.sent_bytes);
+        stats.discarded_packets.set(self.total.discarded);
         stats.dropped_packets.set(self.total.refused);
         stats.marked_packets.set(self.total.marked);
         stats.depth_packets.set(self.packets);

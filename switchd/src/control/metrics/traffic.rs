@@ -20,7 +20,7 @@ type OfPfc = (
     &'static [(&'static str, fn(&PfcPriority) -> u64)],
 );
 
-const QUEUE_COUNTERS: [OfQueue; 7] = [
+const QUEUE_COUNTERS: [OfQueue; 8] = [
     (
         "switchd_queue_enqueued_packets_total",
         "Packets that the egress queue accepted.",
@@ -35,6 +35,11 @@ const QUEUE_COUNTERS: [OfQueue; 7] = [
         "switchd_queue_dropped_packets_total",
         "Packets that the egress queue refused.",
         |row| row.dropped_packets,
+    ),
+    (
+        "switchd_queue_discarded_packets_total",
+        "Packets that the egress queue accepted and that were lost in it: the port went down, or a storm was dropped.",
+        |row| row.discarded_packets,
     ),
     (
         "switchd_queue_marked_packets_total",

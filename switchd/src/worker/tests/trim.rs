@@ -109,6 +109,14 @@ fn what_is_trimmed_is_lost_with_the_link() {
     switch.tables(|tables| tables.ports[1].up = false);
     assert_eq!(switch.run()[1].len(), 0);
     assert_eq!(switch.dropped(DropReason::EgressDown), 4);
+    assert_eq!(
+        switch.sum(|port| port
+            .queues
+            .iter()
+            .map(|it| it.discarded_packets.get())
+            .sum()),
+        4
+    );
     assert_eq!(switch.trims(), (3, 0, 3));
     switch.assert_nothing_is_charged();
 }

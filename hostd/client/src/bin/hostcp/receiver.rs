@@ -4,7 +4,7 @@ use crate::end::{CHUNK, End, Happened, PATIENCE, SLOTS, place};
 use crate::messages::{MAGIC, Message};
 use crate::target::{Arrival, Root};
 use crate::{Failure, ServeOptions};
-use hostd_client::{Access, ConnectRequest, Context, Error, Private};
+use hostd_client::{Access, CompletionStatus, ConnectRequest, Context, Error, Private};
 use sha2::{Digest, Sha256};
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
@@ -75,7 +75,11 @@ fn receive(
         }
     };
     end.send(&Message::Verdict(fault.clone()))?;
-    end.settle()?;
+    match end.settle() {
+        // The sender closes when it has the verdict, which may be known here before that it was acknowledged.
+        Ok(()) | Err(Failure::Work(CompletionStatus::Flushed)) => {}
+        Err(failure) => return Err(failure),
+    }
     // The sender closes, and if it does not, the end of this process does.
     let _ = end.queue_pair.wait_disconnected(PATIENCE);
     match fault {

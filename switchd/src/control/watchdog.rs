@@ -102,8 +102,11 @@ impl State {
 
     /// Whether the watchdog has turned PFC off for a priority.
     pub(super) fn is_off(&self, port: usize, priority: usize) -> bool {
-        sum(self, port, |stats| stats.pauses[priority].storm_state.get())
-            == number(watchdog::State::Off)
+        self.is_in(watchdog::State::Off, port, priority)
+    }
+
+    fn is_in(&self, state: watchdog::State, port: usize, priority: usize) -> bool {
+        self.state_number(port, priority) == number(state)
     }
 
     /// A warning for each priority that is in a storm or that PFC is off for.
@@ -111,20 +114,28 @@ impl State {
         let ports = self.routing.programming().ports().iter().enumerate();
         ports.flat_map(move |(place, port)| {
             let name = &port.name;
-            (0..PRIORITIES).filter_map(move |priority| match self.state_name(place, priority) {
-                "stormed" => Some(format!(
-                    "{name} pauses priority {priority} without end: see `switchctl pfcwd`"
-                )),
-                "off" => Some(format!(
-                    "PFC is off for priority {priority} of {name} after too many storms: `switchctl pfcwd enable {name} {priority}`"
-                )),
-                _ => None,
+            (0..PRIORITIES).filter_map(move |priority| {
+                if self.is_off(place, priority) {
+                    return Some(format!(
+                        "PFC is off for priority {priority} of {name} after too many storms: `switchctl pfcwd enable {name} \
+                         {priority}`"
+                    ));
+                }
+                self.is_in(watchdog::State::Stormed, place, priority).then(|| {
+                    format!(
+                        "the peer of {name} pauses priority {priority} without end: see `switchctl pfcwd`"
+                    )
+                })
             })
         })
     }
 
+    fn state_number(&self, port: usize, priority: usize) -> u64 {
+        sum(self, port, |stats| stats.pauses[priority].storm_state.get())
+    }
+
     fn state_name(&self, port: usize, priority: usize) -> &'static str {
-        let state = sum(self, port, |stats| stats.pauses[priority].storm_state.get());
+        let state = self.state_number(port, priority);
         let known = usize::try_from(state).ok().and_then(|it| STATES.get(it));
         known.copied().unwrap_or("unknown")
     }

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A packet that has to wait is charged to its group when it is received and to its queue when it is admitted there, and gives
-//! both back when it leaves; one that need not [bypasses](super::bypass) the buffer. What was charged last is given back first: headroom, then service, then what is guaranteed.
+//! both back when it leaves; one that need not [bypasses](super::bypass) the buffer. What was charged last is given back first:
+//! headroom, then service, then what is guaranteed.
 //!
 //! All workers of a switch share one [`Ledger`]. A group's state is one word, so that a charge or a release happens at
 //! once; a switch with one worker uses plain loads and stores, which cost a tenth.

@@ -14,6 +14,7 @@
 
 use super::cells;
 use super::policy::{Policy, PortPolicy, QueuePolicy};
+use crate::limits::CLASSES;
 use common::xdp::umem::PACKET_MAX;
 
 /// Groups by which packets may bypass the buffer, at whatever port they arrive: the empty buffer has room in them for
@@ -61,7 +62,7 @@ fn fits(room: u64) -> bool {
 }
 
 fn mask(of: impl Fn(usize) -> bool) -> u8 {
-    (0..8).fold(0, |mask, bit| mask | u8::from(of(bit)) << bit)
+    (0..CLASSES).fold(0, |mask, bit| mask | u8::from(of(bit)) << bit)
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ struct Traces {
     /// Which packets, as words that all must hold; none: every packet
     #[arg(value_name = "WORD")]
     filter: Vec<String>,
-    /// End after this time if fewer packets than `count` were found (at most 600)
+    /// End after this time if fewer packets than `count` were found (more than 0, at most 600)
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
     /// Also write the packets to this pcapng file, with their steps as comments

@@ -368,7 +368,7 @@ fn what_is_stopped_is_warned_of() {
         new,
         [
             "queue 3 of p1 is held: `switchctl hold p1 3 --release`",
-            "p2 pauses priority 3 without end: see `switchctl pfcwd`"
+            "the peer of p2 pauses priority 3 without end: see `switchctl pfcwd`"
         ]
     );
     bench.state.hold(&hold(true)).unwrap();

@@ -9,12 +9,9 @@ use common::time::{Span, Time};
 use common::units::Rate;
 use common::wire::roce::icrc;
 use common::xdp::frame::{Frame, FramePool, Region};
-use hostd::engine::{
-    CompletionQueueId, Engine, EngineConfig, MultipathConfig, QueuePairRequest, Route,
-};
-use hostd::message::region::{Access, HeapMemory, RegionKeys, RegionMemory};
-use hostd::message::work::{SendOpcode, SendRequest};
-use hostd::transport::{ReadyToReceive, ReadyToSend, Transition};
+use hostd::engine::Engine;
+use hostd::verbs::{Access, CompletionQueueId, EngineConfig, MultipathConfig, QueuePairRequest, ReadyToReceive, ReadyToSend, RegionKeys, Route, SendOpcode, SendRequest, Transition};
+use hostd::message::region::{HeapMemory, RegionMemory};
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;

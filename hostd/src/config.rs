@@ -3,9 +3,9 @@
 //! `etc/hostd.toml` in the source tree lists every key with its default and unit; a test holds the
 //! two together.
 
-use crate::engine::{EngineConfig, Granularity, MultipathConfig};
 use crate::limits;
 use crate::net::pfc::{FlowControl, PRIORITIES};
+use crate::verbs::{EngineConfig, Granularity, MultipathConfig};
 use common::config::{Refusal, Settings, require};
 use common::time::Span;
 use common::units::Rate;

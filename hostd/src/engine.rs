@@ -16,30 +16,27 @@
 //! `next_deadline`. Frames that the engine holds (reorder buffers) come back to the pool that is given
 //! to `receive`, `transmit` or `reclaim`.
 
+mod completions;
 mod establish;
 mod mads;
 mod management;
 mod packets;
-mod types;
-
-pub use types::{
-    CompletionQueueId, ConnectionId, ConnectionParameters, DomainId, EngineConfig, EngineError,
-    Event, Granularity, MultipathConfig, PrivateData, QueuePairRequest, Route,
-};
-
 use crate::cm::table::ConnectionTable;
 use crate::congestion::pacer::Pacer;
 use crate::limits;
-use crate::message::region::{Access, RegionKeys, RegionMemory, RegionTable};
-use crate::message::work::{Completion, CompletionQueue, ReceiveRequest, SendRequest};
+use crate::message::region::{RegionMemory, RegionTable};
 use crate::net::pfc::Pauses;
 use crate::slab::Slab;
 use crate::stats::{EngineStatistics, PathStatistics, QueuePairStatistics};
 use crate::timers::Timers;
-use crate::transport::Transition;
 use crate::transport::connection::QueuePair;
+use crate::verbs::{
+    Access, Completion, CompletionQueueId, DomainId, EngineConfig, EngineError, Event,
+    QueuePairRequest, ReceiveRequest, RegionKeys, Route, SendRequest, Transition,
+};
 use common::time::{Span, Time};
 use common::xdp::frame::Frame;
+use completions::CompletionQueues;
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 use std::collections::{HashMap, VecDeque};
@@ -110,54 +107,12 @@ impl<M> Shared<M> {
     }
 }
 
-/// All completion queues of an engine.
-#[derive(Debug)]
-pub(crate) struct CompletionQueues {
-    queues: Slab<CompletionQueue>,
-    /// Queues with something new.
-    news: VecDeque<u32>,
-}
-
-impl CompletionQueues {
-    /// Takes the place of one completion to come.
-    pub(crate) fn commit(&mut self, id: CompletionQueueId) -> Result<(), EngineError> {
-        let queue = self.queues.get_mut(id.0).ok_or(EngineError::Unknown)?;
-        if queue.commit() {
-            Ok(())
-        } else {
-            Err(EngineError::CompletionQueueFull)
-        }
-    }
-
-    /// Gives the place of a request back that completed silently.
-    pub(crate) fn release(&mut self, id: CompletionQueueId) {
-        if let Some(queue) = self.queues.get_mut(id.0) {
-            queue.release();
-        }
-    }
-
-    /// Appends a completion.
-    pub(crate) fn push(&mut self, id: CompletionQueueId, completion: Completion) {
-        let Some(queue) = self.queues.get_mut(id.0) else {
-            return;
-        };
-        queue.push(completion);
-        if !queue.listed {
-            queue.listed = true;
-            self.news.push_back(id.0);
-        }
-    }
-}
-
 impl<M: RegionMemory> Engine<M> {
     /// An engine without any object.
     pub fn new(config: EngineConfig) -> Self {
         let mut shared = Shared {
             regions: RegionTable::new(config.seed),
-            completions: CompletionQueues {
-                queues: Slab::new(limits::COMPLETION_QUEUES, 32),
-                news: VecDeque::new(),
-            },
+            completions: CompletionQueues::new(),
             statistics: EngineStatistics::default(),
             events: VecDeque::with_capacity(limits::EVENTS),
             spent: Vec::new(),
@@ -232,21 +187,12 @@ impl<M: RegionMemory> Engine<M> {
 
     /// Makes a completion queue. It grows with the queue pairs that use it.
     pub fn create_completion_queue(&mut self) -> Result<CompletionQueueId, EngineError> {
-        let queues = &mut self.shared.completions.queues;
-        let number = queues
-            .insert(CompletionQueue::default())
-            .map_err(|_| EngineError::TooMany)?;
-        Ok(CompletionQueueId(number))
+        self.shared.completions.create()
     }
 
     /// Ends a completion queue that no queue pair uses.
     pub fn destroy_completion_queue(&mut self, id: CompletionQueueId) -> Result<(), EngineError> {
-        let queues = &mut self.shared.completions.queues;
-        if queues.get(id.0).ok_or(EngineError::Unknown)?.users > 0 {
-            return Err(EngineError::Busy);
-        }
-        queues.remove(id.0);
-        Ok(())
+        self.shared.completions.destroy(id)
     }
 
     /// Makes a queue pair, in RESET, and returns its number.
@@ -255,8 +201,8 @@ impl<M: RegionMemory> Engine<M> {
         if !fits(request.max_send_wr) || !fits(request.max_recv_wr) {
             return Err(EngineError::Argument);
         }
-        let queues = &mut self.shared.completions.queues;
-        if queues.get(request.send_cq.0).is_none() || queues.get(request.receive_cq.0).is_none() {
+        let completions = &mut self.shared.completions;
+        if !completions.contains(request.send_cq) || !completions.contains(request.receive_cq) {
             return Err(EngineError::Unknown);
         }
         let users = self
@@ -270,10 +216,7 @@ impl<M: RegionMemory> Engine<M> {
             .map_err(|_| EngineError::TooMany)?;
         *users += 1;
         for (queue, requests) in queue_ends(&request) {
-            queues
-                .get_mut(queue.0)
-                .expect("looked up above")
-                .attach(requests as usize);
+            completions.attach(queue, requests);
         }
         self.queue_pairs
             .get_mut(number)
@@ -289,9 +232,7 @@ impl<M: RegionMemory> Engine<M> {
         queue_pair.leave_peer(&mut self.shared);
         let request = queue_pair.request;
         for (queue, requests) in queue_ends(&request) {
-            if let Some(queue) = self.shared.completions.queues.get_mut(queue.0) {
-                queue.detach(requests as usize);
-            }
+            self.shared.completions.detach(queue, requests);
         }
         if let Some(users) = self.domains.get_mut(request.domain.0) {
             *users -= 1;
@@ -341,19 +282,12 @@ impl<M: RegionMemory> Engine<M> {
 
     /// The oldest completion of a queue.
     pub fn poll_completion(&mut self, id: CompletionQueueId) -> Option<Completion> {
-        self.shared.completions.queues.get_mut(id.0)?.poll()
+        self.shared.completions.poll(id)
     }
 
     /// A completion queue that got something since it was last named here.
     pub fn next_ready_completion_queue(&mut self) -> Option<CompletionQueueId> {
-        let completions = &mut self.shared.completions;
-        while let Some(number) = completions.news.pop_front() {
-            if let Some(queue) = completions.queues.get_mut(number) {
-                queue.listed = false;
-                return Some(CompletionQueueId(number));
-            }
-        }
-        None
+        self.shared.completions.next_ready()
     }
 
     /// Says how packets to `destination` are addressed, also when it changes.

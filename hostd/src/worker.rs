@@ -16,10 +16,11 @@
 use crate::app::command::{Command, ControlHandle, EdgeStatistics, Report};
 use crate::app::region::SharedMemory;
 use crate::app::table::Table;
-use crate::engine::{Engine, EngineConfig};
+use crate::engine::Engine;
+use crate::message::region::RegionMemory;
 use crate::net::port::Port;
 use crate::stats::EngineStatistics;
-use crate::verbs::RegionMemory;
+use crate::verbs::EngineConfig;
 use common::time::{Span, Time};
 use common::xdp::frame::{Frame, FramePool};
 use common::xdp::queue::QueueIo;
@@ -348,10 +349,11 @@ impl<Q: QueueIo, M: RegionMemory> Drop for Worker<Q, M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{QueuePairRequest, Route};
-    use crate::message::region::{Access, HeapMemory};
-    use crate::message::work::{SendOpcode, SendRequest};
-    use crate::transport::{ReadyToReceive, ReadyToSend, Transition};
+    use crate::message::region::HeapMemory;
+    use crate::verbs::{
+        Access, QueuePairRequest, ReadyToReceive, ReadyToSend, Route, SendOpcode, SendRequest,
+        Transition,
+    };
     use common::units::Rate;
     use common::wire::Mac;
     use common::wire::pause::Control;

@@ -4,12 +4,12 @@ use common::sys::alloc::{Counting, allocations};
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::frame::{Frame, FramePool, Region};
-use hostd::engine::{
-    CompletionQueueId, Engine, EngineConfig, MultipathConfig, QueuePairRequest, Route,
+use hostd::engine::Engine;
+use hostd::message::region::HeapMemory;
+use hostd::verbs::{
+    Access, CompletionQueueId, EngineConfig, MultipathConfig, QueuePairRequest, ReadyToReceive,
+    ReadyToSend, ReceiveRequest, RegionKeys, Route, SendOpcode, SendRequest, Transition,
 };
-use hostd::message::region::{Access, HeapMemory, RegionKeys};
-use hostd::message::work::{ReceiveRequest, SendOpcode, SendRequest};
-use hostd::transport::{ReadyToReceive, ReadyToSend, Transition};
 use std::alloc::System;
 use std::net::{IpAddr, Ipv4Addr};
 

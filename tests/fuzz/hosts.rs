@@ -8,13 +8,9 @@ use common::wire::ethernet::HEADER_LEN;
 use common::wire::ip::v4;
 use common::wire::roce::frame::seal;
 use common::xdp::frame::{FramePool, Region};
-use hostd::engine::{
-    CompletionQueueId, ConnectionId, ConnectionParameters, Engine, EngineConfig, Event,
-    MultipathConfig, QueuePairRequest, Route,
-};
-use hostd::message::region::{Access, HeapMemory, RegionKeys};
-use hostd::message::work::{ReceiveRequest, SendOpcode, SendRequest};
-use hostd::transport::{ReadyToReceive, ReadyToSend, Transition};
+use hostd::engine::Engine;
+use hostd::verbs::{Access, CompletionQueueId, ConnectionId, ConnectionParameters, EngineConfig, Event, MultipathConfig, QueuePairRequest, ReadyToReceive, ReadyToSend, ReceiveRequest, RegionKeys, Route, SendOpcode, SendRequest, Transition};
+use hostd::message::region::HeapMemory;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -22,7 +22,7 @@ use fabric_tests::twin::scenario::{BEGINNING, Scenario};
 use fabric_tests::twin::simulation::run_tapped;
 use fabric_tests::twin::switch::{Switch, SwitchSettings};
 use fabric_tests::twin::wire::Wire;
-use hostd::engine::{EngineConfig, Route};
+use hostd::verbs::{EngineConfig, Route};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;

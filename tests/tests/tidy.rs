@@ -41,7 +41,6 @@ const VOCABULARY: &[&str] = &[
     "crate::ingress::tables",
     "crate::traffic::policy",
     "crate::message::region",
-    "crate::message::work",
     "crate::transport::psn",
 ];
 

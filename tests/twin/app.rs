@@ -9,7 +9,7 @@ use hostd::app::command::{
     Answer, Command, ControlHandle, NewQueuePair, Notice, SessionCommand, SessionId,
 };
 use hostd::app::completion::Wake;
-use hostd::engine::{EngineError, Route};
+use hostd::verbs::{EngineError, Route};
 use hostd_client::abi::bell::Bell;
 use hostd_client::abi::bell::BellPage;
 use hostd_client::abi::descriptor::{

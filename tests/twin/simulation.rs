@@ -28,7 +28,7 @@ use super::scenario::{BEGINNING, Scenario};
 use super::switch::{Switch, mac};
 use super::wire::Wire;
 use common::time::{Span, Time};
-use hostd::engine::{EngineConfig, Route};
+use hostd::verbs::{EngineConfig, Route};
 pub use memory::packet_memory;
 use memory::{connections, region};
 use rand_core::Rng;

@@ -15,7 +15,7 @@ use super::wire::Weather;
 use super::workload::{Pattern, Size, Spec};
 use common::time::Span;
 use common::units::Rate;
-use hostd::engine::{EngineConfig, Granularity, MultipathConfig};
+use hostd::verbs::{EngineConfig, Granularity, MultipathConfig};
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::sync::atomic::{AtomicBool, Ordering};

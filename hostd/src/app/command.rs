@@ -6,8 +6,8 @@
 
 use super::completion::Wake;
 use super::region::SharedMemory;
-use crate::engine::{EngineError, Route};
 use crate::stats::{EngineStatistics, PathStatistics, QueuePairStatistics};
+use crate::verbs::{EngineError, Route};
 use common::sys::Waker;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use hostd_client::abi::bell::BellPage;

@@ -1,8 +1,10 @@
 //! Work requests out of an application's rings.
 
 use super::command::EdgeStatistics;
-use crate::engine::{CompletionQueueId, ConnectionId, Engine, EngineError};
-use crate::verbs::{ReceiveRequest, RegionMemory, SendOpcode, SendRequest};
+use crate::engine::Engine;
+use crate::message::region::RegionMemory;
+use crate::verbs::{CompletionQueueId, ConnectionId, EngineError};
+use crate::verbs::{ReceiveRequest, SendOpcode, SendRequest};
 use hostd_client::abi::codec::DecodeError;
 use hostd_client::abi::descriptor::{Opcode, ReceiveWork, SendWork, Sge, WORK_LEN};
 use hostd_client::abi::ring::{Consumer, RingFault};

@@ -7,7 +7,7 @@ use super::region::SharedMemory;
 use crate::config::Quota;
 use crate::control::routes::RouterHandle;
 use crate::doorbell::{Doorbell, Doorbells};
-use crate::engine::EngineError;
+use crate::verbs::EngineError;
 use hostd_client::abi::bell::BellPage;
 use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
 use hostd_client::abi::message::{Reply, Request};

@@ -10,11 +10,12 @@ mod objects;
 use super::command::{Answer, EdgeStatistics, Notice, SessionCommand, SessionId, SessionReport};
 use super::completion::CompletionRing;
 use super::queue_pair::{Link, Remains, TURN, WorkRings};
-use crate::engine::{
-    CompletionQueueId, ConnectionId, ConnectionParameters, DomainId, Engine, EngineError,
-    PrivateData,
+use crate::engine::Engine;
+use crate::message::region::RegionMemory;
+use crate::verbs::Transition;
+use crate::verbs::{
+    CompletionQueueId, ConnectionId, ConnectionParameters, DomainId, EngineError, PrivateData,
 };
-use crate::verbs::{RegionMemory, Transition};
 use crossbeam_channel::Sender;
 use hostd_client::abi::bell::{BellPage, WORDS};
 use hostd_client::abi::message::{Event, Private};

@@ -17,8 +17,8 @@
 //! finest granularity that both know. A side that does not know the offer takes it for
 //! application data and answers without one: then the connection is plain RoCEv2.
 
-use crate::engine::{Granularity, MultipathConfig};
 use crate::limits;
+use crate::verbs::{Granularity, MultipathConfig};
 use common::time::Span;
 
 /// Bytes of an offer.
@@ -93,18 +93,6 @@ impl Offer {
             },
             path_mtu: self.path_mtu.min(other.path_mtu),
         }
-    }
-}
-
-impl MultipathConfig {
-    /// The nearest that the engine can do.
-    pub(crate) fn within_limits(mut self) -> Self {
-        let most = |limit: usize| u16::try_from(limit).unwrap_or(u16::MAX);
-        self.paths = self.paths.clamp(1, most(limits::PATHS));
-        let buffer = most(limits::REORDER_BUFFER as usize);
-        self.reorder_buffer = self.reorder_buffer.clamp(1, buffer);
-        self.reorder_time = self.reorder_time.max(limits::REORDER_TIME_MIN);
-        self
     }
 }
 

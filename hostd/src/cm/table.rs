@@ -2,10 +2,10 @@
 
 use super::machine::Phase;
 use super::negotiation::Offer;
-use crate::engine::{EngineError, PrivateData};
 use crate::limits;
 use crate::slab::Slab;
 use crate::timers::Timers;
+use crate::verbs::{EngineError, PrivateData};
 use common::time::Time;
 use common::wire::cm::{Mad, Message};
 use std::collections::{HashMap, HashSet, VecDeque};

@@ -7,9 +7,9 @@
 
 use super::interfaces::{Interface, Interfaces};
 use crate::app::command::{Command, WorkerHandle};
-use crate::engine::Route;
 use crate::limits;
 use crate::readiness::readiness;
+use crate::verbs::Route;
 use common::netlink::{
     Change, Mirror, NeighbourKey, NeighbourState, Requests, RouteKind, Settings, Watch,
 };

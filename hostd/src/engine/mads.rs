@@ -1,17 +1,16 @@
 //! Messages of connection management in and out: queue pair 1.
 
+use super::Engine;
 use super::establish::requested;
 use super::management::Said;
-use super::types::{ConnectionId, Event, PrivateData};
-use super::{Engine, EngineError};
 use crate::cm::machine::Input;
 use crate::cm::negotiation::OFFER_LEN;
 use crate::limits;
 use crate::message::region::RegionMemory;
 use crate::path::Entropy;
-use crate::stats::DropReason;
 use crate::transport::packet::{self, Packet};
 use crate::transport::requester::lay_out;
+use crate::verbs::{ConnectionId, DropReason, EngineError, Event, PrivateData};
 use common::time::Time;
 use common::wire::cm::{MAD_LEN, Mad, Message, Pair, REJ_PRIVATE_LEN, Rej, Req, reject};
 use common::wire::roce::{Bth, Deth, Headers, Opcode, frame};

@@ -1,12 +1,13 @@
 //! Connections: what the connection manager decides, done to queue pairs, messages and events.
 
-use super::types::{ConnectionId, ConnectionParameters, Event, PrivateData};
-use super::{Engine, EngineError};
+use super::Engine;
 use crate::cm::machine::{Action, Input, Phase, step};
 use crate::cm::table::{Connection, Given};
 use crate::cm::{self, REJECT_DATA_MAX, REPLY_DATA_MAX};
 use crate::message::region::RegionMemory;
-use crate::transport::{State, Transition};
+use crate::verbs::{
+    ConnectionId, ConnectionParameters, EngineError, Event, PrivateData, State, Transition,
+};
 use common::time::{Span, Time};
 use common::wire::cm::{Dreq, Message, Pair, REJ_PRIVATE_LEN, Rej, Rep, reject};
 use std::net::IpAddr;

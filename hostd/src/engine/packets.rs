@@ -6,13 +6,13 @@
 //! While the switch pauses a priority, nothing of it is composed: lists, outboxes and clocks stand still
 //! until the pause ends, which is one more deadline.
 
-use super::{Engine, Event, Quiet};
+use super::{Engine, Quiet};
 use crate::message::region::RegionMemory;
 use crate::net::pfc;
-use crate::stats::DropReason;
 use crate::transport::connection::QueuePair;
 use crate::transport::packet::{DataHeader, Packet};
 use crate::transport::requester::Departure;
+use crate::verbs::{DropReason, Event};
 use common::time::{Span, Time};
 use common::wire::roce::{Bth, Opcode, Operation};
 use common::xdp::frame::{Frame, FramePool};

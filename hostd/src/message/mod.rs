@@ -1,7 +1,6 @@
 //! Messages: what applications ask for, and its way into packets and out of them.
 //!
 //! ```text
-//!   work          work requests and completions, named as in libibverbs
 //!   region        registered memory and its keys
 //!   segment       send requests into segments, one a packet
 //!   reassemble    segments, in order, into the memory they are meant for
@@ -10,4 +9,3 @@
 pub(crate) mod reassemble;
 pub mod region;
 pub(crate) mod segment;
-pub mod work;

@@ -12,10 +12,10 @@
 //! A segment that does not fit the state or its length is refused (InfiniBand 9.7.4.1): the peer gets
 //! a NAK, and the queue pair fails. One that needs a receive when none is posted changes nothing.
 
-use super::region::{Access, RegionMemory, RegionTable, Span};
+use super::region::{RegionMemory, RegionTable, Span};
 use super::segment::Position;
-use super::work::{Completion, CompletionOpcode, ReceiveRequest, Status};
 use crate::limits;
+use crate::verbs::{Access, Completion, CompletionOpcode, ReceiveRequest, Status};
 use std::collections::VecDeque;
 
 /// A segment as it came.

@@ -7,9 +7,9 @@
 
 use crate::limits;
 use crate::slab::Slab;
+use crate::verbs::{Access, RegionKeys};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
-use std::ops::BitOr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Memory of an application as the engine sees it: bytes that can be copied out and in.
@@ -84,59 +84,6 @@ impl RegionMemory for HeapMemory {
         bytes[range].copy_from_slice(from);
         true
     }
-}
-
-/// Rights to a region or of a queue pair: `enum ibv_access_flags`, same bits. Local reading is
-/// always allowed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Access(u32);
-
-impl Access {
-    /// Local reading only.
-    pub const NONE: Self = Self(0);
-    /// The owner may receive into it.
-    pub const LOCAL_WRITE: Self = Self(1);
-    /// Peers may write it.
-    pub const REMOTE_WRITE: Self = Self(1 << 1);
-    /// Peers may read it.
-    pub const REMOTE_READ: Self = Self(1 << 2);
-    /// Peers may do atomic operations on it.
-    pub const REMOTE_ATOMIC: Self = Self(1 << 3);
-
-    /// The rights of libibverbs' flags; `None` if a bit is unknown.
-    pub const fn from_bits(bits: u32) -> Option<Self> {
-        if bits < 1 << 4 {
-            Some(Self(bits))
-        } else {
-            None
-        }
-    }
-
-    /// Libibverbs' flags.
-    pub const fn bits(self) -> u32 {
-        self.0
-    }
-
-    /// Whether all of `rights` are among these.
-    pub const fn allows(self, rights: Self) -> bool {
-        self.0 & rights.0 == rights.0
-    }
-}
-
-impl BitOr for Access {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
-/// The two keys of a region. Both are drawn, so knowing one says nothing about the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RegionKeys {
-    /// For the owner's work requests.
-    pub lkey: u32,
-    /// For the peers' work requests.
-    pub rkey: u32,
 }
 
 /// Which key a look-up was made with.

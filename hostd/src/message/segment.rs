@@ -2,8 +2,8 @@
 //! acknowledged numbers to completed requests.
 
 use super::region::Span;
-use super::work::{SendOpcode, SendRequest};
 use crate::transport::psn::Psn;
+use crate::verbs::{SendOpcode, SendRequest};
 use std::collections::VecDeque;
 
 /// Where in its message a segment lies.

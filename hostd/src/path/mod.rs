@@ -18,9 +18,9 @@ pub(crate) use health::LostPacket;
 pub(crate) use rtt::RttEstimator;
 pub(crate) use select::{Choice, Selector};
 
-use crate::engine::{Granularity, MultipathConfig};
 use crate::limits;
 use crate::stats::PathStatistics;
+use crate::verbs::{Granularity, MultipathConfig};
 use common::time::{Span, Time};
 use health::Health;
 

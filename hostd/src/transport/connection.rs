@@ -6,17 +6,19 @@ use super::packet;
 use super::psn::Psn;
 use super::receive::Receiver;
 use super::send::Sender;
-use super::state::{ReadyToReceive, ReadyToSend, State, Transition};
 use crate::congestion::{Controller, FixedWindow};
-use crate::engine::Granularity;
-use crate::engine::{EngineError, Event, MultipathConfig, QueuePairRequest, Quiet, Route, Shared};
+use crate::engine::{Quiet, Shared};
 use crate::limits;
 use crate::message::reassemble::Assembly;
-use crate::message::region::{Access, RegionMemory};
+use crate::message::region::RegionMemory;
 use crate::message::segment::SendQueue;
-use crate::message::work::{Completion, CompletionOpcode, ReceiveRequest, SendRequest, Status};
 use crate::path::PathSet;
-use crate::stats::{DropReason, PathStatistics, QueuePairCounters, QueuePairStatistics};
+use crate::stats::{PathStatistics, QueuePairCounters, QueuePairStatistics};
+use crate::verbs::{
+    Access, Completion, CompletionOpcode, DropReason, EngineError, Event, Granularity,
+    MultipathConfig, QueuePairRequest, ReceiveRequest, Route, SendRequest, Status,
+};
+use crate::verbs::{ReadyToReceive, ReadyToSend, State, Transition};
 use common::time::{Span, Time};
 use common::wire::roce::Flow;
 use std::collections::VecDeque;

@@ -1,7 +1,6 @@
 //! The reliable connection: one packet sequence number space over many paths. No I/O, no clock.
 //!
 //! ```text
-//!   state        states of a queue pair and their attributes
 //!   connection   a queue pair: its queues, its state, its end
 //!   requester    [3] requests into packets        responder   [9] packets into messages
 //!   send         what is in flight                receive     what waits for its turn
@@ -20,6 +19,3 @@ mod receive;
 pub(crate) mod requester;
 mod responder;
 mod send;
-pub mod state;
-
-pub use state::{ReadyToReceive, ReadyToSend, State, Transition};

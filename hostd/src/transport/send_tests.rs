@@ -1,7 +1,7 @@
 use super::super::loss::Expiry;
 use super::*;
 use crate::congestion::FixedWindow;
-use crate::engine::MultipathConfig;
+use crate::verbs::MultipathConfig;
 
 const TOLERANCE: u32 = 8;
 

@@ -2,11 +2,10 @@
 
 use crate::network::{Network, Weather};
 use common::time::Span;
-use hostd::engine::{
-    ConnectionId, ConnectionParameters, EngineConfig, Event, Granularity, MultipathConfig,
+use hostd::verbs::{
+    ConnectionId, ConnectionParameters, EngineConfig, Event, Granularity, MultipathConfig, State,
+    Status,
 };
-use hostd::message::work::Status;
-use hostd::transport::State;
 
 const PORT: u16 = 7471;
 

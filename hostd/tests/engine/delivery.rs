@@ -2,8 +2,7 @@
 
 use crate::network::{Network, Weather};
 use common::time::Span;
-use hostd::engine::{EngineConfig, MultipathConfig};
-use hostd::message::work::{CompletionOpcode, SendOpcode, Status};
+use hostd::verbs::{CompletionOpcode, EngineConfig, MultipathConfig, SendOpcode, Status};
 
 fn configs() -> [EngineConfig; 2] {
     [EngineConfig::default(), EngineConfig::default()]

@@ -4,10 +4,9 @@
 use crate::network::{MEMORY, Network};
 use common::time::Span;
 use common::wire::roce::frame;
-use hostd::engine::{ConnectionParameters, EngineConfig, MultipathConfig};
-use hostd::message::region::Access;
-use hostd::message::work::SendOpcode;
-use hostd::stats::DropReason;
+use hostd::verbs::{
+    Access, ConnectionParameters, DropReason, EngineConfig, MultipathConfig, SendOpcode,
+};
 use proptest::prelude::*;
 use std::sync::LazyLock;
 
@@ -30,7 +29,7 @@ fn recording() -> Vec<Vec<u8>> {
     let mut accepted = false;
     network.run(Span::from_millis(20), |network| {
         for event in network.hosts[1].events.clone() {
-            if let hostd::engine::Event::ConnectRequest { connection, .. } = event
+            if let hostd::verbs::Event::ConnectRequest { connection, .. } = event
                 && !accepted
             {
                 accepted = true;

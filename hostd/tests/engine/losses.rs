@@ -6,8 +6,7 @@ use common::wire::Mac;
 use common::wire::cm::{Mad, Message, Pair, REQ_PRIVATE_LEN, Req, service_id};
 use common::wire::roce::frame::{Addresses, emit, layout, seal};
 use common::wire::roce::{AckKind, Aeth, Bth, Deth, Flow, Headers, Opcode, Operation};
-use hostd::engine::{EngineConfig, MultipathConfig};
-use hostd::stats::DropReason;
+use hostd::verbs::{DropReason, EngineConfig, MultipathConfig};
 
 fn network() -> Network {
     Network::new(1, [EngineConfig::default(), EngineConfig::default()])

@@ -3,13 +3,13 @@
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::frame::{Frame, FramePool, Region};
-use hostd::engine::{
-    CompletionQueueId, DomainId, Engine, EngineConfig, Event, MultipathConfig, QueuePairRequest,
-    Route,
+use hostd::engine::Engine;
+use hostd::message::region::HeapMemory;
+use hostd::verbs::{
+    Access, Completion, CompletionQueueId, DomainId, EngineConfig, Event, MultipathConfig,
+    QueuePairRequest, ReadyToReceive, ReadyToSend, ReceiveRequest, RegionKeys, Route, SendOpcode,
+    SendRequest, Transition,
 };
-use hostd::message::region::{Access, HeapMemory, RegionKeys};
-use hostd::message::work::{Completion, ReceiveRequest, SendOpcode, SendRequest};
-use hostd::transport::{ReadyToReceive, ReadyToSend, Transition};
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::cmp::Reverse;

@@ -5,10 +5,11 @@ use crate::network::{MEMORY, Network, Weather};
 use common::time::{Span, Time};
 use common::wire::Mac;
 use common::wire::pause::Control;
-use hostd::engine::{ConnectionParameters, EngineConfig, Event, MultipathConfig};
-use hostd::message::work::Status;
 use hostd::net::pfc::FlowControl;
-use hostd::stats::{DropReason, QueuePairCounters};
+use hostd::stats::QueuePairCounters;
+use hostd::verbs::{
+    ConnectionParameters, DropReason, EngineConfig, Event, MultipathConfig, Status,
+};
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 

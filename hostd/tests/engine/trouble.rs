@@ -3,10 +3,10 @@
 
 use crate::network::{MEMORY, Network};
 use common::time::Span;
-use hostd::engine::{EngineConfig, EngineError, Event, MultipathConfig};
-use hostd::message::work::{CompletionOpcode, SendOpcode, Status};
-use hostd::stats::DropReason;
-use hostd::transport::{ReadyToSend, State, Transition};
+use hostd::verbs::{
+    CompletionOpcode, DropReason, EngineConfig, EngineError, Event, MultipathConfig, ReadyToSend,
+    SendOpcode, State, Status, Transition,
+};
 
 fn configs() -> [EngineConfig; 2] {
     [EngineConfig::default(), EngineConfig::default()]
@@ -14,7 +14,7 @@ fn configs() -> [EngineConfig; 2] {
 
 const MULTIPATH: MultipathConfig = MultipathConfig {
     paths: 8,
-    granularity: hostd::engine::Granularity::Packet,
+    granularity: hostd::verbs::Granularity::Packet,
     reorder_packets: 128,
     reorder_time: Span::from_millis(2),
     reorder_buffer: 512,
@@ -243,7 +243,7 @@ fn a_receiver_that_is_never_ready() {
 /// it are flushed, and both queue pairs have failed.
 #[test]
 fn refused_requests() {
-    type Spoil = fn(&mut hostd::message::work::SendRequest);
+    type Spoil = fn(&mut hostd::verbs::SendRequest);
     let cases: [(Spoil, Status); 4] = [
         (|write| write.rkey ^= 1, Status::RemoteAccess),
         (

@@ -16,7 +16,7 @@ use crate::twin::topology::{Links, Shape};
 use crate::twin::workload::Pattern;
 use common::time::{Span, Time};
 use common::units::Rate;
-use hostd::engine::{EngineConfig, MultipathConfig};
+use hostd::verbs::{EngineConfig, MultipathConfig};
 use std::collections::HashSet;
 use toml::Spanned;
 

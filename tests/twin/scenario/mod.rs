@@ -21,7 +21,7 @@ use super::switch::SwitchSettings;
 use super::topology::{Links, Shape};
 use super::workload::Spec;
 use common::time::{Span, Time};
-use hostd::engine::EngineConfig;
+use hostd::verbs::EngineConfig;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@ use super::values::{Bytes, Chance, Period};
 use crate::twin::app::Verb;
 use crate::twin::sizes::Sizes;
 use common::units::Rate;
-use hostd::engine::Granularity;
+use hostd::verbs::Granularity;
 use serde::Deserialize;
 use switchd::config::Qos;
 use switchd::config::ecmp::Dlb;

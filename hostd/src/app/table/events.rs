@@ -1,8 +1,10 @@
 //! Events of the engine, on their way to applications.
 
 use super::{Link, Notice, REQUESTS_WAITING, Table, private};
-use crate::engine::{ConnectionId, Engine, Event as EngineEvent, Granularity, PrivateData};
-use crate::verbs::{RegionMemory, Status};
+use crate::engine::Engine;
+use crate::message::region::RegionMemory;
+use crate::verbs::Status;
+use crate::verbs::{ConnectionId, Event as EngineEvent, Granularity, PrivateData};
 use hostd_client::abi::message::Event;
 use hostd_client::abi::types::{self, ErrorCode};
 use std::net::IpAddr;

@@ -9,9 +9,10 @@
 //!     └────────── (any state)         ERR
 //! ```
 
-use crate::engine::{EngineError, MultipathConfig};
+use super::access::Access;
+use super::config::MultipathConfig;
+use super::error::EngineError;
 use crate::limits;
-use crate::message::region::Access;
 use std::fmt;
 use std::net::IpAddr;
 

@@ -1,0 +1,129 @@
+//! How an engine behaves, and what its queue pairs offer their peers.
+
+use crate::limits;
+use crate::net::pfc::FlowControl;
+use common::time::Span;
+
+/// How an engine behaves; the same for all its queue pairs.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Where all randomness comes from: keys, queue pairs' first packet numbers, spraying. Secret;
+    /// the daemon takes it from the kernel, a simulation from its own seed.
+    pub seed: [u8; 32],
+    /// What queue pairs offer and accept in negotiation (HT-20). `None`: plain RoCEv2 only.
+    pub multipath: Option<MultipathConfig>,
+    /// Most payload bytes in a packet; rounded down to a path MTU of InfiniBand, and further by the
+    /// MTU of the route and by what the peer takes.
+    pub path_mtu: u16,
+    /// Packets in flight on a queue pair at most. The default, with 2048 bytes of payload each, stays below
+    /// what a port of switchd queues by default (512 KiB), so one connection alone loses nothing.
+    pub window: u32,
+    /// Frames that all reorder buffers together hold at most: less than the pool has.
+    pub reorder_frames: u32,
+    /// DSCP and ECN of data packets.
+    pub data_class: u8,
+    /// DSCP and ECN of acknowledgements and connection messages.
+    pub control_class: u8,
+    /// Which pauses of the switch are obeyed, and which packets they are about.
+    pub flow_control: FlowControl,
+    /// Shortest retransmission time-out. Above the jitter of the hosts, or waiting threads are
+    /// taken for lost packets.
+    pub rto_min: Span,
+    /// Retransmission time-out before the round-trip time is known.
+    pub rto_initial: Span,
+    /// An acknowledgement goes out after this many packets at the latest …
+    pub ack_packets: u32,
+    /// … or this long after a packet came.
+    pub ack_delay: Span,
+    /// A path on which packets vanish is not used for this long at first, up to 16 times as long
+    /// when they vanish again.
+    pub path_avoidance: Span,
+    /// Bytes that may be sent in a row to catch up with the route's rate, when the thread ran late.
+    pub pacer_burst: u32,
+    /// First wait for an answer of the connection manager; doubled at each retry.
+    pub cm_timeout: Span,
+    /// Times that a connection message is sent again.
+    pub cm_retries: u8,
+    /// How long an ended connection is remembered, for its peer's repeated messages.
+    pub time_wait: Span,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            seed: [0; 32],
+            multipath: Some(MultipathConfig::default()),
+            path_mtu: 4096,
+            window: 224,
+            reorder_frames: 4096,
+            // AF31 with ECT(0), as RoCEv2 devices mark data; EF (RFC 3246).
+            data_class: 26 << 2 | 0b10,
+            control_class: 46 << 2,
+            flow_control: FlowControl::default(),
+            rto_min: Span::from_millis(10),
+            rto_initial: Span::from_millis(50),
+            ack_packets: 8,
+            ack_delay: Span::from_micros(100),
+            path_avoidance: Span::from_millis(100),
+            pacer_burst: 128 * 1024,
+            cm_timeout: Span::from_millis(100),
+            cm_retries: 5,
+            time_wait: Span::from_secs(2),
+        }
+    }
+}
+
+/// How the packets of a queue pair are spread over its sub-paths (HT-31, HT-34).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Granularity {
+    /// All on one sub-path, changed when packets on it vanish.
+    Flow,
+    /// A sub-path for each flowlet: a new one is chosen after a pause longer than the time-out.
+    Flowlet,
+    /// A sub-path for each packet, obliviously.
+    #[default]
+    Packet,
+}
+
+/// What one side offers in negotiation (HT-20, HT-22).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MultipathConfig {
+    /// Sub-paths at most, 1–256.
+    pub paths: u16,
+    /// The granularity that is wanted. The other side's is used if it does not know this one; every
+    /// side knows all that are coarser than its own.
+    pub granularity: Granularity,
+    /// Packets by which one may be overtaken before it is taken for lost.
+    pub reorder_packets: u16,
+    /// Time by which a packet may be late before it is taken for lost.
+    pub reorder_time: Span,
+    /// Packets that wait in the reorder buffer at most.
+    pub reorder_buffer: u16,
+    /// A pause that ends a flowlet.
+    pub flowlet_timeout: Span,
+}
+
+impl Default for MultipathConfig {
+    fn default() -> Self {
+        Self {
+            paths: 8,
+            granularity: Granularity::Packet,
+            reorder_packets: 128,
+            reorder_time: Span::from_millis(2),
+            reorder_buffer: 512,
+            flowlet_timeout: Span::from_micros(500),
+        }
+    }
+}
+
+impl MultipathConfig {
+    /// The nearest that the engine can do.
+    pub(crate) fn within_limits(mut self) -> Self {
+        let most = |limit: usize| u16::try_from(limit).unwrap_or(u16::MAX);
+        self.paths = self.paths.clamp(1, most(limits::PATHS));
+        let buffer = most(limits::REORDER_BUFFER as usize);
+        self.reorder_buffer = self.reorder_buffer.clamp(1, buffer);
+        self.reorder_time = self.reorder_time.max(limits::REORDER_TIME_MIN);
+        self
+    }
+}

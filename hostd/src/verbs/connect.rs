@@ -1,0 +1,70 @@
+//! What applications say to each other while they connect.
+
+use std::fmt;
+
+/// What an application says when it connects or accepts (`struct rdma_conn_param`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionParameters<'a> {
+    /// Data for the other application; how much fits: [`crate::cm::request_data_max`] and
+    /// [`crate::cm::REPLY_DATA_MAX`].
+    pub private_data: &'a [u8],
+    /// Local ACK time-out, 4.096 µs × 2^`timeout`.
+    pub timeout: u8,
+    /// Whole time-outs without progress before the queue pair fails, 0–7.
+    pub retry_count: u8,
+    /// Tries when the peer has no receive posted, 0–6; 7 never gives up.
+    pub rnr_retry: u8,
+}
+
+impl Default for ConnectionParameters<'_> {
+    /// No data; about one second eight times over, receives awaited for ever.
+    fn default() -> Self {
+        Self {
+            private_data: &[],
+            timeout: 18,
+            retry_count: 7,
+            rnr_retry: 7,
+        }
+    }
+}
+
+/// Application data of a connection message. What fits depends on the message: see
+/// [`crate::cm::request_data_max`] and [`crate::cm::REPLY_DATA_MAX`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PrivateData {
+    len: u8,
+    bytes: [u8; Self::MAX],
+}
+
+impl PrivateData {
+    /// The most that any connection message carries.
+    pub const MAX: usize = 196;
+
+    /// No data.
+    pub const EMPTY: Self = Self {
+        len: 0,
+        bytes: [0; Self::MAX],
+    };
+
+    /// These bytes; `None` if there are more than [`Self::MAX`].
+    pub fn new(data: &[u8]) -> Option<Self> {
+        let mut bytes = [0; Self::MAX];
+        bytes.get_mut(..data.len())?.copy_from_slice(data);
+        Some(Self {
+            len: u8::try_from(data.len()).ok()?,
+            bytes,
+        })
+    }
+
+    /// The bytes. The wire does not carry their number: received data ends with the message's
+    /// zeros.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl fmt::Debug for PrivateData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PrivateData({} bytes)", self.len)
+    }
+}

@@ -1,0 +1,72 @@
+//! What the application's side has to know or do, besides completions.
+
+use super::completion::Status;
+use super::connect::PrivateData;
+use super::id::ConnectionId;
+use std::net::IpAddr;
+
+/// Something that the application's side has to know or do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Packets wait for a route: answer with `set_route`. Asked again while they wait.
+    NeedRoute {
+        /// Of the peer.
+        destination: IpAddr,
+    },
+    /// A peer wants to connect: answer with `accept` or `reject`.
+    ConnectRequest {
+        /// The new connection.
+        connection: ConnectionId,
+        /// The service that it asked for.
+        port: u16,
+        /// Its address.
+        source: IpAddr,
+        /// Its application data, with trailing zeros.
+        private_data: PrivateData,
+        /// It offers multipath, and so does this side.
+        multipath: bool,
+    },
+    /// The queue pair is connected and in RTS.
+    Established {
+        /// Which connection.
+        connection: ConnectionId,
+        /// Its queue pair.
+        qpn: u32,
+        /// The peer's application data; empty on the side that accepted.
+        private_data: PrivateData,
+        /// Multipath was agreed on.
+        multipath: bool,
+    },
+    /// The peer refused. The connection is gone; the queue pair is in the error state.
+    Rejected {
+        /// Which connection.
+        connection: ConnectionId,
+        /// Its queue pair.
+        qpn: u32,
+        /// The reason on the wire (IBTA REJ codes; 28 = consumer reject, 8 = nobody listens).
+        reason: u16,
+        /// The peer's application data.
+        private_data: PrivateData,
+    },
+    /// The peer did not answer. The connection is gone; the queue pair is in the error state.
+    Unreachable {
+        /// Which connection.
+        connection: ConnectionId,
+        /// Its queue pair, if one was given.
+        qpn: Option<u32>,
+    },
+    /// The connection has ended, from either side. The queue pair is in the error state.
+    Disconnected {
+        /// Which connection.
+        connection: ConnectionId,
+        /// Its queue pair.
+        qpn: u32,
+    },
+    /// The queue pair failed: everything outstanding has completed with an error.
+    QueuePairFailed {
+        /// Which queue pair.
+        qpn: u32,
+        /// Why.
+        status: Status,
+    },
+}

@@ -1,0 +1,38 @@
+//! The words of the engine: what every layer says and none owns. They import no layer, so that those
+//! below the engine take them from here and not from it.
+//!
+//! ```text
+//!   work        requests of applications        completion  how they end
+//!   queue_pair  what a queue pair is made of    state       its states, and changes of them
+//!   connect     what applications tell each other while they connect
+//!   event       what the application's side has to know or do
+//!   error       why a call is refused           drop        why a packet is lost
+//!   id          numbers of objects              access      rights to memory, and its keys
+//!   route       how packets are addressed       config      how an engine behaves
+//! ```
+
+mod access;
+mod completion;
+mod config;
+mod connect;
+mod drop;
+mod error;
+mod event;
+mod id;
+mod queue_pair;
+mod route;
+mod state;
+mod work;
+
+pub use access::{Access, RegionKeys};
+pub use completion::{Completion, CompletionOpcode, Status};
+pub use config::{EngineConfig, Granularity, MultipathConfig};
+pub use connect::{ConnectionParameters, PrivateData};
+pub use drop::{DROP_REASONS, DropCounters, DropReason};
+pub use error::EngineError;
+pub use event::Event;
+pub use id::{CompletionQueueId, ConnectionId, DomainId};
+pub use queue_pair::QueuePairRequest;
+pub use route::Route;
+pub use state::{ReadyToReceive, ReadyToSend, State, Transition};
+pub use work::{ReceiveRequest, SendOpcode, SendRequest};

@@ -1,0 +1,19 @@
+//! How packets to a destination are addressed.
+
+use common::units::Rate;
+use std::net::IpAddr;
+
+/// How packets to a destination are addressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Own address, of the destination's family.
+    pub source: IpAddr,
+    /// Own Ethernet address.
+    pub source_mac: [u8; 6],
+    /// Ethernet address of the next hop.
+    pub destination_mac: [u8; 6],
+    /// Largest IP packet of the port.
+    pub mtu: u16,
+    /// Speed of the port, which packets are paced to.
+    pub rate: Rate,
+}

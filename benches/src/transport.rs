@@ -10,8 +10,11 @@ use common::units::Rate;
 use common::wire::roce::icrc;
 use common::xdp::frame::{Frame, FramePool, Region};
 use hostd::engine::Engine;
-use hostd::verbs::{Access, CompletionQueueId, EngineConfig, MultipathConfig, QueuePairRequest, ReadyToReceive, ReadyToSend, RegionKeys, Route, SendOpcode, SendRequest, Transition};
 use hostd::message::region::{HeapMemory, RegionMemory};
+use hostd::verbs::{
+    Access, CompletionQueueId, EngineConfig, MultipathConfig, QueuePairRequest, ReadyToReceive,
+    ReadyToSend, RegionKeys, Route, SendOpcode, SendRequest, Transition,
+};
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;

@@ -9,8 +9,12 @@ use common::wire::ip::v4;
 use common::wire::roce::frame::seal;
 use common::xdp::frame::{FramePool, Region};
 use hostd::engine::Engine;
-use hostd::verbs::{Access, CompletionQueueId, ConnectionId, ConnectionParameters, EngineConfig, Event, MultipathConfig, QueuePairRequest, ReadyToReceive, ReadyToSend, ReceiveRequest, RegionKeys, Route, SendOpcode, SendRequest, Transition};
 use hostd::message::region::HeapMemory;
+use hostd::verbs::{
+    Access, CompletionQueueId, ConnectionId, ConnectionParameters, EngineConfig, Event,
+    MultipathConfig, QueuePairRequest, ReadyToReceive, ReadyToSend, ReceiveRequest, RegionKeys,
+    Route, SendOpcode, SendRequest, Transition,
+};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 

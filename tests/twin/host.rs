@@ -6,8 +6,8 @@ use super::outcome::Totals;
 use super::queue::{DeviceQueue, Outbox};
 use common::time::Time;
 use common::xdp::frame::{FramePool, Region};
-use hostd::verbs::{EngineConfig, EngineError, Route};
 use hostd::net::port::Port;
+use hostd::verbs::{EngineConfig, EngineError, Route};
 use hostd::worker::{Turn, Worker};
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use common::config::{Refusal, Settings, require};
 use common::time::Span;
 use common::units::Rate;
 use common::xdp::ModeChoice;
-use common::xdp::umem::{RING_MAX, RING_MIN};
+use common::xdp::limits::{RING_MAX, RING_MIN};
 use hostd_client::abi;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

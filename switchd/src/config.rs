@@ -22,7 +22,7 @@ use common::time::Span;
 use common::units::Rate;
 use common::xdp::ModeChoice;
 use common::xdp::netdev::Device;
-use common::xdp::umem::{RING_MAX, RING_MIN};
+use common::xdp::limits::{RING_MAX, RING_MIN};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;

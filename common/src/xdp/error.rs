@@ -1,6 +1,7 @@
 //! What can go wrong at the boundary to the kernel, in words for the operator.
 
-use super::port::Mode;
+use super::limits::{QUEUES_MAX, RING_MAX, RING_MIN};
+use super::mode::Mode;
 use crate::sys::MemlockError;
 use std::io;
 
@@ -16,7 +17,7 @@ pub enum XdpError {
         error: io::Error,
     },
     /// Rings cannot have this size.
-    #[error("ring size {0} is not a power of two from {min} to {max}", min = super::umem::RING_MIN, max = super::umem::RING_MAX)]
+    #[error("ring size {0} is not a power of two from {RING_MIN} to {RING_MAX}")]
     Ring(u32),
     /// The memory was refused.
     #[error("cannot register packet memory: {0}")]
@@ -41,7 +42,7 @@ pub enum XdpError {
         tx_queues: u32,
     },
     /// More queues than the steering program has room for.
-    #[error("{ifname}: {rx_queues} receive queues; at most {max} are supported", max = super::steer::QUEUES_MAX)]
+    #[error("{ifname}: {rx_queues} receive queues; at most {QUEUES_MAX} are supported")]
     ManyQueues {
         /// The device.
         ifname: String,

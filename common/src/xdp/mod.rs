@@ -1,6 +1,9 @@
 //! AF_XDP: the boundary between the kernel and the engines.
 //!
 //! ```text
+//!   mode    how packets get between a device and our memory
+//!   limits  sizes and bounds of frames, rings and ports
+//!   error   what can go wrong
 //!   frame   Frame, the linear token for one buffer; FramePool, a worker's store of free ones
 //!   queue   QueueIo, what an engine sees of a port's queue, real or simulated
 //!   umem    the memory of all frames, registered with the kernel
@@ -13,6 +16,8 @@
 //! ```
 
 pub mod frame;
+pub mod limits;
+pub mod mode;
 pub mod netdev;
 pub mod port;
 pub mod queue;
@@ -25,7 +30,9 @@ pub mod umem;
 mod error;
 
 pub use error::{MtuError, XdpError};
-pub use port::{Mode, ModeChoice, Port, PortOptions, mtu_limit, open_port};
+pub use limits::mtu_limit;
+pub use mode::{Mode, ModeChoice};
+pub use port::{Port, PortOptions, open_port};
 pub use socket::{AfXdpQueue, QueueCounters};
 pub use steer::{Role, SteerCounts, Steering};
 pub use umem::{Umem, frames_needed};

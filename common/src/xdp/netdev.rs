@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code, reason = "ioctl; see each SAFETY")]
 
-use super::XdpError;
+use super::error::XdpError;
 use crate::units::Rate;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use std::io;

@@ -1,97 +1,15 @@
 //! Opening a device: which mode, which limits, the program, a socket for each queue.
 
 use super::error::{MtuError, XdpError};
+use super::limits::{QUEUES_MAX, mtu_limit};
+use super::mode::{Hook, Mode, ModeChoice};
 use super::netdev::Device;
 use super::socket::{AfXdpQueue, Bound};
-use super::steer::{Hook, QUEUES_MAX, RETRIES, RETRY_WAIT, Role, Steering};
-use super::umem::{CHUNK, HEADROOM, PACKET_MAX, Umem};
-use std::fmt;
+use super::steer::{RETRIES, RETRY_WAIT, Role, Steering};
+use super::umem::Umem;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::str::FromStr;
-use xsk_rs::config::BindFlags;
-
-/// How packets get from the device to our memory and back, best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Mode {
-    /// The device reads and writes our frames itself.
-    NativeZeroCopy,
-    /// The program runs in the driver; the kernel copies.
-    NativeCopy,
-    /// The program runs in the network stack; the kernel copies. On any device.
-    GenericCopy,
-}
-
-impl Mode {
-    /// Whether the device works on our frames.
-    pub fn is_zero_copy(self) -> bool {
-        self == Self::NativeZeroCopy
-    }
-
-    fn hook(self) -> Hook {
-        match self {
-            Self::NativeZeroCopy | Self::NativeCopy => Hook::Native,
-            Self::GenericCopy => Hook::Generic,
-        }
-    }
-
-    fn flags(self) -> BindFlags {
-        match self {
-            Self::NativeZeroCopy => BindFlags::XDP_ZEROCOPY | BindFlags::XDP_USE_NEED_WAKEUP,
-            Self::NativeCopy | Self::GenericCopy => {
-                BindFlags::XDP_COPY | BindFlags::XDP_USE_NEED_WAKEUP
-            }
-        }
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NativeZeroCopy => "native zero-copy",
-            Self::NativeCopy => "native copy",
-            Self::GenericCopy => "generic copy",
-        })
-    }
-}
-
-/// Which modes are acceptable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ModeChoice {
-    /// The best that the device offers.
-    #[default]
-    Best,
-    /// This one; opening fails if the device does not offer it.
-    Exactly(Mode),
-}
-
-impl ModeChoice {
-    fn attempts(self) -> &'static [Mode] {
-        match self {
-            Self::Best => &[Mode::NativeZeroCopy, Mode::NativeCopy, Mode::GenericCopy],
-            Self::Exactly(Mode::NativeZeroCopy) => &[Mode::NativeZeroCopy],
-            Self::Exactly(Mode::NativeCopy) => &[Mode::NativeCopy],
-            Self::Exactly(Mode::GenericCopy) => &[Mode::GenericCopy],
-        }
-    }
-}
-
-impl FromStr for ModeChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "best" => Ok(Self::Best),
-            "native-zero-copy" => Ok(Self::Exactly(Mode::NativeZeroCopy)),
-            "native-copy" => Ok(Self::Exactly(Mode::NativeCopy)),
-            "generic-copy" => Ok(Self::Exactly(Mode::GenericCopy)),
-            _ => Err(format!(
-                "{text:?} is not an AF_XDP mode: write best, native-zero-copy, native-copy or generic-copy"
-            )),
-        }
-    }
-}
 
 /// How a port is to be opened.
 #[derive(Clone, Debug)]
@@ -126,25 +44,6 @@ pub struct Port {
     pub mode: Mode,
     /// Its queues, by number; for the workers. Their receive rings are armed already.
     pub queues: Vec<AfXdpQueue>,
-}
-
-/// Bytes of an Ethernet header and of two VLAN tags, which the MTU does not count.
-const LINK_HEADERS: u32 = 14 + 2 * 4;
-
-/// What the kernel keeps at the end of the page of a veth frame (skb_shared_info, rounded to a cache line).
-const SHARED_INFO: u32 = 320;
-
-/// The highest MTU with which every packet fits in a frame.
-pub fn mtu_limit(mode: Mode, driver: &str) -> u32 {
-    let chunk = u32::from(PACKET_MAX) - LINK_HEADERS;
-    match (mode.hook(), driver) {
-        // veth moves each packet to a page of its own for the program (veth_xdp_set checks this
-        // same number against the other end).
-        (Hook::Native, "veth") => {
-            chunk.min(u32::from(CHUNK) - u32::from(HEADROOM) - SHARED_INFO - 14)
-        }
-        _ => chunk,
-    }
 }
 
 /// Opens the device `ifname` of this thread's network namespace: attaches the steering program and binds a socket to each
@@ -316,24 +215,4 @@ fn finish(
         mode,
         queues,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn limits_follow_from_the_chunk() {
-        assert_eq!(mtu_limit(Mode::NativeCopy, "veth"), 3506);
-        assert_eq!(mtu_limit(Mode::GenericCopy, "veth"), 3818);
-        assert_eq!(mtu_limit(Mode::NativeZeroCopy, "ice"), 3818);
-    }
-
-    #[test]
-    fn choices_are_read() {
-        assert_eq!("best".parse(), Ok(ModeChoice::Best));
-        let exact = ModeChoice::Exactly(Mode::GenericCopy);
-        assert_eq!("generic-copy".parse(), Ok(exact));
-        assert!("zero".parse::<ModeChoice>().unwrap_err().contains("best"));
-    }
 }

@@ -12,13 +12,14 @@
     reason = "frames are made of what the kernel hands back; see each SAFETY"
 )]
 
-use super::XdpError;
+use super::error::XdpError;
 use super::frame::{Frame, FramePool, Region};
-use super::port::Mode;
+use super::limits::{CHUNK, FILL_FACTOR, PACKET_MAX};
+use super::mode::Mode;
 use super::queue::QueueIo;
 use super::ring::{ConsumerRing, ProducerRing, RingLayout, get_option, set_option};
 use super::steer::Attachment;
-use super::umem::{CHUNK, FILL_FACTOR, Holders, PACKET_MAX, Umem, XskSocket};
+use super::umem::{Holders, Umem, XskSocket};
 use crate::sync::counter::Counter;
 use crate::time::{Span, Time};
 use std::fmt;

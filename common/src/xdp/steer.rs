@@ -16,9 +16,10 @@
 
 #![allow(unsafe_code, reason = "system calls of libbpf; see each SAFETY")]
 
-use super::XdpError;
+use super::error::XdpError;
+use super::limits::mtu_limit;
+use super::mode::{Hook, Mode};
 use super::netdev::Device;
-use super::port::{Mode, mtu_limit};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder, PrintLevel};
 use std::ffi::CStr;
 use std::fmt;
@@ -28,12 +29,6 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
-
-/// Queues of one device that the program has room for (`QUEUES_MAX` in steer.bpf.c).
-pub const QUEUES_MAX: u32 = 256;
-
-/// Addresses of each family that can be declared local (`LOCAL_MAX` in steer.bpf.c).
-pub const LOCAL_MAX: usize = 4096;
 
 /// Name of the program, by which a leftover is recognised.
 const PROGRAM: &str = "fabric_steer";
@@ -60,24 +55,6 @@ pub enum Role {
     Switch,
     /// A port of a host: everything is the kernel's but RoCEv2 and MAC control.
     Host,
-}
-
-/// Where the program runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hook {
-    /// In the driver, before the kernel makes a packet of its own of it.
-    Native,
-    /// In the network stack, on any device.
-    Generic,
-}
-
-impl Hook {
-    fn flags(self) -> u32 {
-        match self {
-            Self::Native => libbpf_sys::XDP_FLAGS_DRV_MODE,
-            Self::Generic => libbpf_sys::XDP_FLAGS_SKB_MODE,
-        }
-    }
 }
 
 /// The link that keeps a program on a device. Detached once, by whoever comes first.
@@ -181,7 +158,7 @@ impl Steering {
     /// daemon's on a host port.
     ///
     /// # Errors
-    /// When [`LOCAL_MAX`] addresses of its family are declared already.
+    /// When [`LOCAL_MAX`](super::limits::LOCAL_MAX) addresses of its family are declared already.
     pub fn add_local(&self, address: IpAddr) -> io::Result<()> {
         match address {
             IpAddr::V4(address) => update(&self.local4, &address.octets(), &[1]),

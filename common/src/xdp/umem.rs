@@ -10,8 +10,9 @@
 
 #![allow(unsafe_code, reason = "xsk-rs sockets and memory; see each SAFETY")]
 
-use super::XdpError;
+use super::error::XdpError;
 use super::frame::{Frame, Region, TRADE};
+use super::limits::{CHUNK, FILL_FACTOR, HEADROOM, RING_MAX, RING_MIN};
 use crate::sys::{MemlockError, memlock_limit, raise_memlock};
 use std::fmt;
 use std::io;
@@ -23,28 +24,6 @@ use xsk_rs::config::{
     BindFlags, FrameSize, Interface, LibxdpFlags, QueueSize, SocketConfig, UmemConfig,
 };
 use xsk_rs::{CompQueue, FillQueue, RxQueue, TxQueue};
-
-/// Bytes of a chunk: one page, the most that the kernel allows without huge pages.
-pub const CHUNK: u16 = 4096;
-
-/// Bytes that the kernel keeps free in front of a received packet (XDP_PACKET_HEADROOM).
-pub const HEADROOM: u16 = 256;
-
-/// Longest packet that a chunk holds, from the destination address to the end of the payload.
-pub const PACKET_MAX: u16 = CHUNK - HEADROOM;
-
-/// Smallest ring: the kernel sends at least this much for each call (TX_BATCH_SIZE).
-pub const RING_MIN: u32 = 32;
-
-/// Largest ring. 2^15 descriptors on each of the rings of one queue are 0.5 GiB of frames.
-pub const RING_MAX: u32 = 32_768;
-
-/// The fill ring is this many times the receive ring: when the receive ring is full the kernel
-/// still has as many buffers again, and never stops for want of one.
-pub const FILL_FACTOR: u32 = 2;
-
-const _: () = assert!(RING_MIN.is_power_of_two() && RING_MAX.is_power_of_two());
-const _: () = assert!(FILL_FACTOR.is_power_of_two());
 
 /// Ports' queues of one daemon that may be open at a time.
 pub const QUEUES_MAX: u16 = u16::MAX - 1;

@@ -15,7 +15,7 @@
 use super::cells;
 use super::policy::{Policy, PortPolicy, QueuePolicy};
 use crate::limits::CLASSES;
-use common::xdp::umem::PACKET_MAX;
+use common::xdp::limits::PACKET_MAX;
 
 /// Groups by which packets may bypass the buffer, at whatever port they arrive: the empty buffer has room in them for
 /// the largest frame. Bit n for group n.

@@ -13,8 +13,9 @@
 //! The turn orders these and holds no policy. It takes the time as an argument and never waits; between
 //! turns without work the thread sleeps (`net::sleep`) until the engine's next deadline.
 
-use crate::app::command::{Command, ControlHandle, EdgeStatistics, Report};
+use crate::app::command::{Command, ControlHandle, Report};
 use crate::app::region::SharedMemory;
+use crate::app::statistics::EdgeStatistics;
 use crate::app::table::Table;
 use crate::engine::Engine;
 use crate::message::region::RegionMemory;

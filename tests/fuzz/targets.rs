@@ -8,10 +8,11 @@ use common::wire::ip::{protocol, v4, v6};
 use common::wire::pause::Control;
 use common::wire::roce::{self, Headers};
 use common::wire::{arp as wire_arp, udp as wire_udp, vlan};
+use hostd_client::abi::answer::{FromDaemon, Reply};
 use hostd_client::abi::descriptor::{
     COMPLETION_LEN, CompletionEntry, ReceiveWork, SendWork, WORK_LEN,
 };
-use hostd_client::abi::message::{FromDaemon, Reply, Request};
+use hostd_client::abi::message::Request;
 use hostd_client::abi::ring::{RingMemory, memory_len};
 use nix::sys::uio::pwrite;
 use std::net::{Ipv4Addr, Ipv6Addr};

@@ -10,15 +10,15 @@ use hostd::app::command::{
 };
 use hostd::app::completion::Wake;
 use hostd::verbs::{EngineError, Route};
+use hostd_client::abi::answer::Event;
 use hostd_client::abi::bell::Bell;
 use hostd_client::abi::bell::BellPage;
 use hostd_client::abi::descriptor::{
     COMPLETION_LEN, CompletionEntry, CompletionOpcode, CompletionStatus, Opcode, ReceiveWork,
     SendWork, Sge, SgeList, WORK_LEN,
 };
-use hostd_client::abi::message::{Event, Private};
 use hostd_client::abi::ring::{Consumer, Producer, RingMemory};
-use hostd_client::abi::types::Access;
+use hostd_client::abi::types::{Access, Private};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;

@@ -6,7 +6,8 @@
 //! that does sleeps on.
 
 use crate::Error;
-use crate::abi::message::{Event, FromDaemon, Reply, Request};
+use crate::abi::answer::{Event, FromDaemon, Reply};
+use crate::abi::message::Request;
 use crate::shm_socket::{self, Received};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

@@ -1,9 +1,11 @@
 //! Completion queues.
 
 use crate::Error;
+use crate::abi::answer::Reply;
 use crate::abi::descriptor::{COMPLETION_LEN, CompletionEntry, CompletionOpcode, CompletionStatus};
-use crate::abi::message::{ObjectKind, Reply, Request};
+use crate::abi::message::Request;
 use crate::abi::ring::{Consumer, RingMemory};
+use crate::abi::types::ObjectKind;
 use crate::channel::{deadline, wait_ready};
 use crate::context::{Inner, Object, descriptors, unexpected};
 use nix::poll::{PollFd, PollFlags};

@@ -1,7 +1,9 @@
 //! A session with the daemon.
 
+use crate::abi::answer::Reply;
 use crate::abi::bell::Bell;
-use crate::abi::message::{Access, ObjectKind, Reply, Request};
+use crate::abi::message::Request;
+use crate::abi::types::{Access, ObjectKind};
 use crate::abi::{VERSION_MAJOR, feature};
 use crate::channel::Channel;
 use crate::{CompletionQueue, Error, Listener, QueuePair, QueuePairOptions, Region};

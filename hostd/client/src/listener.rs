@@ -1,6 +1,8 @@
 //! Waiting for connections.
 
-use crate::abi::message::{Event, ObjectKind, Private, Reply, Request};
+use crate::abi::answer::{Event, Reply};
+use crate::abi::message::Request;
+use crate::abi::types::{ObjectKind, Private};
 use crate::channel::deadline;
 use crate::context::{Inner, unexpected};
 use crate::{Connected, Error, QueuePair};

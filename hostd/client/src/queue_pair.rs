@@ -1,8 +1,10 @@
 //! Queue pairs.
 
+use crate::abi::answer::{Event, Reply};
 use crate::abi::descriptor::{Opcode, ReceiveWork, SendWork, Sge, SgeList, WORK_LEN};
-use crate::abi::message::{ErrorCode, Event, Granularity, ObjectKind, Private, Reply, Request};
+use crate::abi::message::Request;
 use crate::abi::ring::{Producer, RingMemory};
+use crate::abi::types::{ErrorCode, Granularity, ObjectKind, Private};
 use crate::channel::deadline;
 use crate::context::{Inner, Object, descriptors, unexpected};
 use crate::{CompletionQueue, Error, Slice};

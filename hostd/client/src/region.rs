@@ -1,7 +1,9 @@
 //! Registered memory.
 
 use crate::Error;
-use crate::abi::message::{Access, ObjectKind, Reply, Request};
+use crate::abi::answer::Reply;
+use crate::abi::message::Request;
+use crate::abi::types::{Access, ObjectKind};
 use crate::context::{Inner, unexpected};
 use crate::shm::{self, Mapping};
 use nix::errno::Errno;

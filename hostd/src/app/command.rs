@@ -6,15 +6,16 @@
 
 use super::completion::Wake;
 use super::region::SharedMemory;
+use super::statistics::EdgeStatistics;
 use crate::stats::{EngineStatistics, PathStatistics, QueuePairStatistics};
 use crate::verbs::{EngineError, Route};
 use common::sys::Waker;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
+use hostd_client::abi::answer::Event;
 use hostd_client::abi::bell::BellPage;
 use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
-use hostd_client::abi::message::{Event, ObjectKind, Private};
 use hostd_client::abi::ring::{Consumer, Producer};
-use hostd_client::abi::types::Access;
+use hostd_client::abi::types::{Access, ObjectKind, Private};
 use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::{Notify, oneshot};
@@ -137,25 +138,6 @@ pub struct SessionReport {
     pub queue_pairs: usize,
     /// Ports that it listens on.
     pub listeners: Vec<u16>,
-}
-
-/// Counters of the applications' edge.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EdgeStatistics {
-    /// Send requests taken from rings.
-    pub sends: u64,
-    /// Receives taken from rings.
-    pub receives: u64,
-    /// Completions put in rings.
-    pub completions: u64,
-    /// Times that an application was woken.
-    pub wakes: u64,
-    /// Queue pairs broken by an invalid descriptor or an impossible index.
-    pub broken_queues: u64,
-    /// Completions of queues that their application had broken, or whose ring had gone.
-    pub lost_completions: u64,
-    /// Times that a completion ring was full, so that work had to wait.
-    pub full_rings: u64,
 }
 
 /// The control thread's end.

@@ -1,6 +1,6 @@
 //! Completions into an application's ring.
 
-use super::command::EdgeStatistics;
+use super::statistics::EdgeStatistics;
 use crate::verbs::{Completion, Status};
 use hostd_client::abi::descriptor::{
     COMPLETION_LEN, CompletionEntry, CompletionOpcode, CompletionStatus,

@@ -18,4 +18,5 @@ pub mod queue_pair;
 pub mod region;
 pub mod session;
 pub mod socket;
+pub mod statistics;
 pub mod table;

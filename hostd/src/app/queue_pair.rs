@@ -1,6 +1,6 @@
 //! Work requests out of an application's rings.
 
-use super::command::EdgeStatistics;
+use super::statistics::EdgeStatistics;
 use crate::engine::Engine;
 use crate::message::region::RegionMemory;
 use crate::verbs::{CompletionQueueId, ConnectionId, EngineError};

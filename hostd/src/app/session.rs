@@ -8,9 +8,10 @@ use crate::config::Quota;
 use crate::control::routes::RouterHandle;
 use crate::doorbell::{Doorbell, Doorbells};
 use crate::verbs::EngineError;
+use hostd_client::abi::answer::Reply;
 use hostd_client::abi::bell::BellPage;
 use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
-use hostd_client::abi::message::{Reply, Request};
+use hostd_client::abi::message::Request;
 use hostd_client::abi::ring::{RingMemory, memory_len};
 use hostd_client::abi::types::{Access, ErrorCode, ObjectKind, Private};
 use hostd_client::abi::{

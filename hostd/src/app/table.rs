@@ -7,9 +7,10 @@
 mod events;
 mod objects;
 
-use super::command::{Answer, EdgeStatistics, Notice, SessionCommand, SessionId, SessionReport};
+use super::command::{Answer, Notice, SessionCommand, SessionId, SessionReport};
 use super::completion::CompletionRing;
 use super::queue_pair::{Link, Remains, TURN, WorkRings};
+use super::statistics::EdgeStatistics;
 use crate::engine::Engine;
 use crate::message::region::RegionMemory;
 use crate::verbs::Transition;
@@ -17,9 +18,9 @@ use crate::verbs::{
     CompletionQueueId, ConnectionId, ConnectionParameters, DomainId, EngineError, PrivateData,
 };
 use crossbeam_channel::Sender;
+use hostd_client::abi::answer::Event;
 use hostd_client::abi::bell::{BellPage, WORDS};
-use hostd_client::abi::message::{Event, Private};
-use hostd_client::abi::types::ErrorCode;
+use hostd_client::abi::types::{ErrorCode, Private};
 use hostd_client::abi::{PRIVATE_MAX, QUEUE_PAIRS_MAX, RING_ENTRIES_MAX};
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;

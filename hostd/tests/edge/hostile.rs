@@ -1,11 +1,12 @@
 //! HT-3: applications that do not use the library.
 
 use crate::rig::{Daemon, PATIENCE, config, pair};
+use hostd_client::abi::answer::{Event, FromDaemon, Reply};
 use hostd_client::abi::bell::Bell;
 use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
-use hostd_client::abi::message::{Event, FromDaemon, Private, Reply, Request};
+use hostd_client::abi::message::Request;
 use hostd_client::abi::ring::{Producer, RingMemory};
-use hostd_client::abi::types::{Access, ErrorCode, ObjectKind};
+use hostd_client::abi::types::{Access, ErrorCode, ObjectKind, Private};
 use hostd_client::shm::Mapping;
 use hostd_client::{Context, Error, shm_socket};
 use nix::errno::Errno;

@@ -1,7 +1,7 @@
 //! What the daemon says on the application socket: replies and events.
 
 use super::codec::{DecodeError, Reader};
-use super::message::{Record, header, open};
+use super::record::{Record, header, open};
 use super::types::{ErrorCode, Granularity, Private};
 use super::{MAGIC, MESSAGE_MAX};
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ const _: () = assert!(TEXT_MAX + 32 <= MESSAGE_MAX);
 /// What the daemon answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// To `Hello`. Descriptors: bell page, doorbell eventfd.
+    /// To `Hello`. Descriptors: doorbell page, doorbell eventfd.
     Hello {
         /// Major version of the daemon.
         major: u16,
@@ -51,7 +51,7 @@ pub enum Reply {
         handle: u32,
         /// Its number on the wire.
         qpn: u32,
-        /// Its bit in the bell page.
+        /// Its bit in the doorbell page.
         slot: u32,
         /// Entries of the send ring after rounding.
         send_entries: u32,
@@ -264,6 +264,9 @@ impl Event {
 
 impl FromDaemon {
     /// The message in a record of any bytes.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let (kind, tag, mut reader) = open(bytes)?;
         let message = match kind {

@@ -12,14 +12,14 @@
 //! looks at 16 words a turn and session however many queue pairs there are, and a bit that names
 //! no queue pair is nothing to it.
 
-use super::{MAGIC, VERSION_MAJOR};
+use super::{MAGIC, QUEUE_PAIRS_MAX, VERSION_MAJOR};
 use crate::shm::{Mapping, MemoryError, create_sealed};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Words of 64 bits in the page.
-pub const WORDS: usize = 16;
+pub const WORDS: usize = QUEUE_PAIRS_MAX.div_ceil(64);
 
 const SLEEPING: usize = 64;
 const BITS: usize = 128;

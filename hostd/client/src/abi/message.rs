@@ -1,17 +1,12 @@
-//! Requests on the application socket, and the form of all messages; the daemon's are in `answer`.
+//! Requests of an application on its socket.
 //!
-//! Every message is one SOCK_SEQPACKET record: kind (u16), two reserved bytes, tag (u32), then the
-//! fixed-width body of the kind. A reply bears the tag of its request; events have tag zero.
 //! [`Request::decode`] takes any bytes at all and never panics.
 
-pub use super::answer::{Event, FromDaemon, Reply};
-use super::codec::{DecodeError, Reader, Writer};
-pub use super::types::{Access, ErrorCode, Granularity, ObjectKind, Private};
-use super::{MAGIC, MESSAGE_MAX, VERSION_MAJOR, VERSION_MINOR};
+use super::codec::{DecodeError, Reader};
+use super::record::{Record, header, open};
+use super::types::{Access, ObjectKind, Private};
+use super::{MAGIC, VERSION_MAJOR, VERSION_MINOR};
 use std::net::IpAddr;
-
-/// A message being written.
-pub type Record = Writer<MESSAGE_MAX>;
 
 /// What an application asks of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +52,7 @@ pub enum Request {
         address: IpAddr,
         /// Port in the RDMA CM's TCP port space; zero lets the daemon choose.
         port: u16,
-        /// Connection requests that may wait for an answer: a wish, which the daemon may exceed.
+        /// Connection requests that may wait for an answer. A hint: the daemon may let more wait.
         backlog: u16,
     },
     /// Connect a queue pair. The outcome is an event.
@@ -73,7 +68,7 @@ pub enum Request {
     },
     /// Accept a connection request with a queue pair. The outcome is an event.
     Accept {
-        /// The request, from [`Event::ConnectRequest`].
+        /// The request, from [`Event::ConnectRequest`](super::answer::Event::ConnectRequest).
         request: u32,
         /// The queue pair.
         qp: u32,
@@ -82,7 +77,7 @@ pub enum Request {
     },
     /// Turn a connection request down.
     Reject {
-        /// The request, from [`Event::ConnectRequest`].
+        /// The request, from [`Event::ConnectRequest`](super::answer::Event::ConnectRequest).
         request: u32,
         /// Data for the peer's application.
         private: Private,
@@ -111,23 +106,6 @@ const ACCEPT: u16 = 7;
 const REJECT: u16 = 8;
 const DISCONNECT: u16 = 9;
 const DESTROY: u16 = 10;
-
-pub(super) fn header(kind: u16, tag: u32) -> Record {
-    Record::new().u16(kind).u16(0).u32(tag)
-}
-
-pub(super) fn open(bytes: &[u8]) -> Result<(u16, u32, Reader<'_>), DecodeError> {
-    let mut reader = Reader::new(bytes);
-    let kind = reader.u16()?;
-    reader.reserved::<2>()?;
-    let tag = reader.u32()?;
-    Ok((kind, tag, reader))
-}
-
-/// The tag of a request that may be malformed otherwise, so that its refusal can be matched.
-pub fn tag_of(bytes: &[u8]) -> u32 {
-    open(bytes).map_or(0, |(_, tag, _)| tag)
-}
 
 impl Request {
     /// The `Hello` of this version.
@@ -212,6 +190,9 @@ impl Request {
     }
 
     /// The tag and the request in a record of any bytes.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes.
     pub fn decode(bytes: &[u8]) -> Result<(u32, Self), DecodeError> {
         let (kind, tag, mut reader) = open(bytes)?;
         let r = &mut reader;

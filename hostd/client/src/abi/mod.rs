@@ -1,10 +1,11 @@
 //! What crosses the boundary between an application and hostd.
 //!
 //! ```text
-//!   message     requests on the Unix socket (SOCK_SEQPACKET)
-//!   answer      replies and events
-//!   types       access rights, private data, error codes
 //!   codec       fixed-width little-endian fields, read and written with checks
+//!   record      the form of every message on the Unix socket (SOCK_SEQPACKET)
+//!   types       access rights, private data, error codes
+//!   message     requests
+//!   answer      replies and events
 //!   descriptor  work requests and completions in the rings
 //!   ring        single-producer single-consumer rings in sealed shared memory
 //!   bell        the session's page of doorbell bits, and the daemon's "I sleep" flag
@@ -36,6 +37,7 @@ pub mod bell;
 pub mod codec;
 pub mod descriptor;
 pub mod message;
+pub mod record;
 pub mod ring;
 pub mod types;
 
@@ -69,8 +71,8 @@ pub const DESCRIPTORS_MAX: usize = 2;
 /// The most entries of a ring: as many work requests as one queue of the engine takes.
 pub const RING_ENTRIES_MAX: u32 = 1 << 14;
 
-/// The most queue pairs of one session: the bits of the bell page.
-pub const QUEUE_PAIRS_MAX: usize = 64 * bell::WORDS;
+/// The most queue pairs of one session: the bits of its doorbell page.
+pub const QUEUE_PAIRS_MAX: usize = 1024;
 
 /// Bytes of private data that an application may add to each message of a connection's set-up.
 /// A REQ of the RDMA CM has 92; its IP header (36) and the multipath offer take theirs first.

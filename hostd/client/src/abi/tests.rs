@@ -1,6 +1,8 @@
+use super::answer::*;
 use super::codec::DecodeError;
 use super::descriptor::*;
 use super::message::*;
+use super::record::tag_of;
 use super::types::*;
 use super::{MESSAGE_MAX, PRIVATE_MAX, SGE_MAX};
 use proptest::prelude::*;

@@ -2,7 +2,7 @@
 
 use super::PRIVATE_MAX;
 use super::codec::{DecodeError, Reader};
-use super::message::Record;
+use super::record::Record;
 
 /// What a region allows (`ibv_access_flags`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::message::region::RegionMemory;
 use crate::verbs::Status;
 use crate::verbs::{ConnectionId, Event as EngineEvent, Granularity, PrivateData};
-use hostd_client::abi::message::Event;
+use hostd_client::abi::answer::Event;
 use hostd_client::abi::types::{self, ErrorCode};
 use std::net::IpAddr;
 

@@ -9,9 +9,8 @@ use crate::message::region::RegionMemory;
 use crate::verbs::{Access, Transition};
 use crate::verbs::{EngineError, QueuePairRequest};
 use hostd_client::abi::descriptor::COMPLETION_LEN;
-use hostd_client::abi::message::ObjectKind;
 use hostd_client::abi::ring::Producer;
-use hostd_client::abi::types;
+use hostd_client::abi::types::{self, ObjectKind};
 
 impl<M: RegionMemory> Table<M> {
     pub(super) fn register(

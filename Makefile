@@ -38,7 +38,7 @@ lab: build
 # The release build: the tests do the same with the other one, so both have to find the same digests. And every lossless
 # incast for 10 ms of virtual time with three seeds, for which the other one is too slow.
 twin: setup
-	$(CARGO) build --release -p fabric-tests --bin fabric
+	$(CARGO) build --release -p fabric --bin fabric
 	target/release/fabric twin check
 	target/release/fabric twin soak --lossless --lasting 10ms --count 63 --seed 1
 

@@ -4,8 +4,8 @@
 //! way from and to the page cache. The kernel's TCP takes the same way beside it.
 
 use crate::measure::{Series, print_ratios};
-use fabric_tests::lab::traffic::{Receiver, iperf};
-use fabric_tests::lab::{Lab, LabError, node_dir};
+use lab::traffic::{Receiver, iperf};
+use lab::{Lab, LabError, node_dir};
 use rand_core::{Rng, SeedableRng};
 use std::fs::File;
 use std::io::Write;

@@ -5,7 +5,7 @@
 
 use crate::measure::print_figures;
 use crate::rig::processor_seconds;
-use fabric_tests::lab::Lab;
+use lab::Lab;
 use std::time::{Duration, Instant};
 
 /// How long the daemons are watched.

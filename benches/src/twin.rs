@@ -4,9 +4,9 @@
 //! all applications are connected, in processor time of this thread.
 
 use crate::measure::{Series, busy_time, print_ratios};
-use fabric_tests::twin::scenario::Scenario;
-use fabric_tests::twin::simulation::{Standing, run_watched};
 use std::time::Duration;
+use twin::scenario::Scenario;
+use twin::simulation::{Standing, run_watched};
 
 const ROUNDS: usize = 3;
 

@@ -7,13 +7,11 @@ use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use fabric_tests::lab::command::run_with_input;
-use fabric_tests::lab::observe::{
-    assert_healthy, assert_idle, eventually, fabric, gain, received, rows,
-};
-use fabric_tests::lab::topology::Qos;
-use fabric_tests::lab::traffic::Receiver;
-use fabric_tests::lab::{Lab, capture, exclusive, node_dir, privileged};
+use lab::command::run_with_input;
+use lab::observe::{assert_healthy, assert_idle, eventually, fabric, gain, received, rows};
+use lab::topology::Qos;
+use lab::traffic::Receiver;
+use lab::{Lab, capture, exclusive, node_dir, privileged};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 

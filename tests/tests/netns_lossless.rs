@@ -1,9 +1,9 @@
 //! A lossless class with the real daemons: incast in a laboratory that has a dozen processes on few cores.
 
-use fabric_tests::lab::observe::{assert_healthy, drops, eventually, fabric, rows};
-use fabric_tests::lab::topology::Qos;
-use fabric_tests::lab::traffic::Receiver;
-use fabric_tests::lab::{Lab, exclusive, node_dir, privileged};
+use lab::observe::{assert_healthy, drops, eventually, fabric, rows};
+use lab::topology::Qos;
+use lab::traffic::Receiver;
+use lab::{Lab, exclusive, node_dir, privileged};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use std::fs;

@@ -7,11 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fabric_tests::lab::command::run;
-use fabric_tests::lab::observe::{assert_healthy, fabric};
-use fabric_tests::lab::topology::Daemons;
-use fabric_tests::lab::traffic::ping;
-use fabric_tests::lab::{Lab, Output, exclusive, node_dir, privileged};
+use lab::command::run;
+use lab::observe::{assert_healthy, fabric};
+use lab::topology::Daemons;
+use lab::traffic::ping;
+use lab::{Lab, Output, exclusive, node_dir, privileged};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 

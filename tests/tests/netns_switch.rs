@@ -5,12 +5,12 @@
 
 use std::time::{Duration, Instant};
 
-use fabric_tests::lab::observe::{
+use lab::observe::{
     assert_healthy, assert_idle, drops, eventually, gain, received, rows, switches,
 };
-use fabric_tests::lab::topology::Daemons;
-use fabric_tests::lab::traffic::{Iperf, finish_ping, iperf, ping, start_ping};
-use fabric_tests::lab::{Lab, capture, exclusive, privileged};
+use lab::topology::Daemons;
+use lab::traffic::{Iperf, finish_ping, iperf, ping, start_ping};
+use lab::{Lab, capture, exclusive, privileged};
 
 const SHORT: Duration = Duration::from_millis(20);
 

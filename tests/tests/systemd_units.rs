@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
-use fabric_tests::lab::privileged;
-use fabric_tests::lab::settings::binary;
+use lab::privileged;
+use lab::settings::binary;
 use tempfile::TempDir;
 
 const DAEMONS: [&str; 2] = ["switchd", "hostd"];

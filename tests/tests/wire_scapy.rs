@@ -20,7 +20,7 @@ const ROUNDS: &str = "4";
 
 /// The lines that scapy answers to `input`.
 fn scapy(arguments: &[&str], input: &str) -> String {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/wire/oracle.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scapy/oracle.py");
     let mut child = Command::new("/usr/bin/python3")
         .args(["-B", script])
         .args(arguments)

@@ -26,7 +26,7 @@ use common::time::Span;
 use common::xdp::frame::FramePool;
 use common::xdp::queue::QueueIo;
 use common::xdp::{PortOptions, Role, Umem, frames_needed, open_port};
-use fabric_tests::lab::settings::binary;
+use lab::settings::binary;
 use nix::sys::signal::Signal;
 use std::os::fd::AsFd;
 use std::path::Path;

@@ -1,0 +1,179 @@
+//! The demonstration, in two chapters: a real file over every path of a fabric, and incast over a class that loses nothing.
+
+mod copy;
+mod incast;
+mod samples;
+mod spark;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use common::units::Rate;
+use console::style;
+use indicatif::ProgressBar;
+use lab::observe::Counts;
+use lab::settings::binaries;
+use lab::sweep::supervisor;
+use lab::{Builder, Lab, LabError, Options};
+
+use crate::{Interrupts, show, spinner};
+
+/// Move real files across two-leaf, two-spine fabrics and show what happened.
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// The file to copy in the first chapter; without it, this machine's own shared libraries, joined
+    #[arg(long)]
+    file: Option<PathBuf>,
+    /// Leave the fabrics up afterwards
+    #[arg(long, env = "KEEP", num_args = 0..=1, default_missing_value = "1")]
+    keep: Option<String>,
+    /// Speed of every link in the first chapter
+    #[arg(long, default_value = "1Gbps")]
+    speed: Rate,
+    /// One chapter only
+    #[arg(long, value_enum)]
+    only: Option<Chapter>,
+    /// Folder for the picture of the second chapter; without it, `demo` beside the folder of this program
+    #[arg(long, value_name = "DIR")]
+    plot: Option<PathBuf>,
+}
+
+/// What the demonstration consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Chapter {
+    /// A real file over every path at once
+    Copy,
+    /// Seven hosts send to one over a class that loses nothing
+    Incast,
+}
+
+impl Chapter {
+    const ALL: [Chapter; 2] = [Chapter::Copy, Chapter::Incast];
+
+    /// The chapter's laboratory.
+    fn name(self) -> &'static str {
+        match self {
+            Chapter::Copy => copy::NAME,
+            Chapter::Incast => incast::NAME,
+        }
+    }
+
+    /// What to look at in its laboratory when it is left up: a node, and a command there.
+    fn sights(self) -> &'static [&'static str] {
+        match self {
+            Chapter::Copy => &["leaf1 switchctl ecmp", "h1 hostctl show paths"],
+            Chapter::Incast => &[
+                "leaf1 switchctl show queues",
+                "leaf1 switchctl show pfc",
+                "leaf1 switchctl show pg",
+                "leaf1 switchctl show events",
+                "h5 hostctl show pauses",
+            ],
+        }
+    }
+}
+
+/// What the chapters share.
+struct Stage {
+    interrupts: Interrupts,
+    bar: ProgressBar,
+    keep: bool,
+}
+
+impl Stage {
+    /// Brings a laboratory up.
+    fn lab(&self, options: Options) -> Result<Lab, LabError> {
+        let builder = Builder::new(options);
+        let builder = if self.keep {
+            builder.detached()
+        } else {
+            builder
+        };
+        self.interrupts.make(builder, &self.bar)
+    }
+}
+
+impl Demo {
+    /// Runs the demonstration; fails when a copy is not what was sent, or a lossless class has lost a packet.
+    pub(crate) fn run(self) -> Result<ExitCode, LabError> {
+        let keep = self.keep.as_deref();
+        let keep = keep.is_some_and(|keep| !matches!(keep, "" | "0"));
+        let chapters =
+            Chapter::ALL.map(|chapter| (chapter, self.only.is_none_or(|o| o == chapter)));
+        let chapters = chapters.into_iter().filter(|(_, wanted)| *wanted);
+        let chapters: Vec<Chapter> = chapters.map(|(chapter, _)| chapter).collect();
+        let names: Vec<&str> = chapters.iter().map(|chapter| chapter.name()).collect();
+        // Before minutes are spent on a first chapter, and before signals take it down.
+        if let Some(name) = names.iter().find(|name| supervisor(name).is_some()) {
+            return Err(LabError::Exists((*name).to_owned()));
+        }
+        let stage = Stage {
+            interrupts: Interrupts::watch(&names)?,
+            bar: spinner(),
+            keep,
+        };
+        let fine = chapters.iter().try_fold(true, |fine, chapter| {
+            Ok(self.show(*chapter, &stage)? && fine)
+        });
+        stage.bar.finish_and_clear();
+        let fine = fine?;
+        farewell(&chapters, keep);
+        Ok(if fine {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
+    }
+
+    fn show(&self, chapter: Chapter, stage: &Stage) -> Result<bool, LabError> {
+        let fine = match chapter {
+            Chapter::Copy => copy::run(stage, self.file.as_deref(), self.speed),
+            Chapter::Incast => incast::run(stage, &self.folder()),
+        };
+        stage.interrupts.settle();
+        fine
+    }
+
+    /// Where the picture goes.
+    fn folder(&self) -> PathBuf {
+        let beside = || binaries().with_file_name("demo");
+        self.plot.clone().unwrap_or_else(beside)
+    }
+}
+
+/// What is left, and what can be done with it.
+fn farewell(chapters: &[Chapter], keep: bool) {
+    if keep {
+        println!("\nThe fabrics are still up:");
+        for chapter in chapters {
+            let name = chapter.name();
+            println!("  fabric lab status --name {name}");
+            for sight in chapter.sights() {
+                println!("  fabric lab exec --name {name} {sight}");
+            }
+            println!("  fabric lab down --name {name}");
+        }
+    } else {
+        println!("\nThe fabrics are down again; KEEP=1 leaves them up to look around.");
+    }
+    println!("Next: README.md has a tour; `make lab` brings a fabric of your own up.");
+}
+
+/// A heading.
+fn say(text: &str) {
+    println!("\n{}", style(text).bold());
+}
+
+/// Every packet that daemons have discarded, by reason.
+fn losses(lost: &Counts) {
+    let mut table = show::table(&["node", "reason", "packets"]);
+    for ((node, reason), packets) in lost.iter().filter(|(_, packets)| **packets > 0) {
+        table.add_row(vec![node.clone(), reason.clone(), packets.to_string()]);
+    }
+    if table.is_empty() {
+        println!("  none: every counter stayed at zero");
+    } else {
+        println!("{table}");
+    }
+}

@@ -1,0 +1,384 @@
+//! `fabric`: laboratories of network namespaces, and the demonstration.
+
+mod demo;
+mod file;
+mod show;
+mod twin;
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use common::units::Rate;
+use indicatif::{ProgressBar, ProgressStyle};
+use lab::supervisor::supervise;
+use lab::sweep::sweep;
+use lab::topology::{Daemons, Options, Qos};
+use lab::{Builder, Lab, LabError, run_dir, supervisor};
+
+/// Leaf–spine fabrics in network namespaces, with switchd on the switches and hostd on the hosts.
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Top,
+}
+
+#[derive(Debug, Subcommand)]
+enum Top {
+    /// Make, use and take down a laboratory
+    #[command(subcommand)]
+    Lab(LabCommand),
+    /// Move real files across two-leaf, two-spine fabrics and show what happened
+    Demo(demo::Demo),
+    /// Simulate fabrics of any size with the daemons' own engines
+    #[command(subcommand)]
+    Twin(twin::Twin),
+    /// What runs the daemons of a laboratory
+    #[command(name = supervisor::SUPERVISE, hide = true)]
+    Supervise {
+        /// The laboratory
+        name: String,
+        /// End when standard input ends
+        #[arg(long)]
+        attached: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum LabCommand {
+    /// Bring a fabric up
+    Up(Up),
+    /// Take it down; also removes what a killed one has left
+    Down(Named),
+    /// Nodes, daemons and links
+    Status {
+        #[command(flatten)]
+        named: Named,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run a command on a node
+    Exec {
+        #[command(flatten)]
+        named: Named,
+        /// h1, leaf1, spine1 …
+        node: String,
+        /// The command and its arguments
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+    /// Print the log of the daemon on a node
+    Logs {
+        #[command(flatten)]
+        named: Named,
+        /// h1, leaf1, spine1 …
+        node: String,
+        /// Follow it
+        #[arg(short, long)]
+        follow: bool,
+    },
+    /// Pull or plug the link between two nodes; routes follow
+    Link {
+        #[command(flatten)]
+        named: Named,
+        /// One end
+        a: String,
+        /// The other, whose interface is set down or up
+        b: String,
+        /// What to do
+        state: LinkState,
+    },
+    /// Kill the daemon of a node as a crash would; it is started again
+    Kill {
+        #[command(flatten)]
+        named: Named,
+        /// h1, leaf1, spine1 …
+        node: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LinkState {
+    /// Plug it in
+    Up,
+    /// Pull it
+    Down,
+}
+
+#[derive(Debug, Args)]
+struct Named {
+    /// Name of the laboratory
+    #[arg(long, default_value = "fab", env = "FABRIC_LAB")]
+    name: String,
+}
+
+#[derive(Debug, Args)]
+struct Up {
+    #[command(flatten)]
+    named: Named,
+    /// Leaf switches
+    #[arg(long, default_value_t = 2)]
+    leaves: u8,
+    /// Spine switches; each has a link to every leaf
+    #[arg(long, default_value_t = 2)]
+    spines: u8,
+    /// Hosts, spread over the leaves
+    #[arg(long, default_value_t = 4)]
+    hosts: u8,
+    /// Speed of every link
+    #[arg(long, default_value = "1Gbps")]
+    speed: Rate,
+    /// Queues of every interface
+    #[arg(long, default_value_t = 1)]
+    queues: u8,
+    /// MTU of every link, in bytes
+    #[arg(long, default_value_t = 3000)]
+    mtu: u32,
+    /// What the switches do to packets when there are too many
+    #[arg(long, value_enum, default_value_t)]
+    qos: Qos,
+    /// Lead the link between two nodes through a bridge on which tcpdump sees it (leaf1:spine1)
+    #[arg(long, value_name = "A:B", value_parser = pair)]
+    tap: Vec<(String, String)>,
+    /// Let the Linux kernel forward instead of switchd, for comparison
+    #[arg(long, conflicts_with = "no_daemons")]
+    kernel_routers: bool,
+    /// Start no daemon; configuration files are written, so they can be started by hand
+    #[arg(long)]
+    no_daemons: bool,
+    /// Stay, and take the fabric down at the end (Ctrl-C)
+    #[arg(long)]
+    foreground: bool,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (a, b) = text
+        .split_once(':')
+        .ok_or("two nodes separated by a colon")?;
+    Ok((a.to_owned(), b.to_owned()))
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli.command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("fabric: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Top) -> Result<ExitCode, LabError> {
+    match command {
+        Top::Lab(LabCommand::Up(up)) => bring_up(up)?,
+        Top::Lab(LabCommand::Down(named)) => {
+            let was_there = run_dir(&named.name).exists();
+            sweep(&named.name)?;
+            let what = if was_there { "is down" } else { "was not up" };
+            println!("laboratory '{}' {what}", named.name);
+        }
+        Top::Lab(LabCommand::Status { named, json }) => {
+            common::sys::end_quietly_on_broken_pipe();
+            let lab = Lab::open(&named.name)?;
+            if json {
+                show::status_json(&lab)
+            } else {
+                show::status(&lab)
+            }
+        }
+        Top::Lab(LabCommand::Exec {
+            named,
+            node,
+            command,
+        }) => {
+            // Replaces this process, so keys and the exit status are the command's own.
+            let error = Lab::open(&named.name)?.node(&node)?.command(command).exec();
+            return Err(LabError::Io {
+                what: format!("a command on {node}"),
+                source: error,
+            });
+        }
+        Top::Lab(LabCommand::Logs {
+            named,
+            node,
+            follow,
+        }) => {
+            common::sys::end_quietly_on_broken_pipe();
+            return logs(&named.name, &node, follow);
+        }
+        Top::Lab(LabCommand::Link { named, a, b, state }) => {
+            let mut lab = Lab::open(&named.name)?;
+            match state {
+                LinkState::Up => lab.link_up(&a, &b)?,
+                LinkState::Down => lab.link_down(&a, &b)?,
+            }
+        }
+        Top::Lab(LabCommand::Kill { named, node }) => Lab::open(&named.name)?.kill(&node)?,
+        Top::Demo(demo) => return demo.run(),
+        Top::Twin(twin) => return Ok(twin.run()),
+        Top::Supervise { name, attached } => supervise(&name, attached)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn bring_up(up: Up) -> Result<(), LabError> {
+    let daemons = match (up.kernel_routers, up.no_daemons) {
+        (true, _) => Daemons::KernelRouters,
+        (_, true) => Daemons::Nothing,
+        _ => Daemons::All,
+    };
+    let options = Options {
+        name: up.named.name,
+        leaves: up.leaves,
+        spines: up.spines,
+        hosts: up.hosts,
+        speed: up.speed.bps(),
+        queues: up.queues,
+        mtu: up.mtu,
+        daemons,
+        qos: up.qos,
+        taps: up.tap.into_iter().collect(),
+    };
+    let name = options.name.clone();
+    let interrupts = Interrupts::watch(&[&name])?;
+    let bar = spinner();
+    let mut builder = Builder::new(options);
+    if !up.foreground {
+        builder = builder.detached();
+    }
+    let lab = interrupts.make(builder, &bar);
+    bar.finish_and_clear();
+    let lab = lab?;
+    // It is up: whoever reads this may stop reading.
+    common::sys::end_quietly_on_broken_pipe();
+    show::status(&lab);
+    let flag = if name == "fab" {
+        String::new()
+    } else {
+        format!(" --name {name}")
+    };
+    println!(
+        "\nTry:  fabric lab exec{flag} h1 ping {}",
+        lab.host(lab.hosts()[lab.hosts().len() - 1]).address(false)
+    );
+    println!("      fabric lab exec{flag} leaf1 switchctl ports");
+    if up.foreground {
+        println!("Ctrl-C takes it down.");
+        loop {
+            std::thread::park();
+        }
+    }
+    println!("      fabric lab down{flag}");
+    Ok(())
+}
+
+/// A line that shows what is being done.
+fn spinner() -> ProgressBar {
+    let style = ProgressStyle::with_template("{spinner} {elapsed:>3}  {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_spinner());
+    let bar = ProgressBar::new_spinner().with_style(style);
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}
+
+/// SIGINT and SIGTERM: the making of a laboratory is ended first, then what is up is taken down, then this
+/// process ends.
+struct Interrupts {
+    seen: Arc<AtomicBool>,
+    making: Arc<Mutex<()>>,
+}
+
+impl Interrupts {
+    /// Watches for signals in the name of these laboratories, whether they are up or not yet.
+    fn watch(names: &[&str]) -> Result<Interrupts, LabError> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let watch = Interrupts {
+            seen: Arc::default(),
+            making: Arc::default(),
+        };
+        let (seen, making) = (Arc::clone(&watch.seen), Arc::clone(&watch.making));
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(LabError::io("event loop"))?;
+        let guard = runtime.enter();
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(LabError::io("SIGINT"))?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(LabError::io("SIGTERM"))?;
+        drop(guard);
+        std::thread::spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+            });
+            seen.store(true, Ordering::SeqCst);
+            // A maker that panicked has left what the sweep removes.
+            let _made = making.lock();
+            eprintln!("\nfabric: interrupted");
+            for name in names.iter().filter(|name| run_dir(name).exists()) {
+                eprintln!("fabric: taking laboratory '{name}' down");
+                if let Err(error) = sweep(name) {
+                    eprintln!("fabric: {error}");
+                }
+            }
+            // 128 + SIGINT, as a shell reports it.
+            std::process::exit(130);
+        });
+        Ok(watch)
+    }
+
+    /// Makes a laboratory, showing each step on `bar`.
+    fn make(&self, builder: Builder, bar: &ProgressBar) -> Result<Lab, LabError> {
+        let making = self.making.lock();
+        let made = builder.up_with(&mut |step| {
+            bar.set_message(step.to_owned());
+            if self.seen.load(Ordering::SeqCst) {
+                Err(LabError::Interrupted)
+            } else {
+                Ok(())
+            }
+        });
+        drop(making);
+        self.settle();
+        made
+    }
+
+    /// Does not return after a signal: what fails because all is being taken down is no news, and whoever returned from
+    /// `main` would end that half-way.
+    fn settle(&self) {
+        while self.seen.load(Ordering::SeqCst) {
+            std::thread::park();
+        }
+    }
+}
+
+fn logs(name: &str, node: &str, follow: bool) -> Result<ExitCode, LabError> {
+    let lab = Lab::open(name)?;
+    let role = lab
+        .node(node)
+        .map(|_| lab.plan().node(node).map(|n| n.role.is_switch()))?;
+    let program = if role == Some(true) {
+        "switchd"
+    } else {
+        "hostd"
+    };
+    let file = lab.log(node, program);
+    let mut command = Command::new("tail");
+    command.args(["-n", "+1"]);
+    if follow {
+        command.arg("-F");
+    }
+    let error = command.arg(file).exec();
+    Err(LabError::Io {
+        what: "tail".to_owned(),
+        source: error,
+    })
+}

@@ -1,0 +1,392 @@
+//! The rules of the architecture that a compiler does not hold: who may import whom, where `unsafe`
+//! may stand, what an engine may not touch, how long a file may be, and that every reason for a
+//! lost packet is shown by a test.
+//!
+//! Rules look at code with comments and string literals blanked out, so prose may say anything.
+
+mod source;
+
+use std::collections::BTreeSet;
+
+use source::{Source, sources, texts};
+
+/// Above this a module wants to be split, by stage or by state: about 600 lines, which nobody counts
+/// while writing. (Tests: [`MOST_LINES`].)
+const WANTED_LINES: usize = 650;
+
+/// No file may be longer than this.
+const MOST_LINES: usize = 800;
+
+/// Modules above [`WANTED_LINES`] that are accepted. The list only shrinks.
+const LONG_MODULES: &[&str] = &[];
+
+/// Stages of the packet path: none imports another; `worker.rs` composes them.
+const SWITCH_STAGES: &[&str] = &["port", "ingress", "compute", "traffic", "egress", "insight"];
+
+/// Stages of the message path, in the same sense; `engine.rs` composes the engine's.
+const HOST_STAGES: &[&str] = &[
+    "app",
+    "message",
+    "transport",
+    "path",
+    "congestion",
+    "net",
+    "collective",
+    "cm",
+];
+
+/// Data that stages hand to one another: types without policy, which any stage may name.
+const VOCABULARY: &[&str] = &[
+    "crate::ingress::tables",
+    "crate::traffic::policy",
+    "crate::message::region",
+    "crate::transport::psn",
+];
+
+/// Stages that are parts of another: a connection owns its messages, its paths and its controller.
+const PARTS: &[(&str, &[&str])] = &[("transport", &["message", "path", "congestion"])];
+
+/// Files of the engines: all that they need of the world are arguments.
+const ENGINES: &[&str] = &[
+    "common/src/wire/",
+    "switchd/src/worker.rs",
+    "switchd/src/packet.rs",
+    "switchd/src/port/",
+    "switchd/src/ingress/",
+    "switchd/src/compute/",
+    "switchd/src/traffic/",
+    "switchd/src/egress/",
+    "switchd/src/trace",
+    "hostd/src/engine.rs",
+    "hostd/src/engine/",
+    "hostd/src/message/",
+    "hostd/src/transport/",
+    "hostd/src/path/",
+    "hostd/src/congestion/",
+    "hostd/src/cm/",
+];
+
+/// What an engine may not name: clocks, threads, sockets, files, the environment, randomness.
+const OUTSIDE: &[&str] = &[
+    "Instant::now",
+    "SystemTime",
+    "std::thread",
+    "std::env",
+    "std::fs",
+    "std::process",
+    "UdpSocket",
+    "TcpStream",
+    "TcpListener",
+    "UnixStream",
+    "UnixDatagram",
+    "RawFd",
+    "OwnedFd",
+    "getrandom",
+    "monotonic(",
+    "tokio::",
+    "nix::",
+    "libc::",
+];
+
+/// Where `unsafe` may stand: the kernel boundary and hostd's shared memory with applications.
+const UNSAFE_PLACES: &[&str] = &[
+    "common/src/xdp/",
+    "common/src/sync/",
+    "common/src/sys",
+    "hostd/src/app/shm",
+    "hostd/client/src/shm",
+];
+
+/// Marks of unfinished work. Written in halves so that this file passes its own rule.
+const UNFINISHED: &[&str] = &[
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("XX", "X:"),
+    concat!("HA", "CK"),
+    concat!("to", "do!"),
+    concat!("unimple", "mented!"),
+    concat!("db", "g!"),
+    concat!("allow(dead", "_code)"),
+    // A test that another one starts in a process of its own says so as the reason.
+    concat!("#[ign", "ore]"),
+];
+
+/// Fails with all offences at once.
+fn none(what: &str, offences: Vec<String>) {
+    assert!(offences.is_empty(), "{what}:\n  {}", offences.join("\n  "));
+}
+
+/// Lines of `source` whose code, outside of tests, contains one of `patterns` and none of `except`.
+fn offences(source: &Source, patterns: &[String], except: &[&str]) -> Vec<String> {
+    source
+        .code
+        .lines()
+        .enumerate()
+        .filter(|(number, line)| {
+            *number < source.tests_from && !except.iter().any(|path| line.contains(path))
+        })
+        .flat_map(|(number, line)| {
+            patterns
+                .iter()
+                .filter(|p| contains_path(line, p))
+                .map(move |p| format!("{}:{}: {p}", source.path, number + 1))
+        })
+        .collect()
+}
+
+/// Whether `line` contains `pattern`, not as the tail of a longer identifier.
+fn contains_path(line: &str, pattern: &str) -> bool {
+    line.match_indices(pattern).any(|(at, _)| {
+        !line[..at]
+            .chars()
+            .next_back()
+            .is_some_and(|c| c.is_alphanumeric() || c == '_')
+    })
+}
+
+fn owned(patterns: &[&str]) -> Vec<String> {
+    patterns.iter().map(ToString::to_string).collect()
+}
+
+/// wire ← sync/xdp ← engine ← daemon, one direction.
+#[test]
+fn layers_point_one_way() {
+    let rules: &[(&str, &[&str])] = &[
+        (
+            "common/src/wire/",
+            &[
+                "crate::xdp",
+                "crate::sync",
+                "crate::sys",
+                "crate::netlink",
+                "crate::config",
+                "crate::log",
+                "crate::metrics",
+            ],
+        ),
+        (
+            "common/src/xdp/",
+            &[
+                "crate::netlink",
+                "crate::config",
+                "crate::log",
+                "crate::metrics",
+            ],
+        ),
+        (
+            "common/src/sync/",
+            &[
+                "crate::xdp",
+                "crate::netlink",
+                "crate::config",
+                "crate::wire",
+            ],
+        ),
+        ("common/src/", &["switchd::", "hostd::", "hostd_client::"]),
+        ("switchd/", &["hostd::", "hostd_client::"]),
+        ("hostd/", &["switchd::"]),
+        // An application links the client alone.
+        ("hostd/client/", &["hostd::"]),
+    ];
+    let found = sources()
+        .iter()
+        .flat_map(|source| {
+            rules
+                .iter()
+                .filter(|(place, _)| source.path.starts_with(place))
+                .flat_map(|(_, patterns)| offences(source, &owned(patterns), &[]))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    none("a layer imports one above it", found);
+}
+
+#[test]
+fn stages_do_not_import_one_another() {
+    let mut found = Vec::new();
+    for (daemon, stages) in [("switchd", SWITCH_STAGES), ("hostd", HOST_STAGES)] {
+        for stage in stages {
+            let parts = PARTS.iter().filter(|(whole, _)| whole == stage);
+            let parts: Vec<&str> = parts.flat_map(|(_, parts)| *parts).copied().collect();
+            let others: Vec<String> = stages
+                .iter()
+                .filter(|s| *s != stage && !parts.contains(s))
+                .map(|s| format!("crate::{s}::"))
+                .collect();
+            let place = format!("{daemon}/src/{stage}");
+            for source in sources().iter().filter(|s| s.path.starts_with(&place)) {
+                found.extend(offences(source, &others, VOCABULARY));
+            }
+        }
+    }
+    none(
+        "stages are composed by worker.rs and engine.rs alone",
+        found,
+    );
+}
+
+#[test]
+fn engines_touch_nothing_of_the_world() {
+    let patterns = owned(OUTSIDE);
+    let found = sources()
+        .iter()
+        .filter(|s| ENGINES.iter().any(|place| s.path.starts_with(place)))
+        .flat_map(|s| offences(s, &patterns, &[]))
+        .collect();
+    none("an engine reaches out of itself", found);
+}
+
+#[test]
+fn unsafe_stands_where_it_may_and_says_why() {
+    let mut found = Vec::new();
+    for source in sources() {
+        let lines: Vec<&str> = source.text.lines().collect();
+        for (number, line) in source.code.lines().enumerate() {
+            if !["unsafe {", "unsafe fn", "unsafe impl"]
+                .iter()
+                .any(|p| contains_path(line, p))
+            {
+                continue;
+            }
+            let place = format!("{}:{}", source.path, number + 1);
+            if !UNSAFE_PLACES.iter().any(|p| source.path.starts_with(p)) {
+                found.push(format!("{place}: not one of the places for unsafe code"));
+            }
+            let before = &lines[number.saturating_sub(12)..=number];
+            if !before
+                .iter()
+                .any(|l| l.contains("SAFETY:") || l.contains("# Safety"))
+            {
+                found.push(format!("{place}: no SAFETY comment"));
+            }
+        }
+    }
+    none("unsafe code", found);
+}
+
+#[test]
+fn files_are_short() {
+    let accepted: BTreeSet<&str> = LONG_MODULES.iter().copied().collect();
+    let mut found = Vec::new();
+    let mut long = BTreeSet::new();
+    for source in sources() {
+        let lines = source.text.lines().count();
+        let wanted = if source.is_test() {
+            MOST_LINES
+        } else {
+            WANTED_LINES
+        };
+        if lines > wanted {
+            long.insert(source.path.as_str());
+        }
+        if lines > MOST_LINES || (lines > wanted && !accepted.contains(source.path.as_str())) {
+            found.push(format!("{}: {lines} lines", source.path));
+        }
+    }
+    none("modules to split", found);
+    let stale: Vec<_> = accepted
+        .difference(&long)
+        .map(ToString::to_string)
+        .collect();
+    none("LONG_MODULES names modules that are short now", stale);
+}
+
+#[test]
+fn files_say_what_they_are() {
+    let found = sources()
+        .iter()
+        .filter(|s| !s.is_test() && !s.text.lines().take(4).any(|l| l.starts_with("//!")))
+        .map(|s| s.path.clone())
+        .collect();
+    none("modules without a head comment", found);
+}
+
+#[test]
+fn nothing_is_marked_unfinished() {
+    let mut found = Vec::new();
+    for (path, text) in texts() {
+        for (number, line) in text.lines().enumerate() {
+            for word in UNFINISHED.iter().filter(|w| contains_path(line, w)) {
+                found.push(format!("{path}:{}: {word}", number + 1));
+            }
+        }
+    }
+    none("unfinished work", found);
+}
+
+/// SW-51: every way to lose a packet has a name, and a test loses a packet that way.
+#[test]
+fn every_drop_reason_is_shown_by_a_test() {
+    let all = sources();
+    let tests: String = all
+        .iter()
+        .map(|s| {
+            let from = if s.is_test() { 0 } else { s.tests_from };
+            s.code.lines().skip(from).collect::<Vec<_>>().join("\n")
+        })
+        .collect();
+    let mut found = Vec::new();
+    for source in all {
+        for variant in enum_variants(&source.code, "DropReason") {
+            if !contains_path(&tests, &format!("DropReason::{variant}")) {
+                found.push(format!("{}: DropReason::{variant}", source.path));
+            }
+        }
+    }
+    none("drop reasons that no test shows", found);
+}
+
+/// Names of the variants of `enum NAME` in `code` (whose comments are blanked), and of those that a
+/// table `drop_reasons! { Variant => "label", … }` makes.
+fn enum_variants(code: &str, name: &str) -> Vec<String> {
+    let bodies = [format!("enum {name} {{"), "drop_reasons! {".to_owned()];
+    let bodies = bodies.iter().filter_map(|head| code.split_once(head));
+    let bodies = bodies.map(|(_, after)| after.split('}').next().unwrap_or_default());
+    bodies
+        .flat_map(|body| body.split(','))
+        .filter_map(|item| {
+            let item = item.rsplit(']').next().unwrap_or(item);
+            let word: String = item
+                .trim()
+                .chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_')
+                .collect();
+            (!word.is_empty()).then_some(word)
+        })
+        .collect()
+}
+
+#[test]
+fn variants_are_found() {
+    let code =
+        "enum DropReason { $($(#[doc = $doc])+ $variant,)+ }\ndrop_reasons! {\n A => ,\n B => ,\n}";
+    assert_eq!(enum_variants(code, "DropReason"), ["A", "B"]);
+    assert_eq!(
+        enum_variants("pub enum DropReason { C = 1, #[x] D }", "DropReason"),
+        ["C", "D"]
+    );
+}
+
+/// A test names requirements that exist: a mistyped identifier would prove nothing.
+#[test]
+fn requirements_that_are_named_exist() {
+    const LAST: &[(&str, u32)] = &[("SW", 52), ("HT", 63), ("CC", 10), ("CS", 11), ("MG", 9)];
+    let mut found = Vec::new();
+    for source in sources() {
+        for (number, line) in source.text.lines().enumerate() {
+            for (prefix, last) in LAST {
+                for (at, _) in line.match_indices(&format!("{prefix}-")) {
+                    let standing = !line[..at].ends_with(|c: char| c.is_alphanumeric());
+                    let digits: String = line[at + prefix.len() + 1..]
+                        .chars()
+                        .take_while(char::is_ascii_digit)
+                        .collect();
+                    if standing && digits.parse::<u32>().is_ok_and(|n| n == 0 || n > *last) {
+                        found.push(format!("{}:{}: {prefix}-{digits}", source.path, number + 1));
+                    }
+                }
+            }
+        }
+    }
+    none("requirements that do not exist", found);
+}

@@ -1,0 +1,64 @@
+//! The twin: whole fabrics in virtual time, in one thread, from one seed, running the daemons' own code.
+//!
+//! ```text
+//!   scenario.toml ─▶ Scenario ─▶ Simulation ──────────────▶ Outcome ─▶ report, plot
+//!                     seed ──▶   flows, faults, checks         │
+//!                                     │                        └─▶ snapshot
+//!                                  Fabric
+//!                     schedule ─▶ nodes take turns ─▶ wires
+//!                                  │            │
+//!                    switchd::worker::Worker   hostd::worker::Worker ◀─ rings, bell ─ App
+//! ```
+//!
+//! What is simulated: devices (`queue`), links (`wire`), clocks, the kernel's tables (`switch`), applications (`app`). What
+//! is not: everything that looks at a packet. A switch is switchd's worker with its route programming, a host
+//! is hostd's worker with its engine and its applications' edge; both are given simulated ports and the time.
+//!
+//! ```text
+//!   schedule     what happens when
+//!   network      nodes, links, addresses, routes; topology makes them, way follows them
+//!   queue, wire  a port's rings, a link's direction and what can go wrong there
+//!   switch, host the kinds of nodes that run daemons;  app, memory: who uses a host
+//!   tester       the kind that sends and receives raw frames;  bench: small fabrics of them, for tests
+//!   fabric       nodes, wires and time in motion
+//!   flow         what is sent;  workload, sizes, matrix make it
+//!   fault        what goes wrong
+//!   scenario     files that say all this
+//!   simulation   a scenario and a seed, from set-up to rest
+//!   check, audit what may never happen;  trace: what happened before it did
+//!   sample, outcome, report, plot   figures;  picture: lines and axes as SVG
+//!   snapshot     the reviewed figures of the shipped scenarios
+//!   soak         random scenarios;  lossless: incasts that lose nothing
+//! ```
+
+pub mod app;
+pub mod audit;
+pub mod bench;
+pub mod check;
+pub mod fabric;
+pub mod fault;
+pub mod flow;
+pub mod host;
+pub mod lossless;
+pub mod matrix;
+pub mod memory;
+pub mod network;
+pub mod outcome;
+pub mod picture;
+pub mod plot;
+pub mod queue;
+pub mod report;
+pub mod sample;
+pub mod scenario;
+pub mod schedule;
+pub mod simulation;
+pub mod sizes;
+pub mod snapshot;
+pub mod soak;
+pub mod switch;
+pub mod tester;
+pub mod topology;
+pub mod trace;
+pub mod way;
+pub mod wire;
+pub mod workload;

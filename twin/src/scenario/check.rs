@@ -1,0 +1,332 @@
+//! From what is written to what can be run, with a line and a reason for everything that cannot.
+
+use super::faults::fault;
+use super::keys::{At, Keys, bytes, number, period, place};
+use super::raw::{Number, Payload, Raw, RawHost, RawTopology, TopologyKind};
+use super::switches::switches;
+use super::values::Period;
+use super::workloads::source;
+use super::{Scenario, Source};
+use crate::app::Verb;
+use crate::flow::{Flow, Start};
+use crate::network::LinkClass;
+use crate::simulation::packet_memory;
+use crate::switch::burst;
+use crate::topology::{Links, Shape};
+use crate::workload::Pattern;
+use common::time::{Span, Time};
+use common::units::Rate;
+use hostd::verbs::{EngineConfig, MultipathConfig};
+use std::collections::HashSet;
+use toml::Spanned;
+
+/// Hosts of a simulation at most.
+const HOSTS: usize = 4096;
+
+/// Connections of one host at most: the queue pairs of a session.
+const CONNECTIONS: usize = 1024;
+
+/// How often a node looks at its ports, unless the scenario says: about as long as a turn of the daemons takes.
+const POLL: Span = Span::from_nanos(250);
+
+/// Bytes of all frames at most. They take real memory only when they are used.
+const MEMORY: u64 = 32 << 30;
+
+/// Messages at most: each is remembered.
+const MESSAGES: u64 = 16_000_000;
+
+/// Flows at most.
+pub(super) const FLOWS: usize = 4_000_000;
+
+/// Why a text is no scenario.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The file that it names, if that is to blame.
+    pub file: Option<String>,
+    /// The line, from 1.
+    pub line: usize,
+    /// The reason.
+    pub reason: String,
+}
+
+/// Reads a file that a scenario names.
+pub(super) type Read<'a> = &'a dyn Fn(&str) -> Result<String, String>;
+
+/// Reads a scenario.
+pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenario, Refusal> {
+    let line = |offset: usize| 1 + text[..offset.min(text.len())].matches('\n').count();
+    let refuse = |(offset, reason): (usize, String)| Refusal {
+        file: None,
+        line: line(offset),
+        reason,
+    };
+    let raw: Raw = toml::from_str(text).map_err(|error| {
+        let offset = error.span().map_or(0, |span| span.start);
+        refuse((offset, error.message().to_owned()))
+    })?;
+    let (shape, links, v6) = topology(&raw.topology).map_err(refuse)?;
+    let most = Span::from_millis(1);
+    let poll = period(raw.poll.as_ref(), "poll", POLL, Span::ZERO..=most).map_err(refuse)?;
+    let (host, verb, message) = host(&raw.host, links.host.speed, poll).map_err(refuse)?;
+    let plan = shape.plan(links, v6);
+    let switch = switches(&raw, &plan, poll).map_err(refuse)?;
+    let mut sources = Vec::new();
+    for workload in &raw.workload {
+        sources.push(source(workload, &plan, read, &line)?);
+    }
+    if sources.is_empty() {
+        return Err(refuse((0, "there is no [[workload]]".to_owned())));
+    }
+    let faults = raw.fault.iter().map(|raw| fault(raw, &plan));
+    let faults = faults.collect::<At<Vec<_>>>().map_err(refuse)?;
+    let faults = faults.into_iter().flatten().collect();
+    let second = Span::from_secs(1);
+    let sample = period(
+        raw.sample.as_ref(),
+        "sample",
+        Span::from_micros(20),
+        Span::from_nanos(100)..=second,
+    );
+    let sample = sample.map_err(refuse)?;
+    let duration = raw.duration.as_ref();
+    let duration = duration.map_or(Span::from_secs(10), |it| it.get_ref().0);
+    let scenario = Scenario {
+        name: name.to_owned(),
+        about: raw.about.unwrap_or_default(),
+        seed: raw.seed.unwrap_or(1),
+        duration,
+        sample,
+        carries: raw.payload == Some(Payload::Carried),
+        lossless: raw.lossless.unwrap_or(false),
+        shape,
+        links,
+        v6,
+        switch,
+        host,
+        verb,
+        message,
+        sources,
+        faults,
+    };
+    // What all workloads have too much of shows at the last one.
+    let last = raw.workload.last().map_or(0, |it| it.span().start);
+    bounds(&scenario, scenario.seed).map_err(|reason| refuse((last, reason)))?;
+    Ok(scenario)
+}
+
+/// How many flows a source makes, without making them.
+fn flows(source: &Source) -> usize {
+    match source {
+        Source::Flows(workload, _) => workload.flows.len(),
+        Source::Pattern(spec) => {
+            let hosts = spec.hosts.len();
+            match spec.pattern {
+                Pattern::Permutation { rounds } => hosts * rounds,
+                Pattern::Incast { senders, .. } => senders,
+                Pattern::AllToAll { .. } => hosts * (hosts - 1),
+                Pattern::RingAllreduce => 2 * hosts * (hosts - 1),
+                Pattern::Poisson { count, .. } => 2 * count,
+            }
+        }
+    }
+}
+
+/// What only shows when all flows are known, as `seed` draws them.
+pub(super) fn bounds(scenario: &Scenario, seed: u64) -> Result<(), String> {
+    let flows: usize = scenario.sources.iter().map(flows).sum();
+    if flows > FLOWS {
+        return Err(format!("{flows} flows, at most {FLOWS} are possible"));
+    }
+    let workload = scenario.workload(seed);
+    let end = Time::ZERO + scenario.duration;
+    let starts = |flow: &&Flow| matches!(flow.start, Start::At(at) if at >= end);
+    if let Some(Flow { start, .. }) = workload.flows.iter().find(starts)
+        && let Start::At(at) = start
+    {
+        let (at, end) = (at.since(Time::ZERO), scenario.duration);
+        return Err(format!(
+            "a flow starts at {at}, when all is over after {end} (duration)"
+        ));
+    }
+    let message = u64::from(scenario.message);
+    let messages = |flow: &Flow| flow.bytes.div_ceil(message);
+    let messages: u64 = workload.flows.iter().map(messages).sum();
+    if messages > MESSAGES {
+        return Err(format!(
+            "{messages} messages of {message} bytes, at most {MESSAGES} are possible"
+        ));
+    }
+    let memory = packet_memory(scenario, &workload);
+    if memory > MEMORY {
+        return Err(format!(
+            "the frames that can be under way take {} GiB, {} are possible: fewer flows, or a smaller window",
+            memory >> 30,
+            MEMORY >> 30
+        ));
+    }
+    let connections: HashSet<_> = workload.flows.iter().map(Flow::connection).collect();
+    let mut ends = vec![0; scenario.shape.hosts()];
+    for (from, to, ..) in connections {
+        ends[from.index()] += 1;
+        ends[to.index()] += 1;
+    }
+    match ends.iter().position(|count| *count > CONNECTIONS) {
+        Some(host) => Err(format!(
+            "h{} takes part in {} connections, {CONNECTIONS} are possible",
+            host + 1,
+            ends[host]
+        )),
+        None => Ok(()),
+    }
+}
+
+fn topology(raw: &RawTopology) -> At<(Shape, Links, bool)> {
+    let kind = *raw.kind.get_ref();
+    let at = raw.kind.span().start;
+    let mut keys = Keys::new(at, &kind)
+        .with("hosts", &raw.hosts)
+        .with("leaves", &raw.leaves)
+        .with("spines", &raw.spines)
+        .with("hosts_per_leaf", &raw.hosts_per_leaf)
+        .with("k", &raw.k)
+        .with("planes", &raw.planes)
+        .with("switches", &raw.switches)
+        .with("hosts_per_switch", &raw.hosts_per_switch);
+    let shape = match kind {
+        TopologyKind::Pair => Shape::Pair,
+        TopologyKind::Star => Shape::Star {
+            hosts: keys.need("hosts", 2..=250)?,
+        },
+        TopologyKind::Dumbbell => Shape::Dumbbell {
+            hosts: keys.need("hosts", 2..=500)?,
+        },
+        TopologyKind::LeafSpine => Shape::LeafSpine {
+            leaves: keys.need("leaves", 1..=128)?,
+            spines: keys.need("spines", 1..=128)?,
+            hosts_per_leaf: keys.need("hosts_per_leaf", 1..=128)?,
+        },
+        TopologyKind::FatTree => {
+            let k = keys.need("k", 2..=24)?;
+            if k % 2 != 0 {
+                return Err((at, format!("k = {k} is odd: half of the ports lead up")));
+            }
+            Shape::FatTree { k }
+        }
+        TopologyKind::Planes => Shape::Planes {
+            planes: keys.need("planes", 1..=16)?,
+            leaves: keys.need("leaves", 1..=64)?,
+            spines: keys.need("spines", 1..=64)?,
+            hosts_per_leaf: keys.need("hosts_per_leaf", 1..=64)?,
+        },
+        TopologyKind::Ring => Shape::Ring {
+            switches: keys.need("switches", 3..=64)?,
+            hosts_per_switch: keys.need("hosts_per_switch", 1..=64)?,
+        },
+    };
+    keys.end()?;
+    let hosts = shape.hosts();
+    if !(2..=HOSTS).contains(&hosts) {
+        return Err((at, format!("{hosts} hosts, 2 to {HOSTS} are possible")));
+    }
+    let speed = speed(raw.speed.as_ref(), Rate::from_gbps(100))?;
+    let delay = delay(raw.delay.as_ref(), Span::from_micros(1))?;
+    let host = LinkClass { speed, delay };
+    let fabric = LinkClass {
+        speed: self::speed(raw.fabric_speed.as_ref(), speed)?,
+        delay: self::delay(raw.fabric_delay.as_ref(), delay)?,
+    };
+    let v6 = number(&raw.ip, "ip", 4..=6)?;
+    if v6 == Some(5) {
+        return Err((place(&raw.ip).unwrap_or(at), "ip is 4 or 6".to_owned()));
+    }
+    Ok((shape, Links { host, fabric }, v6 == Some(6)))
+}
+
+fn speed(value: Option<&Spanned<Rate>>, default: Rate) -> At<Rate> {
+    let Some(value) = value else {
+        return Ok(default);
+    };
+    let speed = *value.get_ref();
+    if (1_000_000..=1_600_000_000_000).contains(&speed.bps()) {
+        return Ok(speed);
+    }
+    Err((
+        value.span().start,
+        format!("{speed} is not between 1Mbps and 1600Gbps"),
+    ))
+}
+
+fn delay(value: Option<&Spanned<Period>>, default: Span) -> At<Span> {
+    let least = Span::from_nanos(1);
+    period(value, "a delay", default, least..=Span::from_secs(1))
+}
+
+fn host(raw: &RawHost, speed: Rate, poll: Span) -> At<(EngineConfig, Verb, u32)> {
+    let defaults = EngineConfig::default();
+    let paths = MultipathConfig::default();
+    let small = |value: &Number, name, range| -> At<Option<u32>> {
+        let number = number(value, name, range)?;
+        Ok(number.map(|number| u32::try_from(number).expect("in range")))
+    };
+    let short = |value: &Number, name, range, default: u16| -> At<u16> {
+        let number = number(value, name, range)?;
+        Ok(number.map_or(default, |number| u16::try_from(number).expect("in range")))
+    };
+    let path_mtu = short(&raw.path_mtu, "path_mtu", 256..=4096, 4096)?;
+    if !path_mtu.is_power_of_two() {
+        let reason = format!("path_mtu = {path_mtu} is not 256, 512, 1024, 2048 or 4096");
+        return Err((place(&raw.path_mtu).unwrap_or(0), reason));
+    }
+    // From the least that means something at these speeds to what nobody waits for.
+    let (little, long) = (Span::from_nanos(100), Span::from_secs(60));
+    let time = |value: &Option<Spanned<Period>>, name, default| {
+        period(value.as_ref(), name, default, little..=long)
+    };
+    let rto_min = time(&raw.rto_min, "rto_min", Span::from_micros(500))?;
+    let rto_initial = period(
+        raw.rto_initial.as_ref(),
+        "rto_initial",
+        Span::from_millis(1).max(rto_min),
+        rto_min..=long,
+    )?;
+    let multipath = MultipathConfig {
+        paths: short(&raw.paths, "paths", 1..=256, 16)?,
+        granularity: raw.granularity.map_or(paths.granularity, Into::into),
+        reorder_packets: short(
+            &raw.reorder_packets,
+            "reorder_packets",
+            1..=512,
+            paths.reorder_packets,
+        )?,
+        reorder_time: time(&raw.reorder_time, "reorder_time", Span::from_micros(200))?,
+        reorder_buffer: paths.reorder_buffer,
+        flowlet_timeout: time(
+            &raw.flowlet_timeout,
+            "flowlet_timeout",
+            paths.flowlet_timeout,
+        )?,
+    };
+    let config = EngineConfig {
+        multipath: raw.multipath.unwrap_or(true).then_some(multipath),
+        path_mtu,
+        window: small(&raw.window, "window", 1..=512)?.unwrap_or(defaults.window),
+        ack_packets: small(&raw.ack_packets, "ack_packets", 1..=64)?
+            .unwrap_or(defaults.ack_packets),
+        ack_delay: time(&raw.ack_delay, "ack_delay", Span::from_micros(10))?,
+        rto_min,
+        rto_initial,
+        path_avoidance: period(
+            raw.path_avoidance.as_ref(),
+            "path_avoidance",
+            Span::from_millis(1),
+            Span::ZERO..=long,
+        )?,
+        // Nobody is ever later than a poll: two packets, so that the rate is kept between turns.
+        pacer_burst: 2 * u32::from(path_mtu) + burst(speed, poll),
+        reorder_frames: 1 << 16,
+        ..defaults
+    };
+    let message = bytes(raw.message.as_ref(), 1 << 20, 1..=1 << 30)?;
+    let message = u32::try_from(message).expect("in range");
+    Ok((config, raw.verb.unwrap_or(Verb::Write), message))
+}

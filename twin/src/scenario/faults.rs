@@ -1,0 +1,229 @@
+//! `[[fault]]`.
+
+use super::keys::{At, Keys, period, place};
+use super::raw::{FaultKind, RawFault};
+use super::{PlannedFault, Target};
+use crate::fault::Fault;
+use crate::network::{NodeId, Plan};
+use crate::wire::Weather;
+use common::time::Span;
+use toml::Spanned;
+
+fn find(plan: &Plan, name: &Spanned<String>) -> At<NodeId> {
+    plan.node_named(name.get_ref()).ok_or_else(|| {
+        let reason = format!("there is no node {:?} in this topology", name.get_ref());
+        (name.span().start, reason)
+    })
+}
+
+pub(super) fn fault(spanned: &Spanned<RawFault>, plan: &Plan) -> At<Vec<PlannedFault>> {
+    let raw = spanned.get_ref();
+    let at = raw.kind.span().start;
+    let kind = *raw.kind.get_ref();
+    let mut keys = Keys::new(at, &kind)
+        .with("count", &raw.count)
+        .with_other("link", place(&raw.link))
+        .with_other("node", place(&raw.node))
+        .with_other("lasting", place(&raw.lasting))
+        .with_other("loss", place(&raw.loss))
+        .with_other("corruption", place(&raw.corruption))
+        .with_other("duplication", place(&raw.duplication))
+        .with_other("reordering", place(&raw.reordering))
+        .with_other("lateness", place(&raw.lateness))
+        .with_other("interval", place(&raw.interval))
+        .with_other("ppm", place(&raw.ppm));
+    let from = raw.from.as_ref().map_or(Span::ZERO, |it| it.get_ref().0);
+    let until = raw.until.as_ref().map_or(Span::MAX, |it| it.get_ref().0);
+    if until <= from {
+        return Err((
+            place(&raw.until).unwrap_or(at),
+            "until is not after from".to_owned(),
+        ));
+    }
+    let targets: Vec<Target> = match kind {
+        FaultKind::Weather => {
+            for own in [
+                "link",
+                "loss",
+                "corruption",
+                "duplication",
+                "reordering",
+                "lateness",
+            ] {
+                keys.has(own);
+            }
+            let weather = weather(raw, at)?;
+            let links = links(raw, plan, at)?.unwrap_or_default();
+            let harmed = |link| Target::Here(Fault::Weather(link, weather));
+            links.into_iter().map(harmed).collect()
+        }
+        FaultKind::LinkDown => {
+            keys.has("link");
+            match links(raw, plan, at)? {
+                Some(links) => links
+                    .into_iter()
+                    .map(|it| Target::Here(Fault::LinkDown(it)))
+                    .collect(),
+                None => vec![Target::AnyLink],
+            }
+        }
+        FaultKind::Crash => {
+            keys.has("node");
+            match nodes(raw, plan, at)? {
+                Some(nodes) => nodes
+                    .into_iter()
+                    .map(|it| Target::Here(Fault::Crash(it)))
+                    .collect(),
+                None if plan.nodes.len() == plan.hosts => {
+                    return Err((at, "there is no switch to crash".to_owned()));
+                }
+                None => vec![Target::AnySwitch],
+            }
+        }
+        FaultKind::PfcStorm => {
+            keys.has("node");
+            keys.has("interval");
+            let interval = period(
+                raw.interval.as_ref(),
+                "interval",
+                Span::from_micros(10),
+                Span::from_nanos(100)..=Span::from_secs(1),
+            )?;
+            let nodes = nodes(raw, plan, at)?.unwrap_or_default();
+            if nodes.is_empty() || nodes.iter().any(|node| node.index() >= plan.hosts) {
+                return Err((
+                    place(&raw.node).unwrap_or(at),
+                    "a storm comes from a host".to_owned(),
+                ));
+            }
+            let storm = |node| Target::Here(Fault::PfcStorm(node, interval));
+            nodes.into_iter().map(storm).collect()
+        }
+        FaultKind::Drift => {
+            keys.has("node");
+            keys.has("ppm");
+            let ppm = raw.ppm.as_ref().map(|it| (*it.get_ref(), it.span().start));
+            let (ppm, ppm_at) = ppm.ok_or_else(|| (at, "Drift needs ppm".to_owned()))?;
+            if !(-100_000..=100_000).contains(&ppm) {
+                return Err((ppm_at, format!("ppm = {ppm} is not in -100000..=100000")));
+            }
+            let nodes = nodes(raw, plan, at)?.unwrap_or_default();
+            let drifts = |node| Target::Here(Fault::Drift(node, ppm));
+            nodes.into_iter().map(drifts).collect()
+        }
+    };
+    let timed = place(&raw.from).or_else(|| place(&raw.until));
+    if let (FaultKind::Drift, Some(at)) = (kind, timed) {
+        return Err((at, "Drift has neither from nor until".to_owned()));
+    }
+    let random = at_random(raw, kind, &mut keys, at)?;
+    keys.end()?;
+    if targets.is_empty() {
+        return Err((at, format!("{kind:?} needs a place: link, or node")));
+    }
+    let planned = |fault| PlannedFault {
+        fault,
+        from,
+        until,
+        random,
+    };
+    Ok(targets.into_iter().map(planned).collect())
+}
+
+/// How often a fault happens at random times, and how long.
+fn at_random(
+    raw: &RawFault,
+    kind: FaultKind,
+    keys: &mut Keys<'_>,
+    at: usize,
+) -> At<Option<(usize, Span)>> {
+    if !matches!(kind, FaultKind::LinkDown | FaultKind::Crash) {
+        return Ok(None);
+    }
+    keys.has("lasting");
+    let count = keys.may("count", 1..=10_000)?;
+    match (count, &raw.lasting, &raw.until) {
+        (None, None, _) => Ok(None),
+        (Some(count), Some(lasting), Some(_)) => Ok(Some((count, lasting.get_ref().0))),
+        _ => Err((
+            at,
+            "at random times: count, lasting and until go together".to_owned(),
+        )),
+    }
+}
+
+fn weather(raw: &RawFault, at: usize) -> At<Weather> {
+    let chance = |value: &Option<Spanned<super::values::Chance>>| {
+        value.as_ref().map_or(0.0, |value| value.get_ref().0)
+    };
+    let weather = Weather {
+        loss: chance(&raw.loss),
+        corruption: chance(&raw.corruption),
+        duplication: chance(&raw.duplication),
+        reordering: chance(&raw.reordering),
+        lateness: raw
+            .lateness
+            .as_ref()
+            .map_or(Span::ZERO, |it| it.get_ref().0),
+    };
+    if weather.is_fair() {
+        return Err((
+            at,
+            "weather without loss, corruption, duplication or reordering".to_owned(),
+        ));
+    }
+    if weather.reordering > 0.0 && weather.lateness == Span::ZERO {
+        return Err((at, "reordering needs lateness".to_owned()));
+    }
+    Ok(weather)
+}
+
+/// The links that a fault names; `None` if any will do.
+fn links(raw: &RawFault, plan: &Plan, at: usize) -> At<Option<Vec<usize>>> {
+    let Some(name) = &raw.link else {
+        return Err((
+            at,
+            "the fault needs link: A-B, \"*\" for all, \"?\" for any".to_owned(),
+        ));
+    };
+    let text = name.get_ref().as_str();
+    let there = name.span().start;
+    if text == "*" {
+        return Ok(Some((0..plan.links.len()).collect()));
+    }
+    if text == "?" {
+        return Ok(None);
+    }
+    let nodes = text
+        .split_once('-')
+        .and_then(|(a, b)| plan.node_named(a).zip(plan.node_named(b)));
+    let Some((a, b)) = nodes else {
+        return Err((
+            there,
+            format!("there is no link {text:?}: name two nodes, like leaf1-spine1"),
+        ));
+    };
+    let links: Vec<usize> = plan.links_between(a, b).collect();
+    if links.is_empty() {
+        return Err((there, format!("there is no link {text:?}")));
+    }
+    Ok(Some(links))
+}
+
+/// The nodes that a fault names; `None` if any switch will do.
+fn nodes(raw: &RawFault, plan: &Plan, at: usize) -> At<Option<Vec<NodeId>>> {
+    let Some(name) = &raw.node else {
+        return Err((
+            at,
+            "the fault needs node: a name, \"*\" for all, \"?\" for any switch".to_owned(),
+        ));
+    };
+    match name.get_ref().as_str() {
+        "*" => {
+            let all = 0..u32::try_from(plan.nodes.len()).expect("few nodes");
+            Ok(Some(all.map(NodeId).collect()))
+        }
+        "?" => Ok(None),
+        _ => Ok(Some(vec![find(plan, name)?])),
+    }
+}

@@ -39,7 +39,6 @@
 //! index; a **priority** is an 802.1Q PCP; a **frame** is a buffer, a **packet** is a frame and its
 //! metadata, a **batch** is the packets of one turn.
 
-pub mod checks;
 pub mod config;
 pub mod control;
 pub mod drop;
@@ -47,6 +46,7 @@ pub mod egress;
 pub mod ingress;
 pub mod limits;
 pub mod packet;
+pub mod preflight;
 pub mod runner;
 pub mod stats;
 pub mod switch;

@@ -11,7 +11,6 @@
 //! runs, and the kernel is asked for neighbours. Addresses, routes, sysctls, link states and
 //! offloads stay as they are.
 
-use crate::checks::{self, SwitchError};
 use crate::config::{Compiled, Config, PortFacts, PortSettings, Source};
 use crate::control::admin;
 use crate::control::operation::Operation;
@@ -22,6 +21,7 @@ use crate::control::thread::Control;
 use crate::ingress::quality::Board;
 use crate::ingress::tables::{PortEntry, PortId};
 use crate::limits::{BATCH, CHANNEL, PENDING_TOTAL, PORT_BURST, PORT_BURST_MIN, RING};
+use crate::preflight::{self, SwitchError};
 use crate::runner::Runner;
 use crate::stats::WorkerStats;
 use crate::traffic::buffer::Ledger;
@@ -54,8 +54,8 @@ const END: Duration = Duration::from_secs(1);
 /// # Errors
 /// What stands in the way, in words for the operator.
 pub fn run(config: &Config, source: Source) -> Result<(), SwitchError> {
-    checks::capabilities()?;
-    let devices = checks::devices(config)?;
+    preflight::capabilities()?;
+    let devices = preflight::devices(config)?;
     let umem = packet_memory(config, &devices)?;
     let facts = port_facts(config, &devices);
     let compiled = config.qos.compile(&facts).map_err(SwitchError::Config)?;

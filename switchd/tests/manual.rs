@@ -1,4 +1,4 @@
-//! `TRAFFIC.md`, the manual of the traffic manager: its configurations are accepted, and the numbers of its examples are true.
+//! `docs/traffic-manager.md`, the manual of the traffic manager: its configurations are accepted, and the numbers of its examples are true.
 
 use common::config::{Refusal, load_text};
 use common::time::{Span, Time};
@@ -13,11 +13,11 @@ use switchd::traffic::headroom::{Breakdown, Cable, Headroom};
 use switchd::traffic::pfc::quanta_time;
 use switchd::traffic::policy::{Curve, Limit, Schedule};
 
-const MANUAL: &str = include_str!("../TRAFFIC.md");
+const MANUAL: &str = include_str!("../../docs/traffic-manager.md");
 
 /// Where metrics are named.
 const METRICS: [&str; 3] = [
-    include_str!("../src/control/metrics.rs"),
+    include_str!("../src/control/metrics/mod.rs"),
     include_str!("../src/control/metrics/traffic.rs"),
     include_str!("../src/control/watchdog.rs"),
 ];

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use switchd::config::ecmp::Dlb;
 use switchd::config::{PortFacts, Qos};
 use switchd::control::program::Program;
-use switchd::control::programming::Programming;
+use switchd::control::publisher::Programming;
 use switchd::drop::DropReason;
 use switchd::ingress::fib::FibWriter;
 use switchd::ingress::quality::Board;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   program       the mirror of the kernel -> Tables and routes; pure
-//!   programming   the program and the publication of what it decides; no socket
+//!   publisher     the program and the publication of what it decides; no socket
 //!   routing       the kernel's messages, the mirror and the programming, together
 //!   state         all that control knows, and what it tells: reports, metrics, health
 //!   api           what is said over the admin socket
@@ -22,7 +22,7 @@ mod metrics;
 pub mod operation;
 pub mod pcap;
 pub mod program;
-pub mod programming;
+pub mod publisher;
 mod report;
 pub mod routing;
 pub mod state;

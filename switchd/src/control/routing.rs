@@ -5,7 +5,7 @@
 //! ```
 
 use super::program::Program;
-use super::programming::{LocalChanges, Programming};
+use super::publisher::{LocalChanges, Programming};
 use crate::ingress::fib::FibWriter;
 use crate::traffic::policy::Policy;
 use common::netlink::{Change, Mirror, NeighbourKey, Watch};

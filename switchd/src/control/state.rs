@@ -2,7 +2,7 @@
 
 use super::events::Events;
 use super::operation::Operation;
-use super::programming::LocalChanges;
+use super::publisher::LocalChanges;
 use super::routing::Routing;
 use crate::ingress::quality::Board;
 use crate::stats::WorkerStats;

@@ -6,7 +6,7 @@ use crate::ingress::flowlet::Mode;
 use common::config::load_text;
 use std::path::Path;
 
-const SHIPPED: &str = include_str!("../../../etc/switchd.toml");
+const SHIPPED: &str = include_str!("../../../../etc/switchd.toml");
 
 fn load(text: &str, options: &[&str]) -> Result<Config, String> {
     let options: Vec<String> = options.iter().map(|o| (*o).to_owned()).collect();

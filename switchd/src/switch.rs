@@ -138,7 +138,7 @@ fn follow_kernel(
     let dlb = &config.ecmp.dlb;
     let policy = Arc::new(compiled.policy.clone());
     let program = Program::new(entries.collect(), hashing, policy)
-        .with_balancing(dlb.dynamic(), dlb.chosen());
+        .with_balancing(dlb.dynamic(), dlb.group_modes());
     Ok(Routing::new(watch, program))
 }
 

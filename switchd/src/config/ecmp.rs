@@ -1,7 +1,6 @@
 //! `[ecmp]`: how flows are spread over next hops, by their hash and by the quality of the ports.
 
-use super::within;
-use crate::control::program::ChosenMode;
+use super::rules::within;
 use crate::ingress::dynamic::Dynamic;
 use crate::ingress::flowlet::{DEFAULT_ENTRIES, MAX_AGEING, MAX_ENTRIES, Mode, Settings};
 use crate::ingress::quality::{MAX_EXPONENT, MIN_INTERVAL, Scale, WORST};
@@ -80,6 +79,17 @@ pub struct Group {
     /// That of this next hop object of the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_hop_object: Option<u32>,
+    /// How they choose.
+    pub mode: Mode,
+}
+
+/// A [`Group`] as it is compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupMode {
+    /// Groups that routes to exactly these prefixes lead to.
+    pub prefixes: Vec<IpNet>,
+    /// The group of this next hop object.
+    pub object: Option<u32>,
     /// How they choose.
     pub mode: Mode,
 }
@@ -217,12 +227,12 @@ impl Dlb {
     }
 
     /// Groups with modes of their own.
-    pub fn chosen(&self) -> Vec<ChosenMode> {
-        let chosen = self.group.iter().map(|group| ChosenMode {
+    pub fn group_modes(&self) -> Vec<GroupMode> {
+        let modes = self.group.iter().map(|group| GroupMode {
             prefixes: group.prefixes.iter().map(IpNet::trunc).collect(),
             object: group.next_hop_object,
             mode: group.mode,
         });
-        chosen.collect()
+        modes.collect()
     }
 }

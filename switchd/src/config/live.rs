@@ -6,11 +6,17 @@
 //!   --set, as at start  └─ invalid: refused
 //! ```
 
-use super::{Config, ENV_PREFIX};
+use super::schema::Config;
 use common::config::{ConfigError, Refusal};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+
+/// Where the configuration is if the command line does not say otherwise.
+pub const DEFAULT_PATH: &str = "/etc/switchd/switchd.toml";
+
+/// Environment variables that begin with this and an underscore override keys.
+pub const ENV_PREFIX: &str = "SWITCHD";
 
 /// The section that can change while the switch runs; all others are wired into devices, threads or memory.
 const LIVE: &str = "qos";

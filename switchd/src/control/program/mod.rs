@@ -13,54 +13,55 @@
 //!
 //! A group lives as long as a route uses it and keeps its number and its buckets while members come
 //! and go. Numbers are used again only when no worker can still mean the old owner.
+//!
+//! ```text
+//!   changes ─▶ note ─┬─ ports, addresses ─▶ Tables.ports, local addresses
+//!                    ├─ prefixes ─▶ spec of the best route ─▶ groups (counted) ─▶ render ─▶ Tables
+//!                    └─ neighbours ─▶ MAC of the next hop, host route
+//! ```
 
-mod decide;
+mod addresses;
 mod groups;
-mod ids;
+mod id_pool;
+mod kernel_rules;
 mod modes;
+mod ports;
+mod prefixes;
+mod render;
+mod spec;
 
+pub use spec::Spec;
+
+use crate::config::ecmp::GroupMode;
+use crate::ingress::dynamic::Dynamic;
 use crate::ingress::tables::{GroupId, Hashing, NextHopId, PortEntry, PortId, Tables};
 use crate::traffic::policy::Policy;
-use common::netlink::{Change, Link, Mirror, NeighbourKey, Table};
+use addresses::LocalAddresses;
+use common::netlink::{Change, Hop, Mirror, NeighbourKey};
 use common::time::Time;
 use groups::Groups;
 use ipnet::IpNet;
+use prefixes::Prefixes;
+use render::{Rendered, Renderer};
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
-pub use groups::Spec;
-pub use modes::ChosenMode;
-
-/// What the tables change into.
+/// What a batch of changes makes of the tables.
 #[derive(Debug, Default)]
 pub struct Update {
     /// New tables, if they changed: to be published before the routes are applied.
     pub tables: Option<Tables>,
     /// Prefixes that now lead to a group, or to nothing.
     pub routes: Vec<(IpNet, Option<GroupId>)>,
-    /// Addresses of this machine that are new: packets to them belong to the kernel.
+    /// New addresses of this machine: packets to them belong to the kernel.
     pub new_locals: Vec<IpAddr>,
     /// Addresses that are not of this machine any more.
     pub old_locals: Vec<IpAddr>,
 }
 
-/// What a prefix leads to.
-#[derive(Clone, Copy, Debug, Default)]
-struct Entry {
-    /// The best route: not is-local, metric, TOS. Smallest first, so local routes win.
-    best: Option<Rank>,
-    group: Option<GroupId>,
-}
-
-/// Place of a route among those of one prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
-    not_local: bool,
-    priority: u32,
-}
-
-/// The state of the programming.
+/// The tables of a switch, and what they are made from.
 #[derive(Debug)]
 pub struct Program {
     /// The tables as they will be published next.
@@ -68,24 +69,29 @@ pub struct Program {
     /// They differ from what was published last.
     dirty: bool,
     /// Groups with modes of their own.
-    chosen: Vec<ChosenMode>,
-    /// Largest IP packet that a port carries, whatever its interface says.
+    group_modes: Vec<GroupMode>,
+    /// Largest IP packet that a port carries, whatever its interface says, in bytes.
     mtu_limits: Vec<u16>,
+    /// Ports by the number of their interface.
     port_of: HashMap<u32, PortId>,
-    entries: HashMap<IpNet, Entry>,
-    /// Prefixes that have more routes than the best one.
-    others: HashMap<IpNet, BTreeSet<Rank>>,
-    /// Networks on a link, by length of prefix: whose neighbours get host routes.
-    connected: HashMap<IpNet, u32>,
-    connected_lens: BTreeSet<u8>,
+    prefixes: Prefixes,
     groups: Groups,
-    locals: HashSet<IpAddr>,
-    /// Those of them that routes of the table `local` name.
-    local_routes: HashSet<IpAddr>,
-    /// Routes that could not be programmed because a table is full.
+    locals: LocalAddresses,
+    /// Times that a route or next hop could not be programmed because a table was full.
     overflow: u64,
     /// Routes that are not programmed now because a table is full.
     lacking: HashSet<IpNet>,
+}
+
+/// What a batch of changes makes necessary.
+#[derive(Debug, Default)]
+struct Work {
+    ports: bool,
+    groups: bool,
+    neighbours: BTreeSet<NeighbourKey>,
+    prefixes: BTreeSet<IpNet>,
+    /// Prefixes whose neighbours may gain or lose their host routes.
+    covering: Vec<IpNet>,
 }
 
 impl Program {
@@ -102,19 +108,24 @@ impl Program {
         Self {
             tables,
             dirty: true,
-            chosen: Vec::new(),
+            group_modes: Vec::new(),
             mtu_limits,
             port_of,
-            entries: HashMap::new(),
-            others: HashMap::new(),
-            connected: HashMap::new(),
-            connected_lens: BTreeSet::new(),
+            prefixes: Prefixes::default(),
             groups: Groups::default(),
-            locals: HashSet::new(),
-            local_routes: HashSet::new(),
+            locals: LocalAddresses::default(),
             overflow: 0,
             lacking: HashSet::new(),
         }
+    }
+
+    /// The same with dynamic load balancing. Where several of `modes` mean a group the first one counts.
+    #[must_use]
+    pub fn with_balancing(mut self, dynamic: Dynamic, modes: Vec<GroupMode>) -> Self {
+        self.tables.dynamic = Arc::new(dynamic);
+        self.group_modes = modes;
+        self.dirty = true;
+        self
     }
 
     /// The tables as they are now.
@@ -122,7 +133,7 @@ impl Program {
         &self.tables
     }
 
-    /// Wants something else of the traffic manager from the next update on.
+    /// Replaces the policy of the traffic manager from the next update on.
     pub fn set_traffic(&mut self, traffic: Arc<Policy>) {
         self.tables.traffic = traffic;
         self.dirty = true;
@@ -130,14 +141,12 @@ impl Program {
 
     /// The group that a prefix leads to.
     pub fn group_of(&self, prefix: &IpNet) -> Option<GroupId> {
-        self.entries.get(prefix)?.group
+        self.prefixes.group_of(prefix)
     }
 
     /// All prefixes that lead somewhere, in no order.
     pub fn routes(&self) -> impl Iterator<Item = (IpNet, GroupId)> {
-        self.entries
-            .iter()
-            .filter_map(|(prefix, entry)| Some((*prefix, entry.group?)))
+        self.prefixes.iter()
     }
 
     /// Whether this neighbour is a next hop now.
@@ -153,6 +162,17 @@ impl Program {
     /// Next hops in use.
     pub fn next_hops(&self) -> impl Iterator<Item = (NeighbourKey, NextHopId)> {
         self.groups.next_hops()
+    }
+
+    /// The hops that a group is configured with, for reports.
+    pub fn hops_of_spec<'a>(&self, mirror: &Mirror, spec: &'a Spec) -> Cow<'a, [Hop]> {
+        match spec {
+            Spec::Hops(hops) => Cow::Borrowed(hops),
+            Spec::Object(id) => {
+                Cow::Owned(kernel_rules::object_hops(mirror, *id).unwrap_or_default())
+            }
+            _ => Cow::Borrowed(&[]),
+        }
     }
 
     /// Routes that are not programmed now because a table is full.
@@ -179,7 +199,7 @@ impl Program {
         self.groups.published(epoch, now);
     }
 
-    /// Takes numbers back that no worker means any more.
+    /// Makes numbers free that no worker can still use.
     pub fn reclaim(&mut self, now: Time, passed: impl Fn(u64) -> bool) {
         self.groups.reclaim(now, passed);
     }
@@ -192,18 +212,19 @@ impl Program {
             self.note(mirror, change, &mut work);
         }
         if work.ports {
-            self.refresh_ports(mirror);
-            self.refresh_locals(mirror, &mut update);
+            self.dirty |= ports::refresh(&mut self.tables.ports, &self.mtu_limits, mirror);
+            (update.new_locals, update.old_locals) = self.locals.refresh(mirror);
         }
         for key in std::mem::take(&mut work.neighbours) {
             self.refresh_neighbour(mirror, key, &mut work);
         }
-        self.find_covered_neighbours(mirror, &mut work);
+        find_covered_neighbours(mirror, &mut work);
         for prefix in std::mem::take(&mut work.prefixes) {
             self.install(mirror, prefix, &mut update);
         }
         if work.groups {
-            self.render_groups(mirror);
+            let rendered = self.renderer(mirror).render_all();
+            self.account(rendered);
         }
         self.resolve_modes();
         if std::mem::take(&mut self.dirty) {
@@ -212,7 +233,7 @@ impl Program {
         update
     }
 
-    /// Sorts out what a change means; the best route of a prefix is found here.
+    /// Sorts out what a change makes necessary. The best route of a prefix is found here.
     fn note(&mut self, mirror: &Mirror, change: &Change, work: &mut Work) {
         match change {
             Change::Link(_) => {
@@ -225,131 +246,18 @@ impl Program {
                 work.neighbours.insert(*key);
             }
             Change::Route(key) => {
-                if key.tos != 0 || decide::is_never_forwarded(&key.prefix) {
+                if key.tos != 0 || kernel_rules::is_never_forwarded(&key.prefix) {
                     return;
                 }
-                let rank = Rank {
-                    not_local: key.table != Table::LOCAL,
-                    priority: key.priority,
-                };
                 let route = mirror.route(key);
-                self.rank(key.prefix, rank, route.is_some());
-                let address = key.prefix.addr();
-                work.ports |= if decide::is_local_host(key, route) {
-                    self.local_routes.insert(address)
-                } else {
-                    key.table == Table::LOCAL && self.local_routes.remove(&address)
-                };
+                self.prefixes.set_route(key, route.is_some());
+                work.ports |= self.locals.set_route(key, route);
                 work.prefixes.insert(key.prefix);
-                self.note_connected(mirror, key.prefix, work);
-            }
-        }
-    }
-
-    /// A route of this rank exists, or does not.
-    fn rank(&mut self, prefix: IpNet, rank: Rank, exists: bool) {
-        let entry = self.entries.entry(prefix).or_default();
-        match entry.best {
-            None => entry.best = exists.then_some(rank),
-            Some(best) if best == rank => {
-                if !exists {
-                    let others = self.others.get_mut(&prefix);
-                    entry.best = others.and_then(BTreeSet::pop_first);
-                }
-            }
-            Some(best) => {
-                let others = self.others.entry(prefix).or_default();
-                if exists {
-                    others.insert(rank.max(best));
-                    entry.best = Some(rank.min(best));
-                } else {
-                    others.remove(&rank);
+                if self.prefixes.update_connected(mirror, key.prefix) {
+                    work.covering.push(key.prefix);
                 }
             }
         }
-        if self.others.get(&prefix).is_some_and(BTreeSet::is_empty) {
-            self.others.remove(&prefix);
-        }
-    }
-
-    /// Keeps the list of connected networks. Where it changes, or a route inside one changes, neighbours may
-    /// gain or lose their host routes.
-    fn note_connected(&mut self, mirror: &Mirror, prefix: IpNet, work: &mut Work) {
-        let link = self
-            .best_route(mirror, &prefix)
-            .and_then(|route| decide::link_of(mirror, route));
-        let before = match link {
-            Some(ifindex) => self.connected.insert(prefix, ifindex),
-            None => self.connected.remove(&prefix),
-        };
-        if before.is_some() != link.is_some() {
-            let lens = self.connected.keys().map(IpNet::prefix_len);
-            self.connected_lens = lens.collect();
-        }
-        if before != link || self.is_inside_connected(&prefix) {
-            work.covering.push(prefix);
-        }
-    }
-
-    /// Whether a connected network lies around `prefix`. There are few, and of few lengths.
-    fn is_inside_connected(&self, prefix: &IpNet) -> bool {
-        let wider = |len: u8| IpNet::new(prefix.addr(), len).map(|network| network.trunc());
-        self.connected_lens
-            .range(..prefix.prefix_len())
-            .filter_map(|&len| wider(len).ok())
-            .any(|network| self.connected.contains_key(&network))
-    }
-
-    fn find_covered_neighbours(&self, mirror: &Mirror, work: &mut Work) {
-        if work.covering.is_empty() {
-            return;
-        }
-        for neighbour in mirror.neighbours() {
-            let address = neighbour.key.address;
-            if work.covering.iter().any(|prefix| prefix.contains(&address)) {
-                work.prefixes.insert(IpNet::from(address));
-            }
-        }
-    }
-
-    /// Ports as the kernel has them now.
-    fn refresh_ports(&mut self, mirror: &Mirror) {
-        let (router_v4, router_v6) = router_addresses(mirror);
-        for (port, &limit) in self.tables.ports.iter_mut().zip(&self.mtu_limits) {
-            let mut next = port.clone();
-            let link = mirror.link(port.ifindex);
-            next.up = link.is_some_and(Link::is_usable);
-            if let Some(link) = link {
-                next.mac = link.mac.unwrap_or(port.mac);
-                next.mtu = u16::try_from(link.mtu).unwrap_or(u16::MAX).min(limit);
-            }
-            let addresses = mirror
-                .addresses()
-                .filter(|address| address.ifindex == port.ifindex)
-                .map(|address| address.address);
-            let (own_v4, own_v6) = reachable(addresses);
-            next.icmp_v4 = own_v4.or(router_v4);
-            next.icmp_v6 = own_v6.or(router_v6);
-            if port.up != next.up {
-                let state = if next.up { "up" } else { "down" };
-                tracing::info!("{}: {state}", port.name);
-            }
-            if *port != next {
-                *port = next;
-                self.dirty = true;
-            }
-        }
-    }
-
-    fn refresh_locals(&mut self, mirror: &Mirror, update: &mut Update) {
-        let assigned = mirror.addresses().map(|address| address.address);
-        let locals: HashSet<IpAddr> = assigned
-            .chain(self.local_routes.iter().copied())
-            .filter(|address| !address.is_loopback())
-            .collect();
-        update.new_locals = locals.difference(&self.locals).copied().collect();
-        update.old_locals = self.locals.difference(&locals).copied().collect();
-        self.locals = locals;
     }
 
     /// A neighbour changed: its MAC address, whether it answers, its host route.
@@ -369,10 +277,10 @@ impl Program {
 
     /// Makes `prefix` lead where its best route says.
     fn install(&mut self, mirror: &Mirror, prefix: IpNet, update: &mut Update) {
-        let spec = self.decide(mirror, prefix);
-        let before = self.entries.get(&prefix).and_then(|entry| entry.group);
+        let spec = self.prefixes.spec_for(mirror, &self.port_of, prefix);
+        let before = self.prefixes.group_of(&prefix);
         let wanted = spec.is_some();
-        let next = spec.and_then(|spec| self.hold_group(mirror, spec));
+        let next = spec.and_then(|spec| self.hold_group(mirror, &spec));
         if wanted && next.is_none() {
             self.lacking.insert(prefix);
         } else {
@@ -384,71 +292,66 @@ impl Program {
         if next != before {
             update.routes.push((prefix, next));
         }
-        match self.entries.get_mut(&prefix) {
-            Some(entry) => entry.group = next,
-            None if next.is_some() => {
-                let entry = Entry {
-                    best: None,
-                    group: next,
-                };
-                self.entries.insert(prefix, entry);
-            }
-            None => {}
-        }
-        if self
-            .entries
-            .get(&prefix)
-            .is_some_and(|entry| entry.group.is_none() && entry.best.is_none())
-        {
-            self.entries.remove(&prefix);
-        }
+        self.prefixes.set_group(prefix, next);
     }
 
     /// The group for `spec`, with one more user.
-    fn hold_group(&mut self, mirror: &Mirror, spec: Spec) -> Option<GroupId> {
-        let id = self.groups.hold(&spec);
-        let Some((id, is_new)) = id else {
+    fn hold_group(&mut self, mirror: &Mirror, spec: &Spec) -> Option<GroupId> {
+        let Some((id, is_new)) = self.groups.hold(spec) else {
             self.overflow += 1;
             return None;
         };
         if is_new {
-            self.render(mirror, id);
+            let rendered = self.renderer(mirror).render(id);
+            self.account(rendered);
         }
         Some(id)
     }
-}
 
-/// The lowest address of each version that others can answer to.
-fn reachable(addresses: impl Iterator<Item = IpAddr>) -> (Option<Ipv4Addr>, Option<Ipv6Addr>) {
-    let (mut v4, mut v6) = (None, None);
-    for address in addresses {
-        match address {
-            IpAddr::V4(address) if !address.is_loopback() && !address.is_link_local() => {
-                v4 = Some(v4.map_or(address, |lowest: Ipv4Addr| lowest.min(address)));
-            }
-            IpAddr::V6(address) if !address.is_loopback() && !address.is_unicast_link_local() => {
-                v6 = Some(v6.map_or(address, |lowest: Ipv6Addr| lowest.min(address)));
-            }
-            _ => {}
+    fn renderer<'a>(&'a mut self, mirror: &'a Mirror) -> Renderer<'a> {
+        Renderer {
+            mirror,
+            port_of: &self.port_of,
+            groups: &mut self.groups,
+            tables: &mut self.tables,
         }
     }
-    (v4, v6)
+
+    fn account(&mut self, rendered: Rendered) {
+        self.dirty |= rendered.changed;
+        self.overflow += rendered.overflow;
+    }
+
+    /// Finds the groups that have modes of their own.
+    fn resolve_modes(&mut self) {
+        if self.group_modes.is_empty() {
+            return;
+        }
+        let dynamic = &self.tables.dynamic;
+        let modes = modes::modes_of_groups(
+            &self.group_modes,
+            dynamic.common(),
+            self.tables.groups.len(),
+            &self.groups,
+            &self.prefixes,
+        );
+        if modes != dynamic.modes() {
+            self.tables.dynamic = Arc::new(dynamic.with_modes(modes));
+            self.dirty = true;
+        }
+    }
 }
 
-/// What ports without an address of their own answer from (RFC 1812 4.3.2.4, 2.2.7: the router's address).
-fn router_addresses(mirror: &Mirror) -> (Option<Ipv4Addr>, Option<Ipv6Addr>) {
-    reachable(mirror.addresses().map(|address| address.address))
-}
-
-/// What a batch of changes makes necessary.
-#[derive(Debug, Default)]
-struct Work {
-    ports: bool,
-    groups: bool,
-    neighbours: BTreeSet<NeighbourKey>,
-    prefixes: BTreeSet<IpNet>,
-    /// Prefixes whose neighbours are to be looked at again.
-    covering: Vec<IpNet>,
+fn find_covered_neighbours(mirror: &Mirror, work: &mut Work) {
+    if work.covering.is_empty() {
+        return;
+    }
+    for neighbour in mirror.neighbours() {
+        let address = neighbour.key.address;
+        if work.covering.iter().any(|prefix| prefix.contains(&address)) {
+            work.prefixes.insert(IpNet::from(address));
+        }
+    }
 }
 
 #[cfg(test)]

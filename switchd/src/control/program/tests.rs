@@ -4,8 +4,8 @@ use crate::ingress::flowlet::Mode;
 use crate::ingress::tables::Group;
 use crate::traffic::policy::Policy;
 use common::netlink::{
-    Action, Address, Body, Hop, Message, Neighbour, NeighbourState, NextHop, NextHopKind, Route,
-    RouteKey, RouteKind,
+    Action, Address, Body, Hop, Link, Message, Neighbour, NeighbourState, NextHop, NextHopKind,
+    Route, RouteKey, RouteKind, Table,
 };
 use proptest::prelude::*;
 
@@ -552,7 +552,7 @@ proptest! {
 #[test]
 fn groups_are_chosen_by_prefix_and_by_object() {
     let mut rig = Rig::new();
-    let chosen = |prefixes: &[&str], object, mode| ChosenMode {
+    let chosen = |prefixes: &[&str], object, mode| GroupMode {
         prefixes: prefixes.iter().map(|it| it.parse().unwrap()).collect(),
         object,
         mode,

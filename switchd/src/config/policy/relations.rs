@@ -11,10 +11,15 @@
 //!
 //! The queue that elephants of such a class go to is one of them: all that was let in may wait there.
 
-use super::policy::PortFacts;
+use crate::config::facts::PortFacts;
 use crate::limits::CELL;
 use crate::traffic::policy::{Curve, GroupPolicy, Limit, PRIORITIES, Policy, PortPolicy, Wred};
 use common::config::{Refusal, require};
+use common::time::Span;
+
+/// Time from a mark to the moment when the sender is slower: two round trips of a data centre under
+/// load.
+const CONTROL_LOOP: Span = Span::from_micros(20);
 
 /// Refuses a policy that breaks a relation; what is only unwise is returned.
 ///
@@ -194,12 +199,12 @@ fn marks_come_first(place: &str, wred: Wred, feeders: &Feeders) -> Result<(), Re
 /// A warning if what arrives in one control loop exceeds the gap between marks and pauses.
 fn leaves_room(place: &str, wred: Wred, feeders: &Feeders, port: &PortFacts) -> Option<String> {
     let gap = (feeders.xoff * CELL as u64).saturating_sub(certain(wred));
-    let loop_bytes = port.speed?.bytes_in(super::CONTROL_LOOP);
+    let loop_bytes = port.speed?.bytes_in(CONTROL_LOOP);
     (gap < loop_bytes).then(|| {
         format!(
             "{place}: the gap between marks and pauses is {gap} bytes, but {loop_bytes} arrive in {} until \
              senders react: there will be pauses that marks could have avoided",
-            super::CONTROL_LOOP
+            CONTROL_LOOP
         )
     })
 }

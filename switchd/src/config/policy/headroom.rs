@@ -1,8 +1,8 @@
 //! `[qos.headroom]`: what lossless groups get beyond their threshold, and whether a shared pool is large enough (SW-12).
 
-use super::policy::PortFacts;
-use super::qos::Qos;
-use super::within;
+use crate::config::facts::PortFacts;
+use crate::config::qos::Qos;
+use crate::config::rules::within;
 use crate::traffic::headroom::{Breakdown, Cable, Headroom};
 use crate::traffic::pfc::quanta_time;
 use crate::traffic::policy::{FlowControl, GroupPolicy, Policy, PortPolicy};

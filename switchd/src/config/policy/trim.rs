@@ -1,7 +1,7 @@
 //! From `[qos.trim]` and `[qos.hook]` to what the engine works with (SW-23, SW-33).
 
-use super::qos::{Hook as RawHook, Queue, Trim};
-use super::within;
+use crate::config::qos::{self, Queue, Trim};
+use crate::config::rules::within;
 use crate::limits::CELL;
 use crate::traffic::policy::{
     Hook, Limit, PRIORITIES, Policy, TrimAt, TrimPolicy, TrimPolicyError,
@@ -67,7 +67,7 @@ fn key_of(error: TrimPolicyError) -> String {
     }
 }
 
-impl RawHook {
+impl qos::Hook {
     /// What becomes of hook flows.
     ///
     /// # Errors

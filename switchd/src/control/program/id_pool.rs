@@ -9,7 +9,7 @@ const REST: Span = Span::from_secs(2);
 
 /// Numbers below a limit.
 #[derive(Debug)]
-pub(super) struct Ids {
+pub(super) struct IdPool {
     limit: usize,
     /// Numbers that were never used begin here.
     fresh: u32,
@@ -20,7 +20,7 @@ pub(super) struct Ids {
     resting: VecDeque<(u64, Time, u32)>,
 }
 
-impl Ids {
+impl IdPool {
     pub(super) fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn numbers_rest_until_nobody_can_mean_them() {
-        let mut ids = Ids::new(2);
+        let mut ids = IdPool::new(2);
         let at = |seconds| Time::ZERO + Span::from_secs(seconds);
         assert_eq!(
             (ids.take(), ids.take(), ids.take()),

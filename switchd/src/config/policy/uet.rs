@@ -10,8 +10,8 @@
 //!
 //! Plane_BDP is the speed of the port times the base round trip of the fabric, without queueing.
 
-use super::policy::PortFacts;
-use super::qos::{MarkAt, Marks, Queue, Role, Wred};
+use crate::config::facts::PortFacts;
+use crate::config::qos::{MarkAt, Marks, Queue, Role, Wred};
 use crate::traffic::policy::{Curve, Profile};
 use common::config::Refusal;
 use common::time::Span;

@@ -1,0 +1,92 @@
+//! `[qos.flow_control]` and `[qos.watchdog]`: what a port pauses, what it obeys, and when a pause is a storm.
+
+use crate::config::facts::PortFacts;
+use crate::config::qos::{Mode, Qos};
+use crate::config::rules::class_numbers;
+use crate::traffic::policy::{Classify, FlowControl, PRIORITIES, PortPolicy};
+use crate::traffic::watchdog::{Settings, SettingsError, StormLimit};
+use common::config::{Refusal, require};
+use common::time::Span;
+
+impl Qos {
+    /// What `port` pauses and obeys.
+    ///
+    /// # Errors
+    /// The port has no speed, or priorities of lossless groups are left out.
+    pub(super) fn flow_control(
+        &self,
+        maps: &Classify,
+        port: &PortPolicy,
+        facts: &PortFacts,
+    ) -> Result<FlowControl, Refusal> {
+        let of = &self.flow_control;
+        require(
+            of.quanta > 0,
+            "qos.flow_control.quanta",
+            "0 is not a pause: 1 to 65535",
+        )?;
+        class_numbers("qos.flow_control.priorities", &of.priorities)?;
+        require(
+            of.mode == Mode::Off || facts.speed.is_some(),
+            "qos.flow_control.mode",
+            format_args!(
+                "{} has no speed, and pauses are counted in its bits: give it one",
+                facts.name
+            ),
+        )?;
+        let lossless = (0..PRIORITIES)
+            .filter(|it| port.groups[usize::from(maps.group_of_priority[*it])].is_lossless())
+            .fold(0, |mask, priority| mask | 1 << priority);
+        let priorities = match of.priorities.as_slice() {
+            [] => lossless,
+            some => some.iter().fold(0, |mask, priority| mask | 1 << priority),
+        };
+        require(
+            of.mode == Mode::Off || lossless & !priorities == 0 || of.mode == Mode::Pause,
+            "qos.flow_control.priorities",
+            format_args!(
+                "{:?} lack priorities of lossless groups: these are {:?}",
+                of.priorities,
+                (0..8)
+                    .filter(|it| lossless & 1 << it != 0)
+                    .collect::<Vec<_>>()
+            ),
+        )?;
+        Ok(match of.mode {
+            Mode::Off => FlowControl::Off,
+            Mode::Pause => FlowControl::Pause {
+                send: of.send && lossless != 0,
+                obey: of.obey,
+                quanta: of.quanta,
+            },
+            Mode::Pfc => FlowControl::Pfc {
+                send: if of.send { priorities } else { 0 },
+                obey: if of.obey { priorities } else { 0 },
+                quanta: of.quanta,
+            },
+        })
+    }
+
+    /// The watchdog's settings; `None`: it is off.
+    ///
+    /// # Errors
+    /// The first key whose value is impossible.
+    pub(super) fn watchdog(&self) -> Result<Option<Settings>, Refusal> {
+        let of = &self.watchdog;
+        let refuse = |error: SettingsError| {
+            Refusal::new(format!("qos.watchdog.{}", error.key()), error.to_string())
+        };
+        let settings = Settings {
+            detection_time: Span::from_millis(of.detection_time_milliseconds),
+            restoration_time: Span::from_millis(of.restoration_time_milliseconds),
+            poll_interval: Span::from_millis(of.poll_interval_milliseconds),
+            action: of.action.parse().map_err(refuse)?,
+            control: (of.storms > 0).then_some(StormLimit {
+                storms: of.storms,
+                window: Span::from_millis(of.window_milliseconds),
+            }),
+        };
+        settings.check().map_err(refuse)?;
+        Ok(of.enabled.then_some(settings))
+    }
+}

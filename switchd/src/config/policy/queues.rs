@@ -1,0 +1,168 @@
+//! `[[qos.queue]]`: limits, schedule, shaper and marks of egress queues.
+
+use super::limit::dynamic;
+use super::trim::trim_at;
+use super::uet;
+use crate::config::facts::PortFacts;
+use crate::config::qos::{self, MarkAt, Qos, Queue};
+use crate::config::rules::{cells, class_numbers, within};
+use crate::traffic::policy::{Curve, Limit, PortPolicy, Profile, QueuePolicy, Schedule, Wred};
+use crate::traffic::scheduler::WEIGHTS;
+use crate::traffic::wred::{EXPONENT_MAX, ONE};
+use common::config::{Refusal, require};
+use common::time::Span;
+use common::units::Rate;
+use std::num::NonZeroU8;
+
+/// Burst of a queue's own shaper that nothing is said of: two of the longest frames, so that it is never too short for one.
+const QUEUE_BURST: u32 = 2 * 9216;
+
+impl Qos {
+    /// Puts the queues of a section into a port's policy.
+    ///
+    /// # Errors
+    /// The first key that is impossible or contradicts another.
+    pub(super) fn fill_queues(
+        &self,
+        place: usize,
+        queue: &Queue,
+        facts: &PortFacts,
+        port: &mut PortPolicy,
+    ) -> Result<(), Refusal> {
+        let key = |name: &str| format!("qos.queue[{place}].{name}");
+        class_numbers(&key("queues"), &queue.queues)?;
+        let base_rtt = Span::from_micros(self.base_rtt_microseconds);
+        let trims = !self.trim.trimmable.is_empty();
+        let queue = &uet::filled(&key, queue, facts, base_rtt, trims)?;
+        let guaranteed = cells(queue.guaranteed_bytes);
+        for number in &queue.queues {
+            let before = &port.queues[usize::from(*number)];
+            let limit = queue_limit(&key, queue, guaranteed, before.limit)?;
+            port.queues[usize::from(*number)] = QueuePolicy {
+                guaranteed,
+                limit,
+                schedule: schedule(&key, queue)?,
+                shaper: shaper(&key, queue)?,
+                wred: queue
+                    .wred
+                    .as_ref()
+                    .map(|it| wred(&key, it, queue.lossless))
+                    .transpose()?,
+                trim: trim_at(&key, queue, guaranteed, limit)?,
+            };
+        }
+        Ok(())
+    }
+}
+
+fn queue_limit(
+    key: &dyn Fn(&str) -> String,
+    queue: &Queue,
+    guaranteed: u32,
+    default: Option<Limit>,
+) -> Result<Option<Limit>, Refusal> {
+    match (queue.lossless, queue.limit_bytes, queue.dynamic_th) {
+        (true, None, None) => Ok(None),
+        (false, None, None) => Ok(default),
+        (false, None, Some(exponent)) => dynamic(&key("dynamic_th"), exponent).map(Some),
+        // What is too much for a lossless queue is a sign that its relations are wrong; they are checked.
+        (_, Some(bytes), None) => {
+            require(
+                cells(bytes) >= guaranteed.max(16),
+                &key("limit_bytes"),
+                format_args!(
+                    "{bytes} is less than a packet, or than the guarantee of {} bytes",
+                    queue.guaranteed_bytes
+                ),
+            )?;
+            Ok(Some(Limit::Static(cells(bytes) - guaranteed)))
+        }
+        (true, None, Some(_)) => Err(Refusal::new(
+            key("dynamic_th"),
+            "a lossless queue has no dynamic threshold: its packets are held back at the ingress",
+        )),
+        (_, Some(_), Some(_)) => Err(Refusal::new(
+            key("dynamic_th"),
+            "there is limit_bytes too: a threshold is static or dynamic",
+        )),
+    }
+}
+
+fn schedule(key: &dyn Fn(&str) -> String, queue: &Queue) -> Result<Schedule, Refusal> {
+    let Some(weight) = queue.weight else {
+        return Ok(Schedule::Strict);
+    };
+    require(
+        WEIGHTS.contains(&weight),
+        &key("weight"),
+        format_args!("{weight} is not within 1 to 100"),
+    )?;
+    Ok(Schedule::Dwrr(weight))
+}
+
+fn shaper(key: &dyn Fn(&str) -> String, queue: &Queue) -> Result<Option<(Rate, u32)>, Refusal> {
+    let Some(rate) = queue.rate else {
+        require(
+            queue.burst_bytes.is_none(),
+            &key("burst_bytes"),
+            "a burst belongs to a rate, and there is none",
+        )?;
+        return Ok(None);
+    };
+    require(
+        rate > Rate::from_bps(0),
+        &key("rate"),
+        "a queue of rate 0 sends nothing; switchctl hold holds one for a while",
+    )?;
+    let burst = queue.burst_bytes.unwrap_or(QUEUE_BURST);
+    within(&key("burst_bytes"), u64::from(burst), 1, 1 << 30)?;
+    Ok(Some((rate, burst)))
+}
+
+fn wred(key: &dyn Fn(&str) -> String, wred: &qos::Wred, lossless: bool) -> Result<Wred, Refusal> {
+    let drop = wred.drop.unwrap_or(!lossless);
+    let key = |name: &str| key(&format!("wred.{name}"));
+    let (kmin, kmax) = (wred.min_bytes, wred.max_bytes);
+    require(
+        kmin <= kmax && kmax > 0,
+        &key("min_bytes"),
+        format_args!("{kmin} exceeds max_bytes, {kmax}, or both are 0"),
+    )?;
+    let percent = wred.probability_percent;
+    require(
+        (0.0..=100.0).contains(&percent),
+        &key("probability_percent"),
+        format_args!("{percent} is not within 0 to 100"),
+    )?;
+    require(
+        wred.ecn || drop,
+        &key("ecn"),
+        "neither marks nor drops: then leave wred out",
+    )?;
+    within(
+        &key("average_exponent"),
+        u64::from(wred.average_exponent),
+        0,
+        u64::from(EXPONENT_MAX),
+    )?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "0 to 65536"
+    )]
+    let pmax = (percent / 100.0 * f64::from(ONE)).round() as u32;
+    let curve = if kmin == kmax {
+        Curve::Deterministic { threshold: kmin }
+    } else {
+        Curve::Linear { kmin, kmax, pmax }
+    };
+    Ok(Wred {
+        profile: Profile {
+            curve,
+            ecn: wred.ecn,
+            drop,
+            average: NonZeroU8::new(wred.average_exponent),
+        },
+        at_dequeue: wred.mark_at == MarkAt::Dequeue,
+    })
+}

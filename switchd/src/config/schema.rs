@@ -1,0 +1,250 @@
+//! The configuration as it is written: its sections, their keys and defaults.
+
+use super::ecmp::Ecmp;
+use super::qos::Qos;
+use super::speed::Speed;
+use crate::ingress::tables::Hashing;
+use crate::limits::CELL;
+use common::time::Span;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Everything that can be configured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Names of interfaces, or patterns with `*` and `?`, that become ports with the default settings.
+    pub ports: Vec<String>,
+    /// Worker threads.
+    pub workers: Workers,
+    /// Settings of ports that do not say otherwise.
+    pub port_defaults: PortDefaults,
+    /// How flows are spread over next hops.
+    pub ecmp: Ecmp,
+    /// Classes, buffer, queues, marks and flow control.
+    pub qos: Qos,
+    /// Packet memory.
+    pub memory: Memory,
+    /// Following the kernel.
+    pub netlink: Netlink,
+    /// Keeping next hops resolved.
+    pub neighbours: Neighbours,
+    /// Operators' socket.
+    pub admin: Admin,
+    /// Prometheus.
+    pub metrics: Metrics,
+    /// Log.
+    pub log: Log,
+    /// End.
+    pub stop: Stop,
+    /// Ports with settings of their own.
+    pub port: Vec<PortOverride>,
+}
+
+/// Worker threads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Workers {
+    /// How many.
+    pub count: usize,
+    /// The CPU of each; empty leaves that to the scheduler.
+    pub cpus: Vec<usize>,
+    /// Never sleep.
+    pub busy_poll: bool,
+    /// How long a worker without work looks for more before it sleeps.
+    pub spin_microseconds: u64,
+}
+
+/// Settings of ports that do not say otherwise.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PortDefaults {
+    /// What the egress shaper enforces.
+    pub speed: Speed,
+    /// AF_XDP mode: best, native-zero-copy, native-copy or generic-copy.
+    pub mode: String,
+}
+
+/// A port with settings of its own; keys that are left out are as in `port_defaults`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortOverride {
+    /// The interface.
+    pub name: String,
+    /// What the egress shaper enforces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speed: Option<Speed>,
+    /// AF_XDP mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// It leads to the spine: it belongs to the uplink group.
+    #[serde(default)]
+    pub uplink: bool,
+}
+
+/// Packet memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Memory {
+    /// Descriptors on the receive and on the transmit ring of each queue.
+    pub ring: u32,
+}
+
+/// Following the kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Netlink {
+    /// The longest time between two complete comparisons with the kernel.
+    pub resync_seconds: u64,
+    /// Receive buffer of the socket.
+    pub receive_buffer_bytes: usize,
+}
+
+/// Keeping next hops resolved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Neighbours {
+    /// How often the kernel is told of next hops in use.
+    pub keep_alive_seconds: u64,
+    /// How often the kernel is asked for gateways that it does not know.
+    pub retry_seconds: u64,
+}
+
+/// Operators' socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Admin {
+    /// Where it is.
+    pub socket: PathBuf,
+}
+
+/// Prometheus.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Metrics {
+    /// Address and port; empty for none.
+    pub listen: String,
+}
+
+/// Log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    /// A level or a filter.
+    pub level: String,
+}
+
+/// End.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Stop {
+    /// How long queues may drain after SIGTERM.
+    pub drain_milliseconds: u64,
+}
+
+impl Config {
+    /// How flows are spread by a switch whose ports have these `macs`. Without a configured seed one is made of
+    /// them: another one in every switch, the same in every run.
+    pub fn hashing(&self, macs: impl Iterator<Item = [u8; 6]>) -> Hashing {
+        let seed = match self.ecmp.seed {
+            // FNV-1a.
+            0 => macs.flatten().fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
+                (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3)
+            }),
+            seed => seed,
+        };
+        Hashing {
+            seed,
+            ports: self.ecmp.ports,
+            flow_label: self.ecmp.flow_label,
+            destination_qp: self.ecmp.destination_qp,
+        }
+    }
+
+    /// How often the mirror is compared with the kernel.
+    pub fn resync(&self) -> Span {
+        Span::from_secs(self.netlink.resync_seconds)
+    }
+
+    /// Packets that the switch may hold in its queues: one for each cell, so that short packets cannot use up memory
+    /// before the accounting notices.
+    pub fn buffer_packets(&self) -> u32 {
+        self.qos.buffer.size_bytes / u32::try_from(CELL).expect("a small constant")
+    }
+}
+
+impl Default for Workers {
+    fn default() -> Self {
+        Self {
+            count: 1,
+            cpus: Vec::new(),
+            busy_poll: false,
+            spin_microseconds: 20,
+        }
+    }
+}
+
+impl Default for PortDefaults {
+    fn default() -> Self {
+        Self {
+            speed: Speed::Device,
+            mode: "best".to_owned(),
+        }
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { ring: 1024 }
+    }
+}
+
+impl Default for Netlink {
+    fn default() -> Self {
+        Self {
+            resync_seconds: 30,
+            receive_buffer_bytes: common::netlink::RECEIVE_BUFFER,
+        }
+    }
+}
+
+impl Default for Neighbours {
+    fn default() -> Self {
+        Self {
+            keep_alive_seconds: 10,
+            retry_seconds: 1,
+        }
+    }
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self {
+            socket: "/run/switchd/admin.sock".into(),
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:9101".to_owned(),
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            level: "info".to_owned(),
+        }
+    }
+}
+
+impl Default for Stop {
+    fn default() -> Self {
+        Self {
+            drain_milliseconds: 500,
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The speed of a port as the configuration says it: a rate, or where it comes from.
+
+use common::units::Rate;
+use common::xdp::netdev::Device;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// The speed of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speed {
+    /// What the device says; no shaper if it says nothing.
+    Device,
+    /// No shaper.
+    Unlimited,
+    /// This.
+    Rate(Rate),
+}
+
+impl Speed {
+    /// The rate to enforce on `device`.
+    pub fn of(self, device: &Device) -> Option<Rate> {
+        match self {
+            Self::Device => device.speed,
+            Self::Unlimited => None,
+            Self::Rate(rate) => Some(rate),
+        }
+    }
+}
+
+impl FromStr for Speed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "device" => Ok(Self::Device),
+            "unlimited" => Ok(Self::Unlimited),
+            rate => match rate.parse() {
+                Ok(rate) if rate > Rate::from_bps(0) => Ok(Self::Rate(rate)),
+                Ok(_) => Err("a port of speed 0 sends nothing".to_owned()),
+                Err(error) => Err(format!("{error}; or device, or unlimited")),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Speed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device => f.write_str("device"),
+            Self::Unlimited => f.write_str("unlimited"),
+            Self::Rate(rate) => rate.fmt(f),
+        }
+    }
+}
+
+impl Serialize for Speed {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Speed {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,73 @@
+//! Addresses of this machine: whose packets belong to the kernel, and which ones ports answer from.
+
+use super::kernel_rules::is_local_host;
+use common::netlink::{Mirror, Route, RouteKey, Table};
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// One address of each version, where there is one.
+pub(super) type AddressPair = (Option<Ipv4Addr>, Option<Ipv6Addr>);
+
+/// Addresses whose packets belong to the kernel.
+#[derive(Debug, Default)]
+pub(super) struct LocalAddresses {
+    /// All: assigned to an interface, or named by a route.
+    all: HashSet<IpAddr>,
+    /// Those that routes of the table `local` name.
+    from_routes: HashSet<IpAddr>,
+}
+
+impl LocalAddresses {
+    /// Keeps what a route says of local addresses. Returns whether that changed something.
+    pub(super) fn set_route(&mut self, key: &RouteKey, route: Option<&Route>) -> bool {
+        let address = key.prefix.addr();
+        if is_local_host(key, route) {
+            self.from_routes.insert(address)
+        } else {
+            key.table == Table::LOCAL && self.from_routes.remove(&address)
+        }
+    }
+
+    /// Takes over the addresses of now. Returns those that are new and those that are gone.
+    pub(super) fn refresh(&mut self, mirror: &Mirror) -> (Vec<IpAddr>, Vec<IpAddr>) {
+        let assigned = mirror.addresses().map(|address| address.address);
+        let next: HashSet<IpAddr> = assigned
+            .chain(self.from_routes.iter().copied())
+            .filter(|address| !address.is_loopback())
+            .collect();
+        let added = next.difference(&self.all).copied().collect();
+        let removed = self.all.difference(&next).copied().collect();
+        self.all = next;
+        (added, removed)
+    }
+}
+
+/// The lowest address of each version that others can answer to.
+fn lowest_reachable(addresses: impl Iterator<Item = IpAddr>) -> AddressPair {
+    let (mut v4, mut v6) = (None, None);
+    for address in addresses {
+        match address {
+            IpAddr::V4(address) if !address.is_loopback() && !address.is_link_local() => {
+                v4 = Some(v4.map_or(address, |lowest: Ipv4Addr| lowest.min(address)));
+            }
+            IpAddr::V6(address) if !address.is_loopback() && !address.is_unicast_link_local() => {
+                v6 = Some(v6.map_or(address, |lowest: Ipv6Addr| lowest.min(address)));
+            }
+            _ => {}
+        }
+    }
+    (v4, v6)
+}
+
+/// The address of an interface.
+pub(super) fn interface_addresses(mirror: &Mirror, ifindex: u32) -> AddressPair {
+    let all = mirror.addresses();
+    let own = all.filter(|address| address.ifindex == ifindex);
+    lowest_reachable(own.map(|address| address.address))
+}
+
+/// The address that ports without one of their own answer from: the router's (RFC 1812, 4.3.2.4 and
+/// 2.2.7).
+pub(super) fn router_addresses(mirror: &Mirror) -> AddressPair {
+    lowest_reachable(mirror.addresses().map(|address| address.address))
+}

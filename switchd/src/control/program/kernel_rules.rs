@@ -1,0 +1,76 @@
+//! What routes and next hop objects of the kernel mean.
+
+use super::spec::Spec;
+use common::netlink::{Hop, Mirror, NextHopKind, Route, RouteKey, RouteKind, Table};
+use ipnet::IpNet;
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+/// Prefixes whose packets never leave their link: IPv6 link-local, multicast. The engine drops such
+/// packets before it looks for a route.
+pub(super) fn is_never_forwarded(prefix: &IpNet) -> bool {
+    match prefix.addr() {
+        IpAddr::V4(address) => address.is_multicast(),
+        IpAddr::V6(address) => address.is_multicast() || address.is_unicast_link_local(),
+    }
+}
+
+/// Whether packets to this one address belong to the kernel, says a route of the table `local`.
+pub(super) fn is_local_host(key: &RouteKey, route: Option<&Route>) -> bool {
+    let is_host = key.prefix.prefix_len() == key.prefix.max_prefix_len();
+    let is_ours = |route: &Route| matches!(route.kind, RouteKind::Local | RouteKind::Anycast);
+    key.table == Table::LOCAL && is_host && route.is_some_and(is_ours)
+}
+
+/// The hops of a route: those of its next hop object if that is known, else its own.
+pub(super) fn hops_of<'a>(mirror: &Mirror, route: &'a Route) -> Cow<'a, [Hop]> {
+    match route.next_hop.and_then(|id| object_hops(mirror, id)) {
+        Some(hops) => Cow::Owned(hops),
+        None => Cow::Borrowed(&route.hops),
+    }
+}
+
+/// The hops of a next hop object; `None` if it is unknown, an empty list if it discards.
+pub(super) fn object_hops(mirror: &Mirror, id: u32) -> Option<Vec<Hop>> {
+    match &mirror.next_hop(id)?.kind {
+        NextHopKind::Single(hop) => Some(vec![*hop]),
+        NextHopKind::Blackhole | NextHopKind::Foreign => Some(Vec::new()),
+        NextHopKind::Group(members) => {
+            let hops = members.iter().filter_map(|&(id, weight)| {
+                match mirror.next_hop(id)?.kind {
+                    NextHopKind::Single(hop) => Some(Hop { weight, ..hop }),
+                    // The kernel allows nothing else in a group.
+                    _ => None,
+                }
+            });
+            Some(hops.collect())
+        }
+    }
+}
+
+/// The link of a connected network: the destination is on it, no gateway.
+pub(super) fn link_of(mirror: &Mirror, route: &Route) -> Option<u32> {
+    if route.kind != RouteKind::Unicast {
+        return None;
+    }
+    hops_of(mirror, route)
+        .iter()
+        .find(|hop| hop.gateway.is_none() && !hop.encapsulated)
+        .map(|hop| hop.ifindex)
+}
+
+/// What the group of a route stands for.
+pub(super) fn spec_of(mirror: &Mirror, route: &Route) -> Spec {
+    match route.kind {
+        RouteKind::Unicast => match route.next_hop {
+            Some(id) if mirror.next_hop(id).is_some() => Spec::Object(id),
+            _ => Spec::Hops(route.hops.clone()),
+        },
+        RouteKind::Local | RouteKind::Anycast => Spec::Local,
+        // Directed broadcasts are not forwarded (RFC 2644), multicast is not routed here.
+        RouteKind::Blackhole | RouteKind::Broadcast | RouteKind::Multicast => Spec::Blackhole,
+        RouteKind::Prohibit => Spec::Prohibit,
+        // Throw continues in the next table, and there is none.
+        RouteKind::Unreachable | RouteKind::Throw | RouteKind::Other(_) => Spec::Unreachable,
+    }
+}

@@ -1,0 +1,32 @@
+//! Ports as the kernel has them.
+
+use super::addresses::{interface_addresses, router_addresses};
+use crate::ingress::tables::PortEntry;
+use common::netlink::{Link, Mirror};
+
+/// Brings `ports` up to date. Their MTUs stay within `mtu_limits`. Returns whether one changed.
+pub(super) fn refresh(ports: &mut [PortEntry], mtu_limits: &[u16], mirror: &Mirror) -> bool {
+    let (router_v4, router_v6) = router_addresses(mirror);
+    let mut changed = false;
+    for (port, &limit) in ports.iter_mut().zip(mtu_limits) {
+        let mut next = port.clone();
+        let link = mirror.link(port.ifindex);
+        next.up = link.is_some_and(Link::is_usable);
+        if let Some(link) = link {
+            next.mac = link.mac.unwrap_or(port.mac);
+            next.mtu = u16::try_from(link.mtu).unwrap_or(u16::MAX).min(limit);
+        }
+        let (own_v4, own_v6) = interface_addresses(mirror, port.ifindex);
+        next.icmp_v4 = own_v4.or(router_v4);
+        next.icmp_v6 = own_v6.or(router_v6);
+        if port.up != next.up {
+            let state = if next.up { "up" } else { "down" };
+            tracing::info!("{}: {state}", port.name);
+        }
+        if *port != next {
+            *port = next;
+            changed = true;
+        }
+    }
+    changed
+}

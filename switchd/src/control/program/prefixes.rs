@@ -1,0 +1,187 @@
+//! What prefixes lead to: their routes by rank, and the connected networks whose neighbours are hosts of
+//! their own.
+
+use super::kernel_rules::{link_of, spec_of};
+use super::spec::Spec;
+use crate::ingress::tables::{GroupId, PortId};
+use common::netlink::{Mirror, NeighbourKey, Route, RouteKey, Table};
+use ipnet::IpNet;
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+
+/// Place of a route among those of one prefix. The smallest is the best, so local routes win.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    not_local: bool,
+    priority: u32,
+}
+
+/// What a prefix leads to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    /// Rank of the best route; `None`: the prefix has no route, a neighbour alone made it.
+    best: Option<Rank>,
+    group: Option<GroupId>,
+}
+
+/// All prefixes with routes or groups.
+#[derive(Debug, Default)]
+pub(super) struct Prefixes {
+    entries: HashMap<IpNet, Entry>,
+    /// Ranks of the routes beside the best one, of prefixes that have such.
+    others: HashMap<IpNet, BTreeSet<Rank>>,
+    /// Networks on a link, with its number: their neighbours get host routes.
+    connected: HashMap<IpNet, u32>,
+    connected_lens: BTreeSet<u8>,
+}
+
+impl Prefixes {
+    /// The group that a prefix leads to.
+    pub(super) fn group_of(&self, prefix: &IpNet) -> Option<GroupId> {
+        self.entries.get(prefix)?.group
+    }
+
+    /// Makes a prefix lead to a group, or to nothing.
+    pub(super) fn set_group(&mut self, prefix: IpNet, group: Option<GroupId>) {
+        let entry = self.entries.entry(prefix).or_default();
+        entry.group = group;
+        if entry.group.is_none() && entry.best.is_none() {
+            self.entries.remove(&prefix);
+        }
+    }
+
+    /// All prefixes that lead somewhere, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (IpNet, GroupId)> {
+        self.entries
+            .iter()
+            .filter_map(|(prefix, entry)| Some((*prefix, entry.group?)))
+    }
+
+    /// A route with this key exists, or does not any more.
+    pub(super) fn set_route(&mut self, key: &RouteKey, exists: bool) {
+        let rank = Rank {
+            not_local: key.table != Table::LOCAL,
+            priority: key.priority,
+        };
+        let entry = self.entries.entry(key.prefix).or_default();
+        match entry.best {
+            None => entry.best = exists.then_some(rank),
+            Some(best) if best == rank => {
+                if !exists {
+                    let others = self.others.get_mut(&key.prefix);
+                    entry.best = others.and_then(BTreeSet::pop_first);
+                }
+            }
+            Some(best) => {
+                let others = self.others.entry(key.prefix).or_default();
+                if exists {
+                    others.insert(rank.max(best));
+                    entry.best = Some(rank.min(best));
+                } else {
+                    others.remove(&rank);
+                }
+            }
+        }
+        let others = self.others.get(&key.prefix);
+        debug_assert!(
+            others
+                .and_then(BTreeSet::first)
+                .is_none_or(|first| entry.best.is_some_and(|best| best < *first)),
+            "the best route of {} ranks before the others",
+            key.prefix
+        );
+        if others.is_some_and(BTreeSet::is_empty) {
+            self.others.remove(&key.prefix);
+        }
+    }
+
+    /// The route that the kernel would use for `prefix`.
+    fn best_route<'a>(&self, mirror: &'a Mirror, prefix: &IpNet) -> Option<&'a Route> {
+        let Rank {
+            not_local,
+            priority,
+        } = self.entries.get(prefix)?.best?;
+        mirror.route(&RouteKey {
+            table: if not_local { Table::MAIN } else { Table::LOCAL },
+            prefix: *prefix,
+            priority,
+            tos: 0,
+        })
+    }
+
+    /// Updates the connected networks after a route of `prefix` changed. Returns whether neighbours
+    /// inside may gain or lose their host routes.
+    pub(super) fn update_connected(&mut self, mirror: &Mirror, prefix: IpNet) -> bool {
+        let link = self
+            .best_route(mirror, &prefix)
+            .and_then(|route| link_of(mirror, route));
+        let before = match link {
+            Some(ifindex) => self.connected.insert(prefix, ifindex),
+            None => self.connected.remove(&prefix),
+        };
+        if before.is_some() != link.is_some() {
+            let lens = self.connected.keys().map(IpNet::prefix_len);
+            self.connected_lens = lens.collect();
+        }
+        before != link || self.is_inside_connected(&prefix)
+    }
+
+    /// Whether a connected network contains `prefix`. There are few, and of few lengths.
+    fn is_inside_connected(&self, prefix: &IpNet) -> bool {
+        let wider = |len: u8| IpNet::new(prefix.addr(), len).map(|network| network.trunc());
+        self.connected_lens
+            .range(..prefix.prefix_len())
+            .filter_map(|&len| wider(len).ok())
+            .any(|network| self.connected.contains_key(&network))
+    }
+
+    /// What `prefix` is to lead to, by the rules of the kernel and in their order: the neighbour for a
+    /// host on a link, else the best route.
+    pub(super) fn spec_for(
+        &self,
+        mirror: &Mirror,
+        port_of: &HashMap<u32, PortId>,
+        prefix: IpNet,
+    ) -> Option<Spec> {
+        let is_host = prefix.prefix_len() == prefix.max_prefix_len();
+        let on_link = |ifindex| neighbour(mirror, port_of, ifindex, prefix.addr());
+        match self.best_route(mirror, &prefix) {
+            Some(route) => {
+                let link = link_of(mirror, route).filter(|_| is_host);
+                Some(
+                    link.and_then(on_link)
+                        .unwrap_or_else(|| spec_of(mirror, route)),
+                )
+            }
+            None if is_host => on_link(self.covering_link(mirror, &prefix)?),
+            None => None,
+        }
+    }
+
+    /// The link of the longest prefix that covers this host, if that is a connected network: where the
+    /// kernel would resolve the host.
+    fn covering_link(&self, mirror: &Mirror, host: &IpNet) -> Option<u32> {
+        let mut wider = host.supernet();
+        while let Some(network) = wider {
+            if let Some(route) = self.best_route(mirror, &network) {
+                return link_of(mirror, route);
+            }
+            wider = network.supernet();
+        }
+        None
+    }
+}
+
+/// A neighbour that packets can be sent to, on the link of one of our ports.
+fn neighbour(
+    mirror: &Mirror,
+    port_of: &HashMap<u32, PortId>,
+    ifindex: u32,
+    address: IpAddr,
+) -> Option<Spec> {
+    let key = NeighbourKey { ifindex, address };
+    mirror.neighbour(&key)?.usable_mac()?;
+    port_of
+        .contains_key(&ifindex)
+        .then_some(Spec::Neighbour(key))
+}

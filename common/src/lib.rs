@@ -6,6 +6,7 @@
 //!   sys     what else is needed of Linux: waiting, the clock, shared memory, limits
 //!   xdp     AF_XDP, the kernel boundary: frames, queues, the steering program
 //!   netlink what the Linux kernel knows: links, addresses, neighbours, routes (read only)
+//!   flow_control  pauses of a port's peer
 //!   config  strict, layered configuration; log: lines on stderr; metrics: Prometheus
 //! ```
 //!
@@ -14,6 +15,7 @@
 //! is always an argument, and only the daemons' thread loops ask the kernel for it.
 
 pub mod config;
+pub mod flow_control;
 pub mod log;
 pub mod metrics;
 pub mod netlink;

@@ -21,7 +21,7 @@
 //!   queue      [7] egress queues, in the packet store; wred: marks and early drops; trim: headers instead of drops
 //!   bypass     [7] past all of that: packets that find nothing to wait for
 //!   scheduler  [8] which queue is next; shaper: when
-//!   pfc        [8] pausing the peer; paused: being paused by it
+//!   pfc        [8] pausing the peer (being paused by it: common::flow_control)
 //! ```
 
 pub mod buffer;
@@ -29,7 +29,6 @@ pub mod bypass;
 pub mod elephants;
 mod gates;
 pub mod headroom;
-pub mod paused;
 pub mod pfc;
 pub mod policy;
 mod queue;

@@ -32,8 +32,8 @@
 
 mod settings;
 
-use super::paused::Asking;
 use crate::limits::CLASSES;
+use common::flow_control::pfc_rx::Asking;
 use common::time::{Span, Time};
 pub use settings::{
     Action, DETECTION, MAX_STORMS, MAX_WINDOW, POLL, RESTORATION, Settings, SettingsError,
@@ -50,7 +50,7 @@ const HISTORY: usize = MAX_STORMS as usize;
 /// What a poll is told of one priority and its queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Input {
-    /// What the peer asks for, obeyed or not: [`Paused::asking`](super::paused::Paused::asking).
+    /// What the peer asks for, obeyed or not: [`Paused::asking`](common::flow_control::pfc_rx::Paused::asking).
     pub asking: Asking,
     /// Packets of the queue that were sent in all its life, without those that were discarded.
     pub sent_packets: u64,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::traffic::paused::Paused;
+use common::flow_control::pfc_rx::Paused;
 use common::units::Rate;
 use common::wire::pause::Control;
 use proptest::prelude::*;

@@ -13,9 +13,9 @@
 //! How long a priority was paused is an exact integral, brought up to date when a point changes and not when
 //! somebody looks: two readings differ by what was paused between them, to the nanosecond.
 
-use common::time::Time;
-use common::units::Rate;
-use common::wire::pause::{Control, PRIORITIES, QUANTUM_BITS};
+use crate::time::Time;
+use crate::units::Rate;
+use crate::wire::pause::{Control, PRIORITIES, QUANTUM_BITS};
 
 /// Speed that a port without a known one is taken to have: the slowest of Ethernet's that pauses (10 Mb/s),
 /// at which the longest pause ends after 3.4 s. Without it such a pause would never end.

@@ -120,7 +120,7 @@ fn a_change_reaches_the_data_path_in_time() {
         std::fs::write(file.path(), batch).expect("our file");
         ip(&format!("-batch {}", file.path().display()));
         let mut routing = routing();
-        let fib = routing.programming().fib();
+        let fib = routing.publisher().fib();
         let stop = Arc::new(AtomicBool::new(false));
         let stopper = stop.clone();
         let follower = std::thread::spawn(move || {
@@ -161,7 +161,7 @@ fn a_change_reaches_the_data_path_in_time() {
         assert!(median < LIMIT, "{delays:?}");
         // One or two in thirty may meet another process on a busy machine.
         assert!(delays[delays.len() - 3] < LIMIT, "{delays:?}");
-        let (v4, _) = routing.programming().fib_writer().len();
+        let (v4, _) = routing.publisher().fib_writer().len();
         assert!(v4 > 15_000, "{v4} routes");
     });
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use switchd::config::ecmp::Dlb;
 use switchd::config::{PortFacts, Qos};
 use switchd::control::program::Program;
-use switchd::control::publisher::Programming;
+use switchd::control::publisher::TablePublisher;
 use switchd::drop::DropReason;
 use switchd::ingress::fib::FibWriter;
 use switchd::ingress::quality::Board;
@@ -98,7 +98,7 @@ impl SwitchSettings {
 pub struct Switch {
     /// `None` while its daemon is down.
     worker: Option<Worker<DeviceQueue>>,
-    programming: Programming,
+    publisher: TablePublisher,
     mirror: Mirror,
     changes: Vec<Change>,
     stats: Arc<WorkerStats>,
@@ -186,7 +186,7 @@ impl Switch {
         region: Arc<Region>,
     ) -> Self {
         let mut switch = Self::stopped(what, settings, region);
-        switch.programming.apply(mirror, &mut changes);
+        switch.publisher.apply(mirror, &mut changes);
         switch.start();
         switch
     }
@@ -203,7 +203,7 @@ impl Switch {
         }
         Self {
             worker: None,
-            programming: Programming::new(program, FibWriter::small()),
+            publisher: TablePublisher::new(program, FibWriter::small()),
             mirror: Mirror::new(),
             changes: Vec::new(),
             stats: WorkerStats::new(ports),
@@ -271,7 +271,7 @@ impl Switch {
     pub fn set_qos(&mut self, plan: &Plan, node: NodeId, qos: Arc<Qos>) {
         self.settings.qos = Some(qos);
         let policy = self.settings.policy(plan, node);
-        self.programming.set_traffic(Arc::new(policy));
+        self.publisher.set_traffic(Arc::new(policy));
     }
 
     fn route(&mut self, prefix: ipnet::IpNet, hops: &[(u16, Option<std::net::IpAddr>)]) {
@@ -313,8 +313,8 @@ impl Switch {
     }
 
     fn program(&mut self, now: Time) {
-        self.programming.apply(&self.mirror, &mut self.changes);
-        self.programming.reclaim_if_due(now);
+        self.publisher.apply(&self.mirror, &mut self.changes);
+        self.publisher.reclaim_if_due(now);
     }
 
     /// The carrier of a port went or came.
@@ -331,7 +331,7 @@ impl Switch {
         let ids = (0..self.ports).map(|port| PortId(u16::try_from(port).expect("few ports")));
         self.ledger = Ledger::new(self.ports, 1);
         self.board = Arc::new(Board::new(self.ports));
-        let reader: Reader<Tables> = self.programming.publisher().reader();
+        let reader: Reader<Tables> = self.publisher.reader();
         self.worker = Some(Worker::new(Setup {
             id: 0,
             queues: ids
@@ -346,7 +346,7 @@ impl Switch {
             board: self.board.clone(),
             seed: self.seed,
             reader,
-            fib: self.programming.fib(),
+            fib: self.publisher.fib(),
             stats: self.stats.clone(),
             events,
             // Nobody drains it.
@@ -428,7 +428,7 @@ impl Switch {
 
     /// What is wanted of its traffic manager.
     pub fn traffic(&self) -> &Policy {
-        &self.programming.program().tables().traffic
+        &self.publisher.program().tables().traffic
     }
 
     /// Its buffer.

@@ -3,7 +3,7 @@
 //! ```text
 //!   program       the mirror of the kernel -> Tables and routes; pure
 //!   publisher     the program and the publication of what it decides; no socket
-//!   routing       the kernel's messages, the mirror and the programming, together
+//!   routing       the kernel's messages, the mirror and the publisher, together
 //!   state         all that control knows, and what it tells: reports, metrics, health
 //!   api           what is said over the admin socket
 //!   admin         the admin socket

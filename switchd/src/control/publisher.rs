@@ -13,7 +13,7 @@ use crate::ingress::fib::{Fib, FibWriter};
 use crate::ingress::tables::{PortEntry, Tables};
 use crate::traffic::policy::Policy;
 use common::netlink::{Change, Mirror};
-use common::sync::snapshot::Publisher;
+use common::sync::snapshot::{Publisher, Reader};
 use common::time::{Span, Time};
 use ipnet::IpNet;
 use std::collections::HashSet;
@@ -37,9 +37,9 @@ pub struct LocalChanges {
 
 /// The tables of one switch and their publication.
 #[derive(Debug)]
-pub struct Programming {
+pub struct TablePublisher {
     program: Program,
-    publisher: Publisher<Tables>,
+    snapshots: Publisher<Tables>,
     fib: FibWriter,
     reclaim_at: Time,
     unsealed: bool,
@@ -49,13 +49,13 @@ pub struct Programming {
     fib_lacking: HashSet<IpNet>,
 }
 
-impl Programming {
+impl TablePublisher {
     /// Nothing is programmed but the ports of `program`; routes go to `fib`.
     pub fn new(program: Program, fib: FibWriter) -> Self {
-        let publisher = Publisher::new(program.tables().clone());
+        let snapshots = Publisher::new(program.tables().clone());
         Self {
             program,
-            publisher,
+            snapshots,
             fib,
             reclaim_at: Time::ZERO,
             unsealed: false,
@@ -69,9 +69,14 @@ impl Programming {
         &self.program
     }
 
-    /// The publisher, for readers.
-    pub fn publisher(&self) -> &Publisher<Tables> {
-        &self.publisher
+    /// Another reader of the tables: a worker's.
+    pub fn reader(&self) -> Reader<Tables> {
+        self.snapshots.reader()
+    }
+
+    /// The tables that were published last.
+    pub fn published(&self) -> Arc<Tables> {
+        self.snapshots.current()
     }
 
     /// The route table as workers read it.
@@ -121,7 +126,7 @@ impl Programming {
             if let Err(error) = tables.check() {
                 tracing::error!("tables are inconsistent: {error}");
             }
-            self.publisher.publish(tables);
+            self.snapshots.publish(tables);
             self.unsealed = true;
         }
         for (prefix, group) in update.routes {
@@ -146,7 +151,7 @@ impl Programming {
     /// Publishes tables with another policy of the traffic manager: workers follow it at their next turn, all of it at once.
     pub fn set_traffic(&mut self, traffic: Arc<Policy>) {
         self.program.set_traffic(traffic);
-        self.publisher.publish(self.program.tables().clone());
+        self.snapshots.publish(self.program.tables().clone());
         self.unsealed = true;
     }
 
@@ -162,12 +167,12 @@ impl Programming {
         self.reclaim_at = now + RECLAIM;
         if self.unsealed {
             self.unsealed = false;
-            let epoch = self.publisher.publish_shared(self.publisher.current());
+            let epoch = self.snapshots.publish_shared(self.snapshots.current());
             self.fib.seal(epoch);
             self.program.published(epoch, now);
         }
-        let publisher = &self.publisher;
-        self.program.reclaim(now, |epoch| publisher.passed(epoch));
-        self.fib.reclaim(|epoch| publisher.passed(epoch));
+        let snapshots = &self.snapshots;
+        self.program.reclaim(now, |epoch| snapshots.passed(epoch));
+        self.fib.reclaim(|epoch| snapshots.passed(epoch));
     }
 }

@@ -1,11 +1,11 @@
 //! Follows the kernel: what the netlink socket tells goes into the mirror and from there to the workers.
 //!
 //! ```text
-//!   kernel ─▶ Watch ─ Mirror, Changes ─▶ Programming ─▶ workers
+//!   kernel ─▶ Watch ─ Mirror, Changes ─▶ TablePublisher ─▶ workers
 //! ```
 
 use super::program::Program;
-use super::publisher::{LocalChanges, Programming};
+use super::publisher::{LocalChanges, TablePublisher};
 use crate::ingress::fib::FibWriter;
 use crate::traffic::policy::Policy;
 use common::netlink::{Change, Mirror, NeighbourKey, Watch};
@@ -24,7 +24,7 @@ const ASKED_MAX: usize = 16_384;
 #[derive(Debug)]
 pub struct Routing {
     watch: Watch,
-    programming: Programming,
+    publisher: TablePublisher,
     changes: Vec<Change>,
     asked: HashMap<NeighbourKey, Time>,
 }
@@ -34,7 +34,7 @@ impl Routing {
     pub fn new(watch: Watch, program: Program) -> Self {
         Self {
             watch,
-            programming: Programming::new(program, FibWriter::new()),
+            publisher: TablePublisher::new(program, FibWriter::new()),
             changes: Vec::new(),
             asked: HashMap::new(),
         }
@@ -51,18 +51,18 @@ impl Routing {
     }
 
     /// What is programmed, and how.
-    pub fn programming(&self) -> &Programming {
-        &self.programming
+    pub fn publisher(&self) -> &TablePublisher {
+        &self.publisher
     }
 
     /// What is programmed.
     pub fn program(&self) -> &Program {
-        self.programming.program()
+        self.publisher.program()
     }
 
     /// When [`Self::follow`] wants to be called at the latest.
     pub fn deadline(&self) -> Time {
-        self.watch.deadline().min(self.programming.deadline())
+        self.watch.deadline().min(self.publisher.deadline())
     }
 
     /// Reads everything once and programs it: the start.
@@ -88,7 +88,7 @@ impl Routing {
         self.changes = changes;
         let more = result?;
         let locals = self.apply();
-        self.programming.reclaim_if_due(now);
+        self.publisher.reclaim_if_due(now);
         Ok((locals, more))
     }
 
@@ -97,13 +97,12 @@ impl Routing {
             // What was asked of a link that was down has to be asked again.
             self.asked.clear();
         }
-        self.programming
-            .apply(self.watch.mirror(), &mut self.changes)
+        self.publisher.apply(self.watch.mirror(), &mut self.changes)
     }
 
     /// Wants something else of the traffic manager, at once.
     pub fn set_traffic(&mut self, policy: Arc<Policy>) {
-        self.programming.set_traffic(policy);
+        self.publisher.set_traffic(policy);
     }
 
     /// Whether the kernel should be asked for `key` now: it was not asked a moment ago, and resolves it at all.

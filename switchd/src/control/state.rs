@@ -149,11 +149,7 @@ impl State {
                 }
             }
         }
-        for (port, entry) in self
-            .ports
-            .iter_mut()
-            .zip(self.routing.programming().ports())
-        {
+        for (port, entry) in self.ports.iter_mut().zip(self.routing.publisher().ports()) {
             if port.steered_mac != entry.mac {
                 match port.steering.set_mac(entry.mac) {
                     Ok(()) => port.steered_mac = entry.mac,
@@ -189,11 +185,11 @@ impl State {
                 problems.push(format!("worker {number} stands still since {age}"));
             }
         }
-        let lacking = self.routing.programming().lacking();
+        let lacking = self.routing.publisher().lacking();
         if lacking > 0 {
             problems.push(format!("{lacking} routes do not fit in the tables"));
         }
-        for port in self.routing.programming().ports() {
+        for port in self.routing.publisher().ports() {
             if self.routing.mirror().link(port.ifindex).is_none() {
                 let name = &port.name;
                 problems.push(format!(

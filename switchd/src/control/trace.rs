@@ -51,7 +51,7 @@ impl State {
     /// # Errors
     /// The filter makes no sense, another trace runs, or a worker does not listen.
     fn begin_trace(&mut self, text: &str, now: Time, until: Time) -> Result<Collector, String> {
-        let ports = self.routing.programming().ports();
+        let ports = self.routing.publisher().ports();
         let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
         let filter = Filter::parse(text, &names).map_err(|error| error.to_string())?;
         if let Some(ends) = self.tracing.until {
@@ -84,7 +84,7 @@ impl State {
     /// Ports and next hops, to name them without the lock.
     fn names(&self) -> (Vec<PortEntry>, Vec<NextHop>) {
         let tables = self.routing.program().tables();
-        let ports = self.routing.programming().ports().to_vec();
+        let ports = self.routing.publisher().ports().to_vec();
         (ports, tables.next_hops.clone())
     }
 }

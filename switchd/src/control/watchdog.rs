@@ -37,7 +37,7 @@ impl State {
 
     /// Something happened to a priority that the peer of a port paused without end.
     pub fn note_storm(&mut self, port: PortId, priority: u8, storm: Storm) {
-        let Some(entry) = self.routing.programming().ports().get(port.index()) else {
+        let Some(entry) = self.routing.publisher().ports().get(port.index()) else {
             return;
         };
         let name = entry.name.clone();
@@ -76,7 +76,7 @@ impl State {
     /// # Errors
     /// There is no such port or priority, PFC is not off there, or its worker does not listen.
     pub fn enable_pfc(&mut self, port: &str, priority: u8) -> Result<(), String> {
-        let ports = self.routing.programming().ports();
+        let ports = self.routing.publisher().ports();
         let Some(number) = ports.iter().position(|it| it.name == port) else {
             return Err(format!("no port is called {port:?}"));
         };
@@ -111,7 +111,7 @@ impl State {
 
     /// A warning for each priority that is in a storm or that PFC is off for.
     pub(super) fn storms(&self) -> impl Iterator<Item = String> {
-        let ports = self.routing.programming().ports().iter().enumerate();
+        let ports = self.routing.publisher().ports().iter().enumerate();
         ports.flat_map(move |(place, port)| {
             let name = &port.name;
             (0..PRIORITIES).filter_map(move |priority| {
@@ -143,7 +143,7 @@ impl State {
     /// Priorities that are watched, or were.
     pub(super) fn watched(&self, now: Time) -> Vec<Watched> {
         let action = self.watchdog().map(|it| it.action.name().to_owned());
-        let entries = self.routing.programming().ports().iter().enumerate();
+        let entries = self.routing.publisher().ports().iter().enumerate();
         let rows = entries.flat_map(|(number, entry)| {
             let action = action.clone();
             (0_u8..8).map(move |priority| {
@@ -170,7 +170,7 @@ impl State {
     }
 
     fn is_watched(&self, port: &str, priority: u8) -> bool {
-        let ports = self.routing.programming().ports();
+        let ports = self.routing.publisher().ports();
         let number = ports.iter().position(|it| it.name == port);
         let policy = number.and_then(|number| self.policy().ports.get(number));
         self.watchdog().is_some()

@@ -152,7 +152,7 @@ impl State {
     }
 
     fn scrape_ports(&self, families: &mut Families) {
-        let ports = self.routing.programming().ports();
+        let ports = self.routing.publisher().ports();
         for (name, help, counter) in PORT_COUNTERS {
             let mut family = families.counter(name, help);
             for (number, port) in ports.iter().enumerate() {
@@ -230,7 +230,7 @@ impl State {
             (
                 "switchd_table_overflow_routes_total",
                 "Times that a route, or one of its next hops, did not fit in a table.",
-                self.routing.programming().overflow(),
+                self.routing.publisher().overflow(),
             ),
         ];
         for (name, help, value) in counters {
@@ -245,7 +245,7 @@ impl State {
         families
             .gauge("switchd_netlink_resync_duration_seconds", help)
             .add_f64(&[], statistics.last_duration.as_secs_f64());
-        let (v4, v6) = self.routing.programming().fib_writer().len();
+        let (v4, v6) = self.routing.publisher().fib_writer().len();
         families
             .gauge("switchd_routes", "Prefixes programmed, by address family.")
             .add(&[("family", "ipv4")], v4 as u64)
@@ -253,7 +253,7 @@ impl State {
         let program = self.routing.program();
         families
             .gauge("switchd_fib_bytes", "Memory that the route table uses.")
-            .add(&[], self.routing.programming().fib_writer().bytes() as u64);
+            .add(&[], self.routing.publisher().fib_writer().bytes() as u64);
         families
             .gauge("switchd_groups", "Groups of next hops in use.")
             .add(&[], program.groups().count() as u64);
@@ -313,7 +313,7 @@ impl State {
         }
         let help = "Quality of the port as dynamic load balancing sees it: 0 is the best of 8.";
         let mut family = families.gauge("switchd_port_quality_band", help);
-        for (port, id) in self.routing.programming().ports().iter().zip(0..) {
+        for (port, id) in self.routing.publisher().ports().iter().zip(0..) {
             let band = self.board.band(PortId(id));
             family.add(&[("port", &port.name)], band.into());
         }

@@ -278,7 +278,7 @@ impl State {
     }
 
     fn scrape_trims(&self, families: &mut Families) {
-        let ports = self.routing.programming().ports();
+        let ports = self.routing.publisher().ports();
         let help = "Trimmed packets, by whether they were sent or lost, whatever the reason.";
         let mut family = families.counter("switchd_trimmed_packets_total", help);
         for (number, port) in ports.iter().enumerate() {

@@ -151,7 +151,7 @@ impl State {
     /// # Errors
     /// There is no such queue, or its worker does not listen.
     pub fn hold(&mut self, hold: &Hold) -> Result<(), String> {
-        let ports = self.routing.programming().ports();
+        let ports = self.routing.publisher().ports();
         let Some(number) = ports.iter().position(|port| port.name == hold.port) else {
             return Err(format!("no port is called {:?}", hold.port));
         };
@@ -223,7 +223,7 @@ impl State {
 
     /// A warning for each queue that an operator holds.
     fn held_queues(&self) -> impl Iterator<Item = String> {
-        let ports = self.routing.programming().ports().iter();
+        let ports = self.routing.publisher().ports().iter();
         let ports = ports.zip(&self.operation.held);
         ports.flat_map(|(port, held)| {
             let queues = (0..CLASSES).filter(move |queue| held & 1 << queue != 0);

@@ -131,7 +131,7 @@ fn a_reload_is_all_or_nothing() {
     let changes = bench.state.reload().unwrap();
     assert_eq!(changes.len(), 1);
     assert_eq!(changes[0].to_string(), "qos.queue[0].weight: 50 -> 60");
-    let published = bench.state.routing.programming().publisher().current();
+    let published = bench.state.routing.publisher().published();
     assert_ne!(*published.traffic, *before);
     assert!(Arc::ptr_eq(&published.traffic, bench.state.policy()));
     assert_eq!(bench.last_event().kind, EventKind::Reload);

@@ -140,7 +140,7 @@ impl State {
         let problems = self.problems(now);
         let program = self.routing.program();
         let statistics = self.routing.watch().follower().statistics();
-        let (routes_v4, routes_v6) = self.routing.programming().fib_writer().len();
+        let (routes_v4, routes_v6) = self.routing.publisher().fib_writer().len();
         let reasons = ResyncReason::ALL.iter().zip(statistics.resyncs);
         let resyncs: BTreeMap<String, u64> = reasons
             .map(|(reason, count)| (reason.name().to_owned(), count))
@@ -154,17 +154,17 @@ impl State {
             ports: self.ports.len(),
             ports_up: self
                 .routing
-                .programming()
+                .publisher()
                 .ports()
                 .iter()
                 .filter(|port| port.up)
                 .count(),
             routes_v4,
             routes_v6,
-            fib_bytes: self.routing.programming().fib_writer().bytes(),
+            fib_bytes: self.routing.publisher().fib_writer().bytes(),
             groups: program.groups().count(),
             next_hops: program.next_hops().count(),
-            overflow: self.routing.programming().overflow(),
+            overflow: self.routing.publisher().overflow(),
             netlink_messages: statistics.messages,
             netlink_malformed: statistics.malformed,
             netlink_overruns: statistics.overruns,
@@ -179,7 +179,7 @@ impl State {
     fn all_ports(&self) -> Vec<Port> {
         let entries = self
             .routing
-            .programming()
+            .publisher()
             .ports()
             .iter()
             .zip(&self.ports)
@@ -231,7 +231,7 @@ impl State {
         let mut rows = Vec::new();
         for (number, (entry, handle)) in self
             .routing
-            .programming()
+            .publisher()
             .ports()
             .iter()
             .zip(&self.ports)
@@ -265,7 +265,7 @@ impl State {
     }
 
     pub(super) fn port_name(&self, id: PortId) -> String {
-        let port = self.routing.programming().ports().get(id.index());
+        let port = self.routing.publisher().ports().get(id.index());
         port.map_or_else(String::new, |port| port.name.clone())
     }
 
@@ -407,7 +407,7 @@ impl State {
     /// Adds the quality of the ports.
     fn judge(&self, ways: &mut [Way]) {
         for way in ways {
-            let mut ports = self.routing.programming().ports().iter().zip(0..);
+            let mut ports = self.routing.publisher().ports().iter().zip(0..);
             let port = ports.find(|(port, _)| port.name == way.port);
             way.band = port.map(|(_, id)| self.board.band(PortId(id)));
         }

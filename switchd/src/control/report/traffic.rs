@@ -47,7 +47,7 @@ fn region(name: &str, size: u64, used: u64, watermark: Option<u64>) -> Region {
 
 impl State {
     fn numbered_ports(&self) -> impl Iterator<Item = (usize, PortId, &PortEntry)> {
-        let ports = self.routing.programming().ports().iter().enumerate();
+        let ports = self.routing.publisher().ports().iter().enumerate();
         ports
             .zip(0..)
             .map(|((number, port), id)| (number, PortId(id), port))

@@ -10,7 +10,7 @@ use common::units::Rate;
 use common::wire::roce::icrc;
 use common::xdp::frame::{Frame, FramePool, Region};
 use hostd::engine::Engine;
-use hostd::message::region::{HeapMemory, RegionMemory};
+use hostd::memory::{HeapMemory, RegionMemory};
 use hostd::verbs::{
     Access, CompletionQueueId, EngineConfig, MultipathConfig, QueuePairRequest, ReadyToReceive,
     ReadyToSend, RegionKeys, Route, SendOpcode, SendRequest, Transition,

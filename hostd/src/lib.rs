@@ -28,21 +28,25 @@
 //! ```
 
 pub mod app;
+mod bit_set;
 pub mod cm;
 pub mod config;
 mod congestion;
+mod connection;
 pub mod control;
 pub mod doorbell;
 pub mod engine;
+mod frame;
 pub mod host;
 pub mod limits;
-pub mod message;
+pub mod memory;
 pub mod net;
 mod path;
 mod readiness;
+mod receive;
+mod send;
 mod slab;
 pub mod stats;
 mod timers;
-pub mod transport;
 pub mod verbs;
 pub mod worker;

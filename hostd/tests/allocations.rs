@@ -5,7 +5,7 @@ use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::frame::{Frame, FramePool, Region};
 use hostd::engine::Engine;
-use hostd::message::region::HeapMemory;
+use hostd::memory::HeapMemory;
 use hostd::verbs::{
     Access, CompletionQueueId, EngineConfig, MultipathConfig, QueuePairRequest, ReadyToReceive,
     ReadyToSend, ReceiveRequest, RegionKeys, Route, SendOpcode, SendRequest, Transition,

@@ -2,7 +2,7 @@
 //! notices whatever is delivered twice, out of order, or changed.
 
 use super::check::Check;
-use hostd::message::region::RegionMemory;
+use hostd::memory::RegionMemory;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -9,7 +9,7 @@ use super::wire::WireCount;
 use common::time::{Span, Time};
 use common::units::Rate;
 use hostd::engine::Engine;
-use hostd::message::region::RegionMemory;
+use hostd::memory::RegionMemory;
 use hostd::stats::QueuePairCounters;
 use hostd::verbs::{DropReason as HostDrop, Granularity, MultipathConfig};
 use serde::Serialize;

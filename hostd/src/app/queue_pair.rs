@@ -2,7 +2,7 @@
 
 use super::statistics::EdgeStatistics;
 use crate::engine::Engine;
-use crate::message::region::RegionMemory;
+use crate::memory::RegionMemory;
 use crate::verbs::{CompletionQueueId, ConnectionId, EngineError};
 use crate::verbs::{ReceiveRequest, SendOpcode, SendRequest};
 use hostd_client::abi::codec::DecodeError;

@@ -1,6 +1,6 @@
 //! Memory of an application, as the engine reaches it.
 
-use crate::message::region::RegionMemory;
+use crate::memory::RegionMemory;
 use hostd_client::shm::Mapping;
 
 /// A region that an application registered: its memfd, mapped here too. Unmapped when the engine lets go of it.

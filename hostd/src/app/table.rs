@@ -12,7 +12,7 @@ use super::completion::CompletionRing;
 use super::queue_pair::{Link, Remains, TURN, WorkRings};
 use super::statistics::EdgeStatistics;
 use crate::engine::Engine;
-use crate::message::region::RegionMemory;
+use crate::memory::RegionMemory;
 use crate::verbs::Transition;
 use crate::verbs::{
     CompletionQueueId, ConnectionId, ConnectionParameters, DomainId, EngineError, PrivateData,

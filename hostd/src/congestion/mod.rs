@@ -1,15 +1,13 @@
-//! How much may be in flight, and when the next packet departs.
+//! How much may be in flight.
 //!
 //! ```text
 //!   fixed   a window that does not move: the network's losses are repaired, not avoided
-//!   pacer   earliest departure times at the speed of the port
 //! ```
 //!
 //! An algorithm is one file and one variant of [`Controller`]; it hears of every acknowledgement and
 //! every loss with the path it happened on, and answers with a window.
 
 mod fixed;
-pub(crate) mod pacer;
 
 pub(crate) use fixed::FixedWindow;
 

@@ -7,7 +7,7 @@ use crate::cm::machine::{Input, Phase};
 use crate::cm::negotiation::{self, OFFER_LEN, Offer, mtu_code, mtu_of};
 use crate::cm::table::{Asked, Connection, Given};
 use crate::limits;
-use crate::message::region::RegionMemory;
+use crate::memory::RegionMemory;
 use crate::verbs::{Event, PrivateData, ReadyToReceive, ReadyToSend, Transition};
 use common::wire::cm::{Message, REP_PRIVATE_LEN, REQ_PRIVATE_LEN, Rep, Req, service_id};
 use std::net::IpAddr;

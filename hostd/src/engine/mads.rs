@@ -5,15 +5,16 @@ use super::establish::requested;
 use super::management::Said;
 use crate::cm::machine::Input;
 use crate::cm::negotiation::OFFER_LEN;
+use crate::connection::requester::lay_out;
+use crate::frame::{self, Packet};
 use crate::limits;
-use crate::message::region::RegionMemory;
+use crate::memory::RegionMemory;
 use crate::path::Entropy;
-use crate::transport::packet::{self, Packet};
-use crate::transport::requester::lay_out;
 use crate::verbs::{ConnectionId, DropReason, EngineError, Event, PrivateData};
 use common::time::Time;
 use common::wire::cm::{MAD_LEN, Mad, Message, Pair, REJ_PRIVATE_LEN, Rej, Req, reject};
-use common::wire::roce::{Bth, Deth, Headers, Opcode, frame};
+use common::wire::roce::frame as roce_frame;
+use common::wire::roce::{Bth, Deth, Headers, Opcode};
 use common::xdp::frame::{Frame, FramePool};
 use std::net::IpAddr;
 
@@ -196,10 +197,10 @@ impl<M: RegionMemory> Engine<M> {
             self.shared.notify(Event::NeedRoute { destination: to });
             return None;
         };
-        let flow = packet::flow(route, to, self.shared.config.control_class)?;
+        let flow = frame::flow(route, to, self.shared.config.control_class)?;
         // Each message takes another path: repeating one helps though its path leads nowhere.
         self.connections.sent += 1;
-        let flow = packet::on_path(&flow, Entropy::derive(self.connections.sent, 0, 0));
+        let flow = frame::on_path(&flow, Entropy::derive(self.connections.sent, 0, 0));
         let psn = u32::try_from(self.connections.sent & 0x00ff_ffff).expect("24 bits");
         let mut headers = Headers::new(Bth::new(Opcode::UdSendOnly, GSI, psn));
         headers.deth = Some(Deth {
@@ -208,7 +209,7 @@ impl<M: RegionMemory> Engine<M> {
         });
         let place = lay_out(frame, pool, &flow, &headers, MAD_LEN)?;
         frame.bytes_mut()[place].copy_from_slice(&mad.emit());
-        frame::seal(frame.bytes_mut()).ok()
+        roce_frame::seal(frame.bytes_mut()).ok()
     }
 
     /// When a connection has to be looked at.

@@ -4,7 +4,7 @@ use super::Engine;
 use crate::cm::machine::{Action, Input, Phase, step};
 use crate::cm::table::{Connection, Given};
 use crate::cm::{self, REJECT_DATA_MAX, REPLY_DATA_MAX};
-use crate::message::region::RegionMemory;
+use crate::memory::RegionMemory;
 use crate::verbs::{
     ConnectionId, ConnectionParameters, EngineError, Event, PrivateData, State, Transition,
 };

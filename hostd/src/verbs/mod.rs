@@ -8,6 +8,7 @@
 //!   event       what the application's side has to know or do
 //!   error       why a call is refused           drop        why a packet is lost
 //!   id          numbers of objects              access      rights to memory, and its keys
+//!   psn         packet sequence numbers
 //!   route       how packets are addressed       config      how an engine behaves
 //! ```
 
@@ -19,6 +20,7 @@ mod drop;
 mod error;
 mod event;
 mod id;
+mod psn;
 mod queue_pair;
 mod route;
 mod state;
@@ -32,6 +34,7 @@ pub use drop::{DROP_REASONS, DropCounters, DropReason};
 pub use error::EngineError;
 pub use event::Event;
 pub use id::{CompletionQueueId, ConnectionId, DomainId};
+pub(crate) use psn::Psn;
 pub use queue_pair::QueuePairRequest;
 pub use route::Route;
 pub use state::{ReadyToReceive, ReadyToSend, State, Transition};

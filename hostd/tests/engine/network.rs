@@ -4,7 +4,7 @@ use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::frame::{Frame, FramePool, Region};
 use hostd::engine::Engine;
-use hostd::message::region::HeapMemory;
+use hostd::memory::HeapMemory;
 use hostd::verbs::{
     Access, Completion, CompletionQueueId, DomainId, EngineConfig, Event, MultipathConfig,
     QueuePairRequest, ReadyToReceive, ReadyToSend, ReceiveRequest, RegionKeys, Route, SendOpcode,
@@ -362,7 +362,7 @@ impl Network {
     pub(crate) fn fill(&mut self, host: usize) -> Vec<u8> {
         let mut bytes = vec![0; MEMORY];
         self.random.fill_bytes(&mut bytes);
-        use hostd::message::region::RegionMemory;
+        use hostd::memory::RegionMemory;
         assert!(self.hosts[host].memory.copy_in(0, &bytes));
         bytes
     }

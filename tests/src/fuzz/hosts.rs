@@ -9,7 +9,7 @@ use common::wire::ip::v4;
 use common::wire::roce::frame::seal;
 use common::xdp::frame::{FramePool, Region};
 use hostd::engine::Engine;
-use hostd::message::region::HeapMemory;
+use hostd::memory::HeapMemory;
 use hostd::verbs::{
     Access, CompletionQueueId, ConnectionId, ConnectionParameters, EngineConfig, Event,
     MultipathConfig, QueuePairRequest, ReadyToReceive, ReadyToSend, ReceiveRequest, RegionKeys,

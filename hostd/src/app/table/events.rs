@@ -2,7 +2,7 @@
 
 use super::{Link, Notice, REQUESTS_WAITING, Table, private};
 use crate::engine::Engine;
-use crate::message::region::RegionMemory;
+use crate::memory::RegionMemory;
 use crate::verbs::Status;
 use crate::verbs::{ConnectionId, Event as EngineEvent, Granularity, PrivateData};
 use hostd_client::abi::answer::Event;

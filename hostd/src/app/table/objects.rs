@@ -5,7 +5,7 @@ use crate::app::command::{NewQueuePair, SessionId};
 use crate::app::completion::{CompletionRing, Wake};
 use crate::app::queue_pair::WorkRings;
 use crate::engine::Engine;
-use crate::message::region::RegionMemory;
+use crate::memory::RegionMemory;
 use crate::verbs::{Access, Transition};
 use crate::verbs::{EngineError, QueuePairRequest};
 use hostd_client::abi::descriptor::COMPLETION_LEN;

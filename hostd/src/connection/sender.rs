@@ -13,13 +13,13 @@
 //! answers a gap with a NAK and forgets what came after it, so then everything from there on is
 //! lost: go-back-N with the same bookkeeping.
 
-use super::bits::Bits;
 use super::loss::{LossRules, Timer};
-use super::psn::Psn;
+use crate::bit_set::BitSet;
 use crate::congestion::Controller;
 use crate::limits;
 use crate::path::{LostPacket, PathSet, RttEstimator};
 use crate::stats::QueuePairCounters;
+use crate::verbs::Psn;
 use common::time::{Span, Time};
 
 pub(super) const WORDS: usize = (limits::SEND_SPAN / 64) as usize;
@@ -46,7 +46,7 @@ pub(crate) struct Acknowledgement {
     /// The next packet that the peer waits for: all before came.
     pub(crate) expected: Psn,
     /// Which came after it: bit i for `expected` + i.
-    pub(crate) came: Bits<WORDS>,
+    pub(crate) came: BitSet<WORDS>,
     /// The packet that caused it.
     pub(crate) trigger: Psn,
     /// The peer takes the first gap for a loss.
@@ -83,8 +83,8 @@ pub(crate) struct Sender {
     next: Psn,
     slots: Box<[Slot]>,
     /// Bit i for `una` + i.
-    pub(super) sacked: Bits<WORDS>,
-    pub(super) lost: Bits<WORDS>,
+    pub(super) sacked: BitSet<WORDS>,
+    pub(super) lost: BitSet<WORDS>,
     pub(super) in_flight: u32,
     span: u32,
     controller: Controller,
@@ -112,8 +112,8 @@ impl Sender {
             una: first,
             next: first,
             slots: vec![Slot::default(); limits::SEND_SPAN as usize].into_boxed_slice(),
-            sacked: Bits::default(),
-            lost: Bits::default(),
+            sacked: BitSet::default(),
+            lost: BitSet::default(),
             in_flight: 0,
             span: span.clamp(1, limits::SEND_SPAN),
             controller,
@@ -291,20 +291,20 @@ impl Sender {
     /// Whether an acknowledgement names everything that is known to have come: then none that left after
     /// it has come sooner.
     fn names_all_known(&self, ack: &Acknowledgement) -> bool {
-        let nameable = self.sacked.both(&Bits::first(SACK_BITS));
-        nameable.without(&ack.came) == Bits::default()
+        let nameable = self.sacked.both(&BitSet::first(SACK_BITS));
+        nameable.without(&ack.came) == BitSet::default()
     }
 
     /// What an acknowledgement says came out of order, less what is known. Its bitmap may end before the
     /// packet that caused it, but that one came as well, unless it is the expected one, which waits
     /// for a receive.
-    fn newly_came(&self, ack: &Acknowledgement) -> Bits<WORDS> {
+    fn newly_came(&self, ack: &Acknowledgement) -> BitSet<WORDS> {
         let mut came = ack.came;
         let trigger = ack.trigger.since(ack.expected);
         if trigger > 0 {
             came.set(trigger);
         }
-        came.both(&Bits::first(self.outstanding()))
+        came.both(&BitSet::first(self.outstanding()))
             .without(&self.sacked)
     }
 
@@ -356,8 +356,8 @@ impl Sender {
 
     /// Everything from packet `una` + `index` on that is in flight is lost.
     pub(super) fn lose_from(&mut self, index: u32, now: Time, paths: &mut PathSet) {
-        let kept = Bits::first(index).either(&self.sacked).either(&self.lost);
-        let gone = Bits::first(self.outstanding()).without(&kept);
+        let kept = BitSet::first(index).either(&self.sacked).either(&self.lost);
+        let gone = BitSet::first(self.outstanding()).without(&kept);
         for index in gone.iter() {
             self.lose(index, now, paths);
         }
@@ -376,5 +376,5 @@ impl Sender {
 }
 
 #[cfg(test)]
-#[path = "send_tests.rs"]
+#[path = "tests.rs"]
 mod tests;

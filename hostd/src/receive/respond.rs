@@ -12,9 +12,9 @@
 //! A segment that does not fit the state or its length is refused (InfiniBand 9.7.4.1): the peer gets
 //! a NAK, and the queue pair fails. One that needs a receive when none is posted changes nothing.
 
-use super::region::{RegionMemory, RegionTable, Span};
-use super::segment::Position;
 use crate::limits;
+use crate::memory::{RegionMemory, RegionTable, Span};
+use crate::send::queue::Position;
 use crate::verbs::{Access, Completion, CompletionOpcode, ReceiveRequest, Status};
 use std::collections::VecDeque;
 
@@ -336,7 +336,3 @@ fn failed(receive: &ReceiveRequest, qpn: u32, status: Status) -> Completion {
         solicited: true,
     }
 }
-
-#[cfg(test)]
-#[path = "reassemble_tests.rs"]
-mod tests;

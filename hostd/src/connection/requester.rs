@@ -1,18 +1,19 @@
 //! The sending side of a queue pair: requests into packets, and answers into completions.
 
-use super::connection::{Peer, QueuePair};
 use super::loss::Expiry;
-use super::packet::{self, Sending};
-use super::psn::Psn;
-use super::send::{Sender, Verdict};
+use super::sender::{Sender, Verdict};
+use super::{Peer, QueuePair};
 use crate::engine::{Quiet, Shared};
-use crate::message::region::{RegionMemory, Span as Memory};
-use crate::message::segment::{Next, Segment, SendQueue};
+use crate::frame::{self, Sending};
+use crate::memory::{RegionMemory, Span as Memory};
 use crate::path::{Choice, PathSet};
+use crate::send::queue::{Next, Segment, SendQueue};
+use crate::verbs::Psn;
 use crate::verbs::State;
 use crate::verbs::{Access, DropReason, SendRequest, Status};
 use common::time::{Span, Time};
-use common::wire::roce::{AckKind, Aeth, Flow, Headers, NakCode, frame};
+use common::wire::roce::frame as roce_frame;
+use common::wire::roce::{AckKind, Aeth, Flow, Headers, NakCode};
 use common::xdp::frame::{Frame, FramePool};
 
 /// What a queue pair had to send.
@@ -172,8 +173,8 @@ impl QueuePair {
             multipath: agreed.is_some(),
         };
         let segment = &outgoing.segment;
-        let headers = packet::data_headers(segment, &sending, now);
-        let flow = packet::on_path(flow, paths.entropy(choice.path));
+        let headers = frame::data_headers(segment, &sending, now);
+        let flow = frame::on_path(flow, paths.entropy(choice.path));
         let len = usize::from(segment.len);
         let place = lay_out(frame, pool, &flow, &headers, len).ok_or(Status::LocalQpOperation)?;
         if let Some(memory) = segment.memory {
@@ -187,7 +188,7 @@ impl QueuePair {
                 .map_err(|_| Status::LocalProtection)?;
         }
         let zeros = if M::HAS_BYTES { 0..0 } else { place };
-        frame::seal_sparse(frame.bytes_mut(), zeros).map_err(|_| Status::General)?;
+        roce_frame::seal_sparse(frame.bytes_mut(), zeros).map_err(|_| Status::General)?;
         Ok(choice)
     }
 
@@ -222,7 +223,7 @@ impl QueuePair {
         if headers.mpeh.is_some() != agreed {
             return Err(DropReason::UnknownOpcode);
         }
-        let ack = packet::acknowledgement(headers, &aeth);
+        let ack = frame::acknowledgement(headers, &aeth);
         self.counters.rx_acks += 1;
         sender.was_kept_back(shared.quiet.data_total);
         if let Some(mpeh) = headers.mpeh {
@@ -350,10 +351,15 @@ pub(crate) fn lay_out(
     headers: &Headers,
     payload_len: usize,
 ) -> Option<std::ops::Range<usize>> {
-    let len = frame::layout(flow.addresses, headers, payload_len).len;
+    let len = roce_frame::layout(flow.addresses, headers, payload_len).len;
     if len > pool.capacity() {
         return None;
     }
     pool.resize(frame, len);
-    Some(frame::emit(frame.bytes_mut(), flow, headers, payload_len))
+    Some(roce_frame::emit(
+        frame.bytes_mut(),
+        flow,
+        headers,
+        payload_len,
+    ))
 }

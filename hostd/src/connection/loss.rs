@@ -18,8 +18,8 @@
 //! time-out doubles up to the queue pair's ACK time-out. Without any progress for `retry_count` + 1 of
 //! those the peer is gone.
 
-use super::bits::Bits;
-use super::send::{Acknowledgement, Sender};
+use super::sender::{Acknowledgement, Sender};
+use crate::bit_set::BitSet;
 use crate::path::PathSet;
 use crate::stats::QueuePairCounters;
 use common::time::{Span, Time};
@@ -212,7 +212,7 @@ impl Sender {
             self.timer.probes += 1;
             self.timer.probe_at = Time::NEVER;
             // With something marked for retransmission already, that is the probe.
-            if self.lost == Bits::default() {
+            if self.lost == BitSet::default() {
                 counters.tail_probes += 1;
                 self.lose_head(now, paths);
                 self.probing = true;
@@ -246,7 +246,7 @@ impl Sender {
     /// The oldest packet that did not come is to be sent again.
     fn lose_head(&mut self, now: Time, paths: &mut PathSet) {
         let known = self.sacked.either(&self.lost);
-        let waiting = Bits::first(self.outstanding()).without(&known);
+        let waiting = BitSet::first(self.outstanding()).without(&known);
         if let Some(index) = waiting.lowest() {
             self.lose(index, now, paths);
         }
@@ -276,7 +276,7 @@ impl Sender {
         let patience = 1 << self.timer.patience;
         let (packets, time) = (packets * patience, time.times(u64::from(patience)));
         let known = self.sacked.either(&self.lost);
-        for index in Bits::first(candidates).without(&known).iter() {
+        for index in BitSet::first(candidates).without(&known).iter() {
             let slot = *self.slot(self.una.plus(index));
             let had_a_round_trip = now.since(slot.sent) > round_trip;
             // A report left the peer after what is named in it should have come.

@@ -1,19 +1,22 @@
 //! A queue pair: its queues, its state, and the two halves of the transport.
 
-use super::ack::Reports;
-use super::loss::LossRules;
-use super::packet;
-use super::psn::Psn;
-use super::receive::Receiver;
-use super::send::Sender;
+mod loss;
+pub(crate) mod requester;
+mod responder;
+pub(crate) mod sender;
+
 use crate::congestion::{Controller, FixedWindow};
 use crate::engine::{Quiet, Shared};
+use crate::frame;
 use crate::limits;
-use crate::message::reassemble::Assembly;
-use crate::message::region::RegionMemory;
-use crate::message::segment::SendQueue;
+use crate::memory::RegionMemory;
 use crate::path::PathSet;
+use crate::receive::Receiver;
+use crate::receive::report::Reports;
+use crate::receive::respond::Assembly;
+use crate::send::queue::SendQueue;
 use crate::stats::{PathStatistics, QueuePairCounters, QueuePairStatistics};
+use crate::verbs::Psn;
 use crate::verbs::{
     Access, Completion, CompletionOpcode, DropReason, EngineError, Event, Granularity,
     MultipathConfig, QueuePairRequest, ReceiveRequest, Route, SendRequest, Status,
@@ -21,6 +24,8 @@ use crate::verbs::{
 use crate::verbs::{ReadyToReceive, ReadyToSend, State, Transition};
 use common::time::{Span, Time};
 use common::wire::roce::Flow;
+use loss::LossRules;
+use sender::Sender;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
@@ -184,7 +189,7 @@ impl QueuePair {
     /// Packets go this way from now on.
     pub(crate) fn set_route<M>(&mut self, route: &Route, shared: &Shared<M>) {
         let Some(peer) = &mut self.peer else { return };
-        let flow = |class| packet::flow(route, peer.address, class);
+        let flow = |class| frame::flow(route, peer.address, class);
         peer.flows = flow(shared.config.data_class).zip(flow(shared.config.control_class));
     }
 

@@ -1,18 +1,18 @@
 //! The receiving side of a queue pair: packets, in order, into messages, and what is reported of
 //! them.
 
-use super::ack::Report;
-use super::connection::{Peer, QueuePair};
-use super::packet::{self, DataHeader};
-use super::receive::Arrival;
 use super::requester::{Departure, lay_out};
+use super::{Peer, QueuePair};
 use crate::engine::Shared;
-use crate::message::reassemble::{Outcome, Refusal, Target};
-use crate::message::region::RegionMemory;
+use crate::frame::{self, DataHeader};
+use crate::memory::RegionMemory;
+use crate::receive::Arrival;
+use crate::receive::report::Report;
+use crate::receive::respond::{Outcome, Refusal, Target};
 use crate::verbs::State;
 use crate::verbs::{DropReason, Status};
 use common::time::Time;
-use common::wire::roce::frame;
+use common::wire::roce::frame as roce_frame;
 use common::xdp::frame::{Frame, FramePool};
 use std::net::IpAddr;
 
@@ -274,10 +274,10 @@ impl QueuePair {
             return Departure::NoFrame;
         };
         let loss = receiver.suspects_loss(now);
-        let headers = packet::ack_headers(receiver, *qpn, *min_rnr_timer, loss);
-        let flow = packet::on_path(flow, paths.entropy(receiver.reports.trigger.path));
+        let headers = frame::ack_headers(receiver, *qpn, *min_rnr_timer, loss);
+        let flow = frame::on_path(flow, paths.entropy(receiver.reports.trigger.path));
         let written = lay_out(&mut frame, pool, &flow, &headers, 0);
-        if written.is_none() || frame::seal(frame.bytes_mut()).is_err() {
+        if written.is_none() || roce_frame::seal(frame.bytes_mut()).is_err() {
             receiver.reports.left();
             pool.give(frame);
             return Departure::Nothing;

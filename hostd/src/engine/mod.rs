@@ -17,19 +17,19 @@
 //! to `receive`, `transmit` or `reclaim`.
 
 mod completions;
+mod dispatch;
 mod establish;
 mod mads;
 mod management;
-mod packets;
+mod ports;
 use crate::cm::table::ConnectionTable;
-use crate::congestion::pacer::Pacer;
+use crate::connection::QueuePair;
 use crate::limits;
-use crate::message::region::{RegionMemory, RegionTable};
+use crate::memory::{RegionMemory, RegionTable};
 use crate::net::pfc::Pauses;
 use crate::slab::Slab;
 use crate::stats::{EngineStatistics, PathStatistics, QueuePairStatistics};
 use crate::timers::Timers;
-use crate::transport::connection::QueuePair;
 use crate::verbs::{
     Access, Completion, CompletionQueueId, DomainId, EngineConfig, EngineError, Event,
     QueuePairRequest, ReceiveRequest, RegionKeys, Route, SendRequest, Transition,
@@ -37,6 +37,7 @@ use crate::verbs::{
 use common::time::{Span, Time};
 use common::xdp::frame::Frame;
 use completions::CompletionQueues;
+use ports::pacer::Pacer;
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 use std::collections::{HashMap, VecDeque};

@@ -12,13 +12,16 @@
 //! waits at the head of the ring, and those behind it too. A plain peer repeats whatever follows a
 //! gap, so nothing waits for it.
 
-use super::ack::Reports;
-use super::bits::Bits;
-use super::packet::DataHeader;
-use super::psn::Psn;
+pub(crate) mod report;
+pub(crate) mod respond;
+
+use crate::bit_set::BitSet;
+use crate::frame::DataHeader;
 use crate::limits;
+use crate::verbs::Psn;
 use common::time::{Span, Time};
 use common::xdp::frame::Frame;
+use report::Reports;
 
 const WORDS: usize = (limits::REORDER_BUFFER / 64) as usize;
 
@@ -56,7 +59,7 @@ pub(crate) struct Receiver {
     /// Place of packet n is n modulo the ring's length.
     ring: Box<[Option<Held>]>,
     /// Bit i: packet `expected` + i waits.
-    waiting: Bits<WORDS>,
+    waiting: BitSet<WORDS>,
     waiting_count: u32,
     /// Packets that may be ahead; zero for a plain peer.
     capacity: u32,
@@ -88,7 +91,7 @@ impl Receiver {
         Self {
             expected: first,
             ring: ring.into_boxed_slice(),
-            waiting: Bits::default(),
+            waiting: BitSet::default(),
             waiting_count: 0,
             capacity,
             tolerance,
@@ -254,7 +257,7 @@ impl Receiver {
 
     /// Empties the ring.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Frame> + '_ {
-        self.waiting = Bits::default();
+        self.waiting = BitSet::default();
         self.waiting_count = 0;
         self.gap_since = None;
         self.ring
@@ -264,5 +267,4 @@ impl Receiver {
 }
 
 #[cfg(test)]
-#[path = "receive_tests.rs"]
 mod tests;

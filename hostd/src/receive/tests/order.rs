@@ -1,4 +1,4 @@
-use super::*;
+use crate::receive::*;
 use common::xdp::frame::{FramePool, Region};
 
 fn at(micros: u64) -> Time {

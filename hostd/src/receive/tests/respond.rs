@@ -1,5 +1,8 @@
-use super::*;
-use crate::message::region::HeapMemory;
+use crate::memory::{HeapMemory, RegionTable};
+use crate::receive::respond::*;
+use crate::send::queue::Position;
+use crate::verbs::{Access, Completion, CompletionOpcode, ReceiveRequest, Status};
+use std::collections::VecDeque;
 
 const MTU: u16 = 256;
 

@@ -1,6 +1,6 @@
-use super::super::loss::Expiry;
 use super::*;
 use crate::congestion::FixedWindow;
+use crate::connection::loss::Expiry;
 use crate::verbs::MultipathConfig;
 
 const TOLERANCE: u32 = 8;
@@ -63,7 +63,7 @@ impl Bed {
 
     fn answer_with(&mut self, expected: u32, came: &[u32], loss: bool) -> Verdict {
         let expected = Psn::new(expected);
-        let mut bits = Bits::default();
+        let mut bits = BitSet::default();
         for &psn in came {
             bits.set(Psn::new(psn).since(expected));
         }
@@ -281,7 +281,7 @@ fn the_trigger_came() {
     bed.pass(micros(100));
     let ack = |trigger| Acknowledgement {
         expected: Psn::new(0),
-        came: Bits::default(),
+        came: BitSet::default(),
         trigger: Psn::new(trigger),
         loss: false,
     };
@@ -308,7 +308,7 @@ fn what_was_sent_in_vain_teaches_patience() {
     // One copy arrives, then, for some reason several times, the other.
     let again = Acknowledgement {
         expected: Psn::new(10),
-        came: Bits::default(),
+        came: BitSet::default(),
         trigger: Psn::new(0),
         loss: false,
     };

@@ -18,7 +18,7 @@ use crate::app::region::SharedMemory;
 use crate::app::statistics::EdgeStatistics;
 use crate::app::table::Table;
 use crate::engine::Engine;
-use crate::message::region::RegionMemory;
+use crate::memory::RegionMemory;
 use crate::net::port::Port;
 use crate::stats::EngineStatistics;
 use crate::verbs::EngineConfig;
@@ -350,7 +350,7 @@ impl<Q: QueueIo, M: RegionMemory> Drop for Worker<Q, M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::region::HeapMemory;
+    use crate::memory::HeapMemory;
     use crate::verbs::{
         Access, QueuePairRequest, ReadyToReceive, ReadyToSend, Route, SendOpcode, SendRequest,
         Transition,

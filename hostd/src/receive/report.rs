@@ -4,9 +4,9 @@
 //! once when the peer asked for it, when something came twice (the peer may have lost the
 //! acknowledgement), and when a loss is suspected.
 
-use super::packet::DataHeader;
-use super::psn::Psn;
-use crate::message::reassemble::Refusal;
+use crate::frame::DataHeader;
+use crate::receive::respond::Refusal;
+use crate::verbs::Psn;
 use common::time::{Span, Time};
 
 /// What the next acknowledgement is.

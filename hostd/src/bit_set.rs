@@ -3,15 +3,15 @@
 
 /// `WORDS` × 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bits<const WORDS: usize>([u64; WORDS]);
+pub(crate) struct BitSet<const WORDS: usize>([u64; WORDS]);
 
-impl<const WORDS: usize> Default for Bits<WORDS> {
+impl<const WORDS: usize> Default for BitSet<WORDS> {
     fn default() -> Self {
         Self([0; WORDS])
     }
 }
 
-impl<const WORDS: usize> Bits<WORDS> {
+impl<const WORDS: usize> BitSet<WORDS> {
     /// These bits, lowest word first.
     pub(crate) const fn from_words(words: [u64; WORDS]) -> Self {
         Self(words)
@@ -138,8 +138,8 @@ mod tests {
             slide in 0_u32..300,
             others in proptest::collection::btree_set(0_u32..256, 0..64),
         ) {
-            let mut bits = Bits::<4>::default();
-            let mut other = Bits::<4>::default();
+            let mut bits = BitSet::<4>::default();
+            let mut other = BitSet::<4>::default();
             members.iter().for_each(|&index| bits.set(index));
             others.iter().for_each(|&index| other.set(index));
             prop_assert_eq!(bits.lowest(), members.first().copied());
@@ -152,7 +152,7 @@ mod tests {
                 members.iter().filter_map(|index| index.checked_sub(slide)).collect();
             prop_assert!(bits.iter().eq(slid.iter().copied()));
             prop_assert!((0..256).all(|index| bits.get(index) == slid.contains(&index)));
-            prop_assert!(Bits::<4>::first(slide).iter().eq(0..slide.min(256)));
+            prop_assert!(BitSet::<4>::first(slide).iter().eq(0..slide.min(256)));
         }
     }
 }

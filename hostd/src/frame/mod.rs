@@ -1,13 +1,13 @@
 //! Frames to what they mean and back: the transport's view of [`common::wire`].
 
-use super::ack::{Report, timestamp};
-use super::bits::Bits;
-use super::psn::Psn;
-use super::receive::Receiver;
-use super::send::Acknowledgement;
-use crate::message::reassemble::{Arrival, Refusal};
-use crate::message::segment::{Position, Segment};
+use crate::bit_set::BitSet;
+use crate::connection::sender::Acknowledgement;
 use crate::path::{Choice, Entropy};
+use crate::receive::Receiver;
+use crate::receive::report::{Report, timestamp};
+use crate::receive::respond::{Arrival, Refusal};
+use crate::send::queue::{Position, Segment};
+use crate::verbs::Psn;
 use crate::verbs::{DropReason, Route};
 use common::time::Time;
 use common::wire::ethernet::{self, Mac, ethertype};
@@ -327,7 +327,7 @@ pub(crate) fn acknowledgement(headers: &Headers, aeth: &Aeth) -> Acknowledgement
         };
         return Acknowledgement {
             expected,
-            came: Bits::default(),
+            came: BitSet::default(),
             trigger: expected.minus(1),
             loss: false,
         };
@@ -335,7 +335,7 @@ pub(crate) fn acknowledgement(headers: &Headers, aeth: &Aeth) -> Acknowledgement
     let [a, b, c, d] = sack.bitmap;
     Acknowledgement {
         expected: psn.plus(1),
-        came: Bits::from_words([a, b, c, d, 0, 0, 0, 0]),
+        came: BitSet::from_words([a, b, c, d, 0, 0, 0, 0]),
         trigger: Psn::new(sack.trigger),
         loss: mpeh.has(AckFlags::LOSS),
     }

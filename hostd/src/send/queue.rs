@@ -1,8 +1,8 @@
 //! The send queue: requests into segments, one a packet, each with its sequence number, and back from
 //! acknowledged numbers to completed requests.
 
-use super::region::Span;
-use crate::transport::psn::Psn;
+use crate::memory::Span;
+use crate::verbs::Psn;
 use crate::verbs::{SendOpcode, SendRequest};
 use std::collections::VecDeque;
 

@@ -7,11 +7,11 @@
 //! until the pause ends, which is one more deadline.
 
 use super::{Engine, Quiet};
-use crate::message::region::RegionMemory;
+use crate::connection::QueuePair;
+use crate::connection::requester::Departure;
+use crate::frame::{DataHeader, Packet};
+use crate::memory::RegionMemory;
 use crate::net::pfc;
-use crate::transport::connection::QueuePair;
-use crate::transport::packet::{DataHeader, Packet};
-use crate::transport::requester::Departure;
 use crate::verbs::{DropReason, Event};
 use common::time::{Span, Time};
 use common::wire::roce::{Bth, Opcode, Operation};
@@ -350,7 +350,7 @@ fn turn(
     queue_pair: &mut QueuePair,
     out: &mut Vec<Frame>,
     end: usize,
-    pacer: &mut crate::congestion::pacer::Pacer,
+    pacer: &mut super::ports::pacer::Pacer,
     now: Time,
     mut transmit: impl FnMut(&mut QueuePair) -> Departure,
 ) -> Turn {

@@ -1,0 +1,3 @@
+//! What the engine knows of its ports.
+
+pub(super) mod pacer;

@@ -1,0 +1,203 @@
+//! What the pages of the tree say is so: links lead somewhere, commands and files exist, every page is in
+//! the table of contents, and the two walks meet the functions that they name.
+//!
+//! Figures that benches have measured are not looked at. `cargo build --workspace --bins` comes first.
+
+#[path = "docs/command.rs"]
+mod command;
+#[path = "docs/page.rs"]
+mod page;
+#[path = "docs/walk.rs"]
+mod walk;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use page::{Page, files, pages, root};
+
+/// The table of contents.
+const SUMMARY: &str = "docs/SUMMARY.md";
+
+/// The pages that hold a walk.
+const WALKS: &[&str] = &["docs/life-of-a-packet.md", "docs/life-of-a-work-request.md"];
+
+/// Fails with all offences at once.
+fn none(what: &str, offences: Vec<String>) {
+    assert!(offences.is_empty(), "{what}:\n  {}", offences.join("\n  "));
+}
+
+/// `folder` and a relative path, without `.` and `..`; `None` if it leads out of the tree.
+fn resolve(folder: &str, path: &str) -> Option<String> {
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => _ = parts.pop()?,
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// Links of `page` that lead nowhere. `exists` knows files and folders, `pages` those with anchors.
+fn broken_links(page: &Page, all: &BTreeMap<&str, &Page>, files: &BTreeSet<String>) -> Vec<String> {
+    let mut found = Vec::new();
+    for (line, link) in &page.links {
+        if link.contains("://") || link.starts_with("mailto:") {
+            continue;
+        }
+        let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+        let target = match path {
+            "" => Some(page.path.clone()),
+            path => resolve(page.folder(), path),
+        };
+        let Some(target) = target.filter(|target| exists(target, files)) else {
+            found.push(format!("{}:{line}: {link}", page.path));
+            continue;
+        };
+        let has_anchor = |page: &&Page| page.anchors.contains(anchor);
+        if !anchor.is_empty() && !all.get(target.as_str()).is_some_and(has_anchor) {
+            found.push(format!("{}:{line}: {link}: no such heading", page.path));
+        }
+    }
+    found
+}
+
+/// Whether this is a file of the tree, or a folder with one.
+fn exists(path: &str, files: &BTreeSet<String>) -> bool {
+    let folder = format!("{}/", path.trim_end_matches('/'));
+    let mut below = files.range(folder.clone()..);
+    files.contains(path) || below.next().is_some_and(|file| file.starts_with(&folder))
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let pages = pages();
+    let files = files();
+    let all: BTreeMap<&str, &Page> = pages.iter().map(|p| (p.path.as_str(), p)).collect();
+    let found = pages.iter().flat_map(|p| broken_links(p, &all, &files));
+    none("links that lead nowhere", found.collect());
+}
+
+#[test]
+fn broken_links_are_found() {
+    let text = "# A\n[](b.md) [](b.md#bee) [](#a) [](../c/) [](https://x.y/z#q)";
+    let right = Page::new("docs/a.md", text);
+    let text = "[](b.md#be) [](c.md) [](#a) [](../../b.md)";
+    let wrong = Page::new("docs/a2.md", text);
+    let target = Page::new("docs/b.md", "## Bee");
+    let files = ["docs/a.md", "docs/a2.md", "docs/b.md", "c/d"].map(str::to_owned);
+    let files = files.into();
+    let all = [&right, &wrong, &target].map(|page| (page.path.as_str(), page));
+    let all = all.into();
+    assert_eq!(broken_links(&right, &all, &files), [""; 0]);
+    assert_eq!(broken_links(&wrong, &all, &files).len(), 4);
+}
+
+#[test]
+fn every_page_is_in_the_summary_once() {
+    let pages = pages();
+    let summary = pages.iter().find(|page| page.path == SUMMARY);
+    let summary = summary.expect("the table of contents is there");
+    let named = summary.links.iter();
+    let named: Vec<String> = named
+        .filter_map(|(_, link)| resolve(summary.folder(), link))
+        .collect();
+    let mut once = named.clone();
+    once.sort();
+    once.dedup();
+    assert_eq!(
+        once.len(),
+        named.len(),
+        "a page is named twice in {SUMMARY}"
+    );
+    let written = pages.iter().map(|page| page.path.clone());
+    let written: Vec<String> = written
+        .filter(|path| path.starts_with("docs/") && path != SUMMARY)
+        .collect();
+    assert_eq!(once, written, "{SUMMARY} and the pages in docs/ differ");
+}
+
+#[test]
+fn commands_exist() {
+    let mut found = Vec::new();
+    for page in pages() {
+        let lines = page.commands.iter();
+        let lines = lines.map(|(line, command)| (line, command::check_line(command)));
+        let spans = page.spans.iter().filter(|(_, span)| span.contains(' '));
+        let spans = spans.map(|(line, span)| (line, command::check_span(span)));
+        for (line, result) in lines.chain(spans) {
+            if let Err(what) = result {
+                found.push(format!("{}:{line}: {what}", page.path));
+            }
+        }
+    }
+    none("commands that do not exist", found);
+}
+
+/// Whether code in a sentence is meant as a file or folder of the tree, which is written from the root, from
+/// the page, or by its name alone.
+fn looks_like_a_file(span: &str, files: &BTreeSet<String>) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "./_-".contains(c);
+    if !span.chars().all(plain) || span.starts_with('/') || span.starts_with("target/") {
+        return false;
+    }
+    let first = span.split('/').find(|part| !matches!(*part, "." | ".."));
+    let top = first.is_some_and(|first| span.contains('/') && exists(first, files));
+    let ending = [".rs", ".md", ".bpf.c", ".svg"];
+    top || ending.iter().any(|ending| span.ends_with(ending)) && !span.starts_with('.')
+}
+
+/// Whether there is such a file: from the root, from the page, or anywhere below a folder.
+fn is_found(span: &str, page: &Page, files: &BTreeSet<String>) -> bool {
+    let tail = format!("/{}", span.trim_matches('/'));
+    let beside = resolve(page.folder(), span);
+    exists(span.trim_end_matches('/'), files)
+        || beside.is_some_and(|path| exists(&path, files))
+        || files.iter().any(|file| file.ends_with(&tail))
+}
+
+#[test]
+fn files_that_are_named_exist() {
+    let files = files();
+    let mut found = Vec::new();
+    for page in pages() {
+        for (line, span) in &page.spans {
+            if looks_like_a_file(span, &files) && !is_found(span, &page, &files) {
+                found.push(format!("{}:{line}: {span}", page.path));
+            }
+        }
+    }
+    none("files that do not exist", found);
+}
+
+#[test]
+fn files_are_told_from_other_code() {
+    let files: BTreeSet<String> = ["etc/a.toml", "x/src/drop.rs"].map(str::to_owned).into();
+    let page = Page::new("docs/a.md", "");
+    for (span, meant, there) in [
+        ("etc/a.toml", true, true),
+        ("../etc/a.toml", true, true),
+        ("etc/b.toml", true, false),
+        ("drop.rs", true, true),
+        ("dropped.rs", true, false),
+        ("x/src/", true, true),
+        ("x/source/", true, false),
+        ("/etc/a.toml", false, false),
+        ("N/64", false, false),
+        ("cargo test", false, false),
+    ] {
+        assert_eq!(looks_like_a_file(span, &files), meant, "{span}");
+        assert_eq!(meant && is_found(span, &page, &files), there, "{span}");
+    }
+}
+
+#[test]
+fn walks_meet_what_they_name() {
+    let pages = pages();
+    let mut found = Vec::new();
+    for page in pages.iter().filter(|p| WALKS.contains(&p.path.as_str())) {
+        let read = |path: &str| std::fs::read_to_string(root().join(path)).ok();
+        found.extend(walk::check(page, read));
+    }
+    none("walks that the code does not take", found);
+}

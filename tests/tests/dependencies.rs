@@ -1,6 +1,6 @@
-//! Licences and duplicate versions of the dependencies, against `.deny.toml`.
+//! Licences and duplicate versions of the dependencies, against `.deny.toml`, and the compiler that they need.
 //!
-//! The same check as `cargo deny check licenses bans`, over `cargo metadata`: it needs no download
+//! The first two are the same check as `cargo deny check licenses bans`, over `cargo metadata`: it needs no download
 //! and takes less than a second, so `make lint` can run it on every machine.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +41,7 @@ struct Package {
     name: String,
     version: String,
     license: Option<String>,
+    rust_version: Option<String>,
 }
 
 fn root() -> PathBuf {
@@ -176,5 +177,30 @@ fn no_dependency_is_there_twice_unless_accepted() {
     assert!(
         stale.is_empty(),
         ".deny.toml accepts duplicates that are gone: {stale:?}"
+    );
+}
+
+/// `1.88` and `1.88.0` as numbers.
+fn compiler(version: &str) -> Vec<u32> {
+    let parts = version.split('.').chain(["0", "0"]).take(3);
+    parts.map(|part| part.parse().expect("a number")).collect()
+}
+
+#[test]
+fn no_dependency_needs_a_newer_compiler() {
+    let packages = packages();
+    let own = packages.iter().find(|package| package.name == "common");
+    let promised = own.and_then(|package| package.rust_version.as_deref());
+    let promised = compiler(promised.expect("`rust-version` in Cargo.toml"));
+    let needed = packages.iter().filter_map(|package| {
+        let version = package.rust_version.as_deref()?;
+        let name = &package.name;
+        (compiler(version) > promised).then(|| format!("{name} {}: {version}", package.version))
+    });
+    let newer: Vec<String> = needed.collect();
+    assert!(
+        newer.is_empty(),
+        "above `rust-version` in Cargo.toml:\n{}",
+        newer.join("\n")
     );
 }

@@ -1,37 +1,23 @@
-//! Pauses that the switch asks for: PFC (IEEE 802.1Qbb, 802.3 annex 31D) and PAUSE (802.3 annex 31B)
-//! frames received, and which priorities they keep from sending at a time (HT-45).
+//! Pauses that the switch asks for (HT-45): which of them are obeyed, which packets they are about,
+//! and what is counted. Their state is [`PfcReceiver`]'s.
 //!
-//! ```text
-//!                   time > 0
-//!           ┌───────────────────────▶┐ ┌──┐ another frame: its time
-//!        sends                      paused ◀┘ replaces what was left
-//!           └◀───────────────────────┘
-//!              time over, or time 0
-//! ```
-//!
-//! A PFC frame is about the priorities that it names, a PAUSE frame about the port; each answers for its
-//! own kind only, so a priority is paused as long as either says so. The time is counted at the port's
-//! speed from when the frame is read, so a lost resuming frame heals by itself.
-//!
-//! What is paused is not composed: it stays with its queue pair, and nothing is lost by it. Frames that the
-//! device has already cannot be called back; they leave as the device sees fit, in the ring of its queue.
-//! (A device that obeys these frames itself does not pass them on, and none are seen here.)
+//! Packets of a paused priority are not composed: they stay with their queue pair, and nothing is
+//! lost. Frames that the device has already cannot be called back; they leave as the device sees
+//! fit, in the ring of its queue. (A device that obeys these frames itself does not pass them on,
+//! and none are seen here.)
 
+use common::flow_control::{self, PfcReceiver};
 use common::time::{Span, Time};
 use common::units::Rate;
-use common::wire::Error;
-use common::wire::ethernet::{self, ethertype};
-use common::wire::pause::{self, Control, QUANTUM_BITS};
+use common::wire::pause::Control;
 
+pub use common::flow_control::{Malformed, is_control};
 pub use common::wire::pause::PRIORITIES;
 
 /// Values of a DSCP (RFC 2474 §3).
 pub const DSCPS: usize = 64;
 
-/// Bytes that take one quantum of pause time.
-const QUANTUM: u64 = QUANTUM_BITS / 8;
-
-const _: () = assert!(QUANTUM_BITS.is_multiple_of(8) && PRIORITIES == 8);
+const _: () = assert!(PRIORITIES == 8);
 
 /// Which pauses are obeyed, and which packets are of which priority.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +28,8 @@ pub struct FlowControl {
     pub pause: bool,
     /// The priority, 0 to 7, of the packets with each DSCP.
     pub priority_of_dscp: [u8; DSCPS],
-    /// Speed of the port until a route tells it. Zero: not known, and bits take no time.
+    /// Speed of the port until a route tells it. Zero: not known, and a pause lasts as long as on
+    /// the slowest link ([`common::flow_control::SLOWEST`]).
     pub speed: Rate,
 }
 
@@ -67,34 +54,6 @@ impl FlowControl {
     /// The priority of packets with this traffic class: six bits of DSCP, two of ECN.
     pub fn priority_of(&self, traffic_class: u8) -> usize {
         usize::from(self.priority_of_dscp[usize::from(traffic_class >> 2)]) % PRIORITIES
-    }
-}
-
-/// Why a MAC control frame is not understood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Malformed {
-    /// Not sent to the group address of MAC control, so not for this port.
-    Address,
-    /// Ends before its fields do.
-    Length,
-    /// An opcode other than those of PAUSE and PFC.
-    Opcode,
-    /// An enable vector with more than eight bits.
-    Vector,
-}
-
-impl Malformed {
-    /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 4] = [Self::Address, Self::Length, Self::Opcode, Self::Vector];
-
-    /// The name of the counter.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Address => "address",
-            Self::Length => "length",
-            Self::Opcode => "opcode",
-            Self::Vector => "vector",
-        }
     }
 }
 
@@ -151,60 +110,29 @@ impl PauseCounters {
     }
 }
 
-/// Whether `frame` is for the MAC control sublayer: its EtherType, without a tag (802.3 clause 31.4.1).
-pub fn is_control(frame: &[u8]) -> bool {
-    let place = ethernet::field::ETHERTYPE;
-    frame.get(place..place + 2) == Some(&ethertype::MAC_CONTROL.to_be_bytes())
-}
-
-/// What a MAC control frame asks for.
-fn read(frame: &[u8]) -> Result<Control, Malformed> {
-    if frame.get(ethernet::field::DST) != Some(&pause::DESTINATION.0) {
-        return Err(Malformed::Address);
-    }
-    let payload = frame.get(ethernet::HEADER_LEN..).ok_or(Malformed::Length)?;
-    Control::parse(payload).map_err(|error| match error {
-        Error::Field {
-            field: "opcode", ..
-        } => Malformed::Opcode,
-        Error::Field { .. } => Malformed::Vector,
-        _ => Malformed::Length,
-    })
-}
-
-/// The pauses of one port.
+/// The pauses of one port, obeyed as [`FlowControl`] says.
 #[derive(Clone, Debug)]
 pub struct Pauses {
-    /// See [`FlowControl::pfc`].
-    pfc: u8,
-    /// See [`FlowControl::pause`].
-    pause: bool,
+    receiver: PfcReceiver,
     speed: Rate,
-    /// When PFC lets each priority go.
-    pfc_until: [Time; PRIORITIES],
-    /// When PAUSE lets the port go.
-    port_until: Time,
-    /// Bit n: priority n was paused at `settled`.
+    /// Bit n: priority n was paused at the last frame or [`Self::settle`].
     paused: u8,
-    /// Up to when paused time is counted.
-    settled: Time,
+    /// When the first of those pauses ends.
+    expiry: Time,
 }
 
 impl Pauses {
     /// A port that is not paused.
     pub fn new(rules: &FlowControl) -> Self {
         Self {
-            pfc: rules.pfc,
-            pause: rules.pause,
+            receiver: PfcReceiver::new(rules.pfc, rules.pause),
             speed: rules.speed,
-            pfc_until: [Time::ZERO; PRIORITIES],
-            port_until: Time::ZERO,
             paused: 0,
-            settled: Time::ZERO,
+            expiry: Time::NEVER,
         }
     }
 
-    /// The speed at which pauses are counted that begin from now on; zero: bits take no time.
+    /// The speed at which pauses are counted that begin from now on; zero: not known.
     pub fn set_speed(&mut self, speed: Rate) {
         self.speed = speed;
     }
@@ -219,11 +147,11 @@ impl Pauses {
         now: Time,
         counters: &mut PauseCounters,
     ) -> Result<(), Malformed> {
-        match read(frame) {
+        match flow_control::read(frame, None) {
             Ok(control) => {
                 counters.count(&control);
+                self.receiver.receive(&control, now, self.speed);
                 self.settle(now, counters);
-                self.obey(&control, now);
                 Ok(())
             }
             Err(reason) => {
@@ -233,68 +161,32 @@ impl Pauses {
         }
     }
 
-    fn obey(&mut self, control: &Control, now: Time) {
-        match control {
-            Control::Pause(time) if self.pause => self.port_until = now + self.span(*time),
-            Control::Pause(_) => {}
-            Control::Pfc(times) => {
-                for (priority, time) in times.iter().enumerate() {
-                    if let Some(time) = time
-                        && self.pfc & 1 << priority != 0
-                    {
-                        self.pfc_until[priority] = now + self.span(*time);
-                    }
-                }
-            }
-        }
-        self.paused = (0..PRIORITIES)
-            .filter(|&priority| self.until(priority) > now)
-            .fold(0, |mask, priority| mask | 1 << priority);
-    }
-
-    /// How long `quanta` of 512 bit times are, rounded up to a nanosecond.
-    fn span(&self, quanta: u16) -> Span {
-        if self.speed.bps() == 0 {
-            return Span::ZERO;
-        }
-        self.speed.time_for(QUANTUM * u64::from(quanta))
-    }
-
-    /// Whether any priority is paused, as of the last frame or [`Self::settle`]. Once a turn this is all
-    /// that a port costs that is not.
+    /// Whether any priority is paused, as of the last frame or [`Self::settle`]. A port that is not
+    /// paused costs no more than this once a turn.
     #[inline]
     pub fn any(&self) -> bool {
         self.paused != 0
     }
 
-    /// Counts the paused time up to `now` and ends the pauses that are over. Bit n of the answer: priority
-    /// n is paused.
+    /// Counts the paused time up to `now` and ends the pauses that are over. Bit n of the answer:
+    /// priority n is paused.
     pub fn settle(&mut self, now: Time, counters: &mut PauseCounters) -> u8 {
-        let was_paused = self.paused;
-        for priority in (0..PRIORITIES).filter(|priority| was_paused & 1 << priority != 0) {
-            let until = self.until(priority);
-            let paused = until.min(now).since(self.settled);
-            counters.paused[priority] = counters.paused[priority] + paused;
-            if until <= now {
-                self.paused &= !(1 << priority);
-            }
+        for (priority, paused) in counters.paused.iter_mut().enumerate() {
+            *paused = Span::from_nanos(self.receiver.paused_total(priority, now));
         }
-        self.settled = self.settled.max(now);
+        self.paused = self.receiver.mask(now);
+        self.expiry = self.receiver.next_expiry(now);
         self.paused
     }
 
-    /// When a priority may send: a time that has passed if it is not paused.
+    /// Until when a priority may not send. In the past if it is not paused.
     pub fn until(&self, priority: usize) -> Time {
-        self.pfc_until[priority % PRIORITIES].max(self.port_until)
+        self.receiver.paused_until(priority % PRIORITIES)
     }
 
     /// When the next pause ends; [`Time::NEVER`] if none is known.
     pub fn deadline(&self) -> Time {
-        (0..PRIORITIES)
-            .filter(|priority| self.paused & 1 << priority != 0)
-            .map(|priority| self.until(priority))
-            .min()
-            .unwrap_or(Time::NEVER)
+        self.expiry
     }
 }
 
@@ -411,8 +303,9 @@ mod tests {
     #[test]
     fn times_are_of_the_ports_speed() {
         let mut bed = Bed::new(&FlowControl::default());
-        bed.take(&Control::Pause(0xffff), 500);
-        assert!(!bed.pauses.any(), "no speed is known");
+        bed.take(&Control::Pause(10), 500);
+        assert_eq!(bed.pauses.until(0), at(500 + 512_000), "no speed is known");
+        bed.take(&Control::Pause(0), 600);
         for (speed, nanos) in [
             (Rate::from_gbps(1), 512 * 1000),
             (Rate::from_gbps(25), 20_480),

@@ -33,7 +33,7 @@
 mod settings;
 
 use crate::limits::CLASSES;
-use common::flow_control::pfc_rx::Asking;
+use common::flow_control::PauseRequest;
 use common::time::{Span, Time};
 pub use settings::{
     Action, DETECTION, MAX_STORMS, MAX_WINDOW, POLL, RESTORATION, Settings, SettingsError,
@@ -50,8 +50,8 @@ const HISTORY: usize = MAX_STORMS as usize;
 /// What a poll is told of one priority and its queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Input {
-    /// What the peer asks for, obeyed or not: [`Paused::asking`](common::flow_control::pfc_rx::Paused::asking).
-    pub asking: Asking,
+    /// What the peer requests, whether it is ignored or not.
+    pub request: PauseRequest,
     /// Packets of the queue that were sent in all its life, without those that were discarded.
     pub sent_packets: u64,
 }
@@ -216,7 +216,7 @@ impl Priority {
         let now = interval.to;
         let seen = self.seen.replace(*input).unwrap_or(*input);
         let sent = input.sent_packets != seen.sent_packets;
-        let asked = Span::from_nanos(input.asking.total.saturating_sub(seen.asking.total));
+        let asked = Span::from_nanos(input.request.total.saturating_sub(seen.request.total));
         let deadlocked = !sent && is_most(asked, now.since(interval.from));
         let fresh = self.running_since(interval, input, sent);
         self.stuck = if deadlocked {
@@ -225,7 +225,11 @@ impl Priority {
         } else {
             fresh
         };
-        let quiet_since = input.asking.last.max(self.status.last_storm).unwrap_or(now);
+        let quiet_since = input
+            .request
+            .last
+            .max(self.status.last_storm)
+            .unwrap_or(now);
         let control = settings
             .control
             .filter(|_| settings.action != Action::Alert);
@@ -234,7 +238,7 @@ impl Priority {
             calm: match settings.action {
                 Action::Alert => !deadlocked,
                 Action::Drop | Action::Forward => {
-                    input.asking.since.is_none()
+                    input.request.since.is_none()
                         && now.since(quiet_since) > settings.restoration_time
                 }
             },
@@ -251,7 +255,7 @@ impl Priority {
     /// Since when the queue may be deadlocked if it was not in this interval: since the pause that runs began.
     /// One that has run all the time, and yet a packet left, is as good as begun now.
     fn running_since(&self, interval: Interval, input: &Input, sent: bool) -> Option<Time> {
-        let since = input.asking.since?.max(self.watched);
+        let since = input.request.since?.max(self.watched);
         Some(if sent && since <= interval.from {
             interval.to
         } else {
@@ -266,7 +270,7 @@ impl Priority {
             return Span::ZERO;
         };
         let to_now = interval.to.since(stuck);
-        if input.asking.since.is_some() {
+        if input.request.since.is_some() {
             to_now
         } else {
             to_now.min(interval.from.since(stuck) + asked)

@@ -157,7 +157,7 @@ fn longest_pause(egress: &Egress, heard: &mut [u64; PRIORITIES], now: Time) -> u
     while obeyed != 0 {
         let priority = obeyed.trailing_zeros() as usize;
         obeyed &= obeyed - 1;
-        let total = egress.pauses.paused.paused_total(priority, now);
+        let total = egress.pauses.pfc_rx.paused_total(priority, now);
         longest = longest.max(total - heard[priority].min(total));
         heard[priority] = total;
     }

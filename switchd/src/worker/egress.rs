@@ -102,21 +102,21 @@ impl Egress {
     /// Brings what control reads of its pauses up to date.
     pub(super) fn show_pauses(&self, stats: &WorkerStats, now: Time) {
         let stats = &stats.ports[self.port.index()];
-        let (paused, sent) = (&self.pauses.paused, &self.pauses.sender.count);
+        let (pfc_rx, sent) = (&self.pauses.pfc_rx, &self.pauses.sender.count);
         stats.pauses_at.set(now.nanos());
         stats.held.set(u64::from(self.pauses.held));
         for (priority, stats) in stats.pauses.iter().enumerate() {
-            let received = paused.counters(priority);
+            let received = pfc_rx.pfc_counters(priority);
             stats.received_xoff.set(received.pausing);
             stats.received_xon.set(received.resuming);
             stats.ignored.set(received.ignored);
             stats.sent_xoff.set(sent.xoff[priority]);
             stats.sent_xon.set(sent.xon[priority]);
-            stats.paused_nanos.set(paused.paused_total(priority, now));
-            let until = paused.paused_until(priority);
+            stats.paused_nanos.set(pfc_rx.paused_total(priority, now));
+            let until = pfc_rx.paused_until(priority);
             stats.paused_until.set(until.nanos());
         }
-        let link = paused.link_counters();
+        let link = pfc_rx.pause_counters();
         let counts = [link.pausing + link.resuming, sent.pause, link.ignored];
         for (stats, count) in stats.link_pauses.iter().zip(counts) {
             stats.set(count);

@@ -1,7 +1,7 @@
 //! Flow control of the worker's egress ports: pauses from their peers are obeyed, and their peers are paused.
 //!
 //! ```text
-//!   MAC control frame ─▶ owner of the port ─▶ paused ─▶ queues stopped until it ends
+//!   MAC control frame ─▶ owner of the port ─▶ pfc_rx ─▶ queues stopped until it ends
 //!   priority group over its threshold ─▶ news ─▶ owner of the port ─▶ PFC frame, before everything else
 //! ```
 
@@ -14,11 +14,11 @@ use crate::packet::Packet;
 use crate::traffic::pfc::Sender;
 use crate::traffic::policy::{FlowControl, Policy};
 use crate::traffic::wire_len;
-use common::flow_control::pfc_rx::Paused;
+use common::flow_control::{Malformed, PfcReceiver, is_control};
 use common::time::Time;
 use common::units::Rate;
 use common::wire::ethernet::{self, Mac};
-use common::wire::pause::{self, Control};
+use common::wire::pause::Control;
 use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
 
@@ -29,7 +29,7 @@ pub(super) const CONTROL: u8 = 0xff;
 #[derive(Debug, Default)]
 pub(super) struct Pauses {
     /// What its peer asked for.
-    pub(super) paused: Paused,
+    pub(super) pfc_rx: PfcReceiver,
     /// What its peer was asked for.
     pub(super) sender: Sender,
     flow_control: FlowControl,
@@ -62,7 +62,7 @@ impl Pauses {
             FlowControl::Pause { obey, .. } => (0, obey),
             FlowControl::Pfc { obey, .. } => (obey, false),
         };
-        self.paused.obey(obeyed, link, now);
+        self.pfc_rx.obey(obeyed, link, now);
     }
 
     /// Whether any priority can be paused by the peer.
@@ -73,14 +73,14 @@ impl Pauses {
     /// Takes a control frame of the peer.
     fn take(&mut self, control: &Control, now: Time) {
         if let Some(speed) = self.speed {
-            self.paused.on_control(control, now, speed);
+            self.pfc_rx.receive(control, now, speed);
         }
     }
 
     /// The classes that may send nothing at `now`, until [`Self::over_at`] or the next change.
     pub(super) fn stopped(&mut self, policy: &Policy, now: Time) -> u8 {
-        self.over_at = self.paused.next_expiry(now);
-        let paused = self.paused.mask(now);
+        self.over_at = self.pfc_rx.next_expiry(now);
+        let paused = self.pfc_rx.mask(now);
         if paused == 0 {
             return self.held;
         }
@@ -235,22 +235,14 @@ impl<Q: QueueIo> Worker<Q> {
 
 /// What a MAC control frame says that arrived at a port with the MAC address `own`.
 fn read(frame: &[u8], own: [u8; 6]) -> Result<Control, DropReason> {
-    let (header, payload) = frame
-        .split_at_checked(ethernet::HEADER_LEN)
-        .ok_or(DropReason::ControlLength)?;
-    if header[12..] != ethernet::ethertype::MAC_CONTROL.to_be_bytes() {
+    if frame.len() >= ethernet::HEADER_LEN && !is_control(frame) {
         // A VLAN tag before it: MAC control has none (IEEE 802.3 clause 31.4).
         return Err(DropReason::Malformed);
     }
-    if header[..6] != pause::DESTINATION.0 && header[..6] != own {
-        // It is for another station (IEEE 802.3 annex 31B.3.3 names these two addresses).
-        return Err(DropReason::OtherMac);
-    }
-    Control::parse(payload).map_err(|error| match error {
-        common::wire::Error::Truncated { .. } => DropReason::ControlLength,
-        common::wire::Error::Field {
-            field: "opcode", ..
-        } => DropReason::ControlOpcode,
-        _ => DropReason::ControlVector,
+    common::flow_control::read(frame, Some(Mac(own))).map_err(|why| match why {
+        Malformed::Address => DropReason::OtherMac,
+        Malformed::Length => DropReason::ControlLength,
+        Malformed::Opcode => DropReason::ControlOpcode,
+        Malformed::Vector => DropReason::ControlVector,
     })
 }

@@ -75,7 +75,7 @@ impl<Q: QueueIo> Worker<Q> {
                 continue;
             }
             let inputs = std::array::from_fn(|priority| Input {
-                asking: egress.pauses.paused.asking(priority, now),
+                request: egress.pauses.pfc_rx.request(priority, now),
                 sent_packets: sent_of(egress, &tables.traffic, classes[priority] & 7),
             });
             let steps = egress.watchdog.poll(now, &inputs);
@@ -118,7 +118,7 @@ impl<Q: QueueIo> Worker<Q> {
         let (port, masks) = (egress.port, steps.masks);
         egress
             .pauses
-            .paused
+            .pfc_rx
             .ignore(masks.ignoring | masks.dropping, now);
         egress.pauses.off = masks.off;
         let shut = tables

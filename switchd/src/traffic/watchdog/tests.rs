@@ -1,5 +1,5 @@
 use super::*;
-use common::flow_control::pfc_rx::Paused;
+use common::flow_control::PfcReceiver;
 use common::units::Rate;
 use common::wire::pause::Control;
 use proptest::prelude::*;
@@ -60,7 +60,7 @@ fn storm_without_end(mask: u8, from: u64, to: u64) -> Script {
 
 /// A port with its pauses and its watchdog, polled on time.
 struct Rig {
-    paused: Paused,
+    pfc_rx: PfcReceiver,
     watchdog: Watchdog,
     sent: [u64; CLASSES],
 }
@@ -69,7 +69,7 @@ impl Rig {
     fn new(settings: Settings) -> Self {
         settings.check().expect("settings of a test are allowed");
         Self {
-            paused: Paused::new(0xff, false),
+            pfc_rx: PfcReceiver::new(0xff, false),
             watchdog: Watchdog::new(Some(settings), at(0)),
             sent: [0; CLASSES],
         }
@@ -77,18 +77,18 @@ impl Rig {
 
     fn happen(&mut self, nanos: u64, happening: Happening) {
         match happening {
-            Happening::Frame(control) => self.paused.on_control(&control, at(nanos), SPEED),
+            Happening::Frame(control) => self.pfc_rx.receive(&control, at(nanos), SPEED),
             Happening::Sent(n) => self.sent[n] += 1,
         }
     }
 
     fn poll(&mut self, nanos: u64) -> Steps {
         let inputs = std::array::from_fn(|n| Input {
-            asking: self.paused.asking(n, at(nanos)),
+            request: self.pfc_rx.request(n, at(nanos)),
             sent_packets: self.sent[n],
         });
         let steps = self.watchdog.poll(at(nanos), &inputs);
-        self.paused.ignore(steps.masks.ignoring, at(nanos));
+        self.pfc_rx.ignore(steps.masks.ignoring, at(nanos));
         steps
     }
 
@@ -340,7 +340,7 @@ fn the_action_is_done_to_the_stormed_priority_alone() {
         };
         assert_eq!(changes[0].1.masks, expected, "{action}");
         assert_eq!(rig.watchdog.masks(), expected, "{action}");
-        assert_eq!(rig.paused.mask(at(SECOND)), bit & !ignoring, "{action}");
+        assert_eq!(rig.pfc_rx.mask(at(SECOND)), bit & !ignoring, "{action}");
     }
 }
 
@@ -402,8 +402,7 @@ fn restoration_counts_from_the_last_frame_that_pauses() {
 fn a_pause_that_runs_holds_its_storm() {
     let mut rig = Rig::new(Settings::default());
     let slow = Rate::from_mbps(10);
-    rig.paused
-        .on_control(&pfc(0b1, u16::MAX), at(50 * MS), slow);
+    rig.pfc_rx.receive(&pfc(0b1, u16::MAX), at(50 * MS), slow);
     let changes = rig.run(Script::new(), 5 * SECOND);
     let steps: Vec<_> = changes.iter().map(|change| change.0 / MS).collect();
     assert_eq!(steps, [300, 3500], "it runs to 3405 ms");

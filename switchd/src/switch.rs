@@ -12,11 +12,11 @@
 //! offloads stay as they are.
 
 use crate::config::{Compiled, Config, PortFacts, PortSettings, Source};
+use crate::control::active_config::ActiveConfig;
 use crate::control::admin;
-use crate::control::operation::Operation;
 use crate::control::program::Program;
 use crate::control::routing::Routing;
-use crate::control::state::{PortHandle, State, WorkerHandle};
+use crate::control::state::{PortHandle, State, TrafficHandle, WorkerHandle};
 use crate::control::thread::Control;
 use crate::ingress::quality::Board;
 use crate::ingress::tables::{PortEntry, PortId};
@@ -74,8 +74,8 @@ pub fn run(config: &Config, source: Source) -> Result<(), SwitchError> {
     // What can still be refused comes before the first thread.
     let (admin, http) = runtime.block_on(async { listeners(config).await })?;
     let ledger = Ledger::new(ports.len(), config.workers.count);
-    let operation = Operation::new(source, config.clone(), facts, &compiled, ledger);
-    let (threads, state) = start_workers(config, &umem, routing, ports, operation)?;
+    let active = ActiveConfig::new(source, config.clone(), facts, &compiled);
+    let (threads, state) = start_workers(&umem, routing, ports, active, ledger)?;
     let Threads {
         links,
         events,
@@ -256,12 +256,13 @@ fn deal(ports: &[u32], workers: usize) -> Vec<Vec<(PortId, usize)>> {
 }
 
 fn start_workers(
-    config: &Config,
     umem: &Umem,
     routing: Routing,
     ports: Vec<Port>,
-    mut operation: Operation,
+    active: ActiveConfig,
+    ledger: Arc<Ledger>,
 ) -> Result<(Threads, Arc<Mutex<State>>), SwitchError> {
+    let config = &active.config;
     let count = config.workers.count;
     let widths: Vec<u32> = ports.iter().map(|port| port.device.rx_queues).collect();
     let hands = deal(&widths, count);
@@ -293,7 +294,7 @@ fn start_workers(
             rings_out,
             region: umem.region().clone(),
             packets: config.buffer_packets(),
-            ledger: operation.ledger.clone(),
+            ledger: ledger.clone(),
             board: board.clone(),
             seed: monotonic().nanos() ^ (id as u64) << 48,
             reader: routing.publisher().reader(),
@@ -335,8 +336,15 @@ fn start_workers(
             stats: workers[id].stats.clone(),
         });
     }
-    operation.owners = owners;
-    let state = State::new(routing, handles, workers, board, operation, monotonic());
+    let state = State::new(
+        routing,
+        handles,
+        workers,
+        board,
+        active,
+        TrafficHandle::new(ledger, owners),
+        monotonic(),
+    );
     let threads = Threads {
         links,
         events,

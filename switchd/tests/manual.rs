@@ -19,7 +19,7 @@ const MANUAL: &str = include_str!("../../docs/traffic-manager.md");
 const METRICS: [&str; 3] = [
     include_str!("../src/control/metrics/mod.rs"),
     include_str!("../src/control/metrics/traffic.rs"),
-    include_str!("../src/control/watchdog.rs"),
+    include_str!("../src/control/pfc_watchdog.rs"),
 ];
 
 /// Every configuration in a part of the manual.

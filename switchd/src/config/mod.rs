@@ -1,5 +1,30 @@
 //! The configuration of switchd, checked. `etc/switchd.toml` is its manual: every key with its default
-//! and its unit, held true by a test.
+//! and its unit, which a test compares with the code.
+//!
+//! ```text
+//!   file, environment, --set ─▶ schema ── validate ─▶ Config ── ports: names and patterns ─▶ PortSettings
+//!                                                       │                                    │ devices
+//!                                                       │                                    ▼
+//!                                                       └── [qos] ──▶ policy ◀── PortFacts of each port
+//!                                                                       │
+//!                                                                       ▼
+//!                                          Compiled: the traffic manager's Policy, warnings, headroom
+//! ```
+//!
+//! At the start, and at each reload of a changed `[qos]` (`live`). Modules from the ground up:
+//!
+//! ```text
+//!   rules      ranges, patterns and roundings that sections share
+//!   facts      what has to be known of a port to compile its policy
+//!   speed      the speed of a port, as it is written
+//!   qos        [qos] as it is written
+//!   ecmp       [ecmp] as it is written, checked, and as the workers need it
+//!   schema     the other sections, and all of them together
+//!   ports      from names and patterns to the ports of this machine
+//!   policy     from [qos] to the policy, a file for each of its parts
+//!   validate   what can be refused before the devices are known
+//!   live       where a configuration is read from, and what may change while the switch runs
+//! ```
 
 pub mod ecmp;
 mod facts;

@@ -1,31 +1,57 @@
-//! The control thread: follows the kernel, programs the tables, answers operators and collectors.
+//! The control side: follows the kernel, programs the tables, answers operators and collectors.
 //!
 //! ```text
-//!   program       the mirror of the kernel -> Tables and routes; pure
-//!   publisher     the program and the publication of what it decides; no socket
-//!   routing       the kernel's messages, the mirror and the publisher, together
-//!   state         all that control knows, and what it tells: reports, metrics, health
-//!   api           what is said over the admin socket
-//!   admin         the admin socket
-//!   operation     what operators change while it runs: reload, hold
-//!   events        what happened lately
-//!   watchdog      its events and its state; PFC turned on again
-//!   pcap          traced packets as a file for Wireshark
-//!   trace         packets followed for an operator
-//!   thread        the loop
+//!   kernel ── netlink ─▶ routing ── Mirror, Changes ─▶ program ── Update ─▶ publisher ─▶ Tables, Fib
+//!                                                                                           │
+//!                               ┌───────────────────────────── state ◀─ WorkerEvent ── the workers
+//!                               │                                └───── WorkerCommand ─▶     ▲
+//!   operator ── admin ─▶ answer ┼─▶ operation: reload, hold     ── policy, commands ─────────┘
+//!                               ├─▶ pfc_watchdog: PFC on again  ── commands ─────────────────┘
+//!                               ├─▶ report: rows of each topic
+//!                               └─▶ trace ─▶ pcap
+//!   collector ── HTTP ─▶ metrics
+//!   timer ─▶ thresholds ─▶ event_log
+//! ```
+//!
+//! One thread does all of it (`thread`). Modules from the ground up; each imports only what stands above it
+//! in this list:
+//!
+//! ```text
+//!   api            requests, answers and events, as JSON carries them
+//!   program        from the mirror of the kernel to tables and routes; pure
+//!   publisher      the program, and the order in which workers see what it decides; no socket
+//!   routing        the netlink socket, the mirror and the publisher
+//!   active_config  the configuration in force, and whether another can replace it
+//!   baseline       what had been counted when the counters were cleared
+//!   event_log      what happened lately, bounded
+//!   thresholds     the sampling that finds thresholds being crossed
+//!   state          all that control knows; commands to workers; what is wrong
+//!   pfc_watchdog   the watchdog's events and state, and PFC turned on again
+//!   operation      what operators change while the switch runs
+//!   report         the rows of each topic
+//!   metrics        the same for Prometheus
+//!   pcap           traced packets as a file for Wireshark
+//!   trace          packets followed for an operator
+//!   answer         from a request to what does it
+//!   admin          the admin socket
+//!   thread         the loop
 //! ```
 
+pub mod active_config;
 pub mod admin;
+mod answer;
 pub mod api;
-pub mod events;
+mod baseline;
+pub mod event_log;
 mod metrics;
-pub mod operation;
+mod operation;
 pub mod pcap;
+mod pfc_watchdog;
 pub mod program;
 pub mod publisher;
 mod report;
 pub mod routing;
 pub mod state;
 pub mod thread;
+mod thresholds;
 pub mod trace;
-mod watchdog;

@@ -1,11 +1,17 @@
 //! All that control knows.
 
-use super::events::Events;
-use super::operation::Operation;
+use super::active_config::ActiveConfig;
+use super::api::Event;
+use super::baseline::Baseline;
+use super::event_log::EventLog;
 use super::publisher::LocalChanges;
 use super::routing::Routing;
+use super::thresholds::{Sampled, Thresholds};
 use crate::ingress::quality::Board;
-use crate::stats::WorkerStats;
+use crate::ingress::tables::PortId;
+use crate::stats::{PortStats, WorkerStats};
+use crate::traffic::buffer::Ledger;
+use crate::traffic::policy::Policy;
 use crate::worker::WorkerCommand;
 use common::sync::counter::Counter;
 use common::sys::Waker;
@@ -13,7 +19,7 @@ use common::time::{Span, Time};
 use common::xdp::netdev::Device;
 use common::xdp::{Mode, QueueCounters, Steering};
 use crossbeam_channel::Sender;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A worker that has not begun a turn for this long stands still. Idle workers turn at least once a second.
 pub const STANDSTILL: Span = Span::from_secs(3);
@@ -48,6 +54,37 @@ pub struct WorkerHandle {
     pub waker: Waker,
 }
 
+/// The traffic manager, as control sees it.
+#[derive(Debug)]
+pub struct TrafficHandle {
+    /// The accounts of the buffer.
+    pub ledger: Arc<Ledger>,
+    /// By port: the worker that owns it as egress.
+    pub owners: Vec<usize>,
+    /// By port: the queues that an operator holds, as bits.
+    pub(super) held: Vec<u8>,
+}
+
+impl TrafficHandle {
+    /// No queue is held.
+    pub fn new(ledger: Arc<Ledger>, owners: Vec<usize>) -> Self {
+        Self {
+            ledger,
+            held: vec![0; owners.len()],
+            owners,
+        }
+    }
+}
+
+/// The packet trace that runs, if one does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TraceSlot {
+    /// Number of the last session.
+    pub(super) session: u8,
+    /// When the one that runs ends at the latest; `None`: none does.
+    pub(super) until: Option<Time>,
+}
+
 /// All that control knows.
 #[derive(Debug)]
 pub struct State {
@@ -59,20 +96,24 @@ pub struct State {
     pub workers: Vec<WorkerHandle>,
     /// The quality of the ports, as the workers measure it.
     pub board: Arc<Board>,
-    /// What operators change.
-    pub operation: Operation,
+    /// The configuration in force.
+    pub active: ActiveConfig,
+    /// The traffic manager.
+    pub traffic: TrafficHandle,
     /// What happened lately.
-    pub events: Events,
+    pub events: EventLog,
+    /// What the samples of the buffer have shown.
+    thresholds: Thresholds,
     /// When the daemon began to forward.
     pub started: Time,
     /// The packet trace that runs.
-    pub(super) tracing: super::trace::Tracing,
+    pub(super) trace: TraceSlot,
     /// Requests on the admin socket.
     pub admin_requests: u64,
     /// Those that made no sense.
     pub admin_malformed: u64,
     /// What had been counted when an operator last cleared the counters.
-    pub(super) baseline: super::report::Baseline,
+    pub(super) baseline: Baseline,
 }
 
 impl State {
@@ -82,7 +123,8 @@ impl State {
         ports: Vec<PortHandle>,
         workers: Vec<WorkerHandle>,
         board: Arc<Board>,
-        operation: Operation,
+        active: ActiveConfig,
+        traffic: TrafficHandle,
         started: Time,
     ) -> Self {
         Self {
@@ -90,13 +132,15 @@ impl State {
             ports,
             workers,
             board,
-            operation,
-            events: Events::default(),
+            active,
+            traffic,
+            events: EventLog::default(),
+            thresholds: Thresholds::default(),
             started,
-            tracing: super::trace::Tracing::default(),
+            trace: TraceSlot::default(),
             admin_requests: 0,
             admin_malformed: 0,
-            baseline: super::report::Baseline::default(),
+            baseline: Baseline::default(),
         }
     }
 
@@ -159,10 +203,81 @@ impl State {
         }
     }
 
+    /// The policy of the traffic manager that is in force.
+    pub(super) fn policy(&self) -> &Arc<Policy> {
+        &self.routing.program().tables().traffic
+    }
+
+    /// The name of a port; empty if there is none of this number.
+    pub(super) fn port_name(&self, id: PortId) -> String {
+        let port = self.routing.publisher().ports().get(id.index());
+        port.map_or_else(String::new, |port| port.name.clone())
+    }
+
+    /// The number of a port.
+    ///
+    /// # Errors
+    /// No port has this name.
+    pub(super) fn port_number(&self, name: &str) -> Result<usize, String> {
+        let ports = self.routing.publisher().ports();
+        let number = ports.iter().position(|port| port.name == name);
+        number.ok_or_else(|| format!("no port is called {name:?}"))
+    }
+
+    /// The sum of one counter of a port over all workers.
+    pub(super) fn port_sum(&self, port: usize, counter: impl Fn(&PortStats) -> u64) -> u64 {
+        let of = |stats: &WorkerStats| stats.ports.get(port).map_or(0, &counter);
+        self.workers.iter().map(|worker| of(&worker.stats)).sum()
+    }
+
+    /// Whether a pause of its peer holds a priority of a port now.
+    pub(super) fn is_paused(&self, port: usize, priority: usize, now: Time) -> bool {
+        self.port_sum(port, |stats| {
+            u64::from(stats.pauses[priority].is_paused(now))
+        }) > 0
+    }
+
+    /// Keeps an event, and writes it to the log.
+    pub fn note_event(&mut self, event: Event) {
+        self.events.add(event);
+    }
+
+    /// Samples the buffer, and notes the thresholds that were crossed since the last sample.
+    pub fn sample_thresholds(&mut self, now: Time) {
+        let mut thresholds = std::mem::take(&mut self.thresholds);
+        let sampled = Sampled {
+            policy: self.policy(),
+            ledger: &self.traffic.ledger,
+            pauses: &|port, priority| {
+                self.port_sum(port.index(), |it| it.pauses[priority].sent_xoff.get())
+            },
+            port_name: &|port| self.port_name(port),
+        };
+        let events = thresholds.sample(&sampled, now);
+        self.thresholds = thresholds;
+        for event in events {
+            self.note_event(event);
+        }
+    }
+
+    /// Tells the worker that owns a port as egress.
+    ///
+    /// # Errors
+    /// The worker takes no commands.
+    pub(super) fn command_owner(
+        &self,
+        port: usize,
+        command: impl FnOnce(PortId) -> WorkerCommand,
+    ) -> Result<(), String> {
+        let owner = self.traffic.owners.get(port).copied().unwrap_or(0);
+        let id = PortId(u16::try_from(port).expect("fewer ports than numbers"));
+        self.command(owner, command(id))
+    }
+
     /// Tells a worker.
     ///
     /// # Errors
-    /// It does not listen: a worker with a thousand commands before it stands still.
+    /// The worker takes no commands: one with a thousand commands before it stands still.
     pub(super) fn command(&self, worker: usize, command: WorkerCommand) -> Result<(), String> {
         let sent = self.workers.get(worker).is_some_and(|worker| {
             let sent = worker.commands.try_send(command);
@@ -208,4 +323,9 @@ impl State {
 /// Time since the last turn of a worker began.
 pub fn heartbeat_age(stats: &WorkerStats, now: Time) -> Span {
     now.since(Time::from_nanos(stats.heartbeat.get()))
+}
+
+/// The state behind its lock. The threads that take it are those of control alone.
+pub fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,7 +11,7 @@
 //! ```
 
 use super::admin;
-use super::state::{State, heartbeat_age};
+use super::state::{State, heartbeat_age, lock};
 use crate::worker::WorkerEvent;
 use common::metrics::{Families, Source};
 use common::netlink::{NeighbourKey, Requests};
@@ -51,11 +51,6 @@ pub struct Control {
     pub retry: Duration,
     /// The tables changed: there may be gateways to ask for.
     pub changed: Notify,
-}
-
-/// The state behind its lock, which one thread alone takes.
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Neighbours that the kernel is being asked for.
@@ -111,7 +106,7 @@ impl Control {
             result = self.follow_kernel() => result,
             result = self.serve_workers() => result,
             () = self.feed_watchdog() => Ok(()),
-            () = self.look() => Ok(()),
+            () = self.watch_thresholds() => Ok(()),
             () = self.obey_hangups(&mut hangup) => Ok(()),
             _ = terminate.recv() => Ok(()),
             _ = interrupt.recv() => Ok(()),
@@ -236,13 +231,13 @@ impl Control {
         std::future::pending().await
     }
 
-    /// Looks now and then whether thresholds were crossed.
-    async fn look(&self) {
-        let mut tick = tokio::time::interval(super::events::LOOK);
+    /// Samples the buffer, to find thresholds being crossed.
+    async fn watch_thresholds(&self) {
+        let mut tick = tokio::time::interval(super::thresholds::INTERVAL);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
-            lock(&self.state).look(monotonic());
+            lock(&self.state).sample_thresholds(monotonic());
         }
     }
 

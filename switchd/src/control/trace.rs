@@ -10,13 +10,13 @@
 
 use super::api::{Trace, Traced};
 use super::pcap;
-use super::state::State;
+use super::state::{State, lock};
 use crate::ingress::tables::{NextHop, PortEntry};
 use crate::trace::{Collector, Filter, Names, SESSIONS, Shown, hexadecimal, session};
 use crate::worker::WorkerCommand;
 use common::sys::monotonic;
 use common::time::{Span, Time};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
 /// Longest trace: who waits longer begins another.
@@ -32,19 +32,6 @@ const LET_GO: Duration = Duration::from_millis(20);
 /// Packets that are made into text between two looks at other work.
 const CHUNK: usize = 64;
 
-/// The trace that runs, for the state.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tracing {
-    /// Number of the last session.
-    session: u8,
-    /// When the one that runs ends at the latest; `None` if none does.
-    until: Option<Time>,
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl State {
     /// Has all workers follow the packets that `text` describes, until [`Self::end_trace`], which is promised for `until`.
     ///
@@ -54,14 +41,14 @@ impl State {
         let ports = self.routing.publisher().ports();
         let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
         let filter = Filter::parse(text, &names).map_err(|error| error.to_string())?;
-        if let Some(ends) = self.tracing.until {
+        if let Some(ends) = self.trace.until {
             return Err(format!(
                 "another trace runs; it ends within {}",
                 ends.since(now)
             ));
         }
-        let number = (self.tracing.session + 1) % SESSIONS;
-        self.tracing.session = number;
+        let number = (self.trace.session + 1) % SESSIONS;
+        self.trace.session = number;
         let (tracers, collector) = session(number, filter, self.workers.len());
         for (worker, tracer) in tracers.into_iter().enumerate() {
             if let Err(error) = self.command(worker, WorkerCommand::Trace(Some(tracer))) {
@@ -69,12 +56,12 @@ impl State {
                 return Err(error);
             }
         }
-        self.tracing.until = Some(until);
+        self.trace.until = Some(until);
         Ok(collector)
     }
 
     fn end_trace(&mut self) {
-        self.tracing.until = None;
+        self.trace.until = None;
         for worker in 0..self.workers.len() {
             // One that does not listen keeps its tracer, which is full soon, until the next trace.
             let _ = self.command(worker, WorkerCommand::Trace(None));

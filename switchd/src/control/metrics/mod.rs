@@ -2,7 +2,6 @@
 
 mod traffic;
 
-use super::report::sum;
 use super::state::{State, heartbeat_age};
 use crate::ingress::flowlet::FlowletStats;
 use crate::ingress::tables::PortId;
@@ -156,7 +155,7 @@ impl State {
         for (name, help, counter) in PORT_COUNTERS {
             let mut family = families.counter(name, help);
             for (number, port) in ports.iter().enumerate() {
-                family.add(&[("port", &port.name)], sum(self, number, counter));
+                family.add(&[("port", &port.name)], self.port_sum(number, counter));
             }
         }
         for (name, help, counter) in SOCKET_COUNTERS {

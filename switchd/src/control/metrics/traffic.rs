@@ -2,7 +2,6 @@
 //! switch without lossless classes has few.
 
 use crate::control::api::{PfcPort, PfcPriority, PriorityGroup};
-use crate::control::report::sum;
 use crate::control::state::State;
 use common::metrics::Families;
 use common::time::Time;
@@ -285,11 +284,11 @@ impl State {
             let labels = |outcome| [("port", port.name.as_str()), ("outcome", outcome)];
             family.add(
                 &labels("sent"),
-                sum(self, number, |it| it.trimmed_sent.get()),
+                self.port_sum(number, |it| it.trimmed_sent.get()),
             );
             family.add(
                 &labels("dropped"),
-                sum(self, number, |it| it.trimmed_dropped.get()),
+                self.port_sum(number, |it| it.trimmed_dropped.get()),
             );
         }
     }

@@ -5,94 +5,19 @@
 //!   hold     WorkerCommand::Hold ─▶ the owner of the port
 //! ```
 //!
-//! A new policy is published as a whole: each worker sees it from its next turn on. Packets that wait stay where they are,
-//! and give back what they were charged under the old one.
+//! A new policy is published as a whole: each worker sees it from its next turn on. Packets that wait stay
+//! where they are, and give back what they were charged under the old policy.
 
 use super::api::{Event, EventKind, Hold};
 use super::state::State;
+use crate::config::Change;
 use crate::config::qos::HeadroomSize;
-use crate::config::{Change, Compiled, Config, PortFacts, Source, check_live};
-use crate::ingress::tables::PortId;
 use crate::limits::CLASSES;
-use crate::traffic::buffer::Ledger;
-use crate::traffic::headroom::Breakdown;
-use crate::traffic::policy::Policy;
 use crate::worker::WorkerCommand;
-use common::config::Refusal;
 use common::time::Span;
 use std::sync::Arc;
 
-/// What the running `[qos]` came from and became.
-#[derive(Debug)]
-pub struct Operation {
-    /// Where the configuration is read again.
-    pub source: Source,
-    /// The one in force.
-    pub config: Config,
-    /// What the ports were when the switch started.
-    pub facts: Vec<PortFacts>,
-    /// What its policy's headroom is made of, by port.
-    pub headroom: Vec<Option<Breakdown>>,
-    /// What is unwise in it.
-    pub warnings: Vec<String>,
-    /// The buffer.
-    pub ledger: Arc<Ledger>,
-    /// By port: the worker that owns it as egress.
-    pub owners: Vec<usize>,
-    /// Packets that its memory was made for.
-    packets: u32,
-    /// By port: the queues that are held.
-    held: Vec<u8>,
-}
-
-impl Operation {
-    /// What is in force at the start: `config`, which came from `source` and was compiled for ports like `facts`.
-    pub fn new(
-        source: Source,
-        config: Config,
-        facts: Vec<PortFacts>,
-        compiled: &Compiled,
-        ledger: Arc<Ledger>,
-    ) -> Self {
-        Self {
-            source,
-            packets: config.buffer_packets(),
-            config,
-            headroom: compiled.headroom.clone(),
-            warnings: compiled.warnings.clone(),
-            ledger,
-            owners: Vec::new(),
-            held: vec![0; facts.len()],
-            facts,
-        }
-    }
-
-    /// What `next` becomes, and how it differs, if it can be put in force while the switch runs.
-    ///
-    /// # Errors
-    /// The first key that cannot.
-    fn prepare(&self, next: &Config) -> Result<(Vec<Change>, Compiled), Refusal> {
-        let changes = self.config.changes_to(next);
-        check_live(&changes)?;
-        if next.buffer_packets() > self.packets {
-            let reason = format!(
-                "{} bytes are {} cells, but the memory was made for {} when the switch started: restart it",
-                next.qos.buffer.size_bytes,
-                next.buffer_packets(),
-                self.packets
-            );
-            return Err(Refusal::new("qos.buffer.size_bytes", reason));
-        }
-        Ok((changes, next.qos.compile(&self.facts)?))
-    }
-}
-
 impl State {
-    /// What control wants of the traffic manager.
-    pub(super) fn policy(&self) -> &Arc<Policy> {
-        &self.routing.program().tables().traffic
-    }
-
     /// Reads the configuration again and puts in force what changed, or leaves everything as it is.
     ///
     /// # Errors
@@ -124,12 +49,12 @@ impl State {
 
     fn try_reload(&mut self) -> Result<Vec<Change>, String> {
         let next = self
-            .operation
+            .active
             .source
             .load()
             .map_err(|error| error.to_string())?;
-        let prepared = self.operation.prepare(&next);
-        let path = self.operation.source.path.display();
+        let prepared = self.active.prepare(&next);
+        let path = self.active.source.path.display();
         let (changes, compiled) =
             prepared.map_err(|refusal| format!("{path}: {}: {}", refusal.key, refusal.reason))?;
         if changes.is_empty() {
@@ -139,9 +64,8 @@ impl State {
             tracing::warn!("{warning}");
         }
         self.routing.set_traffic(Arc::new(compiled.policy));
-        let operation = &mut self.operation;
-        (operation.config, operation.headroom) = (next, compiled.headroom);
-        operation.warnings = compiled.warnings;
+        self.active
+            .replace(next, compiled.headroom, compiled.warnings);
         self.workers.iter().for_each(|worker| worker.waker.wake());
         Ok(changes)
     }
@@ -151,24 +75,18 @@ impl State {
     /// # Errors
     /// There is no such queue, or its worker does not listen.
     pub fn hold(&mut self, hold: &Hold) -> Result<(), String> {
-        let ports = self.routing.publisher().ports();
-        let Some(number) = ports.iter().position(|port| port.name == hold.port) else {
-            return Err(format!("no port is called {:?}", hold.port));
-        };
+        let number = self.port_number(&hold.port)?;
         if usize::from(hold.queue) >= CLASSES {
             return Err(format!("{} is not a queue: there are 0 to 7", hold.queue));
         }
-        let operation = &self.operation;
-        let (before, bit) = (operation.held[number], 1 << hold.queue);
+        let (before, bit) = (self.traffic.held[number], 1 << hold.queue);
         let classes = if hold.release {
             before & !bit
         } else {
             before | bit
         };
-        let owner = operation.owners.get(number).copied().unwrap_or(0);
-        let port = PortId(u16::try_from(number).expect("fewer ports than numbers"));
-        self.command(owner, WorkerCommand::Hold { port, classes })?;
-        self.operation.held[number] = classes;
+        self.command_owner(number, |port| WorkerCommand::Hold { port, classes })?;
+        self.traffic.held[number] = classes;
         let (kind, text) = if hold.release {
             (
                 EventKind::Release,
@@ -189,7 +107,7 @@ impl State {
 
     /// Lets all watermarks begin anew, those of the workers' turns included.
     pub fn clear_watermarks(&self) {
-        self.operation.ledger.clear_watermarks();
+        self.traffic.ledger.clear_watermarks();
         for worker in &self.workers {
             worker.stats.clear_gap.add(1);
             let queues = worker.stats.ports.iter().flat_map(|port| &port.queues);
@@ -199,10 +117,10 @@ impl State {
 
     /// What is not wrong but unwise, or may become wrong.
     pub fn warnings(&self) -> Vec<String> {
-        let mut warnings = self.operation.warnings.clone();
+        let mut warnings = self.active.warnings.clone();
         warnings.extend(self.held_queues());
         warnings.extend(self.storms());
-        let qos = &self.operation.config.qos;
+        let qos = &self.active.config.qos;
         // Who says a number of bytes has planned for something else.
         if !qos.group.iter().any(|it| it.headroom == HeadroomSize::Auto) {
             return warnings;
@@ -224,7 +142,7 @@ impl State {
     /// A warning for each queue that an operator holds.
     fn held_queues(&self) -> impl Iterator<Item = String> {
         let ports = self.routing.publisher().ports().iter();
-        let ports = ports.zip(&self.operation.held);
+        let ports = ports.zip(&self.traffic.held);
         ports.flat_map(|(port, held)| {
             let queues = (0..CLASSES).filter(move |queue| held & 1 << queue != 0);
             queues.map(|queue| {

@@ -1,11 +1,14 @@
 use super::*;
+use crate::config::{PortFacts, Source};
+use crate::control::active_config::ActiveConfig;
 use crate::control::api::{Answer, Request, Show, Topic};
 use crate::control::program::Program;
 use crate::control::routing::Routing;
-use crate::control::state::WorkerHandle;
+use crate::control::state::{TrafficHandle, WorkerHandle};
 use crate::ingress::quality::Board;
-use crate::ingress::tables::{Hashing, PortEntry};
+use crate::ingress::tables::{Hashing, PortEntry, PortId};
 use crate::stats::WorkerStats;
+use crate::traffic::buffer::Ledger;
 use common::netlink::{Settings, Watch};
 use common::sync::counter::Counter;
 use common::sys::Waker;
@@ -68,9 +71,8 @@ impl Bench {
             Program::new(entries.to_vec(), Hashing::default(), policy),
         );
         let ledger = Ledger::new(2, 1);
-        let mut operation = Operation::new(source, config, facts.to_vec(), &compiled, ledger);
+        let active = ActiveConfig::new(source, config, facts.to_vec(), &compiled);
         let (sender, commands) = crossbeam_channel::bounded(4);
-        operation.owners = vec![0, 0];
         let worker = WorkerHandle {
             stats: WorkerStats::new(2),
             sleeps: Arc::new(Counter::new()),
@@ -83,7 +85,8 @@ impl Bench {
             Vec::new(),
             vec![worker],
             Arc::new(Board::new(2)),
-            operation,
+            active,
+            TrafficHandle::new(ledger, vec![0, 0]),
             Time::ZERO,
         );
         Self {
@@ -115,7 +118,7 @@ impl Bench {
 
     /// Fills group 3 of port 0 with so many cells.
     fn charge(&self, cells: u64) {
-        let (policy, ledger) = (self.state.policy(), &self.state.operation.ledger);
+        let (policy, ledger) = (self.state.policy(), &self.state.traffic.ledger);
         for _ in 0..cells {
             ledger.charge(policy, PortId(0), 3, 1).unwrap();
         }
@@ -254,7 +257,7 @@ fn the_buffer_is_shown() {
     assert_eq!(buffer.ports[0].ingress.cells, 300);
     let (policy, ledger) = (
         bench.state.policy().clone(),
-        bench.state.operation.ledger.clone(),
+        bench.state.traffic.ledger.clone(),
     );
     ledger.release(&policy, PortId(0), 3, 300);
     let peak = |bench: &mut Bench| {
@@ -400,27 +403,27 @@ fn what_is_stopped_is_warned_of() {
 fn crossings_are_events() {
     let mut bench = Bench::new(&LOSSLESS.replace("headroom = 131072", "headroom = 11520"));
     let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
-    bench.state.look(at(0));
+    bench.state.sample_thresholds(at(0));
     assert_eq!(bench.state.events.iter().len(), 0);
     bench.charge(300);
-    bench.state.look(at(100));
+    bench.state.sample_thresholds(at(100));
     let event = bench.last_event();
     assert_eq!((event.kind, event.group), (EventKind::Xoff, Some(3)));
     assert_eq!(event.port.as_deref(), Some("p1"));
     let (policy, ledger) = (
         bench.state.policy().clone(),
-        bench.state.operation.ledger.clone(),
+        bench.state.traffic.ledger.clone(),
     );
     ledger.release(&policy, PortId(0), 3, 300);
-    bench.state.look(at(200));
+    bench.state.sample_thresholds(at(200));
     assert_eq!(bench.state.events.iter().len(), 1);
-    bench.state.look(at(1200));
+    bench.state.sample_thresholds(at(1200));
     assert_eq!(bench.last_event().kind, EventKind::Xon);
     ledger.charge(&policy, PortId(0), 0, 3700).unwrap();
-    bench.state.look(at(1300));
+    bench.state.sample_thresholds(at(1300));
     assert_eq!(bench.last_event().kind, EventKind::BufferHigh);
     ledger.release(&policy, PortId(0), 0, 3700);
-    bench.state.look(at(1400));
+    bench.state.sample_thresholds(at(1400));
     assert_eq!(bench.last_event().kind, EventKind::BufferLow);
     assert_eq!(bench.state.events.iter().len(), 4);
 }

@@ -1,32 +1,17 @@
 //! What control tells operators: the rows of each topic.
 
+mod routes;
 mod traffic;
 
-use super::api::{
-    Answer, Drop, Elephant, Flowlet, Group as GroupRow, MAX_ROWS, Neighbour, NextHop, Pfc, Port,
-    Queue, Request, Route, Show, Status, Topic, Way, Worker,
-};
-use super::program::Spec;
-use super::state::{State, heartbeat_age};
+use super::api::{Drop, Elephant, Flowlet, Port, Status, Worker};
+use super::state::{State, WorkerHandle, heartbeat_age};
 use crate::drop::DropReason;
-use crate::ingress::flowlet::Mode;
-use crate::ingress::tables::{Group, GroupId, NextHopId, PortId};
-use crate::stats::{PortStats, WorkerStats};
-use common::netlink::{NeighbourKey, ResyncReason};
+use crate::stats::PortStats;
+use common::netlink::ResyncReason;
 use common::sync::counter::Counter;
 use common::time::Time;
 use common::xdp::QueueCounters;
-use ipnet::IpNet;
-use std::collections::{BTreeMap, HashMap};
-
-/// What had been counted when the counters were last cleared.
-#[derive(Debug, Default)]
-pub(super) struct Baseline {
-    ports: Vec<Port>,
-    queues: Vec<Queue>,
-    drops: Vec<Drop>,
-    pfc: Pfc,
-}
+use std::collections::BTreeMap;
 
 /// Name, meaning and counter of such a loss.
 type SocketDrop = (&'static str, &'static str, fn(&QueueCounters) -> &Counter);
@@ -60,12 +45,6 @@ pub(super) const SOCKET_DROPS: [SocketDrop; 5] = [
     ),
 ];
 
-/// The sum of one counter of a port over all workers.
-pub(super) fn sum(state: &State, port: usize, counter: impl Fn(&PortStats) -> u64) -> u64 {
-    let of = |stats: &WorkerStats| stats.ports.get(port).map_or(0, &counter);
-    state.workers.iter().map(|worker| of(&worker.stats)).sum()
-}
-
 /// A MAC address as it is usually written.
 pub(super) fn mac_text(mac: [u8; 6]) -> String {
     let [a, b, c, d, e, f] = mac;
@@ -73,70 +52,7 @@ pub(super) fn mac_text(mac: [u8; 6]) -> String {
 }
 
 impl State {
-    /// Answers a request.
-    ///
-    /// # Errors
-    /// Why it was not done.
-    pub fn answer(&mut self, request: &Request, now: Time) -> Result<Answer, String> {
-        Ok(match request {
-            Request::ClearWatermarks => {
-                self.clear_watermarks();
-                Answer::Done
-            }
-            Request::Hold(hold) => {
-                self.hold(hold)?;
-                Answer::Done
-            }
-            Request::EnablePfc { port, priority } => {
-                self.enable_pfc(port, *priority)?;
-                Answer::Done
-            }
-            Request::Trace(_) => {
-                return Err("a trace takes time: it has its own answer".to_owned());
-            }
-            Request::Reload => Answer::Reloaded(self.reload()?),
-            Request::ClearCounters => {
-                self.baseline = Baseline {
-                    ports: self.all_ports(),
-                    queues: self.all_queues(now),
-                    drops: self.all_drops(),
-                    pfc: self.all_pfc(now, false),
-                };
-                Answer::Done
-            }
-            Request::Show(show) => {
-                let limit = show.limit.unwrap_or(MAX_ROWS).min(MAX_ROWS);
-                self.show(show, limit, now)
-            }
-        })
-    }
-
-    fn show(&self, show: &Show, limit: usize, now: Time) -> Answer {
-        match show.topic {
-            Topic::Status => Answer::Status(Box::new(self.status(now))),
-            Topic::Ports => Answer::Ports(self.ports_since_clear()),
-            Topic::Queues => Answer::Queues(self.queues_since_clear(now)),
-            Topic::Routes => Answer::Routes(self.routes(show.prefix, limit)),
-            Topic::Nexthops => Answer::Nexthops(self.next_hops(limit)),
-            Topic::Ecmp => Answer::Ecmp(self.groups(limit)),
-            Topic::Flowlets => Answer::Flowlets(self.flowlets(limit)),
-            Topic::Drops => Answer::Drops(self.drops_since_clear()),
-            Topic::Workers => Answer::Workers(self.worker_rows(now)),
-            Topic::Neighbours => Answer::Neighbours(self.neighbours(limit)),
-            Topic::Buffer => Answer::Buffer(self.buffer()),
-            Topic::Pg => Answer::Pg(self.priority_groups()),
-            Topic::Headroom => Answer::Headroom(self.headroom()),
-            Topic::Pfc => Answer::Pfc(self.pfc_since_clear(now)),
-            Topic::Pfcwd => Answer::Pfcwd(self.watched(now)),
-            Topic::Events => {
-                let skipped = self.events.iter().len().saturating_sub(limit);
-                Answer::Events(self.events.iter().skip(skipped).cloned().collect())
-            }
-            Topic::Elephants => Answer::Elephants(self.elephants(limit)),
-        }
-    }
-
-    fn status(&self, now: Time) -> Status {
+    pub(super) fn status(&self, now: Time) -> Status {
         let problems = self.problems(now);
         let program = self.routing.program();
         let statistics = self.routing.watch().follower().statistics();
@@ -176,7 +92,7 @@ impl State {
         }
     }
 
-    fn all_ports(&self) -> Vec<Port> {
+    pub(super) fn all_ports(&self) -> Vec<Port> {
         let entries = self
             .routing
             .publisher()
@@ -194,35 +110,24 @@ impl State {
                 speed: entry.speed.map(|speed| speed.to_string()),
                 mode: handle.mode.to_string(),
                 queues: handle.counters.len(),
-                rx_packets: sum(self, number, |stats| stats.rx_packets.get()),
-                rx_bytes: sum(self, number, |stats| stats.rx_bytes.get()),
-                tx_packets: sum(self, number, |stats| stats.tx_packets.get()),
-                tx_bytes: sum(self, number, |stats| stats.tx_bytes.get()),
-                drops: sum(self, number, PortStats::dropped_in_all)
+                rx_packets: self.port_sum(number, |stats| stats.rx_packets.get()),
+                rx_bytes: self.port_sum(number, |stats| stats.rx_bytes.get()),
+                tx_packets: self.port_sum(number, |stats| stats.tx_packets.get()),
+                tx_bytes: self.port_sum(number, |stats| stats.tx_bytes.get()),
+                drops: self.port_sum(number, PortStats::dropped_in_all)
                     + socket_drops(&handle.counters),
-                trimmed_sent: sum(self, number, |stats| stats.trimmed_sent.get()),
-                trimmed_dropped: sum(self, number, |stats| stats.trimmed_dropped.get()),
+                trimmed_sent: self.port_sum(number, |stats| stats.trimmed_sent.get()),
+                trimmed_dropped: self.port_sum(number, |stats| stats.trimmed_dropped.get()),
                 to_kernel: handle.steering.counts().map_or(0, |counts| counts.passed),
-                icmp_sent: sum(self, number, |stats| stats.icmp_sent.get()),
+                icmp_sent: self.port_sum(number, |stats| stats.icmp_sent.get()),
                 tx_kicks: handle.counters.iter().map(|it| it.tx_kicks.get()).sum(),
             })
             .collect()
     }
 
-    fn ports_since_clear(&self) -> Vec<Port> {
+    pub(super) fn ports_since_clear(&self) -> Vec<Port> {
         let mut ports = self.all_ports();
-        for (port, base) in ports.iter_mut().zip(&self.baseline.ports) {
-            port.rx_packets = port.rx_packets.saturating_sub(base.rx_packets);
-            port.rx_bytes = port.rx_bytes.saturating_sub(base.rx_bytes);
-            port.tx_packets = port.tx_packets.saturating_sub(base.tx_packets);
-            port.tx_bytes = port.tx_bytes.saturating_sub(base.tx_bytes);
-            port.drops = port.drops.saturating_sub(base.drops);
-            port.trimmed_sent = port.trimmed_sent.saturating_sub(base.trimmed_sent);
-            port.trimmed_dropped = port.trimmed_dropped.saturating_sub(base.trimmed_dropped);
-            port.to_kernel = port.to_kernel.saturating_sub(base.to_kernel);
-            port.icmp_sent = port.icmp_sent.saturating_sub(base.icmp_sent);
-            port.tx_kicks = port.tx_kicks.saturating_sub(base.tx_kicks);
-        }
+        self.baseline.subtract_from_ports(&mut ports);
         ports
     }
 
@@ -244,7 +149,7 @@ impl State {
                 description: description.to_owned(),
             };
             for &reason in DropReason::ALL {
-                let packets = sum(self, number, |stats| stats.dropped(reason));
+                let packets = self.port_sum(number, |stats| stats.dropped(reason));
                 rows.push(row(reason.label(), reason.describe(), packets));
             }
             for (reason, description, counter) in SOCKET_DROPS {
@@ -255,166 +160,15 @@ impl State {
         rows
     }
 
-    fn drops_since_clear(&self) -> Vec<Drop> {
+    pub(super) fn drops_since_clear(&self) -> Vec<Drop> {
         let mut drops = self.all_drops();
-        for (row, base) in drops.iter_mut().zip(&self.baseline.drops) {
-            row.packets = row.packets.saturating_sub(base.packets);
-        }
+        self.baseline.subtract_from_drops(&mut drops);
         drops.retain(|row| row.packets > 0);
         drops
     }
 
-    pub(super) fn port_name(&self, id: PortId) -> String {
-        let port = self.routing.publisher().ports().get(id.index());
-        port.map_or_else(String::new, |port| port.name.clone())
-    }
-
-    fn way(&self, id: NextHopId, percent: f64) -> Way {
-        let hop = self.routing.program().tables().next_hop(id);
-        Way {
-            address: hop.map_or_else(String::new, |hop| hop.address.to_string()),
-            port: hop.map_or_else(String::new, |hop| self.port_name(hop.port)),
-            percent,
-            band: None,
-        }
-    }
-
-    /// What a group does, and where it sends.
-    fn action(&self, id: GroupId) -> (&'static str, Vec<Way>) {
-        match self.routing.program().tables().group(id) {
-            Some(Group::Forward(hop)) => ("forward", vec![self.way(*hop, 100.0)]),
-            Some(Group::Balance(buckets)) => {
-                let mut shares: BTreeMap<NextHopId, u32> = BTreeMap::new();
-                for hop in buckets.table() {
-                    *shares.entry(*hop).or_default() += 1;
-                }
-                let all: u32 = shares.values().sum();
-                let percent = |share: u32| f64::from(share) * 100.0 / f64::from(all.max(1));
-                let ways = shares
-                    .into_iter()
-                    .map(|(hop, share)| self.way(hop, percent(share)));
-                ("forward", ways.collect())
-            }
-            Some(Group::Glean { port, .. }) => {
-                let way = Way {
-                    address: String::new(),
-                    port: self.port_name(*port),
-                    percent: 100.0,
-                    band: None,
-                };
-                ("glean", vec![way])
-            }
-            Some(Group::Local) => ("local", Vec::new()),
-            Some(Group::Unreachable) => ("unreachable", Vec::new()),
-            Some(Group::Prohibit) => ("prohibit", Vec::new()),
-            Some(Group::Blackhole) | None => ("blackhole", Vec::new()),
-        }
-    }
-
-    fn routes(&self, inside: Option<IpNet>, limit: usize) -> Vec<Route> {
-        let mut routes: Vec<(IpNet, GroupId)> = self
-            .routing
-            .program()
-            .routes()
-            .filter(|(prefix, _)| inside.is_none_or(|inside| inside.contains(prefix)))
-            .collect();
-        // Of a full table only what is shown is sorted.
-        if limit < routes.len() {
-            routes.select_nth_unstable(limit);
-            routes.truncate(limit);
-        }
-        routes.sort_unstable();
-        let mut known: HashMap<GroupId, (&'static str, Vec<Way>)> = HashMap::new();
-        let row = |(prefix, group): (IpNet, GroupId)| {
-            let (action, ways) = known.entry(group).or_insert_with(|| self.action(group));
-            Route {
-                prefix: prefix.to_string(),
-                action: (*action).to_owned(),
-                group: group.0,
-                next_hops: ways.clone(),
-            }
-        };
-        routes.into_iter().map(row).collect()
-    }
-
-    fn neighbour_state(&self, key: &NeighbourKey) -> String {
-        let neighbour = self.routing.mirror().neighbour(key);
-        let state = neighbour.map_or("unknown", |neighbour| neighbour.state.name());
-        state.to_ascii_lowercase()
-    }
-
-    fn next_hops(&self, limit: usize) -> Vec<NextHop> {
-        let program = self.routing.program();
-        let mut rows: Vec<NextHop> = program
-            .next_hops()
-            .filter_map(|(key, id)| {
-                let hop = program.tables().next_hop(id)?;
-                Some(NextHop {
-                    id: id.0,
-                    address: key.address.to_string(),
-                    port: self.port_name(hop.port),
-                    mac: hop.mac.map(mac_text),
-                    state: self.neighbour_state(&key),
-                })
-            })
-            .collect();
-        rows.sort_by_key(|row| row.id);
-        rows.truncate(limit);
-        rows
-    }
-
-    /// Groups that routes share: with gateways, not the host routes of neighbours.
-    fn groups(&self, limit: usize) -> Vec<GroupRow> {
-        let program = self.routing.program();
-        let mut rows: Vec<GroupRow> = program
-            .groups()
-            .filter(|(_, spec, _)| matches!(spec, Spec::Hops(_) | Spec::Object(_)))
-            .filter_map(|(id, spec, routes)| {
-                let (action, mut ways) = self.action(id);
-                let mode = self.mode(id);
-                if mode != Mode::Off {
-                    self.judge(&mut ways);
-                }
-                let object = match spec {
-                    Spec::Object(object) => Some(*object),
-                    _ => None,
-                };
-                let members = program.hops_of_spec(self.routing.mirror(), spec).len();
-                (action == "forward").then_some(GroupRow {
-                    group: id.0,
-                    object,
-                    routes,
-                    members,
-                    mode: mode.name().to_owned(),
-                    next_hops: ways,
-                })
-            })
-            .collect();
-        rows.sort_by_key(|row| row.group);
-        rows.truncate(limit);
-        rows
-    }
-
-    /// How a group chooses; one that has nothing to choose does not.
-    fn mode(&self, id: GroupId) -> Mode {
-        let tables = self.routing.program().tables();
-        match tables.group(id) {
-            Some(Group::Balance(_)) => tables.dynamic.mode(id),
-            _ => Mode::Off,
-        }
-    }
-
-    /// Adds the quality of the ports.
-    fn judge(&self, ways: &mut [Way]) {
-        for way in ways {
-            let mut ports = self.routing.publisher().ports().iter().zip(0..);
-            let port = ports.find(|(port, _)| port.name == way.port);
-            way.band = port.map(|(_, id)| self.board.band(PortId(id)));
-        }
-    }
-
     /// What the workers that have answered tell of their flow tables.
-    fn flowlets(&self, limit: usize) -> Vec<Flowlet> {
+    pub(super) fn flowlets(&self, limit: usize) -> Vec<Flowlet> {
         let mut rows = Vec::new();
         for (number, worker) in self.workers.iter().enumerate() {
             let shown = worker.stats.flowlet_rows.answered().unwrap_or_default();
@@ -435,8 +189,8 @@ impl State {
         rows
     }
 
-    fn worker_rows(&self, now: Time) -> Vec<Worker> {
-        let row = |(number, worker): (usize, &super::state::WorkerHandle)| Worker {
+    pub(super) fn worker_rows(&self, now: Time) -> Vec<Worker> {
+        let row = |(number, worker): (usize, &WorkerHandle)| Worker {
             worker: number,
             cpu: worker.cpu,
             turns: worker.stats.turns.get(),
@@ -451,7 +205,7 @@ impl State {
     }
 
     /// The elephants of the workers that have told: those that sent most first.
-    fn elephants(&self, limit: usize) -> Vec<Elephant> {
+    pub(super) fn elephants(&self, limit: usize) -> Vec<Elephant> {
         let told = self
             .workers
             .iter()
@@ -470,25 +224,6 @@ impl State {
             waiting: row.waiting,
         };
         rows.into_iter().map(row).collect()
-    }
-
-    fn neighbours(&self, limit: usize) -> Vec<Neighbour> {
-        let mirror = self.routing.mirror();
-        let mut neighbours: Vec<_> = mirror.neighbours().collect();
-        neighbours.sort_unstable_by_key(|neighbour| neighbour.key);
-        neighbours.truncate(limit);
-        let program = self.routing.program();
-        let row = |neighbour: &common::netlink::Neighbour| {
-            let link = mirror.link(neighbour.key.ifindex);
-            Neighbour {
-                address: neighbour.key.address.to_string(),
-                port: link.map_or_else(String::new, |link| link.name.clone()),
-                mac: neighbour.mac.map(mac_text),
-                state: neighbour.state.name().to_ascii_lowercase(),
-                programmed: program.has_next_hop(&neighbour.key),
-            }
-        };
-        neighbours.into_iter().map(row).collect()
     }
 }
 

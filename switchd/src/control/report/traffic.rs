@@ -1,6 +1,5 @@
 //! The rows of the traffic manager: buffer, priority groups, headroom, queues, flow control.
 
-use super::sum;
 use crate::control::api::{
     Amount, Buffer, Headroom, Pfc, PfcPort, PfcPriority, PortUsage, PriorityGroup, Queue, Region,
 };
@@ -54,9 +53,9 @@ impl State {
     }
 
     pub(in crate::control) fn buffer(&self) -> Buffer {
-        let (policy, ledger) = (self.policy(), &self.operation.ledger);
+        let (policy, ledger) = (self.policy(), &self.traffic.ledger);
         let [service, headroom, egress] = ledger.regions();
-        let cells: u64 = u64::from(self.operation.config.buffer_packets());
+        let cells: u64 = u64::from(self.active.config.buffer_packets());
         let sizes = policy.regions;
         let groups = policy.ports.iter().flat_map(|port| &port.groups);
         let guaranteed = groups.map(|group| u64::from(group.guaranteed)).sum();
@@ -114,7 +113,7 @@ impl State {
     }
 
     pub(in crate::control) fn priority_groups(&self) -> Vec<PriorityGroup> {
-        let (policy, ledger) = (self.policy(), &self.operation.ledger);
+        let (policy, ledger) = (self.policy(), &self.traffic.ledger);
         let row = |id: PortId, entry: &PortEntry, group: u8| {
             let place = usize::from(group);
             let rules = policy.ports.get(id.index())?.groups[place];
@@ -143,7 +142,7 @@ impl State {
     }
 
     pub(in crate::control) fn headroom(&self) -> Vec<Headroom> {
-        let ports = self.numbered_ports().zip(&self.operation.headroom);
+        let ports = self.numbered_ports().zip(&self.active.headroom);
         ports
             .filter_map(|((_, _, entry), computed)| Some((entry, computed.as_ref()?)))
             .flat_map(|(entry, computed)| {
@@ -166,14 +165,14 @@ impl State {
 
     pub(in crate::control) fn all_queues(&self, now: Time) -> Vec<Queue> {
         let policy = self.policy();
-        let free = self.operation.ledger.egress_free(policy);
+        let free = self.traffic.ledger.egress_free(policy);
         let mut rows = Vec::with_capacity(self.ports.len() * CLASSES);
         for (number, _, entry) in self.numbered_ports() {
-            let held = sum(self, number, |stats| stats.held.get());
+            let held = self.port_sum(number, |stats| stats.held.get());
             let paused = self.paused_classes(number, now);
             for queue in 0..CLASSES {
                 let of = |counter: fn(&crate::stats::QueueStats) -> u64| {
-                    sum(self, number, |stats| counter(&stats.queues[queue]))
+                    self.port_sum(number, |stats| counter(&stats.queues[queue]))
                 };
                 let rules = policy.ports.get(number).map(|port| &port.queues[queue]);
                 let limit = rules.and_then(|rules| {
@@ -216,28 +215,9 @@ impl State {
             .fold(0, |mask, priority| mask | 1 << classes[priority])
     }
 
-    pub(in crate::control) fn is_paused(&self, port: usize, priority: usize, now: Time) -> bool {
-        sum(self, port, |stats| {
-            u64::from(stats.pauses[priority].is_paused(now))
-        }) > 0
-    }
-
     pub(in crate::control) fn queues_since_clear(&self, now: Time) -> Vec<Queue> {
         let mut queues = self.all_queues(now);
-        for (queue, base) in queues.iter_mut().zip(&self.baseline.queues) {
-            for (count, base) in [
-                (&mut queue.enqueued_packets, base.enqueued_packets),
-                (&mut queue.enqueued_bytes, base.enqueued_bytes),
-                (&mut queue.dropped_packets, base.dropped_packets),
-                (&mut queue.discarded_packets, base.discarded_packets),
-                (&mut queue.marked_packets, base.marked_packets),
-                (&mut queue.trimmed_packets, base.trimmed_packets),
-                (&mut queue.sent_packets, base.sent_packets),
-                (&mut queue.sent_bytes, base.sent_bytes),
-            ] {
-                *count = count.saturating_sub(base);
-            }
-        }
+        self.baseline.subtract_from_queues(&mut queues);
         queues
     }
 
@@ -246,7 +226,7 @@ impl State {
         let policy = self.policy();
         let mut pfc = Pfc::default();
         for (number, _, entry) in self.numbered_ports() {
-            let of_port = |counter: fn(&PortStats) -> u64| sum(self, number, counter);
+            let of_port = |counter: fn(&PortStats) -> u64| self.port_sum(number, counter);
             let flow_control = flow_control(policy, number);
             let (mode, quanta) = match flow_control {
                 FlowControl::Off => ("off", None),
@@ -284,7 +264,7 @@ impl State {
     ) -> PfcPriority {
         let place = usize::from(priority);
         let of = |counter: fn(&crate::stats::PauseStats) -> u64| {
-            sum(self, number, |stats| counter(&stats.pauses[place]))
+            self.port_sum(number, |stats| counter(&stats.pauses[place]))
         };
         let obeyed = match flow_control {
             FlowControl::Off => 0,
@@ -297,7 +277,7 @@ impl State {
             }
             FlowControl::Pfc { obey, .. } => obey,
         };
-        let nanos = sum(self, number, |stats| {
+        let nanos = self.port_sum(number, |stats| {
             stats.pauses[place].paused(&stats.pauses_at, now).nanos()
         });
         #[expect(clippy::cast_precision_loss, reason = "to be read")]
@@ -319,29 +299,7 @@ impl State {
 
     pub(in crate::control) fn pfc_since_clear(&self, now: Time) -> Pfc {
         let mut pfc = self.all_pfc(now, true);
-        for (port, base) in pfc.ports.iter_mut().zip(&self.baseline.pfc.ports) {
-            for (count, base) in [
-                (&mut port.pause_received, base.pause_received),
-                (&mut port.pause_sent, base.pause_sent),
-                (&mut port.pause_ignored, base.pause_ignored),
-                (&mut port.control_received, base.control_received),
-                (&mut port.control_sent, base.control_sent),
-            ] {
-                *count = count.saturating_sub(base);
-            }
-        }
-        for (row, base) in pfc.priorities.iter_mut().zip(&self.baseline.pfc.priorities) {
-            for (count, base) in [
-                (&mut row.received_xoff, base.received_xoff),
-                (&mut row.received_xon, base.received_xon),
-                (&mut row.ignored, base.ignored),
-                (&mut row.sent_xoff, base.sent_xoff),
-                (&mut row.sent_xon, base.sent_xon),
-            ] {
-                *count = count.saturating_sub(base);
-            }
-            row.paused_milliseconds = (row.paused_milliseconds - base.paused_milliseconds).max(0.0);
-        }
+        self.baseline.subtract_from_pfc(&mut pfc);
         pfc
     }
 }

@@ -1,7 +1,6 @@
 //! The watchdog of endless pauses, for operators: its events, its state by port and priority, and PFC turned on again.
 
 use super::api::{Event, EventKind, Watched};
-use super::report::sum;
 use super::state::State;
 use crate::ingress::tables::PortId;
 use crate::stats::PauseStats;
@@ -76,10 +75,7 @@ impl State {
     /// # Errors
     /// There is no such port or priority, PFC is not off there, or its worker does not listen.
     pub fn enable_pfc(&mut self, port: &str, priority: u8) -> Result<(), String> {
-        let ports = self.routing.publisher().ports();
-        let Some(number) = ports.iter().position(|it| it.name == port) else {
-            return Err(format!("no port is called {port:?}"));
-        };
+        let number = self.port_number(port)?;
         let place = usize::from(priority);
         if place >= PRIORITIES {
             return Err(format!("{priority} is not a priority: there are 0 to 7"));
@@ -95,9 +91,7 @@ impl State {
                 self.state_name(number, place)
             ));
         }
-        let owner = self.operation.owners.get(number).copied().unwrap_or(0);
-        let port = PortId(u16::try_from(number).expect("fewer ports than numbers"));
-        self.command(owner, WorkerCommand::EnablePfc { port, priority })
+        self.command_owner(number, |port| WorkerCommand::EnablePfc { port, priority })
     }
 
     /// Whether the watchdog has turned PFC off for a priority.
@@ -131,7 +125,7 @@ impl State {
     }
 
     fn state_number(&self, port: usize, priority: usize) -> u64 {
-        sum(self, port, |stats| stats.pauses[priority].storm_state.get())
+        self.port_sum(port, |stats| stats.pauses[priority].storm_state.get())
     }
 
     fn state_name(&self, port: usize, priority: usize) -> &'static str {
@@ -149,7 +143,7 @@ impl State {
             (0_u8..8).map(move |priority| {
                 let place = usize::from(priority);
                 let of = |counter: fn(&PauseStats) -> u64| {
-                    sum(self, number, |stats| counter(&stats.pauses[place]))
+                    self.port_sum(number, |stats| counter(&stats.pauses[place]))
                 };
                 let last = of(|it| it.last_storm.get());
                 Watched {

@@ -1,0 +1,67 @@
+//! The configuration in force, and what `[qos]` was compiled to.
+
+use crate::config::{Change, Compiled, Config, PortFacts, Source, check_live};
+use crate::traffic::headroom::Breakdown;
+use common::config::Refusal;
+
+/// The configuration in force.
+#[derive(Debug)]
+pub struct ActiveConfig {
+    /// Where the configuration is read again.
+    pub source: Source,
+    /// The one in force.
+    pub config: Config,
+    /// What the ports were when the switch started.
+    facts: Vec<PortFacts>,
+    /// What computed headroom is made of, by port.
+    pub headroom: Vec<Option<Breakdown>>,
+    /// What is possible but unwise in it.
+    pub warnings: Vec<String>,
+    /// Packets that memory was made for at the start.
+    packets: u32,
+}
+
+impl ActiveConfig {
+    /// The configuration at the start: `config`, which was read from `source` and compiled for `facts`.
+    pub fn new(source: Source, config: Config, facts: Vec<PortFacts>, compiled: &Compiled) -> Self {
+        Self {
+            source,
+            packets: config.buffer_packets(),
+            config,
+            headroom: compiled.headroom.clone(),
+            warnings: compiled.warnings.clone(),
+            facts,
+        }
+    }
+
+    /// What `next` is compiled to, and how it differs, if it can be put in force while the switch runs.
+    ///
+    /// # Errors
+    /// The first key that cannot change, or whose value is impossible.
+    pub fn prepare(&self, next: &Config) -> Result<(Vec<Change>, Compiled), Refusal> {
+        let changes = self.config.changes_to(next);
+        check_live(&changes)?;
+        if next.buffer_packets() > self.packets {
+            let reason = format!(
+                "{} bytes are {} cells, but the memory was made for {} when the switch started: restart it",
+                next.qos.buffer.size_bytes,
+                next.buffer_packets(),
+                self.packets
+            );
+            return Err(Refusal::new("qos.buffer.size_bytes", reason));
+        }
+        Ok((changes, next.qos.compile(&self.facts)?))
+    }
+
+    /// `next` is in force from now on, and was compiled to this.
+    pub fn replace(
+        &mut self,
+        next: Config,
+        headroom: Vec<Option<Breakdown>>,
+        warnings: Vec<String>,
+    ) {
+        self.config = next;
+        self.headroom = headroom;
+        self.warnings = warnings;
+    }
+}

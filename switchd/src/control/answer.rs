@@ -1,0 +1,71 @@
+//! Answers to requests: each is done or shown by the module that knows about it.
+
+use super::api::{Answer, MAX_ROWS, Request, Show, Topic};
+use super::baseline::Baseline;
+use super::state::State;
+use common::time::Time;
+
+impl State {
+    /// Answers a request.
+    ///
+    /// # Errors
+    /// Why it was not done.
+    pub fn answer(&mut self, request: &Request, now: Time) -> Result<Answer, String> {
+        Ok(match request {
+            Request::ClearWatermarks => {
+                self.clear_watermarks();
+                Answer::Done
+            }
+            Request::Hold(hold) => {
+                self.hold(hold)?;
+                Answer::Done
+            }
+            Request::EnablePfc { port, priority } => {
+                self.enable_pfc(port, *priority)?;
+                Answer::Done
+            }
+            Request::Trace(_) => {
+                return Err("a trace takes time: it has its own answer".to_owned());
+            }
+            Request::Reload => Answer::Reloaded(self.reload()?),
+            Request::ClearCounters => {
+                self.baseline = Baseline {
+                    ports: self.all_ports(),
+                    queues: self.all_queues(now),
+                    drops: self.all_drops(),
+                    pfc: self.all_pfc(now, false),
+                };
+                Answer::Done
+            }
+            Request::Show(show) => {
+                let limit = show.limit.unwrap_or(MAX_ROWS).min(MAX_ROWS);
+                self.show(show, limit, now)
+            }
+        })
+    }
+
+    fn show(&self, show: &Show, limit: usize, now: Time) -> Answer {
+        match show.topic {
+            Topic::Status => Answer::Status(Box::new(self.status(now))),
+            Topic::Ports => Answer::Ports(self.ports_since_clear()),
+            Topic::Queues => Answer::Queues(self.queues_since_clear(now)),
+            Topic::Routes => Answer::Routes(self.routes(show.prefix, limit)),
+            Topic::Nexthops => Answer::Nexthops(self.next_hops(limit)),
+            Topic::Ecmp => Answer::Ecmp(self.groups(limit)),
+            Topic::Flowlets => Answer::Flowlets(self.flowlets(limit)),
+            Topic::Drops => Answer::Drops(self.drops_since_clear()),
+            Topic::Workers => Answer::Workers(self.worker_rows(now)),
+            Topic::Neighbours => Answer::Neighbours(self.neighbours(limit)),
+            Topic::Buffer => Answer::Buffer(self.buffer()),
+            Topic::Pg => Answer::Pg(self.priority_groups()),
+            Topic::Headroom => Answer::Headroom(self.headroom()),
+            Topic::Pfc => Answer::Pfc(self.pfc_since_clear(now)),
+            Topic::Pfcwd => Answer::Pfcwd(self.watched(now)),
+            Topic::Events => {
+                let skipped = self.events.iter().len().saturating_sub(limit);
+                Answer::Events(self.events.iter().skip(skipped).cloned().collect())
+            }
+            Topic::Elephants => Answer::Elephants(self.elephants(limit)),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What had been counted when an operator last cleared the counters. Operators are shown what was counted
+//! since; Prometheus counts on.
+
+use super::api::{Drop, Pfc, Port, Queue};
+
+/// Rows as they were when the counters were cleared; empty: they never were.
+#[derive(Debug, Default)]
+pub(super) struct Baseline {
+    /// In the order of the ports.
+    pub(super) ports: Vec<Port>,
+    /// By port and class.
+    pub(super) queues: Vec<Queue>,
+    /// By port and reason.
+    pub(super) drops: Vec<Drop>,
+    /// By port, and by port and priority.
+    pub(super) pfc: Pfc,
+}
+
+impl Baseline {
+    /// Takes away from `ports` what had been counted before.
+    pub(super) fn subtract_from_ports(&self, ports: &mut [Port]) {
+        for (port, base) in ports.iter_mut().zip(&self.ports) {
+            subtract([
+                (&mut port.rx_packets, base.rx_packets),
+                (&mut port.rx_bytes, base.rx_bytes),
+                (&mut port.tx_packets, base.tx_packets),
+                (&mut port.tx_bytes, base.tx_bytes),
+                (&mut port.drops, base.drops),
+                (&mut port.trimmed_sent, base.trimmed_sent),
+                (&mut port.trimmed_dropped, base.trimmed_dropped),
+                (&mut port.to_kernel, base.to_kernel),
+                (&mut port.icmp_sent, base.icmp_sent),
+                (&mut port.tx_kicks, base.tx_kicks),
+            ]);
+        }
+    }
+
+    /// Takes away from `queues` what had been counted before.
+    pub(super) fn subtract_from_queues(&self, queues: &mut [Queue]) {
+        for (queue, base) in queues.iter_mut().zip(&self.queues) {
+            subtract([
+                (&mut queue.enqueued_packets, base.enqueued_packets),
+                (&mut queue.enqueued_bytes, base.enqueued_bytes),
+                (&mut queue.dropped_packets, base.dropped_packets),
+                (&mut queue.discarded_packets, base.discarded_packets),
+                (&mut queue.marked_packets, base.marked_packets),
+                (&mut queue.trimmed_packets, base.trimmed_packets),
+                (&mut queue.sent_packets, base.sent_packets),
+                (&mut queue.sent_bytes, base.sent_bytes),
+            ]);
+        }
+    }
+
+    /// Takes away from `drops` what had been counted before.
+    pub(super) fn subtract_from_drops(&self, drops: &mut [Drop]) {
+        for (row, base) in drops.iter_mut().zip(&self.drops) {
+            subtract([(&mut row.packets, base.packets)]);
+        }
+    }
+
+    /// Takes away from `pfc` what had been counted before.
+    pub(super) fn subtract_from_pfc(&self, pfc: &mut Pfc) {
+        for (port, base) in pfc.ports.iter_mut().zip(&self.pfc.ports) {
+            subtract([
+                (&mut port.pause_received, base.pause_received),
+                (&mut port.pause_sent, base.pause_sent),
+                (&mut port.pause_ignored, base.pause_ignored),
+                (&mut port.control_received, base.control_received),
+                (&mut port.control_sent, base.control_sent),
+            ]);
+        }
+        for (row, base) in pfc.priorities.iter_mut().zip(&self.pfc.priorities) {
+            subtract([
+                (&mut row.received_xoff, base.received_xoff),
+                (&mut row.received_xon, base.received_xon),
+                (&mut row.ignored, base.ignored),
+                (&mut row.sent_xoff, base.sent_xoff),
+                (&mut row.sent_xon, base.sent_xon),
+            ]);
+            row.paused_milliseconds = (row.paused_milliseconds - base.paused_milliseconds).max(0.0);
+        }
+    }
+}
+
+fn subtract<const N: usize>(counts: [(&mut u64, u64); N]) {
+    for (count, base) in counts {
+        *count = count.saturating_sub(base);
+    }
+}

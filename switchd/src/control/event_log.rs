@@ -1,0 +1,69 @@
+//! The log of events: what happened lately, bounded.
+
+use super::api::{Event, EventKind};
+use std::collections::VecDeque;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Events that are kept: hours of a switch that pauses now and then.
+pub const LOG: usize = 1024;
+
+/// The last events.
+#[derive(Debug, Default)]
+pub struct EventLog(VecDeque<Event>);
+
+impl EventLog {
+    /// The last events, the oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Event> + ExactSizeIterator {
+        self.0.iter()
+    }
+
+    /// Adds an event, in place of the oldest one if the log is full, and writes it to the daemon's log.
+    pub fn add(&mut self, event: Event) {
+        let (kind, text) = (event.kind.name(), &event.text);
+        match &event.port {
+            Some(port) => tracing::info!(kind, port, "{port}: {text}"),
+            None => tracing::info!(kind, "{text}"),
+        }
+        if self.0.len() == LOG {
+            self.0.pop_front();
+        }
+        self.0.push_back(event);
+    }
+}
+
+impl Event {
+    /// An event that happens now, about no port.
+    pub fn new(kind: EventKind, text: impl Into<String>) -> Self {
+        Self {
+            time: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0.0, |since| since.as_secs_f64()),
+            kind,
+            text: text.into(),
+            ..Self::default()
+        }
+    }
+
+    /// The same, about this port.
+    #[must_use]
+    pub fn at(mut self, port: impl Into<String>) -> Self {
+        self.port = Some(port.into());
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MG-7: the log keeps the last events and no more.
+    #[test]
+    fn the_log_is_bounded() {
+        let mut events = EventLog::default();
+        for number in 0..LOG + 10 {
+            events.add(Event::new(EventKind::Hold, number.to_string()));
+        }
+        assert_eq!(events.iter().len(), LOG);
+        assert_eq!(events.iter().next().unwrap().text, "10");
+    }
+}

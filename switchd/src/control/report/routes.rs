@@ -1,0 +1,176 @@
+//! The rows of routing: routes, groups of next hops, next hops, neighbours.
+
+use super::mac_text;
+use crate::control::api::{Group as GroupRow, Neighbour, NextHop, Route, Way};
+use crate::control::program::Spec;
+use crate::control::state::State;
+use crate::ingress::flowlet::Mode;
+use crate::ingress::tables::{Group, GroupId, NextHopId, PortId};
+use common::netlink::NeighbourKey;
+use ipnet::IpNet;
+use std::collections::{BTreeMap, HashMap};
+
+impl State {
+    pub(super) fn way(&self, id: NextHopId, percent: f64) -> Way {
+        let hop = self.routing.program().tables().next_hop(id);
+        Way {
+            address: hop.map_or_else(String::new, |hop| hop.address.to_string()),
+            port: hop.map_or_else(String::new, |hop| self.port_name(hop.port)),
+            percent,
+            band: None,
+        }
+    }
+
+    /// What a group does, and where it sends.
+    fn action(&self, id: GroupId) -> (&'static str, Vec<Way>) {
+        match self.routing.program().tables().group(id) {
+            Some(Group::Forward(hop)) => ("forward", vec![self.way(*hop, 100.0)]),
+            Some(Group::Balance(buckets)) => {
+                let mut shares: BTreeMap<NextHopId, u32> = BTreeMap::new();
+                for hop in buckets.table() {
+                    *shares.entry(*hop).or_default() += 1;
+                }
+                let all: u32 = shares.values().sum();
+                let percent = |share: u32| f64::from(share) * 100.0 / f64::from(all.max(1));
+                let ways = shares
+                    .into_iter()
+                    .map(|(hop, share)| self.way(hop, percent(share)));
+                ("forward", ways.collect())
+            }
+            Some(Group::Glean { port, .. }) => {
+                let way = Way {
+                    address: String::new(),
+                    port: self.port_name(*port),
+                    percent: 100.0,
+                    band: None,
+                };
+                ("glean", vec![way])
+            }
+            Some(Group::Local) => ("local", Vec::new()),
+            Some(Group::Unreachable) => ("unreachable", Vec::new()),
+            Some(Group::Prohibit) => ("prohibit", Vec::new()),
+            Some(Group::Blackhole) | None => ("blackhole", Vec::new()),
+        }
+    }
+
+    pub(in crate::control) fn routes(&self, inside: Option<IpNet>, limit: usize) -> Vec<Route> {
+        let mut routes: Vec<(IpNet, GroupId)> = self
+            .routing
+            .program()
+            .routes()
+            .filter(|(prefix, _)| inside.is_none_or(|inside| inside.contains(prefix)))
+            .collect();
+        // Of a full table only what is shown is sorted.
+        if limit < routes.len() {
+            routes.select_nth_unstable(limit);
+            routes.truncate(limit);
+        }
+        routes.sort_unstable();
+        let mut known: HashMap<GroupId, (&'static str, Vec<Way>)> = HashMap::new();
+        let row = |(prefix, group): (IpNet, GroupId)| {
+            let (action, ways) = known.entry(group).or_insert_with(|| self.action(group));
+            Route {
+                prefix: prefix.to_string(),
+                action: (*action).to_owned(),
+                group: group.0,
+                next_hops: ways.clone(),
+            }
+        };
+        routes.into_iter().map(row).collect()
+    }
+
+    fn neighbour_state(&self, key: &NeighbourKey) -> String {
+        let neighbour = self.routing.mirror().neighbour(key);
+        let state = neighbour.map_or("unknown", |neighbour| neighbour.state.name());
+        state.to_ascii_lowercase()
+    }
+
+    pub(in crate::control) fn next_hops(&self, limit: usize) -> Vec<NextHop> {
+        let program = self.routing.program();
+        let mut rows: Vec<NextHop> = program
+            .next_hops()
+            .filter_map(|(key, id)| {
+                let hop = program.tables().next_hop(id)?;
+                Some(NextHop {
+                    id: id.0,
+                    address: key.address.to_string(),
+                    port: self.port_name(hop.port),
+                    mac: hop.mac.map(mac_text),
+                    state: self.neighbour_state(&key),
+                })
+            })
+            .collect();
+        rows.sort_by_key(|row| row.id);
+        rows.truncate(limit);
+        rows
+    }
+
+    /// Groups that routes share: with gateways, not the host routes of neighbours.
+    pub(in crate::control) fn groups(&self, limit: usize) -> Vec<GroupRow> {
+        let program = self.routing.program();
+        let mut rows: Vec<GroupRow> = program
+            .groups()
+            .filter(|(_, spec, _)| matches!(spec, Spec::Hops(_) | Spec::Object(_)))
+            .filter_map(|(id, spec, routes)| {
+                let (action, mut ways) = self.action(id);
+                let mode = self.mode(id);
+                if mode != Mode::Off {
+                    self.judge(&mut ways);
+                }
+                let object = match spec {
+                    Spec::Object(object) => Some(*object),
+                    _ => None,
+                };
+                let members = program.hops_of_spec(self.routing.mirror(), spec).len();
+                (action == "forward").then_some(GroupRow {
+                    group: id.0,
+                    object,
+                    routes,
+                    members,
+                    mode: mode.name().to_owned(),
+                    next_hops: ways,
+                })
+            })
+            .collect();
+        rows.sort_by_key(|row| row.group);
+        rows.truncate(limit);
+        rows
+    }
+
+    /// How a group chooses; one that has nothing to choose does not.
+    fn mode(&self, id: GroupId) -> Mode {
+        let tables = self.routing.program().tables();
+        match tables.group(id) {
+            Some(Group::Balance(_)) => tables.dynamic.mode(id),
+            _ => Mode::Off,
+        }
+    }
+
+    /// Adds the quality of the ports.
+    fn judge(&self, ways: &mut [Way]) {
+        for way in ways {
+            let mut ports = self.routing.publisher().ports().iter().zip(0..);
+            let port = ports.find(|(port, _)| port.name == way.port);
+            way.band = port.map(|(_, id)| self.board.band(PortId(id)));
+        }
+    }
+
+    pub(in crate::control) fn neighbours(&self, limit: usize) -> Vec<Neighbour> {
+        let mirror = self.routing.mirror();
+        let mut neighbours: Vec<_> = mirror.neighbours().collect();
+        neighbours.sort_unstable_by_key(|neighbour| neighbour.key);
+        neighbours.truncate(limit);
+        let program = self.routing.program();
+        let row = |neighbour: &common::netlink::Neighbour| {
+            let link = mirror.link(neighbour.key.ifindex);
+            Neighbour {
+                address: neighbour.key.address.to_string(),
+                port: link.map_or_else(String::new, |link| link.name.clone()),
+                mac: neighbour.mac.map(mac_text),
+                state: neighbour.state.name().to_ascii_lowercase(),
+                programmed: program.has_next_hop(&neighbour.key),
+            }
+        };
+        neighbours.into_iter().map(row).collect()
+    }
+}

@@ -11,6 +11,7 @@ use hostd_client::{
     ReceiveRequest, Region, SendRequest, Slice,
 };
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Chunks that may be on their way.
@@ -47,7 +48,8 @@ pub(crate) enum Happened {
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) queue_pair: QueuePair,
-    pub(crate) memory: Region,
+    /// Shared with the thread that reads or writes the file.
+    pub(crate) memory: Arc<Region>,
     queue: CompletionQueue,
     /// What happened while something else was waited for.
     earlier: VecDeque<Happened>,
@@ -66,7 +68,7 @@ impl End {
             receive_entries: SLOTS + RECEIVES,
         };
         let queue_pair = context.create_queue_pair(&queue, &queue, options)?;
-        let memory = context.allocate(place(SLOTS + RECEIVES + SENDS), access)?;
+        let memory = Arc::new(context.allocate(place(SLOTS + RECEIVES + SENDS), access)?);
         let mut end = Self {
             queue_pair,
             memory,

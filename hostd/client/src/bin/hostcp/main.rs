@@ -6,14 +6,16 @@
 //!                                          ◀──    welcome (SEND): where to write, how many slots
 //!   chunks (RDMA WRITE with immediate)     ──▶    slot by slot: to the file, into the digest
 //!                                          ◀──    credit (SEND): chunks taken so far
-//!   trailer (SEND): SHA-256                ──▶    compares; the file gets its name only then
+//!   trailer (SEND): BLAKE3                 ──▶    compares; the file gets its name only then
 //!                                          ◀──    verdict (SEND)
 //! ```
 //!
 //! Several chunks are on their way at once, in a ring of slots of registered memory on both sides; a
-//! slot is used again when its chunk was acknowledged and the receiver has taken it. The file is
-//! read straight into, and written straight from, registered memory.
+//! slot is used again when its chunk was acknowledged and the receiver has written it. The file is
+//! read straight into, and written straight from, registered memory, by a thread of its own on each side
+//! ([`disk`]), which also hashes: neither the disk nor BLAKE3 makes the network wait.
 
+mod disk;
 mod end;
 mod messages;
 mod receiver;

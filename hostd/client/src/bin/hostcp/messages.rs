@@ -3,8 +3,8 @@
 use crate::Failure;
 use hostd_client::abi::codec::{DecodeError, Reader, Writer};
 
-/// First bytes of a connection's private data and of every message: "hcp1".
-pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"hcp1");
+/// First bytes of a connection's private data and of every message: "hcp2".
+pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"hcp2");
 
 /// The longest message.
 pub(crate) const MESSAGE: usize = 1024;
@@ -40,7 +40,7 @@ pub(crate) enum Message {
     },
     /// The receiver has taken this many chunks.
     Credit(u64),
-    /// The sender has sent everything; SHA-256 of it.
+    /// The sender has sent everything; BLAKE3 of it.
     Trailer([u8; 32]),
     /// How it ended: `None` if well, or what went wrong.
     Verdict(Option<String>),

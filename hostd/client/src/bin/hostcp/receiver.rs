@@ -1,11 +1,12 @@
 //! The receiving end.
 
-use crate::end::{CHUNK, End, Happened, PATIENCE, SLOTS, place};
+use crate::disk::{Digest, Writer};
+use crate::end::{CHUNK, End, Happened, PATIENCE, SLOTS};
 use crate::messages::{MAGIC, Message};
 use crate::target::{Arrival, Root};
 use crate::{Failure, ServeOptions};
 use hostd_client::{Access, CompletionStatus, ConnectRequest, Context, Error, Private};
-use sha2::{Digest, Sha256};
+use nix::errno::Errno;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::sync::Arc;
@@ -121,39 +122,47 @@ fn take(end: &mut End, root: &Root, unique: u64) -> Taken {
         )));
     }
     if ours != theirs {
-        return Ok(Err("the SHA-256 of what came is another one".to_owned()));
+        return Ok(Err(
+            "the BLAKE3 digest of what came is another one".to_owned()
+        ));
     }
     let name = arrival.name().to_owned();
     Ok(arrival.keep().map(|()| (name, bytes)))
 }
 
-type Digests = (u64, [u8; 32], [u8; 32]);
+type Digests = (u64, Digest, Digest);
 
+/// Receives chunks until the trailer comes. A slot is given back to the sender when the disk has its chunk.
 fn chunks(end: &mut End, arrival: &Arrival) -> Result<Result<Digests, String>, Failure> {
-    let mut digest = Sha256::new();
-    let mut scratch = vec![0; usize::try_from(CHUNK).unwrap_or(0)];
-    let (mut bytes, mut taken) = (0_u64, 0_u64);
+    let failed = |reason: Errno| format!("{:?}: {}", arrival.name(), reason.desc());
+    let file = match arrival.file.try_clone() {
+        Ok(file) => file,
+        Err(error) => return Ok(Err(format!("{:?}: {error}", arrival.name()))),
+    };
+    let writer = Writer::start(end.memory.clone(), file, SLOTS, CHUNK);
+    let (mut bytes, mut came, mut written) = (0_u64, 0_u64, 0_u64);
     loop {
-        let len = match end.next()? {
-            Happened::Chunk(len) if len <= CHUNK => usize::try_from(len).unwrap_or(0),
+        // As long as the sender has slots, something of it comes; when it has none, it waits for the disk here.
+        match writer.written(came - written == u64::from(SLOTS)) {
+            Ok(0) => {}
+            Ok(count) => {
+                written += count;
+                end.send(&Message::Credit(written))?;
+            }
+            Err(reason) => return Ok(Err(failed(reason))),
+        }
+        match end.next()? {
+            Happened::Chunk(len) if len <= CHUNK && came - written < u64::from(SLOTS) => {
+                // The sender fills the slots in turn, and chunks complete in the order they were sent.
+                writer.write(usize::try_from(len).unwrap_or(0));
+                came += 1;
+                bytes += u64::from(len);
+            }
             Happened::Message(Message::Trailer(theirs)) => {
-                return Ok(Ok((bytes, digest.finalize().into(), theirs)));
+                let ours = writer.finish();
+                return Ok(ours.map(|ours| (bytes, ours, theirs)).map_err(failed));
             }
             other => return Err(Failure::Protocol(format!("{other:?} among the chunks"))),
-        };
-        // The sender fills the slots in turn, and chunks complete in the order they were sent.
-        let slot = place(u32::try_from(taken % u64::from(SLOTS)).unwrap_or(0));
-        end.memory.read(slot, &mut scratch[..len])?;
-        digest.update(&scratch[..len]);
-        match end.memory.drain_to(&arrival.file, slot, len) {
-            Ok(()) => {}
-            Err(Error::Kernel { reason, .. }) => {
-                return Ok(Err(format!("{:?}: {}", arrival.name(), reason.desc())));
-            }
-            Err(error) => return Err(error.into()),
         }
-        taken += 1;
-        bytes += u64::try_from(len).unwrap_or(0);
-        end.send(&Message::Credit(taken))?;
     }
 }

@@ -1,12 +1,12 @@
 //! The sending end.
 
+use crate::disk::{Digest, Read, Reader};
 use crate::end::{End, Happened, PATIENCE, place};
 use crate::messages::{MAGIC, Message, fits};
 use crate::target::Target;
 use crate::{CopyOptions, Failure};
 use hostd_client::{Access, Context, Private, RemoteSlice, SendRequest};
 use indicatif::{ProgressBar, ProgressStyle};
-use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::IsTerminal;
 use std::os::unix::fs::MetadataExt;
@@ -67,7 +67,13 @@ pub(crate) fn copy(socket: &Path, options: &CopyOptions) -> Result<(), Failure> 
     };
     let bar = progress(metadata.len(), options.quiet);
     let started = Instant::now();
-    let (bytes, digest) = stream(&mut end, &file, source, remote, &bar)?;
+    let reader = Reader::start(
+        end.memory.clone(),
+        (file, source.clone()),
+        remote.slots,
+        remote.chunk,
+    );
+    let (bytes, digest) = stream(&mut end, &reader, remote, &bar)?;
     end.send(&Message::Trailer(digest))?;
     verdict(&mut end)?;
     let seconds = started.elapsed().as_secs_f64();
@@ -94,85 +100,105 @@ fn progress(bytes: u64, quiet: bool) -> ProgressBar {
     bar
 }
 
-/// Sends the file chunk by chunk; returns its bytes and their digest.
+/// Chunks on their way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    sent: u64,
+    acknowledged: u64,
+    taken: u64,
+    bytes: u64,
+}
+
+impl Progress {
+    /// Chunks whose slots are free again on both sides.
+    fn done(&self) -> u64 {
+        self.acknowledged.min(self.taken)
+    }
+
+    /// Chunks that occupy slots.
+    fn on_their_way(&self) -> u64 {
+        self.sent - self.done()
+    }
+}
+
+/// Sends the file chunk by chunk, until all of it is acknowledged; returns its bytes and their digest.
 fn stream(
     end: &mut End,
-    file: &File,
-    source: &Path,
+    reader: &Reader,
     remote: Remote,
     bar: &ProgressBar,
-) -> Result<(u64, [u8; 32]), Failure> {
-    let mut digest = Sha256::new();
-    let mut scratch = vec![0; usize::try_from(remote.chunk).unwrap_or(0)];
-    let (mut bytes, mut sent, mut acknowledged, mut taken) = (0_u64, 0_u64, 0_u64, 0_u64);
-    let mut ended = false;
-    while !ended || acknowledged < sent || taken < sent {
-        while !ended && sent - acknowledged.min(taken) < u64::from(remote.slots) {
-            let slot = u32::try_from(sent % u64::from(remote.slots)).unwrap_or(0);
-            let len = fill(end, file, place(slot), scratch.len()).map_err(|error| match error {
-                Failure::Transport(hostd_client::Error::Kernel { reason, .. }) => Failure::File {
-                    path: source.to_owned(),
-                    reason: reason.into(),
-                },
-                other => other,
-            })?;
-            ended = len < scratch.len();
-            if len == 0 {
-                break;
-            }
-            end.memory.read(place(slot), &mut scratch[..len])?;
-            digest.update(&scratch[..len]);
-            let local = end.memory.slice(place(slot), len)?;
-            let address = u64::from(slot) * u64::from(remote.chunk);
-            let to = RemoteSlice {
-                address,
-                rkey: remote.rkey,
+) -> Result<(u64, Digest), Failure> {
+    let mut progress = Progress::default();
+    let mut digest = None;
+    loop {
+        while digest.is_none() && progress.on_their_way() < u64::from(remote.slots) {
+            // With all acknowledged nothing else need happen before the disk has something: the receiver gives slots
+            // back when the next chunk comes, or when it has none left to give.
+            let read = if progress.acknowledged == progress.sent {
+                Some(reader.wait()?)
+            } else {
+                reader.ready()?
             };
-            end.queue_pair
-                .post_send(&SendRequest::write(sent, local, to).with_immediate(slot))?;
-            sent += 1;
-            bytes += u64::try_from(len).unwrap_or(0);
-            bar.set_position(bytes);
+            match read {
+                Some(Read::Chunk(len)) => {
+                    post(end, &mut progress, len, remote)?;
+                    bar.set_position(progress.bytes);
+                }
+                Some(Read::End(whole)) => digest = Some(whole),
+                None => break,
+            }
         }
-        if acknowledged == sent && taken == sent {
-            continue;
+        if let Some(digest) = digest
+            && progress.acknowledged == progress.sent
+        {
+            return Ok((progress.bytes, digest));
         }
+        let done = progress.done();
         match end.next()? {
-            Happened::Acknowledged => acknowledged += 1,
-            Happened::Message(Message::Credit(count)) if count >= taken && count <= sent => {
-                taken = count;
+            Happened::Acknowledged => progress.acknowledged += 1,
+            Happened::Message(Message::Credit(count))
+                if (progress.taken..=progress.sent).contains(&count) =>
+            {
+                progress.taken = count;
             }
             Happened::Message(Message::Verdict(Some(text))) => return Err(Failure::Receiver(text)),
             other => return Err(Failure::Protocol(format!("{other:?} among the chunks"))),
         }
+        (done..progress.done()).for_each(|_| reader.release());
     }
-    Ok((bytes, digest.finalize().into()))
 }
 
-/// Reads until the slot is full or the file ends.
-fn fill(end: &End, file: &File, offset: usize, len: usize) -> Result<usize, Failure> {
-    let mut filled = 0;
-    while filled < len {
-        match end.memory.fill_from(file, offset + filled, len - filled)? {
-            0 => break,
-            got => filled += got,
-        }
-    }
-    Ok(filled)
+/// Posts the chunk of `len` bytes that is in the next slot.
+fn post(end: &mut End, progress: &mut Progress, len: usize, remote: Remote) -> Result<(), Failure> {
+    let slot = u32::try_from(progress.sent % u64::from(remote.slots)).expect("below `slots`");
+    let local = end.memory.slice(place(slot), len)?;
+    let to = RemoteSlice {
+        address: u64::from(slot) * u64::from(remote.chunk),
+        rkey: remote.rkey,
+    };
+    let request = SendRequest::write(progress.sent, local, to).with_immediate(slot);
+    end.queue_pair.post_send(&request)?;
+    progress.sent += 1;
+    progress.bytes += u64::try_from(len).unwrap_or(0);
+    Ok(())
 }
 
 fn verdict(end: &mut End) -> Result<(), Failure> {
-    match end.message()? {
-        Message::Verdict(None) => Ok(()),
-        Message::Verdict(Some(text)) => Err(Failure::Receiver(text)),
-        other => Err(Failure::Protocol(format!("{other:?} instead of a verdict"))),
+    loop {
+        match end.message()? {
+            // The last chunks are written while the trailer is on its way.
+            Message::Credit(_) => {}
+            Message::Verdict(None) => return Ok(()),
+            Message::Verdict(Some(text)) => return Err(Failure::Receiver(text)),
+            other => return Err(Failure::Protocol(format!("{other:?} instead of a verdict"))),
+        }
     }
 }
 
-fn report(bytes: u64, seconds: f64, digest: &[u8; 32], paths: u16) {
+fn report(bytes: u64, seconds: f64, digest: &Digest, paths: u16) {
     #[expect(clippy::cast_precision_loss, reason = "a display value")]
     let rate = bytes as f64 * 8.0 / seconds / 1e6;
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     println!("{bytes} bytes in {seconds:.3} s, {rate:.1} Mbit/s over {paths} path(s)");
-    println!("SHA-256 {hex}, the same on both sides");
+    println!("BLAKE3 {hex}, the same on both sides");
 }

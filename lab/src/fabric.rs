@@ -174,7 +174,6 @@ impl Builder {
 }
 
 fn start_supervisor(name: &str, detached: bool) -> Result<Child, LabError> {
-    use std::os::unix::process::CommandExt;
     let log_path = run_dir(name).join("supervisor.log");
     let log = || File::create(&log_path).map_err(LabError::io(log_path.display().to_string()));
     let mut command = Command::new(binary("fabric")?);
@@ -190,8 +189,6 @@ fn start_supervisor(name: &str, detached: bool) -> Result<Child, LabError> {
         })
         .stdout(log()?)
         .stderr(log()?)
-        // A key on the terminal is for the one who made the laboratory, who then takes it down.
-        .process_group(0)
         .spawn()
         .map_err(LabError::io("supervisor"))?;
     let deadline = Instant::now() + SUPERVISOR_TIME;

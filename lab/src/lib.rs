@@ -23,6 +23,7 @@
 //! | [`capture`] | packets of one link, as a file for tshark |
 //! | [`traffic`] | ping and iperf3 between hosts |
 //! | [`observe`] | what is counted and checked from outside |
+//! | [`load`] | how long the daemons wait for a core that others have |
 //!
 //! What keeps it from leaving anything behind: every object carries the laboratory's name, so
 //! [`sweep`] finds it without any state; the daemons die with their supervisor (`PDEATHSIG`); the
@@ -33,6 +34,7 @@ pub mod capture;
 pub mod command;
 pub mod control;
 pub mod error;
+pub mod load;
 pub mod observe;
 pub mod settings;
 pub mod supervisor;

@@ -210,6 +210,11 @@ impl Lossless {
     }
 }
 
+/// How long a pause lasts before it counts as a storm: the longest time that can be configured. At 100 Mb/s a single PFC
+/// frame asks for up to 335 ms, and a host that waits for a core cannot take it back: that is no storm, and switchd's own
+/// default of 200 ms would discard what waits. A deadlock lasts for ever and is still found.
+const STORM_MS: u64 = 5_000;
+
 /// hostd's data, which is of priority 3, is lossless.
 fn lossless(options: &Options) -> String {
     let Lossless {
@@ -237,6 +242,8 @@ lossless = true
 [queue.wred]
 min_bytes = {kmin}
 max_bytes = {kmax}
+[watchdog]
+detection_time_milliseconds = {STORM_MS}
 "#
     )
 }
@@ -280,7 +287,11 @@ fn hostd(options: &Options, plan: &Topology, node: &Node) -> Table {
         ),
         (
             "transport",
-            Value::Table(table([("rto_min_us", Value::Integer(2 * LATE_BY_US))])),
+            Value::Table(table([
+                ("rto_min_us", Value::Integer(2 * LATE_BY_US)),
+                // All that hostd allows in flight: round trips are long when each switch waits for a core.
+                ("window", Value::Integer(512)),
+            ])),
         ),
         ("interface", Value::Array(interfaces)),
     ])

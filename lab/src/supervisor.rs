@@ -43,6 +43,10 @@ const LONGEST_DELAY: Duration = Duration::from_secs(5);
 /// A daemon that ran this long starts over with the first delay.
 const STABLE: Duration = Duration::from_secs(10);
 
+/// Niceness of the daemons. They stand for machines with cores of their own: what else runs on this one may make
+/// applications slow, but not the network. Without the privilege to set it they run all the same.
+const NICE: &str = "-15";
+
 /// How long a daemon may take to drain after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -94,12 +98,28 @@ pub fn supervise(name: &str, attached: bool) -> Result<(), LabError> {
     let pid_file = run_dir(name).join("supervisor.pid");
     fs::write(&pid_file, std::process::id().to_string())
         .map_err(LabError::io(pid_file.display().to_string()))?;
+    prefer_own_session();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(LabError::io("event loop"))?;
     LocalSet::new().block_on(&runtime, run(&state, attached))?;
     clear(name)
+}
+
+/// Where the kernel shares processors among sessions (`kernel.sched_autogroup_enabled`), niceness counts only inside of
+/// one: so the daemons get a session of their own, which is as nice as they are.
+fn prefer_own_session() {
+    // It fails for the leader of a process group, whose session is then that of its maker.
+    if let Err(error) = nix::unistd::setsid() {
+        eprintln!("no session of its own: {error}");
+        return;
+    }
+    if let Err(error) = fs::write("/proc/self/autogroup", NICE)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        eprintln!("the session's niceness stays as it is: {error}");
+    }
 }
 
 async fn run(state: &settings::State, attached: bool) -> Result<(), LabError> {
@@ -219,6 +239,9 @@ impl Run {
             .args([
                 "--pdeathsig",
                 "KILL",
+                "nice",
+                "-n",
+                NICE,
                 "ip",
                 "netns",
                 "exec",

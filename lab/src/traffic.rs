@@ -247,6 +247,12 @@ impl Receiver {
         })
     }
 
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     /// The folder that files go to.
     #[must_use]
     pub fn root(&self) -> &Path {

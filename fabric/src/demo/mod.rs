@@ -12,6 +12,7 @@ use clap::{Args, ValueEnum};
 use common::units::Rate;
 use console::style;
 use indicatif::ProgressBar;
+use lab::load::Wait;
 use lab::observe::Counts;
 use lab::settings::binaries;
 use lab::sweep::supervisor;
@@ -163,6 +164,28 @@ fn farewell(chapters: &[Chapter], keep: bool) {
 /// A heading.
 fn say(text: &str) {
     println!("\n{}", style(text).bold());
+}
+
+/// Something that has to hold, and whether it does.
+fn holds(fine: bool, text: &str) {
+    let mark = if fine {
+        style("✓").green()
+    } else {
+        style("✗").red().bold()
+    };
+    println!("  {mark} {text}");
+}
+
+/// Something that would have to hold on a machine that is not as busy.
+fn not_judged(text: &str, wait: &Wait) {
+    println!("  {} {text}", style("?").yellow().bold());
+    println!(
+        "    This machine is too slow or too busy to tell: {} waited for a core for {} of {} ms.\n    \
+         Nothing follows from it for the fabric. Run the demonstration again when less is going on.",
+        wait.name,
+        wait.waited.as_millis(),
+        wait.within.as_millis(),
+    );
 }
 
 /// Every packet that daemons have discarded, by reason.

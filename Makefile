@@ -5,7 +5,10 @@
 #   make lab     brings a fabric up and leaves it up: `make lab LAB="--leaves 2 --spines 4"`
 #   make twin    fabrics in virtual time: every shipped scenario against its reviewed figures, and lossless incasts
 #   make bench   the numbers of the README, with the peers they are compared with; BENCH=NAME for one
-#   make lint    formats, clippy, architecture rules, licences and duplicates of dependencies
+#   make lint    formats, clippy, documentation, architecture rules, licences and duplicates of dependencies
+#   make msrv    the oldest compiler that Cargo.toml promises builds all; rustup has to have it
+#   make fuzz    every reader of outside bytes, each for a minute, guided by coverage: `make fuzz FOR=600 FUZZ=roce`
+#   make soak    random fabrics, workloads and faults in the twin for half an hour: `make soak FOR=8h`
 #   make build   the release binaries, in target/release
 #   make setup   what a Debian 12 with only a Rust toolchain lacks
 #   make clean   what was built
@@ -14,10 +17,13 @@ SHELL := /bin/bash
 CARGO ?= cargo
 LAB ?=
 BENCH ?=
+FOR ?=
+FUZZ ?= $(notdir $(wildcard tests/fuzz/corpus/*))
+MSRV = $(shell sed -n 's/^rust-version = "\(.*\)"$$/\1/p' Cargo.toml)
 # Colours and progress bars stay readable in logs.
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo test lab twin bench lint build setup clean
+.PHONY: help demo test lab twin bench lint msrv fuzz soak build setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -54,8 +60,21 @@ bench: build
 lint: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 	$(CARGO) test --quiet -p fabric-tests --test tidy --test dependencies
-	shellcheck scripts/setup .ci/run
+	shellcheck scripts/setup .ci/run tests/fuzz/guided/run
+
+msrv: setup
+	@rustup run $(MSRV) rustc --version || { echo 'make msrv: first rustup toolchain install $(MSRV) --profile minimal'; exit 1; }
+	RUSTUP_TOOLCHAIN=$(MSRV) $(CARGO) check --workspace --all-targets --locked --target-dir target/msrv
+
+# A finding ends it; its input is then in target/fuzz/<target>/.
+fuzz: setup
+	for target in $(FUZZ); do tests/fuzz/guided/run $$target $(or $(FOR),60) || exit 1; done
+
+soak: setup
+	$(CARGO) build --release -p fabric --bin fabric
+	target/release/fabric twin soak --for $(or $(FOR),30m)
 
 clean:
 	$(CARGO) clean

@@ -3,11 +3,8 @@
 //!
 //! Figures that benches have measured are not looked at. `cargo build --workspace --bins` comes first.
 
-#[path = "docs/command.rs"]
 mod command;
-#[path = "docs/page.rs"]
 mod page;
-#[path = "docs/walk.rs"]
 mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};

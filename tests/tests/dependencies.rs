@@ -1,7 +1,8 @@
-//! Licences and duplicate versions of the dependencies, against `.deny.toml`, and the compiler that they need.
+//! Licences and duplicate versions of the dependencies, against `.deny.toml`, and the compiler that
+//! they need.
 //!
-//! The first two are the same check as `cargo deny check licenses bans`, over `cargo metadata`: it needs no download
-//! and takes less than a second, so `make lint` can run it on every machine.
+//! The first two are the same check as `cargo deny check licenses bans`, over `cargo metadata`: it
+//! needs no download and takes less than a second, so `make lint` can run it on every machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

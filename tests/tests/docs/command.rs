@@ -1,5 +1,5 @@
-//! Commands that pages name, held to what the programs say of themselves: `--help` of the binaries that
-//! cargo built, targets of the Makefile.
+//! Commands that pages name, held to what the programs say of themselves: `--help` of the binaries
+//! that cargo built, and targets of the Makefile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

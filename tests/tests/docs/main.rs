@@ -1,7 +1,7 @@
-//! What the pages of the tree say is so: links lead somewhere, commands and files exist, every page is in
-//! the table of contents, and the two walks meet the functions that they name.
+//! What the pages of the tree say is so: links lead somewhere, commands and files exist, every page
+//! is in the table of contents, and the two walks meet the functions that they name.
 //!
-//! Figures that benches have measured are not looked at. `cargo build --workspace --bins` comes first.
+//! Figures that benches have measured are not checked. `cargo build --workspace --bins` comes first.
 
 mod command;
 mod page;
@@ -131,8 +131,8 @@ fn commands_exist() {
     none("commands that do not exist", found);
 }
 
-/// Whether code in a sentence is meant as a file or folder of the tree, which is written from the root, from
-/// the page, or by its name alone.
+/// Whether code in a sentence is meant as a file or folder of the tree, which is written from the
+/// root, from the page, or by its name alone.
 fn looks_like_a_file(span: &str, files: &BTreeSet<String>) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "./_-".contains(c);
     if !span.chars().all(plain) || span.starts_with('/') || span.starts_with("target/") {

@@ -78,7 +78,8 @@ impl Page {
     }
 }
 
-/// The text without its blocks of code, which become empty lines, and the commands of those in shell.
+/// The text without its blocks of code, which become empty lines, and the commands of those in
+/// shell.
 fn split(text: &str) -> (String, Vec<(usize, String)>) {
     let (mut prose, mut commands) = (String::new(), Vec::new());
     let mut language: Option<&str> = None;
@@ -98,7 +99,8 @@ fn split(text: &str) -> (String, Vec<(usize, String)>) {
     (prose, commands)
 }
 
-/// The text with code blanked out, and that code. Code may cross the end of a line, not of a paragraph.
+/// The text with code blanked out, and that code. Code may cross the end of a line, but not that of
+/// a paragraph.
 fn take_spans(prose: &str) -> (String, Vec<(usize, String)>) {
     let (mut plain, mut spans) = (String::new(), Vec::new());
     let mut rest = prose;

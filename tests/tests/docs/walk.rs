@@ -1,8 +1,8 @@
 //! A walk: the functions that a packet or a message meets, in order, with their files.
 //!
-//! A page holds one as a table with the columns number, stage, function, path, what happens. It is true
-//! if every function stands in its file, is called by one that was met before it or by the composer, and no
-//! file is entered twice but the composer's.
+//! A page holds one as a table with the columns number, stage, function, path, what happens. It is
+//! true if every function stands in its file and is called in a file that was met before, or in its
+//! own, and if no file is entered twice but those of the composers.
 
 use std::collections::BTreeSet;
 

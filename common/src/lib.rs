@@ -7,6 +7,7 @@
 //!   xdp     AF_XDP, the kernel boundary: frames, queues, the steering program
 //!   netlink what the Linux kernel knows: links, addresses, neighbours, routes (read only)
 //!   flow_control  pauses of a port's peer
+//!   admin   the admin socket's listener: a line asked, a line answered
 //!   config  strict, layered configuration; log: lines on stderr; metrics: Prometheus
 //! ```
 //!
@@ -14,6 +15,7 @@
 //! daemons know all three, the daemons know their engine. Nothing here reads a clock: [`time::Time`]
 //! is always an argument, and only the daemons' thread loops ask the kernel for it.
 
+pub mod admin;
 pub mod config;
 pub mod flow_control;
 pub mod log;

@@ -282,7 +282,7 @@ async fn control(
     let application_socket =
         socket::listen_at(application_path).map_err(socket_error(application_path))?;
     let admin_socket =
-        admin::listen_at(&config.admin.socket).map_err(socket_error(&config.admin.socket))?;
+        admin::bind(&config.admin.socket).map_err(socket_error(&config.admin.socket))?;
     let metrics = match config.metrics.enabled {
         true => Some(listen_metrics(config.metrics.listen).await?),
         false => None,

@@ -193,7 +193,7 @@ fn open_ports(
 
 async fn listeners(
     config: &Config,
-) -> Result<(tokio::net::UnixListener, Option<tokio::net::TcpListener>), SwitchError> {
+) -> Result<(common::admin::Listener, Option<tokio::net::TcpListener>), SwitchError> {
     let path = &config.admin.socket;
     let admin = admin::bind(path).map_err(|error| SwitchError::Admin {
         path: path.display().to_string(),

@@ -1,94 +1,48 @@
-//! The admin socket: one JSON request line, one JSON answer, end of file.
+//! What the admin socket asks and answers, in JSON. Its framing and its bounds are `common::admin`'s.
 
 use super::report::{Ask, Sources};
 use crate::app::command::{Command, WorkerHandle};
+use common::admin::{Listener, TooLong};
 use serde_json::{Value, json};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{UnixListener, UnixStream};
 
-/// The longest request.
-const REQUEST_MAX: u64 = 4096;
+/// How long the worker may take to report.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long an operator's program may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Makes the socket at `path`, for root alone. One that nobody listens on any more is replaced.
+/// Binds the socket, for root alone.
 ///
 /// # Errors
-/// Another daemon listens there; the folder cannot be written.
-pub fn listen_at(path: &Path) -> io::Result<UnixListener> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    if path.exists() {
-        common::sys::require_socket(path)?;
-        match std::os::unix::net::UnixStream::connect(path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                std::fs::remove_file(path)?;
-            }
-            Err(error) => return Err(error),
-            Ok(_) => {
-                let text = format!("another daemon listens on {}", path.display());
-                return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
-            }
-        }
-    }
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+/// As [`Listener::bind`].
+pub fn bind(path: &Path) -> io::Result<Listener> {
+    Listener::bind(path, 0o600, "hostd")
 }
 
-/// Answers for ever.
-pub async fn serve(listener: UnixListener, sources: Sources, worker: WorkerHandle) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let (sources, worker) = (sources.clone(), worker.clone());
-                tokio::spawn(async move {
-                    let talk = converse(stream, sources, worker);
-                    if let Ok(Err(error)) = tokio::time::timeout(PATIENCE, talk).await {
-                        tracing::debug!(%error, "admin connection failed");
-                    }
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept an admin connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+/// Serves clients until the task is dropped.
+pub async fn serve(listener: Listener, sources: Sources, worker: WorkerHandle) {
+    let handler = move |line| {
+        let (sources, worker) = (sources.clone(), worker.clone());
+        async move {
+            let answer = answer(line, &sources, &worker).await;
+            answer.to_string().into_bytes()
         }
-    }
-}
-
-async fn converse(
-    mut stream: UnixStream,
-    sources: Sources,
-    worker: WorkerHandle,
-) -> io::Result<()> {
-    let (read, mut write) = stream.split();
-    let mut line = String::new();
-    let got = BufReader::new(read.take(REQUEST_MAX))
-        .read_line(&mut line)
-        .await;
-    let answer = match got {
-        Ok(_) => answer(&line, &sources, &worker).await,
-        Err(error) => json!({ "error": error.to_string() }),
     };
-    write.write_all(answer.to_string().as_bytes()).await?;
-    write.write_all(b"\n").await?;
-    write.shutdown().await
+    listener.serve(handler).await;
 }
 
-async fn answer(line: &str, sources: &Sources, worker: &WorkerHandle) -> Value {
-    let ask: Ask = match serde_json::from_str(line) {
+async fn answer(line: Result<Vec<u8>, TooLong>, sources: &Sources, worker: &WorkerHandle) -> Value {
+    let line = match line {
+        Ok(line) => line,
+        Err(error) => return json!({ "error": error.to_string() }),
+    };
+    let ask: Ask = match serde_json::from_slice(&line) {
         Ok(ask) => ask,
         Err(error) => return json!({ "error": format!("malformed request: {error}") }),
     };
-    match worker.ask(Command::Report).await {
-        Some(report) => sources.rows(ask.show, &report),
-        None => json!({ "error": "the worker has ended" }),
+    match tokio::time::timeout(REPORT_TIMEOUT, worker.ask(Command::Report)).await {
+        Ok(Some(report)) => sources.rows(ask.show, &report),
+        Ok(None) => json!({ "error": "the worker has ended" }),
+        Err(_) => json!({ "error": "the worker does not answer" }),
     }
 }

@@ -1,111 +1,68 @@
-//! The admin socket: one JSON request line, one JSON answer, then the end of the stream.
+//! What the admin socket asks and answers, in JSON. Its framing and its bounds are `common::admin`'s.
 //!
-//! Whoever may open the socket may ask; its mode is 0660. Bytes that are no request are answered
-//! with an error and counted, and a client that says nothing is let go.
+//! Root and the socket's group may ask. Bytes that are no request are answered with an error and
+//! counted.
 
-use super::api::{Answer, MAX_REQUEST, Request, Response, Topic};
+use super::api::{Answer, Request, Response, Topic};
 use super::state::State;
 use super::trace::trace;
+use common::admin::{Listener, TooLong};
 use common::sys::monotonic;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
-
-/// A client has this long to ask, and as long to take the answer.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Clients served at a time; further ones wait in the socket's queue.
-const CLIENTS: usize = 32;
 
 /// How often workers are looked at for what they were asked, and after what time each: 200 ms in all, hundreds of turns of
 /// a worker.
 const LOOKS: usize = 100;
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Binds the socket. A socket that nobody listens on any more is replaced.
+/// Binds the socket, for root and its group.
 ///
 /// # Errors
-/// Somebody listens already, or the folder does not permit it.
-pub fn bind(path: &Path) -> io::Result<UnixListener> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    if path.exists() {
-        common::sys::require_socket(path)?;
-        if std::os::unix::net::UnixStream::connect(path).is_ok() {
-            let text = "another switchd listens there";
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
-        }
-        std::fs::remove_file(path)?;
-    }
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
-    Ok(listener)
+/// As [`Listener::bind`].
+pub fn bind(path: &Path) -> io::Result<Listener> {
+    Listener::bind(path, 0o660, "switchd")
 }
 
 /// Serves clients until the task is dropped.
-pub async fn serve(listener: UnixListener, state: Arc<Mutex<State>>) {
-    let places = Arc::new(Semaphore::new(CLIENTS));
-    loop {
-        let Ok(place) = places.clone().acquire_owned().await else {
-            return;
-        };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let state = state.clone();
-                tokio::spawn(async move {
-                    if let Err(error) = client(stream, &state).await {
-                        tracing::debug!("admin client: {error}");
-                    }
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                tracing::warn!("admin socket: {error}");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+pub async fn serve(listener: Listener, state: Arc<Mutex<State>>) {
+    let handler = move |line| {
+        let state = state.clone();
+        async move {
+            let response = handle(line, &state).await;
+            // No map of it has keys that are no strings.
+            serde_json::to_vec(&response).expect("a response is JSON")
         }
-    }
+    };
+    listener.serve(handler).await;
 }
 
-async fn client(mut stream: UnixStream, state: &Mutex<State>) -> io::Result<()> {
-    let line = tokio::time::timeout(PATIENCE, read_line(&mut stream)).await??;
-    let response = match parse(&line) {
+async fn handle(line: Result<Vec<u8>, TooLong>, state: &Mutex<State>) -> Response {
+    let request = parse(line);
+    match &request {
         Ok(Request::Trace(wanted)) => {
             lock(state).admin_requests += 1;
-            trace(&wanted, state)
+            return trace(wanted, state)
                 .await
                 .map_or_else(Response::Error, |traced| {
                     Response::Ok(Answer::Trace(traced))
-                })
+                });
         }
-        _ => {
-            gather(&line, state).await;
-            respond(&line, state)
-        }
-    };
-    let mut text = serde_json::to_vec(&response)?;
-    text.push(b'\n');
-    tokio::time::timeout(PATIENCE, async {
-        stream.write_all(&text).await?;
-        stream.shutdown().await
-    })
-    .await?
+        Ok(request) => gather(request, state).await,
+        Err(_) => {}
+    }
+    respond(request, state)
 }
 
 /// Lets workers tell what only they know, if the request is about that. One that does not tell in time stands still,
 /// or is very busy: the answer does without it.
-async fn gather(line: &[u8], state: &Mutex<State>) {
-    let topic = match parse(line) {
-        Ok(Request::Show(show)) => show.topic,
-        _ => return,
+async fn gather(request: &Request, state: &Mutex<State>) {
+    let Request::Show(show) = request else {
+        return;
     };
-    match topic {
+    match show.topic {
         Topic::Flowlets => lock(state).ask_for_flowlets(),
         Topic::Elephants => lock(state).ask_for_elephants(),
         _ => return,
@@ -118,34 +75,15 @@ async fn gather(line: &[u8], state: &Mutex<State>) {
     }
 }
 
-/// Bytes up to the end of the line, of the stream, or of what is allowed.
-async fn read_line(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
-    let mut line = Vec::new();
-    let mut buffer = [0; 1024];
-    while line.len() <= MAX_REQUEST {
-        let len = stream.read(&mut buffer).await?;
-        let part = &buffer[..len];
-        if let Some(end) = part.iter().position(|&byte| byte == b'\n') {
-            line.extend_from_slice(&part[..end]);
-            break;
-        }
-        if part.is_empty() {
-            break;
-        }
-        line.extend_from_slice(part);
-    }
-    Ok(line)
-}
-
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The answer to a line.
-pub fn respond(line: &[u8], state: &Mutex<State>) -> Response {
+/// The answer to a request, or to what is none.
+fn respond(request: Result<Request, String>, state: &Mutex<State>) -> Response {
     let mut state = lock(state);
     state.admin_requests += 1;
-    match parse(line) {
+    match request {
         Ok(request) => answer(&mut state, &request).map_or_else(Response::Error, Response::Ok),
         Err(reason) => {
             state.admin_malformed += 1;
@@ -168,11 +106,9 @@ fn answer(state: &mut State, request: &Request) -> Result<Answer, String> {
     state.answer(request, monotonic())
 }
 
-fn parse(line: &[u8]) -> Result<Request, String> {
-    if line.len() > MAX_REQUEST {
-        return Err(format!("the request is longer than {MAX_REQUEST} bytes"));
-    }
-    serde_json::from_slice(line).map_err(|error| format!("not a request: {error}"))
+fn parse(line: Result<Vec<u8>, TooLong>) -> Result<Request, String> {
+    let line = line.map_err(|error| error.to_string())?;
+    serde_json::from_slice(&line).map_err(|error| format!("not a request: {error}"))
 }
 
 #[cfg(test)]
@@ -207,21 +143,17 @@ mod tests {
             Request::Reload,
         ] {
             let line = serde_json::to_vec(&request).unwrap();
-            assert_eq!(parse(&line), Ok(request));
+            assert_eq!(parse(Ok(line)), Ok(request));
         }
-        assert!(parse(br#"{"show":{"topic":"moon"}}"#).is_err());
-        assert!(
-            parse(&[b' '; MAX_REQUEST + 1])
-                .unwrap_err()
-                .contains("longer")
-        );
+        assert!(parse(Ok(br#"{"show":{"topic":"moon"}}"#.to_vec())).is_err());
+        assert!(parse(Err(TooLong)).unwrap_err().contains("longer"));
     }
 
     proptest! {
         /// Any bytes on the admin socket are a request or an error, never a panic.
         #[test]
         fn any_bytes_are_answered(line in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = parse(&line);
+            let _ = parse(Ok(line));
         }
     }
 }

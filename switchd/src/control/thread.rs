@@ -93,7 +93,7 @@ impl Control {
     /// The kernel cannot be followed any more, or refused a descriptor.
     pub async fn run(
         &self,
-        admin: tokio::net::UnixListener,
+        admin: common::admin::Listener,
         http: Option<tokio::net::TcpListener>,
     ) -> io::Result<()> {
         let mut terminate = signal(SignalKind::terminate())?;

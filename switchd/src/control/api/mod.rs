@@ -12,9 +12,6 @@ pub use traffic::{
 
 use serde::{Deserialize, Serialize};
 
-/// Longest request in bytes; the longest that switchctl makes is below 200.
-pub const MAX_REQUEST: usize = 4096;
-
 /// Rows of one answer unless the request asks for fewer; a full Internet table is read in parts, by prefix.
 pub const MAX_ROWS: usize = 100_000;
 

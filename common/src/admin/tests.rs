@@ -1,0 +1,107 @@
+use super::*;
+use std::path::PathBuf;
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
+/// A folder that goes with the test, and a path for a socket two levels below.
+fn place() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("run").join("admin.sock");
+    (folder, path)
+}
+
+/// Answers with what was asked, or why it was not understood.
+async fn echo(request: Result<Vec<u8>, TooLong>) -> Vec<u8> {
+    match request {
+        Ok(line) => [b"asked: ", &line[..]].concat(),
+        Err(error) => error.to_string().into_bytes(),
+    }
+}
+
+/// What the daemon answers until the end of the stream.
+async fn ask(path: &Path, request: &[u8]) -> String {
+    let mut stream = UnixStream::connect(path).await.expect("it listens");
+    // The daemon may stop to read before all is written.
+    let _ = stream.write_all(request).await;
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer).await;
+    answer
+}
+
+#[test]
+fn a_line_is_asked_and_a_line_is_answered() {
+    let (_folder, path) = place();
+    runtime().block_on(async {
+        let listener = Listener::bind(&path, 0o600, "tested").expect("bound");
+        let mode = std::fs::metadata(&path).expect("a file").permissions();
+        assert_eq!(mode.mode() & 0o777, 0o600);
+        tokio::spawn(listener.serve(echo));
+        assert_eq!(ask(&path, b"ports\nrest").await, "asked: ports\n");
+        let longest = [b"x".repeat(REQUEST_MAX), b"\n".to_vec()].concat();
+        assert_eq!(ask(&path, &longest).await.len(), 8 + REQUEST_MAX);
+        let answer = ask(&path, &b"x".repeat(2 * REQUEST_MAX)).await;
+        assert!(answer.is_empty() || answer.contains("longer"), "{answer}");
+    });
+}
+
+#[test]
+fn the_end_of_the_stream_ends_a_request() {
+    let (_folder, path) = place();
+    runtime().block_on(async {
+        let listener = Listener::bind(&path, 0o660, "tested").expect("bound");
+        tokio::spawn(listener.serve(echo));
+        let mut stream = UnixStream::connect(&path).await.expect("it listens");
+        stream.write_all(b"no newline").await.expect("room");
+        stream.shutdown().await.expect("half closed");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("an answer");
+        assert_eq!(answer, "asked: no newline\n");
+    });
+}
+
+#[test]
+fn silent_clients_are_let_go_and_others_wait_for_a_place() {
+    let (_folder, path) = place();
+    runtime().block_on(async {
+        let mut listener = Listener::bind(&path, 0o600, "tested").expect("bound");
+        listener.limits = Limits {
+            clients: 2,
+            patience: Duration::from_millis(50),
+        };
+        tokio::spawn(listener.serve(echo));
+        let mut silent = Vec::new();
+        for _ in 0..2 {
+            silent.push(UnixStream::connect(&path).await.expect("it listens"));
+        }
+        assert_eq!(ask(&path, b"me\n").await, "asked: me\n");
+        for stream in &mut silent {
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await.expect("closed");
+            assert!(answer.is_empty());
+        }
+    });
+}
+
+#[test]
+fn a_socket_in_use_is_left_alone_and_one_left_behind_is_replaced() {
+    let (_folder, path) = place();
+    runtime().block_on(async {
+        let first = Listener::bind(&path, 0o600, "tested").expect("bound");
+        let error = Listener::bind(&path, 0o600, "tested").expect_err("in use");
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(error.to_string(), "another tested listens there");
+        drop(first);
+        assert!(path.exists(), "left behind");
+        Listener::bind(&path, 0o600, "tested").expect("replaced");
+        std::fs::remove_file(&path).expect("there");
+        std::fs::write(&path, "precious").expect("writable");
+        let error = Listener::bind(&path, 0o600, "tested").expect_err("no socket");
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(&path).expect("still there"), b"precious");
+    });
+}

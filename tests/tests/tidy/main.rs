@@ -4,21 +4,12 @@
 //!
 //! Rules look at code with comments and string literals blanked out, so prose may say anything.
 
+mod files;
+mod functions;
+mod imports;
 mod source;
 
-use std::collections::BTreeSet;
-
-use source::{Source, sources, texts};
-
-/// Above this a module wants to be split, by stage or by state: about 600 lines, which nobody counts
-/// while writing. (Tests: [`MOST_LINES`].)
-const WANTED_LINES: usize = 650;
-
-/// No file may be longer than this.
-const MOST_LINES: usize = 800;
-
-/// Modules above [`WANTED_LINES`] that are accepted. The list only shrinks.
-const LONG_MODULES: &[&str] = &[];
+use source::{Source, sources};
 
 /// Stages of the packet path: none imports another; `worker.rs` composes them.
 const SWITCH_STAGES: &[&str] = &["port", "ingress", "compute", "traffic", "egress", "insight"];
@@ -97,34 +88,34 @@ const UNSAFE_PLACES: &[&str] = &[
     "hostd/client/src/shm",
 ];
 
-/// Marks of unfinished work. Written in halves so that this file passes its own rule.
-const UNFINISHED: &[&str] = &[
-    concat!("TO", "DO"),
-    concat!("FIX", "ME"),
-    concat!("XX", "X:"),
-    concat!("HA", "CK"),
-    concat!("to", "do!"),
-    concat!("unimple", "mented!"),
-    concat!("db", "g!"),
-    concat!("allow(dead", "_code)"),
-    // A test that another one starts in a process of its own says so as the reason.
-    concat!("#[ign", "ore]"),
-];
-
 /// Fails with all offences at once.
 fn none(what: &str, offences: Vec<String>) {
     assert!(offences.is_empty(), "{what}:\n  {}", offences.join("\n  "));
 }
 
+/// Fails with the entries of a list that nothing needs any more.
+fn stale<T: std::fmt::Debug>(list: &str, entries: impl Iterator<Item = T>) {
+    let entries = entries.map(|entry| format!("{entry:?}")).collect();
+    none(&format!("entries of {list} to delete"), entries);
+}
+
+/// The offences, each beginning with a path, that are not in one of the `accepted` folders.
+fn accepted(offences: Vec<String>, accepted: &'static [&'static str], list: &str) -> Vec<String> {
+    let within = |place: &&str| offences.iter().any(|it| it.starts_with(*place));
+    stale(list, accepted.iter().filter(|place| !within(place)));
+    let all = offences.iter();
+    all.filter(|it| !accepted.iter().any(|place| it.starts_with(place)))
+        .cloned()
+        .collect()
+}
+
 /// Lines of `source` whose code, outside of tests, contains one of `patterns` and none of `except`.
 fn offences(source: &Source, patterns: &[String], except: &[&str]) -> Vec<String> {
     source
-        .code
+        .shipped
         .lines()
         .enumerate()
-        .filter(|(number, line)| {
-            *number < source.tests_from && !except.iter().any(|path| line.contains(path))
-        })
+        .filter(|(_, line)| !except.iter().any(|path| line.contains(path)))
         .flat_map(|(number, line)| {
             patterns
                 .iter()
@@ -264,66 +255,13 @@ fn unsafe_stands_where_it_may_and_says_why() {
     none("unsafe code", found);
 }
 
-#[test]
-fn files_are_short() {
-    let accepted: BTreeSet<&str> = LONG_MODULES.iter().copied().collect();
-    let mut found = Vec::new();
-    let mut long = BTreeSet::new();
-    for source in sources() {
-        let lines = source.text.lines().count();
-        let wanted = if source.is_test() {
-            MOST_LINES
-        } else {
-            WANTED_LINES
-        };
-        if lines > wanted {
-            long.insert(source.path.as_str());
-        }
-        if lines > MOST_LINES || (lines > wanted && !accepted.contains(source.path.as_str())) {
-            found.push(format!("{}: {lines} lines", source.path));
-        }
-    }
-    none("modules to split", found);
-    let stale: Vec<_> = accepted
-        .difference(&long)
-        .map(ToString::to_string)
-        .collect();
-    none("LONG_MODULES names modules that are short now", stale);
-}
-
-#[test]
-fn files_say_what_they_are() {
-    let found = sources()
-        .iter()
-        .filter(|s| !s.is_test() && !s.text.lines().take(4).any(|l| l.starts_with("//!")))
-        .map(|s| s.path.clone())
-        .collect();
-    none("modules without a head comment", found);
-}
-
-#[test]
-fn nothing_is_marked_unfinished() {
-    let mut found = Vec::new();
-    for (path, text) in texts() {
-        for (number, line) in text.lines().enumerate() {
-            for word in UNFINISHED.iter().filter(|w| contains_path(line, w)) {
-                found.push(format!("{path}:{}: {word}", number + 1));
-            }
-        }
-    }
-    none("unfinished work", found);
-}
-
 /// SW-51: every way to lose a packet has a name, and a test loses a packet that way.
 #[test]
 fn every_drop_reason_is_shown_by_a_test() {
     let all = sources();
     let tests: String = all
         .iter()
-        .map(|s| {
-            let from = if s.is_test() { 0 } else { s.tests_from };
-            s.code.lines().skip(from).collect::<Vec<_>>().join("\n")
-        })
+        .flat_map(|s| s.tests().flat_map(|line| [line, "\n"]))
         .collect();
     let mut found = Vec::new();
     for source in all {
@@ -389,4 +327,14 @@ fn requirements_that_are_named_exist() {
         }
     }
     none("requirements that do not exist", found);
+}
+
+#[test]
+fn accepted_places_are_left_out() {
+    let found = accepted(
+        vec!["a/b:1".to_owned(), "c/d:2".to_owned()],
+        &["a/"],
+        "LIST",
+    );
+    assert_eq!(found, ["c/d:2"]);
 }

@@ -11,26 +11,95 @@ pub(crate) struct Source {
     pub(crate) text: String,
     /// The file with comments and string literals blanked out; the same lines.
     pub(crate) code: String,
-    /// First line (from 0) of the unit tests at the end of the file; past the end without any.
-    pub(crate) tests_from: usize,
+    /// The same without tests.
+    pub(crate) shipped: String,
+}
+
+/// A word, `::`, or one character of anything else; spaces are left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub(crate) text: String,
+    /// From 1.
+    pub(crate) line: usize,
+}
+
+impl Token {
+    pub(crate) fn is(&self, text: &str) -> bool {
+        self.text == text
+    }
+
+    /// Whether this is an identifier, a keyword or a number.
+    pub(crate) fn is_word(&self) -> bool {
+        self.text.starts_with(is_word_char)
+    }
+}
+
+fn is_word_char(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// The tokens of code without comments and literals.
+pub(crate) fn tokens(code: &str) -> Vec<Token> {
+    let mut found = Vec::new();
+    for (number, line) in code.lines().enumerate() {
+        let mut rest = line.trim_start();
+        while let Some(first) = rest.chars().next() {
+            let length = if is_word_char(first) {
+                rest.find(|c| !is_word_char(c)).unwrap_or(rest.len())
+            } else if rest.starts_with("::") {
+                2
+            } else {
+                first.len_utf8()
+            };
+            found.push(Token {
+                text: rest[..length].to_owned(),
+                line: number + 1,
+            });
+            rest = rest[length..].trim_start();
+        }
+    }
+    found
+}
+
+/// Index of the bracket that closes the one at `open`; past the end without one.
+pub(crate) fn closing(code: &[Token], open: usize) -> usize {
+    let mut depth = 0_usize;
+    for (at, token) in code.iter().enumerate().skip(open) {
+        match token.text.as_str() {
+            "{" | "(" | "[" => depth += 1,
+            "}" | ")" | "]" => {
+                depth -= 1;
+                if depth == 0 {
+                    return at;
+                }
+            }
+            _ => {}
+        }
+    }
+    code.len()
 }
 
 impl Source {
-    fn new(path: String, text: String) -> Source {
+    pub(crate) fn new(path: String, text: String) -> Source {
         let code = blank(&text);
-        let in_tests = is_test_path(&path);
-        let mark = code.lines().position(|line| line.trim() == "#[cfg(test)]");
-        let tests_from = if in_tests {
-            0
+        let shipped = if is_test_path(&path) {
+            String::new()
         } else {
-            mark.unwrap_or(usize::MAX)
+            without_tests(&code)
         };
         Source {
             path,
             text,
             code,
-            tests_from,
+            shipped,
         }
+    }
+
+    /// Lines of tests, as code; empty where the file ships.
+    pub(crate) fn tests(&self) -> impl Iterator<Item = &str> {
+        let shipped = self.shipped.lines().chain(std::iter::repeat(""));
+        let lines = self.code.lines().zip(shipped);
+        lines.map(|(line, shipped)| if line == shipped { "" } else { line })
     }
 
     /// Whether the whole file is a test.
@@ -155,14 +224,84 @@ fn quoted_end(text: &[char], at: usize, quote: char) -> usize {
     (end + 1).min(text.len())
 }
 
+/// `code` without items under `#[cfg(test)]`; the same lines.
+fn without_tests(code: &str) -> String {
+    let all = tokens(code);
+    let mut dropped = Vec::new();
+    let mut at = 0;
+    while at < all.len() {
+        let mark = ["#", "[", "cfg", "(", "test", ")", "]"];
+        let texts = all[at..].iter().map(|token| token.text.as_str());
+        if !texts.take(mark.len()).eq(mark) {
+            at += 1;
+            continue;
+        }
+        // The item ends with its braces, or with a semicolon if it has none.
+        let mut end = at + mark.len();
+        while end < all.len() && !all[end].is(";") && !all[end].is("{") {
+            end = if all[end].is("(") || all[end].is("[") {
+                closing(&all, end) + 1
+            } else {
+                end + 1
+            };
+        }
+        if all.get(end).is_some_and(|token| token.is("{")) {
+            end = closing(&all, end);
+        }
+        let last = all.get(end).or(all.last()).map_or(0, |token| token.line);
+        dropped.push(all[at].line..=last);
+        at = end + 1;
+    }
+    let lines = code.lines().enumerate().map(|(number, line)| {
+        let in_tests = dropped.iter().any(|range| range.contains(&(number + 1)));
+        if in_tests { "" } else { line }
+    });
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
+
 fn find(text: &[char], from: usize, what: &[char]) -> Option<usize> {
     (from..text.len()).find(|at| text[*at..].starts_with(what))
 }
 
-#[test]
-fn comments_and_literals_are_blanked() {
-    let text = "a /* x\ny */ b \"c\\\"d\" 'e' '\\'' r#\"f\"g\"# <'h> // i\nj";
-    let blanked = blank(text);
-    assert_eq!(blanked.split_whitespace().collect::<String>(), "ab<'h>j");
-    assert_eq!(blanked.lines().count(), text.lines().count());
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_and_literals_are_blanked() {
+        let text = "a /* x\ny */ b \"c\\\"d\" 'e' '\\'' r#\"f\"g\"# <'h> // i\nj";
+        let blanked = blank(text);
+        assert_eq!(blanked.split_whitespace().collect::<String>(), "ab<'h>j");
+        assert_eq!(blanked.lines().count(), text.lines().count());
+    }
+
+    #[test]
+    fn tests_are_told_from_what_ships() {
+        let text = "fn a() {}\n#[cfg(test)]\nmod tests;\nfn b() {}\n#[cfg(test)]\nmod c {\n fn d() {}\n}\nfn e() {}\n";
+        let source = Source::new("x/src/lib.rs".to_owned(), text.to_owned());
+        let shipped: String = source.shipped.split_whitespace().collect();
+        assert_eq!(shipped, "fna(){}fnb(){}fne(){}");
+        let tests: String = source.tests().collect();
+        assert_eq!(
+            tests,
+            "#[cfg(test)]mod tests;#[cfg(test)]mod c { fn d() {}}"
+        );
+        let whole = Source::new("x/src/a/tests.rs".to_owned(), text.to_owned());
+        assert!(whole.shipped.is_empty());
+        assert_eq!(whole.tests().count(), text.lines().count());
+    }
+
+    #[test]
+    fn code_is_cut_into_tokens() {
+        let found = tokens("use a::{b, c};\nx.1");
+        let texts: Vec<_> = found.iter().map(|token| token.text.as_str()).collect();
+        assert_eq!(
+            texts,
+            [
+                "use", "a", "::", "{", "b", ",", "c", "}", ";", "x", ".", "1"
+            ]
+        );
+        assert_eq!((found[0].line, found[9].line), (1, 2));
+        assert_eq!(closing(&found, 3), 7);
+    }
 }

@@ -1,0 +1,159 @@
+//! Files: how long and how wide they are, that each says what it is, belongs to a crate and is
+//! finished, and where a module with parts stands.
+
+use std::collections::BTreeSet;
+
+use super::imports::Imports;
+use super::source::{Source, sources, texts};
+use super::{accepted, contains_path, none, stale};
+
+/// Above this a module wants to be split, by stage or by state: about 600 lines, which nobody counts
+/// while writing. (Tests: [`MOST_LINES`].)
+const WANTED_LINES: usize = 650;
+
+/// No file may be longer than this.
+const MOST_LINES: usize = 800;
+
+/// Modules above [`WANTED_LINES`] that are accepted. The list only shrinks.
+const LONG_MODULES: &[&str] = &[];
+
+/// Columns of a comment.
+const WIDTH: usize = 100;
+
+/// Folders with wider comments. The list only shrinks.
+const WIDE: &[&str] = &[
+    "benches/", "common/", "fabric/", "hostd/", "lab/", "switchd/", "tests/", "twin/",
+];
+
+/// Folders with modules in `x.rs` beside `x/`. The list only shrinks.
+const BESIDE: &[&str] = &["common/", "hostd/", "switchd/"];
+
+/// Marks of unfinished work. Written in halves so that this file passes its own rule.
+const UNFINISHED: &[&str] = &[
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("XX", "X:"),
+    concat!("HA", "CK"),
+    concat!("to", "do!"),
+    concat!("unimple", "mented!"),
+    concat!("db", "g!"),
+    concat!("allow(dead", "_code)"),
+    // A test that another one starts in a process of its own says so as the reason.
+    concat!("#[ign", "ore]"),
+];
+
+/// Lines (from 1) of comments beyond [`WIDTH`] columns, other than those with an address, which
+/// cannot be broken.
+fn wide_comments(source: &Source) -> Vec<usize> {
+    let lines = source.text.lines().zip(source.code.lines()).enumerate();
+    lines
+        .filter(|(_, (line, code))| {
+            let is_comment = line.trim_start().starts_with("//") && code.trim().is_empty();
+            is_comment && line.chars().count() > WIDTH && !line.contains("://")
+        })
+        .map(|(number, _)| number + 1)
+        .collect()
+}
+
+/// Modules in `x.rs` beside a folder `x/` with their parts, of all these paths.
+fn beside_their_folders<'a>(paths: &[&'a str]) -> Vec<&'a str> {
+    let has_parts = |path: &str| {
+        let folder = format!("{}/", path.trim_end_matches(".rs"));
+        paths.iter().any(|other| other.starts_with(&folder))
+    };
+    let modules = paths.iter().filter(|path| path.ends_with(".rs"));
+    modules.filter(|path| has_parts(path)).copied().collect()
+}
+
+#[test]
+fn files_are_short() {
+    let mut found = Vec::new();
+    let mut long = BTreeSet::new();
+    for source in sources() {
+        let lines = source.text.lines().count();
+        let wanted = if source.is_test() {
+            MOST_LINES
+        } else {
+            WANTED_LINES
+        };
+        if lines > wanted {
+            long.insert(source.path.as_str());
+        }
+        let listed = LONG_MODULES.contains(&source.path.as_str());
+        if lines > MOST_LINES || (lines > wanted && !listed) {
+            found.push(format!("{}: {lines} lines", source.path));
+        }
+    }
+    none("modules to split", found);
+    let short = LONG_MODULES.iter().filter(|path| !long.contains(*path));
+    stale("LONG_MODULES", short);
+}
+
+#[test]
+fn files_say_what_they_are() {
+    let found = sources()
+        .iter()
+        .filter(|s| !s.is_test() && !s.text.lines().take(4).any(|l| l.starts_with("//!")))
+        .map(|s| s.path.clone())
+        .collect();
+    none("modules without a head comment", found);
+}
+
+#[test]
+fn comments_are_narrow() {
+    let all = sources().iter().flat_map(|source| {
+        let wide = wide_comments(source).into_iter();
+        wide.map(|line| format!("{}:{line}", source.path))
+    });
+    let found = accepted(all.collect(), WIDE, "WIDE");
+    none("comments wider than 100 columns", found);
+}
+
+#[test]
+fn modules_with_parts_are_folders() {
+    let paths: Vec<&str> = sources().iter().map(|s| s.path.as_str()).collect();
+    let found = beside_their_folders(&paths).into_iter();
+    let found = accepted(found.map(str::to_owned).collect(), BESIDE, "BESIDE");
+    none("`x.rs` beside `x/`: make it `x/mod.rs`", found);
+}
+
+#[test]
+fn every_file_belongs_to_a_crate() {
+    let all = sources();
+    let orphans = Imports::of(all).orphans.into_iter();
+    let found = orphans.map(|file| all[file].path.clone()).collect();
+    none("files that no module declares", found);
+}
+
+#[test]
+fn nothing_is_marked_unfinished() {
+    let mut found = Vec::new();
+    for (path, text) in texts() {
+        for (number, line) in text.lines().enumerate() {
+            for word in UNFINISHED.iter().filter(|w| contains_path(line, w)) {
+                found.push(format!("{path}:{}: {word}", number + 1));
+            }
+        }
+    }
+    none("unfinished work", found);
+}
+
+#[test]
+fn wide_comments_are_found() {
+    let wide = "x".repeat(WIDTH);
+    let text =
+        format!("// {wide}\n// https://{wide}\nlet a = \"// {wide}\"; // {wide}\n// short\n");
+    let source = Source::new("x/src/a.rs".to_owned(), text);
+    assert_eq!(wide_comments(&source), [1]);
+}
+
+#[test]
+fn modules_beside_their_folders_are_found() {
+    let paths = [
+        "x/src/a.rs",
+        "x/src/a/b.rs",
+        "x/src/ab.rs",
+        "x/src/c/mod.rs",
+    ];
+    assert_eq!(beside_their_folders(&paths), ["x/src/a.rs"]);
+}

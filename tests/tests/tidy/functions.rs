@@ -21,19 +21,19 @@ const LONG: &[(&str, &str, &str)] = &[
         "files_and_measurements_cross",
         STORY,
     ),
-    ("switchd/src/bin/switchctl/tables.rs", "table", LATER),
+    ("switchd/src/bin/switchctl/tables/mod.rs", "table", LATER),
     (
-        "switchd/src/config/tests.rs",
+        "switchd/src/config/tests/mod.rs",
         "the_shipped_file_lists_every_key_with_its_default",
         TABLE,
     ),
     (
-        "switchd/src/config/tests.rs",
+        "switchd/src/config/tests/mod.rs",
         "broken_relations_are_refused",
         TABLE,
     ),
     (
-        "switchd/src/config/tests.rs",
+        "switchd/src/config/tests/mod.rs",
         "wrong_trimming_and_hooks_are_refused",
         TABLE,
     ),

@@ -90,7 +90,8 @@ impl Watch {
                 };
                 let wait = Wait {
                     name: name.clone(),
-                    waited: total.saturating_sub(*before),
+                    // A wait is counted when it ends: part of it may have been before.
+                    waited: total.saturating_sub(*before).min(within),
                     within,
                 };
                 let worst = self.worst.as_ref().map_or(0.0, Wait::share);

@@ -1,80 +1,201 @@
-//! HT-1, HT-30: a file across the demonstration's fabric: what of the line's capacity is payload that arrives.
+//! HT-1, HT-30: a file across the demonstration's fabric, beside what else reaches its end on the same links.
 //!
-//! Measured from the start of `hostcp` to its end: connection set-up, SHA-256 on both sides, the file's
-//! way from and to the page cache. The kernel's TCP takes the same way beside it.
+//! A copy is measured from the start of `hostcp` to its end: connection set-up, checksums on both sides, the file's
+//! way from and to the page cache. `hostperf` takes the same way with nothing but the transport, and the kernel's TCP without
+//! hostd. How close all of them come to the line depends on the machine, so the copy is judged by its
+//! ratio to `hostperf` in the same round.
 
-use crate::measure::{Series, print_ratios};
+use crate::measure::{Better, Bound, Figure, Group, Subject, Term};
+use crate::rig::wait_until;
 use lab::traffic::{Receiver, iperf};
-use lab::{Lab, LabError, node_dir};
+use lab::{Lab, LabError, Output, node_dir};
 use rand_core::{Rng, SeedableRng};
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
 
 /// Speed of every link, in bit/s.
 const SPEED: u64 = 1_000_000_000;
 
-/// MiB of the file: long enough that starting a process does not count.
-const MIB: usize = 512;
+/// MiB of the file: long enough that starting a process hardly counts.
+const MIB: usize = 128;
 
-/// What a copy has to reach of the capacity.
+/// What a copy has to reach of hostperf: the 0.90 of the line's capacity that it has to reach where hostperf reaches 0.999
+/// of it.
 const RATIO_MIN: f64 = 0.90;
-
-/// Rounds; each measures both once.
-const ROUNDS: usize = 3;
 
 /// Payload of a packet, and all that a packet in the middle of a message takes of the line beside it: preamble 8,
 /// Ethernet 14, IPv4 20, UDP 8, BTH 12, MPEH 8, ICRC 4, FCS 4, gap 12.
 const PAYLOAD: f64 = 2048.0;
 const BESIDE: f64 = 90.0;
 
-/// Runs the bench and prints its table.
+/// Contenders, in order.
+const CONTENDERS: [&str; 3] = ["hostcp", "hostperf", "iperf3, TCP"];
+const HOSTCP: usize = 0;
+const HOSTPERF: usize = 1;
+
+/// The bench.
+struct Copy {
+    groups: [Group; 1],
+    source: PathBuf,
+    /// Servers on the receiving host, and the fabric: none once they are down.
+    running: Option<(Receiver, Server, Lab)>,
+}
+
+/// `hostperf serve`, killed with this value.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Brings the fabric up and starts the servers.
 ///
 /// # Errors
-/// What kept the fabric from coming up or a copy from arriving.
-pub fn bench() -> Result<(), String> {
+/// What kept them from coming up.
+pub fn prepare() -> Result<Box<dyn Subject>, String> {
     // Eight characters at most, and a process number has up to seven digits.
     let name = format!("c{}", std::process::id());
     let lab = Lab::builder().name(&name).size(2, 2, 4).speed(SPEED).up();
     let lab = lab.map_err(|error| error.to_string())?;
-    let measured = measure(&lab);
-    lab.down().map_err(|error| error.to_string())?;
-    let series = measured.map_err(|error| error.to_string())?;
-    print_ratios("h1 to h4, links of 1 Gb/s", "Mbit/s", &series);
-    let ratio = series[1].ratio_to(&series[0]);
-    if ratio < RATIO_MIN {
-        return Err(format!("{ratio:.3} of the capacity, not {RATIO_MIN}"));
+    let source = node_dir(lab.name(), "h1").join("source");
+    match serve(&lab, &source) {
+        Ok((receiver, server)) => Ok(Box::new(Copy {
+            groups: [group()],
+            source,
+            running: Some((receiver, server, lab)),
+        })),
+        Err(why) => Err(lab.down().err().unwrap_or(why).to_string()),
     }
-    Ok(())
 }
 
-fn measure(lab: &Lab) -> Result<[Series; 3], LabError> {
-    let (from, to) = (lab.node("h1")?, lab.node("h4")?);
-    let source = node_dir(lab.name(), "h1").join("source");
-    let root = node_dir(lab.name(), "h4").join("files");
-    make_file(&source).map_err(LabError::io(source.display().to_string()))?;
-    let _receiver = Receiver::start(to, &root)?;
-    let mut capacity = Series::new("capacity for payload");
-    let mut copies = Series::new("hostcp");
-    let mut streams = Series::new("iperf3, TCP");
-    for _ in 0..ROUNDS {
-        #[expect(clippy::cast_precision_loss, reason = "a rate for a table")]
-        let (speed, bits) = (SPEED as f64, (MIB << 23) as f64);
-        capacity
-            .rounds
-            .push(speed * PAYLOAD / (PAYLOAD + BESIDE) / 1e6);
-        let target = format!("{}:copy", to.address(false));
-        let began = Instant::now();
-        from.run(["hostcp", "-q", &source.display().to_string(), &target])?
-            .expect_ok();
-        copies
-            .rounds
-            .push(bits / began.elapsed().as_secs_f64() / 1e6);
-        let stream = iperf(from, to, &["-t", "4"])?;
-        streams.rounds.push(stream.bits_per_second / 1e6);
+/// Writes the file, and starts what receives it and what hostperf talks to.
+fn serve(lab: &Lab, source: &Path) -> Result<(Receiver, Server), LabError> {
+    make_file(source).map_err(LabError::io(source.display().to_string()))?;
+    let to = lab.node("h4")?;
+    let receiver = Receiver::start(to, &node_dir(lab.name(), "h4").join("files"))?;
+    let server = Server(to.spawn(["hostperf", "serve"])?);
+    // The server says nothing when it listens; the first who asks too early is refused.
+    let from = lab.node("h1")?;
+    let words = [
+        "hostperf",
+        "send",
+        "-n",
+        "1",
+        &to.address(false).to_string(),
+    ];
+    let answers = || from.run(words).is_ok_and(|output| output.status == 0);
+    if wait_until(Duration::from_secs(10), answers) {
+        Ok((receiver, server))
+    } else {
+        Err(LabError::Command {
+            command: "hostperf serve".to_owned(),
+            reason: "it does not answer".to_owned(),
+        })
     }
-    Ok([capacity, copies, streams])
+}
+
+fn group() -> Group {
+    #[expect(clippy::cast_precision_loss, reason = "a rate")]
+    let capacity = SPEED as f64 * PAYLOAD / (PAYLOAD + BESIDE) / 1e6;
+    let mut figures = vec![
+        Figure::ratio(
+            &CONTENDERS,
+            HOSTCP,
+            HOSTPERF,
+            Some(Bound::AtLeast(RATIO_MIN)),
+        ),
+        Figure::ratio(&CONTENDERS, HOSTCP, 2, None),
+    ];
+    figures.extend([HOSTCP, HOSTPERF].map(|contender| Figure {
+        name: format!(
+            "{}, share of the capacity for payload",
+            CONTENDERS[contender]
+        ),
+        unit: "",
+        of: vec![Term {
+            contender,
+            weight: 1.0 / capacity,
+        }],
+        to: Vec::new(),
+        bound: None,
+    }));
+    Group {
+        title: format!("h1 to h4, links of 1 Gb/s, a file of {MIB} MiB"),
+        unit: "Mbit/s".to_owned(),
+        better: Better::High,
+        contenders: CONTENDERS.map(str::to_owned).to_vec(),
+        figures,
+    }
+}
+
+impl Copy {
+    /// Mbit/s of payload.
+    fn measure(&self, contender: usize) -> Result<f64, LabError> {
+        let (.., lab) = self.running.as_ref().expect("up until the end");
+        let (from, to) = (lab.node("h1")?, lab.node("h4")?);
+        let address = to.address(false).to_string();
+        match contender {
+            HOSTCP => {
+                #[expect(clippy::cast_precision_loss, reason = "a rate for a table")]
+                let bits = (MIB << 23) as f64;
+                let (source, target) =
+                    (self.source.display().to_string(), format!("{address}:copy"));
+                let began = Instant::now();
+                printed("hostcp", from.run(["hostcp", "-q", &source, &target])?)?;
+                Ok(bits / began.elapsed().as_secs_f64() / 1e6)
+            }
+            HOSTPERF => {
+                let output = from.run(["hostperf", "send", "--json", "-D", "1", &address])?;
+                let output = printed("hostperf", output)?;
+                rate(&output).ok_or_else(|| LabError::Answer {
+                    what: "hostperf".to_owned(),
+                    reason: output,
+                })
+            }
+            _ => Ok(iperf(from, to, &["-t", "1"])?.bits_per_second / 1e6),
+        }
+    }
+}
+
+impl Subject for Copy {
+    fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    fn turn(&mut self, _: usize, contender: usize) -> Result<f64, String> {
+        self.measure(contender).map_err(|error| error.to_string())
+    }
+
+    fn finish(&mut self) -> Result<(), String> {
+        let Some((receiver, server, lab)) = self.running.take() else {
+            return Ok(());
+        };
+        drop((receiver, server));
+        lab.down().map_err(|error| error.to_string())
+    }
+}
+
+/// What a command that succeeded printed.
+fn printed(what: &str, output: Output) -> Result<String, LabError> {
+    if output.ok() {
+        return Ok(output.stdout);
+    }
+    Err(LabError::Command {
+        command: what.to_owned(),
+        reason: output.stderr,
+    })
+}
+
+/// Mbit/s that `hostperf --json` measured.
+fn rate(json: &str) -> Option<f64> {
+    let all: serde_json::Value = serde_json::from_str(json).ok()?;
+    all[0]["mbit_per_second"].as_f64()
 }
 
 fn make_file(path: &Path) -> std::io::Result<()> {

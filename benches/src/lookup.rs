@@ -1,19 +1,25 @@
 //! SW-2: longest prefix match on a full Internet table: the route table beside a kept library.
 
-use crate::measure::{Series, busy_time, print_figures, print_ratios};
+use crate::measure::{Better, Group, Subject, busy_time, millions_each_second};
 use crate::routes::{self, FULL_V4, FULL_V6};
 use ip_network_table_deps_treebitmap::IpLookupTable;
 use ipnet::IpNet;
 use rand_core::Rng;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
+use std::sync::Arc;
 use switchd::ingress::fib::{Fib, FibWriter};
 use switchd::ingress::tables::GroupId;
 
-/// Rounds of each contender.
-const ROUNDS: usize = 5;
+/// The kept library, and the route table in both ways that it can be asked.
+const CONTENDERS: [&str; 3] = ["treebitmap", "one by one", "in batches"];
+const LIBRARY: usize = 0;
+const ONE_BY_ONE: usize = 1;
 /// Addresses that are looked up, in the order of a random generator: no cache holds their paths.
 const ADDRESSES: usize = 1 << 20;
+/// Addresses of a turn.
+const PART: usize = ADDRESSES / 4;
 /// Addresses of one batch, as long as a worker's.
 const BATCH: usize = switchd::limits::BATCH;
 
@@ -22,42 +28,6 @@ struct Tables {
     fib: FibWriter,
     v4: IpLookupTable<Ipv4Addr, u32>,
     v6: IpLookupTable<Ipv6Addr, u32>,
-}
-
-/// Runs the bench and prints its tables.
-///
-/// # Errors
-/// If the route table is too small, or disagrees with the library.
-pub fn bench() -> Result<(), String> {
-    let mut random = routes::random();
-    let table = routes::table(FULL_V4, FULL_V6, &mut random);
-    let began = busy_time();
-    let tables = Tables::fill(&table)?;
-    let filled = busy_time() - began;
-    let fib = tables.fib.fib();
-    let (mut v4, mut v6) = (Vec::new(), Vec::new());
-    while v4.len() < ADDRESSES || v6.len() < ADDRESSES {
-        let which = usize::try_from(random.next_u64()).expect("64-bit machine") % table.len();
-        match routes::inside(table[which], &mut random) {
-            IpAddr::V4(address) => v4.push(address),
-            IpAddr::V6(address) => v6.push(address),
-        }
-    }
-    v4.truncate(ADDRESSES);
-    v6.truncate(ADDRESSES);
-    tables.agree(&fib, &v4, &v6)?;
-    print_figures(
-        "route table",
-        "",
-        &[
-            ("routes".into(), table.len().to_string()),
-            ("memory".into(), format!("{} MiB", tables.fib.bytes() >> 20)),
-            ("both tables filled in".into(), format!("{filled:.1?}")),
-        ],
-    );
-    compare_v4(&tables, &fib, &v4);
-    compare_v6(&tables, &fib, &v6);
-    Ok(())
 }
 
 impl Tables {
@@ -102,59 +72,114 @@ impl Tables {
     }
 }
 
-/// Million lookups in a second.
-fn timed(work: impl FnOnce()) -> f64 {
-    let began = busy_time();
-    work();
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-    let rate = ADDRESSES as f64 / (busy_time() - began).as_secs_f64() / 1e6;
-    rate
+/// The bench: the tables, and the addresses of each family.
+struct Lookup {
+    groups: [Group; 2],
+    tables: Tables,
+    fib: Arc<Fib>,
+    v4: Vec<Ipv4Addr>,
+    v6: Vec<Ipv6Addr>,
+    /// The same as bytes.
+    octets_v4: Vec<[u8; 4]>,
+    octets_v6: Vec<[u8; 16]>,
+    /// What a batch found.
+    found: Vec<Option<GroupId>>,
+    /// Which part of the addresses each contender of each group takes next.
+    next: [[usize; CONTENDERS.len()]; 2],
 }
 
-fn compare_v4(tables: &Tables, fib: &Fib, addresses: &[Ipv4Addr]) {
-    let octets: Vec<_> = addresses.iter().map(Ipv4Addr::octets).collect();
-    let mut found = vec![None; BATCH];
-    let mut series = ["treebitmap", "one by one", "in batches"].map(Series::new);
-    for _ in 0..ROUNDS {
-        series[0].rounds.push(timed(|| {
-            for address in addresses {
-                black_box(tables.v4.longest_match(*address));
-            }
-        }));
-        series[1].rounds.push(timed(|| {
-            for address in &octets {
-                black_box(fib.lookup_v4(*address));
-            }
-        }));
-        series[2].rounds.push(timed(|| {
-            for batch in octets.chunks(BATCH) {
-                fib.lookup_v4_batch(batch, black_box(&mut found));
-            }
-        }));
+/// Fills both tables and has them agree.
+///
+/// # Errors
+/// If the route table is too small, or disagrees with the library.
+pub fn prepare() -> Result<Box<dyn Subject>, String> {
+    let mut random = routes::random();
+    let table = routes::table(FULL_V4, FULL_V6, &mut random);
+    let tables = Tables::fill(&table)?;
+    let fib = tables.fib.fib();
+    let (mut v4, mut v6) = (Vec::new(), Vec::new());
+    while v4.len() < ADDRESSES || v6.len() < ADDRESSES {
+        let which = usize::try_from(random.next_u64()).expect("64-bit machine") % table.len();
+        match routes::inside(table[which], &mut random) {
+            IpAddr::V4(address) => v4.push(address),
+            IpAddr::V6(address) => v6.push(address),
+        }
     }
-    print_ratios("IPv4 lookup", "M/s", &series);
+    v4.truncate(ADDRESSES);
+    v6.truncate(ADDRESSES);
+    tables.agree(&fib, &v4, &v6)?;
+    let group = |family| {
+        let title = format!("{family}, {} routes in the table", table.len());
+        Group::beside_first(title, "M/s", Better::High, &CONTENDERS)
+    };
+    Ok(Box::new(Lookup {
+        groups: ["IPv4", "IPv6"].map(group),
+        octets_v4: v4.iter().map(Ipv4Addr::octets).collect(),
+        octets_v6: v6.iter().map(Ipv6Addr::octets).collect(),
+        found: vec![None; BATCH],
+        next: Default::default(),
+        tables,
+        fib,
+        v4,
+        v6,
+    }))
 }
 
-fn compare_v6(tables: &Tables, fib: &Fib, addresses: &[Ipv6Addr]) {
-    let octets: Vec<_> = addresses.iter().map(Ipv6Addr::octets).collect();
-    let mut found = vec![None; BATCH];
-    let mut series = ["treebitmap", "one by one", "in batches"].map(Series::new);
-    for _ in 0..ROUNDS {
-        series[0].rounds.push(timed(|| {
-            for address in addresses {
-                black_box(tables.v6.longest_match(*address));
+impl Lookup {
+    /// Looks up the addresses of `part` as a contender does.
+    fn look_up(&mut self, v4: bool, contender: usize, part: Range<usize>) {
+        let (fib, found) = (&self.fib, &mut self.found);
+        match (v4, contender) {
+            (true, LIBRARY) => {
+                for address in &self.v4[part] {
+                    black_box(self.tables.v4.longest_match(*address));
+                }
             }
-        }));
-        series[1].rounds.push(timed(|| {
-            for address in &octets {
-                black_box(fib.lookup_v6(*address));
+            (false, LIBRARY) => {
+                for address in &self.v6[part] {
+                    black_box(self.tables.v6.longest_match(*address));
+                }
             }
-        }));
-        series[2].rounds.push(timed(|| {
-            for batch in octets.chunks(BATCH) {
-                fib.lookup_v6_batch(batch, black_box(&mut found));
+            (true, ONE_BY_ONE) => {
+                for address in &self.octets_v4[part] {
+                    black_box(fib.lookup_v4(*address));
+                }
             }
-        }));
+            (false, ONE_BY_ONE) => {
+                for address in &self.octets_v6[part] {
+                    black_box(fib.lookup_v6(*address));
+                }
+            }
+            (true, _) => {
+                for batch in self.octets_v4[part].chunks(BATCH) {
+                    fib.lookup_v4_batch(batch, black_box(found));
+                }
+            }
+            (false, _) => {
+                for batch in self.octets_v6[part].chunks(BATCH) {
+                    fib.lookup_v6_batch(batch, black_box(found));
+                }
+            }
+        }
     }
-    print_ratios("IPv6 lookup", "M/s", &series);
+}
+
+impl Subject for Lookup {
+    fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    fn turn(&mut self, group: usize, contender: usize) -> Result<f64, String> {
+        let next = &mut self.next[group][contender];
+        let start = *next;
+        *next = (start + PART) % ADDRESSES;
+        let began = busy_time();
+        self.look_up(group == 0, contender, start..start + PART);
+        Ok(millions_each_second(began, PART as u64))
+    }
+
+    fn notes(&self, _: usize) -> Vec<String> {
+        let mebibytes = self.tables.fib.bytes() >> 20;
+        vec![format!("the route table takes {mebibytes} MiB")]
+    }
 }

@@ -180,6 +180,15 @@ pub fn run_first(priority: u8) -> Result<(), String> {
     run(&format!("chrt -f -p {priority} {thread}")).map(drop)
 }
 
+/// Ends what [`run_first`] began: what is measured next is to run like everybody else.
+///
+/// # Errors
+/// When that is not allowed.
+pub fn run_as_others() -> Result<(), String> {
+    let thread = nix::unistd::gettid();
+    run(&format!("chrt -o -p 0 {thread}")).map(drop)
+}
+
 /// A process of ours, terminated with this value, and killed if that does not suffice.
 #[derive(Debug)]
 pub struct Process(Child);
@@ -220,25 +229,6 @@ impl Process {
     }
 }
 
-/// Seconds of processor time that process `pid` has used, in user mode and in the kernel.
-///
-/// # Errors
-/// When it is gone.
-pub fn processor_seconds(pid: u32) -> Result<f64, String> {
-    let path = format!("/proc/{pid}/stat");
-    let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-    // After the name in brackets: state is field 3, utime 14, stime 15 (proc(5)).
-    let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks: Vec<f64> = fields
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .filter_map(|field| field.parse().ok())
-        .collect();
-    // USER_HZ is 100 on every Linux that this runs on.
-    Ok(ticks.iter().sum::<f64>() / 100.0)
-}
-
 impl Drop for Process {
     fn drop(&mut self) {
         self.signal(Signal::SIGCONT);
@@ -250,23 +240,33 @@ impl Drop for Process {
     }
 }
 
-/// Seconds that the threads of process `pid` have run, exact to the nanosecond, and with them the thread that
-/// runs soft interrupts on `core` when they are too many.
+/// Seconds that the threads of process `pid` have run, exact to the nanosecond.
+///
+/// # Errors
+/// When the process is gone.
+pub fn thread_seconds(pid: u32) -> Result<f64, String> {
+    let tasks = format!("/proc/{pid}/task");
+    let folder = std::fs::read_dir(&tasks).map_err(|error| format!("{tasks}: {error}"))?;
+    let threads = folder.flatten().map(|entry| entry.path());
+    // A thread that has just ended has run out of the sum.
+    Ok(threads.filter_map(|task| ran(&task)).sum())
+}
+
+/// Seconds that the threads of process `pid` have run, and with them the thread that runs soft interrupts on `core`
+/// when they are too many.
 ///
 /// # Errors
 /// When the process is gone.
 pub fn running_seconds(pid: u32, core: usize) -> Result<f64, String> {
-    let tasks = format!("/proc/{pid}/task");
-    let folder = std::fs::read_dir(&tasks).map_err(|error| format!("{tasks}: {error}"))?;
-    let threads = folder.flatten().map(|entry| entry.path());
-    let soft = soft_interrupt_thread(core).into_iter();
-    let nanos: f64 = threads
-        .chain(soft)
-        // A thread that has just ended has run out of the sum.
-        .filter_map(|task| std::fs::read_to_string(task.join("schedstat")).ok())
-        .filter_map(|text| text.split_whitespace().next()?.parse::<f64>().ok())
-        .sum();
-    Ok(nanos / 1e9)
+    let soft = soft_interrupt_thread(core).and_then(|thread| ran(&thread));
+    Ok(thread_seconds(pid)? + soft.unwrap_or(0.0))
+}
+
+/// Seconds that a thread has run, by its folder in `/proc`.
+fn ran(thread: &Path) -> Option<f64> {
+    let text = std::fs::read_to_string(thread.join("schedstat")).ok()?;
+    let nanos: f64 = text.split_whitespace().next()?.parse().ok()?;
+    Some(nanos / 1e9)
 }
 
 fn soft_interrupt_thread(core: usize) -> Option<PathBuf> {

@@ -4,7 +4,7 @@
 //! acknowledgements goes the other way. The base is what no implementation can leave out: the payload
 //! is copied out and in, and the ICRC is computed at both ends.
 
-use crate::measure::{Series, print_ratios};
+use crate::measure::{Better, Group, Subject, busy_time, millions_each_second};
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::wire::roce::icrc;
@@ -17,10 +17,18 @@ use hostd::verbs::{
 };
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::Instant;
 
-const ROUNDS: usize = 7;
-const MESSAGES: u64 = 400;
+/// Payload of the packets.
+const MTUS: [u16; 2] = [1024, 4096];
+
+/// What nothing can be faster than, and the two modes of the engine.
+const CONTENDERS: [&str; 3] = ["copies and checksums", "plain RoCEv2", "multipath, 8 paths"];
+
+/// Messages of a turn, and before each turn, not measured.
+const MESSAGES: u64 = 64;
+const LEAD: u64 = 4;
+
+/// Bytes of a message.
 const MESSAGE: u32 = 1 << 20;
 
 /// One of the two hosts.
@@ -98,98 +106,146 @@ impl Host {
     }
 }
 
-/// Packets a second through two engines, `mtu` bytes of payload each.
-fn packets_per_second(mtu: u16, multipath: bool) -> f64 {
-    let region = Region::heap(4096, 4608, 0);
-    let mut hosts = [Host::new(1, &region), Host::new(2, &region)];
-    let names = [0, 1].map(|n: usize| (hosts[n].address, hosts[n].qpn));
-    hosts[0].meet(names[1].0, names[1].1, mtu, multipath);
-    hosts[1].meet(names[0].0, names[0].1, mtu, multipath);
-    let rkey = hosts[1].keys.rkey;
-    let mut now = Time::from_nanos(1_000_000);
-    let mut under_way: [Vec<Frame>; 2] = [Vec::with_capacity(256), Vec::with_capacity(256)];
-    let (mut posted, mut done) = (0, 0);
-    let start = Instant::now();
-    while done < MESSAGES {
-        while posted < MESSAGES && posted < done + 8 {
-            let write = SendRequest {
-                wr_id: posted,
-                opcode: SendOpcode::RdmaWrite,
-                lkey: hosts[0].keys.lkey,
-                addr: 0,
-                len: MESSAGE,
-                remote_addr: 0,
-                rkey,
-                imm: 0,
-                signaled: true,
-                solicited: false,
-            };
-            hosts[0]
-                .engine
-                .post_send(hosts[0].qpn, write)
-                .expect("room");
-            posted += 1;
-        }
-        for (n, host) in hosts.iter_mut().enumerate() {
-            for frame in under_way[1 - n].drain(..) {
-                host.engine.receive(frame, &mut host.pool, now);
-            }
-            host.engine
-                .transmit(&mut host.pool, now, &mut under_way[n], 64);
-        }
-        while hosts[0].engine.poll_completion(hosts[0].cq).is_some() {
-            done += 1;
-        }
-        now += Span::from_micros(20);
-    }
-    let packets = MESSAGES * u64::from(MESSAGE) / u64::from(mtu);
-    #[expect(clippy::cast_precision_loss, reason = "a figure to show")]
-    let packets = packets as f64;
-    packets / start.elapsed().as_secs_f64()
+/// Two hosts that write to each other's memory.
+struct Pair {
+    hosts: [Host; 2],
+    under_way: [Vec<Frame>; 2],
+    now: Time,
+    posted: u64,
+    done: u64,
 }
 
-/// Packets a second when nothing but the copies and the two checksums is done.
-fn least_per_second(mtu: u16) -> f64 {
-    let memory = HeapMemory::new(vec![1; MESSAGE as usize]);
-    let target = HeapMemory::new(vec![1; MESSAGE as usize]);
-    let mut packet = vec![0x45; 60 + usize::from(mtu)];
-    let per_message = MESSAGE / u32::from(mtu);
-    let start = Instant::now();
-    for _ in 0..MESSAGES {
-        for n in 0..per_message {
-            let offset = u64::from(n) * u64::from(mtu);
-            memory.copy_out(offset, &mut packet[60..]);
-            black_box(icrc::compute(black_box(&packet)).ok());
-            black_box(icrc::compute(black_box(&packet)).ok());
-            target.copy_in(offset, &packet[60..]);
+impl Pair {
+    fn new(mtu: u16, multipath: bool) -> Self {
+        let region = Region::heap(4096, 4608, 0);
+        let mut hosts = [Host::new(1, &region), Host::new(2, &region)];
+        let names = [0, 1].map(|n: usize| (hosts[n].address, hosts[n].qpn));
+        hosts[0].meet(names[1].0, names[1].1, mtu, multipath);
+        hosts[1].meet(names[0].0, names[0].1, mtu, multipath);
+        Self {
+            hosts,
+            under_way: [Vec::with_capacity(256), Vec::with_capacity(256)],
+            now: Time::from_nanos(1_000_000),
+            posted: 0,
+            done: 0,
         }
     }
-    let packets = MESSAGES * u64::from(per_message);
-    #[expect(clippy::cast_precision_loss, reason = "a figure to show")]
-    let packets = packets as f64;
-    packets / start.elapsed().as_secs_f64()
+
+    /// Writes so many messages from the first to the second.
+    fn write(&mut self, messages: u64) {
+        let end = self.done + messages;
+        let rkey = self.hosts[1].keys.rkey;
+        while self.done < end {
+            while self.posted < end && self.posted < self.done + 8 {
+                let write = SendRequest {
+                    wr_id: self.posted,
+                    opcode: SendOpcode::RdmaWrite,
+                    lkey: self.hosts[0].keys.lkey,
+                    addr: 0,
+                    len: MESSAGE,
+                    remote_addr: 0,
+                    rkey,
+                    imm: 0,
+                    signaled: true,
+                    solicited: false,
+                };
+                let host = &mut self.hosts[0];
+                host.engine.post_send(host.qpn, write).expect("room");
+                self.posted += 1;
+            }
+            for (n, host) in self.hosts.iter_mut().enumerate() {
+                for frame in self.under_way[1 - n].drain(..) {
+                    host.engine.receive(frame, &mut host.pool, self.now);
+                }
+                let sent = &mut self.under_way[n];
+                host.engine.transmit(&mut host.pool, self.now, sent, 64);
+            }
+            let sender = &mut self.hosts[0];
+            while sender.engine.poll_completion(sender.cq).is_some() {
+                self.done += 1;
+            }
+            self.now += Span::from_micros(20);
+        }
+    }
 }
 
-/// Prints packets a second, in thousands, of both modes beside the least that has to be done.
-pub fn bench() -> Result<(), String> {
-    for mtu in [1024, 4096] {
-        let mut series = [
-            Series::new("copies and checksums"),
-            Series::new("plain RoCEv2"),
-            Series::new("multipath, 8 paths"),
-        ];
-        for _ in 0..ROUNDS {
-            let rates = [
-                least_per_second(mtu),
-                packets_per_second(mtu, false),
-                packets_per_second(mtu, true),
-            ];
-            for (one, rate) in series.iter_mut().zip(rates) {
-                one.rounds.push(rate / 1000.0);
-            }
+/// The copies and the two checksums, and nothing else.
+struct Least {
+    memory: HeapMemory,
+    target: HeapMemory,
+    packet: Vec<u8>,
+}
+
+impl Least {
+    fn new(mtu: u16) -> Self {
+        Self {
+            memory: HeapMemory::new(vec![1; MESSAGE as usize]),
+            target: HeapMemory::new(vec![1; MESSAGE as usize]),
+            packet: vec![0x45; 60 + usize::from(mtu)],
         }
-        let title = format!("transport engine, both ends on one core, {mtu}-byte packets");
-        print_ratios(&title, "kpps", &series);
     }
-    Ok(())
+
+    fn write(&mut self, messages: u64) {
+        let payload = (self.packet.len() - 60) as u64;
+        for offset in (0..messages).flat_map(|_| 0..u64::from(MESSAGE) / payload) {
+            let offset = offset * payload;
+            self.memory.copy_out(offset, &mut self.packet[60..]);
+            black_box(icrc::compute(black_box(&self.packet)).ok());
+            black_box(icrc::compute(black_box(&self.packet)).ok());
+            self.target.copy_in(offset, &self.packet[60..]);
+        }
+    }
+}
+
+/// What is measured with packets of one size.
+struct Size {
+    mtu: u16,
+    least: Least,
+    /// Plain, and multipath.
+    pairs: [Pair; 2],
+}
+
+/// The bench.
+struct Transport {
+    groups: Vec<Group>,
+    sizes: Vec<Size>,
+}
+
+/// Sets up engines in both modes, for both sizes of packets.
+///
+/// # Errors
+/// None.
+pub fn prepare() -> Result<Box<dyn Subject>, String> {
+    let size = |mtu| Size {
+        mtu,
+        least: Least::new(mtu),
+        pairs: [false, true].map(|multipath| Pair::new(mtu, multipath)),
+    };
+    let group = |mtu| {
+        let title = format!("{mtu}-byte packets, both ends on one core");
+        Group::beside_first(title, "M/s", Better::High, &CONTENDERS)
+    };
+    Ok(Box::new(Transport {
+        groups: MTUS.map(group).into(),
+        sizes: MTUS.map(size).into(),
+    }))
+}
+
+impl Subject for Transport {
+    fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    fn turn(&mut self, group: usize, contender: usize) -> Result<f64, String> {
+        let size = &mut self.sizes[group];
+        let mut write = |messages| match contender {
+            0 => size.least.write(messages),
+            one => size.pairs[one - 1].write(messages),
+        };
+        write(LEAD);
+        let began = busy_time();
+        write(MESSAGES);
+        let packets = MESSAGES * u64::from(MESSAGE) / u64::from(size.mtu);
+        Ok(millions_each_second(began, packets))
+    }
 }

@@ -1,167 +1,33 @@
-//! SW-1, SW-4, SW-10 to SW-34: a switch on veth under overload: what comes out when more goes in than can be forwarded.
-//!
-//! ```text
-//!     core 0                                        core 1
-//!     source  s0 ═ veth ═ p0  forwarder  p1 ═ veth ═ k0  sink
-//! ```
-//!
-//! Every contender does the same: it takes IPv4 frames from `p0`, writes new station addresses (the
-//! routers among them also count the TTL down) and sends them out of `p1`. The *reflector* is the
-//! AF_XDP layer of this project with nothing on top: what it reaches is what the kernel's copy path
-//! allows here, so switchd's ratio to it is the price of the pipeline. switchd runs twice: plain, and with everything on that
-//! its traffic manager and its load balancing can do ([`everything`](crate::everything)).
-//!
-//! The kernel's receive path runs where the source does, all that sending takes where the forwarder does. The
-//! source outruns every forwarder; one that had time to rest nevertheless was not the limit, and is named.
+//! A forwarder, the links that it forwards between, and what is offered to it.
 
-use crate::everything;
 use crate::load::{self, Offer, Sink};
-use crate::measure::{Series, print_ratios};
-use crate::rig::{
-    FORWARD_CORE, Namespace, Process, SOURCE_CORE, mac_bytes, run, run_first, running_seconds,
-    wait_until,
-};
-use common::sys::{PollSet, monotonic};
-use common::time::Span;
-use common::xdp::frame::FramePool;
-use common::xdp::queue::QueueIo;
-use common::xdp::{PortOptions, Role, Umem, frames_needed, open_port};
+use crate::rig::{FORWARD_CORE, Namespace, Process, mac_bytes, running_seconds, wait_until};
 use lab::settings::binary;
 use nix::sys::signal::Signal;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Lengths of frames, without frame check sequence.
-const LENGTHS: [usize; 2] = [64, 1500];
-
-/// What switchd has to reach of the reflector.
-const RATIO_MIN: f64 = 0.92;
-
-/// What it has to reach with everything on of what it does when it is plain.
-const EVERYTHING_MIN: f64 = 0.85;
-
-/// Rounds; each measures every contender once.
-const ROUNDS: usize = 21;
-
 /// How long one measurement lasts, and how long the flow runs before it.
-const MEASURE: Duration = Duration::from_millis(500);
-const WARM_UP: Duration = Duration::from_millis(200);
-
-/// A forwarder that ran for less than this share of a round was not the bottleneck. (The kernel keeps 5 % of
-/// each core for ordinary processes.)
-const BUSY_MIN: f64 = 0.85;
+const MEASURE: Duration = Duration::from_millis(150);
+const WARM_UP: Duration = Duration::from_millis(100);
 
 /// Different UDP source ports.
 const FLOWS: u32 = 64;
 
-/// Descriptors of each ring.
-const RING: u32 = 2048;
-
-/// Packets that the reflector handles at once: as many as switchd.
-const BATCH: usize = switchd::limits::BATCH;
-
-/// Runs the bench and prints its tables.
-///
-/// # Errors
-/// What could not be set up. A peer that is not installed is named and left out.
-pub fn bench() -> Result<(), String> {
-    run_first(2)?;
-    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let mut contenders = vec![
-        Contender::reflector(folder.path())?,
-        Contender::switchd("switchd", folder.path(), "")?,
-        Contender::switchd(
-            "switchd with everything on",
-            folder.path(),
-            &everything::text(),
-        )?,
-    ];
-    match Contender::open_vswitch(folder.path()) {
-        Ok(contender) => contenders.push(contender),
-        Err(why) => println!("left out: {why}"),
-    }
-    let mut faults = Vec::new();
-    for len in LENGTHS {
-        let mut results: Vec<_> = contenders
-            .iter()
-            .map(|contender| Rounds::new(&contender.name))
-            .collect();
-        for _ in 0..ROUNDS {
-            for (contender, rounds) in contenders.iter().zip(&mut results) {
-                rounds.push(contender.round(len)?);
-            }
-        }
-        let rates: Vec<_> = results.iter().map(|rounds| rounds.rate.clone()).collect();
-        print_ratios(&format!("forwarding, {len}-byte frames"), "M/s", &rates);
-        results.iter().for_each(Rounds::warn);
-        for (one, other, least) in [(1, 0, RATIO_MIN), (2, 1, EVERYTHING_MIN)] {
-            let (one, other) = (&rates[one], &rates[other]);
-            let ratio = one.ratio_to(other);
-            println!(
-                "{len}-byte frames: {} is {ratio:.3} of {}, at least {least}",
-                one.name, other.name
-            );
-            if ratio < least {
-                faults.push(format!(
-                    "{len}-byte frames: {} is {ratio:.3} of {}, not {least}",
-                    one.name, other.name
-                ));
-            }
-        }
-    }
-    if faults.is_empty() {
-        Ok(())
-    } else {
-        Err(faults.join("; "))
-    }
-}
-
-/// What one contender reached in a round.
+/// What one contender reached in a turn.
 #[derive(Clone, Copy, Debug)]
-struct Round {
+pub(super) struct Reached {
     /// Frames for each second.
-    per_second: f64,
+    pub(super) per_second: f64,
     /// Share of the time that it ran.
-    share: f64,
-}
-
-/// All rounds of one contender.
-struct Rounds {
-    rate: Series,
-    share: Series,
-}
-
-impl Rounds {
-    fn new(name: &str) -> Self {
-        Self {
-            rate: Series::new(name),
-            share: Series::new(name),
-        }
-    }
-
-    fn push(&mut self, round: Round) {
-        self.rate.rounds.push(round.per_second / 1e6);
-        self.share.rounds.push(round.share);
-    }
-
-    /// Says so if there was time to rest.
-    fn warn(&self) {
-        let share = self.share.median();
-        if share < BUSY_MIN {
-            println!(
-                "{} ran for {:.0} % of the time only: it was not the limit",
-                self.rate.name,
-                share * 100.0
-            );
-        }
-    }
+    pub(super) share: f64,
 }
 
 /// A forwarder with its own links.
-struct Contender {
-    name: String,
+pub(super) struct Contender {
+    /// What it is called in results.
+    pub(super) name: String,
     // In the order in which they must go: the process, then what it runs on.
     process: Process,
     _helpers: Vec<Process>,
@@ -172,16 +38,23 @@ struct Contender {
 }
 
 /// Two namespaces, the forwarder's and the one of both far ends.
-struct Links {
-    forwarder: Namespace,
+pub(super) struct Links {
+    /// The forwarder's, with `p0` and `p1`.
+    pub(super) forwarder: Namespace,
     ends: Namespace,
     in_mac: String,
-    out_mac: String,
-    sink_mac: String,
+    /// Station of `p1`.
+    pub(super) out_mac: String,
+    /// Station of the sink.
+    pub(super) sink_mac: String,
 }
 
 impl Links {
-    fn new(name: &str) -> Result<Self, String> {
+    /// Links of a forwarder whose namespace ends in `name`.
+    ///
+    /// # Errors
+    /// When `ip` does not make them.
+    pub(super) fn new(name: &str) -> Result<Self, String> {
         let forwarder = Namespace::new(name)?;
         let ends = Namespace::new(&format!("{name}-ends"))?;
         forwarder.link("p0", &ends, "s0")?;
@@ -211,7 +84,11 @@ impl Links {
 }
 
 impl Contender {
-    fn new(
+    /// A forwarder that has been started, once frames come out of it.
+    ///
+    /// # Errors
+    /// When none does.
+    pub(super) fn new(
         name: &str,
         process: Process,
         helpers: Vec<Process>,
@@ -234,17 +111,24 @@ impl Contender {
             .ok_or_else(|| format!("{name} forwards nothing"))
     }
 
-    fn reflector(folder: &Path) -> Result<Self, String> {
+    /// This program as the reflector.
+    ///
+    /// # Errors
+    /// When it does not start, or forwards nothing.
+    pub(super) fn reflector(folder: &Path) -> Result<Self, String> {
         let link = Links::new("reflector")?;
         let myself = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = link.forwarder.command(Some(FORWARD_CORE), &myself);
-        command.args(["reflect", &link.out_mac, &link.sink_mac]);
+        command.args(["--reflect", &link.out_mac, &link.sink_mac]);
         let process = Process::start(&mut command, &folder.join("reflector.log"))?;
         Self::new("bare AF_XDP", process, Vec::new(), false, link)
     }
 
     /// switchd with `more` in its configuration.
-    fn switchd(name: &str, folder: &Path, more: &str) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// When it does not start, or forwards nothing; with the end of its log.
+    pub(super) fn switchd(name: &str, folder: &Path, more: &str) -> Result<Self, String> {
         let program = binary("switchd").map_err(|error| error.to_string())?;
         // With load balancing there has to be something to choose.
         let (short, hops) = if more.is_empty() {
@@ -279,45 +163,6 @@ impl Contender {
         })
     }
 
-    fn open_vswitch(folder: &Path) -> Result<Self, String> {
-        let link = Links::new("ovs")?;
-        let folder = folder.join("ovs");
-        std::fs::create_dir(&folder).map_err(|error| error.to_string())?;
-        let (name, ports) = open_vswitch_ports()?;
-        let database = start_database(&link.forwarder, &folder)?;
-        let remote = format!("unix:{}/db.sock", folder.display());
-        // It binds its forwarding thread itself; the others must not be in its way.
-        let mut command = link
-            .forwarder
-            .command(Some(SOURCE_CORE), Path::new("ovs-vswitchd"));
-        command
-            .arg(&remote)
-            .arg(format!("--unixctl={}/switch.ctl", folder.display()))
-            .env("OVS_RUNDIR", &folder);
-        let process = Process::start(&mut command, &folder.join("vswitchd.log"))?;
-        let control = |line: &str| {
-            link.forwarder.run(&format!(
-                "env OVS_RUNDIR={} ovs-vsctl --timeout=15 --db={remote} {line}",
-                folder.display()
-            ))
-        };
-        control("add-br br0 -- set bridge br0 datapath_type=netdev fail-mode=secure")?;
-        for port in ["p0", "p1"] {
-            control(&format!(
-                "add-port br0 {port} -- set Interface {port} {ports}"
-            ))?;
-        }
-        let flow = format!(
-            "in_port=p0,ip,actions=mod_dl_src:{},mod_dl_dst:{},dec_ttl,output:p1",
-            link.out_mac, link.sink_mac
-        );
-        link.forwarder.run(&format!(
-            "env OVS_RUNDIR={} ovs-ofctl add-flow br0 {flow}",
-            folder.display()
-        ))?;
-        Self::new(&name, process, vec![database], true, link)
-    }
-
     /// Whether anything comes out within ten seconds.
     fn probe(&self) -> Result<bool, String> {
         let before = self.sink.counts().expected;
@@ -343,8 +188,11 @@ impl Contender {
         })
     }
 
-    /// Measures once.
-    fn round(&self, len: usize) -> Result<Round, String> {
+    /// Offers it frames of `len` bytes and measures once.
+    ///
+    /// # Errors
+    /// When the source cannot offer, or the process has ended.
+    pub(super) fn turn(&self, len: usize) -> Result<Reached, String> {
         self.process.signal(Signal::SIGCONT);
         let offer = Offer::udp(len, mac_bytes(&self.link.in_mac), FLOWS);
         let ran = || running_seconds(self.process.pid(), FORWARD_CORE);
@@ -358,7 +206,7 @@ impl Contender {
             let ran = ran()? - ran_before;
             #[expect(clippy::cast_precision_loss, reason = "a rate for a table")]
             let frames = frames as f64;
-            Ok(Round {
+            Ok(Reached {
                 per_second: frames / elapsed,
                 share: ran / elapsed,
             })
@@ -370,94 +218,6 @@ impl Contender {
     fn rest(&self) {
         if self.polls {
             self.process.signal(Signal::SIGSTOP);
-        }
-    }
-}
-
-/// What to call Open vSwitch, and the options of its ports: AF_XDP if it was built with it.
-fn open_vswitch_ports() -> Result<(String, &'static str), String> {
-    let version = run("ovs-vswitchd --version")
-        .map_err(|_| "Open vSwitch is not installed (openvswitch-switch)".to_owned())?;
-    let number = version.split_whitespace().last().unwrap_or_default();
-    let number = version
-        .lines()
-        .next()
-        .and_then(|line| line.split_whitespace().last())
-        .unwrap_or(number);
-    let libraries = run("which ovs-vswitchd")
-        .and_then(|path| run(&format!("ldd {}", path.trim())))
-        .unwrap_or_default();
-    Ok(if libraries.contains("libxdp") {
-        let options = "type=afxdp options:n_rxq=1 options:xdp-mode=native";
-        (format!("Open vSwitch {number}, AF_XDP"), options)
-    } else {
-        let options = "type=system";
-        (
-            format!("Open vSwitch {number}, AF_PACKET (built without AF_XDP)"),
-            options,
-        )
-    })
-}
-
-fn start_database(namespace: &Namespace, folder: &Path) -> Result<Process, String> {
-    let shown = folder.display();
-    run(&format!(
-        "ovsdb-tool create {shown}/conf.db /usr/share/openvswitch/vswitch.ovsschema"
-    ))?;
-    let mut command = namespace.helper("ovsdb-server");
-    command
-        .arg(format!("--remote=punix:{shown}/db.sock"))
-        .arg(format!("--unixctl={shown}/db.ctl"))
-        .arg(folder.join("conf.db"));
-    let process = Process::start(&mut command, &folder.join("db.log"))?;
-    let socket = folder.join("db.sock");
-    if !wait_until(Duration::from_secs(5), || socket.exists()) {
-        return Err("ovsdb-server does not answer".to_owned());
-    }
-    let core = 1_u64 << FORWARD_CORE;
-    run(&format!(
-        "ovs-vsctl --no-wait --db=unix:{shown}/db.sock -- init \
-         -- set Open_vSwitch . other_config:pmd-cpu-mask={core:#x}"
-    ))?;
-    Ok(process)
-}
-
-/// The reflector: forwards between `p0` and `p1` of its namespace until it is terminated. What leaves `p1` goes
-/// from the station `source` to the station `destination`.
-///
-/// # Errors
-/// When the ports do not open.
-pub fn reflect(source: &str, destination: &str) -> Result<(), String> {
-    let addresses = [mac_bytes(destination), mac_bytes(source)].concat();
-    let frames = frames_needed(2, RING, 1, 0);
-    let umem = Umem::new(frames, RING).map_err(|error| error.to_string())?;
-    let open = |name| {
-        open_port(&umem, name, &PortOptions::new(Role::Switch)).map_err(|error| error.to_string())
-    };
-    let mut ports = [open("p0")?, open("p1")?];
-    println!("{}, {}", ports[0].mode, ports[1].mode);
-    let mut pool = FramePool::new(umem.region().clone());
-    let mut batch = Vec::with_capacity(BATCH);
-    let mut sleep = PollSet::new();
-    loop {
-        let mut work = 0;
-        let now = monotonic();
-        for (from, to) in [(0, 1), (1, 0)] {
-            let room = ports[to].queues[0].transmit_room(&mut pool).min(BATCH);
-            work += ports[from].queues[0].receive(&mut pool, &mut batch, room);
-            for frame in &mut batch {
-                if let Some(head) = frame.bytes_mut().get_mut(..12) {
-                    head.copy_from_slice(&addresses);
-                }
-            }
-            ports[to].queues[0].transmit(&mut batch);
-            ports[to].queues[0].flush(&mut pool, now);
-        }
-        if work == 0 {
-            let fds = ports.iter().map(|port| port.queues[0].as_fd());
-            sleep
-                .wait(fds, Span::from_millis(1))
-                .map_err(|error| error.to_string())?;
         }
     }
 }

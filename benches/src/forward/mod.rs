@@ -1,5 +1,131 @@
 //! SW-1, SW-4, SW-10 to SW-34: a switch on veth under overload: what comes out when more goes in than can be forwarded.
+//!
+//! ```text
+//!     core 0                                        core 1
+//!     source  s0 ═ veth ═ p0  forwarder  p1 ═ veth ═ k0  sink
+//! ```
+//!
+//! Every contender does the same: it takes IPv4 frames from `p0`, writes new station addresses (the
+//! routers among them also count the TTL down) and sends them out of `p1`. The *reflector* is the
+//! AF_XDP layer of this project with nothing on top: what it reaches is what the kernel's copy path
+//! allows here, so switchd's ratio to it is the price of the pipeline. switchd runs twice: plain, and with everything on that
+//! its traffic manager and its load balancing can do ([`everything`]).
+//!
+//! The kernel's receive path runs where the source does, all that sending takes where the forwarder does. The
+//! source outruns every forwarder; one that had time to rest nevertheless was not the limit, and is named.
 
 mod contender;
+mod open_vswitch;
+mod reflector;
 
-pub use contender::{bench, reflect};
+pub use reflector::reflect;
+
+use crate::everything;
+use crate::measure::statistics::median;
+use crate::measure::{Better, Bound, Figure, Group, Subject};
+use crate::rig::{run_as_others, run_first};
+use contender::Contender;
+use tempfile::TempDir;
+
+/// Lengths of frames, without frame check sequence.
+const LENGTHS: [usize; 2] = [64, 1500];
+
+/// Places of the contenders that bounds compare.
+const REFLECTOR: usize = 0;
+const PLAIN: usize = 1;
+const EVERYTHING: usize = 2;
+
+/// What switchd has to reach of the reflector.
+const RATIO_MIN: f64 = 0.92;
+
+/// What it has to reach with everything on of what it does when it is plain.
+const EVERYTHING_MIN: f64 = 0.85;
+
+/// A forwarder that ran for less than this share of its turns was not the bottleneck. (The kernel keeps 5 % of
+/// each core for ordinary processes.)
+const BUSY_MIN: f64 = 0.85;
+
+/// The bench: a group of contenders for each length.
+struct Forward {
+    groups: Vec<Group>,
+    contenders: Vec<Contender>,
+    /// For each group and contender the share of each turn that it ran.
+    shares: Vec<Vec<Vec<f64>>>,
+    /// Configurations and logs.
+    _folder: TempDir,
+}
+
+/// Starts all forwarders. A peer that is not installed is named and left out.
+///
+/// # Errors
+/// What could not be set up.
+pub fn prepare() -> Result<Box<dyn Subject>, String> {
+    run_first(2)?;
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let all = everything::text();
+    let mut contenders = vec![
+        Contender::reflector(folder.path())?,
+        Contender::switchd("switchd", folder.path(), "")?,
+        Contender::switchd("switchd with everything on", folder.path(), &all)?,
+    ];
+    match open_vswitch::start(folder.path()) {
+        Ok(contender) => contenders.push(contender),
+        Err(why) => eprintln!("bench: forward: left out: {why}"),
+    }
+    let names: Vec<_> = contenders.iter().map(|it| it.name.clone()).collect();
+    Ok(Box::new(Forward {
+        groups: LENGTHS.map(|len| group(len, &names)).into(),
+        shares: vec![vec![Vec::new(); contenders.len()]; LENGTHS.len()],
+        contenders,
+        _folder: folder,
+    }))
+}
+
+fn group(len: usize, names: &[String]) -> Group {
+    let mut figures = vec![
+        Figure::ratio(names, PLAIN, REFLECTOR, Some(Bound::AtLeast(RATIO_MIN))),
+        Figure::ratio(
+            names,
+            EVERYTHING,
+            PLAIN,
+            Some(Bound::AtLeast(EVERYTHING_MIN)),
+        ),
+    ];
+    let others = EVERYTHING..names.len();
+    figures.extend(others.map(|one| Figure::ratio(names, one, REFLECTOR, None)));
+    Group {
+        title: format!("{len}-byte frames under overload"),
+        unit: "M/s".to_owned(),
+        better: Better::High,
+        contenders: names.to_vec(),
+        figures,
+    }
+}
+
+impl Subject for Forward {
+    fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    fn turn(&mut self, group: usize, contender: usize) -> Result<f64, String> {
+        let reached = self.contenders[contender].turn(LENGTHS[group])?;
+        self.shares[group][contender].push(reached.share);
+        Ok(reached.per_second / 1e6)
+    }
+
+    fn notes(&self, group: usize) -> Vec<String> {
+        let shares = self.contenders.iter().zip(&self.shares[group]);
+        let rested = shares.filter_map(|(contender, shares)| {
+            let share = median(shares).filter(|share| *share < BUSY_MIN)? * 100.0;
+            let name = &contender.name;
+            Some(format!(
+                "{name} ran for {share:.0} % of the time only: it was not the limit"
+            ))
+        });
+        rested.collect()
+    }
+
+    fn finish(&mut self) -> Result<(), String> {
+        run_as_others()
+    }
+}

@@ -1,5 +1,219 @@
 //! SW-1, SW-2: the packet path of one worker without I/O: from parse to rewrite, on a full Internet table.
+//!
+//! The ports' queues give frames whose headers were just written, as a device leaves them in the cache,
+//! to random destinations; what is transmitted is received again with another destination. What that
+//! costs by itself is measured too, by handing each batch from receive to transmit directly, and
+//! subtracted. The result is judged as a ratio to the [`reference`] loop of the same round: both slow down on a slow
+//! machine.
+//!
+//! A plain switch sees a destination once in a million packets, which is the worst for its look-ups. With everything on, what is
+//! remembered of flows counts too: its packets are of [`FLOWS`](queue::FLOWS) flows, and what a million flows cost, each of whose
+//! packets takes the place of another flow, is shown beside it. Packets find their ports idle and bypass the queues; what those
+//! cost, with the accounts of the buffer and the scheduler, is measured with a port more, whose groups take nothing: then no
+//! packet bypasses any.
 
+mod queue;
+mod reference;
 mod switch;
 
-pub use switch::bench;
+use crate::measure::{Better, Bound, Figure, Group, Subject, Term};
+use crate::routes::{self, FULL_V4, FULL_V6};
+use ipnet::IpNet;
+use queue::{QueuesOnly, destinations, few};
+use reference::Reference;
+use switch::{Duties, Switch, fill};
+use switchd::ingress::fib::FibWriter;
+
+/// The most that a packet to a random route may cost, as a multiple of the reference loop, in the first [`BOUNDED`] cases.
+const RATIO_MAX: f64 = 12.0;
+
+/// What is measured.
+const CASES: [&str; 5] = [
+    "plain",
+    "plain, queued",
+    "everything on, 2048 flows",
+    "everything on, 2048 flows, queued",
+    "everything on, 1 M flows",
+];
+/// The first so many cases are bounded.
+const BOUNDED: usize = 4;
+
+/// Contenders of a family of addresses: the queues alone, the reference loop, the cases.
+const QUEUES: usize = 0;
+const REFERENCE: usize = 1;
+const CASE: usize = 2;
+const CONTENDERS: usize = CASE + CASES.len();
+
+/// Packets of a turn: about 25 ms.
+const PACKETS: u64 = 250_000;
+
+/// Packets before each turn, not measured: they bring back into the caches what other contenders drove out.
+const LEAD: u64 = 25_000;
+
+/// Packets of each contender before anything is measured: buffers grow to their size, a million flows are seen once.
+const WARM_UP: u64 = 2_000_000;
+
+/// What is measured with the addresses of one family.
+struct Family {
+    name: &'static str,
+    /// Share of the routes.
+    share: f64,
+    queues: QueuesOnly,
+    reference: Reference,
+    switches: [Switch; CASES.len()],
+}
+
+/// The bench.
+struct Pipeline {
+    groups: [Group; 1],
+    families: [Family; 2],
+    /// Kept: the switches read it.
+    _routes: FibWriter,
+}
+
+/// Sets the bench up: the table, and for each family of addresses its contenders.
+///
+/// # Errors
+/// If the route table has no room.
+pub fn prepare() -> Result<Box<dyn Subject>, String> {
+    let mut random = routes::random();
+    let table = routes::table(FULL_V4, FULL_V6, &mut random);
+    let routes = fill(&table, &mut random)?;
+    let families = [true, false].map(|v4| Family::new(v4, &table, &routes, &mut random));
+    Ok(Box::new(Pipeline {
+        groups: [group(&families)],
+        families,
+        _routes: routes,
+    }))
+}
+
+/// The contenders of both families, and what follows: for each case nanoseconds by family and for a random route, and its
+/// ratio to the reference.
+fn group(families: &[Family; 2]) -> Group {
+    let all = ["queues alone", "reference loop"].into_iter().chain(CASES);
+    let names = |family: &Family| -> Vec<String> {
+        let names = all.clone().map(|what| format!("{}, {what}", family.name));
+        names.collect()
+    };
+    let contenders: Vec<_> = families.iter().flat_map(names).collect();
+    // A contender of each family by the share of its routes.
+    let random = |contender: usize, sign: f64| {
+        [0, 1].map(|family| Term {
+            contender: family * CONTENDERS + contender,
+            weight: sign * families[family].share,
+        })
+    };
+    let mut figures = Vec::new();
+    let mut ratios = Vec::new();
+    for (number, case) in CASES.iter().enumerate() {
+        for (at, family) in families.iter().enumerate() {
+            let term = |contender, weight| Term {
+                contender: at * CONTENDERS + contender,
+                weight,
+            };
+            figures.push(Figure {
+                name: format!("{}, {case}", family.name),
+                unit: "ns a packet",
+                of: vec![term(CASE + number, 1.0), term(QUEUES, -1.0)],
+                to: Vec::new(),
+                bound: None,
+            });
+        }
+        let net = [random(CASE + number, 1.0), random(QUEUES, -1.0)].concat();
+        figures.push(Figure {
+            name: format!("a random route, {case}"),
+            unit: "ns a packet",
+            of: net.clone(),
+            to: Vec::new(),
+            bound: None,
+        });
+        ratios.push(Figure {
+            name: format!("a random route, {case} ÷ reference loop"),
+            unit: "",
+            of: net,
+            to: random(REFERENCE, 1.0).to_vec(),
+            bound: (number < BOUNDED).then_some(Bound::AtMost(RATIO_MAX)),
+        });
+    }
+    figures.append(&mut ratios);
+    Group {
+        title: "parse to rewrite, 1.25 M routes; cases without the queues alone".to_owned(),
+        unit: "ns a packet".to_owned(),
+        better: Better::Low,
+        contenders,
+        figures,
+    }
+}
+
+impl Family {
+    fn new(v4: bool, table: &[IpNet], routes: &FibWriter, random: &mut rand_pcg::Pcg64Mcg) -> Self {
+        let destinations = destinations(table, v4, random);
+        let few = few(&destinations);
+        let switch = |destinations, everything, queued| {
+            let duties = Duties { everything, queued };
+            let mut switch = Switch::new(routes, destinations, duties);
+            switch.forward(WARM_UP);
+            switch
+        };
+        #[expect(clippy::cast_precision_loss, reason = "shares of a table")]
+        let share = if v4 { FULL_V4 } else { FULL_V6 } as f64 / (FULL_V4 + FULL_V6) as f64;
+        Self {
+            name: if v4 { "IPv4" } else { "IPv6" },
+            share,
+            queues: QueuesOnly::new(&destinations),
+            reference: Reference::new(&destinations, routes.bytes()),
+            switches: [
+                switch(&destinations, false, false),
+                switch(&destinations, false, true),
+                switch(&few, true, false),
+                switch(&few, true, true),
+                switch(&destinations, true, false),
+            ],
+        }
+    }
+
+    fn turn(&mut self, contender: usize) -> Result<f64, String> {
+        match contender {
+            QUEUES => {
+                self.queues.turn(LEAD);
+                Ok(self.queues.turn(PACKETS))
+            }
+            REFERENCE => {
+                self.reference.turn(LEAD);
+                Ok(self.reference.turn(PACKETS))
+            }
+            case => {
+                let switch = &mut self.switches[case - CASE];
+                switch.forward(LEAD);
+                switch.turn(PACKETS)
+            }
+        }
+    }
+}
+
+impl Subject for Pipeline {
+    fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    fn turn(&mut self, group: usize, contender: usize) -> Result<f64, String> {
+        let family = &mut self.families[contender / CONTENDERS];
+        let measured = family.turn(contender % CONTENDERS);
+        measured.map_err(|why| format!("{}: {why}", self.groups[group].contenders[contender]))
+    }
+
+    fn finish(&mut self) -> Result<(), String> {
+        for family in &self.families {
+            let refused = family.reference.refused();
+            if refused != 0 {
+                let name = family.name;
+                return Err(format!("{name}: the reference refused {refused} packets"));
+            }
+            for (case, switch) in CASES.iter().zip(&family.switches) {
+                let checked = switch.check();
+                checked.map_err(|why| format!("{}, {case}: {why}", family.name))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::settings::binaries;
 use super::{Lab, LabError, namespace, node_dir};
 use nix::sched::{CloneFlags, setns};
-use switchd::control::api::{Answer, Request, Response, Show, Topic};
+use switchd::control::api::{Answer, Request, Response, ShowRequest, Topic};
 
 /// Longest wait for an answer of a daemon, as switchctl has it.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
@@ -162,7 +162,7 @@ impl Host<'_> {
     /// When it does not answer, or with an error.
     pub fn show(&self, topic: Topic) -> Result<Answer, LabError> {
         let path = node_dir(self.lab.name(), self.name).join("admin.sock");
-        let request = Request::Show(Show {
+        let request = Request::Show(ShowRequest {
             topic,
             prefix: None,
             limit: None,

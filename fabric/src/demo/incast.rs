@@ -16,7 +16,7 @@ use lab::traffic::Receiver;
 use lab::{Lab, LabError, Options, node_dir};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
-use switchd::control::api::{PriorityGroup, Queue};
+use switchd::control::api::{PriorityGroupRow, QueueRow};
 use twin::picture::{Panel, Picture};
 
 use super::samples::{Pauses, Points, Series, Watch, Way, kind, total};
@@ -110,8 +110,8 @@ struct Copying {
 struct Seen {
     copies: Vec<Copied>,
     series: Series,
-    queue: Queue,
-    headroom: Option<(Way, PriorityGroup)>,
+    queue: QueueRow,
+    headroom: Option<(Way, PriorityGroupRow)>,
     lost: Counts,
     /// The longest wait of a daemon for a core.
     worst: Option<Wait>,
@@ -526,7 +526,7 @@ mod tests {
         Seen {
             copies,
             series: Series::default(),
-            queue: Queue::default(),
+            queue: QueueRow::default(),
             headroom: None,
             lost,
             worst: Some(Wait {

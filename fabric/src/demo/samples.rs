@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use lab::topology::NodeRole;
 use lab::{Lab, LabError, Topology};
-use switchd::control::api::{Answer, Pfc, PriorityGroup, Queue, Topic};
+use switchd::control::api::{Answer, PfcReport, PriorityGroupRow, QueueRow, Topic};
 
 /// Between two looks at the queue: a fraction of the time that it takes from xoff to xon, so that the teeth are seen.
 const LOOK: Duration = Duration::from_millis(25);
@@ -31,7 +31,7 @@ struct Depth {
 }
 
 impl Depth {
-    fn of(at: Duration, row: &Queue) -> Depth {
+    fn of(at: Duration, row: &QueueRow) -> Depth {
         Depth {
             at,
             bytes: row.depth_bytes,
@@ -48,7 +48,7 @@ pub(super) type Way = (String, String);
 pub(super) type Pauses = BTreeMap<(Way, u8), u64>;
 
 /// Adds what a switch says of its pauses; ways without any are left out.
-fn add(pauses: &mut Pauses, switch: &str, pfc: &Pfc) {
+fn add(pauses: &mut Pauses, switch: &str, pfc: &PfcReport) {
     for row in pfc.priorities.iter().filter(|row| row.sent_xoff > 0) {
         let way = (switch.to_owned(), row.port.clone());
         pauses.insert((way, row.priority), row.sent_xoff);
@@ -226,7 +226,7 @@ impl<'a> Watch<'a> {
     }
 
     /// The queue as it is now.
-    pub(super) fn row(&self) -> Result<Queue, LabError> {
+    pub(super) fn row(&self) -> Result<QueueRow, LabError> {
         let (switch, port, queue) = self.queue;
         let Answer::Queues(rows) = self.lab.node(switch)?.show(Topic::Queues)? else {
             return Err(unknown(switch, "queues"));
@@ -237,14 +237,14 @@ impl<'a> Watch<'a> {
     }
 
     /// The deepest use of headroom by any group of any switch.
-    pub(super) fn headroom(&self) -> Result<Option<(Way, PriorityGroup)>, LabError> {
-        let mut deepest: Option<(Way, PriorityGroup)> = None;
+    pub(super) fn headroom(&self) -> Result<Option<(Way, PriorityGroupRow)>, LabError> {
+        let mut deepest: Option<(Way, PriorityGroupRow)> = None;
         for switch in &self.switches {
             let Answer::Pg(groups) = self.lab.node(switch)?.show(Topic::Pg)? else {
                 return Err(unknown(switch, "priority groups"));
             };
             for group in groups {
-                let used = |group: &PriorityGroup| group.headroom_watermark.bytes;
+                let used = |group: &PriorityGroupRow| group.headroom_watermark.bytes;
                 if used(&group) > deepest.as_ref().map_or(0, |(_, group)| used(group)) {
                     deepest = Some((((*switch).to_owned(), group.port.clone()), group));
                 }
@@ -278,14 +278,14 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    fn pfc(rows: &[(&str, u8, u64)]) -> Pfc {
+    fn pfc(rows: &[(&str, u8, u64)]) -> PfcReport {
         let row = |(port, priority, sent_xoff): &(&str, u8, u64)| PfcPriority {
             port: (*port).to_owned(),
             priority: *priority,
             sent_xoff: *sent_xoff,
             ..PfcPriority::default()
         };
-        Pfc {
+        PfcReport {
             ports: Vec::new(),
             priorities: rows.iter().map(row).collect(),
         }
@@ -321,11 +321,11 @@ mod tests {
 
     #[test]
     fn rows_become_series() {
-        let row = |bytes, sent, marked| Queue {
+        let row = |bytes, sent, marked| QueueRow {
             depth_bytes: bytes,
             sent_packets: sent,
             marked_packets: marked,
-            ..Queue::default()
+            ..QueueRow::default()
         };
         let series = Series {
             depths: vec![

@@ -114,22 +114,22 @@ fn parse(line: Result<Vec<u8>, TooLong>) -> Result<Request, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::api::{Hold, Show};
+    use crate::control::api::{HoldRequest, ShowRequest};
     use proptest::prelude::*;
 
     #[test]
     fn requests_survive_the_way() {
-        let show = Request::Show(Show {
+        let show = Request::Show(ShowRequest {
             topic: Topic::Routes,
             prefix: Some("10.0.0.0/8".parse().unwrap()),
             limit: None,
         });
-        let hold = Request::Hold(Hold {
+        let hold = Request::Hold(HoldRequest {
             port: "eth0".to_owned(),
             queue: 3,
             release: true,
         });
-        let trace = Request::Trace(crate::control::api::Trace {
+        let trace = Request::Trace(crate::control::api::TraceRequest {
             filter: "in=p1 drop".to_owned(),
             wait_milliseconds: 5,
             pcap: true,

@@ -1,6 +1,6 @@
 //! Answers to requests: each is done or shown by the module that knows about it.
 
-use super::api::{Answer, MAX_ROWS, Request, Show, Topic};
+use super::api::{Answer, MAX_ROWS, Request, ShowRequest, Topic};
 use super::baseline::Baseline;
 use super::state::State;
 use common::time::Time;
@@ -44,7 +44,7 @@ impl State {
         })
     }
 
-    fn show(&self, show: &Show, limit: usize, now: Time) -> Answer {
+    fn show(&self, show: &ShowRequest, limit: usize, now: Time) -> Answer {
         match show.topic {
             Topic::Status => Answer::Status(Box::new(self.status(now))),
             Topic::Ports => Answer::Ports(self.ports_since_clear()),

@@ -1,24 +1,24 @@
 //! What had been counted when an operator last cleared the counters. Operators are shown what was counted
 //! since; Prometheus counts on.
 
-use super::api::{Drop, Pfc, Port, Queue};
+use super::api::{DropRow, PfcReport, PortRow, QueueRow};
 
 /// Rows as they were when the counters were cleared; empty: they never were.
 #[derive(Debug, Default)]
 pub(super) struct Baseline {
     /// In the order of the ports.
-    pub(super) ports: Vec<Port>,
+    pub(super) ports: Vec<PortRow>,
     /// By port and class.
-    pub(super) queues: Vec<Queue>,
+    pub(super) queues: Vec<QueueRow>,
     /// By port and reason.
-    pub(super) drops: Vec<Drop>,
+    pub(super) drops: Vec<DropRow>,
     /// By port, and by port and priority.
-    pub(super) pfc: Pfc,
+    pub(super) pfc: PfcReport,
 }
 
 impl Baseline {
     /// Takes away from `ports` what had been counted before.
-    pub(super) fn subtract_from_ports(&self, ports: &mut [Port]) {
+    pub(super) fn subtract_from_ports(&self, ports: &mut [PortRow]) {
         for (port, base) in ports.iter_mut().zip(&self.ports) {
             subtract([
                 (&mut port.rx_packets, base.rx_packets),
@@ -36,7 +36,7 @@ impl Baseline {
     }
 
     /// Takes away from `queues` what had been counted before.
-    pub(super) fn subtract_from_queues(&self, queues: &mut [Queue]) {
+    pub(super) fn subtract_from_queues(&self, queues: &mut [QueueRow]) {
         for (queue, base) in queues.iter_mut().zip(&self.queues) {
             subtract([
                 (&mut queue.enqueued_packets, base.enqueued_packets),
@@ -52,14 +52,14 @@ impl Baseline {
     }
 
     /// Takes away from `drops` what had been counted before.
-    pub(super) fn subtract_from_drops(&self, drops: &mut [Drop]) {
+    pub(super) fn subtract_from_drops(&self, drops: &mut [DropRow]) {
         for (row, base) in drops.iter_mut().zip(&self.drops) {
             subtract([(&mut row.packets, base.packets)]);
         }
     }
 
     /// Takes away from `pfc` what had been counted before.
-    pub(super) fn subtract_from_pfc(&self, pfc: &mut Pfc) {
+    pub(super) fn subtract_from_pfc(&self, pfc: &mut PfcReport) {
         for (port, base) in pfc.ports.iter_mut().zip(&self.pfc.ports) {
             subtract([
                 (&mut port.pause_received, base.pause_received),

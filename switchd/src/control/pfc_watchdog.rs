@@ -1,6 +1,6 @@
 //! The watchdog of endless pauses, for operators: its events, its state by port and priority, and PFC turned on again.
 
-use super::api::{Event, EventKind, Watched};
+use super::api::{Event, EventKind, WatchdogRow};
 use super::state::State;
 use crate::ingress::tables::PortId;
 use crate::stats::PauseStats;
@@ -14,7 +14,7 @@ use common::time::Time;
 const STATES: [&str; 3] = ["operational", "stormed", "off"];
 
 /// A counter of a priority: name, meaning, value.
-type Count = (&'static str, &'static str, fn(&Watched) -> u64);
+type Count = (&'static str, &'static str, fn(&WatchdogRow) -> u64);
 
 const COUNTERS: [Count; 2] = [
     (
@@ -135,7 +135,7 @@ impl State {
     }
 
     /// Priorities that are watched, or were.
-    pub(super) fn watched(&self, now: Time) -> Vec<Watched> {
+    pub(super) fn watched(&self, now: Time) -> Vec<WatchdogRow> {
         let action = self.watchdog().map(|it| it.action.name().to_owned());
         let entries = self.routing.publisher().ports().iter().enumerate();
         let rows = entries.flat_map(|(number, entry)| {
@@ -146,7 +146,7 @@ impl State {
                     self.port_sum(number, |stats| counter(&stats.pauses[place]))
                 };
                 let last = of(|it| it.last_storm.get());
-                Watched {
+                WatchdogRow {
                     port: entry.name.clone(),
                     priority,
                     state: self.state_name(number, place).to_owned(),
@@ -159,7 +159,7 @@ impl State {
                 }
             })
         });
-        let obeyed = |row: &Watched| self.is_watched(&row.port, row.priority) || row.storms > 0;
+        let obeyed = |row: &WatchdogRow| self.is_watched(&row.port, row.priority) || row.storms > 0;
         rows.filter(obeyed).collect()
     }
 

@@ -8,7 +8,7 @@
 //!
 //! The state is locked only to begin, to end and to read names; meanwhile the control thread does other work.
 
-use super::api::{Trace, Traced};
+use super::api::{TraceReport, TraceRequest};
 use super::pcap;
 use super::state::{State, lock};
 use crate::ingress::tables::{NextHop, PortEntry};
@@ -89,7 +89,7 @@ impl Drop for Running<'_> {
 ///
 /// # Errors
 /// As for `State::begin_trace`, or the time is too long.
-pub async fn trace(wanted: &Trace, state: &Mutex<State>) -> Result<Traced, String> {
+pub async fn trace(wanted: &TraceRequest, state: &Mutex<State>) -> Result<TraceReport, String> {
     let wait = Duration::from_millis(wanted.wait_milliseconds);
     if wait.is_zero() || wait > MAX_WAIT {
         return Err(format!(
@@ -125,7 +125,7 @@ pub async fn trace(wanted: &Trace, state: &Mutex<State>) -> Result<Traced, Strin
     } else {
         None
     };
-    Ok(Traced {
+    Ok(TraceReport {
         traces: shown,
         totals,
         pcap,

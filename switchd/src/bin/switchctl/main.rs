@@ -13,7 +13,9 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use switchd::control::api::{Answer, Hold, Request, Response, Show, Topic, Trace, Traced};
+use switchd::control::api::{
+    Answer, HoldRequest, Request, Response, ShowRequest, Topic, TraceReport, TraceRequest,
+};
 
 /// The daemon answers within its own patience, or not at all.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -244,7 +246,7 @@ impl What {
             Self::Events { limit } => (Topic::Events, None, Some(*limit)),
             Self::Elephants => (Topic::Elephants, None, None),
         };
-        Request::Show(Show {
+        Request::Show(ShowRequest {
             topic,
             prefix,
             limit,
@@ -268,7 +270,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         Command::Direct(what) | Command::Show(what) => what.request(),
         Command::Clear(Cleared::Counters) => Request::ClearCounters,
         Command::Clear(Cleared::Watermarks) => Request::ClearWatermarks,
-        Command::Hold(held) => Request::Hold(Hold {
+        Command::Hold(held) => Request::Hold(HoldRequest {
             port: held.port.clone(),
             queue: held.queue,
             release: held.release,
@@ -319,7 +321,7 @@ impl Traces {
     fn request(&self) -> Result<Request, String> {
         let wait = Duration::try_from_secs_f64(self.seconds)
             .map_err(|error| format!("--seconds {}: {error}", self.seconds))?;
-        Ok(Request::Trace(Trace {
+        Ok(Request::Trace(TraceRequest {
             filter: self.filter.join(" "),
             wait_milliseconds: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
             pcap: self.pcap.is_some(),
@@ -328,7 +330,7 @@ impl Traces {
 }
 
 /// Writes the packets as a file for Wireshark, which is not shown then.
-fn write_pcap(traced: &mut Traced, path: &std::path::Path) -> Result<(), String> {
+fn write_pcap(traced: &mut TraceReport, path: &std::path::Path) -> Result<(), String> {
     let text = traced.pcap.take().unwrap_or_default();
     let bytes: Result<Vec<u8>, String> = text
         .as_bytes()

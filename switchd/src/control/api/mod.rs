@@ -6,8 +6,8 @@ mod traffic;
 pub use crate::config::Change;
 pub use crate::trace::{Shown, Totals};
 pub use traffic::{
-    Amount, Buffer, Event, EventKind, Headroom, Pfc, PfcPort, PfcPriority, PortUsage,
-    PriorityGroup, Region, Watched,
+    Amount, BufferReport, Event, EventKind, HeadroomRow, PfcPort, PfcPriority, PfcReport,
+    PortUsageRow, PriorityGroupRow, RegionRow, WatchdogRow,
 };
 
 use serde::{Deserialize, Serialize};
@@ -20,13 +20,13 @@ pub const MAX_ROWS: usize = 100_000;
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
     /// Show something.
-    Show(Show),
+    Show(ShowRequest),
     /// Count from here on.
     ClearCounters,
     /// Let the watermarks begin anew.
     ClearWatermarks,
     /// Send nothing from a queue, or let it go again.
-    Hold(Hold),
+    Hold(HoldRequest),
     /// Turn PFC on again where the watchdog has turned it off.
     EnablePfc {
         /// Interface.
@@ -37,13 +37,13 @@ pub enum Request {
     /// Read the configuration again and put in force what changed.
     Reload,
     /// Follow packets through the switch.
-    Trace(Trace),
+    Trace(TraceRequest),
 }
 
 /// Which packets are followed, and for how long.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Trace {
+pub struct TraceRequest {
     /// Which: see [`crate::trace::Filter`].
     pub filter: String,
     /// The answer comes after this time, or as soon as enough packets were found.
@@ -55,7 +55,7 @@ pub struct Trace {
 
 /// Packets that were followed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Traced {
+pub struct TraceReport {
     /// The packets, in the order in which they ended.
     pub traces: Vec<Shown>,
     /// What was counted.
@@ -68,7 +68,7 @@ pub struct Traced {
 /// Which queue is to be held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Hold {
+pub struct HoldRequest {
     /// Interface.
     pub port: String,
     /// Traffic class.
@@ -81,7 +81,7 @@ pub struct Hold {
 /// What is to be shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Show {
+pub struct ShowRequest {
     /// The topic.
     pub topic: Topic,
     /// Only routes inside this prefix.
@@ -148,24 +148,24 @@ pub enum Response {
 #[expect(missing_docs, reason = "named as the topics")]
 pub enum Answer {
     Status(Box<Status>),
-    Ports(Vec<Port>),
-    Queues(Vec<Queue>),
-    Routes(Vec<Route>),
-    Nexthops(Vec<NextHop>),
-    Ecmp(Vec<Group>),
-    Flowlets(Vec<Flowlet>),
-    Drops(Vec<Drop>),
-    Workers(Vec<Worker>),
-    Neighbours(Vec<Neighbour>),
-    Buffer(Buffer),
-    Pg(Vec<PriorityGroup>),
-    Headroom(Vec<Headroom>),
-    Pfc(Pfc),
-    Pfcwd(Vec<Watched>),
+    Ports(Vec<PortRow>),
+    Queues(Vec<QueueRow>),
+    Routes(Vec<RouteRow>),
+    Nexthops(Vec<NextHopRow>),
+    Ecmp(Vec<GroupRow>),
+    Flowlets(Vec<FlowletRow>),
+    Drops(Vec<DropRow>),
+    Workers(Vec<WorkerRow>),
+    Neighbours(Vec<NeighbourRow>),
+    Buffer(BufferReport),
+    Pg(Vec<PriorityGroupRow>),
+    Headroom(Vec<HeadroomRow>),
+    Pfc(PfcReport),
+    Pfcwd(Vec<WatchdogRow>),
     Events(Vec<Event>),
     Reloaded(Vec<Change>),
-    Elephants(Vec<Elephant>),
-    Trace(Traced),
+    Elephants(Vec<ElephantRow>),
+    Trace(TraceReport),
     Done,
 }
 
@@ -219,7 +219,7 @@ pub struct Status {
 
 /// A port.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Port {
+pub struct PortRow {
     /// Interface.
     pub name: String,
     /// Its number.
@@ -260,7 +260,7 @@ pub struct Port {
 
 /// An egress queue.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Queue {
+pub struct QueueRow {
     /// Interface.
     pub port: String,
     /// Traffic class.
@@ -299,7 +299,7 @@ pub struct Queue {
 
 /// A programmed route.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Route {
+pub struct RouteRow {
     /// Destinations.
     pub prefix: String,
     /// What happens: forward, glean, local, blackhole, unreachable, prohibit.
@@ -307,12 +307,12 @@ pub struct Route {
     /// Number of the group.
     pub group: u32,
     /// Where to.
-    pub next_hops: Vec<Way>,
+    pub next_hops: Vec<NextHopShare>,
 }
 
 /// A way of a route or group.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Way {
+pub struct NextHopShare {
     /// Next hop; empty: on the link.
     pub address: String,
     /// Interface.
@@ -326,7 +326,7 @@ pub struct Way {
 
 /// A next hop.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct NextHop {
+pub struct NextHopRow {
     /// Number.
     pub id: u32,
     /// Address.
@@ -341,7 +341,7 @@ pub struct NextHop {
 
 /// A group of next hops.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Group {
+pub struct GroupRow {
     /// Number.
     pub group: u32,
     /// Next hop object of the kernel, if it is one.
@@ -354,12 +354,12 @@ pub struct Group {
     #[serde(default)]
     pub mode: String,
     /// Members that carry flows now.
-    pub next_hops: Vec<Way>,
+    pub next_hops: Vec<NextHopShare>,
 }
 
 /// A flow in the table of a worker.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Flowlet {
+pub struct FlowletRow {
     /// The worker.
     pub worker: usize,
     /// Number of the group.
@@ -378,7 +378,7 @@ pub struct Flowlet {
 
 /// Lost packets.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Drop {
+pub struct DropRow {
     /// Interface that they arrived at.
     pub port: String,
     /// Why.
@@ -391,7 +391,7 @@ pub struct Drop {
 
 /// A worker.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Worker {
+pub struct WorkerRow {
     /// Number.
     pub worker: usize,
     /// Its CPU, if it is bound to one.
@@ -415,7 +415,7 @@ pub struct Worker {
 
 /// A neighbour.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Neighbour {
+pub struct NeighbourRow {
     /// Address.
     pub address: String,
     /// Interface.
@@ -430,7 +430,7 @@ pub struct Neighbour {
 
 /// A flow that sends much, or one that did and is on its way back.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Elephant {
+pub struct ElephantRow {
     /// Interface by which it leaves.
     pub port: String,
     /// Traffic class of its packets.

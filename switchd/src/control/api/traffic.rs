@@ -13,18 +13,18 @@ pub struct Amount {
 
 /// The buffer.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Buffer {
+pub struct BufferReport {
     /// Bytes of a cell.
     pub cell_bytes: u64,
     /// Its regions.
-    pub regions: Vec<Region>,
+    pub regions: Vec<RegionRow>,
     /// What its packets take by port.
-    pub ports: Vec<PortUsage>,
+    pub ports: Vec<PortUsageRow>,
 }
 
 /// A region of the buffer.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Region {
+pub struct RegionRow {
     /// `all`, and as ingress accounts it `guaranteed`, `service`, `headroom`; as egress does `egress_guaranteed`,
     /// `egress_service`.
     pub region: String,
@@ -40,7 +40,7 @@ pub struct Region {
 
 /// What packets of a port take.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct PortUsage {
+pub struct PortUsageRow {
     /// Interface.
     pub port: String,
     /// Packets that arrived there.
@@ -59,7 +59,7 @@ pub struct PortUsage {
 
 /// A priority group of an ingress port.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct PriorityGroup {
+pub struct PriorityGroupRow {
     /// Interface.
     pub port: String,
     /// Its number.
@@ -88,7 +88,7 @@ pub struct PriorityGroup {
     pub xoff_now: bool,
 }
 
-impl PriorityGroup {
+impl PriorityGroupRow {
     /// It is worth showing: not plain, or it took some of the buffer.
     pub fn is_remarkable(&self) -> bool {
         let cells = [
@@ -103,7 +103,7 @@ impl PriorityGroup {
 
 /// What the headroom of a port's lossless groups is made of, where it is computed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Headroom {
+pub struct HeadroomRow {
     /// Interface.
     pub port: String,
     /// The part; `all` for their sum.
@@ -116,7 +116,7 @@ pub struct Headroom {
 
 /// Pauses.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Pfc {
+pub struct PfcReport {
     /// By port.
     pub ports: Vec<PfcPort>,
     /// By port and priority.
@@ -192,7 +192,7 @@ impl PfcPriority {
 
 /// A priority of a port under the watchdog.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Watched {
+pub struct WatchdogRow {
     /// Interface.
     pub port: String,
     /// The priority.

@@ -1,7 +1,7 @@
 //! Metrics of the traffic manager. Groups and priorities appear once they are configured or took some of the buffer, so that a
 //! switch without lossless classes has few.
 
-use crate::control::api::{PfcPort, PfcPriority, PriorityGroup};
+use crate::control::api::{PfcPort, PfcPriority, PriorityGroupRow};
 use crate::control::state::State;
 use common::metrics::Families;
 use common::time::Time;
@@ -9,9 +9,9 @@ use common::time::Time;
 type OfQueue = (
     &'static str,
     &'static str,
-    fn(&crate::control::api::Queue) -> u64,
+    fn(&crate::control::api::QueueRow) -> u64,
 );
-type OfGroup = (&'static str, &'static str, fn(&PriorityGroup) -> u64);
+type OfGroup = (&'static str, &'static str, fn(&PriorityGroupRow) -> u64);
 type OfPort = (&'static str, &'static str, fn(&PfcPort) -> u64);
 type OfPfc = (
     &'static str,
@@ -217,7 +217,7 @@ impl State {
 
     fn scrape_groups(&self, families: &mut Families) {
         let mut rows = self.priority_groups();
-        rows.retain(PriorityGroup::is_remarkable);
+        rows.retain(PriorityGroupRow::is_remarkable);
         for (name, help, value) in GROUP_GAUGES {
             let mut family = families.gauge(name, help);
             for row in &rows {

@@ -8,7 +8,7 @@
 //! A new policy is published as a whole: each worker sees it from its next turn on. Packets that wait stay
 //! where they are, and give back what they were charged under the old policy.
 
-use super::api::{Event, EventKind, Hold};
+use super::api::{Event, EventKind, HoldRequest};
 use super::state::State;
 use crate::config::Change;
 use crate::config::qos::HeadroomSize;
@@ -74,7 +74,7 @@ impl State {
     ///
     /// # Errors
     /// There is no such queue, or its worker does not listen.
-    pub fn hold(&mut self, hold: &Hold) -> Result<(), String> {
+    pub fn hold(&mut self, hold: &HoldRequest) -> Result<(), String> {
         let number = self.port_number(&hold.port)?;
         if usize::from(hold.queue) >= CLASSES {
             return Err(format!("{} is not a queue: there are 0 to 7", hold.queue));

@@ -1,7 +1,7 @@
 use super::*;
 use crate::config::{PortFacts, Source};
 use crate::control::active_config::ActiveConfig;
-use crate::control::api::{Answer, Request, Show, Topic};
+use crate::control::api::{Answer, Request, ShowRequest, Topic};
 use crate::control::program::Program;
 use crate::control::routing::Routing;
 use crate::control::state::{TrafficHandle, WorkerHandle};
@@ -102,7 +102,7 @@ impl Bench {
     }
 
     fn show(&mut self, topic: Topic) -> Answer {
-        let show = Show {
+        let show = ShowRequest {
             topic,
             prefix: None,
             limit: None,
@@ -186,7 +186,7 @@ fn the_buffer_shrinks_and_grows_within_its_memory() {
 #[test]
 fn holds_add_up_and_are_released() {
     let mut bench = Bench::new("ports = [\"p*\"]\n");
-    let hold = |port: &str, queue, release| Hold {
+    let hold = |port: &str, queue, release| HoldRequest {
         port: port.to_owned(),
         queue,
         release,
@@ -356,7 +356,7 @@ fn long_gaps_are_warned_of() {
 fn what_is_stopped_is_warned_of() {
     let mut bench = Bench::new(LOSSLESS);
     let before = bench.state.warnings();
-    let hold = |release| Hold {
+    let hold = |release| HoldRequest {
         port: "p1".to_owned(),
         queue: 3,
         release,

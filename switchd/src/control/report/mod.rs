@@ -3,7 +3,7 @@
 mod routes;
 mod traffic;
 
-use super::api::{Drop, Elephant, Flowlet, Port, Status, Worker};
+use super::api::{DropRow, ElephantRow, FlowletRow, PortRow, Status, WorkerRow};
 use super::state::{State, WorkerHandle, heartbeat_age};
 use crate::drop::DropReason;
 use crate::stats::PortStats;
@@ -92,7 +92,7 @@ impl State {
         }
     }
 
-    pub(super) fn all_ports(&self) -> Vec<Port> {
+    pub(super) fn all_ports(&self) -> Vec<PortRow> {
         let entries = self
             .routing
             .publisher()
@@ -101,7 +101,7 @@ impl State {
             .zip(&self.ports)
             .enumerate();
         entries
-            .map(|(number, (entry, handle))| Port {
+            .map(|(number, (entry, handle))| PortRow {
                 name: entry.name.clone(),
                 ifindex: entry.ifindex,
                 up: entry.up,
@@ -125,14 +125,14 @@ impl State {
             .collect()
     }
 
-    pub(super) fn ports_since_clear(&self) -> Vec<Port> {
+    pub(super) fn ports_since_clear(&self) -> Vec<PortRow> {
         let mut ports = self.all_ports();
         self.baseline.subtract_from_ports(&mut ports);
         ports
     }
 
     /// Every reason at every port, zero or not.
-    pub(super) fn all_drops(&self) -> Vec<Drop> {
+    pub(super) fn all_drops(&self) -> Vec<DropRow> {
         let mut rows = Vec::new();
         for (number, (entry, handle)) in self
             .routing
@@ -142,7 +142,7 @@ impl State {
             .zip(&self.ports)
             .enumerate()
         {
-            let row = |reason: &str, description: &str, packets| Drop {
+            let row = |reason: &str, description: &str, packets| DropRow {
                 port: entry.name.clone(),
                 reason: reason.to_owned(),
                 packets,
@@ -160,7 +160,7 @@ impl State {
         rows
     }
 
-    pub(super) fn drops_since_clear(&self) -> Vec<Drop> {
+    pub(super) fn drops_since_clear(&self) -> Vec<DropRow> {
         let mut drops = self.all_drops();
         self.baseline.subtract_from_drops(&mut drops);
         drops.retain(|row| row.packets > 0);
@@ -168,19 +168,19 @@ impl State {
     }
 
     /// What the workers that have answered tell of their flow tables.
-    pub(super) fn flowlets(&self, limit: usize) -> Vec<Flowlet> {
+    pub(super) fn flowlets(&self, limit: usize) -> Vec<FlowletRow> {
         let mut rows = Vec::new();
         for (number, worker) in self.workers.iter().enumerate() {
             let shown = worker.stats.flowlet_rows.answered().unwrap_or_default();
             let left = limit - rows.len();
             rows.extend(shown.into_iter().take(left).map(|row| {
-                let way = self.way(row.next_hop, 100.0);
-                Flowlet {
+                let share = self.next_hop_share(row.next_hop, 100.0);
+                FlowletRow {
                     worker: number,
                     group: row.group.0,
                     flow: row.tag,
-                    address: way.address,
-                    port: way.port,
+                    address: share.address,
+                    port: share.port,
                     idle_microseconds: row.idle.nanos() / 1_000,
                     inside: row.is_inside,
                 }
@@ -189,8 +189,8 @@ impl State {
         rows
     }
 
-    pub(super) fn worker_rows(&self, now: Time) -> Vec<Worker> {
-        let row = |(number, worker): (usize, &WorkerHandle)| Worker {
+    pub(super) fn worker_rows(&self, now: Time) -> Vec<WorkerRow> {
+        let row = |(number, worker): (usize, &WorkerHandle)| WorkerRow {
             worker: number,
             cpu: worker.cpu,
             turns: worker.stats.turns.get(),
@@ -205,7 +205,7 @@ impl State {
     }
 
     /// The elephants of the workers that have told: those that sent most first.
-    pub(super) fn elephants(&self, limit: usize) -> Vec<Elephant> {
+    pub(super) fn elephants(&self, limit: usize) -> Vec<ElephantRow> {
         let told = self
             .workers
             .iter()
@@ -213,7 +213,7 @@ impl State {
         let mut rows: Vec<_> = told.flatten().collect();
         rows.sort_by_key(|row| (std::cmp::Reverse(row.bytes), row.flow));
         rows.truncate(limit);
-        let row = |row: crate::traffic::elephants::Row| Elephant {
+        let row = |row: crate::traffic::elephants::Row| ElephantRow {
             port: self.port_name(row.flow.port),
             class: row.flow.class,
             queue: row.class,

@@ -1,7 +1,7 @@
 //! The rows of routing: routes, groups of next hops, next hops, neighbours.
 
 use super::mac_text;
-use crate::control::api::{Group as GroupRow, Neighbour, NextHop, Route, Way};
+use crate::control::api::{GroupRow, NeighbourRow, NextHopRow, NextHopShare, RouteRow};
 use crate::control::program::Spec;
 use crate::control::state::State;
 use crate::ingress::flowlet::Mode;
@@ -11,9 +11,9 @@ use ipnet::IpNet;
 use std::collections::{BTreeMap, HashMap};
 
 impl State {
-    pub(super) fn way(&self, id: NextHopId, percent: f64) -> Way {
+    pub(super) fn next_hop_share(&self, id: NextHopId, percent: f64) -> NextHopShare {
         let hop = self.routing.program().tables().next_hop(id);
-        Way {
+        NextHopShare {
             address: hop.map_or_else(String::new, |hop| hop.address.to_string()),
             port: hop.map_or_else(String::new, |hop| self.port_name(hop.port)),
             percent,
@@ -22,9 +22,9 @@ impl State {
     }
 
     /// What a group does, and where it sends.
-    fn action(&self, id: GroupId) -> (&'static str, Vec<Way>) {
+    fn action(&self, id: GroupId) -> (&'static str, Vec<NextHopShare>) {
         match self.routing.program().tables().group(id) {
-            Some(Group::Forward(hop)) => ("forward", vec![self.way(*hop, 100.0)]),
+            Some(Group::Forward(hop)) => ("forward", vec![self.next_hop_share(*hop, 100.0)]),
             Some(Group::Balance(buckets)) => {
                 let mut shares: BTreeMap<NextHopId, u32> = BTreeMap::new();
                 for hop in buckets.table() {
@@ -32,19 +32,19 @@ impl State {
                 }
                 let all: u32 = shares.values().sum();
                 let percent = |share: u32| f64::from(share) * 100.0 / f64::from(all.max(1));
-                let ways = shares
+                let rows = shares
                     .into_iter()
-                    .map(|(hop, share)| self.way(hop, percent(share)));
-                ("forward", ways.collect())
+                    .map(|(hop, share)| self.next_hop_share(hop, percent(share)));
+                ("forward", rows.collect())
             }
             Some(Group::Glean { port, .. }) => {
-                let way = Way {
+                let on_link = NextHopShare {
                     address: String::new(),
                     port: self.port_name(*port),
                     percent: 100.0,
                     band: None,
                 };
-                ("glean", vec![way])
+                ("glean", vec![on_link])
             }
             Some(Group::Local) => ("local", Vec::new()),
             Some(Group::Unreachable) => ("unreachable", Vec::new()),
@@ -53,7 +53,7 @@ impl State {
         }
     }
 
-    pub(in crate::control) fn routes(&self, inside: Option<IpNet>, limit: usize) -> Vec<Route> {
+    pub(in crate::control) fn routes(&self, inside: Option<IpNet>, limit: usize) -> Vec<RouteRow> {
         let mut routes: Vec<(IpNet, GroupId)> = self
             .routing
             .program()
@@ -66,14 +66,14 @@ impl State {
             routes.truncate(limit);
         }
         routes.sort_unstable();
-        let mut known: HashMap<GroupId, (&'static str, Vec<Way>)> = HashMap::new();
+        let mut known: HashMap<GroupId, (&'static str, Vec<NextHopShare>)> = HashMap::new();
         let row = |(prefix, group): (IpNet, GroupId)| {
-            let (action, ways) = known.entry(group).or_insert_with(|| self.action(group));
-            Route {
+            let (action, shares) = known.entry(group).or_insert_with(|| self.action(group));
+            RouteRow {
                 prefix: prefix.to_string(),
                 action: (*action).to_owned(),
                 group: group.0,
-                next_hops: ways.clone(),
+                next_hops: shares.clone(),
             }
         };
         routes.into_iter().map(row).collect()
@@ -85,13 +85,13 @@ impl State {
         state.to_ascii_lowercase()
     }
 
-    pub(in crate::control) fn next_hops(&self, limit: usize) -> Vec<NextHop> {
+    pub(in crate::control) fn next_hops(&self, limit: usize) -> Vec<NextHopRow> {
         let program = self.routing.program();
-        let mut rows: Vec<NextHop> = program
+        let mut rows: Vec<NextHopRow> = program
             .next_hops()
             .filter_map(|(key, id)| {
                 let hop = program.tables().next_hop(id)?;
-                Some(NextHop {
+                Some(NextHopRow {
                     id: id.0,
                     address: key.address.to_string(),
                     port: self.port_name(hop.port),
@@ -112,10 +112,10 @@ impl State {
             .groups()
             .filter(|(_, spec, _)| matches!(spec, Spec::Hops(_) | Spec::Object(_)))
             .filter_map(|(id, spec, routes)| {
-                let (action, mut ways) = self.action(id);
+                let (action, mut shares) = self.action(id);
                 let mode = self.mode(id);
                 if mode != Mode::Off {
-                    self.judge(&mut ways);
+                    self.add_bands(&mut shares);
                 }
                 let object = match spec {
                     Spec::Object(object) => Some(*object),
@@ -128,7 +128,7 @@ impl State {
                     routes,
                     members,
                     mode: mode.name().to_owned(),
-                    next_hops: ways,
+                    next_hops: shares,
                 })
             })
             .collect();
@@ -147,15 +147,15 @@ impl State {
     }
 
     /// Adds the quality of the ports.
-    fn judge(&self, ways: &mut [Way]) {
-        for way in ways {
+    fn add_bands(&self, shares: &mut [NextHopShare]) {
+        for share in shares {
             let mut ports = self.routing.publisher().ports().iter().zip(0..);
-            let port = ports.find(|(port, _)| port.name == way.port);
-            way.band = port.map(|(_, id)| self.board.band(PortId(id)));
+            let port = ports.find(|(port, _)| port.name == share.port);
+            share.band = port.map(|(_, id)| self.board.band(PortId(id)));
         }
     }
 
-    pub(in crate::control) fn neighbours(&self, limit: usize) -> Vec<Neighbour> {
+    pub(in crate::control) fn neighbours(&self, limit: usize) -> Vec<NeighbourRow> {
         let mirror = self.routing.mirror();
         let mut neighbours: Vec<_> = mirror.neighbours().collect();
         neighbours.sort_unstable_by_key(|neighbour| neighbour.key);
@@ -163,7 +163,7 @@ impl State {
         let program = self.routing.program();
         let row = |neighbour: &common::netlink::Neighbour| {
             let link = mirror.link(neighbour.key.ifindex);
-            Neighbour {
+            NeighbourRow {
                 address: neighbour.key.address.to_string(),
                 port: link.map_or_else(String::new, |link| link.name.clone()),
                 mac: neighbour.mac.map(mac_text),

@@ -1,7 +1,8 @@
 //! The rows of the traffic manager: buffer, priority groups, headroom, queues, flow control.
 
 use crate::control::api::{
-    Amount, Buffer, Headroom, Pfc, PfcPort, PfcPriority, PortUsage, PriorityGroup, Queue, Region,
+    Amount, BufferReport, HeadroomRow, PfcPort, PfcPriority, PfcReport, PortUsageRow,
+    PriorityGroupRow, QueueRow, RegionRow,
 };
 use crate::control::state::State;
 use crate::ingress::tables::{PortEntry, PortId};
@@ -32,10 +33,10 @@ fn bits(mask: u8) -> Vec<u8> {
     (0..8).filter(|bit| mask & 1 << bit != 0).collect()
 }
 
-fn region(name: &str, size: u64, used: u64, watermark: Option<u64>) -> Region {
+fn region(name: &str, size: u64, used: u64, watermark: Option<u64>) -> RegionRow {
     #[expect(clippy::cast_precision_loss, reason = "a percentage to be read")]
     let percent = 100.0 * used as f64 / size.max(1) as f64;
-    Region {
+    RegionRow {
         region: name.to_owned(),
         size: Amount::of(size),
         used: Amount::of(used),
@@ -52,7 +53,7 @@ impl State {
             .map(|((number, port), id)| (number, PortId(id), port))
     }
 
-    pub(in crate::control) fn buffer(&self) -> Buffer {
+    pub(in crate::control) fn buffer(&self) -> BufferReport {
         let (policy, ledger) = (self.policy(), &self.traffic.ledger);
         let [service, headroom, egress] = ledger.regions();
         let cells: u64 = u64::from(self.active.config.buffer_packets());
@@ -95,7 +96,7 @@ impl State {
         let port = |(number, id, entry): (usize, PortId, &PortEntry)| {
             let [ingress, egress] = ledger.port(id);
             let rules = policy.ports.get(number);
-            PortUsage {
+            PortUsageRow {
                 port: entry.name.clone(),
                 ingress: Amount::of(ingress.now),
                 ingress_watermark: Amount::of(ingress.peak),
@@ -105,14 +106,14 @@ impl State {
                 egress_limit: rules.and_then(|rules| limit(rules.egress_limit)),
             }
         };
-        Buffer {
+        BufferReport {
             cell_bytes: CELL as u64,
             regions,
             ports: self.numbered_ports().map(port).collect(),
         }
     }
 
-    pub(in crate::control) fn priority_groups(&self) -> Vec<PriorityGroup> {
+    pub(in crate::control) fn priority_groups(&self) -> Vec<PriorityGroupRow> {
         let (policy, ledger) = (self.policy(), &self.traffic.ledger);
         let row = |id: PortId, entry: &PortEntry, group: u8| {
             let place = usize::from(group);
@@ -120,7 +121,7 @@ impl State {
             let usage = ledger.group(id, place);
             let thresholds = ledger.thresholds(policy, &rules);
             let limited = rules.limit != Limit::Static(MAX_CELLS);
-            Some(PriorityGroup {
+            Some(PriorityGroupRow {
                 port: entry.name.clone(),
                 group,
                 priorities: bits(policy.priorities_of(place)),
@@ -141,19 +142,19 @@ impl State {
             .collect()
     }
 
-    pub(in crate::control) fn headroom(&self) -> Vec<Headroom> {
+    pub(in crate::control) fn headroom(&self) -> Vec<HeadroomRow> {
         let ports = self.numbered_ports().zip(&self.active.headroom);
         ports
             .filter_map(|((_, _, entry), computed)| Some((entry, computed.as_ref()?)))
             .flat_map(|(entry, computed)| {
-                let row = |term: &str, wire_bytes, cells| Headroom {
+                let row = |term: &str, wire_bytes, cells| HeadroomRow {
                     port: entry.name.clone(),
                     term: term.to_owned(),
                     wire_bytes,
                     headroom: Amount::of(cells),
                 };
                 let terms = computed.terms();
-                let mut rows: Vec<Headroom> = terms
+                let mut rows: Vec<HeadroomRow> = terms
                     .iter()
                     .map(|(name, term)| row(name, term.bytes, term.cells))
                     .collect();
@@ -163,7 +164,7 @@ impl State {
             .collect()
     }
 
-    pub(in crate::control) fn all_queues(&self, now: Time) -> Vec<Queue> {
+    pub(in crate::control) fn all_queues(&self, now: Time) -> Vec<QueueRow> {
         let policy = self.policy();
         let free = self.traffic.ledger.egress_free(policy);
         let mut rows = Vec::with_capacity(self.ports.len() * CLASSES);
@@ -183,7 +184,7 @@ impl State {
                     Schedule::Strict => None,
                     Schedule::Dwrr(weight) => Some(weight),
                 });
-                rows.push(Queue {
+                rows.push(QueueRow {
                     port: entry.name.clone(),
                     queue,
                     depth_bytes: of(|it| it.depth_bytes.get()),
@@ -215,16 +216,16 @@ impl State {
             .fold(0, |mask, priority| mask | 1 << classes[priority])
     }
 
-    pub(in crate::control) fn queues_since_clear(&self, now: Time) -> Vec<Queue> {
+    pub(in crate::control) fn queues_since_clear(&self, now: Time) -> Vec<QueueRow> {
         let mut queues = self.all_queues(now);
         self.baseline.subtract_from_queues(&mut queues);
         queues
     }
 
     /// Pauses since the start. `probe` asks the devices what they do by themselves.
-    pub(in crate::control) fn all_pfc(&self, now: Time, probe: bool) -> Pfc {
+    pub(in crate::control) fn all_pfc(&self, now: Time, probe: bool) -> PfcReport {
         let policy = self.policy();
-        let mut pfc = Pfc::default();
+        let mut pfc = PfcReport::default();
         for (number, _, entry) in self.numbered_ports() {
             let of_port = |counter: fn(&PortStats) -> u64| self.port_sum(number, counter);
             let flow_control = flow_control(policy, number);
@@ -297,7 +298,7 @@ impl State {
         }
     }
 
-    pub(in crate::control) fn pfc_since_clear(&self, now: Time) -> Pfc {
+    pub(in crate::control) fn pfc_since_clear(&self, now: Time) -> PfcReport {
         let mut pfc = self.all_pfc(now, true);
         self.baseline.subtract_from_pfc(&mut pfc);
         pfc

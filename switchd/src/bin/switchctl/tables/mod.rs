@@ -4,7 +4,7 @@ mod traffic;
 
 use comfy_table::{CellAlignment, Table, presets};
 use std::fmt::Write;
-use switchd::control::api::{Answer, Status, Traced, Way};
+use switchd::control::api::{Answer, NextHopShare, Status, TraceReport};
 
 /// The content of the answer, without its name, as indented JSON.
 pub(crate) fn json(answer: &Answer) -> Result<String, String> {
@@ -51,7 +51,7 @@ pub(crate) fn text(answer: &Answer, all: bool) -> String {
 }
 
 /// Each packet with its steps, then what was counted.
-fn traced_text(traced: &Traced) -> String {
+fn traced_text(traced: &TraceReport) -> String {
     let mut text = String::new();
     for trace in &traced.traces {
         for line in trace.lines() {
@@ -103,7 +103,7 @@ fn table(answer: &Answer, all: bool) -> String {
                         row.prefix.clone(),
                         row.action.clone(),
                         group,
-                        ways(&row.next_hops),
+                        next_hops(&row.next_hops),
                     ]
                 })
                 .collect(),
@@ -251,7 +251,7 @@ fn draw(columns: &[&str], rows: Vec<Vec<String>>) -> String {
     })
 }
 
-fn port_row(row: &switchd::control::api::Port) -> Vec<String> {
+fn port_row(row: &switchd::control::api::PortRow) -> Vec<String> {
     vec![
         row.name.clone(),
         if row.up { "up" } else { "down" }.to_owned(),
@@ -267,7 +267,7 @@ fn port_row(row: &switchd::control::api::Port) -> Vec<String> {
     ]
 }
 
-fn group_row(row: &switchd::control::api::Group) -> Vec<String> {
+fn group_row(row: &switchd::control::api::GroupRow) -> Vec<String> {
     vec![
         row.group.to_string(),
         row.object
@@ -275,11 +275,11 @@ fn group_row(row: &switchd::control::api::Group) -> Vec<String> {
         row.routes.to_string(),
         row.members.to_string(),
         row.mode.clone(),
-        ways(&row.next_hops),
+        next_hops(&row.next_hops),
     ]
 }
 
-fn flowlet_row(row: &switchd::control::api::Flowlet) -> Vec<String> {
+fn flowlet_row(row: &switchd::control::api::FlowletRow) -> Vec<String> {
     vec![
         row.worker.to_string(),
         row.group.to_string(),
@@ -291,7 +291,7 @@ fn flowlet_row(row: &switchd::control::api::Flowlet) -> Vec<String> {
     ]
 }
 
-fn worker_row(row: &switchd::control::api::Worker) -> Vec<String> {
+fn worker_row(row: &switchd::control::api::WorkerRow) -> Vec<String> {
     vec![
         row.worker.to_string(),
         row.cpu
@@ -306,7 +306,7 @@ fn worker_row(row: &switchd::control::api::Worker) -> Vec<String> {
     ]
 }
 
-fn elephant_row(row: &switchd::control::api::Elephant) -> Vec<String> {
+fn elephant_row(row: &switchd::control::api::ElephantRow) -> Vec<String> {
     vec![
         row.port.clone(),
         row.class.to_string(),
@@ -327,24 +327,27 @@ fn yes_no(value: bool) -> String {
     if value { "yes" } else { "no" }.to_owned()
 }
 
-/// Ways on one line: `10.0.0.1 eth1 50 %, …`; the share only where there are several, the quality
+/// Next hops on one line: `10.0.0.1 eth1 50 %, …`; the share only where there are several, the quality
 /// where it is what they are chosen by.
-fn ways(ways: &[Way]) -> String {
-    let one = |way: &Way| {
-        let address = if way.address.is_empty() {
+fn next_hops(shares: &[NextHopShare]) -> String {
+    let one = |share: &NextHopShare| {
+        let address = if share.address.is_empty() {
             "on link"
         } else {
-            &way.address
+            &share.address
         };
-        if let Some(band) = way.band {
-            format!("{address} {} {:.0} % band {band}", way.port, way.percent)
-        } else if ways.len() > 1 {
-            format!("{address} {} {:.0} %", way.port, way.percent)
+        if let Some(band) = share.band {
+            format!(
+                "{address} {} {:.0} % band {band}",
+                share.port, share.percent
+            )
+        } else if shares.len() > 1 {
+            format!("{address} {} {:.0} %", share.port, share.percent)
         } else {
-            format!("{address} {}", way.port)
+            format!("{address} {}", share.port)
         }
     };
-    ways.iter().map(one).collect::<Vec<_>>().join(", ")
+    shares.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 fn status_text(status: &Status) -> String {

@@ -2,7 +2,8 @@
 
 use super::{Rows, draw, or_dash, yes_no};
 use switchd::control::api::{
-    Amount, Buffer, Event, Headroom, Pfc, PfcPriority, PriorityGroup, Queue, Watched,
+    Amount, BufferReport, Event, HeadroomRow, PfcPriority, PfcReport, PriorityGroupRow, QueueRow,
+    WatchdogRow,
 };
 
 /// Bytes, or a dash.
@@ -10,7 +11,7 @@ fn bytes(amount: Option<Amount>) -> String {
     amount.map_or_else(|| "-".to_owned(), |amount| amount.bytes.to_string())
 }
 
-pub(super) fn buffer(buffer: &Buffer) -> String {
+pub(super) fn buffer(buffer: &BufferReport) -> String {
     let regions = buffer.regions.iter().map(|row| {
         vec![
             row.region.clone(),
@@ -60,8 +61,8 @@ pub(super) fn buffer(buffer: &Buffer) -> String {
     format!("{regions}\n{ports}")
 }
 
-pub(super) fn groups(rows: &[PriorityGroup], all: bool) -> Rows {
-    let row = |row: &PriorityGroup| {
+pub(super) fn groups(rows: &[PriorityGroupRow], all: bool) -> Rows {
+    let row = |row: &PriorityGroupRow| {
         let priorities: Vec<String> = row.priorities.iter().map(ToString::to_string).collect();
         vec![
             row.port.clone(),
@@ -98,8 +99,8 @@ pub(super) fn groups(rows: &[PriorityGroup], all: bool) -> Rows {
     )
 }
 
-pub(super) fn headroom(rows: &[Headroom]) -> Rows {
-    let row = |row: &Headroom| {
+pub(super) fn headroom(rows: &[HeadroomRow]) -> Rows {
+    let row = |row: &HeadroomRow| {
         vec![
             row.port.clone(),
             row.term.clone(),
@@ -114,13 +115,13 @@ pub(super) fn headroom(rows: &[Headroom]) -> Rows {
     )
 }
 
-pub(super) fn queues(rows: &[Queue], all: bool) -> Rows {
-    let used = |row: &&Queue| {
+pub(super) fn queues(rows: &[QueueRow], all: bool) -> Rows {
+    let used = |row: &&QueueRow| {
         all || row.held
             || row.paused
             || row.enqueued_packets + row.dropped_packets + row.depth_packets > 0
     };
-    let row = |row: &Queue| {
+    let row = |row: &QueueRow| {
         let weight = row
             .weight
             .map_or_else(|| "strict".to_owned(), |it| it.to_string());
@@ -171,7 +172,7 @@ pub(super) fn queues(rows: &[Queue], all: bool) -> Rows {
     )
 }
 
-pub(super) fn pfc(pfc: &Pfc, all: bool) -> String {
+pub(super) fn pfc(pfc: &PfcReport, all: bool) -> String {
     let ports = pfc.ports.iter().map(|row| {
         vec![
             row.port.clone(),
@@ -236,8 +237,8 @@ pub(super) fn pfc(pfc: &Pfc, all: bool) -> String {
     format!("{ports}\n{priorities}")
 }
 
-pub(super) fn watched(rows: &[Watched]) -> Rows {
-    let row = |row: &Watched| {
+pub(super) fn watched(rows: &[WatchdogRow]) -> Rows {
+    let row = |row: &WatchdogRow| {
         vec![
             row.port.clone(),
             row.priority.to_string(),
@@ -332,12 +333,12 @@ mod tests {
     /// MG-7: a plain group that was never used is left out of the table, unless all are wanted.
     #[test]
     fn plain_groups_are_left_out() {
-        let lossless = PriorityGroup {
+        let lossless = PriorityGroupRow {
             group: 3,
             lossless: true,
-            ..PriorityGroup::default()
+            ..PriorityGroupRow::default()
         };
-        let rows = [PriorityGroup::default(), lossless];
+        let rows = [PriorityGroupRow::default(), lossless];
         assert_eq!(groups(&rows, false).1.len(), 1);
         assert_eq!(groups(&rows, true).1.len(), 2);
     }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use switchd::config;
 
-/// Buffers of the control plane come and go in many sizes and must not fragment a process that runs for
-/// years.
+/// Buffers of the control plane come and go in many sizes and must not fragment a process that runs
+/// for years.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,14 +1,15 @@
-//! The composition root: opens what the configuration names, starts the threads, stops them in order.
+//! The composition root: opens what the configuration names, starts the threads, stops them in
+//! order.
 //!
 //! ```text
-//!   start   capabilities, devices ─▶ packet memory ─▶ kernel's tables ─▶ ports (program and sockets)
+//!   start   capabilities, devices ─▶ packet memory ─▶ kernel's tables ─▶ ports: program, sockets
 //!           ─▶ workers, a thread each ─▶ control, this thread ─▶ READY=1
-//!   stop    READY gone ─▶ workers drain, bounded ─▶ threads end ─▶ programs detached, sockets closed:
-//!           the devices are as they were
+//!   stop    READY gone ─▶ workers drain, bounded ─▶ threads end ─▶ programs detached,
+//!           sockets closed: the devices are as they were
 //! ```
 //!
-//! Nothing of the kernel is changed but this: an XDP program is attached to each port while the daemon
-//! runs, and the kernel is asked for neighbours. Addresses, routes, sysctls, link states and
+//! Nothing of the kernel is changed but this: an XDP program is attached to each port while the
+//! daemon runs, and the kernel is asked for neighbours. Addresses, routes, sysctls, link states and
 //! offloads stay as they are.
 
 use crate::config::{Compiled, Config, PortFacts, PortSettings, Source};
@@ -43,7 +44,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long the kernel may take to tell all that it knows. A full Internet table takes about two seconds.
+/// How long the kernel may take to tell all that it knows. A full Internet table takes about two
+/// seconds.
 const FIRST_SYNC: Span = Span::from_secs(30);
 
 /// How much longer than the queues may take to drain the threads may take to end.
@@ -52,7 +54,7 @@ const END: Duration = Duration::from_secs(1);
 /// Runs the switch until SIGTERM or SIGINT. `source` is where `config` came from and is read again.
 ///
 /// # Errors
-/// What stands in the way, in words for the operator.
+/// What prevents the start, or ended the run, in words for the operator.
 pub fn run(config: &Config, source: Source) -> Result<(), SwitchError> {
     preflight::capabilities()?;
     let devices = preflight::devices(config)?;
@@ -108,8 +110,8 @@ fn packet_memory(config: &Config, devices: &[(PortSettings, Device)]) -> Result<
     let queues: u32 = devices.iter().map(|(_, device)| device.rx_queues).sum();
     let workers = u32::try_from(config.workers.count).expect("checked: at most 64");
     let limit = |limit: usize| u32::try_from(limit).expect("a small constant");
-    // What the engine of one worker holds beside the buffer: packets that wait for a MAC address, the rings from the
-    // others with what is on its way there, and the batches in its hands.
+    // What the engine of one worker holds beside the buffer: packets that wait for a MAC address,
+    // the rings from the others with what is on its way there, and the batches in its hands.
     let engine = limit(PENDING_TOTAL) + 2 * limit(RING) * (workers - 1) + 4 * limit(BATCH);
     let frames = frames_needed(
         queues,
@@ -239,8 +241,8 @@ struct Threads {
     waker: Waker,
 }
 
-/// Which queue goes to which worker: dealt out in turn, and so that the first queues of the ports, and
-/// with them the egress ports, are spread evenly.
+/// Which queue goes to which worker: dealt out in turn, and so that the first queues of the ports,
+/// and with them the egress ports, are spread evenly.
 fn deal(ports: &[u32], workers: usize) -> Vec<Vec<(PortId, usize)>> {
     let mut hands = vec![Vec::new(); workers];
     for (port, (&queues, id)) in ports.iter().zip(0_u16..).enumerate() {
@@ -255,6 +257,85 @@ fn deal(ports: &[u32], workers: usize) -> Vec<Vec<(PortId, usize)>> {
     hands
 }
 
+/// What all workers are started with.
+struct Shared<'a> {
+    config: &'a Config,
+    umem: &'a Umem,
+    routing: &'a Routing,
+    ledger: Arc<Ledger>,
+    board: Arc<Board>,
+    /// By port: the worker that owns it as egress.
+    owners: Vec<usize>,
+    /// Wake the workers, by number.
+    wakers: Vec<Waker>,
+    events: Sender<WorkerEvent>,
+    /// Wakes control.
+    control: Waker,
+}
+
+impl Shared<'_> {
+    /// Starts the thread of worker `id`, which owns these queues and ring ends.
+    fn start(
+        &self,
+        id: usize,
+        queues: Vec<(PortId, AfXdpQueue)>,
+        (rings_in, rings_out): worker::RingEnds,
+    ) -> Result<(Link, WorkerHandle), SwitchError> {
+        let stats = WorkerStats::new(self.owners.len());
+        stats.heartbeat.set(monotonic().nanos());
+        let (commands, command_receiver) = bounded(CHANNEL);
+        let setup = Setup {
+            id,
+            queues,
+            owners: self.owners.clone(),
+            rings_in,
+            rings_out,
+            region: self.umem.region().clone(),
+            packets: self.config.buffer_packets(),
+            ledger: self.ledger.clone(),
+            board: self.board.clone(),
+            seed: monotonic().nanos() ^ (id as u64) << 48,
+            reader: self.routing.publisher().reader(),
+            fib: self.routing.publisher().fib(),
+            stats: stats.clone(),
+            events: self.events.clone(),
+            commands: command_receiver,
+        };
+        let (sleeps, stop) = (Arc::new(Counter::new()), Arc::new(AtomicBool::new(false)));
+        let runner = Runner {
+            sockets: duplicate(&setup.queues).map_err(SwitchError::system("descriptors"))?,
+            waker: self.wakers[id].clone(),
+            stop: stop.clone(),
+            sleeps: sleeps.clone(),
+            busy_poll: self.config.workers.busy_poll,
+            spin: Span::from_micros(self.config.workers.spin_microseconds),
+            cpu: self.config.workers.cpus.get(id).copied(),
+            others: self.wakers.clone(),
+            events: self.events.clone(),
+            control: self.control.clone(),
+        };
+        let handle = WorkerHandle {
+            stats: stats.clone(),
+            sleeps,
+            cpu: runner.cpu,
+            commands: commands.clone(),
+            waker: self.wakers[id].clone(),
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("worker-{id}"))
+            .spawn(move || runner.run(Worker::new(setup)))
+            .map_err(SwitchError::system("thread"))?;
+        let link = Link {
+            thread,
+            commands,
+            waker: handle.waker.clone(),
+            stop,
+            stats,
+        };
+        Ok((link, handle))
+    }
+}
+
 fn start_workers(
     umem: &Umem,
     routing: Routing,
@@ -265,77 +346,33 @@ fn start_workers(
     let config = &active.config;
     let count = config.workers.count;
     let widths: Vec<u32> = ports.iter().map(|port| port.device.rx_queues).collect();
-    let hands = deal(&widths, count);
-    let owners: Vec<usize> = (0..ports.len()).map(|port| port % count).collect();
     let (handles, mut queues) = split(ports);
     let (event_sender, events) = bounded(CHANNEL);
     let waker = Waker::new().map_err(SwitchError::system("eventfd"))?;
-    let wakers: Vec<Waker> = (0..count)
-        .map(|_| Waker::new())
-        .collect::<io::Result<_>>()
-        .map_err(SwitchError::system("eventfd"))?;
-    let mut links = Vec::with_capacity(count);
-    let mut workers = Vec::with_capacity(count);
-    let ends = worker::rings(count);
-    let board = Arc::new(Board::new(handles.len()));
-    for (id, (hand, (rings_in, rings_out))) in hands.into_iter().zip(ends).enumerate() {
+    let wakers: io::Result<Vec<Waker>> = (0..count).map(|_| Waker::new()).collect();
+    let shared = Shared {
+        config,
+        umem,
+        routing: &routing,
+        ledger: ledger.clone(),
+        board: Arc::new(Board::new(handles.len())),
+        owners: (0..handles.len()).map(|port| port % count).collect(),
+        wakers: wakers.map_err(SwitchError::system("eventfd"))?,
+        events: event_sender,
+        control: waker.clone(),
+    };
+    let (mut links, mut workers) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let hands = deal(&widths, count).into_iter();
+    for (id, (hand, rings)) in hands.zip(worker::rings(count)).enumerate() {
         let hand = hand.into_iter().map(|(port, queue)| {
             let io = queues[port.index()][queue].take();
             (port, io.expect("each queue is dealt out once"))
         });
-        let stats = WorkerStats::new(handles.len());
-        stats.heartbeat.set(monotonic().nanos());
-        let (commands, command_receiver) = bounded(CHANNEL);
-        let setup = Setup {
-            id,
-            queues: hand.collect(),
-            owners: owners.clone(),
-            rings_in,
-            rings_out,
-            region: umem.region().clone(),
-            packets: config.buffer_packets(),
-            ledger: ledger.clone(),
-            board: board.clone(),
-            seed: monotonic().nanos() ^ (id as u64) << 48,
-            reader: routing.publisher().reader(),
-            fib: routing.publisher().fib(),
-            stats: stats.clone(),
-            events: event_sender.clone(),
-            commands: command_receiver,
-        };
-        let sleeps = Arc::new(Counter::new());
-        let stop = Arc::new(AtomicBool::new(false));
-        let runner = Runner {
-            sockets: duplicate(&setup.queues).map_err(SwitchError::system("descriptors"))?,
-            waker: wakers[id].clone(),
-            stop: stop.clone(),
-            sleeps: sleeps.clone(),
-            busy_poll: config.workers.busy_poll,
-            spin: Span::from_micros(config.workers.spin_microseconds),
-            cpu: config.workers.cpus.get(id).copied(),
-            others: wakers.clone(),
-            events: event_sender.clone(),
-            control: waker.clone(),
-        };
-        workers.push(WorkerHandle {
-            stats,
-            sleeps,
-            cpu: runner.cpu,
-            commands: commands.clone(),
-            waker: wakers[id].clone(),
-        });
-        let thread = std::thread::Builder::new()
-            .name(format!("worker-{id}"))
-            .spawn(move || runner.run(Worker::new(setup)))
-            .map_err(SwitchError::system("thread"))?;
-        links.push(Link {
-            thread,
-            commands,
-            waker: wakers[id].clone(),
-            stop,
-            stats: workers[id].stats.clone(),
-        });
+        let (link, worker) = shared.start(id, hand.collect(), rings)?;
+        links.push(link);
+        workers.push(worker);
     }
+    let (board, owners) = (shared.board, shared.owners);
     let state = State::new(
         routing,
         handles,

@@ -1,4 +1,5 @@
-//! `docs/traffic-manager.md`, the manual of the traffic manager: its configurations are accepted, and the numbers of its examples are true.
+//! `docs/traffic-manager.md`, the manual of the traffic manager: its configurations are accepted,
+//! and the numbers of its examples are true.
 
 use common::config::{Refusal, load_text};
 use common::time::{Span, Time};
@@ -37,7 +38,8 @@ fn block_of(heading: &str) -> &'static str {
     blocks(section)[0]
 }
 
-/// The policy of a switch with eight ports and two more, with an MTU of 3000, of 10 Gb/s where nothing is said.
+/// The policy of a switch with eight ports and two more, with an MTU of 3000, of 10 Gb/s where
+/// nothing is said.
 fn compiled(config: &Config) -> Result<Compiled, String> {
     let text = |refusal: Refusal| format!("{}: {}", refusal.key, refusal.reason);
     let numbers = (1..=8).chain([49, 50]);
@@ -275,7 +277,8 @@ fn uet_classes_have_the_thresholds_that_are_said() {
     assert_eq!(limits, wanted);
 }
 
-/// SW-16, SW-22: the shipped profile has the thresholds that it says at the speed of the laboratory.
+/// SW-16, SW-22: the shipped profile has the thresholds that it says at the speed of the
+/// laboratory.
 #[test]
 fn the_shipped_profile_has_the_thresholds_that_it_says() {
     const PROFILE: &str = include_str!("../../etc/switchd-uet.toml");
@@ -357,8 +360,8 @@ fn ports_are_in_the_bands_that_are_said() {
     assert_eq!(band(0, 0, 0), 0, "idle");
 }
 
-/// SW-4, SW-7: how many samples of nothing it takes until a port that was full, and one that was paused for 75 % of the time, is in band 0
-/// again.
+/// SW-4, SW-7: how many samples of nothing it takes until a port that was full, and one that was
+/// paused for 75 % of the time, is in band 0 again.
 #[test]
 fn ports_forget_as_fast_as_is_said() {
     let forgets = |sent: u64, paused: u64| {

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use support::{Rig, eventually, privileged, received};
 
-/// SW-2: routes of all kinds are followed by the data path; the neighbour of a route is resolved on the way.
+/// SW-2: routes of all kinds are followed by the data path; the neighbour of a route is resolved on
+/// the way.
 #[test]
 fn routes_are_followed() {
     if !privileged() {
@@ -160,8 +161,8 @@ fn next_hop_groups_share_and_survive() {
     });
 }
 
-/// SW-3: a link of a multipath route goes down and comes back while hundreds of pings pass: only what was on its way
-/// to that link can be lost, and both links carry flows again.
+/// SW-3: a link of a multipath route goes down and comes back while hundreds of pings pass: only
+/// what was on its way to that link can be lost, and both links carry flows again.
 #[test]
 fn a_link_of_a_multipath_route_goes_and_comes() {
     if !privileged() {
@@ -229,7 +230,8 @@ fn neighbours_are_followed() {
     assert_eq!(rig.ping("10.9.0.1", 3, 50), 3);
 }
 
-/// SW-2: the kernel is asked for every gateway, also when they are more than it is asked for at a time.
+/// SW-2: the kernel is asked for every gateway, also when they are more than it is asked for at a
+/// time.
 #[test]
 fn many_gateways_are_all_asked_for() {
     const GATEWAYS: u32 = 400;
@@ -254,7 +256,8 @@ fn many_gateways_are_all_asked_for() {
     });
 }
 
-/// MG-5, MG-1: metrics are clean; garbage on the admin socket is answered; the counters can be cleared.
+/// MG-5, MG-1: metrics are clean; garbage on the admin socket is answered; the counters can be
+/// cleared.
 #[test]
 fn operators_and_collectors_are_answered() {
     if !privileged() {
@@ -334,8 +337,8 @@ fn operators_and_collectors_are_answered() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("is switchd running?"));
 }
 
-/// SW-51, MG-7: an operator sees what each stage decided about a packet, and Wireshark why it was dropped; one trace
-/// runs at a time.
+/// SW-51, MG-7: an operator sees what each stage decided about a packet, and Wireshark why it was
+/// dropped; one trace runs at a time.
 #[test]
 fn packets_are_traced() {
     if !privileged() {
@@ -386,7 +389,8 @@ fn packets_are_traced() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("dropped: blackhole"));
 }
 
-/// SIGTERM ends the daemon with status 0 and leaves the devices as they were; it can be started again, also after SIGKILL.
+/// SIGTERM ends the daemon with status 0 and leaves the devices as they were; it can be started
+/// again, also after SIGKILL.
 #[test]
 fn the_end_leaves_nothing_behind() {
     if !privileged() {

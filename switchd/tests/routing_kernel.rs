@@ -102,7 +102,8 @@ fn changed(fib: &Fib, before: Option<GroupId>) -> Time {
     monotonic()
 }
 
-/// SW-2: a route change reaches the data path within 10 ms of the netlink message, also with a table of 20 000 routes.
+/// SW-2: a route change reaches the data path within 10 ms of the netlink message, also with a
+/// table of 20 000 routes.
 #[test]
 fn a_change_reaches_the_data_path_in_time() {
     in_namespace(|| {
@@ -143,8 +144,9 @@ fn a_change_reaches_the_data_path_in_time() {
                 std::thread::sleep(std::time::Duration::from_millis(30));
                 continue;
             }
-            // The command ended after the kernel had sent the message: this is an upper bound from there
-            // if the change is not there yet, and otherwise it took no longer than the command.
+            // The command ended after the kernel had sent the message: this is an upper bound from
+            // there if the change is not there yet, and otherwise it took no longer than the
+            // command.
             let ended = monotonic();
             let there = changed(&fib, before);
             delays.push(there.since(ended));

@@ -11,7 +11,8 @@ use common::time::Span;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// Longest interval between two samples, and longest time for a band to settle: beyond a second nothing is balanced.
+/// Longest interval between two samples, and longest time for a band to settle: beyond a second
+/// nothing is balanced.
 const LONGEST: Span = Span::from_secs(1);
 
 /// Largest weight: shares to a thousandth.

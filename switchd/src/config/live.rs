@@ -18,7 +18,8 @@ pub const DEFAULT_PATH: &str = "/etc/switchd/switchd.toml";
 /// Environment variables that begin with this and an underscore override keys.
 pub const ENV_PREFIX: &str = "SWITCHD";
 
-/// The section that can change while the switch runs; all others are wired into devices, threads or memory.
+/// The section that can change while the switch runs; all others are wired into devices, threads or
+/// memory.
 const LIVE: &str = "qos";
 
 /// Where a configuration comes from, beside the environment.

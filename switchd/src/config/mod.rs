@@ -1,14 +1,14 @@
-//! The configuration of switchd, checked. `etc/switchd.toml` is its manual: every key with its default
-//! and its unit, which a test compares with the code.
+//! The configuration of switchd, checked. `etc/switchd.toml` is its manual: every key with its
+//! default and its unit, which a test compares with the code.
 //!
 //! ```text
-//!   file, environment, --set ─▶ schema ── validate ─▶ Config ── ports: names and patterns ─▶ PortSettings
-//!                                                       │                                    │ devices
-//!                                                       │                                    ▼
-//!                                                       └── [qos] ──▶ policy ◀── PortFacts of each port
-//!                                                                       │
-//!                                                                       ▼
-//!                                          Compiled: the traffic manager's Policy, warnings, headroom
+//!   file, environment, --set ─▶ schema ─ validate ─▶ Config ─ ports: patterns ─▶ PortSettings
+//!                                                      │                           │ devices
+//!                                                      ▼                           ▼
+//!                                                    [qos] ──▶ policy ◀─ PortFacts of each port
+//!                                                                │
+//!                                                                ▼
+//!                                    Compiled: the traffic manager's Policy, warnings, headroom
 //! ```
 //!
 //! At the start, and at each reload of a changed `[qos]` (`live`). Modules from the ground up:

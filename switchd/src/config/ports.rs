@@ -34,8 +34,8 @@ impl Config {
         }
     }
 
-    /// The ports on a machine with these `interfaces`: first the `[[port]]`s, then what the patterns match, by
-    /// name.
+    /// The ports on a machine with these `interfaces`: first the `[[port]]`s, then what the
+    /// patterns match, by name.
     ///
     /// # Errors
     /// A pattern matches nothing, or there are too many ports.

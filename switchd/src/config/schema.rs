@@ -13,7 +13,8 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Names of interfaces, or patterns with `*` and `?`, that become ports with the default settings.
+    /// Names of interfaces, or patterns with `*` and `?`, that become ports with the default
+    /// settings.
     pub ports: Vec<String>,
     /// Worker threads.
     pub workers: Workers,
@@ -143,8 +144,8 @@ pub struct Stop {
 }
 
 impl Config {
-    /// How flows are spread by a switch whose ports have these `macs`. Without a configured seed one is made of
-    /// them: another one in every switch, the same in every run.
+    /// How flows are spread by a switch whose ports have these `macs`. Without a configured seed
+    /// one is made of them: another one in every switch, the same in every run.
     pub fn hashing(&self, macs: impl Iterator<Item = [u8; 6]>) -> Hashing {
         let seed = match self.ecmp.seed {
             // FNV-1a.
@@ -166,8 +167,8 @@ impl Config {
         Span::from_secs(self.netlink.resync_seconds)
     }
 
-    /// Packets that the switch may hold in its queues: one for each cell, so that short packets cannot use up memory
-    /// before the accounting notices.
+    /// Packets that the switch may hold in its queues: one for each cell, so that short packets
+    /// cannot use up memory before the accounting notices.
     pub fn buffer_packets(&self) -> u32 {
         self.qos.buffer.size_bytes / u32::try_from(CELL).expect("a small constant")
     }

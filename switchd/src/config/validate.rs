@@ -1,5 +1,5 @@
-//! What can be refused before the devices are known: ranges of values, and `[qos]` as if every named
-//! port existed.
+//! What can be refused before the devices are known: ranges of values, and `[qos]` as if every
+//! named port existed.
 
 use super::facts::PortFacts;
 use super::ports::parse_mode;
@@ -124,8 +124,8 @@ impl Config {
         )
     }
 
-    /// What can be said of `[qos]` before the devices are known: ports that it names are taken to exist, and those whose
-    /// speed is the device's to have one.
+    /// What can be said of `[qos]` before the devices are known: ports that it names are taken to
+    /// exist, and those whose speed is the device's to have one.
     fn validate_qos(&self) -> Result<(), Refusal> {
         let speed = |speed: Speed| match speed {
             Speed::Rate(rate) => Some(rate),

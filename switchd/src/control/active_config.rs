@@ -22,7 +22,8 @@ pub struct ActiveConfig {
 }
 
 impl ActiveConfig {
-    /// The configuration at the start: `config`, which was read from `source` and compiled for `facts`.
+    /// The configuration at the start: `config`, which was read from `source` and compiled for
+    /// `facts`.
     pub fn new(source: Source, config: Config, facts: Vec<PortFacts>, compiled: &Compiled) -> Self {
         Self {
             source,
@@ -34,7 +35,8 @@ impl ActiveConfig {
         }
     }
 
-    /// What `next` is compiled to, and how it differs, if it can be put in force while the switch runs.
+    /// What `next` is compiled to, and how it differs, if it can be put in force while the switch
+    /// runs.
     ///
     /// # Errors
     /// The first key that cannot change, or whose value is impossible.

@@ -1,4 +1,5 @@
-//! What the admin socket asks and answers, in JSON. Its framing and its bounds are `common::admin`'s.
+//! What the admin socket asks and answers, in JSON. Its framing and its bounds are
+//! `common::admin`'s.
 //!
 //! Root and the socket's group may ask. Bytes that are no request are answered with an error and
 //! counted.
@@ -13,8 +14,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How often workers are looked at for what they were asked, and after what time each: 200 ms in all, hundreds of turns of
-/// a worker.
+/// How often workers are looked at for what they were asked, and after what time each: 200 ms in
+/// all, hundreds of turns of a worker.
 const LOOKS: usize = 100;
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -56,8 +57,8 @@ async fn handle(line: Result<Vec<u8>, TooLong>, state: &Mutex<State>) -> Respons
     respond(request, state)
 }
 
-/// Lets workers tell what only they know, if the request is about that. One that does not tell in time stands still,
-/// or is very busy: the answer does without it.
+/// Lets workers tell what only they know, if the request is about that. One that does not tell in
+/// time stands still, or is very busy: the answer does without it.
 async fn gather(request: &Request, state: &Mutex<State>) {
     let Request::Show(show) = request else {
         return;

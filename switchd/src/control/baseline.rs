@@ -1,5 +1,5 @@
-//! What had been counted when an operator last cleared the counters. Operators are shown what was counted
-//! since; Prometheus counts on.
+//! What had been counted when an operator last cleared the counters. Operators are shown what was
+//! counted since; Prometheus counts on.
 
 use super::api::{DropRow, PfcReport, PortRow, QueueRow};
 

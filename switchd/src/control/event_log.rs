@@ -17,7 +17,8 @@ impl EventLog {
         self.0.iter()
     }
 
-    /// Adds an event, in place of the oldest one if the log is full, and writes it to the daemon's log.
+    /// Adds an event, in place of the oldest one if the log is full, and writes it to the daemon's
+    /// log.
     pub fn add(&mut self, event: Event) {
         let (kind, text) = (event.kind.name(), &event.text);
         match &event.port {

@@ -1,20 +1,19 @@
 //! The control side: follows the kernel, programs the tables, answers operators and collectors.
 //!
 //! ```text
-//!   kernel ── netlink ─▶ routing ── Mirror, Changes ─▶ program ── Update ─▶ publisher ─▶ Tables, Fib
-//!                                                                                           │
-//!                               ┌───────────────────────────── state ◀─ WorkerEvent ── the workers
-//!                               │                                └───── WorkerCommand ─▶     ▲
-//!   operator ── admin ─▶ answer ┼─▶ operation: reload, hold     ── policy, commands ─────────┘
-//!                               ├─▶ pfc_watchdog: PFC on again  ── commands ─────────────────┘
-//!                               ├─▶ report: rows of each topic
-//!                               └─▶ trace ─▶ pcap
-//!   collector ── HTTP ─▶ metrics
-//!   timer ─▶ thresholds ─▶ event_log
+//!   kernel ── netlink ─▶ routing ── Mirror, Changes ─▶ program ── Update ─▶ publisher
+//!                                                                              │ Tables, Fib
+//!                                                                              ▼
+//!   operator ─▶ admin ─▶ answer ─┬─▶ operation: reload, hold ── policy, commands ─▶ workers
+//!                                ├─▶ pfc_watchdog: PFC on again ────── commands ─▶   │
+//!                                ├─▶ trace ─▶ pcap ─────────────────── commands ─▶   │
+//!                                └─▶ report: rows of each topic                      │
+//!   collector ── HTTP ─▶ metrics                                                     │
+//!   timer ─▶ thresholds ─▶ event_log ◀─ state ◀── WorkerEvent, WorkerStats ──────────┘
 //! ```
 //!
-//! One thread does all of it (`thread`). Modules from the ground up; each imports only what stands above it
-//! in this list:
+//! One thread does all of it (`thread`). Modules from the ground up; each imports only what stands
+//! above it in this list:
 //!
 //! ```text
 //!   api            requests, answers and events, as JSON carries them

@@ -1,11 +1,12 @@
 //! Traced packets as a pcapng file, which Wireshark shows with what each stage decided.
 //!
 //! ```text
-//!   Section Header ─▶ Interface Description, one for each port ─▶ Enhanced Packet, one for each frame
+//!   Section Header ─▶ Interface Description, one a port ─▶ Enhanced Packet, one a frame
 //! ```
 //!
-//! A packet that was forwarded is there twice, as it came and as it went; the comment of the first tells its
-//! whole way, or why it was dropped. Reference: draft-ietf-opsawg-pcapng, sections 4.1 to 4.3.
+//! A packet that was forwarded is there twice, as it came and as it went; the comment of the first
+//! tells its whole way, or why it was dropped. Reference: draft-ietf-opsawg-pcapng, sections 4.1 to
+//! 4.3.
 
 use crate::trace::{Direction, Names, SNAP, Shown, Snap, Trace};
 use common::time::Span;
@@ -40,8 +41,8 @@ const OUTBOUND: u32 = 2;
 /// Bytes of a block besides its body: type, and the length before and after it.
 const AROUND: usize = 12;
 
-/// Writes `traces`, frames in the order of their times. `epoch` is the time since 1970-01-01 at which the
-/// switch's clock was zero.
+/// Writes `traces`, frames in the order of their times. `epoch` is the time since 1970-01-01 at
+/// which the switch's clock was zero.
 ///
 /// # Errors
 /// Those of `to`, and `InvalidInput` for a packet of a port that is not among `names`.

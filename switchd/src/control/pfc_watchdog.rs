@@ -1,4 +1,5 @@
-//! The watchdog of endless pauses, for operators: its events, its state by port and priority, and PFC turned on again.
+//! The watchdog of endless pauses, for operators: its events, its state by port and priority, and
+//! PFC turned on again.
 
 use super::api::{Event, EventKind, WatchdogRow};
 use super::state::State;

@@ -1,5 +1,5 @@
-//! Brings what the program decides to the workers, in the order in which they may see it. No socket:
-//! the daemon follows the kernel's mirror with it, the twin a mirror that it writes itself.
+//! Brings what the program decides to the workers, in the order in which they may see it. No
+//! socket: the daemon follows the kernel's mirror with it, the twin a mirror that it writes itself.
 //!
 //! ```text
 //!   Mirror, Changes ─▶ Program ─ Update ─▶ 1. publish tables
@@ -109,7 +109,8 @@ impl TablePublisher {
         self.reclaim_at
     }
 
-    /// Programs `changes` of the mirror, and empties them. Returns the local addresses that changed.
+    /// Programs `changes` of the mirror, and empties them. Returns the local addresses that
+    /// changed.
     pub fn apply(&mut self, mirror: &Mirror, changes: &mut Vec<Change>) -> LocalChanges {
         if changes.is_empty() {
             return LocalChanges::default();
@@ -148,7 +149,8 @@ impl TablePublisher {
         }
     }
 
-    /// Publishes tables with another policy of the traffic manager: workers follow it at their next turn, all of it at once.
+    /// Publishes tables with another policy of the traffic manager: workers follow it at their next
+    /// turn, all of it at once.
     pub fn set_traffic(&mut self, traffic: Arc<Policy>) {
         self.program.set_traffic(traffic);
         self.snapshots.publish(self.program.tables().clone());
@@ -162,7 +164,8 @@ impl TablePublisher {
         }
     }
 
-    /// Publishes once more, so that everything replaced before has an epoch, and takes back what has passed.
+    /// Publishes once more, so that everything replaced before has an epoch, and takes back what
+    /// has passed.
     fn reclaim(&mut self, now: Time) {
         self.reclaim_at = now + RECLAIM;
         if self.unsealed {

@@ -1,4 +1,5 @@
-//! Follows the kernel: what the netlink socket tells goes into the mirror and from there to the workers.
+//! Follows the kernel: what the netlink socket tells goes into the mirror and from there to the
+//! workers.
 //!
 //! ```text
 //!   kernel ─▶ Watch ─ Mirror, Changes ─▶ TablePublisher ─▶ workers
@@ -14,7 +15,8 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-/// A neighbour is not asked for more often than this, whoever wants it: the kernel's own interval of retransmission.
+/// A neighbour is not asked for more often than this, whoever wants it: the kernel's own interval
+/// of retransmission.
 const ASK_AGAIN: Span = Span::from_secs(1);
 
 /// Neighbours that are remembered as asked for; more than that and the memory is cleared.
@@ -77,8 +79,8 @@ impl Routing {
         Ok(self.apply())
     }
 
-    /// Reads what the kernel tells and programs it. Returns the local addresses that changed and whether there is
-    /// more to read.
+    /// Reads what the kernel tells and programs it. Returns the local addresses that changed and
+    /// whether there is more to read.
     ///
     /// # Errors
     /// The socket failed.
@@ -105,7 +107,8 @@ impl Routing {
         self.publisher.set_traffic(policy);
     }
 
-    /// Whether the kernel should be asked for `key` now: it was not asked a moment ago, and resolves it at all.
+    /// Whether the kernel should be asked for `key` now: it was not asked a moment ago, and
+    /// resolves it at all.
     pub fn may_ask(&mut self, key: NeighbourKey, now: Time) -> bool {
         if self.watch.mirror().is_static_neighbour(&key) {
             return false;

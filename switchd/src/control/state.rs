@@ -21,7 +21,8 @@ use common::xdp::{Mode, QueueCounters, Steering};
 use crossbeam_channel::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A worker that has not begun a turn for this long stands still. Idle workers turn at least once a second.
+/// A worker that has not begun a turn for this long stands still. Idle workers turn at least once a
+/// second.
 pub const STANDSTILL: Span = Span::from_secs(3);
 
 /// A port, as control sees it.
@@ -168,8 +169,8 @@ impl State {
         })
     }
 
-    /// Reads what the kernel tells, programs it and tells the steering programs. Returns whether there
-    /// is more to read.
+    /// Reads what the kernel tells, programs it and tells the steering programs. Returns whether
+    /// there is more to read.
     ///
     /// # Errors
     /// The netlink socket failed.
@@ -179,7 +180,8 @@ impl State {
         Ok(more)
     }
 
-    /// Tells the steering programs which packets are the kernel's, and under which MAC address ports are known.
+    /// Tells the steering programs which packets are the kernel's, and under which MAC address
+    /// ports are known.
     pub fn steer(&mut self, locals: &LocalChanges) {
         for port in &self.ports {
             for address in &locals.added {

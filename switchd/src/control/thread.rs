@@ -30,7 +30,8 @@ use tokio::sync::Notify;
 /// Questions to the kernel that may be open at a time; others wait for their turn.
 const QUESTIONS: usize = 256;
 
-/// Questions that may wait: all next hops. Workers ask again for what exceeds it when the next packet comes.
+/// Questions that may wait: all next hops. Workers ask again for what exceeds it when the next
+/// packet comes.
 const WAITING: usize = crate::limits::MAX_NEXT_HOPS;
 
 /// A worker must have turned within this time for the watchdog to be fed.

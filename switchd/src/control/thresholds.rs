@@ -1,4 +1,5 @@
-//! The sampling that finds thresholds being crossed: of priority groups, and of regions of the buffer.
+//! The sampling that finds thresholds being crossed: of priority groups, and of regions of the
+//! buffer.
 //!
 //! ```text
 //!   group over xoff, or pauses sent ──▶ Xoff
@@ -7,9 +8,9 @@
 //!     below LOW again               ──▶ BufferLow
 //! ```
 //!
-//! Sampling costs the data path nothing. Crossings that are shorter than the time between two samples are
-//! found by the pauses that were sent meanwhile. A group that crosses its threshold again and again is one
-//! event until it has been quiet, so that it does not fill the log.
+//! Sampling costs the data path nothing. Crossings that are shorter than the time between two
+//! samples are found by the pauses that were sent meanwhile. A group that crosses its threshold
+//! again and again is one event until it has been quiet, so that it does not fill the log.
 
 use super::api::{Event, EventKind};
 use crate::ingress::tables::PortId;

@@ -1,12 +1,14 @@
 //! A packet trace for an operator: one at a time, begun and ended by one request.
 //!
 //! ```text
-//!   none ── begin: WorkerCommand::Trace(tracer) to every worker ──▶ runs ── its time is over, or enough was found ──▶ none
-//!    ▲                                                               │                 WorkerCommand::Trace(None)
-//!    └────────────── the client was given up: Running is dropped ────┘
+//!   none ── begin: WorkerCommand::Trace(tracer) to every worker ─────────────────▶ runs
+//!    ▲                                                                              │
+//!    └── end: WorkerCommand::Trace(None); its time is over, enough packets were ────┘
+//!        found, or the client went away and `Running` is dropped
 //! ```
 //!
-//! The state is locked only to begin, to end and to read names; meanwhile the control thread does other work.
+//! The state is locked only to begin, to end and to read names; meanwhile the control thread does
+//! other work.
 
 use super::api::{TraceReport, TraceRequest};
 use super::pcap;
@@ -22,8 +24,8 @@ use std::time::{Duration, SystemTime};
 /// Longest trace: who waits longer begins another.
 pub const MAX_WAIT: Duration = Duration::from_secs(600);
 
-/// How often the workers' rings are looked at: they hold what is followed in several times this, at a million packets
-/// a second and more.
+/// How often the workers' rings are looked at: they hold what is followed in several times this, at
+/// a million packets a second and more.
 const POLL: Duration = Duration::from_millis(10);
 
 /// Workers have this long to let go of their tracers, as for what they show.
@@ -33,7 +35,8 @@ const LET_GO: Duration = Duration::from_millis(20);
 const CHUNK: usize = 64;
 
 impl State {
-    /// Has all workers follow the packets that `text` describes, until [`Self::end_trace`], which is promised for `until`.
+    /// Has all workers follow the packets that `text` describes, until [`Self::end_trace`], which
+    /// is promised for `until`.
     ///
     /// # Errors
     /// The filter makes no sense, another trace runs, or a worker does not listen.

@@ -1,5 +1,5 @@
-//! A switch with a host on one side and, over two links, another on the other side, in network namespaces,
-//! with the real daemon.
+//! A switch with a host on one side and, over two links, another on the other side, in network
+//! namespaces, with the real daemon.
 //!
 //! ```text
 //!    a  e1 10.1.0.2 ───── 10.1.0.1 p1 ┌────┐ p2 10.2.0.1 ───── 10.2.0.2 e2  b  (lo: 10.9.0.1,
@@ -45,8 +45,8 @@ impl Rig {
             let namespace = rig.namespace(node);
             rig.must("ip", &["netns", "add", &namespace]);
             rig.ip(node, "link set lo up");
-            // Without a link-local address, that is until duplicates of it are ruled out, the kernel
-            // asks for no neighbour.
+            // Without a link-local address, that is until duplicates of it are ruled out, the
+            // kernel asks for no neighbour.
             rig.on(
                 node,
                 "sysctl",

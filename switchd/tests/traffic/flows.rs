@@ -23,8 +23,8 @@ fn send(rig: &Rig, from: u16, count: u32) {
     rig.on("a", "python3", &["-c", &script]);
 }
 
-/// SW-17, SW-4, MG-7: of a large flow and a small one both are shown with the port that they leave by, and the large one as an
-/// elephant; its packets are in the queue of elephants.
+/// SW-17, SW-4, MG-7: of a large flow and a small one both are shown with the port that they leave
+/// by, and the large one as an elephant; its packets are in the queue of elephants.
 #[test]
 fn flows_are_shown() {
     if !privileged() {

@@ -1,4 +1,5 @@
-//! The traffic manager as an operator meets it: the real daemon between real hosts, with holds, reloads and pauses on the wire.
+//! The traffic manager as an operator meets it: the real daemon between real hosts, with holds,
+//! reloads and pauses on the wire.
 
 mod flows;
 mod storms;
@@ -82,7 +83,8 @@ fn output(child: Child) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// SW-15: what is in a held queue waits, everything else passes, and nothing is lost when it is let go.
+/// SW-15: what is in a held queue waits, everything else passes, and nothing is lost when it is let
+/// go.
 #[test]
 fn a_held_queue_waits() {
     if !privileged() {
@@ -136,7 +138,8 @@ fn a_held_queue_waits() {
     assert_eq!(output(receiver), "10");
 }
 
-/// MG-1: weights, thresholds and limits change under traffic without a lost packet; a broken file changes nothing.
+/// MG-1: weights, thresholds and limits change under traffic without a lost packet; a broken file
+/// changes nothing.
 #[test]
 fn a_reload_loses_nothing() {
     if !privileged() {
@@ -221,8 +224,8 @@ fn a_received_pause_is_obeyed() {
     }
     let mut rig = Rig::new("q");
     rig.settings(LOSSLESS);
-    // At 5 Mb/s the longest pause takes 65535 × 512 bits / 5 Mb/s = 6.71 s: long enough to look at it.
-    // The watchdog would take it for a storm.
+    // At 5 Mb/s the longest pause takes 65535 × 512 bits / 5 Mb/s = 6.71 s: long enough to look at
+    // it. The watchdog would take it for a storm.
     rig.start(&["port_defaults.speed=5Mbps", "qos.watchdog.enabled=false"]);
     assert_eq!(rig.ping("10.2.0.2", 2, 50), 2);
     let receiver = receive(&rig, 5);
@@ -254,8 +257,8 @@ fn a_received_pause_is_obeyed() {
     assert_eq!(priority(&rig, "p1", 3)["received_xoff"], 0);
 }
 
-/// SW-31, SW-10: when a class is held back and its group crosses xoff, a PFC frame is on the wire towards the sender, and another
-/// one lets it go on; nothing is lost.
+/// SW-31, SW-10: when a class is held back and its group crosses xoff, a PFC frame is on the wire
+/// towards the sender, and another one lets it go on; nothing is lost.
 #[test]
 fn a_full_group_pauses_its_peer() {
     if !privileged() {

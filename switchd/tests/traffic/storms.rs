@@ -1,4 +1,5 @@
-//! The watchdog as an operator meets it: a peer that pauses without end, what is said about it, and the way back.
+//! The watchdog as an operator meets it: a peer that pauses without end, what is said about it, and
+//! the way back.
 
 use super::{LOSSLESS, output, priority, python, queue, receive, send};
 use crate::support::{Rig, eventually, privileged};
@@ -32,8 +33,8 @@ fn becomes(rig: &Rig, state: &str, status: i32) -> serde_json::Value {
     row
 }
 
-/// `b` pauses priority 3 until this process ends. 500 quanta at 5 Mb/s are 51.2 ms: each frame comes long before the last
-/// one's time is over, and all of them are over soon after the last.
+/// `b` pauses priority 3 until this process ends. 500 quanta at 5 Mb/s are 51.2 ms: each frame
+/// comes long before the last one's time is over, and all of them are over soon after the last.
 fn pauses(rig: &Rig) -> Child {
     let script = "import socket,struct,time\ns=socket.socket(socket.AF_PACKET,socket.SOCK_RAW)\ns.bind(('e2',0))\n\
         t=[0]*8\nt[3]=500\nprint('ready',flush=True)\nwhile True:\n \
@@ -65,8 +66,9 @@ fn measures(rig: &Rig, name: &str, labels: &str, value: u64) {
     assert!(text.contains(&line), "{line} is not in {text}");
 }
 
-/// SW-32, MG-5, MG-7: a peer pauses without end: its priority is stormed, and only its packets are discarded; it is restored
-/// when the peer is silent; the second storm turns PFC off until the operator turns it on.
+/// SW-32, MG-5, MG-7: a peer pauses without end: its priority is stormed, and only its packets are
+/// discarded; it is restored when the peer is silent; the second storm turns PFC off until the
+/// operator turns it on.
 #[test]
 fn a_storm_is_found_ended_and_shown() {
     if !privileged() {

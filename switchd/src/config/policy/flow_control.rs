@@ -1,4 +1,5 @@
-//! `[qos.flow_control]` and `[qos.watchdog]`: what a port pauses, what it obeys, and when a pause is a storm.
+//! `[qos.flow_control]` and `[qos.watchdog]`: what a port pauses, what it obeys, and when a pause
+//! is a storm.
 
 use crate::config::facts::PortFacts;
 use crate::config::qos::{Mode, Qos};

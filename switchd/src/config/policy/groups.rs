@@ -10,7 +10,8 @@ use crate::traffic::policy::{GroupPolicy, Limit, PortPolicy};
 use common::config::{Refusal, require};
 
 impl Qos {
-    /// Puts the groups of a section into a port's policy. Returns what computed headroom is made of.
+    /// Puts the groups of a section into a port's policy. Returns what computed headroom is made
+    /// of.
     ///
     /// # Errors
     /// The first key that is impossible or contradicts another.

@@ -1,4 +1,5 @@
-//! `[qos.headroom]`: what lossless groups get beyond their threshold, and whether a shared pool is large enough (SW-12).
+//! `[qos.headroom]`: what lossless groups get beyond their threshold, and whether a shared pool is
+//! large enough (SW-12).
 
 use crate::config::facts::PortFacts;
 use crate::config::qos::Qos;
@@ -75,8 +76,8 @@ impl Qos {
         Span::from_micros(self.headroom.poll_gap_microseconds)
     }
 
-    /// What headroom cannot make good at a worker that is as late as planned: a receive ring that runs over, and pauses
-    /// that end before they are refreshed.
+    /// What headroom cannot make good at a worker that is as late as planned: a receive ring that
+    /// runs over, and pauses that end before they are refreshed.
     pub(super) fn lateness_warnings(&self, policy: &Policy, ports: &[PortFacts]) -> Vec<String> {
         let ports = policy.ports.iter().zip(ports);
         ports

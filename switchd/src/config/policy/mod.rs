@@ -1,5 +1,5 @@
-//! From `[qos]` to what the engine works with: bytes become cells, patterns become ports, headroom is computed, and
-//! what does not fit together is refused with its numbers (SW-11).
+//! From `[qos]` to what the engine works with: bytes become cells, patterns become ports, headroom
+//! is computed, and what does not fit together is refused with its numbers (SW-11).
 
 mod classify;
 mod elephants;
@@ -27,7 +27,8 @@ pub struct Compiled {
     pub policy: Policy,
     /// What is possible but unwise.
     pub warnings: Vec<String>,
-    /// By port: what headroom was computed from and is made of, if any group of it has computed headroom.
+    /// By port: what headroom was computed from and is made of, if any group of it has computed
+    /// headroom.
     pub headroom: Vec<Option<Breakdown>>,
 }
 

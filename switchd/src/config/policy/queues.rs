@@ -14,7 +14,8 @@ use common::time::Span;
 use common::units::Rate;
 use std::num::NonZeroU8;
 
-/// Burst of a queue's own shaper that nothing is said of: two of the longest frames, so that it is never too short for one.
+/// Burst of a queue's own shaper that nothing is said of: two of the longest frames, so that it is
+/// never too short for one.
 const QUEUE_BURST: u32 = 2 * 9216;
 
 impl Qos {
@@ -65,7 +66,8 @@ fn queue_limit(
         (true, None, None) => Ok(None),
         (false, None, None) => Ok(default),
         (false, None, Some(exponent)) => dynamic(&key("dynamic_th"), exponent).map(Some),
-        // What is too much for a lossless queue is a sign that its relations are wrong; they are checked.
+        // What is too much for a lossless queue is a sign that its relations are wrong; they are
+        // checked.
         (_, Some(bytes), None) => {
             require(
                 cells(bytes) >= guaranteed.max(16),

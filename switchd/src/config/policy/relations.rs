@@ -4,12 +4,13 @@
 //!   a queue of a lossless class,          the groups that can feed it
 //!   or of its elephants
 //!   ECN threshold            <            Σ xoff                     marks come before pauses
-//!   limit, if it has one     >            Σ (xoff + headroom)        what was let in is never dropped
+//!   limit, if it has one     >            Σ (xoff + headroom)        what was let in stays
 //!
-//!   a lossless group              xon     <            xoff          a pause ends later than it begins
+//!   a lossless group:  xon   <            xoff                       a pause begins before it ends
 //! ```
 //!
-//! The queue that elephants of such a class go to is one of them: all that was let in may wait there.
+//! The queue that elephants of a lossless class go to counts as a queue of that class: all that the
+//! groups let in may wait there.
 
 use crate::config::facts::PortFacts;
 use crate::limits::CELL;
@@ -61,8 +62,9 @@ pub(super) fn check(policy: &Policy, ports: &[PortFacts]) -> Result<Vec<String>,
     Ok(warnings)
 }
 
-/// Refuses a lossless group with a dynamic threshold that would resume no lower than where it pauses at most, which is while it
-/// has the service region for itself, or whose offset exceeds that.
+/// Refuses a lossless group with a dynamic threshold that would resume no lower than where it
+/// pauses at most, which is while it has the service region for itself, or whose offset exceeds
+/// that.
 fn resumes_below(policy: &Policy, port: &PortPolicy, name: &str) -> Result<(), Refusal> {
     let service = u64::from(policy.regions.service);
     let bytes = |cells: u64| cells * CELL as u64;
@@ -107,7 +109,8 @@ fn pauses_nobody(policy: &Policy, port: &PortPolicy, name: &str) -> Option<Strin
     ))
 }
 
-/// A warning if packets of a lossless group go to a queue that drops when they go back to the uplink group (SW-33).
+/// A warning if packets of a lossless group go to a queue that drops when they go back to the
+/// uplink group (SW-33).
 fn hook_drops(policy: &Policy, ports: &[PortFacts]) -> Option<String> {
     let maps = &policy.classify;
     let class = maps.class_of_priority[usize::from(policy.hook?.priority & 7)];
@@ -162,8 +165,8 @@ impl Feeders {
     }
 }
 
-/// Cells that a group holds when it pauses. With a dynamic threshold: while all `groups` are as full as they get, each
-/// has αS / (1 + nα).
+/// Cells that a group holds when it pauses. With a dynamic threshold: while all `groups` are as
+/// full as they get, each has αS / (1 + nα).
 fn xoff(group: &GroupPolicy, groups: u64, service: u64) -> u64 {
     let shared = match group.limit {
         Limit::Static(cells) => u64::from(cells),

@@ -1,11 +1,12 @@
-//! What Ultra Ethernet recommends for its traffic classes, from the bandwidth-delay product of the plane (SW-16, SW-22, SW-23).
+//! What Ultra Ethernet recommends for its traffic classes, from the bandwidth-delay product of the
+//! plane (SW-16, SW-22, SW-23).
 //!
 //! ```text
 //!              share            ECN                   trims or drops at
 //!   TC_high    strict           off                   1 × Plane_BDP           control
 //!   TC_med     75               off                   1 × Plane_BDP           trimmed packets
-//!   TC_low     25               0.2 to 0.8 × BDP,     trims at 1 ×, retransmissions at 1.5 ×; drops at 5 ×
-//!                               or all above 0.5 ×
+//!   TC_low     25               0.2 to 0.8 × BDP,     trims at 1 ×, retransmissions
+//!                               or all above 0.5 ×    at 1.5 ×; drops at 5 ×
 //! ```
 //!
 //! Plane_BDP is the speed of the port times the base round trip of the fabric, without queueing.
@@ -24,8 +25,8 @@ const DROP: u32 = 5;
 
 /// `queue` with what its role recommends where it says nothing itself.
 ///
-/// # Errors
-/// The port has no speed, and so no Plane_BDP; or it says where to mark, but is not of the class that marks.
+/// # Errors The port has no speed, and so no Plane_BDP; or it says where to mark, but is not of the
+/// class that marks.
 pub(super) fn filled(
     key: &dyn Fn(&str) -> String,
     queue: &Queue,

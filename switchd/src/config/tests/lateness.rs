@@ -1,8 +1,10 @@
-//! Where peers are told to go on, whether they are told to wait in time, and what would be lost nevertheless.
+//! Where peers are told to go on, whether they are told to wait in time, and what would be lost
+//! nevertheless.
 
 use super::*;
 
-/// SW-10: a dynamic threshold of one group alone is αS ÷ (1 + α) and its guarantee; xon is possible up to that, and not beyond.
+/// SW-10: a dynamic threshold of one group alone is αS ÷ (1 + α) and its guarantee; xon is possible
+/// up to that, and not beyond.
 #[test]
 fn a_dynamic_group_resumes_below_its_largest_threshold() {
     let with = |lines: &str| lossless(&[("xoff_bytes = 1000000\nxon_bytes = 500000", lines)]);
@@ -34,7 +36,8 @@ fn headroom_without_pauses_is_a_warning() {
     }
 }
 
-/// SW-11, SW-12: 20 µs at 100 Gb/s are up to 2,977 frames of 60 bytes, which the receive ring of a lossless port should hold.
+/// SW-11, SW-12: 20 µs at 100 Gb/s are up to 2,977 frames of 60 bytes, which the receive ring of a
+/// lossless port should hold.
 #[test]
 fn a_short_ring_is_a_warning() {
     let qos = |lossless: &str| -> Qos {
@@ -56,7 +59,8 @@ fn a_short_ring_is_a_warning() {
     assert!(short[0].starts_with(wanted), "{short:?}");
 }
 
-/// SW-11, SW-31: a pause is refreshed at its half, and a worker that is as late as planned must still be in time.
+/// SW-11, SW-31: a pause is refreshed at its half, and a worker that is as late as planned must
+/// still be in time.
 #[test]
 fn a_pause_shorter_than_two_gaps_is_a_warning() {
     // A quantum is 5.12 ns: 7,813 of them are 40.002 µs.
@@ -75,7 +79,8 @@ fn a_pause_shorter_than_two_gaps_is_a_warning() {
     assert!(silent.iter().all(|it| !it.contains("quanta")), "{silent:?}");
 }
 
-/// SW-12: headroom follows from the measured delay of a cable instead of its length: light takes 500 ns through 99 m.
+/// SW-12: headroom follows from the measured delay of a cable instead of its length: light takes
+/// 500 ns through 99 m.
 #[test]
 fn a_cable_can_be_measured() {
     let with = |cable: &str| {

@@ -505,7 +505,8 @@ fn broken_relations_are_refused() {
     assert!(error.reason.contains("is not within 0 to 63"), "{error:?}");
 }
 
-/// SW-17: elephants of a lossless class go where nothing is dropped; whatever else is refused, with its numbers.
+/// SW-17: elephants of a lossless class go where nothing is dropped; whatever else is refused, with
+/// its numbers.
 #[test]
 fn elephants_go_where_nothing_is_lost() {
     let elephants = |lines: &str, queues: &str| {

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// SW-16, SW-22, SW-23: what UET recommends, for 100 Gb/s and a base round trip of 12 µs: Plane_BDP = 150,000 bytes.
+/// SW-16, SW-22, SW-23: what UET recommends, for 100 Gb/s and a base round trip of 12 µs: Plane_BDP
+/// = 150,000 bytes.
 #[test]
 fn uet_classes_follow_the_plane_bdp() {
     let qos = |low: &str| {

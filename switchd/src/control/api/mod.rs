@@ -1,5 +1,5 @@
-//! What switchctl and the daemon say to each other over the admin socket: one JSON request in a line, one
-//! JSON answer until the end of the stream.
+//! What switchctl and the daemon say to each other over the admin socket: one JSON request in a
+//! line, one JSON answer until the end of the stream.
 
 mod traffic;
 
@@ -12,7 +12,8 @@ pub use traffic::{
 
 use serde::{Deserialize, Serialize};
 
-/// Rows of one answer unless the request asks for fewer; a full Internet table is read in parts, by prefix.
+/// Rows of one answer unless the request asks for fewer; a full Internet table is read in parts, by
+/// prefix.
 pub const MAX_ROWS: usize = 100_000;
 
 /// What is asked.
@@ -248,7 +249,8 @@ pub struct PortRow {
     pub drops: u64,
     /// Trimmed packets sent.
     pub trimmed_sent: u64,
-    /// Trimmed packets that were lost, whatever the reason: each one trimmed is sent, lost, or waits.
+    /// Trimmed packets that were lost, whatever the reason: each one trimmed is sent, lost, or
+    /// waits.
     pub trimmed_dropped: u64,
     /// Packets that the steering program left to the kernel.
     pub to_kernel: u64,
@@ -271,7 +273,8 @@ pub struct QueueRow {
     pub depth_packets: u64,
     /// Most bytes, in whole cells, since the watermarks were cleared.
     pub watermark_bytes: u64,
-    /// Where it drops, in bytes, as of now; `null`: nowhere, what is too much is held back where it arrives.
+    /// Where it drops, in bytes, as of now; `null`: nowhere, what is too much is held back where it
+    /// arrives.
     pub limit_bytes: Option<u64>,
     /// Its share of what strict queues leave; `null`: it is strict.
     pub weight: Option<u8>,
@@ -402,8 +405,9 @@ pub struct WorkerRow {
     pub busy_turns: u64,
     /// Times that it slept.
     pub sleeps: u64,
-    /// Longest time, in microseconds, between the beginnings of two turns of which the first had something to do;
-    /// to be compared with `qos.headroom.poll_gap_microseconds`. Late wake-ups from sleep are not in it.
+    /// Longest time, in microseconds, between the beginnings of two turns of which the first had
+    /// something to do; to be compared with `qos.headroom.poll_gap_microseconds`. Late wake-ups
+    /// from sleep are not in it.
     pub worst_gap_microseconds: f64,
     /// Packets that wait for a MAC address.
     pub pending: u64,

@@ -25,8 +25,8 @@ pub struct BufferReport {
 /// A region of the buffer.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RegionRow {
-    /// `all`, and as ingress accounts it `guaranteed`, `service`, `headroom`; as egress does `egress_guaranteed`,
-    /// `egress_service`.
+    /// `all`, and as ingress accounts it `guaranteed`, `service`, `headroom`; as egress does
+    /// `egress_guaranteed`, `egress_service`.
     pub region: String,
     /// Its size.
     pub size: Amount,
@@ -132,8 +132,8 @@ pub struct PfcPort {
     pub mode: String,
     /// Length of the pauses that are sent, in quanta.
     pub quanta: Option<u16>,
-    /// `software`: switchd sends and obeys; `mac-managed`: the device may keep the frames of the peer for itself;
-    /// `unavailable`.
+    /// `software`: switchd sends and obeys; `mac-managed`: the device may keep the frames of the
+    /// peer for itself; `unavailable`.
     pub capability: String,
     /// Why.
     pub reason: String,

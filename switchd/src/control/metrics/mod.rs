@@ -1,4 +1,5 @@
-//! What control tells Prometheus. Bounded: labels are ports, queues, priorities, reasons and workers.
+//! What control tells Prometheus. Bounded: labels are ports, queues, priorities, reasons and
+//! workers.
 
 mod traffic;
 

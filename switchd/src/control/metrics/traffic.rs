@@ -1,5 +1,5 @@
-//! Metrics of the traffic manager. Groups and priorities appear once they are configured or took some of the buffer, so that a
-//! switch without lossless classes has few.
+//! Metrics of the traffic manager. Groups and priorities appear once they are configured or took
+//! some of the buffer, so that a switch without lossless classes has few.
 
 use crate::control::api::{PfcPort, PfcPriority, PriorityGroupRow};
 use crate::control::state::State;

@@ -5,8 +5,8 @@
 //!   hold     WorkerCommand::Hold ─▶ the owner of the port
 //! ```
 //!
-//! A new policy is published as a whole: each worker sees it from its next turn on. Packets that wait stay
-//! where they are, and give back what they were charged under the old policy.
+//! A new policy is published as a whole: each worker sees it from its next turn on. Packets that
+//! wait stay where they are, and give back what they were charged under the old policy.
 
 use super::api::{Event, EventKind, HoldRequest};
 use super::state::State;

@@ -125,7 +125,8 @@ impl Bench {
     }
 }
 
-/// MG-1: a reload puts in force what changed and tells what; what is invalid, or cannot change, changes nothing.
+/// MG-1: a reload puts in force what changed and tells what; what is invalid, or cannot change,
+/// changes nothing.
 #[test]
 fn a_reload_is_all_or_nothing() {
     let mut bench = Bench::new(LOSSLESS);
@@ -220,7 +221,8 @@ fn holds_add_up_and_are_released() {
     );
 }
 
-/// SW-10: regions, groups, thresholds and watermarks are shown as the ledger has them, and watermarks begin anew.
+/// SW-10: regions, groups, thresholds and watermarks are shown as the ledger has them, and
+/// watermarks begin anew.
 #[test]
 fn the_buffer_is_shown() {
     let mut bench = Bench::new(LOSSLESS);
@@ -274,7 +276,8 @@ fn the_buffer_is_shown() {
     assert_eq!(peak(&mut bench), 0);
 }
 
-/// SW-31: flow control is shown as it is configured and counted, and counters are shown from where they were cleared.
+/// SW-31: flow control is shown as it is configured and counted, and counters are shown from where
+/// they were cleared.
 #[test]
 fn flow_control_is_shown() {
     let mut bench = Bench::new(LOSSLESS);
@@ -325,7 +328,8 @@ fn flow_control_is_shown() {
     assert_eq!(queues[8 + 3].marked_packets, 0);
 }
 
-/// MG-7: a worker that looked away for longer than headroom was computed for is warned of, while there is a lossless group.
+/// MG-7: a worker that looked away for longer than headroom was computed for is warned of, while
+/// there is a lossless group.
 #[test]
 fn long_gaps_are_warned_of() {
     let warned = |bench: &Bench| {
@@ -350,8 +354,9 @@ fn long_gaps_are_warned_of() {
     }
 }
 
-/// SW-15, SW-32, MG-7: what keeps packets from being sent or held back is in the status: queues that are held, storms, and priorities that
-/// PFC is off for, whose pauses are not obeyed then; and who has nothing to turn on is told why.
+/// SW-15, SW-32, MG-7: what keeps packets from being sent or held back is in the status: queues
+/// that are held, storms, and priorities that PFC is off for, whose pauses are not obeyed then; and
+/// who has nothing to turn on is told why.
 #[test]
 fn what_is_stopped_is_warned_of() {
     let mut bench = Bench::new(LOSSLESS);

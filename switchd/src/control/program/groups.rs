@@ -75,7 +75,8 @@ impl Groups {
         &self.slots[&id].spec
     }
 
-    /// The group of `spec`, with one more user, and whether it is new; `None` when there are too many.
+    /// The group of `spec`, with one more user, and whether it is new; `None` when there are too
+    /// many.
     pub(super) fn hold(&mut self, spec: &Spec) -> Option<(GroupId, bool)> {
         if let Some(&id) = self.by_spec.get(spec) {
             self.slots.get_mut(&id).expect("both maps agree").users += 1;
@@ -110,7 +111,8 @@ impl Groups {
         debug_assert_eq!(self.by_spec.len(), self.slots.len());
     }
 
-    /// The next hop `key`, with one more user, and whether it is new; `None` when there are too many.
+    /// The next hop `key`, with one more user, and whether it is new; `None` when there are too
+    /// many.
     pub(super) fn hold_hop(&mut self, key: NeighbourKey) -> Option<(NextHopId, bool)> {
         if let Some(slot) = self.hops.get_mut(&key) {
             slot.users += 1;
@@ -134,7 +136,8 @@ impl Groups {
         debug_assert_eq!(self.hops.len(), self.hop_keys.len());
     }
 
-    /// Makes a group hold `hops`, which have been held for it, instead of those that it held before.
+    /// Makes a group hold `hops`, which have been held for it, instead of those that it held
+    /// before.
     pub(super) fn replace_hops(&mut self, id: GroupId, hops: Vec<NextHopId>) {
         let slot = self.slots.get_mut(&id).expect("a held group exists");
         for hop in std::mem::replace(&mut slot.hops, hops) {

@@ -3,8 +3,9 @@
 use common::time::{Span, Time};
 use std::collections::VecDeque;
 
-/// How long a number rests beyond the turn in which the last worker can have read it: packets that wait in
-/// a ring or a queue carry numbers too, and a queue that holds packets for seconds is not a queue.
+/// How long a number rests beyond the turn in which the last worker can have read it: packets that
+/// wait in a ring or a queue carry numbers too, and a queue that holds packets for seconds is not a
+/// queue.
 const REST: Span = Span::from_secs(2);
 
 /// Numbers below a limit.

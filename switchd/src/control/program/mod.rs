@@ -1,5 +1,5 @@
-//! From what the kernel knows to what the workers look up. Pure: the mirror and its changes come in, tables
-//! and route changes come out.
+//! From what the kernel knows to what the workers look up. Pure: the mirror and its changes come
+//! in, tables and route changes come out.
 //!
 //! ```text
 //!   kernel                                   here                          workers
@@ -95,8 +95,8 @@ struct Work {
 }
 
 impl Program {
-    /// Nothing is programmed yet. `ports` become the ports, in this order; their `up`, `mac`, `mtu` and
-    /// addresses follow the kernel, but their MTU stays within what is given here.
+    /// Nothing is programmed yet. `ports` become the ports, in this order; their `up`, `mac`, `mtu`
+    /// and addresses follow the kernel, but their MTU stays within what is given here.
     pub fn new(ports: Vec<PortEntry>, hashing: Hashing, traffic: Arc<Policy>) -> Self {
         let port_of = ports
             .iter()
@@ -119,7 +119,8 @@ impl Program {
         }
     }
 
-    /// The same with dynamic load balancing. Where several of `modes` mean a group the first one counts.
+    /// The same with dynamic load balancing. Where several of `modes` mean a group the first one
+    /// counts.
     #[must_use]
     pub fn with_balancing(mut self, dynamic: Dynamic, modes: Vec<GroupMode>) -> Self {
         self.tables.dynamic = Arc::new(dynamic);
@@ -185,7 +186,8 @@ impl Program {
         self.overflow
     }
 
-    /// Gateways whose MAC address is not known although their link is up: the kernel is to be asked.
+    /// Gateways whose MAC address is not known although their link is up: the kernel is to be
+    /// asked.
     pub fn unresolved(&self) -> impl Iterator<Item = NeighbourKey> {
         self.groups.next_hops().filter_map(|(key, id)| {
             let hop = self.tables.next_hop(id)?;

@@ -7,8 +7,8 @@ use crate::config::ecmp::GroupMode;
 use crate::ingress::flowlet::Mode;
 use crate::ingress::tables::GroupId;
 
-/// The mode of each of `count` groups: `common`, or that of the first of `chosen` that means the group.
-/// Routes and objects that are not there yet may come.
+/// The mode of each of `count` groups: `common`, or that of the first of `chosen` that means the
+/// group. Routes and objects that are not there yet may come.
 pub(super) fn modes_of_groups(
     chosen: &[GroupMode],
     common: Mode,

@@ -1,5 +1,5 @@
-//! What prefixes lead to: their routes by rank, and the connected networks whose neighbours are hosts of
-//! their own.
+//! What prefixes lead to: their routes by rank, and the connected networks whose neighbours are
+//! hosts of their own.
 
 use super::kernel_rules::{link_of, spec_of};
 use super::spec::Spec;
@@ -135,8 +135,8 @@ impl Prefixes {
             .any(|network| self.connected.contains_key(&network))
     }
 
-    /// What `prefix` is to lead to, by the rules of the kernel and in their order: the neighbour for a
-    /// host on a link, else the best route.
+    /// What `prefix` is to lead to, by the rules of the kernel and in their order: the neighbour
+    /// for a host on a link, else the best route.
     pub(super) fn spec_for(
         &self,
         mirror: &Mirror,
@@ -158,8 +158,8 @@ impl Prefixes {
         }
     }
 
-    /// The link of the longest prefix that covers this host, if that is a connected network: where the
-    /// kernel would resolve the host.
+    /// The link of the longest prefix that covers this host, if that is a connected network: where
+    /// the kernel would resolve the host.
     fn covering_link(&self, mirror: &Mirror, host: &IpNet) -> Option<u32> {
         let mut wider = host.supernet();
         while let Some(network) = wider {

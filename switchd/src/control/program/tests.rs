@@ -235,7 +235,8 @@ fn ports_follow_links_and_addresses() {
     assert_eq!(rig.locals.len(), 2);
 }
 
-/// SW-1: a port without an address of its own answers from another one of the box, never from a link-local one.
+/// SW-1: a port without an address of its own answers from another one of the box, never from a
+/// link-local one.
 #[test]
 fn ports_without_addresses_answer_from_the_boxs() {
     let mut rig = Rig::new();
@@ -548,7 +549,8 @@ proptest! {
     }
 }
 
-/// SW-4: groups have modes of their own by the prefixes and the objects that lead to them, and the first counts.
+/// SW-4: groups have modes of their own by the prefixes and the objects that lead to them, and the
+/// first counts.
 #[test]
 fn groups_are_chosen_by_prefix_and_by_object() {
     let mut rig = Rig::new();

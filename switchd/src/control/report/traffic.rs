@@ -66,7 +66,8 @@ impl State {
             .numbered_ports()
             .map(|(_, id, _)| ledger.port(id)[1].now)
             .sum();
-        // The accounts move while they are read: differences may be off by packets that pass just now.
+        // The accounts move while they are read: differences may be off by packets that pass just
+        // now.
         let in_use = ledger.in_use();
         let in_guarantees = in_use.saturating_sub(service.now + headroom.now);
         let peak = |usage: Usage| Some(usage.peak);
@@ -312,8 +313,9 @@ fn flow_control(policy: &Policy, port: usize) -> FlowControl {
         .map_or(FlowControl::Off, |port| port.flow_control)
 }
 
-/// Who pauses and obeys at a port, and why. Whether a device does PFC by itself (DCB) cannot be asked in the same way;
-/// a device that keeps PFC frames for itself shows by none being counted as received.
+/// Who pauses and obeys at a port, and why. Whether a device does PFC by itself (DCB) cannot be
+/// asked in the same way; a device that keeps PFC frames for itself shows by none being counted as
+/// received.
 fn capability(entry: &PortEntry, mac: Option<MacPauses>) -> (&'static str, String) {
     let name = &entry.name;
     if entry.speed.is_none() {

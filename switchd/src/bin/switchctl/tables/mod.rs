@@ -4,7 +4,10 @@ mod traffic;
 
 use comfy_table::{CellAlignment, Table, presets};
 use std::fmt::Write;
-use switchd::control::api::{Answer, NextHopShare, Status, TraceReport};
+use switchd::control::api::{
+    Answer, Change, DropRow, ElephantRow, FlowletRow, GroupRow, NeighbourRow, NextHopRow,
+    NextHopShare, PortRow, RouteRow, Status, TraceReport, WorkerRow,
+};
 
 /// The content of the answer, without its name, as indented JSON.
 pub(crate) fn json(answer: &Answer) -> Result<String, String> {
@@ -75,148 +78,89 @@ fn traced_text(traced: &TraceReport) -> String {
 /// Names of columns, and rows. Columns whose values are aligned to the right begin with `>`.
 type Rows = (&'static [&'static str], Vec<Vec<String>>);
 
+const PORT_COLUMNS: &[&str] = &[
+    "port",
+    "state",
+    "speed",
+    "mtu",
+    "mode",
+    ">rx packets",
+    ">rx bytes",
+    ">tx packets",
+    ">tx bytes",
+    ">drops",
+    ">to kernel",
+];
+
+const ROUTE_COLUMNS: &[&str] = &["prefix", "action", ">group", "next hops"];
+
+const NEXT_HOP_COLUMNS: &[&str] = &[">id", "address", "port", "mac", "state"];
+
+const GROUP_COLUMNS: &[&str] = &[
+    ">group",
+    ">object",
+    ">routes",
+    ">members",
+    "mode",
+    "next hops in use",
+];
+
+const FLOWLET_COLUMNS: &[&str] = &[
+    ">worker",
+    ">group",
+    "flow",
+    "next hop",
+    "port",
+    ">idle, us",
+    "inside",
+];
+
+const DROP_COLUMNS: &[&str] = &["port", "reason", ">packets", "meaning"];
+
+const WORKER_COLUMNS: &[&str] = &[
+    ">worker",
+    ">cpu",
+    ">turns",
+    ">busy",
+    ">sleeps",
+    ">worst gap, us",
+    ">pending",
+    ">events lost",
+    ">last turn, ms ago",
+];
+
+const NEIGHBOUR_COLUMNS: &[&str] = &["address", "port", "mac", "state", "programmed"];
+
+const CHANGE_COLUMNS: &[&str] = &["key", "before", "now"];
+
+const ELEPHANT_COLUMNS: &[&str] = &[
+    "port",
+    ">class",
+    ">queue",
+    ">flow",
+    ">bytes",
+    ">rate",
+    ">age, ms",
+    "on its way",
+];
+
 fn table(answer: &Answer, all: bool) -> String {
     let (columns, rows): Rows = match answer {
-        Answer::Ports(rows) => (
-            &[
-                "port",
-                "state",
-                "speed",
-                "mtu",
-                "mode",
-                ">rx packets",
-                ">rx bytes",
-                ">tx packets",
-                ">tx bytes",
-                ">drops",
-                ">to kernel",
-            ],
-            rows.iter().map(port_row).collect(),
-        ),
+        Answer::Ports(rows) => (PORT_COLUMNS, rows.iter().map(port_row).collect()),
         Answer::Queues(rows) => traffic::queues(rows, all),
-        Answer::Routes(rows) => (
-            &["prefix", "action", ">group", "next hops"],
-            rows.iter()
-                .map(|row| {
-                    let group = row.group.to_string();
-                    vec![
-                        row.prefix.clone(),
-                        row.action.clone(),
-                        group,
-                        next_hops(&row.next_hops),
-                    ]
-                })
-                .collect(),
-        ),
-        Answer::Nexthops(rows) => (
-            &[">id", "address", "port", "mac", "state"],
-            rows.iter()
-                .map(|row| {
-                    let (id, mac) = (row.id.to_string(), or_dash(row.mac.as_ref()));
-                    vec![
-                        id,
-                        row.address.clone(),
-                        row.port.clone(),
-                        mac,
-                        row.state.clone(),
-                    ]
-                })
-                .collect(),
-        ),
-        Answer::Ecmp(rows) => (
-            &[
-                ">group",
-                ">object",
-                ">routes",
-                ">members",
-                "mode",
-                "next hops in use",
-            ],
-            rows.iter().map(group_row).collect(),
-        ),
-        Answer::Flowlets(rows) => (
-            &[
-                ">worker",
-                ">group",
-                "flow",
-                "next hop",
-                "port",
-                ">idle, us",
-                "inside",
-            ],
-            rows.iter().map(flowlet_row).collect(),
-        ),
-        Answer::Drops(rows) => (
-            &["port", "reason", ">packets", "meaning"],
-            rows.iter()
-                .map(|row| {
-                    let packets = row.packets.to_string();
-                    vec![
-                        row.port.clone(),
-                        row.reason.clone(),
-                        packets,
-                        row.description.clone(),
-                    ]
-                })
-                .collect(),
-        ),
-        Answer::Workers(rows) => (
-            &[
-                ">worker",
-                ">cpu",
-                ">turns",
-                ">busy",
-                ">sleeps",
-                ">worst gap, us",
-                ">pending",
-                ">events lost",
-                ">last turn, ms ago",
-            ],
-            rows.iter().map(worker_row).collect(),
-        ),
-        Answer::Neighbours(rows) => (
-            &["address", "port", "mac", "state", "programmed"],
-            rows.iter()
-                .map(|row| {
-                    let mac = or_dash(row.mac.as_ref());
-                    let programmed = yes_no(row.programmed);
-                    vec![
-                        row.address.clone(),
-                        row.port.clone(),
-                        mac,
-                        row.state.clone(),
-                        programmed,
-                    ]
-                })
-                .collect(),
-        ),
+        Answer::Routes(rows) => (ROUTE_COLUMNS, rows.iter().map(route_row).collect()),
+        Answer::Nexthops(rows) => (NEXT_HOP_COLUMNS, rows.iter().map(next_hop_row).collect()),
+        Answer::Ecmp(rows) => (GROUP_COLUMNS, rows.iter().map(group_row).collect()),
+        Answer::Flowlets(rows) => (FLOWLET_COLUMNS, rows.iter().map(flowlet_row).collect()),
+        Answer::Drops(rows) => (DROP_COLUMNS, rows.iter().map(drop_row).collect()),
+        Answer::Workers(rows) => (WORKER_COLUMNS, rows.iter().map(worker_row).collect()),
+        Answer::Neighbours(rows) => (NEIGHBOUR_COLUMNS, rows.iter().map(neighbour_row).collect()),
         Answer::Pg(rows) => traffic::groups(rows, all),
         Answer::Headroom(rows) => traffic::headroom(rows),
         Answer::Pfcwd(rows) => traffic::watched(rows),
         Answer::Events(rows) => traffic::events(rows),
-        Answer::Reloaded(rows) => (
-            &["key", "before", "now"],
-            rows.iter()
-                .map(|row| {
-                    let (before, after) =
-                        (or_dash(row.before.as_ref()), or_dash(row.after.as_ref()));
-                    vec![row.key.clone(), before, after]
-                })
-                .collect(),
-        ),
-        Answer::Elephants(rows) => (
-            &[
-                "port",
-                ">class",
-                ">queue",
-                ">flow",
-                ">bytes",
-                ">rate",
-                ">age, ms",
-                "on its way",
-            ],
-            rows.iter().map(elephant_row).collect(),
-        ),
+        Answer::Reloaded(rows) => (CHANGE_COLUMNS, rows.iter().map(change_row).collect()),
+        Answer::Elephants(rows) => (ELEPHANT_COLUMNS, rows.iter().map(elephant_row).collect()),
         Answer::Status(_)
         | Answer::Done
         | Answer::Trace(_)
@@ -251,7 +195,54 @@ fn draw(columns: &[&str], rows: Vec<Vec<String>>) -> String {
     })
 }
 
-fn port_row(row: &switchd::control::api::PortRow) -> Vec<String> {
+fn route_row(row: &RouteRow) -> Vec<String> {
+    vec![
+        row.prefix.clone(),
+        row.action.clone(),
+        row.group.to_string(),
+        next_hops(&row.next_hops),
+    ]
+}
+
+fn next_hop_row(row: &NextHopRow) -> Vec<String> {
+    let (id, mac) = (row.id.to_string(), or_dash(row.mac.as_ref()));
+    vec![
+        id,
+        row.address.clone(),
+        row.port.clone(),
+        mac,
+        row.state.clone(),
+    ]
+}
+
+fn drop_row(row: &DropRow) -> Vec<String> {
+    let packets = row.packets.to_string();
+    vec![
+        row.port.clone(),
+        row.reason.clone(),
+        packets,
+        row.description.clone(),
+    ]
+}
+
+fn neighbour_row(row: &NeighbourRow) -> Vec<String> {
+    let mac = or_dash(row.mac.as_ref());
+    let programmed = yes_no(row.programmed);
+    vec![
+        row.address.clone(),
+        row.port.clone(),
+        mac,
+        row.state.clone(),
+        programmed,
+    ]
+}
+
+fn change_row(row: &Change) -> Vec<String> {
+    let (before, after) = (or_dash(row.before.as_ref()), or_dash(row.after.as_ref()));
+    vec![row.key.clone(), before, after]
+}
+
+fn port_row(row: &PortRow) -> Vec<String> {
     vec![
         row.name.clone(),
         if row.up { "up" } else { "down" }.to_owned(),
@@ -267,7 +258,7 @@ fn port_row(row: &switchd::control::api::PortRow) -> Vec<String> {
     ]
 }
 
-fn group_row(row: &switchd::control::api::GroupRow) -> Vec<String> {
+fn group_row(row: &GroupRow) -> Vec<String> {
     vec![
         row.group.to_string(),
         row.object
@@ -279,7 +270,7 @@ fn group_row(row: &switchd::control::api::GroupRow) -> Vec<String> {
     ]
 }
 
-fn flowlet_row(row: &switchd::control::api::FlowletRow) -> Vec<String> {
+fn flowlet_row(row: &FlowletRow) -> Vec<String> {
     vec![
         row.worker.to_string(),
         row.group.to_string(),
@@ -291,7 +282,7 @@ fn flowlet_row(row: &switchd::control::api::FlowletRow) -> Vec<String> {
     ]
 }
 
-fn worker_row(row: &switchd::control::api::WorkerRow) -> Vec<String> {
+fn worker_row(row: &WorkerRow) -> Vec<String> {
     vec![
         row.worker.to_string(),
         row.cpu
@@ -306,7 +297,7 @@ fn worker_row(row: &switchd::control::api::WorkerRow) -> Vec<String> {
     ]
 }
 
-fn elephant_row(row: &switchd::control::api::ElephantRow) -> Vec<String> {
+fn elephant_row(row: &ElephantRow) -> Vec<String> {
     vec![
         row.port.clone(),
         row.class.to_string(),
@@ -327,8 +318,8 @@ fn yes_no(value: bool) -> String {
     if value { "yes" } else { "no" }.to_owned()
 }
 
-/// Next hops on one line: `10.0.0.1 eth1 50 %, …`; the share only where there are several, the quality
-/// where it is what they are chosen by.
+/// Next hops on one line: `10.0.0.1 eth1 50 %, …`; the share only where there are several, the
+/// quality where it is what they are chosen by.
 fn next_hops(shares: &[NextHopShare]) -> String {
     let one = |share: &NextHopShare| {
         let address = if share.address.is_empty() {

@@ -307,7 +307,8 @@ fn moment(time: f64) -> String {
     format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{millis:03}")
 }
 
-/// The date of a day after 1970-01-01, with years that begin in March so that the leap day is the last.
+/// The date of a day after 1970-01-01, with years that begin in March so that the leap day is the
+/// last.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);

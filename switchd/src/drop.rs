@@ -1,5 +1,7 @@
 //! Why a packet was not forwarded: one reason for each, and a counter for each reason.
 
+use common::wire;
+
 /// Makes the enum, its count, and the texts from one table, so that they cannot disagree.
 macro_rules! drop_reasons {
     ($($(#[doc = $doc:literal])+ $variant:ident => $label:literal,)+) => {
@@ -103,6 +105,16 @@ impl DropReason {
     /// The reason's place in a table of counters.
     pub const fn index(self) -> usize {
         self as usize
+    }
+}
+
+impl From<wire::Error> for DropReason {
+    fn from(error: wire::Error) -> Self {
+        match error {
+            wire::Error::Truncated { .. } => Self::Truncated,
+            wire::Error::Checksum { .. } => Self::BadChecksum,
+            _ => Self::Malformed,
+        }
     }
 }
 

@@ -13,6 +13,9 @@ pub const MAX_WORKERS: usize = 64;
 /// Traffic classes, which are the egress queues of a port: one for each 802.1Q priority.
 pub const CLASSES: usize = 8;
 
+/// Priorities of a port (IEEE 802.1Q), and priority groups: as many as traffic classes.
+pub const PRIORITIES: usize = CLASSES;
+
 /// Packets that a worker takes from one receive queue at a time. Long enough to hide the latency of
 /// the route lookups of a batch, short enough that the headers stay in the first-level cache: packets of several
 /// queues are forwarded together, up to [`LANES`] (256 × 64 bytes = 16 KiB of 32 KiB).

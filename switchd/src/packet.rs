@@ -1,8 +1,9 @@
 //! A packet: a frame and what the stages found out about it.
 
-use crate::ingress::tables::PortId;
-use crate::trace::TraceId;
+use crate::id::{PortId, TraceId};
+use crate::limits::CELL;
 use common::xdp::frame::Frame;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A packet on its way from the ingress to an egress queue. It owns its frame.
 ///
@@ -88,4 +89,74 @@ impl Packet {
             trace: TraceId::NONE,
         }
     }
+}
+
+/// Version of the Internet protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// What the later stages need to know of a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Parsed {
+    /// Version of IP.
+    pub version: Version,
+    /// Protocol of the upper layer, behind extension headers.
+    pub protocol: u8,
+    /// TTL or hop limit.
+    pub ttl: u8,
+    /// Differentiated services code point.
+    pub dscp: u8,
+    /// Explicit congestion notification (RFC 3168 §5).
+    pub ecn: u8,
+    /// Priority code point of the VLAN tag, or [`NO_PCP`].
+    pub pcp: u8,
+    /// Where the IP header begins.
+    pub network: u16,
+    /// Where the upper layer begins; 0 if its header is not in this packet (a later fragment).
+    pub transport: u16,
+    /// The packet is a fragment, the first one included.
+    pub is_fragment: bool,
+    /// Bytes of the IP packet.
+    pub ip_len: u16,
+    /// Destination address; an IPv4 address fills the first four bytes.
+    pub dst: [u8; 16],
+}
+
+/// A frame without a VLAN tag has no priority code point.
+pub const NO_PCP: u8 = 0xff;
+
+impl Parsed {
+    /// The destination address.
+    pub fn destination(&self) -> IpAddr {
+        let [a, b, c, d, ..] = self.dst;
+        match self.version {
+            Version::V4 => IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
+            Version::V6 => IpAddr::V6(Ipv6Addr::from(self.dst)),
+        }
+    }
+}
+
+/// What a packet takes on the wire beyond its frame: preamble and start delimiter (8), frame check
+/// sequence (4), interpacket gap (12); IEEE 802.3 clauses 3.1, 4.4.2.
+pub const WIRE_OVERHEAD: u64 = 24;
+
+/// Least length of a frame on the wire without its check sequence.
+const WIRE_MIN: u64 = 60;
+
+/// Bytes of line time that a frame of `len` bytes takes.
+#[inline]
+pub const fn wire_len(len: u64) -> u64 {
+    WIRE_OVERHEAD + if len < WIRE_MIN { WIRE_MIN } else { len }
+}
+
+/// Cells that a frame of `len` bytes takes; at least one.
+#[inline]
+pub const fn cells(len: usize) -> u64 {
+    let cells = len.div_ceil(CELL);
+    if cells == 0 { 1 } else { cells as u64 }
 }

@@ -26,13 +26,14 @@ mod trace;
 mod watch;
 
 use crate::drop::DropReason;
+use crate::id::PortId;
 use crate::ingress::fib::Fib;
 use crate::ingress::pending::{Pending, Waiting};
 use crate::ingress::report::Limiter;
-use crate::ingress::tables::{PortId, Tables};
 use crate::limits::{KICK_AGAIN, RING};
 use crate::packet::{Edits, Packet};
 use crate::stats::WorkerStats;
+use crate::tables::Tables;
 use crate::trace::Tracer;
 use crate::traffic::buffer::{Ledger, Wish};
 use crate::traffic::watchdog::Masks;

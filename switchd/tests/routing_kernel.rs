@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use switchd::control::program::Program;
 use switchd::control::routing::Routing;
+use switchd::id::GroupId;
 use switchd::ingress::fib::Fib;
-use switchd::ingress::tables::{GroupId, Hashing, PortEntry};
-use switchd::traffic::policy::Policy;
+use switchd::tables::policy::Policy;
+use switchd::tables::{Hashing, PortEntry};
 
 /// SW-2: from the netlink message to the data path.
 const LIMIT: Span = Span::from_millis(10);

@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use switchd::config::{Config, ENV_PREFIX, PortSettings};
-use switchd::ingress::tables::PortEntry;
+use switchd::tables::PortEntry;
 use twin::app::Verb;
 use twin::fabric::{Fabric, Node};
 use twin::host::Host;

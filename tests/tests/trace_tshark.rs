@@ -8,8 +8,9 @@ use common::time::{Span, Time};
 use fabric_tests::wire::sample;
 use switchd::control::pcap;
 use switchd::drop::DropReason;
+use switchd::id::{GroupId, NextHopId, PortId};
 use switchd::ingress::parse::parse;
-use switchd::ingress::tables::{GroupId, NextHopId, PortEntry, PortId};
+use switchd::tables::PortEntry;
 use switchd::trace::{self, Arrival, Filter, How, Names, Step, Trace, Tracer};
 
 const PORTS: [&str; 3] = ["swp1", "swp2", "swp3"];
@@ -51,7 +52,15 @@ fn pass(tracer: &mut Tracer, nanos: u64, frame: &[u8], dropped: Option<DropReaso
     tracer.step(now, id, route);
     let later = now + Span::from_nanos(1_001);
     match dropped {
-        Some(reason) => tracer.dropped(later, id, arrival, Some(egress), reason, frame),
+        Some(reason) => tracer.dropped(
+            later,
+            id,
+            arrival,
+            Some(egress),
+            reason,
+            frame,
+            Some(&parsed),
+        ),
         None => {
             let mut sent = frame.to_vec();
             sent[..6].copy_from_slice(&[2, 0, 0, 0, 9, 9]);

@@ -11,7 +11,8 @@ use common::wire::roce::{Bth, DataFlags, Headers, ICRC_LEN, Mpeh, Opcode, Operat
 use common::wire::{udp, vlan};
 use common::xdp::frame::{FramePool, Region};
 use fabric_tests::wire::{flow, insert_tags, write_pcap};
-use switchd::traffic::trim::{SIZE_DEFAULT, TrimPolicy, trim};
+use switchd::tables::trim::{SIZE_DEFAULT, TrimPolicy};
+use switchd::traffic::trim::trim;
 
 /// The DSCP of the samples' flow, and what it becomes.
 const TRIMMABLE: u8 = 26;

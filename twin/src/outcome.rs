@@ -15,7 +15,7 @@ use hostd::verbs::{DropReason as HostDrop, Granularity, MultipathConfig};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use switchd::drop::DropReason;
-use switchd::traffic::wire_len;
+use switchd::packet::wire_len;
 
 /// One flow.
 #[derive(Clone, Debug, Serialize)]

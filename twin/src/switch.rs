@@ -19,13 +19,14 @@ use switchd::config::{PortFacts, Qos};
 use switchd::control::program::Program;
 use switchd::control::publisher::TablePublisher;
 use switchd::drop::DropReason;
+use switchd::id::PortId;
 use switchd::ingress::fib::FibWriter;
 use switchd::ingress::quality::Board;
-use switchd::ingress::tables::{Hashing, PortEntry, PortId, Tables};
 use switchd::limits::CELL;
 use switchd::stats::{PortStats, WorkerStats};
+use switchd::tables::policy::Policy;
+use switchd::tables::{Hashing, PortEntry, Tables};
 use switchd::traffic::buffer::Ledger;
-use switchd::traffic::policy::Policy;
 use switchd::worker::{Scratch, Setup, Turn, Worker};
 
 /// What all switches of a simulation have in common.

@@ -8,7 +8,7 @@ use common::xdp::frame::Frame;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::collections::VecDeque;
-use switchd::traffic::wire_len;
+use switchd::packet::wire_len;
 
 /// Picoseconds of a nanosecond: the time on a wire is counted in them, or a 400 Gb/s link would be a percent slow.
 const PICO: u64 = 1000;

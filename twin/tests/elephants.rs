@@ -6,8 +6,7 @@ use common::time::Span;
 use common::units::Rate;
 use std::sync::Arc;
 use switchd::config::Qos;
-use switchd::stats::QueueStats;
-use switchd::traffic::elephants::Row;
+use switchd::stats::{ElephantRow, QueueStats};
 use twin::bench::{Bench, StreamId, micros};
 use twin::lossless::star;
 use twin::outcome::{ClassFigures, Outcome};
@@ -160,7 +159,7 @@ fn mice_do_not_wait_behind_elephants() {
     let stats = &on.bench.switch(0).stats().elephants;
     assert!(stats.demoted.get() >= 4 && stats.restored.get() > 0);
     let answer = stats.rows.answered().expect("it was asked");
-    let (mice, elephants): (Vec<&Row>, Vec<&Row>) =
+    let (mice, elephants): (Vec<&ElephantRow>, Vec<&ElephantRow>) =
         answer.iter().partition(|it| it.bytes < 100_000);
     assert!(elephants.len() >= 3 && mice.len() <= 1, "{answer:?}");
     assert!(

@@ -7,7 +7,7 @@ use rand_pcg::Pcg64Mcg;
 use std::fmt::Write;
 use std::sync::Arc;
 use switchd::config::Qos;
-use switchd::traffic::wire_len;
+use switchd::packet::wire_len;
 use twin::bench::{Bench, Setup, StreamId, at, micros};
 use twin::switch::SwitchSettings;
 use twin::tester::{Bursts, Sizes, Stream};

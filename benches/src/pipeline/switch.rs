@@ -14,16 +14,15 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use switchd::config::PortFacts;
 use switchd::drop::DropReason;
-use switchd::ingress::balance::{Buckets, Member};
+use switchd::id::{GroupId, NextHopId, PortId};
 use switchd::ingress::fib::FibWriter;
 use switchd::ingress::quality::Board;
-use switchd::ingress::tables::{
-    Group, GroupId, Hashing, NextHop, NextHopId, PortEntry, PortId, Tables,
-};
 use switchd::limits::BATCH;
 use switchd::stats::WorkerStats;
+use switchd::tables::buckets::{Buckets, Member};
+use switchd::tables::policy::Policy;
+use switchd::tables::{Group, Hashing, NextHop, PortEntry, Tables};
 use switchd::traffic::buffer::Ledger;
-use switchd::traffic::policy::Policy;
 use switchd::worker::{Setup, Worker, owners, rings};
 
 /// Neighbours behind each port.

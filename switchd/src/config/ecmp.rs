@@ -1,11 +1,12 @@
 //! `[ecmp]`: how flows are spread over next hops, by their hash and by the quality of the ports.
 
 use super::rules::within;
-use crate::ingress::dynamic::Dynamic;
-use crate::ingress::flowlet::{DEFAULT_ENTRIES, MAX_AGEING, MAX_ENTRIES, Mode, Settings};
-use crate::ingress::quality::{MAX_EXPONENT, MIN_INTERVAL, Scale, WORST};
-use crate::ingress::sprayed::HostSprayed;
-use crate::ingress::tables::Hashing;
+use crate::ingress::quality::WORST;
+use crate::tables::Hashing;
+use crate::tables::dlb::{
+    DEFAULT_ENTRIES, Dynamic, HostSprayed, MAX_AGEING, MAX_ENTRIES, MAX_EXPONENT, MIN_INTERVAL,
+    Mode, Scale, Settings,
+};
 use common::config::{Refusal, require};
 use common::time::Span;
 use ipnet::IpNet;

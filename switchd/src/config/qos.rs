@@ -3,7 +3,7 @@
 //! `etc/switchd.toml` explains every key. [`super::policy`] makes of it what the engine works with,
 //! and refuses what does not fit together.
 
-use crate::traffic::trim::SIZE_DEFAULT;
+use crate::tables::trim::SIZE_DEFAULT;
 use common::units::Rate;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -3,8 +3,8 @@
 use super::ecmp::Ecmp;
 use super::qos::Qos;
 use super::speed::Speed;
-use crate::ingress::tables::Hashing;
 use crate::limits::CELL;
+use crate::tables::Hashing;
 use common::time::Span;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;

@@ -3,9 +3,10 @@
 
 use super::api::{Event, EventKind, WatchdogRow};
 use super::state::State;
-use crate::ingress::tables::PortId;
+use crate::id::PortId;
+use crate::limits::PRIORITIES;
 use crate::stats::PauseStats;
-use crate::traffic::policy::PRIORITIES;
+use crate::tables::watchdog::Settings;
 use crate::traffic::watchdog;
 use crate::worker::{Storm, WorkerCommand, number};
 use common::metrics::Families;
@@ -31,7 +32,7 @@ const COUNTERS: [Count; 2] = [
 ];
 
 impl State {
-    fn watchdog(&self) -> Option<watchdog::Settings> {
+    fn watchdog(&self) -> Option<Settings> {
         self.policy().watchdog
     }
 

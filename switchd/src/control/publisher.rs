@@ -10,8 +10,8 @@
 
 use super::program::{Program, Update};
 use crate::ingress::fib::{Fib, FibWriter};
-use crate::ingress::tables::{PortEntry, Tables};
-use crate::traffic::policy::Policy;
+use crate::tables::policy::Policy;
+use crate::tables::{PortEntry, Tables};
 use common::netlink::{Change, Mirror};
 use common::sync::snapshot::{Publisher, Reader};
 use common::time::{Span, Time};

@@ -8,7 +8,7 @@
 use super::program::Program;
 use super::publisher::{LocalChanges, TablePublisher};
 use crate::ingress::fib::FibWriter;
-use crate::traffic::policy::Policy;
+use crate::tables::policy::Policy;
 use common::netlink::{Change, Mirror, NeighbourKey, Watch};
 use common::time::{Span, Time};
 use std::collections::HashMap;

@@ -13,9 +13,10 @@
 //! again and again is one event until it has been quiet, so that it does not fill the log.
 
 use super::api::{Event, EventKind};
-use crate::ingress::tables::PortId;
+use crate::id::PortId;
+use crate::limits::PRIORITIES;
+use crate::tables::policy::Policy;
 use crate::traffic::buffer::Ledger;
-use crate::traffic::policy::{PRIORITIES, Policy};
 use common::time::{Span, Time};
 use std::time::Duration;
 

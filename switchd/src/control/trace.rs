@@ -13,8 +13,9 @@
 use super::api::{TraceReport, TraceRequest};
 use super::pcap;
 use super::state::{State, lock};
-use crate::ingress::tables::{NextHop, PortEntry};
-use crate::trace::{Collector, Filter, Names, SESSIONS, Shown, hexadecimal, session};
+use crate::id::SESSIONS;
+use crate::tables::{NextHop, PortEntry};
+use crate::trace::{Collector, Filter, Names, Shown, hexadecimal, session};
 use crate::worker::WorkerCommand;
 use common::sys::monotonic;
 use common::time::{Span, Time};

@@ -67,7 +67,7 @@ fn decrement(ip: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingress::tables::PortId;
+    use crate::id::PortId;
     use common::xdp::frame::{FramePool, Region};
     use std::net::{Ipv4Addr, Ipv6Addr};
 

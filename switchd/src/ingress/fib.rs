@@ -8,10 +8,10 @@
 //! publishes after those changes, and from time to time [`FibWriter::reclaim`]: a worker that has picked up
 //! that epoch began its turn after the nodes had been unlinked.
 
-pub use super::lpm::Fib;
-use super::lpm::{LINE, MAX_GROUP, NODES, Root, WORDS, leaf};
-use super::tables::GroupId;
-use super::trie::{Change, Lines, Trie};
+use crate::id::GroupId;
+pub use crate::ingress::lpm::Fib;
+use crate::ingress::lpm::{LINE, MAX_GROUP, NODES, Root, WORDS, leaf};
+use crate::ingress::trie::{Change, Lines, Trie};
 use ipnet::IpNet;
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -30,107 +30,18 @@
 
 mod choice;
 
-use super::balance::Buckets;
-use super::tables::{GroupId, NextHopId};
+use crate::id::{GroupId, NextHopId};
 use crate::limits::MAX_GROUPS;
+use crate::stats::{FlowletRow, FlowletStats};
+use crate::tables::buckets::Buckets;
+use crate::tables::dlb::{MAX_ENTRIES, Mode, Settings};
 use choice::{Chooser, Keep};
-use common::sync::counter::Counter;
 use common::sync::words::prefetch_all;
 use common::time::{Span, Time};
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Ways of a set.
 const WAYS: usize = 4;
-
-/// Entries of a table if nothing else is configured: four times as many as flows that send within one
-/// flowlet timeout on a busy port, 128 KiB for each worker, which stays in its second-level cache.
-pub const DEFAULT_ENTRIES: usize = 4096;
-
-/// Most entries of a table: 2 MiB, what a worker has of second-level cache at most.
-pub const MAX_ENTRIES: usize = 65_536;
-
-/// Longest ageing time, for what an entry remembers in 32 bits of nanoseconds.
-pub const MAX_AGEING: Span = Span::from_secs(4);
-
-/// How a group chooses the next hop of a packet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// By bucket: static ECMP.
-    #[default]
-    Off,
-    /// The best member when the flow is born; the flow keeps it until it has been silent for the ageing time.
-    Flow,
-    /// The best member for each flowlet.
-    Flowlet,
-    /// The best member for each packet, whatever that does to the order.
-    Packet,
-}
-
-impl Mode {
-    /// As it is configured and shown.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Flow => "flow",
-            Self::Flowlet => "flowlet",
-            Self::Packet => "packet",
-        }
-    }
-}
-
-/// How flows of a group are spread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// How the next hop is chosen.
-    pub mode: Mode,
-    /// The longest gap inside a flowlet. It must exceed the skew between paths and the jitter of the workers.
-    /// It should be at least as long as a port takes to forget a flow that is silent: six samples with the default scale.
-    pub timeout: Span,
-    /// Silence after which a flow is forgotten. Not less than the timeout, at most [`MAX_AGEING`].
-    pub ageing: Span,
-    /// A flow stays on its member while that is not worse than the best by more than this many bands.
-    pub hysteresis: u8,
-    /// How long it takes until the band of a member shows that a flow has left. Of the flows that want
-    /// to leave it meanwhile only every other one does, or they would all follow the first, and come
-    /// back together. Zero lets all go.
-    pub settle: Span,
-}
-
-impl Default for Settings {
-    /// Static ECMP; the times are those of a group that is switched to another mode. A timeout of 256 µs as in
-    /// SONiC; an ageing time of 10 ms as in CONGA, 40 timeouts: a flow that comes back within a few
-    /// round trips finds its member, and one that has ended does not hold its entry in [`Mode::Flow`].
-    /// Four samples of 16 µs until a band has settled.
-    fn default() -> Self {
-        Self {
-            mode: Mode::Off,
-            timeout: Span::from_micros(256),
-            ageing: Span::from_millis(10),
-            hysteresis: 0,
-            settle: Span::from_micros(64),
-        }
-    }
-}
-
-impl Settings {
-    fn ageing(&self) -> Span {
-        self.ageing.min(MAX_AGEING).max(self.hold_of_flowlet())
-    }
-
-    fn hold_of_flowlet(&self) -> Span {
-        self.timeout.min(MAX_AGEING)
-    }
-
-    /// How long after its last packet a flow still relies on its member.
-    fn hold(&self) -> Span {
-        match self.mode {
-            Mode::Flow => self.ageing(),
-            Mode::Off | Mode::Flowlet | Mode::Packet => self.hold_of_flowlet(),
-        }
-    }
-}
 
 /// What identifies a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,41 +53,6 @@ pub struct Flow {
     /// What tells it from others in that place: another hash, or the same. Flows of a group that agree in
     /// this and in the place count as one flow, with the gaps that the two have in common.
     pub tag: u32,
-}
-
-/// What a table counts. Its worker alone writes.
-#[derive(Debug, Default)]
-pub struct FlowletStats {
-    /// Flowlets that began, the first of each flow included.
-    pub started: Counter,
-    /// Flowlets that went to another member than the one before of the same flow.
-    pub moved: Counter,
-    /// Flows that got an entry.
-    pub births: Counter,
-    /// Packets that went by their bucket because no way was free.
-    pub collisions: Counter,
-    /// Flows that changed their member inside a flowlet, because it had died: the only reordering.
-    pub moved_inside: Counter,
-    /// Entries that were found to have been silent for the ageing time, and were used anew.
-    pub aged: Counter,
-    /// Entries that were given to another flow between two flowlets, before they had aged. Many of them,
-    /// or of collisions, say that the table is too small.
-    pub evicted: Counter,
-}
-
-/// A flow that is in the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlowletRow {
-    /// Its group.
-    pub group: GroupId,
-    /// The tag that it was given.
-    pub tag: u32,
-    /// The member that it goes to.
-    pub next_hop: NextHopId,
-    /// Time since its last packet.
-    pub idle: Span,
-    /// Whether its next packet would still belong to the same flowlet.
-    pub is_inside: bool,
 }
 
 /// In the place of a group where there is no entry.

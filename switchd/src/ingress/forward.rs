@@ -1,11 +1,12 @@
 //! [4] Forward: from a route to a next hop, or to the reason why there is none.
 
-use super::hash;
-use super::parse::{Parsed, Version};
-use super::tables::{Group, GroupId, NextHopId, PortId, Tables};
 use crate::drop::DropReason;
+use crate::id::{GroupId, NextHopId, PortId};
+use crate::ingress::hash;
+use crate::packet::Parsed;
+use crate::tables::{Group, Tables};
 use common::wire::icmp::Problem;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 /// Where a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,15 +49,6 @@ impl Decision {
             reason,
             problem: Some(problem),
         }
-    }
-}
-
-/// The destination address of a packet.
-pub fn destination(parsed: &Parsed) -> IpAddr {
-    let [a, b, c, d, ..] = parsed.dst;
-    match parsed.version {
-        Version::V4 => IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
-        Version::V6 => IpAddr::V6(Ipv6Addr::from(parsed.dst)),
     }
 }
 
@@ -168,7 +160,7 @@ fn without_next_hop(tables: &Tables, choice: Choice, parsed: &Parsed) -> Decisio
         Some(Group::Glean { port, ifindex }) => {
             let wait = Decision::Wait {
                 ifindex: *ifindex,
-                address: destination(parsed),
+                address: parsed.destination(),
             };
             leaves_by(tables, *port, parsed).unwrap_or(wait)
         }

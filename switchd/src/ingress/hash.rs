@@ -4,8 +4,8 @@
 //! bit into every output bit. The seed enters before the first, so switches with different seeds
 //! have unrelated functions and do not polarise.
 
-use super::parse::{Parsed, Version};
-use super::tables::Hashing;
+use crate::packet::{Parsed, Version};
+use crate::tables::Hashing;
 use common::wire::ip::{protocol, v4, v6};
 use common::wire::udp;
 

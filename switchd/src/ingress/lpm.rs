@@ -32,7 +32,7 @@
 //! one store; the old one's lines are used again only when no reader can still be in it. So a reader
 //! sees the route before a change or the one after it, never neither.
 
-use super::tables::GroupId;
+use crate::id::GroupId;
 use common::sync::words::{prefetch, zeroed};
 use std::sync::atomic::{AtomicU32, Ordering};
 

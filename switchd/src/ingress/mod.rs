@@ -16,8 +16,6 @@
 //!       fib       prefix -> group (lpm reads it, trie writes it), changed in place while workers read it
 //! ```
 
-pub mod balance;
-pub mod dynamic;
 pub mod fib;
 pub mod flowlet;
 pub mod forward;
@@ -28,5 +26,4 @@ pub mod pending;
 pub mod quality;
 pub mod report;
 pub mod sprayed;
-pub mod tables;
 mod trie;

@@ -4,48 +4,10 @@
 //! that lags behind, or a frame made to confuse, may bring anything: everything is checked.
 
 use crate::drop::DropReason;
+use crate::packet::{NO_PCP, Parsed, Version};
 use common::wire::ethernet::ethertype;
 use common::wire::ip::{protocol, v4, v6};
 use common::wire::{self, vlan};
-
-/// Version of the Internet protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-/// What the later stages need to know of a packet.
-#[derive(Clone, Copy, Debug)]
-pub struct Parsed {
-    /// Version of IP.
-    pub version: Version,
-    /// Protocol of the upper layer, behind extension headers.
-    pub protocol: u8,
-    /// TTL or hop limit.
-    pub ttl: u8,
-    /// Differentiated services code point.
-    pub dscp: u8,
-    /// Explicit congestion notification (RFC 3168 §5).
-    pub ecn: u8,
-    /// Priority code point of the VLAN tag, or [`NO_PCP`].
-    pub pcp: u8,
-    /// Where the IP header begins.
-    pub network: u16,
-    /// Where the upper layer begins; 0 if its header is not in this packet (a later fragment).
-    pub transport: u16,
-    /// The packet is a fragment, the first one included.
-    pub is_fragment: bool,
-    /// Bytes of the IP packet.
-    pub ip_len: u16,
-    /// Destination address; an IPv4 address fills the first four bytes.
-    pub dst: [u8; 16],
-}
-
-/// A frame without a VLAN tag has no priority code point.
-pub const NO_PCP: u8 = 0xff;
 
 /// Why a frame is not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,16 +27,6 @@ impl From<DropReason> for Aside {
 impl From<wire::Error> for Aside {
     fn from(error: wire::Error) -> Self {
         Self::Lost(error.into())
-    }
-}
-
-impl From<wire::Error> for DropReason {
-    fn from(error: wire::Error) -> Self {
-        match error {
-            wire::Error::Truncated { .. } => Self::Truncated,
-            wire::Error::Checksum { .. } => Self::BadChecksum,
-            _ => Self::Malformed,
-        }
     }
 }
 
@@ -115,6 +67,12 @@ pub fn parse(frame: &[u8], own: [u8; 6]) -> Result<Parsed, Aside> {
         ethertype::IPV6 => Ok(parse_v6(ip, network, pcp)?),
         _ => Err(DropReason::UnknownEtherType.into()),
     }
+}
+
+/// Reads a frame whoever it is for; `None` if it would not be forwarded anyway.
+pub fn parse_any(frame: &[u8]) -> Option<Parsed> {
+    let own = frame.first_chunk().copied().unwrap_or_default();
+    parse(frame, own).ok()
 }
 
 #[inline(always)]

@@ -4,9 +4,8 @@
 //! likewise), and are looked up again from the beginning whenever something may have changed. There
 //! are never many, so a plain list serves.
 
-use super::tables::PortId;
+use crate::id::{PortId, TraceId};
 use crate::limits::{PENDING_PER_NEIGHBOUR, PENDING_TIMEOUT, PENDING_TOTAL, RESOLVE_INTERVAL};
-use crate::trace::TraceId;
 use common::time::Time;
 use common::xdp::frame::Frame;
 use std::net::IpAddr;

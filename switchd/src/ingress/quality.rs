@@ -16,8 +16,9 @@
 //! and switching in SONiC (`sampling_interval`, `port_load_past_weight`, `port_load_future_weight`,
 //! `ewma_exponent`, eight quantisation bands).
 
-use super::tables::PortId;
-use common::time::{Span, Time};
+use crate::id::PortId;
+use crate::tables::dlb::{MAX_EXPONENT, MIN_INTERVAL, Scale};
+use common::time::Time;
 use common::units::Rate;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -29,13 +30,6 @@ pub const IDLE: u8 = 0;
 
 /// The band of a port that is paused all the time, or down.
 pub const WORST: u8 = BANDS - 1;
-
-/// Shortest sampling interval: below, sampling would cost as much as forwarding a packet.
-pub const MIN_INTERVAL: Span = Span::from_micros(1);
-
-/// Largest exponent of the moving average: 2⁸ intervals of 16 µs are 4 ms, far more than a flowlet
-/// remembers.
-pub const MAX_EXPONENT: u8 = 8;
 
 /// The whole of something, where shares are fixed-point numbers: 100 %.
 const WHOLE: u64 = 1 << 32;
@@ -71,41 +65,6 @@ impl Board {
             && known.load(Ordering::Relaxed) != band
         {
             known.store(band, Ordering::Relaxed);
-        }
-    }
-}
-
-/// How the quality of a port is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scale {
-    /// Time between two samples; at least [`MIN_INTERVAL`].
-    pub interval: Span,
-    /// k: each sample has a weight of 2⁻ᵏ in the average, which so follows within 2ᵏ intervals; at most
-    /// [`MAX_EXPONENT`].
-    pub exponent: u8,
-    /// Weight of the utilisation in the load.
-    pub past_weight: u16,
-    /// Weight of the queue in the load.
-    pub future_weight: u16,
-    /// A queue up to this many bytes counts as empty.
-    pub queue_min: u32,
-    /// A queue from this many bytes on counts as full.
-    pub queue_max: u32,
-}
-
-impl Default for Scale {
-    /// The defaults of SONiC. A queue is full at 128 KiB: 10 µs at 100 Gbit/s, beyond what ECN marks at.
-    ///
-    /// A flow's own use of its port is forgotten, band 0, after six samples: 96 µs, well within the flowlet timeout. Samples cost at
-    /// least 16 ns a port: of a worker with 32 ports 3 % of its time, and would be 13 % at 4 µs.
-    fn default() -> Self {
-        Self {
-            interval: Span::from_micros(16),
-            exponent: 2,
-            past_weight: 16,
-            future_weight: 16,
-            queue_min: 0,
-            queue_max: 128 << 10,
         }
     }
 }
@@ -289,6 +248,7 @@ impl Average {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use common::time::Span;
     use proptest::prelude::*;
 
     const STEP: u64 = 16_000;

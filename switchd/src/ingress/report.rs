@@ -1,8 +1,8 @@
 //! ICMP errors: telling a sender what became of its packet.
 
-use super::parse::{Parsed, Version};
-use super::tables::PortEntry;
 use crate::limits::{ICMP_BURST, ICMP_INTERVAL};
+use crate::packet::{Parsed, Version};
+use crate::tables::PortEntry;
 use common::time::Time;
 use common::wire::ethernet::{self, Mac, ethertype};
 use common::wire::icmp::{self, Problem};

@@ -4,19 +4,11 @@
 //! what comes back how congested each one is. That means something only while a value keeps its path:
 //! these flows always go by their bucket (UET 3.6.16, MPR 8.3), never by a choice of the switch.
 
-use super::parse::Parsed;
+use crate::packet::Parsed;
+use crate::tables::dlb::HostSprayed;
 use common::wire::ip::protocol;
 use common::wire::roce::{Bth, Mpeh, Opcode};
 use common::wire::udp;
-
-/// How to recognise flows that their host sprays. RoCEv2 packets with an MPEH always are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HostSprayed {
-    /// Code points whose packets are: bit n stands for DSCP n.
-    pub dscp: u64,
-    /// UDP destination port whose packets are; `None` for none but what MPEH says.
-    pub udp_port: Option<u16>,
-}
 
 /// Whether a packet belongs to a flow that its host sprays (SW-5).
 ///

@@ -1,7 +1,7 @@
 //! Changes of the trie that [`lpm`](super::lpm) reads: nodes are built aside, linked by one store, retired.
 
-use super::fib::FibError;
-use super::lpm::{
+use crate::ingress::fib::FibError;
+use crate::ingress::lpm::{
     CHILD, COUNTS, COVERING, Fib, LINE, MAX_LINES, ROOT, Root, SLOTS, VALUES, first_16, rank,
 };
 use std::collections::VecDeque;

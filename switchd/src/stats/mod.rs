@@ -1,15 +1,14 @@
 //! What a worker counts. The worker alone writes; control reads whenever it likes.
 
-mod question;
+mod flows;
+mod on_demand;
 
 use crate::drop::DropReason;
-use crate::ingress::flowlet::{FlowletRow, FlowletStats};
-use crate::limits::CLASSES;
-use crate::traffic::elephants::Row;
-use crate::traffic::policy::PRIORITIES;
+use crate::limits::{CLASSES, PRIORITIES};
 use common::sync::counter::Counter;
 use common::time::{Span, Time};
-use question::Question;
+pub use flows::{ElephantRow, FlowletRow, FlowletStats};
+use on_demand::OnDemand;
 use std::sync::Arc;
 
 /// Counters of one egress queue.
@@ -154,7 +153,7 @@ pub struct ElephantStats {
     /// Packets whose flow found no place.
     pub unfollowed: Counter,
     /// The elephants themselves, and flows on their way back.
-    pub rows: Question<Row>,
+    pub rows: OnDemand<ElephantRow>,
 }
 
 /// Counters of one worker.
@@ -181,7 +180,7 @@ pub struct WorkerStats {
     /// Flowlets of dynamic load balancing.
     pub flowlets: Arc<FlowletStats>,
     /// Some of the flows in its table.
-    pub flowlet_rows: Question<FlowletRow>,
+    pub flowlet_rows: OnDemand<FlowletRow>,
     /// Elephants.
     pub elephants: ElephantStats,
     /// By port number.
@@ -268,7 +267,7 @@ impl WorkerStats {
             pending: Counter::new(),
             events_lost: Counter::new(),
             flowlets: Arc::default(),
-            flowlet_rows: Question::default(),
+            flowlet_rows: OnDemand::default(),
             elephants: ElephantStats::default(),
             ports: (0..ports).map(|_| PortStats::default()).collect(),
         })

@@ -3,9 +3,9 @@
 use common::sync::counter::Counter;
 use std::sync::{Mutex, PoisonError};
 
-/// A question of control to one worker, and the rows that answer it.
+/// Rows that control asks one worker for, and the answer.
 #[derive(Debug)]
-pub struct Question<T> {
+pub struct OnDemand<T> {
     /// How often control asked; control alone writes it.
     asked: Counter,
     /// Which of these the worker has answered last.
@@ -13,7 +13,7 @@ pub struct Question<T> {
     answer: Mutex<Vec<T>>,
 }
 
-impl<T> Default for Question<T> {
+impl<T> Default for OnDemand<T> {
     fn default() -> Self {
         Self {
             asked: Counter::new(),
@@ -23,7 +23,7 @@ impl<T> Default for Question<T> {
     }
 }
 
-impl<T: Clone> Question<T> {
+impl<T: Clone> OnDemand<T> {
     /// Asks anew; for control. The worker answers in its next turn, and has to be woken for that.
     pub fn ask(&self) {
         self.asked.add(1);
@@ -60,16 +60,16 @@ mod tests {
     /// MG-7: an answer is to the question that was asked last, never to one before, and is worked out once.
     #[test]
     fn answers_are_to_the_last_question() {
-        let question = Question::default();
-        question.answer(|| unreachable!("nobody asked"));
-        question.ask();
-        assert_eq!(question.answered(), None);
-        question.answer(|| vec![1, 2]);
-        question.answer(|| unreachable!("it is answered"));
-        assert_eq!(question.answered(), Some(vec![1, 2]));
-        question.ask();
-        assert_eq!(question.answered(), None);
-        question.answer(Vec::new);
-        assert_eq!(question.answered(), Some(Vec::new()));
+        let rows = OnDemand::default();
+        rows.answer(|| unreachable!("nobody asked"));
+        rows.ask();
+        assert_eq!(rows.answered(), None);
+        rows.answer(|| vec![1, 2]);
+        rows.answer(|| unreachable!("it is answered"));
+        assert_eq!(rows.answered(), Some(vec![1, 2]));
+        rows.ask();
+        assert_eq!(rows.answered(), None);
+        rows.answer(Vec::new);
+        assert_eq!(rows.answered(), Some(Vec::new()));
     }
 }

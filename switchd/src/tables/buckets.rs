@@ -8,7 +8,7 @@
 //! A set of buckets is immutable, as everything in the tables: a change of members makes a new set
 //! from the old one.
 
-use super::tables::NextHopId;
+use crate::id::NextHopId;
 use crate::limits::MAX_MEMBERS;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -1,10 +1,150 @@
 //! What control tells the workers about dynamic load balancing: a part of the tables.
 
-use super::flowlet::{DEFAULT_ENTRIES, Mode, Settings};
-use super::quality::Scale;
-use super::sprayed::HostSprayed;
-use super::tables::GroupId;
+use crate::id::GroupId;
 use common::time::Span;
+use serde::{Deserialize, Serialize};
+
+/// Entries of a table if nothing else is configured: four times as many as flows that send within one
+/// flowlet timeout on a busy port, 128 KiB for each worker, which stays in its second-level cache.
+pub const DEFAULT_ENTRIES: usize = 4096;
+
+/// Most entries of a table: 2 MiB, what a worker has of second-level cache at most.
+pub const MAX_ENTRIES: usize = 65_536;
+
+/// Longest ageing time, for what an entry remembers in 32 bits of nanoseconds.
+pub const MAX_AGEING: Span = Span::from_secs(4);
+
+/// How a group chooses the next hop of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// By bucket: static ECMP.
+    #[default]
+    Off,
+    /// The best member when the flow is born; the flow keeps it until it has been silent for the ageing time.
+    Flow,
+    /// The best member for each flowlet.
+    Flowlet,
+    /// The best member for each packet, whatever that does to the order.
+    Packet,
+}
+
+impl Mode {
+    /// As it is configured and shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Flow => "flow",
+            Self::Flowlet => "flowlet",
+            Self::Packet => "packet",
+        }
+    }
+}
+
+/// How flows of a group are spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How the next hop is chosen.
+    pub mode: Mode,
+    /// The longest gap inside a flowlet. It must exceed the skew between paths and the jitter of the workers.
+    /// It should be at least as long as a port takes to forget a flow that is silent: six samples with the default scale.
+    pub timeout: Span,
+    /// Silence after which a flow is forgotten. Not less than the timeout, at most [`MAX_AGEING`].
+    pub ageing: Span,
+    /// A flow stays on its member while that is not worse than the best by more than this many bands.
+    pub hysteresis: u8,
+    /// How long it takes until the band of a member shows that a flow has left. Of the flows that want
+    /// to leave it meanwhile only every other one does, or they would all follow the first, and come
+    /// back together. Zero lets all go.
+    pub settle: Span,
+}
+
+impl Default for Settings {
+    /// Static ECMP; the times are those of a group that is switched to another mode. A timeout of 256 µs as in
+    /// SONiC; an ageing time of 10 ms as in CONGA, 40 timeouts: a flow that comes back within a few
+    /// round trips finds its member, and one that has ended does not hold its entry in [`Mode::Flow`].
+    /// Four samples of 16 µs until a band has settled.
+    fn default() -> Self {
+        Self {
+            mode: Mode::Off,
+            timeout: Span::from_micros(256),
+            ageing: Span::from_millis(10),
+            hysteresis: 0,
+            settle: Span::from_micros(64),
+        }
+    }
+}
+
+impl Settings {
+    /// Silence after which a flow is forgotten, in what an entry can remember.
+    pub(crate) fn ageing(&self) -> Span {
+        self.ageing.min(MAX_AGEING).max(self.hold_of_flowlet())
+    }
+
+    /// Longest gap inside a flowlet, in what an entry can remember.
+    pub(crate) fn hold_of_flowlet(&self) -> Span {
+        self.timeout.min(MAX_AGEING)
+    }
+
+    /// How long after its last packet a flow still relies on its member.
+    pub(crate) fn hold(&self) -> Span {
+        match self.mode {
+            Mode::Flow => self.ageing(),
+            Mode::Off | Mode::Flowlet | Mode::Packet => self.hold_of_flowlet(),
+        }
+    }
+}
+
+/// Shortest sampling interval: below, sampling would cost as much as forwarding a packet.
+pub const MIN_INTERVAL: Span = Span::from_micros(1);
+
+/// Largest exponent of the moving average: 2⁸ intervals of 16 µs are 4 ms, far more than a flowlet
+/// remembers.
+pub const MAX_EXPONENT: u8 = 8;
+
+/// How the quality of a port is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// Time between two samples; at least [`MIN_INTERVAL`].
+    pub interval: Span,
+    /// k: each sample has a weight of 2⁻ᵏ in the average, which so follows within 2ᵏ intervals; at most
+    /// [`MAX_EXPONENT`].
+    pub exponent: u8,
+    /// Weight of the utilisation in the load.
+    pub past_weight: u16,
+    /// Weight of the queue in the load.
+    pub future_weight: u16,
+    /// A queue up to this many bytes counts as empty.
+    pub queue_min: u32,
+    /// A queue from this many bytes on counts as full.
+    pub queue_max: u32,
+}
+
+impl Default for Scale {
+    /// The defaults of SONiC. A queue is full at 128 KiB: 10 µs at 100 Gbit/s, beyond what ECN marks at.
+    ///
+    /// A flow's own use of its port is forgotten, band 0, after six samples: 96 µs, well within the flowlet timeout. Samples cost at
+    /// least 16 ns a port: of a worker with 32 ports 3 % of its time, and would be 13 % at 4 µs.
+    fn default() -> Self {
+        Self {
+            interval: Span::from_micros(16),
+            exponent: 2,
+            past_weight: 16,
+            future_weight: 16,
+            queue_min: 0,
+            queue_max: 128 << 10,
+        }
+    }
+}
+
+/// How to recognise flows that their host sprays. RoCEv2 packets with an MPEH always are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostSprayed {
+    /// Code points whose packets are: bit n stands for DSCP n.
+    pub dscp: u64,
+    /// UDP destination port whose packets are; `None` for none but what MPEH says.
+    pub udp_port: Option<u16>,
+}
 
 /// How the groups spread flows over their members.
 #[derive(Clone, Debug, PartialEq, Eq)]

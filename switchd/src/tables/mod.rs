@@ -1,55 +1,31 @@
-//! What control tells the workers about ports, next hops and groups.
+//! What control tells the workers: a snapshot of ports, next hops, groups and policies.
 //!
 //! A [`Tables`] is immutable. Control publishes a new one with `common::sync::snapshot`; a worker
 //! picks up the newest at the beginning of a turn. Routes are not in here: a full Internet table
-//! changes too often to be copied, so the [`Fib`](super::fib::Fib) is changed in place, and maps a
+//! changes too often to be copied, so the [`Fib`](crate::ingress::fib::Fib) is changed in place, and maps a
 //! prefix to the number of a group in these tables.
 //!
 //! Order of publication: first the tables that contain a group, then the routes that use it. A
 //! worker that finds a group number which its tables lack picks up the newest tables. Numbers are
 //! used again only after `Publisher::passed` says that no worker can still mean the old one.
 
-use super::balance::Buckets;
-use super::dynamic::Dynamic;
+pub mod buckets;
+pub mod dlb;
+pub mod elephants;
+pub mod policy;
+pub mod trim;
+pub mod watchdog;
+pub mod wred;
+
+use crate::id::{GroupId, NextHopId, PortId};
 use crate::limits::{MAX_GROUPS, MAX_NEXT_HOPS, MAX_PORTS};
-use crate::traffic::policy::{Policy, PolicyError};
+use buckets::Buckets;
 use common::units::Rate;
+use dlb::Dynamic;
+use policy::{Policy, PolicyError};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Number of a port: its place in [`Tables::ports`], fixed for the life of the daemon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PortId(pub u16);
-
-/// Number of a next hop: its place in [`Tables::next_hops`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NextHopId(pub u32);
-
-/// Number of a group: its place in [`Tables::groups`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GroupId(pub u32);
-
-impl PortId {
-    /// The number as an index.
-    pub fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
-
-impl NextHopId {
-    /// The number as an index.
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl GroupId {
-    /// The number as an index.
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// A routed port.
 #[derive(Clone, Debug, PartialEq, Eq)]

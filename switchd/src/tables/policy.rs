@@ -8,17 +8,11 @@
 //! All amounts of buffer are in cells ([`CELL`](crate::limits::CELL)). [`Policy::check`] refuses values
 //! that the engine cannot work with; what is merely unwise is for the configuration to refuse.
 
-use super::elephants;
-pub use super::pfc::FlowControl;
-pub use super::scheduler::Schedule;
-pub use super::trim::{TrimPolicy, TrimPolicyError};
-use super::watchdog;
-pub use super::wred::{Curve, Profile, ProfileError};
-use crate::limits::{CLASSES, MAX_CELLS};
+use super::trim::{TrimPolicy, TrimPolicyError};
+use super::wred::{Profile, ProfileError};
+use super::{elephants, watchdog};
+use crate::limits::{CLASSES, MAX_CELLS, PRIORITIES};
 use common::units::Rate;
-
-/// Priorities of a port (IEEE 802.1Q), and priority groups: as many as traffic classes.
-pub const PRIORITIES: usize = CLASSES;
 
 /// How far usage may grow beyond what is guaranteed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +97,69 @@ pub struct TrimAt {
     pub bytes: u32,
     /// For retransmissions.
     pub rtx_bytes: u32,
+}
+
+/// Weights that a queue may have, as in SONiC.
+pub const WEIGHTS: std::ops::RangeInclusive<u8> = 1..=100;
+
+/// How a queue shares its port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Schedule {
+    /// Before all queues with a weight, and before strict queues of lower class (IEEE 802.1Q clause 8.6.8.1).
+    Strict,
+    /// By weight among the others.
+    Dwrr(u8),
+}
+
+/// What a port does to be paused and to pause its peer. PAUSE and PFC exclude one another on a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FlowControl {
+    /// Nothing: MAC control frames are counted and ignored.
+    #[default]
+    Off,
+    /// 802.3x: all priorities together (SW-30).
+    Pause {
+        /// PAUSE frames are sent.
+        send: bool,
+        /// Those received are obeyed.
+        obey: bool,
+        /// Length of a pause in quanta.
+        quanta: u16,
+    },
+    /// 802.1Qbb: each priority for itself (SW-31).
+    Pfc {
+        /// Bit n: priority n is paused at the peer.
+        send: u8,
+        /// Bit n: the peer's pauses of priority n are obeyed.
+        obey: u8,
+        /// Length of a pause in quanta.
+        quanta: u16,
+    },
+}
+
+impl FlowControl {
+    /// Priorities that the peer may pause by PFC.
+    pub const fn obeys_pfc(self) -> u8 {
+        match self {
+            Self::Pfc { obey, .. } => obey,
+            Self::Off | Self::Pause { .. } => 0,
+        }
+    }
+
+    /// Priorities that may be paused at the peer.
+    pub const fn sends(self) -> u8 {
+        match self {
+            Self::Off => 0,
+            Self::Pause { send, .. } => {
+                if send {
+                    u8::MAX
+                } else {
+                    0
+                }
+            }
+            Self::Pfc { send, .. } => send,
+        }
+    }
 }
 
 /// What becomes of a flow that comes from the uplink group and leaves through it (SW-33).

@@ -2,7 +2,7 @@
 
 use super::{Direction, Filter, Record, Snap, Source, Step, TraceId};
 use crate::drop::DropReason;
-use crate::ingress::tables::PortId;
+use crate::id::PortId;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 

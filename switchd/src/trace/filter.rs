@@ -6,9 +6,8 @@
 
 use super::Arrival;
 use crate::drop::DropReason;
-use crate::ingress::forward::destination;
-use crate::ingress::parse::{Parsed, Version};
-use crate::ingress::tables::PortId;
+use crate::id::PortId;
+use crate::packet::{Parsed, Version};
 use common::wire::ip::{protocol, v4, v6};
 use common::wire::udp;
 use ipnet::IpNet;
@@ -283,7 +282,7 @@ impl Filter {
     fn matches_headers(&self, frame: &[u8], parsed: &Parsed) -> bool {
         is(self.dscp, || Some(parsed.dscp))
             && is(self.protocol, || Some(parsed.protocol))
-            && inside(self.dst, || Some(destination(parsed)))
+            && inside(self.dst, || Some(parsed.destination()))
             && inside(self.src, || source(frame, parsed))
             && is(self.src_port, || {
                 upper_port(frame, parsed, udp::field::SRC_PORT)

@@ -36,13 +36,12 @@ pub use filter::{DEFAULT_COUNT, Filter, FilterError, MAX_COUNT, ReasonSet};
 pub use show::{Names, Shown, ShownStep, hexadecimal};
 
 use crate::drop::DropReason;
-use crate::ingress::parse::{Parsed, Version, parse};
-use crate::ingress::tables::{GroupId, NextHopId, PortId};
+use crate::id::{GroupId, NUMBER_MASK, NextHopId, PortId, SESSIONS, TraceId};
 use crate::limits::MAX_WORKERS;
+use crate::packet::{Parsed, Version};
 use common::sync::counter::Counter;
 use common::sync::spsc::{Consumer, Producer, ring};
 use common::time::{Span, Time};
-use std::fmt;
 use std::sync::Arc;
 
 /// Bytes of a frame that are kept, from the destination address on: the longest headers that are looked at
@@ -60,59 +59,7 @@ pub const RING_SNAPS: usize = 2 * RING_RECORDS / 10;
 /// Records that are handed over together, so that the ring's positions are seldom touched.
 const HAND_OVER: usize = 256;
 
-/// Bits of a [`TraceId`] that count the packets of a worker in a session.
-const NUMBER_BITS: u32 = 20;
-/// Bits of a [`TraceId`] that say which worker.
-const WORKER_BITS: u32 = 6;
-const NUMBER_MASK: u32 = (1 << NUMBER_BITS) - 1;
-
-const _: () = assert!(MAX_WORKERS <= 1 << WORKER_BITS);
 const _: () = assert!(MAX_COUNT <= NUMBER_MASK, "no number comes twice");
-
-/// Sessions that are told apart: a packet does not stay in the switch while so many come and go.
-pub const SESSIONS: u8 = 1 << (u32::BITS - NUMBER_BITS - WORKER_BITS);
-
-/// Which traced packet: session (6 bits), the worker that received it (6 bits), number (20 bits, from 1).
-/// Goes with the packet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TraceId(u32);
-
-impl TraceId {
-    /// The packet is not traced.
-    pub const NONE: Self = Self(0);
-
-    /// Whether the packet is traced.
-    #[inline]
-    pub const fn is_some(self) -> bool {
-        self.0 != 0
-    }
-
-    /// The worker that received the packet.
-    pub const fn worker(self) -> u8 {
-        self.0.to_be_bytes()[1] >> 4 | (self.0.to_be_bytes()[0] & 3) << 4
-    }
-
-    /// Session and worker.
-    const fn base(self) -> u32 {
-        self.0 & !NUMBER_MASK
-    }
-
-    const fn session(self) -> u32 {
-        self.0 >> (NUMBER_BITS + WORKER_BITS)
-    }
-}
-
-impl fmt::Display for TraceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}.{}.{}",
-            self.session(),
-            self.worker(),
-            self.0 & NUMBER_MASK
-        )
-    }
-}
 
 /// How a next hop was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -377,14 +324,14 @@ struct Source {
 /// If there are more than [`MAX_WORKERS`] workers.
 pub fn session(session: u8, filter: Filter, workers: usize) -> (Vec<Box<Tracer>>, Collector) {
     assert!(workers <= MAX_WORKERS, "{workers} workers");
-    let session = u32::from(session % SESSIONS);
+    let session = session % SESSIONS;
     let mut tracers = Vec::with_capacity(workers);
     let mut sources = Vec::with_capacity(workers);
-    for worker in (0_u32..).take(workers) {
+    for worker in (0_u8..).take(workers) {
         let (record_ring, records) = ring(RING_RECORDS);
         let (snap_ring, snaps) = ring(RING_SNAPS);
         let counters = Arc::<Counters>::default();
-        let base = TraceId((session << WORKER_BITS | worker) << NUMBER_BITS);
+        let base = TraceId::base(session, worker);
         tracers.push(Box::new(Tracer {
             filter,
             base,
@@ -471,7 +418,8 @@ impl Tracer {
     }
 
     /// Records that a packet was lost, which would have left by `egress` if that was decided. If losses are looked
-    /// for and it was not followed so far, it is now, as far as its headers are still as they arrived.
+    /// for and it was not followed so far, it is now, as far as its headers are still as they arrived; `parsed` is what they say now.
+    #[expect(clippy::too_many_arguments, reason = "a loss is told in one place")]
     pub fn dropped(
         &mut self,
         now: Time,
@@ -480,11 +428,12 @@ impl Tracer {
         egress: Option<PortId>,
         reason: DropReason,
         frame: &[u8],
+        parsed: Option<&Parsed>,
     ) {
         let dropped = Step::Dropped { reason, egress };
         if id.is_some() {
             self.step(now, id, dropped);
-        } else if self.is_wanted_loss(arrival, egress, reason, frame) {
+        } else if self.is_wanted_loss(arrival, egress, reason, frame, parsed) {
             let (port, len) = (arrival.port, frame_len(frame));
             let id = self.follow(now, port, frame, Step::Noticed { port, len });
             self.step(now, id, dropped);
@@ -504,14 +453,12 @@ impl Tracer {
         egress: Option<PortId>,
         reason: DropReason,
         frame: &[u8],
+        parsed: Option<&Parsed>,
     ) -> bool {
         if self.filter.drops.is_none() || !self.filter.wants(egress, Some(reason)) {
             return false;
         }
-        // Whoever it was for, its headers are looked at.
-        let own = frame.first_chunk().copied().unwrap_or_default();
-        let parsed = parse(frame, own).ok();
-        self.filter.matches(arrival, frame, parsed.as_ref())
+        self.filter.matches(arrival, frame, parsed)
     }
 
     /// Whether one more packet may be followed: half of each ring is left to the later steps of those that are
@@ -527,7 +474,7 @@ impl Tracer {
         self.left = self.left.saturating_sub(1);
         // Zero is left out: it would be no id in the first worker of the first session.
         self.number = self.number % NUMBER_MASK + 1;
-        let id = TraceId(self.base.base() | self.number);
+        let id = self.base.numbered(self.number);
         self.counters.begun.add(1);
         self.snap(now, id, Direction::In, port, frame);
         self.record(now, id, first);

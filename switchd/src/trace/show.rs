@@ -1,13 +1,14 @@
 //! A traced packet as text and as JSON.
 
 use super::{Direction, How, MarkedAt, Outcome, Record, Region, Step, Trace};
-use crate::ingress::parse::Version;
-use crate::ingress::tables::{NextHop, NextHopId, PortEntry, PortId};
+use crate::id::{NextHopId, PortId};
+use crate::packet::Version;
+use crate::tables::{NextHop, PortEntry};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt::Write;
 
-/// What numbers are called: as in the [`Tables`](crate::ingress::tables::Tables).
+/// What numbers are called: as in the [`Tables`](crate::tables::Tables).
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
     /// By port number.

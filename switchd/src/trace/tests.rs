@@ -1,7 +1,8 @@
 //! Tracers and their collector: what is followed, what is lost, and how it is shown.
 
 use super::*;
-use crate::ingress::tables::{NextHop, PortEntry};
+use crate::ingress::parse::{parse, parse_any};
+use crate::tables::{NextHop, PortEntry};
 use crate::trace::collect::{MAX_OPEN, MAX_RECORDS};
 use common::wire::ethernet::Mac;
 use common::wire::roce::frame::{self, Addresses};
@@ -192,11 +193,27 @@ fn only_losses_are_found() {
             0 | 1 => tracer.sent(at(now), id, PortId(2), bytes),
             2 => {
                 let reason = DropReason::NoRoute;
-                tracer.dropped(at(now), id, arrival, None, reason, bytes);
+                tracer.dropped(
+                    at(now),
+                    id,
+                    arrival,
+                    None,
+                    reason,
+                    bytes,
+                    parse_any(bytes).as_ref(),
+                );
             }
             _ => {
                 let reason = DropReason::QueueFull;
-                tracer.dropped(at(now), id, arrival, Some(PortId(2)), reason, bytes);
+                tracer.dropped(
+                    at(now),
+                    id,
+                    arrival,
+                    Some(PortId(2)),
+                    reason,
+                    bytes,
+                    parse_any(bytes).as_ref(),
+                );
             }
         }
     }
@@ -222,7 +239,15 @@ fn the_egress_port_is_looked_at() {
         tracer.step(at(now), id, route(egress));
         if now == 2 {
             let reason = DropReason::EgressDown;
-            tracer.dropped(at(now), id, arrival(1), None, reason, &[]);
+            tracer.dropped(
+                at(now),
+                id,
+                arrival(1),
+                None,
+                reason,
+                &[],
+                parse_any(&[]).as_ref(),
+            );
         } else {
             tracer.sent(at(now), id, PortId(egress), &[]);
         }
@@ -241,7 +266,15 @@ fn a_loss_is_noticed() {
     let bytes = roce(false, 0);
     let mut lose = |now, port, egress, frame: &[u8]| {
         let reason = DropReason::QueueFull;
-        tracer.dropped(at(now), TraceId::NONE, arrival(port), egress, reason, frame);
+        tracer.dropped(
+            at(now),
+            TraceId::NONE,
+            arrival(port),
+            egress,
+            reason,
+            frame,
+            parse_any(frame).as_ref(),
+        );
     };
     lose(1, 1, Some(PortId(2)), &bytes);
     lose(2, 0, None, &bytes);
@@ -259,7 +292,15 @@ fn a_loss_is_noticed() {
     // Nobody looks for losses: a packet that was not chosen stays so.
     let (mut tracer, mut collector) = one("every=2");
     let reason = DropReason::QueueFull;
-    tracer.dropped(at(0), TraceId::NONE, arrival(1), None, reason, &bytes);
+    tracer.dropped(
+        at(0),
+        TraceId::NONE,
+        arrival(1),
+        None,
+        reason,
+        &bytes,
+        parse_any(&bytes).as_ref(),
+    );
     tracer.flush();
     collector.poll();
     assert_eq!(collector.finish().1, Totals::default());
@@ -271,7 +312,15 @@ fn what_cannot_be_parsed_is_followed() {
     let (mut tracer, mut collector) = one("in=swp1");
     let id = tracer.begin(at(0), arrival(1), &[1, 2, 3], None);
     let reason = DropReason::Truncated;
-    tracer.dropped(at(0), id, arrival(1), None, reason, &[1, 2, 3]);
+    tracer.dropped(
+        at(0),
+        id,
+        arrival(1),
+        None,
+        reason,
+        &[1, 2, 3],
+        parse_any(&[1, 2, 3]).as_ref(),
+    );
     tracer.flush();
     let found = found(&mut collector);
     assert_eq!(found[0].outcome(), Outcome::Dropped(DropReason::Truncated));
@@ -286,7 +335,15 @@ fn ids_of_another_session_are_ignored() {
     let (mut tracers, collector) = session(6, filter(""), 1);
     tracers[0].step(at(1), id, route(2));
     tracers[0].sent(at(1), id, PortId(2), &[]);
-    tracers[0].dropped(at(1), id, arrival(0), None, DropReason::NoRoute, &[]);
+    tracers[0].dropped(
+        at(1),
+        id,
+        arrival(0),
+        None,
+        DropReason::NoRoute,
+        &[],
+        parse_any(&[]).as_ref(),
+    );
     tracers[0].flush();
     let (found, totals) = collector.finish();
     assert_eq!((found.len(), totals), (0, Totals::default()));
@@ -420,7 +477,15 @@ fn a_trace_is_shown() {
         tracer.step(at(5_000), id, step);
     }
     let reason = DropReason::QueueFull;
-    tracer.dropped(at(6_234), id, arrival(1), Some(PortId(2)), reason, &bytes);
+    tracer.dropped(
+        at(6_234),
+        id,
+        arrival(1),
+        Some(PortId(2)),
+        reason,
+        &bytes,
+        parse_any(&bytes).as_ref(),
+    );
     tracer.flush();
     let trace = found(&mut collector).remove(0);
     let ports = PORTS.map(entry);

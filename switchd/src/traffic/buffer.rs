@@ -13,10 +13,10 @@
 //! All workers of a switch share one [`Ledger`]. A group's state is one word, so that a charge or a release happens at
 //! once; a switch with one worker uses plain loads and stores, which cost a tenth.
 
-use super::policy::{GroupPolicy, PRIORITIES, Policy, PortPolicy};
 use crate::drop::DropReason;
-use crate::ingress::tables::PortId;
-use crate::limits::MAX_CELLS;
+use crate::id::PortId;
+use crate::limits::{MAX_CELLS, PRIORITIES};
+use crate::tables::policy::{GroupPolicy, Policy, PortPolicy};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 

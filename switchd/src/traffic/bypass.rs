@@ -12,9 +12,9 @@
 //! delay it. Packets of one turn leave in the order in which they came, until one has to wait: then the scheduler sorts. Of that only what may change from packet to packet is looked at for each; this module finds out
 //! the rest when the configuration changes.
 
-use super::cells;
-use super::policy::{Policy, PortPolicy, QueuePolicy};
 use crate::limits::CLASSES;
+use crate::packet::cells;
+use crate::tables::policy::{Policy, PortPolicy, QueuePolicy};
 use common::xdp::limits::PACKET_MAX;
 
 /// Groups by which packets may bypass the buffer, at whatever port they arrive: the empty buffer has room in them for
@@ -68,15 +68,17 @@ fn mask(of: impl Fn(usize) -> bool) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::traffic::elephants::{MIN_BYTES, Moves, Settings};
-    use crate::traffic::policy::{Curve, Limit, Profile, TrimAt, Wred};
+    use crate::packet::WIRE_OVERHEAD;
+    use crate::tables::elephants::{MIN_BYTES, Moves, Settings};
+    use crate::tables::policy::{Limit, TrimAt, Wred};
+    use crate::tables::wred::{Curve, Profile};
+    use crate::traffic::EgressPort;
     use crate::traffic::shaper::Shaper;
-    use crate::traffic::{EgressPort, WIRE_OVERHEAD};
     use common::time::{Span, Time};
     use common::units::Rate;
     use std::num::NonZeroU8;
 
-    const PORT: crate::ingress::tables::PortId = crate::ingress::tables::PortId(0);
+    const PORT: crate::id::PortId = crate::id::PortId(0);
 
     /// Queues that packets bypass when queue 3 is changed.
     fn queues_with(change: impl FnOnce(&mut QueuePolicy)) -> u8 {

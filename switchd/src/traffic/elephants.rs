@@ -40,19 +40,18 @@
 
 mod account;
 mod gate;
-mod settings;
 #[cfg(test)]
 mod tests;
 
-use crate::ingress::tables::PortId;
+use crate::id::{FlowKey, PortId};
 use crate::limits::CLASSES;
+use crate::stats::ElephantRow;
+use crate::tables::elephants::{MAX_BYTES, Moves, Settings, SettingsError, check};
 use account::Account;
 pub use account::RATE_INTERVAL;
 use common::sync::words::prefetch_all;
 use common::time::{Span, Time};
-use common::units::Rate;
 pub use gate::Gate;
-pub use settings::{MAX_BYTES, MIN_BYTES, Moves, Settings, SettingsError, check};
 
 /// Entries of a worker's table. A port seldom has more than a few hundred flows that send at once; 4096 are
 /// enough for 16 busy ports and take 320 KiB, which fit in a second-level cache.
@@ -88,17 +87,6 @@ impl Progress {
     }
 }
 
-/// What makes packets one flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Flow {
-    /// The port they leave by.
-    pub port: PortId,
-    /// The class they came with.
-    pub class: u8,
-    /// Hash of their addresses and ports.
-    pub hash: u32,
-}
-
 /// Where a packet is to be queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -126,23 +114,6 @@ pub struct Counters {
     pub evicted: u64,
     /// Packets whose flow found no place.
     pub unfollowed: u64,
-}
-
-/// A flow for people.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
-    /// Which one.
-    pub flow: Flow,
-    /// The queue it is in.
-    pub class: u8,
-    /// Whether it stays there only until its packets have left.
-    pub waiting: bool,
-    /// What it sent since it became an elephant.
-    pub bytes: u64,
-    /// Its rate, measured over [`RATE_INTERVAL`] or more.
-    pub rate: Rate,
-    /// For how long it has been an elephant.
-    pub age: Span,
 }
 
 /// What an entry holds.
@@ -193,8 +164,8 @@ struct Entry {
 }
 
 impl Entry {
-    fn flow(&self) -> Flow {
-        Flow {
+    fn flow(&self) -> FlowKey {
+        FlowKey {
             port: self.port(),
             class: self.home,
             hash: self.hash,
@@ -335,7 +306,7 @@ impl Elephants {
     #[inline]
     pub fn classify(
         &mut self,
-        flow: Flow,
+        flow: FlowKey,
         bytes: u32,
         now: Time,
         queues: &impl Fn(PortId, u8) -> Progress,
@@ -404,10 +375,10 @@ impl Elephants {
     }
 
     /// The elephants, and flows on their way back, at most `max`: those that sent most first.
-    pub fn rows(&self, max: usize, now: Time) -> Vec<Row> {
+    pub fn rows(&self, max: usize, now: Time) -> Vec<ElephantRow> {
         let entries = self.sets.iter().flat_map(|set| &set.0);
         let accounts = self.accounts.iter().flatten();
-        let mut rows: Vec<Row> = entries
+        let mut rows: Vec<ElephantRow> = entries
             .zip(accounts)
             .filter(|(entry, _)| entry.state == State::Elephant || entry.is_away())
             .map(|(entry, account)| self.row(entry, account, now))
@@ -417,8 +388,8 @@ impl Elephants {
         rows
     }
 
-    fn row(&self, entry: &Entry, account: &Account, now: Time) -> Row {
-        Row {
+    fn row(&self, entry: &Entry, account: &Account, now: Time) -> ElephantRow {
+        ElephantRow {
             flow: entry.flow(),
             class: entry.class,
             waiting: entry.wanted(self.watched[usize::from(entry.home)]) != entry.class,
@@ -430,14 +401,14 @@ impl Elephants {
 
     /// Starts to bring what is known of a flow into the cache.
     #[inline]
-    pub fn prefetch(&self, flow: Flow) {
+    pub fn prefetch(&self, flow: FlowKey) {
         prefetch_all(&self.sets[self.set_of(flow)]);
     }
 
     /// The set of a flow. The low bits of the hash also choose the port, so the flows of a port have few
     /// values there: a multiplication brings all bits to the top.
     #[inline]
-    fn set_of(&self, flow: Flow) -> usize {
+    fn set_of(&self, flow: FlowKey) -> usize {
         let key = u64::from(flow.hash) << 32 | u64::from(flow.port.0) << 8 | u64::from(flow.class);
         let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (((mixed >> 32) * self.sets.len() as u64) >> 32) as usize

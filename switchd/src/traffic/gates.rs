@@ -11,7 +11,8 @@
 //! A pair that the configuration no longer names stays until its lower queue is empty: what is in there is still
 //! of the upper class.
 
-use super::elephants::{Gate, Progress, Settings};
+use crate::tables::elephants::Settings;
+use crate::traffic::elephants::{Gate, Progress};
 
 /// A queue and that of its elephants.
 #[derive(Debug)]

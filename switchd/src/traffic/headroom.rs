@@ -15,7 +15,7 @@
 //! The buffer is accounted in cells and a short frame takes a whole one, so bytes of the wire are converted
 //! at the worst length of frame: what takes most cells in least line time.
 
-use super::{cells, wire_len};
+use crate::packet::{cells, wire_len};
 use common::time::Span;
 use common::units::Rate;
 use common::wire::pause::{FRAME_LEN, QUANTUM_BITS};

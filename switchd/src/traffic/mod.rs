@@ -14,7 +14,6 @@
 //! of frames and not by the number of queues. The [`Ledger`](buffer::Ledger) is shared by all workers.
 //!
 //! ```text
-//!   policy     what control wants of all this
 //!   buffer     [6] charged to priority groups: guaranteed, service, headroom
 //!   headroom       how much of that
 //!   elephants  [7] flows that move to a lower queue; gates: behind what they sent before
@@ -30,7 +29,6 @@ pub mod elephants;
 mod gates;
 pub mod headroom;
 pub mod pfc;
-pub mod policy;
 mod queue;
 pub mod scheduler;
 pub mod shaper;
@@ -42,41 +40,21 @@ pub mod watchdog;
 pub mod wred;
 
 use crate::drop::DropReason;
-use crate::ingress::tables::PortId;
-use crate::limits::{CELL, CLASSES};
-use crate::packet::{Edits, Packet};
+use crate::id::PortId;
+use crate::limits::CLASSES;
+use crate::packet::{Edits, Packet, wire_len};
 use crate::stats::PortStats;
+use crate::tables::policy::{Limit, Policy, QueuePolicy, Schedule, TrimAt, Wred};
 use buffer::Ledger;
 use common::time::Time;
 use elephants::Progress;
 use gates::Gates;
-use policy::{Limit, Policy, QueuePolicy, TrimAt, Wred};
 use queue::Queue;
 use rand_pcg::Pcg64Mcg;
 use scheduler::Scheduler;
 use shaper::Shaper;
 pub use store::PacketStore;
 use wred::Decision;
-
-/// What a packet takes on the wire beyond its frame: preamble and start delimiter (8), frame check
-/// sequence (4), interpacket gap (12); IEEE 802.3 clauses 3.1, 4.4.2.
-pub const WIRE_OVERHEAD: u64 = 24;
-
-/// Least length of a frame on the wire without its check sequence.
-const WIRE_MIN: u64 = 60;
-
-/// Bytes of line time that a frame of `len` bytes takes.
-#[inline]
-pub const fn wire_len(len: u64) -> u64 {
-    WIRE_OVERHEAD + if len < WIRE_MIN { WIRE_MIN } else { len }
-}
-
-/// Cells that a frame of `len` bytes takes; at least one.
-#[inline]
-pub const fn cells(len: usize) -> u64 {
-    let cells = len.div_ceil(CELL);
-    if cells == 0 { 1 } else { cells as u64 }
-}
 
 /// What admission and service need to know beside the port itself.
 #[derive(Clone, Copy, Debug)]
@@ -176,7 +154,7 @@ impl EgressPort {
         let plain = QueuePolicy {
             guaranteed: 0,
             limit: Some(Limit::Static(0)),
-            schedule: scheduler::Schedule::Strict,
+            schedule: Schedule::Strict,
             shaper: None,
             wred: None,
             trim: None,

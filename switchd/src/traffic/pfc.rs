@@ -11,64 +11,14 @@
 //! Which priorities are wanted to wait is the buffer's matter. A frame that is lost is made up for by the
 //! next refresh, and a lost resumption by the end of the pause.
 
-use super::policy::PRIORITIES;
+use crate::limits::PRIORITIES;
+use crate::tables::policy::FlowControl;
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::wire::pause::{Control, QUANTUM_BITS};
 
 /// Longest pause that a frame can ask for, in quanta.
 pub const QUANTA: u16 = u16::MAX;
-
-/// What a port does to be paused and to pause its peer. PAUSE and PFC exclude one another on a link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FlowControl {
-    /// Nothing: MAC control frames are counted and ignored.
-    #[default]
-    Off,
-    /// 802.3x: all priorities together (SW-30).
-    Pause {
-        /// PAUSE frames are sent.
-        send: bool,
-        /// Those received are obeyed.
-        obey: bool,
-        /// Length of a pause in quanta.
-        quanta: u16,
-    },
-    /// 802.1Qbb: each priority for itself (SW-31).
-    Pfc {
-        /// Bit n: priority n is paused at the peer.
-        send: u8,
-        /// Bit n: the peer's pauses of priority n are obeyed.
-        obey: u8,
-        /// Length of a pause in quanta.
-        quanta: u16,
-    },
-}
-
-impl FlowControl {
-    /// Priorities that the peer may pause by PFC.
-    pub const fn obeys_pfc(self) -> u8 {
-        match self {
-            Self::Pfc { obey, .. } => obey,
-            Self::Off | Self::Pause { .. } => 0,
-        }
-    }
-
-    /// Priorities that may be paused at the peer.
-    pub const fn sends(self) -> u8 {
-        match self {
-            Self::Off => 0,
-            Self::Pause { send, .. } => {
-                if send {
-                    u8::MAX
-                } else {
-                    0
-                }
-            }
-            Self::Pfc { send, .. } => send,
-        }
-    }
-}
 
 /// The time that `quanta` take at `speed`, rounded up.
 pub fn quanta_time(quanta: u16, speed: Rate) -> Span {

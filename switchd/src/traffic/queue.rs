@@ -1,12 +1,12 @@
 //! One egress queue: packets in the order in which they came, and what they take of the buffer.
 
-use super::Depth;
-use super::elephants::Progress;
-use super::policy::Wred;
-use super::store::{Chain, PacketStore};
-use super::wred::{Average, Decision};
 use crate::packet::Packet;
 use crate::stats::QueueStats;
+use crate::tables::policy::Wred;
+use crate::traffic::Depth;
+use crate::traffic::elephants::Progress;
+use crate::traffic::store::{Chain, PacketStore};
+use crate::traffic::wred::{Average, Decision};
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 

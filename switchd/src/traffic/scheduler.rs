@@ -15,21 +15,10 @@
 //! gap.
 
 use crate::limits::CLASSES;
+use crate::tables::policy::Schedule;
 
 /// Line bytes that a weight of one brings a queue in each round.
 const QUANTUM: i64 = 512;
-
-/// Weights that a queue may have, as in SONiC.
-pub const WEIGHTS: std::ops::RangeInclusive<u8> = 1..=100;
-
-/// How a queue shares its port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Schedule {
-    /// Before all queues with a weight, and before strict queues of lower class (IEEE 802.1Q clause 8.6.8.1).
-    Strict,
-    /// By weight among the others.
-    Dwrr(u8),
-}
 
 /// The scheduler of one port.
 #[derive(Clone, Debug)]
@@ -122,7 +111,7 @@ impl Scheduler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::traffic::wire_len;
+    use crate::packet::wire_len;
     use proptest::prelude::*;
     use rand_core::Rng;
 

@@ -1,7 +1,10 @@
 use super::*;
+use crate::id::FlowKey;
+use crate::packet::cells;
 use crate::stats::WorkerStats;
-use crate::traffic::elephants::{Elephants, Flow, Moves, Settings};
-use crate::traffic::scheduler::Schedule;
+use crate::tables::elephants::{Moves, Settings};
+use crate::tables::policy::Schedule;
+use crate::traffic::elephants::Elephants;
 use common::time::Span;
 use common::units::Rate;
 use common::xdp::frame::{FramePool, Region};
@@ -252,7 +255,7 @@ impl Herd {
         packet.flow = flow;
         // Its number stands where nobody looks here.
         packet.mac[..4].copy_from_slice(&self.sent.to_be_bytes());
-        let of = Flow {
+        let of = FlowKey {
             port: PortId(0),
             class: FROM,
             hash: flow,

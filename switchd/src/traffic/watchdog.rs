@@ -30,15 +30,10 @@
 //! prolong a storm; a pause that still runs does. While a queue is stormed its pauses go on being
 //! received, so storms of all priorities of all ports at once are held as long as they last.
 
-mod settings;
-
 use crate::limits::CLASSES;
+use crate::tables::watchdog::{Action, MAX_STORMS, Settings, StormLimit};
 use common::flow_control::PauseRequest;
 use common::time::{Span, Time};
-pub use settings::{
-    Action, DETECTION, MAX_STORMS, MAX_WINDOW, POLL, RESTORATION, Settings, SettingsError,
-    StormLimit,
-};
 use std::fmt;
 
 /// Share of the time between two polls, in percent, for which a stuck queue was asked to wait; what is missing

@@ -7,17 +7,17 @@
 
 use super::Worker;
 use super::egress::Egress;
-use crate::ingress::dynamic::Dynamic;
-use crate::ingress::flowlet::{Flow, FlowletRow, Mode, Table};
+use crate::id::{GroupId, NextHopId};
+use crate::ingress::flowlet::{Flow, Table};
 use crate::ingress::forward::{Choice, choose_by};
 use crate::ingress::hash;
-use crate::ingress::parse::Parsed;
 use crate::ingress::quality::{Board, Gauge, IDLE, Reading};
 use crate::ingress::sprayed::is_host_sprayed;
-use crate::ingress::tables::{Group, GroupId, NextHopId, Tables};
-use crate::stats::WorkerStats;
-use crate::traffic::WIRE_OVERHEAD;
-use crate::traffic::policy::PRIORITIES;
+use crate::limits::PRIORITIES;
+use crate::packet::{Parsed, WIRE_OVERHEAD};
+use crate::stats::{FlowletRow, WorkerStats};
+use crate::tables::dlb::{Dynamic, Mode};
+use crate::tables::{Group, Tables};
 use common::time::Time;
 use common::xdp::queue::QueueIo;
 use std::sync::Arc;

@@ -7,12 +7,12 @@ use super::{Worker, tell_owner};
 use crate::drop::DropReason;
 use crate::egress::remark::set_dscp;
 use crate::egress::rewrite::rewrite;
-use crate::ingress::tables::{PortId, Tables};
+use crate::id::PortId;
 use crate::limits::{BATCH, KICK_AGAIN};
-use crate::packet::{Edits, Packet};
+use crate::packet::{Edits, Packet, cells};
 use crate::stats::WorkerStats;
+use crate::tables::Tables;
 use crate::trace::Step;
-use crate::traffic;
 use crate::traffic::buffer::{Ledger, Wish};
 use crate::traffic::shaper::Shaper;
 use crate::traffic::trim::trim;
@@ -262,7 +262,7 @@ impl<Q: QueueIo> Worker<Q> {
         self.stats.ports[packet.egress.index()].queues[usize::from(packet.class)]
             .trimmed_packets
             .add(1);
-        let cells = u16::try_from(traffic::cells(trimmed.len)).unwrap_or(u16::MAX);
+        let cells = u16::try_from(cells(trimmed.len)).unwrap_or(u16::MAX);
         let less = u64::from(packet.cells - cells.min(packet.cells));
         let (ingress, group) = (packet.ingress, packet.group);
         if self.ledger.release(&tables.traffic, ingress, group, less) == Wish::Changed {

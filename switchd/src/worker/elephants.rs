@@ -9,10 +9,10 @@
 
 use super::Worker;
 use super::egress::Egress;
-use crate::ingress::tables::PortId;
+use crate::id::{FlowKey, PortId};
 use crate::packet::{Edits, Packet};
 use crate::stats::ElephantStats;
-use crate::traffic::elephants::{ENTRIES, Elephants, Flow, Place, Progress};
+use crate::traffic::elephants::{ENTRIES, Elephants, Place, Progress};
 use common::time::Time;
 
 /// Flows that a worker tells control of: more than a screen shows. It looks at its whole table for them and sorts all elephants,
@@ -95,7 +95,7 @@ impl<Q> Worker<Q> {
 
     /// Starts to bring what is known of a flow into the cache, if this worker owns its port: otherwise another one knows it.
     #[inline]
-    pub(super) fn expect_flow(&self, flow: Flow) {
+    pub(super) fn expect_flow(&self, flow: FlowKey) {
         let is_own = self
             .place
             .get(flow.port.index())
@@ -119,7 +119,7 @@ impl<Q> Worker<Q> {
         if !self.tables.traffic.watches(packet.class) || packet.edits.contain(Edits::TRIMMED) {
             return None;
         }
-        let flow = Flow {
+        let flow = FlowKey {
             port: packet.egress,
             class: packet.class,
             hash: packet.flow,

@@ -8,12 +8,11 @@
 use super::Worker;
 use super::watch::mapped;
 use crate::drop::DropReason;
-use crate::ingress::tables::PortId;
+use crate::id::PortId;
 use crate::limits::KICK_AGAIN;
-use crate::packet::Packet;
+use crate::packet::{Packet, wire_len};
+use crate::tables::policy::{FlowControl, Policy};
 use crate::traffic::pfc::Sender;
-use crate::traffic::policy::{FlowControl, Policy};
-use crate::traffic::wire_len;
 use common::flow_control::{Malformed, PfcReceiver, is_control};
 use common::time::Time;
 use common::units::Rate;

@@ -5,21 +5,20 @@ use super::flow_control::CONTROL;
 use super::trace::Lost;
 use super::{Queue, Worker, WorkerEvent};
 use crate::drop::DropReason;
+use crate::id::{FlowKey, GroupId, NextHopId, PortId, TraceId};
 use crate::ingress::fib::Fib;
 use crate::ingress::flowlet;
 use crate::ingress::forward::{Choice, Decision, choose, choose_by, decide};
 use crate::ingress::hash;
-use crate::ingress::parse::{Aside, NO_PCP, Parsed, Version, parse};
+use crate::ingress::parse::{Aside, parse};
 use crate::ingress::pending::{Pending, Waiting};
 use crate::ingress::report;
-use crate::ingress::tables::{GroupId, NextHopId, PortId, Tables};
 use crate::limits::{BATCH, LANES, PENDING_RETRY, RING};
-use crate::packet::{Edits, Packet};
-use crate::trace::{Step, TraceId};
-use crate::traffic;
+use crate::packet::{Edits, NO_PCP, Packet, Parsed, Version, cells};
+use crate::tables::Tables;
+use crate::tables::policy::{Classify, Policy};
+use crate::trace::Step;
 use crate::traffic::buffer::Wish;
-use crate::traffic::elephants::Flow;
-use crate::traffic::policy::{Classify, Policy};
 use common::time::Time;
 use common::wire::icmp::Problem;
 use common::xdp::frame::Frame;
@@ -326,7 +325,7 @@ impl<Q: QueueIo> Worker<Q> {
             let hash = origin.flow;
             let hash =
                 hash.unwrap_or_else(|| hash::flow(frame.bytes(), parsed, &self.tables.hashing));
-            self.expect_flow(Flow {
+            self.expect_flow(FlowKey {
                 port: egress,
                 class,
                 hash,
@@ -335,7 +334,7 @@ impl<Q: QueueIo> Worker<Q> {
         } else {
             0
         };
-        let cells = traffic::cells(frame.len());
+        let cells = cells(frame.len());
         let packet = Packet {
             frame,
             ingress,

@@ -8,11 +8,12 @@ mod trim;
 mod workers;
 
 use super::*;
-use crate::ingress::balance::{Buckets, Member};
+use crate::id::{GroupId, NextHopId};
 use crate::ingress::fib::FibWriter;
 use crate::ingress::quality::Board;
-use crate::ingress::tables::{Group, GroupId, Hashing, NextHop, NextHopId, PortEntry};
-use crate::traffic::policy::Policy;
+use crate::tables::buckets::{Buckets, Member};
+use crate::tables::policy::Policy;
+use crate::tables::{Group, Hashing, NextHop, PortEntry};
 use common::sync::snapshot::Publisher;
 use common::time::Span;
 use common::units::Rate;

@@ -9,14 +9,15 @@
 use super::Worker;
 use super::ingress::{Batch, Origin, classify, priority};
 use crate::drop::DropReason;
-use crate::ingress::flowlet::Mode;
+use crate::id::{GroupId, PortId, TraceId};
 use crate::ingress::forward::Choice;
 use crate::ingress::hash;
-use crate::ingress::parse::{NO_PCP, Parsed, parse};
-use crate::ingress::tables::{Group, GroupId, PortId};
-use crate::packet::{Edits, Packet};
-use crate::trace::{Arrival, How, MarkedAt, Region, Step, TraceId, Tracer};
-use crate::traffic::policy::Policy;
+use crate::ingress::parse::parse_any;
+use crate::packet::{Edits, NO_PCP, Packet, Parsed};
+use crate::tables::Group;
+use crate::tables::dlb::Mode;
+use crate::tables::policy::Policy;
+use crate::trace::{Arrival, How, MarkedAt, Region, Step, Tracer};
 use common::time::Time;
 use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
@@ -265,14 +266,21 @@ impl<Q: QueueIo> Worker<Q> {
             return;
         };
         // Of a packet that was not followed so far the filter may ask for the priority.
-        let own = frame.first_chunk().copied().unwrap_or_default();
-        let parsed = parse(frame, own).ok();
+        let parsed = parse_any(frame);
         let maps = &self.tables.traffic.classify;
         let arrival = Arrival {
             port: lost.ingress,
             priority: parsed.map(|parsed| priority(maps, &parsed)),
         };
-        tracer.dropped(*now, lost.trace, arrival, lost.egress, reason, frame);
+        tracer.dropped(
+            *now,
+            lost.trace,
+            arrival,
+            lost.egress,
+            reason,
+            frame,
+            parsed.as_ref(),
+        );
     }
 
     /// What has to be known of a traced packet before it is admitted, to tell what came of it.

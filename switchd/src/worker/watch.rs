@@ -8,9 +8,9 @@
 use super::egress::Egress;
 use super::{Worker, WorkerEvent};
 use crate::drop::DropReason;
-use crate::ingress::tables::PortId;
-use crate::limits::CLASSES;
-use crate::traffic::policy::{Classify, PRIORITIES, Policy};
+use crate::id::PortId;
+use crate::limits::{CLASSES, PRIORITIES};
+use crate::tables::policy::{Classify, Policy};
 use crate::traffic::watchdog::{Input, State, Steps};
 use common::time::Time;
 use common::xdp::queue::QueueIo;

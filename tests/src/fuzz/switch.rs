@@ -12,14 +12,13 @@ use common::xdp::sim::SimQueue;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-use switchd::ingress::balance::{Buckets, Member};
+use switchd::id::{GroupId, NextHopId, PortId};
 use switchd::ingress::fib::FibWriter;
 use switchd::ingress::parse::{Aside, parse as parse_frame};
 use switchd::ingress::quality::Board;
-use switchd::ingress::tables::{
-    Group, GroupId, Hashing, NextHop, NextHopId, PortEntry, PortId, Tables,
-};
 use switchd::stats::{PortStats, WorkerStats};
+use switchd::tables::buckets::{Buckets, Member};
+use switchd::tables::{Group, Hashing, NextHop, PortEntry, Tables};
 use switchd::traffic::buffer::Ledger;
 use switchd::worker::{Setup, Worker, WorkerCommand, WorkerEvent};
 

@@ -13,11 +13,12 @@ use common::wire::pause::PRIORITIES;
 use std::sync::{Arc, OnceLock};
 use switchd::config::ecmp::Dlb;
 use switchd::config::{PortFacts, Qos};
-use switchd::ingress::dynamic::Dynamic;
-use switchd::ingress::tables::{PortId, Tables};
+use switchd::id::PortId;
 use switchd::stats::WorkerStats;
+use switchd::tables::Tables;
+use switchd::tables::dlb::Dynamic;
+use switchd::tables::policy::Policy;
 use switchd::traffic::buffer::Ledger;
-use switchd::traffic::policy::Policy;
 
 /// Speeds of the ports in megabits a second while there is flow control: pauses are counted in bits of them, and burst and buffer
 /// are full after a few packets.

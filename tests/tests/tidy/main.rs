@@ -28,8 +28,8 @@ const HOST_STAGES: &[&str] = &[
 
 /// Data that stages hand to one another: types without policy, which any stage may name.
 const VOCABULARY: &[&str] = &[
-    "crate::ingress::tables",
-    "crate::traffic::policy",
+    "crate::tables",
+    "crate::tables::policy",
     "crate::message::region",
     "crate::transport::psn",
 ];

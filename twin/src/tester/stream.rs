@@ -7,7 +7,7 @@ use common::units::Rate;
 use common::wire::ip::Ecn;
 use common::wire::roce::{Headers, ICRC_LEN, Mpeh, Opcode, Operation};
 use common::wire::{ethernet, ip, udp};
-use switchd::traffic::wire_len;
+use switchd::packet::wire_len;
 
 /// Picoseconds of a nanosecond.
 pub(super) const PICO: u64 = 1000;

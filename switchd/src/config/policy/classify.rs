@@ -3,7 +3,7 @@
 use crate::config::qos::{Qos, Trust};
 use crate::config::rules::within;
 use crate::limits::CLASSES;
-use crate::traffic::policy::Classify;
+use crate::tables::policy::Classify;
 use common::config::Refusal;
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 
 use crate::config::qos::{Elephants, Moves};
 use crate::config::rules::within;
-use crate::traffic::elephants;
+use crate::tables::elephants;
 use common::config::Refusal;
 use common::time::Span;
 

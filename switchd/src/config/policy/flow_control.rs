@@ -4,8 +4,9 @@
 use crate::config::facts::PortFacts;
 use crate::config::qos::{Mode, Qos};
 use crate::config::rules::class_numbers;
-use crate::traffic::policy::{Classify, FlowControl, PRIORITIES, PortPolicy};
-use crate::traffic::watchdog::{Settings, SettingsError, StormLimit};
+use crate::limits::PRIORITIES;
+use crate::tables::policy::{Classify, FlowControl, PortPolicy};
+use crate::tables::watchdog::{Settings, SettingsError, StormLimit};
 use common::config::{Refusal, require};
 use common::time::Span;
 

@@ -5,8 +5,8 @@ use crate::config::facts::PortFacts;
 use crate::config::qos::{Group, HeadroomSize, Qos};
 use crate::config::rules::{cells, class_numbers};
 use crate::limits::{CELL, MAX_CELLS};
+use crate::tables::policy::{GroupPolicy, Limit, PortPolicy};
 use crate::traffic::headroom::Breakdown;
-use crate::traffic::policy::{GroupPolicy, Limit, PortPolicy};
 use common::config::{Refusal, require};
 
 impl Qos {

@@ -4,9 +4,9 @@
 use crate::config::facts::PortFacts;
 use crate::config::qos::Qos;
 use crate::config::rules::within;
+use crate::tables::policy::{FlowControl, GroupPolicy, Policy, PortPolicy};
 use crate::traffic::headroom::{Breakdown, Cable, Headroom};
 use crate::traffic::pfc::quanta_time;
-use crate::traffic::policy::{FlowControl, GroupPolicy, Policy, PortPolicy};
 use common::config::{Refusal, require};
 use common::time::Span;
 use common::units::Rate;

@@ -1,6 +1,6 @@
 //! Dynamic thresholds, of groups and of queues.
 
-use crate::traffic::policy::{ALPHA, Limit};
+use crate::tables::policy::{ALPHA, Limit};
 use common::config::{Refusal, require};
 
 /// A threshold of 2^`exponent` times what is free.

@@ -16,8 +16,8 @@ use super::facts::PortFacts;
 use super::qos::{self, Qos};
 use super::rules::{cells, matches_pattern, within};
 use crate::limits::{CELL, MAX_CELLS};
+use crate::tables::policy::{Policy, PolicyError, PortPolicy};
 use crate::traffic::headroom::Breakdown;
-use crate::traffic::policy::{Policy, PolicyError, PortPolicy};
 use common::config::Refusal;
 
 /// A policy, and what can be said of it.
@@ -142,7 +142,7 @@ fn known(key: &str, patterns: &[String], ports: &[PortFacts]) -> Result<(), Refu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::traffic::wred::ProfileError;
+    use crate::tables::wred::ProfileError;
 
     /// SW-11: what the engine refuses about a queue names its port as the operator does.
     #[test]

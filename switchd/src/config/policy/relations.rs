@@ -13,8 +13,9 @@
 //! groups let in may wait there.
 
 use crate::config::facts::PortFacts;
-use crate::limits::CELL;
-use crate::traffic::policy::{Curve, GroupPolicy, Limit, PRIORITIES, Policy, PortPolicy, Wred};
+use crate::limits::{CELL, PRIORITIES};
+use crate::tables::policy::{GroupPolicy, Limit, Policy, PortPolicy, Wred};
+use crate::tables::wred::Curve;
 use common::config::{Refusal, require};
 use common::time::Span;
 

@@ -2,11 +2,9 @@
 
 use crate::config::qos::{self, Queue, Trim};
 use crate::config::rules::within;
-use crate::limits::CELL;
-use crate::traffic::policy::{
-    Hook, Limit, PRIORITIES, Policy, TrimAt, TrimPolicy, TrimPolicyError,
-};
-use crate::traffic::trim::{DSCPS, SIZE_MAX, SIZE_MIN};
+use crate::limits::{CELL, PRIORITIES};
+use crate::tables::policy::{Hook, Limit, Policy, TrimAt};
+use crate::tables::trim::{DSCPS, SIZE_MAX, SIZE_MIN, TrimPolicy, TrimPolicyError};
 use common::config::{Refusal, require};
 
 /// The highest code point.

@@ -13,7 +13,7 @@
 
 use crate::config::facts::PortFacts;
 use crate::config::qos::{MarkAt, Marks, Queue, Role, Wred};
-use crate::traffic::policy::{Curve, Profile};
+use crate::tables::wred::{Curve, Profile};
 use common::config::Refusal;
 use common::time::Span;
 

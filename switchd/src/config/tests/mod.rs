@@ -2,7 +2,7 @@ mod lateness;
 mod uet;
 
 use super::*;
-use crate::ingress::flowlet::Mode;
+use crate::tables::dlb::Mode;
 use common::config::load_text;
 use common::units::Rate;
 use std::path::Path;
@@ -292,10 +292,7 @@ fn a_lossless_class_is_compiled() {
     let group = &port.groups[3];
     let breakdown = compiled.headroom[0].unwrap();
     assert_eq!((group.guaranteed, group.xon), (16, 1953));
-    assert_eq!(
-        group.limit,
-        crate::traffic::policy::Limit::Static(3906 - 16)
-    );
+    assert_eq!(group.limit, crate::tables::policy::Limit::Static(3906 - 16));
     assert_eq!(u64::from(group.headroom), breakdown.cells());
     assert!(port.queues[3].limit.is_none() && !port.groups[2].is_lossless());
     let regions = compiled.policy.regions;
@@ -306,7 +303,7 @@ fn a_lossless_class_is_compiled() {
     );
     assert!(matches!(
         port.flow_control,
-        crate::traffic::policy::FlowControl::Pfc {
+        crate::tables::policy::FlowControl::Pfc {
             send: 8,
             obey: 8,
             quanta: 65535
@@ -522,7 +519,7 @@ fn elephants_go_where_nothing_is_lost() {
     );
     assert_eq!(settings.rate, Rate::from_bps(0));
     assert_eq!(settings.ageing, common::time::Span::from_millis(10));
-    assert_eq!(settings.moves, crate::traffic::elephants::Moves::Gated);
+    assert_eq!(settings.moves, crate::tables::elephants::Moves::Gated);
     assert!(compiled.policy.watches(3) && !compiled.policy.watches(2));
     // A class that may lose packets has its elephants wherever it likes.
     elephants("from = 5\nto = 4\nbytes = 100000", "queues = [3]").unwrap();
@@ -604,7 +601,7 @@ trim_bytes = 100000
 /// SW-23, SW-33: trimming and hook flows as they are configured.
 #[test]
 fn trimming_and_hooks_are_compiled() {
-    use crate::traffic::policy::{Hook, TrimAt};
+    use crate::tables::policy::{Hook, TrimAt};
     let Compiled {
         policy, warnings, ..
     } = trimming("", "").unwrap();

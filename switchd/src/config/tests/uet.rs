@@ -26,7 +26,8 @@ uet = "high"
         let qos: Qos = toml::from_str(&text).unwrap();
         qos.compile(&facts()).unwrap().policy.ports[0].clone()
     };
-    use crate::traffic::policy::{Curve, Limit, Schedule};
+    use crate::tables::policy::{Limit, Schedule};
+    use crate::tables::wred::Curve;
     let port = qos("");
     let [low, med, high] = [1, 2, 3].map(|queue: usize| &port.queues[queue]);
     let cells = |bytes: u32| Some(Limit::Static(bytes / 256));

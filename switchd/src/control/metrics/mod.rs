@@ -4,9 +4,8 @@
 mod traffic;
 
 use super::state::{State, heartbeat_age};
-use crate::ingress::flowlet::FlowletStats;
-use crate::ingress::tables::PortId;
-use crate::stats::{ElephantStats, PortStats};
+use crate::id::PortId;
+use crate::stats::{ElephantStats, FlowletStats, PortStats};
 use common::metrics::Families;
 use common::netlink::ResyncReason;
 use common::sync::counter::Counter;

@@ -2,9 +2,9 @@
 
 use super::id_pool::IdPool;
 use super::spec::Spec;
-use crate::ingress::balance::Member;
-use crate::ingress::tables::{GroupId, NextHopId};
+use crate::id::{GroupId, NextHopId};
 use crate::limits::{MAX_GROUPS, MAX_NEXT_HOPS};
+use crate::tables::buckets::Member;
 use common::netlink::NeighbourKey;
 use common::time::Time;
 use std::collections::HashMap;

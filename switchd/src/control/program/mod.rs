@@ -33,9 +33,10 @@ mod spec;
 pub use spec::Spec;
 
 use crate::config::ecmp::GroupMode;
-use crate::ingress::dynamic::Dynamic;
-use crate::ingress::tables::{GroupId, Hashing, NextHopId, PortEntry, PortId, Tables};
-use crate::traffic::policy::Policy;
+use crate::id::{GroupId, NextHopId, PortId};
+use crate::tables::dlb::Dynamic;
+use crate::tables::policy::Policy;
+use crate::tables::{Hashing, PortEntry, Tables};
 use addresses::LocalAddresses;
 use common::netlink::{Change, Hop, Mirror, NeighbourKey};
 use common::time::Time;

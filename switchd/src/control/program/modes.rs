@@ -4,8 +4,8 @@ use super::groups::Groups;
 use super::prefixes::Prefixes;
 use super::spec::Spec;
 use crate::config::ecmp::GroupMode;
-use crate::ingress::flowlet::Mode;
-use crate::ingress::tables::GroupId;
+use crate::id::GroupId;
+use crate::tables::dlb::Mode;
 
 /// The mode of each of `count` groups: `common`, or that of the first of `chosen` that means the
 /// group. Routes and objects that are not there yet may come.

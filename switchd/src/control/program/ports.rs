@@ -1,7 +1,7 @@
 //! Ports as the kernel has them.
 
 use super::addresses::{interface_addresses, router_addresses};
-use crate::ingress::tables::PortEntry;
+use crate::tables::PortEntry;
 use common::netlink::{Link, Mirror};
 
 /// Brings `ports` up to date. Their MTUs stay within `mtu_limits`. Returns whether one changed.

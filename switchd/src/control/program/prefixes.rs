@@ -3,7 +3,7 @@
 
 use super::kernel_rules::{link_of, spec_of};
 use super::spec::Spec;
-use crate::ingress::tables::{GroupId, PortId};
+use crate::id::{GroupId, PortId};
 use common::netlink::{Mirror, NeighbourKey, Route, RouteKey, Table};
 use ipnet::IpNet;
 use std::collections::{BTreeSet, HashMap};

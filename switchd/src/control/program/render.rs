@@ -3,8 +3,9 @@
 use super::groups::Groups;
 use super::kernel_rules::object_hops;
 use super::spec::Spec;
-use crate::ingress::balance::{Buckets, Member};
-use crate::ingress::tables::{Group, GroupId, NextHop, NextHopId, PortId, Tables};
+use crate::id::{GroupId, NextHopId, PortId};
+use crate::tables::buckets::{Buckets, Member};
+use crate::tables::{Group, NextHop, Tables};
 use common::netlink::{Hop, Mirror, Neighbour, NeighbourKey};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

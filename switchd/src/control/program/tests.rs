@@ -1,8 +1,7 @@
 use super::*;
-use crate::ingress::dynamic::Dynamic;
-use crate::ingress::flowlet::Mode;
-use crate::ingress::tables::Group;
-use crate::traffic::policy::Policy;
+use crate::tables::Group;
+use crate::tables::dlb::{Dynamic, Mode};
+use crate::tables::policy::Policy;
 use common::netlink::{
     Action, Address, Body, Hop, Link, Message, Neighbour, NeighbourState, NextHop, NextHopKind,
     Route, RouteKey, RouteKind, Table,

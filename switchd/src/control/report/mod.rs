@@ -213,7 +213,7 @@ impl State {
         let mut rows: Vec<_> = told.flatten().collect();
         rows.sort_by_key(|row| (std::cmp::Reverse(row.bytes), row.flow));
         rows.truncate(limit);
-        let row = |row: crate::traffic::elephants::Row| ElephantRow {
+        let row = |row: crate::stats::ElephantRow| ElephantRow {
             port: self.port_name(row.flow.port),
             class: row.flow.class,
             queue: row.class,

@@ -5,11 +5,12 @@ use crate::control::api::{
     PriorityGroupRow, QueueRow, RegionRow,
 };
 use crate::control::state::State;
-use crate::ingress::tables::{PortEntry, PortId};
-use crate::limits::{CELL, CLASSES, MAX_CELLS};
+use crate::id::PortId;
+use crate::limits::{CELL, CLASSES, MAX_CELLS, PRIORITIES};
 use crate::stats::PortStats;
+use crate::tables::PortEntry;
+use crate::tables::policy::{FlowControl, Limit, Policy, Schedule};
 use crate::traffic::buffer::Usage;
-use crate::traffic::policy::{FlowControl, Limit, PRIORITIES, Policy, Schedule};
 use common::time::Time;
 use common::xdp::netdev::MacPauses;
 

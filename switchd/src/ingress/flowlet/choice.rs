@@ -10,8 +10,8 @@
 //! longest queue grows with log log n instead of log n (power of two choices), and a larger d makes it less
 //! likely that all of them are bad.
 
-use super::super::balance::{BUCKETS, Buckets, Live};
-use super::super::tables::NextHopId;
+use crate::id::NextHopId;
+use crate::tables::buckets::{BUCKETS, Buckets, Live};
 use common::time::{Span, Time};
 
 /// Up to so many members are all looked at: as many as SONiC allows in a group (16 primary members).

@@ -1,7 +1,10 @@
 use super::*;
-use crate::ingress::balance::Member;
-use crate::ingress::quality::{Board, Gauge, IDLE, Reading, Scale, WORST};
-use crate::ingress::tables::PortId;
+use crate::id::PortId;
+use crate::ingress::quality::{Board, Gauge, IDLE, Reading, WORST};
+use crate::tables::buckets::Member;
+use crate::tables::dlb::DEFAULT_ENTRIES;
+use crate::tables::dlb::MAX_AGEING;
+use crate::tables::dlb::Scale;
 use common::units::Rate;
 use proptest::prelude::*;
 use std::cell::Cell;

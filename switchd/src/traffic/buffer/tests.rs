@@ -1,5 +1,5 @@
 use super::*;
-use crate::traffic::policy::{FlowControl, Limit, Regions};
+use crate::tables::policy::{FlowControl, Limit, Regions};
 use proptest::prelude::*;
 
 const PORT: PortId = PortId(0);
@@ -159,7 +159,7 @@ fn a_headroom_pool_is_shared() {
     assert_eq!(fill(&ledger, &policy, 4, 1), 10);
     assert_eq!(
         policy.divide(1000, Some(1001)),
-        Err(crate::traffic::policy::PolicyError::Exceeded {
+        Err(crate::tables::policy::PolicyError::Exceeded {
             guaranteed: 0,
             headroom: 1001,
             cells: 1000

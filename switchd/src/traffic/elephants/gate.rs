@@ -1,6 +1,6 @@
 //! What holds a lower queue until packets of an upper one have left.
 
-use super::Progress;
+use crate::traffic::elephants::Progress;
 
 /// Waits of a gate. When more flows move while the first waits, the last wait is prolonged to serve them too,
 /// which costs time and never order.

@@ -1,4 +1,6 @@
 use super::*;
+use crate::tables::elephants::MIN_BYTES;
+use common::units::Rate;
 use proptest::prelude::*;
 use std::collections::{HashMap, VecDeque};
 
@@ -26,8 +28,8 @@ fn table(entries: usize, moves: Moves) -> Elephants {
     table
 }
 
-fn flow(hash: u32) -> Flow {
-    Flow {
+fn flow(hash: u32) -> FlowKey {
+    FlowKey {
         port: PortId(0),
         class: FROM,
         hash,
@@ -36,7 +38,7 @@ fn flow(hash: u32) -> Flow {
 
 #[derive(Default)]
 struct Port {
-    queues: [VecDeque<(Flow, u64)>; CLASSES],
+    queues: [VecDeque<(FlowKey, u64)>; CLASSES],
     progress: [Progress; CLASSES],
     gate: Gate,
 }
@@ -47,7 +49,7 @@ struct Switch {
     ports: [Port; PORTS],
     now: Time,
     numbers: u64,
-    sent: HashMap<Flow, u64>,
+    sent: HashMap<FlowKey, u64>,
 }
 
 impl Switch {
@@ -62,7 +64,7 @@ impl Switch {
     }
 
     /// A packet arrives; the queue that it is to go to, whether or not that takes it.
-    fn arrive(&mut self, flow: Flow, bytes: u32) -> u8 {
+    fn arrive(&mut self, flow: FlowKey, bytes: u32) -> u8 {
         let ports = &self.ports;
         let queues = |port: PortId, class: u8| ports[port.index()].progress[usize::from(class)];
         let place = self.table.classify(flow, bytes, self.now, &queues);
@@ -148,7 +150,7 @@ fn event() -> impl Strategy<Value = Event> {
 
 /// Plays events; flows of both ports, one in four of them in the lower class from the start.
 fn play(switch: &mut Switch, moves: Moves, events: &[Event]) {
-    let flow = |number: u32| Flow {
+    let flow = |number: u32| FlowKey {
         port: PortId(u16::try_from(number % 2).expect("small")),
         class: if number % 4 == 3 { TO } else { FROM },
         hash: number / 2,
@@ -367,7 +369,7 @@ fn settings_may_come_and_go() {
 fn refused_packets_do_not_open_the_gate() {
     for goes_back in [false, true] {
         let mut switch = Switch::new(64, Moves::Gated);
-        let native = Flow {
+        let native = FlowKey {
             class: TO,
             ..flow(9)
         };
@@ -498,7 +500,7 @@ fn rows_show_the_heaviest_first() {
 #[test]
 fn other_classes_stay() {
     let mut switch = Switch::new(64, Moves::Gated);
-    let other = Flow {
+    let other = FlowKey {
         class: 5,
         ..flow(1)
     };

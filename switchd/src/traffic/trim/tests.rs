@@ -1,5 +1,9 @@
 use super::*;
+use crate::tables::trim::SIZE_DEFAULT;
+use crate::tables::trim::SIZE_MAX;
+use crate::tables::trim::SIZE_MIN;
 use common::wire::ethernet::Mac;
+use common::wire::roce::Reth;
 use common::wire::roce::frame::{self, Addresses};
 use common::wire::roce::{DataFlags, Flow, Operation, icrc};
 use common::xdp::frame::{FramePool, Region};

@@ -1,4 +1,5 @@
 use super::*;
+use crate::tables::watchdog::SettingsError;
 use common::flow_control::PfcReceiver;
 use common::units::Rate;
 use common::wire::pause::Control;

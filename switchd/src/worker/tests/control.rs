@@ -1,8 +1,8 @@
 //! MAC control: frames that are obeyed, refused, and sent, also between workers.
 
 use super::*;
-use crate::traffic::policy::{FlowControl, GroupPolicy, Limit};
-use crate::traffic::watchdog::{Action, Settings};
+use crate::tables::policy::{FlowControl, GroupPolicy, Limit};
+use crate::tables::watchdog::{Action, Settings};
 use common::wire::pause::{self, Control};
 
 /// Cells of the group that is lossless: fewer than a frame of the greatest length takes, so that packets are queued in any case; and

@@ -1,7 +1,7 @@
 //! What operators change while workers run.
 
 use super::*;
-use crate::traffic::policy::{FlowControl, Limit};
+use crate::tables::policy::{FlowControl, Limit};
 use common::wire::pause::{Control, PRIORITIES};
 
 fn hold(switch: &Switch, classes: u8) {

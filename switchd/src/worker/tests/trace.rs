@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::egress::remark::set_dscp;
+use crate::tables::elephants;
+use crate::tables::policy::{Hook, TrimAt, Wred};
+use crate::tables::wred::Profile;
 use crate::trace::{Collector, Filter, How, MarkedAt, Outcome, Region, Step, Trace, session};
-use crate::traffic::elephants;
-use crate::traffic::policy::{Hook, TrimAt, Wred};
-use crate::traffic::wred::Profile;
 
 impl Switch {
     /// Follows the packets that `text` describes from the next turn on.

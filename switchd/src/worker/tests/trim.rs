@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::egress::remark::set_dscp;
-use crate::traffic::policy::{FlowControl, TrimAt};
-use crate::traffic::watchdog;
+use crate::tables::policy::{FlowControl, TrimAt};
+use crate::tables::watchdog;
 use common::wire::pause::Control;
 
 /// Data is in queue 1, and becomes what is in queue 2.
@@ -37,7 +37,7 @@ impl Switch {
                 bytes: 2 * LEN,
                 rtx_bytes: 2 * LEN,
             });
-            port.queues[2].limit = Some(crate::traffic::policy::Limit::Static(room));
+            port.queues[2].limit = Some(crate::tables::policy::Limit::Static(room));
         }
         policy.divide(4096, None).expect("room");
         switch.tables(|tables| {

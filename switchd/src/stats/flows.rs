@@ -1,0 +1,58 @@
+//! What is counted of flowlets, and what control is told of single flows.
+
+use crate::id::{FlowKey, GroupId, NextHopId};
+use common::sync::counter::Counter;
+use common::time::Span;
+use common::units::Rate;
+
+/// What a table counts. Its worker alone writes.
+#[derive(Debug, Default)]
+pub struct FlowletStats {
+    /// Flowlets that began, the first of each flow included.
+    pub started: Counter,
+    /// Flowlets that went to another member than the one before of the same flow.
+    pub moved: Counter,
+    /// Flows that got an entry.
+    pub births: Counter,
+    /// Packets that went by their bucket because no way was free.
+    pub collisions: Counter,
+    /// Flows that changed their member inside a flowlet, because it had died: the only reordering.
+    pub moved_inside: Counter,
+    /// Entries that were found to have been silent for the ageing time, and were used anew.
+    pub aged: Counter,
+    /// Entries that were given to another flow between two flowlets, before they had aged. Many of them,
+    /// or of collisions, say that the table is too small.
+    pub evicted: Counter,
+}
+
+/// A flow that is in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowletRow {
+    /// Its group.
+    pub group: GroupId,
+    /// The tag that it was given.
+    pub tag: u32,
+    /// The member that it goes to.
+    pub next_hop: NextHopId,
+    /// Time since its last packet.
+    pub idle: Span,
+    /// Whether its next packet would still belong to the same flowlet.
+    pub is_inside: bool,
+}
+
+/// An elephant, or a flow that waits to go back to its own queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ElephantRow {
+    /// Which one.
+    pub flow: FlowKey,
+    /// The queue it is in.
+    pub class: u8,
+    /// Whether it stays there only until its packets have left.
+    pub waiting: bool,
+    /// What it sent since it became an elephant.
+    pub bytes: u64,
+    /// Its rate, measured over [`RATE_INTERVAL`] or more.
+    pub rate: Rate,
+    /// For how long it has been an elephant.
+    pub age: Span,
+}

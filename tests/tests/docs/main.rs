@@ -135,7 +135,8 @@ fn commands_exist() {
 /// root, from the page, or by its name alone.
 fn looks_like_a_file(span: &str, files: &BTreeSet<String>) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "./_-".contains(c);
-    if !span.chars().all(plain) || span.starts_with('/') || span.starts_with("target/") {
+    let elsewhere = span.starts_with('/') || span.starts_with("target/");
+    if !span.chars().all(plain) || elsewhere || span.contains("NAME") {
         return false;
     }
     let first = span.split('/').find(|part| !matches!(*part, "." | ".."));
@@ -180,6 +181,7 @@ fn files_are_told_from_other_code() {
         ("x/src/", true, true),
         ("x/source/", true, false),
         ("/etc/a.toml", false, false),
+        ("x/NAME.toml", false, false),
         ("N/64", false, false),
         ("cargo test", false, false),
     ] {

@@ -4,7 +4,7 @@
 #   make test    every test (root for those in network namespaces; REQUIRE_NETNS=1 forbids skipping)
 #   make lab     brings a fabric up and leaves it up: `make lab LAB="--leaves 2 --spines 4"`
 #   make twin    fabrics in virtual time: every shipped scenario against its reviewed figures, and lossless incasts
-#   make bench   the numbers of the README, with the peers they are compared with; BENCH=NAME for one
+#   make bench   the figures of docs/performance.md, beside what they are compared with; BENCH=NAME for one
 #   make lint    formats, clippy, documentation, architecture rules, licences and duplicates of dependencies
 #   make msrv    the oldest compiler that Cargo.toml promises builds all; rustup has to have it
 #   make fuzz    every reader of outside bytes, each for a minute, guided by coverage: `make fuzz FOR=600 FUZZ=roce`

@@ -17,6 +17,7 @@ const PROGRAMS: &[&str] = &[
     "hostctl",
     "hostcp",
     "hostperf",
+    "bench",
 ];
 
 /// What `--help` says of a program or of one of its commands.

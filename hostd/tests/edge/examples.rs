@@ -1,0 +1,138 @@
+//! The examples of the client library, as processes of their own at two daemons.
+
+use crate::rig::{Daemon, config, pair};
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Once;
+
+/// Where an example lies. Builds them first: cargo builds those of the tested package alone.
+fn example(name: &str) -> PathBuf {
+    static BUILT: Once = Once::new();
+    let folder = Path::new(env!("CARGO_BIN_EXE_hostd"))
+        .parent()
+        .expect("a folder");
+    BUILT.call_once(|| {
+        let mut command = Command::new(env!("CARGO"));
+        command
+            .args([
+                "build",
+                "--quiet",
+                "--package",
+                "hostd-client",
+                "--examples",
+            ])
+            .arg("--target-dir")
+            .arg(folder.parent().expect("the target folder"))
+            .current_dir(env!("CARGO_MANIFEST_DIR"));
+        if folder.ends_with("release") {
+            command.arg("--release");
+        }
+        assert!(command.status().expect("cargo").success());
+    });
+    folder.join("examples").join(name)
+}
+
+/// A process that is ended with its test.
+struct Server {
+    process: Child,
+    output: BufReader<ChildStdout>,
+    port: String,
+}
+
+impl Server {
+    fn start(daemon: &Daemon, name: &str) -> Self {
+        let mut process = Command::new(example(name))
+            .args(["serve", "0"])
+            .env("HOSTD_SOCKET", &daemon.socket)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut output = BufReader::new(process.stdout.take().expect("piped"));
+        let mut first = String::new();
+        output.read_line(&mut first).expect("a line");
+        let port = first.trim().strip_prefix("listening on port ");
+        let port = port.unwrap_or_else(|| panic!("{first}")).to_owned();
+        Self {
+            process,
+            output,
+            port,
+        }
+    }
+
+    /// What it printed after its first line, when it has ended well.
+    fn end(mut self) -> String {
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).expect("text");
+        assert!(self.process.wait().expect("it ends").success(), "{rest}");
+        rest
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Runs both sides of an example, the client with `words`; what the server and the client printed.
+fn run(name: &str, words: &[&str]) -> (String, String) {
+    let (a, b) = pair(&config());
+    let server = Server::start(&b, name);
+    let output = Command::new(example(name))
+        .arg(format!("{}:{}", b.address, server.port))
+        .args(words)
+        .env("HOSTD_SOCKET", &a.socket)
+        .output()
+        .expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}{errors}");
+    (server.end(), text)
+}
+
+/// HT-1: SEND and RECV between two processes, in rounds.
+#[test]
+fn ping_pong() {
+    let (server, client) = run("ping_pong", &["50"]);
+    assert!(client.contains("50 rounds of 64 bytes"), "{client}");
+    assert!(server.contains("closed the connection"), "{server}");
+}
+
+/// HT-1: RDMA WRITE with and without immediate data.
+#[test]
+fn write_with_immediate() {
+    let (server, client) = run("write_with_immediate", &["halves of a text"]);
+    assert!(client.contains("write 2 of 2 is done"), "{client}");
+    assert!(server.contains("16 bytes: halves of a text"), "{server}");
+}
+
+/// HT-1, HT-10: one large message over several paths.
+#[test]
+fn many_paths() {
+    let (server, client) = run("many_paths", &["4"]);
+    assert!(client.contains("4 MiB in "), "{client}");
+    assert!(server.contains("connected to"), "{server}");
+}
+
+/// Who asks for help, or for nonsense, is told how to call them.
+#[test]
+fn usage_is_told() {
+    for name in ["ping_pong", "write_with_immediate", "many_paths"] {
+        for words in [
+            &["--help"][..],
+            &[],
+            &["serve", "x"],
+            &["nowhere", "1", "2"],
+        ] {
+            let output = Command::new(example(name))
+                .args(words)
+                .output()
+                .expect("it starts");
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{name} {words:?}: {text}");
+            assert!(text.starts_with(&format!("usage: {name} serve")), "{text}");
+        }
+    }
+}

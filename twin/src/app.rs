@@ -1,4 +1,4 @@
-//! The application of a simulated host. It speaks to hostd as a real one does, by commands, rings and a bell; only the
+//! The application of a simulated host. It speaks to hostd as a real one does, by commands, rings and a doorbell; only the
 //! socket that would carry the commands, and the sharing of memory with another process, are left out.
 
 use super::check::Check;
@@ -11,12 +11,12 @@ use hostd::app::command::{
 use hostd::app::completion::Wake;
 use hostd::verbs::{EngineError, Route};
 use hostd_client::abi::answer::Event;
-use hostd_client::abi::bell::Bell;
-use hostd_client::abi::bell::BellPage;
 use hostd_client::abi::descriptor::{
     COMPLETION_LEN, CompletionEntry, CompletionOpcode, CompletionStatus, Opcode, ReceiveWork,
     SendWork, Sge, SgeList, WORK_LEN,
 };
+use hostd_client::abi::doorbell::Doorbell;
+use hostd_client::abi::doorbell::DoorbellPage;
 use hostd_client::abi::ring::{Consumer, Producer, RingMemory};
 use hostd_client::abi::types::{Access, Private};
 use std::cell::RefCell;
@@ -122,7 +122,7 @@ pub enum Report {
 pub struct App<const BYTES: bool> {
     commands: Sender<Command<Memory<BYTES>>>,
     notices: Receiver<Notice>,
-    bell: Bell,
+    doorbell: Doorbell,
     completions: Consumer<COMPLETION_LEN>,
     woken: Arc<AtomicBool>,
     queue: u32,
@@ -158,15 +158,20 @@ fn memory_works<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
 
 impl<const BYTES: bool> App<BYTES> {
     /// The application and the worker's end of its channels.
-    pub fn new() -> (Self, WorkerEnd<BYTES>, BellPage, Producer<COMPLETION_LEN>) {
+    pub fn new() -> (
+        Self,
+        WorkerEnd<BYTES>,
+        DoorbellPage,
+        Producer<COMPLETION_LEN>,
+    ) {
         let (commands, commands_to) = crossbeam_channel::bounded(CHANNEL);
         let (notices_from, notices) = crossbeam_channel::bounded(CHANNEL);
-        let (bell, page) = memory_works(BellPage::private());
+        let (doorbell, page) = memory_works(DoorbellPage::private());
         let ring = memory_works(RingMemory::<COMPLETION_LEN>::private(COMPLETIONS));
         let app = Self {
             commands,
             notices,
-            bell,
+            doorbell,
             completions: ring.consumer(),
             woken: Arc::default(),
             queue: 0,
@@ -198,14 +203,14 @@ impl<const BYTES: bool> App<BYTES> {
     /// What the daemon refused.
     pub fn begin(
         &mut self,
-        bell: BellPage,
+        doorbells: DoorbellPage,
         ring: Producer<COMPLETION_LEN>,
         mut turn: impl FnMut(),
     ) -> Result<(), EngineError> {
         let (answer, opened) = oneshot::channel();
         self.tell(Command::Open {
             session: SESSION,
-            bell,
+            doorbells,
             answer,
         });
         turn();
@@ -271,7 +276,7 @@ impl<const BYTES: bool> App<BYTES> {
             let end = self.ends.last_mut().expect("just pushed");
             (0..RING).for_each(|_| end.post_receive());
             end.receive.publish();
-            self.bell.ring(slot);
+            self.doorbell.ring(slot);
         }
         Ok(())
     }
@@ -307,7 +312,7 @@ impl<const BYTES: bool> App<BYTES> {
             end.backlog.push_back(Message { len, ends });
         }
         end.post(verb);
-        self.bell.ring(end.slot);
+        self.doorbell.ring(end.slot);
     }
 
     /// Simulates a daemon that lets a completion come twice, the one of this number.
@@ -352,7 +357,7 @@ impl<const BYTES: bool> App<BYTES> {
                     end.remote = Some(u32::from_be_bytes(key.unwrap_or_default()));
                 }
                 end.post(verb);
-                self.bell.ring(end.slot);
+                self.doorbell.ring(end.slot);
                 reports.push(Report::Established(end.connection, end.side));
                 true
             }
@@ -402,7 +407,7 @@ impl<const BYTES: bool> App<BYTES> {
                 break;
             }
         }
-        // Its bell was rung if there is something new; room in the ring of completions it sees by itself.
+        // Its doorbell was rung if there is something new; room in the ring of completions it sees by itself.
         true
     }
 
@@ -441,7 +446,7 @@ impl<const BYTES: bool> App<BYTES> {
                 end.receive.publish();
             }
         }
-        self.bell.ring(end.slot);
+        self.doorbell.ring(end.slot);
     }
 
     fn complain(&mut self, check: Check, what: String) {

@@ -63,14 +63,14 @@ impl<const BYTES: bool> Host<BYTES> {
     /// What the daemon refused to the application.
     pub fn start(&mut self, now: Time) -> Result<(), EngineError> {
         let (graveyard, _) = crossbeam_channel::bounded(1);
-        let (mut app, control, bell, ring) = App::new();
+        let (mut app, control, doorbells, ring) = App::new();
         let port = Port::new(
             self.route.source_mac,
             vec![DeviceQueue::new(0, self.outbox.clone())],
         );
         let pool = FramePool::new(self.region.clone());
         let mut worker = Worker::new(self.config.clone(), vec![port], pool, control, graveyard);
-        app.begin(bell, ring, || {
+        app.begin(doorbells, ring, || {
             worker.turn(now);
         })?;
         self.running = Some(Running { worker, app });

@@ -7,7 +7,7 @@
 //!                                  Fabric
 //!                     schedule ─▶ nodes take turns ─▶ wires
 //!                                  │            │
-//!                    switchd::worker::Worker   hostd::worker::Worker ◀─ rings, bell ─ App
+//!                    switchd::worker::Worker   hostd::worker::Worker ◀─ rings, doorbell ─ App
 //! ```
 //!
 //! What is simulated: devices (`queue`), links (`wire`), clocks, the kernel's tables (`switch`), applications (`app`). What

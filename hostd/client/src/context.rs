@@ -1,7 +1,7 @@
 //! A session with the daemon.
 
 use crate::abi::answer::Reply;
-use crate::abi::bell::Bell;
+use crate::abi::doorbell::Doorbell;
 use crate::abi::message::Request;
 use crate::abi::types::{Access, ObjectKind};
 use crate::abi::{VERSION_MAJOR, feature};
@@ -46,22 +46,22 @@ pub struct Context {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) channel: Channel,
-    bell: Bell,
-    doorbell: OwnedFd,
+    doorbell: Doorbell,
+    wake: OwnedFd,
     limits: Limits,
 }
 
 impl Inner {
     /// Tells the daemon that the queue pair in `slot` has new work.
     pub(crate) fn ring(&self, slot: u32) {
-        if self.bell.ring(slot) {
+        if self.doorbell.ring(slot) {
             self.wake_daemon();
         }
     }
 
     pub(crate) fn wake_daemon(&self) {
         // Fails only when the counter is full, and then the daemon is already being woken.
-        let _ = nix::unistd::write(&self.doorbell, &1_u64.to_ne_bytes());
+        let _ = nix::unistd::write(&self.wake, &1_u64.to_ne_bytes());
     }
 }
 
@@ -153,8 +153,8 @@ impl Context {
         if major != VERSION_MAJOR || features & feature::SEND == 0 {
             return Err(Error::Protocol(format!("version {major} of hostd")));
         }
-        let [bell, doorbell] = descriptors(fds)?;
-        let bell = Bell::open(bell.as_fd())?;
+        let [page, wake] = descriptors(fds)?;
+        let doorbell = Doorbell::open(page.as_fd())?;
         let limits = Limits {
             memory,
             queue_pairs,
@@ -163,8 +163,8 @@ impl Context {
         Ok(Self {
             inner: Arc::new(Inner {
                 channel,
-                bell,
                 doorbell,
+                wake,
                 limits,
             }),
         })

@@ -12,8 +12,8 @@ use crate::verbs::{EngineError, Route};
 use common::sys::Waker;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use hostd_client::abi::answer::Event;
-use hostd_client::abi::bell::BellPage;
 use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
+use hostd_client::abi::doorbell::DoorbellPage;
 use hostd_client::abi::ring::{Consumer, Producer};
 use hostd_client::abi::types::{Access, ObjectKind, Private};
 use std::net::IpAddr;
@@ -40,8 +40,8 @@ pub enum Command<M = SharedMemory> {
     Open {
         /// Which.
         session: SessionId,
-        /// Its bells.
-        bell: BellPage,
+        /// The page of its doorbells.
+        doorbells: DoorbellPage,
         /// Done.
         answer: Answer<()>,
     },
@@ -97,7 +97,7 @@ pub struct NewQueuePair {
     pub send_entries: u32,
     /// Entries of the receive ring.
     pub receive_entries: u32,
-    /// Its bit in the bell page.
+    /// Its bit in the doorbell page.
     pub slot: u32,
 }
 

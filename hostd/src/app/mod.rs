@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   control thread                              worker thread
-//!   socket    accepts, checks credentials       table          sessions and their bells
+//!   socket    accepts, checks credentials       table          sessions and their doorbells
 //!   session   requests, quotas, replies  ──▶    queue_pair     work requests out of the rings
 //!             events to the application  ◀──    completion     completions into the rings
 //!                                   command     region         memory that the engine copies from and to

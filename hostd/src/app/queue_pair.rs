@@ -66,7 +66,7 @@ pub struct WorkRings {
     held_receive: Option<ReceiveRequest>,
     /// Where its requests complete: sends, receives.
     pub queues: [CompletionQueueId; 2],
-    /// Its bit in the bell page.
+    /// Its bit in the doorbell page.
     pub slot: u32,
     /// Its connection.
     pub link: Link,

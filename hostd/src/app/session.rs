@@ -9,8 +9,8 @@ use crate::control::routes::RouterHandle;
 use crate::doorbell::{Doorbell, Doorbells};
 use crate::verbs::EngineError;
 use hostd_client::abi::answer::Reply;
-use hostd_client::abi::bell::BellPage;
 use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
+use hostd_client::abi::doorbell::DoorbellPage;
 use hostd_client::abi::message::Request;
 use hostd_client::abi::ring::{RingMemory, memory_len};
 use hostd_client::abi::types::{Access, ErrorCode, ObjectKind, Private};
@@ -201,7 +201,7 @@ impl Session {
             let text = format!("hostd speaks version {VERSION_MAJOR}, the application {major}");
             return Err(Refusal::new(ErrorCode::BadVersion, text));
         }
-        let (page, bell) = BellPage::create()?;
+        let (page, doorbells) = DoorbellPage::create()?;
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let theirs = OwnedFd::from(EventFd::from_value_and_flags(0, flags)?);
         let ours = theirs.try_clone().map_err(|_| nix::errno::Errno::EMFILE)?;
@@ -210,7 +210,7 @@ impl Session {
         let session = self.id;
         let open = |answer| Command::Open {
             session,
-            bell,
+            doorbells,
             answer,
         };
         self.worker
@@ -315,7 +315,7 @@ impl Session {
         let memory = self.afford(bytes)?;
         let slot = (0..u32::try_from(QUEUE_PAIRS_MAX).unwrap_or(u32::MAX))
             .find(|slot| !self.slots.contains(slot))
-            .ok_or_else(|| Refusal::new(ErrorCode::Quota, "no bell is free"))?;
+            .ok_or_else(|| Refusal::new(ErrorCode::Quota, "no doorbell is free"))?;
         let (send_fd, send) = RingMemory::<WORK_LEN>::create(c"hostd-sends", send_entries)?;
         let (receive_fd, receive) =
             RingMemory::<WORK_LEN>::create(c"hostd-receives", receive_entries)?;

@@ -19,7 +19,7 @@ use crate::verbs::{
 };
 use crossbeam_channel::Sender;
 use hostd_client::abi::answer::Event;
-use hostd_client::abi::bell::{BellPage, WORDS};
+use hostd_client::abi::doorbell::{DoorbellPage, WORDS};
 use hostd_client::abi::types::{ErrorCode, Private};
 use hostd_client::abi::{PRIVATE_MAX, QUEUE_PAIRS_MAX, RING_ENTRIES_MAX};
 use std::collections::{BTreeMap, HashMap};
@@ -34,7 +34,7 @@ const DYNAMIC_PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 /// One application.
 #[derive(Debug)]
 struct Application {
-    bell: BellPage,
+    doorbells: DoorbellPage,
     domain: DomainId,
     /// Queue pairs that may have requests in their rings, by slot.
     pending: [u64; WORDS],
@@ -96,11 +96,11 @@ impl<M: RegionMemory> Table<M> {
     pub fn open(
         &mut self,
         session: SessionId,
-        bell: BellPage,
+        doorbells: DoorbellPage,
         engine: &mut Engine<M>,
     ) -> Result<(), EngineError> {
         let application = Application {
-            bell,
+            doorbells,
             domain: engine.create_domain()?,
             pending: [0; WORDS],
             slots: vec![None; QUEUE_PAIRS_MAX],
@@ -293,13 +293,13 @@ impl<M: RegionMemory> Table<M> {
         engine.disconnect(connection)
     }
 
-    /// Takes requests out of the rings of all queue pairs whose bell rang, and returns how many queue pairs
+    /// Takes requests out of the rings of all queue pairs whose doorbell rang, and returns how many queue pairs
     /// are not done yet.
     pub fn serve(&mut self, engine: &mut Engine<M>) -> usize {
         let mut more = 0;
         for application in self.applications.values_mut() {
             for index in 0..WORDS {
-                let mut bits = application.pending[index] | application.bell.take(index);
+                let mut bits = application.pending[index] | application.doorbells.take(index);
                 application.pending[index] = 0;
                 while bits != 0 {
                     let bit = bits.trailing_zeros();
@@ -424,13 +424,13 @@ impl<M: RegionMemory> Table<M> {
             .any(|(_, rings)| rings.connection().is_some())
     }
 
-    /// Announces to all applications that the worker is about to sleep. True if a bell rang: then it must
+    /// Announces to all applications that the worker is about to sleep. True if a doorbell rang: then it must
     /// not.
     pub fn arm(&self) -> bool {
         let rang = self
             .applications
             .values()
-            .any(|application| application.bell.arm());
+            .any(|application| application.doorbells.arm());
         if rang {
             self.disarm();
         }
@@ -441,7 +441,7 @@ impl<M: RegionMemory> Table<M> {
     pub fn disarm(&self) {
         self.applications
             .values()
-            .for_each(|application| application.bell.disarm());
+            .for_each(|application| application.doorbells.disarm());
     }
 
     /// The session of a queue pair.

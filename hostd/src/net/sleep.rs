@@ -131,12 +131,12 @@ mod tests {
             .expect("slept");
         assert!(monotonic().since(start) >= Span::from_micros(300));
 
-        let bells = sleeper.doorbells().expect("doorbells");
+        let doorbells = sleeper.doorbells().expect("doorbells");
         let doorbell =
             EventFd::from_value_and_flags(0, EfdFlags::EFD_NONBLOCK).expect("an eventfd");
         let theirs = OwnedFd::from(doorbell);
         let ours = theirs.try_clone().expect("a descriptor");
-        let hung = Doorbell::hang(&bells, ours).expect("hung up");
+        let hung = Doorbell::hang(&doorbells, ours).expect("hung up");
         let ring = || nix::unistd::write(&theirs, &1_u64.to_ne_bytes()).expect("rung");
         // Never cleared, as applications could keep it from being cleared.
         for _ in 0..3 {

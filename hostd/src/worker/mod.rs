@@ -202,10 +202,10 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
         match command {
             Command::Open {
                 session,
-                bell,
+                doorbells,
                 answer,
             } => {
-                let opened = self.table.open(session, bell, &mut self.engine);
+                let opened = self.table.open(session, doorbells, &mut self.engine);
                 let _ = answer.send(opened);
             }
             Command::Close(session) => self.table.close(session, &mut self.engine),

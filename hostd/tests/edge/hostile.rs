@@ -2,8 +2,8 @@
 
 use crate::rig::{Daemon, PATIENCE, config, pair};
 use hostd_client::abi::answer::{Event, FromDaemon, Reply};
-use hostd_client::abi::bell::Bell;
 use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
+use hostd_client::abi::doorbell::Doorbell;
 use hostd_client::abi::message::Request;
 use hostd_client::abi::ring::{Producer, RingMemory};
 use hostd_client::abi::types::{Access, ErrorCode, ObjectKind, Private};
@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 /// A connection without the library.
 struct Raw {
     socket: OwnedFd,
-    bell: Option<(Bell, OwnedFd)>,
+    doorbell: Option<(Doorbell, OwnedFd)>,
 }
 
 impl Raw {
@@ -32,7 +32,7 @@ impl Raw {
         connect(fd.as_raw_fd(), &address).expect("connected");
         Self {
             socket: fd,
-            bell: None,
+            doorbell: None,
         }
     }
 
@@ -40,9 +40,9 @@ impl Raw {
         let mut raw = Self::connect(daemon);
         let (reply, mut fds) = raw.ask(&Request::hello(), &[]);
         assert!(matches!(reply, Reply::Hello { .. }), "{reply:?}");
-        let doorbell = fds.pop().expect("the doorbell");
-        let bell = Bell::open(fds.pop().expect("the page").as_fd()).expect("the page");
-        raw.bell = Some((bell, doorbell));
+        let wake = fds.pop().expect("the eventfd");
+        let doorbell = Doorbell::open(fds.pop().expect("the page").as_fd()).expect("the page");
+        raw.doorbell = Some((doorbell, wake));
         raw
     }
 
@@ -84,9 +84,9 @@ impl Raw {
     }
 
     fn ring(&self, slot: u32) {
-        let (bell, doorbell) = self.bell.as_ref().expect("greeted");
-        if bell.ring(slot) {
-            nix::unistd::write(doorbell, &1_u64.to_ne_bytes()).expect("rung");
+        let (doorbell, wake) = self.doorbell.as_ref().expect("greeted");
+        if doorbell.ring(slot) {
+            nix::unistd::write(wake, &1_u64.to_ne_bytes()).expect("rung");
         }
     }
 }
@@ -345,7 +345,7 @@ fn descriptors_that_point_anywhere() {
                 own.send.copy_in(0, &[0xff; 64]);
             }
         }
-        // Every bell there is, so the daemon looks.
+        // Every doorbell there is, so the daemon looks.
         (0..1024).for_each(|slot| raw.ring(slot));
         raw.ring(own.slot);
         if round % 4 == 0 {
@@ -368,14 +368,14 @@ fn a_doorbell_that_would_block() {
     let (a, _b) = pair(&config());
     let raw = Raw::greeted(&a);
     let own = rings(&raw);
-    let (bell, doorbell) = raw.bell.as_ref().expect("greeted");
-    fcntl(doorbell, FcntlArg::F_SETFL(nix::fcntl::OFlag::empty())).expect("blocking");
-    nix::unistd::write(doorbell, &(u64::MAX - 1).to_ne_bytes()).expect("full");
+    let (doorbell, wake) = raw.doorbell.as_ref().expect("greeted");
+    fcntl(wake, FcntlArg::F_SETFL(nix::fcntl::OFlag::empty())).expect("blocking");
+    nix::unistd::write(wake, &(u64::MAX - 1).to_ne_bytes()).expect("full");
     // Only the bit: the application itself could not write its doorbell now.
-    bell.ring(own.slot);
+    doorbell.ring(own.slot);
     is_well(&a);
     let mut count = [0; 8];
-    nix::unistd::read(doorbell, &mut count).expect("drained");
+    nix::unistd::read(wake, &mut count).expect("drained");
     is_well(&a);
 }
 

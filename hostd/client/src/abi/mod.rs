@@ -8,13 +8,13 @@
 //!   answer      replies and events
 //!   descriptor  work requests and completions in the rings
 //!   ring        single-producer single-consumer rings in sealed shared memory
-//!   bell        the session's page of doorbell bits, and the daemon's "I sleep" flag
+//!   doorbell    the session's page of doorbell bits, and the daemon's "I sleep" flag
 //! ```
 //!
 //! Rules that both sides keep:
 //! - Neither trusts the other. A peer's index is only believed after `tail - head <= entries`;
 //!   a descriptor is copied once to private memory and checked there; offsets, never pointers, cross.
-//! - Memory of rings and the bell page is created by the daemon and sealed against any change of size.
+//! - Memory of rings and the doorbell page is created by the daemon and sealed against any change of size.
 //!   Memory of regions is created by the application and must be sealed against shrinking.
 //! - No lock is shared: the death of either side at any instruction leaves the other able to go on.
 //! - The socket is the life line: its end of file means that the peer is gone.
@@ -24,7 +24,7 @@
 //! | message | descriptors |
 //! | --- | --- |
 //! | request `RegisterRegion` | memfd of the region |
-//! | reply `Hello` | memfd of the bell page, eventfd that wakes the daemon |
+//! | reply `Hello` | memfd of the doorbell page, eventfd that wakes the daemon |
 //! | reply `CompletionQueue` | memfd of the ring, read end of a pipe that wakes the application |
 //! | reply `QueuePair` | memfd of the send ring, memfd of the receive ring |
 //!
@@ -33,9 +33,9 @@
 //! daemon in `write`. The write end of a pipe is the daemon's alone.
 
 pub mod answer;
-pub mod bell;
 pub mod codec;
 pub mod descriptor;
+pub mod doorbell;
 pub mod message;
 pub mod record;
 pub mod ring;
@@ -47,7 +47,7 @@ pub const VERSION_MAJOR: u16 = 1;
 /// Changes when something was added that an old peer may ignore.
 pub const VERSION_MINOR: u16 = 0;
 
-/// First word of a `Hello`, of every ring and of the bell page: "hstd".
+/// First word of a `Hello`, of every ring and of the doorbell page: "hstd".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"hstd");
 
 /// Optional abilities, one bit each; a session has those that both sides named in `Hello`.

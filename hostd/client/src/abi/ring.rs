@@ -17,7 +17,7 @@
 //! No wake-up is lost: the consumer sets `armed`, looks at `tail` again, and only then sleeps; the
 //! producer publishes `tail` and only then looks at `armed`; a full fence stands between the two
 //! steps on each side, so at least one of them sees the other's store. `starved` is the same with the
-//! sides exchanged. Only completion rings use the two; work rings have the bell page.
+//! sides exchanged. Only completion rings use the two; work rings have the doorbell page.
 
 use super::{MAGIC, RING_ENTRIES_MAX, VERSION_MAJOR};
 use crate::shm::{Mapping, MemoryError, create_sealed, full_fence};

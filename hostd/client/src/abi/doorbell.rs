@@ -1,4 +1,4 @@
-//! The session's bell page: which queue pairs have new work, and whether the daemon sleeps.
+//! The session's doorbell page: which queue pairs have new work, and whether the daemon sleeps.
 //!
 //! ```text
 //!     0  magic u32 · version u32
@@ -28,11 +28,11 @@ const _: () = assert!(BITS + 8 * WORDS <= PAGE);
 
 /// The daemon's end.
 #[derive(Debug)]
-pub struct BellPage {
+pub struct DoorbellPage {
     map: Arc<Mapping>,
 }
 
-impl BellPage {
+impl DoorbellPage {
     /// Makes a page; the descriptor is for the application.
     ///
     /// # Errors
@@ -46,10 +46,10 @@ impl BellPage {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn private() -> Result<(Bell, Self), MemoryError> {
+    pub fn private() -> Result<(Doorbell, Self), MemoryError> {
         let page = Self::over(Mapping::private(PAGE)?);
         let map = page.map.clone();
-        Ok((Bell { map }, page))
+        Ok((Doorbell { map }, page))
     }
 
     fn over(map: Mapping) -> Self {
@@ -69,7 +69,7 @@ impl BellPage {
         }
     }
 
-    /// Announces that the daemon is about to sleep. True if a bell rang meanwhile: then it must not.
+    /// Announces that the daemon is about to sleep. True if it rang meanwhile: then it must not.
     pub fn arm(&self) -> bool {
         self.map.word(SLEEPING).store(1, Ordering::SeqCst);
         let rang = (0..WORDS).any(|index| {
@@ -92,15 +92,15 @@ impl BellPage {
 
 /// The application's end.
 #[derive(Debug)]
-pub struct Bell {
+pub struct Doorbell {
     map: Arc<Mapping>,
 }
 
-impl Bell {
+impl Doorbell {
     /// Opens the page that the daemon made.
     ///
     /// # Errors
-    /// If the memory is no bell page.
+    /// If the memory is no doorbell page.
     pub fn open(fd: BorrowedFd<'_>) -> Result<Self, MemoryError> {
         let map = Arc::new(Mapping::of_peer(fd, PAGE as u64)?);
         if map.word(0).load(Ordering::Relaxed) == MAGIC {
@@ -127,15 +127,15 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn bells_ring_and_wake_once() {
-        let (fd, page) = BellPage::create().expect("memory");
-        let bell = Bell::open(fd.as_fd()).expect("the page");
-        assert!(!bell.ring(0), "the daemon is awake");
-        assert!(!bell.ring(70));
+    fn doorbells_ring_and_wake_once() {
+        let (fd, page) = DoorbellPage::create().expect("memory");
+        let doorbell = Doorbell::open(fd.as_fd()).expect("the page");
+        assert!(!doorbell.ring(0), "the daemon is awake");
+        assert!(!doorbell.ring(70));
         assert_eq!((page.take(0), page.take(1), page.take(2)), (1, 1 << 6, 0));
         assert!(!page.arm(), "nothing rang");
-        assert!(bell.ring(1023));
-        assert!(!bell.ring(1023), "woken once");
+        assert!(doorbell.ring(1023));
+        assert!(!doorbell.ring(1023), "woken once");
         assert!(page.arm(), "it rang: no sleep");
         assert_eq!(page.take(15), 1 << 63);
     }

@@ -4,6 +4,7 @@
 #   make test    every test (root for those in network namespaces; REQUIRE_NETNS=1 forbids skipping)
 #   make lab     brings a fabric up and leaves it up: `make lab LAB="--leaves 2 --spines 4"`
 #   make twin    fabrics in virtual time: every shipped scenario against its reviewed figures, and lossless incasts
+#   make loom    the lock-free cores in every interleaving of their threads
 #   make bench   the figures of docs/performance.md, beside what they are compared with; BENCH=NAME for one
 #   make lint    formats, clippy, documentation, architecture rules, licences and duplicates of dependencies
 #   make msrv    the oldest compiler that Cargo.toml promises builds all; rustup has to have it
@@ -23,7 +24,7 @@ MSRV = $(shell sed -n 's/^rust-version = "\(.*\)"$$/\1/p' Cargo.toml)
 # Colours and progress bars stay readable in logs.
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo test lab twin bench lint msrv fuzz soak build setup clean
+.PHONY: help demo test lab twin loom bench lint msrv fuzz soak build setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -52,6 +53,11 @@ twin: setup
 test: setup
 	$(CARGO) build --workspace --bins
 	$(CARGO) test --workspace --no-fail-fast
+
+# In a target folder of its own, for the flag reaches every dependency (and is not called `loom`, for tokio leaves out its
+# sockets then).
+loom: setup
+	CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg common_loom" $(CARGO) test -p common --lib sync::models -- --nocapture
 
 bench: build
 	scripts/setup --bench

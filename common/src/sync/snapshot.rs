@@ -8,9 +8,9 @@
 //! A reader that goes to sleep parks, or one sleeping worker would hold up every reuse. Old tables
 //! are freed by the publisher, never by a reader, so a reader is never surprised by a long free.
 
+use super::primitive::{Arc, AtomicU64, Mutex, MutexGuard, Ordering};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 /// In place of an epoch: this reader looks at nothing until it has picked up the newest table.
 const PARKED: u64 = u64::MAX;
@@ -177,7 +177,7 @@ impl<T> fmt::Debug for Reader<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(common_loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

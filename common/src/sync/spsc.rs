@@ -19,11 +19,9 @@
 )]
 
 use super::Padded;
-use std::cell::UnsafeCell;
+use super::primitive::{Arc, AtomicUsize, Ordering, UnsafeCell};
 use std::fmt;
 use std::mem::MaybeUninit;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 struct Shared<T> {
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
@@ -41,18 +39,22 @@ unsafe impl<T: Send> Send for Shared<T> {}
 unsafe impl<T: Send> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
-    fn slot(&self, position: usize) -> *mut MaybeUninit<T> {
+    #[inline]
+    fn slot(&self, position: usize) -> &UnsafeCell<MaybeUninit<T>> {
         // The number of slots is a power of two, so the mask keeps the index in bounds.
-        self.slots[position & (self.slots.len() - 1)].get()
+        &self.slots[position & (self.slots.len() - 1)]
     }
 }
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        let (mut head, tail) = (*self.head.0.get_mut(), *self.tail.0.get_mut());
+        // Both ends are gone, and dropping the last one made their writes visible here.
+        let mut head = self.head.0.load(Ordering::Relaxed);
+        let tail = self.tail.0.load(Ordering::Relaxed);
         while head != tail {
-            // SAFETY: both ends are gone, and the slots in head..tail hold items nobody took.
-            unsafe { (*self.slot(head)).assume_init_drop() };
+            // SAFETY: nobody else is left, and the slots in head..tail hold items nobody took.
+            self.slot(head)
+                .with_mut(|slot| unsafe { (*slot).assume_init_drop() });
             head = head.wrapping_add(1);
         }
     }
@@ -83,7 +85,7 @@ pub fn ring<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
 }
 
 /// A ring whose positions begin at `origin`: the tests begin just before they wrap.
-fn ring_from<T: Send>(capacity: usize, origin: usize) -> (Producer<T>, Consumer<T>) {
+pub(super) fn ring_from<T: Send>(capacity: usize, origin: usize) -> (Producer<T>, Consumer<T>) {
     assert!(capacity > 0, "a ring without room");
     let slots = (0..capacity.next_power_of_two())
         .map(|_| UnsafeCell::new(MaybeUninit::uninit()))
@@ -144,7 +146,9 @@ impl<T: Send> Producer<T> {
             return Err(item);
         }
         // SAFETY: there is room, so the slot at `tail` is outside head..tail: ours.
-        unsafe { (*self.shared.slot(self.tail)).write(item) };
+        self.shared
+            .slot(self.tail)
+            .with_mut(|slot| unsafe { (*slot).write(item) });
         self.tail = self.tail.wrapping_add(1);
         self.shared.tail.0.store(self.tail, Ordering::Release);
         Ok(())
@@ -159,7 +163,9 @@ impl<T: Send> Producer<T> {
         }
         for item in items.drain(..count) {
             // SAFETY: `count` slots from `tail` on are outside head..tail: ours.
-            unsafe { (*self.shared.slot(self.tail)).write(item) };
+            self.shared
+                .slot(self.tail)
+                .with_mut(|slot| unsafe { (*slot).write(item) });
             self.tail = self.tail.wrapping_add(1);
         }
         self.shared.tail.0.store(self.tail, Ordering::Release);
@@ -201,7 +207,10 @@ impl<T: Send> Consumer<T> {
         }
         // SAFETY: the slot at `head` is inside head..tail and was written before `tail` was
         // released; advancing `head` below makes sure that it is read once.
-        let item = unsafe { (*self.shared.slot(self.head)).assume_init_read() };
+        let item = self
+            .shared
+            .slot(self.head)
+            .with(|slot| unsafe { (*slot).assume_init_read() });
         self.head = self.head.wrapping_add(1);
         self.shared.head.0.store(self.head, Ordering::Release);
         Some(item)
@@ -217,7 +226,11 @@ impl<T: Send> Consumer<T> {
         items.reserve(count);
         for _ in 0..count {
             // SAFETY: as in `pop`, for `count` slots.
-            items.push(unsafe { (*self.shared.slot(self.head)).assume_init_read() });
+            items.push(
+                self.shared
+                    .slot(self.head)
+                    .with(|slot| unsafe { (*slot).assume_init_read() }),
+            );
             self.head = self.head.wrapping_add(1);
         }
         self.shared.head.0.store(self.head, Ordering::Release);
@@ -243,7 +256,7 @@ impl<T> fmt::Debug for Consumer<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(common_loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -44,6 +44,7 @@ pub mod net;
 mod path;
 mod readiness;
 mod receive;
+mod recovery;
 mod send;
 mod slab;
 pub mod stats;

@@ -1,33 +1,41 @@
-//! A queue pair: its queues, its state, and the two halves of the transport.
+//! A queue pair: a requester and a responder that own their state, the peer they talk to, and the way
+//! there. It composes the stages of a message's way, from the send queue [1] to the report [11]; they
+//! do not know one another.
+//!
+//! ```text
+//!   requester   requests into packets           responder   packets into messages
+//!   sender      the requester's packets on their way: flight, recovery, round trips
+//!   steering    the seams to path selection and congestion control
+//!   effects     what a call wants done outside of the queue pair
+//! ```
 
-mod loss;
-pub(crate) mod requester;
+mod effects;
+mod requester;
 mod responder;
-pub(crate) mod sender;
+mod sender;
+mod steering;
 
-use crate::congestion::{Controller, FixedWindow};
-use crate::engine::{Quiet, Shared};
+pub(crate) use effects::{Completed, Effects};
+pub(crate) use requester::Departure;
+pub(crate) use responder::Delivery;
+
 use crate::frame;
 use crate::limits;
-use crate::memory::RegionMemory;
-use crate::path::PathSet;
 use crate::receive::Receiver;
 use crate::receive::report::Reports;
-use crate::receive::respond::Assembly;
-use crate::send::queue::SendQueue;
+use crate::recovery::Rules;
 use crate::stats::{PathStatistics, QueuePairCounters, QueuePairStatistics};
-use crate::verbs::Psn;
 use crate::verbs::{
-    Access, Completion, CompletionOpcode, DropReason, EngineError, Event, Granularity,
-    MultipathConfig, QueuePairRequest, ReceiveRequest, Route, SendRequest, Status,
+    Access, Completion, DropReason, EngineConfig, EngineError, Granularity, MultipathConfig, Psn,
+    QueuePairRequest, ReadyToReceive, ReadyToSend, Route, State, Status, Transition,
 };
-use crate::verbs::{ReadyToReceive, ReadyToSend, State, Transition};
 use common::time::{Span, Time};
 use common::wire::roce::Flow;
-use loss::LossRules;
+use requester::Requester;
+use responder::Responder;
 use sender::Sender;
-use std::collections::VecDeque;
 use std::net::IpAddr;
+use steering::Steering;
 
 /// A queue pair.
 #[derive(Debug)]
@@ -35,16 +43,12 @@ pub(crate) struct QueuePair {
     pub(crate) number: u32,
     pub(crate) request: QueuePairRequest,
     pub(crate) state: State,
-    pub(super) access: Access,
-    pub(super) sends: SendQueue,
-    pub(super) receives: VecDeque<ReceiveRequest>,
-    pub(super) assembly: Assembly,
-    pub(super) peer: Option<Peer>,
-    pub(super) counters: QueuePairCounters,
-    /// A receive was posted for a packet that waits for one.
-    pub(super) resume: bool,
-    /// The request that is to be sent next may not use its memory.
-    pub(super) blocked: bool,
+    access: Access,
+    requester: Requester,
+    responder: Responder,
+    /// From RTR on.
+    peer: Option<Peer>,
+    counters: QueuePairCounters,
     /// The connection that it was given to, as the connection manager numbers them.
     pub(crate) connection: Option<u32>,
     /// Its connection ends when all is acknowledged; nothing more may be posted.
@@ -57,20 +61,17 @@ pub(crate) struct QueuePair {
     pub(crate) listed_to_send: bool,
 }
 
-/// The other end, and all that is known of the way there. From RTR on.
+/// The other end, and the way there.
 #[derive(Debug)]
-pub(crate) struct Peer {
-    pub(super) address: IpAddr,
-    pub(super) qpn: u32,
-    pub(super) path_mtu: u16,
-    pub(super) min_rnr_timer: u8,
-    pub(super) agreed: Option<MultipathConfig>,
-    pub(super) paths: PathSet,
-    pub(super) receiver: Receiver,
-    /// From RTS on.
-    pub(super) sender: Option<Sender>,
+struct Peer {
+    address: IpAddr,
+    qpn: u32,
+    path_mtu: u16,
+    min_rnr_timer: u8,
+    agreed: Option<MultipathConfig>,
+    steering: Steering,
     /// Addresses of data packets, and of acknowledgements, once there is a route.
-    pub(super) flows: Option<(Flow, Flow)>,
+    flows: Option<(Flow, Flow)>,
 }
 
 /// The ACK time-out of attribute `timeout`: 4.096 µs × 2^`timeout`; zero is for ever.
@@ -78,20 +79,25 @@ fn ack_timeout(timeout: u8) -> Option<Span> {
     (timeout != 0).then(|| Span::from_nanos(4_096 << timeout.min(31)))
 }
 
+/// Most packets between the oldest that is not acknowledged and the newest.
+fn send_span(agreed: Option<&MultipathConfig>) -> u32 {
+    agreed.map_or(limits::PLAIN_SEND_SPAN, |agreed| {
+        u32::from(agreed.reorder_buffer).min(limits::SEND_SPAN)
+    })
+}
+
 impl QueuePair {
+    /// A queue pair in RESET, without a number.
     pub(crate) fn new(request: QueuePairRequest) -> Self {
         Self {
             number: 0,
             request,
             state: State::Reset,
             access: Access::NONE,
-            sends: SendQueue::new(request.max_send_wr),
-            receives: VecDeque::with_capacity(request.max_recv_wr as usize),
-            assembly: Assembly::Idle,
+            requester: Requester::new(request.max_send_wr),
+            responder: Responder::new(request.max_recv_wr),
             peer: None,
             counters: QueuePairCounters::default(),
-            resume: false,
-            blocked: false,
             connection: None,
             draining: false,
             heard: false,
@@ -100,30 +106,35 @@ impl QueuePair {
         }
     }
 
-    /// Changes the state, or nothing at all.
-    pub(crate) fn transit<M: RegionMemory>(
+    /// Changes the state, or nothing at all. `draw` gives random numbers.
+    ///
+    /// # Errors
+    /// There is no such change from the present state, or an attribute is out of range.
+    pub(crate) fn transit(
         &mut self,
         transition: &Transition,
-        shared: &mut Shared<M>,
+        config: &EngineConfig,
+        draw: impl FnOnce() -> u64,
+        effects: &mut Effects,
     ) -> Result<(), EngineError> {
         let next = transition.check(self.state)?;
         match transition {
             Transition::Init(access) => self.access = *access,
-            Transition::ReadyToReceive(attributes) => self.meet_peer(attributes, shared),
-            Transition::ReadyToSend(attributes) => self.begin_to_send(attributes, shared),
-            Transition::Error => self.end(shared),
+            Transition::ReadyToReceive(attributes) => self.meet_peer(attributes, config, draw()),
+            Transition::ReadyToSend(attributes) => self.begin_to_send(attributes, config),
+            Transition::Error => self.end(effects),
             Transition::Reset => {
-                self.forget(shared);
-                self.leave_peer(shared);
+                self.forget(effects);
+                self.leave_peer(effects);
                 self.peer = None;
+                self.responder.receiver = None;
             }
         }
         self.state = next;
         Ok(())
     }
 
-    fn meet_peer<M: RegionMemory>(&mut self, attributes: &ReadyToReceive, shared: &mut Shared<M>) {
-        let config = &shared.config;
+    fn meet_peer(&mut self, attributes: &ReadyToReceive, config: &EngineConfig, seed: u64) {
         let agreed = attributes.multipath;
         let identity = u64::from(self.number) << 24 | u64::from(attributes.destination_qpn);
         let reports = match agreed {
@@ -135,32 +146,26 @@ impl QueuePair {
             (u32::from(agreed.reorder_packets), agreed.reorder_time)
         });
         let capacity = agreed.map_or(0, |agreed| u32::from(agreed.reorder_buffer));
-        let paths = PathSet::new(
-            agreed.as_ref(),
-            identity,
-            config.path_avoidance,
-            shared.draw(),
-        );
+        let first = Psn::new(attributes.rq_psn);
+        self.responder.receiver = Some(Receiver::new(first, capacity, tolerance, reports));
+        let window = config.window.min(send_span(agreed.as_ref()));
+        let avoidance = config.path_avoidance;
         self.peer = Some(Peer {
             address: attributes.destination,
             qpn: attributes.destination_qpn,
             path_mtu: attributes.path_mtu,
             min_rnr_timer: attributes.min_rnr_timer,
             agreed,
-            paths,
-            receiver: Receiver::new(Psn::new(attributes.rq_psn), capacity, tolerance, reports),
-            sender: None,
+            steering: Steering::new(agreed.as_ref(), identity, avoidance, seed, window),
             flows: None,
         });
-        self.sends.set_mtu(attributes.path_mtu);
+        self.requester.queue.set_mtu(attributes.path_mtu);
     }
 
-    fn begin_to_send<M>(&mut self, attributes: &ReadyToSend, shared: &Shared<M>) {
-        let Some(peer) = &mut self.peer else { return };
-        let config = &shared.config;
-        let rules = LossRules {
-            tolerance: peer
-                .agreed
+    fn begin_to_send(&mut self, attributes: &ReadyToSend, config: &EngineConfig) {
+        let agreed = self.peer.as_ref().and_then(|peer| peer.agreed);
+        let rules = Rules {
+            tolerance: agreed
                 .map(|agreed| (u32::from(agreed.reorder_packets), agreed.reorder_time)),
             rto_min: config.rto_min,
             rto_initial: config.rto_initial,
@@ -169,16 +174,8 @@ impl QueuePair {
             retry_count: attributes.retry_count,
             rnr_retry: (attributes.rnr_retry < 7).then_some(attributes.rnr_retry),
         };
-        let span = peer.agreed.map_or(limits::PLAIN_SEND_SPAN, |agreed| {
-            u32::from(agreed.reorder_buffer).min(limits::SEND_SPAN)
-        });
-        let controller = Controller::Fixed(FixedWindow::new(config.window.min(span)));
-        peer.sender = Some(Sender::new(
-            Psn::new(attributes.sq_psn),
-            span,
-            controller,
-            rules,
-        ));
+        let span = send_span(agreed.as_ref());
+        self.requester.sender = Some(Sender::new(Psn::new(attributes.sq_psn), span, rules));
     }
 
     /// The address of the peer, once known.
@@ -187,178 +184,80 @@ impl QueuePair {
     }
 
     /// Packets go this way from now on.
-    pub(crate) fn set_route<M>(&mut self, route: &Route, shared: &Shared<M>) {
+    pub(crate) fn set_route(&mut self, route: &Route, config: &EngineConfig) {
         let Some(peer) = &mut self.peer else { return };
         let flow = |class| frame::flow(route, peer.address, class);
-        peer.flows = flow(shared.config.data_class).zip(flow(shared.config.control_class));
-    }
-
-    /// Appends a request to the send queue; one posted in ERR is flushed at once.
-    pub(crate) fn post_send<M: RegionMemory>(
-        &mut self,
-        request: SendRequest,
-        shared: &mut Shared<M>,
-    ) -> Result<(), EngineError> {
-        if !matches!(self.state, State::ReadyToSend | State::Error) || self.draining {
-            return Err(EngineError::State);
-        }
-        if request.len > limits::MESSAGE {
-            return Err(EngineError::Argument);
-        }
-        if self.sends.is_full() {
-            return Err(EngineError::QueueFull);
-        }
-        shared.completions.commit(self.request.send_cq)?;
-        self.sends.push(request);
-        if self.state == State::Error {
-            self.flush(shared);
-        }
-        Ok(())
-    }
-
-    /// Appends a buffer to the receive queue; one posted in ERR is flushed at once.
-    pub(crate) fn post_receive<M: RegionMemory>(
-        &mut self,
-        request: ReceiveRequest,
-        shared: &mut Shared<M>,
-    ) -> Result<(), EngineError> {
-        if self.state == State::Reset {
-            return Err(EngineError::State);
-        }
-        if request.len > limits::MESSAGE {
-            return Err(EngineError::Argument);
-        }
-        if self.receives.len() >= self.request.max_recv_wr as usize {
-            return Err(EngineError::QueueFull);
-        }
-        shared.completions.commit(self.request.receive_cq)?;
-        self.receives.push_back(request);
-        if self.state == State::Error {
-            self.flush(shared);
-        }
-        self.resume = self
-            .peer
-            .as_ref()
-            .is_some_and(|peer| peer.receiver.is_starved());
-        Ok(())
-    }
-
-    /// Whether all that was posted to the send queue has completed.
-    pub(crate) fn has_sent_all(&self) -> bool {
-        self.sends.len() == 0
+        peer.flows = flow(config.data_class).zip(flow(config.control_class));
     }
 
     /// The queue pair fails: everything outstanding completes, the application is told.
-    pub(super) fn fail<M: RegionMemory>(&mut self, status: Status, shared: &mut Shared<M>) {
+    fn fail(&mut self, status: Status, effects: &mut Effects) {
         if self.state == State::Error {
             return;
         }
         self.state = State::Error;
-        self.end(shared);
-        shared.notify(Event::QueuePairFailed {
-            qpn: self.number,
-            status,
-        });
-    }
-
-    /// The oldest send request ends the queue pair.
-    pub(super) fn fail_send<M: RegionMemory>(&mut self, status: Status, shared: &mut Shared<M>) {
-        if let Some(request) = self.sends.pop() {
-            self.complete_send(&request, status, shared);
-        }
-        self.fail(status, shared);
-    }
-
-    /// Completes a send request; a success only if that was asked for.
-    pub(super) fn complete_send<M: RegionMemory>(
-        &mut self,
-        request: &SendRequest,
-        status: Status,
-        shared: &mut Shared<M>,
-    ) {
-        let success = status == Status::Success;
-        if success && !request.signaled && !self.request.signal_all {
-            shared.completions.release(self.request.send_cq);
-            return;
-        }
-        let completion = Completion {
-            wr_id: request.wr_id,
-            status,
-            opcode: request.opcode.into(),
-            byte_len: request.len,
-            imm: None,
-            qpn: self.number,
-            solicited: !success,
-        };
-        shared.completions.push(self.request.send_cq, completion);
+        self.end(effects);
+        effects.failed = Some((self.number, status));
     }
 
     /// Everything outstanding is flushed, and what waited for its turn is dropped.
-    fn end<M: RegionMemory>(&mut self, shared: &mut Shared<M>) {
-        let half_received = self
-            .assembly
-            .abandon(self.number, Status::WorkRequestFlushed);
-        if let Some(completion) = half_received {
-            shared.completions.push(self.request.receive_cq, completion);
-        }
-        self.flush(shared);
-        self.leave_peer(shared);
+    fn end(&mut self, effects: &mut Effects) {
+        let half_received = self.abandon_message();
+        self.complete_receive(half_received, effects);
+        self.flush(effects);
+        self.leave_peer(effects);
+    }
+
+    /// Gives the message up that is being received; the completion of its receive.
+    fn abandon_message(&mut self) -> Option<Completion> {
+        let status = Status::WorkRequestFlushed;
+        self.responder.assembly.abandon(self.number, status)
     }
 
     /// Completes everything outstanding with a flush error: sends in order, then receives.
-    fn flush<M: RegionMemory>(&mut self, shared: &mut Shared<M>) {
-        self.sends.stop();
-        while let Some(send) = self.sends.pop() {
-            self.complete_send(&send, Status::WorkRequestFlushed, shared);
+    fn flush(&mut self, effects: &mut Effects) {
+        self.requester.queue.stop();
+        while let Some(send) = self.requester.queue.pop() {
+            self.complete_send(&send, Status::WorkRequestFlushed, effects);
         }
-        for receive in self.receives.drain(..) {
-            let completion = Completion {
-                wr_id: receive.wr_id,
-                status: Status::WorkRequestFlushed,
-                opcode: CompletionOpcode::Receive,
-                byte_len: 0,
-                imm: None,
-                qpn: self.number,
-                solicited: true,
-            };
-            shared.completions.push(self.request.receive_cq, completion);
-        }
+        self.flush_receives(effects);
     }
 
     /// Drops everything outstanding without a completion.
-    pub(crate) fn forget<M: RegionMemory>(&mut self, shared: &mut Shared<M>) {
-        self.sends.stop();
-        while self.sends.pop().is_some() {
-            shared.completions.release(self.request.send_cq);
+    pub(crate) fn forget(&mut self, effects: &mut Effects) {
+        let (sends, receives) = (self.request.send_cq, self.request.receive_cq);
+        self.requester.queue.stop();
+        while self.requester.queue.pop().is_some() {
+            effects.completed.push(Completed::Silently(sends));
         }
-        for _ in self.receives.drain(..) {
-            shared.completions.release(self.request.receive_cq);
+        let half_received = usize::from(self.abandon_message().is_some());
+        for _ in 0..self.responder.receives.len() + half_received {
+            effects.completed.push(Completed::Silently(receives));
         }
-        let half_received = self
-            .assembly
-            .abandon(self.number, Status::WorkRequestFlushed);
-        if half_received.is_some() {
-            shared.completions.release(self.request.receive_cq);
-        }
+        self.responder.receives.clear();
     }
 
     /// Nothing is sent any more, and the reorder buffer is emptied.
-    pub(crate) fn leave_peer<M>(&mut self, shared: &mut Shared<M>) {
-        self.resume = false;
-        self.blocked = false;
-        let Some(peer) = &mut self.peer else { return };
-        peer.sender = None;
-        for frame in peer.receiver.drain() {
-            shared.held_frames -= 1;
-            shared.statistics.drops.add(DropReason::QueuePairEnded);
-            shared.spent.push(frame);
+    pub(crate) fn leave_peer(&mut self, effects: &mut Effects) {
+        self.responder.resume = false;
+        self.requester.blocked = false;
+        self.requester.sender = None;
+        let Some(receiver) = &mut self.responder.receiver else {
+            return;
+        };
+        for frame in receiver.drain() {
+            effects.dropped.push(DropReason::QueuePairEnded);
+            effects.released.push(frame);
         }
     }
 
     /// How the queue pair stands.
     pub(crate) fn statistics(&self) -> QueuePairStatistics {
         let peer = self.peer.as_ref();
-        let sender = peer.and_then(|peer| peer.sender.as_ref());
+        let sender = self.requester.sender.as_ref();
+        let window = peer.zip(sender).map_or(0, |(peer, sender)| {
+            peer.steering.window().min(sender.flight().span())
+        });
         QueuePairStatistics {
             qpn: self.number,
             state: self.state,
@@ -369,12 +268,16 @@ impl QueuePair {
                 .and_then(|peer| peer.agreed)
                 .map_or(Granularity::Flow, |agreed| agreed.granularity),
             path_mtu: peer.map_or(0, |peer| peer.path_mtu),
-            paths: peer.map_or(0, |peer| peer.paths.len()),
-            in_flight: sender.map_or(0, Sender::in_flight),
-            window: sender.map_or(0, Sender::window),
-            reordering: peer.map_or(0, |peer| peer.receiver.waiting()),
-            sends_outstanding: self.sends.len(),
-            receives_posted: self.receives.len(),
+            paths: peer.map_or(0, |peer| peer.steering.paths()),
+            in_flight: sender.map_or(0, |sender| sender.flight().in_flight()),
+            window,
+            reordering: self
+                .responder
+                .receiver
+                .as_ref()
+                .map_or(0, Receiver::waiting),
+            sends_outstanding: self.requester.queue.len(),
+            receives_posted: self.responder.receives.len(),
             rtt: sender.and_then(Sender::rtt),
             rto: sender.map_or(Span::ZERO, Sender::rto),
             counters: self.counters,
@@ -383,24 +286,15 @@ impl QueuePair {
 
     /// How each sub-path stands.
     pub(crate) fn path_statistics(&self) -> Vec<PathStatistics> {
-        self.peer
-            .as_ref()
-            .map_or_else(Vec::new, |peer| peer.paths.statistics())
+        let peer = self.peer.as_ref();
+        peer.map_or_else(Vec::new, |peer| peer.steering.statistics())
     }
 
-    /// When the queue pair has to be looked at though nothing comes for it; not for an
-    /// acknowledgement that may not leave yet.
-    pub(crate) fn deadline(&self, quiet: &Quiet) -> Time {
-        let Some(peer) = &self.peer else {
-            return Time::NEVER;
-        };
-        let sender = peer.sender.as_ref().map_or(Time::NEVER, Sender::deadline);
-        // A report that may not leave, as of a queue pair that failed, does not fall due either.
-        if peer.flows.is_none() || !self.may_answer(peer) {
-            return sender;
-        }
-        let report = peer.receiver.reports.deadline();
-        let report = report.min(peer.receiver.deadline());
-        sender.min(report.max(quiet.control_until))
+    /// When the queue pair has to be looked at though nothing comes for it. Acknowledgements may leave
+    /// from `control_from` on.
+    pub(crate) fn deadline(&self, control_from: Time) -> Time {
+        let sender = self.requester.sender.as_ref();
+        let sender = sender.map_or(Time::NEVER, Sender::deadline);
+        sender.min(self.report_deadline().max(control_from))
     }
 }

@@ -1,26 +1,30 @@
-//! The sending side of a queue pair: requests into packets, and answers into completions.
+//! The requester of a queue pair: requests into packets, and answers into completions.
+//!
+//! ```text
+//!   transmit:     [1] queue ─▶ [2] segment ─▶ [3] number ─▶ [4] [5] choose ─▶ [6] compose
+//!   acknowledged: what came ─▶ the flight ─▶ the queue ─▶ completions
+//! ```
 
-use super::loss::Expiry;
-use super::sender::{Sender, Verdict};
+use super::effects::{Completed, Effects};
+use super::sender::Sender;
+use super::steering::Choice;
 use super::{Peer, QueuePair};
-use crate::engine::{Quiet, Shared};
-use crate::frame::{self, Sending};
-use crate::memory::{RegionMemory, Span as Memory};
-use crate::path::{Choice, PathSet};
+use crate::frame::{self, Acknowledgement, DataFields, PathFields};
+use crate::memory::{MemoryRange, RegionMemory, RegionTable};
+use crate::send::flight::{Departed, Verdict};
 use crate::send::queue::{Next, Segment, SendQueue};
-use crate::verbs::Psn;
-use crate::verbs::State;
-use crate::verbs::{Access, DropReason, SendRequest, Status};
+use crate::verbs::{
+    Access, Completion, DropReason, EngineError, PortId, PortSet, Psn, SendRequest, State, Status,
+};
 use common::time::{Span, Time};
-use common::wire::roce::frame as roce_frame;
-use common::wire::roce::{AckKind, Aeth, Flow, Headers, NakCode};
+use common::wire::roce::{AckKind, Aeth, Headers, NakCode};
 use common::xdp::frame::{Frame, FramePool};
 
 /// What a queue pair had to send.
 #[derive(Debug)]
 pub(crate) enum Departure {
-    /// A frame.
-    Frame(Frame),
+    /// A frame, through this port.
+    Frame(Frame, PortId),
     /// Nothing at present.
     Nothing,
     /// Something, but no frame was free.
@@ -30,10 +34,22 @@ pub(crate) enum Departure {
 /// A plain peer is asked for an acknowledgement at least this often, in packets.
 const PLAIN_ACK_INTERVAL: u32 = 16;
 
+/// What the requester owns.
+#[derive(Debug)]
+pub(super) struct Requester {
+    /// Requests that have not completed.
+    pub(super) queue: SendQueue,
+    /// The request that is to be sent next may not use its memory.
+    pub(super) blocked: bool,
+    /// From RTS on.
+    pub(super) sender: Option<Sender>,
+}
+
 /// A packet that is about to leave.
 struct Outgoing {
     psn: Psn,
     segment: Segment,
+    /// It leaves again; the path of its last copy.
     again: Option<u8>,
     probe: bool,
     /// The request it is of.
@@ -41,48 +57,13 @@ struct Outgoing {
     ack_request: bool,
 }
 
-impl QueuePair {
-    /// Whether there is a data packet that may leave, as far as the pacer lets it.
-    pub(crate) fn wants_to_send(&self) -> bool {
-        let Some(peer) = &self.peer else { return false };
-        let (Some(sender), Some(_)) = (&peer.sender, &peer.flows) else {
-            return false;
-        };
-        let new = sender.may_send_new() && !self.sends.all_sent() && !self.blocked;
-        self.state == State::ReadyToSend && (new || sender.retransmission().is_some())
-    }
-
-    /// The next data packet.
-    pub(crate) fn transmit<M: RegionMemory>(
-        &mut self,
-        pool: &mut FramePool,
-        now: Time,
-        shared: &mut Shared<M>,
-    ) -> Departure {
-        if self.state != State::ReadyToSend {
-            return Departure::Nothing;
-        }
-        let outgoing = match self.next_outgoing(shared) {
-            Ok(Some(outgoing)) => outgoing,
-            Ok(None) => return Departure::Nothing,
-            Err(status) => {
-                self.fail_send(status, shared);
-                return Departure::Nothing;
-            }
-        };
-        let Some(mut frame) = pool.take() else {
-            return Departure::NoFrame;
-        };
-        match self.compose(&mut frame, &outgoing, pool, now, shared) {
-            Ok(choice) => {
-                self.left(&outgoing, choice, now);
-                Departure::Frame(frame)
-            }
-            Err(status) => {
-                pool.give(frame);
-                self.fail_send(status, shared);
-                Departure::Nothing
-            }
+impl Requester {
+    /// A requester for `requests` requests at a time, which sends nothing yet.
+    pub(super) fn new(requests: u32) -> Self {
+        Self {
+            queue: SendQueue::new(requests),
+            blocked: false,
+            sender: None,
         }
     }
 
@@ -90,181 +71,201 @@ impl QueuePair {
     /// request.
     fn next_outgoing<M: RegionMemory>(
         &mut self,
-        shared: &Shared<M>,
+        peer: &Peer,
+        domain: u32,
+        regions: &RegionTable<M>,
     ) -> Result<Option<Outgoing>, Status> {
-        let Some(Peer {
-            sender: Some(sender),
-            flows: Some(_),
-            agreed,
-            ..
-        }) = &self.peer
-        else {
+        let Some(sender) = &self.sender else {
             return Ok(None);
         };
-        if let Some(again) = sender.retransmission() {
+        if let Some(again) = sender.retransmission(&peer.steering) {
             // Lost packets are never older than the oldest request that has not completed.
-            let segment = self.sends.again(again.request, again.psn);
-            let segment = segment.ok_or(Status::Fatal)?;
+            let segment = self.queue.again(again.request, again.psn);
             return Ok(Some(Outgoing {
                 psn: again.psn,
-                segment,
+                segment: segment.ok_or(Status::Fatal)?,
                 again: Some(again.path),
                 probe: again.probe,
                 request: again.request,
                 ack_request: true,
             }));
         }
-        if !sender.may_send_new() {
+        if !sender.may_send_new(&peer.steering) {
             return Ok(None);
         }
-        if let Next::Begin(request) = self.sends.next() {
-            match local_memory(&request, self.request.domain.0, shared) {
-                Ok(memory) => self.sends.begin(memory),
+        if let Next::Begin(request) = self.queue.next() {
+            match local_memory(&request, domain, regions) {
+                Ok(memory) => self.queue.begin(memory),
                 // What was sent before may still succeed: only then it is this request's turn.
-                Err(status) if self.sends.at_front() => return Err(status),
+                Err(status) if self.queue.at_front() => return Err(status),
                 Err(_) => {
                     self.blocked = true;
                     return Ok(None);
                 }
             }
         }
-        let Next::Segment(request, segment) = self.sends.next() else {
+        let Next::Segment(request, segment) = self.queue.next() else {
             return Ok(None);
         };
-        let psn = sender.next();
-        let asks = asks_for_answer(sender, &self.sends, &segment)
-            || (agreed.is_none() && psn.value().is_multiple_of(PLAIN_ACK_INTERVAL));
+        let psn = sender.flight().next();
+        // The peer answers at once if nothing follows this packet for now.
+        let ack_request = (segment.position.ends() && self.queue.sends_last())
+            || sender.flight().room() <= 1
+            || (peer.agreed.is_none() && psn.value().is_multiple_of(PLAIN_ACK_INTERVAL));
         Ok(Some(Outgoing {
             psn,
             segment,
             again: None,
             probe: false,
             request,
-            ack_request: asks,
+            ack_request,
         }))
     }
 
-    /// Writes the packet into `frame`.
-    fn compose<M: RegionMemory>(
-        &mut self,
-        frame: &mut Frame,
-        outgoing: &Outgoing,
-        pool: &FramePool,
-        now: Time,
-        shared: &Shared<M>,
-    ) -> Result<Choice, Status> {
-        let Some(Peer {
-            qpn,
-            agreed,
-            paths,
-            flows: Some((flow, _)),
-            ..
-        }) = &mut self.peer
-        else {
-            return Err(Status::General);
-        };
-        let choice = paths.select(outgoing.again, now);
-        let sending = Sending {
-            destination_qpn: *qpn,
-            psn: outgoing.psn,
-            choice,
-            ack_request: outgoing.ack_request,
-            probe: outgoing.probe,
-            multipath: agreed.is_some(),
-        };
-        let segment = &outgoing.segment;
-        let headers = frame::data_headers(segment, &sending, now);
-        let flow = frame::on_path(flow, paths.entropy(choice.path));
-        let len = usize::from(segment.len);
-        let place = lay_out(frame, pool, &flow, &headers, len).ok_or(Status::LocalQpOperation)?;
-        if let Some(memory) = segment.memory {
-            shared
-                .regions
-                .copy_out(
-                    memory,
-                    segment.offset,
-                    &mut frame.bytes_mut()[place.clone()],
-                )
-                .map_err(|_| Status::LocalProtection)?;
-        }
-        let zeros = if M::HAS_BYTES { 0..0 } else { place };
-        roce_frame::seal_sparse(frame.bytes_mut(), zeros).map_err(|_| Status::General)?;
-        Ok(choice)
-    }
-
-    /// Notes that the packet left.
-    fn left(&mut self, outgoing: &Outgoing, choice: Choice, now: Time) {
-        self.counters.tx_packets += 1;
-        self.counters.tx_bytes += u64::from(outgoing.segment.len);
-        let Some(sender) = self.peer.as_mut().and_then(|peer| peer.sender.as_mut()) else {
+    /// Notes that a packet left.
+    fn left(&mut self, outgoing: &Outgoing, choice: &Choice, now: Time) {
+        let Some(sender) = &mut self.sender else {
             return;
         };
+        let departed = Departed {
+            path: choice.path.path,
+            entropy: choice.entropy.port,
+            at: now,
+        };
         if outgoing.again.is_some() {
-            self.counters.retransmits += 1;
-            sender.sent_again(outgoing.psn, choice.path, now);
+            sender.sent_again(outgoing.psn, departed);
         } else {
-            sender.sent(outgoing.request, choice.path, now);
-            self.sends.sent(outgoing.psn);
+            sender.sent(outgoing.request, departed);
+            self.queue.sent(outgoing.psn);
+        }
+    }
+}
+
+impl QueuePair {
+    /// Whether there is a data packet that may leave, as far as its port lets it.
+    pub(crate) fn wants_to_send(&self) -> bool {
+        let (Some(peer), Some(sender)) = (&self.peer, &self.requester.sender) else {
+            return false;
+        };
+        if peer.flows.is_none() || self.state != State::ReadyToSend {
+            return false;
+        }
+        let requester = &self.requester;
+        let posted = !requester.queue.all_sent() && !requester.blocked;
+        (posted && sender.may_send_new(&peer.steering))
+            || sender.retransmission(&peer.steering).is_some()
+    }
+
+    /// The next data packet, through one of the `free` ports.
+    pub(crate) fn transmit<M: RegionMemory>(
+        &mut self,
+        free: PortSet,
+        pool: &mut FramePool,
+        regions: &RegionTable<M>,
+        effects: &mut Effects,
+        now: Time,
+    ) -> Departure {
+        if self.state != State::ReadyToSend {
+            return Departure::Nothing;
+        }
+        let Some(peer) = self.peer.as_mut().filter(|peer| peer.flows.is_some()) else {
+            return Departure::Nothing;
+        };
+        let domain = self.request.domain.0;
+        let outgoing = match self.requester.next_outgoing(peer, domain, regions) {
+            Ok(Some(outgoing)) => outgoing,
+            Ok(None) => return Departure::Nothing,
+            Err(status) => {
+                self.fail_send(status, effects);
+                return Departure::Nothing;
+            }
+        };
+        let Some(mut frame) = pool.take() else {
+            return Departure::NoFrame;
+        };
+        let sender = self.requester.sender.as_ref();
+        let in_flight = sender.map_or(0, |sender| sender.flight().in_flight());
+        let choice = peer.steering.choose(free, in_flight, outgoing.again, now);
+        let Some(choice) = choice else {
+            pool.give(frame);
+            return Departure::Nothing;
+        };
+        match compose(&mut frame, &outgoing, &choice, peer, pool, regions, now) {
+            Ok(()) => {
+                self.counters.tx_packets += 1;
+                self.counters.tx_bytes += u64::from(outgoing.segment.len);
+                self.counters.retransmits += u64::from(outgoing.again.is_some());
+                self.requester.left(&outgoing, &choice, now);
+                Departure::Frame(frame, choice.port)
+            }
+            Err(status) => {
+                pool.give(frame);
+                self.fail_send(status, effects);
+                Departure::Nothing
+            }
         }
     }
 
-    /// Takes an acknowledgement of any kind.
-    pub(crate) fn acknowledged<M: RegionMemory>(
+    /// Takes an acknowledgement of any kind. `kept_back`: for how long the own port has kept data
+    /// packets back so far.
+    ///
+    /// # Errors
+    /// Why it is dropped; nothing has changed.
+    pub(crate) fn acknowledged(
         &mut self,
         headers: &Headers,
+        kept_back: Span,
+        effects: &mut Effects,
         now: Time,
-        shared: &mut Shared<M>,
     ) -> Result<(), DropReason> {
-        let Some((peer, sender)) = parts(&mut self.peer) else {
+        let (Some(peer), Some(sender)) = (&mut self.peer, &mut self.requester.sender) else {
             return Err(DropReason::QueuePairState);
         };
-        let (paths, agreed) = peer;
         let aeth = headers.aeth.ok_or(DropReason::MalformedTransport)?;
-        if headers.mpeh.is_some() != agreed {
+        if headers.mpeh.is_some() != peer.agreed.is_some() {
             return Err(DropReason::UnknownOpcode);
         }
-        let ack = frame::acknowledgement(headers, &aeth);
-        self.counters.rx_acks += 1;
-        sender.was_kept_back(shared.quiet.data_total);
+        let ack = Acknowledgement::read(headers, &aeth);
+        let counters = &mut self.counters;
+        let steering = &mut peer.steering;
+        counters.rx_acks += 1;
+        sender.was_kept_back(kept_back);
         if let Some(mpeh) = headers.mpeh {
-            paths.one_way(mpeh.path, mpeh.tag);
+            steering.one_way(mpeh.path, mpeh.tag);
         }
-        match sender.acknowledge(&ack, now, paths, &mut self.counters) {
-            Verdict::Valid => {}
+        match sender.acknowledge(&ack, now, steering, counters) {
+            Verdict::Valid(_) => {}
             Verdict::Overtaken => return Ok(()),
             Verdict::Impossible => return Err(DropReason::ImpossibleAcknowledgement),
         }
+        let unacknowledged = sender.flight().unacknowledged();
         // Nothing is left that could be refused.
-        if sender.is_idle() {
-            let unacknowledged = sender.unacknowledged();
-            self.complete(unacknowledged, shared);
+        if sender.flight().is_idle() {
+            self.complete(unacknowledged, effects);
             return Ok(());
         }
-        let expiry = match aeth.kind {
+        let mut outcome = Ok(());
+        match aeth.kind {
             AckKind::ReceiverNotReady { timer } => {
-                self.counters.rx_rnr += 1;
+                counters.rx_rnr += 1;
                 let wait = Span::from_nanos(Aeth::rnr_nanos(timer));
-                sender.not_ready(wait, now, paths)
+                outcome = sender.not_ready(wait, now, steering, counters);
             }
-            AckKind::Nak(NakCode::PsnSequenceError) => {
-                sender.sequence_error(now, paths);
-                Expiry::Continue
-            }
-            AckKind::Ack { .. } | AckKind::Nak(_) => Expiry::Continue,
-        };
-        let unacknowledged = sender.unacknowledged();
-        self.complete(unacknowledged, shared);
-        if expiry == Expiry::PeerGone {
-            self.fail_send(Status::RnrRetryExceeded, shared);
+            AckKind::Nak(NakCode::PsnSequenceError) => sender.sequence_error(now, steering),
+            AckKind::Ack { .. } | AckKind::Nak(_) => {}
+        }
+        self.complete(unacknowledged, effects);
+        if let Err(status) = outcome {
+            self.fail_send(status, effects);
         }
         if let AckKind::Nak(code) = aeth.kind {
-            self.refused(code, shared);
+            self.refused(code, effects);
         }
         Ok(())
     }
 
     /// The peer refused the oldest request.
-    fn refused<M: RegionMemory>(&mut self, code: NakCode, shared: &mut Shared<M>) {
+    fn refused(&mut self, code: NakCode, effects: &mut Effects) {
         let status = match code {
             NakCode::PsnSequenceError => return,
             NakCode::InvalidRequest => Status::RemoteInvalidRequest,
@@ -272,65 +273,158 @@ impl QueuePair {
             NakCode::RemoteOperationalError => Status::RemoteOperation,
             NakCode::InvalidRdRequest => Status::General,
         };
-        self.fail_send(status, shared);
+        self.fail_send(status, effects);
     }
 
     /// Completes the requests whose packets were all acknowledged.
-    fn complete<M: RegionMemory>(&mut self, unacknowledged: Psn, shared: &mut Shared<M>) {
-        while let Some(request) = self.sends.complete(unacknowledged) {
+    fn complete(&mut self, unacknowledged: Psn, effects: &mut Effects) {
+        while let Some(request) = self.requester.queue.complete(unacknowledged) {
             self.counters.tx_messages += 1;
-            self.complete_send(&request, Status::Success, shared);
+            self.complete_send(&request, Status::Success, effects);
         }
-        if self.blocked && self.sends.at_front() {
-            self.blocked = false;
+        if self.requester.blocked && self.requester.queue.at_front() {
+            self.requester.blocked = false;
         }
     }
 
-    /// Data packets may leave now; for how long they might not: see [`Quiet::data_total`].
-    pub(crate) fn was_kept_back(&mut self, quiet: &Quiet) {
-        if let Some((_, sender)) = parts(&mut self.peer) {
-            sender.was_kept_back(quiet.data_total);
+    /// Completes a send request; a success only if that was asked for.
+    pub(super) fn complete_send(
+        &self,
+        request: &SendRequest,
+        status: Status,
+        effects: &mut Effects,
+    ) {
+        let success = status == Status::Success;
+        let queue = self.request.send_cq;
+        if success && !request.signaled && !self.request.signal_all {
+            effects.completed.push(Completed::Silently(queue));
+            return;
+        }
+        let completion = Completion {
+            wr_id: request.wr_id,
+            status,
+            opcode: request.opcode.into(),
+            byte_len: request.len,
+            imm: None,
+            qpn: self.number,
+            solicited: !success,
+        };
+        effects.completed.push(Completed::With(queue, completion));
+    }
+
+    /// The oldest send request ends the queue pair.
+    fn fail_send(&mut self, status: Status, effects: &mut Effects) {
+        if let Some(request) = self.requester.queue.pop() {
+            self.complete_send(&request, status, effects);
+        }
+        self.fail(status, effects);
+    }
+
+    /// Data packets may leave now; the own port has kept them back for `kept_back` so far.
+    pub(crate) fn was_kept_back(&mut self, kept_back: Span) {
+        if let Some(sender) = &mut self.requester.sender {
+            sender.was_kept_back(kept_back);
         }
     }
 
     /// Does what the sender's clocks say.
-    pub(crate) fn expire<M: RegionMemory>(&mut self, now: Time, shared: &mut Shared<M>) {
-        let Some(((paths, _), sender)) = parts(&mut self.peer) else {
+    pub(crate) fn expire(&mut self, kept_back: Span, effects: &mut Effects, now: Time) {
+        let (Some(peer), Some(sender)) = (&mut self.peer, &mut self.requester.sender) else {
             return;
         };
-        sender.was_kept_back(shared.quiet.data_total);
+        sender.was_kept_back(kept_back);
         if sender.deadline() > now {
             return;
         }
-        if sender.expire(now, paths, &mut self.counters) == Expiry::PeerGone {
-            self.fail_send(Status::RetryExceeded, shared);
+        if let Err(status) = sender.expire(now, &mut peer.steering, &mut self.counters) {
+            self.fail_send(status, effects);
         }
+    }
+
+    /// Checks a send request before it is posted.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub(crate) fn check_send(&self, request: &SendRequest) -> Result<(), EngineError> {
+        if !matches!(self.state, State::ReadyToSend | State::Error) || self.draining {
+            return Err(EngineError::State);
+        }
+        if request.len > crate::limits::MESSAGE {
+            return Err(EngineError::Argument);
+        }
+        if self.requester.queue.is_full() {
+            return Err(EngineError::QueueFull);
+        }
+        Ok(())
+    }
+
+    /// Appends a request that was checked to the send queue; one posted in ERR is flushed at once.
+    pub(crate) fn post_send(&mut self, request: SendRequest, effects: &mut Effects) {
+        self.requester.queue.push(request);
+        if self.state == State::Error {
+            self.flush(effects);
+        }
+    }
+
+    /// Whether all that was posted to the send queue has completed.
+    pub(crate) fn has_sent_all(&self) -> bool {
+        self.requester.queue.len() == 0
     }
 }
 
-/// The paths of a peer, whether multipath was agreed on, and its sender.
-fn parts(peer: &mut Option<Peer>) -> Option<((&mut PathSet, bool), &mut Sender)> {
-    let peer = peer.as_mut()?;
-    let sender = peer.sender.as_mut()?;
-    Some(((&mut peer.paths, peer.agreed.is_some()), sender))
-}
-
-/// Whether the peer should answer at once: nothing follows this packet for now.
-fn asks_for_answer(sender: &Sender, sends: &SendQueue, segment: &Segment) -> bool {
-    (segment.position.ends() && sends.sends_last()) || sender.closes_with_next()
+/// Writes a packet into `frame`.
+fn compose<M: RegionMemory>(
+    frame: &mut Frame,
+    outgoing: &Outgoing,
+    choice: &Choice,
+    peer: &Peer,
+    pool: &FramePool,
+    regions: &RegionTable<M>,
+    now: Time,
+) -> Result<(), Status> {
+    let (flow, _) = peer.flows.as_ref().ok_or(Status::General)?;
+    let segment = &outgoing.segment;
+    let path = choice.path;
+    let fields = DataFields {
+        request: &segment.request,
+        position: segment.position,
+        destination_qpn: peer.qpn,
+        psn: outgoing.psn,
+        // The packet that uses the credit up asks for an answer, too.
+        ack_request: outgoing.ack_request || choice.credit <= 1,
+        multipath: peer.agreed.map(|_| PathFields {
+            path: path.path,
+            flowlet: path.flowlet,
+            boundary: path.boundary,
+            switched: path.switched,
+            probe: outgoing.probe || path.fresh,
+        }),
+    };
+    let headers = fields.headers(now);
+    let flow = frame::on_path(flow, choice.entropy.port, choice.entropy.flow_label);
+    let len = usize::from(segment.len);
+    let place =
+        frame::lay_out(frame, pool, &flow, &headers, len).ok_or(Status::LocalQpOperation)?;
+    if let Some(memory) = segment.memory {
+        let into = &mut frame.bytes_mut()[place.clone()];
+        regions
+            .copy_out(memory, segment.offset, into)
+            .map_err(|_| Status::LocalProtection)?;
+    }
+    let zeros = if M::HAS_BYTES { 0..0 } else { place };
+    frame::seal_sparse(frame.bytes_mut(), zeros).map_err(|_| Status::General)
 }
 
 /// Checks the memory of a request that is about to be sent.
 fn local_memory<M: RegionMemory>(
     request: &SendRequest,
     domain: u32,
-    shared: &Shared<M>,
-) -> Result<Option<Memory>, Status> {
+    regions: &RegionTable<M>,
+) -> Result<Option<MemoryRange>, Status> {
     if request.len == 0 {
         return Ok(None);
     }
-    shared
-        .regions
+    regions
         .local(
             domain,
             request.lkey,
@@ -340,26 +434,4 @@ fn local_memory<M: RegionMemory>(
         )
         .map(Some)
         .map_err(|_| Status::LocalProtection)
-}
-
-/// Gives `frame` the length of the packet and writes all but the payload; returns where that goes.
-/// `None` if the packet is longer than a frame.
-pub(crate) fn lay_out(
-    frame: &mut Frame,
-    pool: &FramePool,
-    flow: &Flow,
-    headers: &Headers,
-    payload_len: usize,
-) -> Option<std::ops::Range<usize>> {
-    let len = roce_frame::layout(flow.addresses, headers, payload_len).len;
-    if len > pool.capacity() {
-        return None;
-    }
-    pool.resize(frame, len);
-    Some(roce_frame::emit(
-        frame.bytes_mut(),
-        flow,
-        headers,
-        payload_len,
-    ))
 }

@@ -1,377 +1,291 @@
-//! The sending half: which packets are in flight, which are lost, and what may be sent now.
+//! The sending half of a queue pair: what is on its way [3], its recovery, and what steers it [4] [5].
 //!
-//! ```text
-//!            una                                            next
-//!   ──────────┼──────────────────────────────────────────────┼──────────▶ PSN
-//!    all      │  in flight · came (sacked) · lost            │  not sent
-//!    came     │                                              │
-//!             └── at most `span` packets ────────────────────┘
-//! ```
-//!
-//! Every packet in between is in one of three states; retransmission takes the lost one with the
-//! lowest number first (HT-43). How a packet gets lost is decided in [`super::loss`]; a plain RoCEv2 peer
-//! answers a gap with a NAK and forgets what came after it, so then everything from there on is
-//! lost: go-back-N with the same bookkeeping.
+//! It carries what one part finds out to the others: an acknowledgement updates the books of the
+//! flight, whose news feed the round-trip time, the recovery and the steering.
 
-use super::loss::{LossRules, Timer};
-use crate::bit_set::BitSet;
-use crate::congestion::Controller;
-use crate::limits;
-use crate::path::{LostPacket, PathSet, RttEstimator};
+use super::steering::{Fate as Outcome, Feedback, Steering};
+use crate::frame::Acknowledgement;
+use crate::path::RttEstimator;
+use crate::recovery::{Action, Event, Fate, Recovery, RoundTrip, Rules, Suspect};
+use crate::send::flight::{Arrived, Departed, Flight, Retransmission, Slot, Verdict};
 use crate::stats::QueuePairCounters;
-use crate::verbs::Psn;
+use crate::verbs::{Psn, Status};
 use common::time::{Span, Time};
-
-pub(super) const WORDS: usize = (limits::SEND_SPAN / 64) as usize;
-
-/// Packets that the bitmap of an acknowledgement covers.
-const SACK_BITS: u32 = 256;
-
-/// A packet between `una` and `next`.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Slot {
-    /// When its newest copy left.
-    pub(super) sent: Time,
-    /// The request it carries a part of.
-    request: u32,
-    /// Where its newest copy went.
-    pub(super) path: u8,
-    /// How many copies left; saturates.
-    pub(super) copies: u8,
-}
-
-/// What an acknowledgement says.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Acknowledgement {
-    /// The next packet that the peer waits for: all before came.
-    pub(crate) expected: Psn,
-    /// Which came after it: bit i for `expected` + i.
-    pub(crate) came: BitSet<WORDS>,
-    /// The packet that caused it.
-    pub(crate) trigger: Psn,
-    /// The peer takes the first gap for a loss.
-    pub(crate) loss: bool,
-}
-
-/// What became of an acknowledgement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// It said something new, or repeated what is known.
-    Valid,
-    /// It is older than what is known: another that left later came sooner.
-    Overtaken,
-    /// It is about what was never sent.
-    Impossible,
-}
-
-/// A packet to send again.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Retransmission {
-    pub(crate) psn: Psn,
-    /// The request that it carries a part of.
-    pub(crate) request: u32,
-    /// Where its last copy went.
-    pub(crate) path: u8,
-    /// Sent to learn what became of the others (flag P).
-    pub(crate) probe: bool,
-}
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Sender {
-    pub(super) una: Psn,
-    next: Psn,
-    slots: Box<[Slot]>,
-    /// Bit i for `una` + i.
-    pub(super) sacked: BitSet<WORDS>,
-    pub(super) lost: BitSet<WORDS>,
-    pub(super) in_flight: u32,
-    span: u32,
-    controller: Controller,
-    pub(super) rtt: RttEstimator,
-    pub(super) rules: LossRules,
-    pub(super) timer: Timer,
-    /// When the newest packet left of those that came.
-    pub(super) newest_came: Time,
-    /// A packet came that had been sent again.
-    pub(super) repeated_came: bool,
-    /// The lowest lost packet is a probe.
-    pub(super) probing: bool,
-    /// The peer had no receive: nothing is sent before.
-    pub(super) not_before: Option<Time>,
-    pub(super) rnr_tries: u32,
-    /// How long the own port kept data packets back in all, as far as the clocks know.
-    pub(super) kept_back: Span,
+pub(super) struct Sender {
+    flight: Flight,
+    recovery: Recovery,
+    rtt: RttEstimator,
 }
 
 impl Sender {
     /// A sender whose first packet is `first`, with at most `span` packets between the oldest
     /// unacknowledged and the newest.
-    pub(crate) fn new(first: Psn, span: u32, controller: Controller, rules: LossRules) -> Self {
+    pub(super) fn new(first: Psn, span: u32, rules: Rules) -> Self {
         Self {
-            una: first,
-            next: first,
-            slots: vec![Slot::default(); limits::SEND_SPAN as usize].into_boxed_slice(),
-            sacked: BitSet::default(),
-            lost: BitSet::default(),
-            in_flight: 0,
-            span: span.clamp(1, limits::SEND_SPAN),
-            controller,
+            flight: Flight::new(first, span),
+            recovery: Recovery::new(rules),
             rtt: RttEstimator::default(),
-            timer: Timer::new(),
-            rules,
-            newest_came: Time::ZERO,
-            repeated_came: false,
-            probing: false,
-            not_before: None,
-            rnr_tries: 0,
-            kept_back: Span::ZERO,
         }
     }
 
-    /// All packets before this one came.
-    pub(crate) fn unacknowledged(&self) -> Psn {
-        self.una
-    }
-
-    /// Packets sent whose acknowledgement, loss or other fate is not known.
-    pub(crate) fn in_flight(&self) -> u32 {
-        self.in_flight
-    }
-
-    /// Packets that may be in flight.
-    pub(crate) fn window(&self) -> u32 {
-        self.controller.window().min(self.span)
+    /// What was sent and is not acknowledged.
+    pub(super) fn flight(&self) -> &Flight {
+        &self.flight
     }
 
     /// The smoothed round-trip time, once measured.
-    pub(crate) fn rtt(&self) -> Option<Span> {
+    pub(super) fn rtt(&self) -> Option<Span> {
         self.rtt.smoothed()
     }
 
-    /// Packets between the oldest unacknowledged and the newest.
-    pub(super) fn outstanding(&self) -> u32 {
-        self.next.since(self.una)
+    /// The retransmission time-out that stands.
+    pub(super) fn rto(&self) -> Span {
+        self.recovery.rto(self.round_trip())
     }
 
-    /// Whether everything that was sent is acknowledged.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.outstanding() == 0
+    fn round_trip(&self) -> RoundTrip {
+        RoundTrip {
+            smoothed: self.rtt.smoothed(),
+            late_after: self.rtt.late_after(),
+        }
     }
 
-    /// Whether a packet may leave at all.
-    fn is_open(&self) -> bool {
-        self.not_before.is_none() && self.in_flight < self.controller.window()
+    /// Packets that may leave at present.
+    pub(super) fn credit(&self, steering: &Steering) -> u32 {
+        if self.recovery.may_send() {
+            steering.credit(self.flight.in_flight())
+        } else {
+            0
+        }
     }
 
     /// Whether a new packet may leave.
-    pub(crate) fn may_send_new(&self) -> bool {
-        self.is_open() && self.outstanding() < self.span
-    }
-
-    /// Whether the next new packet fills the window.
-    pub(crate) fn closes_with_next(&self) -> bool {
-        self.in_flight + 1 >= self.controller.window() || self.outstanding() + 1 >= self.span
+    pub(super) fn may_send_new(&self, steering: &Steering) -> bool {
+        self.credit(steering) > 0 && self.flight.room() > 0
     }
 
     /// The packet to send again, if one may leave.
-    pub(crate) fn retransmission(&self) -> Option<Retransmission> {
-        if !self.is_open() {
+    pub(super) fn retransmission(&self, steering: &Steering) -> Option<Retransmission> {
+        if self.credit(steering) == 0 {
             return None;
         }
-        let psn = self.una.plus(self.lost.lowest()?);
-        let slot = self.slot(psn);
-        Some(Retransmission {
-            psn,
-            request: slot.request,
-            path: slot.path,
-            probe: self.probing,
-        })
+        self.flight.retransmission()
     }
 
-    /// The number of the next new packet.
-    pub(crate) fn next(&self) -> Psn {
-        self.next
+    /// A new packet, part of `request`, leaves.
+    pub(super) fn sent(&mut self, request: u32, departed: Departed) {
+        let first = self.flight.is_idle();
+        self.flight.sent(request, departed);
+        let round_trip = self.round_trip();
+        self.recovery
+            .on(Event::Sent { first }, round_trip, departed.at);
     }
 
-    /// A new packet, part of `request`, leaves on `path`.
-    pub(crate) fn sent(&mut self, request: u32, path: u8, now: Time) {
-        if self.outstanding() == 0 {
-            self.timer.begin(now);
-        }
-        let psn = self.next;
-        *self.slot_mut(psn) = Slot {
-            sent: now,
-            request,
-            path,
-            copies: 1,
-        };
-        self.next = psn.plus(1);
-        self.in_flight += 1;
-        self.arm(now);
-    }
-
-    /// A lost packet leaves again on `path`.
-    pub(crate) fn sent_again(&mut self, psn: Psn, path: u8, now: Time) {
-        let slot = self.slot_mut(psn);
-        slot.sent = now;
-        slot.path = path;
-        slot.copies = slot.copies.saturating_add(1);
-        self.lost.clear(psn.since(self.una));
-        self.probing = false;
-        self.in_flight += 1;
-        self.arm(now);
-    }
-
-    pub(super) fn slot(&self, psn: Psn) -> &Slot {
-        &self.slots[(psn.value() & (limits::SEND_SPAN - 1)) as usize]
-    }
-
-    fn slot_mut(&mut self, psn: Psn) -> &mut Slot {
-        &mut self.slots[(psn.value() & (limits::SEND_SPAN - 1)) as usize]
+    /// A lost packet leaves again.
+    pub(super) fn sent_again(&mut self, psn: Psn, departed: Departed) {
+        self.flight.sent_again(psn, departed);
+        let round_trip = self.round_trip();
+        self.recovery
+            .on(Event::Sent { first: false }, round_trip, departed.at);
     }
 
     /// Takes an acknowledgement in.
-    pub(crate) fn acknowledge(
+    pub(super) fn acknowledge(
         &mut self,
         ack: &Acknowledgement,
         now: Time,
-        paths: &mut PathSet,
+        steering: &mut Steering,
         counters: &mut QueuePairCounters,
     ) -> Verdict {
-        let advance = ack.expected.since(self.una);
-        if advance > self.outstanding() {
-            let overtaken = ack.expected.is_before(self.una);
-            return if overtaken {
-                Verdict::Overtaken
+        let shortest = self.rtt.shortest();
+        let mut measured = None;
+        let recovery = &mut self.recovery;
+        let verdict = self.flight.acknowledge(ack, |slot, arrived| {
+            let trigger = arrived != Arrived::Came { trigger: false };
+            // Of a packet that was sent once: an answer to one of several copies says nothing (Karn).
+            let round_trip = (trigger && slot.copies == 1).then(|| now.since(slot.sent));
+            measured = measured.or(round_trip);
+            let fate = if arrived == Arrived::NotReady {
+                Outcome::NotReady
             } else {
-                Verdict::Impossible
+                // An answer that comes too soon is to the first copy, and says nothing of the second.
+                let newest_copy = slot.copies == 1
+                    || shortest.is_some_and(|shortest| now.since(slot.sent) >= shortest);
+                recovery.on_came(slot.sent, slot.copies > 1, newest_copy);
+                Outcome::Delivered { newest_copy }
             };
-        }
-        let round_trip = self.round_trip_of(ack.trigger, now);
-        let came_before =
-            ack.trigger.is_before(self.una) || self.sacked.get(ack.trigger.since(self.una));
-        let mut news = 0;
-        for index in 0..advance {
-            news += u32::from(self.take(index, now, paths));
-        }
-        self.una = ack.expected;
-        self.sacked.shift(advance);
-        self.lost.shift(advance);
-        // A report of a loss is repeated without anything having come.
-        if came_before && !ack.loss && self.names_all_known(ack) {
-            self.timer.sent_in_vain(now);
-        }
-        for index in self.newly_came(ack).iter() {
-            news += u32::from(self.take(index, now, paths));
-            self.sacked.set(index);
-            self.lost.clear(index);
-        }
-        if let Some((path, rtt)) = round_trip {
-            self.rtt.sample(rtt);
-            paths.measured(path, rtt);
-        }
-        if news > 0 {
-            self.controller.acknowledged(news);
-            self.timer.progress(now);
-            self.probing = false;
-        }
-        if advance > 0 {
-            self.not_before = None;
-            self.rnr_tries = 0;
-        }
-        // An acknowledgement that says nothing new does not put the clocks back.
-        if news > 0 {
-            self.arm(now);
-        }
-        self.find_losses(ack, now, paths, counters);
-        Verdict::Valid
-    }
-
-    /// Whether an acknowledgement names everything that is known to have come: then none that left after
-    /// it has come sooner.
-    fn names_all_known(&self, ack: &Acknowledgement) -> bool {
-        let nameable = self.sacked.both(&BitSet::first(SACK_BITS));
-        nameable.without(&ack.came) == BitSet::default()
-    }
-
-    /// What an acknowledgement says came out of order, less what is known. Its bitmap may end before the
-    /// packet that caused it, but that one came as well, unless it is the expected one, which waits
-    /// for a receive.
-    fn newly_came(&self, ack: &Acknowledgement) -> BitSet<WORDS> {
-        let mut came = ack.came;
-        let trigger = ack.trigger.since(ack.expected);
-        if trigger > 0 {
-            came.set(trigger);
-        }
-        came.both(&BitSet::first(self.outstanding()))
-            .without(&self.sacked)
-    }
-
-    /// Packet `una` + `index` came. Whether that is new.
-    fn take(&mut self, index: u32, now: Time, paths: &mut PathSet) -> bool {
-        if self.sacked.get(index) {
-            return false;
-        }
-        let slot = *self.slot(self.una.plus(index));
-        if !self.lost.get(index) {
-            self.in_flight -= 1;
-        }
-        // An answer that comes too soon is to the first copy, and says nothing of the second.
-        let answers_newest = slot.copies == 1
-            || self
-                .rtt
-                .shortest()
-                .is_some_and(|shortest| now.since(slot.sent) >= shortest);
-        self.repeated_came |= slot.copies > 1 && answers_newest;
-        if answers_newest {
-            self.newest_came = self.newest_came.max(slot.sent);
-            paths.acknowledged(slot.path, slot.sent);
-        }
-        true
-    }
-
-    /// The round trip of the packet that caused an acknowledgement, and its path, if it was sent once
-    /// (Karn) and is not known to have come.
-    fn round_trip_of(&self, trigger: Psn, now: Time) -> Option<(u8, Span)> {
-        let index = trigger.since(self.una);
-        if index >= self.outstanding() || self.sacked.get(index) {
-            return None;
-        }
-        let slot = self.slot(trigger);
-        (slot.copies == 1).then(|| (slot.path, now.since(slot.sent)))
-    }
-
-    /// Packet `una` + `index` is lost: it will be sent again.
-    pub(super) fn lose(&mut self, index: u32, now: Time, paths: &mut PathSet) {
-        let slot = *self.slot(self.una.plus(index));
-        self.lost.set(index);
-        self.in_flight -= 1;
-        let packet = LostPacket {
-            path: slot.path,
-            sent: slot.sent,
+            steering.feedback(&feedback(slot, round_trip, fate), now);
+        });
+        let Verdict::Valid(news) = verdict else {
+            return verdict;
         };
-        paths.lost(packet, now);
+        if news.spurious {
+            self.recovery.on_spurious_retransmit(now);
+        }
+        if let Some(round_trip) = measured {
+            self.rtt.sample(round_trip);
+        }
+        let event = Event::Acknowledged {
+            news: news.came > 0,
+            in_order: news.in_order,
+            outstanding: !self.flight.is_idle(),
+        };
+        self.recovery.on(event, self.round_trip(), now);
+        self.find_losses(ack.loss, now, steering, counters);
+        verdict
     }
 
-    /// Everything from packet `una` + `index` on that is in flight is lost.
-    pub(super) fn lose_from(&mut self, index: u32, now: Time, paths: &mut PathSet) {
-        let kept = BitSet::first(index).either(&self.sacked).either(&self.lost);
-        let gone = BitSet::first(self.outstanding()).without(&kept);
-        for index in gone.iter() {
-            self.lose(index, now, paths);
+    /// Marks what an acknowledgement and all before it show to be lost. `reported`: the peer takes the
+    /// oldest gap for a loss.
+    fn find_losses(
+        &mut self,
+        reported: bool,
+        now: Time,
+        steering: &mut Steering,
+        counters: &mut QueuePairCounters,
+    ) {
+        let Some(judge) = self.recovery.judge(reported, self.round_trip(), now) else {
+            return;
+        };
+        let newest = self.flight.newest_came();
+        let oldest = self.flight.oldest_came();
+        let candidates = if judge.also_newer {
+            self.flight.outstanding()
+        } else {
+            newest
+        };
+        for index in self.flight.in_flight_among(candidates).iter() {
+            let slot = self.flight.packet(index);
+            let suspect = Suspect {
+                sent: slot.sent,
+                copies: slot.copies,
+                overtaken_by: newest.saturating_sub(index),
+                in_oldest_gap: index < oldest,
+            };
+            match judge.fate(&suspect) {
+                Fate::NotLostYet { until } => debug_assert!(until >= suspect.sent),
+                Fate::Lost => {
+                    self.lose(index, now, steering);
+                    counters.fast_retransmits += 1;
+                }
+            }
         }
     }
 
-    /// A plain peer misses packet `expected` and dropped all after it (InfiniBand 9.7.5.2.8).
-    pub(crate) fn sequence_error(&mut self, now: Time, paths: &mut PathSet) {
-        self.lose_from(0, now, paths);
+    /// Packet `index` of the flight is lost: it will be sent again.
+    fn lose(&mut self, index: u32, now: Time, steering: &mut Steering) {
+        let slot = self.flight.lose(index);
+        steering.feedback(&feedback(&slot, None, Outcome::Lost), now);
     }
 
-    /// The whole of the network is silent.
-    pub(super) fn back_off(&mut self, now: Time, paths: &mut PathSet) {
-        self.lose_from(0, now, paths);
-        self.controller.timed_out();
+    /// Everything that is in flight is lost.
+    fn lose_all(&mut self, now: Time, steering: &mut Steering) {
+        let outstanding = self.flight.outstanding();
+        for index in self.flight.in_flight_among(outstanding).iter() {
+            self.lose(index, now, steering);
+        }
+    }
+
+    /// The oldest packet that did not come is to be sent again.
+    fn lose_oldest(&mut self, now: Time, steering: &mut Steering) {
+        let outstanding = self.flight.outstanding();
+        if let Some(index) = self.flight.in_flight_among(outstanding).lowest() {
+            self.lose(index, now, steering);
+        }
+    }
+
+    /// A plain peer misses the oldest packet and dropped all after it (InfiniBand 9.7.5.2.8).
+    pub(super) fn sequence_error(&mut self, now: Time, steering: &mut Steering) {
+        self.lose_all(now, steering);
+    }
+
+    /// The peer has no receive for the packet that it expects; it wants to be left alone for `wait`.
+    ///
+    /// # Errors
+    /// How the oldest request ends: that was once too often.
+    pub(super) fn not_ready(
+        &mut self,
+        wait: Span,
+        now: Time,
+        steering: &mut Steering,
+        counters: &mut QueuePairCounters,
+    ) -> Result<(), Status> {
+        let event = Event::ReceiverNotReady { wait };
+        self.act(event, now, steering, counters)
+    }
+
+    /// When the sender wants to be woken.
+    pub(super) fn deadline(&self) -> Time {
+        self.recovery.deadline()
+    }
+
+    /// The own port has kept data packets back for `total` so far.
+    pub(super) fn was_kept_back(&mut self, total: Span) {
+        self.recovery.was_kept_back(total);
+    }
+
+    /// Does what the clocks say.
+    ///
+    /// # Errors
+    /// How the oldest request ends: the peer does not answer any more.
+    pub(super) fn expire(
+        &mut self,
+        now: Time,
+        steering: &mut Steering,
+        counters: &mut QueuePairCounters,
+    ) -> Result<(), Status> {
+        let event = Event::Expired {
+            outstanding: !self.flight.is_idle(),
+            marked: self.flight.has_lost(),
+        };
+        self.act(event, now, steering, counters)
+    }
+
+    /// Lets `event` happen, and does what recovery asks for.
+    fn act(
+        &mut self,
+        event: Event,
+        now: Time,
+        steering: &mut Steering,
+        counters: &mut QueuePairCounters,
+    ) -> Result<(), Status> {
+        match self.recovery.on(event, self.round_trip(), now) {
+            Action::Nothing => {}
+            Action::SendOldestAgain => self.lose_oldest(now, steering),
+            Action::Probe => {
+                counters.tail_probes += 1;
+                self.lose_oldest(now, steering);
+                self.flight.probe();
+            }
+            Action::SendAllAgain => self.lose_all(now, steering),
+            Action::BackOff => {
+                counters.timeouts += 1;
+                self.lose_all(now, steering);
+                steering.timed_out();
+            }
+            Action::GiveUp(status) => return Err(status),
+        }
+        Ok(())
+    }
+
+    /// How often all waits of the recovery are doubled.
+    #[cfg(test)]
+    pub(super) fn backoff_shift(&self) -> u32 {
+        self.recovery.backoff_shift()
+    }
+}
+
+fn feedback(slot: &Slot, round_trip: Option<Span>, fate: Outcome) -> Feedback {
+    Feedback {
+        path: slot.path,
+        entropy: slot.entropy,
+        sent: slot.sent,
+        round_trip,
+        congested: None,
+        fate,
     }
 }
 

@@ -1,13 +1,13 @@
 use super::*;
-use crate::congestion::FixedWindow;
-use crate::connection::loss::Expiry;
-use crate::verbs::MultipathConfig;
+use crate::bit_set::BitSet;
+use crate::send::flight::News;
+use crate::verbs::{MultipathConfig, PortId, PortSet};
 
 const TOLERANCE: u32 = 8;
 
 struct Bed {
     sender: Sender,
-    paths: PathSet,
+    steering: Steering,
     counters: QueuePairCounters,
     now: Time,
 }
@@ -19,7 +19,7 @@ fn micros(n: u64) -> Span {
 impl Bed {
     fn new(first: u32, multipath: bool) -> Self {
         let agreed = MultipathConfig::default();
-        let rules = LossRules {
+        let rules = Rules {
             tolerance: multipath.then_some((TOLERANCE, micros(1_000))),
             rto_min: micros(4_000),
             rto_initial: micros(50_000),
@@ -28,29 +28,44 @@ impl Bed {
             retry_count: 1,
             rnr_retry: Some(2),
         };
-        let controller = Controller::Fixed(FixedWindow::new(64));
+        let agreed = multipath.then_some(&agreed);
         Self {
-            sender: Sender::new(Psn::new(first), 128, controller, rules),
-            paths: PathSet::new(multipath.then_some(&agreed), 1, Span::from_millis(100), 1),
+            sender: Sender::new(Psn::new(first), 128, rules),
+            steering: Steering::new(agreed, 1, Span::from_millis(100), 1, 64),
             counters: QueuePairCounters::default(),
             now: Time::from_nanos(1_000_000_000),
         }
     }
 
+    /// Where a packet goes that leaves now.
+    fn depart(&mut self, other_than: Option<u8>) -> Departed {
+        let free = PortSet::NONE.with(PortId::new(0));
+        let in_flight = self.sender.flight().in_flight();
+        let choice = self
+            .steering
+            .choose(free, in_flight, other_than, self.now)
+            .expect("credit");
+        Departed {
+            path: choice.path.path,
+            entropy: choice.entropy.port,
+            at: self.now,
+        }
+    }
+
     fn send(&mut self, packets: u32) {
         for _ in 0..packets {
-            assert!(self.sender.may_send_new());
-            let path = self.paths.select(None, self.now).path;
-            self.sender.sent(0, path, self.now);
+            assert!(self.sender.may_send_new(&self.steering));
+            let departed = self.depart(None);
+            self.sender.sent(0, departed);
         }
     }
 
     fn resend(&mut self) -> Vec<u32> {
         let mut sent = Vec::new();
-        while let Some(again) = self.sender.retransmission() {
-            let choice = self.paths.select(Some(again.path), self.now);
-            assert_ne!(choice.path, again.path, "another path");
-            self.sender.sent_again(again.psn, choice.path, self.now);
+        while let Some(again) = self.sender.retransmission(&self.steering) {
+            let departed = self.depart(Some(again.path));
+            assert_ne!(departed.path, again.path, "another path");
+            self.sender.sent_again(again.psn, departed);
             sent.push(again.psn.value());
         }
         sent
@@ -76,17 +91,23 @@ impl Bed {
             loss,
         };
         self.sender
-            .acknowledge(&ack, self.now, &mut self.paths, &mut self.counters)
+            .acknowledge(&ack, self.now, &mut self.steering, &mut self.counters)
+    }
+
+    fn not_ready(&mut self) -> Result<(), Status> {
+        let (steering, counters) = (&mut self.steering, &mut self.counters);
+        self.sender
+            .not_ready(micros(640), self.now, steering, counters)
     }
 
     fn pass(&mut self, span: Span) {
         self.now += span;
     }
 
-    fn expire(&mut self) -> Expiry {
+    fn expire(&mut self) -> Result<(), Status> {
         self.now = self.now.max(self.sender.deadline());
         self.sender
-            .expire(self.now, &mut self.paths, &mut self.counters)
+            .expire(self.now, &mut self.steering, &mut self.counters)
     }
 }
 
@@ -95,11 +116,11 @@ impl Bed {
 fn a_window_goes_out_and_is_acknowledged() {
     let mut bed = Bed::new(0xff_fff0, true);
     bed.send(64);
-    assert!(!bed.sender.may_send_new());
+    assert!(!bed.sender.may_send_new(&bed.steering));
     bed.pass(micros(200));
-    assert_eq!(bed.answer(0x30, &[]), Verdict::Valid);
-    assert!(bed.sender.is_idle());
-    assert_eq!(bed.sender.in_flight(), 0);
+    assert!(matches!(bed.answer(0x30, &[]), Verdict::Valid(_)));
+    assert!(bed.sender.flight().is_idle());
+    assert_eq!(bed.sender.flight().in_flight(), 0);
     assert_eq!(bed.sender.rtt(), Some(micros(200)));
     assert_eq!(bed.sender.deadline(), Time::NEVER);
     assert_eq!(bed.answer(0x31, &[]), Verdict::Impossible);
@@ -127,7 +148,7 @@ fn only_what_is_lost_is_sent_again() {
     assert_eq!(bed.counters.fast_retransmits, 2);
     bed.pass(micros(100));
     bed.answer(40, &[]);
-    assert!(bed.sender.is_idle());
+    assert!(bed.sender.flight().is_idle());
 }
 
 /// HT-41: what the peer reports as lost is sent again though few packets overtook it.
@@ -167,7 +188,7 @@ fn silence_is_probed_then_backed_off_then_fatal() {
     bed.answer(1, &[]);
     bed.send(20);
     let start = bed.now;
-    assert_eq!(bed.expire(), Expiry::Continue);
+    assert_eq!(bed.expire(), Ok(()));
     assert_eq!(
         bed.now.since(start),
         micros(1_700),
@@ -175,9 +196,9 @@ fn silence_is_probed_then_backed_off_then_fatal() {
     );
     assert_eq!(bed.resend(), [1], "a probe");
     assert_eq!(bed.counters.tail_probes, 1);
-    bed.expire();
+    let _ = bed.expire();
     assert_eq!(bed.resend(), [1], "the oldest again");
-    bed.expire();
+    let _ = bed.expire();
     assert_eq!(bed.counters.timeouts, 1);
     let first = bed.resend();
     assert_eq!(
@@ -186,13 +207,13 @@ fn silence_is_probed_then_backed_off_then_fatal() {
         "no more than feels out the network"
     );
     let before = bed.now;
-    bed.expire();
+    let _ = bed.expire();
     let second = bed.now.since(before);
     bed.resend();
     let before = bed.now;
-    bed.expire();
+    let _ = bed.expire();
     assert_eq!(bed.now.since(before), second.times(2));
-    let gone = (0..20).any(|_| bed.expire() == Expiry::PeerGone);
+    let gone = (0..20).any(|_| bed.expire() == Err(Status::RetryExceeded));
     assert!(gone);
     assert!(bed.now.since(start) >= micros(200_000), "two ACK time-outs");
     assert!(bed.now.since(start) < micros(400_000));
@@ -205,15 +226,16 @@ fn a_plain_peer_gets_go_back_n() {
     bed.send(6);
     bed.pass(micros(50));
     bed.answer(0, &[]);
-    bed.sender.sequence_error(bed.now, &mut bed.paths);
+    bed.sender.sequence_error(bed.now, &mut bed.steering);
     let mut sent = Vec::new();
-    while let Some(again) = bed.sender.retransmission() {
-        bed.sender.sent_again(again.psn, 0, bed.now);
+    while let Some(again) = bed.sender.retransmission(&bed.steering) {
+        let departed = bed.depart(None);
+        bed.sender.sent_again(again.psn, departed);
         sent.push(again.psn.value());
     }
     assert_eq!(sent, [0, 1, 2, 3]);
-    assert_eq!(bed.answer(4, &[]), Verdict::Valid);
-    assert!(bed.sender.is_idle());
+    assert!(matches!(bed.answer(4, &[]), Verdict::Valid(_)));
+    assert!(bed.sender.flight().is_idle());
 }
 
 /// HT-1: a peer without a receive is left alone as long as it says, and not for ever.
@@ -222,16 +244,19 @@ fn a_peer_without_receives_is_waited_for() {
     let mut bed = Bed::new(0, true);
     bed.send(3);
     for _ in 0..2 {
-        let answer = bed.sender.not_ready(micros(640), bed.now, &mut bed.paths);
-        assert_eq!(answer, Expiry::Continue);
-        assert!(bed.sender.retransmission().is_none() && !bed.sender.may_send_new());
+        let answer = bed.not_ready();
+        assert_eq!(answer, Ok(()));
+        assert!(
+            bed.sender.retransmission(&bed.steering).is_none()
+                && !bed.sender.may_send_new(&bed.steering)
+        );
         let before = bed.now;
-        assert_eq!(bed.expire(), Expiry::Continue);
+        assert_eq!(bed.expire(), Ok(()));
         assert_eq!(bed.now.since(before), micros(640));
         assert_eq!(bed.resend(), [0], "asks again with the packet itself");
     }
-    let answer = bed.sender.not_ready(micros(640), bed.now, &mut bed.paths);
-    assert_eq!(answer, Expiry::PeerGone);
+    let answer = bed.not_ready();
+    assert_eq!(answer, Err(Status::RnrRetryExceeded));
 }
 
 /// HT-43: an answer about packets that were never sent changes nothing.
@@ -241,8 +266,9 @@ fn impossible_answers_change_nothing() {
     bed.send(5);
     assert_eq!(bed.answer(106, &[]), Verdict::Impossible);
     assert_eq!(bed.answer(99, &[]), Verdict::Overtaken);
-    assert_eq!(bed.answer(100, &[105, 300]), Verdict::Valid);
-    assert_eq!(bed.sender.in_flight(), 5);
+    let nothing = Verdict::Valid(News::default());
+    assert_eq!(bed.answer(100, &[105, 300]), nothing);
+    assert_eq!(bed.sender.flight().in_flight(), 5);
     assert!(bed.resend().is_empty());
 }
 
@@ -288,17 +314,15 @@ fn the_trigger_came() {
     for (trigger, in_flight) in [(0, 20), (7, 19), (7, 19), (19, 18), (300, 18)] {
         let answer = ack(trigger);
         bed.sender
-            .acknowledge(&answer, bed.now, &mut bed.paths, &mut bed.counters);
-        assert_eq!(
-            bed.sender.in_flight() + u32::try_from(bed.sender.lost.iter().count()).expect("few"),
-            in_flight
-        );
+            .acknowledge(&answer, bed.now, &mut bed.steering, &mut bed.counters);
+        let (flying, lost) = bed.sender.flight().census();
+        assert_eq!(flying + u32::try_from(lost).expect("few"), in_flight);
     }
 }
 
-/// HT-41: a packet that was sent again in vain doubles the tolerance; time without such halves it.
+/// HT-41: a spurious retransmission doubles the tolerance; time without such halves it.
 #[test]
-fn what_was_sent_in_vain_teaches_patience() {
+fn spurious_retransmissions_double_the_waits() {
     let mut bed = Bed::new(0, true);
     bed.send(30);
     bed.pass(micros(5_000));
@@ -312,10 +336,10 @@ fn what_was_sent_in_vain_teaches_patience() {
         trigger: Psn::new(0),
         loss: false,
     };
-    for patience in [0, 1, 1, 1] {
+    for shift in [0, 1, 1, 1] {
         bed.sender
-            .acknowledge(&again, bed.now, &mut bed.paths, &mut bed.counters);
-        assert_eq!(bed.sender.timer.patience, patience, "one cause");
+            .acknowledge(&again, bed.now, &mut bed.steering, &mut bed.counters);
+        assert_eq!(bed.sender.backoff_shift(), shift, "one cause");
     }
     let came: Vec<_> = (11..=11 + TOLERANCE).collect();
     bed.answer(10, &came);
@@ -323,7 +347,7 @@ fn what_was_sent_in_vain_teaches_patience() {
     bed.pass(micros(1_000_001));
     let came: Vec<_> = (11..=12 + TOLERANCE).collect();
     bed.answer(10, &came);
-    assert_eq!(bed.sender.timer.patience, 0);
+    assert_eq!(bed.sender.backoff_shift(), 0);
     assert_eq!(bed.resend(), [10]);
 }
 
@@ -336,7 +360,7 @@ fn late_acknowledgements_teach_nothing() {
     bed.answer(0, &[1, 2, 3, 4, 5]);
     bed.answer(0, &[1, 2, 3]);
     bed.answer(0, &[1]);
-    assert_eq!(bed.sender.timer.patience, 0);
+    assert_eq!(bed.sender.backoff_shift(), 0);
 }
 
 /// HT-45: for as long as the own port was paused the clocks stand still, once.
@@ -354,9 +378,9 @@ fn clocks_stand_still_while_the_port_is_paused() {
     bed.sender.was_kept_back(micros(70) + pause);
     bed.sender.was_kept_back(micros(70) + pause);
     assert_eq!(bed.sender.deadline(), deadline + pause);
-    assert_eq!(bed.expire(), Expiry::Continue);
+    assert_eq!(bed.expire(), Ok(()));
     assert_eq!(bed.counters.timeouts, 1);
     bed.pass(pause);
     bed.sender.was_kept_back(micros(70) + pause.times(2));
-    assert_eq!(bed.expire(), Expiry::Continue, "one time-out is no silence");
+    assert_eq!(bed.expire(), Ok(()), "one time-out is no silence");
 }

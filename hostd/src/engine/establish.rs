@@ -25,13 +25,13 @@ impl<M: RegionMemory> Engine<M> {
             return false;
         };
         let remote = connection.remote;
-        let Some(route) = self.routes.get(&remote).copied() else {
-            self.shared.notify(Event::NeedRoute {
+        let Some(route) = self.ports.route(remote).copied() else {
+            self.notify(Event::NeedRoute {
                 destination: remote,
             });
             return false;
         };
-        let wanted = self.shared.config.path_mtu;
+        let wanted = self.config.path_mtu;
         let Some(path_mtu) = negotiation::path_mtu(route.mtu, wanted, remote.is_ipv6()) else {
             return false;
         };
@@ -44,11 +44,11 @@ impl<M: RegionMemory> Engine<M> {
     }
 
     fn compose_request(&mut self, number: u32, source: IpAddr, path_mtu: u16) {
-        let offer = self.shared.config.multipath.map(|config| Offer {
+        let offer = self.config.multipath.map(|config| Offer {
             config: config.within_limits(),
             path_mtu,
         });
-        let max_cm_retries = self.shared.config.cm_retries.min(15);
+        let max_cm_retries = self.config.cm_retries.min(15);
         let Some(connection) = self.connections.get_mut(number) else {
             return;
         };
@@ -84,7 +84,7 @@ impl<M: RegionMemory> Engine<M> {
 
     /// Agrees on everything, readies the queue pair and composes REP.
     fn compose_reply(&mut self, number: u32, path_mtu: u16) {
-        let own = self.shared.config.multipath;
+        let own = self.config.multipath;
         let Some(connection) = self.connections.get_mut(number) else {
             return;
         };
@@ -128,7 +128,7 @@ impl<M: RegionMemory> Engine<M> {
 
     /// REP came: the queue pair is readied, and RTU answers.
     pub(super) fn complete_connect(&mut self, number: u32, reply: &Rep) {
-        let own = self.shared.config.multipath;
+        let own = self.config.multipath;
         let Some(connection) = self.connections.get_mut(number) else {
             return;
         };

@@ -5,7 +5,6 @@ use super::establish::requested;
 use super::management::Said;
 use crate::cm::machine::Input;
 use crate::cm::negotiation::OFFER_LEN;
-use crate::connection::requester::lay_out;
 use crate::frame::{self, Packet};
 use crate::limits;
 use crate::memory::RegionMemory;
@@ -13,7 +12,6 @@ use crate::path::Entropy;
 use crate::verbs::{ConnectionId, DropReason, EngineError, Event, PrivateData};
 use common::time::Time;
 use common::wire::cm::{MAD_LEN, Mad, Message, Pair, REJ_PRIVATE_LEN, Rej, Req, reject};
-use common::wire::roce::frame as roce_frame;
 use common::wire::roce::{Bth, Deth, Headers, Opcode};
 use common::xdp::frame::{Frame, FramePool};
 use std::net::IpAddr;
@@ -31,8 +29,8 @@ impl<M: RegionMemory> Engine<M> {
         pool.give(frame);
         let outcome = parsed.and_then(|mad| self.take_message(&mad, packet.source));
         match outcome {
-            Ok(()) => self.shared.statistics.management += 1,
-            Err(reason) => self.shared.statistics.drops.add(reason),
+            Ok(()) => self.statistics.management += 1,
+            Err(reason) => self.statistics.drops.add(reason),
         }
     }
 
@@ -124,24 +122,24 @@ impl<M: RegionMemory> Engine<M> {
         };
         let connection =
             requested(req, source, transaction).ok_or(DropReason::MalformedManagement)?;
-        let multipath = connection.offer.is_some() && self.shared.config.multipath.is_some();
+        let multipath = connection.offer.is_some() && self.config.multipath.is_some();
         let skip = if connection.offer.is_some() {
             OFFER_LEN
         } else {
             0
         };
         let private_data = PrivateData::new(&req.private[skip..]).unwrap_or(PrivateData::EMPTY);
-        let room = self.shared.events.len() < limits::EVENTS / 2;
+        let room = self.events.len() < limits::EVENTS / 2;
         let Some(number) = room.then(|| self.connections.insert(connection)).flatten() else {
             self.send_rejection(&names, source, transaction, reject::NO_RESOURCES);
             return Err(DropReason::ConnectionTableFull);
         };
-        if !self.routes.contains_key(&source) {
-            self.shared.notify(Event::NeedRoute {
+        if self.ports.route(source).is_none() {
+            self.notify(Event::NeedRoute {
                 destination: source,
             });
         }
-        self.shared.notify(Event::ConnectRequest {
+        self.notify(Event::ConnectRequest {
             connection: ConnectionId(number),
             port,
             source,
@@ -191,25 +189,26 @@ impl<M: RegionMemory> Engine<M> {
         }
     }
 
-    /// Writes a message into `frame`; `None` if there is no route.
-    fn write(&mut self, frame: &mut Frame, pool: &FramePool, to: IpAddr, mad: &Mad) -> Option<()> {
-        let Some(route) = self.routes.get(&to) else {
-            self.shared.notify(Event::NeedRoute { destination: to });
+    /// Writes a message into `into`; `None` if there is no route.
+    fn write(&mut self, into: &mut Frame, pool: &FramePool, to: IpAddr, mad: &Mad) -> Option<()> {
+        let Some(route) = self.ports.route(to).copied() else {
+            self.notify(Event::NeedRoute { destination: to });
             return None;
         };
-        let flow = frame::flow(route, to, self.shared.config.control_class)?;
+        let flow = frame::flow(&route, to, self.config.control_class)?;
         // Each message takes another path: repeating one helps though its path leads nowhere.
         self.connections.sent += 1;
-        let flow = frame::on_path(&flow, Entropy::derive(self.connections.sent, 0, 0));
+        let entropy = Entropy::derive(self.connections.sent, 0, 0);
+        let flow = frame::on_path(&flow, entropy.port, entropy.flow_label);
         let psn = u32::try_from(self.connections.sent & 0x00ff_ffff).expect("24 bits");
         let mut headers = Headers::new(Bth::new(Opcode::UdSendOnly, GSI, psn));
         headers.deth = Some(Deth {
             qkey: Deth::GSI_QKEY,
             src_qp: GSI,
         });
-        let place = lay_out(frame, pool, &flow, &headers, MAD_LEN)?;
-        frame.bytes_mut()[place].copy_from_slice(&mad.emit());
-        roce_frame::seal(frame.bytes_mut()).ok()
+        let place = frame::lay_out(into, pool, &flow, &headers, MAD_LEN)?;
+        into.bytes_mut()[place].copy_from_slice(&mad.emit());
+        frame::seal(into.bytes_mut()).ok()
     }
 
     /// When a connection has to be looked at.

@@ -10,6 +10,7 @@ use crate::verbs::{
 };
 use common::time::{Span, Time};
 use common::wire::cm::{Dreq, Message, Pair, REJ_PRIVATE_LEN, Rej, Rep, reject};
+use rand_core::Rng;
 use std::net::IpAddr;
 
 /// An application has this long to decide on a connection request.
@@ -46,10 +47,10 @@ impl<M: RegionMemory> Engine<M> {
         port: u16,
         parameters: &ConnectionParameters<'_>,
     ) -> Result<ConnectionId, EngineError> {
-        let room = cm::request_data_max(self.shared.config.multipath.is_some());
+        let room = cm::request_data_max(self.config.multipath.is_some());
         let given = given(parameters, room)?;
         self.free_queue_pair(qpn)?;
-        let transaction = self.shared.draw();
+        let transaction = self.random.next_u64();
         let connection = Connection {
             phase: Phase::Requesting,
             remote: destination,
@@ -146,7 +147,7 @@ impl<M: RegionMemory> Engine<M> {
     }
 
     fn first_psn(&mut self) -> u32 {
-        u32::try_from(self.shared.draw() & 0x00ff_ffff).expect("24 bits")
+        u32::try_from(self.random.next_u64() & 0x00ff_ffff).expect("24 bits")
     }
 
     /// Lets `input` happen to a connection.
@@ -192,7 +193,7 @@ impl<M: RegionMemory> Engine<M> {
             Action::Refuse => self.refuse(number),
             Action::Expire => {
                 self.refuse(number);
-                self.shared.notify(Event::Unreachable {
+                self.notify(Event::Unreachable {
                     connection: id,
                     qpn,
                 });
@@ -205,7 +206,7 @@ impl<M: RegionMemory> Engine<M> {
                 };
                 if let Some(qpn) = qpn {
                     let private_data = PrivateData::new(data).unwrap_or(PrivateData::EMPTY);
-                    self.shared.notify(Event::Rejected {
+                    self.notify(Event::Rejected {
                         connection: id,
                         qpn,
                         reason,
@@ -213,7 +214,7 @@ impl<M: RegionMemory> Engine<M> {
                     });
                 }
             }
-            Action::TellUnreachable => self.shared.notify(Event::Unreachable {
+            Action::TellUnreachable => self.notify(Event::Unreachable {
                 connection: id,
                 qpn,
             }),
@@ -222,10 +223,8 @@ impl<M: RegionMemory> Engine<M> {
                     pair: pair(number, connection.remote_id),
                     remote_qpn: connection.asked.map_or(0, |asked| asked.qpn),
                 }));
-                if let Some(queue_pair) = qpn.and_then(|qpn| self.queue_pairs.get_mut(qpn)) {
-                    queue_pair.draining = false;
-                    // To ERR one may come from every state.
-                    let _ = queue_pair.transit(&Transition::Error, &mut self.shared);
+                if let Some(qpn) = qpn {
+                    self.fail_queue_pair(qpn);
                 }
             }
             Action::Leave => {
@@ -248,7 +247,7 @@ impl<M: RegionMemory> Engine<M> {
         if let Some(connection) = self.connections.get_mut(connection.0) {
             connection.qpn = None;
         }
-        self.shared.notify(Event::Disconnected { connection, qpn });
+        self.notify(Event::Disconnected { connection, qpn });
     }
 
     /// Sends the last message of a connection again.
@@ -285,7 +284,7 @@ impl<M: RegionMemory> Engine<M> {
             return;
         };
         if let Some(qpn) = connection.qpn {
-            self.shared.notify(Event::Established {
+            self.notify(Event::Established {
                 connection: ConnectionId(number),
                 qpn,
                 private_data,
@@ -300,9 +299,15 @@ impl<M: RegionMemory> Engine<M> {
             return;
         };
         queue_pair.connection = None;
-        queue_pair.draining = false;
-        // To ERR one may come from every state.
-        let _ = queue_pair.transit(&Transition::Error, &mut self.shared);
+        self.fail_queue_pair(qpn);
+    }
+
+    /// Puts a queue pair into the error state; from every state one may come there.
+    fn fail_queue_pair(&mut self, qpn: u32) {
+        if let Some(queue_pair) = self.queue_pairs.get_mut(qpn) {
+            queue_pair.draining = false;
+            let _ = self.transit(qpn, &Transition::Error);
+        }
     }
 
     /// Waits until what was sent is acknowledged.
@@ -359,7 +364,7 @@ impl<M: RegionMemory> Engine<M> {
         let patience = match phase {
             Phase::Waiting => DECISION,
             Phase::Draining => DRAIN,
-            Phase::TimeWait => self.shared.config.time_wait,
+            Phase::TimeWait => self.config.time_wait,
             _ => return self.rewake(number),
         };
         connection.deadline.get_or_insert(now + patience);
@@ -378,7 +383,7 @@ impl<M: RegionMemory> Engine<M> {
 
     /// The message of a phase that repeats it is due, or its patience is over.
     fn send_again(&mut self, number: u32, now: Time) {
-        let (timeout, retries) = (self.shared.config.cm_timeout, self.shared.config.cm_retries);
+        let (timeout, retries) = (self.config.cm_timeout, self.config.cm_retries);
         let Some(connection) = self.connections.get_mut(number) else {
             return;
         };

@@ -23,10 +23,10 @@ mod mads;
 mod management;
 mod ports;
 use crate::cm::table::ConnectionTable;
-use crate::connection::QueuePair;
+use crate::connection::{Completed, Effects, QueuePair};
 use crate::limits;
 use crate::memory::{RegionMemory, RegionTable};
-use crate::net::pfc::Pauses;
+use crate::receive::FrameBudget;
 use crate::slab::Slab;
 use crate::stats::{EngineStatistics, PathStatistics, QueuePairStatistics};
 use crate::timers::Timers;
@@ -34,109 +34,108 @@ use crate::verbs::{
     Access, Completion, CompletionQueueId, DomainId, EngineConfig, EngineError, Event,
     QueuePairRequest, ReceiveRequest, RegionKeys, Route, SendRequest, Transition,
 };
-use common::time::{Span, Time};
+use common::time::Time;
 use common::xdp::frame::Frame;
 use completions::CompletionQueues;
-use ports::pacer::Pacer;
+use ports::Ports;
 use rand_core::Rng;
 use rand_pcg::Pcg64;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::IpAddr;
 
 /// The transport engine of one worker; `M` is how it reaches applications' memory.
 #[derive(Debug)]
 pub struct Engine<M> {
-    shared: Shared<M>,
+    config: EngineConfig,
     queue_pairs: Slab<Box<QueuePair>>,
     domains: Slab<u32>,
-    routes: HashMap<IpAddr, Route>,
+    regions: RegionTable<M>,
+    completions: CompletionQueues,
     connections: ConnectionTable,
+    ports: Ports,
     timers: Timers,
     /// Queue pairs with something to acknowledge.
     to_acknowledge: VecDeque<u32>,
     /// Queue pairs with something to send, in turn.
     to_send: VecDeque<u32>,
-    pacer: Pacer,
-    /// What the switch at the port's other end asks for.
-    pauses: Pauses,
+    /// What the queue pair that was called last wants done.
+    effects: Effects,
+    /// What reorder buffers may hold.
+    budget: FrameBudget,
+    /// Frames on their way back to a pool.
+    spent: Vec<Frame>,
     /// No frame was free: nothing is tried before.
     out_of_frames_until: Time,
-}
-
-/// What queue pairs use in common.
-#[derive(Debug)]
-pub(crate) struct Shared<M> {
-    pub(crate) config: EngineConfig,
-    pub(crate) regions: RegionTable<M>,
-    pub(crate) completions: CompletionQueues,
-    pub(crate) statistics: EngineStatistics,
-    pub(crate) events: VecDeque<Event>,
-    /// Frames on their way back to a pool.
-    pub(crate) spent: Vec<Frame>,
-    /// Frames in reorder buffers.
-    pub(crate) held_frames: u32,
-    pub(crate) quiet: Quiet,
+    events: VecDeque<Event>,
+    statistics: EngineStatistics,
     random: Pcg64,
 }
 
-/// For how long pauses keep queue pairs from sending (HT-45).
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Quiet {
-    /// Data packets may leave from then on; a time that has passed if they may.
-    pub(crate) data_until: Time,
-    /// The same for acknowledgements and connection messages.
-    pub(crate) control_until: Time,
-    /// How long data packets were kept back so far, as of the last turn. The clocks of senders stand
-    /// still meanwhile: that nothing comes of what may not be sent says nothing about the network, and what
-    /// they would have sent again may not leave either.
-    pub(crate) data_total: Span,
-}
-
-impl<M> Shared<M> {
-    /// A random number.
-    pub(crate) fn draw(&mut self) -> u64 {
-        self.random.next_u64()
+impl<M: RegionMemory> Engine<M> {
+    /// An engine without any object.
+    pub fn new(config: EngineConfig) -> Self {
+        let mut random = random(&config.seed);
+        Self {
+            queue_pairs: Slab::new(limits::QUEUE_PAIRS, limits::QUEUE_PAIR_NUMBER_BITS)
+                .numbered_from(random.next_u64()),
+            domains: Slab::new(limits::DOMAINS, 32),
+            regions: RegionTable::new(config.seed),
+            completions: CompletionQueues::new(),
+            connections: ConnectionTable::new(random.next_u64()),
+            ports: Ports::new(&config),
+            timers: Timers::default(),
+            to_acknowledge: VecDeque::new(),
+            to_send: VecDeque::new(),
+            effects: Effects::default(),
+            budget: FrameBudget::new(config.reorder_frames),
+            spent: Vec::new(),
+            out_of_frames_until: Time::ZERO,
+            events: VecDeque::with_capacity(limits::EVENTS),
+            statistics: EngineStatistics::default(),
+            random,
+            config,
+        }
     }
 
     /// Tells the application's side, unless it has not listened for too long.
-    pub(crate) fn notify(&mut self, event: Event) {
+    fn notify(&mut self, event: Event) {
         if self.events.len() < limits::EVENTS {
             self.events.push_back(event);
         } else {
             self.statistics.lost_events += 1;
         }
     }
-}
 
-impl<M: RegionMemory> Engine<M> {
-    /// An engine without any object.
-    pub fn new(config: EngineConfig) -> Self {
-        let mut shared = Shared {
-            regions: RegionTable::new(config.seed),
-            completions: CompletionQueues::new(),
-            statistics: EngineStatistics::default(),
-            events: VecDeque::with_capacity(limits::EVENTS),
-            spent: Vec::new(),
-            held_frames: 0,
-            quiet: Quiet::default(),
-            random: random(&config.seed),
-            config,
-        };
-        let pacer = Pacer::new(shared.config.pacer_burst);
-        let pauses = Pauses::new(&shared.config.flow_control);
-        Self {
-            queue_pairs: Slab::new(limits::QUEUE_PAIRS, limits::QUEUE_PAIR_NUMBER_BITS)
-                .numbered_from(shared.draw()),
-            domains: Slab::new(limits::DOMAINS, 32),
-            routes: HashMap::new(),
-            connections: ConnectionTable::new(shared.draw()),
-            timers: Timers::default(),
-            to_acknowledge: VecDeque::new(),
-            to_send: VecDeque::new(),
-            pacer,
-            pauses,
-            out_of_frames_until: Time::ZERO,
-            shared,
+    /// Does what the queue pair that was called last wants done.
+    #[inline]
+    fn carry_out_effects(&mut self) {
+        let Effects {
+            completed,
+            failed,
+            dropped,
+            released,
+            delivered,
+            duplicates,
+        } = &mut self.effects;
+        for completed in completed.drain(..) {
+            match completed {
+                Completed::With(queue, completion) => self.completions.push(queue, completion),
+                Completed::Silently(queue) => self.completions.release(queue),
+            }
+        }
+        let statistics = &mut self.statistics;
+        statistics.delivered += u64::from(std::mem::take(delivered));
+        statistics.duplicates += u64::from(std::mem::take(duplicates));
+        for reason in dropped.drain(..) {
+            statistics.drops.add(reason);
+        }
+        if !released.is_empty() {
+            let frames = u32::try_from(released.len()).expect("bounded by the reorder buffers");
+            self.budget.give(frames);
+            self.spent.append(released);
+        }
+        if let Some((qpn, status)) = failed.take() {
+            self.notify(Event::QueuePairFailed { qpn, status });
         }
     }
 
@@ -149,7 +148,7 @@ impl<M: RegionMemory> Engine<M> {
     /// Ends a protection domain that has neither regions nor queue pairs.
     pub fn destroy_domain(&mut self, domain: DomainId) -> Result<(), EngineError> {
         let users = *self.domains.get(domain.0).ok_or(EngineError::Unknown)?;
-        if users > 0 || self.shared.regions.any_in(domain.0) {
+        if users > 0 || self.regions.any_in(domain.0) {
             return Err(EngineError::Busy);
         }
         self.domains.remove(domain.0);
@@ -172,28 +171,24 @@ impl<M: RegionMemory> Engine<M> {
         if access.allows(Access::REMOTE_WRITE) && !access.allows(Access::LOCAL_WRITE) {
             return Err(EngineError::Argument);
         }
-        self.shared
-            .regions
+        self.regions
             .register(domain.0, memory, base, access)
             .ok_or(EngineError::TooMany)
     }
 
     /// Ends a region and returns its memory. Requests that still use it fail.
     pub fn deregister(&mut self, lkey: u32) -> Result<M, EngineError> {
-        self.shared
-            .regions
-            .deregister(lkey)
-            .ok_or(EngineError::Unknown)
+        self.regions.deregister(lkey).ok_or(EngineError::Unknown)
     }
 
     /// Makes a completion queue. It grows with the queue pairs that use it.
     pub fn create_completion_queue(&mut self) -> Result<CompletionQueueId, EngineError> {
-        self.shared.completions.create()
+        self.completions.create()
     }
 
     /// Ends a completion queue that no queue pair uses.
     pub fn destroy_completion_queue(&mut self, id: CompletionQueueId) -> Result<(), EngineError> {
-        self.shared.completions.destroy(id)
+        self.completions.destroy(id)
     }
 
     /// Makes a queue pair, in RESET, and returns its number.
@@ -202,7 +197,7 @@ impl<M: RegionMemory> Engine<M> {
         if !fits(request.max_send_wr) || !fits(request.max_recv_wr) {
             return Err(EngineError::Argument);
         }
-        let completions = &mut self.shared.completions;
+        let completions = &mut self.completions;
         if !completions.contains(request.send_cq) || !completions.contains(request.receive_cq) {
             return Err(EngineError::Unknown);
         }
@@ -229,11 +224,12 @@ impl<M: RegionMemory> Engine<M> {
     /// Ends a queue pair. What is outstanding is forgotten; a peer that is connected is told.
     pub fn destroy_queue_pair(&mut self, qpn: u32) -> Result<(), EngineError> {
         let mut queue_pair = self.queue_pairs.remove(qpn).ok_or(EngineError::Unknown)?;
-        queue_pair.forget(&mut self.shared);
-        queue_pair.leave_peer(&mut self.shared);
+        queue_pair.forget(&mut self.effects);
+        queue_pair.leave_peer(&mut self.effects);
+        self.carry_out_effects();
         let request = queue_pair.request;
         for (queue, requests) in queue_ends(&request) {
-            self.shared.completions.detach(queue, requests);
+            self.completions.detach(queue, requests);
         }
         if let Some(users) = self.domains.get_mut(request.domain.0) {
             *users -= 1;
@@ -251,16 +247,25 @@ impl<M: RegionMemory> Engine<M> {
         qpn: u32,
         transition: &Transition,
     ) -> Result<(), EngineError> {
-        let queue_pair = self.queue_pairs.get_mut(qpn).ok_or(EngineError::Unknown)?;
-        queue_pair.transit(transition, &mut self.shared)?;
+        self.transit(qpn, transition)?;
         if let Transition::ReadyToReceive(attributes) = transition {
             let destination = attributes.destination;
-            match self.routes.get(&destination) {
-                Some(route) => queue_pair.set_route(route, &self.shared),
-                None => self.shared.notify(Event::NeedRoute { destination }),
+            let route = self.ports.route(destination).copied();
+            match (route, self.queue_pairs.get_mut(qpn)) {
+                (Some(route), Some(queue_pair)) => queue_pair.set_route(&route, &self.config),
+                _ => self.notify(Event::NeedRoute { destination }),
             }
         }
         self.list(qpn);
+        Ok(())
+    }
+
+    /// Changes the state of a queue pair, or nothing at all.
+    fn transit(&mut self, qpn: u32, transition: &Transition) -> Result<(), EngineError> {
+        let queue_pair = self.queue_pairs.get_mut(qpn).ok_or(EngineError::Unknown)?;
+        let draw = || self.random.next_u64();
+        queue_pair.transit(transition, &self.config, draw, &mut self.effects)?;
+        self.carry_out_effects();
         Ok(())
     }
 
@@ -268,7 +273,10 @@ impl<M: RegionMemory> Engine<M> {
     /// come as its completion.
     pub fn post_send(&mut self, qpn: u32, request: SendRequest) -> Result<(), EngineError> {
         let queue_pair = self.queue_pairs.get_mut(qpn).ok_or(EngineError::Unknown)?;
-        queue_pair.post_send(request, &mut self.shared)?;
+        queue_pair.check_send(&request)?;
+        self.completions.commit(queue_pair.request.send_cq)?;
+        queue_pair.post_send(request, &mut self.effects);
+        self.carry_out_effects();
         self.list(qpn);
         Ok(())
     }
@@ -276,32 +284,28 @@ impl<M: RegionMemory> Engine<M> {
     /// Appends a buffer to a receive queue.
     pub fn post_receive(&mut self, qpn: u32, request: ReceiveRequest) -> Result<(), EngineError> {
         let queue_pair = self.queue_pairs.get_mut(qpn).ok_or(EngineError::Unknown)?;
-        queue_pair.post_receive(request, &mut self.shared)?;
+        queue_pair.check_receive(&request)?;
+        self.completions.commit(queue_pair.request.receive_cq)?;
+        queue_pair.post_receive(request, &mut self.effects);
+        self.carry_out_effects();
         self.list(qpn);
         Ok(())
     }
 
     /// The oldest completion of a queue.
     pub fn poll_completion(&mut self, id: CompletionQueueId) -> Option<Completion> {
-        self.shared.completions.poll(id)
+        self.completions.poll(id)
     }
 
     /// A completion queue that got something since it was last named here.
     pub fn next_ready_completion_queue(&mut self) -> Option<CompletionQueueId> {
-        self.shared.completions.next_ready()
+        self.completions.next_ready()
     }
 
     /// Says how packets to `destination` are addressed, also when it changes.
     pub fn set_route(&mut self, destination: IpAddr, route: Route) -> Result<(), EngineError> {
-        if destination.is_ipv4() != route.source.is_ipv4() {
-            return Err(EngineError::Argument);
-        }
-        if self.routes.len() >= limits::ROUTES && !self.routes.contains_key(&destination) {
-            return Err(EngineError::TooMany);
-        }
-        self.routes.insert(destination, route);
-        self.pacer.set_rate(route.rate);
-        self.pauses.set_speed(route.rate);
+        let port = self.ports.main();
+        self.ports.set_route(port, destination, route)?;
         self.connections.routed(destination);
         let affected: Vec<_> = self.queue_pairs.numbers().collect();
         for qpn in affected {
@@ -309,7 +313,7 @@ impl<M: RegionMemory> Engine<M> {
                 continue;
             };
             if queue_pair.destination() == Some(destination) {
-                queue_pair.set_route(&route, &self.shared);
+                queue_pair.set_route(&route, &self.config);
                 self.list(qpn);
             }
         }
@@ -318,7 +322,7 @@ impl<M: RegionMemory> Engine<M> {
 
     /// Counters of the engine.
     pub fn statistics(&self) -> &EngineStatistics {
-        &self.shared.statistics
+        &self.statistics
     }
 
     /// The numbers of all queue pairs.

@@ -104,7 +104,7 @@ struct Region<M> {
 
 /// A range of a region that was checked: slot, generation and where it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
+pub(crate) struct MemoryRange {
     region: u32,
     offset: u64,
 }
@@ -202,7 +202,7 @@ impl<M: RegionMemory> RegionTable<M> {
         addr: u64,
         len: u32,
         rights: Access,
-    ) -> Result<Span, AccessDenied> {
+    ) -> Result<MemoryRange, AccessDenied> {
         self.check(domain, lkey, Side::Local, addr, len, rights)
     }
 
@@ -214,7 +214,7 @@ impl<M: RegionMemory> RegionTable<M> {
         addr: u64,
         len: u32,
         rights: Access,
-    ) -> Result<Span, AccessDenied> {
+    ) -> Result<MemoryRange, AccessDenied> {
         self.check(domain, rkey, Side::Remote, addr, len, rights)
     }
 
@@ -226,7 +226,7 @@ impl<M: RegionMemory> RegionTable<M> {
         addr: u64,
         len: u32,
         rights: Access,
-    ) -> Result<Span, AccessDenied> {
+    ) -> Result<MemoryRange, AccessDenied> {
         let &(number, side) = self.keys.get(&key).ok_or(AccessDenied)?;
         let region = self.regions.get(number).ok_or(AccessDenied)?;
         let offset = addr.checked_sub(region.base).ok_or(AccessDenied)?;
@@ -236,7 +236,7 @@ impl<M: RegionMemory> RegionTable<M> {
             && region.access.allows(rights)
             && end <= region.memory.len();
         if allowed {
-            Ok(Span {
+            Ok(MemoryRange {
                 region: number,
                 offset,
             })
@@ -248,7 +248,7 @@ impl<M: RegionMemory> RegionTable<M> {
     /// Copies out of a checked range, `skip` bytes after its beginning. Fails if the region is gone.
     pub(crate) fn copy_out(
         &self,
-        span: Span,
+        span: MemoryRange,
         skip: u32,
         into: &mut [u8],
     ) -> Result<(), AccessDenied> {
@@ -260,7 +260,12 @@ impl<M: RegionMemory> RegionTable<M> {
     }
 
     /// Copies into a checked range, `skip` bytes after its beginning. Fails if the region is gone.
-    pub(crate) fn copy_in(&self, span: Span, skip: u32, from: &[u8]) -> Result<(), AccessDenied> {
+    pub(crate) fn copy_in(
+        &self,
+        span: MemoryRange,
+        skip: u32,
+        from: &[u8],
+    ) -> Result<(), AccessDenied> {
         let region = self.regions.get(span.region).ok_or(AccessDenied)?;
         let copied = region
             .memory

@@ -37,6 +37,38 @@ pub(crate) struct Held {
     came: Time,
 }
 
+/// Frames that reorder buffers may hold together.
+#[derive(Debug)]
+pub(crate) struct FrameBudget {
+    held: u32,
+    most: u32,
+}
+
+impl FrameBudget {
+    /// None is held; at most `most` may be.
+    pub(crate) const fn new(most: u32) -> Self {
+        Self { held: 0, most }
+    }
+
+    /// Frames that are held.
+    pub(crate) const fn held(&self) -> u32 {
+        self.held
+    }
+
+    /// Holds one more, if that may be.
+    pub(crate) fn take(&mut self) -> bool {
+        let room = self.held < self.most;
+        self.held += u32::from(room);
+        room
+    }
+
+    /// Holds `frames` less.
+    pub(crate) fn give(&mut self, frames: u32) {
+        debug_assert!(frames <= self.held, "more frames given than taken");
+        self.held -= frames;
+    }
+}
+
 /// What is to be done with a packet that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {

@@ -4,37 +4,8 @@
 //! once when the peer asked for it, when something came twice (the peer may have lost the
 //! acknowledgement), and when a loss is suspected.
 
-use crate::frame::DataHeader;
-use crate::receive::respond::Refusal;
-use crate::verbs::Psn;
+use crate::frame::{DataHeader, Report, Trigger, timestamp};
 use common::time::{Span, Time};
-
-/// What the next acknowledgement is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Report {
-    /// What came so far.
-    #[default]
-    Acknowledge,
-    /// A packet is missing, and what followed was dropped.
-    SequenceError,
-    /// No receive is posted for the expected packet.
-    NotReady,
-    /// The expected packet is refused; the queue pair has failed.
-    Refused(Refusal),
-}
-
-/// The packet that causes an acknowledgement.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Trigger {
-    pub(crate) psn: Psn,
-    /// Path it came on.
-    pub(crate) path: u8,
-    /// One-way delay by both clocks, in units of 256 ns modulo 2¹⁶: the origin is unknown, but the same
-    /// for all paths.
-    pub(crate) delay: u16,
-    /// It was a probe.
-    pub(crate) probe: bool,
-}
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -123,10 +94,4 @@ impl Reports {
             self.report = Report::Acknowledge;
         }
     }
-}
-
-/// The clock as packets carry it: units of 256 ns modulo 2¹⁶, which come round every 16.8 ms. The
-/// Scheduling Tag of a data packet is its sender's clock (HT-11).
-pub(crate) fn timestamp(now: Time) -> u16 {
-    u16::try_from((now.nanos() >> 8) & 0xffff).expect("16 bits")
 }

@@ -12,39 +12,11 @@
 //! A segment that does not fit the state or its length is refused (InfiniBand 9.7.4.1): the peer gets
 //! a NAK, and the queue pair fails. One that needs a receive when none is posted changes nothing.
 
+use crate::frame::{IncomingSegment, Position, Refusal};
 use crate::limits;
-use crate::memory::{RegionMemory, RegionTable, Span};
-use crate::send::queue::Position;
+use crate::memory::{MemoryRange, RegionMemory, RegionTable};
 use crate::verbs::{Access, Completion, CompletionOpcode, ReceiveRequest, Status};
 use std::collections::VecDeque;
-
-/// A segment as it came.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival<'a> {
-    /// Whether it is of an RDMA WRITE; of a SEND otherwise.
-    pub(crate) write: bool,
-    /// Where in its message it lies.
-    pub(crate) position: Position,
-    /// The peer's view of this host's memory: address, key, length.
-    pub(crate) target: Option<(u64, u32, u32)>,
-    /// Immediate data.
-    pub(crate) imm: Option<u32>,
-    /// The peer asks for a solicited event.
-    pub(crate) solicited: bool,
-    /// What it carries.
-    pub(crate) payload: &'a [u8],
-}
-
-/// Why a segment is refused, as the NAK says it (IBTA 9.7.5.2.8).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// Does not fit what came before, or its length is wrong.
-    InvalidRequest,
-    /// The key, the range or the right is wrong.
-    RemoteAccess,
-    /// This side could not do it.
-    RemoteOperation,
-}
 
 /// What became of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,14 +55,14 @@ pub(crate) enum Assembly {
         /// The receive.
         receive: ReceiveRequest,
         /// Its memory; `None` if it has no bytes.
-        memory: Option<Span>,
+        memory: Option<MemoryRange>,
         /// Bytes so far.
         received: u32,
     },
     /// An RDMA WRITE.
     Write {
         /// The memory that the peer named; `None` if it has no bytes.
-        memory: Option<Span>,
+        memory: Option<MemoryRange>,
         /// Bytes that the peer announced.
         total: u32,
         /// Bytes so far.
@@ -102,7 +74,7 @@ impl Assembly {
     /// Takes the next segment in order.
     pub(crate) fn accept<M: RegionMemory>(
         &mut self,
-        arrival: &Arrival<'_>,
+        arrival: &IncomingSegment<'_>,
         target: &mut Target<'_, M>,
     ) -> Outcome {
         if !has_right_length(arrival, target.mtu) {
@@ -128,7 +100,7 @@ impl Assembly {
     /// The state in which the first segment of a message is taken.
     fn begin<M: RegionMemory>(
         &mut self,
-        arrival: &Arrival<'_>,
+        arrival: &IncomingSegment<'_>,
         target: &mut Target<'_, M>,
     ) -> Result<Self, Outcome> {
         if !matches!(self, Self::Idle) {
@@ -147,7 +119,7 @@ impl Assembly {
 
     fn continue_send<M: RegionMemory>(
         &mut self,
-        arrival: &Arrival<'_>,
+        arrival: &IncomingSegment<'_>,
         target: &mut Target<'_, M>,
     ) -> Outcome {
         let Self::Send {
@@ -195,7 +167,7 @@ impl Assembly {
 
     fn continue_write<M: RegionMemory>(
         &mut self,
-        arrival: &Arrival<'_>,
+        arrival: &IncomingSegment<'_>,
         target: &mut Target<'_, M>,
     ) -> Outcome {
         let Self::Write {
@@ -265,7 +237,7 @@ impl Assembly {
 }
 
 /// FIRST and MIDDLE are full, LAST is not empty, ONLY is anything (IBTA 9.7.4.1.6).
-fn has_right_length(arrival: &Arrival<'_>, mtu: u16) -> bool {
+fn has_right_length(arrival: &IncomingSegment<'_>, mtu: u16) -> bool {
     let (len, mtu) = (arrival.payload.len(), usize::from(mtu));
     match arrival.position {
         Position::First | Position::Middle => len == mtu,
@@ -275,7 +247,7 @@ fn has_right_length(arrival: &Arrival<'_>, mtu: u16) -> bool {
 }
 
 fn begin_write<M: RegionMemory>(
-    arrival: &Arrival<'_>,
+    arrival: &IncomingSegment<'_>,
     target: &Target<'_, M>,
 ) -> Result<Assembly, Refusal> {
     let (addr, rkey, total) = arrival.target.ok_or(Refusal::InvalidRequest)?;

@@ -1,3 +1,4 @@
 //! [1..3] Send requests into segments, one a packet.
 
+pub(crate) mod flight;
 pub(crate) mod queue;

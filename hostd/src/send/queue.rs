@@ -1,35 +1,11 @@
 //! The send queue: requests into segments, one a packet, each with its sequence number, and back from
 //! acknowledged numbers to completed requests.
 
-use crate::memory::Span;
+use crate::frame::Position;
+use crate::memory::MemoryRange;
 use crate::verbs::Psn;
-use crate::verbs::{SendOpcode, SendRequest};
+use crate::verbs::SendRequest;
 use std::collections::VecDeque;
-
-/// Where in its message a segment lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Position {
-    /// The first of several.
-    First,
-    /// Neither first nor last.
-    Middle,
-    /// The last of several.
-    Last,
-    /// The whole message.
-    Only,
-}
-
-impl Position {
-    /// Whether the message begins here.
-    pub(crate) const fn begins(self) -> bool {
-        matches!(self, Self::First | Self::Only)
-    }
-
-    /// Whether the message ends here.
-    pub(crate) const fn ends(self) -> bool {
-        matches!(self, Self::Last | Self::Only)
-    }
-}
 
 /// What one packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +13,7 @@ pub(crate) struct Segment {
     /// The request it is of.
     pub(crate) request: SendRequest,
     /// Where the request's memory is; `None` for an empty message.
-    pub(crate) memory: Option<Span>,
+    pub(crate) memory: Option<MemoryRange>,
     /// Where in the message it lies.
     pub(crate) position: Position,
     /// Payload bytes of the message before it.
@@ -50,7 +26,7 @@ pub(crate) struct Segment {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     request: SendRequest,
-    memory: Option<Span>,
+    memory: Option<MemoryRange>,
     /// Of its first packet; set when that is sent.
     first: Psn,
     /// How many packets it takes.
@@ -167,7 +143,7 @@ impl SendQueue {
     }
 
     /// The memory of the request that [`Next::Begin`] named was checked.
-    pub(crate) fn begin(&mut self, memory: Option<Span>) {
+    pub(crate) fn begin(&mut self, memory: Option<MemoryRange>) {
         if let Some(entry) = self.entries.get_mut(self.cursor) {
             entry.memory = memory;
             self.packet = Some(0);
@@ -231,21 +207,10 @@ impl SendQueue {
     }
 }
 
-impl SendOpcode {
-    /// Whether a segment at `position` carries the immediate data.
-    pub(crate) const fn imm_at(self, position: Position) -> bool {
-        self.has_imm() && position.ends()
-    }
-
-    /// Whether a segment at `position` names the peer's memory.
-    pub(crate) const fn address_at(self, position: Position) -> bool {
-        self.is_write() && position.begins()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verbs::SendOpcode;
 
     fn request(wr_id: u64, len: u32) -> SendRequest {
         SendRequest {

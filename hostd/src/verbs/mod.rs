@@ -8,7 +8,7 @@
 //!   event       what the application's side has to know or do
 //!   error       why a call is refused           drop        why a packet is lost
 //!   id          numbers of objects              access      rights to memory, and its keys
-//!   psn         packet sequence numbers
+//!   psn         packet sequence numbers         port        ports, and sets of them
 //!   route       how packets are addressed       config      how an engine behaves
 //! ```
 
@@ -20,6 +20,7 @@ mod drop;
 mod error;
 mod event;
 mod id;
+mod port;
 mod psn;
 mod queue_pair;
 mod route;
@@ -34,6 +35,7 @@ pub use drop::{DROP_REASONS, DropCounters, DropReason};
 pub use error::EngineError;
 pub use event::Event;
 pub use id::{CompletionQueueId, ConnectionId, DomainId};
+pub(crate) use port::{PortId, PortSet};
 pub(crate) use psn::Psn;
 pub use queue_pair::QueuePairRequest;
 pub use route::Route;

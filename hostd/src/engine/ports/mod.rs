@@ -1,3 +1,184 @@
-//! What the engine knows of its ports.
+//! The table of ports: what paces each, what pauses it, and where it leads.
+//!
+//! There is one port at present; routes that name others would be all that a second one needs here.
 
-pub(super) mod pacer;
+mod pacer;
+
+use crate::limits;
+use crate::net::pfc::{FlowControl, Malformed, PauseCounters, Pauses};
+use crate::verbs::{EngineConfig, EngineError, PortId, PortSet, Route};
+use common::time::{Span, Time};
+use pacer::Pacer;
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+/// Since when, and until when, packets of one kind may not leave (HT-45).
+#[derive(Clone, Copy, Debug, Default)]
+struct Pause {
+    /// They may leave from then on; a time that has passed if they may.
+    until: Time,
+    /// Whether they may not, as of the last look.
+    paused: bool,
+}
+
+/// One port.
+#[derive(Debug)]
+struct Port {
+    pacer: Pacer,
+    pauses: Pauses,
+    data: Pause,
+    /// Acknowledgements and connection messages.
+    control: Pause,
+    routes: HashMap<IpAddr, Route>,
+}
+
+/// All ports of an engine.
+#[derive(Debug)]
+pub(super) struct Ports {
+    ports: Vec<Port>,
+    /// Priority of data packets.
+    data_priority: usize,
+    /// Priority of acknowledgements and connection messages.
+    control_priority: usize,
+    /// How long data packets were kept back so far, as of the last look. The clocks of senders stand
+    /// still meanwhile: that nothing comes of what may not be sent says nothing about the network,
+    /// and what they would have sent again may not leave either.
+    kept_back: Span,
+}
+
+impl Ports {
+    /// One port without routes, whose speed is not known yet unless the configuration says it.
+    pub(super) fn new(config: &EngineConfig) -> Self {
+        let rules: &FlowControl = &config.flow_control;
+        Self {
+            ports: vec![Port {
+                pacer: Pacer::new(config.pacer_burst),
+                pauses: Pauses::new(rules),
+                data: Pause::default(),
+                control: Pause::default(),
+                routes: HashMap::new(),
+            }],
+            data_priority: rules.priority_of(config.data_class),
+            control_priority: rules.priority_of(config.control_class),
+            kept_back: Span::ZERO,
+        }
+    }
+
+    /// The port through which frames come that name none, and acknowledgements leave.
+    pub(super) const fn main(&self) -> PortId {
+        PortId::new(0)
+    }
+
+    /// How packets to `destination` are addressed.
+    pub(super) fn route(&self, destination: IpAddr) -> Option<&Route> {
+        self.ports
+            .iter()
+            .find_map(|port| port.routes.get(&destination))
+    }
+
+    /// Packets to `destination` are addressed this way from now on. The port has the route's speed.
+    ///
+    /// # Errors
+    /// The addresses are of different families, or there are too many routes.
+    pub(super) fn set_route(
+        &mut self,
+        port: PortId,
+        destination: IpAddr,
+        route: Route,
+    ) -> Result<(), EngineError> {
+        if destination.is_ipv4() != route.source.is_ipv4() {
+            return Err(EngineError::Argument);
+        }
+        let port = &mut self.ports[port.index()];
+        if port.routes.len() >= limits::ROUTES && !port.routes.contains_key(&destination) {
+            return Err(EngineError::TooMany);
+        }
+        port.routes.insert(destination, route);
+        port.pacer.set_rate(route.rate);
+        port.pauses.set_speed(route.rate);
+        Ok(())
+    }
+
+    /// Takes a MAC control frame that came through `port`.
+    ///
+    /// # Errors
+    /// It is not understood.
+    pub(super) fn take_control_frame(
+        &mut self,
+        port: PortId,
+        frame: &[u8],
+        now: Time,
+        counters: &mut PauseCounters,
+    ) -> Result<(), Malformed> {
+        let pauses = &mut self.ports[port.index()].pauses;
+        pauses.receive(frame, now, counters)?;
+        self.look(now, counters);
+        Ok(())
+    }
+
+    /// Looks at how the pauses stand. Once a turn this is all that a port costs that is not paused.
+    pub(super) fn settle(&mut self, now: Time, counters: &mut PauseCounters) {
+        if self.ports.iter().any(|port| port.pauses.any()) {
+            self.look(now, counters);
+        }
+    }
+
+    fn look(&mut self, now: Time, counters: &mut PauseCounters) {
+        let (data, control) = (self.data_priority, self.control_priority);
+        for port in &mut self.ports {
+            let paused = port.pauses.settle(now, counters);
+            let pause = |priority: usize| Pause {
+                until: port.pauses.until(priority),
+                paused: paused & 1 << priority != 0,
+            };
+            port.data = pause(data);
+            port.control = pause(control);
+        }
+        self.kept_back = counters.paused[data];
+    }
+
+    /// Ports through which a data packet may leave now.
+    pub(super) fn free(&self, now: Time) -> PortSet {
+        let mut free = PortSet::NONE;
+        for (port, number) in self.ports.iter().zip(0..) {
+            if !port.data.paused && port.pacer.departure() <= now {
+                free = free.with(PortId::new(number));
+            }
+        }
+        free
+    }
+
+    /// A data packet of `len` bytes leaves through `port`.
+    pub(super) fn depart(&mut self, port: PortId, len: usize, now: Time) {
+        self.ports[port.index()].pacer.depart(len, now);
+    }
+
+    /// Whether acknowledgements and connection messages may leave.
+    pub(super) fn control_is_paused(&self) -> bool {
+        self.ports.iter().all(|port| port.control.paused)
+    }
+
+    /// How long data packets were kept back so far, as of the last look.
+    pub(super) const fn kept_back(&self) -> Span {
+        self.kept_back
+    }
+
+    /// When acknowledgements and connection messages may leave; a time that has passed if they may.
+    pub(super) fn control_from(&self) -> Time {
+        self.earliest(|port| port.control.until)
+    }
+
+    /// When the next data packet may leave.
+    pub(super) fn data_from(&self) -> Time {
+        self.earliest(|port| port.pacer.departure().max(port.data.until))
+    }
+
+    /// When the next pause ends; [`Time::NEVER`] if none is known.
+    pub(super) fn deadline(&self) -> Time {
+        self.earliest(|port| port.pauses.deadline())
+    }
+
+    fn earliest(&self, of: impl Fn(&Port) -> Time) -> Time {
+        self.ports.iter().map(of).min().unwrap_or(Time::NEVER)
+    }
+}

@@ -1,6 +1,6 @@
+use crate::frame::{IncomingSegment, Position, Refusal};
 use crate::memory::{HeapMemory, RegionTable};
 use crate::receive::respond::*;
-use crate::send::queue::Position;
 use crate::verbs::{Access, Completion, CompletionOpcode, ReceiveRequest, Status};
 use std::collections::VecDeque;
 
@@ -42,7 +42,7 @@ impl Bed {
         });
     }
 
-    fn accept(&mut self, arrival: &Arrival<'_>) -> Outcome {
+    fn accept(&mut self, arrival: &IncomingSegment<'_>) -> Outcome {
         let mut target = Target {
             regions: &self.regions,
             receives: &mut self.receives,
@@ -55,8 +55,8 @@ impl Bed {
     }
 }
 
-fn send(position: Position, payload: &[u8]) -> Arrival<'_> {
-    Arrival {
+fn send(position: Position, payload: &[u8]) -> IncomingSegment<'_> {
+    IncomingSegment {
         write: false,
         position,
         target: None,
@@ -66,8 +66,8 @@ fn send(position: Position, payload: &[u8]) -> Arrival<'_> {
     }
 }
 
-fn write<'a>(bed: &Bed, position: Position, total: u32, payload: &'a [u8]) -> Arrival<'a> {
-    Arrival {
+fn write<'a>(bed: &Bed, position: Position, total: u32, payload: &'a [u8]) -> IncomingSegment<'a> {
+    IncomingSegment {
         write: true,
         target: position.begins().then_some((100, bed.rkey, total)),
         ..send(position, payload)
@@ -91,7 +91,7 @@ fn a_send_fills_a_receive() {
     let (full, rest) = ([1; 256], [2; 10]);
     assert_eq!(bed.accept(&send(Position::First, &full)), Outcome::Taken);
     assert_eq!(bed.accept(&send(Position::Middle, &full)), Outcome::Taken);
-    let last = Arrival {
+    let last = IncomingSegment {
         imm: Some(9),
         ..send(Position::Last, &rest)
     };
@@ -115,7 +115,7 @@ fn without_a_receive_nothing_changes() {
     let mut bed = Bed::new();
     let only = send(Position::Only, b"x");
     assert_eq!(bed.accept(&only), Outcome::NotReady);
-    let with_imm = Arrival {
+    let with_imm = IncomingSegment {
         imm: Some(1),
         ..write(&bed, Position::Only, 1, b"x")
     };
@@ -160,7 +160,7 @@ fn a_write_needs_its_key() {
         (u64::MAX, bed.rkey, 256),
     ];
     for target in wrong {
-        let arrival = Arrival {
+        let arrival = IncomingSegment {
             target: Some(target),
             ..write(&bed, Position::Only, 256, &full)
         };
@@ -169,7 +169,7 @@ fn a_write_needs_its_key() {
     }
     assert!(bed.memory.to_vec().iter().all(|&byte| byte == 0));
     // An empty one touches nothing and needs nothing.
-    let empty = Arrival {
+    let empty = IncomingSegment {
         target: Some((u64::MAX, 0, 0)),
         ..write(&bed, Position::Only, 0, b"")
     };

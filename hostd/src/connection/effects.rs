@@ -1,0 +1,47 @@
+//! What a queue pair wants done outside of itself: collected during a call, carried out by the engine
+//! after it.
+
+use crate::verbs::{Completion, CompletionQueueId, DropReason, Status};
+use common::xdp::frame::Frame;
+
+/// A change to a completion queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Completed {
+    /// A completion for its queue.
+    With(CompletionQueueId, Completion),
+    /// A request ended silently: its place is free again.
+    Silently(CompletionQueueId),
+}
+
+/// Completions of one call that need no allocation: all of a window's requests at once.
+const ROOM: usize = crate::limits::SEND_SPAN as usize;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Effects {
+    /// Completions, oldest first.
+    pub(crate) completed: Vec<Completed>,
+    /// The queue pair failed: its number, and why.
+    pub(crate) failed: Option<(u32, Status)>,
+    /// Why packets that came were lost.
+    pub(crate) dropped: Vec<DropReason>,
+    /// Frames that left the reorder buffer without having been delivered.
+    pub(crate) released: Vec<Frame>,
+    /// Data packets whose payload was delivered.
+    pub(crate) delivered: u32,
+    /// Data packets that had come before.
+    pub(crate) duplicates: u32,
+}
+
+impl Default for Effects {
+    fn default() -> Self {
+        Self {
+            completed: Vec::with_capacity(ROOM),
+            failed: None,
+            dropped: Vec::with_capacity(ROOM),
+            released: Vec::with_capacity(ROOM),
+            delivered: 0,
+            duplicates: 0,
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! [11] Acknowledgements of any kind: what they say, written and read.
+
+use crate::bit_set::BitSet;
+use crate::limits;
+use crate::verbs::Psn;
+use common::wire::roce::{
+    AckFlags, AckKind, Aeth, Bth, Headers, Mpeh, NakCode, Opcode, Operation, Sack,
+};
+
+/// Words of a set of packets between the oldest that is not acknowledged and the newest.
+pub(crate) const SPAN_WORDS: usize = (limits::SEND_SPAN / 64) as usize;
+
+/// Why a segment is refused, as the NAK says it (IBTA 9.7.5.2.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Does not fit what came before, or its length is wrong.
+    InvalidRequest,
+    /// The key, the range or the right is wrong.
+    RemoteAccess,
+    /// This side could not do it.
+    RemoteOperation,
+}
+
+/// What the next acknowledgement is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// What came so far.
+    #[default]
+    Acknowledge,
+    /// A packet is missing, and what followed was dropped.
+    SequenceError,
+    /// No receive is posted for the expected packet.
+    NotReady,
+    /// The expected packet is refused; the queue pair has failed.
+    Refused(Refusal),
+}
+
+/// The packet that causes an acknowledgement.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Trigger {
+    pub(crate) psn: Psn,
+    /// Path it came on.
+    pub(crate) path: u8,
+    /// One-way delay by both clocks, in units of 256 ns modulo 2¹⁶: the origin is unknown, but the same
+    /// for all paths.
+    pub(crate) delay: u16,
+    /// It was a probe.
+    pub(crate) probe: bool,
+}
+
+/// What an acknowledgement says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Acknowledgement {
+    /// The next packet that the peer waits for: all before came.
+    pub(crate) expected: Psn,
+    /// Which came after it: bit i for `expected` + i.
+    pub(crate) came: BitSet<SPAN_WORDS>,
+    /// The packet that caused it.
+    pub(crate) trigger: Psn,
+    /// The peer takes the first gap for a loss.
+    pub(crate) loss: bool,
+}
+
+/// What the receiver of data has to say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AckFields {
+    /// The peer's queue pair.
+    pub(crate) destination_qpn: u32,
+    pub(crate) report: Report,
+    /// The next packet to be delivered.
+    pub(crate) expected: Psn,
+    /// Messages completed, modulo 2²⁴.
+    pub(crate) msn: u32,
+    /// How long the peer waits if no receive is posted: code 0–31.
+    pub(crate) min_rnr_timer: u8,
+    /// What multipath adds; `None` with a plain peer.
+    pub(crate) multipath: Option<SackFields>,
+}
+
+/// What multipath adds to an acknowledgement (HT-11, HT-41).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SackFields {
+    /// The packet that causes it.
+    pub(crate) trigger: Trigger,
+    /// Which packets came after the last one in order.
+    pub(crate) came: [u64; 4],
+    /// Newest flowlet of a packet that was delivered.
+    pub(crate) flowlet: u16,
+    /// Something came out of order since the last acknowledgement.
+    pub(crate) reordered: bool,
+    /// What is missing is taken for lost.
+    pub(crate) loss: bool,
+}
+
+impl AckFields {
+    /// The headers that say it.
+    pub(crate) fn headers(&self) -> Headers {
+        let kind = match self.report {
+            Report::Acknowledge => AckKind::Ack {
+                credits: Aeth::NO_CREDIT_LIMIT,
+            },
+            Report::SequenceError => AckKind::Nak(NakCode::PsnSequenceError),
+            Report::NotReady => AckKind::ReceiverNotReady {
+                timer: self.min_rnr_timer,
+            },
+            Report::Refused(refusal) => AckKind::Nak(match refusal {
+                Refusal::InvalidRequest => NakCode::InvalidRequest,
+                Refusal::RemoteAccess => NakCode::RemoteAccessError,
+                Refusal::RemoteOperation => NakCode::RemoteOperationalError,
+            }),
+        };
+        // An ACK names the last packet that came in order, a NAK the one it is about. With multipath
+        // the bitmap always begins after the last one in order.
+        let is_plain = self.multipath.is_none();
+        let psn = match kind {
+            AckKind::Nak(_) | AckKind::ReceiverNotReady { .. } if is_plain => self.expected,
+            _ => self.expected.minus(1),
+        };
+        let opcode = if is_plain {
+            Opcode::Rc(Operation::Acknowledge)
+        } else {
+            Opcode::Multipath(Operation::Acknowledge)
+        };
+        let mut headers = Headers::new(Bth::new(opcode, self.destination_qpn, psn.value()));
+        headers.aeth = Some(Aeth {
+            kind,
+            msn: self.msn,
+        });
+        if let Some(sack) = &self.multipath {
+            let flag = |set: bool, mask: u8| if set { mask } else { 0 };
+            headers.mpeh = Some(Mpeh {
+                path: sack.trigger.path,
+                flags: flag(sack.reordered, AckFlags::REORDER)
+                    | flag(sack.loss, AckFlags::LOSS)
+                    | flag(sack.trigger.probe, AckFlags::PROBE_RESPONSE),
+                flowlet: sack.flowlet,
+                tag: sack.trigger.delay,
+            });
+            headers.sack = Some(Sack {
+                bitmap: sack.came,
+                trigger: sack.trigger.psn.value(),
+            });
+        }
+        headers
+    }
+}
+
+impl Acknowledgement {
+    /// What an acknowledgement with these headers says.
+    pub(crate) fn read(headers: &Headers, aeth: &Aeth) -> Self {
+        let psn = Psn::new(headers.bth.psn);
+        let (Some(sack), Some(mpeh)) = (headers.sack, headers.mpeh) else {
+            let expected = match aeth.kind {
+                AckKind::Ack { .. } => psn.plus(1),
+                AckKind::ReceiverNotReady { .. } | AckKind::Nak(_) => psn,
+            };
+            return Self {
+                expected,
+                came: BitSet::default(),
+                trigger: expected.minus(1),
+                loss: false,
+            };
+        };
+        let [a, b, c, d] = sack.bitmap;
+        Self {
+            expected: psn.plus(1),
+            came: BitSet::from_words([a, b, c, d, 0, 0, 0, 0]),
+            trigger: Psn::new(sack.trigger),
+            loss: mpeh.has(AckFlags::LOSS),
+        }
+    }
+}

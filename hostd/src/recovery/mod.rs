@@ -1,0 +1,509 @@
+//! When a packet is taken for lost, and when the peer (HT-41, HT-43).
+//!
+//! Over many paths a packet that is overtaken is not lost yet. It is when packets that left well after it
+//! came: more of them than the agreed number, or later by more than the agreed time; or when the peer
+//! says that it has waited long enough. A packet that was sent again gets a round trip before the same
+//! is asked of its new copy. [`Judge::fate`] answers "lost" or "not yet, and until when".
+//!
+//! Nothing comes after the last packets, so silence is the only sign of their loss. The clocks of
+//! silence are one state machine:
+//!
+//! ```text
+//!                 Sent                  ┌──┐ Sent, Acknowledged: the clocks begin anew
+//!       Idle ──────────────▶ Waiting ◀──┴──┘
+//!        ▲                   │ │ ▲ ▲
+//!        │   all came        │ │ │ │ Expired, probe due: the oldest again, as a probe
+//!        └───────────────────┘ │ │ │ Expired, time-out: all again, the next time-out twice as long
+//!                              │ └─┘
+//!         ReceiverNotReady     │   ▲
+//!        ┌─────────────────────┘   │ Acknowledged in order, or Expired: the oldest again
+//!        ▼                         │
+//!     ReceiverNotReady ────────────┘        too many tries, from either: the peer is gone
+//!        └──▶ (again: its wait replaces the one before)
+//! ```
+//!
+//! After two round trips the oldest packet is sent again as a probe, on another path; what its answer
+//! does not name is lost. After the retransmission time-out (RFC 6298) everything is sent again, ever
+//! more slowly: the time-out doubles up to the queue pair's ACK time-out. Without progress for
+//! `retry_count` + 1 of those the peer is gone.
+//!
+//! All waits are doubled, up to sixteen times, when a retransmission was spurious: an acknowledgement
+//! was caused by a packet that had come before. They are halved for each second in which that did
+//! not happen (much as RFC 8985 6.2 does). Hosts whose threads are kept waiting are late, not lossy.
+//!
+//! While the switch pauses the own port the clocks stand still, as they do before a packet is sent:
+//! what the port may not send is no sign of a loss, and could not be repaired either (HT-45).
+
+use crate::verbs::Status;
+use common::time::{Span, Time};
+
+/// What the rules were negotiated and configured to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// Packets and time by which a packet may be overtaken; `None` with a plain peer.
+    pub(crate) tolerance: Option<(u32, Span)>,
+    /// Shortest retransmission time-out.
+    pub(crate) rto_min: Span,
+    /// Retransmission time-out before the round-trip time is known.
+    pub(crate) rto_initial: Span,
+    /// How long the peer may keep an acknowledgement back.
+    pub(crate) ack_delay: Span,
+    /// The queue pair's ACK time-out; `None` never gives up.
+    pub(crate) ack_timeout: Option<Span>,
+    /// Whole time-outs without progress before the peer is gone, less one.
+    pub(crate) retry_count: u8,
+    /// Tries when the peer has no receive; `None` never gives up.
+    pub(crate) rnr_retry: Option<u8>,
+}
+
+/// Longest retransmission time-out when the queue pair never gives up.
+const RTO_MAX: Span = Span::from_secs(2);
+
+/// Probes before the retransmission time-out (RFC 8985 7.2 has one; over many paths the second
+/// often finds another).
+const TAIL_PROBES: u8 = 2;
+
+/// Shortest wait for a probe: below it waiting threads are taken for lost packets.
+const TAIL_PROBE_MIN: Span = Span::from_millis(1);
+
+/// Doublings of the waits at most.
+const BACKOFF_SHIFT_MAX: u32 = 4;
+
+/// Spurious retransmissions within this time have one cause.
+const SPURIOUS_INTERVAL: Span = Span::from_millis(2);
+
+/// Time without a spurious retransmission after which the waits are halved.
+const BACKOFF_DECAY: Span = Span::from_secs(1);
+
+/// The round-trip time of a queue pair, as far as it was measured.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RoundTrip {
+    /// Smoothed.
+    pub(crate) smoothed: Option<Span>,
+    /// After that an answer is late.
+    pub(crate) late_after: Option<Span>,
+}
+
+/// The clocks of silence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Clocks {
+    /// When the retransmission time-out ends.
+    rto_at: Time,
+    /// When a probe is due.
+    probe_at: Time,
+}
+
+impl Clocks {
+    const STOPPED: Self = Self {
+        rto_at: Time::NEVER,
+        probe_at: Time::NEVER,
+    };
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing is awaited.
+    Idle,
+    /// Answers are awaited.
+    Waiting(Clocks),
+    /// The peer has no receive: nothing is sent before `until`.
+    ReceiverNotReady { until: Time, clocks: Clocks },
+}
+
+impl State {
+    fn awaiting(clocks: Clocks) -> Self {
+        if clocks == Clocks::STOPPED {
+            Self::Idle
+        } else {
+            Self::Waiting(clocks)
+        }
+    }
+
+    fn clocks(self) -> Clocks {
+        match self {
+            Self::Idle => Clocks::STOPPED,
+            Self::Waiting(clocks) | Self::ReceiverNotReady { clocks, .. } => clocks,
+        }
+    }
+}
+
+/// What happens to a sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A packet left; `first` if nothing else was outstanding.
+    Sent {
+        /// Nothing else is outstanding.
+        first: bool,
+    },
+    /// An acknowledgement came.
+    Acknowledged {
+        /// It named something that was not known to have come.
+        news: bool,
+        /// The oldest packet was among what it named.
+        in_order: bool,
+        /// Packets are left that did not come, or may have to be sent again.
+        outstanding: bool,
+    },
+    /// The peer has no receive for the packet that it expects, and wants to be left alone.
+    ReceiverNotReady {
+        /// For so long.
+        wait: Span,
+    },
+    /// [`Recovery::deadline`] may have passed.
+    Expired {
+        /// Packets wait to be acknowledged.
+        outstanding: bool,
+        /// Packets are marked to be sent again already.
+        marked: bool,
+    },
+}
+
+/// What an event asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Nothing.
+    Nothing,
+    /// The oldest packet that did not come is to be sent again.
+    SendOldestAgain,
+    /// The same, to learn what became of the others.
+    Probe,
+    /// Everything that did not come is to be sent again.
+    SendAllAgain,
+    /// The same, after a time-out: the network was silent.
+    BackOff,
+    /// The peer is gone; how its oldest request ends.
+    GiveUp(Status),
+}
+
+/// A packet that did not come yet, as far as its loss is concerned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Suspect {
+    /// When its newest copy left.
+    pub(crate) sent: Time,
+    /// How many copies left.
+    pub(crate) copies: u8,
+    /// The distance to the newest packet that came.
+    pub(crate) overtaken_by: u32,
+    /// Everything before it came or is lost: it is in the oldest gap.
+    pub(crate) in_oldest_gap: bool,
+}
+
+/// What becomes of a suspect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Not lost yet. It will be when a packet comes that left at `until` or later, or when more
+    /// packets overtake it.
+    NotLostYet {
+        /// See above.
+        until: Time,
+    },
+    /// Lost.
+    Lost,
+}
+
+/// The rules of loss as they stand while one acknowledgement is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Judge {
+    packets: u32,
+    time: Span,
+    round_trip: Span,
+    newest_came: Time,
+    backed_off: bool,
+    reported: bool,
+    now: Time,
+    /// Packets that are newer than all that came may be lost, too.
+    pub(crate) also_newer: bool,
+}
+
+impl Judge {
+    /// What becomes of a packet.
+    pub(crate) fn fate(&self, suspect: &Suspect) -> Fate {
+        let had_a_round_trip = self.now.since(suspect.sent) > self.round_trip;
+        // A report left the peer after what is named in it should have come.
+        let reported = self.reported
+            && suspect.in_oldest_gap
+            && (had_a_round_trip || (suspect.copies == 1 && !self.backed_off));
+        let until = suspect.sent + self.time;
+        let overtaken = suspect.overtaken_by > self.packets || until <= self.newest_came;
+        let fair = suspect.copies == 1 || (had_a_round_trip && self.newest_came > suspect.sent);
+        if reported || (overtaken && fair) {
+            Fate::Lost
+        } else {
+            Fate::NotLostYet { until }
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recovery {
+    rules: Rules,
+    state: State,
+    /// Probes since something new came.
+    probes: u8,
+    /// Time-outs since something new came: how often the next one is doubled.
+    timeouts: u32,
+    /// Since when nothing new came.
+    silent_since: Time,
+    /// How often all waits are doubled.
+    backoff_shift: u32,
+    /// Since when that stands.
+    backoff_since: Time,
+    /// Times in a row that the peer had no receive.
+    rnr_tries: u32,
+    /// When the newest packet left of those that came.
+    newest_came: Time,
+    /// A packet came that had been sent again, since the last look for losses.
+    repeated_came: bool,
+    /// How long the own port kept data packets back in all, as far as the clocks know.
+    kept_back: Span,
+}
+
+impl Recovery {
+    /// Nothing was sent yet.
+    pub(crate) const fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            state: State::Idle,
+            probes: 0,
+            timeouts: 0,
+            silent_since: Time::ZERO,
+            backoff_shift: 0,
+            backoff_since: Time::ZERO,
+            rnr_tries: 0,
+            newest_came: Time::ZERO,
+            repeated_came: false,
+            kept_back: Span::ZERO,
+        }
+    }
+
+    /// Whether the peer takes packets, as far as is known.
+    pub(crate) const fn may_send(&self) -> bool {
+        !matches!(self.state, State::ReceiverNotReady { .. })
+    }
+
+    /// When [`Event::Expired`] is due.
+    pub(crate) fn deadline(&self) -> Time {
+        match self.state {
+            State::Idle => Time::NEVER,
+            State::Waiting(clocks) => clocks.rto_at.min(clocks.probe_at),
+            State::ReceiverNotReady { until, .. } => until,
+        }
+    }
+
+    /// Lets `event` happen.
+    pub(crate) fn on(&mut self, event: Event, round_trip: RoundTrip, now: Time) -> Action {
+        match (self.state, event) {
+            (State::Idle | State::Waiting(_), Event::Sent { first }) => {
+                if first {
+                    self.progress(now);
+                }
+                self.state = State::Waiting(self.armed(round_trip, now));
+                Action::Nothing
+            }
+            (State::ReceiverNotReady { .. }, Event::Sent { .. }) => {
+                debug_assert!(false, "a packet left though the peer has no receive");
+                Action::Nothing
+            }
+            (
+                state,
+                Event::Acknowledged {
+                    news,
+                    in_order,
+                    outstanding,
+                },
+            ) => {
+                let mut clocks = state.clocks();
+                // What says nothing new does not put the clocks back.
+                if news {
+                    self.progress(now);
+                    clocks = if outstanding {
+                        self.armed(round_trip, now)
+                    } else {
+                        Clocks::STOPPED
+                    };
+                }
+                if in_order {
+                    self.rnr_tries = 0;
+                }
+                self.state = match state {
+                    State::ReceiverNotReady { until, .. } if !in_order => {
+                        State::ReceiverNotReady { until, clocks }
+                    }
+                    _ => State::awaiting(clocks),
+                };
+                Action::Nothing
+            }
+            (state, Event::ReceiverNotReady { wait }) => {
+                self.rnr_tries += 1;
+                let most = self.rules.rnr_retry.map(u32::from);
+                if most.is_some_and(|most| self.rnr_tries > most) {
+                    return Action::GiveUp(Status::RnrRetryExceeded);
+                }
+                // The peer is alive.
+                self.progress(now);
+                self.state = State::ReceiverNotReady {
+                    until: now + wait,
+                    clocks: state.clocks(),
+                };
+                // It keeps what came later only if it reorders.
+                match self.rules.tolerance {
+                    Some(_) => Action::Nothing,
+                    None => Action::SendAllAgain,
+                }
+            }
+            (State::ReceiverNotReady { until, .. }, Event::Expired { .. }) if until <= now => {
+                self.state = State::Waiting(self.armed(round_trip, now));
+                Action::SendOldestAgain
+            }
+            (State::Waiting(clocks), Event::Expired { outstanding, .. })
+                if clocks.rto_at <= now =>
+            {
+                self.time_out(outstanding, round_trip, now)
+            }
+            (State::Waiting(clocks), Event::Expired { marked, .. }) if clocks.probe_at <= now => {
+                self.probes += 1;
+                self.state = State::Waiting(Clocks {
+                    probe_at: Time::NEVER,
+                    ..clocks
+                });
+                // What is marked to be sent again is the probe.
+                if marked {
+                    Action::Nothing
+                } else {
+                    Action::Probe
+                }
+            }
+            (_, Event::Expired { .. }) => Action::Nothing,
+        }
+    }
+
+    fn time_out(&mut self, outstanding: bool, round_trip: RoundTrip, now: Time) -> Action {
+        let retries = self.rules.retry_count;
+        let endurance = self
+            .rules
+            .ack_timeout
+            .map(|timeout| timeout.times(u64::from(retries) + 1));
+        let silence = now.since(self.silent_since);
+        let tried = self.timeouts >= u32::from(retries);
+        if tried && endurance.is_some_and(|endurance| silence >= endurance) {
+            return Action::GiveUp(Status::RetryExceeded);
+        }
+        self.timeouts += 1;
+        self.state = if outstanding {
+            State::Waiting(self.armed(round_trip, now))
+        } else {
+            State::Idle
+        };
+        Action::BackOff
+    }
+
+    /// Something new came.
+    fn progress(&mut self, now: Time) {
+        self.silent_since = now;
+        self.timeouts = 0;
+        self.probes = 0;
+    }
+
+    /// The clocks as they begin anew.
+    fn armed(&self, round_trip: RoundTrip, now: Time) -> Clocks {
+        let rto = self.rto(round_trip);
+        let mut clocks = Clocks {
+            rto_at: now + rto,
+            probe_at: Time::NEVER,
+        };
+        if self.rules.tolerance.is_none() || self.probes >= TAIL_PROBES {
+            return clocks;
+        }
+        if let Some(smoothed) = round_trip.smoothed {
+            let shortest = TAIL_PROBE_MIN.times(1 << self.backoff_shift);
+            let wait = smoothed.times(2).max(shortest) + self.rules.ack_delay;
+            if wait < rto {
+                clocks.probe_at = now + wait;
+            }
+        }
+        clocks
+    }
+
+    /// The retransmission time-out that stands.
+    pub(crate) fn rto(&self, round_trip: RoundTrip) -> Span {
+        let rules = &self.rules;
+        let measured = round_trip.late_after.map(|late| late + rules.ack_delay);
+        let longest = rules.ack_timeout.unwrap_or(RTO_MAX).max(rules.rto_min);
+        let shortest = rules.rto_min.times(1 << self.backoff_shift);
+        let base = measured.unwrap_or(rules.rto_initial).max(shortest);
+        base.times(1 << self.timeouts.min(20)).min(longest)
+    }
+
+    /// The own port has kept data packets back for `total` so far: for what is new of it the clocks
+    /// stood still. What never comes is not put off: additions saturate.
+    pub(crate) fn was_kept_back(&mut self, total: Span) {
+        if total == self.kept_back {
+            return;
+        }
+        let span = total - self.kept_back;
+        self.kept_back = total;
+        self.silent_since += span;
+        if let State::Waiting(clocks) | State::ReceiverNotReady { clocks, .. } = &mut self.state {
+            clocks.rto_at += span;
+            clocks.probe_at += span;
+        }
+    }
+
+    /// A packet came whose newest copy left at `sent`. `repeated`: there were several copies;
+    /// `newest`: it was the newest copy, not an older one, as far as can be told.
+    pub(crate) fn on_came(&mut self, sent: Time, repeated: bool, newest: bool) {
+        if newest {
+            self.repeated_came |= repeated;
+            self.newest_came = self.newest_came.max(sent);
+        }
+    }
+
+    /// A packet came for the second time: it need not have been sent again.
+    pub(crate) fn on_spurious_retransmit(&mut self, now: Time) {
+        let another_cause = now > self.backoff_since + SPURIOUS_INTERVAL;
+        if another_cause {
+            self.backoff_shift = (self.backoff_shift + 1).min(BACKOFF_SHIFT_MAX);
+        }
+        // Also within the interval: as long as it happens nothing is forgotten.
+        if another_cause || self.backoff_shift == BACKOFF_SHIFT_MAX {
+            self.backoff_since = now;
+        }
+    }
+
+    /// The rules of loss, for the look at what an acknowledgement shows; `reported`: the peer takes
+    /// the oldest gap for a loss. `None` with a plain peer, which says itself what it misses.
+    pub(crate) fn judge(
+        &mut self,
+        reported: bool,
+        round_trip: RoundTrip,
+        now: Time,
+    ) -> Option<Judge> {
+        let (packets, time) = self.rules.tolerance?;
+        if self.backoff_shift > 0 && now > self.backoff_since + BACKOFF_DECAY {
+            self.backoff_shift -= 1;
+            self.backoff_since = now;
+        }
+        let factor = 1 << self.backoff_shift;
+        Some(Judge {
+            packets: packets * factor,
+            time: time.times(u64::from(factor)),
+            round_trip: round_trip.late_after.unwrap_or(self.rules.rto_initial),
+            newest_came: self.newest_came,
+            backed_off: self.backoff_shift > 0,
+            reported,
+            now,
+            // Only the new copy of a packet can come before newer packets that left earlier.
+            also_newer: std::mem::take(&mut self.repeated_came),
+        })
+    }
+}
+
+#[cfg(test)]
+impl Recovery {
+    /// How often all waits are doubled.
+    pub(crate) const fn backoff_shift(&self) -> u32 {
+        self.backoff_shift
+    }
+}

@@ -1,0 +1,336 @@
+//! [3] What is on its way: which packets are in flight, which are lost, which came.
+//!
+//! ```text
+//!            una                                            next
+//!   ──────────┼──────────────────────────────────────────────┼──────────▶ PSN
+//!    all      │  in flight · came (sacked) · lost            │  not sent
+//!    came     │                                              │
+//!             └── at most `span` packets ────────────────────┘
+//! ```
+//!
+//! Every packet in between is in one of three states; retransmission takes the lost one with the lowest
+//! number first (HT-43). Loss recovery decides when one is lost; this only keeps the books. A plain
+//! RoCEv2 peer answers a gap with a NAK and forgets what came after it, so then everything from
+//! there on is lost: go-back-N with the same books.
+
+use crate::bit_set::BitSet;
+use crate::frame::{Acknowledgement, SPAN_WORDS};
+use crate::limits;
+use crate::verbs::Psn;
+use common::time::Time;
+
+/// Packets that the bitmap of an acknowledgement covers.
+const SACK_BITS: u32 = 256;
+
+/// A packet between `una` and `next`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Slot {
+    /// When its newest copy left.
+    pub(crate) sent: Time,
+    /// The request it carries a part of.
+    pub(crate) request: u32,
+    /// The UDP source port of its newest copy.
+    pub(crate) entropy: u16,
+    /// The path of its newest copy.
+    pub(crate) path: u8,
+    /// How many copies left; saturates.
+    pub(crate) copies: u8,
+}
+
+/// Where and when a copy of a packet leaves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Departed {
+    /// Path ID.
+    pub(crate) path: u8,
+    /// UDP source port.
+    pub(crate) entropy: u16,
+    /// When.
+    pub(crate) at: Time,
+}
+
+/// What an acknowledgement says of one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrived {
+    /// It came, which was not known.
+    Came {
+        /// It caused the acknowledgement.
+        trigger: bool,
+    },
+    /// It caused the acknowledgement, but found no receive: it has to come again.
+    NotReady,
+}
+
+/// What became of an acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It said something new, or repeated what is known.
+    Valid(News),
+    /// It is older than what is known: another that left later came sooner.
+    Overtaken,
+    /// It is about what was never sent.
+    Impossible,
+}
+
+/// What a valid acknowledgement said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct News {
+    /// Packets that came, which was not known.
+    pub(crate) came: u32,
+    /// The oldest packet is among those that it names.
+    pub(crate) in_order: bool,
+    /// A packet caused it that had come before.
+    pub(crate) spurious: bool,
+}
+
+/// A packet to send again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retransmission {
+    pub(crate) psn: Psn,
+    /// The request that it carries a part of.
+    pub(crate) request: u32,
+    /// Where its last copy went.
+    pub(crate) path: u8,
+    /// Sent to learn what became of the others (flag P).
+    pub(crate) probe: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    una: Psn,
+    next: Psn,
+    slots: Box<[Slot]>,
+    /// Bit i for `una` + i.
+    sacked: BitSet<SPAN_WORDS>,
+    lost: BitSet<SPAN_WORDS>,
+    in_flight: u32,
+    span: u32,
+    /// The lowest lost packet is a probe.
+    probing: bool,
+}
+
+impl Flight {
+    /// Nothing on its way. The first packet is `first`; at most `span` packets are between the oldest
+    /// that is not acknowledged and the newest.
+    pub(crate) fn new(first: Psn, span: u32) -> Self {
+        Self {
+            una: first,
+            next: first,
+            slots: vec![Slot::default(); limits::SEND_SPAN as usize].into_boxed_slice(),
+            sacked: BitSet::default(),
+            lost: BitSet::default(),
+            in_flight: 0,
+            span: span.clamp(1, limits::SEND_SPAN),
+            probing: false,
+        }
+    }
+
+    /// All packets before this one came.
+    pub(crate) fn unacknowledged(&self) -> Psn {
+        self.una
+    }
+
+    /// The number of the next new packet.
+    pub(crate) fn next(&self) -> Psn {
+        self.next
+    }
+
+    /// Packets sent whose acknowledgement, loss or other fate is not known.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Packets between the oldest that is not acknowledged and the newest, at most.
+    pub(crate) fn span(&self) -> u32 {
+        self.span
+    }
+
+    /// Packets between the oldest that is not acknowledged and the newest.
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.next.since(self.una)
+    }
+
+    /// Whether everything that was sent is acknowledged.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.outstanding() == 0
+    }
+
+    /// New packets that fit in the span.
+    pub(crate) fn room(&self) -> u32 {
+        self.span.saturating_sub(self.outstanding())
+    }
+
+    /// The packet to send again first, if one is lost.
+    pub(crate) fn retransmission(&self) -> Option<Retransmission> {
+        let psn = self.una.plus(self.lost.lowest()?);
+        let slot = self.slot(psn);
+        Some(Retransmission {
+            psn,
+            request: slot.request,
+            path: slot.path,
+            probe: self.probing,
+        })
+    }
+
+    /// A new packet, part of `request`, leaves.
+    pub(crate) fn sent(&mut self, request: u32, departed: Departed) {
+        debug_assert!(self.room() > 0, "more packets than the span");
+        let psn = self.next;
+        *self.slot_mut(psn) = Slot {
+            sent: departed.at,
+            request,
+            entropy: departed.entropy,
+            path: departed.path,
+            copies: 1,
+        };
+        self.next = psn.plus(1);
+        self.in_flight += 1;
+    }
+
+    /// A lost packet leaves again.
+    pub(crate) fn sent_again(&mut self, psn: Psn, departed: Departed) {
+        let slot = self.slot_mut(psn);
+        slot.sent = departed.at;
+        slot.entropy = departed.entropy;
+        slot.path = departed.path;
+        slot.copies = slot.copies.saturating_add(1);
+        self.lost.clear(psn.since(self.una));
+        self.probing = false;
+        self.in_flight += 1;
+    }
+
+    fn slot(&self, psn: Psn) -> &Slot {
+        &self.slots[(psn.value() & (limits::SEND_SPAN - 1)) as usize]
+    }
+
+    fn slot_mut(&mut self, psn: Psn) -> &mut Slot {
+        &mut self.slots[(psn.value() & (limits::SEND_SPAN - 1)) as usize]
+    }
+
+    /// What is known of packet `una` + `index`.
+    pub(crate) fn packet(&self, index: u32) -> &Slot {
+        self.slot(self.una.plus(index))
+    }
+
+    /// Takes an acknowledgement in; `arrived` hears of every packet that it is news of.
+    pub(crate) fn acknowledge(
+        &mut self,
+        ack: &Acknowledgement,
+        mut arrived: impl FnMut(&Slot, Arrived),
+    ) -> Verdict {
+        let advance = ack.expected.since(self.una);
+        if advance > self.outstanding() {
+            return if ack.expected.is_before(self.una) {
+                Verdict::Overtaken
+            } else {
+                Verdict::Impossible
+            };
+        }
+        let trigger = ack.trigger.since(self.una);
+        let came_before = ack.trigger.is_before(self.una) || self.sacked.get(trigger);
+        let mut came = 0;
+        for index in 0..advance {
+            came += u32::from(self.take(index, index == trigger, &mut arrived));
+        }
+        self.una = ack.expected;
+        self.sacked.shift(advance);
+        self.lost.shift(advance);
+        // A report of a loss is repeated without anything having come.
+        let spurious = came_before && !ack.loss && self.names_all_known(ack);
+        let trigger = ack.trigger.since(ack.expected);
+        for index in self.newly_came(ack).iter() {
+            came += u32::from(self.take(index, index == trigger, &mut arrived));
+            self.sacked.set(index);
+            self.lost.clear(index);
+        }
+        if trigger == 0 && !self.is_idle() && !self.sacked.get(0) {
+            arrived(self.packet(0), Arrived::NotReady);
+        }
+        if came > 0 {
+            self.probing = false;
+        }
+        debug_assert!(self.in_flight <= self.outstanding());
+        Verdict::Valid(News {
+            came,
+            in_order: advance > 0,
+            spurious,
+        })
+    }
+
+    /// Whether an acknowledgement names everything that is known to have come: then none that left after
+    /// it has come sooner.
+    fn names_all_known(&self, ack: &Acknowledgement) -> bool {
+        let nameable = self.sacked.both(&BitSet::first(SACK_BITS));
+        nameable.without(&ack.came) == BitSet::default()
+    }
+
+    /// What an acknowledgement says came out of order, less what is known. Its bitmap may end before the
+    /// packet that caused it, but that one came as well, unless it is the expected one, which waits
+    /// for a receive.
+    fn newly_came(&self, ack: &Acknowledgement) -> BitSet<SPAN_WORDS> {
+        let mut came = ack.came;
+        let trigger = ack.trigger.since(ack.expected);
+        if trigger > 0 {
+            came.set(trigger);
+        }
+        came.both(&BitSet::first(self.outstanding()))
+            .without(&self.sacked)
+    }
+
+    /// Packet `una` + `index` came. Whether that is new.
+    fn take(
+        &mut self,
+        index: u32,
+        trigger: bool,
+        arrived: &mut impl FnMut(&Slot, Arrived),
+    ) -> bool {
+        if self.sacked.get(index) {
+            return false;
+        }
+        if !self.lost.get(index) {
+            self.in_flight -= 1;
+        }
+        arrived(self.packet(index), Arrived::Came { trigger });
+        true
+    }
+
+    /// The distance from `una` to the newest packet that came; zero if none did.
+    pub(crate) fn newest_came(&self) -> u32 {
+        self.sacked.highest().unwrap_or(0)
+    }
+
+    /// The distance from `una` to the oldest packet that came; zero if none did.
+    pub(crate) fn oldest_came(&self) -> u32 {
+        self.sacked.lowest().unwrap_or(0)
+    }
+
+    /// Those of the first `n` packets that neither came nor are lost.
+    pub(crate) fn in_flight_among(&self, n: u32) -> BitSet<SPAN_WORDS> {
+        let known = self.sacked.either(&self.lost);
+        BitSet::first(n).without(&known)
+    }
+
+    /// Whether packets wait to be sent again.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.lost != BitSet::default()
+    }
+
+    /// Packet `una` + `index` is lost: it will be sent again.
+    pub(crate) fn lose(&mut self, index: u32) -> Slot {
+        debug_assert!(!self.lost.get(index) && !self.sacked.get(index));
+        self.lost.set(index);
+        self.in_flight -= 1;
+        *self.packet(index)
+    }
+
+    /// The packet that is sent again next is a probe.
+    pub(crate) fn probe(&mut self) {
+        self.probing = true;
+    }
+
+    /// Packets in flight, and packets that are lost.
+    #[cfg(test)]
+    pub(crate) fn census(&self) -> (u32, usize) {
+        (self.in_flight, self.lost.iter().count())
+    }
+}

@@ -4,7 +4,7 @@
 //! two together.
 
 use crate::limits;
-use crate::net::pfc::{FlowControl, PRIORITIES};
+use crate::pauses::{FlowControl, PRIORITIES};
 use crate::verbs::{EngineConfig, Granularity, MultipathConfig};
 use common::config::{Refusal, Settings, require};
 use common::time::Span;

@@ -1,30 +1,52 @@
 //! A multipath, RDMA-like transport for the applications of a host.
 //!
-//! The engine, in the order of a message's life:
+//! # The way of a message
 //!
 //! ```text
-//!   message     work requests, regions; messages into packets and out of them
-//!   transport   the reliable connection: sequence numbers, acknowledgements, loss, reordering
-//!   path        sub-paths of a connection: which packet takes which, and how they fare
-//!   congestion  how much may be in flight, and when the next packet departs
-//!   cm          connection set-up, negotiation and tear-down
-//!   engine      all of it behind one interface, without I/O and without a clock
+//!   out                                             in
+//!   send        [1] queue: requests in order        receive     [7] sequence: expected, early, repeated
+//!               [2] segment: one a packet                       [8] place: where the payload goes
+//!               [3] flight: numbered, on its way                [9] order: what waits for its turn
+//!   path        [4] which sub-path it takes                     [10] respond: segments into messages
+//!   congestion  [5] how many may be on their way                [11] report: acknowledgements
+//!   frame       [6] headers, checksums; [11] too    app         [12] completions in an application's ring
 //! ```
 //!
-//! Around it, the daemon. Two threads: the worker, which owns the engine, and the control thread.
+//! These stages do not know one another. What composes them:
+//!
+//! ```text
+//!   connection  a queue pair: a requester [1..6], a responder [7..11], the recovery of losses
+//!   engine      all queue pairs of a worker behind one interface, without I/O and without a clock
+//!   worker      one turn: commands, rings, packets, events, completions; sleeps in between
+//! ```
+//!
+//! # Layers
+//!
+//! Each imports only what stands below it.
+//!
+//! ```text
+//!   host        puts it together: opens, starts, drains, closes
+//!   worker      one thread's turn
+//!   app         applications: socket, sessions, rings, regions
+//!   control     operators, metrics, the kernel's routes and neighbours
+//!   engine      queue pairs, regions, completions, connections, ports
+//!   cm, connection                                 connection set-up and tear-down; a queue pair
+//!   send, receive                                  the two directions of a queue pair
+//!   memory, frame, path, congestion, recovery      registered memory, packets, and what steers them
+//!   verbs, stats, pauses, limits                   the words, what is counted, flow control, bounds
+//!   bit_set, slab, timers                          data structures
+//!
+//!   net         queues of the interfaces, and sleep on them: AF_XDP at the edge
+//!   doorbell    what applications write to end that sleep
+//!   config      what can be configured
+//! ```
+//!
+//! Two threads: the worker, which owns the engine, and the control thread.
 //!
 //! ```text
 //!   applications ══ app ══╗                        ╔══ net ══ AF_XDP
 //!        (socket, rings)  ║  worker ── engine ── worker
 //!                         ╚══ control ═ admin, telemetry, routes of the kernel
-//!
-//!   worker      one turn: rings, packets, engine, completions; sleeps when there is nothing
-//!   app         [1][12] applications: socket, sessions, rings, regions
-//!   net         [6][8] queues of the interfaces, sleeping on them, and pauses that a switch asks for
-//!   doorbell    what applications write to end that sleep
-//!   control     operators, metrics, the kernel's routes and neighbours
-//!   config      what can be configured
-//!   host        puts it together: opens, starts, drains, closes
 //! ```
 
 pub mod app;
@@ -42,6 +64,7 @@ pub mod limits;
 pub mod memory;
 pub mod net;
 mod path;
+pub mod pauses;
 mod readiness;
 mod receive;
 mod recovery;

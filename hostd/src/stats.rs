@@ -1,6 +1,6 @@
 //! What the engine counts: packets, losses by reason, and how queue pairs and paths stand.
 
-use crate::net::pfc::PauseCounters;
+use crate::pauses::PauseCounters;
 use crate::verbs::{DropCounters, Granularity, State};
 use common::time::Span;
 use std::net::IpAddr;

@@ -12,7 +12,8 @@ use super::{Peer, QueuePair};
 use crate::frame::{self, Acknowledgement, DataFields, PathFields};
 use crate::memory::{MemoryRange, RegionMemory, RegionTable};
 use crate::send::flight::{Departed, Verdict};
-use crate::send::queue::{Next, Segment, SendQueue};
+use crate::send::queue::SendQueue;
+use crate::send::segment::{Next, Segment};
 use crate::verbs::{
     Access, Completion, DropReason, EngineError, PortId, PortSet, Psn, SendRequest, State, Status,
 };

@@ -3,7 +3,7 @@
 use super::interfaces::Interfaces;
 use crate::app::command::Report;
 use crate::app::socket::Applications;
-use crate::net::pfc::PRIORITIES;
+use crate::pauses::PRIORITIES;
 use crate::worker::Published;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

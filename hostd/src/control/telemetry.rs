@@ -2,7 +2,7 @@
 //! number of series depends on the configuration only.
 
 use super::report::{Sources, kernel_drops};
-use crate::net::pfc::PauseCounters;
+use crate::pauses::PauseCounters;
 use common::metrics::{Families, Source};
 use common::xdp::QueueCounters;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -10,7 +10,7 @@ use super::Engine;
 use crate::connection::{Delivery, Departure};
 use crate::frame::{DataHeader, Packet};
 use crate::memory::RegionMemory;
-use crate::net::pfc;
+use crate::pauses;
 use crate::verbs::{DropReason, Event};
 use common::time::{Span, Time};
 use common::wire::roce::{Bth, Opcode, Operation};
@@ -32,7 +32,7 @@ impl<M: RegionMemory> Engine<M> {
         self.statistics.rx_bytes += frame.len() as u64;
         match Packet::parse(frame.bytes(), M::HAS_BYTES) {
             Ok(packet) => self.dispatch(frame, &packet, pool, now),
-            Err(_) if pfc::is_control(frame.bytes()) => self.control(frame, pool, now),
+            Err(_) if pauses::is_control(frame.bytes()) => self.control(frame, pool, now),
             Err(reason) => self.drop_packet(frame, reason, pool),
         }
     }

@@ -1,4 +1,5 @@
-//! Segments, in order, into the memory they are meant for: the responder of a reliable connection.
+//! [10] Segments, in order, into messages: what each does to the one that is being received, and what
+//! the peer and the application hear of it.
 //!
 //! ```text
 //!              SEND First                          SEND Last
@@ -12,9 +13,10 @@
 //! A segment that does not fit the state or its length is refused (InfiniBand 9.7.4.1): the peer gets
 //! a NAK, and the queue pair fails. One that needs a receive when none is posted changes nothing.
 
+use super::place::Place;
 use crate::frame::{IncomingSegment, Position, Refusal};
 use crate::limits;
-use crate::memory::{MemoryRange, RegionMemory, RegionTable};
+use crate::memory::{RegionMemory, RegionTable};
 use crate::verbs::{Access, Completion, CompletionOpcode, ReceiveRequest, Status};
 use std::collections::VecDeque;
 
@@ -54,15 +56,15 @@ pub(crate) enum Assembly {
     Send {
         /// The receive.
         receive: ReceiveRequest,
-        /// Its memory; `None` if it has no bytes.
-        memory: Option<MemoryRange>,
+        /// Its memory.
+        memory: Place,
         /// Bytes so far.
         received: u32,
     },
     /// An RDMA WRITE.
     Write {
-        /// The memory that the peer named; `None` if it has no bytes.
-        memory: Option<MemoryRange>,
+        /// The memory that the peer named.
+        memory: Place,
         /// Bytes that the peer announced.
         total: u32,
         /// Bytes so far.
@@ -138,10 +140,8 @@ impl Assembly {
         if len > receive.len - *received {
             return self.refuse(Refusal::InvalidRequest, target.qpn, Status::LocalLength);
         }
-        let copied = memory.map_or(Ok(()), |memory| {
-            target.regions.copy_in(memory, *received, arrival.payload)
-        });
-        if copied.is_err() {
+        let placed = memory.put(target.regions, *received, arrival.payload);
+        if placed.is_err() {
             return self.refuse(
                 Refusal::RemoteOperation,
                 target.qpn,
@@ -198,10 +198,8 @@ impl Assembly {
             }
             return Outcome::NotReady;
         }
-        let copied = memory.map_or(Ok(()), |memory| {
-            target.regions.copy_in(memory, *received, arrival.payload)
-        });
-        if copied.is_err() {
+        let placed = memory.put(target.regions, *received, arrival.payload);
+        if placed.is_err() {
             return self.refuse(Refusal::RemoteAccess, target.qpn, Status::LocalProtection);
         }
         *received += len;
@@ -254,16 +252,8 @@ fn begin_write<M: RegionMemory>(
     if !target.access.allows(Access::REMOTE_WRITE) || total > limits::MESSAGE {
         return Err(Refusal::InvalidRequest);
     }
-    let memory = match total {
-        // Nothing is touched, so nothing has to be valid.
-        0 => None,
-        _ => Some(
-            target
-                .regions
-                .remote(target.domain, rkey, addr, total, Access::REMOTE_WRITE)
-                .map_err(|_| Refusal::RemoteAccess)?,
-        ),
-    };
+    let memory = Place::named(target.regions, target.domain, rkey, addr, total)
+        .map_err(|_| Refusal::RemoteAccess)?;
     Ok(Assembly::Write {
         memory,
         total,
@@ -273,19 +263,7 @@ fn begin_write<M: RegionMemory>(
 
 fn begin_send<M: RegionMemory>(target: &mut Target<'_, M>) -> Result<Assembly, Outcome> {
     let receive = target.receives.pop_front().ok_or(Outcome::NotReady)?;
-    let memory = match receive.len {
-        0 => Ok(None),
-        len => target
-            .regions
-            .local(
-                target.domain,
-                receive.lkey,
-                receive.addr,
-                len,
-                Access::LOCAL_WRITE,
-            )
-            .map(Some),
-    };
+    let memory = Place::posted(target.regions, target.domain, &receive);
     let memory = memory.map_err(|_| {
         let completion = failed(&receive, target.qpn, Status::LocalProtection);
         Outcome::Refused(Refusal::RemoteOperation, Some(completion))

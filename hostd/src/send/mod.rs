@@ -1,4 +1,11 @@
-//! [1..3] Send requests into segments, one a packet.
+//! [1..3] The way of a request out: posted, cut into segments, on its way.
+//!
+//! ```text
+//!   queue     [1] requests in order
+//!   segment   [2] requests into segments, one a packet
+//!   flight    [3] packets that are numbered and sent: in flight, come, lost
+//! ```
 
 pub(crate) mod flight;
 pub(crate) mod queue;
+pub(crate) mod segment;

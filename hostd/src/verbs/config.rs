@@ -1,7 +1,7 @@
 //! How an engine behaves, and what its queue pairs offer their peers.
 
 use crate::limits;
-use crate::net::pfc::FlowControl;
+use crate::pauses::FlowControl;
 use common::time::Span;
 
 /// How an engine behaves; the same for all its queue pairs.

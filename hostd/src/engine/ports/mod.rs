@@ -5,7 +5,7 @@
 mod pacer;
 
 use crate::limits;
-use crate::net::pfc::{FlowControl, Malformed, PauseCounters, Pauses};
+use crate::pauses::{FlowControl, Malformed, PauseCounters, Pauses};
 use crate::verbs::{EngineConfig, EngineError, PortId, PortSet, Route};
 use common::time::{Span, Time};
 use pacer::Pacer;

@@ -1,0 +1,111 @@
+//! [7] Which packet is expected, which came early, and what that means for one that comes.
+
+use crate::bit_set::BitSet;
+use crate::limits;
+use crate::verbs::Psn;
+
+const WORDS: usize = (limits::REORDER_BUFFER / 64) as usize;
+
+/// What is to be done with a packet that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// It is the expected one.
+    InOrder,
+    /// It is early: it waits for its turn.
+    Early,
+    /// It was delivered before, or waits already.
+    Duplicate,
+    /// It is too far ahead.
+    Beyond,
+    /// It is early, and early packets are not kept for this peer.
+    Unwanted,
+}
+
+/// The sequence numbers of the packets to come.
+#[derive(Debug)]
+pub(super) struct Sequence {
+    /// The next packet to deliver.
+    expected: Psn,
+    /// Bit i: packet `expected` + i waits.
+    waiting: BitSet<WORDS>,
+    /// Packets that wait.
+    count: u32,
+    /// Packets that may be ahead; zero for a plain peer.
+    capacity: u32,
+}
+
+impl Sequence {
+    /// Nothing came yet. The first packet is `first`.
+    pub(super) fn new(first: Psn, capacity: u32) -> Self {
+        Self {
+            expected: first,
+            waiting: BitSet::default(),
+            count: 0,
+            capacity: capacity.min(limits::REORDER_BUFFER),
+        }
+    }
+
+    /// The next packet to deliver.
+    pub(super) fn expected(&self) -> Psn {
+        self.expected
+    }
+
+    /// Packets that may be ahead; zero for a plain peer.
+    pub(super) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Packets that wait.
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Which packets wait: bit i for the expected one + i.
+    pub(super) fn waiting(&self) -> &BitSet<WORDS> {
+        &self.waiting
+    }
+
+    /// Whether the expected packet waits.
+    pub(super) fn head_waits(&self) -> bool {
+        self.waiting.get(0)
+    }
+
+    /// How far packet `psn` is ahead of the expected one, and what that means.
+    pub(super) fn place(&self, psn: Psn) -> (u32, Arrival) {
+        let ahead = psn.since(self.expected);
+        let arrival = match ahead {
+            _ if psn.is_before(self.expected) => Arrival::Duplicate,
+            _ if self.waiting.get(ahead) => Arrival::Duplicate,
+            0 => Arrival::InOrder,
+            _ if self.capacity == 0 => Arrival::Unwanted,
+            _ if ahead >= self.capacity => Arrival::Beyond,
+            _ => Arrival::Early,
+        };
+        (ahead, arrival)
+    }
+
+    /// The packet that is `ahead` of the expected one waits.
+    pub(super) fn hold(&mut self, ahead: u32) {
+        debug_assert!(!self.waiting.get(ahead), "a packet waits twice");
+        self.waiting.set(ahead);
+        self.count += 1;
+    }
+
+    /// The expected packet does not wait any more.
+    pub(super) fn take_head(&mut self) {
+        self.waiting.clear(0);
+        self.count -= 1;
+    }
+
+    /// The expected packet was delivered.
+    pub(super) fn advance(&mut self) {
+        self.expected = self.expected.plus(1);
+        self.waiting.shift(1);
+    }
+
+    /// Nothing waits any more.
+    pub(super) fn clear(&mut self) {
+        self.waiting = BitSet::default();
+        self.count = 0;
+    }
+}

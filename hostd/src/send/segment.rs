@@ -1,0 +1,181 @@
+//! [2] Requests into segments, one a packet, each with its sequence number; and again from the number to
+//! the segment, for what is lost.
+
+use super::queue::{Entry, SendQueue};
+use crate::frame::Position;
+use crate::memory::MemoryRange;
+use crate::verbs::{Psn, SendRequest};
+
+/// What one packet carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    /// The request it is of.
+    pub(crate) request: SendRequest,
+    /// Where the request's memory is; `None` for an empty message.
+    pub(crate) memory: Option<MemoryRange>,
+    /// Where in the message it lies.
+    pub(crate) position: Position,
+    /// Payload bytes of the message before it.
+    pub(crate) offset: u32,
+    /// Payload bytes.
+    pub(crate) len: u16,
+}
+
+/// What the send queue has next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing that has not been sent.
+    Nothing,
+    /// A request whose memory has to be checked: [`SendQueue::begin`] follows.
+    Begin(SendRequest),
+    /// A segment to send: [`SendQueue::sent`] follows. The number names its request.
+    Segment(u32, Segment),
+}
+
+impl Entry {
+    fn segment(&self, index: u32, mtu: u16) -> Segment {
+        let offset = index * u32::from(mtu);
+        let len = (self.request.len - offset).min(u32::from(mtu));
+        let position = match (index == 0, index + 1 == self.packets) {
+            (true, true) => Position::Only,
+            (true, false) => Position::First,
+            (false, true) => Position::Last,
+            (false, false) => Position::Middle,
+        };
+        Segment {
+            request: self.request,
+            memory: self.memory,
+            position,
+            offset,
+            len: u16::try_from(len).expect("at most the MTU"),
+        }
+    }
+}
+
+impl SendQueue {
+    /// What to send next.
+    pub(crate) fn next(&self) -> Next {
+        let Some(entry) = self.entries.get(self.cursor) else {
+            return Next::Nothing;
+        };
+        match self.packet {
+            None => Next::Begin(entry.request),
+            Some(index) => Next::Segment(self.number(self.cursor), entry.segment(index, self.mtu)),
+        }
+    }
+
+    /// The memory of the request that [`Next::Begin`] named was checked.
+    pub(crate) fn begin(&mut self, memory: Option<MemoryRange>) {
+        if let Some(entry) = self.entries.get_mut(self.cursor) {
+            entry.memory = memory;
+            self.packet = Some(0);
+        }
+    }
+
+    /// The segment that [`Next::Segment`] named got this sequence number.
+    pub(crate) fn sent(&mut self, psn: Psn) {
+        let (Some(entry), Some(index)) = (self.entries.get_mut(self.cursor), self.packet) else {
+            return;
+        };
+        if index == 0 {
+            entry.first = psn;
+        }
+        self.packet = Some(index + 1);
+        if index + 1 == entry.packets {
+            self.cursor += 1;
+            self.packet = None;
+        }
+    }
+
+    /// The segment that packet `psn` of request `number` carries, to be sent again.
+    pub(crate) fn again(&self, number: u32, psn: Psn) -> Option<Segment> {
+        let entry = self
+            .entries
+            .get(number.wrapping_sub(self.completed) as usize)?;
+        let index = psn.since(entry.first);
+        (index < entry.packets).then(|| entry.segment(index, self.mtu))
+    }
+
+    fn number(&self, place: usize) -> u32 {
+        let place = u32::try_from(place).expect("bounded by the queue's capacity");
+        self.completed.wrapping_add(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verbs::SendOpcode;
+
+    fn request(wr_id: u64, len: u32) -> SendRequest {
+        SendRequest {
+            wr_id,
+            opcode: SendOpcode::Send,
+            lkey: 1,
+            addr: 0,
+            len,
+            remote_addr: 0,
+            rkey: 0,
+            imm: 0,
+            signaled: true,
+            solicited: false,
+        }
+    }
+
+    fn send_all(queue: &mut SendQueue, psn: &mut Psn) -> Vec<(u32, Psn, Segment)> {
+        let mut sent = Vec::new();
+        loop {
+            match queue.next() {
+                Next::Nothing => return sent,
+                Next::Begin(_) => queue.begin(None),
+                Next::Segment(number, segment) => {
+                    queue.sent(*psn);
+                    sent.push((number, *psn, segment));
+                    *psn = psn.plus(1);
+                }
+            }
+        }
+    }
+
+    /// HT-1, HT-30: messages are cut at the MTU, an empty one takes one packet, and requests complete
+    /// in order when all their packets are acknowledged, also across the wrap.
+    #[test]
+    fn requests_become_segments_and_complete_in_order() {
+        let mut queue = SendQueue::new(4);
+        queue.set_mtu(256);
+        for (wr_id, len) in [(0, 0), (1, 256), (2, 257), (3, 1000)] {
+            queue.push(request(wr_id, len));
+        }
+        assert!(queue.is_full());
+        let mut psn = Psn::new(0xff_fffe);
+        let start = psn;
+        let sent = send_all(&mut queue, &mut psn);
+        let shapes: Vec<_> = sent
+            .iter()
+            .map(|(number, _, segment)| (*number, segment.position, segment.offset, segment.len))
+            .collect();
+        use Position::{First, Last, Middle, Only};
+        assert_eq!(
+            shapes,
+            [
+                (0, Only, 0, 0),
+                (1, Only, 0, 256),
+                (2, First, 0, 256),
+                (2, Last, 256, 1),
+                (3, First, 0, 256),
+                (3, Middle, 256, 256),
+                (3, Middle, 512, 256),
+                (3, Last, 768, 232),
+            ]
+        );
+        for (number, psn, segment) in &sent {
+            assert_eq!(queue.again(*number, *psn).as_ref(), Some(segment));
+        }
+        assert!(queue.complete(start).is_none());
+        assert_eq!(queue.complete(start.plus(1)).map(|r| r.wr_id), Some(0));
+        assert!(queue.complete(start.plus(1)).is_none());
+        let rest: Vec<_> = std::iter::from_fn(|| queue.complete(psn).map(|r| r.wr_id)).collect();
+        assert_eq!(rest, [1, 2, 3]);
+        assert_eq!(queue.len(), 0);
+    }
+}

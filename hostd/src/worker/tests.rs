@@ -1,0 +1,131 @@
+use super::*;
+use crate::memory::HeapMemory;
+use crate::verbs::{
+    Access, QueuePairRequest, ReadyToReceive, ReadyToSend, Route, SendOpcode, SendRequest,
+    Transition,
+};
+use common::units::Rate;
+use common::wire::Mac;
+use common::wire::pause::Control;
+use common::xdp::frame::Region;
+use common::xdp::sim::SimQueue;
+use std::net::{IpAddr, Ipv4Addr};
+
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const FRAMES: u32 = 1024;
+
+/// A worker with one message to send to a peer that never answers.
+fn sending(queue: &SimQueue, region: &Arc<Region>) -> Worker<SimQueue, HeapMemory> {
+    let (_, commands) = crossbeam_channel::bounded(1);
+    let (notices, _) = crossbeam_channel::bounded(8);
+    let (graveyard, _) = crossbeam_channel::bounded(1);
+    let mut worker: Worker<SimQueue, HeapMemory> = Worker::new(
+        EngineConfig::default(),
+        vec![Port::new(MAC, vec![queue.clone()])],
+        FramePool::new(region.clone()),
+        ControlHandle::new(commands, notices),
+        graveyard,
+    );
+    let engine = &mut worker.engine;
+    let domain = engine.create_domain().expect("room");
+    let cq = engine.create_completion_queue().expect("room");
+    let memory = HeapMemory::new(vec![0; 1 << 20]);
+    let keys = engine.register(domain, memory, 0, Access::LOCAL_WRITE);
+    let request = QueuePairRequest {
+        domain,
+        send_cq: cq,
+        receive_cq: cq,
+        max_send_wr: 4,
+        max_recv_wr: 4,
+        signal_all: true,
+    };
+    let qpn = engine.create_queue_pair(request).expect("room");
+    let peer = IpAddr::from(Ipv4Addr::new(10, 0, 0, 2));
+    let route = Route {
+        source: Ipv4Addr::new(10, 0, 0, 1).into(),
+        source_mac: MAC,
+        destination_mac: [2; 6],
+        mtu: 3000,
+        rate: Rate::from_gbps(1),
+    };
+    engine.set_route(peer, route).expect("legal");
+    let receive = ReadyToReceive {
+        destination: peer,
+        destination_qpn: 7,
+        rq_psn: 0,
+        path_mtu: 1024,
+        min_rnr_timer: 12,
+        multipath: None,
+    };
+    let send = ReadyToSend {
+        sq_psn: 0,
+        timeout: 18,
+        retry_count: 7,
+        rnr_retry: 7,
+    };
+    for transition in [
+        Transition::Init(Access::NONE),
+        Transition::ReadyToReceive(receive),
+        Transition::ReadyToSend(send),
+    ] {
+        engine.modify_queue_pair(qpn, &transition).expect("legal");
+    }
+    let message = SendRequest {
+        wr_id: 1,
+        opcode: SendOpcode::Send,
+        lkey: keys.expect("room").lkey,
+        addr: 0,
+        len: 1 << 20,
+        remote_addr: 0,
+        rkey: 0,
+        imm: 0,
+        signaled: true,
+        solicited: false,
+    };
+    engine.post_send(qpn, message).expect("room");
+    worker
+}
+
+/// HT-45: a frame in the ring of the port stops what is not with the device yet, the worker may sleep
+/// meanwhile, and is awake when the time is over.
+#[test]
+fn a_paused_worker_sleeps_until_the_pause_ends() {
+    let region = Region::heap(FRAMES, 2048, 0);
+    let queue = SimQueue::new(256);
+    let mut wire = FramePool::new(region.clone());
+    let mut worker = sending(&queue, &region);
+    let start = Time::from_nanos(1_000_000_000);
+    let turn = worker.turn(start);
+    assert!(turn.work > 0 && queue.in_flight() > 0);
+    let sent = queue.in_flight();
+
+    let mut times = [None; 8];
+    times[3] = Some(20_000);
+    let pause = Control::Pfc(times).emit(Mac([2; 6]));
+    queue.deliver(wire.take_filled(&pause).expect("a frame"));
+    let now = start + Span::from_millis(1);
+    let turn = worker.turn(now);
+    assert_eq!(
+        queue.in_flight(),
+        sent,
+        "more data leaves, or some was called back"
+    );
+    std::iter::from_fn(|| queue.pick_up()).for_each(|frame| wire.give(frame));
+
+    // 20 000 quanta of 512 ns.
+    let end = now + Span::from_nanos(20_000 * 512);
+    let turn = worker.turn(turn.deadline.min(now + COLLECT));
+    assert_eq!((turn.work, turn.again, turn.deadline), (0, false, end));
+    worker.turn(Time::from_nanos(end.nanos() - 1));
+    assert_eq!(queue.in_flight(), 0);
+    let turn = worker.turn(end);
+    assert!(turn.work > 0 && queue.in_flight() > 0);
+    let statistics = worker.engine.statistics();
+    assert_eq!(statistics.pauses.paused[3], end.since(now));
+    assert_eq!(statistics.rx_packets, statistics.settled());
+
+    std::iter::from_fn(|| queue.pick_up()).for_each(|frame| wire.give(frame));
+    drop(worker);
+    drop(wire);
+    assert_eq!(FramePool::new(region).free_frames(), FRAMES as usize);
+}

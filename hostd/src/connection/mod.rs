@@ -3,21 +3,24 @@
 //! do not know one another.
 //!
 //! ```text
-//!   requester   requests into packets           responder   packets into messages
-//!   sender      the requester's packets on their way: flight, recovery, round trips
+//!   requester   what it is asked to send          responder   what it received so far
+//!   transmit    requests into packets             deliver     packets into messages
+//!   sender      packets on their way: flight, recovery, round trips
 //!   steering    the seams to path selection and congestion control
 //!   effects     what a call wants done outside of the queue pair
 //! ```
 
+mod deliver;
 mod effects;
 mod requester;
 mod responder;
 mod sender;
 mod steering;
+mod transmit;
 
+pub(crate) use deliver::Delivery;
 pub(crate) use effects::{Completed, Effects};
-pub(crate) use requester::Departure;
-pub(crate) use responder::Delivery;
+pub(crate) use transmit::Departure;
 
 use crate::frame;
 use crate::limits;

@@ -1,36 +1,13 @@
-//! The requester of a queue pair: requests into packets, and answers into completions.
-//!
-//! ```text
-//!   transmit:     [1] queue ─▶ [2] segment ─▶ [3] number ─▶ [4] [5] choose ─▶ [6] compose
-//!   acknowledged: what came ─▶ the flight ─▶ the queue ─▶ completions
-//! ```
+//! The requester: what it is asked to send, and what of it is on its way.
 
-use super::effects::{Completed, Effects};
 use super::sender::Sender;
-use super::steering::Choice;
-use super::{Peer, QueuePair};
-use crate::frame::{self, Acknowledgement, DataFields, PathFields};
+use super::steering::{Choice, Steering};
 use crate::memory::{MemoryRange, RegionMemory, RegionTable};
-use crate::send::flight::{Departed, Verdict};
+use crate::send::flight::Departed;
 use crate::send::queue::SendQueue;
 use crate::send::segment::{Next, Segment};
-use crate::verbs::{
-    Access, Completion, DropReason, EngineError, PortId, PortSet, Psn, SendRequest, State, Status,
-};
-use common::time::{Span, Time};
-use common::wire::roce::{AckKind, Aeth, Headers, NakCode};
-use common::xdp::frame::{Frame, FramePool};
-
-/// What a queue pair had to send.
-#[derive(Debug)]
-pub(crate) enum Departure {
-    /// A frame, through this port.
-    Frame(Frame, PortId),
-    /// Nothing at present.
-    Nothing,
-    /// Something, but no frame was free.
-    NoFrame,
-}
+use crate::verbs::{Access, Psn, SendRequest, Status};
+use common::time::Time;
 
 /// A plain peer is asked for an acknowledgement at least this often, in packets.
 const PLAIN_ACK_INTERVAL: u32 = 16;
@@ -47,15 +24,17 @@ pub(super) struct Requester {
 }
 
 /// A packet that is about to leave.
-struct Outgoing {
-    psn: Psn,
-    segment: Segment,
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) psn: Psn,
+    pub(super) segment: Segment,
     /// It leaves again; the path of its last copy.
-    again: Option<u8>,
-    probe: bool,
+    pub(super) again: Option<u8>,
+    /// Sent to learn what became of the others.
+    pub(super) probe: bool,
     /// The request it is of.
     request: u32,
-    ack_request: bool,
+    pub(super) ack_request: bool,
 }
 
 impl Requester {
@@ -68,18 +47,22 @@ impl Requester {
         }
     }
 
-    /// What to send next: what is lost first, then what is new. An error is that of the oldest
-    /// request.
-    fn next_outgoing<M: RegionMemory>(
+    /// What to send next: what is lost first, then what is new. A `plain` peer is asked for answers
+    /// in between.
+    ///
+    /// # Errors
+    /// How the oldest request ends.
+    pub(super) fn next_outgoing<M: RegionMemory>(
         &mut self,
-        peer: &Peer,
+        steering: &Steering,
+        plain: bool,
         domain: u32,
         regions: &RegionTable<M>,
     ) -> Result<Option<Outgoing>, Status> {
         let Some(sender) = &self.sender else {
             return Ok(None);
         };
-        if let Some(again) = sender.retransmission(&peer.steering) {
+        if let Some(again) = sender.retransmission(steering) {
             // Lost packets are never older than the oldest request that has not completed.
             let segment = self.queue.again(again.request, again.psn);
             return Ok(Some(Outgoing {
@@ -91,7 +74,7 @@ impl Requester {
                 ack_request: true,
             }));
         }
-        if !sender.may_send_new(&peer.steering) {
+        if !sender.may_send_new(steering) {
             return Ok(None);
         }
         if let Next::Begin(request) = self.queue.next() {
@@ -112,7 +95,7 @@ impl Requester {
         // The peer answers at once if nothing follows this packet for now.
         let ack_request = (segment.position.ends() && self.queue.sends_last())
             || sender.flight().room() <= 1
-            || (peer.agreed.is_none() && psn.value().is_multiple_of(PLAIN_ACK_INTERVAL));
+            || (plain && psn.value().is_multiple_of(PLAIN_ACK_INTERVAL));
         Ok(Some(Outgoing {
             psn,
             segment,
@@ -124,7 +107,7 @@ impl Requester {
     }
 
     /// Notes that a packet left.
-    fn left(&mut self, outgoing: &Outgoing, choice: &Choice, now: Time) {
+    pub(super) fn left(&mut self, outgoing: &Outgoing, choice: &Choice, now: Time) {
         let Some(sender) = &mut self.sender else {
             return;
         };
@@ -140,280 +123,6 @@ impl Requester {
             self.queue.sent(outgoing.psn);
         }
     }
-}
-
-impl QueuePair {
-    /// Whether there is a data packet that may leave, as far as its port lets it.
-    pub(crate) fn wants_to_send(&self) -> bool {
-        let (Some(peer), Some(sender)) = (&self.peer, &self.requester.sender) else {
-            return false;
-        };
-        if peer.flows.is_none() || self.state != State::ReadyToSend {
-            return false;
-        }
-        let requester = &self.requester;
-        let posted = !requester.queue.all_sent() && !requester.blocked;
-        (posted && sender.may_send_new(&peer.steering))
-            || sender.retransmission(&peer.steering).is_some()
-    }
-
-    /// The next data packet, through one of the `free` ports.
-    pub(crate) fn transmit<M: RegionMemory>(
-        &mut self,
-        free: PortSet,
-        pool: &mut FramePool,
-        regions: &RegionTable<M>,
-        effects: &mut Effects,
-        now: Time,
-    ) -> Departure {
-        if self.state != State::ReadyToSend {
-            return Departure::Nothing;
-        }
-        let Some(peer) = self.peer.as_mut().filter(|peer| peer.flows.is_some()) else {
-            return Departure::Nothing;
-        };
-        let domain = self.request.domain.0;
-        let outgoing = match self.requester.next_outgoing(peer, domain, regions) {
-            Ok(Some(outgoing)) => outgoing,
-            Ok(None) => return Departure::Nothing,
-            Err(status) => {
-                self.fail_send(status, effects);
-                return Departure::Nothing;
-            }
-        };
-        let Some(mut frame) = pool.take() else {
-            return Departure::NoFrame;
-        };
-        let sender = self.requester.sender.as_ref();
-        let in_flight = sender.map_or(0, |sender| sender.flight().in_flight());
-        let choice = peer.steering.choose(free, in_flight, outgoing.again, now);
-        let Some(choice) = choice else {
-            pool.give(frame);
-            return Departure::Nothing;
-        };
-        match compose(&mut frame, &outgoing, &choice, peer, pool, regions, now) {
-            Ok(()) => {
-                self.counters.tx_packets += 1;
-                self.counters.tx_bytes += u64::from(outgoing.segment.len);
-                self.counters.retransmits += u64::from(outgoing.again.is_some());
-                self.requester.left(&outgoing, &choice, now);
-                Departure::Frame(frame, choice.port)
-            }
-            Err(status) => {
-                pool.give(frame);
-                self.fail_send(status, effects);
-                Departure::Nothing
-            }
-        }
-    }
-
-    /// Takes an acknowledgement of any kind. `kept_back`: for how long the own port has kept data
-    /// packets back so far.
-    ///
-    /// # Errors
-    /// Why it is dropped; nothing has changed.
-    pub(crate) fn acknowledged(
-        &mut self,
-        headers: &Headers,
-        kept_back: Span,
-        effects: &mut Effects,
-        now: Time,
-    ) -> Result<(), DropReason> {
-        let (Some(peer), Some(sender)) = (&mut self.peer, &mut self.requester.sender) else {
-            return Err(DropReason::QueuePairState);
-        };
-        let aeth = headers.aeth.ok_or(DropReason::MalformedTransport)?;
-        if headers.mpeh.is_some() != peer.agreed.is_some() {
-            return Err(DropReason::UnknownOpcode);
-        }
-        let ack = Acknowledgement::read(headers, &aeth);
-        let counters = &mut self.counters;
-        let steering = &mut peer.steering;
-        counters.rx_acks += 1;
-        sender.was_kept_back(kept_back);
-        if let Some(mpeh) = headers.mpeh {
-            steering.one_way(mpeh.path, mpeh.tag);
-        }
-        match sender.acknowledge(&ack, now, steering, counters) {
-            Verdict::Valid(_) => {}
-            Verdict::Overtaken => return Ok(()),
-            Verdict::Impossible => return Err(DropReason::ImpossibleAcknowledgement),
-        }
-        let unacknowledged = sender.flight().unacknowledged();
-        // Nothing is left that could be refused.
-        if sender.flight().is_idle() {
-            self.complete(unacknowledged, effects);
-            return Ok(());
-        }
-        let mut outcome = Ok(());
-        match aeth.kind {
-            AckKind::ReceiverNotReady { timer } => {
-                counters.rx_rnr += 1;
-                let wait = Span::from_nanos(Aeth::rnr_nanos(timer));
-                outcome = sender.not_ready(wait, now, steering, counters);
-            }
-            AckKind::Nak(NakCode::PsnSequenceError) => sender.sequence_error(now, steering),
-            AckKind::Ack { .. } | AckKind::Nak(_) => {}
-        }
-        self.complete(unacknowledged, effects);
-        if let Err(status) = outcome {
-            self.fail_send(status, effects);
-        }
-        if let AckKind::Nak(code) = aeth.kind {
-            self.refused(code, effects);
-        }
-        Ok(())
-    }
-
-    /// The peer refused the oldest request.
-    fn refused(&mut self, code: NakCode, effects: &mut Effects) {
-        let status = match code {
-            NakCode::PsnSequenceError => return,
-            NakCode::InvalidRequest => Status::RemoteInvalidRequest,
-            NakCode::RemoteAccessError => Status::RemoteAccess,
-            NakCode::RemoteOperationalError => Status::RemoteOperation,
-            NakCode::InvalidRdRequest => Status::General,
-        };
-        self.fail_send(status, effects);
-    }
-
-    /// Completes the requests whose packets were all acknowledged.
-    fn complete(&mut self, unacknowledged: Psn, effects: &mut Effects) {
-        while let Some(request) = self.requester.queue.complete(unacknowledged) {
-            self.counters.tx_messages += 1;
-            self.complete_send(&request, Status::Success, effects);
-        }
-        if self.requester.blocked && self.requester.queue.at_front() {
-            self.requester.blocked = false;
-        }
-    }
-
-    /// Completes a send request; a success only if that was asked for.
-    pub(super) fn complete_send(
-        &self,
-        request: &SendRequest,
-        status: Status,
-        effects: &mut Effects,
-    ) {
-        let success = status == Status::Success;
-        let queue = self.request.send_cq;
-        if success && !request.signaled && !self.request.signal_all {
-            effects.completed.push(Completed::Silently(queue));
-            return;
-        }
-        let completion = Completion {
-            wr_id: request.wr_id,
-            status,
-            opcode: request.opcode.into(),
-            byte_len: request.len,
-            imm: None,
-            qpn: self.number,
-            solicited: !success,
-        };
-        effects.completed.push(Completed::With(queue, completion));
-    }
-
-    /// The oldest send request ends the queue pair.
-    fn fail_send(&mut self, status: Status, effects: &mut Effects) {
-        if let Some(request) = self.requester.queue.pop() {
-            self.complete_send(&request, status, effects);
-        }
-        self.fail(status, effects);
-    }
-
-    /// Data packets may leave now; the own port has kept them back for `kept_back` so far.
-    pub(crate) fn was_kept_back(&mut self, kept_back: Span) {
-        if let Some(sender) = &mut self.requester.sender {
-            sender.was_kept_back(kept_back);
-        }
-    }
-
-    /// Does what the sender's clocks say.
-    pub(crate) fn expire(&mut self, kept_back: Span, effects: &mut Effects, now: Time) {
-        let (Some(peer), Some(sender)) = (&mut self.peer, &mut self.requester.sender) else {
-            return;
-        };
-        sender.was_kept_back(kept_back);
-        if sender.deadline() > now {
-            return;
-        }
-        if let Err(status) = sender.expire(now, &mut peer.steering, &mut self.counters) {
-            self.fail_send(status, effects);
-        }
-    }
-
-    /// Checks a send request before it is posted.
-    ///
-    /// # Errors
-    /// Why it is refused.
-    pub(crate) fn check_send(&self, request: &SendRequest) -> Result<(), EngineError> {
-        if !matches!(self.state, State::ReadyToSend | State::Error) || self.draining {
-            return Err(EngineError::State);
-        }
-        if request.len > crate::limits::MESSAGE {
-            return Err(EngineError::Argument);
-        }
-        if self.requester.queue.is_full() {
-            return Err(EngineError::QueueFull);
-        }
-        Ok(())
-    }
-
-    /// Appends a request that was checked to the send queue; one posted in ERR is flushed at once.
-    pub(crate) fn post_send(&mut self, request: SendRequest, effects: &mut Effects) {
-        self.requester.queue.push(request);
-        if self.state == State::Error {
-            self.flush(effects);
-        }
-    }
-
-    /// Whether all that was posted to the send queue has completed.
-    pub(crate) fn has_sent_all(&self) -> bool {
-        self.requester.queue.len() == 0
-    }
-}
-
-/// Writes a packet into `frame`.
-fn compose<M: RegionMemory>(
-    frame: &mut Frame,
-    outgoing: &Outgoing,
-    choice: &Choice,
-    peer: &Peer,
-    pool: &FramePool,
-    regions: &RegionTable<M>,
-    now: Time,
-) -> Result<(), Status> {
-    let (flow, _) = peer.flows.as_ref().ok_or(Status::General)?;
-    let segment = &outgoing.segment;
-    let path = choice.path;
-    let fields = DataFields {
-        request: &segment.request,
-        position: segment.position,
-        destination_qpn: peer.qpn,
-        psn: outgoing.psn,
-        // The packet that uses the credit up asks for an answer, too.
-        ack_request: outgoing.ack_request || choice.credit <= 1,
-        multipath: peer.agreed.map(|_| PathFields {
-            path: path.path,
-            flowlet: path.flowlet,
-            boundary: path.boundary,
-            switched: path.switched,
-            probe: outgoing.probe || path.fresh,
-        }),
-    };
-    let headers = fields.headers(now);
-    let flow = frame::on_path(flow, choice.entropy.port, choice.entropy.flow_label);
-    let len = usize::from(segment.len);
-    let place =
-        frame::lay_out(frame, pool, &flow, &headers, len).ok_or(Status::LocalQpOperation)?;
-    if let Some(memory) = segment.memory {
-        let into = &mut frame.bytes_mut()[place.clone()];
-        regions
-            .copy_out(memory, segment.offset, into)
-            .map_err(|_| Status::LocalProtection)?;
-    }
-    let zeros = if M::HAS_BYTES { 0..0 } else { place };
-    frame::seal_sparse(frame.bytes_mut(), zeros).map_err(|_| Status::General)
 }
 
 /// Checks the memory of a request that is about to be sent.

@@ -1,0 +1,376 @@
+//! Packets, in order, into messages, and what is reported of them.
+//!
+//! ```text
+//!   data:         [7] sequence ─▶ [9] order ─▶ [8] place ─▶ [10] respond ─▶ completions
+//!   acknowledge:  [11] report ─▶ frame
+//! ```
+
+use super::effects::{Completed, Effects};
+use super::transmit::Departure;
+use super::{Peer, QueuePair};
+use crate::frame::{self, AckFields, DataHeader, Refusal, Report, SackFields};
+use crate::limits;
+use crate::memory::{RegionMemory, RegionTable};
+use crate::receive::respond::{Outcome, Target};
+use crate::receive::{Arrival, FrameBudget, Receiver};
+use crate::verbs::{
+    Completion, CompletionOpcode, DropReason, EngineError, PortId, ReceiveRequest, State, Status,
+};
+use common::time::Time;
+use common::xdp::frame::{Frame, FramePool};
+use std::net::IpAddr;
+
+/// What a responder needs to deliver packets.
+#[derive(Debug)]
+pub(crate) struct Delivery<'a, M> {
+    /// Where payloads go.
+    pub(crate) regions: &'a RegionTable<M>,
+    /// How many frames may wait in reorder buffers.
+    pub(crate) budget: &'a mut FrameBudget,
+    /// Where delivered frames go.
+    pub(crate) pool: &'a mut FramePool,
+    pub(crate) effects: &'a mut Effects,
+    pub(crate) now: Time,
+}
+
+impl<M> Delivery<'_, M> {
+    fn drop_packet(&mut self, frame: Frame, reason: DropReason) {
+        self.effects.dropped.push(reason);
+        self.pool.give(frame);
+    }
+}
+
+impl QueuePair {
+    /// Whether packets from `source` to `destination` are of this queue pair's connection.
+    ///
+    /// # Errors
+    /// Why they are dropped.
+    pub(crate) fn check_peer(&self, source: IpAddr, destination: IpAddr) -> Result<(), DropReason> {
+        let peer = self.peer.as_ref().ok_or(DropReason::QueuePairState)?;
+        let own = peer.flows.as_ref().map(|(flow, _)| flow.addresses.src());
+        if peer.address == source && own.is_none_or(|own| own == destination) {
+            Ok(())
+        } else {
+            Err(DropReason::WrongPeer)
+        }
+    }
+
+    /// Takes a data packet. The frame goes to the pool, or waits for its turn.
+    pub(crate) fn data<M: RegionMemory>(
+        &mut self,
+        frame: Frame,
+        header: DataHeader,
+        multipath: bool,
+        delivery: &mut Delivery<'_, M>,
+    ) {
+        if let Err(reason) = self.admit(&header, multipath) {
+            return delivery.drop_packet(frame, reason);
+        }
+        let Some(receiver) = &mut self.responder.receiver else {
+            return delivery.drop_packet(frame, DropReason::QueuePairState);
+        };
+        let now = delivery.now;
+        let (ahead, arrival) = receiver.place(header.psn);
+        let reason = match arrival {
+            Arrival::InOrder => return self.deliver(frame, header, delivery),
+            Arrival::Early => {
+                self.counters.out_of_order += 1;
+                self.counters.reorder_depth_max = self.counters.reorder_depth_max.max(ahead);
+                receiver.reports.reordered = true;
+                if delivery.budget.take() {
+                    receiver.reports.came(&header, now);
+                    receiver.hold(ahead, frame, header, now);
+                    return;
+                }
+                DropReason::ReorderMemory
+            }
+            Arrival::Duplicate => {
+                self.counters.duplicates += 1;
+                if receiver.is_starved() && ahead == 0 {
+                    receiver.reports.report = Report::NotReady;
+                    self.counters.tx_rnr += 1;
+                }
+                receiver.reports.came(&header, now);
+                receiver.reports.now();
+                delivery.effects.duplicates += 1;
+                return delivery.pool.give(frame);
+            }
+            Arrival::Beyond => DropReason::BeyondWindow,
+            Arrival::Unwanted => {
+                self.counters.out_of_order += 1;
+                if !receiver.reports.sequence_error_sent {
+                    receiver.reports.sequence_error_sent = true;
+                    receiver.reports.report = Report::SequenceError;
+                    receiver.reports.now();
+                }
+                DropReason::OutOfOrder
+            }
+        };
+        delivery.drop_packet(frame, reason);
+    }
+
+    /// Whether a data packet may be looked at.
+    fn admit(&mut self, header: &DataHeader, multipath: bool) -> Result<(), DropReason> {
+        let (Some(peer), Some(receiver)) = (&mut self.peer, &mut self.responder.receiver) else {
+            return Err(DropReason::QueuePairState);
+        };
+        if peer.agreed.is_some() != multipath {
+            return Err(DropReason::UnknownOpcode);
+        }
+        if !self.state.receives() {
+            // Whoever asks again why it was refused is told again: the first answer may be lost.
+            if matches!(receiver.reports.report, Report::Refused(_)) {
+                receiver.reports.now();
+            }
+            return Err(DropReason::QueuePairState);
+        }
+        if !peer.steering.received(header.path) {
+            return Err(DropReason::MalformedTransport);
+        }
+        self.heard |= self.counters.rx_packets == 0;
+        self.counters.rx_packets += 1;
+        Ok(())
+    }
+
+    /// Delivers the expected packet, and those that waited for it.
+    fn deliver<M: RegionMemory>(
+        &mut self,
+        frame: Frame,
+        header: DataHeader,
+        delivery: &mut Delivery<'_, M>,
+    ) {
+        if let Some(receiver) = &mut self.responder.receiver {
+            receiver.reports.came(&header, delivery.now);
+        }
+        let mut next = Some((frame, header));
+        while let Some((frame, header)) = next {
+            if !self.deliver_one(frame, header, delivery) {
+                return;
+            }
+            let receiver = self.responder.receiver.as_mut();
+            next = receiver.and_then(Receiver::take_head).map(|held| {
+                delivery.budget.give(1);
+                (held.frame, held.header)
+            });
+        }
+    }
+
+    /// Delivers one packet. Whether the next one may follow.
+    fn deliver_one<M: RegionMemory>(
+        &mut self,
+        frame: Frame,
+        header: DataHeader,
+        delivery: &mut Delivery<'_, M>,
+    ) -> bool {
+        let responder = &mut self.responder;
+        let outcome = match (header.segment(frame.bytes()), &self.peer) {
+            (Some(segment), Some(peer)) => {
+                let mut target = Target {
+                    regions: delivery.regions,
+                    receives: &mut responder.receives,
+                    domain: self.request.domain.0,
+                    access: self.access,
+                    mtu: peer.path_mtu,
+                    qpn: self.number,
+                };
+                responder.assembly.accept(&segment, &mut target)
+            }
+            _ => Outcome::Refused(Refusal::InvalidRequest, None),
+        };
+        let Some(receiver) = &mut responder.receiver else {
+            delivery.drop_packet(frame, DropReason::QueuePairState);
+            return false;
+        };
+        let completion = match outcome {
+            Outcome::Taken => None,
+            Outcome::Finished(completion) => completion,
+            Outcome::NotReady => {
+                self.counters.tx_rnr += 1;
+                receiver.reports.report = Report::NotReady;
+                receiver.reports.now();
+                if receiver.reorders() && delivery.budget.take() {
+                    receiver.hold(0, frame, header, delivery.now);
+                    receiver.starve();
+                } else {
+                    delivery.drop_packet(frame, DropReason::ReceiverNotReady);
+                }
+                return false;
+            }
+            Outcome::Refused(refusal, completion) => {
+                receiver.reports.report = Report::Refused(refusal);
+                receiver.reports.now();
+                delivery.drop_packet(frame, DropReason::RequestRefused);
+                let status = completion.map_or(Status::LocalQpOperation, |ended| ended.status);
+                self.complete_receive(completion, delivery.effects);
+                self.fail(status, delivery.effects);
+                return false;
+            }
+        };
+        let ends = matches!(outcome, Outcome::Finished(_));
+        receiver.reports.sequence_error_sent = false;
+        receiver.reports.flowlet = header.flowlet;
+        if let Some(open) = receiver.delivered(ends, delivery.now) {
+            self.counters.reorder_span_max = self.counters.reorder_span_max.max(open);
+        }
+        delivery.effects.delivered += 1;
+        self.counters.rx_messages += u64::from(ends);
+        self.counters.rx_bytes += header.len() as u64;
+        self.complete_receive(completion, delivery.effects);
+        delivery.pool.give(frame);
+        true
+    }
+
+    /// Completes a receive, if one ended.
+    pub(super) fn complete_receive(&self, completion: Option<Completion>, effects: &mut Effects) {
+        if let Some(completion) = completion {
+            let queue = self.request.receive_cq;
+            effects.completed.push(Completed::With(queue, completion));
+        }
+    }
+
+    /// Completes every posted receive with a flush error.
+    pub(super) fn flush_receives(&mut self, effects: &mut Effects) {
+        while let Some(receive) = self.responder.receives.pop_front() {
+            let completion = Completion {
+                wr_id: receive.wr_id,
+                status: Status::WorkRequestFlushed,
+                opcode: CompletionOpcode::Receive,
+                byte_len: 0,
+                imm: None,
+                qpn: self.number,
+                solicited: true,
+            };
+            self.complete_receive(Some(completion), effects);
+        }
+    }
+
+    /// Delivers what waited for a receive, now that one is posted. Whether anything could have waited.
+    pub(crate) fn resume<M: RegionMemory>(&mut self, delivery: &mut Delivery<'_, M>) -> bool {
+        if !std::mem::take(&mut self.responder.resume) || !self.state.receives() {
+            return false;
+        }
+        let head = self.responder.receiver.as_mut().and_then(|receiver| {
+            receiver.reports.report = Report::Acknowledge;
+            receiver.reports.now();
+            receiver.take_head()
+        });
+        if let Some(held) = head {
+            delivery.budget.give(1);
+            self.deliver(held.frame, held.header, delivery);
+        }
+        true
+    }
+
+    /// Checks a receive before it is posted.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub(crate) fn check_receive(&self, request: &ReceiveRequest) -> Result<(), EngineError> {
+        if self.state == State::Reset {
+            return Err(EngineError::State);
+        }
+        if request.len > limits::MESSAGE {
+            return Err(EngineError::Argument);
+        }
+        if self.responder.receives.len() >= self.request.max_recv_wr as usize {
+            return Err(EngineError::QueueFull);
+        }
+        Ok(())
+    }
+
+    /// Appends a buffer that was checked to the receive queue; one posted in ERR is flushed at once.
+    pub(crate) fn post_receive(&mut self, request: ReceiveRequest, effects: &mut Effects) {
+        self.responder.receives.push_back(request);
+        if self.state == State::Error {
+            self.flush(effects);
+        }
+        let receiver = self.responder.receiver.as_ref();
+        self.responder.resume = receiver.is_some_and(Receiver::is_starved);
+    }
+
+    /// Whether an acknowledgement is to be sent now, or a receive was posted that packets wait for.
+    pub(crate) fn wants_to_acknowledge(&self, now: Time) -> bool {
+        let receiver = self.responder.receiver.as_ref();
+        let due = receiver.is_some_and(|receiver| {
+            let due = receiver.reports.is_due(now) || receiver.report_is_due(now);
+            due && self.may_answer(receiver)
+        });
+        due || self.responder.resume
+    }
+
+    /// Whether an acknowledgement may leave: there is a route, and the queue pair receives. One that
+    /// failed says why, and nothing else.
+    fn may_answer(&self, receiver: &Receiver) -> bool {
+        let refused = matches!(receiver.reports.report, Report::Refused(_));
+        let routed = self.peer.as_ref().is_some_and(|peer| peer.flows.is_some());
+        routed && (self.state.receives() || (self.state == State::Error && refused))
+    }
+
+    /// When an acknowledgement is due without anything else happening.
+    pub(super) fn report_deadline(&self) -> Time {
+        match &self.responder.receiver {
+            // A report that may not leave does not fall due either.
+            Some(receiver) if self.may_answer(receiver) => {
+                receiver.reports.deadline().min(receiver.deadline())
+            }
+            _ => Time::NEVER,
+        }
+    }
+
+    /// The acknowledgement that is due. It leaves through `port`.
+    pub(crate) fn acknowledge(
+        &mut self,
+        port: PortId,
+        pool: &mut FramePool,
+        now: Time,
+    ) -> Departure {
+        if !self.wants_to_acknowledge(now) {
+            return Departure::Nothing;
+        }
+        let (Some(peer), Some(receiver)) = (&self.peer, &mut self.responder.receiver) else {
+            return Departure::Nothing;
+        };
+        let Some((_, flow)) = &peer.flows else {
+            return Departure::Nothing;
+        };
+        let Some(mut frame) = pool.take() else {
+            return Departure::NoFrame;
+        };
+        let loss = receiver.suspects_loss(now);
+        let headers = ack_fields(receiver, peer, loss).headers();
+        let entropy = peer.steering.entropy(receiver.reports.trigger.path);
+        let flow = frame::on_path(flow, entropy.port, entropy.flow_label);
+        let written = frame::lay_out(&mut frame, pool, &flow, &headers, 0);
+        if written.is_none() || frame::seal(frame.bytes_mut()).is_err() {
+            receiver.reports.left();
+            pool.give(frame);
+            return Departure::Nothing;
+        }
+        if loss {
+            receiver.loss_was_reported(now);
+            self.counters.loss_reports += 1;
+        }
+        receiver.reports.left();
+        self.counters.tx_acks += 1;
+        Departure::Frame(frame, port)
+    }
+}
+
+/// What `receiver` has to say to its peer.
+fn ack_fields(receiver: &Receiver, peer: &Peer, loss: bool) -> AckFields {
+    let reports = &receiver.reports;
+    AckFields {
+        destination_qpn: peer.qpn,
+        report: reports.report,
+        expected: receiver.expected(),
+        msn: receiver.msn(),
+        min_rnr_timer: peer.min_rnr_timer,
+        multipath: receiver.reorders().then(|| SackFields {
+            trigger: reports.trigger,
+            came: receiver.came(),
+            flowlet: reports.flowlet,
+            reordered: reports.reordered,
+            loss,
+        }),
+    }
+}

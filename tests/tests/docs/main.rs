@@ -193,10 +193,11 @@ fn files_are_told_from_other_code() {
 #[test]
 fn walks_meet_what_they_name() {
     let pages = pages();
-    let mut found = Vec::new();
-    for page in pages.iter().filter(|p| WALKS.contains(&p.path.as_str())) {
-        let read = |path: &str| std::fs::read_to_string(root().join(path)).ok();
-        found.extend(walk::check(page, read));
-    }
+    let walks = WALKS.iter().map(|path| {
+        let page = pages.iter().find(|page| page.path == *path);
+        page.unwrap_or_else(|| panic!("{path} is missing"))
+    });
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).ok();
+    let found = walks.flat_map(|page| walk::check(page, read)).collect();
     none("walks that the code does not take", found);
 }

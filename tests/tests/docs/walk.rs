@@ -1,8 +1,8 @@
 //! A walk: the functions that a packet or a message meets, in order, with their files.
 //!
 //! A page holds one as a table with the columns number, stage, function, path, what happens. It is
-//! true if every function stands in its file and is called in a file that was met before, or in its
-//! own, and if no file is entered twice but those of the composers.
+//! true if every function stands in its file and, outside of the composers, is called in a file that
+//! was met before or in its own, and if no file is entered twice but those of the composers.
 
 use std::collections::BTreeSet;
 
@@ -46,7 +46,9 @@ pub(crate) fn check(page: &Page, read: impl Fn(&str) -> Option<String>) -> Vec<S
             say(format!("`{function}` is not in {}", step.path));
         }
         let name = function.rsplit("::").next().unwrap_or_default();
+        // Of composers it is enough that they are there: threads and rings lead to them.
         let called = index == 0
+            || composes(&step.path)
             || met.iter().any(|(_, code)| mentions(code, name))
             || mentions_twice(&code, name);
         if !called {

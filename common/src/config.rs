@@ -4,11 +4,11 @@
 //!   file (TOML)  <  environment (SWITCHD_ECMP__SEED=7)  <  command line (--set ecmp.seed=7)
 //! ```
 //!
-//! A later layer overrides single keys of an earlier one; an array is replaced as a whole. Nothing is
-//! guessed: an unknown key, a value of the wrong type and a value that makes no sense are refused, and
-//! the message names the layer it came from (file with line, variable or option), the key and the reason.
-//! The types to read into derive `Deserialize` with `deny_unknown_fields`, and say in
-//! [`Settings::validate`] which values are impossible.
+//! A later layer overrides single keys of an earlier one; an array is replaced as a whole. Nothing
+//! is guessed: an unknown key, a value of the wrong type and a value that makes no sense are
+//! refused, and the message names the layer it came from (file with line, variable or option), the
+//! key and the reason. The types to read into derive `Deserialize` with `deny_unknown_fields`, and
+//! say in [`Settings::validate`] which values are impossible.
 
 use config::{File, FileFormat};
 use serde::de::DeserializeOwned;
@@ -114,7 +114,8 @@ struct Layer {
 }
 
 /// Reads the configuration: the file at `path`, overridden by the environment variables that begin
-/// with `<env_prefix>_` (levels separated by `__`), overridden by `overrides` of the form `key=value`.
+/// with `<env_prefix>_` (levels separated by `__`), overridden by `overrides` of the form
+/// `key=value`.
 ///
 /// # Errors
 /// The first fault, with its place.

@@ -11,9 +11,9 @@
 //!   config  strict, layered configuration; log: lines on stderr; metrics: Prometheus
 //! ```
 //!
-//! Dependencies point one way: `wire` knows nobody, `sync` and `xdp` know `wire`, the engines of the
-//! daemons know all three, the daemons know their engine. Nothing here reads a clock: [`time::Time`]
-//! is always an argument, and only the daemons' thread loops ask the kernel for it.
+//! Dependencies point one way: `wire` knows nobody, `sync` and `xdp` know `wire`, the engines of
+//! the daemons know all three, the daemons know their engine. Nothing here reads a clock:
+//! [`time::Time`] is always an argument, and only the daemons' thread loops ask the kernel for it.
 
 pub mod admin;
 pub mod config;

@@ -30,8 +30,8 @@ pub fn check(filter: &str) -> Result<(), LogError> {
 }
 
 /// Starts logging to stderr. `filter` is a level, or a list of `target=level` as in `RUST_LOG`.
-/// Colours only on a terminal and without `NO_COLOR`; time stamps only on a terminal or into a file:
-/// the journal has its own.
+/// Colours only on a terminal and without `NO_COLOR`; time stamps only on a terminal or into a
+/// file: the journal has its own.
 ///
 /// # Errors
 /// The filter is not understood, or logging runs already.

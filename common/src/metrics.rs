@@ -1,8 +1,8 @@
 //! Prometheus metrics: from the daemons' counters to the text that is scraped.
 //!
 //! The hot paths own plain single-writer counters. At a scrape the daemon copies them into
-//! [`Families`], which keeps the rules of the text format (one family a name, help and type, base units,
-//! `_total` on counters), and [`serve`] answers `GET /metrics` and `GET /healthz`.
+//! [`Families`], which keeps the rules of the text format (one family a name, help and type, base
+//! units, `_total` on counters), and [`serve`] answers `GET /metrics` and `GET /healthz`.
 
 use axum::Router;
 use axum::http::{StatusCode, header};
@@ -64,7 +64,8 @@ impl Families {
         }
     }
 
-    /// The text that Prometheus scrapes (exposition format 0.0.4). Families without a sample are left out.
+    /// The text that Prometheus scrapes (exposition format 0.0.4). Families without a sample are
+    /// left out.
     pub fn text(&self) -> String {
         let filled: Vec<MetricFamily> = self
             .families

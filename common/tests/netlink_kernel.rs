@@ -1,5 +1,5 @@
-//! The mirror against the kernel itself, in network namespaces of its own. The oracle is a second mirror
-//! that dumps afresh: after each change, what events told must be what a dump tells.
+//! The mirror against the kernel itself, in network namespaces of its own. The oracle is a second
+//! mirror that dumps afresh: after each change, what events told must be what a dump tells.
 
 use common::netlink::{
     Change, Hop, Mirror, NextHopKind, RECEIVE_BUFFER, ResyncReason, RouteKey, RouteKind, Settings,
@@ -12,7 +12,8 @@ use std::fmt::Write as _;
 use std::os::fd::AsFd;
 use std::process::Command;
 
-/// Runs `test` in a thread with an empty network namespace. Says so and returns when that is not permitted.
+/// Runs `test` in a thread with an empty network namespace. Says so and returns when that is not
+/// permitted.
 fn in_namespace(test: fn()) {
     let run = move || {
         if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
@@ -321,8 +322,8 @@ fn the_kernel_resolves_what_it_is_asked_to() {
     });
 }
 
-/// SW-2: what the administrator set is known as such: the kernel must not be asked for it, or it forgets the
-/// address.
+/// SW-2: what the administrator set is known as such: the kernel must not be asked for it, or it
+/// forgets the address.
 #[test]
 fn static_neighbours_are_not_to_be_asked_for() {
     in_namespace(|| {

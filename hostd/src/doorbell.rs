@@ -13,8 +13,8 @@ pub(crate) const TOKEN: Token = Token(3);
 #[derive(Clone, Debug)]
 pub struct Doorbells(Arc<Registry>);
 
-/// A doorbell that wakes the worker while it hangs there: until it is dropped, whatever the application does with
-/// its own descriptor.
+/// A doorbell that wakes the worker while it hangs there: until it is dropped, whatever the
+/// application does with its own descriptor.
 #[derive(Debug)]
 pub struct Doorbell {
     fd: OwnedFd,

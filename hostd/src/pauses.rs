@@ -34,8 +34,8 @@ pub struct FlowControl {
 }
 
 impl Default for FlowControl {
-    /// Everything is obeyed, and the upper three bits of a DSCP are the priority: its class selector
-    /// (RFC 2474 §4.2.2), as in switchd.
+    /// Everything is obeyed, and the upper three bits of a DSCP are the priority: its class
+    /// selector (RFC 2474 §4.2.2), as in switchd.
     fn default() -> Self {
         let mut priority_of_dscp = [0; DSCPS];
         for (priority, of_class) in (0..).zip(priority_of_dscp.chunks_mut(DSCPS / PRIORITIES)) {
@@ -72,7 +72,8 @@ pub struct PauseCounters {
     pub pause_resuming: u64,
     /// MAC control frames that were not understood, by [`Malformed`].
     pub malformed: [u64; Malformed::ALL.len()],
-    /// How long each priority was paused, as of the last [`Pauses::settle`]: the union of its pauses.
+    /// How long each priority was paused, as of the last [`Pauses::settle`]: the union of its
+    /// pauses.
     pub paused: [Span; PRIORITIES],
 }
 

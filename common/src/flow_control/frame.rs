@@ -32,7 +32,8 @@ impl Malformed {
     }
 }
 
-/// Whether `frame` is for the MAC control sublayer: its EtherType, without a tag (802.3 clause 31.4.1).
+/// Whether `frame` is for the MAC control sublayer: its EtherType, without a tag (802.3 clause
+/// 31.4.1).
 pub fn is_control(frame: &[u8]) -> bool {
     let place = ethernet::field::ETHERTYPE;
     frame.get(place..place + 2) == Some(&ethertype::MAC_CONTROL.to_be_bytes())

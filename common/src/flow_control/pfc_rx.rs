@@ -21,11 +21,11 @@
 //! not when somebody looks: two readings differ by what was paused between them, to the nanosecond.
 //!
 //! # Quanta and speed
-//! Times are in quanta of 512 bit times at the link's speed (IEEE 802.3 annex 31B.2). When the speed
-//! is not known a quantum is taken to last as long as at [`SLOWEST`], 51.2 µs. The true speed is
-//! never lower, so the port is silent at least as long as its peer asked for: a shorter silence could
-//! overrun the peer's headroom and lose packets of a lossless class. And the silence ends: by XON as
-//! at any speed, and by itself after 3.4 s at most.
+//! Times are in quanta of 512 bit times at the link's speed (IEEE 802.3 annex 31B.2). When the
+//! speed is not known a quantum is taken to last as long as at [`SLOWEST`], 51.2 µs. The true speed
+//! is never lower, so the port is silent at least as long as its peer asked for: a shorter silence
+//! could overrun the peer's headroom and lose packets of a lossless class. And the silence ends: by
+//! XON as at any speed, and by itself after 3.4 s at most.
 
 use crate::time::Time;
 use crate::units::Rate;
@@ -49,7 +49,8 @@ pub struct Counters {
     pub ignored: u64,
 }
 
-/// What the peer requests of one priority at a point in time, whether the watchdog ignores it or not.
+/// What the peer requests of one priority at a point in time, whether the watchdog ignores it or
+/// not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PauseRequest {
     /// Nanoseconds of pause that were requested until now, overlaps counted once. Never decreases.
@@ -216,8 +217,8 @@ impl PfcReceiver {
         self.end(n).min(now).since(settled).nanos()
     }
 
-    /// Until when priority `n` is requested to wait. Both kinds of pauses began in the past, so they
-    /// run to the later end.
+    /// Until when priority `n` is requested to wait. Both kinds of pauses began in the past, so
+    /// they run to the later end.
     fn end(&self, n: usize) -> Time {
         self.priorities[n].source.until.max(self.link.until)
     }

@@ -34,7 +34,8 @@ fn only_the_named_priorities_wait_and_a_lost_xon_heals() {
     assert_eq!(paused.paused_total(2, at(9999)), 0);
 }
 
-/// SW-31: xon resumes at once what it names, and a new time replaces the old one, longer or shorter.
+/// SW-31: xon resumes at once what it names, and a new time replaces the old one, longer or
+/// shorter.
 #[test]
 fn a_new_frame_replaces_the_time() {
     let mut paused = PfcReceiver::new(0xff, false);

@@ -1,7 +1,8 @@
 //! Netlink bytes to values: RFC 3549, linux/netlink.h, linux/rtnetlink.h, linux/nexthop.h.
 //!
 //! Every length is checked against what is left. What is not understood but well formed (a newer
-//! attribute, another family) is skipped; what contradicts itself is an error for that message alone.
+//! attribute, another family) is skipped; what contradicts itself is an error for that message
+//! alone.
 
 use super::types::{
     Address, Hop, Link, Mac, Neighbour, NeighbourKey, NeighbourState, NextHop, NextHopKind, Route,
@@ -245,7 +246,8 @@ fn attributes(bytes: &[u8]) -> impl Iterator<Item = Result<Attribute<'_>, Decode
     })
 }
 
-/// struct ifinfomsg and IFLA_*. Messages of other families (bridge ports) are not about the link itself.
+/// struct ifinfomsg and IFLA_*. Messages of other families (bridge ports) are not about the link
+/// itself.
 fn link(body: &[u8]) -> Result<Option<Link>, DecodeError> {
     const IFF_UP: u32 = 1;
     const IFF_LOOPBACK: u32 = 8;
@@ -433,7 +435,8 @@ fn via(attribute: &Attribute<'_>) -> Result<IpAddr, DecodeError> {
     Ok(address)
 }
 
-/// A list of struct rtnexthop, each with attributes. The kernel's order means nothing and changes: sorted.
+/// A list of struct rtnexthop, each with attributes. The kernel's order means nothing and changes:
+/// sorted.
 fn multipath(bytes: &[u8]) -> Result<Vec<Hop>, DecodeError> {
     let mut rest = bytes;
     let mut hops = Vec::new();
@@ -488,7 +491,8 @@ fn next_hop(body: &[u8], action: Action) -> Result<NextHop, DecodeError> {
     Ok(NextHop { id, kind })
 }
 
-/// An array of struct nexthop_grp: number, weight - 1 in two bytes that are not adjacent in old kernels.
+/// An array of struct nexthop_grp: number, weight - 1 in two bytes that are not adjacent in old
+/// kernels.
 fn members(attribute: &Attribute<'_>) -> Result<Vec<(u32, u32)>, DecodeError> {
     let entries = attribute.value.chunks_exact(8);
     if !entries.remainder().is_empty() {

@@ -23,8 +23,8 @@ const STEPS: [Kind; 6] = [
     Kind::Neighbours,
 ];
 
-/// A reason to resynchronise is followed after this time, so that a burst of reasons costs one dump, and
-/// the kernel has finished what it was doing.
+/// A reason to resynchronise is followed after this time, so that a burst of reasons costs one
+/// dump, and the kernel has finished what it was doing.
 const SETTLE: Span = Span::from_millis(20);
 
 /// At least this many times the length of the last dump passes until the next one: following a
@@ -287,8 +287,8 @@ impl Follower {
         self.statistics.corrections += found;
     }
 
-    /// The kernel takes routes and next hops of a link away silently when it goes down, and routes of a next
-    /// hop object when that is removed.
+    /// The kernel takes routes and next hops of a link away silently when it goes down, and routes
+    /// of a next hop object when that is removed.
     fn note_silent_removals(&mut self, message: &Message, now: Time) {
         match &message.body {
             Body::Link(action, link) => {

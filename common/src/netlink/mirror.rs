@@ -1,8 +1,9 @@
 //! The mirrored state: applies messages and tells what changed.
 //!
-//! A dump marks what it reports with its own number; what carries an older mark when the dump of that
-//! kind ends does not exist any more. Dump and events come through one socket, so their order is the order in
-//! which things happened and a message that was late cannot bring back what is gone.
+//! A dump marks what it reports with its own number; what carries an older mark when the dump of
+//! that kind ends does not exist any more. Dump and events come through one socket, so their order
+//! is the order in which things happened and a message that was late cannot bring back what is
+//! gone.
 
 use super::decode::{Action, Body, Message, flag};
 use super::types::{
@@ -151,8 +152,8 @@ impl Mirror {
         self.routes.len()
     }
 
-    /// Applies what a message says and appends what changed. `in_dump` tells a report of what exists
-    /// from an event.
+    /// Applies what a message says and appends what changed. `in_dump` tells a report of what
+    /// exists from an event.
     pub fn apply(&mut self, message: Message, in_dump: bool, changes: &mut Vec<Change>) {
         let mark = self.mark;
         match message.body {
@@ -303,7 +304,8 @@ fn sweep<K: Copy, V>(
     });
 }
 
-/// A dump reports `route`: it comes after those that the dump reported before, and before the others.
+/// A dump reports `route`: it comes after those that the dump reported before, and before the
+/// others.
 fn report(set: &mut Vec<Marked<Route>>, route: Route, mark: u32) -> bool {
     if let Some(known) = set.iter().position(|marked| marked.value == route) {
         set.remove(known);
@@ -313,8 +315,9 @@ fn report(set: &mut Vec<Marked<Route>>, route: Route, mark: u32) -> bool {
     true
 }
 
-/// An event says that `route` was added. Returns whether it is sure what the set is now: with several
-/// routes of one key the kernel does not tell which one it replaced, or where it put the new one.
+/// An event says that `route` was added. Returns whether it is sure what the set is now: with
+/// several routes of one key the kernel does not tell which one it replaced, or where it put the
+/// new one.
 fn add(set: &mut Vec<Marked<Route>>, key: &RouteKey, route: Route, flags: u16, mark: u32) -> bool {
     let is_v6 = key.prefix.addr().is_ipv6();
     let alone = set.len() <= 1;

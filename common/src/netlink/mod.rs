@@ -1,5 +1,5 @@
-//! What the Linux kernel knows about the network, mirrored: links, addresses, neighbours, routes and
-//! next hop objects. Read only; FRR, BIRD or `ip` write, the daemons follow.
+//! What the Linux kernel knows about the network, mirrored: links, addresses, neighbours, routes
+//! and next hop objects. Read only; FRR, BIRD or `ip` write, the daemons follow.
 //!
 //! ```text
 //!   socket ─ bytes ─▶ decode ─ Message ─▶ Follower ─ Change ─▶ daemon
@@ -21,10 +21,10 @@
 //! attribute, a million times for a full table. It serves as the oracle of the tests, and rtnetlink
 //! makes the requests.
 //!
-//! Events alone are not enough. The kernel removes next hops and routes of a link that goes
-//! down without saying so, and drops messages when the socket's buffer is full (ENOBUFS). So [`Follower`]
-//! dumps everything and compares after a link went down, after a next hop object was removed,
-//! after an overrun, when two messages contradict each other, and periodically.
+//! Events alone are not enough. The kernel removes next hops and routes of a link that goes down
+//! without saying so, and drops messages when the socket's buffer is full (ENOBUFS). So
+//! [`Follower`] dumps everything and compares after a link went down, after a next hop object was
+//! removed, after an overrun, when two messages contradict each other, and periodically.
 
 mod decode;
 mod follow;

@@ -1,4 +1,5 @@
-//! What is asked of the kernel, through rtnetlink: resolve a neighbour, keep it alive, look up a route.
+//! What is asked of the kernel, through rtnetlink: resolve a neighbour, keep it alive, look up a
+//! route.
 
 use super::types::{NeighbourKey, RouteKind};
 use futures_util::TryStreamExt;
@@ -39,9 +40,10 @@ impl Requests {
         Ok(Self { handle })
     }
 
-    /// Makes the kernel treat the neighbour as one that a packet was just sent to (NTF_USE): an unknown one
-    /// is resolved, a stale one is probed, a reachable one stays. The result comes as a change of the mirror.
-    /// Not for one that [is static](super::NeighbourState::is_static): the kernel would forget its address.
+    /// Makes the kernel treat the neighbour as one that a packet was just sent to (NTF_USE): an
+    /// unknown one is resolved, a stale one is probed, a reachable one stays. The result comes as a
+    /// change of the mirror. Not for one that [is static](super::NeighbourState::is_static): the
+    /// kernel would forget its address.
     ///
     /// # Errors
     /// The kernel's refusal: the interface is gone or down, or permission is lacking.
@@ -56,7 +58,8 @@ impl Requests {
             .await
     }
 
-    /// Asks how the kernel would send to `destination`, from `source` if given. `None`: it has no route.
+    /// Asks how the kernel would send to `destination`, from `source` if given. `None`: it has no
+    /// route.
     ///
     /// # Errors
     /// The kernel's refusal, other than having no route.

@@ -133,7 +133,8 @@ fn oracle_route(prefix: IpNet, priority: u32, table: u32, hops: &[Hop]) -> Route
 }
 
 proptest! {
-    /// SW-2: what netlink-packet-route writes is what is read here: multipath, weights, gateways of the other family.
+    /// SW-2: what netlink-packet-route writes is what is read here: multipath, weights, gateways of
+    /// the other family.
     #[test]
     fn routes_agree_with_the_oracle(
         prefix in any_prefix(),
@@ -402,7 +403,8 @@ impl Kernel {
     }
 }
 
-/// Runs a follower against the kernel in miniature. Each step changes something; its event is lost when told so.
+/// Runs a follower against the kernel in miniature. Each step changes something; its event is lost
+/// when told so.
 fn run(steps: &[((bool, u8, u8), bool)]) {
     let mut kernel = Kernel::default();
     let mut follower = Follower::new(Settings::default(), PORT);

@@ -119,8 +119,8 @@ impl NeighbourState {
         )
     }
 
-    /// Whether the kernel neither resolves nor probes the neighbour. Telling it that such a one is used
-    /// (NTF_USE) would take an administrator's entry for a learned one and lose it.
+    /// Whether the kernel neither resolves nor probes the neighbour. Telling it that such a one is
+    /// used (NTF_USE) would take an administrator's entry for a learned one and lose it.
     pub const fn is_static(self) -> bool {
         matches!(self, Self::NoArp | Self::Permanent)
     }
@@ -220,7 +220,8 @@ impl RouteKind {
 pub struct Hop {
     /// The interface to leave by.
     pub ifindex: u32,
-    /// The next router, of either family (IPv4 via IPv6 next hop); `None`: the destination is on the link.
+    /// The next router, of either family (IPv4 via IPv6 next hop); `None`: the destination is on
+    /// the link.
     pub gateway: Option<IpAddr>,
     /// Share of the flows, relative to the other hops; at least 1.
     pub weight: u32,

@@ -41,7 +41,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Opens and subscribes; nothing is dumped yet. `receive_buffer` is in bytes, [`RECEIVE_BUFFER`] if in doubt.
+    /// Opens and subscribes; nothing is dumped yet. `receive_buffer` is in bytes,
+    /// [`RECEIVE_BUFFER`] if in doubt.
     ///
     /// # Errors
     /// The kernel refused the socket or a subscription.
@@ -88,8 +89,8 @@ impl Watch {
         self.follower.deadline()
     }
 
-    /// Reads what is there (for 2 ms at most), asks what is due, and appends what changed. Returns whether there may
-    /// be more to read.
+    /// Reads what is there (for 2 ms at most), asks what is due, and appends what changed. Returns
+    /// whether there may be more to read.
     ///
     /// # Errors
     /// The socket failed; lost messages are not a failure.

@@ -22,7 +22,8 @@ impl Counter {
         self.0.store(now.wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Replaces the value, for gauges that are read from somewhere else; same thread as [`Self::add`].
+    /// Replaces the value, for gauges that are read from somewhere else; same thread as
+    /// [`Self::add`].
     #[inline]
     pub fn set(&self, n: u64) {
         self.0.store(n, Ordering::Relaxed);

@@ -7,8 +7,8 @@
 //!   words     large arrays of atomic words, for tables that are changed in place
 //! ```
 //!
-//! `spsc` and `snapshot` are checked by loom too (`models`, by `make loom`), so what they are made of
-//! comes from `primitive`.
+//! `spsc` and `snapshot` are checked by loom too (`models`, by `make loom`), so what they are made
+//! of comes from `primitive`.
 
 pub mod counter;
 mod primitive;

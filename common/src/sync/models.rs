@@ -28,7 +28,8 @@ fn explore(name: &str, model: impl Fn() + Send + Sync + 'static) {
     println!("{name}: {} executions", executions.load(Ordering::Relaxed));
 }
 
-/// Items cross in order, none is lost or doubled, while positions wrap and the ring is full at times.
+/// Items cross in order, none is lost or doubled, while positions wrap and the ring is full at
+/// times.
 #[test]
 fn single_items_cross_in_order() {
     explore("spsc, items", || {
@@ -99,8 +100,8 @@ fn what_nobody_took_is_dropped_once() {
     });
 }
 
-/// What only the tables of epoch 0 name may be used again once epoch 1 has passed: the reader, which
-/// parks in between, is never in it then.
+/// What only the tables of epoch 0 name may be used again once epoch 1 has passed: the reader,
+/// which parks in between, is never in it then.
 #[test]
 fn nothing_that_has_passed_is_still_read() {
     explore("snapshot, passing", || {

@@ -1,5 +1,5 @@
-//! What the lock-free cores are made of: the standard library's, or loom's, which `make loom` uses to
-//! run every interleaving and every order of memory accesses that the standard allows.
+//! What the lock-free cores are made of: the standard library's, or loom's, which `make loom` uses
+//! to run every interleaving and every order of memory accesses that the standard allows.
 
 #[cfg(common_loom)]
 pub(super) use loom::{

@@ -17,14 +17,14 @@ pub fn zeroed(len: usize) -> Box<[AtomicU32]> {
     unsafe { Box::from_raw(words as *mut [AtomicU32]) }
 }
 
-/// Asks for huge pages: a walk through a large table otherwise waits for page tables as much as for the table
-/// itself. Where the kernel does not grant them, nothing changes.
+/// Asks for huge pages: a walk through a large table otherwise waits for page tables as much as for
+/// the table itself. Where the kernel does not grant them, nothing changes.
 fn advise_huge(start: *mut libc::c_void, len: usize) {
     const HUGE: usize = 2 << 20;
     let skipped = start.align_offset(HUGE);
     if len.saturating_sub(skipped) >= HUGE {
-        // SAFETY: the range is inside an allocation of `len` bytes, aligned to pages at its start, and
-        // the advice changes neither content nor access.
+        // SAFETY: the range is inside an allocation of `len` bytes, aligned to pages at its start,
+        // and the advice changes neither content nor access.
         unsafe {
             libc::madvise(
                 start.byte_add(skipped),

@@ -62,7 +62,8 @@ pub enum MappingError {
     System(#[from] Errno),
 }
 
-/// Memory shared with another process, mapped from the beginning of a memory file. Unmapped when dropped.
+/// Memory shared with another process, mapped from the beginning of a memory file. Unmapped when
+/// dropped.
 ///
 /// The other side may write at any time: what is read here is to be copied out once and checked
 /// then, never read twice.
@@ -135,7 +136,8 @@ impl Mapping {
         (end <= self.len).then(|| unsafe { self.base.add(offset) })
     }
 
-    /// Copies `data` to `offset`. Returns whether that is inside the mapping and writing is allowed; does nothing if not.
+    /// Copies `data` to `offset`. Returns whether that is inside the mapping and writing is
+    /// allowed; does nothing if not.
     #[must_use = "nothing was copied when this is false"]
     pub fn write(&self, offset: usize, data: &[u8]) -> bool {
         if self.access == Access::Read {
@@ -150,7 +152,8 @@ impl Mapping {
         true
     }
 
-    /// Copies from `offset` to fill `data`. Returns whether that is inside the mapping; does nothing if not.
+    /// Copies from `offset` to fill `data`. Returns whether that is inside the mapping; does
+    /// nothing if not.
     #[must_use = "nothing was copied when this is false"]
     pub fn read(&self, offset: usize, data: &mut [u8]) -> bool {
         let Some(source) = self.range(offset, data.len()) else {
@@ -188,8 +191,8 @@ pub fn memlock_limit() -> u64 {
     getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(soft, _)| soft)
 }
 
-/// Sees to it that `needed` bytes may be locked, raising the soft limit, and the hard one where the process
-/// may do that.
+/// Sees to it that `needed` bytes may be locked, raising the soft limit, and the hard one where the
+/// process may do that.
 ///
 /// # Errors
 /// When the limit stays below `needed`.

@@ -18,8 +18,8 @@ pub fn monotonic() -> Time {
     Time::from_nanos(seconds.saturating_mul(1_000_000_000) + nanos)
 }
 
-/// Wakes a thread that sleeps in a [`PollSet`]. Clones wake the same thread. What was written before
-/// [`Self::wake`] is seen after the [`Self::clear`] that it ends in.
+/// Wakes a thread that sleeps in a [`PollSet`]. Clones wake the same thread. What was written
+/// before [`Self::wake`] is seen after the [`Self::clear`] that it ends in.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Bell>);
 
@@ -43,18 +43,20 @@ impl Waker {
         })))
     }
 
-    /// Makes the descriptor readable until the next [`Self::clear`]. A system call only the first time.
+    /// Makes the descriptor readable until the next [`Self::clear`]. A system call only the first
+    /// time.
     pub fn wake(&self) {
         if !self.0.rung.swap(true, Ordering::AcqRel) {
-            // The one failure is a counter that is full, and then the sleeper is being woken already.
+            // The one failure is a counter that is full, and then the sleeper is being woken
+            // already.
             let _ = self.0.fd.write(1);
         }
     }
 
     /// Forgets the wakes so far. Call it before looking for the work they announced, not after.
     pub fn clear(&self) {
-        // Fails when there was no wake, which is what is wanted. The descriptor first: it would take the
-        // write of a wake with it that comes in between, and nobody would write again.
+        // Fails when there was no wake, which is what is wanted. The descriptor first: it would
+        // take the write of a wake with it that comes in between, and nobody would write again.
         let _ = self.0.fd.read();
         self.0.rung.swap(false, Ordering::AcqRel);
     }
@@ -78,8 +80,8 @@ impl PollSet {
         Self::default()
     }
 
-    /// Sleeps until one of `fds` is readable (or broken), or for `timeout` at most; without end if that
-    /// is [`Span::MAX`]. Returns how many are ready: zero after the time or after a signal.
+    /// Sleeps until one of `fds` is readable (or broken), or for `timeout` at most; without end if
+    /// that is [`Span::MAX`]. Returns how many are ready: zero after the time or after a signal.
     ///
     /// # Errors
     /// When the kernel lacks memory. A signal is not an error.

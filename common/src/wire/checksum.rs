@@ -50,8 +50,8 @@ impl Sum {
         !self.folded()
     }
 
-    /// Whether a header of whole 32-bit words that includes its checksum is right. The order of bytes does not matter to that
-    /// (RFC 1071 §2 B), so they are added as they lie.
+    /// Whether a header of whole 32-bit words that includes its checksum is right. The order of
+    /// bytes does not matter to that (RFC 1071 §2 B), so they are added as they lie.
     #[inline]
     pub fn is_valid_header(header: &[u8]) -> bool {
         let (words, rest) = header.as_chunks::<4>();
@@ -69,8 +69,8 @@ impl Sum {
 
     #[inline]
     fn folded(self) -> u16 {
-        // Of 64 bits 33 are left, of those at most 17, of those 17 again, then 16. Without a loop, for how often it turns
-        // would depend on the packet.
+        // Of 64 bits 33 are left, of those at most 17, of those 17 again, then 16. Without a loop,
+        // for how often it turns would depend on the packet.
         let half = (self.0 & 0xffff_ffff) + (self.0 >> 32);
         let quarter = (half & 0xffff) + (half >> 16 & 0xffff) + (half >> 32);
         let once = (quarter & 0xffff) + (quarter >> 16);

@@ -62,7 +62,8 @@ impl Mac {
         matches!(self.0, [0, 0, 0, 0, 0, 0])
     }
 
-    /// Whether this is one of 01-80-C2-00-00-00 to -0F, which no bridge forwards (802.1Q clause 8.6.3).
+    /// Whether this is one of 01-80-C2-00-00-00 to -0F, which no bridge forwards (802.1Q clause
+    /// 8.6.3).
     pub const fn is_link_constrained(self) -> bool {
         matches!(self.0, [0x01, 0x80, 0xc2, 0, 0, 0..=0x0f])
     }

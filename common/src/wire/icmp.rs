@@ -82,7 +82,8 @@ pub fn len_v6(original: &[u8]) -> usize {
     (v6::HEADER_LEN + HEADER_LEN + original.len()).min(MAX_V6)
 }
 
-/// Writes an IPv4 packet with an ICMP error about `original` (an IPv4 packet) at the front of `out`.
+/// Writes an IPv4 packet with an ICMP error about `original` (an IPv4 packet) at the front of
+/// `out`.
 ///
 /// # Panics
 /// If `out` is shorter than [`len_v4`].
@@ -104,7 +105,8 @@ pub fn emit_v4(out: &mut [u8], src: Ipv4Addr, dst: Ipv4Addr, problem: Problem, o
     put(message, 2, sum.to_be_bytes());
 }
 
-/// Writes an IPv6 packet with an ICMPv6 error about `original` (an IPv6 packet) at the front of `out`.
+/// Writes an IPv6 packet with an ICMPv6 error about `original` (an IPv6 packet) at the front of
+/// `out`.
 ///
 /// # Panics
 /// If `out` is shorter than [`len_v6`].

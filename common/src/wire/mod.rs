@@ -9,9 +9,9 @@
 //! ```
 //!
 //! A view (`ethernet::Frame`, `ip::v4::Packet`, …) wraps bytes. `new_checked` compares their length
-//! once with what the header says of itself; after that no accessor panics. A length that the packet
-//! claims is believed only within the bytes that are there. Setters need `T: AsMut<[u8]>` and must
-//! not change a length field to more than was checked.
+//! once with what the header says of itself; after that no accessor panics. A length that the
+//! packet claims is believed only within the bytes that are there. Setters need `T: AsMut<[u8]>`
+//! and must not change a length field to more than was checked.
 //!
 //! Views say what the bytes are, not whether they make sense to a host: policy (martians, TTL,
 //! options) is the reader's. All multi-byte fields are in network order unless their page says

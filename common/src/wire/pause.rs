@@ -17,7 +17,8 @@ const OPCODE_PAUSE: u16 = 0x0001;
 const OPCODE_PFC: u16 = 0x0101;
 const HEADER: &str = "mac control";
 
-/// What a MAC control frame asks for. Times are in quanta of 512 bit times of the port; zero resumes.
+/// What a MAC control frame asks for. Times are in quanta of 512 bit times of the port; zero
+/// resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
     /// All traffic of the port waits (802.3x).

@@ -38,13 +38,15 @@ pub fn leaked() -> u64 {
 
 /// The packet memory of one daemon: `frames` chunks of `chunk_len` bytes.
 ///
-/// The bytes belong to `owner` (an AF_XDP UMEM, or a heap block), which lives as long as the region.
+/// The bytes belong to `owner` (an AF_XDP UMEM, or a heap block), which lives as long as the
+/// region.
 pub struct Region {
     base: NonNull<u8>,
     chunk_len: u16,
     headroom: u16,
     frames: u32,
-    /// Frames below this number were handed out; the others were never used, so their memory was never touched.
+    /// Frames below this number were handed out; the others were never used, so their memory was
+    /// never touched.
     fresh: AtomicU32,
     /// Free frames on their way from one pool to another, in batches of [`TRADE`].
     depot: ArrayQueue<Vec<Frame>>,
@@ -53,8 +55,8 @@ pub struct Region {
     owner: ManuallyDrop<Box<dyn Any + Send + Sync>>,
 }
 
-// SAFETY: the region itself only hands out chunks, each to one holder at a time (`Frame` is linear);
-// the depot is a concurrent queue and `owner` is Send and Sync.
+// SAFETY: the region itself only hands out chunks, each to one holder at a time (`Frame` is
+// linear); the depot is a concurrent queue and `owner` is Send and Sync.
 unsafe impl Send for Region {}
 // SAFETY: as above; no method reads or writes chunk bytes through `&Region`.
 unsafe impl Sync for Region {}
@@ -134,8 +136,8 @@ impl Region {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         if let Ok(first) = taken {
             let last = self.frames.min(first + some);
-            // SAFETY: each index is below `frames`, and `fresh` has passed it, so it is made into a frame
-            // once, here.
+            // SAFETY: each index is below `frames`, and `fresh` has passed it, so it is made into a
+            // frame once, here.
             free.extend((first..last).map(|index| unsafe { self.frame(index) }));
         }
     }
@@ -264,7 +266,8 @@ impl Frame {
         }
     }
 
-    /// Cuts `len` bytes off the front, as when a tag is removed; false, and nothing done, if there are not as many.
+    /// Cuts `len` bytes off the front, as when a tag is removed; false, and nothing done, if there
+    /// are not as many.
     #[must_use]
     pub fn trim_front(&mut self, len: usize) -> bool {
         match u16::try_from(len) {
@@ -277,8 +280,8 @@ impl Frame {
         }
     }
 
-    /// Puts `len` bytes (of undefined content) in front of the packet, as when a tag is added; false, and nothing done, if
-    /// the headroom that is left is smaller.
+    /// Puts `len` bytes (of undefined content) in front of the packet, as when a tag is added;
+    /// false, and nothing done, if the headroom that is left is smaller.
     #[must_use]
     pub fn grow_front(&mut self, len: usize) -> bool {
         match u16::try_from(len) {
@@ -343,7 +346,8 @@ impl FramePool {
         &self.region
     }
 
-    /// A free frame of length zero that begins after the headroom, or `None` when this pool and the depot are empty.
+    /// A free frame of length zero that begins after the headroom, or `None` when this pool and the
+    /// depot are empty.
     #[inline]
     pub fn take(&mut self) -> Option<Frame> {
         if self.free.is_empty() {
@@ -352,14 +356,16 @@ impl FramePool {
         self.free.pop()
     }
 
-    /// A free frame that holds a copy of `packet`; `None` when no frame is free or `packet` does not fit.
+    /// A free frame that holds a copy of `packet`; `None` when no frame is free or `packet` does
+    /// not fit.
     pub fn take_filled(&mut self, packet: &[u8]) -> Option<Frame> {
         let mut frame = self.take_sized(packet.len())?;
         frame.bytes_mut().copy_from_slice(packet);
         Some(frame)
     }
 
-    /// A free frame of `len` bytes with undefined (old) content; `None` when no frame is free or `len` does not fit.
+    /// A free frame of `len` bytes with undefined (old) content; `None` when no frame is free or
+    /// `len` does not fit.
     pub fn take_sized(&mut self, len: usize) -> Option<Frame> {
         if len > self.capacity() {
             return None;
@@ -404,8 +410,8 @@ impl FramePool {
         self.free.len()
     }
 
-    /// Frames that this pool and the depot hold together, and those never used. Walks the depot: for tests and
-    /// reports.
+    /// Frames that this pool and the depot hold together, and those never used. Walks the depot:
+    /// for tests and reports.
     pub fn free_frames(&mut self) -> usize {
         let mut batches: Vec<_> = std::iter::from_fn(|| self.region.depot.pop()).collect();
         let depot: usize = batches.iter().map(Vec::len).sum();
@@ -443,7 +449,8 @@ impl Drop for FramePool {
         while !self.free.is_empty() {
             let keep = self.free.len().saturating_sub(TRADE);
             let batch = self.free.split_off(keep);
-            // Full only if frames of another region were given here, which `give` does not allow to pass in tests.
+            // Full only if frames of another region were given here, which `give` does not allow to
+            // pass in tests.
             if let Err(batch) = self.region.depot.push(batch) {
                 drop(batch);
             }

@@ -33,7 +33,8 @@ pub const LOCAL_MAX: usize = 4096;
 /// Bytes of an Ethernet header and of two VLAN tags, which the MTU does not count.
 const LINK_HEADERS: u32 = 14 + 2 * 4;
 
-/// What the kernel keeps at the end of the page of a veth frame (skb_shared_info, rounded to a cache line).
+/// What the kernel keeps at the end of the page of a veth frame (skb_shared_info, rounded to a
+/// cache line).
 const SHARED_INFO: u32 = 320;
 
 /// The highest MTU with which every packet fits in a frame.

@@ -1,7 +1,7 @@
 //! Network devices: what AF_XDP needs to know of them.
 //!
-//! Asked by ioctl and not read from sysfs, because sysfs shows the network namespace that it was mounted in and not the one of the
-//! thread that asks.
+//! Asked by ioctl and not read from sysfs, because sysfs shows the network namespace that it was
+//! mounted in and not the one of the thread that asks.
 
 #![allow(unsafe_code, reason = "ioctl; see each SAFETY")]
 
@@ -39,8 +39,8 @@ pub struct Device {
     pub speed: Option<Rate>,
     /// Name of its driver; empty if it does not say.
     pub driver: String,
-    /// It takes VLAN tags off received frames and notes them elsewhere (`ethtool -K … rxvlan`): XDP programs
-    /// see such frames without a tag.
+    /// It takes VLAN tags off received frames and notes them elsewhere (`ethtool -K … rxvlan`): XDP
+    /// programs see such frames without a tag.
     pub strips_vlan_tags: bool,
     /// Set up by the administrator (`ip link set up`).
     pub up: bool,
@@ -86,8 +86,8 @@ pub struct MacPauses {
 }
 
 impl MacPauses {
-    /// Asks the device called `name` in the network namespace of this thread. `None`: it has no MAC that
-    /// pauses, as virtual devices have none, or does not say.
+    /// Asks the device called `name` in the network namespace of this thread. `None`: it has no MAC
+    /// that pauses, as virtual devices have none, or does not say.
     pub fn of(name: &str) -> Option<Self> {
         let answer = Query::new(name).ok()?.ethtool(Pauses {
             command: ETHTOOL_GET_PAUSE,

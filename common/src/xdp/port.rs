@@ -46,8 +46,8 @@ pub struct Port {
     pub queues: Vec<AfXdpQueue>,
 }
 
-/// Opens the device `ifname` of this thread's network namespace: attaches the steering program and binds a socket to each
-/// of its queues.
+/// Opens the device `ifname` of this thread's network namespace: attaches the steering program and
+/// binds a socket to each of its queues.
 ///
 /// # Errors
 /// [`XdpError`] says what stands in the way, and what to do about it.
@@ -151,7 +151,8 @@ fn bind_all(umem: &Umem, device: &Device, mode: Mode) -> Result<Vec<Bound>, XdpE
         .collect()
 }
 
-/// The kernel gives a queue up some time after its socket is closed: waits for that, but not for ever.
+/// The kernel gives a queue up some time after its socket is closed: waits for that, but not for
+/// ever.
 fn bind_one(umem: &Umem, device: &Device, queue: u32, mode: Mode) -> io::Result<Bound> {
     let mut retries = 0;
     loop {

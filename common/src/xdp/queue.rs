@@ -9,22 +9,25 @@ use crate::time::Time;
 /// Nothing here blocks.
 pub trait QueueIo {
     /// Appends received packets to `batch`, at most `max`, and returns how many. `pool` gives the
-    /// buffers for what will be received next: the kernel's fill ring is restocked first. A queue whose packets may lie outside of
-    /// the cache starts to fetch their first lines ([`Frame::prefetch`]): nobody does that again.
+    /// buffers for what will be received next: the kernel's fill ring is restocked first. A queue
+    /// whose packets may lie outside of the cache starts to fetch their first lines
+    /// ([`Frame::prefetch`]): nobody does that again.
     fn receive(&mut self, pool: &mut FramePool, batch: &mut Vec<Frame>, max: usize) -> usize;
 
-    /// How many packets [`Self::transmit`] would take now. May collect sent frames into `pool` first.
+    /// How many packets [`Self::transmit`] would take now. May collect sent frames into `pool`
+    /// first.
     fn transmit_room(&mut self, pool: &mut FramePool) -> usize;
 
-    /// Takes packets from the front of `batch`, as many as there is room for, in order, and returns how
-    /// many. What does not fit stays in `batch`.
+    /// Takes packets from the front of `batch`, as many as there is room for, in order, and returns
+    /// how many. What does not fit stays in `batch`.
     fn transmit(&mut self, batch: &mut Vec<Frame>) -> usize;
 
     /// Makes the kernel send what was taken and collects sent frames into `pool`. Called once a
     /// turn, also when nothing new was taken: a kick that did not suffice is repeated.
     fn flush(&mut self, pool: &mut FramePool, now: Time);
 
-    /// Packets that were taken but whose frames have not come back yet. While there are any, whoever sleeps
-    /// wakes within a millisecond or so and flushes: a device that was full or down does not say when it is ready.
+    /// Packets that were taken but whose frames have not come back yet. While there are any,
+    /// whoever sleeps wakes within a millisecond or so and flushes: a device that was full or down
+    /// does not say when it is ready.
     fn in_flight(&self) -> usize;
 }

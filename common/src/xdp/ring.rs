@@ -1,8 +1,9 @@
 //! The four rings that a socket shares with the kernel.
 //!
-//! libxdp (through xsk-rs) creates the socket and its rings and tears them down; here the rings are mapped
-//! a second time, because the wrappers of xsk-rs cannot describe a packet that begins elsewhere in its chunk than where
-//! the kernel put it, and because whether the kernel has taken everything is only seen in the rings.
+//! libxdp (through xsk-rs) creates the socket and its rings and tears them down; here the rings are
+//! mapped a second time, because the wrappers of xsk-rs cannot describe a packet that begins
+//! elsewhere in its chunk than where the kernel put it, and because whether the kernel has taken
+//! everything is only seen in the rings.
 //!
 //! ```text
 //!             we write            kernel writes       entries
@@ -220,7 +221,8 @@ impl<T: Entry> ProducerRing<T> {
         }
     }
 
-    /// Free entries; looks at the kernel's position only if fewer than `wanted` were free last time.
+    /// Free entries; looks at the kernel's position only if fewer than `wanted` were free last
+    /// time.
     pub(super) fn room(&mut self, wanted: u32) -> u32 {
         let free = self.free();
         if free >= wanted {
@@ -277,8 +279,8 @@ impl<T: Entry> ConsumerRing<T> {
         }
     }
 
-    /// Entries to take, at most the size of the ring; looks at the kernel's position only if fewer than `wanted`
-    /// were there last time.
+    /// Entries to take, at most the size of the ring; looks at the kernel's position only if fewer
+    /// than `wanted` were there last time.
     pub(super) fn available(&mut self, wanted: u32) -> u32 {
         let available = self.seen();
         if available >= wanted {

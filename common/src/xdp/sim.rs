@@ -1,4 +1,5 @@
-//! A port's queue without a device: what tests give to an engine. (The twin has its own, with rings of a node's size.)
+//! A port's queue without a device: what tests give to an engine. (The twin has its own, with rings
+//! of a node's size.)
 
 use super::frame::{Frame, FramePool};
 use super::queue::QueueIo;

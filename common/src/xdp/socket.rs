@@ -1,11 +1,13 @@
 //! One queue of a port: an AF_XDP socket and its rings, as an engine sees them.
 //!
-//! Descriptors become [`Frame`] tokens here and nowhere else, and what the kernel says about them is
-//! checked once, here: that the frame was lent to this very queue, and that the packet lies inside it.
+//! Descriptors become [`Frame`] tokens here and nowhere else, and what the kernel says about them
+//! is checked once, here: that the frame was lent to this very queue, and that the packet lies
+//! inside it.
 //!
-//! In copy mode the kernel sends only when it is asked, by a system call, and stops at the first packet that the
-//! device does not take. So kicks are triggered by level: as long as the transmit ring holds descriptors that the kernel
-//! has not taken, every [`flush`](QueueIo::flush) asks again.
+//! In copy mode the kernel sends only when it is asked, by a system call, and stops at the first
+//! packet that the device does not take. So kicks are triggered by level: as long as the transmit
+//! ring holds descriptors that the kernel has not taken, every [`flush`](QueueIo::flush) asks
+//! again.
 
 #![allow(
     unsafe_code,
@@ -31,12 +33,13 @@ use std::sync::Arc;
 /// XDP_MAX_TX_SKB_BUDGET (Linux 6.18): descriptors that one system call sends in copy mode.
 const MAX_TX_SKB_BUDGET: i32 = 9;
 
-/// System calls that one flush makes at most. The device refuses a packet (which is then lost, and counted by
-/// it) or has no room; either ends a call early, and what is left waits for the next flush.
+/// System calls that one flush makes at most. The device refuses a packet (which is then lost, and
+/// counted by it) or has no room; either ends a call early, and what is left waits for the next
+/// flush.
 const KICKS_PER_FLUSH: u32 = 16;
 
-/// In zero-copy mode a driver that sleeps says so; one that said nothing and completed nothing for this long is kicked
-/// all the same.
+/// In zero-copy mode a driver that sleeps says so; one that said nothing and completed nothing for
+/// this long is kicked all the same.
 const KICK_INTERVAL: Span = Span::from_micros(100);
 
 /// Packets without completion for this long are a stall.
@@ -45,7 +48,8 @@ const STALL: Span = Span::from_millis(10);
 /// How often the kernel is asked for its own counters.
 const STATISTICS_INTERVAL: Span = Span::from_millis(500);
 
-/// Shortest packet that is sent: an Ethernet header. The kernel would hold on to a shorter one for ever.
+/// Shortest packet that is sent: an Ethernet header. The kernel would hold on to a shorter one for
+/// ever.
 const PACKET_MIN: usize = 14;
 
 /// What one queue counted. Written by its worker, read by anyone.
@@ -63,11 +67,13 @@ pub struct QueueCounters {
     pub tx_packets: Counter,
     /// Bytes handed to the kernel, without frame check sequence.
     pub tx_bytes: Counter,
-    /// Packets that were not handed over because no device could send them: shorter than a header or longer than a chunk.
+    /// Packets that were not handed over because no device could send them: shorter than a header
+    /// or longer than a chunk.
     pub tx_refused: Counter,
     /// System calls made to have packets sent.
     pub tx_kicks: Counter,
-    /// Of these, how many the kernel broke off because the device was busy or full (EAGAIN, EBUSY, ENOBUFS).
+    /// Of these, how many the kernel broke off because the device was busy or full (EAGAIN, EBUSY,
+    /// ENOBUFS).
     pub tx_kick_again: Counter,
     /// Of these, how many failed otherwise (the device is down or gone).
     pub tx_kick_failed: Counter,
@@ -85,8 +91,8 @@ pub struct QueueCounters {
     pub kernel_tx_invalid: Counter,
 }
 
-/// One receive and one transmit queue of a port. Dropping it detaches the port's program, closes the socket and puts the frames
-/// that the kernel held back into the depot.
+/// One receive and one transmit queue of a port. Dropping it detaches the port's program, closes
+/// the socket and puts the frames that the kernel held back into the depot.
 pub struct AfXdpQueue {
     kernel: ManuallyDrop<Kernel>,
     umem: Umem,
@@ -328,7 +334,8 @@ impl AfXdpQueue {
         }
     }
 
-    /// Kicks until the kernel has taken everything, makes no more progress, or has been asked often enough.
+    /// Kicks until the kernel has taken everything, makes no more progress, or has been asked often
+    /// enough.
     fn send(&mut self, now: Time) {
         let must_ask = !self.mode.is_zero_copy()
             || self.kernel.transmit.needs_wakeup()
@@ -364,7 +371,8 @@ impl AfXdpQueue {
         }
     }
 
-    /// Reads the kernel's counters (XDP_STATISTICS) into [`Self::counters`]. `flush` does it twice a second.
+    /// Reads the kernel's counters (XDP_STATISTICS) into [`Self::counters`]. `flush` does it twice
+    /// a second.
     pub fn read_statistics(&self) {
         let zero = libc::xdp_statistics {
             rx_dropped: 0,
@@ -498,8 +506,8 @@ impl Drop for AfXdpQueue {
 }
 
 impl AsFd for AfXdpQueue {
-    /// To sleep on: readable when packets have arrived. A duplicate must not outlive the queue: it would
-    /// keep the socket open, whose buffers are in other hands by then.
+    /// To sleep on: readable when packets have arrived. A duplicate must not outlive the queue: it
+    /// would keep the socket open, whose buffers are in other hands by then.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd()
     }

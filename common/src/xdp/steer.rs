@@ -1,8 +1,8 @@
 //! The XDP program that decides which packets belong to the kernel.
 //!
-//! The program (`steer.bpf.c`) is compiled by the build and carried in the binary. It is attached by a
-//! link that belongs to the process: when the process ends, however it ends, the device is as it was
-//! before. One copy is loaded for each port, with maps of its own.
+//! The program (`steer.bpf.c`) is compiled by the build and carried in the binary. It is attached
+//! by a link that belongs to the process: when the process ends, however it ends, the device is as
+//! it was before. One copy is loaded for each port, with maps of its own.
 //!
 //! ```text
 //!                 role Switch                                      role Host
@@ -51,7 +51,8 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR")
 /// What the port is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// A port of a switch: everything is forwarded by the daemon but what is addressed to the kernel.
+    /// A port of a switch: everything is forwarded by the daemon but what is addressed to the
+    /// kernel.
     Switch,
     /// A port of a host: everything is the kernel's but RoCEv2 and MAC control.
     Host,
@@ -74,12 +75,13 @@ pub struct SteerCounts {
     pub passed: u64,
     /// Packets given to a socket.
     pub redirected: u64,
-    /// Packets that were for a socket and went to the kernel because their queue has none: by queue, and
-    /// last those of queues that the device got after it was opened.
+    /// Packets that were for a socket and went to the kernel because their queue has none: by
+    /// queue, and last those of queues that the device got after it was opened.
     pub no_socket: Vec<u64>,
 }
 
-/// A port's steering program. The program is detached when this or one of the port's queues is dropped.
+/// A port's steering program. The program is detached when this or one of the port's queues is
+/// dropped.
 pub struct Steering {
     attachment: Arc<Attachment>,
     role: Role,
@@ -154,8 +156,8 @@ impl Steering {
         update(&self.sockets, &queue.to_ne_bytes(), &value)
     }
 
-    /// Declares `address` one of the kernel's: packets to it are the kernel's on a switch port, and RoCEv2 packets to it are the
-    /// daemon's on a host port.
+    /// Declares `address` one of the kernel's: packets to it are the kernel's on a switch port, and
+    /// RoCEv2 packets to it are the daemon's on a host port.
     ///
     /// # Errors
     /// When [`LOCAL_MAX`](super::limits::LOCAL_MAX) addresses of its family are declared already.
@@ -259,7 +261,8 @@ fn quiet_libbpf() {
     });
 }
 
-/// Creates the link. Waits for a predecessor that is just ending, and replaces one that was left behind.
+/// Creates the link. Waits for a predecessor that is just ending, and replaces one that was left
+/// behind.
 fn attach_link(device: &Device, program: BorrowedFd<'_>, hook: Hook) -> Result<OwnedFd, XdpError> {
     let mut retries = 0;
     loop {

@@ -1,12 +1,12 @@
 //! The packet memory of a daemon, registered with the kernel.
 //!
 //! One UMEM serves every port and every queue (XDP_SHARED_UMEM), so that a frame goes from the
-//! receive ring of one port to the transmit ring of another without a copy. How many frames it needs
-//! is a sum of named holders: [`frames_needed`].
+//! receive ring of one port to the transmit ring of another without a copy. How many frames it
+//! needs is a sum of named holders: [`frames_needed`].
 //!
-//! The kernel binds later sockets to the UMEM by way of the socket that was bound first, and libxdp never closes that one.
-//! So the first is an *anchor*, bound to the loopback device, where it receives nothing; every port can then be closed
-//! and opened again.
+//! The kernel binds later sockets to the UMEM by way of the socket that was bound first, and libxdp
+//! never closes that one. So the first is an *anchor*, bound to the loopback device, where it
+//! receives nothing; every port can then be closed and opened again.
 
 #![allow(unsafe_code, reason = "xsk-rs sockets and memory; see each SAFETY")]
 
@@ -110,7 +110,8 @@ struct Numbers {
     free: Vec<u16>,
 }
 
-/// Handle on the UMEM of a daemon. Clones are the same memory, which lives until every clone, queue and frame is gone.
+/// Handle on the UMEM of a daemon. Clones are the same memory, which lives until every clone, queue
+/// and frame is gone.
 #[derive(Clone)]
 pub struct Umem {
     region: Arc<Region>,
@@ -119,8 +120,8 @@ pub struct Umem {
 }
 
 impl Umem {
-    /// Allocates `frames` frames (see [`frames_needed`]) and registers them. The rings of every port will have `ring`
-    /// descriptors.
+    /// Allocates `frames` frames (see [`frames_needed`]) and registers them. The rings of every
+    /// port will have `ring` descriptors.
     ///
     /// # Errors
     /// When `ring` is not a power of two from [`RING_MIN`] to [`RING_MAX`], and when the kernel
@@ -184,8 +185,9 @@ impl Umem {
         self.ring
     }
 
-    /// Whether ports can be closed and opened again freely. Not when another process had the loopback
-    /// device's queue: then the port that was opened first stays bound as long as the UMEM lives.
+    /// Whether ports can be closed and opened again freely. Not when another process had the
+    /// loopback device's queue: then the port that was opened first stays bound as long as the UMEM
+    /// lives.
     pub fn is_anchored(&self) -> bool {
         self.shared
             .anchor

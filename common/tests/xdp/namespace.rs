@@ -5,7 +5,8 @@ use std::fs::File;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Whether the tests that need root can run. Says so when they cannot; fails when they were promised.
+/// Whether the tests that need root can run. Says so when they cannot; fails when they were
+/// promised.
 pub(crate) fn privileged(test: &str) -> bool {
     if nix::unistd::geteuid().is_root() {
         return true;

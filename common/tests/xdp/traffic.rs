@@ -168,8 +168,8 @@ fn every_queue_of_a_device_has_a_socket() {
     assert_eq!(pool.free_frames(), umem.region().frames() as usize);
 }
 
-/// A burst longer than the socket's receive ring, while nobody reads: what does not fit is counted by the kernel, and
-/// afterwards reception goes on.
+/// A burst longer than the socket's receive ring, while nobody reads: what does not fit is counted
+/// by the kernel, and afterwards reception goes on.
 #[test]
 fn a_full_receive_ring_loses_counts_and_recovers() {
     if !privileged("a_full_receive_ring_loses_counts_and_recovers") {

@@ -7,9 +7,10 @@
 //!   cargo run -p hostd-client --example many_paths -- 10.0.0.1:7002 256
 //! ```
 //!
-//! The number is the message's size in MiB. Each host needs a running hostd, at /run/hostd/hostd.sock
-//! or where HOSTD_SOCKET says. While the message is under way, `hostctl show paths` tells what each
-//! path carries: which one a packet takes is the daemon's business, and the library does not see it.
+//! The number is the message's size in MiB. Each host needs a running hostd, at
+//! /run/hostd/hostd.sock or where HOSTD_SOCKET says. While the message is under way, `hostctl show
+//! paths` tells what each path carries: which one a packet takes is the daemon's business, and the
+//! library does not see it.
 
 use hostd_client::{
     Access, CompletionQueue, Connected, Context, Error, Private, QueuePair, QueuePairOptions,

@@ -23,8 +23,8 @@ const LEN: usize = 64;
 /// No call waits longer than this.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What one side needs: a queue pair, memory to send from and to receive into, and the queue in which
-/// the daemon says what has been done.
+/// What one side needs: a queue pair, memory to send from and to receive into, and the queue in
+/// which the daemon says what has been done.
 struct End {
     queue_pair: QueuePair,
     completions: CompletionQueue,
@@ -50,8 +50,8 @@ impl End {
         })
     }
 
-    /// Tells the daemon where the next message goes. A SEND whose receiver has no receive posted has
-    /// to be repeated, so receives are posted early.
+    /// Tells the daemon where the next message goes. A SEND whose receiver has no receive posted
+    /// has to be repeated, so receives are posted early.
     fn post_receive(&mut self) -> Result<(), Error> {
         let local = self.memory.slice(LEN, LEN)?;
         let request = ReceiveRequest { wr_id: 0, local };

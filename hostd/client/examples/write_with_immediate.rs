@@ -1,5 +1,5 @@
-//! One process writes into another's memory: RDMA WRITE, whose receiver does nothing, and WRITE with
-//! immediate data, which also tells the receiver that it happened.
+//! One process writes into another's memory: RDMA WRITE, whose receiver does nothing, and WRITE
+//! with immediate data, which also tells the receiver that it happened.
 //!
 //! ```text
 //!   cargo run -p hostd-client --example write_with_immediate -- serve 7001

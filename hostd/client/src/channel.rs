@@ -1,8 +1,8 @@
 //! The socket to the daemon: requests wait for their reply, events queue up.
 //!
-//! Any number of threads may wait at once. One of them reads the socket, without holding the lock; the
-//! others wait on a condition. Whoever reads stores what came and wakes all, and the role of the
-//! reader passes on. So a message is never read by a thread that does not need it while the one
+//! Any number of threads may wait at once. One of them reads the socket, without holding the lock;
+//! the others wait on a condition. Whoever reads stores what came and wakes all, and the role of
+//! the reader passes on. So a message is never read by a thread that does not need it while the one
 //! that does sleeps on.
 
 use crate::Error;

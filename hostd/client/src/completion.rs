@@ -122,8 +122,8 @@ impl CompletionQueue {
         }))
     }
 
-    /// Asks that [`Self::as_fd`] becomes readable with the next completion (`ibv_req_notify_cq`). True if
-    /// there is a completion already; then nothing was asked.
+    /// Asks that [`Self::as_fd`] becomes readable with the next completion (`ibv_req_notify_cq`).
+    /// True if there is a completion already; then nothing was asked.
     ///
     /// # Errors
     /// The ring is broken.

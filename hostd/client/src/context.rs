@@ -36,8 +36,8 @@ pub struct Limits {
     pub message: u64,
 }
 
-/// A session with the daemon; `ibv_context` and its protection domain in one. Clones share it, and the
-/// objects made from it keep it alive.
+/// A session with the daemon; `ibv_context` and its protection domain in one. Clones share it, and
+/// the objects made from it keep it alive.
 #[derive(Clone, Debug)]
 pub struct Context {
     pub(crate) inner: Arc<Inner>,
@@ -183,8 +183,8 @@ impl Context {
         Region::allocate(&self.inner, len, access)
     }
 
-    /// Creates a completion queue for at least `entries` completions (`ibv_create_cq`). It needs one
-    /// for each work request that its queue pairs may have outstanding.
+    /// Creates a completion queue for at least `entries` completions (`ibv_create_cq`). It needs
+    /// one for each work request that its queue pairs may have outstanding.
     ///
     /// # Errors
     /// The daemon refuses: quota, or a size that cannot be.
@@ -192,8 +192,8 @@ impl Context {
         CompletionQueue::create(&self.inner, entries)
     }
 
-    /// Creates a queue pair (`ibv_create_qp`) whose sends complete in `send` and whose receives complete in
-    /// `receive`, which may be the same.
+    /// Creates a queue pair (`ibv_create_qp`) whose sends complete in `send` and whose receives
+    /// complete in `receive`, which may be the same.
     ///
     /// # Errors
     /// The daemon refuses: quota, or sizes that cannot be.
@@ -206,9 +206,10 @@ impl Context {
         QueuePair::create(&self.inner, send, receive, options)
     }
 
-    /// Waits for connections to `port` of all addresses of the daemon: `address` is the unspecified one (`0.0.0.0`
-    /// or `::`), the place of a specific one is kept. Port zero lets the daemon choose (`rdma_listen`).
-    /// `backlog` is a wish: hostd lets 256 requests wait for all listeners of an application together.
+    /// Waits for connections to `port` of all addresses of the daemon: `address` is the unspecified
+    /// one (`0.0.0.0` or `::`), the place of a specific one is kept. Port zero lets the daemon
+    /// choose (`rdma_listen`). `backlog` is a wish: hostd lets 256 requests wait for all listeners
+    /// of an application together.
     ///
     /// # Errors
     /// The port is taken, or the address is a specific one.

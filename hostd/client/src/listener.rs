@@ -110,8 +110,8 @@ impl ConnectRequest {
         self.private
     }
 
-    /// Accepts with `queue_pair` (`rdma_accept`) and waits until the connection stands. Receives that the
-    /// peer's first messages need should be posted before.
+    /// Accepts with `queue_pair` (`rdma_accept`) and waits until the connection stands. Receives
+    /// that the peer's first messages need should be posted before.
     ///
     /// # Errors
     /// [`Error::ConnectFailed`] if the peer has gone meanwhile; [`Error::TimedOut`].

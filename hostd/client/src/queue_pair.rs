@@ -309,8 +309,8 @@ impl QueuePair {
             })?
     }
 
-    /// Closes the connection (`rdma_disconnect`) and waits until it is closed. What is outstanding completes,
-    /// with [`crate::CompletionStatus::Flushed`] if it was not done.
+    /// Closes the connection (`rdma_disconnect`) and waits until it is closed. What is outstanding
+    /// completes, with [`crate::CompletionStatus::Flushed`] if it was not done.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; a refusal if there is no connection.

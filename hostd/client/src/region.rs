@@ -127,8 +127,8 @@ impl Region {
         Ok(())
     }
 
-    /// Reads from a file or socket straight into `offset .. offset + len`, in one system call. Returns
-    /// the bytes read, zero at the end of the file.
+    /// Reads from a file or socket straight into `offset .. offset + len`, in one system call.
+    /// Returns the bytes read, zero at the end of the file.
     ///
     /// # Errors
     /// [`Error::OutOfRange`], or what the kernel says.

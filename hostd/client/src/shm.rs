@@ -51,8 +51,8 @@ pub struct Mapping {
     len: usize,
 }
 
-// SAFETY: the mapping is plain shared memory, reached by copies and atomics only; races on its bytes
-// are with another process anyway, and yield some bytes, never a reference to changing data.
+// SAFETY: the mapping is plain shared memory, reached by copies and atomics only; races on its
+// bytes are with another process anyway, and yield some bytes, never a reference to changing data.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -170,7 +170,8 @@ impl Mapping {
             self.contains(offset, from.len()),
             "write outside of a mapping"
         );
-        // SAFETY: the target is inside the mapping; no reference to its bytes exists in this process.
+        // SAFETY: the target is inside the mapping; no reference to its bytes exists in this
+        // process.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 from.as_ptr(),
@@ -187,8 +188,8 @@ impl Mapping {
     #[inline]
     pub fn word(&self, offset: usize) -> &AtomicU32 {
         assert!(self.contains(offset, 4) && offset.is_multiple_of(4));
-        // SAFETY: aligned (mappings begin at a page), inside, alive as long as `self`; all accesses of
-        // this process to words go through atomics, as copies never cover them.
+        // SAFETY: aligned (mappings begin at a page), inside, alive as long as `self`; all accesses
+        // of this process to words go through atomics, as copies never cover them.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
@@ -203,7 +204,8 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
-    /// Reads from a file into `offset .. offset + len`, in one system call and without another copy.
+    /// Reads from a file into `offset .. offset + len`, in one system call and without another
+    /// copy.
     ///
     /// # Errors
     /// What `read` says.
@@ -248,7 +250,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: base and length are those of the mapping that was made with `self`, and nothing refers to it.
+        // SAFETY: base and length are those of the mapping that was made with `self`, and nothing
+        // refers to it.
         let result = unsafe { munmap(self.base.cast(), self.len) };
         debug_assert!(result.is_ok(), "munmap of our own mapping");
     }

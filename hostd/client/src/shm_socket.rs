@@ -72,8 +72,8 @@ pub fn receive(socket: BorrowedFd<'_>) -> Result<Option<Received>, Errno> {
     }))
 }
 
-/// Takes every descriptor that a message brought. Not through `nix`, which gives none of them out when some
-/// were cut off, and so would let a sender leave descriptors open here.
+/// Takes every descriptor that a message brought. Not through `nix`, which gives none of them out
+/// when some were cut off, and so would let a sender leave descriptors open here.
 fn own_descriptors(header: &libc::msghdr) -> Vec<OwnedFd> {
     let mut owned = Vec::new();
     // SAFETY: the kernel filled the control buffer and set its length; the macros stay within it.

@@ -1,8 +1,8 @@
 //! What the control thread asks of the worker, and what the worker reports.
 //!
 //! Commands go through a bounded channel, and the worker's waker is rung after each; a reply comes
-//! through a one-shot channel. Notices go through a bounded channel the other way: when it is full the
-//! worker leaves events in the engine, which bounds them itself.
+//! through a one-shot channel. Notices go through a bounded channel the other way: when it is full
+//! the worker leaves events in the engine, which bounds them itself.
 
 use super::completion::Wake;
 use super::region::SharedMemory;
@@ -193,7 +193,8 @@ impl WorkerHandle {
         sent
     }
 
-    /// Sends a command, also when the channel is full, as soon as it is not; false if the worker is gone.
+    /// Sends a command, also when the channel is full, as soon as it is not; false if the worker is
+    /// gone.
     pub async fn insist(&self, mut command: Command) -> bool {
         loop {
             match self.commands.try_send(command) {

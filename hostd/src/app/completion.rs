@@ -60,7 +60,8 @@ impl CompletionRing {
         }
     }
 
-    /// Asks the application to wake the worker when it has made room. True if there is room already.
+    /// Asks the application to wake the worker when it has made room. True if there is room
+    /// already.
     pub fn wait_for_room(&mut self) -> bool {
         self.broken || self.ring.starve().unwrap_or(true)
     }

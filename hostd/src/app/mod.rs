@@ -10,8 +10,9 @@
 //! ```
 //!
 //! Nothing that an application does can stop either thread: its socket is never waited for, its
-//! rings are copied from and checked, its memory cannot vanish (see `hostd_client::shm`), and what it
-//! may hold is bounded by its quota. When its socket closes, everything that it held is released.
+//! rings are copied from and checked, its memory cannot vanish (see `hostd_client::shm`), and what
+//! it may hold is bounded by its quota. When its socket closes, everything that it held is
+//! released.
 
 pub mod command;
 pub mod completion;

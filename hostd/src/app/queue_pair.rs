@@ -9,8 +9,8 @@ use hostd_client::abi::codec::DecodeError;
 use hostd_client::abi::descriptor::{Opcode, ReceiveWork, SendWork, Sge, WORK_LEN};
 use hostd_client::abi::ring::{Consumer, RingFault};
 
-/// Requests that one queue pair may hand over in a turn, per queue: bounds the turn, and keeps a busy queue pair
-/// from pushing others aside.
+/// Requests that one queue pair may hand over in a turn, per queue: bounds the turn, and keeps a
+/// busy queue pair from pushing others aside.
 pub(super) const TURN: u32 = 64;
 
 /// The application broke a rule of the rings: its queue pair is of no use any more.
@@ -103,8 +103,8 @@ impl WorkRings {
         }
     }
 
-    /// Hands requests over to the engine: each descriptor is copied once and checked, and stays in this
-    /// side's memory until the engine takes it.
+    /// Hands requests over to the engine: each descriptor is copied once and checked, and stays in
+    /// this side's memory until the engine takes it.
     ///
     /// # Errors
     /// [`Broken`] if the application wrote what its library never would.
@@ -147,8 +147,8 @@ impl WorkRings {
             };
             match engine.post_send(self.qpn, request) {
                 Ok(()) => statistics.sends += 1,
-                // Out of state: the connection is being closed. What is posted meanwhile waits for its end, and
-                // is flushed then.
+                // Out of state: the connection is being closed. What is posted meanwhile waits for
+                // its end, and is flushed then.
                 Err(
                     EngineError::QueueFull | EngineError::CompletionQueueFull | EngineError::State,
                 ) => {

@@ -3,7 +3,8 @@
 use crate::memory::RegionMemory;
 use hostd_client::shm::Mapping;
 
-/// A region that an application registered: its memfd, mapped here too. Unmapped when the engine lets go of it.
+/// A region that an application registered: its memfd, mapped here too. Unmapped when the engine
+/// lets go of it.
 #[derive(Debug)]
 pub struct SharedMemory(Mapping);
 

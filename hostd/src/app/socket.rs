@@ -36,8 +36,8 @@ use tokio::sync::mpsc;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// Events that wait for one application: connection requests of a full backlog, and an event for each of its
-/// queue pairs.
+/// Events that wait for one application: connection requests of a full backlog, and an event for
+/// each of its queue pairs.
 const EVENTS: usize = 2048;
 
 /// Records that wait for room in the socket of one application. While there are any, its requests
@@ -58,8 +58,8 @@ pub struct Permissions {
 }
 
 impl Permissions {
-    /// The users and groups of the configuration; names that the system does not know are reported and
-    /// permit nobody.
+    /// The users and groups of the configuration; names that the system does not know are reported
+    /// and permit nobody.
     pub fn resolve(application: &Application) -> Self {
         let mut permissions = Self::default();
         // Root could do as it likes anyway, and the daemon may be tried out as any user.

@@ -293,8 +293,8 @@ impl<M: RegionMemory> Table<M> {
         engine.disconnect(connection)
     }
 
-    /// Takes requests out of the rings of all queue pairs whose doorbell rang, and returns how many queue pairs
-    /// are not done yet.
+    /// Takes requests out of the rings of all queue pairs whose doorbell rang, and returns how many
+    /// queue pairs are not done yet.
     pub fn serve(&mut self, engine: &mut Engine<M>) -> usize {
         let mut more = 0;
         for application in self.applications.values_mut() {
@@ -341,7 +341,8 @@ impl<M: RegionMemory> Table<M> {
         }
     }
 
-    /// Moves completions from the engine to the rings, as far as there is room, and returns how many.
+    /// Moves completions from the engine to the rings, as far as there is room, and returns how
+    /// many.
     pub fn complete(&mut self, engine: &mut Engine<M>) -> usize {
         let before = self.statistics.completions + self.statistics.lost_completions;
         let mut touched = std::mem::take(&mut self.touched);
@@ -424,8 +425,8 @@ impl<M: RegionMemory> Table<M> {
             .any(|(_, rings)| rings.connection().is_some())
     }
 
-    /// Announces to all applications that the worker is about to sleep. True if a doorbell rang: then it must
-    /// not.
+    /// Announces to all applications that the worker is about to sleep. True if a doorbell rang:
+    /// then it must not.
     pub fn arm(&self) -> bool {
         let rang = self
             .applications

@@ -1,4 +1,5 @@
-//! What the admin socket asks and answers, in JSON. Its framing and its bounds are `common::admin`'s.
+//! What the admin socket asks and answers, in JSON. Its framing and its bounds are
+//! `common::admin`'s.
 
 use super::report::{Ask, Sources};
 use crate::app::command::{Command, WorkerHandle};

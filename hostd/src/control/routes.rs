@@ -29,10 +29,12 @@ const QUERIES: usize = 256;
 /// How long the resolution of a neighbour may take; the kernel gives up after three seconds.
 const RESOLVE_TIME: Span = Span::from_secs(4);
 
-/// Neighbours in use are confirmed this often: well below the kernel's default of 30 s reachable time.
+/// Neighbours in use are confirmed this often: well below the kernel's default of 30 s reachable
+/// time.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// Changes of routes settle for this long before peers are looked up again, so that a burst costs one look.
+/// Changes of routes settle for this long before peers are looked up again, so that a burst costs
+/// one look.
 const SETTLE: Span = Span::from_millis(20);
 
 /// The longest time between two dumps of the kernel's tables.
@@ -92,7 +94,8 @@ impl RouterHandle {
 }
 
 impl Questions {
-    /// Answers that everything can be reached, by what `route` says: for hosts without a kernel's tables.
+    /// Answers that everything can be reached, by what `route` says: for hosts without a kernel's
+    /// tables.
     pub async fn answer_all(mut self, worker: WorkerHandle, route: impl Fn(IpAddr) -> Route) {
         while let Some(query) = self.0.recv().await {
             let (destination, answer) = match query {

@@ -7,8 +7,8 @@ use common::xdp::queue::QueueIo;
 /// Where the source address stands in an Ethernet frame.
 const SOURCE_MAC: std::ops::Range<usize> = 6..12;
 
-/// Where the UDP source port stands behind an Ethernet header of 14 bytes, by the version of IP (IPv4 without
-/// options, IPv6 without extension headers: what the engine builds).
+/// Where the UDP source port stands behind an Ethernet header of 14 bytes, by the version of IP
+/// (IPv4 without options, IPv6 without extension headers: what the engine builds).
 const UDP_SOURCE_V4: usize = 14 + 20;
 const UDP_SOURCE_V6: usize = 14 + 40;
 
@@ -83,9 +83,9 @@ impl<Q: QueueIo> Port<Q> {
         self.queues.iter_mut().map(room).min().unwrap_or(0)
     }
 
-    /// Takes a packet to send, for which there is [`Self::room`]: [`Self::flush`] hands it to the device,
-    /// and a pause that begins later does not concern it. A sub-path keeps to one queue, so its packets
-    /// stay in order.
+    /// Takes a packet to send, for which there is [`Self::room`]: [`Self::flush`] hands it to the
+    /// device, and a pause that begins later does not concern it. A sub-path keeps to one queue, so
+    /// its packets stay in order.
     pub fn add(&mut self, frame: Frame) {
         let index = entropy(frame.bytes()) % self.queues.len();
         self.queues[index].waiting.push(frame);

@@ -2,8 +2,8 @@
 //!
 //! One epoll (mio, edge-triggered) over the AF_XDP sockets, the doorbells of all sessions, the
 //! control thread's waker, and a timer. Edge-triggered on purpose: a doorbell is never read, so no
-//! state that an application shares (its eventfd's counter or flags) can stop this thread.
-//! The timer is a timerfd because epoll itself counts in milliseconds and the pacer in microseconds.
+//! state that an application shares (its eventfd's counter or flags) can stop this thread. The
+//! timer is a timerfd because epoll itself counts in milliseconds and the pacer in microseconds.
 
 use crate::doorbell::Doorbells;
 use common::sys::Waker;

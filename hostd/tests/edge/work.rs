@@ -204,8 +204,9 @@ fn disconnect_flushes() {
     ));
 }
 
-/// HT-1: what was posted before a connection is closed arrives, also when it is more than a turn takes from the
-/// ring; and what is posted afterwards is flushed, and does not break the queue pair.
+/// HT-1: what was posted before a connection is closed arrives, also when it is more than a turn
+/// takes from the ring; and what is posted afterwards is flushed, and does not break the queue
+/// pair.
 #[test]
 fn what_was_posted_before_the_end_arrives() {
     const COUNT: u32 = 500;

@@ -156,7 +156,8 @@ pub fn seal(frame: &mut [u8]) -> Result<()> {
     seal_sparse(frame, 0..0)
 }
 
-/// [`seal`] for a frame whose bytes `zeros` count as zero, whatever they are: see [`icrc::compute_sparse`].
+/// [`seal`] for a frame whose bytes `zeros` count as zero, whatever they are: see
+/// [`icrc::compute_sparse`].
 ///
 /// # Errors
 /// As [`seal`].

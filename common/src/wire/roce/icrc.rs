@@ -1,9 +1,10 @@
 //! The invariant CRC (IBA volume 1, 7.8.1 and annex A17.3.3): covers what no switch may change.
 //!
-//! It is the CRC-32 of Ethernet over eight bytes of ones (in place of InfiniBand's local header), the
-//! IP packet and all that follows up to the ICRC, with the fields that do change on the way replaced
-//! by ones: ToS, TTL and checksum of IPv4; traffic class, flow label and hop limit of IPv6; the UDP
-//! checksum; the byte of the BTH with FECN and BECN. It is stored least significant byte first.
+//! It is the CRC-32 of Ethernet over eight bytes of ones (in place of InfiniBand's local header),
+//! the IP packet and all that follows up to the ICRC, with the fields that do change on the way
+//! replaced by ones: ToS, TTL and checksum of IPv4; traffic class, flow label and hop limit of
+//! IPv6; the UDP checksum; the byte of the BTH with FECN and BECN. It is stored least significant
+//! byte first.
 
 use super::super::ip::{v4, v6};
 use super::super::{Error, Result, need, udp};
@@ -20,8 +21,8 @@ const SEED: u32 = 0x2144_df1c;
 /// Longest run of headers with masked fields: IPv4 with all options, UDP, BTH.
 const MASKED_MAX: usize = 60 + udp::HEADER_LEN + Bth::LEN;
 
-/// The ICRC of `packet`, an IP packet from its first byte to the last byte before the ICRC. Its length
-/// fields already count the ICRC.
+/// The ICRC of `packet`, an IP packet from its first byte to the last byte before the ICRC. Its
+/// length fields already count the ICRC.
 ///
 /// # Errors
 /// If it is not IPv4 or IPv6, or shorter than IP, UDP and BTH; extension headers of IPv6 are not
@@ -31,12 +32,13 @@ pub fn compute(packet: &[u8]) -> Result<u32> {
     compute_sparse(packet, 0..0)
 }
 
-/// The ICRC of `packet` as it would be if its bytes `zeros` were zero; they are not looked at. For simulations,
-/// whose payload has a length and no bytes: the result is that of a real packet with a payload of zeros, and
-/// takes the time of its headers.
+/// The ICRC of `packet` as it would be if its bytes `zeros` were zero; they are not looked at. For
+/// simulations, whose payload has a length and no bytes: the result is that of a real packet with a
+/// payload of zeros, and takes the time of its headers.
 ///
 /// # Errors
-/// As [`compute`], or if `zeros` is not inside `packet` and behind its BTH; empty ranges always are.
+/// As [`compute`], or if `zeros` is not inside `packet` and behind its BTH; empty ranges always
+/// are.
 #[inline]
 pub fn compute_sparse(packet: &[u8], zeros: Range<usize>) -> Result<u32> {
     let version = packet.first().map_or(0, |byte| byte >> 4);
@@ -100,7 +102,8 @@ const POLYNOMIAL: u32 = 0xedb8_8320;
 /// Longest run of zeros whose effect is tabulated: a payload of the greatest path MTU.
 const RUN_MAX: usize = 4096;
 
-/// By number of zero bytes: the factor by which they multiply a remainder, x^8n modulo the polynomial.
+/// By number of zero bytes: the factor by which they multiply a remainder, x^8n modulo the
+/// polynomial.
 static FACTORS: [u32; RUN_MAX + 1] = {
     let mut factors = [0; RUN_MAX + 1];
     // x^0; reflected, so the highest bit is the lowest power.

@@ -1,5 +1,5 @@
-//! The selective acknowledgement of a multipath connection: an extension of this product that follows
-//! the AETH of each multipath ACK.
+//! The selective acknowledgement of a multipath connection: an extension of this product that
+//! follows the AETH of each multipath ACK.
 //!
 //! ```text
 //!   byte 0–31   bitmap: bit i of byte i/8 (bit 0 the least significant) is set if
@@ -9,8 +9,8 @@
 //!   byte 35     zero
 //! ```
 //!
-//! The BTH's PSN is the last one before the first gap, as in any ACK, so a receiver that ignores the
-//! block still understands the rest.
+//! The BTH's PSN is the last one before the first gap, as in any ACK, so a receiver that ignores
+//! the block still understands the rest.
 
 use super::super::{Error, Result, be24, need, put, put24};
 use super::PSN_MASK;

@@ -33,6 +33,9 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `N` bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError::Length`] if fewer bytes are left.
     pub fn bytes<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let (head, rest) = self
             .rest
@@ -43,21 +46,33 @@ impl<'a> Reader<'a> {
     }
 
     /// The next byte.
+    ///
+    /// # Errors
+    /// [`DecodeError::Length`] if fewer bytes are left.
     pub fn u8(&mut self) -> Result<u8, DecodeError> {
         self.bytes::<1>().map(|[byte]| byte)
     }
 
     /// The next two bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError::Length`] if fewer bytes are left.
     pub fn u16(&mut self) -> Result<u16, DecodeError> {
         self.bytes().map(u16::from_le_bytes)
     }
 
     /// The next four bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError::Length`] if fewer bytes are left.
     pub fn u32(&mut self) -> Result<u32, DecodeError> {
         self.bytes().map(u32::from_le_bytes)
     }
 
     /// The next eight bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError::Length`] if fewer bytes are left.
     pub fn u64(&mut self) -> Result<u64, DecodeError> {
         self.bytes().map(u64::from_le_bytes)
     }
@@ -69,6 +84,9 @@ impl<'a> Reader<'a> {
     }
 
     /// `N` bytes that must be zero, so that later versions can give them a meaning.
+    ///
+    /// # Errors
+    /// [`DecodeError::Length`] if fewer bytes are left, [`DecodeError::Field`] if one is not zero.
     pub fn reserved<const N: usize>(&mut self) -> Result<(), DecodeError> {
         if self.bytes::<N>()? == [0; N] {
             Ok(())
@@ -78,6 +96,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Ends the message: nothing may be left.
+    ///
+    /// # Errors
+    /// [`DecodeError::Length`] if bytes are left.
     pub fn end(self) -> Result<(), DecodeError> {
         if self.rest.is_empty() {
             Ok(())

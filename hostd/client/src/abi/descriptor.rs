@@ -203,6 +203,9 @@ impl SendWork {
 
     /// Checks a descriptor that was copied from a ring. Keys and addresses are only checked for
     /// what can be told without the tables: sums that overflow, messages above [`MESSAGE_LEN_MAX`].
+    ///
+    /// # Errors
+    /// The field that cannot be.
     pub fn parse(bytes: &[u8; WORK_LEN]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         let wr_id = reader.u64()?;
@@ -248,6 +251,9 @@ impl ReceiveWork {
     }
 
     /// Checks a descriptor that was copied from a ring.
+    ///
+    /// # Errors
+    /// The field that cannot be.
     pub fn parse(bytes: &[u8; WORK_LEN]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         let wr_id = reader.u64()?;
@@ -392,6 +398,9 @@ impl CompletionEntry {
     }
 
     /// Checks an entry that was copied from a ring.
+    ///
+    /// # Errors
+    /// The field that cannot be.
     pub fn parse(bytes: &[u8; COMPLETION_LEN]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         let (wr_id, qp) = (reader.u64()?, reader.u32()?);

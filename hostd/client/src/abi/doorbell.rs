@@ -110,8 +110,8 @@ impl Doorbell {
         }
     }
 
-    /// Rings for the queue pair in `slot`, after its work was published. True if the daemon's eventfd has to be
-    /// written.
+    /// Rings for the queue pair in `slot`, after its work was published. True if the daemon's
+    /// eventfd has to be written.
     pub fn ring(&self, slot: u32) -> bool {
         let slot = usize::try_from(slot).unwrap_or(usize::MAX) % (64 * WORDS);
         let word = self.map.double_word(BITS + 8 * (slot / 64));

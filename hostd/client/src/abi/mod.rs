@@ -12,10 +12,10 @@
 //! ```
 //!
 //! Rules that both sides keep:
-//! - Neither trusts the other. A peer's index is only believed after `tail - head <= entries`;
-//!   a descriptor is copied once to private memory and checked there; offsets, never pointers, cross.
-//! - Memory of rings and the doorbell page is created by the daemon and sealed against any change of size.
-//!   Memory of regions is created by the application and must be sealed against shrinking.
+//! - Neither trusts the other. A peer's index is only believed after `tail - head <= entries`; a
+//!   descriptor is copied once to private memory and checked there; offsets, never pointers, cross.
+//! - Memory of rings and the doorbell page is created by the daemon and sealed against any change
+//!   of size. Memory of regions is created by the application and must be sealed against shrinking.
 //! - No lock is shared: the death of either side at any instruction leaves the other able to go on.
 //! - The socket is the life line: its end of file means that the peer is gone.
 //!

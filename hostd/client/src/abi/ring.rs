@@ -16,8 +16,8 @@
 //!
 //! No wake-up is lost: the consumer sets `armed`, looks at `tail` again, and only then sleeps; the
 //! producer publishes `tail` and only then looks at `armed`; a full fence stands between the two
-//! steps on each side, so at least one of them sees the other's store. `starved` is the same with the
-//! sides exchanged. Only completion rings use the two; work rings have the doorbell page.
+//! steps on each side, so at least one of them sees the other's store. `starved` is the same with
+//! the sides exchanged. Only completion rings use the two; work rings have the doorbell page.
 
 use super::{MAGIC, RING_ENTRIES_MAX, VERSION_MAJOR};
 use crate::shm::{Mapping, MemoryError, create_sealed, full_fence};
@@ -287,8 +287,8 @@ impl<const N: usize> Consumer<N> {
         }
     }
 
-    /// Whether the producer waits for room and has to be woken now. Ask after [`Self::release`]; a yes is
-    /// given once for each time that it starved.
+    /// Whether the producer waits for room and has to be woken now. Ask after [`Self::release`]; a
+    /// yes is given once for each time that it starved.
     pub fn take_starvation(&self) -> bool {
         full_fence();
         let starved = self.ring.map.word(STARVED);

@@ -78,6 +78,9 @@ impl<'a> Reader<'a> {
     }
 
     /// An IP address: 16 bytes, IPv4 as an IPv4-mapped IPv6 address (RFC 4291 section 2.5.5.2).
+    ///
+    /// # Errors
+    /// [`DecodeError::Length`] if fewer bytes are left.
     pub fn address(&mut self) -> Result<IpAddr, DecodeError> {
         self.bytes::<16>()
             .map(|octets| Ipv6Addr::from(octets).to_canonical())

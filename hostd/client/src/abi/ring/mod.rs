@@ -316,5 +316,4 @@ impl<const N: usize> Consumer<N> {
 }
 
 #[cfg(test)]
-#[path = "ring_tests.rs"]
 mod tests;

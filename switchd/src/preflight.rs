@@ -1,4 +1,4 @@
-//! What is looked at before anything is opened, so that the message names the cause.
+//! What is checked before anything is opened, so that the message names the cause.
 
 use crate::config::{Config, PortSettings};
 use common::config::Refusal;
@@ -18,12 +18,12 @@ pub enum SwitchError {
     /// A value of the configuration does not fit this machine.
     #[error("configuration: {}: {}", .0.key, .0.reason)]
     Config(Refusal),
-    /// Permissions are lacking.
+    /// Capabilities are missing.
     #[error(
         "not permitted: {missing} lacking; run as root, or grant them (systemd: AmbientCapabilities=)"
     )]
     Capabilities {
-        /// What is lacking.
+        /// Their names.
         missing: String,
     },
     /// A device or the packet memory.
@@ -64,10 +64,10 @@ impl SwitchError {
     }
 }
 
-/// Names the capabilities that are lacking for AF_XDP and for asking the kernel for neighbours.
+/// Checks the capabilities that AF_XDP and requests for neighbours need.
 ///
 /// # Errors
-/// Some are.
+/// Some are missing; the error names them.
 pub fn capabilities() -> Result<(), SwitchError> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status

@@ -45,11 +45,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long the kernel may take to tell all that it knows. A full Internet table takes about two
+/// How long the kernel may take to report all its tables. A full Internet table takes about two
 /// seconds.
 const FIRST_SYNC: Span = Span::from_secs(30);
 
-/// How much longer than the queues may take to drain the threads may take to end.
+/// How long the threads may take to end after the queues have drained.
 const END: Duration = Duration::from_secs(1);
 
 /// Runs the switch until SIGTERM or SIGINT. `source` is where `config` came from and is read again.
@@ -111,8 +111,9 @@ fn packet_memory(config: &Config, devices: &[(PortSettings, Device)]) -> Result<
     let queues: u32 = devices.iter().map(|(_, device)| device.rx_queues).sum();
     let workers = u32::try_from(config.workers.count).expect("checked: at most 64");
     let limit = |limit: usize| u32::try_from(limit).expect("a small constant");
-    // What the engine of one worker holds beside the buffer: packets that wait for a MAC address,
-    // the rings from the others with what is on its way there, and the batches in its hands.
+    // What the engine of one worker holds in addition to the buffer: packets that wait for a MAC
+    // address, the rings from the others with what is on its way there, and the batches in its
+    // hands.
     let engine = limit(PENDING_TOTAL) + 2 * limit(RING) * (workers - 1) + 4 * limit(BATCH);
     let frames = frames_needed(
         queues,
@@ -226,7 +227,7 @@ struct Link {
 }
 
 impl Link {
-    /// Packets in the worker's egress queues when it last told.
+    /// Packets in the worker's egress queues when it last reported.
     fn queued(&self) -> u64 {
         let queues = self.stats.ports.iter().flat_map(|port| &port.queues);
         queues.map(|queue| queue.depth_packets.get()).sum()
@@ -251,7 +252,7 @@ fn deal(ports: &[u32], workers: usize) -> Vec<Vec<(PortId, usize)>> {
             hands[(port + queue) % workers].push((PortId(id), queue));
         }
     }
-    // A port's owner is whoever has its queue 0, which must come first with its owner.
+    // The owner of a port is the worker that has its queue 0, which must come first there.
     for hand in &mut hands {
         hand.sort_by_key(|&(port, queue)| (queue, port));
     }
@@ -420,7 +421,7 @@ fn duplicate(queues: &[(PortId, AfXdpQueue)]) -> io::Result<Vec<std::os::fd::Own
 /// Lets the workers send what they hold, then ends their threads.
 fn stop_workers(links: Vec<Link>, events: &Receiver<WorkerEvent>, limit: Duration) {
     for link in &links {
-        // A worker that has a thousand commands before it stands still and will not drain anyway.
+        // A worker with a thousand commands queued is stuck and will not drain anyway.
         let _ = link.commands.try_send(WorkerCommand::Drain);
         link.waker.wake();
     }
@@ -451,7 +452,7 @@ fn stop_workers(links: Vec<Link>, events: &Receiver<WorkerEvent>, limit: Duratio
         if link.thread.is_finished() {
             let _ = link.thread.join();
         } else {
-            tracing::error!("a worker stands still; it ends with the process");
+            tracing::error!("a worker is stuck; it ends with the process");
         }
     }
 }

@@ -39,7 +39,7 @@ pub struct Ecmp {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Dlb {
-    /// How groups choose of which no [`Group`] says anything.
+    /// How groups choose that no [`Group`] names.
     pub mode: Mode,
     /// The longest gap inside a flowlet.
     pub idle_time_microseconds: u64,

@@ -22,7 +22,7 @@ pub const ENV_PREFIX: &str = "SWITCHD";
 /// memory.
 const LIVE: &str = "qos";
 
-/// Where a configuration comes from, beside the environment.
+/// Where a configuration is read from, in addition to the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
     /// The file.
@@ -93,7 +93,7 @@ pub fn check_live(changes: &[Change]) -> Result<(), Refusal> {
     };
     let all: Vec<String> = fixed.iter().map(ToString::to_string).collect();
     let reason = format!(
-        "cannot change while the switch runs, which is so of everything but [{LIVE}]: restart it, or take back {}",
+        "cannot change while the switch runs; only [{LIVE}] can: restart it, or revert {}",
         all.join(", ")
     );
     Err(Refusal::new(first.key.clone(), reason))
@@ -140,7 +140,7 @@ mod tests {
         toml::from_str(text).unwrap()
     }
 
-    /// MG-1: what changed is told by key, with the value before and after.
+    /// MG-1: changes are listed by key, with the value before and after.
     #[test]
     fn changes_are_told_by_key() {
         let before = config("[[qos.queue]]\nqueues = [1]\nweight = 20\n");

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Qos {
-    /// Which field of a packet tells its priority.
+    /// Which field of a packet gives its priority.
     pub trust: Trust,
-    /// Limit of the queues and groups that nothing else is said of.
+    /// Limit of queues that no section names.
     pub queue_depth_bytes: u32,
     /// Round trip through the fabric without queueing: what Plane_BDP is computed from.
     pub base_rtt_microseconds: u64,
@@ -32,7 +32,7 @@ pub struct Qos {
     pub headroom: Headroom,
     /// PFC and PAUSE.
     pub flow_control: FlowControl,
-    /// Endless pauses.
+    /// The watchdog of endless pauses.
     pub watchdog: Watchdog,
     /// Which packets are trimmed, and to what.
     pub trim: Trim,
@@ -47,7 +47,7 @@ pub struct Qos {
     pub elephants: Vec<Elephants>,
 }
 
-/// Which field tells the priority.
+/// Which field gives the priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Trust {
@@ -62,7 +62,7 @@ pub enum Trust {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Buffer {
-    /// All of it.
+    /// Its size.
     pub size_bytes: u32,
     /// Headroom that all groups share; zero: each has its own.
     pub shared_headroom_bytes: u32,
@@ -115,11 +115,11 @@ pub enum Mode {
     Pfc,
 }
 
-/// What is done about ports whose peers pause them without end, in SONiC's words.
+/// The PFC watchdog. Names of keys are SONiC's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Watchdog {
-    /// Whether anything is.
+    /// Whether it runs.
     pub enabled: bool,
     /// How long a queue is stuck before it counts as stormed.
     pub detection_time_milliseconds: u64,
@@ -168,7 +168,7 @@ pub struct Group {
     pub ports: Vec<String>,
     /// The groups.
     pub groups: Vec<u8>,
-    /// What nobody else may use.
+    /// Reserved, in bytes.
     #[serde(default)]
     pub guaranteed_bytes: u32,
     /// Threshold of the whole group.
@@ -256,16 +256,16 @@ pub struct Queue {
     pub ports: Vec<String>,
     /// The queues.
     pub queues: Vec<u8>,
-    /// A class of Ultra Ethernet, whose recommendations hold where nothing else is said.
+    /// A class of Ultra Ethernet; its recommendations replace keys that are left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uet: Option<Role>,
     /// Where the class "low" marks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uet_marks: Option<Marks>,
-    /// What nobody else may use.
+    /// Reserved, in bytes.
     #[serde(default)]
     pub guaranteed_bytes: u32,
-    /// Nothing is dropped here: what is too much is held back at the ingress.
+    /// Nothing is dropped here: the ingress holds back what is too much.
     #[serde(default)]
     pub lossless: bool,
     /// Where it drops.
@@ -286,7 +286,7 @@ pub struct Queue {
     /// Depth that trimmable packets may not make it exceed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trim_bytes: Option<u32>,
-    /// The same for retransmissions; half as much again if nothing is said.
+    /// The same for retransmissions; half as much again if left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trim_rtx_bytes: Option<u32>,
     /// Marks and early drops.
@@ -334,7 +334,7 @@ pub struct Wred {
     /// Packets of senders that understand marks are marked.
     #[serde(default = "yes")]
     pub ecn: bool,
-    /// Packets of the others are dropped; if nothing is said, in queues that are not lossless.
+    /// Packets of the others are dropped; if left out, only in queues that are not lossless.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drop: Option<bool>,
     /// The depth is an average that moves by 2^-n with each packet; zero: the depth itself.
@@ -363,7 +363,7 @@ pub struct Elephants {
     pub to: u8,
     /// What a flow may send beyond its rate before it is an elephant.
     pub bytes: u64,
-    /// What a mouse may send for ever.
+    /// Rate that a mouse may keep up without end.
     #[serde(default)]
     pub rate: Rate,
     /// A flow that sends nothing for so long is forgotten.

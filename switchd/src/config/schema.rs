@@ -105,7 +105,7 @@ pub struct Netlink {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Neighbours {
-    /// How often the kernel is told of next hops in use.
+    /// How often the kernel is told which next hops are in use.
     pub keep_alive_seconds: u64,
     /// How often the kernel is asked for gateways that it does not know.
     pub retry_seconds: u64,

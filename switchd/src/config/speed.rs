@@ -9,7 +9,7 @@ use std::str::FromStr;
 /// The speed of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speed {
-    /// What the device says; no shaper if it says nothing.
+    /// The speed that the device reports; no shaper if it reports none.
     Device,
     /// No shaper.
     Unlimited,

@@ -14,8 +14,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How often workers are looked at for what they were asked, and after what time each: 200 ms in
-/// all, hundreds of turns of a worker.
+/// How often, and at what intervals, to check whether workers have answered: 200 ms in all,
+/// hundreds of turns of a worker.
 const LOOKS: usize = 100;
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -57,8 +57,8 @@ async fn handle(line: Result<Vec<u8>, TooLong>, state: &Mutex<State>) -> Respons
     respond(request, state)
 }
 
-/// Lets workers tell what only they know, if the request is about that. One that does not tell in
-/// time stands still, or is very busy: the answer does without it.
+/// Asks the workers, if the request is about what only they know. The answer does without a worker
+/// that does not reply in time: it is stuck or very busy.
 async fn gather(request: &Request, state: &Mutex<State>) {
     let Request::Show(show) = request else {
         return;

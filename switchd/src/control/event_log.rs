@@ -1,4 +1,4 @@
-//! The log of events: what happened lately, bounded.
+//! The log of the last events.
 
 use super::api::{Event, EventKind};
 use std::collections::VecDeque;

@@ -4,9 +4,9 @@
 //!   Section Header ─▶ Interface Description, one a port ─▶ Enhanced Packet, one a frame
 //! ```
 //!
-//! A packet that was forwarded is there twice, as it came and as it went; the comment of the first
-//! tells its whole way, or why it was dropped. Reference: draft-ietf-opsawg-pcapng, sections 4.1 to
-//! 4.3.
+//! A forwarded packet is there twice, as it arrived and as it left. The comment of the first says
+//! what each stage decided, or why the packet was dropped. Reference: draft-ietf-opsawg-pcapng,
+//! sections 4.1 to 4.3.
 
 use crate::trace::{Direction, Names, SNAP, Shown, Snap, Trace};
 use common::time::Span;
@@ -119,7 +119,7 @@ fn packet(to: &mut impl Write, snap: &Snap, epoch: Span, comment: &str) -> io::R
     body.end(to, block::ENHANCED_PACKET)
 }
 
-/// The whole way where the packet came in; where it went out, that it did.
+/// All steps where the packet arrived; only the first line where it left.
 fn comment(trace: &Trace, snap: &Snap, names: &Names<'_>) -> String {
     let lines = Shown::new(trace, names).lines();
     match snap.direction {

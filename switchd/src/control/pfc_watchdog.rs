@@ -36,7 +36,7 @@ impl State {
         self.policy().watchdog
     }
 
-    /// Something happened to a priority that the peer of a port paused without end.
+    /// Notes what the watchdog of a worker found or did about a priority of a port.
     pub fn note_storm(&mut self, port: PortId, priority: u8, storm: Storm) {
         let Some(entry) = self.routing.publisher().ports().get(port.index()) else {
             return;
@@ -75,7 +75,7 @@ impl State {
     /// Turns PFC on again where the watchdog has turned it off.
     ///
     /// # Errors
-    /// There is no such port or priority, PFC is not off there, or its worker does not listen.
+    /// There is no such port or priority, PFC is not off there, or its worker takes no commands.
     pub fn enable_pfc(&mut self, port: &str, priority: u8) -> Result<(), String> {
         let number = self.port_number(port)?;
         let place = usize::from(priority);

@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// How often numbers and nodes that nobody uses any more are taken back.
 const RECLAIM: Span = Span::from_secs(1);
 
-/// So many replaced nodes are worth a publication of their own.
+/// From this many replaced nodes on, they are worth a publication of their own.
 const SEAL_EARLY: usize = 4096;
 
 /// Addresses that became ours or ceased to be.

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-/// A neighbour is not asked for more often than this, whoever wants it: the kernel's own interval
+/// A neighbour is not asked for more often than this, whoever asks: the kernel's own interval
 /// of retransmission.
 const ASK_AGAIN: Span = Span::from_secs(1);
 
@@ -79,8 +79,8 @@ impl Routing {
         Ok(self.apply())
     }
 
-    /// Reads what the kernel tells and programs it. Returns the local addresses that changed and
-    /// whether there is more to read.
+    /// Reads changes from the kernel and programs them. Returns the local addresses that changed
+    /// and whether there is more to read.
     ///
     /// # Errors
     /// The socket failed.
@@ -102,7 +102,7 @@ impl Routing {
         self.publisher.apply(self.watch.mirror(), &mut self.changes)
     }
 
-    /// Wants something else of the traffic manager, at once.
+    /// Publishes another policy of the traffic manager at once.
     pub fn set_traffic(&mut self, policy: Arc<Policy>) {
         self.publisher.set_traffic(policy);
     }
@@ -125,7 +125,7 @@ impl Routing {
         }
     }
 
-    /// Next hops that carried packets since the last call: the kernel is to be told.
+    /// Next hops that carried packets since the last call, for the kernel to keep resolved.
     pub fn take_used(&self) -> Vec<NeighbourKey> {
         let program = self.program();
         let used = &program.tables().used;

@@ -21,7 +21,7 @@ use common::xdp::{Mode, QueueCounters, Steering};
 use crossbeam_channel::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A worker that has not begun a turn for this long stands still. Idle workers turn at least once a
+/// A worker that has not begun a turn for this long is stuck. Idle workers turn at least once a
 /// second.
 pub const STANDSTILL: Span = Span::from_secs(3);
 
@@ -49,9 +49,9 @@ pub struct WorkerHandle {
     pub sleeps: Arc<Counter>,
     /// The CPU that it is bound to.
     pub cpu: Option<usize>,
-    /// To it.
+    /// Sends commands to it.
     pub commands: Sender<WorkerCommand>,
-    /// Has it look for commands.
+    /// Wakes it, so that it reads its commands.
     pub waker: Waker,
 }
 
@@ -101,7 +101,7 @@ pub struct State {
     pub active: ActiveConfig,
     /// The traffic manager.
     pub traffic: TrafficHandle,
-    /// What happened lately.
+    /// The last events.
     pub events: EventLog,
     /// What the samples of the buffer have shown.
     thresholds: Thresholds,
@@ -111,7 +111,7 @@ pub struct State {
     pub(super) trace: TraceSlot,
     /// Requests on the admin socket.
     pub admin_requests: u64,
-    /// Those that made no sense.
+    /// Requests among them that were invalid.
     pub admin_malformed: u64,
     /// What had been counted when an operator last cleared the counters.
     pub(super) baseline: Baseline,
@@ -169,8 +169,8 @@ impl State {
         })
     }
 
-    /// Reads what the kernel tells, programs it and tells the steering programs. Returns whether
-    /// there is more to read.
+    /// Reads changes from the kernel, programs them and updates the steering programs. Returns
+    /// whether there is more to read.
     ///
     /// # Errors
     /// The netlink socket failed.
@@ -262,7 +262,7 @@ impl State {
         }
     }
 
-    /// Tells the worker that owns a port as egress.
+    /// Sends a command to the worker that owns a port as egress.
     ///
     /// # Errors
     /// The worker takes no commands.
@@ -276,10 +276,10 @@ impl State {
         self.command(owner, command(id))
     }
 
-    /// Tells a worker.
+    /// Sends a command to a worker.
     ///
     /// # Errors
-    /// The worker takes no commands: one with a thousand commands before it stands still.
+    /// The worker takes no commands: a worker with a thousand commands queued is stuck.
     pub(super) fn command(&self, worker: usize, command: WorkerCommand) -> Result<(), String> {
         let sent = self.workers.get(worker).is_some_and(|worker| {
             let sent = worker.commands.try_send(command);
@@ -293,13 +293,13 @@ impl State {
         }
     }
 
-    /// What is wrong, in words; nothing if all is well.
+    /// What is wrong, a sentence each; empty if all is well.
     pub fn problems(&self, now: Time) -> Vec<String> {
         let mut problems = Vec::new();
         for (number, worker) in self.workers.iter().enumerate() {
             let age = heartbeat_age(&worker.stats, now);
             if age > STANDSTILL {
-                problems.push(format!("worker {number} stands still since {age}"));
+                problems.push(format!("worker {number} has not run for {age}"));
             }
         }
         let lacking = self.routing.publisher().lacking();

@@ -42,11 +42,11 @@ const ALIVE: Span = super::state::STANDSTILL;
 pub struct Control {
     /// All that it knows.
     pub state: Arc<Mutex<State>>,
-    /// What workers tell.
+    /// Events from the workers.
     pub events: Receiver<WorkerEvent>,
-    /// Wakes the thread when workers told something.
+    /// Wakes the thread when there are events.
     pub waker: Waker,
-    /// How often the kernel is told of next hops in use.
+    /// How often the kernel is told which next hops are in use.
     pub keep_alive: Duration,
     /// How often it is asked for gateways that it does not know.
     pub retry: Duration,
@@ -119,7 +119,7 @@ impl Control {
         result
     }
 
-    /// Programs what the kernel tells, at once.
+    /// Programs changes of the kernel as they arrive.
     async fn follow_kernel(&self) -> io::Result<()> {
         let socket: OwnedFd = lock(&self.state)
             .routing
@@ -260,7 +260,7 @@ impl Control {
             if stuck == 0 {
                 let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
             } else {
-                tracing::error!("{stuck} workers stand still; the watchdog is not fed");
+                tracing::error!("{stuck} workers are stuck; the watchdog is not fed");
             }
         }
     }

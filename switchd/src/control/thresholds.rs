@@ -38,7 +38,7 @@ const REGIONS: [&str; 3] = ["service", "headroom", "egress service"];
 /// What is known of a group.
 #[derive(Clone, Copy, Debug, Default)]
 struct Crossing {
-    /// When it went over its threshold; `None`: it is below, or its return has been told.
+    /// When it went over its threshold; `None`: it is below, and an event has said so.
     since: Option<Time>,
     /// When it was last found over its threshold.
     last: Time,

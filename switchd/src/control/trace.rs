@@ -40,7 +40,7 @@ impl State {
     /// is promised for `until`.
     ///
     /// # Errors
-    /// The filter makes no sense, another trace runs, or a worker does not listen.
+    /// The filter is invalid, another trace runs, or a worker takes no commands.
     fn begin_trace(&mut self, text: &str, now: Time, until: Time) -> Result<Collector, String> {
         let ports = self.routing.publisher().ports();
         let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
@@ -67,7 +67,8 @@ impl State {
     fn end_trace(&mut self) {
         self.trace.until = None;
         for worker in 0..self.workers.len() {
-            // One that does not listen keeps its tracer, which is full soon, until the next trace.
+            // A worker that takes no commands keeps its tracer, which soon is full, until the next
+            // trace.
             let _ = self.command(worker, WorkerCommand::Trace(None));
         }
     }

@@ -17,8 +17,8 @@ use switchd::control::api::{
     Answer, HoldRequest, Request, Response, ShowRequest, Topic, TraceReport, TraceRequest,
 };
 
-/// The daemon answers within its own patience, or not at all.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait for an answer: longer than the daemon takes for any request but a trace.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Exit status when the switch has a problem, or its watchdog knows of one.
 const DEGRADED: u8 = 4;
@@ -59,7 +59,7 @@ enum Command {
     Clear(Cleared),
     /// Send nothing from an egress queue, for tests and repairs
     Hold(Held),
-    /// Read the configuration again and put in force what changed; exit status 1 if it is refused
+    /// Read the configuration again and apply what changed; exit status 1 if it is refused
     Reload,
     /// Follow packets through the switch: what each stage decided, and why packets were dropped
     #[command(after_help = FILTER_HELP)]
@@ -68,7 +68,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Traces {
-    /// Which packets, as words that all must hold; none: every packet
+    /// Which packets, as conditions that all must hold; without one every packet
     #[arg(value_name = "WORD")]
     filter: Vec<String>,
     /// End after this time if fewer packets than `count` were found (more than 0, at most 600)
@@ -90,7 +90,7 @@ Words:
   qp=N                   destination queue pair of RoCEv2
   drop, drop=REASON,...  only packets that were lost, for any reason or for one of these (see `switchctl drops`)
   every=N                only every Nth that matches
-  count=N                end after so many packets (100 if not said, at most 10000)
+  count=N                end after this many packets (default 100, at most 10000)
 
 Examples:
   switchctl trace in=swp1 dst=10.2.0.0/16 dport=4791 count=5
@@ -113,7 +113,7 @@ struct Held {
     port: String,
     /// Queue (0 to 7)
     queue: u8,
-    /// Let it go again
+    /// Release it
     #[arg(long)]
     release: bool,
 }
@@ -177,10 +177,10 @@ enum What {
     /// Flows that were moved to lower queues, those that sent most first
     #[command(alias = "elephant")]
     Elephants,
-    /// What happened lately
+    /// The last events
     #[command(alias = "event")]
     Events {
-        /// At most so many, the last ones
+        /// The most events to show, counted from the last
         #[arg(long, default_value_t = 100)]
         limit: usize,
     },
@@ -188,7 +188,7 @@ enum What {
 
 #[derive(Debug, Args)]
 struct Rows {
-    /// At most so many
+    /// The most rows to show
     #[arg(long, default_value_t = 1000)]
     limit: usize,
 }
@@ -197,16 +197,16 @@ struct Rows {
 struct Routes {
     /// Only routes inside this prefix
     prefix: Option<ipnet::IpNet>,
-    /// At most so many, the lowest prefixes first (switchd gives 100000 at most)
+    /// The most routes to show, the lowest prefixes first (100000 at most)
     #[arg(long, default_value_t = 1000)]
     limit: usize,
 }
 
 #[derive(Clone, Copy, Debug, Subcommand)]
 enum Cleared {
-    /// Count from here on (Prometheus counts on)
+    /// Show counters from now on (Prometheus counts on)
     Counters,
-    /// Let watermarks and the workers' longest gaps begin anew
+    /// Clear watermarks and the workers' longest gaps
     Watermarks,
 }
 
@@ -351,12 +351,12 @@ fn ask(arguments: &Arguments, request: &Request) -> Result<Response, String> {
         )
     })?;
     let failed = |error: std::io::Error| format!("{place}: {error}");
-    let patience = match request {
-        Request::Trace(trace) => PATIENCE + Duration::from_millis(trace.wait_milliseconds),
-        _ => PATIENCE,
+    let timeout = match request {
+        Request::Trace(trace) => TIMEOUT + Duration::from_millis(trace.wait_milliseconds),
+        _ => TIMEOUT,
     };
-    stream.set_read_timeout(Some(patience)).map_err(failed)?;
-    stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+    stream.set_read_timeout(Some(timeout)).map_err(failed)?;
+    stream.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
     let mut line = serde_json::to_vec(request).map_err(|error| error.to_string())?;
     line.push(b'\n');
     stream.write_all(&line).map_err(failed)?;

@@ -60,7 +60,7 @@ fn group_limit(
     match (group.xoff_bytes, group.dynamic_th) {
         (Some(_), Some(_)) => Err(Refusal::new(
             key("dynamic_th"),
-            "there is xoff_bytes too: a threshold is static or dynamic",
+            "cannot be combined with xoff_bytes: a threshold is static or dynamic",
         )),
         (Some(xoff), None) => {
             require(

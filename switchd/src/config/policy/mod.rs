@@ -20,7 +20,7 @@ use crate::tables::policy::{Policy, PolicyError, PortPolicy};
 use crate::traffic::headroom::Breakdown;
 use common::config::Refusal;
 
-/// A policy, and what can be said of it.
+/// A compiled `[qos]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compiled {
     /// The policy.
@@ -33,7 +33,7 @@ pub struct Compiled {
 }
 
 impl Qos {
-    /// What is to be done at these ports.
+    /// Compiles the policy for these ports.
     ///
     /// # Errors
     /// The first key that is impossible, or breaks a relation to others, with the numbers.
@@ -104,7 +104,7 @@ impl Qos {
     }
 }
 
-/// What the engine says of a policy, in the configuration's words.
+/// An error of the engine as a refusal that names the key and the port.
 fn refused(error: PolicyError, ports: &[PortFacts]) -> Refusal {
     match error {
         PolicyError::Wred { port, queue, error } => {
@@ -115,7 +115,7 @@ fn refused(error: PolicyError, ports: &[PortFacts]) -> Refusal {
     }
 }
 
-/// Whether a table that names `patterns` is about the port `name`.
+/// Whether a section with these `patterns` applies to the port `name`.
 fn concerns(patterns: &[String], name: &str) -> bool {
     patterns.is_empty()
         || patterns
@@ -123,7 +123,7 @@ fn concerns(patterns: &[String], name: &str) -> bool {
             .any(|pattern| matches_pattern(pattern, name))
 }
 
-/// Every pattern has to match a port, or it is a slip of the pen.
+/// Refuses a pattern that matches no port: it is most likely mistyped.
 fn known(key: &str, patterns: &[String], ports: &[PortFacts]) -> Result<(), Refusal> {
     let unknown = patterns.iter().find(|pattern| {
         !ports

@@ -13,7 +13,7 @@ use common::time::Span;
 use common::units::Rate;
 use std::num::NonZeroU8;
 
-/// Burst of a queue's own shaper that nothing is said of: two of the longest frames, so that it is
+/// Default burst of a queue's own shaper: two of the longest frames, so that it is
 /// never too short for one.
 const QUEUE_BURST: u32 = 2 * 9216;
 
@@ -84,7 +84,7 @@ fn queue_limit(
         )),
         (_, Some(_), Some(_)) => Err(Refusal::new(
             key("dynamic_th"),
-            "there is limit_bytes too: a threshold is static or dynamic",
+            "cannot be combined with limit_bytes: a threshold is static or dynamic",
         )),
     }
 }

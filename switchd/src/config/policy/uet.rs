@@ -23,7 +23,7 @@ const SHARES: (u8, u8) = (75, 25);
 /// Where a queue drops, in Plane_BDPs, if it does not trim: 2 to 5.
 const DROP: u32 = 5;
 
-/// `queue` with what its role recommends where it says nothing itself.
+/// `queue`, with the recommendations for its role in place of keys that are left out.
 ///
 /// # Errors The port has no speed, and so no Plane_BDP; or it says where to mark, but is not of the
 /// class that marks.

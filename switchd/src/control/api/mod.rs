@@ -1,5 +1,5 @@
-//! What switchctl and the daemon say to each other over the admin socket: one JSON request in a
-//! line, one JSON answer until the end of the stream.
+//! Requests and answers on the admin socket: one JSON request in a line, one JSON answer until the
+//! end of the stream.
 
 mod traffic;
 
@@ -24,9 +24,9 @@ pub enum Request {
     Show(ShowRequest),
     /// Count from here on.
     ClearCounters,
-    /// Let the watermarks begin anew.
+    /// Clear the watermarks.
     ClearWatermarks,
-    /// Send nothing from a queue, or let it go again.
+    /// Hold a queue, or release it.
     Hold(HoldRequest),
     /// Turn PFC on again where the watchdog has turned it off.
     EnablePfc {
@@ -74,7 +74,7 @@ pub struct HoldRequest {
     pub port: String,
     /// Traffic class.
     pub queue: u8,
-    /// It is let go instead.
+    /// Release it instead.
     #[serde(default)]
     pub release: bool,
 }
@@ -88,7 +88,7 @@ pub struct ShowRequest {
     /// Only routes inside this prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<ipnet::IpNet>,
-    /// At most so many rows.
+    /// The most rows to show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
 }
@@ -127,7 +127,7 @@ pub enum Topic {
     Pfc,
     /// The watchdog of endless pauses.
     Pfcwd,
-    /// What happened lately.
+    /// The last events.
     Events,
     /// Flows that were moved to lower queues.
     Elephants,
@@ -175,11 +175,11 @@ pub enum Answer {
 pub struct Status {
     /// Version of the daemon.
     pub version: String,
-    /// Nothing is wrong.
+    /// There are no problems.
     pub healthy: bool,
     /// What is wrong.
     pub problems: Vec<String>,
-    /// What is not wrong but unwise, or may become wrong.
+    /// What is unwise, or may become wrong.
     #[serde(default)]
     pub warnings: Vec<String>,
     /// Seconds since start.
@@ -202,17 +202,17 @@ pub struct Status {
     pub overflow: u64,
     /// Netlink messages understood.
     pub netlink_messages: u64,
-    /// Netlink messages that made no sense.
+    /// Netlink messages that were malformed.
     pub netlink_malformed: u64,
     /// Times that netlink lost messages.
     pub netlink_overruns: u64,
     /// Complete comparisons with the kernel, by reason.
     pub netlink_resyncs: std::collections::BTreeMap<String, u64>,
-    /// What those found that events had not told.
+    /// Differences that those comparisons found.
     pub netlink_corrections: u64,
-    /// Length of the last one in milliseconds.
+    /// Duration of the last comparison, in milliseconds.
     pub netlink_resync_milliseconds: f64,
-    /// Requests on the admin socket that made no sense.
+    /// Requests on the admin socket that were invalid.
     pub admin_malformed: u64,
     /// Frames that were lost by a fault of the program.
     pub frames_leaked: u64,
@@ -273,8 +273,8 @@ pub struct QueueRow {
     pub depth_packets: u64,
     /// Most bytes, in whole cells, since the watermarks were cleared.
     pub watermark_bytes: u64,
-    /// Where it drops, in bytes, as of now; `null`: nowhere, what is too much is held back where it
-    /// arrives.
+    /// Where it drops now, in bytes; `null`: nowhere, because the ingress holds back what is too
+    /// much.
     pub limit_bytes: Option<u64>,
     /// Its share of what strict queues leave; `null`: it is strict.
     pub weight: Option<u8>,
@@ -338,7 +338,7 @@ pub struct NextHopRow {
     pub port: String,
     /// MAC address, once known.
     pub mac: Option<String>,
-    /// What the kernel thinks of it.
+    /// Its state in the kernel, in lower case.
     pub state: String,
 }
 
@@ -426,13 +426,13 @@ pub struct NeighbourRow {
     pub port: String,
     /// MAC address, once known.
     pub mac: Option<String>,
-    /// What the kernel thinks of it.
+    /// Its state in the kernel, in lower case.
     pub state: String,
     /// Packets are sent to it.
     pub programmed: bool,
 }
 
-/// A flow that sends much, or one that did and is on its way back.
+/// A flow that is an elephant, or was one and is about to move back.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ElephantRow {
     /// Interface by which it leaves.

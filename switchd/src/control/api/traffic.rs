@@ -1,4 +1,4 @@
-//! What is said of the traffic manager: buffer, priority groups, headroom, flow control, events.
+//! Reports of the traffic manager: buffer, priority groups, headroom, flow control, events.
 
 use serde::{Deserialize, Serialize};
 
@@ -80,11 +80,11 @@ pub struct PriorityGroupRow {
     pub headroom_watermark: Amount,
     /// Headroom that it may use.
     pub headroom_limit: Amount,
-    /// Where it pauses its peer, or drops, as of now; `null`: nowhere of its own.
+    /// Where it pauses its peer, or drops, now; `null`: it has no threshold of its own.
     pub xoff: Option<Amount>,
-    /// Where its peer may go on, as of now; `null`: it never stops.
+    /// Where its peer may resume now; `null`: the group never pauses it.
     pub xon: Option<Amount>,
-    /// Its peer is to wait now.
+    /// Its peer is asked to pause now.
     pub xoff_now: bool,
 }
 
@@ -240,7 +240,7 @@ pub struct Event {
 pub enum EventKind {
     /// A lossless group is over its threshold: its peer is asked to wait.
     Xoff,
-    /// It has not been for a while.
+    /// It has been below its threshold for a second.
     Xon,
     /// A region of the buffer is nearly full.
     BufferHigh,
@@ -253,11 +253,11 @@ pub enum EventKind {
     ReloadRefused,
     /// An operator holds a queue.
     Hold,
-    /// An operator let it go.
+    /// An operator released it.
     Release,
     /// The peer of a port pauses a priority without end.
     Storm,
-    /// It does not any more.
+    /// The storm is over.
     Restored,
     /// PFC was turned off after too many storms.
     PfcOff,

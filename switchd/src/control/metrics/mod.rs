@@ -1,4 +1,4 @@
-//! What control tells Prometheus. Bounded: labels are ports, queues, priorities, reasons and
+//! Metrics for Prometheus. Bounded: labels are ports, queues, priorities, reasons and
 //! workers.
 
 mod traffic;

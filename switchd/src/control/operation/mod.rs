@@ -21,7 +21,7 @@ impl State {
     /// Reads the configuration again and puts in force what changed, or leaves everything as it is.
     ///
     /// # Errors
-    /// The configuration is invalid, or something changed that cannot: key and reason.
+    /// The configuration is invalid, or a key changed that cannot change: key and reason.
     pub fn reload(&mut self) -> Result<Vec<Change>, String> {
         let result = self.try_reload();
         let (kind, text) = match &result {
@@ -70,10 +70,10 @@ impl State {
         Ok(changes)
     }
 
-    /// Holds a queue, or lets it go.
+    /// Holds a queue, or releases it.
     ///
     /// # Errors
-    /// There is no such queue, or its worker does not listen.
+    /// There is no such port or queue, or its worker takes no commands.
     pub fn hold(&mut self, hold: &HoldRequest) -> Result<(), String> {
         let number = self.port_number(&hold.port)?;
         if usize::from(hold.queue) >= CLASSES {
@@ -90,7 +90,7 @@ impl State {
         let (kind, text) = if hold.release {
             (
                 EventKind::Release,
-                format!("queue {} is let go by an operator", hold.queue),
+                format!("queue {} is released by an operator", hold.queue),
             )
         } else {
             (
@@ -105,7 +105,7 @@ impl State {
         Ok(())
     }
 
-    /// Lets all watermarks begin anew, those of the workers' turns included.
+    /// Clears all watermarks, and the longest gaps of the workers.
     pub fn clear_watermarks(&self) {
         self.traffic.ledger.clear_watermarks();
         for worker in &self.workers {
@@ -115,13 +115,14 @@ impl State {
         }
     }
 
-    /// What is not wrong but unwise, or may become wrong.
+    /// What is unwise, or may become wrong: of the configuration, held queues, storms, late
+    /// workers.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.active.warnings.clone();
         warnings.extend(self.held_queues());
         warnings.extend(self.storms());
         let qos = &self.active.config.qos;
-        // Who says a number of bytes has planned for something else.
+        // Headroom in bytes was not computed from the planned gap.
         if !qos.group.iter().any(|it| it.headroom == HeadroomSize::Auto) {
             return warnings;
         }
@@ -155,7 +156,7 @@ impl State {
     }
 }
 
-/// A reason that quotes the line of the file that it is about, without the quotation.
+/// A reason without the line of the file that it quotes.
 fn in_a_line(reason: &str) -> String {
     let mut lines = reason.lines().map(str::trim);
     let first = lines.next().unwrap_or_default();

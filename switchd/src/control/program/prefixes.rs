@@ -28,7 +28,7 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct Prefixes {
     entries: HashMap<IpNet, Entry>,
-    /// Ranks of the routes beside the best one, of prefixes that have such.
+    /// Ranks of the routes other than the best one, for prefixes that have several.
     others: HashMap<IpNet, BTreeSet<Rank>>,
     /// Networks on a link, with its number: their neighbours get host routes.
     connected: HashMap<IpNet, u32>,

@@ -10,7 +10,7 @@ use common::netlink::{Hop, Mirror, Neighbour, NeighbourKey};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// What rendering changed beside the entries.
+/// What came of rendering.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rendered {
     /// The tables differ from what they were.

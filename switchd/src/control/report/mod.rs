@@ -1,4 +1,4 @@
-//! What control tells operators: the rows of each topic.
+//! What operators are shown: the rows of each topic.
 
 mod routes;
 mod traffic;
@@ -167,7 +167,7 @@ impl State {
         drops
     }
 
-    /// What the workers that have answered tell of their flow tables.
+    /// The flow tables of the workers that have answered.
     pub(super) fn flowlets(&self, limit: usize) -> Vec<FlowletRow> {
         let mut rows = Vec::new();
         for (number, worker) in self.workers.iter().enumerate() {
@@ -204,7 +204,7 @@ impl State {
         self.workers.iter().enumerate().map(row).collect()
     }
 
-    /// The elephants of the workers that have told: those that sent most first.
+    /// The elephants of the workers that have answered, those that sent most first.
     pub(super) fn elephants(&self, limit: usize) -> Vec<ElephantRow> {
         let told = self
             .workers

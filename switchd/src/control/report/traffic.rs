@@ -15,7 +15,7 @@ use common::time::Time;
 use common::xdp::netdev::MacPauses;
 
 impl Amount {
-    /// So many cells.
+    /// An amount of this many cells.
     pub fn of(cells: u64) -> Self {
         Self {
             cells,
@@ -314,9 +314,9 @@ fn flow_control(policy: &Policy, port: usize) -> FlowControl {
         .map_or(FlowControl::Off, |port| port.flow_control)
 }
 
-/// Who pauses and obeys at a port, and why. Whether a device does PFC by itself (DCB) cannot be
-/// asked in the same way; a device that keeps PFC frames for itself shows by none being counted as
-/// received.
+/// Who sends and obeys pauses at a port, and why. Whether a device does PFC by itself (DCB) cannot
+/// be asked in the same way; a device that keeps PFC frames for itself shows by none being counted
+/// as received.
 fn capability(entry: &PortEntry, mac: Option<MacPauses>) -> (&'static str, String) {
     let name = &entry.name;
     if entry.speed.is_none() {
@@ -339,7 +339,7 @@ fn capability(entry: &PortEntry, mac: Option<MacPauses>) -> (&'static str, Strin
 mod tests {
     use super::*;
 
-    /// SW-30, SW-31: who takes care of pauses is told with the reason.
+    /// SW-30, SW-31: the report names who handles pauses, with the reason.
     #[test]
     fn the_capability_is_told_with_its_reason() {
         let mut entry = PortEntry {

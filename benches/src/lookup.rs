@@ -9,8 +9,8 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 use std::sync::Arc;
+use switchd::forward::fib::{Fib, FibWriter};
 use switchd::id::GroupId;
-use switchd::ingress::fib::{Fib, FibWriter};
 
 /// The kept library, and the route table in both ways that it can be asked.
 const CONTENDERS: [&str; 3] = ["treebitmap", "one by one", "in batches"];

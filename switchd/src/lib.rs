@@ -12,27 +12,44 @@
 //!                                                                            N workers
 //! ```
 //!
-//! A worker owns receive queues and egress ports: all packets that leave by a port pass through its
-//! owner's traffic manager, which so sees the exact queue, as hardware does. Nobody takes a lock on
-//! the packet path, and nothing is allocated on it after start.
+//! A worker owns receive queues and egress ports. All packets that leave by a port pass through its
+//! owner's traffic manager, which therefore sees the exact queue, as hardware does. The packet path takes no
+//! lock and allocates nothing after start.
 //!
 //! The engine does no I/O of its own and reads no clock: ports and the time are arguments. The
 //! daemon gives it AF_XDP queues, the tests and the twin give it simulated ones.
 //!
-//! Modules in the order in which a packet meets them; `worker` alone composes the stages.
+//! Vocabulary: what the stages share. It imports no stage.
 //!
 //! ```text
 //!   limits    every bound, and where it comes from
-//!   worker    one core's turn
-//!   packet    a frame and what the stages found out about it
-//!   port      [1] [10] receive and transmit queues
-//!   ingress   [2] parse  [3] classify  [4] forward; tables and routes
-//!   traffic   [6] admission  [7] queues  [8] scheduler, shaper
-//!   egress    [9] rewrite
-//!   control   from the kernel's tables to these; see there
+//!   id        numbers that name ports, next hops, groups, flows and traced packets
 //!   drop      why packets are lost
-//!   trace     what each stage decided about chosen packets
+//!   packet    a frame and what the stages found out about it
+//!   tables    what control publishes: ports, next hops, groups, policies
 //!   stats     what is counted
+//!   trace     what each stage decided about chosen packets
+//! ```
+//!
+//! Stages, in the order in which a packet meets them. No stage imports the worker.
+//!
+//! ```text
+//!   ingress   [2] parse; packets that wait for a neighbour; ICMP errors
+//!   forward   [4] routes, next hops, load balancing
+//!   traffic   [6] buffer  [7] queues  [8] scheduler, shapers, PFC
+//!   egress    [9] rewrite
+//! ```
+//!
+//! Between [4] and [6] there will be [5] compute: reductions in the network. It does not exist yet.
+//!
+//! Composers:
+//!
+//! ```text
+//!   worker    one core's turn, from [1] receive to [10] transmit; [3] classify; its thread
+//!   control   from the kernel's tables to these; see there
+//!   config    the file, checked and compiled
+//!   preflight what the machine must offer before the switch starts
+//!   switch    the whole switch: workers, control and their threads
 //! ```
 //!
 //! Words: a **port** is an interface, ingress or egress; a **traffic class** is an egress queue's
@@ -43,12 +60,12 @@ pub mod config;
 pub mod control;
 pub mod drop;
 pub mod egress;
+pub mod forward;
 pub mod id;
 pub mod ingress;
 pub mod limits;
 pub mod packet;
 pub mod preflight;
-pub mod runner;
 pub mod stats;
 pub mod switch;
 pub mod tables;

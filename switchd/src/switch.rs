@@ -19,14 +19,14 @@ use crate::control::program::Program;
 use crate::control::routing::Routing;
 use crate::control::state::{PortHandle, State, TrafficHandle, WorkerHandle};
 use crate::control::thread::Control;
+use crate::forward::dlb::quality::QualityTable;
 use crate::id::PortId;
-use crate::ingress::quality::Board;
 use crate::limits::{BATCH, CHANNEL, PENDING_TOTAL, PORT_BURST, PORT_BURST_MIN, RING};
 use crate::preflight::{self, SwitchError};
-use crate::runner::Runner;
 use crate::stats::WorkerStats;
 use crate::tables::PortEntry;
 use crate::traffic::buffer::Ledger;
+use crate::worker::thread::WorkerThread;
 use crate::worker::{self, Setup, Worker, WorkerCommand, WorkerEvent};
 use common::netlink::{self, Watch};
 use common::sync::counter::Counter;
@@ -265,7 +265,7 @@ struct Shared<'a> {
     umem: &'a Umem,
     routing: &'a Routing,
     ledger: Arc<Ledger>,
-    board: Arc<Board>,
+    quality: Arc<QualityTable>,
     /// By port: the worker that owns it as egress.
     owners: Vec<usize>,
     /// Wake the workers, by number.
@@ -295,7 +295,7 @@ impl Shared<'_> {
             region: self.umem.region().clone(),
             packets: self.config.buffer_packets(),
             ledger: self.ledger.clone(),
-            board: self.board.clone(),
+            quality: self.quality.clone(),
             seed: monotonic().nanos() ^ (id as u64) << 48,
             reader: self.routing.publisher().reader(),
             fib: self.routing.publisher().fib(),
@@ -304,7 +304,7 @@ impl Shared<'_> {
             commands: command_receiver,
         };
         let (sleeps, stop) = (Arc::new(Counter::new()), Arc::new(AtomicBool::new(false)));
-        let runner = Runner {
+        let runner = WorkerThread {
             sockets: duplicate(&setup.queues).map_err(SwitchError::system("descriptors"))?,
             waker: self.wakers[id].clone(),
             stop: stop.clone(),
@@ -357,7 +357,7 @@ fn start_workers(
         umem,
         routing: &routing,
         ledger: ledger.clone(),
-        board: Arc::new(Board::new(handles.len())),
+        quality: Arc::new(QualityTable::new(handles.len())),
         owners: (0..handles.len()).map(|port| port % count).collect(),
         wakers: wakers.map_err(SwitchError::system("eventfd"))?,
         events: event_sender,
@@ -374,12 +374,12 @@ fn start_workers(
         links.push(link);
         workers.push(worker);
     }
-    let (board, owners) = (shared.board, shared.owners);
+    let (quality, owners) = (shared.quality, shared.owners);
     let state = State::new(
         routing,
         handles,
         workers,
-        board,
+        quality,
         active,
         TrafficHandle::new(ledger, owners),
         monotonic(),

@@ -7,13 +7,13 @@ use common::units::Rate;
 use std::path::Path;
 use switchd::config::{Compiled, Config, ENV_PREFIX, Speed};
 use switchd::drop::DropReason;
-use switchd::ingress::quality::{Gauge, Reading};
+use switchd::forward::dlb::quality::{Gauge, Reading};
 use switchd::limits::CELL;
 use switchd::tables::dlb::{Scale, Settings};
 use switchd::tables::policy::{Limit, Schedule};
 use switchd::tables::wred::Curve;
 use switchd::traffic::headroom::{Breakdown, Cable, Headroom};
-use switchd::traffic::pfc::quanta_time;
+use switchd::traffic::pfc_tx::quanta_time;
 
 const MANUAL: &str = include_str!("../../docs/traffic-manager.md");
 

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use switchd::control::program::Program;
 use switchd::control::routing::Routing;
+use switchd::forward::fib::Fib;
 use switchd::id::GroupId;
-use switchd::ingress::fib::Fib;
 use switchd::tables::policy::Policy;
 use switchd::tables::{Hashing, PortEntry};
 

@@ -19,9 +19,9 @@ use switchd::config::{PortFacts, Qos};
 use switchd::control::program::Program;
 use switchd::control::publisher::TablePublisher;
 use switchd::drop::DropReason;
+use switchd::forward::dlb::quality::QualityTable;
+use switchd::forward::fib::FibWriter;
 use switchd::id::PortId;
-use switchd::ingress::fib::FibWriter;
-use switchd::ingress::quality::Board;
 use switchd::limits::CELL;
 use switchd::stats::{PortStats, WorkerStats};
 use switchd::tables::policy::Policy;
@@ -106,7 +106,7 @@ pub struct Switch {
     /// The buffer of the daemon that runs.
     ledger: Arc<Ledger>,
     /// The quality of the ports, as that one measures it.
-    board: Arc<Board>,
+    quality: Arc<QualityTable>,
     region: Arc<Region>,
     settings: SwitchSettings,
     /// What chances are drawn from.
@@ -209,7 +209,7 @@ impl Switch {
             changes: Vec::new(),
             stats: WorkerStats::new(ports),
             ledger: Ledger::new(ports, 1),
-            board: Arc::new(Board::new(ports)),
+            quality: Arc::new(QualityTable::new(ports)),
             region,
             settings,
             seed: hashing.seed,
@@ -331,7 +331,7 @@ impl Switch {
         let (events, _) = crossbeam_channel::bounded(1);
         let ids = (0..self.ports).map(|port| PortId(u16::try_from(port).expect("few ports")));
         self.ledger = Ledger::new(self.ports, 1);
-        self.board = Arc::new(Board::new(self.ports));
+        self.quality = Arc::new(QualityTable::new(self.ports));
         let reader: Reader<Tables> = self.publisher.reader();
         self.worker = Some(Worker::new(Setup {
             id: 0,
@@ -344,7 +344,7 @@ impl Switch {
             region: self.region.clone(),
             packets: self.settings.packets,
             ledger: self.ledger.clone(),
-            board: self.board.clone(),
+            quality: self.quality.clone(),
             seed: self.seed,
             reader,
             fib: self.publisher.fib(),
@@ -410,7 +410,7 @@ impl Switch {
     pub fn turn(&mut self, now: Time, scratch: &mut Box<Scratch>) -> Option<Turn> {
         let worker = self.worker.as_mut()?;
         worker.exchange_scratch(scratch);
-        let turn = worker.turn_over(now, self.ready.iter().copied());
+        let turn = worker.poll_queues(now, self.ready.iter().copied());
         worker.exchange_scratch(scratch);
         self.ready
             .retain(|port| worker.queue_mut(*port).arrived() > 0);
@@ -453,8 +453,8 @@ impl Switch {
     }
 
     /// How good its ports are.
-    pub fn board(&self) -> &Board {
-        &self.board
+    pub fn quality(&self) -> &QualityTable {
+        &self.quality
     }
 
     /// What it counts.

@@ -7,8 +7,8 @@ use common::wire::roce::Mpeh;
 use std::sync::Arc;
 use switchd::config::Qos;
 use switchd::config::ecmp::Dlb;
+use switchd::forward::dlb::quality::WORST;
 use switchd::id::PortId;
-use switchd::ingress::quality::WORST;
 use switchd::stats::FlowletStats;
 use twin::bench::{Bench, Setup, StreamId, at, micros};
 use twin::switch::{SwitchSettings, mac};
@@ -367,7 +367,7 @@ fn a_paused_spine_gets_no_flowlets() {
     bench.run_until(micros(340));
     let paused = of_spines(&bench);
     bench.run_until(micros(630));
-    assert_eq!(bench.switch(0).board().band(PortId(port)), WORST);
+    assert_eq!(bench.switch(0).quality().band(PortId(port)), WORST);
     let still = of_spines(&bench);
     assert_eq!(still[0], paused[0], "flowlets went to a paused port");
     assert!(still[1] > paused[1] + 150, "{paused:?} {still:?}");

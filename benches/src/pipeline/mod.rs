@@ -22,7 +22,7 @@ use ipnet::IpNet;
 use queue::{QueuesOnly, destinations, few};
 use reference::Reference;
 use switch::{Duties, Switch, fill};
-use switchd::ingress::fib::FibWriter;
+use switchd::forward::fib::FibWriter;
 
 /// The most that a packet to a random route may cost, as a multiple of the reference loop, in the first [`BOUNDED`] cases.
 const RATIO_MAX: f64 = 12.0;

@@ -14,9 +14,9 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use switchd::config::PortFacts;
 use switchd::drop::DropReason;
+use switchd::forward::dlb::quality::QualityTable;
+use switchd::forward::fib::FibWriter;
 use switchd::id::{GroupId, NextHopId, PortId};
-use switchd::ingress::fib::FibWriter;
-use switchd::ingress::quality::Board;
 use switchd::limits::BATCH;
 use switchd::stats::WorkerStats;
 use switchd::tables::buckets::{Buckets, Member};
@@ -155,7 +155,7 @@ impl Switch {
             rings_out,
             packets: region.frames(),
             ledger: ledger.clone(),
-            board: Arc::new(Board::new(usize::from(PORTS))),
+            quality: Arc::new(QualityTable::new(usize::from(PORTS))),
             seed: 1,
             region,
             reader: publisher.reader(),

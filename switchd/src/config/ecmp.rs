@@ -1,10 +1,10 @@
 //! `[ecmp]`: how flows are spread over next hops, by their hash and by the quality of the ports.
 
 use super::rules::within;
-use crate::ingress::quality::WORST;
+use crate::forward::dlb::quality::WORST;
 use crate::tables::Hashing;
 use crate::tables::dlb::{
-    DEFAULT_ENTRIES, Dynamic, HostSprayed, MAX_AGEING, MAX_ENTRIES, MAX_EXPONENT, MIN_INTERVAL,
+    DEFAULT_ENTRIES, DlbPolicy, HostSprayed, MAX_AGEING, MAX_ENTRIES, MAX_EXPONENT, MIN_INTERVAL,
     Mode, Scale, Settings,
 };
 use common::config::{Refusal, require};
@@ -200,7 +200,7 @@ impl Dlb {
     }
 
     /// What the workers need of it.
-    pub fn dynamic(&self) -> Dynamic {
+    pub fn dynamic(&self) -> DlbPolicy {
         let settings = Settings {
             mode: self.mode,
             timeout: Span::from_micros(self.idle_time_microseconds),
@@ -221,7 +221,7 @@ impl Dlb {
             dscp: dscps.fold(0, |mask, dscp| mask | 1 << (dscp & 63)),
             udp_port: Some(self.host_sprayed_udp_port).filter(|port| *port != 0),
         };
-        let mut dynamic = Dynamic::new(settings);
+        let mut dynamic = DlbPolicy::new(settings);
         dynamic.scale = scale;
         dynamic.spray = spray;
         dynamic.flows = self.flows;

@@ -9,7 +9,7 @@
 //! ```
 
 use super::program::{Program, Update};
-use crate::ingress::fib::{Fib, FibWriter};
+use crate::forward::fib::{Fib, FibWriter};
 use crate::tables::policy::Policy;
 use crate::tables::{PortEntry, Tables};
 use common::netlink::{Change, Mirror};

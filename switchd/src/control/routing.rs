@@ -7,7 +7,7 @@
 
 use super::program::Program;
 use super::publisher::{LocalChanges, TablePublisher};
-use crate::ingress::fib::FibWriter;
+use crate::forward::fib::FibWriter;
 use crate::tables::policy::Policy;
 use common::netlink::{Change, Mirror, NeighbourKey, Watch};
 use common::time::{Span, Time};

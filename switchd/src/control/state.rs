@@ -7,8 +7,8 @@ use super::event_log::EventLog;
 use super::publisher::LocalChanges;
 use super::routing::Routing;
 use super::thresholds::{Sampled, Thresholds};
+use crate::forward::dlb::quality::QualityTable;
 use crate::id::PortId;
-use crate::ingress::quality::Board;
 use crate::stats::{PortStats, WorkerStats};
 use crate::tables::policy::Policy;
 use crate::traffic::buffer::Ledger;
@@ -96,7 +96,7 @@ pub struct State {
     /// By number.
     pub workers: Vec<WorkerHandle>,
     /// The quality of the ports, as the workers measure it.
-    pub board: Arc<Board>,
+    pub quality: Arc<QualityTable>,
     /// The configuration in force.
     pub active: ActiveConfig,
     /// The traffic manager.
@@ -123,7 +123,7 @@ impl State {
         routing: Routing,
         ports: Vec<PortHandle>,
         workers: Vec<WorkerHandle>,
-        board: Arc<Board>,
+        quality: Arc<QualityTable>,
         active: ActiveConfig,
         traffic: TrafficHandle,
         started: Time,
@@ -132,7 +132,7 @@ impl State {
             routing,
             ports,
             workers,
-            board,
+            quality,
             active,
             traffic,
             events: EventLog::default(),

@@ -11,20 +11,20 @@ use common::wire::{self, vlan};
 
 /// Why a frame is not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aside {
+pub enum ParseException {
     /// MAC control: for this port, and never for another (IEEE 802.3 clause 31).
     Control,
     /// It is lost.
     Lost(DropReason),
 }
 
-impl From<DropReason> for Aside {
+impl From<DropReason> for ParseException {
     fn from(reason: DropReason) -> Self {
         Self::Lost(reason)
     }
 }
 
-impl From<wire::Error> for Aside {
+impl From<wire::Error> for ParseException {
     fn from(error: wire::Error) -> Self {
         Self::Lost(error.into())
     }
@@ -39,14 +39,14 @@ impl From<wire::Error> for Aside {
     clippy::inline_always,
     reason = "what is parsed goes from registers to its lane; through a result in memory it costs a stalled copy"
 )]
-pub fn parse(frame: &[u8], own: [u8; 6]) -> Result<Parsed, Aside> {
+pub fn parse(frame: &[u8], own: [u8; 6]) -> Result<Parsed, ParseException> {
     let stack = vlan::walk(frame)?;
     if stack.ethertype == ethertype::MAC_CONTROL {
-        return Err(Aside::Control);
+        return Err(ParseException::Control);
     }
     if frame[..6] != own {
         let multicast = frame[0] & 1 != 0;
-        return Err(Aside::Lost(if multicast {
+        return Err(ParseException::Lost(if multicast {
             DropReason::Multicast
         } else {
             DropReason::OtherMac

@@ -148,7 +148,7 @@ pub struct HostSprayed {
 
 /// How the groups spread flows over their members.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dynamic {
+pub struct DlbPolicy {
     settings: Settings,
     /// By group; those beyond the end are in the mode of `settings`.
     modes: Vec<Mode>,
@@ -162,14 +162,14 @@ pub struct Dynamic {
     pub flows: usize,
 }
 
-impl Default for Dynamic {
+impl Default for DlbPolicy {
     /// Static ECMP.
     fn default() -> Self {
         Self::new(Settings::default())
     }
 }
 
-impl Dynamic {
+impl DlbPolicy {
     /// These settings for all groups.
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -238,13 +238,13 @@ mod tests {
     /// SW-4: each group has its own mode, or the common one; it is on as soon as one of them is.
     #[test]
     fn groups_have_modes_of_their_own() {
-        let off = Dynamic::default();
+        let off = DlbPolicy::default();
         assert!(!off.is_on());
         let one = off.with_modes(vec![Mode::Off, Mode::Packet]);
         let modes = [0, 1, 2].map(|group| one.settings(GroupId(group)).mode);
         assert_eq!(modes, [Mode::Off, Mode::Packet, Mode::Off]);
         assert!(one.is_on() && !one.with_modes(vec![Mode::Off]).is_on());
-        let flowlet = Dynamic::new(Settings {
+        let flowlet = DlbPolicy::new(Settings {
             mode: Mode::Flowlet,
             ..Settings::default()
         });

@@ -2,7 +2,7 @@
 //!
 //! A [`Tables`] is immutable. Control publishes a new one with `common::sync::snapshot`; a worker
 //! picks up the newest at the beginning of a turn. Routes are not in here: a full Internet table
-//! changes too often to be copied, so the [`Fib`](crate::ingress::fib::Fib) is changed in place, and maps a
+//! changes too often to be copied, so the [`Fib`](crate::forward::fib::Fib) is changed in place, and maps a
 //! prefix to the number of a group in these tables.
 //!
 //! Order of publication: first the tables that contain a group, then the routes that use it. A
@@ -21,7 +21,7 @@ use crate::id::{GroupId, NextHopId, PortId};
 use crate::limits::{MAX_GROUPS, MAX_NEXT_HOPS, MAX_PORTS};
 use buckets::Buckets;
 use common::units::Rate;
-use dlb::Dynamic;
+use dlb::DlbPolicy;
 use policy::{Policy, PolicyError};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -157,7 +157,7 @@ pub struct Tables {
     /// How flows are spread over the members of a group.
     pub hashing: Hashing,
     /// How groups choose that do so by more than the hash.
-    pub dynamic: Arc<Dynamic>,
+    pub dynamic: Arc<DlbPolicy>,
     /// What the traffic manager is to do.
     pub traffic: Arc<Policy>,
     /// Shared by all snapshots: cloning the tables keeps it.

@@ -3,12 +3,24 @@
 use crate::packet::Packet;
 use crate::stats::QueueStats;
 use crate::tables::policy::Wred;
-use crate::traffic::Depth;
 use crate::traffic::elephants::Progress;
 use crate::traffic::store::{Chain, PacketStore};
 use crate::traffic::wred::{Average, Decision};
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
+
+/// How full a queue is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// Packets in it.
+    pub packets: u64,
+    /// Bytes in it.
+    pub bytes: u64,
+    /// Cells that they take.
+    pub cells: u64,
+    /// Packets that were marked in it since the port was made.
+    pub marked: u64,
+}
 
 /// The queue of one traffic class of a port.
 #[derive(Debug, Default)]

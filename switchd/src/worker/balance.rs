@@ -1,22 +1,22 @@
 //! Dynamic load balancing in a worker: its flow table, and the gauges of the ports that it owns.
 //!
 //! ```text
-//!   once an interval   own ports ─▶ gauges ─▶ board, which all workers read
+//!   once an interval   own ports ─▶ gauges ─▶ quality, which all workers read
 //!   for each batch     flows ─▶ their sets are fetched ─▶ table ─▶ next hops
 //! ```
 
 use super::Worker;
 use super::egress::Egress;
+use crate::forward::dlb::flowlet::{Flow, Table};
+use crate::forward::dlb::host_sprayed::is_host_sprayed;
+use crate::forward::dlb::quality::{Gauge, IDLE, QualityTable, Reading};
+use crate::forward::ecmp;
+use crate::forward::route::{Choice, choose_by};
 use crate::id::{GroupId, NextHopId};
-use crate::ingress::flowlet::{Flow, Table};
-use crate::ingress::forward::{Choice, choose_by};
-use crate::ingress::hash;
-use crate::ingress::quality::{Board, Gauge, IDLE, Reading};
-use crate::ingress::sprayed::is_host_sprayed;
 use crate::limits::PRIORITIES;
 use crate::packet::{Parsed, WIRE_OVERHEAD};
 use crate::stats::{FlowletRow, WorkerStats};
-use crate::tables::dlb::{Dynamic, Mode};
+use crate::tables::dlb::{DlbPolicy, Mode};
 use crate::tables::{Group, Tables};
 use common::time::Time;
 use common::xdp::queue::QueueIo;
@@ -33,23 +33,23 @@ pub(super) struct Balancer {
     flows: Option<usize>,
     /// Grows with each change of the tables.
     epoch: u64,
-    board: Arc<Board>,
+    quality: Arc<QualityTable>,
     seed: u64,
 }
 
 impl Balancer {
-    pub(super) fn new(board: Arc<Board>, seed: u64, stats: &WorkerStats) -> Self {
+    pub(super) fn new(quality: Arc<QualityTable>, seed: u64, stats: &WorkerStats) -> Self {
         Self {
             table: Table::counting(0, seed, stats.flowlets.clone()),
             flows: None,
             epoch: 0,
-            board,
+            quality,
             seed,
         }
     }
 
     /// Follows the tables. The flow table is there only while it is used.
-    pub(super) fn configure(&mut self, dynamic: &Dynamic) {
+    pub(super) fn configure(&mut self, dynamic: &DlbPolicy) {
         self.epoch += 1;
         let flows = dynamic.is_on().then_some(dynamic.flows);
         if flows != self.flows {
@@ -92,10 +92,10 @@ impl Balancer {
             return Choice::Dead;
         };
         let settings = tables.dynamic.settings(flow.group);
-        let board = &self.board;
+        let quality = &self.quality;
         let quality = |hop: NextHopId| {
             let port = tables.next_hop(hop).map(|hop| hop.port);
-            port.map_or(u8::MAX, |port| board.band(port))
+            port.map_or(u8::MAX, |port| quality.band(port))
         };
         let (table, epoch) = (&mut self.table, self.epoch);
         let next_hop = table.choose(flow, buckets, &settings, &quality, epoch, now);
@@ -110,7 +110,7 @@ impl Balancer {
         (frame, parsed): (&[u8], &Parsed),
         now: Time,
     ) -> Choice {
-        let hash = hash::flow(frame, parsed, &tables.hashing);
+        let hash = ecmp::flow_hash(frame, parsed, &tables.hashing);
         match self.flow(tables, group, (frame, parsed), hash) {
             Some(flow) => self.choose(tables, flow, now),
             None => choose_by(tables, group, || hash),
@@ -167,7 +167,7 @@ fn longest_pause(egress: &Egress, heard: &mut [u64; PRIORITIES], now: Time) -> u
 /// The gauges of the ports that a worker owns.
 #[derive(Debug)]
 pub(super) struct Gauges {
-    board: Arc<Board>,
+    quality: Arc<QualityTable>,
     /// By place among the egress ports; none while nothing is dynamic.
     ports: Vec<Measured>,
     /// When the next sample is due; never while nothing is dynamic.
@@ -177,9 +177,9 @@ pub(super) struct Gauges {
 }
 
 impl Gauges {
-    pub(super) fn new(board: Arc<Board>) -> Self {
+    pub(super) fn new(quality: Arc<QualityTable>) -> Self {
         Self {
-            board,
+            quality,
             ports: Vec::new(),
             due: Time::NEVER,
             restless: false,
@@ -247,7 +247,7 @@ impl Gauges {
                 measured.gauge.sample(now, reading);
             }
             let band = measured.gauge.band();
-            self.board.set(egress.port, band);
+            self.quality.set(egress.port, band);
             self.due = self.due.min(measured.gauge.due_at());
             // The band of a link that is down does not change until the tables do.
             self.restless |= egress.up && (band != IDLE || egress.is_paused(now));

@@ -25,7 +25,7 @@ impl<Q: QueueIo> Worker<Q> {
         {
             return Err(packet);
         }
-        if let Some(queue) = self.place_of(&packet) {
+        if let Some(queue) = self.select_queue(&packet) {
             // All queues are empty: there is no packet of its flow that it could overtake.
             debug_assert_eq!(queue.after, None, "of {packet:?}");
             packet.class = queue.class;

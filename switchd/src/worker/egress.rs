@@ -13,11 +13,12 @@ use crate::packet::{Edits, Packet, cells};
 use crate::stats::WorkerStats;
 use crate::tables::Tables;
 use crate::trace::Step;
-use crate::traffic::buffer::{Ledger, Wish};
+use crate::traffic::buffer::{Ledger, XoffChange};
+use crate::traffic::egress_port::Around;
 use crate::traffic::shaper::Shaper;
 use crate::traffic::trim::trim;
 use crate::traffic::watchdog::{Steps, Watchdog};
-use crate::traffic::{Around, EgressPort, PacketStore};
+use crate::traffic::{EgressPort, PacketStore};
 use common::sync::words::{prefetch, prefetch_all};
 use common::time::Time;
 use common::xdp::frame::Frame;
@@ -197,12 +198,12 @@ impl<Q: QueueIo> Worker<Q> {
     )]
     pub(super) fn admit(&mut self, mut packet: Packet) {
         let Some(place) = self.place.get(packet.egress.index()).copied().flatten() else {
-            self.lose_charged(packet, DropReason::NoNextHop);
+            self.drop_charged(packet, DropReason::NoNextHop);
             return;
         };
         let mut after = None;
         if self.egress[place].up
-            && let Some(place) = self.place_of(&packet)
+            && let Some(place) = self.select_queue(&packet)
         {
             if packet.trace.is_some() && place.class != packet.class {
                 let class = place.class;
@@ -243,13 +244,13 @@ impl<Q: QueueIo> Worker<Q> {
                 DropReason::QueueFull => DropReason::TrimFull,
                 other => other,
             };
-            return self.lose_charged(packet, reason);
+            return self.drop_charged(packet, reason);
         }
         let tables = self.tables.clone();
         let queue = tables.traffic.ports.get(packet.egress.index());
         let trims = queue.is_some_and(|port| port.queues[usize::from(packet.class)].trim.is_some());
         if reason != DropReason::QueueFull || !trims {
-            return self.lose_charged(packet, reason);
+            return self.drop_charged(packet, reason);
         }
         if packet.edits.contain(Edits::REMARK) {
             // What it becomes follows from the DSCP that it was given here.
@@ -257,7 +258,7 @@ impl<Q: QueueIo> Worker<Q> {
         }
         let from = u16::try_from(packet.frame.len()).unwrap_or(u16::MAX);
         let Some(trimmed) = trim(&mut packet.frame, packet.network, &tables.traffic.trim) else {
-            return self.lose_charged(packet, reason);
+            return self.drop_charged(packet, reason);
         };
         self.stats.ports[packet.egress.index()].queues[usize::from(packet.class)]
             .trimmed_packets
@@ -265,7 +266,7 @@ impl<Q: QueueIo> Worker<Q> {
         let cells = u16::try_from(cells(trimmed.len)).unwrap_or(u16::MAX);
         let less = u64::from(packet.cells - cells.min(packet.cells));
         let (ingress, group) = (packet.ingress, packet.group);
-        if self.ledger.release(&tables.traffic, ingress, group, less) == Wish::Changed {
+        if self.ledger.release(&tables.traffic, ingress, group, less) == XoffChange::Changed {
             self.tell_owner(ingress);
         }
         packet.cells -= u16::try_from(less).unwrap_or(0);
@@ -349,8 +350,8 @@ impl<Q: QueueIo> Worker<Q> {
             ..
         } = egress;
         let mut release = |it: Charged| {
-            let wish = ledger.release(&tables.traffic, it.ingress, it.group, it.cells);
-            if wish == Wish::Changed {
+            let xoff_change = ledger.release(&tables.traffic, it.ingress, it.group, it.cells);
+            if xoff_change == XoffChange::Changed {
                 tell_owner(owners, *id, to_wake, it.ingress);
             }
         };
@@ -380,13 +381,13 @@ impl<Q: QueueIo> Worker<Q> {
             .manager
             .clear(u8::MAX, &mut self.store, &self.ledger, &mut packets);
         for packet in packets.drain(..) {
-            self.lose_charged(packet, DropReason::EgressDown);
+            self.drop_charged(packet, DropReason::EgressDown);
         }
         self.scratch.packets = packets;
         self.forget_flows(egress.port);
         for frame in egress.staged.drain(..) {
             // Where it arrived is forgotten; it is counted where it would have left.
-            self.lose(frame, Lost::left_by(egress.port), DropReason::EgressDown);
+            self.drop_packet(frame, Lost::left_by(egress.port), DropReason::EgressDown);
         }
     }
 }

@@ -21,13 +21,13 @@ const ROWS: usize = 256;
 
 /// The flows that a worker follows.
 #[derive(Debug)]
-pub(super) struct Follower {
+pub(super) struct ElephantTracker {
     table: Elephants,
     /// The time of this turn.
     now: Time,
 }
 
-impl Follower {
+impl ElephantTracker {
     fn new(now: Time) -> Self {
         Self {
             table: Elephants::new(ENTRIES),
@@ -62,13 +62,13 @@ impl<Q> Worker<Q> {
     /// Watches the classes that the tables name.
     pub(super) fn watch_classes(&mut self, now: Time) {
         let settings = &self.tables.traffic.elephants;
-        if self.follower.is_none() && settings.is_empty() {
+        if self.tracker.is_none() && settings.is_empty() {
             return;
         }
-        let follower = self
-            .follower
-            .get_or_insert_with(|| Box::new(Follower::new(now)));
-        if let Err(error) = follower.table.configure(settings) {
+        let tracker = self
+            .tracker
+            .get_or_insert_with(|| Box::new(ElephantTracker::new(now)));
+        if let Err(error) = tracker.table.configure(settings) {
             debug_assert!(false, "a policy that was checked: {error}");
         }
     }
@@ -76,36 +76,36 @@ impl<Q> Worker<Q> {
     /// What is to be done once a turn.
     #[inline]
     pub(super) fn follow_flows(&mut self, now: Time) {
-        let Some(follower) = &mut self.follower else {
+        let Some(tracker) = &mut self.tracker else {
             return self.stats.elephants.rows.answer(Vec::new);
         };
         let queues = |port, class| progress(&self.place, &self.egress, port, class);
-        follower.now = now;
+        tracker.now = now;
         if self.stats.elephants.rows.is_answered() {
-            follower.table.age(now, &queues);
+            tracker.table.age(now, &queues);
         } else {
             // A worker with few turns has not come round to all of them.
-            follower.table.age_all(now, &queues);
+            tracker.table.age_all(now, &queues);
         }
-        follower.show(&self.stats.elephants);
-        if self.tables.traffic.elephants.is_empty() && follower.table.counters().flows == 0 {
-            self.follower = None;
+        tracker.show(&self.stats.elephants);
+        if self.tables.traffic.elephants.is_empty() && tracker.table.counters().flows == 0 {
+            self.tracker = None;
         }
     }
 
     /// Starts to bring what is known of a flow into the cache, if this worker owns its port: otherwise another one knows it.
     #[inline]
-    pub(super) fn expect_flow(&self, flow: FlowKey) {
+    pub(super) fn prefetch_flow(&self, flow: FlowKey) {
         let is_own = self
             .place
             .get(flow.port.index())
             .copied()
             .flatten()
             .is_some();
-        if let Some(follower) = &self.follower
+        if let Some(tracker) = &self.tracker
             && is_own
         {
-            follower.table.prefetch(flow);
+            tracker.table.prefetch(flow);
         }
     }
 
@@ -113,8 +113,8 @@ impl<Q> Worker<Q> {
     /// wait for there, if there is one. `None`: its class is not watched.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "see `Worker::admit`")]
-    pub(super) fn place_of(&mut self, packet: &Packet) -> Option<Place> {
-        let follower = self.follower.as_mut()?;
+    pub(super) fn select_queue(&mut self, packet: &Packet) -> Option<Place> {
+        let tracker = self.tracker.as_mut()?;
         // What is left of a packet that was trimmed goes before its flow.
         if !self.tables.traffic.watches(packet.class) || packet.edits.contain(Edits::TRIMMED) {
             return None;
@@ -126,13 +126,13 @@ impl<Q> Worker<Q> {
         };
         let bytes = u32::try_from(packet.frame.len()).unwrap_or(u32::MAX);
         let queues = |port, class| progress(&self.place, &self.egress, port, class);
-        Some(follower.table.classify(flow, bytes, follower.now, &queues))
+        Some(tracker.table.classify(flow, bytes, tracker.now, &queues))
     }
 
     /// Forgets the flows of a port whose queues were emptied.
     pub(super) fn forget_flows(&mut self, port: PortId) {
-        if let Some(follower) = &mut self.follower {
-            follower.table.forget(port);
+        if let Some(tracker) = &mut self.tracker {
+            tracker.table.forget(port);
         }
     }
 }

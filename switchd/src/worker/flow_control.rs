@@ -12,7 +12,7 @@ use crate::id::PortId;
 use crate::limits::KICK_AGAIN;
 use crate::packet::{Packet, wire_len};
 use crate::tables::policy::{FlowControl, Policy};
-use crate::traffic::pfc::Sender;
+use crate::traffic::pfc_tx::Sender;
 use common::flow_control::{Malformed, PfcReceiver, is_control};
 use common::time::Time;
 use common::units::Rate;
@@ -120,11 +120,11 @@ impl<Q: QueueIo> Worker<Q> {
     #[cold]
     pub(super) fn take_control(&mut self, frame: Frame, port: PortId, now: Time) {
         let Some(place) = self.place.get(port.index()).copied().flatten() else {
-            return self.lose(frame, port, DropReason::IngressDown);
+            return self.drop_packet(frame, port, DropReason::IngressDown);
         };
         let control = match read(frame.bytes(), self.egress[place].mac) {
             Ok(control) => control,
-            Err(reason) => return self.lose(frame, port, reason),
+            Err(reason) => return self.drop_packet(frame, port, reason),
         };
         self.pool.give(frame);
         if let Some(counters) = self.stats.ports.get(port.index()) {

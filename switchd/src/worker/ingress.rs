@@ -5,20 +5,20 @@ use super::flow_control::CONTROL;
 use super::trace::Lost;
 use super::{Queue, Worker, WorkerEvent};
 use crate::drop::DropReason;
+use crate::forward::dlb::flowlet;
+use crate::forward::ecmp;
+use crate::forward::fib::Fib;
+use crate::forward::route::{Choice, Decision, choose, choose_by, decide};
 use crate::id::{FlowKey, GroupId, NextHopId, PortId, TraceId};
-use crate::ingress::fib::Fib;
-use crate::ingress::flowlet;
-use crate::ingress::forward::{Choice, Decision, choose, choose_by, decide};
-use crate::ingress::hash;
-use crate::ingress::parse::{Aside, parse};
+use crate::ingress::icmp_error;
+use crate::ingress::parse::{ParseException, parse};
 use crate::ingress::pending::{Pending, Waiting};
-use crate::ingress::report;
 use crate::limits::{BATCH, LANES, PENDING_RETRY, RING};
 use crate::packet::{Edits, NO_PCP, Packet, Parsed, Version, cells};
 use crate::tables::Tables;
 use crate::tables::policy::{Classify, Policy};
 use crate::trace::Step;
-use crate::traffic::buffer::Wish;
+use crate::traffic::buffer::XoffChange;
 use common::time::Time;
 use common::wire::icmp::Problem;
 use common::xdp::frame::Frame;
@@ -123,7 +123,9 @@ impl Batch {
         if tables.dynamic.is_on() || !tables.traffic.elephants.is_empty() {
             let lanes = self.lanes.iter();
             self.hashes.extend(
-                lanes.map(|(frame, _, parsed)| hash::flow(frame.bytes(), parsed, &tables.hashing)),
+                lanes.map(|(frame, _, parsed)| {
+                    ecmp::flow_hash(frame.bytes(), parsed, &tables.hashing)
+                }),
             );
         }
         if tables.dynamic.is_on() {
@@ -212,8 +214,8 @@ impl<Q: QueueIo> Worker<Q> {
             for frame in rest.by_ref().take(count) {
                 match self.parse(ingress, &frame) {
                     Ok(parsed) => batch.push(frame, ingress, parsed),
-                    Err(Aside::Control) => self.receive_control(frame, ingress, now),
-                    Err(Aside::Lost(reason)) => self.refuse(frame, ingress, reason),
+                    Err(ParseException::Control) => self.receive_control(frame, ingress, now),
+                    Err(ParseException::Lost(reason)) => self.refuse(frame, ingress, reason),
                 }
             }
         }
@@ -255,10 +257,10 @@ impl<Q: QueueIo> Worker<Q> {
 
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
-    fn parse(&self, ingress: PortId, frame: &Frame) -> Result<Parsed, Aside> {
+    fn parse(&self, ingress: PortId, frame: &Frame) -> Result<Parsed, ParseException> {
         match self.tables.port(ingress) {
             Some(port) if port.up => parse(frame.bytes(), port.mac),
-            _ => Err(Aside::Lost(DropReason::IngressDown)),
+            _ => Err(ParseException::Lost(DropReason::IngressDown)),
         }
     }
 
@@ -287,7 +289,7 @@ impl<Q: QueueIo> Worker<Q> {
                 if let Some(problem) = problem {
                     self.report(&frame, parsed, problem, origin);
                 }
-                self.lose(frame, origin, reason);
+                self.drop_packet(frame, origin, reason);
             }
         }
     }
@@ -323,9 +325,9 @@ impl<Q: QueueIo> Worker<Q> {
         }
         let flow = if traffic.watches(class) {
             let hash = origin.flow;
-            let hash =
-                hash.unwrap_or_else(|| hash::flow(frame.bytes(), parsed, &self.tables.hashing));
-            self.expect_flow(FlowKey {
+            let hash = hash
+                .unwrap_or_else(|| ecmp::flow_hash(frame.bytes(), parsed, &self.tables.hashing));
+            self.prefetch_flow(FlowKey {
                 port: egress,
                 class,
                 hash,
@@ -363,14 +365,14 @@ impl<Q: QueueIo> Worker<Q> {
         let (traffic, ingress) = (&self.tables.traffic, packet.ingress);
         let cells = u64::from(packet.cells);
         match self.ledger.charge(traffic, ingress, packet.group, cells) {
-            Ok(Wish::Same) => {}
-            Ok(Wish::Changed) => self.tell_owner(ingress),
+            Ok(XoffChange::Same) => {}
+            Ok(XoffChange::Changed) => self.tell_owner(ingress),
             Err(refused) => {
-                if refused.wish == Wish::Changed {
+                if refused.xoff_change == XoffChange::Changed {
                     self.tell_owner(ingress);
                 }
                 let lost = Lost::from(&packet);
-                return self.lose(packet.frame, lost, refused.reason);
+                return self.drop_packet(packet.frame, lost, refused.reason);
             }
         }
         self.hand_over(packet);
@@ -393,7 +395,7 @@ impl<Q: QueueIo> Worker<Q> {
                 }
                 outbound.push(packet);
             }
-            _ => self.lose_charged(packet, DropReason::RingFull),
+            _ => self.drop_charged(packet, DropReason::RingFull),
         }
     }
 
@@ -421,7 +423,7 @@ impl<Q: QueueIo> Worker<Q> {
         };
         if Pending::has_timed_out(&waiting, now) {
             self.report(&waiting.frame, parsed, Problem::HostUnreachable, origin);
-            self.lose(waiting.frame, origin, DropReason::NeighbourTimeout);
+            self.drop_packet(waiting.frame, origin, DropReason::NeighbourTimeout);
             return;
         }
         if trace.is_some() {
@@ -439,7 +441,7 @@ impl<Q: QueueIo> Worker<Q> {
             }
         }
         if let Err(waiting) = self.pending.wait(waiting, now + PENDING_RETRY) {
-            self.lose(waiting.frame, origin, DropReason::NeighbourFull);
+            self.drop_packet(waiting.frame, origin, DropReason::NeighbourFull);
         }
     }
 
@@ -479,8 +481,10 @@ impl<Q: QueueIo> Worker<Q> {
                     self.dispatch_one(frame, &parsed, choice, origin);
                 }
                 // It was parsed before: it is no control frame.
-                Err(Aside::Control) => self.lose(frame, origin, DropReason::Malformed),
-                Err(Aside::Lost(reason)) => self.lose(frame, origin, reason),
+                Err(ParseException::Control) => {
+                    self.drop_packet(frame, origin, DropReason::Malformed)
+                }
+                Err(ParseException::Lost(reason)) => self.drop_packet(frame, origin, reason),
             }
         }
         self.scratch.retries = retries;
@@ -489,7 +493,7 @@ impl<Q: QueueIo> Worker<Q> {
     /// Tells the sender of a packet what became of it, if that may and can be done.
     #[cold]
     fn report(&mut self, frame: &Frame, parsed: &Parsed, problem: Problem, origin: Origin) {
-        if !report::may_be_reported(frame.bytes(), parsed) {
+        if !icmp_error::may_be_reported(frame.bytes(), parsed) {
             return;
         }
         let tables = self.tables.clone();
@@ -502,7 +506,7 @@ impl<Q: QueueIo> Worker<Q> {
             counters.icmp_suppressed.add(1);
             return;
         }
-        let Some(answer) = report::about(frame.bytes(), parsed, problem, port, &mut self.pool)
+        let Some(answer) = icmp_error::about(frame.bytes(), parsed, problem, port, &mut self.pool)
         else {
             counters.icmp_suppressed.add(1);
             return;
@@ -523,8 +527,10 @@ impl<Q: QueueIo> Worker<Q> {
                 };
                 self.dispatch_one(answer, &parsed, choice, origin);
             }
-            Err(Aside::Control) => self.lose(answer, origin.ingress, DropReason::Malformed),
-            Err(Aside::Lost(reason)) => self.lose(answer, origin.ingress, reason),
+            Err(ParseException::Control) => {
+                self.drop_packet(answer, origin.ingress, DropReason::Malformed)
+            }
+            Err(ParseException::Lost(reason)) => self.drop_packet(answer, origin.ingress, reason),
         }
     }
 

@@ -9,9 +9,9 @@
 use super::Worker;
 use super::ingress::{Batch, Origin, classify, priority};
 use crate::drop::DropReason;
+use crate::forward::ecmp;
+use crate::forward::route::Choice;
 use crate::id::{GroupId, PortId, TraceId};
-use crate::ingress::forward::Choice;
-use crate::ingress::hash;
 use crate::ingress::parse::parse_any;
 use crate::packet::{Edits, NO_PCP, Packet, Parsed};
 use crate::tables::Group;
@@ -222,7 +222,7 @@ impl<Q: QueueIo> Worker<Q> {
         let Some(hop) = self.tables.next_hop(next_hop) else {
             return;
         };
-        let hash = hash::flow(frame, parsed, &self.tables.hashing);
+        let hash = ecmp::flow_hash(frame, parsed, &self.tables.hashing);
         let flow = self
             .balancer
             .flow(&self.tables, Some(group), (frame, parsed), hash);
@@ -256,7 +256,7 @@ impl<Q: QueueIo> Worker<Q> {
             trace,
             ..Lost::from(ingress)
         };
-        self.lose(frame, lost, reason);
+        self.drop_packet(frame, lost, reason);
     }
 
     /// Tells of a loss.

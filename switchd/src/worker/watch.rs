@@ -138,7 +138,7 @@ impl<Q: QueueIo> Worker<Q> {
             .manager
             .clear(shut, &mut self.store, &self.ledger, &mut packets);
         for packet in packets.drain(..) {
-            self.lose_charged(packet, DropReason::PfcStorm);
+            self.drop_charged(packet, DropReason::PfcStorm);
         }
         self.scratch.packets = packets;
         self.egress[place].show_watchdog(&self.stats);

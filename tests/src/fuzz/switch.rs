@@ -12,10 +12,10 @@ use common::xdp::sim::SimQueue;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
+use switchd::forward::dlb::quality::QualityTable;
+use switchd::forward::fib::FibWriter;
 use switchd::id::{GroupId, NextHopId, PortId};
-use switchd::ingress::fib::FibWriter;
-use switchd::ingress::parse::{Aside, parse as parse_frame};
-use switchd::ingress::quality::Board;
+use switchd::ingress::parse::{ParseException, parse as parse_frame};
 use switchd::stats::{PortStats, WorkerStats};
 use switchd::tables::buckets::{Buckets, Member};
 use switchd::tables::{Group, Hashing, NextHop, PortEntry, Tables};
@@ -177,7 +177,7 @@ impl Switch {
             region: region.clone(),
             packets: FRAMES,
             ledger: ledger.clone(),
-            board: Arc::new(Board::new(usize::from(PORTS))),
+            quality: Arc::new(QualityTable::new(usize::from(PORTS))),
             seed: 1,
             reader: publisher.reader(),
             fib: fib.fib(),
@@ -378,11 +378,11 @@ fn check_sent(bytes: &[u8]) {
     let own = *bytes.first_chunk().expect("a destination");
     match parse_frame(bytes, own) {
         Ok(parsed) => assert!(parsed.ttl > 0, "sent with nothing left of its TTL"),
-        Err(Aside::Control) => {
+        Err(ParseException::Control) => {
             let payload = &bytes[ethernet::HEADER_LEN..];
             assert!(Control::parse(payload).is_ok(), "an impossible pause");
         }
-        Err(Aside::Lost(reason)) => panic!("sent, and nobody can read it: {reason:?}"),
+        Err(ParseException::Lost(reason)) => panic!("sent, and nobody can read it: {reason:?}"),
     }
 }
 

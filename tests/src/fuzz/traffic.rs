@@ -16,7 +16,7 @@ use switchd::config::{PortFacts, Qos};
 use switchd::id::PortId;
 use switchd::stats::WorkerStats;
 use switchd::tables::Tables;
-use switchd::tables::dlb::Dynamic;
+use switchd::tables::dlb::DlbPolicy;
 use switchd::tables::policy::Policy;
 use switchd::traffic::buffer::Ledger;
 
@@ -123,7 +123,7 @@ rate = "200Mbps"
 #[derive(Clone, Debug)]
 pub(super) struct Variant {
     policy: Arc<Policy>,
-    dynamic: Arc<Dynamic>,
+    dynamic: Arc<DlbPolicy>,
     /// Ports have speeds, and so flow control.
     paced: bool,
 }

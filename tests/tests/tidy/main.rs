@@ -11,8 +11,10 @@ mod source;
 
 use source::{Source, sources};
 
-/// Stages of the packet path: none imports another; `worker.rs` composes them.
-const SWITCH_STAGES: &[&str] = &["port", "ingress", "compute", "traffic", "egress", "insight"];
+/// Stages of the packet path: none imports another; `worker` composes them.
+const SWITCH_STAGES: &[&str] = &[
+    "ingress", "forward", "compute", "traffic", "egress", "insight",
+];
 
 /// Stages of the message path, in the same sense; `engine.rs` composes the engine's.
 const HOST_STAGES: &[&str] = &[
@@ -40,9 +42,20 @@ const PARTS: &[(&str, &[&str])] = &[("transport", &["message", "path", "congesti
 /// Files of the engines: all that they need of the world are arguments.
 const ENGINES: &[&str] = &[
     "common/src/wire/",
-    "switchd/src/worker.rs",
+    "switchd/src/worker/mod.rs",
+    "switchd/src/worker/balance.rs",
+    "switchd/src/worker/bit_set.rs",
+    "switchd/src/worker/builder.rs",
+    "switchd/src/worker/bypass.rs",
+    "switchd/src/worker/egress.rs",
+    "switchd/src/worker/elephants.rs",
+    "switchd/src/worker/flow_control.rs",
+    "switchd/src/worker/ingress.rs",
+    "switchd/src/worker/trace.rs",
+    "switchd/src/worker/watch.rs",
     "switchd/src/packet.rs",
     "switchd/src/port/",
+    "switchd/src/forward/",
     "switchd/src/ingress/",
     "switchd/src/compute/",
     "switchd/src/traffic/",

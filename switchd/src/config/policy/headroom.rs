@@ -6,7 +6,7 @@ use crate::config::qos::Qos;
 use crate::config::rules::within;
 use crate::tables::policy::{FlowControl, GroupPolicy, Policy, PortPolicy};
 use crate::traffic::headroom::{Breakdown, Cable, Headroom};
-use crate::traffic::pfc::quanta_time;
+use crate::traffic::pfc_tx::quanta_time;
 use common::config::{Refusal, require};
 use common::time::Span;
 use common::units::Rate;

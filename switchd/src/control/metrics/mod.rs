@@ -313,7 +313,7 @@ impl State {
         let help = "Quality of the port as dynamic load balancing sees it: 0 is the best of 8.";
         let mut family = families.gauge("switchd_port_quality_band", help);
         for (port, id) in self.routing.publisher().ports().iter().zip(0..) {
-            let band = self.board.band(PortId(id));
+            let band = self.quality.band(PortId(id));
             family.add(&[("port", &port.name)], band.into());
         }
     }

@@ -5,8 +5,8 @@ use crate::control::api::{Answer, Request, ShowRequest, Topic};
 use crate::control::program::Program;
 use crate::control::routing::Routing;
 use crate::control::state::{TrafficHandle, WorkerHandle};
+use crate::forward::dlb::quality::QualityTable;
 use crate::id::PortId;
-use crate::ingress::quality::Board;
 use crate::stats::WorkerStats;
 use crate::tables::{Hashing, PortEntry};
 use crate::traffic::buffer::Ledger;
@@ -85,7 +85,7 @@ impl Bench {
             routing,
             Vec::new(),
             vec![worker],
-            Arc::new(Board::new(2)),
+            Arc::new(QualityTable::new(2)),
             active,
             TrafficHandle::new(ledger, vec![0, 0]),
             Time::ZERO,

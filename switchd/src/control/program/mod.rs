@@ -34,7 +34,7 @@ pub use spec::Spec;
 
 use crate::config::ecmp::GroupMode;
 use crate::id::{GroupId, NextHopId, PortId};
-use crate::tables::dlb::Dynamic;
+use crate::tables::dlb::DlbPolicy;
 use crate::tables::policy::Policy;
 use crate::tables::{Hashing, PortEntry, Tables};
 use addresses::LocalAddresses;
@@ -123,7 +123,7 @@ impl Program {
     /// The same with dynamic load balancing. Where several of `modes` mean a group the first one
     /// counts.
     #[must_use]
-    pub fn with_balancing(mut self, dynamic: Dynamic, modes: Vec<GroupMode>) -> Self {
+    pub fn with_balancing(mut self, dynamic: DlbPolicy, modes: Vec<GroupMode>) -> Self {
         self.tables.dynamic = Arc::new(dynamic);
         self.group_modes = modes;
         self.dirty = true;

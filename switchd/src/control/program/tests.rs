@@ -1,6 +1,6 @@
 use super::*;
 use crate::tables::Group;
-use crate::tables::dlb::{Dynamic, Mode};
+use crate::tables::dlb::{DlbPolicy, Mode};
 use crate::tables::policy::Policy;
 use common::netlink::{
     Action, Address, Body, Hop, Link, Message, Neighbour, NeighbourState, NextHop, NextHopKind,
@@ -559,7 +559,7 @@ fn groups_are_chosen_by_prefix_and_by_object() {
         mode,
     };
     rig.program = rig.program.with_balancing(
-        Dynamic::default(),
+        DlbPolicy::default(),
         vec![
             chosen(&["10.7.0.0/16"], None, Mode::Packet),
             chosen(&["10.8.0.0/16"], Some(10), Mode::Flowlet),

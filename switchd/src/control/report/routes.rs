@@ -152,7 +152,7 @@ impl State {
         for share in shares {
             let mut ports = self.routing.publisher().ports().iter().zip(0..);
             let port = ports.find(|(port, _)| port.name == share.port);
-            share.band = port.map(|(_, id)| self.board.band(PortId(id)));
+            share.band = port.map(|(_, id)| self.quality.band(PortId(id)));
         }
     }
 

@@ -48,12 +48,12 @@ fn a_lossless_group_fills_region_by_region() {
     for packet in 0..100 {
         assert_eq!(
             ledger.charge(&policy, PORT, 3, 1),
-            Ok(Wish::Same),
+            Ok(XoffChange::Same),
             "{packet}"
         );
     }
     assert_eq!(ledger.wanted(&policy, PORT), 0);
-    assert_eq!(ledger.charge(&policy, PORT, 3, 1), Ok(Wish::Changed));
+    assert_eq!(ledger.charge(&policy, PORT, 3, 1), Ok(XoffChange::Changed));
     assert_eq!((ledger.wanted(&policy, PORT), ledger.news(0)), (8, 1));
     ledger.heard(PORT);
     assert_eq!(ledger.news(0), 0);
@@ -65,10 +65,10 @@ fn a_lossless_group_fills_region_by_region() {
     let group = ledger.group(PORT, 3);
     assert_eq!((group.shared.now, group.headroom.now), (100, 50));
     for _ in 0..139 {
-        assert_eq!(ledger.release(&policy, PORT, 3, 1), Wish::Same);
+        assert_eq!(ledger.release(&policy, PORT, 3, 1), XoffChange::Same);
     }
     assert_eq!(ledger.wanted(&policy, PORT), 8);
-    assert_eq!(ledger.release(&policy, PORT, 3, 1), Wish::Changed);
+    assert_eq!(ledger.release(&policy, PORT, 3, 1), XoffChange::Changed);
     assert_eq!(ledger.wanted(&policy, PORT), 0);
     assert_eq!(ledger.group(PORT, 3).shared.now, 10);
     assert_eq!(ledger.group(PORT, 3).headroom.peak, 50);
@@ -134,12 +134,12 @@ fn a_run_of_packets_resumes_like_its_packets() {
             ledger.charge(&policy, PORT, 3, 1).expect("headroom");
         }
         assert_eq!(ledger.group(PORT, 3).headroom.now, 1);
-        let wishes: Vec<Wish> = runs
+        let wishes: Vec<XoffChange> = runs
             .iter()
             .map(|cells| ledger.release(&policy, PORT, 3, *cells))
             .collect();
         (
-            wishes.contains(&Wish::Changed),
+            wishes.contains(&XoffChange::Changed),
             ledger.wanted(&policy, PORT),
         )
     };
@@ -185,24 +185,27 @@ fn a_group_without_headroom_pauses_its_peer() {
         assert_eq!(fill(&ledger, &policy, 3, 1), 50);
         ledger.heard(PORT);
         for _ in 0..20 {
-            assert_eq!(ledger.charge(&policy, PORT, 4, 1), Ok(Wish::Same));
+            assert_eq!(ledger.charge(&policy, PORT, 4, 1), Ok(XoffChange::Same));
         }
-        let lost = |wish| {
+        let lost = |xoff_change| {
             Err(Refused {
                 reason: DropReason::HeadroomFull,
-                wish,
+                xoff_change,
             })
         };
-        assert_eq!(ledger.charge(&policy, PORT, 5, 21), lost(Wish::Same));
+        assert_eq!(ledger.charge(&policy, PORT, 5, 21), lost(XoffChange::Same));
         assert_eq!((ledger.wanted(&policy, PORT), ledger.news(0)), (8, 0));
-        assert_eq!(ledger.charge(&policy, PORT, 4, 1), lost(Wish::Changed));
+        assert_eq!(
+            ledger.charge(&policy, PORT, 4, 1),
+            lost(XoffChange::Changed)
+        );
         assert_eq!((ledger.wanted(&policy, PORT), ledger.news(0)), (8 | 16, 1));
-        assert_eq!(ledger.charge(&policy, PORT, 4, 1), lost(Wish::Same));
+        assert_eq!(ledger.charge(&policy, PORT, 4, 1), lost(XoffChange::Same));
         assert_eq!(ledger.group(PORT, 4).shared.now, 20);
         for _ in 0..9 {
-            assert_eq!(ledger.release(&policy, PORT, 4, 1), Wish::Same);
+            assert_eq!(ledger.release(&policy, PORT, 4, 1), XoffChange::Same);
         }
-        assert_eq!(ledger.release(&policy, PORT, 4, 1), Wish::Changed);
+        assert_eq!(ledger.release(&policy, PORT, 4, 1), XoffChange::Changed);
         assert_eq!(ledger.wanted(&policy, PORT), 8);
     }
 }

@@ -44,8 +44,8 @@ fn has_mpeh(datagram: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parse::parse;
     use super::*;
+    use crate::ingress::parse::parse;
     use common::wire::checksum;
     use common::wire::ip::v4;
     use proptest::prelude::*;

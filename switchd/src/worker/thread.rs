@@ -31,7 +31,7 @@ const TIMER_SLACK_NANOS: u64 = 1_000;
 
 /// What a thread needs beside its worker.
 #[derive(Debug)]
-pub struct Runner {
+pub struct WorkerThread {
     /// Duplicates of the queues' sockets: readable when packets have arrived.
     pub sockets: Vec<OwnedFd>,
     /// Wakes this thread.
@@ -54,7 +54,7 @@ pub struct Runner {
     pub control: Waker,
 }
 
-impl Runner {
+impl WorkerThread {
     /// Turns until told to stop.
     pub fn run<Q: QueueIo>(self, mut worker: Worker<Q>) {
         self.prepare(worker.id());

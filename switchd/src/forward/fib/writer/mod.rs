@@ -8,36 +8,15 @@
 //! publishes after those changes, and from time to time [`FibWriter::reclaim`]: a worker that has picked up
 //! that epoch began its turn after the nodes had been unlinked.
 
+use crate::forward::fib::lpm::{Fib, LINE, MAX_GROUP, NODES, Root, WORDS, leaf};
+use crate::forward::fib::trie::{Change, FibError, Lines, Trie};
 use crate::id::GroupId;
-pub use crate::ingress::lpm::Fib;
-use crate::ingress::lpm::{LINE, MAX_GROUP, NODES, Root, WORDS, leaf};
-use crate::ingress::trie::{Change, Lines, Trie};
 use ipnet::IpNet;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Words of a small arena: the roots, and 1 MiB for nodes.
 const SMALL_WORDS: usize = NODES + (1 << 18);
-
-/// Why a route was not entered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FibError {
-    /// The arena has no place for another node.
-    #[error(
-        "the route table is full ({used} of {limit} bytes, {waiting} nodes waiting for readers)"
-    )]
-    Full {
-        /// Bytes in use.
-        used: usize,
-        /// Bytes there are.
-        limit: usize,
-        /// Nodes that will be free when no reader is in them any more.
-        waiting: usize,
-    },
-    /// The group's number does not fit in a leaf.
-    #[error("group {0} is beyond what a route can hold ({MAX_GROUP})")]
-    Group(u32),
-}
 
 /// Enters and removes routes.
 #[derive(Debug)]

@@ -13,32 +13,34 @@
 //! [`DropReason`]; the ICMP errors of the switch itself are counted as they are made.
 
 mod balance;
+mod bit_set;
+mod builder;
 mod bypass;
 mod egress;
 mod elephants;
 mod flow_control;
 mod ingress;
-mod marks;
-mod setup;
 #[cfg(test)]
 mod tests;
+pub mod thread;
 mod trace;
 mod watch;
 
 use crate::drop::DropReason;
+use crate::forward::fib::Fib;
 use crate::id::PortId;
-use crate::ingress::fib::Fib;
+use crate::ingress::icmp_error::Limiter;
 use crate::ingress::pending::{Pending, Waiting};
-use crate::ingress::report::Limiter;
 use crate::limits::{KICK_AGAIN, RING};
 use crate::packet::{Edits, Packet};
 use crate::stats::WorkerStats;
 use crate::tables::Tables;
 use crate::trace::Tracer;
-use crate::traffic::buffer::{Ledger, Wish};
+use crate::traffic::buffer::{Ledger, XoffChange};
 use crate::traffic::watchdog::Masks;
 use crate::traffic::{self, PacketStore};
 use balance::{Balancer, Gauges};
+use bit_set::BitSet;
 use common::sync::snapshot::Reader;
 use common::sync::spsc::{Consumer, Producer};
 use common::sync::words::{prefetch, prefetch_all};
@@ -47,14 +49,13 @@ use common::xdp::frame::{Frame, FramePool};
 use common::xdp::queue::QueueIo;
 use crossbeam_channel::{Receiver, Sender};
 use egress::Egress;
-use elephants::Follower;
+use elephants::ElephantTracker;
 use ingress::Batch;
-use marks::Marks;
 use std::net::IpAddr;
 use std::sync::Arc;
 use trace::{Lost, Probe};
 
-pub use setup::{RingEnds, Setup, owners, rings};
+pub use builder::{RingEnds, Setup, owners, rings};
 pub use watch::{Storm, number};
 
 /// What a worker tells control. Sent with `try_send`: one that does not fit is counted. A request is repeated when its reason
@@ -153,11 +154,11 @@ pub struct Worker<Q> {
     id: usize,
     queues: Vec<Queue<Q>>,
     /// Queues whose device has not sent all that it was given, or was given something this turn.
-    unsent: Marks,
+    unsent: BitSet,
     /// Egress ports of this worker.
     egress: Vec<Egress>,
     /// Those of them that hold packets, by their place in `egress`.
-    occupied: Marks,
+    occupied: BitSet,
     /// By port: the worker that owns it as egress.
     owners: Vec<usize>,
     /// By port: its place in `egress`, if it is this worker's.
@@ -179,7 +180,7 @@ pub struct Worker<Q> {
     balancer: Balancer,
     gauges: Gauges,
     /// The flows of classes whose elephants are looked for; `None` if there is no such class.
-    follower: Option<Box<Follower>>,
+    tracker: Option<Box<ElephantTracker>>,
     /// What is told of traced packets.
     probe: Probe,
     /// Groups by which packets may bypass the buffer: see [`traffic::bypass::groups`].
@@ -225,18 +226,18 @@ impl<Q: QueueIo> Worker<Q> {
     /// One turn: takes what has arrived, at most a batch from each queue, and sends what may be sent.
     /// `now` must not go backwards.
     pub fn turn(&mut self, now: Time) -> Turn {
-        self.turn_over(now, 0..self.queues.len())
+        self.poll_queues(now, 0..self.queues.len())
     }
 
     /// A turn that looks only at these of the receive queues, in the order of [`Self::queues`]: for who knows
     /// where packets have arrived. It costs what there is to do, however many ports the switch has.
-    pub fn turn_over(&mut self, now: Time, ready: impl Iterator<Item = usize> + Clone) -> Turn {
+    pub fn poll_queues(&mut self, now: Time, ready: impl Iterator<Item = usize> + Clone) -> Turn {
         self.stats.turns.add(1);
         self.stats.heartbeat.set(now.nanos());
         if let Some(before) = self.busy_at {
             self.stats.note_gap(now.since(before));
         }
-        self.obey(now);
+        self.handle_commands(now);
         self.probe.set_now(now);
         let news = self.pick_up_tables(now);
         self.measure(now);
@@ -329,7 +330,7 @@ impl<Q: QueueIo> Worker<Q> {
         self.store.len() + self.pending.len() + outbound + staged
     }
 
-    fn obey(&mut self, now: Time) {
+    fn handle_commands(&mut self, now: Time) {
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 WorkerCommand::Drain => {
@@ -431,17 +432,17 @@ impl<Q: QueueIo> Worker<Q> {
     #[inline]
     fn release(&mut self, packet: &Packet) {
         let cells = u64::from(packet.cells);
-        let wish = self
-            .ledger
-            .release(&self.tables.traffic, packet.ingress, packet.group, cells);
-        if wish == Wish::Changed {
+        let xoff_change =
+            self.ledger
+                .release(&self.tables.traffic, packet.ingress, packet.group, cells);
+        if xoff_change == XoffChange::Changed {
             self.tell_owner(packet.ingress);
         }
     }
 
     /// Counts a packet that was charged as lost. Of those that were trimmed each is sent or lost, whatever the reason (SW-23).
     #[cold]
-    fn lose_charged(&mut self, packet: Packet, reason: DropReason) {
+    fn drop_charged(&mut self, packet: Packet, reason: DropReason) {
         self.release(&packet);
         if packet.edits.contain(Edits::TRIMMED)
             && let Some(port) = self.stats.ports.get(packet.egress.index())
@@ -449,7 +450,7 @@ impl<Q: QueueIo> Worker<Q> {
             port.trimmed_dropped.add(1);
         }
         let lost = Lost::from(&packet);
-        self.lose(packet.frame, lost, reason);
+        self.drop_packet(packet.frame, lost, reason);
     }
 
     /// The owner of a port is to look whether its peer is to wait.
@@ -459,7 +460,7 @@ impl<Q: QueueIo> Worker<Q> {
     }
 
     /// Counts a packet as lost and takes its frame back.
-    fn lose(&mut self, frame: Frame, lost: impl Into<Lost>, reason: DropReason) {
+    fn drop_packet(&mut self, frame: Frame, lost: impl Into<Lost>, reason: DropReason) {
         let lost = lost.into();
         if let Some(port) = self.stats.ports.get(lost.ingress.index()) {
             port.drops[reason.index()].add(1);

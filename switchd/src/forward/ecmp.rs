@@ -41,7 +41,7 @@ fn word<const N: usize>(frame: &[u8], at: usize) -> u64 {
 /// The hash of the flow that a packet belongs to. The same for all packets of a flow, also for its fragments,
 /// of which it covers the addresses only.
 #[inline]
-pub fn flow(frame: &[u8], parsed: &Parsed, hashing: &Hashing) -> u32 {
+pub fn flow_hash(frame: &[u8], parsed: &Parsed, hashing: &Hashing) -> u32 {
     let network = usize::from(parsed.network);
     let (addresses, label) = match parsed.version {
         Version::V4 => (

@@ -4,7 +4,7 @@
 //!   sent, paused ──▶ utilisation: EWMA ──┐ past weight
 //!                                        ├──▶ load ──┐
 //!   queued ────────▶ fill of the range ──┘ future    ├──▶ worst of them ──▶ band 0 idle … 7 worst
-//!   paused ────────▶ share of the interval, EWMA ────┤                      Board, read by all workers
+//!   paused ────────▶ share of the interval, EWMA ────┤                      QualityTable, read by all workers
 //!   up ────────────▶ worst if not ───────────────────┘
 //! ```
 //!
@@ -43,10 +43,10 @@ const MEMORY: u64 = 24;
 /// A byte a port, four lines for 256 ports: bands are written only when they change, which is far less often
 /// than they are read, and a choice among the members of a group touches few lines.
 #[derive(Debug)]
-pub struct Board(Box<[AtomicU8]>);
+pub struct QualityTable(Box<[AtomicU8]>);
 
-impl Board {
-    /// A board on which `ports` ports are idle.
+impl QualityTable {
+    /// A table in which `ports` ports are idle.
     pub fn new(ports: usize) -> Self {
         Self((0..ports).map(|_| AtomicU8::new(IDLE)).collect())
     }
@@ -391,13 +391,13 @@ mod tests {
     /// SW-7: what one worker writes the others read; ports that do not exist are never a good choice.
     #[test]
     fn the_board_shows_what_was_set() {
-        let board = Board::new(2);
-        board.set(PortId(1), 3);
-        board.set(PortId(9), 3);
-        let bands = [0, 1, 2, 9].map(|port| board.band(PortId(port)));
+        let quality = QualityTable::new(2);
+        quality.set(PortId(1), 3);
+        quality.set(PortId(9), 3);
+        let bands = [0, 1, 2, 9].map(|port| quality.band(PortId(port)));
         assert_eq!(bands, [IDLE, 3, WORST, WORST]);
-        board.set(PortId(1), 200);
-        assert_eq!(board.band(PortId(1)), WORST);
+        quality.set(PortId(1), 200);
+        assert_eq!(quality.band(PortId(1)), WORST);
     }
 
     proptest! {

@@ -1,6 +1,6 @@
 use super::*;
+use crate::forward::dlb::quality::{Gauge, IDLE, QualityTable, Reading, WORST};
 use crate::id::PortId;
-use crate::ingress::quality::{Board, Gauge, IDLE, Reading, WORST};
 use crate::tables::buckets::Member;
 use crate::tables::dlb::DEFAULT_ENTRIES;
 use crate::tables::dlb::MAX_AGEING;
@@ -279,7 +279,7 @@ fn a_paused_port_is_left_quickly() {
 fn two_elephants_separate() {
     const BYTES_PER_MICRO: u64 = 6_000;
     let mut bench = Bench::new(Mode::Flowlet, &equal(&[0]));
-    let board = Board::new(2);
+    let quality = QualityTable::new(2);
     let speed = Some(Rate::from_gbps(100));
     let idle = Reading {
         up: true,
@@ -303,9 +303,9 @@ fn two_elephants_separate() {
         }
         for ((gauge, reading), port) in gauges.iter_mut().zip(readings).zip(0..) {
             if gauge.is_due(bench.now) {
-                board.set(PortId(port), gauge.sample(bench.now, reading));
+                quality.set(PortId(port), gauge.sample(bench.now, reading));
             }
-            bench.bands.insert(port.into(), board.band(PortId(port)));
+            bench.bands.insert(port.into(), quality.band(PortId(port)));
         }
         if micro < 1_300 {
             assert_eq!(hops, [0, 0], "nothing to choose, or no gap");

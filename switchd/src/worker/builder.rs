@@ -1,16 +1,16 @@
 //! What a worker is made from.
 
 use super::balance::{Balancer, Gauges};
+use super::bit_set::BitSet;
 use super::egress::Egress;
 use super::ingress::Batch;
-use super::marks::Marks;
 use super::trace::Probe;
 use super::{Queue, Scratch, Worker, WorkerCommand, WorkerEvent, WorkerSet};
+use crate::forward::dlb::quality::QualityTable;
+use crate::forward::fib::Fib;
 use crate::id::PortId;
-use crate::ingress::fib::Fib;
+use crate::ingress::icmp_error::Limiter;
 use crate::ingress::pending::Pending;
-use crate::ingress::quality::Board;
-use crate::ingress::report::Limiter;
 use crate::limits::{BATCH, LANES, MAX_WORKERS, PENDING_TOTAL, RING};
 use crate::packet::Packet;
 use crate::stats::WorkerStats;
@@ -45,7 +45,7 @@ pub struct Setup<Q> {
     /// The buffer that all workers account for together.
     pub ledger: Arc<Ledger>,
     /// The quality of the ports, which all workers measure and read together.
-    pub board: Arc<Board>,
+    pub quality: Arc<QualityTable>,
     /// What chances are drawn from.
     pub seed: u64,
     /// Where control publishes the tables.
@@ -105,7 +105,7 @@ impl<Q: QueueIo> Worker<Q> {
             region,
             packets,
             ledger,
-            board,
+            quality,
             seed,
             mut reader,
             fib,
@@ -126,16 +126,16 @@ impl<Q: QueueIo> Worker<Q> {
                 egress.push(Egress::new(queue.port, index, &tables, seed));
             }
         }
-        let mut gauges = Gauges::new(board.clone());
+        let mut gauges = Gauges::new(quality.clone());
         gauges.configure(&tables, &egress, &stats, Time::ZERO);
-        let mut balancer = Balancer::new(board, seed, &stats);
+        let mut balancer = Balancer::new(quality, seed, &stats);
         balancer.configure(&tables.dynamic);
         let open_groups = bypass::groups(&tables.traffic);
         let mut worker = Self {
             id,
-            unsent: Marks::new(queues.len()),
+            unsent: BitSet::new(queues.len()),
             queues,
-            occupied: Marks::new(egress.len()),
+            occupied: BitSet::new(egress.len()),
             egress,
             place,
             outbound: rings_out.iter().map(|_| Vec::with_capacity(RING)).collect(),
@@ -151,7 +151,7 @@ impl<Q: QueueIo> Worker<Q> {
             ledger,
             balancer,
             gauges,
-            follower: None,
+            tracker: None,
             probe: Probe::default(),
             open_groups,
             refresh_at: Time::NEVER,

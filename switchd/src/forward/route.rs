@@ -1,8 +1,8 @@
 //! [4] Forward: from a route to a next hop, or to the reason why there is none.
 
 use crate::drop::DropReason;
+use crate::forward::ecmp;
 use crate::id::{GroupId, NextHopId, PortId};
-use crate::ingress::hash;
 use crate::packet::Parsed;
 use crate::tables::{Group, Tables};
 use common::wire::icmp::Problem;
@@ -69,7 +69,9 @@ pub enum Choice {
 /// because it waits for memory: done for all packets of a batch in a row, the waits overlap.
 #[inline]
 pub fn choose(tables: &Tables, group: Option<GroupId>, frame: &[u8], parsed: &Parsed) -> Choice {
-    choose_by(tables, group, || hash::flow(frame, parsed, &tables.hashing))
+    choose_by(tables, group, || {
+        ecmp::flow_hash(frame, parsed, &tables.hashing)
+    })
 }
 
 /// The same for a packet whose flow's hash is `flow`, if it is needed.

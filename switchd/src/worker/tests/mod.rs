@@ -8,9 +8,9 @@ mod trim;
 mod workers;
 
 use super::*;
+use crate::forward::dlb::quality::QualityTable;
+use crate::forward::fib::FibWriter;
 use crate::id::{GroupId, NextHopId};
-use crate::ingress::fib::FibWriter;
-use crate::ingress::quality::Board;
 use crate::tables::buckets::{Buckets, Member};
 use crate::tables::policy::Policy;
 use crate::tables::{Group, Hashing, NextHop, PortEntry};
@@ -109,7 +109,7 @@ impl Switch {
             offered: 0,
         };
         let ledger = Ledger::new(ports, workers);
-        let board = Arc::new(Board::new(ports));
+        let quality = Arc::new(QualityTable::new(ports));
         for (id, (rings_in, rings_out)) in rings(workers).into_iter().enumerate() {
             let (command, commands) = crossbeam_channel::bounded(4);
             let stats = WorkerStats::new(ports);
@@ -125,7 +125,7 @@ impl Switch {
                 region: region.clone(),
                 packets: FRAMES,
                 ledger: ledger.clone(),
-                board: board.clone(),
+                quality: quality.clone(),
                 seed: 1,
                 reader: switch.publisher.reader(),
                 fib: switch.fib.fib(),

@@ -175,13 +175,13 @@ pub struct Ledger {
     headroom: Level,
     egress: Level,
     ports: Box<[Port]>,
-    /// By port, 64 to a word: the wish to pause its peer has changed.
+    /// By port, 64 to a word: the xoff_change to pause its peer has changed.
     news: Box<[AtomicU64]>,
 }
 
 /// What a charge or a release did to a group's peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum XoffChange {
     /// Nothing new.
     Same,
     /// The peer of the port is to wait, or need not wait any more.
@@ -194,14 +194,14 @@ pub struct Refused {
     /// Why it is lost.
     pub reason: DropReason,
     /// What its loss did to the group's peer.
-    pub wish: Wish,
+    pub xoff_change: XoffChange,
 }
 
 impl From<DropReason> for Refused {
     fn from(reason: DropReason) -> Self {
         Self {
             reason,
-            wish: Wish::Same,
+            xoff_change: XoffChange::Same,
         }
     }
 }
@@ -231,7 +231,7 @@ impl Ledger {
         port: PortId,
         group: u8,
         cells: u64,
-    ) -> Result<Wish, Refused> {
+    ) -> Result<XoffChange, Refused> {
         let (Some(of_port), Some(state)) =
             (policy.ports.get(port.index()), self.ports.get(port.index()))
         else {
@@ -249,12 +249,15 @@ impl Ledger {
             let after = match self.placed(policy, of_port, rules, state, before, cells) {
                 Ok(after) => after,
                 Err(reason) => {
-                    let wish = if reason == DropReason::HeadroomFull {
+                    let xoff_change = if reason == DropReason::HeadroomFull {
                         self.hold_off(port, group)
                     } else {
-                        Wish::Same
+                        XoffChange::Same
                     };
-                    return Err(Refused { reason, wish });
+                    return Err(Refused {
+                        reason,
+                        xoff_change,
+                    });
                 }
             };
             // First: who releases them takes them off again, and may be faster than this worker.
@@ -317,13 +320,13 @@ impl Ledger {
     /// Has the peer of a group wait that lost a packet because others have used up the headroom. Not that of a group that
     /// holds nothing: it is a release that ends the wait, and there would be none.
     #[cold]
-    fn hold_off(&self, port: PortId, group: &Group) -> Wish {
+    fn hold_off(&self, port: PortId, group: &Group) -> XoffChange {
         loop {
             let word = group.word.load(Ordering::Relaxed);
             let mut parts = Parts::from_word(word);
             let is_empty = parts.guaranteed + parts.shared + parts.headroom == 0;
             if parts.xoff || is_empty {
-                return Wish::Same;
+                return XoffChange::Same;
             }
             parts.xoff = true;
             if self.exchange(&group.word, word, parts.word()) {
@@ -361,23 +364,23 @@ impl Ledger {
     }
 
     #[inline]
-    fn charged(&self, port: PortId, group: &Group, before: Parts, after: Parts) -> Wish {
+    fn charged(&self, port: PortId, group: &Group, before: Parts, after: Parts) -> XoffChange {
         raise(&group.peak, self.exclusive, after.guaranteed + after.shared);
         if after.headroom == before.headroom {
-            return Wish::Same;
+            return XoffChange::Same;
         }
         raise(&group.peak_headroom, self.exclusive, after.headroom);
         if before.xoff {
-            return Wish::Same;
+            return XoffChange::Same;
         }
         self.tell(port)
     }
 
     /// Gives back what [`Self::charge`] charged.
     #[inline]
-    pub fn release(&self, policy: &Policy, port: PortId, group: u8, cells: u64) -> Wish {
+    pub fn release(&self, policy: &Policy, port: PortId, group: u8, cells: u64) -> XoffChange {
         let Some(state) = self.ports.get(port.index()) else {
-            return Wish::Same;
+            return XoffChange::Same;
         };
         let place = usize::from(group) % PRIORITIES;
         let group = &state.groups[place];
@@ -399,7 +402,7 @@ impl Ledger {
             }
             self.give_back(state, before, after, cells);
             return if after.xoff == before.xoff {
-                Wish::Same
+                XoffChange::Same
             } else {
                 self.tell(port)
             };
@@ -440,13 +443,13 @@ impl Ledger {
     }
 
     #[cold]
-    fn tell(&self, port: PortId) -> Wish {
+    fn tell(&self, port: PortId) -> XoffChange {
         let bit = 1 << (port.index() % 64);
         self.news[port.index() / 64].fetch_or(bit, Ordering::Release);
-        Wish::Changed
+        XoffChange::Changed
     }
 
-    /// Ports, 64 to a word from `64 × word` on, whose wish to pause their peers has changed.
+    /// Ports, 64 to a word from `64 × word` on, whose xoff_change to pause their peers has changed.
     #[inline]
     pub fn news(&self, word: usize) -> u64 {
         self.news[word].load(Ordering::Acquire)

@@ -2,11 +2,11 @@
 
 /// A set of small numbers.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Marks {
+pub(super) struct BitSet {
     words: Vec<u64>,
 }
 
-impl Marks {
+impl BitSet {
     /// Room for the numbers below `count`; none is in it.
     pub(super) fn new(count: usize) -> Self {
         Self {
@@ -62,15 +62,15 @@ mod tests {
 
     #[test]
     fn numbers_come_in_order() {
-        let mut marks = Marks::new(200);
-        assert!(marks.is_empty());
+        let mut set = BitSet::new(200);
+        assert!(set.is_empty());
         for number in [199, 0, 63, 64, 128, 7] {
-            marks.set(number);
+            set.set(number);
         }
-        marks.clear(7);
-        assert_eq!(marks.iter().collect::<Vec<_>>(), [0, 63, 64, 128, 199]);
-        assert_eq!(marks.next(65), Some(128));
-        assert_eq!(marks.next(200), None);
-        assert_eq!(Marks::new(0).next(0), None);
+        set.clear(7);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 63, 64, 128, 199]);
+        assert_eq!(set.next(65), Some(128));
+        assert_eq!(set.next(200), None);
+        assert_eq!(BitSet::new(0).next(0), None);
     }
 }

@@ -1,10 +1,30 @@
 //! Changes of the trie that [`lpm`](super::lpm) reads: nodes are built aside, linked by one store, retired.
 
-use crate::ingress::fib::FibError;
-use crate::ingress::lpm::{
+use crate::forward::fib::lpm::MAX_GROUP;
+use crate::forward::fib::lpm::{
     CHILD, COUNTS, COVERING, Fib, LINE, MAX_LINES, ROOT, Root, SLOTS, VALUES, first_16, rank,
 };
 use std::collections::VecDeque;
+
+/// Why a route was not entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FibError {
+    /// The arena has no place for another node.
+    #[error(
+        "the route table is full ({used} of {limit} bytes, {waiting} nodes waiting for readers)"
+    )]
+    Full {
+        /// Bytes in use.
+        used: usize,
+        /// Bytes there are.
+        limit: usize,
+        /// Nodes that will be free when no reader is in them any more.
+        waiting: usize,
+    },
+    /// The group's number does not fit in a leaf.
+    #[error("group {0} is beyond what a route can hold ({MAX_GROUP})")]
+    Group(u32),
+}
 
 /// What happens to the entries in reach of a prefix.
 #[derive(Clone, Copy, Debug)]

@@ -3,13 +3,13 @@
 //! # The way of a message
 //!
 //! ```text
-//!   out                                             in
-//!   send        [1] queue: requests in order        receive     [7] sequence: expected, early, repeated
-//!               [2] segment: one a packet                       [8] place: where the payload goes
-//!               [3] flight: numbered, on its way                [9] order: what waits for its turn
-//!   path        [4] which sub-path it takes                     [10] respond: segments into messages
-//!   congestion  [5] how many may be on their way                [11] report: acknowledgements
-//!   frame       [6] headers, checksums; [11] too    app         [12] completions in an application's ring
+//!   out                                        in
+//!   send        [1] queue: in order            receive  [7] sequence: expected, early, repeated
+//!               [2] segment: one a packet               [8] place: where the payload goes
+//!               [3] flight: on its way                  [9] order: what waits for its turn
+//!   path        [4] which sub-path                      [10] respond: segments into messages
+//!   congestion  [5] how many on their way               [11] report: acknowledgements
+//!   frame       [6] headers, checksums         app      [12] completions in the rings
 //! ```
 //!
 //! These stages do not know one another. What composes them:
@@ -30,11 +30,11 @@
 //!   app         applications: socket, sessions, rings, regions
 //!   control     operators, metrics, the kernel's routes and neighbours
 //!   engine      queue pairs, regions, completions, connections, ports
-//!   cm, connection                                 connection set-up and tear-down; a queue pair
-//!   send, receive                                  the two directions of a queue pair
-//!   memory, frame, path, congestion, recovery      registered memory, packets, and what steers them
-//!   verbs, stats, pauses, limits                   the words, what is counted, flow control, bounds
-//!   bit_set, slab, timers                          data structures
+//!   cm, connection                               set-up and tear-down; a queue pair
+//!   send, receive                                the two directions of a queue pair
+//!   memory, frame, path, congestion, recovery    registered memory, packets, what steers them
+//!   verbs, stats, pauses, limits                 words, counters, flow control, bounds
+//!   bit_set, slab, timers                        data structures
 //!
 //!   net         queues of the interfaces, and sleep on them: AF_XDP at the edge
 //!   doorbell    what applications write to end that sleep

@@ -57,8 +57,8 @@ pub const PLAIN_SEND_SPAN: u32 = 128;
 /// covers 256 of them; what came beyond is named when the gap before it has moved on.
 pub const REORDER_BUFFER: u32 = 512;
 
-/// Shortest time after which a packet that was overtaken may be taken for lost, whatever a peer offers: a report of
-/// each loss, and its repetitions, may not become all that a host does.
+/// Shortest time after which a packet that was overtaken may be taken for lost, whatever a peer
+/// offers: a report of each loss, and its repetitions, may not become all that a host does.
 pub const REORDER_TIME_MIN: Span = Span::from_micros(100);
 
 /// Sub-paths of one queue pair. The Path ID of MPEH has eight bits.

@@ -17,8 +17,9 @@ impl EngineStatistics {
     }
 }
 
-/// Counters of a whole engine. Each packet that was received is delivered, an acknowledgement, management, flow
-/// control, a duplicate or lost for a reason, unless it still waits in a reorder buffer.
+/// Counters of a whole engine. Each packet that was received is delivered, an acknowledgement,
+/// management, flow control, a duplicate or lost for a reason, unless it still waits in a reorder
+/// buffer.
 #[derive(Clone, Debug, Default)]
 pub struct EngineStatistics {
     /// Packets received, lost ones included.
@@ -31,8 +32,8 @@ pub struct EngineStatistics {
     pub tx_bytes: u64,
     /// Times that sending stopped because no frame was free.
     pub no_frame: u64,
-    /// Packets that had come before and were acknowledged again. Nothing is lost with them: the peer
-    /// took for lost what was only late, or its acknowledgement was lost.
+    /// Packets that had come before and were acknowledged again. Nothing is lost with them: the
+    /// peer took for lost what was only late, or its acknowledgement was lost.
     pub duplicates: u64,
     /// Data packets whose payload was delivered.
     pub delivered: u64,

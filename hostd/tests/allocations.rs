@@ -1,4 +1,5 @@
-//! No packet costs an allocation once everything is set up: not in order, not out of order, not lost.
+//! No packet costs an allocation once everything is set up: not in order, not out of order, not
+//! lost.
 
 use common::sys::alloc::{Counting, allocations};
 use common::time::{Span, Time};

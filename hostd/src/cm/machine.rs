@@ -103,8 +103,8 @@ pub(crate) enum Action {
     TellDisconnected,
 }
 
-/// What `input` does to a connection in `phase`: the next phase (`None`: the connection is gone) and
-/// what is to be done. `None` if it does not fit.
+/// What `input` does to a connection in `phase`: the next phase (`None`: the connection is gone)
+/// and what is to be done. `None` if it does not fit.
 pub(crate) fn step(phase: Phase, input: Input) -> Option<(Option<Phase>, Action)> {
     use Action as A;
     use Input as I;

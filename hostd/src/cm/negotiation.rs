@@ -1,5 +1,5 @@
-//! The multipath offer: what two sides tell each other of their abilities in the private data of REQ
-//! (after the IP CM header) and REP (HT-20, HT-22).
+//! The multipath offer: what two sides tell each other of their abilities in the private data of
+//! REQ (after the IP CM header) and REP (HT-20, HT-22).
 //!
 //! ```text
 //!   byte 0–3    4D 50 52 31 ("MPR1")
@@ -141,7 +141,8 @@ pub(crate) const fn mtu_code(mtu: u16) -> u8 {
     }
 }
 
-/// The largest path MTU for a port that carries IP packets of `mtu` bytes; `None` below the smallest.
+/// The largest path MTU for a port that carries IP packets of `mtu` bytes; `None` below the
+/// smallest.
 pub(crate) fn path_mtu(mtu: u16, wanted: u16, v6: bool) -> Option<u16> {
     /// UDP 8, BTH 12, MPEH 8, RETH 16, ImmDt 4, ICRC 4.
     const TRANSPORT: u16 = 8 + 12 + 8 + 16 + 4 + 4;
@@ -180,8 +181,8 @@ mod tests {
     }
 
     proptest! {
-        /// HT-20: an offer is read as it was written, and the result is the same from both sides, and not
-        /// more than either offered.
+        /// HT-20: an offer is read as it was written, and the result is the same from both sides,
+        /// and not more than either offered.
         #[test]
         fn offers_meet_in_the_middle(one in offers(), other in offers()) {
             prop_assert_eq!(Offer::parse(&one.emit()), Some(one));

@@ -35,7 +35,8 @@ pub(crate) struct Connection {
     pub(crate) offer: Option<Offer>,
     /// Path MTU of the REQ that was sent.
     pub(crate) path_mtu: u16,
-    /// The message that is repeated in this phase, or the last answer; `None` before there is a route.
+    /// The message that is repeated in this phase, or the last answer; `None` before there is a
+    /// route.
     pub(crate) message: Option<Message>,
     pub(crate) tries: u8,
     /// When something has to happen; `None` before the clock was seen in this phase.
@@ -78,7 +79,8 @@ pub(crate) struct ConnectionTable {
     listeners: HashSet<u16>,
     timers: Timers,
     pub(crate) outbox: VecDeque<Outgoing>,
-    /// Messages sent; each takes another path, so that one that leads nowhere does not end a connection.
+    /// Messages sent; each takes another path, so that one that leads nowhere does not end a
+    /// connection.
     pub(crate) sent: u64,
 }
 

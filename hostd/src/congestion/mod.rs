@@ -4,8 +4,8 @@
 //!   fixed   a window that does not move: the network's losses are repaired, not avoided
 //! ```
 //!
-//! An algorithm is one file and one variant of [`Controller`]; it hears of every acknowledgement and
-//! every loss with the path it happened on, and answers with a window.
+//! An algorithm is one file and one variant of [`Controller`]; it hears of every acknowledgement
+//! and every loss with the path it happened on, and answers with a window.
 
 mod fixed;
 

@@ -244,7 +244,8 @@ impl QueuePair {
         }
     }
 
-    /// Delivers what waited for a receive, now that one is posted. Whether anything could have waited.
+    /// Delivers what waited for a receive, now that one is posted. Whether anything could have
+    /// waited.
     pub(crate) fn resume<M: RegionMemory>(&mut self, delivery: &mut Delivery<'_, M>) -> bool {
         if !std::mem::take(&mut self.responder.resume) || !self.state.receives() {
             return false;
@@ -278,7 +279,8 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Appends a buffer that was checked to the receive queue; one posted in ERR is flushed at once.
+    /// Appends a buffer that was checked to the receive queue; one posted in ERR is flushed at
+    /// once.
     pub(crate) fn post_receive(&mut self, request: ReceiveRequest, effects: &mut Effects) {
         self.responder.receives.push_back(request);
         if self.state == State::Error {
@@ -298,8 +300,8 @@ impl QueuePair {
         due || self.responder.resume
     }
 
-    /// Whether an acknowledgement may leave: there is a route, and the queue pair receives. One that
-    /// failed says why, and nothing else.
+    /// Whether an acknowledgement may leave: there is a route, and the queue pair receives. One
+    /// that failed says why, and nothing else.
     fn may_answer(&self, receiver: &Receiver) -> bool {
         let refused = matches!(receiver.reports.report, Report::Refused(_));
         let routed = self.peer.as_ref().is_some_and(|peer| peer.flows.is_some());

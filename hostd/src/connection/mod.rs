@@ -1,6 +1,6 @@
-//! A queue pair: a requester and a responder that own their state, the peer they talk to, and the way
-//! there. It composes the stages of a message's way, from the send queue [1] to the report [11]; they
-//! do not know one another.
+//! A queue pair: a requester and a responder that own their state, the peer they talk to, and the
+//! way there. It composes the stages of a message's way, from the send queue [1] to the report
+//! [11]; they do not know one another.
 //!
 //! ```text
 //!   requester   what it is asked to send          responder   what it received so far
@@ -293,8 +293,8 @@ impl QueuePair {
         peer.map_or_else(Vec::new, |peer| peer.steering.statistics())
     }
 
-    /// When the queue pair has to be looked at though nothing comes for it. Acknowledgements may leave
-    /// from `control_from` on.
+    /// When the queue pair has to be looked at though nothing comes for it. Acknowledgements may
+    /// leave from `control_from` on.
     pub(crate) fn deadline(&self, control_from: Time) -> Time {
         let sender = self.requester.sender.as_ref();
         let sender = sender.map_or(Time::NEVER, Sender::deadline);

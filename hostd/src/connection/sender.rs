@@ -1,4 +1,5 @@
-//! The sending half of a queue pair: what is on its way [3], its recovery, and what steers it [4] [5].
+//! The sending half of a queue pair: what is on its way [3], its recovery, and what steers it [4]
+//! [5].
 //!
 //! It carries what one part finds out to the others: an acknowledgement updates the books of the
 //! flight, whose news feed the round-trip time, the recovery and the steering.
@@ -105,13 +106,15 @@ impl Sender {
         let recovery = &mut self.recovery;
         let verdict = self.flight.acknowledge(ack, |slot, arrived| {
             let trigger = arrived != Arrived::Came { trigger: false };
-            // Of a packet that was sent once: an answer to one of several copies says nothing (Karn).
+            // Of a packet that was sent once: an answer to one of several copies says nothing
+            // (Karn).
             let round_trip = (trigger && slot.copies == 1).then(|| now.since(slot.sent));
             measured = measured.or(round_trip);
             let fate = if arrived == Arrived::NotReady {
                 Outcome::NotReady
             } else {
-                // An answer that comes too soon is to the first copy, and says nothing of the second.
+                // An answer that comes too soon is to the first copy, and says nothing of the
+                // second.
                 let newest_copy = slot.copies == 1
                     || shortest.is_some_and(|shortest| now.since(slot.sent) >= shortest);
                 recovery.on_came(slot.sent, slot.copies > 1, newest_copy);
@@ -138,8 +141,8 @@ impl Sender {
         verdict
     }
 
-    /// Marks what an acknowledgement and all before it show to be lost. `reported`: the peer takes the
-    /// oldest gap for a loss.
+    /// Marks what an acknowledgement and all before it show to be lost. `reported`: the peer takes
+    /// the oldest gap for a loss.
     fn find_losses(
         &mut self,
         reported: bool,
@@ -202,7 +205,8 @@ impl Sender {
         self.lose_all(now, steering);
     }
 
-    /// The peer has no receive for the packet that it expects; it wants to be left alone for `wait`.
+    /// The peer has no receive for the packet that it expects; it wants to be left alone for
+    /// `wait`.
     ///
     /// # Errors
     /// How the oldest request ends: that was once too often.

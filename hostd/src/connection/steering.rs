@@ -79,8 +79,8 @@ pub(super) struct Steering {
 }
 
 impl Steering {
-    /// Over the paths that were agreed on, with a window of `window` packets. `identity` is the same
-    /// for the life of the queue pair.
+    /// Over the paths that were agreed on, with a window of `window` packets. `identity` is the
+    /// same for the life of the queue pair.
     pub(super) fn new(
         agreed: Option<&MultipathConfig>,
         identity: u64,
@@ -104,8 +104,8 @@ impl Steering {
         self.window().saturating_sub(in_flight)
     }
 
-    /// The way of the next packet, through one of the `free` ports; not the path `other_than`, where
-    /// its last copy was lost, as long as there is another (HT-42). `None`: it may not leave.
+    /// The way of the next packet, through one of the `free` ports; not the path `other_than`,
+    /// where its last copy was lost, as long as there is another (HT-42). `None`: it may not leave.
     pub(super) fn choose(
         &mut self,
         free: PortSet,

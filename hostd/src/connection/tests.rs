@@ -71,7 +71,8 @@ impl Bed {
         sent
     }
 
-    /// The peer has all before `expected`, and those of `came`, the last of which caused the answer.
+    /// The peer has all before `expected`, and those of `came`, the last of which caused the
+    /// answer.
     fn answer(&mut self, expected: u32, came: &[u32]) -> Verdict {
         self.answer_with(expected, came, false)
     }
@@ -272,9 +273,9 @@ fn impossible_answers_change_nothing() {
     assert!(bed.resend().is_empty());
 }
 
-/// HT-43: a report that is repeated without news neither puts the clocks back nor spoils the round-trip
-/// time, and what it names is sent again once a round trip; so the loss of a repeated packet is
-/// repaired, and if everything fails the time-out comes.
+/// HT-43: a report that is repeated without news neither puts the clocks back nor spoils the
+/// round-trip time, and what it names is sent again once a round trip; so the loss of a repeated
+/// packet is repaired, and if everything fails the time-out comes.
 #[test]
 fn repeated_reports_are_no_progress() {
     let mut bed = Bed::new(0, true);

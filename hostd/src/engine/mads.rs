@@ -110,7 +110,8 @@ impl<M: RegionMemory> Engine<M> {
                 .advance(number, Input::Request, Said::Nothing)
                 .map_err(|_: EngineError| DropReason::UnknownConnection);
         }
-        // A queue pair that asks again for a connection has lost the one it had (InfiniBand 12.9.8.3).
+        // A queue pair that asks again for a connection has lost the one it had (InfiniBand
+        // 12.9.8.3).
         if let Some(stale) = self.connections.of_queue_pair(source, req.local_qpn) {
             let _ = self.advance(stale, Input::Drained, Said::Nothing);
         }
@@ -149,7 +150,8 @@ impl<M: RegionMemory> Engine<M> {
         Ok(())
     }
 
-    /// Refuses a message of a peer with which there is no connection. `names` as the peer wrote them.
+    /// Refuses a message of a peer with which there is no connection. `names` as the peer wrote
+    /// them.
     fn send_rejection(&mut self, names: &Pair, to: IpAddr, transaction: u64, reason: u16) {
         let rejection = Rej {
             local_comm_id: names.remote_comm_id,

@@ -118,9 +118,9 @@ impl<M: RegionMemory> Engine<M> {
         self.advance(connection.0, Input::Reject, Said::Nothing)
     }
 
-    /// Ends a connection: nothing more may be posted, what is in flight is acknowledged first, then the
-    /// peer is told (HT-23). Ends in [`Event::Disconnected`]; a connection that is not established yet is
-    /// just given up.
+    /// Ends a connection: nothing more may be posted, what is in flight is acknowledged first, then
+    /// the peer is told (HT-23). Ends in [`Event::Disconnected`]; a connection that is not
+    /// established yet is just given up.
     pub fn disconnect(&mut self, connection: ConnectionId) -> Result<(), EngineError> {
         self.advance(connection.0, Input::Disconnect, Said::Nothing)
     }

@@ -12,9 +12,9 @@
 //! ```
 //!
 //! A worker's turn: `receive` every frame that came, apply the applications' requests, `transmit`,
-//! then collect events and completions. When nothing is left to do it sleeps until
-//! `next_deadline`. Frames that the engine holds (reorder buffers) come back to the pool that is given
-//! to `receive`, `transmit` or `reclaim`.
+//! then collect events and completions. When nothing is left to do it sleeps until `next_deadline`.
+//! Frames that the engine holds (reorder buffers) come back to the pool that is given to `receive`,
+//! `transmit` or `reclaim`.
 
 mod completions;
 mod dispatch;
@@ -22,6 +22,8 @@ mod establish;
 mod mads;
 mod management;
 mod ports;
+mod schedule;
+mod transmit;
 use crate::cm::table::ConnectionTable;
 use crate::connection::{Completed, Effects, QueuePair};
 use crate::limits;
@@ -240,8 +242,8 @@ impl<M: RegionMemory> Engine<M> {
         Ok(())
     }
 
-    /// Changes the state of a queue pair (`ibv_modify_qp`), or nothing at all. The connection manager
-    /// does this by itself from INIT on.
+    /// Changes the state of a queue pair (`ibv_modify_qp`), or nothing at all. The connection
+    /// manager does this by itself from INIT on.
     pub fn modify_queue_pair(
         &mut self,
         qpn: u32,
@@ -269,8 +271,8 @@ impl<M: RegionMemory> Engine<M> {
         Ok(())
     }
 
-    /// Appends a request to a send queue. Errors that only show when it is carried out (keys, ranges)
-    /// come as its completion.
+    /// Appends a request to a send queue. Errors that only show when it is carried out (keys,
+    /// ranges) come as its completion.
     pub fn post_send(&mut self, qpn: u32, request: SendRequest) -> Result<(), EngineError> {
         let queue_pair = self.queue_pairs.get_mut(qpn).ok_or(EngineError::Unknown)?;
         queue_pair.check_send(&request)?;

@@ -41,8 +41,8 @@ pub(crate) struct Trigger {
     pub(crate) psn: Psn,
     /// Path it came on.
     pub(crate) path: u8,
-    /// One-way delay by both clocks, in units of 256 ns modulo 2¹⁶: the origin is unknown, but the same
-    /// for all paths.
+    /// One-way delay by both clocks, in units of 256 ns modulo 2¹⁶: the origin is unknown, but the
+    /// same for all paths.
     pub(crate) delay: u16,
     /// It was a probe.
     pub(crate) probe: bool,
@@ -109,8 +109,8 @@ impl AckFields {
                 Refusal::RemoteOperation => NakCode::RemoteOperationalError,
             }),
         };
-        // An ACK names the last packet that came in order, a NAK the one it is about. With multipath
-        // the bitmap always begins after the last one in order.
+        // An ACK names the last packet that came in order, a NAK the one it is about. With
+        // multipath the bitmap always begins after the last one in order.
         let is_plain = self.multipath.is_none();
         let psn = match kind {
             AckKind::Nak(_) | AckKind::ReceiverNotReady { .. } if is_plain => self.expected,

@@ -5,8 +5,8 @@
 /// The memory is shared with the application, which may write it at any time, so copies take
 /// `&self` and what is read is never trusted.
 pub trait RegionMemory {
-    /// Whether the memory has bytes at all. Simulated memory may have a length only: it reads as zeros, and
-    /// neither the copies nor the checksums touch what is not there.
+    /// Whether the memory has bytes at all. Simulated memory may have a length only: it reads as
+    /// zeros, and neither the copies nor the checksums touch what is not there.
     const HAS_BYTES: bool = true;
 
     /// Bytes of the region.
@@ -16,7 +16,8 @@ pub trait RegionMemory {
     /// undefined, if that is not inside.
     fn copy_out(&self, offset: u64, into: &mut [u8]) -> bool;
 
-    /// Copies `from` into the region at `offset`; `false`, with nothing written, if that is not inside.
+    /// Copies `from` into the region at `offset`; `false`, with nothing written, if that is not
+    /// inside.
     fn copy_in(&self, offset: u64, from: &[u8]) -> bool;
 
     /// Whether there are no bytes.

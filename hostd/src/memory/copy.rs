@@ -4,7 +4,8 @@ use super::access::RegionMemory;
 use super::table::{AccessDenied, MemoryRange, RegionTable};
 
 impl<M: RegionMemory> RegionTable<M> {
-    /// Copies out of a checked range, `skip` bytes after its beginning. Fails if the region is gone.
+    /// Copies out of a checked range, `skip` bytes after its beginning. Fails if the region is
+    /// gone.
     pub(crate) fn copy_out(
         &self,
         span: MemoryRange,

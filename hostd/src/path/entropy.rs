@@ -27,8 +27,8 @@ impl Entropy {
     }
 }
 
-/// A permutation of 14 bits that leaves no pattern: switches often hash with a CRC, which is linear,
-/// and would map a regular sequence of ports to a regular sequence of paths.
+/// A permutation of 14 bits that leaves no pattern: switches often hash with a CRC, which is
+/// linear, and would map a regular sequence of ports to a regular sequence of paths.
 fn scatter(value: u16) -> u16 {
     const MASK: u16 = 0x3fff;
     let mut value = value & MASK;

@@ -56,8 +56,8 @@ impl Health {
         }
     }
 
-    /// A packet that left at `sent` came through. A sign of life of the path as it is now counts fully:
-    /// it ends an avoidance.
+    /// A packet that left at `sent` came through. A sign of life of the path as it is now counts
+    /// fully: it ends an avoidance.
     pub(super) fn acknowledged(&mut self, sent: Time, avoidance: Span) {
         self.acknowledged += 1;
         if sent >= self.newest_through {
@@ -69,7 +69,8 @@ impl Health {
         }
     }
 
-    /// A packet was taken for lost. Losses before the newest packet that came through say nothing new.
+    /// A packet was taken for lost. Losses before the newest packet that came through say nothing
+    /// new.
     pub(super) fn lost(&mut self, packet: LostPacket, now: Time) {
         self.lost += 1;
         if packet.sent < self.newest_through || self.is_avoided() {

@@ -1,5 +1,5 @@
-//! [4] The sub-paths of a queue pair: what tells them apart on the wire, which packet takes which, and
-//! how they fare.
+//! [4] The sub-paths of a queue pair: what tells them apart on the wire, which packet takes which,
+//! and how they fare.
 //!
 //! ```text
 //!   entropy   Path ID to UDP source port and flow label
@@ -54,8 +54,8 @@ pub(crate) struct PathSet {
 }
 
 impl PathSet {
-    /// The paths that were agreed on; one for plain RoCEv2. `identity` is the same for the life of the
-    /// queue pair.
+    /// The paths that were agreed on; one for plain RoCEv2. `identity` is the same for the life of
+    /// the queue pair.
     pub(crate) fn new(
         agreed: Option<&MultipathConfig>,
         identity: u64,
@@ -91,8 +91,8 @@ impl PathSet {
         self.paths.len()
     }
 
-    /// The path of the next packet; not `other_than`, the one where its last copy was lost, as long as
-    /// there is a choice (HT-42).
+    /// The path of the next packet; not `other_than`, the one where its last copy was lost, as long
+    /// as there is a choice (HT-42).
     pub(crate) fn select(&mut self, other_than: Option<u8>, now: Time) -> Choice {
         self.end_avoidance(now);
         let all = self.avoided >= self.paths.len();
@@ -115,8 +115,8 @@ impl PathSet {
             .map_or_else(Entropy::default, |path| path.entropy)
     }
 
-    /// A data packet came on `path`; whether that can be: the peer numbers its paths within what was
-    /// agreed on.
+    /// A data packet came on `path`; whether that can be: the peer numbers its paths within what
+    /// was agreed on.
     pub(crate) fn received(&mut self, path: u8) -> bool {
         let Some(path) = self.paths.get_mut(usize::from(path)) else {
             return false;

@@ -11,8 +11,8 @@ pub(crate) struct RttEstimator {
 }
 
 impl RttEstimator {
-    /// Takes one measurement (RFC 6298 2.2 and 2.3). Of a packet that was sent once: an answer to one
-    /// that was sent twice says nothing (Karn).
+    /// Takes one measurement (RFC 6298 2.2 and 2.3). Of a packet that was sent once: an answer to
+    /// one that was sent twice says nothing (Karn).
     pub(crate) fn sample(&mut self, rtt: Span) {
         self.shortest = Some(self.shortest.map_or(rtt, |shortest| shortest.min(rtt)));
         let Some(smoothed) = self.smoothed else {

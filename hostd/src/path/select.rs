@@ -129,8 +129,8 @@ impl Deck {
         Some(self.order[self.dealt.checked_sub(1)?])
     }
 
-    /// Deals the next path that is usable. Those that are not are passed over, also for this round; if
-    /// none is, the next one is taken all the same.
+    /// Deals the next path that is usable. Those that are not are passed over, also for this round;
+    /// if none is, the next one is taken all the same.
     fn next(&mut self, usable: impl Fn(u8) -> bool) -> u8 {
         let fallback = self.deal();
         let mut path = fallback;

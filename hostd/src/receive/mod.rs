@@ -1,5 +1,5 @@
-//! [7..11] The way of packets in: which is delivered next, which wait for it, where their payload goes,
-//! what that does to a message, and what is reported of them (HT-40).
+//! [7..11] The way of packets in: which is delivered next, which wait for it, where their payload
+//! goes, what that does to a message, and what is reported of them (HT-40).
 //!
 //! ```text
 //!   sequence   [7] expected, early, come before     place     [8] where the payload goes
@@ -33,7 +33,8 @@ use order::ReorderRing;
 use report::Reports;
 use sequence::Sequence;
 
-/// Doublings of the time between reports of one gap: with the usual tolerance of 2 ms it grows to 4 s.
+/// Doublings of the time between reports of one gap: with the usual tolerance of 2 ms it grows to 4
+/// s.
 const REPEATS_MAX: u32 = 11;
 
 /// See the module.
@@ -93,8 +94,8 @@ impl Receiver {
         self.msn
     }
 
-    /// Packets that came after the expected one, as acknowledgements name them. The expected one, if
-    /// it waits for a receive, is not among them: the sender has to ask with it again.
+    /// Packets that came after the expected one, as acknowledgements name them. The expected one,
+    /// if it waits for a receive, is not among them: the sender has to ask with it again.
     pub(crate) fn came(&self) -> [u64; 4] {
         let [a, b, c, d, ..] = *self.sequence.waiting().words();
         [a & !1, b, c, d]
@@ -164,8 +165,8 @@ impl Receiver {
         self.starved
     }
 
-    /// Whether what is missing is to be taken for lost: it has been overtaken by more packets, or for
-    /// longer, than was agreed (HT-41).
+    /// Whether what is missing is to be taken for lost: it has been overtaken by more packets, or
+    /// for longer, than was agreed (HT-41).
     pub(crate) fn suspects_loss(&self, now: Time) -> bool {
         let Some(since) = self.gap_since.filter(|_| !self.sequence.head_waits()) else {
             return false;

@@ -1,10 +1,11 @@
-//! [8] Where the bytes of a message go: a range of a region that was checked once, when the message began.
+//! [8] Where the bytes of a message go: a range of a region that was checked once, when the message
+//! began.
 
 use crate::memory::{AccessDenied, MemoryRange, RegionMemory, RegionTable};
 use crate::verbs::{Access, ReceiveRequest};
 
-/// The place of a message that is being received; of one without bytes there is none, and nothing has to
-/// be valid.
+/// The place of a message that is being received; of one without bytes there is none, and nothing
+/// has to be valid.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Place(Option<MemoryRange>);
 

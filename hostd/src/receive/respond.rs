@@ -1,5 +1,5 @@
-//! [10] Segments, in order, into messages: what each does to the one that is being received, and what
-//! the peer and the application hear of it.
+//! [10] Segments, in order, into messages: what each does to the one that is being received, and
+//! what the peer and the application hear of it.
 //!
 //! ```text
 //!              SEND First                          SEND Last
@@ -10,8 +10,9 @@
 //!    Only
 //! ```
 //!
-//! A segment that does not fit the state or its length is refused (InfiniBand 9.7.4.1): the peer gets
-//! a NAK, and the queue pair fails. One that needs a receive when none is posted changes nothing.
+//! A segment that does not fit the state or its length is refused (InfiniBand 9.7.4.1): the peer
+//! gets a NAK, and the queue pair fails. One that needs a receive when none is posted changes
+//! nothing.
 
 use super::place::Place;
 use crate::frame::{IncomingSegment, Position, Refusal};
@@ -220,7 +221,8 @@ impl Assembly {
         }))
     }
 
-    /// Ends the message that was being received; its receive, if it has one, completes with `status`.
+    /// Ends the message that was being received; its receive, if it has one, completes with
+    /// `status`.
     fn refuse(&mut self, refusal: Refusal, qpn: u32, status: Status) -> Outcome {
         Outcome::Refused(refusal, self.abandon(qpn, status))
     }

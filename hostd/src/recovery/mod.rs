@@ -1,9 +1,10 @@
 //! When a packet is taken for lost, and when the peer (HT-41, HT-43).
 //!
-//! Over many paths a packet that is overtaken is not lost yet. It is when packets that left well after it
-//! came: more of them than the agreed number, or later by more than the agreed time; or when the peer
-//! says that it has waited long enough. A packet that was sent again gets a round trip before the same
-//! is asked of its new copy. [`Judge::fate`] answers "lost" or "not yet, and until when".
+//! Over many paths a packet that is overtaken is not lost yet. It is when packets that left well
+//! after it came: more of them than the agreed number, or later by more than the agreed time; or
+//! when the peer says that it has waited long enough. A packet that was sent again gets a round
+//! trip before the same is asked of its new copy. [`Judge::fate`] answers "lost" or "not yet, and
+//! until when".
 //!
 //! Nothing comes after the last packets, so silence is the only sign of their loss. The clocks of
 //! silence are one state machine:
@@ -22,14 +23,15 @@
 //!        └──▶ (again: its wait replaces the one before)
 //! ```
 //!
-//! After two round trips the oldest packet is sent again as a probe, on another path; what its answer
-//! does not name is lost. After the retransmission time-out (RFC 6298) everything is sent again, ever
-//! more slowly: the time-out doubles up to the queue pair's ACK time-out. Without progress for
-//! `retry_count` + 1 of those the peer is gone.
+//! After two round trips the oldest packet is sent again as a probe, on another path; what its
+//! answer does not name is lost. After the retransmission time-out (RFC 6298) everything is sent
+//! again, ever more slowly: the time-out doubles up to the queue pair's ACK time-out. Without
+//! progress for `retry_count` + 1 of those the peer is gone.
 //!
-//! All waits are doubled, up to sixteen times, when a retransmission was spurious: an acknowledgement
-//! was caused by a packet that had come before. They are halved for each second in which that did
-//! not happen (much as RFC 8985 6.2 does). Hosts whose threads are kept waiting are late, not lossy.
+//! All waits are doubled, up to sixteen times, when a retransmission was spurious: an
+//! acknowledgement was caused by a packet that had come before. They are halved for each second in
+//! which that did not happen (much as RFC 8985 6.2 does). Hosts whose threads are kept waiting are
+//! late, not lossy.
 //!
 //! While the switch pauses the own port the clocks stand still, as they do before a packet is sent:
 //! what the port may not send is no sign of a loss, and could not be repaired either (HT-45).

@@ -8,10 +8,10 @@
 //!             └── at most `span` packets ────────────────────┘
 //! ```
 //!
-//! Every packet in between is in one of three states; retransmission takes the lost one with the lowest
-//! number first (HT-43). Loss recovery decides when one is lost; this only keeps the books. A plain
-//! RoCEv2 peer answers a gap with a NAK and forgets what came after it, so then everything from
-//! there on is lost: go-back-N with the same books.
+//! Every packet in between is in one of three states; retransmission takes the lost one with the
+//! lowest number first (HT-43). Loss recovery decides when one is lost; this only keeps the books.
+//! A plain RoCEv2 peer answers a gap with a NAK and forgets what came after it, so then everything
+//! from there on is lost: go-back-N with the same books.
 
 use crate::bit_set::BitSet;
 use crate::frame::{Acknowledgement, SPAN_WORDS};
@@ -110,8 +110,8 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    /// Nothing on its way. The first packet is `first`; at most `span` packets are between the oldest
-    /// that is not acknowledged and the newest.
+    /// Nothing on its way. The first packet is `first`; at most `span` packets are between the
+    /// oldest that is not acknowledged and the newest.
     pub(crate) fn new(first: Psn, span: u32) -> Self {
         Self {
             una: first,
@@ -257,16 +257,16 @@ impl Flight {
         })
     }
 
-    /// Whether an acknowledgement names everything that is known to have come: then none that left after
-    /// it has come sooner.
+    /// Whether an acknowledgement names everything that is known to have come: then none that left
+    /// after it has come sooner.
     fn names_all_known(&self, ack: &Acknowledgement) -> bool {
         let nameable = self.sacked.both(&BitSet::first(SACK_BITS));
         nameable.without(&ack.came) == BitSet::default()
     }
 
-    /// What an acknowledgement says came out of order, less what is known. Its bitmap may end before the
-    /// packet that caused it, but that one came as well, unless it is the expected one, which waits
-    /// for a receive.
+    /// What an acknowledgement says came out of order, less what is known. Its bitmap may end
+    /// before the packet that caused it, but that one came as well, unless it is the expected one,
+    /// which waits for a receive.
     fn newly_came(&self, ack: &Acknowledgement) -> BitSet<SPAN_WORDS> {
         let mut came = ack.came;
         let trigger = ack.trigger.since(ack.expected);

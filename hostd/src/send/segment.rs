@@ -1,5 +1,5 @@
-//! [2] Requests into segments, one a packet, each with its sequence number; and again from the number to
-//! the segment, for what is lost.
+//! [2] Requests into segments, one a packet, each with its sequence number; and again from the
+//! number to the segment, for what is lost.
 
 use super::queue::{Entry, SendQueue};
 use crate::frame::Position;
@@ -137,8 +137,8 @@ mod tests {
         }
     }
 
-    /// HT-1, HT-30: messages are cut at the MTU, an empty one takes one packet, and requests complete
-    /// in order when all their packets are acknowledged, also across the wrap.
+    /// HT-1, HT-30: messages are cut at the MTU, an empty one takes one packet, and requests
+    /// complete in order when all their packets are acknowledged, also across the wrap.
     #[test]
     fn requests_become_segments_and_complete_in_order() {
         let mut queue = SendQueue::new(4);

@@ -113,7 +113,7 @@ pub struct Completion {
     pub imm: Option<u32>,
     /// The local queue pair.
     pub qpn: u32,
-    /// The peer asked for a solicited event, or the status is an error: wakes a queue that waits for
-    /// solicited completions only.
+    /// The peer asked for a solicited event, or the status is an error: wakes a queue that waits
+    /// for solicited completions only.
     pub solicited: bool,
 }

@@ -15,8 +15,9 @@ pub struct EngineConfig {
     /// Most payload bytes in a packet; rounded down to a path MTU of InfiniBand, and further by the
     /// MTU of the route and by what the peer takes.
     pub path_mtu: u16,
-    /// Packets in flight on a queue pair at most. The default, with 2048 bytes of payload each, stays below
-    /// what a port of switchd queues by default (512 KiB), so one connection alone loses nothing.
+    /// Packets in flight on a queue pair at most. The default, with 2048 bytes of payload each,
+    /// stays below what a port of switchd queues by default (512 KiB), so one connection alone
+    /// loses nothing.
     pub window: u32,
     /// Frames that all reorder buffers together hold at most: less than the pool has.
     pub reorder_frames: u32,

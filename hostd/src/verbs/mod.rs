@@ -1,5 +1,5 @@
-//! The words of the engine: what every layer says and none owns. They import no layer, so that those
-//! below the engine take them from here and not from it.
+//! The words of the engine: what every layer says and none owns. They import no layer, so that
+//! those below the engine take them from here and not from it.
 //!
 //! ```text
 //!   work        requests of applications        completion  how they end

@@ -10,8 +10,8 @@
 //!              completions ┼ events ┼ packets to send
 //! ```
 //!
-//! The turn orders these and holds no policy. It takes the time as an argument and never waits; between
-//! turns without work the thread sleeps (`net::sleep`) until the engine's next deadline.
+//! The turn orders these and holds no policy. It takes the time as an argument and never waits;
+//! between turns without work the thread sleeps (`net::sleep`) until the engine's next deadline.
 
 use crate::app::command::{Command, ControlHandle, Report};
 use crate::app::region::SharedMemory;
@@ -66,8 +66,8 @@ impl Published {
 pub struct Turn {
     /// Things done; the next turn may have more when this is not zero.
     pub work: usize,
-    /// Whether something is left that could be done now: more requests or packets than a turn takes. What
-    /// comes meanwhile is not known.
+    /// Whether something is left that could be done now: more requests or packets than a turn
+    /// takes. What comes meanwhile is not known.
     pub again: bool,
     /// When the next turn is due, whatever happens.
     pub deadline: Time,
@@ -91,8 +91,8 @@ pub struct Worker<Q: QueueIo, M: RegionMemory = SharedMemory> {
 }
 
 impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
-    /// A worker over `ports`, with `pool` for the frames. Memory that applications give back goes to
-    /// `graveyard`, to be unmapped by another thread.
+    /// A worker over `ports`, with `pool` for the frames. Memory that applications give back goes
+    /// to `graveyard`, to be unmapped by another thread.
     pub fn new(
         config: EngineConfig,
         ports: Vec<Port<Q>>,
@@ -160,7 +160,8 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
         }
     }
 
-    /// Announces sleep to all applications. False if one of them rang meanwhile: then take another turn.
+    /// Announces sleep to all applications. False if one of them rang meanwhile: then take another
+    /// turn.
     pub fn may_sleep(&self) -> bool {
         !self.table.arm() && self.control.commands.is_empty()
     }

@@ -86,8 +86,8 @@ fn sending(queue: &SimQueue, region: &Arc<Region>) -> Worker<SimQueue, HeapMemor
     worker
 }
 
-/// HT-45: a frame in the ring of the port stops what is not with the device yet, the worker may sleep
-/// meanwhile, and is awake when the time is over.
+/// HT-45: a frame in the ring of the port stops what is not with the device yet, the worker may
+/// sleep meanwhile, and is awake when the time is over.
 #[test]
 fn a_paused_worker_sleeps_until_the_pause_ends() {
     let region = Region::heap(FRAMES, 2048, 0);

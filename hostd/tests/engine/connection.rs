@@ -159,7 +159,8 @@ fn negotiation_meets_in_the_middle() {
     }
 }
 
-/// HT-10: without multipath on one side no packet has an opcode or header that is not in the standard.
+/// HT-10: without multipath on one side no packet has an opcode or header that is not in the
+/// standard.
 #[test]
 fn plain_connections_use_the_standards_opcodes_only() {
     let mut network = Network::new(3, [config(None), config(Some(MultipathConfig::default()))]);

@@ -52,7 +52,8 @@ fn exchange(seed: u64, multipath: Option<MultipathConfig>, weather: Weather) -> 
             assert_eq!(completion.byte_len, expected[n].1);
         }
     }
-    // Later receives overlap the end of earlier ones, so only the last and the short ones are whole.
+    // Later receives overlap the end of earlier ones, so only the last and the short ones are
+    // whole.
     let memory = network.hosts[1].memory.to_vec();
     for (n, &(offset, len)) in expected.iter().enumerate() {
         let whole = usize::try_from(len).expect("small").min(0x10000);

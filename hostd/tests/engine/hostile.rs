@@ -1,5 +1,5 @@
-//! Frames from anywhere with anything in them: never a panic, never a lost frame, never a byte where
-//! it does not belong (HT-3).
+//! Frames from anywhere with anything in them: never a panic, never a lost frame, never a byte
+//! where it does not belong (HT-3).
 
 use crate::network::{MEMORY, Network};
 use common::time::Span;
@@ -91,8 +91,8 @@ proptest! {
         network.close();
     }
 
-    /// HT-3: real frames with changed bytes behind a right checksum, repeated, cut, in any order, in the
-    /// middle of a transfer.
+    /// HT-3: real frames with changed bytes behind a right checksum, repeated, cut, in any order,
+    /// in the middle of a transfer.
     #[test]
     fn spoiled_frames(
         spoiled in proptest::collection::vec(

@@ -49,8 +49,8 @@ fn drops(network: &Network, reason: DropReason) -> u64 {
     network.hosts[1].engine.statistics().drops.get(reason)
 }
 
-/// HT-40: what came before is counted and acknowledged again, what is too far ahead too, what waits when its queue pair ends, and
-/// what comes afterwards.
+/// HT-40: what came before is counted and acknowledged again, what is too far ahead too, what waits
+/// when its queue pair ends, and what comes afterwards.
 #[test]
 fn packets_out_of_their_place() {
     let mut network = network();

@@ -1,5 +1,5 @@
-//! PFC and PAUSE frames of the switch, obeyed by the engine: what waits, what goes on, and that nothing
-//! is taken for lost because of them.
+//! PFC and PAUSE frames of the switch, obeyed by the engine: what waits, what goes on, and that
+//! nothing is taken for lost because of them.
 
 use crate::network::{MEMORY, Network, Weather};
 use common::time::{Span, Time};
@@ -87,8 +87,8 @@ fn all_good(network: &Network, host: usize, count: usize) -> bool {
             .all(|completion| completion.status == Status::Success)
 }
 
-/// HT-45: paused data stays, acknowledgements of the same host go on, and when the time is over data goes
-/// on within a quantum.
+/// HT-45: paused data stays, acknowledgements of the same host go on, and when the time is over
+/// data goes on within a quantum.
 #[test]
 fn a_paused_priority_waits_and_others_do_not() {
     let mut network = network();
@@ -149,7 +149,8 @@ fn a_resuming_frame_ends_the_pause() {
     network.close();
 }
 
-/// HT-45: acknowledgements wait as well if it is their priority; data does not, and what came is delivered.
+/// HT-45: acknowledgements wait as well if it is their priority; data does not, and what came is
+/// delivered.
 #[test]
 fn acknowledgements_have_a_priority_too() {
     let mut network = network();
@@ -242,8 +243,8 @@ fn connection_messages_wait_for_their_priority() {
     network.close();
 }
 
-/// HT-45: a pause of a second is not taken for a dead peer, neither by who has nothing under way nor by
-/// who lost it all; what was lost is sent again after the pause.
+/// HT-45: a pause of a second is not taken for a dead peer, neither by who has nothing under way
+/// nor by who lost it all; what was lost is sent again after the pause.
 #[test]
 fn time_outs_do_not_count_paused_time() {
     for multipath in [Some(MultipathConfig::default()), None] {
@@ -280,8 +281,9 @@ fn time_outs_do_not_count_paused_time() {
     }
 }
 
-/// HT-43, HT-45: the clocks stand still for as long as the pause took and no longer: not for what left
-/// after it, and not for what is still waited for when an acknowledgement comes in the middle of it.
+/// HT-43, HT-45: the clocks stand still for as long as the pause took and no longer: not for what
+/// left after it, and not for what is still waited for when an acknowledgement comes in the middle
+/// of it.
 #[test]
 fn time_outs_come_in_time_after_a_pause() {
     for multipath in [Some(MultipathConfig::default()), None] {
@@ -315,8 +317,8 @@ fn time_outs_come_in_time_after_a_pause() {
     }
 }
 
-/// HT-45: a transfer that is paused again and again, for longer than any time-out at times, completes
-/// without a single retransmission.
+/// HT-45: a transfer that is paused again and again, for longer than any time-out at times,
+/// completes without a single retransmission.
 #[test]
 fn repeated_pauses_cost_time_and_nothing_else() {
     for seed in 1..=6 {

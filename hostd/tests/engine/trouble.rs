@@ -1,5 +1,5 @@
-//! What goes wrong: paths that lead nowhere, peers that vanish or have no receive, requests that are
-//! refused.
+//! What goes wrong: paths that lead nowhere, peers that vanish or have no receive, requests that
+//! are refused.
 
 use crate::network::{MEMORY, Network};
 use common::time::Span;
@@ -58,8 +58,9 @@ fn busy(network: &mut Network, qpn: u32, span: Span, len: u32) -> usize {
     network.hosts[0].completions.len() - before
 }
 
-/// HT-24, HT-34, HT-43: when half of the network's paths begin to lead nowhere while data flows, the queue
-/// pair lives, its packets leave those paths, and most of its speed is back within tens of milliseconds.
+/// HT-24, HT-34, HT-43: when half of the network's paths begin to lead nowhere while data flows,
+/// the queue pair lives, its packets leave those paths, and most of its speed is back within tens
+/// of milliseconds.
 #[test]
 fn half_of_the_paths_lead_nowhere() {
     for seed in 1..6 {
@@ -83,8 +84,8 @@ fn half_of_the_paths_lead_nowhere() {
     }
 }
 
-/// HT-41, HT-63: hosts whose threads are kept waiting for longer than the time-outs are late, not lossy: the
-/// sender learns it and repeats little.
+/// HT-41, HT-63: hosts whose threads are kept waiting for longer than the time-outs are late, not
+/// lossy: the sender learns it and repeats little.
 #[test]
 fn late_hosts_are_not_lossy() {
     let mut network = Network::new(20, configs());
@@ -122,8 +123,8 @@ fn paths_come_back() {
     network.close();
 }
 
-/// HT-1, HT-24: a peer that vanishes is given up after its ACK time-outs: the oldest request says why, the
-/// rest is flushed in order, and the application is told.
+/// HT-1, HT-24: a peer that vanishes is given up after its ACK time-outs: the oldest request says
+/// why, the rest is flushed in order, and the application is told.
 #[test]
 fn a_peer_that_vanishes() {
     for multipath in modes() {
@@ -181,8 +182,8 @@ fn a_peer_that_vanishes() {
     }
 }
 
-/// HT-1: a sender waits for a receive to be posted, does not lose what follows, and goes on as soon as
-/// there is one.
+/// HT-1: a sender waits for a receive to be posted, does not lose what follows, and goes on as soon
+/// as there is one.
 #[test]
 fn a_receiver_that_is_not_ready() {
     for multipath in modes() {
@@ -239,8 +240,8 @@ fn a_receiver_that_is_never_ready() {
     }
 }
 
-/// HT-1: what the responder refuses: the oldest request says why, those before it succeeded, those after
-/// it are flushed, and both queue pairs have failed.
+/// HT-1: what the responder refuses: the oldest request says why, those before it succeeded, those
+/// after it are flushed, and both queue pairs have failed.
 #[test]
 fn refused_requests() {
     type Spoil = fn(&mut hostd::verbs::SendRequest);
@@ -304,7 +305,8 @@ fn refused_requests() {
     }
 }
 
-/// HT-1, HT-3: local keys are checked when a request's turn comes; what was sent before still succeeds.
+/// HT-1, HT-3: local keys are checked when a request's turn comes; what was sent before still
+/// succeeds.
 #[test]
 fn wrong_local_memory() {
     let mut network = Network::new(11, configs());
@@ -404,8 +406,8 @@ fn completions_are_never_lost() {
     network.close();
 }
 
-/// HT-40, HT-62: all reorder buffers together hold no more frames than allowed; what finds no room is
-/// counted and sent again.
+/// HT-40, HT-62: all reorder buffers together hold no more frames than allowed; what finds no room
+/// is counted and sent again.
 #[test]
 fn reorder_memory_is_bounded() {
     let small = EngineConfig {

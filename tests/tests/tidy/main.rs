@@ -16,28 +16,47 @@ const SWITCH_STAGES: &[&str] = &[
     "ingress", "forward", "compute", "traffic", "egress", "insight",
 ];
 
-/// Stages of the message path, in the same sense; `engine.rs` composes the engine's.
+/// Stages of the message path, in the same sense; `connection` composes those of a queue pair, `engine`
+/// and `worker` the rest.
 const HOST_STAGES: &[&str] = &[
     "app",
-    "message",
-    "transport",
-    "path",
-    "congestion",
-    "net",
-    "collective",
     "cm",
+    "congestion",
+    "connection",
+    "frame",
+    "memory",
+    "net",
+    "path",
+    "receive",
+    "recovery",
+    "send",
 ];
 
 /// Data that stages hand to one another: types without policy, which any stage may name.
 const VOCABULARY: &[&str] = &[
     "crate::tables",
     "crate::tables::policy",
-    "crate::message::region",
-    "crate::transport::psn",
 ];
 
-/// Stages that are parts of another: a connection owns its messages, its paths and its controller.
-const PARTS: &[(&str, &[&str])] = &[("transport", &["message", "path", "congestion"])];
+/// Stages that stand on others: a queue pair composes its stages; what is sent and received is read and
+/// written as packets, out of registered memory and into it.
+const PARTS: &[(&str, &[&str])] = &[
+    (
+        "connection",
+        &[
+            "congestion",
+            "frame",
+            "memory",
+            "path",
+            "receive",
+            "recovery",
+            "send",
+        ],
+    ),
+    ("send", &["frame", "memory"]),
+    ("receive", &["frame", "memory"]),
+    ("app", &["memory"]),
+];
 
 /// Files of the engines: all that they need of the world are arguments.
 const ENGINES: &[&str] = &[
@@ -61,13 +80,21 @@ const ENGINES: &[&str] = &[
     "switchd/src/traffic/",
     "switchd/src/egress/",
     "switchd/src/trace",
-    "hostd/src/engine.rs",
-    "hostd/src/engine/",
-    "hostd/src/message/",
-    "hostd/src/transport/",
-    "hostd/src/path/",
-    "hostd/src/congestion/",
+    "hostd/src/bit_set.rs",
     "hostd/src/cm/",
+    "hostd/src/congestion/",
+    "hostd/src/connection/",
+    "hostd/src/engine/",
+    "hostd/src/frame/",
+    "hostd/src/memory/",
+    "hostd/src/path/",
+    "hostd/src/pauses.rs",
+    "hostd/src/receive/",
+    "hostd/src/recovery/",
+    "hostd/src/send/",
+    "hostd/src/slab.rs",
+    "hostd/src/timers.rs",
+    "hostd/src/verbs/",
 ];
 
 /// What an engine may not name: clocks, threads, sockets, files, the environment, randomness.

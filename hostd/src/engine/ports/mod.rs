@@ -40,9 +40,9 @@ pub(super) struct Ports {
     data_priority: usize,
     /// Priority of acknowledgements and connection messages.
     control_priority: usize,
-    /// How long data packets were kept back so far, as of the last look. The clocks of senders stand
-    /// still meanwhile: that nothing comes of what may not be sent says nothing about the network,
-    /// and what they would have sent again may not leave either.
+    /// How long data packets were kept back so far, as of the last look. The clocks of senders
+    /// stand still meanwhile: that nothing comes of what may not be sent says nothing about the
+    /// network, and what they would have sent again may not leave either.
     kept_back: Span,
 }
 

@@ -1,5 +1,5 @@
-//! Earliest departure times: packets leave no faster than the port's rate, so that bursts queue here
-//! and not in the switch.
+//! Earliest departure times: packets leave no faster than the port's rate, so that bursts queue
+//! here and not in the switch.
 
 use common::time::Time;
 use common::units::Rate;
@@ -8,7 +8,8 @@ use common::units::Rate;
 #[derive(Clone, Debug)]
 pub(crate) struct Pacer {
     rate: Rate,
-    /// Bytes that may be sent in a row after a pause, so that a thread that slept too long catches up.
+    /// Bytes that may be sent in a row after a pause, so that a thread that slept too long catches
+    /// up.
     burst: u32,
     /// When the port is free for the next packet.
     departure: Time,

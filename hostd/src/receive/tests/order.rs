@@ -51,8 +51,8 @@ fn early_packets_wait_for_their_turn() {
     assert_eq!(pool.free_frames(), 16);
 }
 
-/// HT-41: a gap is reported when more packets than agreed came after it, or it is as old as agreed, then
-/// again only after a while.
+/// HT-41: a gap is reported when more packets than agreed came after it, or it is as old as agreed,
+/// then again only after a while.
 #[test]
 fn a_gap_is_reported_past_the_tolerance() {
     let mut pool = FramePool::new(Region::heap(16, 512, 0));

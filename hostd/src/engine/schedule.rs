@@ -1,0 +1,73 @@
+//! When the engine looks at its queue pairs.
+//!
+//! No packet makes it look at more than its own queue pair: those with something to acknowledge and
+//! those with something to send stand in lists, and deadlines in a heap.
+
+use super::Engine;
+use crate::memory::RegionMemory;
+use common::time::{Span, Time};
+
+/// How long nothing is tried after no frame was free.
+pub(super) const FRAME_WAIT: Span = Span::from_micros(100);
+
+impl<M: RegionMemory> Engine<M> {
+    /// Enters a queue pair where it will be looked at in time. For calls without a clock.
+    pub(super) fn list(&mut self, qpn: u32) {
+        self.schedule(qpn, Time::ZERO);
+    }
+
+    /// Enters a queue pair where it will be looked at in time.
+    pub(super) fn schedule(&mut self, qpn: u32, now: Time) {
+        self.note_queue_pair(qpn);
+        let Some(queue_pair) = self.queue_pairs.get_mut(qpn) else {
+            return;
+        };
+        if !queue_pair.listed_to_acknowledge && queue_pair.wants_to_acknowledge(now) {
+            queue_pair.listed_to_acknowledge = true;
+            self.to_acknowledge.push_back(qpn);
+        }
+        if !queue_pair.listed_to_send && queue_pair.wants_to_send() {
+            queue_pair.listed_to_send = true;
+            self.to_send.push_back(qpn);
+        }
+        // What is late stands in a list by now, or waits for something else (a route, a frame).
+        let mut deadline = queue_pair.deadline(self.ports.control_from());
+        if deadline <= now {
+            deadline = now + FRAME_WAIT;
+        }
+        self.timers.at_latest(self.queue_pairs.slot(qpn), deadline);
+    }
+
+    /// Does what the clocks of queue pairs say.
+    pub(super) fn expire(&mut self, now: Time) {
+        while let Some(slot) = self.timers.expired(now) {
+            let Some(qpn) = self.queue_pairs.number_of(slot) else {
+                continue;
+            };
+            if let Some(queue_pair) = self.queue_pairs.get_mut(qpn) {
+                queue_pair.expire(self.ports.kept_back(), &mut self.effects, now);
+            }
+            self.carry_out_effects();
+            self.schedule(qpn, now);
+        }
+    }
+
+    /// When [`Self::transmit`] has to be called next: in the past when there is something to send
+    /// now, [`Time::NEVER`] when there is nothing.
+    pub fn next_deadline(&self) -> Time {
+        let control_from = self.ports.control_from();
+        let connections = self.management_deadline().max(control_from);
+        let timers = self.timers.first().min(connections);
+        let mut ready = Time::NEVER;
+        if !self.to_acknowledge.is_empty() || self.management_is_ready() {
+            ready = control_from;
+        }
+        if !self.to_send.is_empty() {
+            ready = ready.min(self.ports.data_from());
+        }
+        if ready != Time::NEVER {
+            ready = ready.max(self.out_of_frames_until);
+        }
+        timers.min(ready).min(self.ports.deadline())
+    }
+}

@@ -33,10 +33,7 @@ const HOST_STAGES: &[&str] = &[
 ];
 
 /// Data that stages hand to one another: types without policy, which any stage may name.
-const VOCABULARY: &[&str] = &[
-    "crate::tables",
-    "crate::tables::policy",
-];
+const VOCABULARY: &[&str] = &["crate::tables", "crate::tables::policy"];
 
 /// Stages that stand on others: a queue pair composes its stages; what is sent and received is read and
 /// written as packets, out of registered memory and into it.

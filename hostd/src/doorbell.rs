@@ -9,12 +9,12 @@ use std::sync::Arc;
 /// The name that all doorbells have in the worker's epoll: which one rang does not matter.
 pub(crate) const TOKEN: Token = Token(3);
 
-/// Where doorbells are hung up: the epoll in which the worker sleeps.
+/// Where doorbells are registered: the epoll in which the worker sleeps.
 #[derive(Clone, Debug)]
 pub struct Doorbells(Arc<Registry>);
 
-/// A doorbell that wakes the worker while it hangs there: until it is dropped, whatever the
-/// application does with its own descriptor.
+/// A doorbell that wakes the worker until it is dropped, whatever the application does with its
+/// own descriptor.
 #[derive(Debug)]
 pub struct Doorbell {
     fd: OwnedFd,
@@ -28,11 +28,11 @@ impl Doorbells {
 }
 
 impl Doorbell {
-    /// Hangs `fd` up at `place`.
+    /// Registers `fd` at `place`.
     ///
     /// # Errors
     /// What the kernel says: no memory, or not a descriptor that can be waited for.
-    pub fn hang(place: &Doorbells, fd: OwnedFd) -> io::Result<Self> {
+    pub fn register(place: &Doorbells, fd: OwnedFd) -> io::Result<Self> {
         let place = place.clone();
         place
             .0

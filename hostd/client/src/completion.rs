@@ -7,7 +7,7 @@ use crate::abi::message::Request;
 use crate::abi::ring::{Consumer, RingMemory};
 use crate::abi::types::ObjectKind;
 use crate::channel::{deadline, wait_ready};
-use crate::context::{Inner, Object, descriptors, unexpected};
+use crate::session::{Object, Session, descriptors, unexpected};
 use nix::poll::{PollFd, PollFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl Completion {
 /// Where work requests report their end (`ibv_cq`).
 #[derive(Debug)]
 pub struct CompletionQueue {
-    context: Arc<Inner>,
+    context: Arc<Session>,
     ring: Consumer<COMPLETION_LEN>,
     wake: OwnedFd,
     handle: u32,
@@ -53,7 +53,7 @@ pub struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    pub(crate) fn create(context: &Arc<Inner>, entries: u32) -> Result<Self, Error> {
+    pub(crate) fn create(context: &Arc<Session>, entries: u32) -> Result<Self, Error> {
         let request = Request::CreateCompletionQueue { entries };
         let (reply, fds) = context.channel.call(&request, None)?;
         let Reply::CompletionQueue { handle, entries } = reply else {

@@ -3,9 +3,10 @@
 use crate::abi::answer::Reply;
 use crate::abi::doorbell::Doorbell;
 use crate::abi::message::Request;
-use crate::abi::types::{Access, ObjectKind};
+use crate::abi::types::Access;
 use crate::abi::{VERSION_MAJOR, feature};
 use crate::channel::Channel;
+use crate::session::{Limits, Session, descriptors, unexpected};
 use crate::{CompletionQueue, Error, Listener, QueuePair, QueuePairOptions, Region};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
@@ -25,85 +26,11 @@ pub fn socket_path() -> PathBuf {
     std::env::var_os(SOCKET_ENV).map_or_else(|| PathBuf::from(SOCKET_DEFAULT), PathBuf::from)
 }
 
-/// What the daemon allows this application.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes of memory that may be registered.
-    pub memory: u64,
-    /// Queue pairs.
-    pub queue_pairs: u32,
-    /// Bytes of one message.
-    pub message: u64,
-}
-
 /// A session with the daemon; `ibv_context` and its protection domain in one. Clones share it, and
 /// the objects made from it keep it alive.
 #[derive(Clone, Debug)]
 pub struct Context {
-    pub(crate) inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Inner {
-    pub(crate) channel: Channel,
-    doorbell: Doorbell,
-    wake: OwnedFd,
-    limits: Limits,
-}
-
-impl Inner {
-    /// Tells the daemon that the queue pair in `slot` has new work.
-    pub(crate) fn ring(&self, slot: u32) {
-        if self.doorbell.ring(slot) {
-            self.wake_daemon();
-        }
-    }
-
-    pub(crate) fn wake_daemon(&self) {
-        // Fails only when the counter is full, and then the daemon is already being woken.
-        let _ = nix::unistd::write(&self.wake, &1_u64.to_ne_bytes());
-    }
-}
-
-/// An object of the daemon; given back when the last holder drops it.
-#[derive(Debug)]
-pub(crate) struct Object {
-    context: Arc<Inner>,
-    kind: ObjectKind,
-    handle: u32,
-}
-
-impl Object {
-    pub(crate) fn new(context: &Arc<Inner>, kind: ObjectKind, handle: u32) -> Arc<Self> {
-        Arc::new(Self {
-            context: context.clone(),
-            kind,
-            handle,
-        })
-    }
-}
-
-impl Drop for Object {
-    fn drop(&mut self) {
-        let (kind, handle) = (self.kind, self.handle);
-        self.context
-            .channel
-            .tell(&Request::Destroy { kind, handle });
-    }
-}
-
-/// The `N` descriptors that belong to a reply.
-pub(crate) fn descriptors<const N: usize>(list: Vec<OwnedFd>) -> Result<[OwnedFd; N], Error> {
-    list.try_into().map_err(|list: Vec<_>| {
-        Error::Protocol(format!(
-            "{} descriptors instead of {N} in a reply",
-            list.len()
-        ))
-    })
-}
-
-pub(crate) fn unexpected(reply: &Reply) -> Error {
-    Error::Protocol(format!("reply {reply:?}"))
+    inner: Arc<Session>,
 }
 
 impl Context {
@@ -161,7 +88,7 @@ impl Context {
             message,
         };
         Ok(Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(Session {
                 channel,
                 doorbell,
                 wake,
@@ -207,8 +134,8 @@ impl Context {
     }
 
     /// Waits for connections to `port` of all addresses of the daemon: `address` is the unspecified
-    /// one (`0.0.0.0` or `::`), the place of a specific one is kept. Port zero lets the daemon
-    /// choose (`rdma_listen`). `backlog` is a wish: hostd lets 256 requests wait for all listeners
+    /// one (`0.0.0.0` or `::`), a field for a specific one is reserved. Port zero lets the daemon
+    /// choose (`rdma_listen`). `backlog` is a hint: hostd lets 256 requests wait for all listeners
     /// of an application together.
     ///
     /// # Errors

@@ -10,6 +10,7 @@
 //!   abi      what crosses the boundary: messages, descriptors, rings, doorbells (both sides use it)
 //!   shm      mappings of shared memory; with shm_socket the only unsafe code
 //!   channel  the socket: requests wait for their reply, events queue up
+//!   session  what the objects below share: channel, doorbell, how they are given back
 //!   context region completion queue_pair listener   the objects of the library
 //! ```
 //!
@@ -29,16 +30,18 @@ mod error;
 mod listener;
 mod queue_pair;
 mod region;
+mod session;
 pub mod shm;
 pub mod shm_socket;
 
 pub use abi::descriptor::{CompletionOpcode, CompletionStatus};
 pub use abi::types::{Access, ErrorCode, Granularity, Private};
 pub use completion::{Completion, CompletionQueue};
-pub use context::{Context, Limits, SOCKET_DEFAULT, SOCKET_ENV, socket_path};
+pub use context::{Context, SOCKET_DEFAULT, SOCKET_ENV, socket_path};
 pub use error::Error;
 pub use listener::{ConnectRequest, Listener};
 pub use queue_pair::{
     Connected, QueuePair, QueuePairOptions, ReceiveRequest, RemoteSlice, SendRequest,
 };
 pub use region::{Region, Slice};
+pub use session::Limits;

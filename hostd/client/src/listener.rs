@@ -4,7 +4,7 @@ use crate::abi::answer::{Event, Reply};
 use crate::abi::message::Request;
 use crate::abi::types::{ObjectKind, Private};
 use crate::channel::deadline;
-use crate::context::{Inner, unexpected};
+use crate::session::{Session, unexpected};
 use crate::{Connected, Error, QueuePair};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// A port on which connections are waited for (`rdma_listen`).
 #[derive(Debug)]
 pub struct Listener {
-    context: Arc<Inner>,
+    context: Arc<Session>,
     handle: u32,
     port: u16,
 }
@@ -21,7 +21,7 @@ pub struct Listener {
 /// A peer that wants to connect. Dropping it turns the peer down.
 #[derive(Debug)]
 pub struct ConnectRequest {
-    context: Arc<Inner>,
+    context: Arc<Session>,
     request: u32,
     peer: IpAddr,
     private: Private,
@@ -30,7 +30,7 @@ pub struct ConnectRequest {
 
 impl Listener {
     pub(crate) fn create(
-        context: &Arc<Inner>,
+        context: &Arc<Session>,
         address: IpAddr,
         port: u16,
         backlog: u16,

@@ -6,7 +6,7 @@ use crate::abi::message::Request;
 use crate::abi::ring::{Producer, RingMemory};
 use crate::abi::types::{ErrorCode, Granularity, ObjectKind, Private};
 use crate::channel::deadline;
-use crate::context::{Inner, Object, descriptors, unexpected};
+use crate::session::{Object, Session, descriptors, unexpected};
 use crate::{CompletionQueue, Error, Slice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -131,7 +131,7 @@ pub struct Connected {
 /// A reliable connection's two work queues (`ibv_qp` of type `IBV_QPT_RC`).
 #[derive(Debug)]
 pub struct QueuePair {
-    context: Arc<Inner>,
+    context: Arc<Session>,
     send: Producer<WORK_LEN>,
     receive: Producer<WORK_LEN>,
     handle: u32,
@@ -143,7 +143,7 @@ pub struct QueuePair {
 
 impl QueuePair {
     pub(crate) fn create(
-        context: &Arc<Inner>,
+        context: &Arc<Session>,
         send: &CompletionQueue,
         receive: &CompletionQueue,
         options: QueuePairOptions,

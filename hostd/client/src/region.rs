@@ -4,7 +4,7 @@ use crate::Error;
 use crate::abi::answer::Reply;
 use crate::abi::message::Request;
 use crate::abi::types::{Access, ObjectKind};
-use crate::context::{Inner, unexpected};
+use crate::session::{Session, unexpected};
 use crate::shm::{self, Mapping};
 use nix::errno::Errno;
 use std::os::fd::AsFd;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// one that is being received into, is whatever the race yields, but never undefined behaviour.
 #[derive(Debug)]
 pub struct Region {
-    context: Arc<Inner>,
+    context: Arc<Session>,
     map: Mapping,
     handle: u32,
     lkey: u32,
@@ -54,7 +54,7 @@ impl Slice {
 
 impl Region {
     pub(crate) fn allocate(
-        context: &Arc<Inner>,
+        context: &Arc<Session>,
         len: usize,
         access: Access,
     ) -> Result<Self, Error> {

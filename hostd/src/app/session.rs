@@ -206,7 +206,7 @@ impl Session {
         let theirs = OwnedFd::from(EventFd::from_value_and_flags(0, flags)?);
         let ours = theirs.try_clone().map_err(|_| nix::errno::Errno::EMFILE)?;
         let doorbell =
-            Doorbell::hang(&self.doorbells, ours).map_err(|_| nix::errno::Errno::ENOSPC)?;
+            Doorbell::register(&self.doorbells, ours).map_err(|_| nix::errno::Errno::ENOSPC)?;
         let session = self.id;
         let open = |answer| Command::Open {
             session,

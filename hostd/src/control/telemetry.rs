@@ -2,7 +2,9 @@
 //! number of series depends on the configuration only.
 
 use super::report::{Sources, kernel_drops};
+use crate::app::statistics::EdgeStatistics;
 use crate::pauses::PauseCounters;
+use crate::stats::EngineStatistics;
 use common::metrics::{Families, Source};
 use common::xdp::QueueCounters;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -142,6 +144,107 @@ fn pauses(counters: &PauseCounters, families: &mut Families) {
     }
 }
 
+/// What the applications' edge counts.
+fn edge_counters(edge: &EdgeStatistics, families: &mut Families) {
+    for (name, help, value) in [
+        (
+            "hostd_sends_posted_total",
+            "Send requests taken from applications.",
+            edge.sends,
+        ),
+        (
+            "hostd_receives_posted_total",
+            "Receives taken from applications.",
+            edge.receives,
+        ),
+        (
+            "hostd_completions_total",
+            "Completions given to applications.",
+            edge.completions,
+        ),
+        (
+            "hostd_completions_lost_total",
+            "Completions for rings that their application broke.",
+            edge.lost_completions,
+        ),
+        (
+            "hostd_wakes_total",
+            "Times that an application was woken.",
+            edge.wakes,
+        ),
+        (
+            "hostd_broken_queues_total",
+            "Queue pairs ended because their application broke a ring.",
+            edge.broken_queues,
+        ),
+        (
+            "hostd_completion_ring_full_total",
+            "Times that completions waited for room in a ring.",
+            edge.full_rings,
+        ),
+    ] {
+        families.counter(name, help).add(&[], value);
+    }
+}
+
+/// What the engine counts, but for drops and pauses.
+fn engine_counters(engine: &EngineStatistics, families: &mut Families) {
+    for (name, help, value) in [
+        (
+            "hostd_receive_packets_total",
+            "Packets received by the engine.",
+            engine.rx_packets,
+        ),
+        (
+            "hostd_receive_bytes_total",
+            "Bytes received by the engine.",
+            engine.rx_bytes,
+        ),
+        (
+            "hostd_transmit_packets_total",
+            "Packets sent by the engine.",
+            engine.tx_packets,
+        ),
+        (
+            "hostd_transmit_bytes_total",
+            "Bytes sent by the engine.",
+            engine.tx_bytes,
+        ),
+        (
+            "hostd_duplicate_packets_total",
+            "Packets that had come before and were acknowledged again.",
+            engine.duplicates,
+        ),
+        (
+            "hostd_delivered_packets_total",
+            "Data packets whose payload was delivered.",
+            engine.delivered,
+        ),
+        (
+            "hostd_acknowledgement_packets_total",
+            "Acknowledgements taken in.",
+            engine.acknowledgements,
+        ),
+        (
+            "hostd_management_packets_total",
+            "Messages of the connection manager taken in.",
+            engine.management,
+        ),
+        (
+            "hostd_frames_exhausted_total",
+            "Times that sending stopped for want of a frame.",
+            engine.no_frame,
+        ),
+        (
+            "hostd_events_lost_total",
+            "Events that nobody collected.",
+            engine.lost_events,
+        ),
+    ] {
+        families.counter(name, help).add(&[], value);
+    }
+}
+
 impl Source for Telemetry {
     fn scrape(&self) -> Families {
         let (engine, edge) = self.sources.published.counters();
@@ -154,95 +257,8 @@ impl Source for Telemetry {
             .counter("hostd_worker_turns_total", "Turns of the worker.")
             .add(&[], turns);
         self.applications(&mut families);
-        for (name, help, value) in [
-            (
-                "hostd_sends_posted_total",
-                "Send requests taken from applications.",
-                edge.sends,
-            ),
-            (
-                "hostd_receives_posted_total",
-                "Receives taken from applications.",
-                edge.receives,
-            ),
-            (
-                "hostd_completions_total",
-                "Completions given to applications.",
-                edge.completions,
-            ),
-            (
-                "hostd_completions_lost_total",
-                "Completions for rings that their application broke.",
-                edge.lost_completions,
-            ),
-            (
-                "hostd_wakes_total",
-                "Times that an application was woken.",
-                edge.wakes,
-            ),
-            (
-                "hostd_broken_queues_total",
-                "Queue pairs ended because their application broke a ring.",
-                edge.broken_queues,
-            ),
-            (
-                "hostd_completion_ring_full_total",
-                "Times that completions waited for room in a ring.",
-                edge.full_rings,
-            ),
-            (
-                "hostd_receive_packets_total",
-                "Packets received by the engine.",
-                engine.rx_packets,
-            ),
-            (
-                "hostd_receive_bytes_total",
-                "Bytes received by the engine.",
-                engine.rx_bytes,
-            ),
-            (
-                "hostd_transmit_packets_total",
-                "Packets sent by the engine.",
-                engine.tx_packets,
-            ),
-            (
-                "hostd_transmit_bytes_total",
-                "Bytes sent by the engine.",
-                engine.tx_bytes,
-            ),
-            (
-                "hostd_duplicate_packets_total",
-                "Packets that had come before and were acknowledged again.",
-                engine.duplicates,
-            ),
-            (
-                "hostd_delivered_packets_total",
-                "Data packets whose payload was delivered.",
-                engine.delivered,
-            ),
-            (
-                "hostd_acknowledgement_packets_total",
-                "Acknowledgements taken in.",
-                engine.acknowledgements,
-            ),
-            (
-                "hostd_management_packets_total",
-                "Messages of the connection manager taken in.",
-                engine.management,
-            ),
-            (
-                "hostd_frames_exhausted_total",
-                "Times that sending stopped for want of a frame.",
-                engine.no_frame,
-            ),
-            (
-                "hostd_events_lost_total",
-                "Events that nobody collected.",
-                engine.lost_events,
-            ),
-        ] {
-            families.counter(name, help).add(&[], value);
-        }
+        edge_counters(&edge, &mut families);
+        engine_counters(&engine, &mut families);
         let mut drops = families.counter(
             "hostd_dropped_packets_total",
             "Packets lost in this host, by reason.",

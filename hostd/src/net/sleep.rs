@@ -66,7 +66,7 @@ impl Sleeper {
         self.register(fd, SOCKET)
     }
 
-    /// Where the sessions' doorbells are hung up.
+    /// Where the sessions' doorbells are registered.
     ///
     /// # Errors
     /// What the kernel says: no descriptors left.
@@ -136,7 +136,7 @@ mod tests {
             EventFd::from_value_and_flags(0, EfdFlags::EFD_NONBLOCK).expect("an eventfd");
         let theirs = OwnedFd::from(doorbell);
         let ours = theirs.try_clone().expect("a descriptor");
-        let hung = Doorbell::hang(&doorbells, ours).expect("hung up");
+        let registered = Doorbell::register(&doorbells, ours).expect("registered");
         let ring = || nix::unistd::write(&theirs, &1_u64.to_ne_bytes()).expect("rung");
         // Never cleared, as applications could keep it from being cleared.
         for _ in 0..3 {
@@ -145,7 +145,7 @@ mod tests {
         }
         waker.wake();
         sleeper.sleep(Time::NEVER).expect("slept");
-        drop(hung);
+        drop(registered);
         ring();
         let start = monotonic();
         sleeper.sleep(start + Span::from_millis(2)).expect("slept");

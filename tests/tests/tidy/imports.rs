@@ -14,8 +14,6 @@ use super::{none, stale};
 const CIRCLES: &[&str] = &[
     "fabric/src/",
     "hostd/client/src/bin/hostcp/",
-    "hostd/client/src/bin/hostperf/",
-    "hostd/client/src/",
     "hostd/src/",
     "lab/src/",
     "switchd/src/bin/",

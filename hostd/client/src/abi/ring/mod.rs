@@ -309,7 +309,7 @@ impl<const N: usize> Consumer<N> {
         Ok(ready)
     }
 
-    /// Takes the wish to be woken back.
+    /// Withdraws the request to be woken.
     pub fn disarm(&self) {
         self.ring.map.word(ARMED).store(0, Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
 //! The active side.
 
 use crate::end::{DEPTH_MAX, End, PATIENCE, Plan};
+use crate::measurement::{Failure, Options, SIZE_MAX, Test};
 use crate::statistics::{Bandwidth, Latency};
-use crate::{Failure, Options, SIZE_MAX, Test};
 use hostd_client::{
     CompletionOpcode, Context, Error, ReceiveRequest, RemoteSlice, SendRequest, Slice,
 };

@@ -1,6 +1,6 @@
 //! One end of a measurement, and what the two agree on.
 
-use crate::{Failure, SIZE_MAX, Test};
+use crate::measurement::{Failure, SIZE_MAX, Test};
 use hostd_client::abi::codec::{Reader, Writer};
 use hostd_client::{
     Access, Completion, CompletionQueue, Context, Private, QueuePair, QueuePairOptions, Region,

@@ -1,7 +1,7 @@
 //! The passive side.
 
 use crate::end::{End, PATIENCE, Plan};
-use crate::{Failure, Test};
+use crate::measurement::{Failure, Test};
 use hostd_client::abi::codec::Writer;
 use hostd_client::{
     CompletionOpcode, CompletionStatus, ConnectRequest, Context, Error, Private, ReceiveRequest,

@@ -1,0 +1,88 @@
+//! What the objects of a session share: the socket, the doorbell, and how they are given back.
+
+use crate::Error;
+use crate::abi::answer::Reply;
+use crate::abi::doorbell::Doorbell;
+use crate::abi::message::Request;
+use crate::abi::types::ObjectKind;
+use crate::channel::Channel;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// What the daemon allows this application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of memory that may be registered.
+    pub memory: u64,
+    /// Queue pairs.
+    pub queue_pairs: u32,
+    /// Bytes of one message.
+    pub message: u64,
+}
+
+/// What a context and the objects made from it share.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) channel: Channel,
+    pub(crate) doorbell: Doorbell,
+    /// Wakes the daemon.
+    pub(crate) wake: OwnedFd,
+    pub(crate) limits: Limits,
+}
+
+impl Session {
+    /// Tells the daemon that the queue pair in `slot` has new work.
+    pub(crate) fn ring(&self, slot: u32) {
+        if self.doorbell.ring(slot) {
+            self.wake_daemon();
+        }
+    }
+
+    /// Wakes the daemon if it sleeps.
+    pub(crate) fn wake_daemon(&self) {
+        // Fails only when the counter is full, and then the daemon is already being woken.
+        let _ = nix::unistd::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+/// An object of the daemon; given back when the last holder drops it.
+#[derive(Debug)]
+pub(crate) struct Object {
+    context: Arc<Session>,
+    kind: ObjectKind,
+    handle: u32,
+}
+
+impl Object {
+    pub(crate) fn new(context: &Arc<Session>, kind: ObjectKind, handle: u32) -> Arc<Self> {
+        Arc::new(Self {
+            context: context.clone(),
+            kind,
+            handle,
+        })
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        let (kind, handle) = (self.kind, self.handle);
+        self.context
+            .channel
+            .tell(&Request::Destroy { kind, handle });
+    }
+}
+
+/// The `N` descriptors that belong to a reply.
+pub(crate) fn descriptors<const N: usize>(list: Vec<OwnedFd>) -> Result<[OwnedFd; N], Error> {
+    list.try_into().map_err(|list: Vec<_>| {
+        Error::Protocol(format!(
+            "{} descriptors instead of {N} in a reply",
+            list.len()
+        ))
+    })
+}
+
+/// The daemon gave a reply of another kind than the request asks for.
+pub(crate) fn unexpected(reply: &Reply) -> Error {
+    Error::Protocol(format!("reply {reply:?}"))
+}

@@ -34,7 +34,7 @@
 //! Stages, in the order in which a packet meets them. No stage imports the worker.
 //!
 //! ```text
-//!   ingress   [2] parse; packets that wait for a neighbour; ICMP errors
+//!   ingress   [2] parse  [3] classify; packets that wait for a neighbour; ICMP errors
 //!   forward   [4] routes, next hops, load balancing
 //!   traffic   [6] buffer  [7] queues  [8] scheduler, shapers, PFC
 //!   egress    [9] rewrite
@@ -45,7 +45,7 @@
 //! Composers:
 //!
 //! ```text
-//!   worker    one core's turn, from [1] receive to [10] transmit; [3] classify; its thread
+//!   worker    one core's turn, from [1] receive to [10] transmit; its thread
 //!   control   from the kernel's tables to these; see there
 //!   config    the file, checked and compiled
 //!   preflight what the machine must offer before the switch starts

@@ -7,121 +7,14 @@
 
 use super::Worker;
 use super::egress::Egress;
-use crate::forward::dlb::flowlet::{Flow, Table};
-use crate::forward::dlb::host_sprayed::is_host_sprayed;
 use crate::forward::dlb::quality::{Gauge, IDLE, QualityTable, Reading};
-use crate::forward::ecmp;
-use crate::forward::route::{Choice, choose_by};
-use crate::id::{GroupId, NextHopId};
 use crate::limits::PRIORITIES;
-use crate::packet::{Parsed, WIRE_OVERHEAD};
-use crate::stats::{FlowletRow, WorkerStats};
-use crate::tables::dlb::{DlbPolicy, Mode};
-use crate::tables::{Group, Tables};
+use crate::packet::WIRE_OVERHEAD;
+use crate::stats::WorkerStats;
+use crate::tables::Tables;
 use common::time::Time;
 use common::xdp::queue::QueueIo;
 use std::sync::Arc;
-
-/// Flows that a worker shows at most when control asks: 40 bytes each.
-const SHOWN: usize = 4096;
-
-/// Chooses among the members of the groups that are not left to the hash.
-#[derive(Debug)]
-pub(super) struct Balancer {
-    table: Table,
-    /// Entries that the table was made for; none while nothing is dynamic.
-    flows: Option<usize>,
-    /// Grows with each change of the tables.
-    epoch: u64,
-    quality: Arc<QualityTable>,
-    seed: u64,
-}
-
-impl Balancer {
-    pub(super) fn new(quality: Arc<QualityTable>, seed: u64, stats: &WorkerStats) -> Self {
-        Self {
-            table: Table::counting(0, seed, stats.flowlets.clone()),
-            flows: None,
-            epoch: 0,
-            quality,
-            seed,
-        }
-    }
-
-    /// Follows the tables. The flow table is there only while it is used.
-    pub(super) fn configure(&mut self, dynamic: &DlbPolicy) {
-        self.epoch += 1;
-        let flows = dynamic.is_on().then_some(dynamic.flows);
-        if flows != self.flows {
-            let stats = self.table.stats().clone();
-            self.table = Table::counting(flows.unwrap_or(0), self.seed, stats);
-            self.flows = flows;
-        }
-    }
-
-    /// The flow of a packet with this hash, if it is not left to the hash; its entry is on the way into the cache then.
-    #[inline]
-    pub(super) fn flow(
-        &self,
-        tables: &Tables,
-        group: Option<GroupId>,
-        (frame, parsed): (&[u8], &Parsed),
-        hash: u32,
-    ) -> Option<Flow> {
-        let group = group?;
-        let dynamic = &tables.dynamic;
-        if dynamic.mode(group) == Mode::Off
-            || !matches!(tables.group(group), Some(Group::Balance(_)))
-            || is_host_sprayed(frame, parsed, &dynamic.spray)
-        {
-            return None;
-        }
-        let flow = Flow {
-            group,
-            hash,
-            tag: hash,
-        };
-        self.table.prefetch(&flow);
-        Some(flow)
-    }
-
-    /// The next hop of a packet of such a flow.
-    #[inline]
-    pub(super) fn choose(&mut self, tables: &Tables, flow: Flow, now: Time) -> Choice {
-        let Some(Group::Balance(buckets)) = tables.group(flow.group) else {
-            return Choice::Dead;
-        };
-        let settings = tables.dynamic.settings(flow.group);
-        let quality = &self.quality;
-        let quality = |hop: NextHopId| {
-            let port = tables.next_hop(hop).map(|hop| hop.port);
-            port.map_or(u8::MAX, |port| quality.band(port))
-        };
-        let (table, epoch) = (&mut self.table, self.epoch);
-        let next_hop = table.choose(flow, buckets, &settings, &quality, epoch, now);
-        next_hop.map_or(Choice::Dead, Choice::Hop)
-    }
-
-    /// The way of a packet that comes alone.
-    pub(super) fn choose_one(
-        &mut self,
-        tables: &Tables,
-        group: Option<GroupId>,
-        (frame, parsed): (&[u8], &Parsed),
-        now: Time,
-    ) -> Choice {
-        let hash = ecmp::flow_hash(frame, parsed, &tables.hashing);
-        match self.flow(tables, group, (frame, parsed), hash) {
-            Some(flow) => self.choose(tables, flow, now),
-            None => choose_by(tables, group, || hash),
-        }
-    }
-
-    /// Flows that were not forgotten, for people to look at.
-    pub(super) fn rows(&self, tables: &Tables, now: Time) -> Vec<FlowletRow> {
-        self.table.sample(SHOWN, tables.dynamic.ageing(), now)
-    }
-}
 
 /// A port and what its gauge has to be told.
 #[derive(Debug)]

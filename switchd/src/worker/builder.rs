@@ -1,11 +1,12 @@
 //! What a worker is made from.
 
-use super::balance::{Balancer, Gauges};
+use super::balance::Gauges;
 use super::bit_set::BitSet;
 use super::egress::Egress;
-use super::ingress::Batch;
 use super::trace::Probe;
 use super::{Queue, Scratch, Worker, WorkerCommand, WorkerEvent, WorkerSet};
+use crate::forward::batch::Batch;
+use crate::forward::dlb::balancer::Balancer;
 use crate::forward::dlb::quality::QualityTable;
 use crate::forward::fib::Fib;
 use crate::id::PortId;

@@ -1,22 +1,19 @@
 //! The first half of a turn: from the receive queues to the egress port's owner.
 
-use super::balance::Balancer;
 use super::flow_control::CONTROL;
 use super::trace::Lost;
 use super::{Queue, Worker, WorkerEvent};
 use crate::drop::DropReason;
-use crate::forward::dlb::flowlet;
+use crate::forward::batch::look_up;
 use crate::forward::ecmp;
-use crate::forward::fib::Fib;
-use crate::forward::route::{Choice, Decision, choose, choose_by, decide};
-use crate::id::{FlowKey, GroupId, NextHopId, PortId, TraceId};
+use crate::forward::route::{Choice, Decision, choose, decide};
+use crate::id::{FlowKey, NextHopId, PortId, TraceId};
+use crate::ingress::classify::{classify, is_hooked};
 use crate::ingress::icmp_error;
 use crate::ingress::parse::{ParseException, parse};
 use crate::ingress::pending::{Pending, Waiting};
 use crate::limits::{BATCH, LANES, PENDING_RETRY, RING};
-use crate::packet::{Edits, NO_PCP, Packet, Parsed, Version, cells};
-use crate::tables::Tables;
-use crate::tables::policy::{Classify, Policy};
+use crate::packet::{Edits, Packet, Parsed, cells};
 use crate::trace::Step;
 use crate::traffic::buffer::XoffChange;
 use common::time::Time;
@@ -24,140 +21,6 @@ use common::wire::icmp::Problem;
 use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
 use std::net::IpAddr;
-
-/// The packets of a batch that the parser let through, with the routes they are about to take. The default
-/// is what a turn leaves in its place for a moment: it holds nothing and allocates nothing.
-#[derive(Debug, Default)]
-pub(super) struct Batch {
-    pub(super) lanes: Vec<(Frame, PortId, Parsed)>,
-    /// By lane: what the lookup found.
-    pub(super) groups: Vec<Option<GroupId>>,
-    /// By lane: the hash of the flow; empty while neither balancing nor elephants ask for all of them.
-    hashes: Vec<u32>,
-    /// By lane: the flow, if it is not left to the hash.
-    flows: Vec<Option<flowlet::Flow>>,
-    /// By lane: where that leads.
-    pub(super) choices: Vec<Choice>,
-    /// By lane: which traced packet it is; empty while nothing is traced.
-    pub(super) traces: Vec<TraceId>,
-    v4: Lookups<4>,
-    v6: Lookups<16>,
-}
-
-/// The lanes of one version of IP.
-#[derive(Debug, Default)]
-struct Lookups<const N: usize> {
-    lanes: Vec<usize>,
-    addresses: Vec<[u8; N]>,
-    found: Vec<Option<GroupId>>,
-}
-
-impl<const N: usize> Lookups<N> {
-    fn new() -> Self {
-        Self {
-            lanes: Vec::with_capacity(LANES),
-            addresses: Vec::with_capacity(LANES),
-            found: vec![None; LANES],
-        }
-    }
-
-    fn push(&mut self, lane: usize, dst: &[u8; 16]) {
-        self.lanes.push(lane);
-        self.addresses
-            .push(*dst.first_chunk().expect("N is 4 or 16"));
-    }
-
-    /// Writes what was found to the lanes' places and empties itself.
-    fn spread(&mut self, groups: &mut [Option<GroupId>]) {
-        for (&lane, &found) in self.lanes.iter().zip(&self.found) {
-            groups[lane] = found;
-        }
-        self.lanes.clear();
-        self.addresses.clear();
-    }
-}
-
-impl Batch {
-    /// Room for all packets of a batch.
-    pub(super) fn new() -> Self {
-        Self {
-            lanes: Vec::with_capacity(LANES),
-            groups: Vec::with_capacity(LANES),
-            hashes: Vec::with_capacity(LANES),
-            flows: Vec::with_capacity(LANES),
-            choices: Vec::with_capacity(LANES),
-            traces: Vec::with_capacity(LANES),
-            v4: Lookups::new(),
-            v6: Lookups::new(),
-        }
-    }
-
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
-    fn push(&mut self, frame: Frame, ingress: PortId, parsed: Parsed) {
-        match parsed.version {
-            Version::V4 => self.v4.push(self.lanes.len(), &parsed.dst),
-            Version::V6 => self.v6.push(self.lanes.len(), &parsed.dst),
-        }
-        self.lanes.push((frame, ingress, parsed));
-    }
-
-    /// Looks all destinations up together.
-    fn look_up(&mut self, fib: &Fib) {
-        self.groups.clear();
-        self.groups.resize(self.lanes.len(), None);
-        fib.lookup_v4_batch(&self.v4.addresses, &mut self.v4.found);
-        fib.lookup_v6_batch(&self.v6.addresses, &mut self.v6.found);
-        self.v4.spread(&mut self.groups);
-        self.v6.spread(&mut self.groups);
-    }
-
-    /// Whether a route leads to a group that `tables` lack.
-    fn is_ahead_of(&self, tables: &Tables) -> bool {
-        let mut groups = self.groups.iter().flatten();
-        groups.any(|group| tables.group(*group).is_none())
-    }
-
-    fn choose(&mut self, tables: &Tables, balancer: &mut Balancer, now: Time) {
-        self.hashes.clear();
-        if tables.dynamic.is_on() || !tables.traffic.elephants.is_empty() {
-            let lanes = self.lanes.iter();
-            self.hashes.extend(
-                lanes.map(|(frame, _, parsed)| {
-                    ecmp::flow_hash(frame.bytes(), parsed, &tables.hashing)
-                }),
-            );
-        }
-        if tables.dynamic.is_on() {
-            return self.balance(tables, balancer, now);
-        }
-        let mut hashes = self.hashes.iter();
-        let lanes = self.lanes.iter().zip(&self.groups);
-        self.choices.extend(
-            lanes.map(|((frame, _, parsed), group)| match hashes.next() {
-                Some(hash) => choose_by(tables, *group, || *hash),
-                None => choose(tables, *group, frame.bytes(), parsed),
-            }),
-        );
-    }
-
-    /// As `choose`, where some groups look at more than the hash. First all entries of the flow table are
-    /// fetched, so that the waits for them overlap.
-    fn balance(&mut self, tables: &Tables, balancer: &mut Balancer, now: Time) {
-        self.flows.clear();
-        let lanes = self.lanes.iter().zip(&self.groups).zip(&self.hashes);
-        self.flows
-            .extend(lanes.map(|(((frame, _, parsed), group), hash)| {
-                balancer.flow(tables, *group, (frame.bytes(), parsed), *hash)
-            }));
-        let lanes = self.groups.iter().zip(&self.hashes).zip(&self.flows);
-        let choices = lanes.map(|((group, hash), flow)| match flow {
-            Some(flow) => balancer.choose(tables, *flow, now),
-            None => choose_by(tables, *group, || *hash),
-        });
-        self.choices.extend(choices);
-    }
-}
 
 /// Where a packet came from, for what is decided about it.
 #[derive(Clone, Copy)]
@@ -308,7 +171,7 @@ impl<Q: QueueIo> Worker<Q> {
         let (mut class, group) = classify(&traffic.classify, parsed);
         let (mut dscp, mut edits) = (parsed.dscp, Edits::default());
         if let Some(hook) = traffic.hook
-            && hooks(traffic, ingress, egress)
+            && is_hooked(traffic, ingress, egress)
         {
             class = traffic.classify.class_of_priority[usize::from(hook.priority & 7)];
             dscp = hook.dscp;
@@ -571,39 +434,5 @@ impl<Q: QueueIo> Worker<Q> {
         }
         self.scratch.packets = packets;
         work
-    }
-}
-
-/// Traffic class and priority group of a packet.
-#[inline]
-pub(super) fn classify(maps: &Classify, parsed: &Parsed) -> (u8, u8) {
-    let priority = usize::from(priority(maps, parsed));
-    (
-        maps.class_of_priority[priority],
-        maps.group_of_priority[priority],
-    )
-}
-
-/// The priority that a packet is received with.
-#[inline]
-pub(super) fn priority(maps: &Classify, parsed: &Parsed) -> u8 {
-    let priority = match &maps.priority_of_pcp {
-        Some(of_pcp) if parsed.pcp != NO_PCP => of_pcp[usize::from(parsed.pcp & 7)],
-        _ => maps.priority_of_dscp[usize::from(parsed.dscp & 63)],
-    };
-    priority & 7
-}
-
-/// Whether a packet comes from the uplink group and leaves through it (SW-33).
-#[inline]
-fn hooks(traffic: &Policy, ingress: PortId, egress: PortId) -> bool {
-    let uplink = |port: PortId| traffic.ports.get(port.index()).is_some_and(|it| it.uplink);
-    uplink(ingress) && uplink(egress)
-}
-
-fn look_up(fib: &Fib, parsed: &Parsed) -> Option<GroupId> {
-    match parsed.version {
-        Version::V4 => fib.lookup_v4(*parsed.dst.first_chunk().expect("4 of 16")),
-        Version::V6 => fib.lookup_v6(parsed.dst),
     }
 }

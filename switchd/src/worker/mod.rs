@@ -1,4 +1,4 @@
-//! One core's turn. Orders the stages and hands packets from one to the next; holds no policy.
+//! One core's turn: orders the stages and hands packets from one to the next.
 //!
 //! ```text
 //!   own receive queues ─▶ parse ─▶ routes ─▶ decide ─┬─▶ own egress port: bypass, or admit
@@ -27,6 +27,8 @@ mod trace;
 mod watch;
 
 use crate::drop::DropReason;
+use crate::forward::batch::Batch;
+use crate::forward::dlb::balancer::Balancer;
 use crate::forward::fib::Fib;
 use crate::id::PortId;
 use crate::ingress::icmp_error::Limiter;
@@ -39,7 +41,7 @@ use crate::trace::Tracer;
 use crate::traffic::buffer::{Ledger, XoffChange};
 use crate::traffic::watchdog::Masks;
 use crate::traffic::{self, PacketStore};
-use balance::{Balancer, Gauges};
+use balance::Gauges;
 use bit_set::BitSet;
 use common::sync::snapshot::Reader;
 use common::sync::spsc::{Consumer, Producer};
@@ -50,7 +52,6 @@ use common::xdp::queue::QueueIo;
 use crossbeam_channel::{Receiver, Sender};
 use egress::Egress;
 use elephants::ElephantTracker;
-use ingress::Batch;
 use std::net::IpAddr;
 use std::sync::Arc;
 use trace::{Lost, Probe};

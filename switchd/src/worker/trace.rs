@@ -7,11 +7,13 @@
 //! Nothing of this is looked at for a packet without an id, and nobody has one while there is no tracer.
 
 use super::Worker;
-use super::ingress::{Batch, Origin, classify, priority};
+use super::ingress::Origin;
 use crate::drop::DropReason;
+use crate::forward::batch::Batch;
 use crate::forward::ecmp;
 use crate::forward::route::Choice;
 use crate::id::{GroupId, PortId, TraceId};
+use crate::ingress::classify::{classify, priority};
 use crate::ingress::parse::parse_any;
 use crate::packet::{Edits, NO_PCP, Packet, Parsed};
 use crate::tables::Group;

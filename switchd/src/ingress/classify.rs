@@ -1,0 +1,32 @@
+//! [3] Classify: from header fields to priority, traffic class and priority group.
+
+use crate::id::PortId;
+use crate::packet::{NO_PCP, Parsed};
+use crate::tables::policy::{Classify, Policy};
+
+/// Traffic class and priority group of a packet.
+#[inline]
+pub fn classify(maps: &Classify, parsed: &Parsed) -> (u8, u8) {
+    let priority = usize::from(priority(maps, parsed));
+    (
+        maps.class_of_priority[priority],
+        maps.group_of_priority[priority],
+    )
+}
+
+/// The priority that a packet is received with.
+#[inline]
+pub fn priority(maps: &Classify, parsed: &Parsed) -> u8 {
+    let priority = match &maps.priority_of_pcp {
+        Some(of_pcp) if parsed.pcp != NO_PCP => of_pcp[usize::from(parsed.pcp & 7)],
+        _ => maps.priority_of_dscp[usize::from(parsed.dscp & 63)],
+    };
+    priority & 7
+}
+
+/// Whether a packet comes from the uplink group and leaves through it (SW-33).
+#[inline]
+pub fn is_hooked(traffic: &Policy, ingress: PortId, egress: PortId) -> bool {
+    let uplink = |port: PortId| traffic.ports.get(port.index()).is_some_and(|it| it.uplink);
+    uplink(ingress) && uplink(egress)
+}

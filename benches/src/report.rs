@@ -163,10 +163,11 @@ impl GroupResult {
             text += &format!("note: {note}\n");
         }
         for line in self.with(Verdict::Undecided) {
-            text += &format!(
-                "undecided: {}: the machine is too noisy; run again, alone, or longer (--seconds)\n",
-                line.name
-            );
+            let why = match line.interval {
+                Some(_) => "the machine is too noisy; run again, alone, or longer (--seconds)",
+                None => "there were too few rounds for an interval",
+            };
+            text += &format!("undecided: {}: {why}\n", line.name);
         }
         text
     }

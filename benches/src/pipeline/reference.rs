@@ -56,6 +56,7 @@ impl Reference {
 
     /// Forwards about `least` packets; nanoseconds for each, with what their arrival costs.
     pub(super) fn turn(&mut self, least: u64) -> f64 {
+        let (mut places, mut hops) = ([0; BATCH], [0; BATCH]);
         let (mut packets, began) = (0, busy_time());
         while packets < least {
             for batch in self.frames.chunks_mut(BATCH * STRIDE) {
@@ -64,14 +65,17 @@ impl Reference {
                     self.destinations[self.next % DESTINATIONS].write(&mut frame[..LEN]);
                     self.next += 1;
                 }
-                for frame in batch.chunks_mut(STRIDE) {
-                    let frame = &mut frame[..LEN];
-                    let Some(destination) = parse(black_box(frame)) else {
-                        self.refused += 1;
-                        continue;
-                    };
-                    let entry = self.table[index(destination, self.table.len())];
-                    rewrite(frame, &self.hops[entry as usize % self.hops.len()]);
+                for (frame, place) in batch.chunks(STRIDE).zip(&mut places) {
+                    let destination = parse(black_box(&frame[..LEN]));
+                    self.refused += u64::from(destination.is_none());
+                    *place = index(destination.unwrap_or(0), self.table.len());
+                }
+                for (place, hop) in places.iter().zip(&mut hops) {
+                    *hop = self.table[*place];
+                }
+                for (frame, hop) in batch.chunks_mut(STRIDE).zip(&hops) {
+                    let hop = &self.hops[*hop as usize % self.hops.len()];
+                    rewrite(&mut frame[..LEN], hop);
                 }
                 packets += BATCH as u64;
             }

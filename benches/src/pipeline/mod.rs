@@ -25,7 +25,11 @@ use switch::{Duties, Switch, fill};
 use switchd::forward::fib::FibWriter;
 
 /// The most that a packet to a random route may cost, as a multiple of the reference loop, in the first [`BOUNDED`] cases.
-const RATIO_MAX: f64 = 12.0;
+///
+/// The bound was once 130 ns, on a quiet machine on which the plain switch takes 69 ns: 1.87 times as long. The plain
+/// switch takes 2.67 times as long as the reference loop (measured on a machine all of whose cores were busy, with others
+/// waiting), so 130 ns are 5.0 times the reference. The dearest bounded case takes 4.2 to 4.6 times as long as the reference.
+const RATIO_MAX: f64 = 5.0;
 
 /// What is measured.
 const CASES: [&str; 5] = [

@@ -2,7 +2,7 @@
 //!
 //! A figure that stands alone says more about the machine than about the program, so everything here is compared
 //! with something that runs on the same machine at the same time: contenders take turns within a second, and a bound is
-//! judged by the confidence interval of the median of their ratios. `benches/README.md` says how.
+//! judged by the confidence interval of the median of their ratios. `docs/performance.md` says how.
 //!
 //! ```text
 //!   measure     rounds, intervals, verdicts

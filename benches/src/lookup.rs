@@ -18,8 +18,8 @@ const LIBRARY: usize = 0;
 const ONE_BY_ONE: usize = 1;
 /// Addresses that are looked up, in the order of a random generator: no cache holds their paths.
 const ADDRESSES: usize = 1 << 20;
-/// Addresses of a turn.
-const PART: usize = ADDRESSES / 4;
+/// Addresses of a turn of each contender: 20 to 200 ms.
+const PARTS: [usize; 3] = [ADDRESSES / 4, ADDRESSES, ADDRESSES];
 /// Addresses of one batch, as long as a worker's.
 const BATCH: usize = switchd::limits::BATCH;
 
@@ -172,10 +172,11 @@ impl Subject for Lookup {
     fn turn(&mut self, group: usize, contender: usize) -> Result<f64, String> {
         let next = &mut self.next[group][contender];
         let start = *next;
-        *next = (start + PART) % ADDRESSES;
+        let part = PARTS[contender];
+        *next = (start + part) % ADDRESSES;
         let began = busy_time();
-        self.look_up(group == 0, contender, start..start + PART);
-        Ok(millions_each_second(began, PART as u64))
+        self.look_up(group == 0, contender, start..start + part);
+        Ok(millions_each_second(began, part as u64))
     }
 
     fn notes(&self, _: usize) -> Vec<String> {

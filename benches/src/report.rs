@@ -153,7 +153,7 @@ impl GroupResult {
         }
         text += &format!("{rows}\n");
         if !self.figures.is_empty() {
-            let mut rows = table(["compared", "median", &confidence, "", "bound", "verdict"]);
+            let mut rows = table(["derived", "median", &confidence, "", "bound", "verdict"]);
             for line in &self.figures {
                 add(&mut rows, line);
             }

@@ -52,13 +52,14 @@ pub fn run(
         Peer::start(&this, bench.name)?,
         Peer::start(other, bench.name)?,
     ];
+    let pids = peers.each_ref().map(Peer::pid);
     let mut builds = Builds::new(bench.name, peers);
     let plan = bench.plan(limits, Some(PRECISION));
     for number in 0..builds.groups.len() {
         let group = builds.groups[number].clone();
-        let before = Counters::read();
+        let before = Counters::read_processes(&pids);
         let rounds = timed_rounds(bench.name, &mut builds, number, &plan)?;
-        let load = Counters::read().since(&before);
+        let load = Counters::read_processes(&pids).since(&before);
         let mut result = GroupResult::new(bench.name, &group, &rounds, load, Vec::new());
         for line in &result.figures {
             let sense = compared(group.better, line.interval);

@@ -132,6 +132,11 @@ impl Peer {
         Ok(peer)
     }
 
+    /// Its process number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it can measure.
     pub fn offers(&self) -> &[Offer] {
         &self.offers

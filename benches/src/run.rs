@@ -70,7 +70,7 @@ pub const BENCHES: &[Bench] = &[
         name: "twin",
         about: "whole fabrics in virtual time, beside a reference loop",
         privileged: false,
-        seconds: 120,
+        seconds: 90,
         prepare: twin::prepare,
     },
 ];

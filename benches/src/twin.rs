@@ -24,7 +24,7 @@ const SIZES: [Size; 3] = [
     Size {
         name: "16 hosts",
         k: 4,
-        bytes: "40MB",
+        bytes: "20MB",
     },
     Size {
         name: "128 hosts",
@@ -38,9 +38,12 @@ const SIZES: [Size; 3] = [
     },
 ];
 
-/// Sizes of each group, and the least that their rates may be as a share of the reference. A turn of the greatest takes ten
+/// Sizes of each group, and the least that their rates may be as a share of the reference.
+///
+/// On a machine all of whose cores were busy, with others waiting, the shares were 0.16 to 0.18 and 0.083; a quarter less
+/// fails. (The more hosts, the more the caches count, which the reference does not need.) A turn of the greatest size takes ten
 /// seconds: too long for an interval in reasonable time, so it is shown and not judged.
-const GROUPS: [(&[usize], &[f64]); 2] = [(&[0, 1], &[0.1, 0.06]), (&[0, 2], &[])];
+const GROUPS: [(&[usize], &[f64]); 2] = [(&[0, 1], &[0.12, 0.06]), (&[0, 2], &[])];
 
 /// Events of a turn of the reference.
 const EVENTS: u64 = 400_000;

@@ -70,7 +70,7 @@ pub struct Counters {
 /// What happened between two moments, as shares between 0 and 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Load {
-    /// Of the time that the measuring thread wanted to run, the share that it waited for a core.
+    /// Of the time that what measures wanted to run, the share that it waited for a core.
     pub waited: f64,
     /// Share of all cores' time that the hypervisor took.
     pub stolen: f64,
@@ -79,10 +79,29 @@ pub struct Load {
 }
 
 impl Counters {
-    /// Now. A file that is missing counts nothing.
+    /// Now, for this thread. A file that is missing counts nothing.
     pub fn read() -> Self {
+        Self::read_of("thread-self")
+    }
+
+    /// Now, for the first threads of other processes, all together.
+    pub fn read_processes(pids: &[u32]) -> Self {
+        let each = pids.iter().map(|pid| Self::read_of(&pid.to_string()));
+        // What is of the machine is the same in all of them.
+        each.reduce(|sum, one| Self {
+            ran: sum.ran + one.ran,
+            waited: sum.waited + one.waited,
+            ..one
+        })
+        .unwrap_or_default()
+    }
+
+    fn read_of(task: &str) -> Self {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-        Self::parse(&read("/proc/thread-self/schedstat"), &read("/proc/stat"))
+        Self::parse(
+            &read(format!("/proc/{task}/schedstat")),
+            &read("/proc/stat".to_owned()),
+        )
     }
 
     /// From the texts of `/proc/thread-self/schedstat` and `/proc/stat` (proc_pid_schedstat(5), proc_stat(5)).
@@ -166,5 +185,7 @@ mod tests {
         let facts = Facts::read();
         assert!(facts.cores > 0 && !facts.kernel.is_empty(), "{facts}");
         assert!(Counters::read().total > 0);
+        let own = Counters::read_processes(&[std::process::id()]);
+        assert!(own.total > 0 && Counters::read_processes(&[]) == Counters::default());
     }
 }

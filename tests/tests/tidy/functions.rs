@@ -21,7 +21,6 @@ const LONG: &[(&str, &str, &str)] = &[
         "files_and_measurements_cross",
         STORY,
     ),
-    ("switchd/src/bin/switchctl/tables/mod.rs", "table", LATER),
     (
         "switchd/src/config/tests/mod.rs",
         "the_shipped_file_lists_every_key_with_its_default",
@@ -37,7 +36,6 @@ const LONG: &[(&str, &str, &str)] = &[
         "wrong_trimming_and_hooks_are_refused",
         TABLE,
     ),
-    ("switchd/src/switch.rs", "start_workers", LATER),
     (
         "switchd/src/traffic/watchdog/tests.rs",
         "settings_are_checked",

@@ -16,7 +16,6 @@ const CIRCLES: &[&str] = &[
     "hostd/client/src/bin/hostcp/",
     "hostd/src/",
     "lab/src/",
-    "switchd/src/bin/",
     "switchd/src/",
     "tests/src/wire/",
     "twin/src/",

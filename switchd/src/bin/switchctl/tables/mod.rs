@@ -1,8 +1,9 @@
 //! Answers as text: a table for each topic, or JSON.
 
+mod grid;
 mod traffic;
 
-use comfy_table::{CellAlignment, Table, presets};
+use grid::{Rows, draw, or_dash, yes_no};
 use std::fmt::Write;
 use switchd::control::api::{
     Answer, Change, DropRow, ElephantRow, FlowletRow, GroupRow, NeighbourRow, NextHopRow,
@@ -74,9 +75,6 @@ fn traced_text(traced: &TraceReport) -> String {
     }
     text
 }
-
-/// Names of columns, and rows. Columns whose values are aligned to the right begin with `>`.
-type Rows = (&'static [&'static str], Vec<Vec<String>>);
 
 const PORT_COLUMNS: &[&str] = &[
     "port",
@@ -168,31 +166,6 @@ fn table(answer: &Answer, all: bool) -> String {
         | Answer::Pfc(_) => (&[], Vec::new()),
     };
     draw(columns, rows)
-}
-
-/// A table of these rows, or that there are none.
-fn draw(columns: &[&str], rows: Vec<Vec<String>>) -> String {
-    if rows.is_empty() {
-        return "none\n".to_owned();
-    }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(columns.iter().map(|name| name.trim_start_matches('>')));
-    for row in rows {
-        table.add_row(row);
-    }
-    for (place, name) in columns.iter().enumerate() {
-        if let Some(column) = table.column_mut(place)
-            && name.starts_with('>')
-        {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.lines().fold(String::new(), |mut text, line| {
-        text.push_str(line.trim_end());
-        text.push('\n');
-        text
-    })
 }
 
 fn route_row(row: &RouteRow) -> Vec<String> {
@@ -308,14 +281,6 @@ fn elephant_row(row: &ElephantRow) -> Vec<String> {
         row.age_milliseconds.to_string(),
         yes_no(row.waiting),
     ]
-}
-
-fn or_dash(text: Option<&String>) -> String {
-    text.cloned().unwrap_or_else(|| "-".to_owned())
-}
-
-fn yes_no(value: bool) -> String {
-    if value { "yes" } else { "no" }.to_owned()
 }
 
 /// Next hops on one line: `10.0.0.1 eth1 50 %, …`; the share only where there are several, the

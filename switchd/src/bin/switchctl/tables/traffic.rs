@@ -1,6 +1,6 @@
 //! Tables of the traffic manager.
 
-use super::{Rows, draw, or_dash, yes_no};
+use super::grid::{Rows, draw, or_dash, yes_no};
 use switchd::control::api::{
     Amount, BufferReport, Event, HeadroomRow, PfcPriority, PfcReport, PriorityGroupRow, QueueRow,
     WatchdogRow,

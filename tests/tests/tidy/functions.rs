@@ -14,7 +14,6 @@ const LONG: &[(&str, &str, &str)] = &[
         "a_two_port_reflector_carries_ping_and_datagrams",
         STORY,
     ),
-    ("hostd/src/control/telemetry.rs", "scrape", LATER),
     ("hostd/src/host.rs", "control", LATER),
     (
         "hostd/tests/netns.rs",

@@ -14,7 +14,6 @@ use super::{none, stale};
 const CIRCLES: &[&str] = &[
     "fabric/src/",
     "hostd/client/src/bin/hostcp/",
-    "hostd/src/",
     "lab/src/",
     "switchd/src/",
     "tests/src/wire/",

@@ -361,13 +361,13 @@ impl<M: RegionMemory> Engine<M> {
             let _ = self.advance(number, Input::GaveUp, Said::Nothing);
             return;
         }
-        let patience = match phase {
+        let wait = match phase {
             Phase::Waiting => DECISION,
             Phase::Draining => DRAIN,
             Phase::TimeWait => self.config.time_wait,
             _ => return self.rewake(number),
         };
-        connection.deadline.get_or_insert(now + patience);
+        connection.deadline.get_or_insert(now + wait);
         self.rewake(number);
     }
 
@@ -381,7 +381,7 @@ impl<M: RegionMemory> Engine<M> {
         }
     }
 
-    /// The message of a phase that repeats it is due, or its patience is over.
+    /// The message of a phase that repeats it is due, or there were too many tries.
     fn send_again(&mut self, number: u32, now: Time) {
         let (timeout, retries) = (self.config.cm_timeout, self.config.cm_retries);
         let Some(connection) = self.connections.get_mut(number) else {

@@ -309,52 +309,22 @@ impl Recovery {
                 Action::Nothing
             }
             (
-                state,
+                _,
                 Event::Acknowledged {
                     news,
                     in_order,
                     outstanding,
                 },
             ) => {
-                let mut clocks = state.clocks();
                 // What says nothing new does not put the clocks back.
-                if news {
+                let clocks = news.then(|| {
                     self.progress(now);
-                    clocks = if outstanding {
-                        self.armed(round_trip, now)
-                    } else {
-                        Clocks::STOPPED
-                    };
-                }
-                if in_order {
-                    self.rnr_tries = 0;
-                }
-                self.state = match state {
-                    State::ReceiverNotReady { until, .. } if !in_order => {
-                        State::ReceiverNotReady { until, clocks }
-                    }
-                    _ => State::awaiting(clocks),
-                };
+                    self.clocks(outstanding, round_trip, now)
+                });
+                self.acknowledged(clocks, in_order);
                 Action::Nothing
             }
-            (state, Event::ReceiverNotReady { wait }) => {
-                self.rnr_tries += 1;
-                let most = self.rules.rnr_retry.map(u32::from);
-                if most.is_some_and(|most| self.rnr_tries > most) {
-                    return Action::GiveUp(Status::RnrRetryExceeded);
-                }
-                // The peer is alive.
-                self.progress(now);
-                self.state = State::ReceiverNotReady {
-                    until: now + wait,
-                    clocks: state.clocks(),
-                };
-                // It keeps what came later only if it reorders.
-                match self.rules.tolerance {
-                    Some(_) => Action::Nothing,
-                    None => Action::SendAllAgain,
-                }
-            }
+            (_, Event::ReceiverNotReady { wait }) => self.receiver_not_ready(now + wait, now),
             (State::ReceiverNotReady { until, .. }, Event::Expired { .. }) if until <= now => {
                 self.state = State::Waiting(self.armed(round_trip, now));
                 Action::SendOldestAgain
@@ -381,6 +351,40 @@ impl Recovery {
         }
     }
 
+    /// An acknowledgement came; the clocks begin anew if it put them back.
+    fn acknowledged(&mut self, anew: Option<Clocks>, in_order: bool) {
+        let clocks = anew.unwrap_or_else(|| self.state.clocks());
+        if in_order {
+            self.rnr_tries = 0;
+        }
+        self.state = match self.state {
+            State::ReceiverNotReady { until, .. } if !in_order => {
+                State::ReceiverNotReady { until, clocks }
+            }
+            _ => State::awaiting(clocks),
+        };
+    }
+
+    /// The peer has no receive, and wants to be left alone until then.
+    fn receiver_not_ready(&mut self, until: Time, now: Time) -> Action {
+        self.rnr_tries += 1;
+        let most = self.rules.rnr_retry.map(u32::from);
+        if most.is_some_and(|most| self.rnr_tries > most) {
+            return Action::GiveUp(Status::RnrRetryExceeded);
+        }
+        // The peer is alive.
+        self.progress(now);
+        self.state = State::ReceiverNotReady {
+            until,
+            clocks: self.state.clocks(),
+        };
+        // It keeps what came later only if it reorders.
+        match self.rules.tolerance {
+            Some(_) => Action::Nothing,
+            None => Action::SendAllAgain,
+        }
+    }
+
     fn time_out(&mut self, outstanding: bool, round_trip: RoundTrip, now: Time) -> Action {
         let retries = self.rules.retry_count;
         let endurance = self
@@ -393,11 +397,7 @@ impl Recovery {
             return Action::GiveUp(Status::RetryExceeded);
         }
         self.timeouts += 1;
-        self.state = if outstanding {
-            State::Waiting(self.armed(round_trip, now))
-        } else {
-            State::Idle
-        };
+        self.state = State::awaiting(self.clocks(outstanding, round_trip, now));
         Action::BackOff
     }
 
@@ -406,6 +406,15 @@ impl Recovery {
         self.silent_since = now;
         self.timeouts = 0;
         self.probes = 0;
+    }
+
+    /// The clocks as they begin anew, if anything is awaited.
+    fn clocks(&self, outstanding: bool, round_trip: RoundTrip, now: Time) -> Clocks {
+        if outstanding {
+            self.armed(round_trip, now)
+        } else {
+            Clocks::STOPPED
+        }
     }
 
     /// The clocks as they begin anew.

@@ -40,7 +40,7 @@
 //!   egress    [9] rewrite
 //! ```
 //!
-//! Between [4] and [6] there will be [5] compute: reductions in the network. It does not exist yet.
+//! Between \[4\] and \[6\] there will be \[5\] compute: reductions in the network. It does not exist yet.
 //!
 //! Composers:
 //!

@@ -1,5 +1,5 @@
-//! [12] The applications' edge: their socket, their objects, their shared memory. Requests come in
-//! through it before [1], completions leave through it at the end.
+//! \[12\] The applications' edge: their socket, their objects, their shared memory. Requests come in
+//! through it before \[1\], completions leave through it at the end.
 //!
 //! ```text
 //!   control thread                              worker thread

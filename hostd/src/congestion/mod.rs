@@ -1,4 +1,4 @@
-//! [5] How much may be in flight.
+//! \[5\] How much may be in flight.
 //!
 //! ```text
 //!   fixed   a window that does not move: the network's losses are repaired, not avoided

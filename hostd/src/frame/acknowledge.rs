@@ -1,4 +1,4 @@
-//! [11] Acknowledgements of any kind: what they say, written and read.
+//! \[11\] Acknowledgements of any kind: what they say, written and read.
 
 use crate::bit_set::BitSet;
 use crate::limits;

@@ -1,4 +1,4 @@
-//! [6] Data packets: what their headers say, written and read.
+//! \[6\] Data packets: what their headers say, written and read.
 
 use super::parse::Packet;
 use super::timestamp;

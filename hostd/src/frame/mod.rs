@@ -1,4 +1,4 @@
-//! [6] Packets: what they say, written into frames and read out of them.
+//! \[6\] Packets: what they say, written into frames and read out of them.
 //!
 //! ```text
 //!   data          data packets             parse     received frames, checked

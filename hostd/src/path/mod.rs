@@ -1,4 +1,4 @@
-//! [4] The sub-paths of a queue pair: what tells them apart on the wire, which packet takes which,
+//! \[4\] The sub-paths of a queue pair: what tells them apart on the wire, which packet takes which,
 //! and how they fare.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! [9] The reorder buffer: packets that came early wait here as frames until the gap before them
+//! \[9\] The reorder buffer: packets that came early wait here as frames until the gap before them
 //! closes.
 
 use crate::frame::DataHeader;

@@ -1,4 +1,4 @@
-//! [8] Where the bytes of a message go: a range of a region that was checked once, when the message
+//! \[8\] Where the bytes of a message go: a range of a region that was checked once, when the message
 //! began.
 
 use crate::memory::{AccessDenied, MemoryRange, RegionMemory, RegionTable};

@@ -1,4 +1,4 @@
-//! [11] What the receiver has to report, and when (HT-41, HT-42).
+//! \[11\] What the receiver has to report, and when (HT-41, HT-42).
 //!
 //! Acknowledgements are put together: one for several packets, or after a short time. One goes at
 //! once when the peer asked for it, when something came twice (the peer may have lost the

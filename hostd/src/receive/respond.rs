@@ -1,4 +1,4 @@
-//! [10] Segments, in order, into messages: what each does to the one that is being received, and
+//! \[10\] Segments, in order, into messages: what each does to the one that is being received, and
 //! what the peer and the application hear of it.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! [7] Which packet is expected, which came early, and what that means for one that comes.
+//! \[7\] Which packet is expected, which came early, and what that means for one that comes.
 
 use crate::bit_set::BitSet;
 use crate::limits;

@@ -1,4 +1,4 @@
-//! [3] What is on its way: which packets are in flight, which are lost, which came.
+//! \[3\] What is on its way: which packets are in flight, which are lost, which came.
 //!
 //! ```text
 //!            una                                            next

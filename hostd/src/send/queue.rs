@@ -1,4 +1,4 @@
-//! [1] The send queue: requests in order, from when they are posted until they complete.
+//! \[1\] The send queue: requests in order, from when they are posted until they complete.
 
 use crate::memory::MemoryRange;
 use crate::verbs::Psn;

@@ -1,4 +1,4 @@
-//! [2] Requests into segments, one a packet, each with its sequence number; and again from the
+//! \[2\] Requests into segments, one a packet, each with its sequence number; and again from the
 //! number to the segment, for what is lost.
 
 use super::queue::{Entry, SendQueue};

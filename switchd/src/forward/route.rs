@@ -1,4 +1,4 @@
-//! [4] Forward: from a route to a next hop, or to the reason why there is none.
+//! \[4\] Forward: from a route to a next hop, or to the reason why there is none.
 
 use crate::drop::DropReason;
 use crate::forward::ecmp;

@@ -1,4 +1,4 @@
-//! [3] Classify: from header fields to priority, traffic class and priority group.
+//! \[3\] Classify: from header fields to priority, traffic class and priority group.
 
 use crate::id::PortId;
 use crate::packet::{NO_PCP, Parsed};

@@ -51,7 +51,7 @@ pub struct ElephantRow {
     pub waiting: bool,
     /// What it sent since it became an elephant.
     pub bytes: u64,
-    /// Its rate, measured over [`RATE_INTERVAL`] or more.
+    /// Its rate, measured over the rate interval or more.
     pub rate: Rate,
     /// For how long it has been an elephant.
     pub age: Span,

@@ -17,7 +17,7 @@ pub enum Moves {
     /// When none of its packets is in the queue any more; in a queue that is never empty it may take until the
     /// flow pauses.
     Drained,
-    /// At once; its packets in the lower queue wait at a [`Gate`](super::Gate), which the scheduler has to ask.
+    /// At once; its packets in the lower queue wait at a gate, which the scheduler has to ask.
     Gated,
 }
 

@@ -9,7 +9,7 @@
 //!                               └── stopped: paused by the peer, held by an operator
 //! ```
 //!
-//! The owner of a port has one [`EgressPort`](egress_port::EgressPort) for it, and one [`PacketStore`](store::PacketStore) for all of them: the
+//! The owner of a port has one [`EgressPort`] for it, and one [`PacketStore`] for all of them: the
 //! packets of every queue are links of chains in that store, so that memory is bounded by the number
 //! of frames and not by the number of queues. The [`Ledger`](buffer::Ledger) is shared by all workers.
 //!

@@ -1,4 +1,4 @@
-//! The queues of one egress port, its scheduler and its shapers: admission [7] and service [8].
+//! The queues of one egress port, its scheduler and its shapers: admission \[7\] and service \[8\].
 
 use crate::drop::DropReason;
 use crate::id::PortId;
@@ -171,7 +171,7 @@ impl EgressPort {
     }
 
     /// Lets the packet that was admitted to queue `class` last, and those behind it, wait until packet `until` of the queue
-    /// that its flow comes from has left: see [`elephants::Place::after`].
+    /// that its flow comes from has left: see `Place::after` of the elephants.
     pub fn wait_for(&mut self, class: u8, until: u64) {
         let at = self.progress(class).enqueued;
         self.gates.add(usize::from(class), at, until);

@@ -153,7 +153,7 @@ impl Setup {
 /// A fabric of switches and testers. Both are counted from 0.
 #[derive(Debug)]
 pub struct Bench {
-    /// The fabric, for what the bench has no word for: links that go down, weather, daemons that crash.
+    /// The fabric, for what the bench has no word for: links that go down, impairment, daemons that crash.
     pub fabric: Fabric<true>,
     seed: u64,
     lossless: bool,

@@ -22,7 +22,7 @@ pub enum Check {
     Limits,
     /// No engine is called with time going backwards.
     Clock,
-    /// Who has a way makes progress, and nobody turns in circles.
+    /// Who has a path makes progress, and nobody turns in circles.
     Liveness,
     /// Applications are served: connections can be made.
     Service,

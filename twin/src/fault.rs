@@ -1,14 +1,14 @@
 //! What goes wrong, where and when.
 
 use super::network::{LinkId, NodeId};
-use super::wire::Weather;
+use super::wire::Impairment;
 use common::time::Span;
 
 /// Something that goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
     /// Frames come to harm on a link.
-    Weather(LinkId, Weather),
+    Impairment(LinkId, Impairment),
     /// A link is down.
     LinkDown(LinkId),
     /// A daemon is dead.

@@ -2,8 +2,8 @@
 
 use super::app::{App, NewEnd, Report, Verb};
 use super::memory::Memory;
-use super::outcome::Totals;
 use super::queue::{DeviceQueue, Outbox};
+use super::totals::Totals;
 use common::time::Time;
 use common::xdp::frame::{FramePool, Region};
 use hostd::net::port::Port;

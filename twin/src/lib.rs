@@ -16,7 +16,7 @@
 //!
 //! ```text
 //!   schedule     what happens when
-//!   network      nodes, links, addresses, routes; topology makes them, way follows them
+//!   network      nodes, links, addresses, routes; topology makes them, paths follows them
 //!   queue, wire  a port's rings, a link's direction and what can go wrong there
 //!   switch, host the kinds of nodes that run daemons;  app, memory: who uses a host
 //!   tester       the kind that sends and receives raw frames;  bench: small fabrics of them, for tests
@@ -38,12 +38,14 @@ pub mod check;
 pub mod fabric;
 pub mod fault;
 pub mod flow;
+pub mod frames;
 pub mod host;
 pub mod lossless;
 pub mod matrix;
 pub mod memory;
 pub mod network;
 pub mod outcome;
+pub mod paths;
 pub mod picture;
 pub mod plot;
 pub mod queue;
@@ -58,7 +60,7 @@ pub mod soak;
 pub mod switch;
 pub mod tester;
 pub mod topology;
+pub mod totals;
 pub mod trace;
-pub mod way;
 pub mod wire;
 pub mod workload;

@@ -6,7 +6,7 @@
 //! | all hosts of edge switch E | `10.0.0.0/8` + E × 4096, `/20` | `/116` |
 //! | link L between switches | `172.16.0.0/12` + 2 L, `/31` | `/127` |
 //!
-//! (all counted from 0.) Routes are what a routing protocol would install: the shortest ways, all of them.
+//! (all counted from 0.) Routes are what a routing protocol would install: all shortest paths.
 
 use common::time::Span;
 use common::units::Rate;
@@ -251,7 +251,7 @@ impl Plan {
     }
 
     /// Gives every switch routes to the hosts of all `edges`: over all its neighbours that are nearest to them.
-    /// Upper switches are never used to go down and up again, as shortest ways do not.
+    /// Upper switches are never used to go down and up again, as shortest paths do not.
     pub fn route_shortest(&mut self, edges: &[NodeId]) {
         for (number, &edge) in edges.iter().enumerate() {
             let distance = self.distances(edge);

@@ -5,13 +5,11 @@ use super::network::{NodeId, Plan};
 use super::sample::Samples;
 use super::scenario::Scenario;
 use super::simulation::Simulation;
+use super::totals::{Totals, add};
 use super::wire::WireCount;
 use common::time::{Span, Time};
 use common::units::Rate;
-use hostd::engine::Engine;
-use hostd::memory::RegionMemory;
-use hostd::stats::QueuePairCounters;
-use hostd::verbs::{DropReason as HostDrop, Granularity, MultipathConfig};
+use hostd::verbs::{Granularity, MultipathConfig};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use switchd::drop::DropReason;
@@ -34,7 +32,7 @@ pub struct FlowFigures {
     pub start_ns: Option<u64>,
     /// Flow completion time in nanoseconds: from its start until the receiver had everything.
     pub fct_ns: Option<u64>,
-    /// The same in an empty fabric, on a shortest way.
+    /// The same in an empty fabric, on a shortest path.
     pub ideal_ns: u64,
     /// Bytes of payload in bits per second over the completion time.
     pub goodput_bps: Option<u64>,
@@ -67,35 +65,6 @@ pub struct ClassFigures {
     pub goodput_mean_bps: u64,
     /// Jain's index of fairness over the flows' goodput: one if all are alike.
     pub jain: f64,
-}
-
-/// Sums over the fabric.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Totals {
-    /// Packets lost by switches, by reason.
-    pub switch_drops: BTreeMap<&'static str, u64>,
-    /// Packets lost by hosts, by reason.
-    pub host_drops: BTreeMap<&'static str, u64>,
-    /// Frames that came to harm between nodes, or found nobody: by what happened.
-    pub wire: BTreeMap<&'static str, u64>,
-    /// Packets with CE on the links to hosts.
-    pub marks: u64,
-    /// PAUSE and PFC frames.
-    pub pauses: u64,
-    /// Data packets sent, retransmissions included.
-    pub data_packets: u64,
-    /// Packets sent again.
-    pub retransmits: u64,
-    /// Expiries of retransmission timers.
-    pub timeouts: u64,
-    /// Data packets that came twice.
-    pub duplicates: u64,
-    /// Data packets that came before one that was sent earlier.
-    pub out_of_order: u64,
-    /// Greatest distance between a packet that came and the one that was expected.
-    pub reorder_depth: u32,
-    /// Deepest queue that was seen, in bytes.
-    pub queue_bytes: u32,
 }
 
 /// One direction of a link.
@@ -211,7 +180,7 @@ fn rate(bytes: u64, nanos: u64) -> u64 {
     u64::try_from(bits / u128::from(nanos.max(1))).unwrap_or(u64::MAX)
 }
 
-/// What a flow takes when it is alone: its bytes at the slowest link of its way (or at all that lie beside each
+/// What a flow takes when it is alone: its bytes at the slowest link of its path (or at all that lie beside each
 /// other, if it is spread over them), one packet at each other link, and the delays.
 struct Ideal {
     slowest: Rate,
@@ -223,22 +192,22 @@ struct Ideal {
 
 impl Ideal {
     fn new(plan: &Plan, scenario: &Scenario, from: NodeId, to: NodeId) -> Self {
-        let way = plan.way(from, to);
+        let route = plan.path(from, to);
         let sprayed = |multipath: &MultipathConfig| match multipath.granularity {
             Granularity::Packet => u64::from(multipath.paths),
             Granularity::Flow | Granularity::Flowlet => 1,
         };
         let paths = scenario.host.multipath.as_ref().map_or(1, sprayed);
-        let spread = paths.min(plan.parallel_ways(from, to) as u64);
+        let spread = paths.min(plan.parallel_paths(from, to) as u64);
         let speed = |link: &usize| {
             let link = &plan.links[*link];
             let of_host = link.ends[0].node.index() < plan.hosts;
-            let ways = if of_host { 1 } else { spread };
-            Rate::from_bps(link.speed.bps() * ways)
+            let parallel = if of_host { 1 } else { spread };
+            Rate::from_bps(link.speed.bps() * parallel)
         };
-        let mut speeds: Vec<Rate> = way.iter().map(speed).collect();
+        let mut speeds: Vec<Rate> = route.iter().map(speed).collect();
         speeds.sort_unstable();
-        let delay = way
+        let delay = route
             .iter()
             .fold(Span::ZERO, |sum, link| sum + plan.links[*link].delay);
         let ip = if scenario.v6 { 40 } else { 20 };
@@ -369,49 +338,6 @@ fn totals<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Totals {
         totals.queue_bytes = totals.queue_bytes.max(simulation.samples.deepest(index));
     }
     totals
-}
-
-fn add(sums: &mut BTreeMap<&'static str, u64>, name: &'static str, count: u64) {
-    if count > 0 {
-        *sums.entry(name).or_default() += count;
-    }
-}
-
-impl Totals {
-    /// Adds what a host's engine has counted.
-    pub(super) fn add_engine<M: RegionMemory>(&mut self, engine: &Engine<M>) {
-        for &reason in HostDrop::ALL {
-            let count = engine.statistics().drops.get(reason);
-            add(&mut self.host_drops, reason.label(), count);
-        }
-        for number in engine.queue_pairs() {
-            if let Some(standing) = engine.queue_pair_statistics(number) {
-                self.add_counters(&standing.counters);
-            }
-        }
-    }
-
-    fn add_counters(&mut self, counters: &QueuePairCounters) {
-        self.data_packets += counters.tx_packets;
-        self.retransmits += counters.retransmits;
-        self.timeouts += counters.timeouts;
-        self.duplicates += counters.duplicates;
-        self.out_of_order += counters.out_of_order;
-        self.reorder_depth = self.reorder_depth.max(counters.reorder_depth_max);
-    }
-
-    /// Adds what a host's engines had counted before they crashed.
-    fn add_past(&mut self, past: &Self) {
-        for (reason, count) in &past.host_drops {
-            add(&mut self.host_drops, reason, *count);
-        }
-        self.data_packets += past.data_packets;
-        self.retransmits += past.retransmits;
-        self.timeouts += past.timeouts;
-        self.duplicates += past.duplicates;
-        self.out_of_order += past.out_of_order;
-        self.reorder_depth = self.reorder_depth.max(past.reorder_depth);
-    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures to show")]

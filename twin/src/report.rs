@@ -1,7 +1,8 @@
 //! Figures for people and for other programs: tables, CSV and JSON.
 
-use super::outcome::{ClassFigures, Outcome, Totals};
+use super::outcome::{ClassFigures, Outcome};
 use super::sample::Samples;
+use super::totals::Totals;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{Cell, CellAlignment, Table};
 use serde::Serialize;

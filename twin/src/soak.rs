@@ -11,7 +11,7 @@ use super::simulation::run;
 use super::sizes::Sizes;
 use super::switch::{SwitchSettings, burst};
 use super::topology::{Links, Shape};
-use super::wire::Weather;
+use super::wire::Impairment;
 use super::workload::{Pattern, Size, Spec};
 use common::time::Span;
 use common::units::Rate;
@@ -274,7 +274,7 @@ fn faults(dice: &mut Dice, plan: &Plan) -> Vec<PlannedFault> {
         let until = from + Span::from_micros(dice.pick(&[20, 200, 5000]));
         let link = dice.count(0, plan.links.len() - 1);
         let fault = match dice.between(0, 6) {
-            0 | 1 => Target::Here(Fault::Weather(link, weather(dice))),
+            0 | 1 => Target::Here(Fault::Impairment(link, impairment(dice))),
             2 => Target::Here(Fault::LinkDown(link)),
             3 if plan.nodes.len() > plan.hosts => Target::AnySwitch,
             4 => Target::Here(Fault::Crash(any_node(dice))),
@@ -301,21 +301,21 @@ fn faults(dice: &mut Dice, plan: &Plan) -> Vec<PlannedFault> {
     faults
 }
 
-fn weather(dice: &mut Dice) -> Weather {
+fn impairment(dice: &mut Dice) -> Impairment {
     let mut chance = || dice.pick(&[0.0, 0.0, 0.001, 0.01, 0.05]);
-    let weather = Weather {
+    let impairment = Impairment {
         loss: chance(),
         corruption: chance(),
         duplication: chance(),
         reordering: chance(),
         lateness: Span::from_micros(30),
     };
-    if weather.is_fair() {
-        Weather {
+    if impairment.is_none() {
+        Impairment {
             loss: 0.01,
-            ..weather
+            ..impairment
         }
     } else {
-        weather
+        impairment
     }
 }

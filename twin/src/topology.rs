@@ -244,7 +244,7 @@ mod tests {
         }
     }
 
-    /// Every pair of hosts has a way, as long as the topology says, and each switch on it a route.
+    /// Every pair of hosts has a path, as long as the topology says, and each switch on it a route.
     #[test]
     fn all_hosts_are_reached() {
         let shapes = [
@@ -288,12 +288,12 @@ mod tests {
                 let mut most = 0;
                 for from in plan.host_ids() {
                     for to in plan.host_ids().filter(|to| *to != from) {
-                        let way = plan.way(from, to);
-                        let last = way.last().map(|link| plan.links[*link].ends);
+                        let path = plan.path(from, to);
+                        let last = path.last().map(|link| plan.links[*link].ends);
                         let arrives =
                             last.is_some_and(|ends| ends.iter().any(|end| end.node == to));
                         assert!(arrives, "{shape:?}: {from:?} to {to:?}");
-                        most = most.max(way.len());
+                        most = most.max(path.len());
                     }
                 }
                 assert_eq!(most, longest, "{shape:?}");

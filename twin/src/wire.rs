@@ -15,7 +15,7 @@ const PICO: u64 = 1000;
 
 /// What can happen to a frame on a link, by chance: parts of one, each drawn for itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Weather {
+pub struct Impairment {
     /// It vanishes.
     pub loss: f64,
     /// A bit flips.
@@ -28,9 +28,9 @@ pub struct Weather {
     pub lateness: Span,
 }
 
-impl Weather {
-    /// Nothing happens.
-    pub fn is_fair(&self) -> bool {
+impl Impairment {
+    /// Whether nothing happens.
+    pub fn is_none(&self) -> bool {
         self.loss + self.corruption + self.duplication + self.reordering == 0.0
     }
 }
@@ -99,7 +99,7 @@ pub struct Wire {
     up: bool,
     /// Payload has bytes, which can be corrupted.
     carries: bool,
-    weather: Weather,
+    impairment: Impairment,
     random: Pcg64Mcg,
     /// Frames that no daemon has sent: see `Fabric::inject`.
     pub injected: u64,
@@ -127,7 +127,7 @@ impl Wire {
             last_arrival: Time::ZERO,
             up: true,
             carries,
-            weather: Weather::default(),
+            impairment: Impairment::default(),
             random: Pcg64Mcg::new(u128::from(seed) << 64 | 0x5851_f42d),
             injected: 0,
             count: WireCount::default(),
@@ -155,8 +155,8 @@ impl Wire {
     }
 
     /// Changes what can happen to frames.
-    pub fn set_weather(&mut self, weather: Weather) {
-        self.weather = weather;
+    pub fn set_impairment(&mut self, impairment: Impairment) {
+        self.impairment = impairment;
     }
 
     /// Pulls the plug, or puts it back. What was on the way is lost: it is returned.
@@ -183,21 +183,21 @@ impl Wire {
         self.free_at = left;
         self.count.busy += taken;
         let mut arrival = Time::from_nanos(left.div_ceil(PICO)) + self.delay;
-        if self.weather.is_fair() {
+        if self.impairment.is_none() {
             self.put(arrival, frame);
             return Sent::OnItsWay;
         }
-        if self.happens(self.weather.loss) {
+        if self.happens(self.impairment.loss) {
             self.count.lost += 1;
             return Sent::Lost(frame);
         }
-        if self.happens(self.weather.corruption) {
+        if self.happens(self.impairment.corruption) {
             self.count.corrupted += 1;
             self.flip_a_bit(&mut frame);
         }
-        if self.happens(self.weather.reordering) {
+        if self.happens(self.impairment.reordering) {
             self.count.delayed += 1;
-            let most = self.weather.lateness.nanos().max(1);
+            let most = self.impairment.lateness.nanos().max(1);
             arrival += Span::from_nanos(1 + self.random.next_u64() % most);
         }
         self.put(arrival, frame);
@@ -219,7 +219,7 @@ impl Wire {
 
     /// Whether the frame that was just sent comes twice; its copy is put behind it with [`Self::follow`].
     pub fn duplicates(&mut self) -> bool {
-        !self.weather.is_fair() && self.up && self.happens(self.weather.duplication)
+        !self.impairment.is_none() && self.up && self.happens(self.impairment.duplication)
     }
 
     /// Puts a copy of the last frame behind it.

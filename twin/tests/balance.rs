@@ -223,10 +223,10 @@ fn flowlets_are_not_reordered() {
 }
 
 /// By class: the spines that packets of it went to.
-type Ways = [Vec<usize>; 8];
+type Paths = [Vec<usize>; 8];
 
-/// The ways that packets have taken since `before`.
-fn ways(bench: &Bench, spines: usize, before: &[[u64; 8]]) -> Ways {
+/// The paths that packets have taken since `before`.
+fn paths(bench: &Bench, spines: usize, before: &[[u64; 8]]) -> Paths {
     let after = queued(bench, spines);
     std::array::from_fn(|class| {
         let grew = |spine: &usize| after[*spine][class] > before[*spine][class];
@@ -249,7 +249,7 @@ fn flows(bench: &mut Bench, to: usize, rate: Rate, roce: Option<Roce>) {
 }
 
 /// The spines that flows of a host which sprays go by while others disturb them.
-fn sprayed(mode: &str, more: &str, roce: Option<Roce>) -> Ways {
+fn sprayed(mode: &str, more: &str, roce: Option<Roce>) -> Paths {
     let mut bench = Bench::new(fabric((2, 4), 2, dlb(mode, 5, more)));
     flows(&mut bench, 2, Rate::from_gbps(1), roce);
     // Of class 0, which is not looked at.
@@ -263,10 +263,10 @@ fn sprayed(mode: &str, more: &str, roce: Option<Roce>) -> Ways {
     };
     bench.send(1, disturbing);
     bench.run_until(micros(1000));
-    let mut ways = ways(&bench, 4, &[[0; 8]; 4]);
-    ways[0].clear();
+    let mut paths = paths(&bench, 4, &[[0; 8]; 4]);
+    paths[0].clear();
     bench.finish();
-    ways
+    paths
 }
 
 /// SW-5: flows that their host sprays go where the hash says in every mode, whatever they are recognised by; others
@@ -299,7 +299,7 @@ fn a_member_that_goes_down_loses_only_its_flows() {
         let mut bench = Bench::new(fabric((2, 4), 1, dlb(mode, 20, "")));
         flows(&mut bench, 1, Rate::from_gbps(5), None);
         bench.run_until(micros(200));
-        let first = ways(&bench, 4, &[[0; 8]; 4]);
+        let first = paths(&bench, 4, &[[0; 8]; 4]);
         let bereft = first.iter().filter(|it| **it == [DEAD]).count();
         assert!(
             first.iter().all(|it| it.len() == 1) && bereft > 0,
@@ -312,7 +312,7 @@ fn a_member_that_goes_down_loses_only_its_flows() {
             let before = queued(&bench, 4);
             bench.fabric.set_link(link, up);
             bench.run_for(Span::from_micros(200));
-            let after = ways(&bench, 4, &before);
+            let after = paths(&bench, 4, &before);
             for (class, (after, expected)) in after.iter().zip(&mut expected).enumerate() {
                 assert_eq!(after.len(), 1, "{mode}, class {class}, {up}: {after:?}");
                 if *expected == [DEAD] {

@@ -13,7 +13,7 @@ use switchd::packet::{cells, wire_len};
 use twin::bench::{Bench, Setup, at, micros};
 use twin::lossless::{Incast, every_size, lossless, qos, star, with, written};
 use twin::tester::{Sizes, Storm, Stream, pfc};
-use twin::wire::Weather;
+use twin::wire::Impairment;
 
 /// Class 3 is lossless, with these thresholds of its group.
 fn group(thresholds: &str, more: &str) -> Arc<Qos> {
@@ -361,14 +361,14 @@ fn xoff_is_refreshed_and_a_lost_xon_heals() {
             let from = bench.switch_id(0);
             let port = ingress(&bench).0;
             let wire = bench.fabric.wire_from(from, port);
-            let all = Weather {
+            let all = Impairment {
                 loss: 1.0,
-                ..Weather::default()
+                ..Impairment::default()
             };
-            bench.fabric.set_weather(wire / 2, all);
+            bench.fabric.set_impairment(wire / 2, all);
             bench.run_until(micros(1006));
             assert!(bench.fabric.wires[wire].count.lost > 0, "xon was sent");
-            bench.fabric.set_weather(wire / 2, Weather::default());
+            bench.fabric.set_impairment(wire / 2, Impairment::default());
             assert_eq!(bench.sent(stream).packets, before);
         }
         bench.run_until(micros(1100));

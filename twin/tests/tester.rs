@@ -18,7 +18,7 @@ use twin::fabric::Mutation;
 use twin::switch::SwitchSettings;
 use twin::tester::{Bursts, FCS, Roce, Sizes, Storm, Stream, TesterSettings, pfc};
 use twin::topology::{Links, Shape};
-use twin::wire::Weather;
+use twin::wire::Impairment;
 
 /// Picoseconds that a frame of this size takes at 100 Gb/s: 80 for each byte.
 fn time_of(size: u16) -> u64 {
@@ -294,14 +294,14 @@ fn losses_and_duplicates_are_found() {
             ..Stream::to(1)
         },
     );
-    let weather = Weather {
+    let impairment = Impairment {
         loss: 0.01,
         duplication: 0.02,
         reordering: 0.01,
         lateness: Span::from_micros(2),
-        ..Weather::default()
+        ..Impairment::default()
     };
-    bench.fabric.set_weather(0, weather);
+    bench.fabric.set_impairment(0, impairment);
     bench.run_until(micros(500));
     bench.finish();
     let count = bench.fabric.wires[0].count;

@@ -61,7 +61,7 @@ fn large_scenarios_can_be_read() {
 #[test]
 fn a_simulation_is_a_function_of_its_seed() {
     let with_faults = format!(
-        "{LEAF_SPINE}\n[[fault]]\nkind = \"weather\"\nlink = \"*\"\nloss = 0.01\nreordering = 0.01\n\
+        "{LEAF_SPINE}\n[[fault]]\nkind = \"impairment\"\nlink = \"*\"\nloss = 0.01\nreordering = 0.01\n\
          lateness = \"10us\"\n"
     );
     let mut scenario = scenario(&with_faults);
@@ -220,7 +220,7 @@ fn the_icrc_catches_flipped_bits() {
     for (payload, ip) in [("carried", 4), ("virtual", 6)] {
         let text = format!(
             "payload = \"{payload}\"\n[topology]\nkind = \"pair\"\nip = {ip}\n[[workload]]\n\
-             kind = \"permutation\"\nsize = \"2MB\"\n[[fault]]\nkind = \"weather\"\nlink = \"*\"\n\
+             kind = \"permutation\"\nsize = \"2MB\"\n[[fault]]\nkind = \"impairment\"\nlink = \"*\"\n\
              corruption = 0.05\n"
         );
         let outcome = done(&scenario(&text), 3);
@@ -357,12 +357,12 @@ fn scenarios_that_make_no_sense_are_refused() {
             "no node \"s9\"",
         ),
         (
-            with("[[fault]]\nkind = \"weather\"\nlink = \"*\"\nloss = 2.0\n"),
+            with("[[fault]]\nkind = \"impairment\"\nlink = \"*\"\nloss = 2.0\n"),
             10,
             "between 0 and 1",
         ),
         (
-            with("[[fault]]\nkind = \"weather\"\nlink = \"*\"\n"),
+            with("[[fault]]\nkind = \"impairment\"\nlink = \"*\"\n"),
             8,
             "without loss",
         ),

@@ -17,7 +17,6 @@ const CIRCLES: &[&str] = &[
     "lab/src/",
     "switchd/src/",
     "tests/src/wire/",
-    "twin/src/",
 ];
 
 /// An import: the files (as indices of the sources) and the line (from 1) that holds it.

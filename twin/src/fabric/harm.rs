@@ -4,7 +4,7 @@ use super::{Fabric, Node};
 use crate::check::Check;
 use crate::network::{End, LinkId, NodeId};
 use crate::trace::Kind;
-use crate::wire::Weather;
+use crate::wire::Impairment;
 use common::time::Time;
 
 impl<const BYTES: bool> Fabric<BYTES> {
@@ -30,9 +30,9 @@ impl<const BYTES: bool> Fabric<BYTES> {
     }
 
     /// Changes what can happen to frames on a link, in both directions.
-    pub fn set_weather(&mut self, link: LinkId, weather: Weather) {
+    pub fn set_impairment(&mut self, link: LinkId, impairment: Impairment) {
         for wire in [2 * link, 2 * link + 1] {
-            self.wires[wire].set_weather(weather);
+            self.wires[wire].set_impairment(impairment);
         }
     }
 

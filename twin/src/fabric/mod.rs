@@ -23,7 +23,7 @@ use super::tester::Tester;
 use super::trace::{Kind, Trace};
 use super::wire::{Sent, Wire};
 use clock::Clock;
-use common::sync::words::prefetch_all;
+use common::sync::words::{prefetch, prefetch_all};
 use common::time::{Span, Time};
 use common::wire::ethernet::ethertype;
 use common::xdp::frame::{Frame, FramePool, Region};
@@ -351,7 +351,7 @@ impl<const BYTES: bool> Fabric<BYTES> {
                 return self.outside.give(frame);
             }
         };
-        turns::fetch_frame(&frame, node.index() < self.plan.hosts);
+        fetch_frame(&frame, node.index() < self.plan.hosts);
         let Some(queue) = queue else {
             count.nobody += 1;
             return self.outside.give(frame);
@@ -501,4 +501,18 @@ fn is_marked(frame: &[u8]) -> bool {
 
 fn is_pause(frame: &[u8]) -> bool {
     frame.get(12..14) == Some(&ethertype::MAC_CONTROL.to_be_bytes()[..])
+}
+
+/// Fetches what is looked at of a frame: switches look at the first headers, hosts at all of them and at the ICRC.
+#[inline]
+fn fetch_frame(frame: &Frame, by_host: bool) {
+    frame.prefetch();
+    if by_host {
+        let bytes = frame.bytes();
+        bytes
+            .get(64)
+            .into_iter()
+            .chain(bytes.last())
+            .for_each(prefetch);
+    }
 }

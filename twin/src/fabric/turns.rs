@@ -7,9 +7,8 @@ use crate::check::Check;
 use crate::fabric::Mutation;
 use crate::network::NodeId;
 use crate::tester::Act;
-use common::sync::words::{prefetch, prefetch_all};
+use common::sync::words::prefetch_all;
 use common::time::Time;
-use common::xdp::frame::Frame;
 
 /// Nodes that are looked at together.
 const TOGETHER: usize = 16;
@@ -205,19 +204,5 @@ impl<const BYTES: bool> Fabric<BYTES> {
             "it takes turns without end".to_owned()
         });
         Time::NEVER
-    }
-}
-
-/// Fetches what is looked at of a frame: switches look at the first headers, hosts at all of them and at the ICRC.
-#[inline]
-pub(super) fn fetch_frame(frame: &Frame, by_host: bool) {
-    frame.prefetch();
-    if by_host {
-        let bytes = frame.bytes();
-        bytes
-            .get(64)
-            .into_iter()
-            .chain(bytes.last())
-            .for_each(prefetch);
     }
 }

@@ -1,16 +1,17 @@
 //! From what is written to what can be run, with a line and a reason for everything that cannot.
 
+use super::definition::{Scenario, Source};
 use super::faults::fault;
 use super::keys::{At, Keys, bytes, number, period, place};
 use super::raw::{Number, Payload, Raw, RawHost, RawTopology, TopologyKind};
+use super::refusal::{Read, Refusal};
 use super::switches::switches;
 use super::values::Period;
-use super::workloads::source;
-use super::{Scenario, Source};
+use super::workloads::{FLOWS, source};
 use crate::app::Verb;
 use crate::flow::{Flow, Start};
+use crate::frames::packet_memory;
 use crate::network::LinkClass;
-use crate::simulation::packet_memory;
 use crate::switch::burst;
 use crate::topology::{Links, Shape};
 use crate::workload::Pattern;
@@ -34,23 +35,6 @@ const MEMORY: u64 = 32 << 30;
 
 /// Messages at most: each is remembered.
 const MESSAGES: u64 = 16_000_000;
-
-/// Flows at most.
-pub(super) const FLOWS: usize = 4_000_000;
-
-/// Why a text is no scenario.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The file that it names, if that is to blame.
-    pub file: Option<String>,
-    /// The line, from 1.
-    pub line: usize,
-    /// The reason.
-    pub reason: String,
-}
-
-/// Reads a file that a scenario names.
-pub(super) type Read<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
 /// Reads a scenario.
 pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenario, Refusal> {
@@ -156,7 +140,7 @@ pub(super) fn bounds(scenario: &Scenario, seed: u64) -> Result<(), String> {
             "{messages} messages of {message} bytes, at most {MESSAGES} are possible"
         ));
     }
-    let memory = packet_memory(scenario, &workload);
+    let memory = packet_memory(&scenario.host, scenario.plan().nodes.len(), &workload);
     if memory > MEMORY {
         return Err(format!(
             "the frames that can be under way take {} GiB, {} are possible: fewer flows, or a smaller window",

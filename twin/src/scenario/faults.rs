@@ -1,11 +1,11 @@
 //! `[[fault]]`.
 
+use super::definition::{PlannedFault, Target};
 use super::keys::{At, Keys, period, place};
 use super::raw::{FaultKind, RawFault};
-use super::{PlannedFault, Target};
 use crate::fault::Fault;
 use crate::network::{NodeId, Plan};
-use crate::wire::Weather;
+use crate::wire::Impairment;
 use common::time::Span;
 use toml::Spanned;
 
@@ -41,7 +41,7 @@ pub(super) fn fault(spanned: &Spanned<RawFault>, plan: &Plan) -> At<Vec<PlannedF
         ));
     }
     let targets: Vec<Target> = match kind {
-        FaultKind::Weather => {
+        FaultKind::Impairment => {
             for own in [
                 "link",
                 "loss",
@@ -52,9 +52,9 @@ pub(super) fn fault(spanned: &Spanned<RawFault>, plan: &Plan) -> At<Vec<PlannedF
             ] {
                 keys.has(own);
             }
-            let weather = weather(raw, at)?;
+            let impairment = impairment(raw, at)?;
             let links = links(raw, plan, at)?.unwrap_or_default();
-            let harmed = |link| Target::Here(Fault::Weather(link, weather));
+            let harmed = |link| Target::Here(Fault::Impairment(link, impairment));
             links.into_iter().map(harmed).collect()
         }
         FaultKind::LinkDown => {
@@ -152,11 +152,11 @@ fn at_random(
     }
 }
 
-fn weather(raw: &RawFault, at: usize) -> At<Weather> {
+fn impairment(raw: &RawFault, at: usize) -> At<Impairment> {
     let chance = |value: &Option<Spanned<super::values::Chance>>| {
         value.as_ref().map_or(0.0, |value| value.get_ref().0)
     };
-    let weather = Weather {
+    let impairment = Impairment {
         loss: chance(&raw.loss),
         corruption: chance(&raw.corruption),
         duplication: chance(&raw.duplication),
@@ -166,16 +166,16 @@ fn weather(raw: &RawFault, at: usize) -> At<Weather> {
             .as_ref()
             .map_or(Span::ZERO, |it| it.get_ref().0),
     };
-    if weather.is_fair() {
+    if impairment.is_none() {
         return Err((
             at,
-            "weather without loss, corruption, duplication or reordering".to_owned(),
+            "impairment without loss, corruption, duplication or reordering".to_owned(),
         ));
     }
-    if weather.reordering > 0.0 && weather.lateness == Span::ZERO {
+    if impairment.reordering > 0.0 && impairment.lateness == Span::ZERO {
         return Err((at, "reordering needs lateness".to_owned()));
     }
-    Ok(weather)
+    Ok(impairment)
 }
 
 /// The links that a fault names; `None` if any will do.

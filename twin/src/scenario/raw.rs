@@ -161,7 +161,8 @@ pub(super) struct RawWorkload {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum FaultKind {
-    Weather,
+    #[serde(alias = "weather")]
+    Impairment,
     LinkDown,
     Crash,
     PfcStorm,

@@ -1,15 +1,18 @@
 //! `[[workload]]`.
 
-use super::Source;
-use super::check::{FLOWS, Read, Refusal};
+use super::definition::Source;
 use super::keys::{At, Keys, bytes, place};
 use super::raw::{RawWorkload, WorkloadKind};
+use super::refusal::{Read, Refusal};
 use super::values::Bytes;
 use crate::matrix;
 use crate::network::{NodeId, Plan};
 use crate::workload::{Pattern, Size, Spec};
 use common::time::{Span, Time};
 use toml::Spanned;
+
+/// Flows at most.
+pub(super) const FLOWS: usize = 4_000_000;
 
 fn find_host(plan: &Plan, name: &str, at: usize) -> At<NodeId> {
     let found = plan.node_named(name);

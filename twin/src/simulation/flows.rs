@@ -1,6 +1,6 @@
 //! Flows: their beginning, their end, and what follows from either.
 
-use super::Simulation;
+use super::state::Simulation;
 use crate::app::{ConnectionId, Side};
 use crate::check::{Check, Failure};
 use crate::flow::{FlowId, Progress, TriggerId};

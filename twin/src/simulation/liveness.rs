@@ -1,10 +1,11 @@
 //! Whether connections make progress, and what excuses those that do not.
 
-use super::{Connection, Simulation, audit};
+use super::state::{Connection, Simulation};
 use crate::app::ConnectionId;
+use crate::audit;
 use crate::check::{Check, Failure};
 use crate::fault::Trouble;
-use crate::way::Ways;
+use crate::paths::Paths;
 use common::time::Span;
 use std::cell::LazyCell;
 
@@ -82,7 +83,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
         self.failed(Check::Liveness, &nodes, what)
     }
 
-    /// Whether a trouble cuts a way of this connection now.
+    /// Whether a trouble cuts a path of this connection now.
     fn may_stand_still(&self, number: ConnectionId) -> bool {
         let troubles = self.troubles.iter().zip(&self.active);
         self.is_cut(
@@ -91,7 +92,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
         )
     }
 
-    /// Whether a connection may end now: a trouble that cuts a way of it has begun, and has not ended for longer than
+    /// Whether a connection may end now: a trouble that cuts a path of it has begun, and has not ended for longer than
     /// it takes to give a peer up.
     pub(super) fn may_end(&self, number: ConnectionId) -> bool {
         let Some(began) = self.began else {
@@ -110,7 +111,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
         mut troubles: impl Iterator<Item = &'a Trouble>,
     ) -> bool {
         let Connection { from, to, .. } = self.connections[number];
-        let ways = LazyCell::new(|| Ways::between(&self.fabric.plan, from, to));
-        troubles.any(|trouble| ways.may_be_cut_by(&trouble.fault))
+        let paths = LazyCell::new(|| Paths::between(&self.fabric.plan, from, to));
+        troubles.any(|trouble| paths.may_be_cut_by(&trouble.fault))
     }
 }

@@ -8,34 +8,27 @@
 //!
 //! Checks run all the time (see [`super::audit`]); the first that fails ends the simulation.
 
+mod agenda;
 mod flows;
 mod liveness;
-mod memory;
+mod state;
 mod troubles;
+
+pub use state::{Edge, Simulation};
+
+use agenda::Do;
+use state::Connection;
 
 use super::app::{ConnectionId, NewEnd, Report, Side};
 use super::audit;
 use super::check::{Check, Failure};
-use super::fabric::{Fabric, Mutation, Node, Tapped};
-use super::fault::{Fault, Trouble};
-use super::flow::{FlowId, Progress, Pulled, Start, Workload};
-use super::host::Host;
-use super::memory::Ledger;
+use super::fabric::{Mutation, Tapped};
+use super::fault::Fault;
+use super::flow::Start;
 use super::network::NodeId;
 use super::outcome::Outcome;
-use super::sample::Samples;
-use super::scenario::{BEGINNING, Scenario};
-use super::switch::{Switch, mac};
-use super::wire::Wire;
+use super::scenario::Scenario;
 use common::time::{Span, Time};
-use hostd::verbs::{EngineConfig, Route};
-pub use memory::packet_memory;
-use memory::{connections, region};
-use rand_core::Rng;
-use rand_pcg::Pcg64Mcg;
-use std::cell::RefCell;
-use std::collections::VecDeque;
-use std::rc::Rc;
 
 /// How long applications may take to connect.
 const SET_UP: Span = Span::from_secs(20);
@@ -52,100 +45,6 @@ const AUDIT_PER_NODE: u64 = 100;
 
 /// How often progress is looked at.
 const LOOK: Span = Span::from_millis(20);
-
-/// What the simulation itself enters into the schedule.
-#[derive(Clone, Copy, Debug)]
-enum Do {
-    Connect(ConnectionId),
-    Start(FlowId),
-    Begin(usize),
-    End(usize),
-    Storm(usize),
-    Sample,
-    Look,
-}
-
-impl Do {
-    const BITS: u32 = 29;
-
-    fn code(self) -> u32 {
-        let (kind, number) = match self {
-            Self::Connect(number) => (0, number),
-            Self::Start(number) => (1, number),
-            Self::Begin(number) => (2, number),
-            Self::End(number) => (3, number),
-            Self::Storm(number) => (4, number),
-            Self::Sample => (5, 0),
-            Self::Look => (6, 0),
-        };
-        kind << Self::BITS | u32::try_from(number).expect("fewer than 2^29")
-    }
-
-    fn decode(code: u32) -> Self {
-        let number = (code & ((1 << Self::BITS) - 1)) as usize;
-        match code >> Self::BITS {
-            0 => Self::Connect(number),
-            1 => Self::Start(number),
-            2 => Self::Begin(number),
-            3 => Self::End(number),
-            4 => Self::Storm(number),
-            5 => Self::Sample,
-            _ => Self::Look,
-        }
-    }
-}
-
-/// A connection, as the simulation sees it.
-#[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) from: NodeId,
-    pub(super) to: NodeId,
-    pub(super) ledger: Rc<RefCell<Ledger>>,
-    /// Ends that are up.
-    up: u8,
-    pub(super) over: bool,
-    /// Messages posted so far.
-    messages: u64,
-    /// Flows under way, and the messages with which they end.
-    under_way: VecDeque<(u64, FlowId)>,
-    /// Bytes and time at the last look that found progress.
-    seen: (u64, Time),
-}
-
-/// A simulation.
-#[derive(Debug)]
-pub struct Simulation<const BYTES: bool> {
-    pub(super) fabric: Fabric<BYTES>,
-    pub(super) scenario: Scenario,
-    pub(super) seed: u64,
-    pub(super) workload: Workload,
-    pub(super) progress: Vec<Progress>,
-    pub(super) connections: Vec<Connection>,
-    connection_of: Vec<ConnectionId>,
-    triggers: Vec<Pulled>,
-    /// Flows that triggers have started, and whether they are being started.
-    starting: VecDeque<FlowId>,
-    is_starting: bool,
-    pub(super) troubles: Vec<Trouble>,
-    /// By trouble: whether it has begun and not ended. Several may lie over one another.
-    active: Vec<bool>,
-    pub(super) began: Option<Time>,
-    /// Flows that are not over.
-    open: usize,
-    pub(super) samples: Samples,
-    audited: u64,
-    /// A broken engine is simulated, at the applications' edge.
-    edge: Option<Edge>,
-}
-
-/// What is done wrong on purpose at the edge of a host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Edge {
-    /// A completion comes twice: the one of this number, at the first connection's receiver.
-    DeliverTwice(u64),
-    /// Two packets of the first connection are delivered in the wrong order, after so many bytes.
-    SwapPackets(u64),
-}
 
 /// Runs a scenario.
 ///
@@ -215,86 +114,7 @@ fn execute(
     }
 }
 
-/// A source of randomness for one purpose.
-fn random(seed: u64, purpose: u64) -> Pcg64Mcg {
-    Pcg64Mcg::new(u128::from(seed) << 64 | u128::from(purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
-}
-
-fn engine_config(scenario: &Scenario, random: &mut Pcg64Mcg) -> EngineConfig {
-    let mut config = scenario.host.clone();
-    random.fill_bytes(&mut config.seed);
-    config
-}
-
 impl<const BYTES: bool> Simulation<BYTES> {
-    /// A simulation in which nothing has happened yet.
-    pub fn new(scenario: &Scenario, seed: u64, edge: Option<Edge>) -> Self {
-        let plan = scenario.plan();
-        let workload = scenario.workload(seed);
-        let troubles = scenario.troubles(&plan, &mut random(seed, 2));
-        let (connections, connection_of) = connections(&workload, seed);
-        let region = region(scenario, &workload);
-        let mut secrets = random(seed, 3);
-        let nodes = (0..plan.nodes.len())
-            .map(|index| {
-                let node = NodeId(u32::try_from(index).expect("few nodes"));
-                if index >= plan.hosts {
-                    let switch = Switch::new(&plan, node, scenario.switch.clone(), region.clone());
-                    return Node::Switch(Box::new(switch));
-                }
-                let link = &plan.links[plan.nodes[index].ports[0]];
-                let across = link.across(node);
-                let route = Route {
-                    source: link.address(node),
-                    source_mac: mac(node, 0),
-                    destination_mac: mac(across.node, across.port),
-                    mtu: scenario.switch.mtu,
-                    rate: link.speed,
-                };
-                let config = engine_config(scenario, &mut secrets);
-                Node::Host(Box::new(Host::new(route, config, region.clone())))
-            })
-            .collect();
-        let mut seeds = random(seed, 4);
-        let wires = plan
-            .links
-            .iter()
-            .flat_map(|link| {
-                let [a, b] = link.ends;
-                let class = (link.speed, link.delay);
-                [(a, b), (b, a)]
-                    .map(|ends| Wire::new(ends, class, scenario.carries, seeds.next_u64()))
-            })
-            .collect::<Vec<_>>();
-        let samples = Samples::new(&plan, scenario.sample);
-        Self {
-            triggers: workload.pulled(),
-            starting: VecDeque::new(),
-            is_starting: false,
-            progress: vec![Progress::default(); workload.flows.len()],
-            open: workload.flows.len(),
-            fabric: Fabric::new(
-                plan,
-                nodes,
-                wires,
-                region,
-                (scenario.verb, scenario.switch.poll),
-                BEGINNING,
-            ),
-            scenario: scenario.clone(),
-            seed,
-            workload,
-            connections,
-            connection_of,
-            active: vec![false; troubles.len()],
-            troubles,
-            began: None,
-            samples,
-            audited: 0,
-            edge,
-        }
-    }
-
     /// Runs to the end.
     fn run(
         &mut self,
@@ -556,18 +376,5 @@ impl<const BYTES: bool> Simulation<BYTES> {
         }
         audit::audit(self)?;
         audit::audit_end(self)
-    }
-
-    /// A failure now, at some nodes.
-    pub(super) fn failed(&self, check: Check, nodes: &[NodeId], what: String) -> Failure {
-        self.signed(self.fabric.failed(check, nodes, what))
-    }
-
-    pub(super) fn signed(&self, failure: Failure) -> Failure {
-        Failure {
-            scenario: self.scenario.name.clone(),
-            seed: self.seed,
-            ..failure
-        }
     }
 }

@@ -1,12 +1,13 @@
 //! Faults: how they begin and end.
 
-use super::{Do, Simulation};
+use super::agenda::Do;
+use super::state::Simulation;
 use crate::app::ConnectionId;
 use crate::fabric::Node;
 use crate::fault::Fault;
 use crate::network::NodeId;
 use crate::switch::mac;
-use crate::wire::Weather;
+use crate::wire::Impairment;
 use common::time::Span;
 use common::wire::ethernet::Mac;
 use common::wire::pause::Control;
@@ -19,9 +20,9 @@ impl<const BYTES: bool> Simulation<BYTES> {
         let fault = self.troubles[number].fault;
         self.active[number] = begins;
         match fault {
-            Fault::Weather(link, _) => {
-                let weather = self.weather_on(link);
-                self.fabric.set_weather(link, weather);
+            Fault::Impairment(link, _) => {
+                let impairment = self.impairment_on(link);
+                self.fabric.set_impairment(link, impairment);
             }
             Fault::LinkDown(link) => {
                 let down = self.is_active(|other| *other == Fault::LinkDown(link));
@@ -43,19 +44,19 @@ impl<const BYTES: bool> Simulation<BYTES> {
             .any(|(trouble, _)| which(&trouble.fault))
     }
 
-    /// All weather that lies over a link, one upon another.
-    fn weather_on(&self, link: usize) -> Weather {
+    /// The sum of the impairments that are in force on a link.
+    fn impairment_on(&self, link: usize) -> Impairment {
         let active = self.troubles.iter().zip(&self.active);
         let here = active.filter_map(|(trouble, active)| match trouble.fault {
-            Fault::Weather(place, weather) if place == link && *active => Some(weather),
+            Fault::Impairment(place, impairment) if place == link && *active => Some(impairment),
             _ => None,
         });
-        here.fold(Weather::default(), |sum, weather| Weather {
-            loss: (sum.loss + weather.loss).min(1.0),
-            corruption: (sum.corruption + weather.corruption).min(1.0),
-            duplication: (sum.duplication + weather.duplication).min(1.0),
-            reordering: (sum.reordering + weather.reordering).min(1.0),
-            lateness: sum.lateness.max(weather.lateness),
+        here.fold(Impairment::default(), |sum, impairment| Impairment {
+            loss: (sum.loss + impairment.loss).min(1.0),
+            corruption: (sum.corruption + impairment.corruption).min(1.0),
+            duplication: (sum.duplication + impairment.duplication).min(1.0),
+            reordering: (sum.reordering + impairment.reordering).min(1.0),
+            lateness: sum.lateness.max(impairment.lateness),
         })
     }
 

@@ -1,27 +1,27 @@
-//! Which ways packets can take from one host to another and back: what goes wrong elsewhere is no excuse for a
+//! Which paths packets can take from one host to another and back: what goes wrong elsewhere is no excuse for a
 //! connection that stands still.
 
 use super::fault::Fault;
 use super::network::{Hop, LinkId, Node, NodeId, Plan};
 use std::collections::BTreeSet;
 
-/// A link that harms so large a part of its frames is no way.
+/// A link that harms so large a part of its frames is no path.
 const HOPELESS: f64 = 0.5;
 
-/// All nodes and links on the ways between two hosts, in both directions.
+/// All nodes and links on the paths between two hosts, in both directions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ways {
+pub struct Paths {
     nodes: BTreeSet<NodeId>,
     links: BTreeSet<LinkId>,
 }
 
-impl Ways {
-    /// The ways that the planned routes allow between two hosts.
+impl Paths {
+    /// The paths that the planned routes allow between two hosts.
     pub fn between(plan: &Plan, one: NodeId, other: NodeId) -> Self {
-        let mut ways = Self::default();
-        ways.follow(plan, one, other);
-        ways.follow(plan, other, one);
-        ways
+        let mut paths = Self::default();
+        paths.follow(plan, one, other);
+        paths.follow(plan, other, one);
+        paths
     }
 
     fn follow(&mut self, plan: &Plan, from: NodeId, to: NodeId) {
@@ -45,8 +45,8 @@ impl Ways {
         match fault {
             Fault::LinkDown(link) => self.links.contains(link),
             Fault::Crash(node) => self.nodes.contains(node),
-            Fault::Weather(link, weather) => {
-                let lost = weather.loss.max(weather.corruption);
+            Fault::Impairment(link, impairment) => {
+                let lost = impairment.loss.max(impairment.corruption);
                 lost >= HOPELESS && self.links.contains(link)
             }
             Fault::PfcStorm(..) | Fault::Drift(..) => false,
@@ -78,24 +78,24 @@ impl Plan {
     }
 
     /// Links by which the first switch can send what goes from one host to another.
-    pub fn parallel_ways(&self, from: NodeId, to: NodeId) -> usize {
+    pub fn parallel_paths(&self, from: NodeId, to: NodeId) -> usize {
         let first = self.links[self.nodes[from.index()].ports[0]].across(from);
         self.links_towards(first.node, to).len().max(1)
     }
 
-    /// The links of a way between two hosts, the first of those that are possible at each node; empty from a host to
+    /// The links of a path between two hosts, the first of those that are possible at each node; empty from a host to
     /// itself, and if there is none.
-    pub fn way(&self, from: NodeId, to: NodeId) -> Vec<LinkId> {
-        let mut way = Vec::new();
+    pub fn path(&self, from: NodeId, to: NodeId) -> Vec<LinkId> {
+        let mut path = Vec::new();
         let mut node = from;
-        while node != to && way.len() <= self.nodes.len() {
+        while node != to && path.len() <= self.nodes.len() {
             let Some(&link) = self.links_towards(node, to).first() else {
                 return Vec::new();
             };
-            way.push(link);
+            path.push(link);
             node = self.links[link].across(node).node;
         }
-        way
+        path
     }
 }
 
@@ -105,22 +105,22 @@ mod tests {
     use crate::scenario::Scenario;
 
     #[test]
-    fn a_way_has_what_lies_on_it_and_nothing_else() {
+    fn a_path_has_what_lies_on_it_and_nothing_else() {
         let text = "[topology]\nkind = \"leaf-spine\"\nleaves = 3\nspines = 2\nhosts_per_leaf = 2\n\
                     [[workload]]\nkind = \"permutation\"\nsize = \"1kB\"\n";
         let scenario = Scenario::parse(text, "test", &|_| Err(String::new())).expect("right");
         let plan = scenario.plan();
         let node = |name| plan.node_named(name).expect("there");
         let link = |a, b| plan.links_between(node(a), node(b)).next().expect("there");
-        let ways = Ways::between(&plan, node("h1"), node("h3"));
+        let paths = Paths::between(&plan, node("h1"), node("h3"));
         for name in ["h1", "leaf1", "spine1", "spine2", "leaf2", "h3"] {
-            assert!(ways.may_be_cut_by(&Fault::Crash(node(name))), "{name}");
+            assert!(paths.may_be_cut_by(&Fault::Crash(node(name))), "{name}");
         }
         for name in ["h2", "h4", "h5", "leaf3"] {
-            assert!(!ways.may_be_cut_by(&Fault::Crash(node(name))), "{name}");
+            assert!(!paths.may_be_cut_by(&Fault::Crash(node(name))), "{name}");
         }
-        assert!(ways.may_be_cut_by(&Fault::LinkDown(link("leaf2", "spine1"))));
-        assert!(!ways.may_be_cut_by(&Fault::LinkDown(link("leaf3", "spine1"))));
-        assert!(!ways.may_be_cut_by(&Fault::Drift(node("h1"), 3)));
+        assert!(paths.may_be_cut_by(&Fault::LinkDown(link("leaf2", "spine1"))));
+        assert!(!paths.may_be_cut_by(&Fault::LinkDown(link("leaf3", "spine1"))));
+        assert!(!paths.may_be_cut_by(&Fault::Drift(node("h1"), 3)));
     }
 }

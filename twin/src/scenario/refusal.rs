@@ -1,0 +1,15 @@
+//! Why a text is no scenario, and how files are read that it names.
+
+/// Why a text is no scenario.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The file that it names, if that is to blame.
+    pub file: Option<String>,
+    /// The line, from 1.
+    pub line: usize,
+    /// The reason.
+    pub reason: String,
+}
+
+/// Reads a file that a scenario names.
+pub(super) type Read<'a> = &'a dyn Fn(&str) -> Result<String, String>;

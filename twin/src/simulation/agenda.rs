@@ -1,0 +1,46 @@
+//! What a simulation enters into the schedule of its fabric.
+
+use crate::app::ConnectionId;
+use crate::flow::FlowId;
+
+/// What the simulation itself enters into the schedule.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Do {
+    Connect(ConnectionId),
+    Start(FlowId),
+    Begin(usize),
+    End(usize),
+    Storm(usize),
+    Sample,
+    Look,
+}
+
+impl Do {
+    const BITS: u32 = 29;
+
+    pub(super) fn code(self) -> u32 {
+        let (kind, number) = match self {
+            Self::Connect(number) => (0, number),
+            Self::Start(number) => (1, number),
+            Self::Begin(number) => (2, number),
+            Self::End(number) => (3, number),
+            Self::Storm(number) => (4, number),
+            Self::Sample => (5, 0),
+            Self::Look => (6, 0),
+        };
+        kind << Self::BITS | u32::try_from(number).expect("fewer than 2^29")
+    }
+
+    pub(super) fn decode(code: u32) -> Self {
+        let number = (code & ((1 << Self::BITS) - 1)) as usize;
+        match code >> Self::BITS {
+            0 => Self::Connect(number),
+            1 => Self::Start(number),
+            2 => Self::Begin(number),
+            3 => Self::End(number),
+            4 => Self::Storm(number),
+            5 => Self::Sample,
+            _ => Self::Look,
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What is known of a simulation, and how it begins.
+
+use crate::app::ConnectionId;
+use crate::check::{Check, Failure};
+use crate::fabric::{Fabric, Node};
+use crate::fault::Trouble;
+use crate::flow::{FlowId, Progress, Pulled, Workload};
+use crate::frames::region;
+use crate::host::Host;
+use crate::memory::Ledger;
+use crate::network::NodeId;
+use crate::sample::Samples;
+use crate::scenario::{BEGINNING, Scenario};
+use crate::switch::{Switch, mac};
+use crate::wire::Wire;
+use common::time::Time;
+use hostd::verbs::{EngineConfig, Route};
+use rand_core::Rng;
+use rand_pcg::Pcg64Mcg;
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+/// A connection, as the simulation sees it.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) from: NodeId,
+    pub(crate) to: NodeId,
+    pub(crate) ledger: Rc<RefCell<Ledger>>,
+    /// Ends that are up.
+    pub(super) up: u8,
+    pub(crate) over: bool,
+    /// Messages posted so far.
+    pub(super) messages: u64,
+    /// Flows under way, and the messages with which they end.
+    pub(super) under_way: VecDeque<(u64, FlowId)>,
+    /// Bytes and time at the last look that found progress.
+    pub(super) seen: (u64, Time),
+}
+
+/// A simulation.
+#[derive(Debug)]
+pub struct Simulation<const BYTES: bool> {
+    pub(crate) fabric: Fabric<BYTES>,
+    pub(crate) scenario: Scenario,
+    pub(crate) seed: u64,
+    pub(crate) workload: Workload,
+    pub(crate) progress: Vec<Progress>,
+    pub(crate) connections: Vec<Connection>,
+    pub(super) connection_of: Vec<ConnectionId>,
+    pub(super) triggers: Vec<Pulled>,
+    /// Flows that triggers have started, and whether they are being started.
+    pub(super) starting: VecDeque<FlowId>,
+    pub(super) is_starting: bool,
+    pub(crate) troubles: Vec<Trouble>,
+    /// By trouble: whether it has begun and not ended. Several may lie over one another.
+    pub(super) active: Vec<bool>,
+    pub(crate) began: Option<Time>,
+    /// Flows that are not over.
+    pub(super) open: usize,
+    pub(crate) samples: Samples,
+    pub(super) audited: u64,
+    /// A broken engine is simulated, at the applications' edge.
+    pub(super) edge: Option<Edge>,
+}
+
+/// What is done wrong on purpose at the edge of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edge {
+    /// A completion comes twice: the one of this number, at the first connection's receiver.
+    DeliverTwice(u64),
+    /// Two packets of the first connection are delivered in the wrong order, after so many bytes.
+    SwapPackets(u64),
+}
+
+/// A source of randomness for one purpose.
+fn random(seed: u64, purpose: u64) -> Pcg64Mcg {
+    Pcg64Mcg::new(u128::from(seed) << 64 | u128::from(purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+}
+
+fn engine_config(scenario: &Scenario, random: &mut Pcg64Mcg) -> EngineConfig {
+    let mut config = scenario.host.clone();
+    random.fill_bytes(&mut config.seed);
+    config
+}
+
+/// The connections of a workload, and by flow which one it uses.
+fn connections(workload: &Workload, seed: u64) -> (Vec<Connection>, Vec<ConnectionId>) {
+    let mut numbers = HashMap::new();
+    let mut connections = Vec::new();
+    let mut of_flow = Vec::with_capacity(workload.flows.len());
+    for flow in &workload.flows {
+        let number = *numbers.entry(flow.connection()).or_insert_with(|| {
+            let own = seed ^ (connections.len() as u64).rotate_left(32);
+            connections.push(Connection {
+                from: flow.from,
+                to: flow.to,
+                ledger: Rc::new(RefCell::new(Ledger::new(own))),
+                up: 0,
+                over: false,
+                messages: 0,
+                under_way: VecDeque::new(),
+                seen: (0, BEGINNING),
+            });
+            connections.len() - 1
+        });
+        of_flow.push(number);
+    }
+    (connections, of_flow)
+}
+
+impl<const BYTES: bool> Simulation<BYTES> {
+    /// A simulation in which nothing has happened yet.
+    pub fn new(scenario: &Scenario, seed: u64, edge: Option<Edge>) -> Self {
+        let plan = scenario.plan();
+        let workload = scenario.workload(seed);
+        let troubles = scenario.troubles(&plan, &mut random(seed, 2));
+        let (connections, connection_of) = connections(&workload, seed);
+        let region = region(&scenario.host, plan.nodes.len(), &workload);
+        let mut secrets = random(seed, 3);
+        let nodes = (0..plan.nodes.len())
+            .map(|index| {
+                let node = NodeId(u32::try_from(index).expect("few nodes"));
+                if index >= plan.hosts {
+                    let switch = Switch::new(&plan, node, scenario.switch.clone(), region.clone());
+                    return Node::Switch(Box::new(switch));
+                }
+                let link = &plan.links[plan.nodes[index].ports[0]];
+                let across = link.across(node);
+                let route = Route {
+                    source: link.address(node),
+                    source_mac: mac(node, 0),
+                    destination_mac: mac(across.node, across.port),
+                    mtu: scenario.switch.mtu,
+                    rate: link.speed,
+                };
+                let config = engine_config(scenario, &mut secrets);
+                Node::Host(Box::new(Host::new(route, config, region.clone())))
+            })
+            .collect();
+        let mut seeds = random(seed, 4);
+        let wires = plan
+            .links
+            .iter()
+            .flat_map(|link| {
+                let [a, b] = link.ends;
+                let class = (link.speed, link.delay);
+                [(a, b), (b, a)]
+                    .map(|ends| Wire::new(ends, class, scenario.carries, seeds.next_u64()))
+            })
+            .collect::<Vec<_>>();
+        let samples = Samples::new(&plan, scenario.sample);
+        Self {
+            triggers: workload.pulled(),
+            starting: VecDeque::new(),
+            is_starting: false,
+            progress: vec![Progress::default(); workload.flows.len()],
+            open: workload.flows.len(),
+            fabric: Fabric::new(
+                plan,
+                nodes,
+                wires,
+                region,
+                (scenario.verb, scenario.switch.poll),
+                BEGINNING,
+            ),
+            scenario: scenario.clone(),
+            seed,
+            workload,
+            connections,
+            connection_of,
+            active: vec![false; troubles.len()],
+            troubles,
+            began: None,
+            samples,
+            audited: 0,
+            edge,
+        }
+    }
+
+    /// A failure now, at some nodes.
+    pub(crate) fn failed(&self, check: Check, nodes: &[NodeId], what: String) -> Failure {
+        self.signed(self.fabric.failed(check, nodes, what))
+    }
+
+    /// A failure with the name and the seed of the scenario.
+    pub(crate) fn signed(&self, failure: Failure) -> Failure {
+        Failure {
+            scenario: self.scenario.name.clone(),
+            seed: self.seed,
+            ..failure
+        }
+    }
+}

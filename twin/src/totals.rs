@@ -1,0 +1,81 @@
+//! Sums of what nodes and links have counted.
+
+use hostd::engine::Engine;
+use hostd::memory::RegionMemory;
+use hostd::stats::QueuePairCounters;
+use hostd::verbs::DropReason;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Sums over the fabric.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Totals {
+    /// Packets lost by switches, by reason.
+    pub switch_drops: BTreeMap<&'static str, u64>,
+    /// Packets lost by hosts, by reason.
+    pub host_drops: BTreeMap<&'static str, u64>,
+    /// Frames that came to harm between nodes, or found nobody: by what happened.
+    pub wire: BTreeMap<&'static str, u64>,
+    /// Packets with CE on the links to hosts.
+    pub marks: u64,
+    /// PAUSE and PFC frames.
+    pub pauses: u64,
+    /// Data packets sent, retransmissions included.
+    pub data_packets: u64,
+    /// Packets sent again.
+    pub retransmits: u64,
+    /// Expiries of retransmission timers.
+    pub timeouts: u64,
+    /// Data packets that came twice.
+    pub duplicates: u64,
+    /// Data packets that came before one that was sent earlier.
+    pub out_of_order: u64,
+    /// Greatest distance between a packet that came and the one that was expected.
+    pub reorder_depth: u32,
+    /// Deepest queue that was seen, in bytes.
+    pub queue_bytes: u32,
+}
+
+/// Adds to the sum of that name, unless there is nothing to add.
+pub(crate) fn add(sums: &mut BTreeMap<&'static str, u64>, name: &'static str, count: u64) {
+    if count > 0 {
+        *sums.entry(name).or_default() += count;
+    }
+}
+
+impl Totals {
+    /// Adds what a host's engine has counted.
+    pub(crate) fn add_engine<M: RegionMemory>(&mut self, engine: &Engine<M>) {
+        for &reason in DropReason::ALL {
+            let count = engine.statistics().drops.get(reason);
+            add(&mut self.host_drops, reason.label(), count);
+        }
+        for number in engine.queue_pairs() {
+            if let Some(standing) = engine.queue_pair_statistics(number) {
+                self.add_counters(&standing.counters);
+            }
+        }
+    }
+
+    fn add_counters(&mut self, counters: &QueuePairCounters) {
+        self.data_packets += counters.tx_packets;
+        self.retransmits += counters.retransmits;
+        self.timeouts += counters.timeouts;
+        self.duplicates += counters.duplicates;
+        self.out_of_order += counters.out_of_order;
+        self.reorder_depth = self.reorder_depth.max(counters.reorder_depth_max);
+    }
+
+    /// Adds what a host's engines had counted before they crashed.
+    pub(crate) fn add_past(&mut self, past: &Self) {
+        for (reason, count) in &past.host_drops {
+            add(&mut self.host_drops, reason, *count);
+        }
+        self.data_packets += past.data_packets;
+        self.retransmits += past.retransmits;
+        self.timeouts += past.timeouts;
+        self.duplicates += past.duplicates;
+        self.out_of_order += past.out_of_order;
+        self.reorder_depth = self.reorder_depth.max(past.reorder_depth);
+    }
+}

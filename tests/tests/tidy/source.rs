@@ -153,9 +153,10 @@ fn walk(root: &Path, folder: &Path, found: &mut Vec<(String, String)>) {
             }
             continue;
         }
-        let written = [".rs", ".c", ".h", ".py", ".sh", ".toml", ".md", ".service"]
-            .iter()
-            .any(|ending| name.ends_with(ending))
+        let endings = [
+            ".rs", ".c", ".h", ".py", ".sh", ".toml", ".md", ".service", ".txt", ".cm", ".svg",
+        ];
+        let written = endings.iter().any(|ending| name.ends_with(ending))
             || matches!(name.as_str(), "Makefile" | "setup" | "run");
         if written && let Ok(text) = std::fs::read_to_string(&path) {
             let path = path

@@ -1,0 +1,263 @@
+//! The layering: which crate, and which module of a daemon, may import which.
+
+use super::imports::Imports;
+use super::source::{Source, sources, texts};
+use super::{none, offences, owned, stale};
+
+/// Modules of one height in a crate.
+struct Floor {
+    modules: &'static [&'static str],
+    /// Whether they may import one another (without circles); stages may not.
+    together: bool,
+}
+
+const fn apart(modules: &'static [&'static str]) -> Floor {
+    Floor {
+        modules,
+        together: false,
+    }
+}
+
+const fn together(modules: &'static [&'static str]) -> Floor {
+    Floor {
+        modules,
+        together: true,
+    }
+}
+
+/// The floors of switchd, from the ground: words, stages of the packet path, what composes them.
+const SWITCHD: &[Floor] = &[
+    together(&["id", "packet", "drop", "limits", "tables", "stats", "trace"]),
+    apart(&[
+        "rx", "ingress", "forward", "compute", "traffic", "egress", "tx", "insight",
+    ]),
+    apart(&["worker"]),
+    together(&[
+        "runner",
+        "worker_thread",
+        "preflight",
+        "config",
+        "control",
+        "switch",
+    ]),
+];
+
+/// The floors of hostd, from the ground: words, parts of a connection, its two directions, connections
+/// and their set-up, the engine, the worker, what surrounds it.
+const HOSTD: &[Floor] = &[
+    together(&[
+        "verbs",
+        "limits",
+        "bit_set",
+        "slab",
+        "timers",
+        "stats",
+        "doorbell",
+        "readiness",
+    ]),
+    apart(&["memory", "frame", "path", "congestion", "recovery", "net"]),
+    apart(&["send", "receive"]),
+    apart(&["connection", "cm", "collective"]),
+    apart(&["engine"]),
+    apart(&["worker"]),
+    together(&["app", "control", "config", "host"]),
+];
+
+/// Modules of the floors above that are still to be built.
+const TO_COME: &[&str] = &[
+    "rx",
+    "forward",
+    "compute",
+    "tx",
+    "insight",
+    "worker_thread",
+    "recovery",
+    "collective",
+];
+
+/// Imports that the floors forbid and that still stand: file and module. The list only shrinks.
+const STILL: &[(&str, &str)] = &[];
+
+/// Folders or files of a crate, and what they may not name.
+const CRATES: &[(&str, &[&str])] = &[
+    (
+        "common/src/wire/",
+        &[
+            "crate::xdp",
+            "crate::sync",
+            "crate::sys",
+            "crate::netlink",
+            "crate::config",
+            "crate::log",
+            "crate::metrics",
+        ],
+    ),
+    (
+        "common/src/xdp/",
+        &[
+            "crate::netlink",
+            "crate::config",
+            "crate::log",
+            "crate::metrics",
+        ],
+    ),
+    (
+        "common/src/sync/",
+        &[
+            "crate::xdp",
+            "crate::netlink",
+            "crate::config",
+            "crate::wire",
+        ],
+    ),
+    ("common/src/", &["switchd::", "hostd::", "hostd_client::"]),
+    ("switchd/", &["hostd::", "hostd_client::"]),
+    ("hostd/", &["switchd::"]),
+    // An application links the client alone.
+    ("hostd/client/", &["hostd::"]),
+    // What ships does not know what simulates or tests it.
+    ("common/src/", &["twin::", "lab::", "fabric_tests::"]),
+    ("switchd/src/", &["twin::", "lab::", "fabric_tests::"]),
+    ("hostd/src/", &["twin::", "lab::", "fabric_tests::"]),
+    ("twin/src/", &["lab::", "fabric_tests::"]),
+    ("lab/src/", &["hostd::", "twin::", "fabric_tests::"]),
+];
+
+/// Module of a crate at `root` that the file at `path` belongs to; `None` for roots of crates.
+fn module_of<'a>(root: &str, path: &'a str) -> Option<&'a str> {
+    let inside = path.strip_prefix(root)?;
+    match inside.split_once('/') {
+        Some(("bin", _)) => None,
+        Some((folder, _)) => Some(folder),
+        None => inside
+            .strip_suffix(".rs")
+            .filter(|name| !matches!(*name, "lib" | "main")),
+    }
+}
+
+fn floor_of(floors: &[Floor], module: &str) -> Option<usize> {
+    floors
+        .iter()
+        .position(|floor| floor.modules.contains(&module))
+}
+
+/// Why a file of module `from` may not import one of module `to`; `None` if it may.
+fn objection(floors: &[Floor], from: &str, to: &str) -> Option<String> {
+    let (Some(here), Some(there)) = (floor_of(floors, from), floor_of(floors, to)) else {
+        return Some(format!("{from} or {to} has no floor"));
+    };
+    let sideways = here == there && from != to && !floors[here].together;
+    if here < there {
+        Some(format!("{to} is above {from}"))
+    } else if sideways {
+        Some(format!("{to} is beside {from}"))
+    } else {
+        None
+    }
+}
+
+/// Imports of the crate at `root` that its floors forbid: file, module, and what to show.
+fn forbidden(all: &[Source], root: &str, floors: &[Floor]) -> Vec<(String, String, String)> {
+    let mut found = Vec::new();
+    for import in &Imports::of(all).all {
+        let (from, to) = (all[import.from].path.as_str(), all[import.to].path.as_str());
+        let (Some(here), Some(there)) = (module_of(root, from), module_of(root, to)) else {
+            continue;
+        };
+        if let Some(why) = objection(floors, here, there) {
+            let shown = format!("{from}:{}: {} ({why})", import.line, import.path);
+            found.push((from.to_owned(), there.to_owned(), shown));
+        }
+    }
+    found
+}
+
+#[test]
+fn crates_point_one_way() {
+    let found = sources()
+        .iter()
+        .flat_map(|source| {
+            CRATES
+                .iter()
+                .filter(|(place, _)| source.path.starts_with(place))
+                .flat_map(|(_, patterns)| offences(source, &owned(patterns)))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    none("a layer imports one above it", found);
+}
+
+#[test]
+fn modules_import_from_floors_below() {
+    let mut found = forbidden(sources(), "switchd/src/", SWITCHD);
+    found.extend(forbidden(sources(), "hostd/src/", HOSTD));
+    let known = |from: &str, to: &str| STILL.iter().any(|it| (it.0, it.1) == (from, to));
+    let gone = |it: &&(&str, &str)| !found.iter().any(|(from, to, _)| (it.0, it.1) == (from, to));
+    let gone: Vec<_> = STILL.iter().filter(gone).collect();
+    let found = found.iter().filter(|(from, to, _)| !known(from, to));
+    none(
+        "imports from above or from beside",
+        found.map(|it| it.2.clone()).collect(),
+    );
+    stale("STILL", gone.into_iter());
+}
+
+#[test]
+fn every_module_has_a_floor() {
+    let mut found = Vec::new();
+    for (root, floors) in [("switchd/src/", SWITCHD), ("hostd/src/", HOSTD)] {
+        let there: Vec<&str> = sources()
+            .iter()
+            .filter_map(|source| module_of(root, &source.path))
+            .collect();
+        let homeless = there.iter().filter(|name| floor_of(floors, name).is_none());
+        found.extend(homeless.map(|name| format!("{root}{name} has no floor")));
+        let named = floors.iter().flat_map(|floor| floor.modules);
+        let missing = named.filter(|name| !there.contains(name) && !TO_COME.contains(name));
+        found.extend(missing.map(|name| format!("{root}{name} does not exist")));
+    }
+    found.sort();
+    found.dedup();
+    none("the floors are not those of the tree", found);
+}
+
+#[test]
+fn crates_that_rules_name_exist() {
+    let there = |place: &str| texts().iter().any(|(path, _)| path.starts_with(place));
+    let found = CRATES.iter().filter(|(place, _)| !there(place));
+    none(
+        "places that do not exist",
+        found.map(|it| it.0.to_owned()).collect(),
+    );
+}
+
+#[test]
+fn floors_are_told_apart() {
+    const FLOORS: &[Floor] = &[together(&["a", "b"]), apart(&["c", "d"]), apart(&["e"])];
+    for (from, to) in [("a", "b"), ("c", "a"), ("c", "c"), ("e", "d")] {
+        assert_eq!(objection(FLOORS, from, to), None, "{from} {to}");
+    }
+    for (from, to) in [("a", "c"), ("c", "d"), ("d", "e"), ("x", "a")] {
+        assert!(objection(FLOORS, from, to).is_some(), "{from} {to}");
+    }
+    assert_eq!(module_of("x/src/", "x/src/a/b.rs"), Some("a"));
+    assert_eq!(module_of("x/src/", "x/src/a.rs"), Some("a"));
+    assert_eq!(module_of("x/src/", "x/src/lib.rs"), None);
+    assert_eq!(module_of("x/src/", "x/src/bin/a/main.rs"), None);
+}
+
+#[test]
+fn forbidden_imports_are_shown() {
+    let files = [
+        ("x/src/lib.rs", "mod a; mod c;"),
+        ("x/src/a.rs", "use crate::c::C;"),
+        ("x/src/c.rs", "use crate::a::A;"),
+    ];
+    let all: Vec<Source> = files
+        .iter()
+        .map(|(path, text)| Source::new((*path).to_owned(), (*text).to_owned()))
+        .collect();
+    let found = forbidden(&all, "x/src/", &[apart(&["a"]), apart(&["c"])]);
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].2, "x/src/a.rs:1: crate::c::C (c is above a)");
+}

@@ -1,6 +1,6 @@
 //! Scenarios: files that say what is simulated.
 //!
-//! `twin/README.md` explains every key. A file with a key that does not exist, a number that makes no
+//! `docs/twin.md` explains every key. A file with a key that does not exist, a number that makes no
 //! sense, or a host that is not there is refused with the line and the reason.
 
 mod check;

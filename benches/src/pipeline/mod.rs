@@ -7,7 +7,7 @@
 //! machine.
 //!
 //! A plain switch sees a destination once in a million packets, which is the worst for its look-ups. With everything on, what is
-//! remembered of flows counts too: its packets are of [`FLOWS`](queue::FLOWS) flows, and what a million flows cost, each of whose
+//! remembered of flows counts too: its packets are of `queue::FLOWS` flows, and what a million flows cost, each of whose
 //! packets takes the place of another flow, is shown beside it. Packets find their ports idle and bypass the queues; what those
 //! cost, with the accounts of the buffer and the scheduler, is measured with a port more, whose groups take nothing: then no
 //! packet bypasses any.

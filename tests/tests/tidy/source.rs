@@ -249,7 +249,10 @@ fn without_tests(code: &str) -> String {
         if all.get(end).is_some_and(|token| token.is("{")) {
             end = closing(&all, end);
         }
-        let last = all.get(end).or(all.last()).map_or(0, |token| token.line);
+        let last = all
+            .get(end)
+            .or_else(|| all.last())
+            .map_or(0, |token| token.line);
         dropped.push(all[at].line..=last);
         at = end + 1;
     }

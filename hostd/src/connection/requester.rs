@@ -113,7 +113,6 @@ impl Requester {
         };
         let departed = Departed {
             path: choice.path.path,
-            entropy: choice.entropy.port,
             at: now,
         };
         if outgoing.again.is_some() {

@@ -285,10 +285,8 @@ impl Sender {
 fn feedback(slot: &Slot, round_trip: Option<Span>, fate: Outcome) -> Feedback {
     Feedback {
         path: slot.path,
-        entropy: slot.entropy,
         sent: slot.sent,
         round_trip,
-        congested: None,
         fate,
     }
 }

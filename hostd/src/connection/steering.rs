@@ -1,13 +1,16 @@
 //! The two seams between a queue pair and the algorithms that steer it: before a packet is composed
-//! [`Steering::choose`] says which way it goes, and [`Steering::feedback`] hears what became of it.
+//! [`Steering::choose`] selects its port and path, and [`Steering::feedback`] takes its outcome.
 //!
 //! ```text
 //!   free ports, now ──▶ choose ──▶ port, path, entropy, credit
 //!                          ▲
-//!              Selector [4]┼ Controller [5]      each an enum: one variant an algorithm
+//!              PathSet [4] ┼ Controller [5]
 //!                          ▼
-//!   path, entropy, CE, round trip, delivered / lost / trimmed ──▶ feedback
+//!   path, departure, round trip, delivered / not ready / lost ──▶ feedback
 //! ```
+//!
+//! An algorithm that needs to know more of a packet (its entropy value, Congestion Experienced,
+//! trimmed payload) gets it as a field of [`Feedback`] or a variant of [`Fate`].
 
 use crate::congestion::{Controller, FixedWindow};
 use crate::path::{self, Entropy, LostPacket, PathSet};
@@ -15,60 +18,44 @@ use crate::stats::PathStatistics;
 use crate::verbs::{MultipathConfig, PortId, PortSet};
 use common::time::{Span, Time};
 
-/// The way of one packet.
+/// Port and path of one packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choice {
     /// The port that it leaves through.
     pub(super) port: PortId,
-    /// The sub-path, and what its header says of it.
+    /// The sub-path, and what the multipath header says about it.
     pub(super) path: path::Choice,
-    /// What leads it there.
+    /// The header fields that select this sub-path in the network.
     pub(super) entropy: Entropy,
-    /// Packets that may leave, this one included.
+    /// Packets that may leave now, this one included.
     pub(super) credit: u32,
 }
 
-/// What became of one packet.
+/// The outcome of one packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Feedback {
-    /// Path ID of its newest copy.
+    /// Path ID of the newest copy.
     pub(super) path: u8,
-    /// UDP source port of its newest copy.
-    #[expect(
-        dead_code,
-        reason = "for algorithms that learn which entropy values are good"
-    )]
-    pub(super) entropy: u16,
-    /// When that left.
+    /// When its newest copy left.
     pub(super) sent: Time,
-    /// Its round trip, if it was measured.
+    /// The round-trip time, if it was measured.
     pub(super) round_trip: Option<Span>,
-    /// The network marked it with Congestion Experienced. `None`: the acknowledgement does not
-    /// say.
-    #[expect(dead_code, reason = "for algorithms that react to marks")]
-    pub(super) congested: Option<bool>,
-    /// How it fared.
+    /// Whether it arrived.
     pub(super) fate: Fate,
 }
 
-/// How a packet fared.
+/// Whether a packet arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It came.
+    /// It arrived.
     Delivered {
-        /// Its newest copy came, as far as can be told; an older one otherwise.
+        /// The newest copy probably arrived; `false`: an older one did.
         newest_copy: bool,
     },
-    /// It came, but found no receive: it has to come again.
+    /// It arrived, but no receive was posted: it has to be sent again.
     NotReady,
-    /// It was taken for lost.
+    /// It counts as lost.
     Lost,
-    /// A switch cut its payload off. Not known yet: no acknowledgement says it.
-    #[expect(
-        dead_code,
-        reason = "the seam names every fate; trimmed packets are not reported yet"
-    )]
-    Trimmed,
 }
 
 /// Path selection and congestion control of a queue pair.
@@ -79,8 +66,8 @@ pub(super) struct Steering {
 }
 
 impl Steering {
-    /// Over the paths that were agreed on, with a window of `window` packets. `identity` is the
-    /// same for the life of the queue pair.
+    /// Steering over the negotiated paths, with a window of `window` packets. `identity` does not
+    /// change during the life of the queue pair.
     pub(super) fn new(
         agreed: Option<&MultipathConfig>,
         identity: u64,
@@ -99,13 +86,14 @@ impl Steering {
         self.controller.window()
     }
 
-    /// Packets that may leave with `in_flight` on their way.
+    /// Packets that may leave while `in_flight` are unacknowledged.
     pub(super) fn credit(&self, in_flight: u32) -> u32 {
         self.window().saturating_sub(in_flight)
     }
 
-    /// The way of the next packet, through one of the `free` ports; not the path `other_than`,
-    /// where its last copy was lost, as long as there is another (HT-42). `None`: it may not leave.
+    /// Port and path of the next packet, through one of the `free` ports. It avoids the path
+    /// `other_than`, where its last copy was lost, if there is another (HT-42). `None`: the packet
+    /// may not leave now.
     pub(super) fn choose(
         &mut self,
         free: PortSet,
@@ -127,7 +115,7 @@ impl Steering {
         })
     }
 
-    /// Takes what became of a packet.
+    /// Passes the outcome of a packet to path selection and congestion control.
     pub(super) fn feedback(&mut self, feedback: &Feedback, now: Time) {
         let Feedback { path, sent, .. } = *feedback;
         if let Some(round_trip) = feedback.round_trip {
@@ -140,27 +128,27 @@ impl Steering {
                 }
                 self.controller.acknowledged(1);
             }
-            Fate::Lost | Fate::Trimmed => self.paths.lost(LostPacket { path, sent }, now),
+            Fate::Lost => self.paths.lost(LostPacket { path, sent }, now),
             Fate::NotReady => {}
         }
     }
 
-    /// Nothing was heard for a whole retransmission time-out.
+    /// A retransmission time-out expired.
     pub(super) fn timed_out(&mut self) {
         self.controller.timed_out();
     }
 
-    /// The peer measured the one-way delay of `path`.
+    /// The peer reports the one-way delay of `path`.
     pub(super) fn one_way(&mut self, path: u8, delay: u16) {
         self.paths.one_way(path, delay);
     }
 
-    /// A data packet came on `path`; whether that can be.
+    /// Counts a data packet that arrived on `path`. `false` if there is no such path.
     pub(super) fn received(&mut self, path: u8) -> bool {
         self.paths.received(path)
     }
 
-    /// What leads packets along `path`: an acknowledgement goes back on the path that it is about.
+    /// The entropy of `path`: an acknowledgement returns on the path of the packet that caused it.
     pub(super) fn entropy(&self, path: u8) -> Entropy {
         self.paths.entropy(path)
     }
@@ -170,7 +158,7 @@ impl Steering {
         self.paths.len()
     }
 
-    /// How each path stands.
+    /// Statistics of each path.
     pub(super) fn statistics(&self) -> Vec<PathStatistics> {
         self.paths.statistics()
     }

@@ -47,7 +47,6 @@ impl Bed {
             .expect("credit");
         Departed {
             path: choice.path.path,
-            entropy: choice.entropy.port,
             at: self.now,
         }
     }

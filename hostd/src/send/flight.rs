@@ -29,21 +29,17 @@ pub(crate) struct Slot {
     pub(crate) sent: Time,
     /// The request it carries a part of.
     pub(crate) request: u32,
-    /// The UDP source port of its newest copy.
-    pub(crate) entropy: u16,
     /// The path of its newest copy.
     pub(crate) path: u8,
     /// How many copies left; saturates.
     pub(crate) copies: u8,
 }
 
-/// Where and when a copy of a packet leaves.
+/// On which path and when a copy of a packet leaves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Departed {
     /// Path ID.
     pub(crate) path: u8,
-    /// UDP source port.
-    pub(crate) entropy: u16,
     /// When.
     pub(crate) at: Time,
 }
@@ -179,7 +175,6 @@ impl Flight {
         *self.slot_mut(psn) = Slot {
             sent: departed.at,
             request,
-            entropy: departed.entropy,
             path: departed.path,
             copies: 1,
         };
@@ -191,7 +186,6 @@ impl Flight {
     pub(crate) fn sent_again(&mut self, psn: Psn, departed: Departed) {
         let slot = self.slot_mut(psn);
         slot.sent = departed.at;
-        slot.entropy = departed.entropy;
         slot.path = departed.path;
         slot.copies = slot.copies.saturating_add(1);
         self.lost.clear(psn.since(self.una));

@@ -182,12 +182,13 @@ pub struct Running {
     pub notices: Notices,
     /// What it shows.
     pub published: Arc<Published>,
-    /// Where applications' doorbells are hung up to wake it.
+    /// Where applications' doorbells are registered to wake it.
     pub doorbells: Doorbells,
     thread: JoinHandle<()>,
 }
 
-/// Starts a worker over `ports`, the fastest of which has this `speed`. `watch` registers what wakes it besides doorbells.
+/// Starts a worker over `ports`, the fastest of which has this `speed`. `watch` registers the
+/// descriptors that wake it besides doorbells.
 ///
 /// # Errors
 /// No descriptors, no thread.
@@ -238,8 +239,7 @@ impl Running {
     }
 }
 
-/// The shortest sleep at a speed: what the line carries meanwhile is at most half of what the pacer may
-/// make up for.
+/// The shortest sleep at a speed: meanwhile the line carries at most half of the pacer's burst.
 fn nap_at(speed: Rate, pacer_burst: u32) -> Span {
     NAP.min(speed.time_for(u64::from(pacer_burst / 2)))
 }

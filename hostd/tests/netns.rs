@@ -382,8 +382,8 @@ fn a_killed_sender_leaves_nothing() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// A daemon that is killed is an error for its applications and for the peer's, and can be started again at
-/// once.
+/// A daemon that is killed is an error for its applications and for the peer's, and can be started
+/// again at once.
 #[test]
 fn a_killed_daemon_is_replaced() {
     if !possible() {

@@ -7,10 +7,10 @@
 //!     ├─ QueuePair        rings of work requests  ───────►│
 //!     └─ Listener         connection requests             ┘
 //!
-//!   abi      what crosses the boundary: messages, descriptors, rings, doorbells (both sides use it)
+//!   abi      the interface of both sides: messages, descriptors, rings, doorbells
 //!   shm      mappings of shared memory; with shm_socket the only unsafe code
 //!   channel  the socket: requests wait for their reply, events queue up
-//!   session  what the objects below share: channel, doorbell, how they are given back
+//!   session  shared by the objects below: channel, doorbell, release of objects
 //!   context region completion queue_pair listener   the objects of the library
 //! ```
 //!

@@ -1,18 +1,17 @@
-//! \[12\] The applications' edge: their socket, their objects, their shared memory. Requests come in
-//! through it before \[1\], completions leave through it at the end.
+//! \[12\] The interface to applications: socket, objects, shared memory. Work requests enter here,
+//! before \[1\], and completions leave here.
 //!
 //! ```text
 //!   control thread                              worker thread
 //!   socket    accepts, checks credentials       table          sessions and their doorbells
-//!   session   requests, quotas, replies  ──▶    queue_pair     work requests out of the rings
+//!   session   requests, quotas, replies  ──▶    queue_pair     work requests from the rings
 //!             events to the application  ◀──    completion     completions into the rings
-//!                                   command     region         memory that the engine copies from and to
+//!                                   command     region         registered memory
 //! ```
 //!
-//! Nothing that an application does can stop either thread: its socket is never waited for, its
-//! rings are copied from and checked, its memory cannot vanish (see `hostd_client::shm`), and what
-//! it may hold is bounded by its quota. When its socket closes, everything that it held is
-//! released.
+//! No application can stop either thread: its socket never blocks, its rings are copied and
+//! checked, its memory cannot be unmapped (see `hostd_client::shm`), and its quota bounds its
+//! objects. When its socket closes, all its objects are released.
 
 pub mod command;
 pub mod completion;

@@ -335,13 +335,15 @@ impl Default for Frames {
 /// Longest time that an offer of multipath has room for: 16 bits of microseconds.
 const OFFERED_TIME_MAX: u64 = 65_535;
 
-/// The greatest number of milliseconds or microseconds that a key may have: an hour in microseconds.
+/// The greatest number of milliseconds or microseconds that a key may have: an hour in
+/// microseconds.
 const TIME_MAX: u64 = 3_600_000_000;
 
 /// The ECN field of packets whose sender reacts to congestion marks (RFC 3168 §5).
 const ECT_0: u8 = 0b10;
 
-/// The most interfaces of one daemon: one pacer serves the engine, so a second line could not have a speed of its own.
+/// The most interfaces of one daemon: one pacer serves the engine, so a second interface could not
+/// have a speed of its own.
 const INTERFACES_MAX: usize = 1;
 
 impl Settings for Config {

@@ -1,8 +1,8 @@
-//! The control thread: operators, metrics, and what the kernel knows of routes and neighbours.
+//! The control thread: operators, metrics, and the kernel's routes and neighbours.
 //!
 //! ```text
-//!   routes      how packets to each peer are addressed: from the kernel, followed, pushed to the worker
-//!   interfaces  what is known of the ports besides their packets
+//!   routes      routes and neighbours of the kernel, followed and passed to the worker
+//!   interfaces  names, speeds and devices of the ports
 //!   report      the state as operators see it, and its JSON
 //!   admin       the Unix socket of hostctl
 //!   telemetry   Prometheus metrics, health

@@ -29,6 +29,10 @@ pub(super) enum Said<'a> {
 
 impl<M: RegionMemory> Engine<M> {
     /// Accepts connection requests for a service.
+    ///
+    /// # Errors
+    /// [`EngineError::Busy`]: somebody listens on this port. [`EngineError::TooMany`]: the table of
+    /// listeners is full.
     pub fn listen(&mut self, port: u16) -> Result<(), EngineError> {
         self.connections.listen(port)
     }
@@ -40,6 +44,11 @@ impl<M: RegionMemory> Engine<M> {
 
     /// Connects a queue pair that is in INIT to the service `port` of `destination`. Ends in
     /// [`Event::Established`], [`Event::Rejected`] or [`Event::Unreachable`].
+    ///
+    /// # Errors
+    /// [`EngineError::Argument`]: a parameter is out of range. [`EngineError::Unknown`]: there is
+    /// no such queue pair. [`EngineError::State`]: it is not in INIT, or has a connection.
+    /// [`EngineError::TooMany`]: the table of connections is full.
     pub fn connect(
         &mut self,
         qpn: u32,
@@ -77,6 +86,11 @@ impl<M: RegionMemory> Engine<M> {
 
     /// Accepts a connection request with a queue pair that is in INIT. Ends in
     /// [`Event::Established`], [`Event::Rejected`] or [`Event::Unreachable`].
+    ///
+    /// # Errors
+    /// [`EngineError::Argument`]: a parameter is out of range. [`EngineError::Unknown`]: there is
+    /// no such connection or queue pair. [`EngineError::State`]: the queue pair is not in INIT or
+    /// has a connection, or nobody waits for this decision.
     pub fn accept(
         &mut self,
         connection: ConnectionId,
@@ -101,6 +115,10 @@ impl<M: RegionMemory> Engine<M> {
     }
 
     /// Refuses a connection request.
+    ///
+    /// # Errors
+    /// [`EngineError::Argument`]: the data is too long. [`EngineError::Unknown`]: there is no such
+    /// connection. [`EngineError::State`]: nobody waits for this decision.
     pub fn reject(
         &mut self,
         connection: ConnectionId,
@@ -118,9 +136,13 @@ impl<M: RegionMemory> Engine<M> {
         self.advance(connection.0, Input::Reject, Said::Nothing)
     }
 
-    /// Ends a connection: nothing more may be posted, what is in flight is acknowledged first, then
-    /// the peer is told (HT-23). Ends in [`Event::Disconnected`]; a connection that is not
-    /// established yet is just given up.
+    /// Ends a connection: nothing more may be posted, packets in flight are acknowledged first,
+    /// then the peer is told (HT-23). Ends in [`Event::Disconnected`]; a connection that is not
+    /// established yet ends without an event.
+    ///
+    /// # Errors
+    /// [`EngineError::Unknown`]: there is no such connection. [`EngineError::State`]: it waits for
+    /// a decision, or ends already.
     pub fn disconnect(&mut self, connection: ConnectionId) -> Result<(), EngineError> {
         self.advance(connection.0, Input::Disconnect, Said::Nothing)
     }

@@ -1,7 +1,7 @@
 //! The transport engine of one worker: queue pairs, regions, completions and connections.
 //!
-//! It does no I/O and reads no clock: packets, time and randomness are arguments, and what it wants
-//! is asked of it.
+//! It does no I/O and reads no clock: packets, time and randomness are arguments. The caller polls
+//! it for frames, completions, events and its next deadline.
 //!
 //! ```text
 //!   post_send ──▶ ┌────────────────────────────────────────┐ ──▶ transmit ──▶ frames
@@ -11,10 +11,10 @@
 //!   poll_completion ◀──       next_event ◀──       next_deadline ◀──
 //! ```
 //!
-//! A worker's turn: `receive` every frame that came, apply the applications' requests, `transmit`,
-//! then collect events and completions. When nothing is left to do it sleeps until `next_deadline`.
-//! Frames that the engine holds (reorder buffers) come back to the pool that is given to `receive`,
-//! `transmit` or `reclaim`.
+//! A worker's turn: `receive` every frame that arrived, apply the applications' requests,
+//! `transmit`, then collect events and completions. With nothing left to do the worker sleeps until
+//! `next_deadline`. Frames that the engine holds (reorder buffers) return to the pool that is
+//! passed to `receive`, `transmit` or `reclaim`.
 
 mod completions;
 mod dispatch;
@@ -58,15 +58,15 @@ pub struct Engine<M> {
     timers: Timers,
     /// Queue pairs with something to acknowledge.
     to_acknowledge: VecDeque<u32>,
-    /// Queue pairs with something to send, in turn.
+    /// Queue pairs with something to send, in the order of their turns.
     to_send: VecDeque<u32>,
-    /// What the queue pair that was called last wants done.
+    /// Effects of the queue pair that was called last.
     effects: Effects,
-    /// What reorder buffers may hold.
+    /// Frames that reorder buffers may hold together.
     budget: FrameBudget,
     /// Frames on their way back to a pool.
     spent: Vec<Frame>,
-    /// No frame was free: nothing is tried before.
+    /// The pool was empty: transmission pauses until then.
     out_of_frames_until: Time,
     events: VecDeque<Event>,
     statistics: EngineStatistics,
@@ -99,7 +99,7 @@ impl<M: RegionMemory> Engine<M> {
         }
     }
 
-    /// Tells the application's side, unless it has not listened for too long.
+    /// Queues an event for the worker; counts it as lost when too many wait.
     fn notify(&mut self, event: Event) {
         if self.events.len() < limits::EVENTS {
             self.events.push_back(event);
@@ -108,7 +108,7 @@ impl<M: RegionMemory> Engine<M> {
         }
     }
 
-    /// Does what the queue pair that was called last wants done.
+    /// Carries out the effects of the queue pair that was called last.
     #[inline]
     fn carry_out_effects(&mut self) {
         let Effects {
@@ -142,12 +142,19 @@ impl<M: RegionMemory> Engine<M> {
     }
 
     /// Makes a protection domain.
+    ///
+    /// # Errors
+    /// [`EngineError::TooMany`]: the table of domains is full.
     pub fn create_domain(&mut self) -> Result<DomainId, EngineError> {
         let number = self.domains.insert(0).map_err(|_| EngineError::TooMany)?;
         Ok(DomainId(number))
     }
 
-    /// Ends a protection domain that has neither regions nor queue pairs.
+    /// Ends a protection domain.
+    ///
+    /// # Errors
+    /// [`EngineError::Unknown`]: there is no such domain. [`EngineError::Busy`]: it still has
+    /// regions or queue pairs.
     pub fn destroy_domain(&mut self, domain: DomainId) -> Result<(), EngineError> {
         let users = *self.domains.get(domain.0).ok_or(EngineError::Unknown)?;
         if users > 0 || self.regions.any_in(domain.0) {
@@ -158,7 +165,12 @@ impl<M: RegionMemory> Engine<M> {
     }
 
     /// Registers memory (`ibv_reg_mr_iova`): work requests address it from `base` on. Both keys are
-    /// drawn at random.
+    /// random.
+    ///
+    /// # Errors
+    /// [`EngineError::Unknown`]: there is no such domain. [`EngineError::Argument`]: the addresses
+    /// overflow, or peers may write what the owner may not. [`EngineError::TooMany`]: the table of
+    /// regions is full.
     pub fn register(
         &mut self,
         domain: DomainId,
@@ -169,7 +181,7 @@ impl<M: RegionMemory> Engine<M> {
         self.domains.get(domain.0).ok_or(EngineError::Unknown)?;
         base.checked_add(memory.len())
             .ok_or(EngineError::Argument)?;
-        // Who may be written by peers may be written by its owner: ibv_reg_mr(3).
+        // REMOTE_WRITE requires LOCAL_WRITE: ibv_reg_mr(3).
         if access.allows(Access::REMOTE_WRITE) && !access.allows(Access::LOCAL_WRITE) {
             return Err(EngineError::Argument);
         }
@@ -179,21 +191,35 @@ impl<M: RegionMemory> Engine<M> {
     }
 
     /// Ends a region and returns its memory. Requests that still use it fail.
+    ///
+    /// # Errors
+    /// [`EngineError::Unknown`]: no region has this local key.
     pub fn deregister(&mut self, lkey: u32) -> Result<M, EngineError> {
         self.regions.deregister(lkey).ok_or(EngineError::Unknown)
     }
 
     /// Makes a completion queue. It grows with the queue pairs that use it.
+    ///
+    /// # Errors
+    /// [`EngineError::TooMany`]: the table of completion queues is full.
     pub fn create_completion_queue(&mut self) -> Result<CompletionQueueId, EngineError> {
         self.completions.create()
     }
 
-    /// Ends a completion queue that no queue pair uses.
+    /// Ends a completion queue.
+    ///
+    /// # Errors
+    /// [`EngineError::Unknown`]: there is no such queue. [`EngineError::Busy`]: queue pairs use it.
     pub fn destroy_completion_queue(&mut self, id: CompletionQueueId) -> Result<(), EngineError> {
         self.completions.destroy(id)
     }
 
     /// Makes a queue pair, in RESET, and returns its number.
+    ///
+    /// # Errors
+    /// [`EngineError::Argument`]: a work queue of that length is not possible.
+    /// [`EngineError::Unknown`]: there is no such domain or completion queue.
+    /// [`EngineError::TooMany`]: the table of queue pairs is full.
     pub fn create_queue_pair(&mut self, request: QueuePairRequest) -> Result<u32, EngineError> {
         let fits = |requests: u32| (1..=limits::WORK_REQUESTS).contains(&requests);
         if !fits(request.max_send_wr) || !fits(request.max_recv_wr) {
@@ -223,7 +249,11 @@ impl<M: RegionMemory> Engine<M> {
         Ok(number)
     }
 
-    /// Ends a queue pair. What is outstanding is forgotten; a peer that is connected is told.
+    /// Ends a queue pair. Outstanding requests end without a completion. If it is connected, the
+    /// connection ends and the peer is told.
+    ///
+    /// # Errors
+    /// [`EngineError::Unknown`]: there is no such queue pair.
     pub fn destroy_queue_pair(&mut self, qpn: u32) -> Result<(), EngineError> {
         let mut queue_pair = self.queue_pairs.remove(qpn).ok_or(EngineError::Unknown)?;
         queue_pair.forget(&mut self.effects);
@@ -242,8 +272,13 @@ impl<M: RegionMemory> Engine<M> {
         Ok(())
     }
 
-    /// Changes the state of a queue pair (`ibv_modify_qp`), or nothing at all. The connection
-    /// manager does this by itself from INIT on.
+    /// Changes the state of a queue pair (`ibv_modify_qp`). From INIT on the connection manager
+    /// does this itself.
+    ///
+    /// # Errors
+    /// [`EngineError::Unknown`]: there is no such queue pair. [`EngineError::State`]: the present
+    /// state has no such transition. [`EngineError::Argument`]: an attribute is out of range. Then
+    /// nothing has changed.
     pub fn modify_queue_pair(
         &mut self,
         qpn: u32,
@@ -262,7 +297,7 @@ impl<M: RegionMemory> Engine<M> {
         Ok(())
     }
 
-    /// Changes the state of a queue pair, or nothing at all.
+    /// Changes the state of a queue pair; an error changes nothing.
     fn transit(&mut self, qpn: u32, transition: &Transition) -> Result<(), EngineError> {
         let queue_pair = self.queue_pairs.get_mut(qpn).ok_or(EngineError::Unknown)?;
         let draw = || self.random.next_u64();
@@ -271,8 +306,13 @@ impl<M: RegionMemory> Engine<M> {
         Ok(())
     }
 
-    /// Appends a request to a send queue. Errors that only show when it is carried out (keys,
-    /// ranges) come as its completion.
+    /// Appends a request to a send queue. Errors that show only when it is carried out (keys,
+    /// ranges) are reported by its completion.
+    ///
+    /// # Errors
+    /// [`EngineError::Unknown`]: there is no such queue pair. [`EngineError::State`]: it is not in
+    /// RTS, or its connection is about to end. [`EngineError::Argument`]: the message is too long.
+    /// [`EngineError::QueueFull`] and [`EngineError::CompletionQueueFull`]: there is no room.
     pub fn post_send(&mut self, qpn: u32, request: SendRequest) -> Result<(), EngineError> {
         let queue_pair = self.queue_pairs.get_mut(qpn).ok_or(EngineError::Unknown)?;
         queue_pair.check_send(&request)?;
@@ -284,6 +324,11 @@ impl<M: RegionMemory> Engine<M> {
     }
 
     /// Appends a buffer to a receive queue.
+    ///
+    /// # Errors
+    /// [`EngineError::Unknown`]: there is no such queue pair. [`EngineError::State`]: it is in
+    /// RESET. [`EngineError::Argument`]: the buffer is too long. [`EngineError::QueueFull`] and
+    /// [`EngineError::CompletionQueueFull`]: there is no room.
     pub fn post_receive(&mut self, qpn: u32, request: ReceiveRequest) -> Result<(), EngineError> {
         let queue_pair = self.queue_pairs.get_mut(qpn).ok_or(EngineError::Unknown)?;
         queue_pair.check_receive(&request)?;
@@ -299,12 +344,16 @@ impl<M: RegionMemory> Engine<M> {
         self.completions.poll(id)
     }
 
-    /// A completion queue that got something since it was last named here.
+    /// A completion queue that received completions since this last returned it.
     pub fn next_ready_completion_queue(&mut self) -> Option<CompletionQueueId> {
         self.completions.next_ready()
     }
 
-    /// Says how packets to `destination` are addressed, also when it changes.
+    /// Sets or replaces the route to `destination`: how packets to it are addressed.
+    ///
+    /// # Errors
+    /// [`EngineError::Argument`]: the addresses are of different families.
+    /// [`EngineError::TooMany`]: the table of routes is full.
     pub fn set_route(&mut self, destination: IpAddr, route: Route) -> Result<(), EngineError> {
         let port = self.ports.main();
         self.ports.set_route(port, destination, route)?;
@@ -332,12 +381,12 @@ impl<M: RegionMemory> Engine<M> {
         self.queue_pairs.numbers()
     }
 
-    /// How a queue pair stands.
+    /// State and counters of a queue pair; `None` if there is no such queue pair.
     pub fn queue_pair_statistics(&self, qpn: u32) -> Option<QueuePairStatistics> {
         Some(self.queue_pairs.get(qpn)?.statistics())
     }
 
-    /// How the sub-paths of a queue pair stand.
+    /// Statistics of the sub-paths of a queue pair; empty if there is no such queue pair.
     pub fn path_statistics(&self, qpn: u32) -> Vec<PathStatistics> {
         self.queue_pairs
             .get(qpn)
@@ -345,7 +394,7 @@ impl<M: RegionMemory> Engine<M> {
     }
 }
 
-/// The engine's source of randomness for what need not be secret.
+/// The engine's random numbers for everything that need not be secret.
 fn random(seed: &[u8; 32]) -> Pcg64 {
     let word = |at: usize| {
         let bytes = seed[at..at + 16].try_into().expect("16 of 32 bytes");
@@ -354,7 +403,7 @@ fn random(seed: &[u8; 32]) -> Pcg64 {
     Pcg64::new(word(0), word(16))
 }
 
-/// The two queues of a queue pair: where each completes, and how many requests it holds.
+/// The two work queues of a queue pair: the completion queue and the capacity of each.
 fn queue_ends(request: &QueuePairRequest) -> [(CompletionQueueId, u32); 2] {
     [
         (request.send_cq, request.max_send_wr),

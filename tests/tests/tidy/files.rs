@@ -22,7 +22,7 @@ const WIDTH: usize = 100;
 
 /// Folders with wider comments. The list only shrinks.
 const WIDE: &[&str] = &[
-    "benches/", "common/", "fabric/", "hostd/", "lab/", "switchd/", "tests/", "twin/",
+    "benches/", "common/", "fabric/", "lab/", "switchd/", "tests/", "twin/",
 ];
 
 /// Folders with modules in `x.rs` beside `x/`. The list only shrinks.

@@ -1,7 +1,7 @@
 //! Single-producer single-consumer rings in shared memory.
 //!
 //! ```text
-//!     0  magic u32 · version u32 · entries u32 · bytes of an entry u32     (written once by the daemon)
+//!     0  magic u32 · version u32 · entries u32 · bytes of an entry u32  (written once by hostd)
 //!    64  tail  u32   written by the producer only: entries ever put in
 //!   128  head  u32   written by the consumer only: entries ever taken out
 //!   192  armed u32   the consumer sleeps and wants to be woken by the next entry

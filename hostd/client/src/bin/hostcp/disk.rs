@@ -1,12 +1,14 @@
-//! The disk's side of a copy, on a thread of its own: files are read, written and hashed while packets travel.
+//! The disk's side of a copy, on a thread of its own: files are read, written and hashed while
+//! packets travel.
 //!
 //! ```text
 //!   sender     permits ──▶ reader: file ─▶ slot, BLAKE3 ──▶ chunks, then the digest
 //!   receiver   chunks  ──▶ writer: slot ─▶ BLAKE3, file ──▶ acknowledgements, then the digest
 //! ```
 //!
-//! Both use the slots of the memory in turn: chunk n is in slot n mod slots. The connection's thread owns a slot
-//! while the network uses it, this one while the disk does; what passes through the channels is that ownership.
+//! Both use the slots of the memory in turn: chunk n is in slot n mod slots. The connection's thread
+//! owns a slot while the network uses it, this one while the disk does; the channels
+//! pass that ownership.
 
 use crate::Failure;
 use crate::end::place;
@@ -39,7 +41,8 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Starts to read `file`, called `path` in errors, into `slots` slots of at most `chunk` bytes each.
+    /// Starts to read `file`, called `path` in errors, into `slots` slots of at most `chunk` bytes
+    /// each.
     pub(crate) fn start(
         memory: Arc<Region>,
         (file, path): (File, PathBuf),

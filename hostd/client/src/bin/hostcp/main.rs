@@ -10,10 +10,10 @@
 //!                                          ◀──    verdict (SEND)
 //! ```
 //!
-//! Several chunks are on their way at once, in a ring of slots of registered memory on both sides; a
-//! slot is used again when its chunk was acknowledged and the receiver has written it. The file is
-//! read straight into, and written straight from, registered memory, by a thread of its own on each side
-//! ([`disk`]), which also hashes: neither the disk nor BLAKE3 makes the network wait.
+//! Several chunks are in flight at once, in a ring of slots of registered memory on both sides. A
+//! slot is used again when its chunk was acknowledged and the receiver has written it. A thread of
+//! its own on each side ([`disk`]) reads the file straight into registered memory, or writes it
+//! from there, and also hashes: neither the disk nor BLAKE3 makes the network wait.
 
 mod disk;
 mod end;

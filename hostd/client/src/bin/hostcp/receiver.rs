@@ -77,7 +77,8 @@ fn receive(
     };
     end.send(&Message::Verdict(fault.clone()))?;
     match end.settle() {
-        // The sender closes when it has the verdict, which may be known here before that it was acknowledged.
+        // The sender closes when it has the verdict: that may arrive here before the verdict's
+        // acknowledgement.
         Ok(()) | Err(Failure::Work(CompletionStatus::Flushed)) => {}
         Err(failure) => return Err(failure),
     }
@@ -132,7 +133,8 @@ fn take(end: &mut End, root: &Root, unique: u64) -> Taken {
 
 type Digests = (u64, Digest, Digest);
 
-/// Receives chunks until the trailer comes. A slot is given back to the sender when the disk has its chunk.
+/// Receives chunks until the trailer arrives. A slot returns to the sender when the disk has its
+/// chunk.
 fn chunks(end: &mut End, arrival: &Arrival) -> Result<Result<Digests, String>, Failure> {
     let failed = |reason: Errno| format!("{:?}: {}", arrival.name(), reason.desc());
     let file = match arrival.file.try_clone() {
@@ -142,7 +144,7 @@ fn chunks(end: &mut End, arrival: &Arrival) -> Result<Result<Digests, String>, F
     let writer = Writer::start(end.memory.clone(), file, SLOTS, CHUNK);
     let (mut bytes, mut came, mut written) = (0_u64, 0_u64, 0_u64);
     loop {
-        // As long as the sender has slots, something of it comes; when it has none, it waits for the disk here.
+        // A sender with free slots sends something. One without waits for this disk.
         match writer.written(came - written == u64::from(SLOTS)) {
             Ok(0) => {}
             Ok(count) => {
@@ -153,7 +155,7 @@ fn chunks(end: &mut End, arrival: &Arrival) -> Result<Result<Digests, String>, F
         }
         match end.next()? {
             Happened::Chunk(len) if len <= CHUNK && came - written < u64::from(SLOTS) => {
-                // The sender fills the slots in turn, and chunks complete in the order they were sent.
+                // The sender fills the slots in turn, and chunks complete in the order of sending.
                 writer.write(usize::try_from(len).unwrap_or(0));
                 came += 1;
                 bytes += u64::from(len);

@@ -121,7 +121,7 @@ impl Progress {
     }
 }
 
-/// Sends the file chunk by chunk, until all of it is acknowledged; returns its bytes and their digest.
+/// Sends the file chunk by chunk, until all of it is acknowledged. Returns its length and digest.
 fn stream(
     end: &mut End,
     reader: &Reader,
@@ -132,8 +132,8 @@ fn stream(
     let mut digest = None;
     loop {
         while digest.is_none() && progress.on_their_way() < u64::from(remote.slots) {
-            // With all acknowledged nothing else need happen before the disk has something: the receiver gives slots
-            // back when the next chunk comes, or when it has none left to give.
+            // With everything acknowledged only the disk can make progress: the receiver returns
+            // slots when the next chunk arrives, or when all of them are in use.
             let read = if progress.acknowledged == progress.sent {
                 Some(reader.wait()?)
             } else {

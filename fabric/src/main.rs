@@ -2,22 +2,22 @@
 
 mod demo;
 mod file;
+mod interrupts;
+mod progress;
 mod show;
 mod twin;
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use common::units::Rate;
-use indicatif::{ProgressBar, ProgressStyle};
+use interrupts::Interrupts;
 use lab::supervisor::supervise;
 use lab::sweep::sweep;
 use lab::topology::{Daemons, Options, Qos};
-use lab::{Builder, Lab, LabError, run_dir, supervisor};
+use lab::{Builder, Lab, LabError, control, run_dir};
+use progress::spinner;
 
 /// Leaf–spine fabrics in network namespaces, with switchd on the switches and hostd on the hosts.
 #[derive(Debug, Parser)]
@@ -38,7 +38,7 @@ enum Top {
     #[command(subcommand)]
     Twin(twin::Twin),
     /// What runs the daemons of a laboratory
-    #[command(name = supervisor::SUPERVISE, hide = true)]
+    #[command(name = control::SUPERVISE, hide = true)]
     Supervise {
         /// The laboratory
         name: String,
@@ -276,88 +276,6 @@ fn bring_up(up: Up) -> Result<(), LabError> {
     }
     println!("      fabric lab down{flag}");
     Ok(())
-}
-
-/// A line that shows what is being done.
-fn spinner() -> ProgressBar {
-    let style = ProgressStyle::with_template("{spinner} {elapsed:>3}  {msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_spinner());
-    let bar = ProgressBar::new_spinner().with_style(style);
-    bar.enable_steady_tick(Duration::from_millis(100));
-    bar
-}
-
-/// SIGINT and SIGTERM: the making of a laboratory is ended first, then what is up is taken down, then this
-/// process ends.
-struct Interrupts {
-    seen: Arc<AtomicBool>,
-    making: Arc<Mutex<()>>,
-}
-
-impl Interrupts {
-    /// Watches for signals in the name of these laboratories, whether they are up or not yet.
-    fn watch(names: &[&str]) -> Result<Interrupts, LabError> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let watch = Interrupts {
-            seen: Arc::default(),
-            making: Arc::default(),
-        };
-        let (seen, making) = (Arc::clone(&watch.seen), Arc::clone(&watch.making));
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(LabError::io("event loop"))?;
-        let guard = runtime.enter();
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(LabError::io("SIGINT"))?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(LabError::io("SIGTERM"))?;
-        drop(guard);
-        std::thread::spawn(move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                }
-            });
-            seen.store(true, Ordering::SeqCst);
-            // A maker that panicked has left what the sweep removes.
-            let _made = making.lock();
-            eprintln!("\nfabric: interrupted");
-            for name in names.iter().filter(|name| run_dir(name).exists()) {
-                eprintln!("fabric: taking laboratory '{name}' down");
-                if let Err(error) = sweep(name) {
-                    eprintln!("fabric: {error}");
-                }
-            }
-            // 128 + SIGINT, as a shell reports it.
-            std::process::exit(130);
-        });
-        Ok(watch)
-    }
-
-    /// Makes a laboratory, showing each step on `bar`.
-    fn make(&self, builder: Builder, bar: &ProgressBar) -> Result<Lab, LabError> {
-        let making = self.making.lock();
-        let made = builder.up_with(&mut |step| {
-            bar.set_message(step.to_owned());
-            if self.seen.load(Ordering::SeqCst) {
-                Err(LabError::Interrupted)
-            } else {
-                Ok(())
-            }
-        });
-        drop(making);
-        self.settle();
-        made
-    }
-
-    /// Does not return after a signal: what fails because all is being taken down is no news, and whoever returned from
-    /// `main` would end that half-way.
-    fn settle(&self) {
-        while self.seen.load(Ordering::SeqCst) {
-            std::thread::park();
-        }
-    }
 }
 
 fn logs(name: &str, node: &str, follow: bool) -> Result<ExitCode, LabError> {

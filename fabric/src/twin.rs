@@ -1,6 +1,6 @@
 //! `fabric twin`: fabrics in virtual time.
 
-use crate::spinner;
+use crate::progress::spinner;
 use clap::{Args, Subcommand};
 use console::style;
 use indicatif::ProgressBar;

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{LabError, run_dir};
 
+/// The word on the command line that makes the `fabric` command a supervisor.
+pub const SUPERVISE: &str = "supervise";
+
 /// Longest wait for an answer: stopping a daemon includes its draining.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::capture::Capture;
 use super::command::installed;
-use super::control::{DaemonStatus, Request, ask};
+use super::control::{DaemonStatus, Request, SUPERVISE, ask};
 use super::settings::{State, binary};
-use super::supervisor::{SUPERVISE, log_tail, program_of};
+use super::supervisor::log_tail;
 use super::sweep::{supervisor, sweep};
 use super::topology::{Daemons, NodeRole, Options, Qos, Topology};
 use super::{Host, LabError, Progress, node_dir, run_dir, settings, wiring};
@@ -154,7 +154,7 @@ impl Builder {
         fs::create_dir_all(&folder).map_err(LabError::io(folder.display().to_string()))?;
         state.save()?;
         for node in &plan.nodes {
-            if let Some(program) = program_of(node, state.options.daemons) {
+            if let Some(program) = node.program(state.options.daemons) {
                 binary(program)?;
             }
         }
@@ -286,7 +286,8 @@ impl Lab {
                 .join(", "),
         })?;
         Ok(Host {
-            lab: self,
+            lab: self.name(),
+            plan: &self.plan,
             name: &node.name,
         })
     }

@@ -9,7 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use super::settings::binaries;
-use super::{Lab, LabError, namespace, node_dir};
+use super::topology::Topology;
+use super::{LabError, namespace, node_dir};
 use nix::sched::{CloneFlags, setns};
 use switchd::control::api::{Answer, Request, Response, ShowRequest, Topic};
 
@@ -19,7 +20,9 @@ const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// A node of a laboratory, to run commands on.
 #[derive(Debug, Clone, Copy)]
 pub struct Host<'a> {
-    pub(super) lab: &'a Lab,
+    /// Name of the laboratory.
+    pub(super) lab: &'a str,
+    pub(super) plan: &'a Topology,
     pub(super) name: &'a str,
 }
 
@@ -70,8 +73,7 @@ impl Host<'_> {
     /// Never: every node has a link.
     #[must_use]
     pub fn address(&self, v6: bool) -> IpAddr {
-        self.lab
-            .plan()
+        self.plan
             .address(self.name, v6)
             .expect("every node has a link")
     }
@@ -84,7 +86,7 @@ impl Host<'_> {
     /// # Panics
     /// When `work` does.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
-        let path = Path::new("/run/netns").join(namespace(self.lab.name(), self.name));
+        let path = Path::new("/run/netns").join(namespace(self.lab, self.name));
         let entered = || -> std::io::Result<()> {
             let file = std::fs::File::open(&path)?;
             setns(file, CloneFlags::CLONE_NEWNET).map_err(std::io::Error::from)
@@ -103,12 +105,12 @@ impl Host<'_> {
     /// workspace's programs first on the path.
     #[must_use]
     pub fn command<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Command {
-        let folder = node_dir(self.lab.name(), self.name);
+        let folder = node_dir(self.lab, self.name);
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::iter::once(binaries()).chain(std::env::split_paths(&path));
         let mut command = Command::new("ip");
         command
-            .args(["netns", "exec", &namespace(self.lab.name(), self.name)])
+            .args(["netns", "exec", &namespace(self.lab, self.name)])
             .args(words)
             .env("HOSTD_SOCKET", folder.join("hostd.sock"))
             .env("SWITCHCTL_SOCKET", folder.join("admin.sock"))
@@ -155,13 +157,13 @@ impl Host<'_> {
             .map_err(LabError::io(format!("a command on {}", self.name)))
     }
 
-    /// Asks the switchd of this node over its admin socket, as [`Lab::switchctl`] does but without a process: for who looks
-    /// many times a second and leaves the processor to the daemons.
+    /// Asks the switchd of this node over its admin socket. [`super::Lab::switchctl`] starts a process
+    /// for each question; this one serves callers that ask many times a second.
     ///
     /// # Errors
     /// When it does not answer, or with an error.
     pub fn show(&self, topic: Topic) -> Result<Answer, LabError> {
-        let path = node_dir(self.lab.name(), self.name).join("admin.sock");
+        let path = node_dir(self.lab, self.name).join("admin.sock");
         let request = Request::Show(ShowRequest {
             topic,
             prefix: None,

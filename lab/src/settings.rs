@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use super::supervisor::program_of;
 use super::topology::{Node, Options, Qos, Topology};
 use super::{LabError, node_dir, run_dir};
 use common::time::Span;
@@ -98,7 +97,7 @@ pub fn write(options: &Options, plan: &Topology) -> Result<(), LabError> {
         } else {
             "hostd"
         };
-        debug_assert!(program_of(node, options.daemons).is_none_or(|p| p == program));
+        debug_assert!(node.program(options.daemons).is_none_or(|p| p == program));
         let table = match program {
             "switchd" => switchd(options, plan, node),
             _ => hostd(options, plan, node),

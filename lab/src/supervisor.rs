@@ -30,11 +30,7 @@ use tokio::time::{sleep, timeout};
 
 use super::control::{DaemonStatus, Request, Response, socket};
 use super::sweep::clear;
-use super::topology::{Daemons, Node};
 use super::{LabError, namespace, node_dir, run_dir, settings};
-
-/// The word on the command line that makes the `fabric` command a supervisor.
-pub const SUPERVISE: &str = "supervise";
 
 /// First delay before a daemon that crashed is started again; doubles up to [`LONGEST_DELAY`].
 const FIRST_DELAY: Duration = Duration::from_millis(200);
@@ -128,7 +124,7 @@ async fn run(state: &settings::State, attached: bool) -> Result<(), LabError> {
     let listener = UnixListener::bind(&path).map_err(LabError::io(path.display().to_string()))?;
     let mut daemons = Vec::new();
     for node in &state.plan().nodes {
-        let Some(program) = program_of(node, state.options.daemons) else {
+        let Some(program) = node.program(state.options.daemons) else {
             continue;
         };
         let status = DaemonStatus {
@@ -171,16 +167,6 @@ async fn run(state: &settings::State, attached: bool) -> Result<(), LabError> {
         daemon.stop().await;
     }
     Ok(())
-}
-
-/// The daemon that runs on `node`.
-#[must_use]
-pub fn program_of(node: &Node, daemons: Daemons) -> Option<&'static str> {
-    match (daemons, node.role.is_switch()) {
-        (Daemons::All | Daemons::Switches, true) => Some("switchd"),
-        (Daemons::All, false) => Some("hostd"),
-        _ => None,
-    }
 }
 
 async fn wait_for_end(attached: bool) -> Result<(), LabError> {

@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::command::run;
-use super::supervisor::SUPERVISE;
+use super::control::SUPERVISE;
 use super::{LabError, run_dir};
 
 /// How long a supervisor may take to stop its daemons, and these to drain.

@@ -185,6 +185,18 @@ pub struct Node {
     pub number: u8,
 }
 
+impl Node {
+    /// The daemon that runs on it, if one does.
+    #[must_use]
+    pub fn program(&self, daemons: Daemons) -> Option<&'static str> {
+        match (daemons, self.role.is_switch()) {
+            (Daemons::All | Daemons::Switches, true) => Some("switchd"),
+            (Daemons::All, false) => Some("hostd"),
+            _ => None,
+        }
+    }
+}
+
 /// One end of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {

@@ -15,7 +15,7 @@ use lab::traffic::{Receiver, iperf, ping};
 use lab::{Lab, LabError, Options, run_dir};
 use serde_json::Value;
 
-use super::{Stage, holds, losses, not_judged, say};
+use super::stage::{Stage, holds, losses, not_judged, say};
 use crate::{file, show};
 
 /// Name of this chapter's laboratory.

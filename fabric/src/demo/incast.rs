@@ -20,7 +20,8 @@ use switchd::control::api::{PriorityGroupRow, QueueRow};
 use twin::picture::{Panel, Picture};
 
 use super::samples::{Pauses, Points, Series, Watch, Way, kind, total};
-use super::{Stage, holds, losses, not_judged, say, spark};
+use super::spark;
+use super::stage::{Stage, holds, losses, not_judged, say};
 use crate::file;
 use crate::show::{self, grouped};
 

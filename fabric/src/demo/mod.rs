@@ -4,21 +4,20 @@ mod copy;
 mod incast;
 mod samples;
 mod spark;
+mod stage;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use common::units::Rate;
-use console::style;
-use indicatif::ProgressBar;
-use lab::load::Wait;
-use lab::observe::Counts;
+use lab::LabError;
 use lab::settings::binaries;
 use lab::sweep::supervisor;
-use lab::{Builder, Lab, LabError, Options};
 
-use crate::{Interrupts, show, spinner};
+use crate::interrupts::Interrupts;
+use crate::progress::spinner;
+use stage::Stage;
 
 /// Move real files across two-leaf, two-spine fabrics and show what happened.
 #[derive(Debug, Args)]
@@ -72,26 +71,6 @@ impl Chapter {
                 "h5 hostctl show pauses",
             ],
         }
-    }
-}
-
-/// What the chapters share.
-struct Stage {
-    interrupts: Interrupts,
-    bar: ProgressBar,
-    keep: bool,
-}
-
-impl Stage {
-    /// Brings a laboratory up.
-    fn lab(&self, options: Options) -> Result<Lab, LabError> {
-        let builder = Builder::new(options);
-        let builder = if self.keep {
-            builder.detached()
-        } else {
-            builder
-        };
-        self.interrupts.make(builder, &self.bar)
     }
 }
 
@@ -159,44 +138,4 @@ fn farewell(chapters: &[Chapter], keep: bool) {
         println!("\nThe fabrics are down again; KEEP=1 leaves them up to look around.");
     }
     println!("Next: README.md has a tour; `make lab` brings a fabric of your own up.");
-}
-
-/// A heading.
-fn say(text: &str) {
-    println!("\n{}", style(text).bold());
-}
-
-/// Something that has to hold, and whether it does.
-fn holds(fine: bool, text: &str) {
-    let mark = if fine {
-        style("✓").green()
-    } else {
-        style("✗").red().bold()
-    };
-    println!("  {mark} {text}");
-}
-
-/// Something that would have to hold on a machine that is not as busy.
-fn not_judged(text: &str, wait: &Wait) {
-    println!("  {} {text}", style("?").yellow().bold());
-    println!(
-        "    This machine is too slow or too busy to tell: {} waited for a core for {} of {} ms.\n    \
-         Nothing follows from it for the fabric. Run the demonstration again when less is going on.",
-        wait.name,
-        wait.waited.as_millis(),
-        wait.within.as_millis(),
-    );
-}
-
-/// Every packet that daemons have discarded, by reason.
-fn losses(lost: &Counts) {
-    let mut table = show::table(&["node", "reason", "packets"]);
-    for ((node, reason), packets) in lost.iter().filter(|(_, packets)| **packets > 0) {
-        table.add_row(vec![node.clone(), reason.clone(), packets.to_string()]);
-    }
-    if table.is_empty() {
-        println!("  none: every counter stayed at zero");
-    } else {
-        println!("{table}");
-    }
 }

@@ -8,6 +8,9 @@ use common::wire::roce::{
     AckKind, Aeth, AtomicEth, Bth, DataFlags, Flow, Headers, Mpeh, Opcode, Operation, Reth, Sack,
 };
 
+/// Service identifier that the sample REQ asks for.
+const SERVICE: u64 = cm::service_id(7471);
+
 /// Headers of an operation with everything that its opcode announces.
 pub(super) fn headers(opcode: Opcode) -> Headers {
     let operation = opcode.operation().expect("an operation of a connection");
@@ -72,7 +75,7 @@ pub(super) fn messages(addresses: Addresses) -> Vec<Message> {
     vec![
         Message::Req(Box::new(Req {
             local_comm_id: pair.local_comm_id,
-            service_id: super::SERVICE,
+            service_id: SERVICE,
             ca_guid: 0x1122_3344_5566_7788,
             local_qpn: 0x12_3456,
             responder_resources: 5,

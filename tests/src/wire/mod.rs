@@ -8,7 +8,7 @@ mod fields;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use common::wire::cm::{self, Mad, Message};
+use common::wire::cm::{Mad, Message};
 use common::wire::ethernet::{self, Mac, ethertype};
 use common::wire::icmp::{self, Problem};
 use common::wire::pause::Control;
@@ -290,6 +290,3 @@ pub fn write_pcap<'a>(path: &Path, frames: impl Iterator<Item = &'a [u8]>) -> st
     }
     std::fs::write(path, file)
 }
-
-/// Service identifier that the sample REQ asks for.
-pub const SERVICE: u64 = cm::service_id(7471);

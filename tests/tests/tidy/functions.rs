@@ -14,7 +14,6 @@ const LONG: &[(&str, &str, &str)] = &[
         "a_two_port_reflector_carries_ping_and_datagrams",
         STORY,
     ),
-    ("hostd/src/recovery/mod.rs", "on", MACHINE),
     ("hostd/src/host.rs", "control", LATER),
     (
         "hostd/tests/netns.rs",
@@ -59,9 +58,6 @@ const TABLE: &str = "a table of cases";
 
 /// Steps of one run, each of which needs what the one before has left.
 const STORY: &str = "one run from beginning to end";
-
-/// One `match` over all pairs of a state and an event.
-const MACHINE: &str = "a state machine";
 
 /// To be split. No entry keeps this reason.
 const LATER: &str = "not split yet";

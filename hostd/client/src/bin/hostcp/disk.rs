@@ -10,8 +10,8 @@
 //! owns a slot while the network uses it, this one while the disk does; the channels
 //! pass that ownership.
 
-use crate::Failure;
 use crate::end::place;
+use crate::failure::Failure;
 use hostd_client::{Error, Region};
 use nix::errno::Errno;
 use std::fs::File;

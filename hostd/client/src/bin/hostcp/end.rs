@@ -4,7 +4,7 @@
 //!   memory:  slot 0 … slot SLOTS-1 │ messages received │ messages sent
 //! ```
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::messages::{MESSAGE, Message};
 use hostd_client::{
     Access, Completion, CompletionOpcode, CompletionQueue, Context, QueuePair, QueuePairOptions,

@@ -17,17 +17,17 @@
 
 mod disk;
 mod end;
+mod failure;
 mod messages;
+mod options;
 mod receiver;
 mod sender;
 mod target;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
+use options::{CopyOptions, ServeOptions};
 use std::path::PathBuf;
 use std::process::ExitCode;
-
-/// The port that receivers listen on when nothing else is said.
-pub(crate) const PORT: u16 = 18_516;
 
 /// Copy a file to another host over hostd.
 #[derive(Debug, Parser)]
@@ -51,65 +51,6 @@ struct Cli {
 enum Verb {
     /// Receive files.
     Serve(ServeOptions),
-}
-
-/// What to copy.
-#[derive(Debug, Args)]
-pub(crate) struct CopyOptions {
-    /// The file.
-    #[arg(required = true)]
-    source: Option<PathBuf>,
-    /// Where to: HOST:PATH; PATH is relative to the receiver's root, and may name a folder.
-    #[arg(required = true)]
-    target: Option<String>,
-    /// Port of the receiver.
-    #[arg(long, default_value_t = PORT)]
-    port: u16,
-    /// Print nothing but errors.
-    #[arg(short, long)]
-    quiet: bool,
-}
-
-/// How to receive.
-#[derive(Debug, Args)]
-pub(crate) struct ServeOptions {
-    /// Port to listen on.
-    #[arg(long, default_value_t = PORT)]
-    port: u16,
-    /// Folder that files are placed in, and never outside of.
-    #[arg(long, default_value = ".")]
-    root: PathBuf,
-    /// End after one file.
-    #[arg(long)]
-    once: bool,
-}
-
-/// Why a copy failed; the text is for people.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
-    /// A file.
-    #[error("{}: {reason}", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        reason: std::io::Error,
-    },
-    /// The target is not understood.
-    #[error("{0}")]
-    Target(String),
-    /// hostd, or the connection.
-    #[error(transparent)]
-    Transport(#[from] hostd_client::Error),
-    /// A work request failed.
-    #[error("the transfer broke off: {}", .0.text())]
-    Work(hostd_client::CompletionStatus),
-    /// The other side does not keep to the protocol.
-    #[error("the other side is no hostcp of this version: {0}")]
-    Protocol(String),
-    /// The receiver refused, or found a fault.
-    #[error("the receiver says: {0}")]
-    Receiver(String),
 }
 
 fn main() -> ExitCode {

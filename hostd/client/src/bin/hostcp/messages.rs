@@ -1,6 +1,6 @@
 //! The messages beside the chunks: fixed-width little-endian fields.
 
-use crate::Failure;
+use crate::failure::Failure;
 use hostd_client::abi::codec::{DecodeError, Reader, Writer};
 
 /// First bytes of a connection's private data and of every message: "hcp2".

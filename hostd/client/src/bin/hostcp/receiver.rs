@@ -2,9 +2,10 @@
 
 use crate::disk::{Digest, Writer};
 use crate::end::{CHUNK, End, Happened, PATIENCE, SLOTS};
+use crate::failure::Failure;
 use crate::messages::{MAGIC, Message};
+use crate::options::ServeOptions;
 use crate::target::{Arrival, Root};
-use crate::{Failure, ServeOptions};
 use hostd_client::{Access, CompletionStatus, ConnectRequest, Context, Error, Private};
 use nix::errno::Errno;
 use std::net::{IpAddr, Ipv6Addr};

@@ -2,9 +2,10 @@
 
 use crate::disk::{Digest, Read, Reader};
 use crate::end::{End, Happened, PATIENCE, place};
+use crate::failure::Failure;
 use crate::messages::{MAGIC, Message, fits};
+use crate::options::CopyOptions;
 use crate::target::Target;
-use crate::{CopyOptions, Failure};
 use hostd_client::{Access, Context, Private, RemoteSlice, SendRequest};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fs::File;

@@ -1,6 +1,7 @@
 //! Where a file goes: parsing of HOST:PATH, and the receiver's root that nothing leaves.
 
-use crate::{Failure, PORT};
+use crate::failure::Failure;
+use crate::options::PORT;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};

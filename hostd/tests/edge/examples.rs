@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Once;
 
-/// Where an example lies. Builds them first: cargo builds those of the tested package alone.
-fn example(name: &str) -> PathBuf {
+/// Where a program of the client library lies. Builds all first: cargo builds those of the tested
+/// package alone.
+pub(crate) fn built(name: &str) -> PathBuf {
     static BUILT: Once = Once::new();
     let folder = Path::new(env!("CARGO_BIN_EXE_hostd"))
         .parent()
@@ -20,6 +21,7 @@ fn example(name: &str) -> PathBuf {
                 "--quiet",
                 "--package",
                 "hostd-client",
+                "--bins",
                 "--examples",
             ])
             .arg("--target-dir")
@@ -30,7 +32,12 @@ fn example(name: &str) -> PathBuf {
         }
         assert!(command.status().expect("cargo").success());
     });
-    folder.join("examples").join(name)
+    folder.join(name)
+}
+
+/// Where an example lies.
+fn example(name: &str) -> PathBuf {
+    built("examples").join(name)
 }
 
 /// A process that is ended with its test.

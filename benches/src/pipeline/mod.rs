@@ -3,7 +3,7 @@
 //! The ports' queues give frames whose headers were just written, as a device leaves them in the cache,
 //! to random destinations; what is transmitted is received again with another destination. What that
 //! costs by itself is measured too, by handing each batch from receive to transmit directly, and
-//! subtracted. The result is judged as a ratio to the [`reference`] loop of the same round: both slow down on a slow
+//! subtracted. The result is judged as a ratio to the [`mod@reference`] loop of the same round: both slow down on a slow
 //! machine.
 //!
 //! A plain switch sees a destination once in a million packets, which is the worst for its look-ups. With everything on, what is

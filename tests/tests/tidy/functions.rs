@@ -45,7 +45,6 @@ const LONG: &[(&str, &str, &str)] = &[
         "changes_are_told",
         STORY,
     ),
-    ("twin/src/scenario/faults.rs", "fault", LATER),
     (
         "twin/tests/twin.rs",
         "scenarios_that_make_no_sense_are_refused",

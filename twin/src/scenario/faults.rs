@@ -16,6 +16,7 @@ fn find(plan: &Plan, name: &Spanned<String>) -> At<NodeId> {
     })
 }
 
+/// Reads one `[[fault]]`: a planned fault for each place that it names.
 pub(super) fn fault(spanned: &Spanned<RawFault>, plan: &Plan) -> At<Vec<PlannedFault>> {
     let raw = spanned.get_ref();
     let at = raw.kind.span().start;
@@ -40,78 +41,7 @@ pub(super) fn fault(spanned: &Spanned<RawFault>, plan: &Plan) -> At<Vec<PlannedF
             "until is not after from".to_owned(),
         ));
     }
-    let targets: Vec<Target> = match kind {
-        FaultKind::Impairment => {
-            for own in [
-                "link",
-                "loss",
-                "corruption",
-                "duplication",
-                "reordering",
-                "lateness",
-            ] {
-                keys.has(own);
-            }
-            let impairment = impairment(raw, at)?;
-            let links = links(raw, plan, at)?.unwrap_or_default();
-            let harmed = |link| Target::Here(Fault::Impairment(link, impairment));
-            links.into_iter().map(harmed).collect()
-        }
-        FaultKind::LinkDown => {
-            keys.has("link");
-            match links(raw, plan, at)? {
-                Some(links) => links
-                    .into_iter()
-                    .map(|it| Target::Here(Fault::LinkDown(it)))
-                    .collect(),
-                None => vec![Target::AnyLink],
-            }
-        }
-        FaultKind::Crash => {
-            keys.has("node");
-            match nodes(raw, plan, at)? {
-                Some(nodes) => nodes
-                    .into_iter()
-                    .map(|it| Target::Here(Fault::Crash(it)))
-                    .collect(),
-                None if plan.nodes.len() == plan.hosts => {
-                    return Err((at, "there is no switch to crash".to_owned()));
-                }
-                None => vec![Target::AnySwitch],
-            }
-        }
-        FaultKind::PfcStorm => {
-            keys.has("node");
-            keys.has("interval");
-            let interval = period(
-                raw.interval.as_ref(),
-                "interval",
-                Span::from_micros(10),
-                Span::from_nanos(100)..=Span::from_secs(1),
-            )?;
-            let nodes = nodes(raw, plan, at)?.unwrap_or_default();
-            if nodes.is_empty() || nodes.iter().any(|node| node.index() >= plan.hosts) {
-                return Err((
-                    place(&raw.node).unwrap_or(at),
-                    "a storm comes from a host".to_owned(),
-                ));
-            }
-            let storm = |node| Target::Here(Fault::PfcStorm(node, interval));
-            nodes.into_iter().map(storm).collect()
-        }
-        FaultKind::Drift => {
-            keys.has("node");
-            keys.has("ppm");
-            let ppm = raw.ppm.as_ref().map(|it| (*it.get_ref(), it.span().start));
-            let (ppm, ppm_at) = ppm.ok_or_else(|| (at, "Drift needs ppm".to_owned()))?;
-            if !(-100_000..=100_000).contains(&ppm) {
-                return Err((ppm_at, format!("ppm = {ppm} is not in -100000..=100000")));
-            }
-            let nodes = nodes(raw, plan, at)?.unwrap_or_default();
-            let drifts = |node| Target::Here(Fault::Drift(node, ppm));
-            nodes.into_iter().map(drifts).collect()
-        }
-    };
+    let targets = targets(raw, kind, &mut keys, plan, at)?;
     let timed = place(&raw.from).or_else(|| place(&raw.until));
     if let (FaultKind::Drift, Some(at)) = (kind, timed) {
         return Err((at, "Drift has neither from nor until".to_owned()));
@@ -128,6 +58,92 @@ pub(super) fn fault(spanned: &Spanned<RawFault>, plan: &Plan) -> At<Vec<PlannedF
         random,
     };
     Ok(targets.into_iter().map(planned).collect())
+}
+
+/// What a fault of this kind happens to. Marks the keys that belong to the kind.
+fn targets(
+    raw: &RawFault,
+    kind: FaultKind,
+    keys: &mut Keys<'_>,
+    plan: &Plan,
+    at: usize,
+) -> At<Vec<Target>> {
+    match kind {
+        FaultKind::Impairment => {
+            for own in [
+                "link",
+                "loss",
+                "corruption",
+                "duplication",
+                "reordering",
+                "lateness",
+            ] {
+                keys.has(own);
+            }
+            let impairment = impairment(raw, at)?;
+            let links = links(raw, plan, at)?.unwrap_or_default();
+            let harmed = |link| Target::Here(Fault::Impairment(link, impairment));
+            Ok(links.into_iter().map(harmed).collect())
+        }
+        FaultKind::LinkDown => {
+            keys.has("link");
+            let Some(links) = links(raw, plan, at)? else {
+                return Ok(vec![Target::AnyLink]);
+            };
+            let down = |link| Target::Here(Fault::LinkDown(link));
+            Ok(links.into_iter().map(down).collect())
+        }
+        FaultKind::Crash => {
+            keys.has("node");
+            match nodes(raw, plan, at)? {
+                Some(nodes) => Ok(nodes
+                    .into_iter()
+                    .map(|node| Target::Here(Fault::Crash(node)))
+                    .collect()),
+                None if plan.nodes.len() == plan.hosts => {
+                    Err((at, "there is no switch to crash".to_owned()))
+                }
+                None => Ok(vec![Target::AnySwitch]),
+            }
+        }
+        FaultKind::PfcStorm => storms(raw, keys, plan, at),
+        FaultKind::Drift => drifts(raw, keys, plan, at),
+    }
+}
+
+/// The hosts that send a PFC storm.
+fn storms(raw: &RawFault, keys: &mut Keys<'_>, plan: &Plan, at: usize) -> At<Vec<Target>> {
+    keys.has("node");
+    keys.has("interval");
+    let interval = period(
+        raw.interval.as_ref(),
+        "interval",
+        Span::from_micros(10),
+        Span::from_nanos(100)..=Span::from_secs(1),
+    )?;
+    let nodes = nodes(raw, plan, at)?.unwrap_or_default();
+    if nodes.is_empty() || nodes.iter().any(|node| node.index() >= plan.hosts) {
+        return Err((
+            place(&raw.node).unwrap_or(at),
+            "a storm comes from a host".to_owned(),
+        ));
+    }
+    let storm = |node| Target::Here(Fault::PfcStorm(node, interval));
+    Ok(nodes.into_iter().map(storm).collect())
+}
+
+/// The nodes whose clock drifts.
+fn drifts(raw: &RawFault, keys: &mut Keys<'_>, plan: &Plan, at: usize) -> At<Vec<Target>> {
+    keys.has("node");
+    keys.has("ppm");
+    let ppm = raw.ppm.as_ref().map(|it| (*it.get_ref(), it.span().start));
+    let (ppm, ppm_at) = ppm.ok_or_else(|| (at, "Drift needs ppm".to_owned()))?;
+    if !(-100_000..=100_000).contains(&ppm) {
+        return Err((ppm_at, format!("ppm = {ppm} is not in -100000..=100000")));
+    }
+    let nodes = nodes(raw, plan, at)?.unwrap_or_default();
+    let drift = |node| Target::Here(Fault::Drift(node, ppm));
+    Ok(nodes.into_iter().map(drift).collect())
 }
 
 /// How often a fault happens at random times, and how long.

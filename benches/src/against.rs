@@ -1,8 +1,8 @@
 //! Two builds side by side: each contender of a bench, in this build and in another, in turns.
 //!
-//! Both run as children (see [`peer`](crate::peer)), so that neither has a warmer cache or another parent than the
-//! other. In each round a contender is measured in the one build, in the other, and later in the other and in the
-//! one.
+//! Both run as children (see [`peer`](crate::peer)), so that neither has a warmer cache or another
+//! parent than the other. In each round a contender is measured in the one build, in the other, and
+//! later in the other and in the one.
 
 use crate::measure::machine::Counters;
 use crate::measure::{Better, Bound, Figure, Group, Subject};
@@ -11,8 +11,8 @@ use crate::report::{GroupResult, compared};
 use crate::run::{Bench, Limits, progress, timed_rounds};
 use std::path::Path;
 
-/// Share of its speed that a build may lose before it counts as slower: less than two builds of the same source differ by
-/// where their code happens to lie.
+/// Share of its speed that a build may lose before it counts as slower: less than two builds of the
+/// same source differ by where their code happens to lie.
 const TOLERANCE: f64 = 0.03;
 
 /// Measuring goes on until each ratio is known to this share.
@@ -37,7 +37,8 @@ struct Place {
     contender: usize,
 }
 
-/// Compares `bench` of this build with that of the program `other`. `show` gets the results of each group.
+/// Compares `bench` of this build with that of the program `other`. `show` gets the results of each
+/// group.
 ///
 /// # Errors
 /// When one of them does not serve, or a turn goes wrong.
@@ -83,8 +84,8 @@ impl Builds {
     }
 }
 
-/// What both builds offer, as groups in which the two stand side by side; and for each contender its place. `missing` is
-/// told what only this build has.
+/// What both builds offer, as groups in which the two stand side by side; and for each contender
+/// its place. `missing` is told what only this build has.
 fn pairs(
     this: &[Offer],
     other: &[Offer],

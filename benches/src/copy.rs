@@ -1,9 +1,10 @@
-//! HT-1, HT-30: a file across the demonstration's fabric, beside what else reaches its end on the same links.
+//! HT-1, HT-30: a file across the demonstration's fabric, beside what else reaches its end on the
+//! same links.
 //!
-//! A copy is measured from the start of `hostcp` to its end: connection set-up, checksums on both sides, the file's
-//! way from and to the page cache. `hostperf` takes the same way with nothing but the transport, and the kernel's TCP without
-//! hostd. How close all of them come to the line depends on the machine, so the copy is judged by its
-//! ratio to `hostperf` in the same round.
+//! A copy is measured from the start of `hostcp` to its end: connection set-up, checksums on both
+//! sides, the file's way from and to the page cache. `hostperf` takes the same way with nothing but
+//! the transport, and the kernel's TCP without hostd. How close all of them come to the line
+//! depends on the machine, so the copy is judged by its ratio to `hostperf` in the same round.
 
 use crate::measure::{Better, Bound, Figure, Group, Subject, Term};
 use crate::rig::wait_until;
@@ -22,12 +23,12 @@ const SPEED: u64 = 1_000_000_000;
 /// MiB of the file: long enough that starting a process hardly counts.
 const MIB: usize = 128;
 
-/// What a copy has to reach of hostperf: the 0.90 of the line's capacity that it has to reach where hostperf reaches 0.999
-/// of it.
+/// What a copy has to reach of hostperf: the 0.90 of the line's capacity that it has to reach where
+/// hostperf reaches 0.999 of it.
 const RATIO_MIN: f64 = 0.90;
 
-/// Payload of a packet, and all that a packet in the middle of a message takes of the line beside it: preamble 8,
-/// Ethernet 14, IPv4 20, UDP 8, BTH 12, MPEH 8, ICRC 4, FCS 4, gap 12.
+/// Payload of a packet, and all that a packet in the middle of a message takes of the line beside
+/// it: preamble 8, Ethernet 14, IPv4 20, UDP 8, BTH 12, MPEH 8, ICRC 4, FCS 4, gap 12.
 const PAYLOAD: f64 = 2048.0;
 const BESIDE: f64 = 90.0;
 

@@ -1,7 +1,8 @@
 //! Processor time of daemons that have nothing to do: a whole fabric, up and without traffic.
 //!
-//! A laboratory puts a dozen daemons on a laptop, and a switch in a rack is idle most of the night. So a daemon
-//! without traffic is to use less than a hundredth of a core. All are watched at the same time, for a second a pass.
+//! A laboratory puts a dozen daemons on a laptop, and a switch in a rack is idle most of the night.
+//! So a daemon without traffic is to use less than a hundredth of a core. All are watched at the
+//! same time, for a second a pass.
 
 use crate::measure::{Better, Bound, Figure, Group, Subject, Term};
 use crate::rig::thread_seconds;

@@ -1,8 +1,9 @@
 //! Benchmarks, as ratios measured side by side in one run.
 //!
-//! A figure that stands alone says more about the machine than about the program, so everything here is compared
-//! with something that runs on the same machine at the same time: contenders take turns within a second, and a bound is
-//! judged by the confidence interval of the median of their ratios. `docs/performance.md` says how.
+//! A figure that stands alone says more about the machine than about the program, so everything
+//! here is compared with something that runs on the same machine at the same time: contenders take
+//! turns within a second, and a bound is judged by the confidence interval of the median of their
+//! ratios. `docs/performance.md` says how.
 //!
 //! ```text
 //!   measure     rounds, intervals, verdicts

@@ -1,4 +1,5 @@
-//! The traffic source and the sink: XDP programs, so that they cost next to nothing beside what is measured.
+//! The traffic source and the sink: XDP programs, so that they cost next to nothing beside what is
+//! measured.
 
 use crate::everything::TRAFFIC_CLASS;
 use crate::rig::{Namespace, SOURCE_CORE, pin};
@@ -22,7 +23,8 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// IPv4/UDP frames of `len` bytes from 10.0.0.2 to 10.0.2.2, of [`TRAFFIC_CLASS`], for the station `destination`.
+    /// IPv4/UDP frames of `len` bytes from 10.0.0.2 to 10.0.2.2, of [`TRAFFIC_CLASS`], for the
+    /// station `destination`.
     ///
     /// # Panics
     /// If `len` is shorter than the headers or longer than what a page of live frames holds.
@@ -102,8 +104,9 @@ pub fn start<'scope>(
         set(&object, "load_device", &ifindex(device)?.to_ne_bytes())?;
         set(&object, "load_offer", &settings(offer.flows, [0; 6]))?;
         let program = program(&object, "offer")?;
-        // Nothing comes to this end. But each run of a program that is attached nowhere has the kernel write
-        // its dispatcher anew, twice, and wait for RCU: the source would rest for more than half of the time.
+        // Nothing comes to this end. But each run of a program that is attached nowhere has the
+        // kernel write its dispatcher anew, twice, and wait for RCU: the source would rest for more
+        // than half of the time.
         let index = i32::try_from(ifindex(device)?).map_err(|error| error.to_string())?;
         let _attached = program
             .attach_xdp(index)
@@ -118,7 +121,8 @@ pub fn start<'scope>(
             };
             match program.test_run(input) {
                 Ok(_) => offered += u64::from(FRAMES_PER_CALL),
-                // A signal, such as that of a process that ended: what was offered until then is unknown.
+                // A signal, such as that of a process that ended: what was offered until then is
+                // unknown.
                 Err(error) if error.kind() == libbpf_rs::ErrorKind::Interrupted => {}
                 Err(error) => return Err(format!("live frames: {error:#}")),
             }

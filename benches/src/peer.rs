@@ -10,8 +10,8 @@
 //!   end of input                        tears down and ends
 //! ```
 //!
-//! A turn that goes wrong is answered with `error: ` and the reason. A child that is not asked waits for its input, and so
-//! takes no time from the other.
+//! A turn that goes wrong is answered with `error: ` and the reason. A child that is not asked
+//! waits for its input, and so takes no time from the other.
 
 use crate::measure::{Better, Subject};
 use crate::run::Bench;

@@ -80,8 +80,9 @@ impl Namespace {
         run(&format!("ip netns exec {} {line}", self.0))
     }
 
-    /// A command that will run inside, on `core` if one is given, before everything that is not measured. It dies with this
-    /// process: one that polls for ever would leave nothing of its core to anybody else.
+    /// A command that will run inside, on `core` if one is given, before everything that is not
+    /// measured. It dies with this process: one that polls for ever would leave nothing of its core
+    /// to anybody else.
     pub fn command(&self, core: Option<usize>, program: &Path) -> Command {
         let mut command = self.helper("chrt");
         command.args(["-f", "1"]);
@@ -117,7 +118,8 @@ impl Namespace {
         setns(file, CloneFlags::CLONE_NEWNET).map_err(|error| format!("setns: {error}"))
     }
 
-    /// A veth pair with one end here and one in `other`, without the offloads that AF_XDP cannot take. Both ends up.
+    /// A veth pair with one end here and one in `other`, without the offloads that AF_XDP cannot
+    /// take. Both ends up.
     ///
     /// # Errors
     /// As [`run`].
@@ -170,8 +172,8 @@ pub fn pin(core: usize) -> Result<(), String> {
         .map_err(|error| format!("core {core}: {error}"))
 }
 
-/// Runs the calling thread before all ordinary ones: what else the machine does is not to be measured. Those that
-/// measure have priority 2, those that are measured 1.
+/// Runs the calling thread before all ordinary ones: what else the machine does is not to be
+/// measured. Those that measure have priority 2, those that are measured 1.
 ///
 /// # Errors
 /// When that is not allowed.
@@ -216,7 +218,8 @@ impl Process {
         matches!(self.0.try_wait(), Ok(None))
     }
 
-    /// Its number. `setpriv`, `ip netns exec` and `taskset` replace themselves, so this is the program's own.
+    /// Its number. `setpriv`, `ip netns exec` and `taskset` replace themselves, so this is the
+    /// program's own.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
@@ -252,8 +255,8 @@ pub fn thread_seconds(pid: u32) -> Result<f64, String> {
     Ok(threads.filter_map(|task| ran(&task)).sum())
 }
 
-/// Seconds that the threads of process `pid` have run, and with them the thread that runs soft interrupts on `core`
-/// when they are too many.
+/// Seconds that the threads of process `pid` have run, and with them the thread that runs soft
+/// interrupts on `core` when they are too many.
 ///
 /// # Errors
 /// When the process is gone.
@@ -277,7 +280,8 @@ fn soft_interrupt_thread(core: usize) -> Option<PathBuf> {
     })
 }
 
-/// Asks every 20 ms whether `condition` holds, for `limit` at most. Returns whether it came to hold.
+/// Asks every 20 ms whether `condition` holds, for `limit` at most. Returns whether it came to
+/// hold.
 pub fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + limit;
     while !condition() {

@@ -114,8 +114,8 @@ impl Bench {
         }
     }
 
-    /// Runs it: each group of contenders, then the last checks. `show` gets the results of each group as soon as it is
-    /// measured.
+    /// Runs it: each group of contenders, then the last checks. `show` gets the results of each
+    /// group as soon as it is measured.
     ///
     /// # Errors
     /// What kept it from its end, exact checks among it.

@@ -1,8 +1,9 @@
 //! The twin: packet-hops a second on one core, over the number of hosts.
 //!
-//! A permutation on fat trees of 16, 128 and 1,024 hosts, all links at 400 Gb/s, virtual payload. Counted is what happens after
-//! all applications are connected, in processor time of this thread. The rate is judged as a ratio to a reference
-//! loop of the same round: the least that any simulator of events does for a hop.
+//! A permutation on fat trees of 16, 128 and 1,024 hosts, all links at 400 Gb/s, virtual payload.
+//! Counted is what happens after all applications are connected, in processor time of this thread.
+//! The rate is judged as a ratio to a reference loop of the same round: the least that any
+//! simulator of events does for a hop.
 
 use crate::measure::{Better, Bound, Figure, Group, Subject, busy_time, millions_each_second};
 use std::cmp::Reverse;
@@ -40,9 +41,10 @@ const SIZES: [Size; 3] = [
 
 /// Sizes of each group, and the least that their rates may be as a share of the reference.
 ///
-/// On a machine all of whose cores were busy, with others waiting, the shares were 0.16 to 0.18 and 0.083; a quarter less
-/// fails. (The more hosts, the more the caches count, which the reference does not need.) A turn of the greatest size takes ten
-/// seconds: too long for an interval in reasonable time, so it is shown and not judged.
+/// On a machine all of whose cores were busy, with others waiting, the shares were 0.16 to 0.18 and
+/// 0.083; a quarter less fails. (The more hosts, the more the caches count, which the reference
+/// does not need.) A turn of the greatest size takes ten seconds: too long for an interval in
+/// reasonable time, so it is shown and not judged.
 const GROUPS: [(&[usize], &[f64]); 2] = [(&[0, 1], &[0.12, 0.06]), (&[0, 2], &[])];
 
 /// Events of a turn of the reference.
@@ -60,7 +62,8 @@ struct Twin {
     reference: Reference,
 }
 
-/// A simulator that does nothing: it takes the earliest event, touches the node and a packet's header, and enters the next.
+/// A simulator that does nothing: it takes the earliest event, touches the node and a packet's
+/// header, and enters the next.
 struct Reference {
     /// Time, node.
     events: BinaryHeap<Reverse<(u64, u32)>>,

@@ -1,4 +1,5 @@
-//! The demonstration beside a busy neighbour: what a newcomer runs first must not depend on a quiet machine.
+//! The demonstration beside a busy neighbour: what a newcomer runs first must not depend on a quiet
+//! machine.
 
 use std::process::{Child, Command, Stdio};
 
@@ -28,8 +29,8 @@ impl Drop for Neighbour {
     }
 }
 
-/// Both chapters pass beside eight busy loops: files arrive as they were sent, and switches lose nothing of a lossless
-/// class though all daemons wait for processors.
+/// Both chapters pass beside eight busy loops: files arrive as they were sent, and switches lose
+/// nothing of a lossless class though all daemons wait for processors.
 #[test]
 fn the_demonstration_passes_on_a_busy_machine() {
     if !privileged() {

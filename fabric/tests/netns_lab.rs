@@ -30,8 +30,8 @@ fn signal(process: &std::process::Child, signal: Signal) {
     kill(Pid::from_raw(i32::try_from(process.id()).unwrap()), signal).unwrap();
 }
 
-/// Hosts of different leaves reach each other, over both spines, in IPv4 and IPv6; and a pulled link
-/// is routed around.
+/// Hosts of different leaves reach each other, over both spines, in IPv4 and IPv6; and a pulled
+/// link is routed around.
 #[test]
 fn kernel_routers_forward() {
     if !privileged() {

@@ -1,9 +1,9 @@
 //! Packets of one link, as a file.
 //!
-//! Frames that AF_XDP sends bypass the kernel's packet taps, and frames that an XDP program redirects
-//! never reach them: between two nodes with daemons `tcpdump` sees nothing on either end. So a link
-//! that is to be listened to leads through a tap (see [`super::Options::taps`]): a namespace with a
-//! bridge, where every frame is an ordinary socket buffer.
+//! Frames that AF_XDP sends bypass the kernel's packet taps, and frames that an XDP program
+//! redirects never reach them: between two nodes with daemons `tcpdump` sees nothing on either end.
+//! So a link that is to be listened to leads through a tap (see [`super::Options::taps`]): a
+//! namespace with a bridge, where every frame is an ordinary socket buffer.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Starts to capture what passes the tap `tap` of the laboratory `name`, whole frames, those that
-    /// `filter` (in tcpdump's words; empty for all) selects. Returns when the capture runs.
+    /// Starts to capture what passes the tap `tap` of the laboratory `name`, whole frames, those
+    /// that `filter` (in tcpdump's words; empty for all) selects. Returns when the capture runs.
     ///
     /// # Errors
     /// When tcpdump cannot be started or says that it cannot listen.

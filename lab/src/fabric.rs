@@ -231,7 +231,8 @@ impl Lab {
         Builder::default()
     }
 
-    /// The laboratory `name` that another process has brought up. It stays up when this handle goes.
+    /// The laboratory `name` that another process has brought up. It stays up when this handle
+    /// goes.
     ///
     /// # Errors
     /// [`LabError::Absent`].
@@ -352,8 +353,8 @@ impl Lab {
         node_dir(self.name(), node).join(format!("{program}.log"))
     }
 
-    /// Pulls the link between two nodes, and lets the routes follow as a routing protocol would. `b`'s
-    /// end is set down; `a` sees its carrier go.
+    /// Pulls the link between two nodes, and lets the routes follow as a routing protocol would.
+    /// `b`'s end is set down; `a` sees its carrier go.
     ///
     /// # Errors
     /// [`LabError::NoNode`] when there is no such link; [`LabError::Command`].
@@ -371,7 +372,8 @@ impl Lab {
         self.converge()
     }
 
-    /// Pulls the link and leaves the routes as they are: what happens before a protocol has noticed.
+    /// Pulls the link and leaves the routes as they are: what happens before a protocol has
+    /// noticed.
     ///
     /// # Errors
     /// As [`Lab::link_down`].

@@ -1,8 +1,9 @@
-//! How busy the machine is for a laboratory: how long its processes wait for a core that others have.
+//! How busy the machine is for a laboratory: how long its processes wait for a core that others
+//! have.
 //!
-//! A switch in hardware is never late. One in software is when it waits for a core, and a test or a demonstration has to
-//! tell a slow machine from a slow program. The kernel knows: schedstat(5) counts the time that a thread was ready to run
-//! and did not.
+//! A switch in hardware is never late. One in software is when it waits for a core, and a test or a
+//! demonstration has to tell a slow machine from a slow program. The kernel knows: schedstat(5)
+//! counts the time that a thread was ready to run and did not.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -110,7 +111,8 @@ impl Watch {
     }
 }
 
-/// By thread of a process, how long it was ready to run and did not. Empty when the process has ended.
+/// By thread of a process, how long it was ready to run and did not. Empty when the process has
+/// ended.
 fn waits(pid: u32) -> Vec<(u32, Duration)> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"));
     let tasks = tasks.into_iter().flatten().flatten();

@@ -101,8 +101,8 @@ impl Host<'_> {
         }
     }
 
-    /// A command in the node's namespace, with the sockets of its daemons in the environment and this
-    /// workspace's programs first on the path.
+    /// A command in the node's namespace, with the sockets of its daemons in the environment and
+    /// this workspace's programs first on the path.
     #[must_use]
     pub fn command<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Command {
         let folder = node_dir(self.lab, self.name);
@@ -157,8 +157,8 @@ impl Host<'_> {
             .map_err(LabError::io(format!("a command on {}", self.name)))
     }
 
-    /// Asks the switchd of this node over its admin socket. [`super::Lab::switchctl`] starts a process
-    /// for each question; this one serves callers that ask many times a second.
+    /// Asks the switchd of this node over its admin socket. [`super::Lab::switchctl`] starts a
+    /// process for each question; this one serves callers that ask many times a second.
     ///
     /// # Errors
     /// When it does not answer, or with an error.

@@ -28,8 +28,8 @@ pub fn fabric(name: &str) -> Builder {
     Lab::builder().name(name)
 }
 
-/// Packets that the kernel has seen arriving at every interface of every switch: counted by the veth
-/// driver before XDP, so independent of the daemons' own counters.
+/// Packets that the kernel has seen arriving at every interface of every switch: counted by the
+/// veth driver before XDP, so independent of the daemons' own counters.
 ///
 /// # Errors
 /// When `ip` fails or prints something else.

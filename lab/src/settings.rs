@@ -187,9 +187,10 @@ pub struct Lossless {
 }
 
 impl Lossless {
-    /// A switch notices what arrives when it has a core, and so does a host that is to stop: headroom takes what a link
-    /// brings while both are late, twice over for the switch as [`switchd::traffic::headroom`] explains. The packets are
-    /// those of hostd, hundreds of bytes long, so what short ones would take of cells is left out.
+    /// A switch notices what arrives when it has a core, and so does a host that is to stop:
+    /// headroom takes what a link brings while both are late, twice over for the switch as
+    /// [`switchd::traffic::headroom`] explains. The packets are those of hostd, hundreds of bytes
+    /// long, so what short ones would take of cells is left out.
     #[must_use]
     pub fn of(options: &Options) -> Lossless {
         let late =
@@ -209,9 +210,10 @@ impl Lossless {
     }
 }
 
-/// How long a pause lasts before it counts as a storm: the longest time that can be configured. At 100 Mb/s a single PFC
-/// frame asks for up to 335 ms, and a host that waits for a core cannot take it back: that is no storm, and switchd's own
-/// default of 200 ms would discard what waits. A deadlock lasts for ever and is still found.
+/// How long a pause lasts before it counts as a storm: the longest time that can be configured. At
+/// 100 Mb/s a single PFC frame asks for up to 335 ms, and a host that waits for a core cannot take
+/// it back: that is no storm, and switchd's own default of 200 ms would discard what waits. A
+/// deadlock lasts for ever and is still found.
 const STORM_MS: u64 = 5_000;
 
 /// hostd's data, which is of priority 3, is lossless.
@@ -247,8 +249,9 @@ detection_time_milliseconds = {STORM_MS}
     )
 }
 
-/// A path is late by many milliseconds when a switch on it waits for a core; nothing is lost by that.
-/// Waits that are right for switches with cores of their own would have packets sent again in vain.
+/// A path is late by many milliseconds when a switch on it waits for a core; nothing is lost by
+/// that. Waits that are right for switches with cores of their own would have packets sent again in
+/// vain.
 const LATE_BY_US: i64 = 20_000;
 
 /// hostd: the host's one interface, at the link's speed.
@@ -288,7 +291,8 @@ fn hostd(options: &Options, plan: &Topology, node: &Node) -> Table {
             "transport",
             Value::Table(table([
                 ("rto_min_us", Value::Integer(2 * LATE_BY_US)),
-                // All that hostd allows in flight: round trips are long when each switch waits for a core.
+                // All that hostd allows in flight: round trips are long when each switch waits for
+                // a core.
                 ("window", Value::Integer(512)),
             ])),
         ),

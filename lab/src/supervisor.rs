@@ -39,8 +39,9 @@ const LONGEST_DELAY: Duration = Duration::from_secs(5);
 /// A daemon that ran this long starts over with the first delay.
 const STABLE: Duration = Duration::from_secs(10);
 
-/// Niceness of the daemons. They stand for machines with cores of their own: what else runs on this one may make
-/// applications slow, but not the network. Without the privilege to set it they run all the same.
+/// Niceness of the daemons. They stand for machines with cores of their own: what else runs on this
+/// one may make applications slow, but not the network. Without the privilege to set it they run
+/// all the same.
 const NICE: &str = "-15";
 
 /// How long a daemon may take to drain after SIGTERM.
@@ -103,8 +104,9 @@ pub fn supervise(name: &str, attached: bool) -> Result<(), LabError> {
     clear(name)
 }
 
-/// Where the kernel shares processors among sessions (`kernel.sched_autogroup_enabled`), niceness counts only inside of
-/// one: so the daemons get a session of their own, which is as nice as they are.
+/// Where the kernel shares processors among sessions (`kernel.sched_autogroup_enabled`), niceness
+/// counts only inside of one: so the daemons get a session of their own, which is as nice as they
+/// are.
 fn prefer_own_session() {
     // It fails for the leader of a process group, whose session is then that of its maker.
     if let Err(error) = nix::unistd::setsid() {

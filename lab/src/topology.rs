@@ -2,17 +2,20 @@
 //!
 //! The plan is the same every time, so that an address tells where it is:
 //!
-//! | what | IPv4 | IPv6 |
-//! |---|---|---|
-//! | link of leaf L and host N | `10.L.N.0/24`: leaf `.1`, host `.2` | `fd00:L:N::/64`: leaf `::1`, host `::2` |
-//! | link of leaf L and spine S | `10.(200+S).L.0/31`: spine `.0`, leaf `.1` | `fd00:ffff:S:L::/64`: spine `::1`, leaf `::2` |
-//! | all hosts of leaf L | `10.L.0.0/16` | `fd00:L::/32` |
+//! | what | prefix | one end | other end |
+//! |---|---|---|---|
+//! | leaf L to host N | `10.L.N.0/24` | leaf `.1` | host `.2` |
+//! | | `fd00:L:N::/64` | leaf `::1` | host `::2` |
+//! | leaf L to spine S | `10.(200+S).L.0/31` | spine `.0` | leaf `.1` |
+//! | | `fd00:ffff:S:L::/64` | spine `::1` | leaf `::2` |
+//! | all hosts of leaf L | `10.L.0.0/16`, `fd00:L::/32` | | |
 //!
-//! (L, N, S counted from 1, hexadecimal in IPv6; hosts are counted over the whole fabric and fill one leaf after
-//! the other.) An interface carries the name of the node at its other end.
+//! (L, N, S counted from 1, hexadecimal in IPv6; hosts are counted over the whole fabric and fill
+//! one leaf after the other.) An interface carries the name of the node at its other end.
 //!
-//! Routes are what a routing protocol would install: a leaf reaches each other leaf over every spine
-//! that has a link to both; a spine reaches each leaf over its link; a host has a default route.
+//! Routes are what a routing protocol would install: a leaf reaches each other leaf over every
+//! spine that has a link to both; a spine reaches each leaf over its link; a host has a default
+//! route.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -66,8 +69,8 @@ pub struct Options {
 pub enum Qos {
     /// Eight queues in strict priority, which drop.
     Plain,
-    /// What Ultra Ethernet recommends for the laboratory's bandwidth-delay product: hostd's data in TC_low, its control in
-    /// TC_high.
+    /// What Ultra Ethernet recommends for the laboratory's bandwidth-delay product: hostd's data in
+    /// TC_low, its control in TC_high.
     #[default]
     Uet,
     /// hostd's data is lossless: who would overrun a switch is paused.

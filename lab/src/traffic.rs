@@ -1,5 +1,5 @@
-//! Traffic between the hosts of a laboratory: the kernels' own, ping and iperf3 with their results as
-//! numbers; and the receiving end of hostcp.
+//! Traffic between the hosts of a laboratory: the kernels' own, ping and iperf3 with their results
+//! as numbers; and the receiving end of hostcp.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -118,7 +118,8 @@ pub struct Iperf {
 }
 
 impl Iperf {
-    /// Starts a server on `to` and a client on `from` with more `options` (`-t`, `-P`, `-u`, `-6` …).
+    /// Starts a server on `to` and a client on `from` with more `options` (`-t`, `-P`, `-u`, `-6`
+    /// …).
     ///
     /// # Errors
     /// When iperf3 cannot be started.
@@ -212,7 +213,8 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Starts it, and waits until it says that it listens. Files go to the folder `root`, which is made.
+    /// Starts it, and waits until it says that it listens. Files go to the folder `root`, which is
+    /// made.
     ///
     /// # Errors
     /// [`LabError`]: what it says when it cannot listen.

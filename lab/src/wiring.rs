@@ -2,8 +2,8 @@
 //!
 //! Offloads: a frame that an XDP program redirects is taken as it is, so what the kernel leaves to
 //! hardware that a veth does not have must be off at the sending end: checksums (else AF_XDP sees
-//! partial ones), segmentation and scatter-gather; and generic receive offload at the receiving end,
-//! which would join segments into frames larger than the MTU.
+//! partial ones), segmentation and scatter-gather; and generic receive offload at the receiving
+//! end, which would join segments into frames larger than the MTU.
 
 use std::collections::BTreeSet;
 
@@ -68,7 +68,8 @@ pub fn tap_between(options: &Options, a: &str, b: &str) -> Option<String> {
 /// Makes everything but the daemons, telling `progress` what it is about to do.
 ///
 /// # Errors
-/// [`LabError::Command`] with what the tool said, or what `progress` returned. What was made so far stays, for `sweep`.
+/// [`LabError::Command`] with what the tool said, or what `progress` returned. What was made so far
+/// stays, for `sweep`.
 pub fn build(
     options: &Options,
     plan: &Topology,
@@ -198,8 +199,8 @@ fn shape(namespace: &str, interface: &str, speed: u64) -> Result<(), LabError> {
     run("tc", &[arguments.as_slice(), limits.as_slice()].concat()).map(drop)
 }
 
-/// Gives `node` the routes that it should have while `down` carries nothing: adds and replaces those,
-/// and removes those for which no next hop is left.
+/// Gives `node` the routes that it should have while `down` carries nothing: adds and replaces
+/// those, and removes those for which no next hop is left.
 ///
 /// # Errors
 /// [`LabError::Command`].

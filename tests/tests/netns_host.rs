@@ -62,7 +62,8 @@ fn a_file_crosses_the_fabric_over_several_paths() {
         return;
     }
     let _alone = exclusive().unwrap();
-    // Queues that hold a whole window: hostd does not slow down for marks, and five bandwidth-delay products are less here.
+    // Queues that hold a whole window: hostd does not slow down for marks, and five bandwidth-delay
+    // products are less here.
     let lab = fabric("hocopy")
         .speed(200_000_000)
         .qos(Qos::Plain)
@@ -151,8 +152,8 @@ fn a_copy_survives_a_pulled_link() {
     }
 }
 
-/// HT-41: kill -9 of a spine's daemon in the middle of a copy: the other paths carry it, and the spine
-/// is used again when it is back.
+/// HT-41: kill -9 of a spine's daemon in the middle of a copy: the other paths carry it, and the
+/// spine is used again when it is back.
 #[test]
 fn a_copy_survives_a_crash_of_a_switch() {
     if !privileged() {
@@ -173,7 +174,8 @@ fn a_copy_survives_a_crash_of_a_switch() {
     );
 }
 
-/// HT-2: the death of hostd ends its applications' waits with an error, on both sides; the next copy works.
+/// HT-2: the death of hostd ends its applications' waits with an error, on both sides; the next
+/// copy works.
 #[test]
 fn applications_are_told_when_the_daemon_dies() {
     if !privileged() {
@@ -307,8 +309,8 @@ fn an_idle_host_sleeps() {
     assert_idle(&lab, "hostd");
 }
 
-/// tshark finds no malformed frame in a copy, and knows every packet as RoCEv2 with a valid ICRC; the
-/// source ports show the sub-paths.
+/// tshark finds no malformed frame in a copy, and knows every packet as RoCEv2 with a valid ICRC;
+/// the source ports show the sub-paths.
 #[test]
 fn every_frame_of_a_copy_is_well_formed() {
     if !privileged() {

@@ -1,4 +1,5 @@
-//! A lossless class with the real daemons: incast in a laboratory that has a dozen processes on few cores.
+//! A lossless class with the real daemons: incast in a laboratory that has a dozen processes on few
+//! cores.
 
 use lab::observe::{assert_healthy, drops, eventually, fabric, rows};
 use lab::topology::Qos;
@@ -9,11 +10,12 @@ use rand_pcg::Pcg64;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Bytes that each sender copies: all together keep the receiver's link busy for more than ten seconds.
+/// Bytes that each sender copies: all together keep the receiver's link busy for more than ten
+/// seconds.
 const EACH: usize = 18 << 20;
 
-/// What a host counts when a packet comes after its copy is done: a host whose processor was late took it for lost and sent
-/// it twice. The queue pair ends then, or has ended.
+/// What a host counts when a packet comes after its copy is done: a host whose processor was late
+/// took it for lost and sent it twice. The queue pair ends then, or has ended.
 const STRAGGLERS: [&str; 2] = ["queue_pair_state", "queue_pair_ended"];
 
 /// Sum of a number over the rows of a topic, of all switches.
@@ -26,8 +28,9 @@ fn sum(lab: &Lab, topic: &str, number: impl Fn(&serde_json::Value) -> u64) -> u6
     switches.iter().map(of).sum()
 }
 
-/// SW-12, SW-31, HT-45: seven hosts send to one at once for ten seconds, over a fabric of four switches, twelve daemons on whatever
-/// cores there are: peers are paused, nothing of the lossless class is lost, and the buffers are empty afterwards.
+/// SW-12, SW-31, HT-45: seven hosts send to one at once for ten seconds, over a fabric of four
+/// switches, twelve daemons on whatever cores there are: peers are paused, nothing of the lossless
+/// class is lost, and the buffers are empty afterwards.
 #[test]
 fn incast_loses_nothing() {
     if !privileged() {

@@ -105,7 +105,8 @@ fn a_missing_interface_is_named() {
     }
 }
 
-/// MG-1: an MTU above what AF_XDP carries is refused with the limit, not accepted to lose packets later.
+/// MG-1: an MTU above what AF_XDP carries is refused with the limit, not accepted to lose packets
+/// later.
 #[test]
 fn a_large_mtu_is_refused() {
     if !privileged() {

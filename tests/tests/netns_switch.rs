@@ -198,8 +198,9 @@ fn flows_use_both_spines() {
     assert_healthy(&lab, &[]);
 }
 
-/// SW-51: after any mixture of traffic every packet is accounted for: what switchd received and what it
-/// made itself was sent, or lost for a reason; and the kernel's devices have counted the same.
+/// SW-51: after any mixture of traffic every packet is accounted for: what switchd received and
+/// what it made itself was sent, or lost for a reason; and the kernel's devices have counted the
+/// same.
 #[test]
 fn every_packet_is_accounted_for() {
     if !privileged() {
@@ -327,8 +328,8 @@ fn tcp_survives_a_pulled_link() {
     assert_eq!(pings.lost(), 0);
 }
 
-/// After kill -9 of a switchd its supervisor starts it again, and it takes over what the dead one has
-/// left on the devices: traffic resumes without help.
+/// After kill -9 of a switchd its supervisor starts it again, and it takes over what the dead one
+/// has left on the devices: traffic resumes without help.
 #[test]
 fn traffic_resumes_after_a_crash() {
     if !privileged() {

@@ -1,5 +1,6 @@
-//! The twin against the real thing: the same packets through switchd in namespaces and through its engine in virtual
-//! time have to take the same ways, byte for byte; and the same transfer is cut into the same packets and delivered.
+//! The twin against the real thing: the same packets through switchd in namespaces and through its
+//! engine in virtual time have to take the same ways, byte for byte; and the same transfer is cut
+//! into the same packets and delivered.
 
 use common::netlink::{Settings, Watch};
 use common::sys::monotonic;
@@ -297,8 +298,8 @@ fn twin(lab: &Lab, mut reals: BTreeMap<String, Real>) -> Fabric<true> {
     fabric
 }
 
-/// Lets a frame arrive at the first leaf from h1 and returns what passed each wire because of it, by the names of the
-/// wire's ends.
+/// Lets a frame arrive at the first leaf from h1 and returns what passed each wire because of it,
+/// by the names of the wire's ends.
 fn pass(fabric: &mut Fabric<true>, frame: &[u8]) -> Vec<((String, String), Vec<u8>)> {
     let node = |name| fabric.plan.node_named(name).expect("a node");
     let [host, leaf] = ["h1", "leaf1"].map(node);
@@ -319,8 +320,8 @@ fn pass(fabric: &mut Fabric<true>, frame: &[u8]) -> Vec<((String, String), Vec<u
     named.collect()
 }
 
-/// A laboratory whose switches know their neighbours and remember nothing else, and the captures of what leaves the first
-/// leaf for the spines.
+/// A laboratory whose switches know their neighbours and remember nothing else, and the captures of
+/// what leaves the first leaf for the spines.
 fn observed(builder: Builder, filter: &str) -> (Lab, [Capture; 2]) {
     let builder = SPINES
         .iter()
@@ -340,8 +341,8 @@ fn observed(builder: Builder, filter: &str) -> (Lab, [Capture; 2]) {
             "neighbours are known from now on"
         );
     }
-    // Who held which bucket while neighbours became known is part of a switch's memory (resilient hashing): daemon and
-    // twin both begin with all of them.
+    // Who held which bucket while neighbours became known is part of a switch's memory (resilient
+    // hashing): daemon and twin both begin with all of them.
     for node in lab.plan().nodes.iter().filter(|node| node.role.is_switch()) {
         lab.restart(&node.name).expect("restarted");
     }
@@ -350,8 +351,8 @@ fn observed(builder: Builder, filter: &str) -> (Lab, [Capture; 2]) {
     (lab, captures)
 }
 
-/// Lets the twin forward what was captured on the way to each spine, and compares it with that. Returns what arrives at
-/// h4.
+/// Lets the twin forward what was captured on the way to each spine, and compares it with that.
+/// Returns what arrives at h4.
 fn forwarded_alike(lab: &Lab, captured: &[Vec<Vec<u8>>; 2]) -> Vec<Vec<u8>> {
     let switch_names = lab.plan().nodes.iter().filter(|node| node.role.is_switch());
     let reals: BTreeMap<String, Real> = switch_names
@@ -385,8 +386,8 @@ fn forwarded_alike(lab: &Lab, captured: &[Vec<Vec<u8>>; 2]) -> Vec<Vec<u8>> {
     delivered
 }
 
-/// SW-1, SW-2: the same packets take the same spine and leave with the same bytes, in namespaces and in virtual time,
-/// and what is delivered there is delivered here.
+/// SW-1, SW-2: the same packets take the same spine and leave with the same bytes, in namespaces
+/// and in virtual time, and what is delivered there is delivered here.
 #[test]
 fn the_twin_forwards_as_the_daemon_does() {
     if !privileged() {
@@ -415,7 +416,8 @@ fn the_twin_forwards_as_the_daemon_does() {
     assert_eq!(delivered.len(), all);
 }
 
-/// The packets of RDMA WRITEs among Ethernet frames, in the order of their PSNs, each once: opcode, and bytes from UDP on.
+/// The packets of RDMA WRITEs among Ethernet frames, in the order of their PSNs, each once: opcode,
+/// and bytes from UDP on.
 fn writes<'a>(frames: impl Iterator<Item = &'a [u8]>) -> Vec<(u8, usize)> {
     const PSN_MASK: u32 = 0x00ff_ffff;
     let mut first = None;
@@ -439,7 +441,8 @@ fn writes<'a>(frames: impl Iterator<Item = &'a [u8]>) -> Vec<(u8, usize)> {
     found.into_values().collect()
 }
 
-/// What arrives at h4 in the twin because of this transfer, over a fabric of the laboratory's shape.
+/// What arrives at h4 in the twin because of this transfer, over a fabric of the laboratory's
+/// shape.
 fn transferred(bytes: usize, path_mtu: u32, paths: u32) -> Vec<Vec<u8>> {
     let text = format!(
         "[topology]\nkind = \"leaf-spine\"\nleaves = 2\nspines = 2\nhosts_per_leaf = 2\n\
@@ -459,8 +462,9 @@ fn transferred(bytes: usize, path_mtu: u32, paths: u32) -> Vec<Vec<u8>> {
     own.map(|(_, frame)| frame).collect()
 }
 
-/// HT-10, HT-30: a transfer is delivered in namespaces and in virtual time, and the first leaf sends its packets the same
-/// ways, byte for byte; what arrives at the receiver are the same packets, by operation and length, in the order of PSNs.
+/// HT-10, HT-30: a transfer is delivered in namespaces and in virtual time, and the first leaf
+/// sends its packets the same ways, byte for byte; what arrives at the receiver are the same
+/// packets, by operation and length, in the order of PSNs.
 #[test]
 fn the_twin_transfers_as_the_daemons_do() {
     const BYTES: usize = 3 * 256 * 1024 + 777;

@@ -191,7 +191,8 @@ impl Drop for Process {
     }
 }
 
-/// Starts `daemon` as nobody with the capabilities `granted`, and waits until it says that it is ready.
+/// Starts `daemon` as nobody with the capabilities `granted`, and waits until it says that it is
+/// ready.
 fn starts_with(daemon: &str, granted: &str, namespace: &Namespace, directory: &Path) {
     let path = directory.join(format!("{daemon}.toml"));
     let socket = |name: &str| directory.join(format!("{daemon}-{name}.sock"));
@@ -248,8 +249,8 @@ fn make_public(path: &Path, mode: u32) {
     std::fs::set_permissions(path, permissions).expect("permissions");
 }
 
-/// Each daemon gets ready as an ordinary user with the capabilities of its unit and no other. (Where
-/// the kernel lets nobody lock memory, IPC_LOCK stands for `LimitMEMLOCK=infinity`.)
+/// Each daemon gets ready as an ordinary user with the capabilities of its unit and no other.
+/// (Where the kernel lets nobody lock memory, IPC_LOCK stands for `LimitMEMLOCK=infinity`.)
 #[test]
 fn the_capabilities_suffice() {
     if !privileged() {

@@ -1,5 +1,5 @@
-//! The file of traced packets, as Wireshark reads it: when, where and which way each frame went, and why it was
-//! dropped.
+//! The file of traced packets, as Wireshark reads it: when, where and which way each frame went,
+//! and why it was dropped.
 
 use std::path::Path;
 use std::process::Command;
@@ -100,7 +100,8 @@ fn dissect(capture: &Path, home: &Path, fields: &[&str]) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// SW-51, MG-7: Wireshark shows each frame with its port, direction and time, and why it was dropped.
+/// SW-51, MG-7: Wireshark shows each frame with its port, direction and time, and why it was
+/// dropped.
 #[test]
 fn wireshark_shows_why_a_packet_was_dropped() {
     let directory = tempfile::tempdir().expect("a temporary directory");

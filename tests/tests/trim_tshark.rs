@@ -30,8 +30,8 @@ const CHANGED: [&str; 5] = [
     "ipv6.tclass.dscp",
 ];
 
-/// Fields that it leaves alone. Wireshark 4.0 has no name for opcodes with an MPEH and shows the four
-/// bytes that follow the BTH as `infiniband.vendor`: path, flags and flowlet of the MPEH.
+/// Fields that it leaves alone. Wireshark 4.0 has no name for opcodes with an MPEH and shows the
+/// four bytes that follow the BTH as `infiniband.vendor`: path, flags and flowlet of the MPEH.
 const KEPT: [&str; 29] = [
     "eth.src",
     "eth.dst",
@@ -209,9 +209,9 @@ fn assert_changed(kind: Kind, found: &Found) {
     assert_eq!(found.first("ip.checksum.status"), checksum, "{kind:?}");
 }
 
-/// SW-23: Wireshark finds the length, the DSCP and a good header checksum of the trimmed packet, and
-/// everything else as it was sent: addresses, ECN, the UDP length of the whole packet, BTH, and RETH
-/// or MPEH. That length is all it has to say against the packet.
+/// SW-23: Wireshark finds the length, the DSCP and a good header checksum of the trimmed packet,
+/// and everything else as it was sent: addresses, ECN, the UDP length of the whole packet, BTH, and
+/// RETH or MPEH. That length is all it has to say against the packet.
 #[test]
 fn wireshark_reads_what_was_trimmed() {
     let kinds: Vec<Kind> = Kind::all().collect();

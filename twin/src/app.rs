@@ -1,5 +1,6 @@
-//! The application of a simulated host. It speaks to hostd as a real one does, by commands, rings and a doorbell; only the
-//! socket that would carry the commands, and the sharing of memory with another process, are left out.
+//! The application of a simulated host. It speaks to hostd as a real one does, by commands, rings
+//! and a doorbell; only the socket that would carry the commands, and the sharing of memory with
+//! another process, are left out.
 
 use super::check::Check;
 use super::flow::FlowId;
@@ -197,7 +198,8 @@ impl<const BYTES: bool> App<BYTES> {
         assert!(sent.is_ok(), "the daemon takes all commands each turn");
     }
 
-    /// Begins the session, makes the completion queue and listens. `turn` lets the daemon take a turn.
+    /// Begins the session, makes the completion queue and listens. `turn` lets the daemon take a
+    /// turn.
     ///
     /// # Errors
     /// What the daemon refused.
@@ -320,8 +322,8 @@ impl<const BYTES: bool> App<BYTES> {
         self.repeat = Some(number);
     }
 
-    /// Looks at what the daemon has done, acts on it, and appends what is to be known to `reports`. Whether the
-    /// daemon has to take another turn.
+    /// Looks at what the daemon has done, acts on it, and appends what is to be known to `reports`.
+    /// Whether the daemon has to take another turn.
     pub fn react(&mut self, verb: Verb, reports: &mut Vec<Report>) -> bool {
         let mut acted = false;
         while let Ok(notice) = self.notices.try_recv() {
@@ -407,7 +409,8 @@ impl<const BYTES: bool> App<BYTES> {
                 break;
             }
         }
-        // Its doorbell was rung if there is something new; room in the ring of completions it sees by itself.
+        // Its doorbell was rung if there is something new; room in the ring of completions it sees
+        // by itself.
         true
     }
 
@@ -518,7 +521,8 @@ impl Endpoint {
         }
     }
 
-    /// What is wrong with a completion, if anything: they come once, in order, and not before the data.
+    /// What is wrong with a completion, if anything: they come once, in order, and not before the
+    /// data.
     fn check(&self, entry: &CompletionEntry) -> Option<(Check, String)> {
         if entry.wr_id != self.completed {
             let check = if entry.wr_id < self.completed {

@@ -1,4 +1,5 @@
-//! The books of a fabric: every frame is somewhere, and every counter agrees with what was seen from outside.
+//! The books of a fabric: every frame is somewhere, and every counter agrees with what was seen
+//! from outside.
 
 use super::check::{Check, Failure};
 use super::fabric::{Fabric, Node};
@@ -31,7 +32,8 @@ pub fn audit<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Result<()
     violations(simulation)
 }
 
-/// Checks the books of all nodes and wires; in a lossless fabric, also that nothing was lost for want of room.
+/// Checks the books of all nodes and wires; in a lossless fabric, also that nothing was lost for
+/// want of room.
 ///
 /// # Errors
 /// The first check that failed.
@@ -125,7 +127,8 @@ fn queues(switch: &Switch) -> Finding {
     })
 }
 
-/// Queues hold no more than they may, and the buffer of a switch that holds nothing accounts for nothing, on either side.
+/// Queues hold no more than they may, and the buffer of a switch that holds nothing accounts for
+/// nothing, on either side.
 fn limits(switch: &mut Switch) -> Finding {
     let (held, packets) = (switch.holdings()[0], switch.packet_limit());
     if held > packets {

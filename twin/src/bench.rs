@@ -9,8 +9,8 @@
 //!   bench.finish();
 //! ```
 //!
-//! Time begins at zero. A check of the books that fails panics with the seed and the last happenings; a test that fails for a reason
-//! of its own prints the seed.
+//! Time begins at zero. A check of the books that fails panics with the seed and the last
+//! happenings; a test that fails for a reason of its own prints the seed.
 
 use super::app::Verb;
 use super::audit;
@@ -39,8 +39,8 @@ const HEADROOM: u16 = 64;
 /// What a frame has beyond an IP packet: an Ethernet header, and room for two tags.
 const LINK_HEADERS: u16 = 14 + 2 * 4;
 
-/// Frames for what is under way outside of switches: full receive rings of 32 ports, or half a millisecond of 64-byte frames at
-/// 100 Gb/s.
+/// Frames for what is under way outside of switches: full receive rings of 32 ports, or half a
+/// millisecond of 64-byte frames at 100 Gb/s.
 const UNDER_WAY: u32 = 65_536;
 
 /// Events between two audits: as in simulations.
@@ -71,7 +71,8 @@ pub struct Setup {
     pub switch: SwitchSettings,
     /// All testers.
     pub tester: TesterSettings,
-    /// Frames of its memory beyond those that full switches hold. A bench that runs out of them fails its audit.
+    /// Frames of its memory beyond those that full switches hold. A bench that runs out of them
+    /// fails its audit.
     pub frames: u32,
     /// A packet that a switch loses for want of room fails the audit.
     pub lossless: bool,
@@ -118,7 +119,8 @@ impl Setup {
         Self::uniform(Shape::Star { hosts: testers }, class)
     }
 
-    /// Switches in a circle, each with a tester; packets go round clockwise, which is up in numbers.
+    /// Switches in a circle, each with a tester; packets go round clockwise, which is up in
+    /// numbers.
     pub fn ring(switches: usize, class: LinkClass) -> Self {
         let shape = Shape::Ring {
             switches,
@@ -153,7 +155,8 @@ impl Setup {
 /// A fabric of switches and testers. Both are counted from 0.
 #[derive(Debug)]
 pub struct Bench {
-    /// The fabric, for what the bench has no word for: links that go down, impairment, daemons that crash.
+    /// The fabric, for what the bench has no word for: links that go down, impairment, daemons that
+    /// crash.
     pub fabric: Fabric<true>,
     seed: u64,
     lossless: bool,
@@ -269,8 +272,9 @@ impl Bench {
             .collect()
     }
 
-    /// Adds a route at a switch, or replaces the one to the same prefix: over all its links to the nodes `next`. A
-    /// switch has a route to the very address of each tester that is connected to it, and shorter prefixes for all others.
+    /// Adds a route at a switch, or replaces the one to the same prefix: over all its links to the
+    /// nodes `next`. A switch has a route to the very address of each tester that is connected to
+    /// it, and shorter prefixes for all others.
     ///
     /// # Panics
     /// If the switch has no link to one of them.
@@ -333,7 +337,8 @@ impl Bench {
         self.fabric.rouse(id);
     }
 
-    /// Lets a tester pause the priorities whose bits are set in `mask` between two points in time: see [`Storm::hold`].
+    /// Lets a tester pause the priorities whose bits are set in `mask` between two points in time:
+    /// see [`Storm::hold`].
     pub fn hold(&mut self, tester: usize, mask: u8, between: (Time, Time)) {
         let speed = self.speed(tester);
         self.storm(tester, Storm::hold(mask, between, speed));
@@ -359,13 +364,15 @@ impl Bench {
         sent.expect("its sender knows it")
     }
 
-    /// Bytes of line time that what arrived of a stream took: preamble and gap are 20 bytes of each frame.
+    /// Bytes of line time that what arrived of a stream took: preamble and gap are 20 bytes of each
+    /// frame.
     pub fn line_bytes(&self, stream: StreamId) -> u64 {
         let received = self.received(stream);
         received.bytes + 20 * received.packets
     }
 
-    /// Cells that the buffers of all switches account for at present, on either side (see [`Switch::cells_in_use`]).
+    /// Cells that the buffers of all switches account for at present, on either side (see
+    /// [`Switch::cells_in_use`]).
     pub fn cells_in_use(&self) -> u64 {
         let switches = 0..self.fabric.plan.nodes.len() - self.fabric.plan.hosts;
         switches
@@ -373,7 +380,8 @@ impl Bench {
             .sum()
     }
 
-    /// Packets of a stream that were sent and have not arrived: under way or, after [`Self::finish`], lost.
+    /// Packets of a stream that were sent and have not arrived: under way or, after
+    /// [`Self::finish`], lost.
     pub fn missing(&self, stream: StreamId) -> u64 {
         self.sent(stream).packets - self.received(stream).distinct()
     }
@@ -469,7 +477,8 @@ impl Bench {
 }
 
 impl Drop for Bench {
-    /// Says how to see the same again, if the test failed. Its memory can only be freed when all frames are back.
+    /// Says how to see the same again, if the test failed. Its memory can only be freed when all
+    /// frames are back.
     fn drop(&mut self) {
         if std::thread::panicking() {
             let now = self.now().nanos();

@@ -26,7 +26,8 @@ pub struct Flow {
     pub from: NodeId,
     /// Receiver.
     pub to: NodeId,
-    /// Flows of a class between the same hosts with the same lane share a connection, and follow one another on it.
+    /// Flows of a class between the same hosts with the same lane share a connection, and follow
+    /// one another on it.
     pub lane: u32,
     /// Bytes.
     pub bytes: u64,
@@ -116,7 +117,8 @@ impl Workload {
         triggers
     }
 
-    /// The first flow that will never start, because it waits for what waits for it, or for more than ever comes.
+    /// The first flow that will never start, because it waits for what waits for it, or for more
+    /// than ever comes.
     pub fn never_starts(&self) -> Option<FlowId> {
         let mut triggers = self.pulled();
         let mut starts = vec![false; self.flows.len()];

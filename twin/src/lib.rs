@@ -1,4 +1,5 @@
-//! The twin: whole fabrics in virtual time, in one thread, from one seed, running the daemons' own code.
+//! The twin: whole fabrics in virtual time, in one thread, from one seed, running the daemons' own
+//! code.
 //!
 //! ```text
 //!   scenario.toml ─▶ Scenario ─▶ Simulation ──────────────▶ Outcome ─▶ report, plot
@@ -10,16 +11,17 @@
 //!                    switchd::worker::Worker   hostd::worker::Worker ◀─ rings, doorbell ─ App
 //! ```
 //!
-//! What is simulated: devices (`queue`), links (`wire`), clocks, the kernel's tables (`switch`), applications (`app`). What
-//! is not: everything that looks at a packet. A switch is switchd's worker with its route programming, a host
-//! is hostd's worker with its engine and its applications' edge; both are given simulated ports and the time.
+//! What is simulated: devices (`queue`), links (`wire`), clocks, the kernel's tables (`switch`),
+//! applications (`app`). What is not: everything that looks at a packet. A switch is switchd's
+//! worker with its route programming, a host is hostd's worker with its engine and its
+//! applications' edge; both are given simulated ports and the time.
 //!
 //! ```text
 //!   schedule     what happens when
 //!   network      nodes, links, addresses, routes; topology makes them, paths follows them
 //!   queue, wire  a port's rings, a link's direction and what can go wrong there
 //!   switch, host the kinds of nodes that run daemons;  app, memory: who uses a host
-//!   tester       the kind that sends and receives raw frames;  bench: small fabrics of them, for tests
+//!   tester       the kind that sends and receives raw frames;  bench: small fabrics of testers
 //!   fabric       nodes, wires and time in motion
 //!   flow         what is sent;  workload, sizes, matrix make it
 //!   fault        what goes wrong

@@ -1,12 +1,13 @@
-//! Lossless incasts: many ports send to one at full rate, and nothing of the lossless class may be lost (SW-12, SW-31).
+//! Lossless incasts: many ports send to one at full rate, and nothing of the lossless class may be
+//! lost (SW-12, SW-31).
 //!
 //! ```text
 //!   8, 15, 63 senders ─100G─▶ switch ─100G─▶ tester 0       frames of 64 to 4096 bytes, and mixed
 //!                    ◀─ PFC ─
 //! ```
 //!
-//! Tests run them for milliseconds of virtual time. `fabric twin soak --lossless` runs all of them for a second each, seed after
-//! seed.
+//! Tests run them for milliseconds of virtual time. `fabric twin soak --lossless` runs all of them
+//! for a second each, seed after seed.
 
 use super::bench::{Bench, Setup, at};
 use super::soak::Stop;
@@ -138,12 +139,12 @@ pub struct Figures {
 }
 
 impl Incast {
-    /// Runs it. `watch` is told from time to time how much virtual time has passed, and stops it by returning false: then there are
-    /// no figures.
+    /// Runs it. `watch` is told from time to time how much virtual time has passed, and stops it by
+    /// returning false: then there are no figures.
     ///
     /// # Panics
-    /// If a packet is lost, the receiver's line is idle, a sender is never paused or starves, a cell stays in use, or a check of the
-    /// bench fails.
+    /// If a packet is lost, the receiver's line is idle, a sender is never paused or starves, a
+    /// cell stays in use, or a check of the bench fails.
     pub fn run(&self, watch: &mut dyn FnMut(Span) -> bool) -> Option<Figures> {
         let mut setup = star(self.senders + 1, qos(100_000, ""));
         setup.seed = self.seed;
@@ -222,7 +223,8 @@ pub struct Progress {
 }
 
 impl Soak {
-    /// Runs until told to stop. `watch` is told how far it is: also before an incast begins, and when it has ended.
+    /// Runs until told to stop. `watch` is told how far it is: also before an incast begins, and
+    /// when it has ended.
     ///
     /// # Errors
     /// No incast has the name that is wanted.

@@ -9,9 +9,9 @@
 //!   trigger id 1 oneshot                      or multishot, or barrier count 3
 //! ```
 //!
-//! Starts are in picoseconds, sizes in bytes. A flow that has `trigger` starts when that fires, one with
-//! `send_done_trigger` or `recv_done_trigger` pulls it when it is done. A priority (`prio`) is read and has no effect:
-//! all flows are of one class.
+//! Starts are in picoseconds, sizes in bytes. A flow that has `trigger` starts when that fires, one
+//! with `send_done_trigger` or `recv_done_trigger` pulls it when it is done. A priority (`prio`) is
+//! read and has no effect: all flows are of one class.
 
 use super::flow::{Flow, Start, Trigger, Workload};
 use super::network::NodeId;
@@ -32,8 +32,8 @@ pub struct MatrixError {
     pub reason: String,
 }
 
-/// Reads a matrix for a fabric of `hosts` hosts. Flows start `from` after the workload began; they are of class
-/// `class`.
+/// Reads a matrix for a fabric of `hosts` hosts. Flows start `from` after the workload began; they
+/// are of class `class`.
 ///
 /// # Errors
 /// [`MatrixError`], naming the line.

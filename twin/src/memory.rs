@@ -1,5 +1,5 @@
-//! Memory of simulated applications: it knows what has to be in it, so it needs to hold nothing, and it
-//! notices whatever is delivered twice, out of order, or changed.
+//! Memory of simulated applications: it knows what has to be in it, so it needs to hold nothing,
+//! and it notices whatever is delivered twice, out of order, or changed.
 
 use super::check::Check;
 use hostd::memory::RegionMemory;
@@ -76,7 +76,8 @@ impl Ledger {
         }
     }
 
-    /// Bytes were written at `offset` of the receiver's memory; returns where they begin at the sender's.
+    /// Bytes were written at `offset` of the receiver's memory; returns where they begin at the
+    /// sender's.
     fn wrote(&mut self, offset: u64, len: usize) -> Option<u64> {
         let Some(first) = self.expected.front() else {
             let what = || format!("{len} bytes at {offset}, though nothing is outstanding");
@@ -110,8 +111,8 @@ impl Ledger {
     }
 }
 
-/// One end's memory of one connection. `BYTES`: payload has bytes, which are made when they are read and checked
-/// when they are written; otherwise it has a length only.
+/// One end's memory of one connection. `BYTES`: payload has bytes, which are made when they are
+/// read and checked when they are written; otherwise it has a length only.
 #[derive(Clone, Debug)]
 pub struct Memory<const BYTES: bool>(Rc<RefCell<Ledger>>);
 

@@ -208,7 +208,8 @@ impl Plan {
         self.links[link].address(host)
     }
 
-    /// Connects `host` to `edge`, whose number among the edges is `number`; it gets the next free address there.
+    /// Connects `host` to `edge`, whose number among the edges is `number`; it gets the next free
+    /// address there.
     pub fn attach(&mut self, host: NodeId, edge: NodeId, number: usize, class: LinkClass) {
         let base = edge_base(number);
         let there = self.nodes[edge.index()]
@@ -250,8 +251,9 @@ impl Plan {
         });
     }
 
-    /// Gives every switch routes to the hosts of all `edges`: over all its neighbours that are nearest to them.
-    /// Upper switches are never used to go down and up again, as shortest paths do not.
+    /// Gives every switch routes to the hosts of all `edges`: over all its neighbours that are
+    /// nearest to them. Upper switches are never used to go down and up again, as shortest paths do
+    /// not.
     pub fn route_shortest(&mut self, edges: &[NodeId]) {
         for (number, &edge) in edges.iter().enumerate() {
             let distance = self.distances(edge);

@@ -47,7 +47,8 @@ pub struct ClassFigures {
     pub completed: usize,
     /// Flows that did not, because their connection ended.
     pub aborted: usize,
-    /// Completion times in nanoseconds: mean, and those that 50, 99 and 99.9 of 100 flows did not exceed.
+    /// Completion times in nanoseconds: mean, and those that 50, 99 and 99.9 of 100 flows did not
+    /// exceed.
     pub fct_mean_ns: u64,
     /// See `fct_mean_ns`.
     pub fct_p50_ns: u64,
@@ -80,7 +81,8 @@ pub struct LinkFigures {
     pub frames: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Part of the time from the start of the workload until the fabric was at rest that it was busy.
+    /// Part of the time from the start of the workload until the fabric was at rest that it was
+    /// busy.
     pub utilisation: f64,
     /// Deepest that the queue at its beginning was seen, in bytes.
     pub queue_bytes: u32,
@@ -180,8 +182,9 @@ fn rate(bytes: u64, nanos: u64) -> u64 {
     u64::try_from(bits / u128::from(nanos.max(1))).unwrap_or(u64::MAX)
 }
 
-/// What a flow takes when it is alone: its bytes at the slowest link of its path (or at all that lie beside each
-/// other, if it is spread over them), one packet at each other link, and the delays.
+/// What a flow takes when it is alone: its bytes at the slowest link of its path (or at all that
+/// lie beside each other, if it is spread over them), one packet at each other link, and the
+/// delays.
 struct Ideal {
     slowest: Rate,
     others: Vec<Rate>,

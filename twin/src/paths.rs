@@ -1,5 +1,5 @@
-//! Which paths packets can take from one host to another and back: what goes wrong elsewhere is no excuse for a
-//! connection that stands still.
+//! Which paths packets can take from one host to another and back: what goes wrong elsewhere is no
+//! excuse for a connection that stands still.
 
 use super::fault::Fault;
 use super::network::{Hop, LinkId, Node, NodeId, Plan};
@@ -39,8 +39,8 @@ impl Paths {
         self.nodes.extend(seen);
     }
 
-    /// Whether a fault can cut one of them: a link that is pulled or loses nearly everything, or a daemon that dies, on
-    /// the way or at its ends.
+    /// Whether a fault can cut one of them: a link that is pulled or loses nearly everything, or a
+    /// daemon that dies, on the way or at its ends.
     pub fn may_be_cut_by(&self, fault: &Fault) -> bool {
         match fault {
             Fault::LinkDown(link) => self.links.contains(link),
@@ -83,8 +83,8 @@ impl Plan {
         self.links_towards(first.node, to).len().max(1)
     }
 
-    /// The links of a path between two hosts, the first of those that are possible at each node; empty from a host to
-    /// itself, and if there is none.
+    /// The links of a path between two hosts, the first of those that are possible at each node;
+    /// empty from a host to itself, and if there is none.
     pub fn path(&self, from: NodeId, to: NodeId) -> Vec<LinkId> {
         let mut path = Vec::new();
         let mut node = from;

@@ -1,4 +1,5 @@
-//! Pictures of what was measured, as SVG: lines in one panel, or in several above each other that share the axis below.
+//! Pictures of what was measured, as SVG: lines in one panel, or in several above each other that
+//! share the axis below.
 //!
 //! ```text
 //!              title
@@ -32,7 +33,8 @@ const NAME: i32 = 19;
 /// Space around a panel.
 const MARGIN: u32 = 10;
 
-/// Colours of lines, then of levels: apart from each other also for those who see few, and from white.
+/// Colours of lines, then of levels: apart from each other also for those who see few, and from
+/// white.
 const COLOURS: [RGBColor; 10] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -204,7 +206,8 @@ fn most(values: impl Iterator<Item = f64>) -> f64 {
     if most > 0.0 { 1.02 * most } else { 1.0 }
 }
 
-/// A value beside an axis: without the zeros, and the error of the last place, of a binary fraction.
+/// A value beside an axis: without the zeros, and the error of the last place, of a binary
+/// fraction.
 fn short(value: f64) -> String {
     format!("{}", (value * 1e6).round() / 1e6)
 }

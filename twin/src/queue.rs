@@ -1,5 +1,5 @@
-//! A port's queue as a simulated device has it: a receive ring that can be full, and a way out to the wire, which takes
-//! what a turn has sent at its end.
+//! A port's queue as a simulated device has it: a receive ring that can be full, and a way out to
+//! the wire, which takes what a turn has sent at its end.
 
 use common::time::Time;
 use common::xdp::frame::{Frame, FramePool};
@@ -11,8 +11,8 @@ use std::rc::Rc;
 /// Packets that wait in a receive ring at most, as in the daemons by default.
 pub const RECEIVE_RING: usize = 2048;
 
-/// Packets that a turn may hand to a device at most. The shaper and the pacer hold ports to their speed, so that
-/// there are never more than their burst.
+/// Packets that a turn may hand to a device at most. The shaper and the pacer hold ports to their
+/// speed, so that there are never more than their burst.
 pub const TRANSMIT_RING: usize = 2048;
 
 /// What a node has sent in its turn: ports and packets, in order.

@@ -4,7 +4,8 @@ use super::fabric::{Fabric, Node};
 use super::network::Plan;
 use common::time::{Span, Time};
 
-/// Values that all series together hold at most; more than that, and every other sample is given up.
+/// Values that all series together hold at most; more than that, and every other sample is given
+/// up.
 const VALUES: usize = 8 << 20;
 
 /// Samples of one series at most, and at least whatever there is to sample.
@@ -84,7 +85,8 @@ impl Samples {
         self.wires[wire].depth.iter().copied().max().unwrap_or(0)
     }
 
-    /// Part of the time that a wire was busy between samples, from zero to one; the first is at the second sample.
+    /// Part of the time that a wire was busy between samples, from zero to one; the first is at the
+    /// second sample.
     #[expect(clippy::cast_precision_loss, reason = "a figure to show")]
     pub fn utilisation(&self, wire: usize) -> Vec<f64> {
         let busy = self.wires[wire].busy.windows(2);

@@ -1,10 +1,12 @@
 //! What happens when: the queue of events of a simulation.
 //!
-//! Nearly all events lie a few microseconds ahead, so they are thrown into buckets of 64 ns and a bucket is
-//! sorted when its time comes: entering an event is an append, and taking one is a step in a small heap, however
-//! many there are. What lies further ahead than the buckets reach waits in a heap of its own.
+//! Nearly all events lie a few microseconds ahead, so they are thrown into buckets of 64 ns and a
+//! bucket is sorted when its time comes: entering an event is an append, and taking one is a step
+//! in a small heap, however many there are. What lies further ahead than the buckets reach waits in
+//! a heap of its own.
 //!
-//! Events of the same time happen in the order in which they were entered, so a simulation is a function of its seed.
+//! Events of the same time happen in the order in which they were entered, so a simulation is a
+//! function of its seed.
 
 use common::time::Time;
 use std::cmp::Reverse;
@@ -90,8 +92,8 @@ impl<T: Copy + Ord> Schedule<T> {
         Some(Time::from_nanos(entry.at))
     }
 
-    /// Takes the next event, if it happens at `now` or before; [`Self::next_at`] has been asked since the
-    /// last event of another time.
+    /// Takes the next event, if it happens at `now` or before; [`Self::next_at`] has been asked
+    /// since the last event of another time.
     #[inline]
     pub fn take_until(&mut self, now: Time) -> Option<T> {
         let Reverse(entry) = self.current.peek()?;

@@ -7,16 +7,17 @@ use rand_pcg::Pcg64Mcg;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sizes {
-    /// Queries and background transfers of a web search cluster (Alizadeh et al., "Data Center TCP", SIGCOMM
-    /// 2010, figure 4), in the points by which the HPCC paper (SIGCOMM 2019) evaluates.
+    /// Queries and background transfers of a web search cluster (Alizadeh et al., "Data Center
+    /// TCP", SIGCOMM 2010, figure 4), in the points by which the HPCC paper (SIGCOMM 2019)
+    /// evaluates.
     WebSearch,
-    /// A Hadoop cluster (Roy et al., "Inside the Social Network's (Datacenter) Network", SIGCOMM 2015, figure 6), in
-    /// the points of the HPCC paper.
+    /// A Hadoop cluster (Roy et al., "Inside the Social Network's (Datacenter) Network", SIGCOMM
+    /// 2015, figure 6), in the points of the HPCC paper.
     Hadoop,
-    /// Training of a large language model, put together from published parameters: chunks of gradient buckets (25 MiB,
-    /// PyTorch DDP's default, reduced in rings of 8), activations between pipeline stages (sequence 2048 × hidden
-    /// size 12288 × 2 bytes in 8 tensor-parallel parts: GPT-3 in Megatron-LM, SC 2021), and small messages of
-    /// control and barriers.
+    /// Training of a large language model, put together from published parameters: chunks of
+    /// gradient buckets (25 MiB, PyTorch DDP's default, reduced in rings of 8), activations between
+    /// pipeline stages (sequence 2048 × hidden size 12288 × 2 bytes in 8 tensor-parallel parts:
+    /// GPT-3 in Megatron-LM, SC 2021), and small messages of control and barriers.
     Training,
 }
 

@@ -1,4 +1,5 @@
-//! The reviewed figures of all shipped scenarios: a change of behaviour shows as a change of `snapshot.txt`.
+//! The reviewed figures of all shipped scenarios: a change of behaviour shows as a change of
+//! `snapshot.txt`.
 
 use super::report;
 use super::scenario::Scenario;

@@ -137,7 +137,8 @@ pub fn scenario(seed: u64) -> Scenario {
         name: "soak".to_owned(),
         about,
         seed,
-        // A plain connection whose window is larger than a slow queue repeats most of what it sends: it takes its time.
+        // A plain connection whose window is larger than a slow queue repeats most of what it
+        // sends: it takes its time.
         duration: Span::from_secs(600),
         sample: Span::from_millis(1),
         carries: dice.one_in(4),

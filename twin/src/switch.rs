@@ -1,5 +1,5 @@
-//! A switch of the simulation: switchd's worker and its route programming, with simulated ports and a kernel whose
-//! tables are written from the plan.
+//! A switch of the simulation: switchd's worker and its route programming, with simulated ports and
+//! a kernel whose tables are written from the plan.
 
 use super::network::{Hop as PlannedHop, NodeId, Plan};
 use super::queue::{DeviceQueue, Outbox, RECEIVE_RING};
@@ -47,7 +47,8 @@ pub struct SwitchSettings {
 }
 
 impl Default for SwitchSettings {
-    /// Queues as in scenarios, frames of up to 4218 bytes, a buffer of 4 MiB in cells, and a look at the ports at once.
+    /// Queues as in scenarios, frames of up to 4218 bytes, a buffer of 4 MiB in cells, and a look
+    /// at the ports at once.
     fn default() -> Self {
         Self {
             queue: 1 << 20,
@@ -178,7 +179,8 @@ impl Switch {
         switch
     }
 
-    /// A switch with these ports in the place of a real one: `mirror` is what that one's kernel knows.
+    /// A switch with these ports in the place of a real one: `mirror` is what that one's kernel
+    /// knows.
     pub fn in_place_of(
         mirror: &Mirror,
         mut changes: Vec<Change>,
@@ -404,8 +406,8 @@ impl Switch {
         }
     }
 
-    /// Lets the worker take a turn over the ports at which packets have arrived. All switches of a simulation work
-    /// in the same scratch memory.
+    /// Lets the worker take a turn over the ports at which packets have arrived. All switches of a
+    /// simulation work in the same scratch memory.
     #[inline]
     pub fn turn(&mut self, now: Time, scratch: &mut Box<Scratch>) -> Option<Turn> {
         let worker = self.worker.as_mut()?;
@@ -437,8 +439,8 @@ impl Switch {
         &self.ledger
     }
 
-    /// Cells that its buffer accounts for at present, on either side: zero when it holds nothing, and not a measure of anything
-    /// else, as a cell is in several of the accounts.
+    /// Cells that its buffer accounts for at present, on either side: zero when it holds nothing,
+    /// and not a measure of anything else, as a cell is in several of the accounts.
     pub fn cells_in_use(&self) -> u64 {
         let ports = 0..self.stats.ports.len();
         let of = |port| {

@@ -6,10 +6,10 @@
 //!   dumbbell     hosts on two switches, one link between them
 //!   leaf-spine   every leaf has a link to every spine
 //!   fat-tree     k pods of k/2 edge and k/2 aggregation switches, (k/2)² core switches, k³/4 hosts
-//!   planes       leaf–spine several times beside each other; each host reaches all planes through a switch of
-//!                its own, as a network card with several ports does
-//!   ring         switches in a circle, each with hosts; packets go round clockwise, so that buffers can
-//!                wait for each other in a cycle
+//!   planes       several leaf–spine fabrics beside each other; each host reaches all of them
+//!                through a switch of its own, as a network card with several ports does
+//!   ring         switches in a circle, each with hosts; packets go round clockwise, so that
+//!                buffers can wait for each other in a cycle
 //! ```
 
 use super::network::{LinkClass, NodeId, Plan};

@@ -1,4 +1,5 @@
-//! What happened: a digest over all of it, and the last of it at each node, to be shown when a check fails.
+//! What happened: a digest over all of it, and the last of it at each node, to be shown when a
+//! check fails.
 
 use super::network::{LinkId, NodeId, Plan};
 use common::time::Time;
@@ -13,7 +14,8 @@ const MORE_OF_V6: usize = 20;
 const MPEH: usize = 8;
 const HEADERS: usize = HEADERS_V4 + MORE_OF_V6 + MPEH;
 
-/// … and, where a host sends it, the ICRC, which stands for the rest: switches change nothing that it covers.
+/// … and, where a host sends it, the ICRC, which stands for the rest: switches change nothing that
+/// it covers.
 const ICRC: usize = 4;
 
 /// Happenings of each node that are remembered, and those that are shown.
@@ -164,7 +166,8 @@ impl Trace {
     }
 }
 
-/// Bytes of the headers that this frame has, if it is RoCEv2. What is behind them may be payload without bytes.
+/// Bytes of the headers that this frame has, if it is RoCEv2. What is behind them may be payload
+/// without bytes.
 #[inline]
 fn headers(frame: &[u8]) -> usize {
     let v6 = frame.get(12..14) == Some(&ethertype::IPV6.to_be_bytes()[..]);

@@ -10,7 +10,8 @@ use rand_pcg::Pcg64Mcg;
 use std::collections::VecDeque;
 use switchd::packet::wire_len;
 
-/// Picoseconds of a nanosecond: the time on a wire is counted in them, or a 400 Gb/s link would be a percent slow.
+/// Picoseconds of a nanosecond: the time on a wire is counted in them, or a 400 Gb/s link would be
+/// a percent slow.
 const PICO: u64 = 1000;
 
 /// What can happen to a frame on a link, by chance: parts of one, each drawn for itself.
@@ -108,7 +109,8 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// A link that is up, whose chances are drawn from `seed`; `carries` says whether payload has bytes.
+    /// A link that is up, whose chances are drawn from `seed`; `carries` says whether payload has
+    /// bytes.
     pub fn new(
         (from, to): (End, End),
         (speed, delay): (Rate, Span),
@@ -217,7 +219,8 @@ impl Wire {
         }
     }
 
-    /// Whether the frame that was just sent comes twice; its copy is put behind it with [`Self::follow`].
+    /// Whether the frame that was just sent comes twice; its copy is put behind it with
+    /// [`Self::follow`].
     pub fn duplicates(&mut self) -> bool {
         !self.impairment.is_none() && self.up && self.happens(self.impairment.duplication)
     }
@@ -273,8 +276,8 @@ impl Wire {
         drawn < chance
     }
 
-    /// Flips a bit of what the frame has of bytes. Payload that has only a length is spared: flipping a bit of the
-    /// ICRC instead is the same to whoever checks it.
+    /// Flips a bit of what the frame has of bytes. Payload that has only a length is spared:
+    /// flipping a bit of the ICRC instead is the same to whoever checks it.
     fn flip_a_bit(&mut self, frame: &mut Frame) {
         /// Headers that are always there: Ethernet, IPv4, UDP and BTH.
         const HEADERS: usize = 14 + 20 + 8 + 12;

@@ -57,7 +57,8 @@ pub enum Pattern {
     RingAllreduce,
     /// Flows at random times between random hosts.
     Poisson {
-        /// Part of the hosts' speed that is asked for, in thousandths; with a target, part of its speed.
+        /// Part of the hosts' speed that is asked for, in thousandths; with a target, part of its
+        /// speed.
         load: u32,
         /// How many flows.
         count: usize,

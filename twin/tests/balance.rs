@@ -1,4 +1,5 @@
-//! Dynamic load balancing in the twin: leaves that spread flowlets over spines by the quality of their ports.
+//! Dynamic load balancing in the twin: leaves that spread flowlets over spines by the quality of
+//! their ports.
 
 use common::time::Span;
 use common::units::Rate;
@@ -90,7 +91,8 @@ fn ratio(more: u64, less: u64) -> f64 {
     float(more) / float(less)
 }
 
-/// What arrives of two elephants of a leaf that leave by source ports `port`, and of which nothing may be reordered.
+/// What arrives of two elephants of a leaf that leave by source ports `port`, and of which nothing
+/// may be reordered.
 fn elephants(mode: &str, port: u16, bursts: Option<Bursts>) -> u64 {
     let mut bench = Bench::new(fabric((2, 2), 2, dlb(mode, 20, "")));
     let streams = [0, 1].map(|from| {
@@ -108,8 +110,8 @@ fn elephants(mode: &str, port: u16, bursts: Option<Bursts>) -> u64 {
     arrived
 }
 
-/// SW-4: two elephants that collide under static ECMP get nearly twice as much when their flowlets are balanced,
-/// whether they pause in between or not.
+/// SW-4: two elephants that collide under static ECMP get nearly twice as much when their flowlets
+/// are balanced, whether they pause in between or not.
 #[test]
 fn colliding_elephants_part() {
     let bursts = Bursts {
@@ -130,12 +132,13 @@ fn colliding_elephants_part() {
     }
 }
 
-/// What arrives in five milliseconds of a lossless permutation of 64 testers, each of which sends bursts from a source port, and nothing
-/// of which may be reordered.
+/// What arrives in five milliseconds of a lossless permutation of 64 testers, each of which sends
+/// bursts from a source port, and nothing of which may be reordered.
 ///
-/// Everything of `[ecmp.dlb]` but the idle time is as shipped. That is longer than the six samples in which a port forgets the flow that
-/// has fallen silent, 96 us; with less, flows flee from what they sent themselves. It is also longer than the skew of the paths: pauses add
-/// up to 33 us to the gaps of a flow.
+/// Everything of `[ecmp.dlb]` but the idle time is as shipped. That is longer than the six samples
+/// in which a port forgets the flow that has fallen silent, 96 us; with less, flows flee from what
+/// they sent themselves. It is also longer than the skew of the paths: pauses add up to 33 us to
+/// the gaps of a flow.
 fn permutation(mode: &str, port: u16) -> u64 {
     let mut setup = fabric((8, 8), 8, dlb(mode, 100, ""));
     setup.lossless = true;
@@ -174,8 +177,9 @@ fn permutation(mode: &str, port: u16) -> u64 {
     arrived
 }
 
-/// SW-4: a permutation of 64 testers, each sending bursts, gets at least 1.3 times as much as with static ECMP, which is
-/// what the hash makes of four source ports on average, and nothing is reordered inside a flow.
+/// SW-4: a permutation of 64 testers, each sending bursts, gets at least 1.3 times as much as with
+/// static ECMP, which is what the hash makes of four source ports on average, and nothing is
+/// reordered inside a flow.
 #[test]
 fn a_permutation_gets_more() {
     let fixed: u64 = (0xc000..0xc004).map(|port| permutation("off", port)).sum();
@@ -184,8 +188,8 @@ fn a_permutation_gets_more() {
     assert!(ratio >= 1.3, "{ratio:.3} times as much");
 }
 
-/// Sends bursts with gaps around the idle time between all leaves, over queues that hold 10.5 us each; returns what was
-/// reordered, moved, and moved inside of flowlets.
+/// Sends bursts with gaps around the idle time between all leaves, over queues that hold 10.5 us
+/// each; returns what was reordered, moved, and moved inside of flowlets.
 fn skewed(mode: &str) -> [u64; 3] {
     let mut setup = fabric((4, 2), 4, dlb(mode, 40, ""));
     setup.switch.queue = 128 << 10;
@@ -211,8 +215,9 @@ fn skewed(mode: &str) -> [u64; 3] {
     [reordered(&bench, &streams), moved, inside]
 }
 
-/// SW-4: nothing is reordered as long as the idle time exceeds the skew between paths, which is that of two queues here,
-/// although flowlets move. Packets that are spread one by one are reordered.
+/// SW-4: nothing is reordered as long as the idle time exceeds the skew between paths, which is
+/// that of two queues here, although flowlets move. Packets that are spread one by one are
+/// reordered.
 #[test]
 fn flowlets_are_not_reordered() {
     let [reordered, moved, inside] = skewed("flowlet");
@@ -234,7 +239,8 @@ fn paths(bench: &Bench, spines: usize, before: &[[u64; 8]]) -> Paths {
     })
 }
 
-/// A flow of each class of a tester at the rate, the packets of which are so many nanoseconds apart.
+/// A flow of each class of a tester at the rate, the packets of which are so many nanoseconds
+/// apart.
 fn flows(bench: &mut Bench, to: usize, rate: Rate, roce: Option<Roce>) {
     for class in 0_u8..8 {
         let stream = Stream {
@@ -269,8 +275,8 @@ fn sprayed(mode: &str, more: &str, roce: Option<Roce>) -> Paths {
     paths
 }
 
-/// SW-5: flows that their host sprays go where the hash says in every mode, whatever they are recognised by; others
-/// do not.
+/// SW-5: flows that their host sprays go where the hash says in every mode, whatever they are
+/// recognised by; others do not.
 #[test]
 fn flows_that_hosts_spray_keep_their_paths() {
     let mpeh = Some(Roce {
@@ -291,7 +297,8 @@ fn flows_that_hosts_spray_keep_their_paths() {
     assert!(others[1..].iter().all(|spines| spines.len() == 4));
 }
 
-/// SW-3, SW-4: a member that goes down loses its flows, and no other flow notices, also when it comes back.
+/// SW-3, SW-4: a member that goes down loses its flows, and no other flow notices, also when it
+/// comes back.
 #[test]
 fn a_member_that_goes_down_loses_only_its_flows() {
     const DEAD: usize = 2;
@@ -328,8 +335,8 @@ fn a_member_that_goes_down_loses_only_its_flows() {
     }
 }
 
-/// SW-7: a spine that pauses the leaf gets no new flowlets as long as that lasts, though its queue is short; afterwards
-/// new flows go there again.
+/// SW-7: a spine that pauses the leaf gets no new flowlets as long as that lasts, though its queue
+/// is short; afterwards new flows go there again.
 #[test]
 fn a_paused_spine_gets_no_flowlets() {
     let mut setup = fabric((2, 2), 1, dlb("flowlet", 20, "settle_microseconds = 0"));

@@ -81,7 +81,8 @@ fn after(nanos: u64) -> Time {
     Time::ZERO + Span::from_nanos(nanos)
 }
 
-/// State of the watchdog of a priority at the port to a tester (0 operational, 1 stormed, 2 off), and storms so far.
+/// State of the watchdog of a priority at the port to a tester (0 operational, 1 stormed, 2 off),
+/// and storms so far.
 fn watched(bench: &Bench, tester: usize, priority: usize) -> (u64, u64) {
     let port = bench.port_to(0, bench.tester_id(tester));
     let stats = &bench.switch(0).stats().ports[usize::from(port)].pauses[priority];
@@ -107,8 +108,8 @@ fn wait_for(bench: &mut Bench, tester: usize, wanted: u64, limit: Span) -> Span 
     bench.now().since(from)
 }
 
-/// SW-32: detection and restoration take longer than configured, by one poll interval at most; 20 of 20, on occupied queues and
-/// on empty ones.
+/// SW-32: detection and restoration take longer than configured, by one poll interval at most; 20
+/// of 20, on occupied queues and on empty ones.
 #[test]
 fn the_watchdog_is_exact() {
     let mut random = Pcg64Mcg::new(0xdead);
@@ -150,7 +151,8 @@ fn the_watchdog_is_exact() {
     }
 }
 
-/// SW-32: a pause that is shorter than the detection time is obeyed to its end, and nothing is lost.
+/// SW-32: a pause that is shorter than the detection time is obeyed to its end, and nothing is
+/// lost.
 #[test]
 fn a_short_pause_is_no_storm() {
     let mut bench = star(2, 10, "");
@@ -162,7 +164,8 @@ fn a_short_pause_is_no_storm() {
     assert_eq!(bench.missing(stream), 0);
 }
 
-/// SW-34: while a NIC storms, traffic of other priorities and ports goes on; when it is over nothing is lost any more.
+/// SW-34: while a NIC storms, traffic of other priorities and ports goes on; when it is over
+/// nothing is lost any more.
 #[test]
 fn a_storm_harms_nobody_else() {
     let mut bench = star(4, 10, "");
@@ -230,7 +233,8 @@ fn actions_differ() {
     }
 }
 
-/// SW-34: a storm on all priorities of all ports, with traffic and without, does not flap: one storm each, and one restoration.
+/// SW-34: a storm on all priorities of all ports, with traffic and without, does not flap: one
+/// storm each, and one restoration.
 #[test]
 fn a_storm_everywhere_does_not_flap() {
     let all: Vec<u8> = (0..8).collect();
@@ -288,8 +292,8 @@ fn too_many_storms_turn_pfc_off() {
     assert_eq!(bench.missing(stream), 0);
 }
 
-/// Four switches in a circle whose routes for two destinations go round, for 2 ms; then they are right again. What arrives of
-/// a stream that begins afterwards.
+/// Four switches in a circle whose routes for two destinations go round, for 2 ms; then they are
+/// right again. What arrives of a stream that begins afterwards.
 fn ring(watchdog: &str) -> (Bench, StreamId) {
     let mut setup = Setup::ring(4, at(10));
     setup.switch = settings(watchdog, &setup);
@@ -332,9 +336,9 @@ fn a_ring_that_locked_resumes() {
     assert!(stormed > 0);
 }
 
-/// SW-33: with prevention the same loop never locks the ring: what comes from one uplink and leaves by another has another
-/// priority from then on, whose buffers nobody waits for: it is not lossless, so what goes round in the loop without end is
-/// dropped there. No watchdog is needed.
+/// SW-33: with prevention the same loop never locks the ring: what comes from one uplink and leaves
+/// by another has another priority from then on, whose buffers nobody waits for: it is not
+/// lossless, so what goes round in the loop without end is dropped there. No watchdog is needed.
 #[test]
 fn a_ring_with_prevention_never_locks() {
     let (mut bench, probe) = ring("enabled = false\n[hook]\npriority = 1\ndscp = 8");

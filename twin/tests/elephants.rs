@@ -1,6 +1,6 @@
-//! Elephants and mice in the twin (SW-17): what moving elephants to a lower queue is worth to the mice of a lossless class, and that
-//! it costs neither order nor packets nor the peer's pauses; between testers at the speed of the line, and as completion times of
-//! hosts.
+//! Elephants and mice in the twin (SW-17): what moving elephants to a lower queue is worth to the
+//! mice of a lossless class, and that it costs neither order nor packets nor the peer's pauses;
+//! between testers at the speed of the line, and as completion times of hosts.
 
 use common::time::Span;
 use common::units::Rate;
@@ -54,8 +54,8 @@ moves = "{moves}"
     )
 }
 
-/// Elephants from testers 1 and 2 fill the way to tester 0, those of tester 2 with pauses in which they age; mice come from
-/// tester 3, and from tester 1 together with elephants.
+/// Elephants from testers 1 and 2 fill the way to tester 0, those of tester 2 with pauses in which
+/// they age; mice come from tester 3, and from tester 1 together with elephants.
 struct Herd {
     bench: Bench,
     elephants: Vec<StreamId>,
@@ -137,8 +137,9 @@ impl Herd {
     }
 }
 
-/// SW-17: mice of a lossless class take a fifth of the time at most when elephants go to a lower queue; nothing is lost, and no flow
-/// reordered, neither of mice nor of elephants, which come and go.
+/// SW-17: mice of a lossless class take a fifth of the time at most when elephants go to a lower
+/// queue; nothing is lost, and no flow reordered, neither of mice nor of elephants, which come and
+/// go.
 #[test]
 fn mice_do_not_wait_behind_elephants() {
     let mut off = Herd::new(qos(""));
@@ -217,12 +218,13 @@ fn undisturbed(scenario: &Scenario, seed: u64) -> Outcome {
     outcome
 }
 
-/// SW-17: requests of 4 kB to a server to which other hosts write messages of megabytes take a fifth of the time at most (99 of 100
-/// of them) when elephants go to a lower queue, in a lossless class, and with the same flows at the same times. The writers
-/// lose nothing by it: the line is as busy, and requests are little.
+/// SW-17: requests of 4 kB to a server to which other hosts write messages of megabytes take a
+/// fifth of the time at most (99 of 100 of them) when elephants go to a lower queue, in a lossless
+/// class, and with the same flows at the same times. The writers lose nothing by it: the line is as
+/// busy, and requests are little.
 ///
-/// Those who ask are not those who write: a pause of the class holds all that a host sends, so mice of a host whose elephants are held
-/// back wait with them, whatever the queues of the switch are.
+/// Those who ask are not those who write: a pause of the class holds all that a host sends, so mice
+/// of a host whose elephants are held back wait with them, whatever the queues of the switch are.
 #[test]
 fn requests_of_hosts_do_not_wait_behind_their_writes() {
     let file = snapshot::scenarios().join("demoted-elephants.toml");

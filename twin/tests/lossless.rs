@@ -1,5 +1,5 @@
-//! Lossless classes in the twin: incast at full rate, the thresholds at which peers are paused and go on, pauses that are
-//! obeyed, and headroom.
+//! Lossless classes in the twin: incast at full rate, the thresholds at which peers are paused and
+//! go on, pauses that are obeyed, and headroom.
 
 use common::time::{Span, Time};
 use common::units::Rate;
@@ -54,7 +54,8 @@ fn incast(senders: usize, sizes: &Sizes, seed: u64, lasting: Span) {
     incast.run(&mut |_| true).expect("nobody stops it");
 }
 
-/// SW-12, SW-31: 8:1 incast at full rate of frames of any size loses nothing; of 1500 bytes over 10 ms.
+/// SW-12, SW-31: 8:1 incast at full rate of frames of any size loses nothing; of 1500 bytes over 10
+/// ms.
 #[test]
 fn incast_of_8_loses_nothing() {
     for seed in seeds() {
@@ -76,7 +77,8 @@ fn incast_of_15_loses_nothing() {
     incast(15, &Sizes::Between(64, 4096), 1, Span::from_millis(10));
 }
 
-/// SW-12, SW-31: and of 63:1. With frames of 64 bytes 10 ms would be 1.5 million packets at the receiver alone: those are shorter.
+/// SW-12, SW-31: and of 63:1. With frames of 64 bytes 10 ms would be 1.5 million packets at the
+/// receiver alone: those are shorter.
 #[test]
 fn incast_of_63_loses_nothing() {
     for sizes in every_size() {
@@ -85,7 +87,8 @@ fn incast_of_63_loses_nothing() {
     incast(63, &Sizes::Fixed(4096), 1, Span::from_millis(10));
 }
 
-/// SW-10: a class that drops does not disturb a lossless one on the same ports, whether that one fits in the port or is paused itself.
+/// SW-10: a class that drops does not disturb a lossless one on the same ports, whether that one
+/// fits in the port or is paused itself.
 #[test]
 fn a_lossy_class_beside_it_does_not_disturb() {
     for (rate, weights) in [(Some(Rate::from_gbps(10)), false), (None, true)] {
@@ -130,8 +133,8 @@ fn ingress(bench: &Bench) -> PortId {
     PortId(bench.port_to(0, bench.tester_id(1)))
 }
 
-/// Cells that group 3 of the sender's port accounts for before it pauses, in packets of so many: (with the packet that is too
-/// much, without headroom).
+/// Cells that group 3 of the sender's port accounts for before it pauses, in packets of so many:
+/// (with the packet that is too much, without headroom).
 fn packets_until_xoff(bench: &Bench, each: u64) -> u64 {
     let policy = bench.switch(0).traffic();
     let group = &policy.ports[ingress(bench).index()].groups[3];
@@ -167,8 +170,9 @@ fn resumes_at(bench: &Bench, held: u64) -> u64 {
     }
 }
 
-/// SW-31: the first xoff comes with the packet that exceeds the threshold, xon with the one that leaves the group at its own: within two
-/// packets; static and dynamic thresholds, xon_bytes and xon_offset_bytes, frames of any size. No other priority is ever named.
+/// SW-31: the first xoff comes with the packet that exceeds the threshold, xon with the one that
+/// leaves the group at its own: within two packets; static and dynamic thresholds, xon_bytes and
+/// xon_offset_bytes, frames of any size. No other priority is ever named.
 #[test]
 fn thresholds_are_exact() {
     let thresholds = [
@@ -285,8 +289,8 @@ fn a_paused_class_is_silent_and_others_are_not() {
     }
 }
 
-/// SW-30, SW-31: a pause that nobody takes back lasts as long as it says, to a quantum at the speed of the port: a lost xon heals. PAUSE
-/// silences every class.
+/// SW-30, SW-31: a pause that nobody takes back lasts as long as it says, to a quantum at the speed
+/// of the port: a lost xon heals. PAUSE silences every class.
 #[test]
 fn pauses_last_to_the_quantum() {
     for gbps in [10, 100, 400] {
@@ -318,7 +322,8 @@ fn pauses_last_to_the_quantum() {
                 let packet = link.time_for(wire_len(252)).nanos();
                 let travel = 500 + link.time_for(wire_len(FRAME_LEN as u64)).nanos();
                 let quantum = link.time_for(64).nanos();
-                // The next would have arrived a packet later; the pause begins when it has been heard, and what is sent then ends.
+                // The next would have arrived a packet later; the pause begins when it has been
+                // heard, and what is sent then ends.
                 let begins = from.nanos() + travel;
                 let stopped = last.nanos() - 500;
                 let what = format!("{gbps} Gb/s, {control:?}");
@@ -335,8 +340,8 @@ fn pauses_last_to_the_quantum() {
     }
 }
 
-/// SW-31: xoff is said again before it runs out for as long as it is wanted, so that the peer stays silent; an xon that is lost is made up
-/// for by the end of the pause.
+/// SW-31: xoff is said again before it runs out for as long as it is wanted, so that the peer stays
+/// silent; an xon that is lost is made up for by the end of the pause.
 #[test]
 fn xoff_is_refreshed_and_a_lost_xon_heals() {
     for (quanta, lost) in [(2000_u16, false), (u16::MAX, false), (2000, true)] {
@@ -378,8 +383,8 @@ fn xoff_is_refreshed_and_a_lost_xon_heals() {
     }
 }
 
-/// SW-30: with PAUSE instead of PFC incast loses nothing either. What it says is heard by those it is for, and by nobody else: MAC
-/// control frames end at the switch.
+/// SW-30: with PAUSE instead of PFC incast loses nothing either. What it says is heard by those it
+/// is for, and by nobody else: MAC control frames end at the switch.
 #[test]
 fn pause_is_sent_and_never_forwarded() {
     let mode = written(STATIC, "", "mode = \"pause\"\nquanta = 4000", "");
@@ -421,7 +426,8 @@ fn pause_is_sent_and_never_forwarded() {
     assert_eq!(ignored, bench.tester(4).count.controls_sent);
 }
 
-/// SW-30: a pause leaves though all queues of its port are paused, shaped to nearly nothing, or full.
+/// SW-30: a pause leaves though all queues of its port are paused, shaped to nearly nothing, or
+/// full.
 #[test]
 fn control_frames_pass_every_queue() {
     let shaped = "[[queue]]\nqueues = [0, 1, 2, 4, 5, 6, 7]\nrate = \"1Mbps\"\nburst_bytes = 1";
@@ -497,8 +503,9 @@ fn peaks(bench: &Bench) -> (u64, u64) {
     (most, ledger.regions()[1].peak)
 }
 
-/// SW-12: the computed headroom is enough in the worst case and is used for a good part. With exactly what was used nothing is lost, with a
-/// cell less something is, and with half of it much, for the reason that it is.
+/// SW-12: the computed headroom is enough in the worst case and is used for a good part. With
+/// exactly what was used nothing is lost, with a cell less something is, and with half of it much,
+/// for the reason that it is.
 #[test]
 fn headroom_is_exactly_enough() {
     let thresholds = "xoff_bytes = 100000\nxon_bytes = 50000";
@@ -522,7 +529,8 @@ fn headroom_is_exactly_enough() {
     assert_eq!(lost(&of(used, "")), 0);
     assert!(lost(&of(used - 1, "")) > 0);
     assert!(lost(&of(used / 2, "")) > 8);
-    // A pool for all: what they used together is enough, whatever each might use; that of one is not.
+    // A pool for all: what they used together is enough, whatever each might use; that of one is
+    // not.
     let pool = |cells: u64| format!("shared_headroom_bytes = {}", cells * CELL as u64);
     let shared = of(used, &pool(all));
     assert_eq!((lost(&shared), peaks(&shared).1), (0, all));
@@ -531,7 +539,8 @@ fn headroom_is_exactly_enough() {
     assert!(lost(&small) > 0 && peaks(&small).1 <= used);
 }
 
-/// SW-31: flow control that is turned off while a peer waits says nothing any more, and the peer goes on when its pause is over.
+/// SW-31: flow control that is turned off while a peer waits says nothing any more, and the peer
+/// goes on when its pause is over.
 #[test]
 fn flow_control_is_turned_off_live() {
     let mut bench = prompt(star(2, qos(100_000, "")));
@@ -548,13 +557,15 @@ fn flow_control_is_turned_off_live() {
     assert_eq!(bench.missing(stream), 0);
 }
 
-/// SW-31: a port that goes down while its peer waits costs nothing more, and when it comes back the peer is told what holds then.
+/// SW-31: a port that goes down while its peer waits costs nothing more, and when it comes back the
+/// peer is told what holds then.
 #[test]
 fn a_link_that_goes_down_while_its_peer_waits_comes_back() {
     let mut bench = prompt(star(3, qos(100_000, "")));
     bench.hold(0, 1 << 3, (micros(1), micros(1000)));
     let stream = bench.send(1, lossless(0, Sizes::Fixed(1500)));
-    // So little that it has room while the lossless class, which goes first, makes up for its pause.
+    // So little that it has room while the lossless class, which goes first, makes up for its
+    // pause.
     let beside = Stream {
         rate: Some(Rate::from_gbps(10)),
         ..Stream::to(0)

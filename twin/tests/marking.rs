@@ -47,8 +47,8 @@ fn finish(bench: &mut Bench) {
     assert_eq!(bench.cells_in_use(), 0);
 }
 
-/// A port of 50 Gb/s to which 100 Gb/s are sent, whose queue of a limit of so many packets stays full of them; with these keys of its
-/// profile.
+/// A port of 50 Gb/s to which 100 Gb/s are sent, whose queue of a limit of so many packets stays
+/// full of them; with these keys of its profile.
 fn full_queue(packets: u64, wred: &str, ecn: Ecn) -> (Bench, StreamId) {
     let limit = packets * CELLS;
     let text = format!("[[queue]]\nqueues = [0]\nlimit_bytes = {limit}\n[queue.wred]\n{wred}\n");
@@ -65,7 +65,8 @@ fn full_queue(packets: u64, wred: &str, ecn: Ecn) -> (Bench, StreamId) {
 /// Time until the longest of these queues is full and what came before has left it, twice over.
 const FILL: Span = Span::from_micros(400);
 
-/// What becomes of packets that meet a queue of `packets`: the part that is chosen, with `averaged` of its profile.
+/// What becomes of packets that meet a queue of `packets`: the part that is chosen, with `averaged`
+/// of its profile.
 fn chosen(packets: u64, wred: &str, ecn: Ecn) -> f64 {
     let (mut bench, stream) = full_queue(packets, wred, ecn);
     bench.run_for(FILL);
@@ -118,7 +119,8 @@ fn follows_the_line(more: &str, ecn: Ecn) {
     }
 }
 
-/// SW-20, SW-21: the part of packets that is marked is on the configured line at ten depths, within 2 %, as they come.
+/// SW-20, SW-21: the part of packets that is marked is on the configured line at ten depths, within
+/// 2 %, as they come.
 #[test]
 fn marks_follow_the_line_at_enqueue() {
     follows_the_line("mark_at = \"enqueue\"", Ecn::Ect0);
@@ -137,8 +139,8 @@ fn marks_follow_the_line_with_an_average() {
     follows_the_line("mark_at = \"dequeue\"\naverage_exponent = 7", Ecn::Ect0);
 }
 
-/// SW-20: packets of senders that do not understand marks are dropped on the same line, with a reason of its own, wherever
-/// marks are made.
+/// SW-20: packets of senders that do not understand marks are dropped on the same line, with a
+/// reason of its own, wherever marks are made.
 #[test]
 fn others_are_dropped_on_the_line() {
     for (more, packets) in [
@@ -160,7 +162,8 @@ fn others_are_dropped_on_the_line() {
     assert!(part < f64::EPSILON);
 }
 
-/// SW-20: the same minimum and maximum make a threshold: no packet is marked below it, every packet above.
+/// SW-20: the same minimum and maximum make a threshold: no packet is marked below it, every packet
+/// above.
 #[test]
 fn a_threshold_is_sharp() {
     for mark_at in ["enqueue", "dequeue"] {
@@ -175,8 +178,8 @@ fn a_threshold_is_sharp() {
     }
 }
 
-/// SW-21: a burst of 2 Kmax waits and is let go. At dequeue its first packet is marked and its last is not: the mark tells of the
-/// queue that is there now. At enqueue it is the other way round.
+/// SW-21: a burst of 2 Kmax waits and is let go. At dequeue its first packet is marked and its last
+/// is not: the mark tells of the queue that is there now. At enqueue it is the other way round.
 #[test]
 fn a_mark_at_dequeue_is_fresh() {
     const THRESHOLD: u64 = 100_000;
@@ -212,8 +215,8 @@ fn a_mark_at_dequeue_is_fresh() {
     }
 }
 
-/// SW-20: a profile that is replaced under load is in force from one packet to the next, in all queues at once, and nothing is lost
-/// by it.
+/// SW-20: a profile that is replaced under load is in force from one packet to the next, in all
+/// queues at once, and nothing is lost by it.
 #[test]
 fn a_profile_is_replaced_at_once() {
     let of = |threshold: u64| {
@@ -257,8 +260,8 @@ fn a_profile_is_replaced_at_once() {
     }
 }
 
-/// A class that trims: DSCP 10 and 11 (retransmissions) wait in queue 1 and become 42, which waits in queue 5, of `room` bytes, with
-/// more keys.
+/// A class that trims: DSCP 10 and 11 (retransmissions) wait in queue 1 and become 42, which waits
+/// in queue 5, of `room` bytes, with more keys.
 fn trims(room: u32, more: &str) -> Arc<Qos> {
     qos(&format!(
         r#"
@@ -278,7 +281,8 @@ limit_bytes = {room}
     ))
 }
 
-/// Packets that were trimmed, that left as such, and for which there was no room either, at all switches.
+/// Packets that were trimmed, that left as such, and for which there was no room either, at all
+/// switches.
 fn trimmed(bench: &Bench, switches: usize) -> [u64; 3] {
     let mut sums = [0; 3];
     for switch in (0..switches).map(|number| bench.switch(number)) {
@@ -305,8 +309,8 @@ fn links() -> Links {
     }
 }
 
-/// SW-23: of what was trimmed everything left or found no room: the counters add up. Receivers see the trimmed packets, short and with
-/// the trimmed DSCP, whatever they are made of.
+/// SW-23: of what was trimmed everything left or found no room: the counters add up. Receivers see
+/// the trimmed packets, short and with the trimmed DSCP, whatever they are made of.
 #[test]
 fn trimmed_packets_add_up() {
     for (v6, room) in [
@@ -357,7 +361,8 @@ fn trimmed_packets_add_up() {
     }
 }
 
-/// SW-23: a packet is trimmed once: at a second congested switch the trimmed ones pass, and whole ones are trimmed.
+/// SW-23: a packet is trimmed once: at a second congested switch the trimmed ones pass, and whole
+/// ones are trimmed.
 #[test]
 fn no_packet_is_trimmed_twice() {
     for v6 in [false, true] {
@@ -394,8 +399,8 @@ fn no_packet_is_trimmed_twice() {
     }
 }
 
-/// SW-23: retransmissions are trimmed later: while a queue stays between the two thresholds they stay whole. A packet that fits
-/// in the size gets its DSCP only.
+/// SW-23: retransmissions are trimmed later: while a queue stays between the two thresholds they
+/// stay whole. A packet that fits in the size gets its DSCP only.
 #[test]
 fn retransmissions_are_trimmed_later() {
     let mut bench = Bench::new(with(Setup::star(3, at(100)), trims(1 << 20, "")));
@@ -423,7 +428,8 @@ fn retransmissions_are_trimmed_later() {
     assert_eq!((cut, lost), (left, 0));
 }
 
-/// Three leaves and two spines, and routes by which what leaf 0 sends to tester 1 goes up, down to leaf 2, and up again.
+/// Three leaves and two spines, and routes by which what leaf 0 sends to tester 1 goes up, down to
+/// leaf 2, and up again.
 fn hooked(more: &str) -> Bench {
     let text = format!("[hook]\npriority = 5\ndscp = 41\n{more}");
     let setup = Setup::leaf_spine((3, 2), 2, at(100));
@@ -436,8 +442,8 @@ fn hooked(more: &str) -> Bench {
     bench
 }
 
-/// SW-33: a flow that comes from the uplink group and leaves through it gets another priority and DSCP, and so another queue, there and
-/// from there on; no other flow does.
+/// SW-33: a flow that comes from the uplink group and leaves through it gets another priority and
+/// DSCP, and so another queue, there and from there on; no other flow does.
 #[test]
 fn hook_flows_are_remarked() {
     let mut bench = hooked("");

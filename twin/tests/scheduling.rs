@@ -1,4 +1,5 @@
-//! Schedulers and shapers in the twin: shares of queues, strict priority, and rates from 10 Mb/s to 400 Gb/s.
+//! Schedulers and shapers in the twin: shares of queues, strict priority, and rates from 10 Mb/s to
+//! 400 Gb/s.
 
 use common::time::{Span, Time};
 use common::units::Rate;
@@ -64,7 +65,8 @@ fn finish(mut bench: Bench) {
     assert_eq!(bench.cells_in_use(), 0);
 }
 
-/// Each of the streams has its part of what all of them have, within so many per mille of that part.
+/// Each of the streams has its part of what all of them have, within so many per mille of that
+/// part.
 fn assert_shares(found: &[u64], parts: &[u64], tolerance: u64, what: &str) {
     let (sum, whole) = (found.iter().sum::<u64>(), parts.iter().sum::<u64>());
     for (found_of, part) in found.iter().zip(parts) {
@@ -79,7 +81,8 @@ fn assert_shares(found: &[u64], parts: &[u64], tolerance: u64, what: &str) {
 /// Time for the queues to fill.
 const FILL: Span = Span::from_millis(2);
 
-/// SW-15: queues share a port by weight to within 2 %, whatever the sizes of their frames, over 100 ms at 10 Gb/s.
+/// SW-15: queues share a port by weight to within 2 %, whatever the sizes of their frames, over 100
+/// ms at 10 Gb/s.
 #[test]
 fn shares_follow_weights_for_every_mix_of_sizes() {
     let mix = || Sizes::Mix(vec![64, 64, 64, 594, 1518]);
@@ -121,7 +124,8 @@ fn shares_follow_weights_for_every_mix_of_sizes() {
     }
 }
 
-/// SW-16: TC_med gets 75 % of the bandwidth when it competes with TC_low, and all of it when it does not.
+/// SW-16: TC_med gets 75 % of the bandwidth when it competes with TC_low, and all of it when it
+/// does not.
 #[test]
 fn tc_med_has_three_quarters() {
     let mut bench = star(3, 10, qos(&[(0, Some(25), ""), (1, Some(75), "")]));
@@ -143,8 +147,8 @@ fn tc_med_has_three_quarters() {
     finish(bench);
 }
 
-/// SW-15: any mix of strict and weighted queues: strict ones have what they ask for, wherever they are among the others, and these
-/// share the rest by weight.
+/// SW-15: any mix of strict and weighted queues: strict ones have what they ask for, wherever they
+/// are among the others, and these share the rest by weight.
 #[test]
 fn strict_and_weighted_queues_mix() {
     for seed in 1..=4_u64 {
@@ -198,7 +202,8 @@ fn strict_and_weighted_queues_mix() {
                 }
             }
         }
-        // Twenty rounds of a weight of one are few packets: two of the longest may be missing or too many.
+        // Twenty rounds of a weight of one are few packets: two of the longest may be missing or
+        // too many.
         let (sum, whole) = (shared.iter().sum::<u64>(), weights.iter().sum::<u64>());
         for (found, weight) in shared.iter().zip(&weights) {
             let wanted = sum * weight / whole;
@@ -212,7 +217,8 @@ fn strict_and_weighted_queues_mix() {
     }
 }
 
-/// SW-15: a strict packet waits for one packet of a lower class at most: the one that is being sent.
+/// SW-15: a strict packet waits for one packet of a lower class at most: the one that is being
+/// sent.
 #[test]
 fn a_strict_packet_waits_for_one_packet() {
     for (gbps, weight) in [(10, None), (100, None), (100, Some(100))] {
@@ -275,8 +281,8 @@ fn weights_change_live() {
     finish(bench);
 }
 
-/// SW-15: a weighted queue that its own shaper holds back leaves its share to the others and saves nothing: when the
-/// shaper is taken away it gets its weight and not more.
+/// SW-15: a weighted queue that its own shaper holds back leaves its share to the others and saves
+/// nothing: when the shaper is taken away it gets its weight and not more.
 #[test]
 fn a_shaped_queue_saves_no_share() {
     let shaped = qos(&[(0, Some(100), "rate = \"1Gbps\""), (1, Some(100), "")]);
@@ -294,7 +300,8 @@ fn a_shaped_queue_saves_no_share() {
     finish(bench);
 }
 
-/// Rates of shapers, and how long they are watched: enough for a thousand packets or more, or a second.
+/// Rates of shapers, and how long they are watched: enough for a thousand packets or more, or a
+/// second.
 const RATES: [(u64, u64); 6] = [
     (10, 1_000_000),
     (100, 200_000),
@@ -304,7 +311,8 @@ const RATES: [(u64, u64); 6] = [
     (400_000, 1_000),
 ];
 
-/// SW-15: the shaper of a queue keeps its rate to 1 % from 10 Mb/s to 400 Gb/s, and the queue beside it has the rest of the port.
+/// SW-15: the shaper of a queue keeps its rate to 1 % from 10 Mb/s to 400 Gb/s, and the queue
+/// beside it has the rest of the port.
 #[test]
 fn a_queue_keeps_its_rate() {
     for (mbps, lasting) in RATES {
@@ -331,8 +339,8 @@ fn a_queue_keeps_its_rate() {
     }
 }
 
-/// SW-15: the shaper of a port keeps its speed to 1 %, as the switch hands packets to the device: the wire does not
-/// help it.
+/// SW-15: the shaper of a port keeps its speed to 1 %, as the switch hands packets to the device:
+/// the wire does not help it.
 #[test]
 fn a_port_keeps_its_speed() {
     for (mbps, lasting) in RATES {
@@ -369,7 +377,8 @@ fn a_port_keeps_its_speed() {
     }
 }
 
-/// SW-15: after a pause a queue sends its burst at the speed of the line, and what follows at its rate.
+/// SW-15: after a pause a queue sends its burst at the speed of the line, and what follows at its
+/// rate.
 #[test]
 fn a_burst_goes_at_once() {
     let frame = wire_len(1496);

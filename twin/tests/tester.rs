@@ -52,7 +52,8 @@ fn arrived(bench: &Bench, streams: &[StreamId]) -> u64 {
     packets.sum()
 }
 
-/// Frames of every size fill the line, not a packet more or less, and a switch that has nothing else to do forwards all.
+/// Frames of every size fill the line, not a packet more or less, and a switch that has nothing
+/// else to do forwards all.
 #[test]
 fn line_rate_is_exact_for_every_size() {
     let span = Span::from_micros(200);
@@ -79,14 +80,16 @@ fn line_rate_is_exact_for_every_size() {
         let took = last.since(first).nanos() * 1000;
         let exact = (expected - 1) * time_of(size);
         assert!(took.abs_diff(exact) <= 2000, "{size}: {took} for {exact}");
-        // Two links and two times the frame, less its preamble and gap; times on wires are rounded up.
+        // Two links and two times the frame, less its preamble and gap; times on wires are rounded
+        // up.
         let least = 1000 + 2 * time_of(size) / 1000;
         let latency = received.latency.min().nanos();
         assert!((least..least + 4).contains(&latency), "{size}: {latency}");
     }
 }
 
-/// Streams with a rate have it to the packet, whatever their sizes; one without takes the rest, and several share it in turn.
+/// Streams with a rate have it to the packet, whatever their sizes; one without takes the rest, and
+/// several share it in turn.
 #[test]
 fn streams_share_a_port() {
     let mut bench = pair(|_| {});
@@ -106,7 +109,8 @@ fn streams_share_a_port() {
     bench.finish();
 }
 
-/// What the switch drops at the tail is what is missing, of all streams together, and nothing else is.
+/// What the switch drops at the tail is what is missing, of all streams together, and nothing else
+/// is.
 #[test]
 fn an_overloaded_queue_loses_what_it_counts() {
     let mut bench = Bench::new(Setup::star(9, at(100)));
@@ -128,8 +132,9 @@ fn an_overloaded_queue_loses_what_it_counts() {
     }
 }
 
-/// A tester does what the standard asks of a station, so that a switch can be held against it: it stops when the
-/// packet that it sends is over, and begins again when time runs out, to the quantum, or is taken back.
+/// A tester does what the standard asks of a station, so that a switch can be held against it: it
+/// stops when the packet that it sends is over, and begins again when time runs out, to the
+/// quantum, or is taken back.
 #[test]
 fn pfc_is_obeyed_within_a_packet_and_a_quantum() {
     let quantum = 512_000 / 100;
@@ -180,7 +185,8 @@ fn pfc_is_obeyed_within_a_packet_and_a_quantum() {
     }
 }
 
-/// A priority that is paused does not block another, which keeps its rate and may use what is left of the line.
+/// A priority that is paused does not block another, which keeps its rate and may use what is left
+/// of the line.
 #[test]
 fn a_paused_priority_leaves_the_others_their_rate() {
     let mut bench = pair(|_| {});
@@ -223,8 +229,8 @@ fn a_paused_priority_leaves_the_others_their_rate() {
     assert_eq!(bench.missing(paused), 0);
 }
 
-/// PAUSE stops everything but control frames. A station that never ceases to send it silences its neighbour until it
-/// does; one that does not obey only records it.
+/// PAUSE stops everything but control frames. A station that never ceases to send it silences its
+/// neighbour until it does; one that does not obey only records it.
 #[test]
 fn a_storm_silences_who_obeys() {
     for obeys in [true, false] {
@@ -312,7 +318,8 @@ fn losses_and_duplicates_are_found() {
     assert!(received.reordered > 10 && received.reordered <= count.delayed);
 }
 
-/// RoCE packets with MPEH, plain ones and UDP, over both versions of IP, in bursts, marked and counted.
+/// RoCE packets with MPEH, plain ones and UDP, over both versions of IP, in bursts, marked and
+/// counted.
 #[test]
 fn every_kind_of_packet_arrives() {
     let mpeh = Some(Mpeh::default());
@@ -394,7 +401,8 @@ fn a_route_can_make_a_loop() {
     assert_eq!(bench.tester(2).count.others, 10);
 }
 
-/// Settings of switches are what they are set to: a slow port behind a short queue, and daemons that poll.
+/// Settings of switches are what they are set to: a slow port behind a short queue, and daemons
+/// that poll.
 #[test]
 fn a_bench_is_made_to_measure() {
     let mut setup = Setup::star(3, at(100)).with_speed(2, Rate::from_gbps(10));
@@ -430,7 +438,8 @@ fn a_frame_that_a_switch_loses_is_noticed() {
     bench.finish();
 }
 
-/// A switch that sends everything and keeps a cell of it in the books, where only the side that packets leave by sees it.
+/// A switch that sends everything and keeps a cell of it in the books, where only the side that
+/// packets leave by sees it.
 #[test]
 #[should_panic(expected = "it holds nothing, but 2 cells are in the accounts of its buffer")]
 fn a_cell_that_stays_on_the_egress_side_is_noticed() {

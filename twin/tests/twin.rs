@@ -38,8 +38,9 @@ kind = "permutation"
 size = "400kB"
 "#;
 
-/// All shipped scenarios pass all checks and behave as reviewed. The digest of every frame on every wire is part of
-/// the figures, so this is also the comparison between builds: `fabric twin check` does the same in release.
+/// All shipped scenarios pass all checks and behave as reviewed. The digest of every frame on every
+/// wire is part of the figures, so this is also the comparison between builds: `fabric twin check`
+/// does the same in release.
 #[test]
 fn shipped_scenarios_behave_as_reviewed() {
     let found = snapshot::figures(&mut |name| println!("{name}")).expect("all checks pass");
@@ -57,7 +58,8 @@ fn large_scenarios_can_be_read() {
     }
 }
 
-/// The same seed gives the same trace, another seed another one; carrying bytes changes nothing of either.
+/// The same seed gives the same trace, another seed another one; carrying bytes changes nothing of
+/// either.
 #[test]
 fn a_simulation_is_a_function_of_its_seed() {
     let with_faults = format!(
@@ -214,7 +216,8 @@ size = "200kB"
     assert_eq!(failure.check, Check::Lossless);
 }
 
-/// HT-10: a flipped bit never reaches an application, whatever it hits, and every byte is looked at.
+/// HT-10: a flipped bit never reaches an application, whatever it hits, and every byte is looked
+/// at.
 #[test]
 fn the_icrc_catches_flipped_bits() {
     for (payload, ip) in [("carried", 4), ("virtual", 6)] {
@@ -429,7 +432,8 @@ fn scenarios_that_make_no_sense_are_refused() {
     assert!(error.to_string().contains("/nowhere/at.toml"), "{error}");
 }
 
-/// Switches of a scenario do what its `[qos]` and `[ecmp.dlb]` say: the incast that drops without them loses nothing.
+/// Switches of a scenario do what its `[qos]` and `[ecmp.dlb]` say: the incast that drops without
+/// them loses nothing.
 #[test]
 fn switches_of_a_scenario_have_a_qos() {
     let plain = r#"

@@ -1,4 +1,5 @@
-//! `bench [NAME]…` runs the named benches, all of them without names, and prints what they measured.
+//! `bench [NAME]…` runs the named benches, all of them without names, and prints what they
+//! measured.
 
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
@@ -15,9 +16,9 @@ static ALLOCATOR: Counting<mimalloc::MiMalloc> = Counting(mimalloc::MiMalloc);
 
 /// Measures switchd and hostd beside something that runs on the same machine at the same time.
 ///
-/// Contenders take turns, for as many rounds as it takes to say whether a bound holds. A bound fails only when the whole
-/// confidence interval of the median lies beyond it; when the bound lies inside, it is undecided: the machine is
-/// too noisy, so run again, alone or longer.
+/// Contenders take turns, for as many rounds as it takes to say whether a bound holds. A bound
+/// fails only when the whole confidence interval of the median lies beyond it; when the bound lies
+/// inside, it is undecided: the machine is too noisy, so run again, alone or longer.
 #[derive(Debug, Parser)]
 #[command(
     name = "bench",
@@ -38,7 +39,8 @@ struct Cli {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Measure exactly so many rounds instead of as many as it takes (fewer than 11 decide nothing).
+    /// Measure exactly so many rounds instead of as many as it takes (fewer than 11 decide
+    /// nothing).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
 
@@ -46,8 +48,8 @@ struct Cli {
     #[arg(long, value_name = "S")]
     seconds: Option<u64>,
 
-    /// Compare each contender with itself in another build: the path of that build's bench. Its daemons are those
-    /// beside it.
+    /// Compare each contender with itself in another build: the path of that build's bench. Its
+    /// daemons are those beside it.
     #[arg(long, value_name = "PROGRAM")]
     against: Option<PathBuf>,
 
@@ -55,8 +57,8 @@ struct Cli {
     #[arg(long, value_name = "NAME", value_parser = names(), hide = true)]
     serve: Option<String>,
 
-    /// What the forwarding bench runs as one of its contenders: forward from p0 to p1, from the first of these stations to
-    /// the second.
+    /// What the forwarding bench runs as one of its contenders: forward from p0 to p1, from the
+    /// first of these stations to the second.
     #[arg(long, num_args = 2, value_names = ["SOURCE", "DESTINATION"], hide = true)]
     reflect: Option<Vec<String>>,
 }

@@ -1,4 +1,5 @@
-//! SW-1, SW-4, SW-10 to SW-34: a switch on veth under overload: what comes out when more goes in than can be forwarded.
+//! SW-1, SW-4, SW-10 to SW-34: a switch on veth under overload: what comes out when more goes in
+//! than can be forwarded.
 //!
 //! ```text
 //!     core 0                                        core 1
@@ -8,11 +9,12 @@
 //! Every contender does the same: it takes IPv4 frames from `p0`, writes new station addresses (the
 //! routers among them also count the TTL down) and sends them out of `p1`. The *reflector* is the
 //! AF_XDP layer of this project with nothing on top: what it reaches is what the kernel's copy path
-//! allows here, so switchd's ratio to it is the price of the pipeline. switchd runs twice: plain, and with everything on that
-//! its traffic manager and its load balancing can do ([`everything`]).
+//! allows here, so switchd's ratio to it is the price of the pipeline. switchd runs twice: plain,
+//! and with everything on that its traffic manager and its load balancing can do ([`everything`]).
 //!
-//! The kernel's receive path runs where the source does, all that sending takes where the forwarder does. The
-//! source outruns every forwarder; one that had time to rest nevertheless was not the limit, and is named.
+//! The kernel's receive path runs where the source does, all that sending takes where the forwarder
+//! does. The source outruns every forwarder; one that had time to rest nevertheless was not the
+//! limit, and is named.
 
 mod contender;
 mod open_vswitch;
@@ -41,8 +43,8 @@ const RATIO_MIN: f64 = 0.92;
 /// What it has to reach with everything on of what it does when it is plain.
 const EVERYTHING_MIN: f64 = 0.85;
 
-/// A forwarder that ran for less than this share of its turns was not the bottleneck. (The kernel keeps 5 % of
-/// each core for ordinary processes.)
+/// A forwarder that ran for less than this share of its turns was not the bottleneck. (The kernel
+/// keeps 5 % of each core for ordinary processes.)
 const BUSY_MIN: f64 = 0.85;
 
 /// The bench: a group of contenders for each length.

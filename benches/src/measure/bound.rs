@@ -22,7 +22,8 @@ pub enum Verdict {
     Holds,
     /// The whole interval lies beyond the bound: the program is too slow.
     Fails,
-    /// The bound lies inside of the interval, or there were too few rounds: the machine is too noisy to tell.
+    /// The bound lies inside of the interval, or there were too few rounds: the machine is too
+    /// noisy to tell.
     Undecided,
 }
 

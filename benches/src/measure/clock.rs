@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Processor time that this thread has used: what a pure computation is measured by, since other processes
-/// do not add to it when they take turns on the core.
+/// Processor time that this thread has used: what a pure computation is measured by, since other
+/// processes do not add to it when they take turns on the core.
 pub fn busy_time() -> Duration {
     let clock = nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID;
     clock.now().map_or(Duration::ZERO, Duration::from)

@@ -1,7 +1,8 @@
 //! What else the machine did: a slow machine is told from a slow program.
 //!
-//! The kernel counts for each thread how long it was ready to run and had to wait for a core (`/proc/PID/schedstat`,
-//! second field), and for the machine how long a hypervisor ran somebody else instead (`steal` in `/proc/stat`).
+//! The kernel counts for each thread how long it was ready to run and had to wait for a core
+//! (`/proc/PID/schedstat`, second field), and for the machine how long a hypervisor ran somebody
+//! else instead (`steal` in `/proc/stat`).
 
 use serde::Serialize;
 use std::fmt;
@@ -104,7 +105,8 @@ impl Counters {
         )
     }
 
-    /// From the texts of `/proc/thread-self/schedstat` and `/proc/stat` (proc_pid_schedstat(5), proc_stat(5)).
+    /// From the texts of `/proc/thread-self/schedstat` and `/proc/stat` (proc_pid_schedstat(5),
+    /// proc_stat(5)).
     fn parse(schedstat: &str, stat: &str) -> Self {
         let numbers = |line: &str| -> Vec<u64> {
             let words = line.split_whitespace();
@@ -112,7 +114,8 @@ impl Counters {
         };
         let thread = numbers(schedstat);
         let cores = stat.lines().find_map(|line| line.strip_prefix("cpu "));
-        // user nice system idle iowait irq softirq steal; guests follow, and are in user and nice already.
+        // user nice system idle iowait irq softirq steal; guests follow, and are in user and nice
+        // already.
         let cores = numbers(cores.unwrap_or_default());
         let at = |numbers: &[u64], n| numbers.get(n).copied().unwrap_or(0);
         Self {

@@ -1,4 +1,5 @@
-//! Measuring side by side: contenders take turns, and a bound is judged by the interval in which the true ratio is.
+//! Measuring side by side: contenders take turns, and a bound is judged by the interval in which
+//! the true ratio is.
 //!
 //! ```text
 //!   subject     groups of contenders, the figures that follow from their values
@@ -9,8 +10,8 @@
 //!   clock       processor time
 //! ```
 //!
-//! All of it but `clock` and the reading of counters is plain computation, so tests run made-up programs on made-up
-//! machines.
+//! All of it but `clock` and the reading of counters is plain computation, so tests run made-up
+//! programs on made-up machines.
 
 pub mod bound;
 pub mod clock;

@@ -1,11 +1,12 @@
 //! The median and its confidence interval.
 //!
-//! The interval is that of the sign test: with `n` independent values, the number of values below the true median
-//! has the binomial distribution with `n` tries and probability 1/2, whatever the distribution of
-//! the values is. So the `k`-th smallest and the `k`-th greatest value enclose the median except with probability
-//! 2·P(X < k). (Conover, *Practical Nonparametric Statistics*, 3rd edition, section 3.2; Hollander, Wolfe and Chicken,
-//! *Nonparametric Statistical Methods*, section 3.6.) Nothing is assumed about noise: a round that took ten times
-//! as long counts as one value above the median.
+//! The interval is that of the sign test: with `n` independent values, the number of values below
+//! the true median has the binomial distribution with `n` tries and probability 1/2, whatever the
+//! distribution of the values is. So the `k`-th smallest and the `k`-th greatest value enclose the
+//! median except with probability 2·P(X < k). (Conover, *Practical Nonparametric Statistics*, 3rd
+//! edition, section 3.2; Hollander, Wolfe and Chicken, *Nonparametric Statistical Methods*, section
+//! 3.6.) Nothing is assumed about noise: a round that took ten times as long counts as one value
+//! above the median.
 
 use serde::Serialize;
 
@@ -35,8 +36,9 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// The narrowest interval of order statistics that misses the median with a probability of `error` at most (see
-/// [the module](self)). None if so few values cannot give one: `n` values need an error of at least 2^(1-n).
+/// The narrowest interval of order statistics that misses the median with a probability of `error`
+/// at most (see [the module](self)). None if so few values cannot give one: `n` values need an
+/// error of at least 2^(1-n).
 pub fn median_interval(values: &[f64], error: f64) -> Option<Interval> {
     let sorted = sorted(values);
     let rank = rank(sorted.len(), error);
@@ -46,8 +48,8 @@ pub fn median_interval(values: &[f64], error: f64) -> Option<Interval> {
     })
 }
 
-/// The greatest `k` with 2·P(X < k) ≤ `error`, where X counts heads in `tosses` tosses of a fair coin. Zero if there
-/// is none.
+/// The greatest `k` with 2·P(X < k) ≤ `error`, where X counts heads in `tosses` tosses of a fair
+/// coin. Zero if there is none.
 fn rank(tosses: usize, error: f64) -> usize {
     #[expect(clippy::cast_precision_loss, reason = "counts of rounds are small")]
     let float = |count: usize| count as f64;
@@ -90,8 +92,9 @@ mod tests {
         assert_eq!(median(&numbers(101)), Some(51.0));
     }
 
-    /// The ranks of published tables for 95 %: n = 10 gives the 2nd and the 9th value (97.9 %), 20 the 6th and the 15th
-    /// (95.9 %), 25 the 8th and the 18th (95.7 %), 50 the 18th and the 33rd (96.7 %).
+    /// The ranks of published tables for 95 %: n = 10 gives the 2nd and the 9th value (97.9 %), 20
+    /// the 6th and the 15th (95.9 %), 25 the 8th and the 18th (95.7 %), 50 the 18th and the 33rd
+    /// (96.7 %).
     #[test]
     fn intervals_are_those_of_the_tables() {
         for (count, low, high) in [
@@ -139,7 +142,8 @@ mod tests {
         assert_eq!(median_interval(&values, 0.05), quiet);
     }
 
-    /// The interval keeps its promise: of many samples of a skewed distribution no more than `error` miss the median.
+    /// The interval keeps its promise: of many samples of a skewed distribution no more than
+    /// `error` miss the median.
     #[test]
     fn intervals_miss_as_seldom_as_they_say() {
         use rand_core::{Rng, SeedableRng};

@@ -1,4 +1,5 @@
-//! What a bench measures: groups of contenders that take turns, and the figures that follow from them.
+//! What a bench measures: groups of contenders that take turns, and the figures that follow from
+//! them.
 
 use super::bound::Bound;
 use serde::{Deserialize, Serialize};
@@ -8,13 +9,16 @@ pub trait Subject {
     /// The groups, the same from first to last.
     fn groups(&self) -> &[Group];
 
-    /// Measures one contender once: 25 to 300 ms of work where that can be, in the unit of its group.
+    /// Measures one contender once: 25 to 300 ms of work where that can be, in the unit of its
+    /// group.
     ///
     /// # Errors
-    /// What went wrong, among it what is checked exactly: a lost packet, an allocation on the packet path.
+    /// What went wrong, among it what is checked exactly: a lost packet, an allocation on the
+    /// packet path.
     fn turn(&mut self, group: usize, contender: usize) -> Result<f64, String>;
 
-    /// Measures the contenders of a group one after the other, in the order given; their values in the same order.
+    /// Measures the contenders of a group one after the other, in the order given; their values in
+    /// the same order.
     ///
     /// # Errors
     /// As [`turn`](Self::turn).
@@ -64,7 +68,8 @@ pub struct Group {
     pub figures: Vec<Figure>,
 }
 
-/// A figure that each round gives anew: a quotient of two sums over the contenders' values of that round.
+/// A figure that each round gives anew: a quotient of two sums over the contenders' values of that
+/// round.
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// What it says.

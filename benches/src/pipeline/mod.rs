@@ -1,16 +1,19 @@
-//! SW-1, SW-2: the packet path of one worker without I/O: from parse to rewrite, on a full Internet table.
+//! SW-1, SW-2: the packet path of one worker without I/O, from parse to rewrite, on a full Internet
+//! table.
 //!
-//! The ports' queues give frames whose headers were just written, as a device leaves them in the cache,
-//! to random destinations; what is transmitted is received again with another destination. What that
-//! costs by itself is measured too, by handing each batch from receive to transmit directly, and
-//! subtracted. The result is judged as a ratio to the [`mod@reference`] loop of the same round: both slow down on a slow
-//! machine.
+//! The ports' queues hand out frames whose headers were just written, as a device leaves them in the
+//! cache, for random destinations. A transmitted frame is received again with another destination.
+//! The cost of that exchange is measured too, by handing each batch from receive to transmit
+//! directly, and subtracted. The result is judged as a ratio to the [`mod@reference`] loop of the
+//! same round: both slow down on a slow machine.
 //!
-//! A plain switch sees a destination once in a million packets, which is the worst for its look-ups. With everything on, what is
-//! remembered of flows counts too: its packets are of `queue::FLOWS` flows, and what a million flows cost, each of whose
-//! packets takes the place of another flow, is shown beside it. Packets find their ports idle and bypass the queues; what those
-//! cost, with the accounts of the buffer and the scheduler, is measured with a port more, whose groups take nothing: then no
-//! packet bypasses any.
+//! A plain switch sees a destination once in a million packets, which is the worst case for its
+//! look-ups. With every feature on, the state of flows counts too: the packets belong to
+//! `queue::FLOWS` flows. The cost with a million flows, where each packet evicts the state of
+//! another flow, is shown beside it.
+//!
+//! Packets find their ports idle and bypass the queues. The cost of queues, buffer accounting and
+//! scheduler is measured with one more port whose groups admit no packet: then no packet bypasses.
 
 mod queue;
 mod reference;
@@ -24,11 +27,13 @@ use reference::Reference;
 use switch::{Duties, Switch, fill};
 use switchd::forward::fib::FibWriter;
 
-/// The most that a packet to a random route may cost, as a multiple of the reference loop, in the first [`BOUNDED`] cases.
+/// The most that a packet to a random route may cost, as a multiple of the reference loop, in the
+/// first [`BOUNDED`] cases.
 ///
-/// The bound was once 130 ns, on a quiet machine on which the plain switch takes 69 ns: 1.87 times as long. The plain
-/// switch takes 2.67 times as long as the reference loop (measured on a machine all of whose cores were busy, with others
-/// waiting), so 130 ns are 5.0 times the reference. The dearest bounded case takes 4.2 to 4.6 times as long as the reference.
+/// The bound was once 130 ns, on a quiet machine on which the plain switch takes 69 ns: 1.87 times
+/// as long. The plain switch takes 2.67 times as long as the reference loop (measured on a machine
+/// all of whose cores were busy, with others waiting), so 130 ns are 5.0 times the reference. The
+/// dearest bounded case takes 4.2 to 4.6 times as long as the reference.
 const RATIO_MAX: f64 = 5.0;
 
 /// What is measured.
@@ -51,10 +56,12 @@ const CONTENDERS: usize = CASE + CASES.len();
 /// Packets of a turn: about 25 ms.
 const PACKETS: u64 = 250_000;
 
-/// Packets before each turn, not measured: they bring back into the caches what other contenders drove out.
+/// Packets before each turn, not measured: they bring back into the caches what other contenders
+/// drove out.
 const LEAD: u64 = 25_000;
 
-/// Packets of each contender before anything is measured: buffers grow to their size, a million flows are seen once.
+/// Packets of each contender before anything is measured: buffers grow to their size, a million
+/// flows are seen once.
 const WARM_UP: u64 = 2_000_000;
 
 /// What is measured with the addresses of one family.
@@ -91,8 +98,8 @@ pub fn prepare() -> Result<Box<dyn Subject>, String> {
     }))
 }
 
-/// The contenders of both families, and what follows: for each case nanoseconds by family and for a random route, and its
-/// ratio to the reference.
+/// The contenders of both families, and what follows: for each case nanoseconds by family and for a
+/// random route, and its ratio to the reference.
 fn group(families: &[Family; 2]) -> Group {
     let all = ["queues alone", "reference loop"].into_iter().chain(CASES);
     let names = |family: &Family| -> Vec<String> {

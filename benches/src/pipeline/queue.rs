@@ -20,7 +20,8 @@ pub(super) const PORTS: u16 = 4;
 pub(super) const FRAMES: usize = 256;
 /// Destinations, in random order.
 pub(super) const DESTINATIONS: usize = 1 << 20;
-/// Flows of the traffic that is not of a million: what a worker has at the same time on a busy switch.
+/// Flows of the traffic that is not of a million: what a worker has at the same time on a busy
+/// switch.
 pub(super) const FLOWS: usize = 2048;
 /// Bytes of each frame.
 pub(super) const LEN: usize = 64;
@@ -217,7 +218,8 @@ pub(super) fn destinations(
     destinations.into()
 }
 
-/// The same destinations again and again, so few that there are [`FLOWS`] flows: each port has a source port of its own.
+/// The same destinations again and again, so few that there are [`FLOWS`] flows: each port has a
+/// source port of its own.
 pub(super) fn few(destinations: &[Destination]) -> Arc<[Destination]> {
     let few = destinations.iter().take(FLOWS / usize::from(PORTS)).cycle();
     few.copied().take(DESTINATIONS).collect()

@@ -1,9 +1,10 @@
 //! The reference loop: the least that a router does with a packet, written as simply as it can be.
 //!
-//! It parses the headers (with the checksum of IPv4), finds a next hop with one access to a table that takes as much memory
-//! as the route table, and rewrites: station addresses, TTL, checksum. No port, no class, no queue, no counter, no longest
-//! match: a table of that size that is indexed by a hash of the destination misses the caches as a route table does, and
-//! costs little else. It shares nothing with switchd, so it stays as fast as it is whatever is changed there.
+//! It parses the headers (with the checksum of IPv4), finds a next hop with one access to a table
+//! that takes as much memory as the route table, and rewrites: station addresses, TTL, checksum. No
+//! port, no class, no queue, no counter, no longest match: a table of that size that is indexed by
+//! a hash of the destination misses the caches as a route table does, and costs little else. It
+//! shares nothing with switchd, so it stays as fast as it is whatever is changed there.
 
 use super::queue::{
     DESTINATIONS, Destination, FRAMES, LEN, PORTS, header, neighbour_mac, port_mac,
@@ -113,7 +114,8 @@ fn parse(frame: &[u8]) -> Option<u64> {
 
 /// Where the entry of a destination is in a table of `entries`, a power of two.
 fn index(destination: u64, entries: usize) -> usize {
-    // Fibonacci hashing: the golden ratio times 2^64 (Knuth, volume 3, section 6.4). The upper bits are the good ones.
+    // Fibonacci hashing: the golden ratio times 2^64 (Knuth, volume 3, section 6.4). The upper bits
+    // are the good ones.
     let hash = destination.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     usize::try_from(hash).expect("32 bits") & (entries - 1)
 }
@@ -122,7 +124,8 @@ fn rewrite(frame: &mut [u8], hop: &[u8; 12]) {
     frame[..12].copy_from_slice(hop);
     if frame[12] == 0x08 {
         frame[22] -= 1;
-        // RFC 1624: the word with the TTL got smaller by 0x0100, so the complement of the sum grows.
+        // RFC 1624: the word with the TTL got smaller by 0x0100, so the complement of the sum
+        // grows.
         let sum = u32::from(u16::from_be_bytes([frame[24], frame[25]])) + 0x0100;
         let folded = (sum & 0xffff) + (sum >> 16);
         frame[24..26].copy_from_slice(&folded.to_be_bytes()[2..]);

@@ -1,4 +1,5 @@
-//! A switch of one worker, and the packets that go round in it: all that the bench knows of switchd's inside.
+//! A switch of one worker, and the packets that go round in it: all that the bench knows of
+//! switchd's inside.
 
 use super::queue::{Destination, Loopback, PORTS, neighbour_mac, port_mac, region};
 use crate::everything;
@@ -206,7 +207,8 @@ impl Switch {
         }
     }
 
-    /// Fails if anything was lost or refused, or if packets took another way than was to be measured.
+    /// Fails if anything was lost or refused, or if packets took another way than was to be
+    /// measured.
     ///
     /// # Errors
     /// What was lost, or how many were queued.
@@ -222,7 +224,8 @@ impl Switch {
                 return Err(format!("{lost} packets were dropped: {}", reason.label()));
             }
         }
-        // What a turn receives, a cell each. Of those that bypass the queues some wait nevertheless: more than a batch for a port.
+        // What a turn receives, a cell each. Of those that bypass the queues some wait
+        // nevertheless: more than a batch for a port.
         let turn = u64::from(PORTS) * BATCH as u64;
         let peak: u64 = (0..PORTS)
             .map(|port| self.ledger.port(PortId(port))[0].peak)

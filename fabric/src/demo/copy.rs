@@ -21,8 +21,9 @@ use crate::{file, show};
 /// Name of this chapter's laboratory.
 pub(super) const NAME: &str = "demo";
 
-/// What of iperf3's rate in the same minutes a copy reaches at least. On a machine that is not busy it is 0.9 to 1.05;
-/// beside eight busy loops on two cores hostd has to share processors where the kernel's TCP does not.
+/// What of iperf3's rate in the same minutes a copy reaches at least. On a machine that is not busy
+/// it is 0.9 to 1.05; beside eight busy loops on two cores hostd has to share processors where the
+/// kernel's TCP does not.
 const LEAST_OF_IPERF: f64 = 0.5;
 
 /// Runs the chapter; `false` when the copy is not what was sent, or slow though the machine is not.
@@ -88,7 +89,8 @@ fn verdict(copied: &Copied, iperf: f64) -> bool {
 /// What iperf3 is asked for: TCP over IPv4 for two seconds.
 const IPERF_V4: &[&str] = &["-t", "2"];
 
-/// The kernels of the hosts talk through the fabric; returns the rate of TCP over IPv4, in bits per second.
+/// The kernels of the hosts talk through the fabric; returns the rate of TCP over IPv4, in bits per
+/// second.
 fn kernel_traffic(lab: &Lab, bar: &ProgressBar) -> Result<f64, LabError> {
     let (from, to) = (lab.node("h1")?, lab.node("h4")?);
     let mut lines = Vec::new();
@@ -129,7 +131,8 @@ fn kernel_traffic(lab: &Lab, bar: &ProgressBar) -> Result<f64, LabError> {
     Ok(rates[0])
 }
 
-/// Copies `file` from h1 to h4 with hostcp, compares, and shows the way that the packets took. `None`: hostcp failed.
+/// Copies `file` from h1 to h4 with hostcp, compares, and shows the way that the packets took.
+/// `None`: hostcp failed.
 fn copy(stage: &Stage, lab: &Lab, file: &Path) -> Result<Option<Copied>, LabError> {
     let bar = &stage.bar;
     let (from, to) = (lab.node("h1")?, lab.node("h4")?);

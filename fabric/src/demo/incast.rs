@@ -1,5 +1,5 @@
-//! Incast: seven hosts send to one at once, over a class that loses nothing. The queue before the receiver, its marks and
-//! the pauses are looked at all the while, and drawn.
+//! Incast: seven hosts send to one at once, over a class that loses nothing. The queue before the
+//! receiver, its marks and the pauses are looked at all the while, and drawn.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,8 @@ const STRAGGLERS: [&str; 2] = ["queue_pair_state", "queue_pair_ended"];
 const COLUMNS: usize = 60;
 const LINES: usize = 2;
 
-/// Runs the chapter; `false` when bytes differ, a switch has lost a packet, or another class was paused.
+/// Runs the chapter; `false` when bytes differ, a switch has lost a packet, or another class was
+/// paused.
 pub(super) fn run(stage: &Stage, folder: &Path) -> Result<bool, LabError> {
     let options = Options {
         name: NAME.to_owned(),
@@ -450,7 +451,8 @@ fn verdict(seen: &Seen) -> bool {
     let stray = stray(&seen.series.all_pauses());
     let lost: u64 = switches.values().sum();
     let starved = seen.worst.as_ref().filter(|wait| wait.is_starved());
-    // Whatever the machine does: what arrives is what was sent, and one class's pauses are not another's.
+    // Whatever the machine does: what arrives is what was sent, and one class's pauses are not
+    // another's.
     let strict = [
         (
             same == arrived.len(),

@@ -1,4 +1,5 @@
-//! The demonstration, in two chapters: a real file over every path of a fabric, and incast over a class that loses nothing.
+//! The demonstration, in two chapters: a real file over every path of a fabric, and incast over a
+//! class that loses nothing.
 
 mod copy;
 mod incast;
@@ -22,7 +23,8 @@ use stage::Stage;
 /// Move real files across two-leaf, two-spine fabrics and show what happened.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
-    /// The file to copy in the first chapter; without it, this machine's own shared libraries, joined
+    /// The file to copy in the first chapter; without it, this machine's own shared libraries,
+    /// joined
     #[arg(long)]
     file: Option<PathBuf>,
     /// Leave the fabrics up afterwards
@@ -34,7 +36,8 @@ pub(crate) struct Demo {
     /// One chapter only
     #[arg(long, value_enum)]
     only: Option<Chapter>,
-    /// Folder for the picture of the second chapter; without it, `demo` beside the folder of this program
+    /// Folder for the picture of the second chapter; without it, `demo` beside the folder of this
+    /// program
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
 }
@@ -75,7 +78,8 @@ impl Chapter {
 }
 
 impl Demo {
-    /// Runs the demonstration; fails when a copy is not what was sent, or a lossless class has lost a packet.
+    /// Runs the demonstration; fails when a copy is not what was sent, or a lossless class has lost
+    /// a packet.
     pub(crate) fn run(self) -> Result<ExitCode, LabError> {
         let keep = self.keep.as_deref();
         let keep = keep.is_some_and(|keep| !matches!(keep, "" | "0"));

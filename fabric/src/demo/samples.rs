@@ -1,4 +1,5 @@
-//! What switches are seen to do while hosts send: looks at a queue and at pauses, and the series that they make.
+//! What switches are seen to do while hosts send: looks at a queue and at pauses, and the series
+//! that they make.
 
 use std::collections::BTreeMap;
 use std::thread::sleep;
@@ -8,7 +9,8 @@ use lab::topology::NodeRole;
 use lab::{Lab, LabError, Topology};
 use switchd::control::api::{Answer, PfcReport, PriorityGroupRow, QueueRow, Topic};
 
-/// Between two looks at the queue: a fraction of the time that it takes from xoff to xon, so that the teeth are seen.
+/// Between two looks at the queue: a fraction of the time that it takes from xoff to xon, so that
+/// the teeth are seen.
 const LOOK: Duration = Duration::from_millis(25);
 
 /// Looks at the queue for one at the pauses, which asks every switch.
@@ -89,7 +91,8 @@ impl Series {
             .map_or_else(Pauses::new, |(_, all)| all.clone())
     }
 
-    /// Frames a second that pause a peer, by the name that `name` gives to a way; a way without any has no line.
+    /// Frames a second that pause a peer, by the name that `name` gives to a way; a way without any
+    /// has no line.
     pub(super) fn paused(&self, name: impl Fn(&Way) -> String) -> BTreeMap<String, Points> {
         let names: std::collections::BTreeSet<String> =
             self.all_pauses().keys().map(|(way, _)| name(way)).collect();
@@ -111,8 +114,8 @@ impl Series {
     }
 }
 
-/// How fast a counter grows: one value for each time of at least `window`, in the middle of it. What is left at the end
-/// is too short to say anything.
+/// How fast a counter grows: one value for each time of at least `window`, in the middle of it.
+/// What is left at the end is too short to say anything.
 #[expect(clippy::cast_precision_loss, reason = "a picture")]
 fn rates(counts: impl IntoIterator<Item = (Duration, u64)>, window: Duration) -> Points {
     let mut counts = counts.into_iter();

@@ -5,8 +5,8 @@ use super::samples::Points;
 /// Parts of a character cell that are filled, from none to all.
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The greatest value in each of `width` equal parts of the time until `end`; a part without one has that of the part
-/// before.
+/// The greatest value in each of `width` equal parts of the time until `end`; a part without one
+/// has that of the part before.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

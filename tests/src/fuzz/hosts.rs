@@ -24,7 +24,8 @@ const FRAMES: u32 = 256;
 const MEMORY: u32 = 1 << 16;
 /// Frames that wait in the network for the input's decision; more are lost.
 const UNDER_WAY: usize = 512;
-/// Time in which everything that was posted ends, well or badly: some doubled time-outs, eight times.
+/// Time in which everything that was posted ends, well or badly: some doubled time-outs, eight
+/// times.
 const PATIENCE: Span = Span::from_secs(120);
 /// Identifiers of the requests: those that are sent must end, receives may wait.
 const SEND: u64 = 1;
@@ -33,7 +34,8 @@ const RECEIVE: u64 = 2;
 const SERVICE: u16 = 7471;
 /// First PSN of a dialogue: it wraps soon.
 const FIRST_PSN: u32 = 0xff_fff0;
-/// Most times that hosts wake in that time: a message of 64 KiB and its time-outs take some hundred.
+/// Most times that hosts wake in that time: a message of 64 KiB and its time-outs take some
+/// hundred.
 const WAKES: u32 = 50_000;
 /// Queue pair that the sample frames are for.
 const SAMPLE_QP: u32 = 0x01_2345;

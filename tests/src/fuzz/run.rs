@@ -84,8 +84,8 @@ pub fn replay(target: &Target) -> Result<usize, Failure> {
     Ok(corpus.len())
 }
 
-/// Runs `target` on mutations of its corpus and of real frames, from `seed`, for `budget`, and returns
-/// how many there were. An input that fails is kept in `found`.
+/// Runs `target` on mutations of its corpus and of real frames, from `seed`, for `budget`, and
+/// returns how many there were. An input that fails is kept in `found`.
 ///
 /// # Errors
 /// The first input that fails.

@@ -26,10 +26,11 @@ const PORTS: u16 = 4;
 const FRAMES: u32 = 1024;
 /// The ports' own MAC addresses: that of the samples' destination, so that they are routed.
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
-/// Turns of a drain that begin when the worker wants them; later ones are [`STEP`] apart, so that a wait of seconds is over soon.
+/// Turns of a drain that begin when the worker wants them; later ones are [`STEP`] apart, so that a
+/// wait of seconds is over soon.
 const PROMPT: usize = 256;
-/// Turns after which nothing that could be sent still waits: 40 s with the slowest shaper, beyond any pause, storm or question for a
-/// neighbour.
+/// Turns after which nothing that could be sent still waits: 40 s with the slowest shaper, beyond
+/// any pause, storm or question for a neighbour.
 const TURNS: usize = 4096;
 const STEP: Span = Span::from_millis(10);
 /// What passes in a step that waits for the worker at most, and at rest.
@@ -365,7 +366,8 @@ impl Switch {
 }
 
 impl Drop for Switch {
-    /// A worker whose books are wrong would find that once more while it empties itself, and hide the first finding.
+    /// A worker whose books are wrong would find that once more while it empties itself, and hide
+    /// the first finding.
     fn drop(&mut self) {
         if std::thread::panicking() {
             std::mem::forget(self.worker.take());
@@ -373,7 +375,8 @@ impl Drop for Switch {
     }
 }
 
-/// What leaves can be read by the next switch: marked, trimmed and rewritten, every length and checksum is right.
+/// What leaves can be read by the next switch: marked, trimmed and rewritten, every length and
+/// checksum is right.
 fn check_sent(bytes: &[u8]) {
     let own = *bytes.first_chunk().expect("a destination");
     match parse_frame(bytes, own) {
@@ -454,7 +457,8 @@ mod tests {
         DropReason::PfcStorm,
     ];
 
-    /// What is kept reaches every part of the traffic manager: mutations begin where something happens.
+    /// What is kept reaches every part of the traffic manager: mutations begin where something
+    /// happens.
     #[test]
     fn the_corpus_reaches_the_traffic_manager() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/switch_turns");

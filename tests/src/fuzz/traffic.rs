@@ -1,12 +1,14 @@
-//! What the switch under test is told of its traffic manager, and what has to hold of its books after each turn.
+//! What the switch under test is told of its traffic manager, and what has to hold of its books
+//! after each turn.
 //!
 //! ```text
 //!   0 plain   1 PFC, storms are dropped    2 PFC, storms are sent through, one pool of headroom
 //!             3 PAUSE                      4 PFC, priorities from tags, nobody watches
 //! ```
 //!
-//! All but the first have everything: lossless and lossy groups, DWRR beside strict queues, shapers, marks at both ends of a
-//! queue, trimming, hook flows and elephants. The buffer is so small that a burst of 32 frames crosses every threshold.
+//! All but the first have everything: lossless and lossy groups, DWRR beside strict queues,
+//! shapers, marks at both ends of a queue, trimming, hook flows and elephants. The buffer is so
+//! small that a burst of 32 frames crosses every threshold.
 
 use common::units::Rate;
 use common::wire::pause::PRIORITIES;
@@ -20,14 +22,15 @@ use switchd::tables::dlb::DlbPolicy;
 use switchd::tables::policy::Policy;
 use switchd::traffic::buffer::Ledger;
 
-/// Speeds of the ports in megabits a second while there is flow control: pauses are counted in bits of them, and burst and buffer
-/// are full after a few packets.
+/// Speeds of the ports in megabits a second while there is flow control: pauses are counted in bits
+/// of them, and burst and buffer are full after a few packets.
 const SPEEDS: [u64; 4] = [10_000, 1000, 1000, 100];
 
 /// What a port may send at once then: two frames.
 const BURST: u32 = 3000;
 
-/// Variants: the lines at the front, then keys of these tables: buffer, flow control, watchdog, elephants, `[ecmp.dlb]`.
+/// Variants: the lines at the front, then keys of these tables: buffer, flow control, watchdog,
+/// elephants, `[ecmp.dlb]`.
 const VARIANTS: [[&str; 6]; 4] = [
     [
         "",
@@ -196,8 +199,8 @@ impl Variant {
     }
 }
 
-/// The books agree with themselves and with what the queues hold. Between turns of a switch with one worker all packets that are charged
-/// are in a queue.
+/// The books agree with themselves and with what the queues hold. Between turns of a switch with
+/// one worker all packets that are charged are in a queue.
 pub(super) fn audit(ledger: &Ledger, stats: &WorkerStats) {
     let (mut in_use, mut in_headroom) = (0, 0);
     for (number, port) in stats.ports.iter().enumerate() {

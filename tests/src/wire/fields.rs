@@ -204,7 +204,8 @@ fn request(expect: &mut Expect, req: &Req) {
     expect.is("infiniband.cm.req.pppmtu", req.path_mtu);
     expect.is("infiniband.cm.req.rnrretrcount", req.rnr_retry_count);
     expect.is("infiniband.cm.req.maxcmretr", req.max_cm_retries);
-    // Wireshark 4.0 reads three bytes of this field of 20 bits and masks them as if it had read four.
+    // Wireshark 4.0 reads three bytes of this field of 20 bits and masks them as if it had read
+    // four.
     expect.is("infiniband.cm.req.prim_flowlabel", req.flow_label >> 8);
     expect.is("infiniband.cm.req.prim_tfcclass", req.traffic_class);
     expect.is("infiniband.cm.req.prim_hoplim", req.hop_limit);

@@ -1,6 +1,6 @@
-//! One frame of every kind that the daemons send, and what it says in the names that Wireshark gives
-//! to the fields. The conformance tests show these frames to programs that nobody here wrote; the
-//! fuzz targets start from them.
+//! One frame of every kind that the daemons send, and what it says in the names that Wireshark
+//! gives to the fields. The conformance tests show these frames to programs that nobody here wrote;
+//! the fuzz targets start from them.
 
 mod build;
 mod fields;
@@ -280,7 +280,8 @@ fn roce(name: &str, v6: bool, headers: &Headers, payload: &[u8]) -> Sample {
 /// # Errors
 /// If the file cannot be written.
 pub fn write_pcap<'a>(path: &Path, frames: impl Iterator<Item = &'a [u8]>) -> std::io::Result<()> {
-    /// Magic of little-endian pcap with microseconds, version 2.4, no offset, snap length, Ethernet.
+    /// Magic of little-endian pcap with microseconds, version 2.4, no offset, snap length,
+    /// Ethernet.
     const HEADER: [u32; 6] = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 0x0004_0000, 1];
     let mut file: Vec<u8> = HEADER.iter().flat_map(|word| word.to_le_bytes()).collect();
     for (at, frame) in (0_u32..).zip(frames) {

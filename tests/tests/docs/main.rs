@@ -1,7 +1,8 @@
 //! What the pages of the tree say is so: links lead somewhere, commands and files exist, every page
 //! is in the table of contents, and the two walks meet the functions that they name.
 //!
-//! Figures that benches have measured are not checked. `cargo build --workspace --bins` comes first.
+//! Figures that benches have measured are not checked. `cargo build --workspace --bins` comes
+//! first.
 
 mod command;
 mod page;

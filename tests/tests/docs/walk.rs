@@ -1,8 +1,8 @@
 //! A walk: the functions that a packet or a message meets, in order, with their files.
 //!
 //! A page holds one as a table with the columns number, stage, function, path, what happens. It is
-//! true if every function stands in its file and, outside of the composers, is called in a file that
-//! was met before or in its own, and if no file is entered twice but those of the composers.
+//! true if every function stands in its file and, outside of the composers, is called in a file
+//! that was met before or in its own, and if no file is entered twice but those of the composers.
 
 use std::collections::BTreeSet;
 

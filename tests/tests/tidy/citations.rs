@@ -1,4 +1,5 @@
-//! What comments and pages cite: requirements have to be in `docs/requirements.md`, files in the tree.
+//! What comments and pages cite: requirements have to be in `docs/requirements.md`, files in the
+//! tree.
 
 use std::collections::BTreeSet;
 
@@ -44,8 +45,8 @@ fn explained(page: &str) -> BTreeSet<String> {
     first.flat_map(identifiers).collect()
 }
 
-/// Files in backticks in `line`: relative paths with an ending of [`ENDINGS`], no patterns (`NAME`), no
-/// commands.
+/// Files in backticks in `line`: relative paths with an ending of [`ENDINGS`], no patterns
+/// (`NAME`), no commands.
 fn cited_files(line: &str) -> Vec<&str> {
     let code = line.split('`').skip(1).step_by(2);
     code.filter(|it| {

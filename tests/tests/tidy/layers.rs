@@ -7,8 +7,8 @@ use super::{exist, none, offences, owned, stale};
 /// Modules of one height in a crate.
 struct Floor {
     modules: &'static [&'static str],
-    /// Whether they may import one another; stages may not. The files within a module always may. No
-    /// import goes in a circle, neither here nor there: see `imports.rs`.
+    /// Whether they may import one another; stages may not. The files within a module always may.
+    /// No import goes in a circle, neither here nor there: see `imports.rs`.
     together: bool,
 }
 
@@ -34,8 +34,8 @@ const SWITCHD: &[Floor] = &[
     together(&["preflight", "config", "control", "switch"]),
 ];
 
-/// The floors of hostd, from the ground: words, parts of a connection, its two directions, connections
-/// and their set-up, the engine, the worker, what surrounds it.
+/// The floors of hostd, from the ground: words, parts of a connection, its two directions,
+/// connections and their set-up, the engine, the worker, what surrounds it.
 const HOSTD: &[Floor] = &[
     together(&[
         "verbs",

@@ -75,7 +75,8 @@ const OUTSIDE: &[&str] = &[
     "libc::",
 ];
 
-/// Where `unsafe` may stand: the kernel boundary and the memory that hostd shares with applications.
+/// Where `unsafe` may stand: the kernel boundary and the memory that hostd shares with
+/// applications.
 const UNSAFE_PLACES: &[&str] = &[
     "common/src/sync/",
     "common/src/sys/",

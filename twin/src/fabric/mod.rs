@@ -1,4 +1,5 @@
-//! The fabric in motion: nodes take turns, wires carry frames, and time passes from one event to the next.
+//! The fabric in motion: nodes take turns, wires carry frames, and time passes from one event to
+//! the next.
 //!
 //! ```text
 //!   frame arrives ─┐
@@ -6,8 +7,9 @@
 //!   application ───┘                   └────▶ next deadline
 //! ```
 //!
-//! A daemon that polls does not see a frame when it arrives but when it looks, so nodes look at their ports at
-//! regular times, each at its own, and find what has arrived since. With a poll interval of zero they look at once.
+//! A daemon that polls does not see a frame when it arrives but when it looks, so nodes look at
+//! their ports at regular times, each at its own, and find what has arrived since. With a poll
+//! interval of zero they look at once.
 
 mod clock;
 mod harm;
@@ -74,7 +76,8 @@ impl Inputs {
 /// What is done wrong on purpose, to show that it is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
-    /// A switch loses a frame without counting it: the one of this number among all that switches send.
+    /// A switch loses a frame without counting it: the one of this number among all that switches
+    /// send.
     LoseFrame(u64),
     /// A node takes a free frame and forgets it, in its turn of this number.
     LeakBuffer(u64),
@@ -236,8 +239,9 @@ impl<const BYTES: bool> Fabric<BYTES> {
         matches!(self.nodes[node.index()], Node::Tester(_))
     }
 
-    /// Moves on to the next point in time and lets everything happen that happens then. What hosts reported is
-    /// appended to `reports`, and what the outside entered to `agenda`. False if nothing will ever happen again.
+    /// Moves on to the next point in time and lets everything happen that happens then. What hosts
+    /// reported is appended to `reports`, and what the outside entered to `agenda`. False if
+    /// nothing will ever happen again.
     pub fn step(&mut self, reports: &mut Vec<(NodeId, Report)>, agenda: &mut Vec<u32>) -> bool {
         let Some(at) = self.schedule.next_at() else {
             return false;
@@ -254,8 +258,8 @@ impl<const BYTES: bool> Fabric<BYTES> {
         true
     }
 
-    /// As [`Self::step`], if something happens until `limit`; otherwise it becomes `limit` and nothing happens, which
-    /// is false.
+    /// As [`Self::step`], if something happens until `limit`; otherwise it becomes `limit` and
+    /// nothing happens, which is false.
     pub fn step_until(
         &mut self,
         limit: Time,
@@ -503,7 +507,8 @@ fn is_pause(frame: &[u8]) -> bool {
     frame.get(12..14) == Some(&ethertype::MAC_CONTROL.to_be_bytes()[..])
 }
 
-/// Fetches what is looked at of a frame: switches look at the first headers, hosts at all of them and at the ICRC.
+/// Fetches what is looked at of a frame: switches look at the first headers, hosts at all of them
+/// and at the ICRC.
 #[inline]
 fn fetch_frame(frame: &Frame, by_host: bool) {
     frame.prefetch();

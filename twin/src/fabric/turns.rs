@@ -1,5 +1,6 @@
-//! Nodes take their turns: several together, because of a large fabric nothing is in the processor's cache when its
-//! turn comes. What they need is fetched for all of them before the first one uses it.
+//! Nodes take their turns: several together, because of a large fabric nothing is in the
+//! processor's cache when its turn comes. What they need is fetched for all of them before the
+//! first one uses it.
 
 use super::{Fabric, Node};
 use crate::app::Report;

@@ -27,7 +27,8 @@ const HOSTS: usize = 4096;
 /// Connections of one host at most: the queue pairs of a session.
 const CONNECTIONS: usize = 1024;
 
-/// How often a node looks at its ports, unless the scenario says: about as long as a turn of the daemons takes.
+/// How often a node looks at its ports, unless the scenario says: about as long as a turn of the
+/// daemons takes.
 const POLL: Span = Span::from_nanos(250);
 
 /// Bytes of all frames at most. They take real memory only when they are used.

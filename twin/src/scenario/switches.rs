@@ -1,4 +1,5 @@
-//! What a scenario says of its switches: queues, or a whole `[qos]` and `[ecmp.dlb]` of switchd's configuration.
+//! What a scenario says of its switches: queues, or a whole `[qos]` and `[ecmp.dlb]` of switchd's
+//! configuration.
 
 use super::keys::{At, bytes, number, place};
 use super::raw::Raw;

@@ -33,7 +33,8 @@ impl<const BYTES: bool> Simulation<BYTES> {
     pub(super) fn pull(&mut self, trigger: Option<TriggerId>) {
         let Some(trigger) = trigger else { return };
         self.starting.extend(self.triggers[trigger].pull());
-        // A flow that is aborted as it starts pulls triggers in its turn: a long chain must not take a long stack.
+        // A flow that is aborted as it starts pulls triggers in its turn: a long chain must not
+        // take a long stack.
         if !std::mem::replace(&mut self.is_starting, true) {
             while let Some(flow) = self.starting.pop_front() {
                 self.start(flow);

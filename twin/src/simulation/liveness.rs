@@ -9,15 +9,16 @@ use crate::paths::Paths;
 use common::time::Span;
 use std::cell::LazyCell;
 
-/// A connection that has something to send, and no trouble in the fabric to blame, makes progress within
-/// this time and some retransmission time-outs.
+/// A connection that has something to send, and no trouble in the fabric to blame, makes progress
+/// within this time and some retransmission time-outs.
 const PATIENCE: Span = Span::from_millis(500);
 
-/// How many of them: what was sent into trouble may be sent there again before another path is tried.
+/// How many of them: what was sent into trouble may be sent there again before another path is
+/// tried.
 const TIMEOUTS: u64 = 16;
 
-/// How long a peer is waited for before it is given up: the seven retries of the applications' attribute `timeout`, about
-/// a second each …
+/// How long a peer is waited for before it is given up: the seven retries of the applications'
+/// attribute `timeout`, about a second each …
 const GIVE_UP: Span = Span::from_secs(10);
 
 /// … or so many of the engine's own time-outs, each twice as long as the one before.
@@ -92,8 +93,8 @@ impl<const BYTES: bool> Simulation<BYTES> {
         )
     }
 
-    /// Whether a connection may end now: a trouble that cuts a path of it has begun, and has not ended for longer than
-    /// it takes to give a peer up.
+    /// Whether a connection may end now: a trouble that cuts a path of it has begun, and has not
+    /// ended for longer than it takes to give a peer up.
     pub(super) fn may_end(&self, number: ConnectionId) -> bool {
         let Some(began) = self.began else {
             return false;

@@ -39,7 +39,8 @@ const CONNECT_EVERY: Span = Span::from_micros(2);
 /// How long the fabric may take to come to rest.
 const SETTLE: Span = Span::from_secs(5);
 
-/// Events between two audits: at least so many, and so many for each node, since an audit looks at all of them.
+/// Events between two audits: at least so many, and so many for each node, since an audit looks at
+/// all of them.
 const AUDIT: u64 = 2_000;
 const AUDIT_PER_NODE: u64 = 100;
 
@@ -90,7 +91,8 @@ pub fn run_broken(
     execute(scenario, seed, (mutation, edge), &mut |_| {})
 }
 
-/// Runs a scenario, carrying all bytes, and keeps every frame that is sent and the number of its wire.
+/// Runs a scenario, carrying all bytes, and keeps every frame that is sent and the number of its
+/// wire.
 ///
 /// # Errors
 /// The first check that failed.

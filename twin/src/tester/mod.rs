@@ -1,5 +1,5 @@
-//! A tester: one port of a traffic generator, which sends raw frames of any size at the exact rate of its link, obeys or sends
-//! PAUSE and PFC, and counts what arrives.
+//! A tester: one port of a traffic generator, which sends raw frames of any size at the exact rate
+//! of its link, obeys or sends PAUSE and PFC, and counts what arrives.
 //!
 //! ```text
 //!   stream ─┐
@@ -8,10 +8,11 @@
 //!   received, by stream ◀─────────┴──── control frames ◀── wire
 //! ```
 //!
-//! It takes the place of a host in a plan. It hands a frame to the wire when the one before has left (less than a nanosecond
-//! ahead, which is what time is counted in), so that nothing waits behind it and a pause takes effect after the frame that is being
-//! sent. It acts at the moment when something happens, whatever `poll` is for daemons, and its clock is always right. It
-//! holds no frames.
+//! It takes the place of a host in a plan. It hands a frame to the wire when the one before has
+//! left (less than a nanosecond ahead, which is what time is counted in), so that nothing waits
+//! behind it and a pause takes effect after the frame that is being sent. It acts at the moment
+//! when something happens, whatever `poll` is for daemons, and its clock is always right. It holds
+//! no frames.
 
 mod packet;
 mod pause;
@@ -118,7 +119,8 @@ pub struct Tester {
 }
 
 impl Tester {
-    /// A tester with nothing to do. `seed` is what sizes are drawn from: all testers of a fabric have the same.
+    /// A tester with nothing to do. `seed` is what sizes are drawn from: all testers of a fabric
+    /// have the same.
     pub fn new(place: Place, settings: TesterSettings, seed: u64) -> Self {
         Self {
             place,
@@ -134,7 +136,8 @@ impl Tester {
         }
     }
 
-    /// Sends a stream to the tester at `to`, in frames of memory for `capacity` bytes. `number` is unique in the fabric.
+    /// Sends a stream to the tester at `to`, in frames of memory for `capacity` bytes. `number` is
+    /// unique in the fabric.
     ///
     /// # Errors
     /// What is wrong with the stream.

@@ -1,9 +1,9 @@
-//! PAUSE and PFC at a tester's port: obeyed as by the MAC of a network card, and sent as by a receiver without room or by a broken
-//! card.
+//! PAUSE and PFC at a tester's port: obeyed as by the MAC of a network card, and sent as by a
+//! receiver without room or by a broken card.
 //!
 //! ```text
-//!   control frame arrives ── response time ──▶ timer of each priority it names is set ──▶ runs out, or is set to zero
-//!                                              └────────── no packet of it begins ──────────┘
+//!   frame arrives ── response time ──▶ timer of a priority is set ──▶ expires, or is set to 0
+//!                                      └──── no packet of the priority begins ────┘
 //! ```
 
 use super::stream::PICO;
@@ -82,8 +82,8 @@ impl Obedience {
     }
 }
 
-/// Control frames that a tester sends by itself: at `from`, then again and again as long as it is before `until`. When a frame
-/// is still being sent they wait for its end; they do not pile up.
+/// Control frames that a tester sends by itself: at `from`, then again and again as long as it is
+/// before `until`. When a frame is still being sent they wait for its end; they do not pile up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Storm {
     /// What they say.
@@ -106,8 +106,9 @@ pub fn pfc(mask: u8, quanta: u16) -> Control {
 }
 
 impl Storm {
-    /// What a receiver does that has no room for some priorities of a link of this speed between two points in time: it pauses
-    /// them for the longest time there is, again after half of it, and lets them go at the end.
+    /// What a receiver does that has no room for some priorities of a link of this speed between
+    /// two points in time: it pauses them for the longest time there is, again after half of it,
+    /// and lets them go at the end.
     pub fn hold(mask: u8, (from, until): (Time, Time), speed: Rate) -> Self {
         let longest = quanta(u16::MAX, speed) / PICO;
         Self {

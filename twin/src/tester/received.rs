@@ -161,7 +161,8 @@ impl Received {
     }
 }
 
-/// Parts into which each power of two of nanoseconds is divided: a percentile is at most 1/128 too high.
+/// Parts into which each power of two of nanoseconds is divided: a percentile is at most 1/128 too
+/// high.
 const PARTS: u64 = 128;
 const PART_BITS: u32 = PARTS.trailing_zeros();
 
@@ -172,7 +173,8 @@ pub struct Latency {
     sum: u128,
     min: Option<Span>,
     max: Span,
-    /// Packets by latency: below [`PARTS`] by the nanosecond, then [`PARTS`] steps to each next power of two.
+    /// Packets by latency: below [`PARTS`] by the nanosecond, then [`PARTS`] steps to each next
+    /// power of two.
     counts: Vec<u64>,
 }
 

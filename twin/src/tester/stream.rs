@@ -21,8 +21,9 @@ pub const FCS: usize = 4;
 /// Bytes at the front of the payload: number of the stream, sequence number, time of sending.
 pub(super) const SIGNATURE: usize = 2 + 8 + 8;
 
-/// Sizes of frames: from the destination address to the frame check sequence, both counted, as IEEE 802.3 and
-/// testers count them. A "64-byte frame" has 60 bytes in packet memory and takes 84 bytes of line time.
+/// Sizes of frames: from the destination address to the frame check sequence, both counted, as IEEE
+/// 802.3 and testers count them. A "64-byte frame" has 60 bytes in packet memory and takes 84 bytes
+/// of line time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sizes {
     /// All of this size.
@@ -85,14 +86,16 @@ pub struct Bursts {
     pub gap: Span,
 }
 
-/// Packets are RoCEv2: SEND, middle, of the queue pair with the stream's number; the PSN is the sequence number.
+/// Packets are RoCEv2: SEND, middle, of the queue pair with the stream's number; the PSN is the
+/// sequence number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Roce {
     /// With this MPEH. To its path the place of the source port among the stream's is added.
     pub mpeh: Option<Mpeh>,
 }
 
-/// What a tester sends to another. All of them is made from a default: `Stream { dscp: 24, ..Stream::to(3) }`.
+/// What a tester sends to another. All of them is made from a default: `Stream { dscp: 24,
+/// ..Stream::to(3) }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream {
     /// Number of the tester that receives it.
@@ -109,8 +112,9 @@ pub struct Stream {
     pub to_port: u16,
     /// Sizes of frames. Those of RoCEv2 are rounded down, since a payload has whole words.
     pub sizes: Sizes,
-    /// Bits of line time a second, preamble and gap between frames counted, so that streams of 40 and 60 Gb/s fill 100 Gb/s
-    /// whatever their sizes. `None`: all that streams with a rate leave, which such streams share packet by packet.
+    /// Bits of line time a second, preamble and gap between frames counted, so that streams of 40
+    /// and 60 Gb/s fill 100 Gb/s whatever their sizes. `None`: all that streams with a rate leave,
+    /// which such streams share packet by packet.
     pub rate: Option<Rate>,
     /// When the first packet is sent.
     pub start: Time,
@@ -159,7 +163,8 @@ impl Stream {
         (front, trailer)
     }
 
-    /// The smallest size that its frames may have: that which holds headers and signature. 64 bytes with UDP over IPv4.
+    /// The smallest size that its frames may have: that which holds headers and signature. 64 bytes
+    /// with UDP over IPv4.
     pub fn least_size(&self, v6: bool) -> u16 {
         let (front, trailer) = self.overhead(v6);
         let payload = match self.roce {
@@ -237,7 +242,8 @@ pub(super) struct Outgoing {
     pub(super) number: u16,
     pub(super) stream: Stream,
     pub(super) sent: Sent,
-    /// The next packet is due when all bits since `origin` (in picoseconds) have passed at its rate.
+    /// The next packet is due when all bits since `origin` (in picoseconds) have passed at its
+    /// rate.
     origin: u64,
     bits: u128,
     /// Packets of the present burst that were sent.
@@ -270,13 +276,15 @@ impl Outgoing {
         self.sent.packets >= self.stream.packets || begins >= self.stream.stop.nanos()
     }
 
-    /// By what streams that are due take turns: those with a rate first, then whose turn is longest ago.
+    /// By what streams that are due take turns: those with a rate first, then whose turn is longest
+    /// ago.
     pub(super) fn turn(&self) -> (bool, u64) {
         (self.stream.rate.is_none(), self.due())
     }
 
-    /// A packet of `len` bytes in memory begins at `at` and takes `taken` picoseconds of the line. A stream that waited
-    /// for others makes up for at most `slack`: what it could not send while it was paused is not sent later.
+    /// A packet of `len` bytes in memory begins at `at` and takes `taken` picoseconds of the line.
+    /// A stream that waited for others makes up for at most `slack`: what it could not send while
+    /// it was paused is not sent later.
     pub(super) fn served(&mut self, len: usize, (at, taken): (u64, u64), slack: u64) {
         self.sent.packets += 1;
         self.sent.bytes += (len + FCS) as u64;
@@ -362,7 +370,8 @@ mod tests {
         assert!((800..1200).contains(&large), "{large}");
     }
 
-    /// A rate is exact over any number of packets, and a stream that was stopped does not make up for it.
+    /// A rate is exact over any number of packets, and a stream that was stopped does not make up
+    /// for it.
     #[test]
     fn a_rate_is_exact() {
         let stream = Stream {

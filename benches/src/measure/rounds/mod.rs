@@ -1,15 +1,18 @@
 //! Rounds: who is measured when, and how many rounds there are.
 //!
 //! ```text
-//!   round 1   A B C C B A      each contender is measured twice, around the same moment, and its value is
-//!   round 2   B C A A C B      the mean of the two: what drifts steadily cancels; a round gives one
-//!   …                          ratio for each pair, however fast the machine was during it
+//!   round 1   A B C C B A
+//!   round 2   B C A A C B
+//!   …
 //! ```
 //!
-//! After [`ROUNDS_FIRST`] rounds, and whenever their number has doubled, every bound is judged by the interval of its
-//! median; measuring ends when all are decided, or when the time is up. Looking several times is asking several
-//! times, so each look may be wrong with a probability of [`ERROR`] / [`LOOKS`] only: all
-//! together are with [`ERROR`] (Bonferroni).
+//! Each contender is measured twice in a round, and its value is the mean of the two: a steady
+//! drift cancels. A round gives one ratio for each pair, however fast the machine was during it.
+//!
+//! After [`ROUNDS_FIRST`] rounds, and whenever their number has doubled, every bound is judged by
+//! the interval of its median; measuring ends when all are decided, or when the time is up. Looking
+//! several times is asking several times, so each look may be wrong with a probability of [`ERROR`]
+//! / [`LOOKS`] only: all together are with [`ERROR`] (Bonferroni).
 
 use super::bound::Verdict;
 use super::statistics::{Interval, median, median_interval};
@@ -68,8 +71,8 @@ pub fn order(contenders: usize, round: usize) -> Vec<usize> {
     order
 }
 
-/// Measures group number `group` of `subject`, after one round to warm up. `clock` is any clock, `watch` is told after each
-/// round how many there were.
+/// Measures group number `group` of `subject`, after one round to warm up. `clock` is any clock,
+/// `watch` is told after each round how many there were.
 ///
 /// # Errors
 /// The first error of a turn.

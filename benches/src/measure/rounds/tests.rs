@@ -22,7 +22,8 @@ struct Machine {
 }
 
 impl Machine {
-    /// The second program takes `cost` times as long as the first, and must take at most 1.1 times as long.
+    /// The second program takes `cost` times as long as the first, and must take at most 1.1 times
+    /// as long.
     fn new(cost: f64, noise: f64) -> Self {
         let names = ["reference", "ours"];
         let bound = Some(Bound::AtMost(1.1));

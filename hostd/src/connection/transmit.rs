@@ -1,7 +1,7 @@
 //! Requests into packets, and answers into completions.
 //!
 //! ```text
-//!   transmit:     [1] queue ─▶ [2] segment ─▶ [3] number ─▶ [4] [5] choose ─▶ [6] compose
+//!   transmit:     [1] queue ─▶ [2] segment ─▶ [3] flight ─▶ [4] [5] choose ─▶ [6] compose
 //!   acknowledged: what came ─▶ the flight ─▶ the queue ─▶ completions
 //! ```
 

@@ -1,9 +1,10 @@
 //! What the pages of the tree say is so: links lead somewhere, commands and files exist, every page
-//! is in the table of contents, and the two walks meet the functions that they name.
+//! is in the table of contents, and the two walks meet the functions that they name, in that order.
 //!
 //! Figures that benches have measured are not checked. `cargo build --workspace --bins` comes
 //! first.
 
+mod calls;
 mod command;
 mod page;
 mod walk;
@@ -198,7 +199,15 @@ fn walks_meet_what_they_name() {
         let page = pages.iter().find(|page| page.path == *path);
         page.unwrap_or_else(|| panic!("{path} is missing"))
     });
-    let read = |path: &str| std::fs::read_to_string(root().join(path)).ok();
-    let found = walks.flat_map(|page| walk::check(page, read)).collect();
+    let read = |path: String| {
+        let text = std::fs::read_to_string(root().join(&path)).ok()?;
+        Some((path, text))
+    };
+    let texts = files().into_iter().filter(|path| {
+        let ending = path.rsplit_once('.').map(|(_, ending)| ending);
+        matches!(ending, Some("rs" | "md"))
+    });
+    let tree: walk::Tree = texts.filter_map(read).collect();
+    let found = walks.flat_map(|page| walk::check(page, &tree)).collect();
     none("walks that the code does not take", found);
 }

@@ -1,12 +1,25 @@
 //! A walk: the functions that a packet or a message meets, in order, with their files.
 //!
 //! A page holds one as a table with the columns number, stage, function, path, what happens. It is
-//! true if every function stands in its file and, outside of the composers, is called in a file
-//! that was met before or in its own, and if no file is entered twice but those of the composers.
+//! true if every function is defined in its file, if the code calls the functions in the listed
+//! order, and if no file is entered twice but those of the composers.
+//!
+//! The order is checked by following calls in the order of the text. From one function of the walk
+//! the next one has to be reachable: from the rest of its body, or after a return from the rest of
+//! its callers' bodies, directly or through functions that the walk does not list. Only a function
+//! of the first composer may instead be reached in a new turn, from the first such function of the
+//! walk on.
+//!
+//! Calls are matched by names, without the compiler's knowledge of types, so some wrong orders are
+//! not found.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::page::{Page, root};
+use super::calls::{Call, Function, Receiver, functions_of, words};
+use super::page::Page;
+
+/// The files of the tree, by path.
+pub(crate) type Tree = BTreeMap<String, String>;
 
 /// One row of a walk.
 #[derive(Debug)]
@@ -17,46 +30,32 @@ struct Step {
     path: String,
 }
 
-/// What is wrong with the walk on `page`; `read` gives the content of a file of the tree.
-pub(crate) fn check(page: &Page, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
-    let composers = composers(page);
+/// What is wrong with the walk on `page`.
+pub(crate) fn check(page: &Page, tree: &Tree) -> Vec<String> {
+    let composers = composers(page, tree);
     let steps = steps(page);
     let mut found = Vec::new();
-    if steps.len() < 5 || composers.is_empty() {
+    if steps.len() < 3 || composers.is_empty() {
         found.push(format!("{}: no walk, or no line `Composer:`", page.path));
+        return found;
     }
-    let composes = |path: &str| {
-        let mut names = composers.iter();
-        names.any(|name| path == name || name.ends_with('/') && path.starts_with(name.as_str()))
-    };
+    let functions = functions(&steps, &composers, tree);
     let mut left = BTreeSet::new();
-    let mut met: Vec<(String, String)> = Vec::new();
+    let mut route = Route::new(&functions, tree);
+    // Where a turn begins.
+    let mut turn = None;
     for (index, step) in steps.iter().enumerate() {
         let Step { line, function, .. } = step;
         let mut say = |what: String| found.push(format!("{}:{line}: {what}", page.path));
         if step.number != (index + 1).to_string() {
             say(format!("step {} should be {}", step.number, index + 1));
         }
-        let Some(text) = read(&step.path) else {
+        if !tree.contains_key(&step.path) {
             say(format!("{} does not exist", step.path));
             continue;
-        };
-        let code = code(&text);
-        if !defines(&step.path, &code, function) {
-            say(format!("`{function}` is not in {}", step.path));
         }
-        let name = function.rsplit("::").next().unwrap_or_default();
-        // Of composers it is enough that they are there: threads and rings lead to them.
-        let called = index == 0
-            || composes(&step.path)
-            || met.iter().any(|(_, code)| mentions(code, name))
-            || mentions_twice(&code, name);
-        if !called {
-            say(format!(
-                "`{function}` is called by nothing that was met before"
-            ));
-        }
-        if left.contains(&step.path) && !composes(&step.path) {
+        let composed = composers.iter().any(|it| is_within(&step.path, it));
+        if left.contains(&step.path) && !composed {
             say(format!("{} is visited twice", step.path));
         }
         if let Some(before) = index.checked_sub(1).map(|at| &steps[at].path)
@@ -64,14 +63,225 @@ pub(crate) fn check(page: &Page, read: impl Fn(&str) -> Option<String>) -> Vec<S
         {
             left.insert(before.clone());
         }
-        met.push((step.path.clone(), code));
+        let Some(target) = functions.iter().position(|it| step.is(it)) else {
+            say(format!("`{function}` is not in {}", step.path));
+            continue;
+        };
+        let begins = is_within(&step.path, &composers[0]);
+        let goes = if index == 0 || begins && turn.is_none() {
+            route.start(target);
+            true
+        } else {
+            let again = turn.filter(|_| begins);
+            route.go(target, &composers)
+                || again.is_some_and(|turn| route.restart(turn, target, &composers))
+        };
+        if begins {
+            turn.get_or_insert(target);
+        }
+        if composed {
+            route.listed.insert(target);
+        }
+        if !goes {
+            say(format!(
+                "`{function}` is not called from here on: the order is another one"
+            ));
+        }
     }
     found
 }
 
+impl Step {
+    fn is(&self, function: &Function) -> bool {
+        let (owner, name) = self
+            .function
+            .rsplit_once("::")
+            .unwrap_or(("", &self.function));
+        self.path == function.path && owner == function.owner && name == function.name
+    }
+}
+
+/// Calls that have not returned: each function with the place in its list of calls.
+struct Route<'a> {
+    functions: &'a [Function],
+    by_name: BTreeMap<&'a str, Vec<usize>>,
+    /// The words of each folder's files.
+    words: BTreeMap<&'a str, BTreeSet<&'a str>>,
+    /// The functions of composers that the walk listed so far.
+    listed: BTreeSet<usize>,
+    stack: Vec<(usize, usize)>,
+}
+
+impl<'a> Route<'a> {
+    fn new(functions: &'a [Function], tree: &'a Tree) -> Self {
+        let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        let mut folders: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (number, function) in functions.iter().enumerate() {
+            by_name.entry(&function.name).or_default().push(number);
+            folders.entry(folder(&function.path)).or_default();
+        }
+        for (path, text) in tree {
+            if let Some(found) = folders.get_mut(folder(path)) {
+                found.extend(words(text));
+            }
+        }
+        Self {
+            functions,
+            by_name,
+            words: folders,
+            listed: BTreeSet::new(),
+            stack: Vec::new(),
+        }
+    }
+
+    /// A thread begins with `function`.
+    fn start(&mut self, function: usize) {
+        self.stack = vec![(function, 0)];
+    }
+
+    /// Goes on to the next call of `target`. Once a listed function of a composer has returned to
+    /// another composer only a direct call counts, unless `target` is of a composer itself. `false`
+    /// if there is no such call; then nothing has changed.
+    fn go(&mut self, target: usize, composers: &[String]) -> bool {
+        let place = |function: usize| {
+            let path = &self.functions[function].path;
+            composers.iter().find(|it| is_within(path, it))
+        };
+        let mut stack = self.stack.clone();
+        let mut seen = BTreeSet::new();
+        while let Some((function, at)) = stack.pop() {
+            if let Some(chain) = self.find(function, at, target, &mut seen) {
+                stack.extend(chain);
+                self.stack = stack;
+                return true;
+            }
+            let caller = stack.last().and_then(|(caller, _)| place(*caller));
+            let returns = self.listed.contains(&function) && place(function) != caller;
+            if returns && place(target).is_none() {
+                // All others count as looked through.
+                seen.extend(0..self.functions.len());
+            }
+        }
+        false
+    }
+
+    /// Begins another turn and goes on to `target`.
+    fn restart(&mut self, turn: usize, target: usize, composers: &[String]) -> bool {
+        let before = std::mem::replace(&mut self.stack, vec![(turn, 0)]);
+        let found = turn == target || self.go(target, composers);
+        if !found {
+            self.stack = before;
+        }
+        found
+    }
+
+    /// The first chain of calls to `target` from the calls of `function` that begin at `place`.
+    fn find(
+        &self,
+        function: usize,
+        place: usize,
+        target: usize,
+        seen: &mut BTreeSet<usize>,
+    ) -> Option<Vec<(usize, usize)>> {
+        let calls = self.functions[function].calls.iter().enumerate();
+        for (at, call) in calls.skip(place) {
+            let called = self.called(function, call, target);
+            if called.contains(&target) {
+                return Some(vec![(function, at + 1), (target, 0)]);
+            }
+            for next in called {
+                if seen.insert(next)
+                    && let Some(chain) = self.find(next, 0, target, seen)
+                {
+                    let mut whole = vec![(function, at + 1)];
+                    whole.extend(chain);
+                    return Some(whole);
+                }
+            }
+        }
+        None
+    }
+
+    /// The functions that a call may mean: those whose type is called like the receiver, and
+    /// `target` if there are none. The caller's folder has to name their type or module.
+    fn called(&self, from: usize, call: &Call, target: usize) -> Vec<usize> {
+        let caller = &self.functions[from];
+        let named = self.by_name.get(call.name.as_str());
+        let named = named.map_or(&[][..], Vec::as_slice);
+        let of = |right: &dyn Fn(&Function) -> bool| -> Vec<usize> {
+            let right = |number: &usize| right(&self.functions[*number]);
+            named.iter().copied().filter(right).collect()
+        };
+        let words = &self.words[folder(&caller.path)];
+        match &call.of {
+            Receiver::None => {
+                let free = of(&|it| it.owner.is_empty());
+                let near = |it: &usize| folder(&self.functions[*it].path) == folder(&caller.path);
+                let (near, far): (Vec<usize>, Vec<usize>) = free.into_iter().partition(near);
+                if !near.is_empty() {
+                    return near;
+                }
+                let known = |it: &usize| words.contains(module(&self.functions[*it].path));
+                far.into_iter().filter(known).collect()
+            }
+            Receiver::Type(name) if name == "Self" => of(&|it| it.owner == caller.owner),
+            Receiver::Type(name) => of(&|it| it.owner == *name),
+            Receiver::Value(name) if name == "self" => of(&|it| it.owner == caller.owner),
+            Receiver::Value(name) => {
+                let last = name.rsplit('_').next().unwrap_or_default();
+                let known = of(&|it| words.contains(it.owner.as_str()));
+                let only = |right: &dyn Fn(&str) -> bool| -> Vec<usize> {
+                    let right = |it: &&usize| right(&snake(&self.functions[**it].owner));
+                    known.iter().filter(right).copied().collect()
+                };
+                let found = [
+                    only(&|owner| stem(owner) == stem(name)),
+                    only(&|owner| owner.split('_').any(|part| stem(part) == stem(last))),
+                    known.iter().copied().filter(|it| *it == target).collect(),
+                ];
+                let mut found = found.into_iter();
+                found.find(|found| !found.is_empty()).unwrap_or_default()
+            }
+        }
+    }
+}
+
+/// `SendQueue` as `send_queue`.
+fn snake(name: &str) -> String {
+    let mut found = String::new();
+    for c in name.chars() {
+        if c.is_uppercase() && !found.is_empty() {
+            found.push('_');
+        }
+        found.push(c.to_ascii_lowercase());
+    }
+    found
+}
+
+/// The word without the end of a plural.
+fn stem(word: &str) -> &str {
+    word.strip_suffix('s').unwrap_or(word)
+}
+
+/// Whether `path` is `place` or in this folder, which ends with a `/`.
+fn is_within(path: &str, place: &str) -> bool {
+    path == place || place.ends_with('/') && path.starts_with(place)
+}
+
+/// The name of the module in a file.
+fn module(path: &str) -> &str {
+    let path = path.strip_suffix(".rs").unwrap_or(path);
+    let path = path.strip_suffix("/mod").unwrap_or(path);
+    path.rsplit('/').next().unwrap_or_default()
+}
+
+fn folder(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
 /// The files, and folders, in which a walk may be more than once.
-fn composers(page: &Page) -> Vec<String> {
-    let text = std::fs::read_to_string(root().join(&page.path)).unwrap_or_default();
+fn composers(page: &Page, tree: &Tree) -> Vec<String> {
+    let text = tree.get(&page.path).map_or("", String::as_str);
     let line = text.lines().find(|line| line.starts_with("Composer: "));
     let quoted = line.unwrap_or_default().split('`').skip(1).step_by(2);
     quoted.map(str::to_owned).collect()
@@ -92,72 +302,110 @@ fn steps(page: &Page) -> Vec<Step> {
     .collect()
 }
 
-/// The code of a file: without comments of whole lines and without the unit tests at its end.
-fn code(text: &str) -> String {
-    let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
-    let lines = text[..end].lines();
-    let lines = lines.filter(|line| !line.trim_start().starts_with("//"));
-    lines.collect::<Vec<_>>().join("\n")
+/// The functions of all files beside those of the walk, and of its composers.
+fn functions(steps: &[Step], composers: &[String], tree: &Tree) -> Vec<Function> {
+    let folders: BTreeSet<&str> = steps.iter().map(|step| folder(&step.path)).collect();
+    let files = tree.iter().filter(|(path, _)| {
+        let composer = composers.iter().any(|it| is_within(path, it));
+        path.ends_with(".rs") && (composer || folders.contains(folder(path)))
+    });
+    files
+        .flat_map(|(path, text)| functions_of(path, text))
+        .collect()
 }
 
-/// Whether `code` has this function, written `function` or `Type::function`.
-fn defines(path: &str, code: &str, function: &str) -> bool {
-    let (owner, name) = function.rsplit_once("::").unwrap_or(("", function));
-    if !path.ends_with(".rs") {
-        return mentions(code, name);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORKER: &str = "impl<Q: Io<A>> Worker<Q> {
+    pub fn turn(&mut self) {
+        let parsed = parser::Parser::parse();
+        self.rest();
     }
-    let heads = ["(", "<"].map(|next| format!("fn {name}{next}"));
-    let owned = owner.is_empty()
-        || code.lines().any(|line| {
-            ["impl", "trait", "pub trait", "pub(crate) trait"]
-                .iter()
-                .any(|head| line.starts_with(head))
-                && words(line).any(|word| word == owner)
-        });
-    owned && heads.iter().any(|head| code.contains(head.as_str()))
-}
 
-/// Whether `code` calls or passes on a function of this name.
-fn mentions(code: &str, name: &str) -> bool {
-    words(code).any(|word| word == name)
-}
+    fn rest(&self) {
+        free(self.queue.dequeue());
+    }
 
-/// The same beside its definition.
-fn mentions_twice(code: &str, name: &str) -> bool {
-    words(code).filter(|word| *word == name).count() > 1
+    fn again(&self) {}
 }
-
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !c.is_alphanumeric() && c != '_')
+";
+    const PARSER: &str = "use table::look_up;
+pub struct Parser;
+impl Parser {
+    pub fn parse() -> u8
+    where
+        u8: Copy,
+    {
+        look_up()
+    }
 }
+";
+    const TABLE: &str = "// fn gone() {}
+pub fn look_up<T>() {}
+fn alone() {}
+impl Drop for Queue {
+    fn dequeue(&mut self) {}
+}
+";
 
-#[test]
-fn wrong_walks_are_found() {
-    let walk = |rows: &str| {
-        let text = format!("| n | stage | function | path | what |\n|---|---|---|---|---|\n{rows}");
+    fn walk(rows: &[(&str, &str)]) -> Vec<String> {
+        let mut text = "Composer: `w/`.\n".to_owned();
+        for (number, (function, path)) in (1..).zip(rows) {
+            text.push_str(&format!("| {number} | a | `{function}` | `{path}` | x |\n"));
+        }
         let page = Page::new("docs/none.md", &text);
-        let found = check(&page, |path| match path {
-            "w.rs" => Some("fn turn() { parse(); dequeue(); }".to_owned()),
-            "p.rs" => Some("impl Parser {\n    pub fn parse() { look_up() }\n}".to_owned()),
-            "f.rs" => Some("// fn gone(\nfn look_up<T>() {}\n fn alone() {}".to_owned()),
-            _ => None,
-        });
-        // The synthetic page is too short and names no composer.
-        found[1..].to_vec()
-    };
-    let good = "| 1 | a | `turn` | `w.rs` | x |\n| 2 | b | `Parser::parse` | `p.rs` | x |\n\
-                | 3 | c | `look_up` | `f.rs` | x |\n";
-    assert_eq!(walk(good), Vec::<String>::new());
-    for (from, to) in [
-        ("`turn`", "`turned`"),
-        ("`Parser::parse`", "`Other::parse`"),
-        ("`look_up`", "`gone`"),
-        ("`look_up`", "`alone`"),
-        ("`f.rs`", "`g.rs`"),
-        ("| 3 |", "| 4 |"),
-    ] {
-        assert_ne!(walk(&good.replace(from, to)), [""; 0], "{from} to {to}");
+        let files = [
+            ("docs/none.md", text.as_str()),
+            ("w/mod.rs", WORKER),
+            ("w/names.rs", "use Parser; use Queue;"),
+            ("p/parser.rs", PARSER),
+            ("t/table.rs", TABLE),
+        ];
+        let tree = files.map(|(path, text)| (path.to_owned(), text.to_owned()));
+        check(&page, &tree.into())
     }
-    let again = format!("{good}| 4 | d | `turn` | `w.rs` | x |\n");
-    assert_eq!(walk(&again), ["docs/none.md:6: w.rs is visited twice"]);
+
+    const GOOD: [(&str, &str); 4] = [
+        ("Worker::turn", "w/mod.rs"),
+        ("Parser::parse", "p/parser.rs"),
+        ("look_up", "t/table.rs"),
+        ("Worker::rest", "w/mod.rs"),
+    ];
+
+    #[test]
+    fn walks_in_order_are_right() {
+        assert_eq!(walk(&GOOD), [""; 0]);
+        let through = [GOOD[0], GOOD[1], ("Queue::dequeue", "t/table.rs")];
+        assert_eq!(
+            walk(&through),
+            [""; 0],
+            "through a function that is not listed"
+        );
+        let turn = [GOOD[0], GOOD[3], GOOD[0], GOOD[1]];
+        assert_eq!(walk(&turn), [""; 0], "another turn");
+    }
+
+    #[test]
+    fn wrong_walks_are_found() {
+        for (place, wrong) in [
+            (0, ("Worker::turned", "w/mod.rs")),
+            (1, ("Other::parse", "p/parser.rs")),
+            (2, ("gone", "t/table.rs")),
+            (2, ("alone", "t/table.rs")),
+            (2, ("look_up", "t/other.rs")),
+            (3, ("Worker::again", "w/mod.rs")),
+        ] {
+            let mut rows = GOOD;
+            rows[place] = wrong;
+            assert_ne!(walk(&rows), [""; 0], "{wrong:?}");
+        }
+        let order = "docs/none.md:5: `Parser::parse` is not called from here on: \
+                     the order is another one";
+        let dequeue = ("Queue::dequeue", "t/table.rs");
+        assert_eq!(walk(&[GOOD[0], GOOD[3], dequeue, GOOD[1]]), [order]);
+        let twice = walk(&[GOOD[0], GOOD[1], GOOD[2], GOOD[0], GOOD[1]]);
+        assert_eq!(twice, ["docs/none.md:6: p/parser.rs is visited twice"]);
+    }
 }

@@ -265,8 +265,8 @@ pub fn running_seconds(pid: u32, core: usize) -> Result<f64, String> {
     Ok(thread_seconds(pid)? + soft.unwrap_or(0.0))
 }
 
-/// Seconds that a thread has run, by its folder in `/proc`.
-fn ran(thread: &Path) -> Option<f64> {
+/// Seconds that a thread has run, by its folder in `/proc`; `None` when it is gone.
+pub fn ran(thread: &Path) -> Option<f64> {
     let text = std::fs::read_to_string(thread.join("schedstat")).ok()?;
     let nanos: f64 = text.split_whitespace().next()?.parse().ok()?;
     Some(nanos / 1e9)

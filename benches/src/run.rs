@@ -54,7 +54,7 @@ pub const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "idle",
-        about: "processor time of daemons that have nothing to do",
+        about: "processor time of daemons that have nothing to do, beside a thread that only wakes",
         privileged: true,
         seconds: 60,
         prepare: idle::prepare,

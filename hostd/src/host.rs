@@ -1,7 +1,5 @@
 //! The composition root: opens everything, starts the two threads, drains and closes.
 
-use crate::app::command::{self, Command, ControlHandle, Notice, Notices, WorkerHandle};
-use crate::app::region::SharedMemory;
 use crate::app::socket::{self, Applications, Permissions};
 use crate::config::Config;
 use crate::control::interfaces::{Interface, Interfaces};
@@ -9,6 +7,8 @@ use crate::control::report::Sources;
 use crate::control::routes::{self, Router, RouterHandle};
 use crate::control::{admin, telemetry::Telemetry};
 use crate::doorbell::Doorbells;
+use crate::edge::command::{self, Command, ControlHandle, Notice, Notices, WorkerHandle};
+use crate::edge::region::SharedMemory;
 use crate::net::port::Port;
 use crate::net::sleep::Sleeper;
 use crate::worker::{Published, Worker};

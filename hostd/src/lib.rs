@@ -9,7 +9,7 @@
 //!               [3] flight: on its way                  [9] order: what waits for its turn
 //!   path        [4] which sub-path                      [10] respond: segments into messages
 //!   congestion  [5] how many on their way               [11] report: acknowledgements
-//!   frame       [6] headers, checksums         app      [12] completions in the rings
+//!   frame       [6] headers, checksums         edge     [12] completions in the rings
 //! ```
 //!
 //! These stages do not know one another. What composes them:
@@ -26,9 +26,10 @@
 //!
 //! ```text
 //!   host        puts it together: opens, starts, drains, closes
-//!   worker      one thread's turn
-//!   app         applications: socket, sessions, rings, regions
+//!   app         applications: socket, sessions
 //!   control     operators, metrics, the kernel's routes and neighbours
+//!   worker      one thread's turn
+//!   edge        shared memory with applications: rings, regions, doorbells
 //!   engine      queue pairs, regions, completions, connections, ports
 //!   cm, connection                               set-up and tear-down; a queue pair
 //!   send, receive                                the two directions of a queue pair
@@ -44,9 +45,9 @@
 //! Two threads: the worker, which owns the engine, and the control thread.
 //!
 //! ```text
-//!   applications ══ app ══╗                        ╔══ net ══ AF_XDP
-//!        (socket, rings)  ║  worker ── engine ── worker
-//!                         ╚══ control ═ admin, telemetry, routes of the kernel
+//!   worker thread     applications ══ rings ══ edge ── engine ── net ══ AF_XDP
+//!                                               ║ commands, notices
+//!   control thread    applications ══ socket ══ app ── control ══ operators, metrics, routes
 //! ```
 
 pub mod app;
@@ -57,6 +58,7 @@ mod congestion;
 mod connection;
 pub mod control;
 pub mod doorbell;
+pub mod edge;
 pub mod engine;
 mod frame;
 pub mod host;

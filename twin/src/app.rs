@@ -6,10 +6,10 @@ use super::check::Check;
 use super::flow::FlowId;
 use super::memory::{Expected, Ledger, Memory};
 use crossbeam_channel::{Receiver, Sender};
-use hostd::app::command::{
+use hostd::edge::command::{
     Answer, Command, ControlHandle, NewQueuePair, Notice, SessionCommand, SessionId,
 };
-use hostd::app::completion::Wake;
+use hostd::edge::completion::Wake;
 use hostd::verbs::{EngineError, Route};
 use hostd_client::abi::answer::Event;
 use hostd_client::abi::descriptor::{

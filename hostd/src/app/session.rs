@@ -1,12 +1,14 @@
 //! One application's requests, on the control thread: checked against its quota, carried out by the
 //! worker, answered.
 
-use super::command::{Answer, Command, NewQueuePair, SessionCommand, SessionId, WorkerHandle};
-use super::completion::Wake;
-use super::region::SharedMemory;
 use crate::config::Quota;
 use crate::control::routes::RouterHandle;
 use crate::doorbell::{Doorbell, Doorbells};
+use crate::edge::command::{
+    Answer, Command, NewQueuePair, SessionCommand, SessionId, WorkerHandle,
+};
+use crate::edge::completion::Wake;
+use crate::edge::region::SharedMemory;
 use crate::verbs::EngineError;
 use hostd_client::abi::answer::Reply;
 use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};

@@ -4,11 +4,11 @@
 //! application does not read is bounded, and one that exceeds the bound, or breaks the protocol, is
 //! disconnected. The end of its task ends the session in the worker.
 
-use super::command::{Command, SessionId, WorkerHandle};
 use super::session::{Refusal, Session};
 use crate::config::{Application, Quota};
 use crate::control::routes::RouterHandle;
 use crate::doorbell::Doorbells;
+use crate::edge::command::{Command, SessionId, WorkerHandle};
 use crate::readiness::readiness;
 use hostd_client::abi::answer::{Event, Reply};
 use hostd_client::abi::message::Request;

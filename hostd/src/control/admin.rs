@@ -2,7 +2,7 @@
 //! `common::admin`'s.
 
 use super::report::{Ask, Sources};
-use crate::app::command::{Command, WorkerHandle};
+use crate::edge::command::{Command, WorkerHandle};
 use common::admin::{Listener, TooLong};
 use serde_json::{Value, json};
 use std::io;

@@ -1,8 +1,8 @@
 //! The state as operators see it: the daemon writes it as JSON, hostctl reads it and shows tables.
 
 use super::interfaces::Interfaces;
-use crate::app::command::Report;
 use crate::app::socket::Applications;
+use crate::edge::command::Report;
 use crate::pauses::PRIORITIES;
 use crate::worker::Published;
 use serde::{Deserialize, Serialize};
@@ -186,7 +186,7 @@ impl Sources {
 
     fn sessions(&self, report: &Report) -> Vec<Value> {
         let peers = self.applications.peers();
-        let row = |held: &crate::app::command::SessionReport| {
+        let row = |held: &crate::edge::command::SessionReport| {
             let peer = peers.get(&held.session);
             json!({
                 "session": held.session.0,

@@ -6,7 +6,7 @@
 //! kernel sees none of the packets.
 
 use super::interfaces::{Interface, Interfaces};
-use crate::app::command::{Command, WorkerHandle};
+use crate::edge::command::{Command, WorkerHandle};
 use crate::limits;
 use crate::readiness::readiness;
 use crate::verbs::Route;

@@ -2,7 +2,7 @@
 //! number of series depends on the configuration only.
 
 use super::report::{Sources, kernel_drops};
-use crate::app::statistics::EdgeStatistics;
+use crate::edge::statistics::EdgeStatistics;
 use crate::pauses::PauseCounters;
 use crate::stats::EngineStatistics;
 use common::metrics::{Families, Source};

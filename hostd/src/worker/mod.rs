@@ -13,10 +13,10 @@
 //! The turn orders these and holds no policy. It takes the time as an argument and never waits;
 //! between turns without work the thread sleeps (`net::sleep`) until the engine's next deadline.
 
-use crate::app::command::{Command, ControlHandle, Report};
-use crate::app::region::SharedMemory;
-use crate::app::statistics::EdgeStatistics;
-use crate::app::table::Table;
+use crate::edge::command::{Command, ControlHandle, Report};
+use crate::edge::region::SharedMemory;
+use crate::edge::statistics::EdgeStatistics;
+use crate::edge::table::Table;
 use crate::engine::Engine;
 use crate::memory::RegionMemory;
 use crate::net::port::Port;

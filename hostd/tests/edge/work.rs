@@ -1,7 +1,7 @@
 //! What applications do: connect, send, receive, write.
 
 use crate::rig::{Daemon, PATIENCE, config, pair};
-use hostd::app::command::Command;
+use hostd::edge::command::Command;
 use hostd_client::{
     Access, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Context, Error,
     ErrorCode, Private, QueuePair, QueuePairOptions, ReceiveRequest, Region, RemoteSlice,

@@ -105,7 +105,7 @@ impl Step {
 struct Route<'a> {
     functions: &'a [Function],
     by_name: BTreeMap<&'a str, Vec<usize>>,
-    /// The words of each folder's files.
+    /// The words of all files below each folder.
     words: BTreeMap<&'a str, BTreeSet<&'a str>>,
     /// The functions of composers that the walk listed so far.
     listed: BTreeSet<usize>,
@@ -120,10 +120,10 @@ impl<'a> Route<'a> {
             by_name.entry(&function.name).or_default().push(number);
             folders.entry(folder(&function.path)).or_default();
         }
-        for (path, text) in tree {
-            if let Some(found) = folders.get_mut(folder(path)) {
-                found.extend(words(text));
-            }
+        for (folder, found) in &mut folders {
+            let within = |path: &str| is_within(path, &format!("{folder}/"));
+            let files = tree.iter().filter(|(path, _)| within(path));
+            found.extend(files.flat_map(|(_, text)| words(text)));
         }
         Self {
             functions,

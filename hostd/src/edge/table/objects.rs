@@ -1,9 +1,9 @@
 //! Objects of applications: made and given back.
 
 use super::{DYNAMIC_PORTS, Table};
-use crate::app::command::{NewQueuePair, SessionId};
-use crate::app::completion::{CompletionRing, Wake};
-use crate::app::queue_pair::WorkRings;
+use crate::edge::command::{NewQueuePair, SessionId};
+use crate::edge::completion::{CompletionRing, Wake};
+use crate::edge::queue_pair::WorkRings;
 use crate::engine::Engine;
 use crate::memory::RegionMemory;
 use crate::verbs::{Access, Transition};

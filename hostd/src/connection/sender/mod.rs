@@ -1,5 +1,5 @@
-//! The sending half of a queue pair: what is on its way \[3\], its recovery, and what steers it \[4\]
-//! \[5\].
+//! The sending half of a queue pair: what is on its way \[3\], its recovery, and what steers it
+//! \[4\] \[5\].
 //!
 //! It carries what one part finds out to the others: an acknowledgement updates the books of the
 //! flight, whose news feed the round-trip time, the recovery and the steering.
@@ -292,5 +292,4 @@ fn feedback(slot: &Slot, round_trip: Option<Span>, fate: Outcome) -> Feedback {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

@@ -1,18 +1,20 @@
 # Every target does its own set-up; run any of them on a fresh clone.
 #
-#   make demo    a real file over several paths at once, and incast over a lossless class, on two fabrics
-#   make test    every test (root for those in network namespaces; REQUIRE_NETNS=1 forbids skipping)
-#   make lab     brings a fabric up and leaves it up: `make lab LAB="--leaves 2 --spines 4"`
-#   make twin    fabrics in virtual time: every shipped scenario against its reviewed figures, and lossless incasts
-#   make loom    the lock-free cores in every interleaving of their threads
-#   make bench   the figures of docs/performance.md, beside what they are compared with; BENCH=NAME for one
-#   make lint    formats, clippy, documentation, architecture rules, licences and duplicates of dependencies
-#   make msrv    the oldest compiler that Cargo.toml promises builds all; rustup has to have it
-#   make fuzz    every reader of outside bytes, each for a minute, guided by coverage: `make fuzz FOR=600 FUZZ=roce`
-#   make soak    random fabrics, workloads and faults in the twin for half an hour: `make soak FOR=8h`
-#   make build   the release binaries, in target/release
-#   make setup   what a Debian 12 with only a Rust toolchain lacks
-#   make clean   what was built
+#   make demo       a real file over several paths at once, and incast over a lossless class, on two fabrics
+#   make test       every test (root for those in network namespaces; REQUIRE_NETNS=1 forbids skipping)
+#   make lab        brings a fabric up and leaves it up: `make lab LAB="--leaves 2 --spines 4"`
+#   make twin       fabrics in virtual time: every shipped scenario against its reviewed figures, and lossless incasts
+#   make loom       the lock-free cores in every interleaving of their threads
+#   make bench      the figures of docs/performance.md, beside what they are compared with; BENCH=NAME for one
+#   make lint       formats, clippy, documentation, architecture rules, licences and duplicates of dependencies
+#   make msrv       the oldest compiler that Cargo.toml promises builds all; rustup has to have it
+#   make fuzz       every reader of outside bytes, each for a minute, guided by coverage: `make fuzz FOR=600 FUZZ=roce`
+#   make soak       random fabrics, workloads and faults in the twin for half an hour: `make soak FOR=8h`
+#   make build      the release binaries, in target/release
+#   make install    what `make build` built, units and configuration: PREFIX=/usr/local, DESTDIR= for packages
+#   make uninstall  removes them, but leaves the configuration
+#   make setup      what a Debian 12 with only a Rust toolchain lacks
+#   make clean      what was built
 
 SHELL := /bin/bash
 CARGO ?= cargo
@@ -20,11 +22,15 @@ LAB ?=
 BENCH ?=
 FOR ?=
 FUZZ ?= $(notdir $(wildcard tests/fuzz/corpus/*))
+PREFIX ?= /usr/local
+DESTDIR ?=
+# The folder that programs are installed from.
+BUILT ?= target/release
 MSRV = $(shell sed -n 's/^rust-version = "\(.*\)"$$/\1/p' Cargo.toml)
 # Colours and progress bars stay readable in logs.
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo test lab twin loom bench lint msrv fuzz soak build setup clean
+.PHONY: help demo test lab twin loom bench lint msrv fuzz soak build install uninstall setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -35,6 +41,12 @@ setup:
 
 build: setup
 	$(CARGO) build --release --workspace --bins
+
+install:
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" BUILT="$(BUILT)" scripts/install
+
+uninstall:
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install --remove
 
 demo: build
 	target/release/fabric demo
@@ -68,7 +80,7 @@ lint: setup
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 	$(CARGO) test --quiet -p fabric-tests --test tidy --test dependencies
-	shellcheck scripts/setup .ci/run tests/fuzz/guided/run
+	shellcheck scripts/setup scripts/install .ci/run tests/fuzz/guided/run
 
 msrv: setup
 	@rustup run $(MSRV) rustc --version || { echo 'make msrv: first rustup toolchain install $(MSRV) --profile minimal'; exit 1; }

@@ -1,0 +1,137 @@
+//! `make install` and `make uninstall`: every file in its place, units that systemd understands, and
+//! a configuration that is neither overwritten nor removed.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use lab::settings::binaries;
+
+const DAEMONS: [&str; 2] = ["switchd", "hostd"];
+
+const PROGRAMS: [&str; 7] = [
+    "switchd",
+    "switchctl",
+    "hostd",
+    "hostctl",
+    "hostcp",
+    "hostperf",
+    "fabric",
+];
+
+/// Runs a command; what it printed, on success.
+fn succeed(command: &mut Command) -> String {
+    let output = command.output();
+    let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}; run `make setup`"));
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert!(output.status.success(), "{command:?}: {text}");
+    text
+}
+
+/// `make TARGET` with what cargo built for this test.
+fn make(target: &str, system: &Path) {
+    succeed(
+        Command::new("make")
+            .arg(target)
+            .arg(format!("DESTDIR={}", system.display()))
+            .arg(format!("BUILT={}", binaries().display()))
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+            // Another make may run this test.
+            .env_remove("MAKEFLAGS")
+            .env_remove("PREFIX"),
+    );
+}
+
+/// Every file below `folder`, as a path from `system`.
+fn files(system: &Path, folder: &Path, found: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).expect("readable").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            files(system, &path, found);
+        } else {
+            let path = path.strip_prefix(system).expect("below the system");
+            found.insert(path.display().to_string());
+        }
+    }
+}
+
+/// What there is in `system`.
+fn installed(system: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    files(system, system, &mut found);
+    found
+}
+
+fn expected() -> BTreeSet<String> {
+    let programs = PROGRAMS.map(|program| format!("usr/local/bin/{program}"));
+    let others = DAEMONS.map(|daemon| {
+        [
+            format!("usr/local/lib/systemd/system/{daemon}.service"),
+            format!("usr/local/lib/sysusers.d/{daemon}.conf"),
+            format!("usr/local/lib/tmpfiles.d/{daemon}.conf"),
+            format!("usr/local/share/{daemon}/{daemon}.toml"),
+        ]
+    });
+    let uet = "usr/local/share/switchd/switchd-uet.toml".to_owned();
+    let others = others.into_iter().flatten().chain([uet]);
+    programs.into_iter().chain(others).collect()
+}
+
+fn configurations() -> BTreeSet<String> {
+    let paths = DAEMONS.map(|daemon| format!("etc/{daemon}/{daemon}.toml"));
+    paths.into_iter().collect()
+}
+
+/// The unit of `daemon`, with its programs where they are installed in `system`.
+fn moved_unit(system: &Path, daemon: &str) -> PathBuf {
+    let folder = "usr/local/lib/systemd/system";
+    let text = std::fs::read_to_string(system.join(format!("{folder}/{daemon}.service")));
+    let text = text.expect("the unit is readable");
+    assert!(!text.contains("/usr/bin/") && !text.contains("/usr/share/"));
+    let program = format!("={}/usr/local/bin/", system.display());
+    let path = system.join(format!("{daemon}.service"));
+    std::fs::write(&path, text.replace("=/usr/local/bin/", &program)).expect("written");
+    path
+}
+
+#[test]
+fn programs_units_and_configuration_are_installed_and_removed() {
+    let system = tempfile::tempdir().expect("a temporary directory");
+    let system = system.path();
+    make("install", system);
+    assert_eq!(installed(system), &expected() | &configurations());
+    for program in PROGRAMS {
+        let path = system.join("usr/local/bin").join(program);
+        let mode = std::fs::metadata(&path)
+            .expect("a file")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o755, "{program}");
+    }
+    let fabric = system.join("usr/local/bin/fabric");
+    succeed(Command::new(fabric).arg("--version"));
+    for daemon in DAEMONS {
+        let unit = moved_unit(system, daemon);
+        let said = succeed(
+            Command::new("systemd-analyze")
+                .args(["verify", "--man=no"])
+                .arg(&unit),
+        );
+        assert_eq!(said, "", "complaints about {daemon}.service");
+        std::fs::remove_file(unit).expect("removed");
+        let tmpfiles = system.join(format!("usr/local/lib/tmpfiles.d/{daemon}.conf"));
+        let tmpfiles = std::fs::read_to_string(tmpfiles).expect("readable");
+        assert!(tmpfiles.contains(&format!("/usr/local/share/{daemon}/{daemon}.toml")));
+    }
+
+    let own = system.join("etc/switchd/switchd.toml");
+    std::fs::write(&own, "ports = []\n").expect("written");
+    make("install", system);
+    let text = std::fs::read_to_string(&own).expect("readable");
+    assert_eq!(text, "ports = []\n", "the configuration was overwritten");
+
+    make("uninstall", system);
+    assert_eq!(installed(system), configurations());
+}

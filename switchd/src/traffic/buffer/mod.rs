@@ -6,17 +6,21 @@
 //!   egress    guaranteed, of the queue ─full─▶ service, shared ─full─▶ drop or trim
 //! ```
 //!
-//! A packet that has to wait is charged to its group when it is received and to its queue when it is admitted there, and gives
-//! both back when it leaves; one that need not [bypasses](super::bypass) the buffer. What was charged last is given back first:
-//! headroom, then service, then what is guaranteed.
+//! A packet that has to wait is charged (`charge.rs`): to its group when it is received, to its queue
+//! when it is admitted there. It gives both back when it leaves (`release.rs`). A packet that need not
+//! wait [bypasses](super::bypass) the buffer. What was charged last is given back first: headroom,
+//! then service, then what is guaranteed.
 //!
 //! All workers of a switch share one [`Ledger`]. A group's state is one word, so that a charge or a release happens at
 //! once; a switch with one worker uses plain loads and stores, which cost a tenth.
 
+mod charge;
+mod release;
+
 use crate::drop::DropReason;
 use crate::id::PortId;
 use crate::limits::{MAX_CELLS, PRIORITIES};
-use crate::tables::policy::{GroupPolicy, Policy, PortPolicy};
+use crate::tables::policy::{GroupPolicy, Policy};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -219,56 +223,6 @@ impl Ledger {
         })
     }
 
-    /// Charges a packet of `cells` that arrived at `port` to `group`.
-    ///
-    /// # Errors
-    /// [`DropReason::PfcStorm`] if the group is shut, [`DropReason::IngressFull`], or [`DropReason::HeadroomFull`] if the group is
-    /// lossless: then its peer is to wait too, unless the group holds nothing and so would never let it go on.
-    #[inline]
-    pub fn charge(
-        &self,
-        policy: &Policy,
-        port: PortId,
-        group: u8,
-        cells: u64,
-    ) -> Result<XoffChange, Refused> {
-        let (Some(of_port), Some(state)) =
-            (policy.ports.get(port.index()), self.ports.get(port.index()))
-        else {
-            return Err(DropReason::IngressFull.into());
-        };
-        let place = usize::from(group) % PRIORITIES;
-        if state.shut.load(Ordering::Relaxed) & 1 << place != 0 {
-            return Err(DropReason::PfcStorm.into());
-        }
-        let rules = &of_port.groups[place];
-        let group = &state.groups[place];
-        loop {
-            let word = group.word.load(Ordering::Relaxed);
-            let before = Parts::from_word(word);
-            let after = match self.placed(policy, of_port, rules, state, before, cells) {
-                Ok(after) => after,
-                Err(reason) => {
-                    let xoff_change = if reason == DropReason::HeadroomFull {
-                        self.hold_off(port, group)
-                    } else {
-                        XoffChange::Same
-                    };
-                    return Err(Refused {
-                        reason,
-                        xoff_change,
-                    });
-                }
-            };
-            // First: who releases them takes them off again, and may be faster than this worker.
-            self.reserve(state, before, after, cells);
-            if self.exchange(&group.word, word, after.word()) {
-                return Ok(self.charged(port, group, before, after));
-            }
-            self.give_back(state, after, before, cells);
-        }
-    }
-
     #[inline]
     fn exchange(&self, word: &AtomicU64, old: u64, new: u64) -> bool {
         if self.exclusive {
@@ -277,136 +231,6 @@ impl Ledger {
         }
         word.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
-    }
-
-    /// Where the cells go.
-    #[inline]
-    fn placed(
-        &self,
-        policy: &Policy,
-        port: &PortPolicy,
-        rules: &GroupPolicy,
-        state: &Port,
-        before: Parts,
-        cells: u64,
-    ) -> Result<Parts, DropReason> {
-        let mut after = before;
-        let guaranteed = cells.min(u64::from(rules.guaranteed).saturating_sub(before.guaranteed));
-        after.guaranteed += guaranteed;
-        let rest = cells - guaranteed;
-        if rest == 0 {
-            return Ok(after);
-        }
-        let free = self.free(policy, 0);
-        let fits_port = state.ingress.get() + cells <= u64::from(port.ingress_limit);
-        if before.shared + rest <= rules.limit.cells(free) && rest <= free && fits_port {
-            after.shared += rest;
-            return Ok(after);
-        }
-        if !rules.is_lossless() {
-            return Err(DropReason::IngressFull);
-        }
-        let pool = u64::from(policy.regions.headroom);
-        let fits = before.headroom + rest <= u64::from(rules.headroom)
-            && self.headroom.get() + rest <= pool;
-        if !fits {
-            return Err(DropReason::HeadroomFull);
-        }
-        after.headroom += rest;
-        after.xoff = true;
-        Ok(after)
-    }
-
-    /// Has the peer of a group wait that lost a packet because others have used up the headroom. Not that of a group that
-    /// holds nothing: it is a release that ends the wait, and there would be none.
-    #[cold]
-    fn hold_off(&self, port: PortId, group: &Group) -> XoffChange {
-        loop {
-            let word = group.word.load(Ordering::Relaxed);
-            let mut parts = Parts::from_word(word);
-            let is_empty = parts.guaranteed + parts.shared + parts.headroom == 0;
-            if parts.xoff || is_empty {
-                return XoffChange::Same;
-            }
-            parts.xoff = true;
-            if self.exchange(&group.word, word, parts.word()) {
-                return self.tell(port);
-            }
-        }
-    }
-
-    /// Accounts for what a group takes more than `before`.
-    #[inline]
-    fn reserve(&self, state: &Port, before: Parts, after: Parts, cells: u64) {
-        if after.shared != before.shared {
-            self.service
-                .add(self.exclusive, after.shared - before.shared);
-        }
-        if after.headroom != before.headroom {
-            self.headroom
-                .add(self.exclusive, after.headroom - before.headroom);
-        }
-        state.ingress.add(self.exclusive, cells);
-    }
-
-    /// Accounts for what a group takes less than `before`.
-    #[inline]
-    fn give_back(&self, state: &Port, before: Parts, after: Parts, cells: u64) {
-        if after.shared != before.shared {
-            self.service
-                .take(self.exclusive, before.shared - after.shared);
-        }
-        if after.headroom != before.headroom {
-            self.headroom
-                .take(self.exclusive, before.headroom - after.headroom);
-        }
-        state.ingress.take(self.exclusive, cells);
-    }
-
-    #[inline]
-    fn charged(&self, port: PortId, group: &Group, before: Parts, after: Parts) -> XoffChange {
-        raise(&group.peak, self.exclusive, after.guaranteed + after.shared);
-        if after.headroom == before.headroom {
-            return XoffChange::Same;
-        }
-        raise(&group.peak_headroom, self.exclusive, after.headroom);
-        if before.xoff {
-            return XoffChange::Same;
-        }
-        self.tell(port)
-    }
-
-    /// Gives back what [`Self::charge`] charged.
-    #[inline]
-    pub fn release(&self, policy: &Policy, port: PortId, group: u8, cells: u64) -> XoffChange {
-        let Some(state) = self.ports.get(port.index()) else {
-            return XoffChange::Same;
-        };
-        let place = usize::from(group) % PRIORITIES;
-        let group = &state.groups[place];
-        loop {
-            let word = group.word.load(Ordering::Relaxed);
-            let before = Parts::from_word(word);
-            let mut after = taken(before, cells);
-            if before.xoff {
-                // Until the release is done the service region still counts what it gives back.
-                let free = self.free(policy, before.shared - after.shared);
-                let resumes = policy
-                    .ports
-                    .get(port.index())
-                    .is_none_or(|port| resumes(&port.groups[place], after, free));
-                after.xoff = !resumes;
-            }
-            if !self.exchange(&group.word, word, after.word()) {
-                continue;
-            }
-            self.give_back(state, before, after, cells);
-            return if after.xoff == before.xoff {
-                XoffChange::Same
-            } else {
-                self.tell(port)
-            };
-        }
     }
 
     /// Cells of the service region that are free, apart from `less` that are still counted.
@@ -472,27 +296,6 @@ impl Ledger {
         groups
             .filter(|(_, group)| Parts::from_word(group.word.load(Ordering::Acquire)).xoff)
             .fold(0, |mask, (group, _)| mask | policy.priorities_of(group))
-    }
-
-    /// Puts cells of the service region, beyond what is guaranteed to their queue, and `all` cells of a packet at
-    /// egress `port` on the egress side's account.
-    #[inline]
-    pub(super) fn queue_in(&self, port: PortId, shared: u64, all: u64) {
-        if shared != 0 {
-            self.egress.add(self.exclusive, shared);
-        }
-        self.ports[port.index()].egress.add(self.exclusive, all);
-    }
-
-    /// Takes them off it.
-    #[inline]
-    pub(super) fn queue_out(&self, port: PortId, shared: u64, all: u64) {
-        if shared != 0 {
-            self.egress.take(self.exclusive, shared);
-        }
-        if all != 0 {
-            self.ports[port.index()].egress.take(self.exclusive, all);
-        }
     }
 
     /// Cells of the egress service region that are free.
@@ -569,30 +372,6 @@ fn thresholds(rules: &GroupPolicy, free: u64) -> Thresholds {
         _ => below.max(u64::from(rules.xon)),
     };
     Thresholds { xoff, xon }
-}
-
-/// Whether a group that waits for its peer to stop has room again, while `free` cells of the service region are free.
-#[inline]
-fn resumes(rules: &GroupPolicy, parts: Parts, free: u64) -> bool {
-    parts.headroom == 0 && parts.guaranteed + parts.shared <= thresholds(rules, free).xon
-}
-
-/// What is left of `parts` without `cells` of them: headroom goes first.
-#[inline]
-fn taken(parts: Parts, cells: u64) -> Parts {
-    let headroom = cells.min(parts.headroom);
-    let shared = (cells - headroom).min(parts.shared);
-    let guaranteed = cells - headroom - shared;
-    debug_assert!(
-        guaranteed <= parts.guaranteed,
-        "more is given back than was charged"
-    );
-    Parts {
-        guaranteed: parts.guaranteed.saturating_sub(guaranteed),
-        shared: parts.shared - shared,
-        headroom: parts.headroom - headroom,
-        xoff: parts.xoff,
-    }
 }
 
 #[cfg(test)]

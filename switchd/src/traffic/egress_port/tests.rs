@@ -1,11 +1,12 @@
 use super::*;
+use crate::drop::DropReason;
 use crate::id::FlowKey;
-use crate::packet::cells;
+use crate::packet::{Packet, cells, wire_len};
 use crate::stats::WorkerStats;
 use crate::tables::elephants::{Moves, Settings};
 use crate::traffic::elephants::Elephants;
-use crate::traffic::shaper::Shaper;
-use common::time::Span;
+use crate::traffic::store::PacketStore;
+use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::frame::{FramePool, Region};
 use proptest::prelude::*;

@@ -1,0 +1,177 @@
+//! Admission: a packet enters the queue of its class, or goes past it \[7\].
+
+use super::{Around, EgressPort};
+use crate::drop::DropReason;
+use crate::limits::CLASSES;
+use crate::packet::{Edits, Packet, wire_len};
+use crate::tables::policy::{TrimAt, Wred};
+use crate::traffic::store::PacketStore;
+use crate::traffic::wred::Decision;
+use common::time::Time;
+
+/// What is asked of a packet that comes to a queue. Numbers, and not the packet: a reference to it would force it out of the
+/// registers.
+#[derive(Clone, Copy, Debug)]
+struct AdmitRequest {
+    cells: u64,
+    bytes: u64,
+    dscp: u8,
+    ect: bool,
+}
+
+impl EgressPort {
+    /// Puts a packet in the queue of its class, or gives it back with the reason why not.
+    ///
+    /// # Errors
+    /// [`DropReason::QueueFull`] if its cells do not fit, or if it is trimmable and would make the queue exceed its trim
+    /// threshold; [`DropReason::Wred`]; [`DropReason::PfcStorm`] if the queue is shut; [`DropReason::BufferFull`] if there is
+    /// no place for any packet.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "the packet goes from registers to its slot; see `ingress::parse::parse`"
+    )]
+    pub fn admit(
+        &mut self,
+        mut packet: Packet,
+        store: &mut PacketStore,
+        around: Around<'_>,
+    ) -> Result<(), (Packet, DropReason)> {
+        let class = usize::from(packet.class) % CLASSES;
+        let request = AdmitRequest {
+            cells: u64::from(packet.cells),
+            bytes: packet.frame.len() as u64,
+            dscp: packet.dscp,
+            ect: packet.ecn != 0,
+        };
+        let (shared, marked) = match self.decide(class, request, around) {
+            Ok(admitted) => admitted,
+            Err(reason) => return Err((packet, reason)),
+        };
+        if marked {
+            packet.edits.add(Edits::MARK);
+        }
+        if let Err(packet) = self.queues[class].push(packet, shared, store) {
+            self.queues[class].refused();
+            return Err((packet, DropReason::BufferFull));
+        }
+        around.ledger.queue_in(self.port, shared, request.cells);
+        self.occupied |= 1 << class;
+        Ok(())
+    }
+
+    /// Whether queue `class` takes a packet: how many of its cells are of the service region then, and whether it is marked.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as for `admit`")]
+    fn decide(
+        &mut self,
+        class: usize,
+        request: AdmitRequest,
+        around: Around<'_>,
+    ) -> Result<(u64, bool), DropReason> {
+        self.changed |= 1 << class;
+        let admitted = self.weigh(class, request, around);
+        if admitted.is_err() {
+            self.queues[class].refused();
+        }
+        admitted
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as for `admit`")]
+    fn weigh(
+        &mut self,
+        class: usize,
+        request: AdmitRequest,
+        around: Around<'_>,
+    ) -> Result<(u64, bool), DropReason> {
+        if self.shut & 1 << class != 0 {
+            return Err(DropReason::PfcStorm);
+        }
+        if let Some(at) = self.rules[class].trim
+            && self.would_be_trimmed(class, at, request, around)
+        {
+            return Err(DropReason::QueueFull);
+        }
+        let shared = self.room(class, request.cells, around);
+        let shared = shared.ok_or(DropReason::QueueFull)?;
+        match self.rules[class].wred {
+            Some(wred) => Ok((shared, self.is_marked(class, wred, request.ect)?)),
+            None => Ok((shared, false)),
+        }
+    }
+
+    /// Whether a packet would make its queue exceed what is for trimmable packets like it.
+    fn would_be_trimmed(
+        &self,
+        class: usize,
+        at: TrimAt,
+        request: AdmitRequest,
+        around: Around<'_>,
+    ) -> bool {
+        let limit = around
+            .policy
+            .trim
+            .threshold(request.dscp, at.bytes, at.rtx_bytes);
+        limit.is_some_and(|limit| self.queues[class].bytes() + request.bytes > limit)
+    }
+
+    /// Whether a packet that comes to the queue is marked then; or it is dropped early.
+    fn is_marked(&mut self, class: usize, wred: Wred, ect: bool) -> Result<bool, DropReason> {
+        let Self { queues, random, .. } = self;
+        match queues[class].decide(wred, ect, !wred.at_dequeue, random) {
+            Decision::Drop => Err(DropReason::Wred),
+            Decision::Mark if !wred.at_dequeue => {
+                queues[class].marked();
+                Ok(true)
+            }
+            Decision::Mark | Decision::Pass => Ok(false),
+        }
+    }
+
+    /// How many of `cells` more the queue takes from the service region; `None` if they do not fit.
+    #[inline]
+    fn room(&self, class: usize, cells: u64, around: Around<'_>) -> Option<u64> {
+        let (queue, rules) = (&self.queues[class], &self.rules[class]);
+        let guaranteed = queue.cells() - queue.shared();
+        let shared = cells.saturating_sub(rules.guaranteed.saturating_sub(guaranteed));
+        let Some(limit) = rules.limit else {
+            return Some(shared);
+        };
+        if shared > 0 {
+            let free = around.ledger.egress_free(around.policy);
+            if queue.shared() + shared > limit.cells(free) || shared > free {
+                return None;
+            }
+        }
+        (around.ledger.egress_of(self.port) + cells <= self.limit).then_some(shared)
+    }
+
+    /// Lets the packet that was admitted to queue `class` last, and those behind it, wait until packet `until` of the queue
+    /// that its flow comes from has left: see `Place::after` of the elephants.
+    pub fn wait_for(&mut self, class: u8, until: u64) {
+        let at = self.progress(class).enqueued;
+        self.gates.add(usize::from(class), at, until);
+        self.bar();
+    }
+
+    /// Whether a packet of a class, or of its elephants, may go to the device at `now` without being queued: see [`bypass`]. Brings
+    /// the port's shaper up to date.
+    #[inline]
+    pub fn is_open(&mut self, class: u8, now: Time) -> bool {
+        if self.occupied != 0 || self.open & 1 << (usize::from(class) % CLASSES) == 0 {
+            return false;
+        }
+        self.shaper.refill(now);
+        self.shaper.allows()
+    }
+
+    /// Accounts for a packet of `len` bytes that goes past the queue of its class.
+    #[inline]
+    pub fn bypassed(&mut self, class: u8, len: usize) {
+        let class = usize::from(class) % CLASSES;
+        self.shaper.spend(wire_len(len as u64));
+        self.queues[class].bypassed(len as u64);
+        self.changed |= 1 << class;
+    }
+}

@@ -142,7 +142,7 @@ fn follow_kernel(
     let dlb = &config.ecmp.dlb;
     let policy = Arc::new(compiled.policy.clone());
     let program = Program::new(entries.collect(), hashing, policy)
-        .with_balancing(dlb.dynamic(), dlb.group_modes());
+        .with_balancing(dlb.policy(), dlb.group_modes());
     Ok(Routing::new(watch, program))
 }
 
@@ -304,7 +304,7 @@ impl Shared<'_> {
             commands: command_receiver,
         };
         let (sleeps, stop) = (Arc::new(Counter::new()), Arc::new(AtomicBool::new(false)));
-        let runner = WorkerThread {
+        let worker_thread = WorkerThread {
             sockets: duplicate(&setup.queues).map_err(SwitchError::system("descriptors"))?,
             waker: self.wakers[id].clone(),
             stop: stop.clone(),
@@ -319,13 +319,13 @@ impl Shared<'_> {
         let handle = WorkerHandle {
             stats: stats.clone(),
             sleeps,
-            cpu: runner.cpu,
+            cpu: worker_thread.cpu,
             commands: commands.clone(),
             waker: self.wakers[id].clone(),
         };
         let thread = std::thread::Builder::new()
             .name(format!("worker-{id}"))
-            .spawn(move || runner.run(Worker::new(setup)))
+            .spawn(move || worker_thread.run(Worker::new(setup)))
             .map_err(SwitchError::system("thread"))?;
         let link = Link {
             thread,

@@ -202,7 +202,7 @@ impl Switch {
         let ports = entries.len();
         let mut program = Program::new(entries, hashing, policy);
         if let Some(dlb) = &settings.dlb {
-            program = program.with_balancing(dlb.dynamic(), dlb.group_modes());
+            program = program.with_balancing(dlb.policy(), dlb.group_modes());
         }
         Self {
             worker: None,

@@ -87,7 +87,7 @@ fn tables(duties: Duties) -> Tables {
     let mut tables = Tables::new(ports.collect(), Hashing::default(), policy);
     if duties.everything {
         let (_, dlb) = everything::settings();
-        tables.dynamic = Arc::new(dlb.dynamic());
+        tables.dlb = Arc::new(dlb.policy());
     }
     for neighbour in 0..NEIGHBOURS {
         for port in 0..PORTS {

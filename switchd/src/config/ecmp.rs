@@ -200,7 +200,7 @@ impl Dlb {
     }
 
     /// What the workers need of it.
-    pub fn dynamic(&self) -> DlbPolicy {
+    pub fn policy(&self) -> DlbPolicy {
         let settings = Settings {
             mode: self.mode,
             timeout: Span::from_micros(self.idle_time_microseconds),
@@ -221,11 +221,11 @@ impl Dlb {
             dscp: dscps.fold(0, |mask, dscp| mask | 1 << (dscp & 63)),
             udp_port: Some(self.host_sprayed_udp_port).filter(|port| *port != 0),
         };
-        let mut dynamic = DlbPolicy::new(settings);
-        dynamic.scale = scale;
-        dynamic.spray = spray;
-        dynamic.flows = self.flows;
-        dynamic
+        let mut policy = DlbPolicy::new(settings);
+        policy.scale = scale;
+        policy.spray = spray;
+        policy.flows = self.flows;
+        policy
     }
 
     /// Groups with modes of their own.

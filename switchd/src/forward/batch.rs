@@ -111,7 +111,7 @@ impl Batch {
     /// Chooses the next hops of all lanes.
     pub fn choose(&mut self, tables: &Tables, balancer: &mut Balancer, now: Time) {
         self.hashes.clear();
-        if tables.dynamic.is_on() || !tables.traffic.elephants.is_empty() {
+        if tables.dlb.is_on() || !tables.traffic.elephants.is_empty() {
             let lanes = self.lanes.iter();
             self.hashes.extend(
                 lanes.map(|(frame, _, parsed)| {
@@ -119,7 +119,7 @@ impl Batch {
                 }),
             );
         }
-        if tables.dynamic.is_on() {
+        if tables.dlb.is_on() {
             return self.balance(tables, balancer, now);
         }
         let mut hashes = self.hashes.iter();

@@ -157,7 +157,7 @@ pub struct Tables {
     /// How flows are spread over the members of a group.
     pub hashing: Hashing,
     /// How groups choose that do so by more than the hash.
-    pub dynamic: Arc<DlbPolicy>,
+    pub dlb: Arc<DlbPolicy>,
     /// What the traffic manager is to do.
     pub traffic: Arc<Policy>,
     /// Shared by all snapshots: cloning the tables keeps it.
@@ -210,7 +210,7 @@ impl Tables {
             next_hops: Vec::new(),
             groups: Vec::new(),
             hashing,
-            dynamic: Arc::default(),
+            dlb: Arc::default(),
             traffic,
             used: Arc::default(),
         }

@@ -163,7 +163,7 @@ impl Collector {
         self.drain();
         for id in ended {
             if let Some(trace) = self.open.remove(&id) {
-                self.decide(trace);
+                self.finish_trace(trace);
             }
         }
         self.found.len()
@@ -202,7 +202,7 @@ impl Collector {
         let mut open: Vec<Trace> = self.open.drain().map(|(_, trace)| trace).collect();
         open.sort_by_key(|trace| trace.id);
         for trace in open {
-            self.decide(trace);
+            self.finish_trace(trace);
         }
         let totals = self.totals();
         (self.found, totals)
@@ -263,7 +263,8 @@ impl Collector {
         }
     }
 
-    fn decide(&mut self, mut trace: Trace) {
+    /// Sorts and measures the trace of a packet that has ended, and keeps it if the filter wants it.
+    fn finish_trace(&mut self, mut trace: Trace) {
         trace.sort();
         trace.measure();
         let dropped = match trace.outcome() {

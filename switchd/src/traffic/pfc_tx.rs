@@ -27,7 +27,7 @@ pub fn quanta_time(quanta: u16, speed: Rate) -> Span {
 
 /// What a port has told its peer.
 #[derive(Debug)]
-pub struct Sender {
+pub struct PfcSender {
     /// Bit n: priority n was told to wait.
     told: u8,
     /// When it is told again.
@@ -47,7 +47,7 @@ pub struct Sent {
     pub pause: u64,
 }
 
-impl Default for Sender {
+impl Default for PfcSender {
     fn default() -> Self {
         Self {
             told: 0,
@@ -57,7 +57,7 @@ impl Default for Sender {
     }
 }
 
-impl Sender {
+impl PfcSender {
     /// When the next frame is due if nothing changes.
     #[inline]
     pub fn deadline(&self) -> Time {
@@ -143,7 +143,7 @@ mod tests {
     /// SW-31: xoff sends the time, refreshed while the group stays above xon; xon sends time 0, once.
     #[test]
     fn pauses_are_sent_refreshed_and_ended() {
-        let mut sender = Sender::default();
+        let mut sender = PfcSender::default();
         assert_eq!(sender.next(0, PFC, SPEED, at(0)), None);
         let mut times = [None; 8];
         times[3] = Some(QUANTA);
@@ -173,7 +173,7 @@ mod tests {
     /// SW-31: no priority is paused that is not configured to be.
     #[test]
     fn other_priorities_are_never_paused() {
-        let mut sender = Sender::default();
+        let mut sender = PfcSender::default();
         assert_eq!(sender.next(0b0000_0111, PFC, SPEED, at(0)), None);
         assert_eq!(sender.next(u8::MAX, FlowControl::Off, SPEED, at(0)), None);
     }
@@ -181,7 +181,7 @@ mod tests {
     /// SW-31: after the link was down the peer is told again what holds, and nothing if nobody is to wait.
     #[test]
     fn a_link_that_was_down_begins_anew() {
-        let mut sender = Sender::default();
+        let mut sender = PfcSender::default();
         assert!(sender.next(8, PFC, SPEED, at(0)).is_some());
         sender.reset();
         assert_eq!(sender.deadline(), Time::NEVER);
@@ -197,7 +197,7 @@ mod tests {
             obey: true,
             quanta: 1000,
         };
-        let mut sender = Sender::default();
+        let mut sender = PfcSender::default();
         assert_eq!(
             sender.next(4, pause, SPEED, at(5)),
             Some(Control::Pause(1000))

@@ -142,7 +142,7 @@ impl Queue {
     /// What early detection makes of a packet at the present depth, without the packet itself. With an average, `counts`
     /// says whether the packet moves it.
     #[inline]
-    pub(super) fn decide(
+    pub(super) fn check_wred(
         &mut self,
         wred: Wred,
         ect: bool,

@@ -103,13 +103,13 @@ impl Gauges {
         stats: &WorkerStats,
         now: Time,
     ) {
-        if !tables.dynamic.is_on() {
+        if !tables.dlb.is_on() {
             self.ports.clear();
             (self.due, self.restless) = (Time::NEVER, false);
             return;
         }
         let speed = |egress: &Egress| tables.port(egress.port).and_then(|port| port.speed);
-        let scale = tables.dynamic.scale;
+        let scale = tables.dlb.scale;
         if self.ports.is_empty() {
             let measured = egress.iter().map(|egress| {
                 let mut measured = Measured {

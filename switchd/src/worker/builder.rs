@@ -130,7 +130,7 @@ impl<Q: QueueIo> Worker<Q> {
         let mut gauges = Gauges::new(quality.clone());
         gauges.configure(&tables, &egress, &stats, Time::ZERO);
         let mut balancer = Balancer::new(quality, seed, &stats);
-        balancer.configure(&tables.dynamic);
+        balancer.configure(&tables.dlb);
         let open_groups = bypass::groups(&tables.traffic);
         let mut worker = Self {
             id,

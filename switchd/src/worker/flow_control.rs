@@ -12,7 +12,7 @@ use crate::id::PortId;
 use crate::limits::KICK_AGAIN;
 use crate::packet::{Packet, wire_len};
 use crate::tables::policy::{FlowControl, Policy};
-use crate::traffic::pfc_tx::Sender;
+use crate::traffic::pfc_tx::PfcSender;
 use common::flow_control::{Malformed, PfcReceiver, is_control};
 use common::time::Time;
 use common::units::Rate;
@@ -30,7 +30,7 @@ pub(super) struct Pauses {
     /// What its peer asked for.
     pub(super) pfc_rx: PfcReceiver,
     /// What its peer was asked for.
-    pub(super) sender: Sender,
+    pub(super) sender: PfcSender,
     flow_control: FlowControl,
     /// The speed that quanta are counted at; without one there is no flow control.
     speed: Option<Rate>,

@@ -376,7 +376,7 @@ impl<Q: QueueIo> Worker<Q> {
             self.open_groups = traffic::bypass::groups(&self.tables.traffic);
         }
         self.plan_watch();
-        self.balancer.configure(&self.tables.dynamic);
+        self.balancer.configure(&self.tables.dlb);
         self.gauges
             .configure(&self.tables, &self.egress, &self.stats, now);
         self.watch_classes(now);

@@ -230,7 +230,7 @@ impl<Q: QueueIo> Worker<Q> {
             .flow(&self.tables, Some(group), (frame, parsed), hash);
         let how = match self.tables.group(group) {
             Some(Group::Balance(_)) if flow.is_none() => How::Ecmp,
-            Some(Group::Balance(_)) => match self.tables.dynamic.mode(group) {
+            Some(Group::Balance(_)) => match self.tables.dlb.mode(group) {
                 Mode::Packet => How::Sprayed,
                 Mode::Off | Mode::Flow | Mode::Flowlet => How::Flowlet,
             },

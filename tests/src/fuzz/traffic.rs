@@ -126,7 +126,7 @@ rate = "200Mbps"
 #[derive(Clone, Debug)]
 pub(super) struct Variant {
     policy: Arc<Policy>,
-    dynamic: Arc<DlbPolicy>,
+    dlb: Arc<DlbPolicy>,
     /// Ports have speeds, and so flow control.
     paced: bool,
 }
@@ -157,7 +157,7 @@ fn compiled(variant: [&str; 6]) -> Variant {
     let dlb: Dlb = toml::from_str(dlb).expect("[ecmp.dlb]");
     Variant {
         policy: Arc::new(compiled.policy),
-        dynamic: Arc::new(dlb.dynamic()),
+        dlb: Arc::new(dlb.policy()),
         paced: true,
     }
 }
@@ -168,7 +168,7 @@ pub(super) fn variant(byte: u8) -> &'static Variant {
     let all = ALL.get_or_init(|| {
         let plain = Variant {
             policy: Arc::new(Policy::plain(SPEEDS.len(), 128)),
-            dynamic: Arc::default(),
+            dlb: Arc::default(),
             paced: false,
         };
         let full = VARIANTS.into_iter().map(compiled);
@@ -181,7 +181,7 @@ impl Variant {
     /// Puts it in force.
     pub(super) fn apply(&self, tables: &mut Tables) {
         tables.traffic = self.policy.clone();
-        tables.dynamic = self.dynamic.clone();
+        tables.dlb = self.dlb.clone();
         for (number, port) in tables.ports.iter_mut().enumerate() {
             if self.paced {
                 (port.speed, port.burst) = (Some(speed(number)), BURST);

@@ -307,7 +307,7 @@ impl State {
                 family.add(&[("worker", &number.to_string())], count);
             }
         }
-        if !self.routing.program().tables().dynamic.is_on() {
+        if !self.routing.program().tables().dlb.is_on() {
             return;
         }
         let help = "Quality of the port as dynamic load balancing sees it: 0 is the best of 8.";

@@ -123,8 +123,8 @@ impl Program {
     /// The same with dynamic load balancing. Where several of `modes` mean a group the first one
     /// counts.
     #[must_use]
-    pub fn with_balancing(mut self, dynamic: DlbPolicy, modes: Vec<GroupMode>) -> Self {
-        self.tables.dynamic = Arc::new(dynamic);
+    pub fn with_balancing(mut self, dlb: DlbPolicy, modes: Vec<GroupMode>) -> Self {
+        self.tables.dlb = Arc::new(dlb);
         self.group_modes = modes;
         self.dirty = true;
         self
@@ -330,16 +330,16 @@ impl Program {
         if self.group_modes.is_empty() {
             return;
         }
-        let dynamic = &self.tables.dynamic;
+        let dlb = &self.tables.dlb;
         let modes = modes::modes_of_groups(
             &self.group_modes,
-            dynamic.common(),
+            dlb.common(),
             self.tables.groups.len(),
             &self.groups,
             &self.prefixes,
         );
-        if modes != dynamic.modes() {
-            self.tables.dynamic = Arc::new(dynamic.with_modes(modes));
+        if modes != dlb.modes() {
+            self.tables.dlb = Arc::new(dlb.with_modes(modes));
             self.dirty = true;
         }
     }

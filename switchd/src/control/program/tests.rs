@@ -587,7 +587,7 @@ fn groups_are_chosen_by_prefix_and_by_object() {
     ]);
     let modes = |rig: &Rig| {
         let group = |prefix: &str| rig.fib.get(&prefix.parse().unwrap());
-        let mode = |prefix| group(prefix).map(|id| rig.tables.dynamic.mode(*id));
+        let mode = |prefix| group(prefix).map(|id| rig.tables.dlb.mode(*id));
         ["10.5.0.0/16", "10.6.0.0/16"].map(|it| mode(it).unwrap())
     };
     assert_eq!(modes(&rig), [Mode::Off, Mode::Flowlet]);

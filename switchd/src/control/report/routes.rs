@@ -142,7 +142,7 @@ impl State {
     fn mode(&self, id: GroupId) -> Mode {
         let tables = self.routing.program().tables();
         match tables.group(id) {
-            Some(Group::Balance(_)) => tables.dynamic.mode(id),
+            Some(Group::Balance(_)) => tables.dlb.mode(id),
             _ => Mode::Off,
         }
     }

@@ -21,7 +21,7 @@ const SHOWN: usize = 4096;
 #[derive(Debug)]
 pub struct Balancer {
     table: Table,
-    /// Entries that the table was made for; none while nothing is dynamic.
+    /// Entries that the table was made for; none while no group is balanced dynamically.
     flows: Option<usize>,
     /// Grows with each change of the tables.
     epoch: u64,
@@ -42,9 +42,9 @@ impl Balancer {
     }
 
     /// Follows the tables. The flow table is there only while it is used.
-    pub fn configure(&mut self, dynamic: &DlbPolicy) {
+    pub fn configure(&mut self, dlb: &DlbPolicy) {
         self.epoch += 1;
-        let flows = dynamic.is_on().then_some(dynamic.flows);
+        let flows = dlb.is_on().then_some(dlb.flows);
         if flows != self.flows {
             let stats = self.table.stats().clone();
             self.table = Table::counting(flows.unwrap_or(0), self.seed, stats);
@@ -62,10 +62,10 @@ impl Balancer {
         hash: u32,
     ) -> Option<Flow> {
         let group = group?;
-        let dynamic = &tables.dynamic;
-        if dynamic.mode(group) == Mode::Off
+        let dlb = &tables.dlb;
+        if dlb.mode(group) == Mode::Off
             || !matches!(tables.group(group), Some(Group::Balance(_)))
-            || is_host_sprayed(frame, parsed, &dynamic.spray)
+            || is_host_sprayed(frame, parsed, &dlb.spray)
         {
             return None;
         }
@@ -84,7 +84,7 @@ impl Balancer {
         let Some(Group::Balance(buckets)) = tables.group(flow.group) else {
             return Choice::Dead;
         };
-        let settings = tables.dynamic.settings(flow.group);
+        let settings = tables.dlb.settings(flow.group);
         let quality = &self.quality;
         let quality = |hop: NextHopId| {
             let port = tables.next_hop(hop).map(|hop| hop.port);
@@ -112,6 +112,6 @@ impl Balancer {
 
     /// Flows that were not forgotten, for people to look at.
     pub fn rows(&self, tables: &Tables, now: Time) -> Vec<FlowletRow> {
-        self.table.sample(SHOWN, tables.dynamic.ageing(), now)
+        self.table.sample(SHOWN, tables.dlb.ageing(), now)
     }
 }

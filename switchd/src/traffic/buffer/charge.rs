@@ -1,7 +1,7 @@
 //! A packet takes cells: of its ingress port and priority group when it arrives, of its egress port
 //! when it is queued.
 
-use super::{Group, Ledger, Parts, Port, Refused, XoffChange, raise};
+use super::{Group, Ledger, Parts, PortAccount, Refused, XoffChange, raise};
 use crate::drop::DropReason;
 use crate::id::PortId;
 use crate::limits::PRIORITIES;
@@ -66,7 +66,7 @@ impl Ledger {
         policy: &Policy,
         port: &PortPolicy,
         rules: &GroupPolicy,
-        state: &Port,
+        state: &PortAccount,
         before: Parts,
         cells: u64,
     ) -> Result<Parts, DropReason> {
@@ -117,7 +117,7 @@ impl Ledger {
 
     /// Accounts for what a group takes more than `before`.
     #[inline]
-    fn reserve(&self, state: &Port, before: Parts, after: Parts, cells: u64) {
+    fn reserve(&self, state: &PortAccount, before: Parts, after: Parts, cells: u64) {
         if after.shared != before.shared {
             self.service
                 .add(self.exclusive, after.shared - before.shared);

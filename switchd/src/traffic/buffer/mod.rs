@@ -142,7 +142,7 @@ struct Group {
 /// The groups of one ingress port, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Port {
+struct PortAccount {
     groups: [Group; PRIORITIES],
     ingress: Level,
     egress: Level,
@@ -178,7 +178,7 @@ pub struct Ledger {
     service: Level,
     headroom: Level,
     egress: Level,
-    ports: Box<[Port]>,
+    ports: Box<[PortAccount]>,
     /// By port, 64 to a word: the xoff_change to pause its peer has changed.
     news: Box<[AtomicU64]>,
 }
@@ -218,7 +218,7 @@ impl Ledger {
             service: Level::default(),
             headroom: Level::default(),
             egress: Level::default(),
-            ports: (0..ports).map(|_| Port::default()).collect(),
+            ports: (0..ports).map(|_| PortAccount::default()).collect(),
             news: (0..ports.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
         })
     }
@@ -256,7 +256,7 @@ impl Ledger {
     /// Whether a group takes nothing.
     #[inline]
     pub fn is_shut(&self, port: PortId, group: u8) -> bool {
-        let shut = |port: &Port| port.shut.load(Ordering::Relaxed);
+        let shut = |port: &PortAccount| port.shut.load(Ordering::Relaxed);
         let mask = self.ports.get(port.index()).map_or(u8::MAX, shut);
         mask & 1 << (usize::from(group) % PRIORITIES) != 0
     }

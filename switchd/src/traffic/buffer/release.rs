@@ -1,6 +1,6 @@
 //! A packet that leaves gives its cells back.
 
-use super::{Ledger, Parts, Port, XoffChange, thresholds};
+use super::{Ledger, Parts, PortAccount, XoffChange, thresholds};
 use crate::id::PortId;
 use crate::limits::PRIORITIES;
 use crate::tables::policy::{GroupPolicy, Policy};
@@ -42,7 +42,7 @@ impl Ledger {
 
     /// Accounts for what a group takes less than `before`.
     #[inline]
-    pub(super) fn give_back(&self, state: &Port, before: Parts, after: Parts, cells: u64) {
+    pub(super) fn give_back(&self, state: &PortAccount, before: Parts, after: Parts, cells: u64) {
         if after.shared != before.shared {
             self.service
                 .take(self.exclusive, before.shared - after.shared);

@@ -44,7 +44,7 @@ impl EgressPort {
             dscp: packet.dscp,
             ect: packet.ecn != 0,
         };
-        let (shared, marked) = match self.decide(class, request, around) {
+        let (shared, marked) = match self.check_admission(class, request, around) {
             Ok(admitted) => admitted,
             Err(reason) => return Err((packet, reason)),
         };
@@ -63,7 +63,7 @@ impl EgressPort {
     /// Whether queue `class` takes a packet: how many of its cells are of the service region then, and whether it is marked.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for `admit`")]
-    fn decide(
+    fn check_admission(
         &mut self,
         class: usize,
         request: AdmitRequest,
@@ -119,7 +119,7 @@ impl EgressPort {
     /// Whether a packet that comes to the queue is marked then; or it is dropped early.
     fn is_marked(&mut self, class: usize, wred: Wred, ect: bool) -> Result<bool, DropReason> {
         let Self { queues, random, .. } = self;
-        match queues[class].decide(wred, ect, !wred.at_dequeue, random) {
+        match queues[class].check_wred(wred, ect, !wred.at_dequeue, random) {
             Decision::Drop => Err(DropReason::Wred),
             Decision::Mark if !wred.at_dequeue => {
                 queues[class].marked();

@@ -129,8 +129,8 @@ pub struct Table {
     stats: Arc<FlowletStats>,
 }
 
-/// One packet on its way through the table: what [`Table::choose`] was given.
-struct Packet<'a, Q> {
+/// The look-up of one packet in the table: the arguments of [`Table::choose`].
+struct Lookup<'a, Q> {
     flow: Flow,
     buckets: &'a Buckets,
     settings: &'a Settings,
@@ -186,7 +186,7 @@ impl Table {
         match settings.mode {
             Mode::Off => buckets.pick(flow.hash),
             Mode::Packet => self.chooser.choose(buckets, quality, now),
-            Mode::Flow | Mode::Flowlet => self.keep(&Packet {
+            Mode::Flow | Mode::Flowlet => self.keep(&Lookup {
                 flow,
                 buckets,
                 settings,
@@ -220,18 +220,18 @@ impl Table {
         (mixed >> 32) as usize & (self.sets.len() - 1)
     }
 
-    fn keep<Q: Fn(NextHopId) -> u8>(&mut self, packet: &Packet<'_, Q>) -> Option<NextHopId> {
-        let place = self.place(&packet.flow);
-        match self.sets[place].find(packet) {
-            Found::Inside(way) => self.inside(place, way, packet),
-            Found::Between(way) => self.renew(place, way, packet),
-            Found::Free(way) => self.birth(place, way, packet),
+    fn keep<Q: Fn(NextHopId) -> u8>(&mut self, lookup: &Lookup<'_, Q>) -> Option<NextHopId> {
+        let place = self.place(&lookup.flow);
+        match self.sets[place].find(lookup) {
+            Found::Inside(way) => self.inside(place, way, lookup),
+            Found::Between(way) => self.renew(place, way, lookup),
+            Found::Free(way) => self.birth(place, way, lookup),
             Found::Full => {
                 self.stats.collisions.add(1);
                 // The first moment at which a gap is too long to be one inside a flowlet.
-                let over = packet.now + packet.settings.hold() + Span::from_nanos(1);
+                let over = lookup.now + lookup.settings.hold() + Span::from_nanos(1);
                 self.crowded[place] = self.crowded[place].max(over);
-                packet.buckets.pick(packet.flow.hash)
+                lookup.buckets.pick(lookup.flow.hash)
             }
         }
     }
@@ -242,17 +242,17 @@ impl Table {
         &mut self,
         place: usize,
         way: usize,
-        packet: &Packet<'_, Q>,
+        lookup: &Lookup<'_, Q>,
     ) -> Option<NextHopId> {
         let entry = &mut self.sets[place].0[way];
-        if entry.is_alive(packet) {
-            entry.renew(packet, entry.next_hop);
+        if entry.is_alive(lookup) {
+            entry.renew(lookup, entry.next_hop);
             return Some(entry.next_hop);
         }
         let next_hop = self
             .chooser
-            .choose(packet.buckets, packet.quality, packet.now)?;
-        entry.renew(packet, next_hop);
+            .choose(lookup.buckets, lookup.quality, lookup.now)?;
+        entry.renew(lookup, next_hop);
         self.stats.moved_inside.add(1);
         Some(next_hop)
     }
@@ -262,15 +262,15 @@ impl Table {
         &mut self,
         place: usize,
         way: usize,
-        packet: &Packet<'_, Q>,
+        lookup: &Lookup<'_, Q>,
     ) -> Option<NextHopId> {
         let entry = &mut self.sets[place].0[way];
-        let (buckets, quality, now) = (packet.buckets, packet.quality, packet.now);
-        let next_hop = if entry.is_alive(packet) {
+        let (buckets, quality, now) = (lookup.buckets, lookup.quality, lookup.now);
+        let next_hop = if entry.is_alive(lookup) {
             let keep = Keep {
                 next_hop: entry.next_hop,
-                hysteresis: packet.settings.hysteresis,
-                settle: packet.settings.settle,
+                hysteresis: lookup.settings.hysteresis,
+                settle: lookup.settings.settle,
             };
             self.chooser.choose_again(&keep, buckets, quality, now)?
         } else {
@@ -278,7 +278,7 @@ impl Table {
         };
         self.stats.started.add(1);
         self.stats.moved.add(u64::from(next_hop != entry.next_hop));
-        entry.renew(packet, next_hop);
+        entry.renew(lookup, next_hop);
         Some(next_hop)
     }
 
@@ -287,17 +287,17 @@ impl Table {
         &mut self,
         place: usize,
         way: usize,
-        packet: &Packet<'_, Q>,
+        lookup: &Lookup<'_, Q>,
     ) -> Option<NextHopId> {
-        let next_hop = if packet.now < self.crowded[place] {
-            packet.buckets.pick(packet.flow.hash)?
+        let next_hop = if lookup.now < self.crowded[place] {
+            lookup.buckets.pick(lookup.flow.hash)?
         } else {
             self.chooser
-                .choose(packet.buckets, packet.quality, packet.now)?
+                .choose(lookup.buckets, lookup.quality, lookup.now)?
         };
         let entry = &mut self.sets[place].0[way];
         if entry.is_used() {
-            let has_aged = packet.now.since(entry.last) > packet.settings.ageing();
+            let has_aged = lookup.now.since(entry.last) > lookup.settings.ageing();
             let counter = if has_aged {
                 &self.stats.aged
             } else {
@@ -307,9 +307,9 @@ impl Table {
         }
         self.stats.births.add(1);
         self.stats.started.add(1);
-        entry.tag = packet.flow.tag;
-        entry.group = packet.flow.group;
-        entry.renew(packet, next_hop);
+        entry.tag = lookup.flow.tag;
+        entry.group = lookup.flow.group;
+        entry.renew(lookup, next_hop);
         Some(next_hop)
     }
 }
@@ -317,36 +317,36 @@ impl Table {
 impl Entry {
     /// Whether its next hop is still a member that is alive.
     #[inline]
-    fn is_alive<Q>(&self, packet: &Packet<'_, Q>) -> bool {
-        self.epoch == packet.epoch || packet.buckets.contains(self.next_hop)
+    fn is_alive<Q>(&self, lookup: &Lookup<'_, Q>) -> bool {
+        self.epoch == lookup.epoch || lookup.buckets.contains(self.next_hop)
     }
 
     /// Notes a packet that goes to `next_hop`, which is alive.
     #[inline]
-    fn renew<Q>(&mut self, packet: &Packet<'_, Q>, next_hop: NextHopId) {
-        self.last = packet.now;
-        self.epoch = packet.epoch;
+    fn renew<Q>(&mut self, lookup: &Lookup<'_, Q>, next_hop: NextHopId) {
+        self.last = lookup.now;
+        self.epoch = lookup.epoch;
         self.next_hop = next_hop;
-        self.hold = u32::try_from(packet.settings.hold().nanos()).unwrap_or(u32::MAX);
+        self.hold = u32::try_from(lookup.settings.hold().nanos()).unwrap_or(u32::MAX);
     }
 }
 
 impl Set {
     #[inline]
-    fn find<Q>(&self, packet: &Packet<'_, Q>) -> Found {
+    fn find<Q>(&self, lookup: &Lookup<'_, Q>) -> Found {
         // All are compared, without a branch for each: which one it is cannot be predicted.
         let ways = self.0.iter().enumerate();
         let own = ways.fold(0_u32, |own, (way, entry)| {
-            own | u32::from(entry.is(&packet.flow)) << way
+            own | u32::from(entry.is(&lookup.flow)) << way
         });
         if own == 0 {
-            return self.vacancy(packet.now);
+            return self.vacancy(lookup.now);
         }
         let way = own.trailing_zeros() as usize;
-        let gap = packet.now.since(self.0[way].last);
-        if gap <= packet.settings.hold() {
+        let gap = lookup.now.since(self.0[way].last);
+        if gap <= lookup.settings.hold() {
             Found::Inside(way)
-        } else if gap <= packet.settings.ageing() {
+        } else if gap <= lookup.settings.ageing() {
             Found::Between(way)
         } else {
             Found::Free(way)

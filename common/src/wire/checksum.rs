@@ -1,6 +1,6 @@
 //! The Internet checksum (RFC 1071) and its incremental update (RFC 1624).
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::Ipv6Addr;
 
 /// A ones' complement sum that has not been folded yet.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,15 +25,6 @@ impl Sum {
     pub const fn word(mut self, word: u16) -> Self {
         self.0 += word as u64;
         self
-    }
-
-    /// Adds the pseudo-header of UDP, TCP over IPv4 (RFC 768).
-    #[must_use]
-    pub fn pseudo_v4(self, src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, len: u16) -> Self {
-        self.bytes(&src.octets())
-            .bytes(&dst.octets())
-            .word(u16::from(protocol))
-            .word(len)
     }
 
     /// Adds the pseudo-header of IPv6 (RFC 8200 §8.1).

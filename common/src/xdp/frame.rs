@@ -266,34 +266,6 @@ impl Frame {
         }
     }
 
-    /// Cuts `len` bytes off the front, as when a tag is removed; false, and nothing done, if there
-    /// are not as many.
-    #[must_use]
-    pub fn trim_front(&mut self, len: usize) -> bool {
-        match u16::try_from(len) {
-            Ok(len) if len <= self.len => {
-                self.start += len;
-                self.len -= len;
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Puts `len` bytes (of undefined content) in front of the packet, as when a tag is added;
-    /// false, and nothing done, if the headroom that is left is smaller.
-    #[must_use]
-    pub fn grow_front(&mut self, len: usize) -> bool {
-        match u16::try_from(len) {
-            Ok(len) if len <= self.start => {
-                self.start -= len;
-                self.len += len;
-                true
-            }
-            _ => false,
-        }
-    }
-
     /// Asks the processor to fetch the first line of the packet, ahead of its use.
     #[inline]
     pub fn prefetch(&self) {

@@ -27,9 +27,6 @@ const _: () = assert!(FILL_FACTOR.is_power_of_two());
 /// Queues of one device that the program has room for (`QUEUES_MAX` in steer.bpf.c).
 pub const QUEUES_MAX: u32 = 256;
 
-/// Addresses of each family that can be declared local (`LOCAL_MAX` in steer.bpf.c).
-pub const LOCAL_MAX: usize = 4096;
-
 /// Bytes of an Ethernet header and of two VLAN tags, which the MTU does not count.
 const LINK_HEADERS: u32 = 14 + 2 * 4;
 

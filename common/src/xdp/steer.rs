@@ -160,7 +160,8 @@ impl Steering {
     /// RoCEv2 packets to it are the daemon's on a host port.
     ///
     /// # Errors
-    /// When [`LOCAL_MAX`](super::limits::LOCAL_MAX) addresses of its family are declared already.
+    /// When as many addresses of its family are declared as the map holds (`LOCAL_MAX` in
+    /// steer.bpf.c).
     pub fn add_local(&self, address: IpAddr) -> io::Result<()> {
         match address {
             IpAddr::V4(address) => update(&self.local4, &address.octets(), &[1]),

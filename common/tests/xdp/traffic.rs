@@ -273,27 +273,3 @@ fn packets_that_no_device_can_send_are_refused_and_counted() {
     assert_eq!(source.queues[0].counters().tx_refused.get(), 2);
     assert_eq!(source.queues[0].counters().tx_packets.get(), 1);
 }
-
-/// Header space in front of a packet can be taken and given, and is sent.
-#[test]
-fn a_tag_can_be_put_in_front_without_a_copy() {
-    if !privileged("a_tag_can_be_put_in_front_without_a_copy") {
-        return;
-    }
-    let namespace = Namespace::new();
-    namespace.veth("va", "vb", "");
-    namespace.enter();
-    let umem = umem(2);
-    let mut pool = FramePool::new(umem.region().clone());
-    let (mut source, mut sink) = (open(&umem, "va"), open(&umem, "vb"));
-    let plain = packet(sink.device.mac, 64);
-    let mut frame = pool.take_filled(&plain).unwrap();
-    assert!(frame.grow_front(4));
-    frame.bytes_mut().copy_within(4..16, 0);
-    frame.bytes_mut()[12..16].copy_from_slice(&[0x81, 0, 0x60, 7]);
-    let tagged = frame.bytes().to_vec();
-    let mut batch = vec![frame];
-    assert_eq!(source.queues[0].transmit(&mut batch), 1);
-    source.queues[0].flush(&mut pool, monotonic());
-    assert_eq!(receive(&mut sink.queues[0], &mut pool, 1), [tagged]);
-}

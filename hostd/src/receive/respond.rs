@@ -81,11 +81,7 @@ impl Assembly {
         target: &mut Target<'_, M>,
     ) -> Outcome {
         if !has_right_length(arrival, target.mtu) {
-            return self.refuse(
-                Refusal::InvalidRequest,
-                target.qpn,
-                Status::LocalQpOperation,
-            );
+            return self.invalid(target.qpn);
         }
         if arrival.position.begins() {
             match self.begin(arrival, target) {
@@ -107,11 +103,7 @@ impl Assembly {
         target: &mut Target<'_, M>,
     ) -> Result<Self, Outcome> {
         if !matches!(self, Self::Idle) {
-            return Err(self.refuse(
-                Refusal::InvalidRequest,
-                target.qpn,
-                Status::LocalQpOperation,
-            ));
+            return Err(self.invalid(target.qpn));
         }
         if arrival.write {
             begin_write(arrival, target).map_err(|refusal| Outcome::Refused(refusal, None))
@@ -131,11 +123,7 @@ impl Assembly {
             received,
         } = self
         else {
-            return self.refuse(
-                Refusal::InvalidRequest,
-                target.qpn,
-                Status::LocalQpOperation,
-            );
+            return self.invalid(target.qpn);
         };
         let len = u32::try_from(arrival.payload.len()).expect("a packet is short");
         if len > receive.len - *received {
@@ -153,15 +141,8 @@ impl Assembly {
         if !arrival.position.ends() {
             return Outcome::Taken;
         }
-        let completion = Completion {
-            wr_id: receive.wr_id,
-            status: Status::Success,
-            opcode: CompletionOpcode::Receive,
-            byte_len: *received,
-            imm: arrival.imm,
-            qpn: target.qpn,
-            solicited: arrival.solicited,
-        };
+        let opcode = CompletionOpcode::Receive;
+        let completion = finished(receive, opcode, *received, arrival, target.qpn);
         *self = Self::Idle;
         Outcome::Finished(Some(completion))
     }
@@ -177,21 +158,13 @@ impl Assembly {
             received,
         } = self
         else {
-            return self.refuse(
-                Refusal::InvalidRequest,
-                target.qpn,
-                Status::LocalQpOperation,
-            );
+            return self.invalid(target.qpn);
         };
         let len = u32::try_from(arrival.payload.len()).expect("a packet is short");
         let left = *total - *received;
         // The announced length ends exactly with the message.
         if len > left || arrival.position.ends() != (len == left) {
-            return self.refuse(
-                Refusal::InvalidRequest,
-                target.qpn,
-                Status::LocalQpOperation,
-            );
+            return self.invalid(target.qpn);
         }
         if arrival.imm.is_some() && target.receives.is_empty() {
             if arrival.position.begins() {
@@ -210,15 +183,14 @@ impl Assembly {
         let total = *total;
         *self = Self::Idle;
         let receive = arrival.imm.and_then(|_| target.receives.pop_front());
-        Outcome::Finished(receive.map(|receive| Completion {
-            wr_id: receive.wr_id,
-            status: Status::Success,
-            opcode: CompletionOpcode::ReceiveRdmaWithImm,
-            byte_len: total,
-            imm: arrival.imm,
-            qpn: target.qpn,
-            solicited: arrival.solicited,
-        }))
+        let opcode = CompletionOpcode::ReceiveRdmaWithImm;
+        let completion = |receive| finished(&receive, opcode, total, arrival, target.qpn);
+        Outcome::Finished(receive.map(completion))
+    }
+
+    /// Refuses a segment that does not fit the state or its length.
+    fn invalid(&mut self, qpn: u32) -> Outcome {
+        self.refuse(Refusal::InvalidRequest, qpn, Status::LocalQpOperation)
     }
 
     /// Ends the message that was being received; its receive, if it has one, completes with
@@ -277,6 +249,26 @@ fn begin_send<M: RegionMemory>(target: &mut Target<'_, M>) -> Result<Assembly, O
     })
 }
 
+/// The completion of a receive whose message ended with the segment `arrival`.
+fn finished(
+    receive: &ReceiveRequest,
+    opcode: CompletionOpcode,
+    byte_len: u32,
+    arrival: &IncomingSegment<'_>,
+    qpn: u32,
+) -> Completion {
+    Completion {
+        wr_id: receive.wr_id,
+        status: Status::Success,
+        opcode,
+        byte_len,
+        imm: arrival.imm,
+        qpn,
+        solicited: arrival.solicited,
+    }
+}
+
+/// The completion of a receive whose message was not received.
 fn failed(receive: &ReceiveRequest, qpn: u32, status: Status) -> Completion {
     Completion {
         wr_id: receive.wr_id,

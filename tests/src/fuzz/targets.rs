@@ -64,9 +64,6 @@ pub(super) fn ipv4(input: &[u8]) {
         packet.payload().len() + packet.header_len(),
         packet.total_len()
     );
-    if packet.ttl() > 0 {
-        packet.decrement_ttl();
-    }
     packet.set_traffic_class(packet.traffic_class() ^ 0xa5);
     assert_eq!(
         packet.verify_checksum(),
@@ -85,11 +82,8 @@ pub(super) fn ipv6(input: &[u8]) {
     }
     let (label, hops) = (packet.flow_label(), packet.hop_limit());
     packet.set_traffic_class(0xa5);
-    if hops > 0 {
-        packet.decrement_hop_limit();
-    }
     assert_eq!((packet.traffic_class(), packet.flow_label()), (0xa5, label));
-    assert_eq!(packet.hop_limit(), hops.saturating_sub(1));
+    assert_eq!(packet.hop_limit(), hops);
 }
 
 pub(super) fn udp(input: &[u8]) {
@@ -156,10 +150,10 @@ pub(super) fn roce(input: &[u8]) {
 
 /// An IP packet; its sealed copy holds.
 pub(super) fn icrc(input: &[u8]) {
-    let _ = roce::icrc::verify(input);
+    let _ = roce::icrc::verify_sparse(input, 0..0);
     if let Ok(icrc) = roce::icrc::compute(input) {
         let sealed = [input, &icrc.to_le_bytes()].concat();
-        assert_eq!(roce::icrc::verify(&sealed), Ok(()));
+        assert_eq!(roce::icrc::verify_sparse(&sealed, 0..0), Ok(()));
     }
 }
 

@@ -249,7 +249,10 @@ mod tests {
                 };
                 assert_eq!(read(&frame), Arrival::Packet(label));
                 if roce.is_some() {
-                    assert_eq!(icrc::verify(&frame[ethernet::HEADER_LEN..]), Ok(()));
+                    assert_eq!(
+                        icrc::verify_sparse(&frame[ethernet::HEADER_LEN..], 0..0),
+                        Ok(())
+                    );
                 }
             }
         }

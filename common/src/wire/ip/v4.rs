@@ -152,27 +152,14 @@ impl<T: AsRef<[u8]>> Packet<T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
-    /// Decrements the time to live, which must not be zero, and updates the checksum (RFC 1624).
-    #[inline]
-    pub fn decrement_ttl(&mut self) {
-        let old = be16(self.0.as_ref(), field::TTL);
-        let new = old - 0x0100;
-        self.set_word(field::TTL, old, new);
-    }
-
-    /// Replaces DSCP and ECN and updates the checksum.
+    /// Replaces DSCP and ECN and updates the checksum (RFC 1624).
     #[inline]
     pub fn set_traffic_class(&mut self, traffic_class: u8) {
         let old = be16(self.0.as_ref(), field::VERSION_IHL);
         let new = u16::from_be_bytes([old.to_be_bytes()[0], traffic_class]);
-        self.set_word(field::VERSION_IHL, old, new);
-    }
-
-    #[inline]
-    fn set_word(&mut self, at: usize, old: u16, new: u16) {
         let sum = checksum::update(self.checksum(), old, new);
         let bytes = self.0.as_mut();
-        put(bytes, at, new.to_be_bytes());
+        put(bytes, field::VERSION_IHL, new.to_be_bytes());
         put(bytes, field::CHECKSUM, sum.to_be_bytes());
     }
 }
@@ -244,10 +231,9 @@ mod tests {
         let mut packet = Packet::new_checked(&mut bytes[..]).expect("valid");
         assert!(packet.verify_checksum() && packet.dont_fragment() && !packet.is_fragment());
         assert_eq!(packet.payload().len(), 8, "padding is not payload");
-        packet.decrement_ttl();
         packet.set_traffic_class(0x63);
         assert!(packet.verify_checksum());
-        assert_eq!((packet.ttl(), packet.traffic_class()), (63, 0x63));
+        assert_eq!((packet.ttl(), packet.traffic_class()), (64, 0x63));
     }
 
     #[test]

@@ -162,12 +162,6 @@ impl<T: AsRef<[u8]>> Packet<T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
-    /// Decrements the hop limit, which must not be zero.
-    #[inline]
-    pub fn decrement_hop_limit(&mut self) {
-        self.0.as_mut()[field::HOP_LIMIT] -= 1;
-    }
-
     /// Replaces DSCP and ECN.
     #[inline]
     pub fn set_traffic_class(&mut self, traffic_class: u8) {
@@ -238,10 +232,9 @@ mod tests {
         let mut view = Packet::new_checked(&mut bytes[..]).expect("valid");
         assert_eq!((view.traffic_class(), view.flow_label()), (0xab, 0xf_1234));
         view.set_traffic_class(0x55);
-        view.decrement_hop_limit();
         assert_eq!(
             (view.traffic_class(), view.flow_label(), view.hop_limit()),
-            (0x55, 0xf_1234, 2)
+            (0x55, 0xf_1234, 3)
         );
         assert_eq!(
             view.upper(),

@@ -81,7 +81,7 @@ impl Headers {
     }
 
     /// Reads the headers of `bytes`, the payload of a UDP datagram, and returns with them where the
-    /// payload lies in it. The ICRC is not looked at: see [`super::icrc::verify`].
+    /// payload lies in it. The ICRC is not looked at: see [`super::icrc::verify_sparse`].
     ///
     /// # Errors
     /// If a header is cut or invalid, or padding and ICRC do not fit, or there is payload where the

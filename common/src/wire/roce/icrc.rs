@@ -148,19 +148,11 @@ fn append_zeros(crc: u32, mut len: usize) -> u32 {
     !remainder
 }
 
-/// Checks the ICRC at the end of `packet`, an IP packet from its first byte to its last.
+/// Checks the ICRC at the end of `packet`, an IP packet from its first byte to its last. Its bytes
+/// `zeros` count as zero: see [`compute_sparse`].
 ///
 /// # Errors
 /// If the packet is too short or not IP, or the ICRC is not that of the packet.
-#[inline]
-pub fn verify(packet: &[u8]) -> Result<()> {
-    verify_sparse(packet, 0..0)
-}
-
-/// [`verify`] for a packet whose bytes `zeros` count as zero: see [`compute_sparse`].
-///
-/// # Errors
-/// As [`verify`] and [`compute_sparse`].
 #[inline]
 pub fn verify_sparse(packet: &[u8], zeros: Range<usize>) -> Result<()> {
     need("icrc", packet, ICRC_LEN)?;

@@ -212,7 +212,7 @@ fn short_packets_change_their_code_point_only() {
         };
         assert_eq!(what, Some(expected_what));
         assert_eq!(after, expected(&bytes, PLAIN, bytes.len()));
-        assert_eq!(icrc::verify(&after[14..]), Ok(()));
+        assert_eq!(icrc::verify_sparse(&after[14..], 0..0), Ok(()));
         // A packet of exactly the size is whole; one byte less, and it is cut.
         let size = u16::try_from(bytes.len()).expect("short").max(SIZE_MIN);
         let longer = roce(is_v6, WRITES[0], 8 + usize::from(size) - bytes.len());

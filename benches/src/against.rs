@@ -1,8 +1,8 @@
 //! Two builds side by side: each contender of a bench, in this build and in another, in turns.
 //!
 //! Both run as children (see [`peer`](crate::peer)), so that neither has a warmer cache or another
-//! parent than the other. In each round a contender is measured in the one build, in the other, and
-//! later in the other and in the one.
+//! parent than the other. In each round a contender is measured in mirrored order: this build, the
+//! other, and later the other, this build.
 
 use crate::measure::machine::Counters;
 use crate::measure::{Better, Bound, Figure, Group, Subject};
@@ -85,7 +85,7 @@ impl Builds {
 }
 
 /// What both builds offer, as groups in which the two stand side by side; and for each contender
-/// its place. `missing` is told what only this build has.
+/// its place. `missing` is called with what only this build has.
 fn pairs(
     this: &[Offer],
     other: &[Offer],

@@ -1,10 +1,10 @@
-//! HT-1, HT-30: a file across the demonstration's fabric, beside what else reaches its end on the
-//! same links.
+//! HT-1, HT-30: a file across the demonstration's fabric, compared with hostperf and the kernel's
+//! TCP on the same links.
 //!
 //! A copy is measured from the start of `hostcp` to its end: connection set-up, checksums on both
-//! sides, the file's way from and to the page cache. `hostperf` takes the same way with nothing but
-//! the transport, and the kernel's TCP without hostd. How close all of them come to the line
-//! depends on the machine, so the copy is judged by its ratio to `hostperf` in the same round.
+//! sides, reads and writes of the page cache. `hostperf` uses the same transport without files, the
+//! kernel's TCP the same links without hostd. How close each comes to the line rate depends on the
+//! machine, so the copy is judged by its ratio to `hostperf` in the same round.
 
 use crate::measure::{Better, Bound, Figure, Group, Subject, Term};
 use crate::rig::wait_until;
@@ -81,7 +81,7 @@ fn serve(lab: &Lab, source: &Path) -> Result<(Receiver, Server), LabError> {
     let to = lab.node("h4")?;
     let receiver = Receiver::start(to, &node_dir(lab.name(), "h4").join("files"))?;
     let server = Server(to.spawn(["hostperf", "serve"])?);
-    // The server says nothing when it listens; the first who asks too early is refused.
+    // The server does not report that it listens; a client that is too early is refused.
     let from = lab.node("h1")?;
     let words = [
         "hostperf",

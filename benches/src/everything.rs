@@ -1,9 +1,9 @@
-//! What the traffic manager and the load balancing can do, all at once, for benches that ask what
-//! it costs.
+//! Every feature of the traffic manager and of load balancing at once, for benches that measure
+//! their cost.
 //!
-//! Packets of class 3 are followed, moved to another queue when they are of an elephant, watched,
-//! and spread in flowlets; those that have to wait are also charged to a lossless group, shared out
-//! by weight and marked by depth. Queues beside theirs are shaped, or trim.
+//! Packets of class 3 belong to tracked flows: elephants move to another queue, the watchdog checks
+//! the class, flowlets choose the next hop. Packets that wait are also charged to a lossless group,
+//! share the port by weight and are marked by depth. Other queues are shaped, or trim.
 
 use switchd::config::Qos;
 use switchd::config::ecmp::Dlb;

@@ -1,9 +1,9 @@
 //! Benchmarks, as ratios measured side by side in one run.
 //!
-//! A figure that stands alone says more about the machine than about the program, so everything
-//! here is compared with something that runs on the same machine at the same time: contenders take
-//! turns within a second, and a bound is judged by the confidence interval of the median of their
-//! ratios. `docs/performance.md` says how.
+//! An absolute figure says more about the machine than about the program. So everything here is
+//! compared with something that runs on the same machine at the same time: contenders take turns
+//! within a second, and a bound is judged by the confidence interval of the median of their ratios.
+//! `docs/performance.md` says how.
 //!
 //! ```text
 //!   measure     rounds, intervals, verdicts
@@ -15,8 +15,8 @@
 //!   lookup      longest prefix match in a full table: our trie, a kept library
 //!   pipeline    one worker from parse to rewrite, without I/O
 //!   forward     a switch on veth under overload: bare AF_XDP, switchd, Open vSwitch
-//!   copy        a file across the demonstration's fabric, beside hostperf and the kernel's TCP
-//!   idle        processor time of daemons that have nothing to do
+//!   copy        a file across a fabric: hostcp, hostperf and the kernel's TCP
+//!   idle        processor time of daemons without traffic
 //!   transport   the transport engine, both ends in one thread
 //!   twin        whole fabrics in virtual time
 //!

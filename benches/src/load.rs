@@ -104,9 +104,9 @@ pub fn start<'scope>(
         set(&object, "load_device", &ifindex(device)?.to_ne_bytes())?;
         set(&object, "load_offer", &settings(offer.flows, [0; 6]))?;
         let program = program(&object, "offer")?;
-        // Nothing comes to this end. But each run of a program that is attached nowhere has the
-        // kernel write its dispatcher anew, twice, and wait for RCU: the source would rest for more
-        // than half of the time.
+        // Nothing comes to this end. But each run of a program that is attached nowhere makes
+        // the kernel rewrite its dispatcher twice and wait for RCU: the source would be idle for
+        // more than half of the time.
         let index = i32::try_from(ifindex(device)?).map_err(|error| error.to_string())?;
         let _attached = program
             .attach_xdp(index)

@@ -1,4 +1,4 @@
-//! A bench in a process of its own, measured turn by turn: so two builds can be compared.
+//! A bench in a process of its own, measured turn by turn, so that two builds can be compared.
 //!
 //! ```text
 //!   parent                              child (`bench --serve pipeline`)
@@ -10,8 +10,8 @@
 //!   end of input                        tears down and ends
 //! ```
 //!
-//! A turn that goes wrong is answered with `error: ` and the reason. A child that is not asked
-//! waits for its input, and so takes no time from the other.
+//! The answer to a turn that fails is `error: ` and the reason. A child without a request waits for
+//! its input, and so takes no time from the other.
 
 use crate::measure::{Better, Subject};
 use crate::run::Bench;

@@ -1,4 +1,4 @@
-//! Network namespaces, veth pairs and pinned processes, all gone when their values are.
+//! Network namespaces, veth pairs and pinned processes, each removed when its value is dropped.
 
 use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns};
 use nix::sys::signal::{Signal, kill};
@@ -182,7 +182,7 @@ pub fn run_first(priority: u8) -> Result<(), String> {
     run(&format!("chrt -f -p {priority} {thread}")).map(drop)
 }
 
-/// Ends what [`run_first`] began: what is measured next is to run like everybody else.
+/// Undoes [`run_first`]: the next measurement runs at ordinary priority.
 ///
 /// # Errors
 /// When that is not allowed.

@@ -1,8 +1,9 @@
-//! The transport engine without a network: two engines in one thread hand each other their frames.
+//! The transport engine without a network: two engines in one thread exchange their frames.
 //!
-//! Every data packet is cut, sealed, handed over, checked, sorted in and delivered, and its share
-//! of acknowledgements goes the other way. The base is what no implementation can leave out: the
-//! payload is copied out and in, and the ICRC is computed at both ends.
+//! Every data packet is segmented, sealed with its ICRC, passed on, checked, put in order and
+//! delivered, and its share of acknowledgements goes the other way. The reference is the work that
+//! no implementation can avoid: the payload is copied out and in, and the ICRC is computed at both
+//! ends.
 
 use crate::measure::{Better, Group, Subject, busy_time, millions_each_second};
 use common::time::{Span, Time};

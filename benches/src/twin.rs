@@ -1,9 +1,9 @@
 //! The twin: packet-hops a second on one core, over the number of hosts.
 //!
-//! A permutation on fat trees of 16, 128 and 1,024 hosts, all links at 400 Gb/s, virtual payload.
-//! Counted is what happens after all applications are connected, in processor time of this thread.
-//! The rate is judged as a ratio to a reference loop of the same round: the least that any
-//! simulator of events does for a hop.
+//! The workload is a permutation on fat trees of 16, 128 and 1,024 hosts, with links of 400 Gb/s
+//! and virtual payload. The bench counts hops after all applications have connected, in processor
+//! time of this thread. The rate is judged as a ratio to a reference loop of the same round, which
+//! does the minimum that any event simulator does for a hop.
 
 use crate::measure::{Better, Bound, Figure, Group, Subject, busy_time, millions_each_second};
 use std::cmp::Reverse;

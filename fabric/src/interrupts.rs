@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM while laboratories are made and used.
+//! SIGINT and SIGTERM while a laboratory is built or used.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! What the terminal shows while something is under way.
+//! Progress in the terminal while something is under way.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Who may use a laboratory, and one at a time.
+//! Access to laboratories: who may use them, and one at a time.
 
 use std::fs::{self, File};
 

@@ -2,7 +2,7 @@
 //!
 //! Frames that AF_XDP sends bypass the kernel's packet taps, and frames that an XDP program
 //! redirects never reach them: between two nodes with daemons `tcpdump` sees nothing on either end.
-//! So a link that is to be listened to leads through a tap (see [`super::Options::taps`]): a
+//! So a link to capture on leads through a tap (see [`super::Options::taps`]): a
 //! namespace with a bridge, where every frame is an ordinary socket buffer.
 
 use std::io::{BufRead, BufReader};

@@ -1,5 +1,5 @@
-//! Runs the tools that know the kernel best (`ip`, `ethtool`, `sysctl`, `tc`) and reports what they
-//! said when they fail.
+//! Runs the kernel's tools (`ip`, `ethtool`, `sysctl`, `tc`), and reports their output when they
+//! fail.
 
 use std::ffi::OsStr;
 use std::io::Write;

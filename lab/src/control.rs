@@ -1,4 +1,4 @@
-//! What is said to a laboratory's supervisor: one JSON line each way over a Unix socket.
+//! Messages to a laboratory's supervisor: one line of JSON each way over a Unix socket.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;

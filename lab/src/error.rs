@@ -12,7 +12,7 @@ pub enum LabError {
     )]
     NotRoot,
 
-    /// Whoever waited for the laboratory has lost patience.
+    /// The caller stopped waiting for the laboratory.
     #[error("interrupted")]
     Interrupted,
 

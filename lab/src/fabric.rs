@@ -493,7 +493,7 @@ impl Lab {
         self.plan.names(NodeRole::Host).collect()
     }
 
-    /// Takes the laboratory down now, whoever brought it up.
+    /// Takes the laboratory down now, even if another process brought it up.
     ///
     /// # Errors
     /// As [`sweep`].

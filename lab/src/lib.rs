@@ -25,10 +25,10 @@
 //! | [`observe`] | what is counted and checked from outside |
 //! | [`load`] | how long the daemons wait for a core that others have |
 //!
-//! What keeps it from leaving anything behind: every object carries the laboratory's name, so
-//! [`sweep`] finds it without any state; the daemons die with their supervisor (`PDEATHSIG`); the
-//! supervisor of a [`Lab`] takes the laboratory down when the process that made it is gone, however
-//! that ended (end of file on its standard input).
+//! It leaves nothing behind. Every object carries the laboratory's name, so [`sweep`] finds it
+//! without any state. The daemons die with their supervisor (`PDEATHSIG`). The supervisor of a
+//! [`Lab`] takes the laboratory down when the process that made it has ended, for whatever reason
+//! (end of file on its standard input).
 
 pub mod capture;
 pub mod command;

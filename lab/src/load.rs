@@ -1,9 +1,8 @@
-//! How busy the machine is for a laboratory: how long its processes wait for a core that others
-//! have.
+//! How busy the machine is for a laboratory: how long its processes wait for a core.
 //!
-//! A switch in hardware is never late. One in software is when it waits for a core, and a test or a
-//! demonstration has to tell a slow machine from a slow program. The kernel knows: schedstat(5)
-//! counts the time that a thread was ready to run and did not.
+//! A switch in hardware is never late. A switch in software is late when it waits for a core, and a
+//! test or a demonstration has to distinguish a slow machine from a slow program. schedstat(5)
+//! counts how long each thread was ready to run and did not.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,9 +15,9 @@ use super::{Lab, LabError};
 pub struct Wait {
     /// The node that it belongs to, or its own name.
     pub name: String,
-    /// How long its most patient thread was ready to run and did not.
+    /// The longest time that one of its threads was ready to run and did not.
     pub waited: Duration,
-    /// Within this time.
+    /// The length of the span in which it waited.
     pub within: Duration,
 }
 

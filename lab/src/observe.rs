@@ -1,4 +1,4 @@
-//! What is observed in a laboratory from outside of its daemons, and the checks that tests of whole
+//! Observations of a laboratory from outside its daemons, and the checks that tests of whole
 //! fabrics share.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What a laboratory writes down: its own state, and the configuration of every daemon.
+//! The files of a laboratory: its own state, and the configuration of every daemon.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -172,25 +172,27 @@ fn qos(options: &Options) -> Option<Table> {
 /// Bytes at which a switch of a laboratory with a lossless class does what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lossless {
-    /// The whole buffer.
+    /// Bytes of the whole buffer.
     pub buffer: u64,
-    /// A group that holds more has its peer paused.
+    /// Bytes in a group above which its peer is paused.
     pub xoff: u64,
-    /// A group that holds no more lets its peer go on.
+    /// Bytes in a group at which its peer may send again.
     pub xon: u64,
-    /// What a group takes beyond [`Lossless::xoff`].
+    /// Bytes that a group takes beyond [`Lossless::xoff`].
     pub headroom: u64,
-    /// Nothing is marked in a queue that is not as deep.
+    /// Depth of a queue in bytes below which no packet is marked.
     pub kmin: u64,
-    /// Everything is marked in a queue that is as deep.
+    /// Depth of a queue in bytes from which every packet is marked.
     pub kmax: u64,
 }
 
 impl Lossless {
-    /// A switch notices what arrives when it has a core, and so does a host that is to stop:
-    /// headroom takes what a link brings while both are late, twice over for the switch as
-    /// [`switchd::traffic::headroom`] explains. The packets are those of hostd, hundreds of bytes
-    /// long, so what short ones would take of cells is left out.
+    /// The thresholds for a laboratory with these options.
+    ///
+    /// A switch sees a packet only when it has a core, and a host obeys a pause only when it has
+    /// one. Headroom holds what a link delivers while both are late, counted twice for the switch
+    /// as [`switchd::traffic::headroom`] explains. hostd's packets are hundreds of bytes long, so
+    /// the cells that short packets would waste are not counted.
     #[must_use]
     pub fn of(options: &Options) -> Lossless {
         let late =

@@ -7,9 +7,9 @@
 //!      └── stop: ended ──┘   └────────────────────────────────┘
 //! ```
 //!
-//! It ends, and takes the whole laboratory down, on SIGTERM and SIGINT, and when it is attached to
-//! the process that made the laboratory and that process is gone. Daemons that it cannot end itself
-//! because it was killed die by `PDEATHSIG`.
+//! On SIGTERM and SIGINT it takes the whole laboratory down and ends. If it is attached to the
+//! process that made the laboratory, it does the same when that process has ended. If it is killed
+//! itself, the daemons die by `PDEATHSIG`.
 
 use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
@@ -300,7 +300,7 @@ async fn serve(listener: UnixListener, daemons: Rc<Vec<Rc<Shared>>>) {
     while let Ok((stream, _)) = listener.accept().await {
         let daemons = Rc::clone(&daemons);
         spawn_local(async move {
-            // Who asked has gone away: nobody is left to be told.
+            // The client has disconnected: there is no one to answer.
             let _ = answer(stream, &daemons).await;
         });
     }

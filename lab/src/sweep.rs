@@ -1,4 +1,4 @@
-//! Takes a laboratory down, whatever is left of it.
+//! Takes a laboratory down, complete or not.
 //!
 //! It needs no record of what was made: the supervisor is known by its process identifier file and
 //! command line, namespaces by their names, processes by the namespace that they are in.

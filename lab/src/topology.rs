@@ -1,6 +1,6 @@
-//! What a laboratory consists of: nodes, links, addresses and routes, from a handful of options.
+//! The nodes, links, addresses and routes of a laboratory, from a few options.
 //!
-//! The plan is the same every time, so that an address tells where it is:
+//! The plan is the same every time, so that an address shows where its interface is:
 //!
 //! | what | prefix | one end | other end |
 //! |---|---|---|---|
@@ -73,7 +73,7 @@ pub enum Qos {
     /// TC_low, its control in TC_high.
     #[default]
     Uet,
-    /// hostd's data is lossless: who would overrun a switch is paused.
+    /// hostd's data is lossless: a sender that would overrun a switch is paused.
     Lossless,
 }
 

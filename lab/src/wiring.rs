@@ -1,9 +1,9 @@
 //! Makes the namespaces, links, addresses and routes of a laboratory with iproute2.
 //!
-//! Offloads: a frame that an XDP program redirects is taken as it is, so what the kernel leaves to
-//! hardware that a veth does not have must be off at the sending end: checksums (else AF_XDP sees
-//! partial ones), segmentation and scatter-gather; and generic receive offload at the receiving
-//! end, which would join segments into frames larger than the MTU.
+//! Offloads are off, because a redirected frame is taken as it is and a veth has no hardware that
+//! would complete it. At the sending end these are checksums (else AF_XDP sees partial ones),
+//! segmentation and scatter-gather. At the receiving end it is generic receive offload, which would
+//! join segments into frames larger than the MTU.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use super::{LabError, namespace};
 const OFFLOADS_OFF: &[&str] = &["tx", "rx", "sg", "tso", "gso", "gro", "rxvlan", "txvlan"];
 
 /// Settings of every namespace. Duplicate address detection would hold addresses back for a second;
-/// nobody else is on these links. Every probe of a traceroute is answered.
+/// these links have no other stations. Every probe of a traceroute is answered.
 const SYSCTLS: &[&str] = &[
     "net.ipv4.conf.all.rp_filter=0",
     "net.ipv4.conf.default.rp_filter=0",

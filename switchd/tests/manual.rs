@@ -173,7 +173,7 @@ fn dynamic_thresholds_share_what_is_free() {
 /// SW-10, SW-11: the books of the leaf.
 #[test]
 fn the_leaf_has_the_buffer_that_is_said() {
-    let leaf = parsed(block_of("A lossless class from nothing"));
+    let leaf = parsed(block_of("A lossless class, step by step"));
     let policy = compiled(&leaf).expect("accepted").policy;
     let [spine, host] = [0, 2].map(|port: usize| policy.ports[port].groups[3]);
     assert!(policy.ports[0].uplink && !policy.ports[2].uplink);
@@ -195,7 +195,7 @@ fn the_leaf_has_the_buffer_that_is_said() {
 /// SW-11: what the manual says would be refused is refused, in these words.
 #[test]
 fn broken_relations_are_refused_as_is_said() {
-    let leaf = block_of("A lossless class from nothing");
+    let leaf = block_of("A lossless class, step by step");
     let cases = [
         (
             "max_bytes = 320000",

@@ -1,5 +1,5 @@
-//! `make install` and `make uninstall`: every file in its place, units that systemd understands, and
-//! a configuration that is neither overwritten nor removed.
+//! `make install` and `make uninstall`: every file in its place, units that systemd understands,
+//! and a configuration that is neither overwritten nor removed.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;

@@ -1,6 +1,6 @@
-//! The application of a simulated host. It speaks to hostd as a real one does, by commands, rings
-//! and a doorbell; only the socket that would carry the commands, and the sharing of memory with
-//! another process, are left out.
+//! The application of a simulated host. It talks to hostd as a real one does, by commands, rings
+//! and a doorbell. Only the socket that carries commands and the sharing of memory between
+//! processes are left out.
 
 use super::check::Check;
 use super::flow::FlowId;

@@ -1,4 +1,4 @@
-//! The books of a fabric: every frame is somewhere, and every counter agrees with what was seen
+//! The accounts of a fabric: every frame is somewhere, and every counter agrees with what is seen
 //! from outside.
 
 use super::check::{Check, Failure};
@@ -199,7 +199,7 @@ fn wires<const BYTES: bool>(fabric: &Fabric<BYTES>, lossless: bool) -> Result<()
             lost,
             down,
             overrun,
-            nobody,
+            no_daemon,
             delivered,
             ..
         } = wire.count;
@@ -207,7 +207,7 @@ fn wires<const BYTES: bool>(fabric: &Fabric<BYTES>, lossless: bool) -> Result<()
             let what = format!("{overrun} frames found a receive ring full");
             return Err(fabric.failed(Check::Lossless, &[wire.to.node], what));
         }
-        let out = lost + down + overrun + nobody + delivered + wire.in_flight() as u64;
+        let out = lost + down + overrun + no_daemon + delivered + wire.in_flight() as u64;
         if frames + duplicated != out {
             let ends = [wire.from.node, wire.to.node];
             let what =
@@ -218,7 +218,7 @@ fn wires<const BYTES: bool>(fabric: &Fabric<BYTES>, lossless: bool) -> Result<()
     Ok(())
 }
 
-/// Every frame of the fabric's memory is in somebody's hands.
+/// Every frame of the fabric's memory has an owner.
 fn frames<const BYTES: bool>(fabric: &mut Fabric<BYTES>) -> Result<(), Failure> {
     let (free, all) = fabric.frames();
     let mut found = free + fabric.on_wires();

@@ -9,8 +9,8 @@
 //!   bench.finish();
 //! ```
 //!
-//! Time begins at zero. A check of the books that fails panics with the seed and the last
-//! happenings; a test that fails for a reason of its own prints the seed.
+//! Time begins at zero. A failed check panics with the seed and the last events; a test that fails
+//! for another reason prints the seed.
 
 use super::app::Verb;
 use super::audit;

@@ -1,4 +1,4 @@
-//! What may never happen, and how it is told.
+//! The invariants that are checked, and the report of a failure.
 
 use super::network::{NodeId, Plan};
 use super::trace::Trace;
@@ -10,7 +10,7 @@ use std::fmt;
 pub enum Check {
     /// Every frame is delivered, queued, on a wire, or in a named drop counter.
     Conservation,
-    /// Every frame is in somebody's hands.
+    /// Every frame has an owner.
     Frames,
     /// What is delivered to an application was sent to it, once.
     ExactlyOnce,
@@ -22,7 +22,7 @@ pub enum Check {
     Limits,
     /// No engine is called with time going backwards.
     Clock,
-    /// Who has a path makes progress, and nobody turns in circles.
+    /// A flow with a path makes progress, and no node takes turns without end.
     Liveness,
     /// Applications are served: connections can be made.
     Service,
@@ -79,7 +79,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// The last happenings at some nodes; anywhere, if nobody is known to be concerned.
+/// The last events at the nodes concerned, or at all nodes if none is known.
 pub fn history(plan: &Plan, trace: &Trace, nodes: &[NodeId]) -> String {
     if nodes.is_empty() {
         return format!("  last anywhere:\n{}", trace.last_anywhere(plan));

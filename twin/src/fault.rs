@@ -1,4 +1,4 @@
-//! What goes wrong, where and when.
+//! Faults: what fails, where and when.
 
 use super::network::{LinkId, NodeId};
 use super::wire::Impairment;

@@ -1,4 +1,4 @@
-//! Flows: what is to be sent, when, and what came of it.
+//! Flows: what is sent, when, and the result.
 
 use super::network::NodeId;
 use common::time::Time;

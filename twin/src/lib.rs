@@ -20,14 +20,14 @@
 //!   schedule     what happens when
 //!   network      nodes, links, addresses, routes; topology makes them, paths follows them
 //!   queue, wire  a port's rings, a link's direction and what can go wrong there
-//!   switch, host the kinds of nodes that run daemons;  app, memory: who uses a host
+//!   switch, host the kinds of nodes that run daemons;  app, memory: the users of a host
 //!   tester       the kind that sends and receives raw frames;  bench: small fabrics of testers
 //!   fabric       nodes, wires and time in motion
 //!   flow         what is sent;  workload, sizes, matrix make it
-//!   fault        what goes wrong
-//!   scenario     files that say all this
+//!   fault        what fails, and when
+//!   scenario     files that define all this
 //!   simulation   a scenario and a seed, from set-up to rest
-//!   check, audit what may never happen;  trace: what happened before it did
+//!   check, audit the invariants;  trace: the events before one failed
 //!   sample, outcome, report, plot   figures;  picture: lines and axes as SVG
 //!   snapshot     the reviewed figures of the shipped scenarios
 //!   soak         random scenarios;  lossless: incasts that lose nothing

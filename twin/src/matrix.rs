@@ -1,4 +1,4 @@
-//! Connection matrices of htsim (`.cm` files), so that those made by others run unchanged.
+//! Connection matrices of htsim (`.cm` files), which run unchanged.
 //!
 //! ```text
 //!   Nodes 16                                  hosts
@@ -9,9 +9,9 @@
 //!   trigger id 1 oneshot                      or multishot, or barrier count 3
 //! ```
 //!
-//! Starts are in picoseconds, sizes in bytes. A flow that has `trigger` starts when that fires, one
-//! with `send_done_trigger` or `recv_done_trigger` pulls it when it is done. A priority (`prio`) is
-//! read and has no effect: all flows are of one class.
+//! Starts are in picoseconds, sizes in bytes. A flow with `trigger` starts when the trigger fires;
+//! a flow with `send_done_trigger` or `recv_done_trigger` fires that trigger when it is done. A
+//! priority (`prio`) is read and has no effect: all flows are of one class.
 
 use super::flow::{Flow, Start, Trigger, Workload};
 use super::network::NodeId;

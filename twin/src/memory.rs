@@ -1,5 +1,5 @@
-//! Memory of simulated applications: it knows what has to be in it, so it needs to hold nothing,
-//! and it notices whatever is delivered twice, out of order, or changed.
+//! Memory of simulated applications. It computes what every byte has to be, so it stores nothing,
+//! and it detects data that is delivered twice, out of order or changed.
 
 use super::check::Check;
 use hostd::memory::RegionMemory;

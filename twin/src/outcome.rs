@@ -1,4 +1,4 @@
-//! What came of a simulation, in figures.
+//! The results of a simulation, in figures.
 
 use super::fabric::{Node, Work};
 use super::network::{NodeId, Plan};
@@ -320,7 +320,7 @@ fn totals<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Totals {
             duplicated,
             delayed,
             overrun,
-            nobody,
+            no_daemon,
             pauses,
             marked,
             ..
@@ -332,7 +332,7 @@ fn totals<const BYTES: bool>(simulation: &mut Simulation<BYTES>) -> Totals {
             ("duplicated", duplicated),
             ("delayed", delayed),
             ("receive_ring_full", overrun),
-            ("no_daemon", nobody),
+            ("no_daemon", no_daemon),
         ] {
             add(&mut totals.wire, name, count);
         }

@@ -1,5 +1,5 @@
-//! Which paths packets can take from one host to another and back: what goes wrong elsewhere is no
-//! excuse for a connection that stands still.
+//! The paths that packets can take from one host to another and back. A fault that is on none of
+//! them does not excuse a connection without progress.
 
 use super::fault::Fault;
 use super::network::{Hop, LinkId, Node, NodeId, Plan};

@@ -1,5 +1,4 @@
-//! Pictures of what was measured, as SVG: lines in one panel, or in several above each other that
-//! share the axis below.
+//! Plots as SVG: lines in one panel, or in several panels above each other with one shared x axis.
 //!
 //! ```text
 //!              title
@@ -200,14 +199,13 @@ impl<'a> Key<'_, 'a> {
     }
 }
 
-/// Where an axis ends that shall show all of these values.
+/// The end of an axis that shows all of these values.
 fn most(values: impl Iterator<Item = f64>) -> f64 {
     let most = values.fold(0.0, f64::max);
     if most > 0.0 { 1.02 * most } else { 1.0 }
 }
 
-/// A value beside an axis: without the zeros, and the error of the last place, of a binary
-/// fraction.
+/// The label of a value beside an axis: rounded to six decimal places, without trailing zeros.
 fn short(value: f64) -> String {
     format!("{}", (value * 1e6).round() / 1e6)
 }

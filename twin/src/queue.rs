@@ -1,5 +1,5 @@
-//! A port's queue as a simulated device has it: a receive ring that can be full, and a way out to
-//! the wire, which takes what a turn has sent at its end.
+//! A port's queue of a simulated device: a receive ring that can be full, and a transmit side that
+//! passes the frames of a turn to the wire when the turn ends.
 
 use common::time::Time;
 use common::xdp::frame::{Frame, FramePool};

@@ -1,9 +1,8 @@
-//! What happens when: the queue of events of a simulation.
+//! The event queue of a simulation.
 //!
-//! Nearly all events lie a few microseconds ahead, so they are thrown into buckets of 64 ns and a
-//! bucket is sorted when its time comes: entering an event is an append, and taking one is a step
-//! in a small heap, however many there are. What lies further ahead than the buckets reach waits in
-//! a heap of its own.
+//! Nearly all events are a few microseconds ahead. They go into buckets of 64 ns, and a bucket is
+//! sorted when its time comes: entering an event is an append, and taking one is a step in a small
+//! heap, however many events there are. Events beyond the last bucket wait in a heap of their own.
 //!
 //! Events of the same time happen in the order in which they were entered, so a simulation is a
 //! function of its seed.

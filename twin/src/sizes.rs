@@ -1,4 +1,4 @@
-//! Sizes of flows as they were measured, for workloads that want to look like real ones.
+//! Distributions of flow sizes that were measured in real networks.
 
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;

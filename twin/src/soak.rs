@@ -1,6 +1,7 @@
-//! Random scenarios from random seeds: what nobody thought of.
+//! Random scenarios from random seeds: they combine topologies, workloads and faults that no
+//! shipped scenario has.
 //!
-//! A scenario is a function of its seed alone, so a failure is told by one number.
+//! A scenario is a function of its seed alone, so the seed is all that a failure has to report.
 
 use super::app::Verb;
 use super::check::Failure;
@@ -205,22 +206,22 @@ fn links(dice: &mut Dice) -> Links {
 
 fn host(dice: &mut Dice, links: Links, poll: Span) -> EngineConfig {
     let path_mtu = dice.pick(&[256, 1024, 4096]);
-    // As an operator would: time for all queues on the way to drain.
-    let drain = links.fabric.speed.time_for(8 * (1 << 20));
-    let patience = drain + links.fabric.delay.times(20) + Span::from_micros(100);
+    // As an operator would choose: enough time for all queues on the way to drain.
+    let queues = links.fabric.speed.time_for(8 * (1 << 20));
+    let drain_time = queues + links.fabric.delay.times(20) + Span::from_micros(100);
     EngineConfig {
         multipath: (!dice.one_in(5)).then(|| MultipathConfig {
             paths: dice.pick(&[1, 4, 16, 64]),
             granularity: dice.pick(&[Granularity::Flow, Granularity::Flowlet, Granularity::Packet]),
             reorder_packets: dice.pick(&[16, 128, 256]),
-            reorder_time: dice.pick(&[Span::from_micros(100), patience]),
+            reorder_time: dice.pick(&[Span::from_micros(100), drain_time]),
             ..MultipathConfig::default()
         }),
         path_mtu,
         window: dice.pick(&[8, 64, 224]),
         reorder_frames: 1 << 16,
-        rto_min: patience,
-        rto_initial: patience.times(2),
+        rto_min: drain_time,
+        rto_initial: drain_time.times(2),
         ack_packets: dice.pick(&[1, 8, 16]),
         ack_delay: dice.pick(&[Span::from_micros(5), Span::from_micros(100)]),
         path_avoidance: Span::from_millis(2),

@@ -14,7 +14,7 @@ pub struct Totals {
     pub switch_drops: BTreeMap<&'static str, u64>,
     /// Packets lost by hosts, by reason.
     pub host_drops: BTreeMap<&'static str, u64>,
-    /// Frames that came to harm between nodes, or found nobody: by what happened.
+    /// Frames that were lost or changed between nodes, or found no daemon, by cause.
     pub wire: BTreeMap<&'static str, u64>,
     /// Packets with CE on the links to hosts.
     pub marks: u64,

@@ -1,5 +1,5 @@
-//! What happened: a digest over all of it, and the last of it at each node, to be shown when a
-//! check fails.
+//! The trace of a simulation: a digest over all events, and the last events at each node, which are
+//! shown when a check fails.
 
 use super::network::{LinkId, NodeId, Plan};
 use common::time::Time;

@@ -1,4 +1,4 @@
-//! One direction of a link: frames take their time to be sent, travel, and may come to harm.
+//! One direction of a link: frames take time to send and to travel, and may be lost or changed.
 
 use super::network::End;
 use common::sync::words::prefetch_all;
@@ -69,7 +69,7 @@ pub struct WireCount {
     /// Frames that arrived and did not fit in the receive ring.
     pub overrun: u64,
     /// Frames that arrived where no daemon ran.
-    pub nobody: u64,
+    pub no_daemon: u64,
     /// Frames that arrived and were received.
     pub delivered: u64,
     /// PAUSE and PFC frames among those sent.
@@ -277,7 +277,7 @@ impl Wire {
     }
 
     /// Flips a bit of what the frame has of bytes. Payload that has only a length is spared:
-    /// flipping a bit of the ICRC instead is the same to whoever checks it.
+    /// flipping a bit of the ICRC instead has the same result at the receiver.
     fn flip_a_bit(&mut self, frame: &mut Frame) {
         /// Headers that are always there: Ethernet, IPv4, UDP and BTH.
         const HEADERS: usize = 14 + 20 + 8 + 12;

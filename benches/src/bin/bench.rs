@@ -1,5 +1,4 @@
-//! `bench [NAME]…` runs the named benches, all of them without names, and prints what they
-//! measured.
+//! `bench [NAME]…` runs the named benches, or all of them without names, and prints their results.
 
 use clap::Parser;
 use clap::builder::PossibleValuesParser;

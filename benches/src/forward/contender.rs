@@ -1,4 +1,4 @@
-//! A forwarder, the links that it forwards between, and what is offered to it.
+//! A forwarder, the links between which it forwards, and the traffic that it is offered.
 
 use crate::load::{self, Offer, Sink};
 use crate::rig::{FORWARD_CORE, Namespace, Process, mac_bytes, running_seconds, wait_until};

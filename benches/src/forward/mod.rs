@@ -6,15 +6,15 @@
 //!     source  s0 ═ veth ═ p0  forwarder  p1 ═ veth ═ k0  sink
 //! ```
 //!
-//! Every contender does the same: it takes IPv4 frames from `p0`, writes new station addresses (the
-//! routers among them also count the TTL down) and sends them out of `p1`. The *reflector* is the
-//! AF_XDP layer of this project with nothing on top: what it reaches is what the kernel's copy path
-//! allows here, so switchd's ratio to it is the price of the pipeline. switchd runs twice: plain,
-//! and with everything on that its traffic manager and its load balancing can do ([`everything`]).
+//! Every contender does the same: it takes IPv4 frames from `p0`, writes new MAC addresses (routers
+//! also decrement the TTL) and sends them out of `p1`. The *reflector* is the AF_XDP layer of this
+//! project with nothing on top. Its rate is what the kernel's copy path allows here, so switchd's
+//! ratio to it is the cost of the pipeline. switchd runs twice: plain, and with every feature of
+//! its traffic manager and its load balancing on ([`everything`]).
 //!
-//! The kernel's receive path runs where the source does, all that sending takes where the forwarder
-//! does. The source outruns every forwarder; one that had time to rest nevertheless was not the
-//! limit, and is named.
+//! The kernel's receive path runs on the core of the source, the transmit path on that of the
+//! forwarder. The source is faster than every forwarder. A forwarder that was idle for some of the
+//! time was not the bottleneck, and the results say so.
 
 mod contender;
 mod open_vswitch;

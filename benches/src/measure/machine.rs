@@ -1,4 +1,4 @@
-//! What else the machine did: a slow machine is told from a slow program.
+//! What else the machine did, to distinguish a slow machine from a slow program.
 //!
 //! The kernel counts for each thread how long it was ready to run and had to wait for a core
 //! (`/proc/PID/schedstat`, second field), and for the machine how long a hypervisor ran somebody
@@ -75,7 +75,7 @@ pub struct Load {
     pub waited: f64,
     /// Share of all cores' time that the hypervisor took.
     pub stolen: f64,
-    /// Share of all cores' time that somebody used, the bench among them.
+    /// Share of all cores' time that was used, by the bench and by others.
     pub busy: f64,
 }
 

@@ -10,8 +10,8 @@
 //!   clock       processor time
 //! ```
 //!
-//! All of it but `clock` and the reading of counters is plain computation, so tests run made-up
-//! programs on made-up machines.
+//! Everything except `clock` and the reading of counters is pure computation, so tests use
+//! simulated programs on simulated machines.
 
 pub mod bound;
 pub mod clock;

@@ -5,8 +5,8 @@
 //! distribution of the values is. So the `k`-th smallest and the `k`-th greatest value enclose the
 //! median except with probability 2·P(X < k). (Conover, *Practical Nonparametric Statistics*, 3rd
 //! edition, section 3.2; Hollander, Wolfe and Chicken, *Nonparametric Statistical Methods*, section
-//! 3.6.) Nothing is assumed about noise: a round that took ten times as long counts as one value
-//! above the median.
+//! 3.6.) The interval assumes nothing about noise: a round that took ten times as long counts as
+//! one value above the median.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! The ports' queues: what is transmitted is received again, with another destination.
+//! The ports' queues: a transmitted packet is received again, with another destination.
 
 use crate::everything::TRAFFIC_CLASS;
 use crate::measure::{busy_time, nanos_each};

@@ -1,10 +1,10 @@
-//! The reference loop: the least that a router does with a packet, written as simply as it can be.
+//! The reference loop: the minimum that a router does with a packet, written as simply as possible.
 //!
 //! It parses the headers (with the checksum of IPv4), finds a next hop with one access to a table
 //! that takes as much memory as the route table, and rewrites: station addresses, TTL, checksum. No
 //! port, no class, no queue, no counter, no longest match: a table of that size that is indexed by
 //! a hash of the destination misses the caches as a route table does, and costs little else. It
-//! shares nothing with switchd, so it stays as fast as it is whatever is changed there.
+//! shares no code with switchd, so changes of switchd do not change its speed.
 
 use super::queue::{
     DESTINATIONS, Destination, FRAMES, LEN, PORTS, header, neighbour_mac, port_mac,

@@ -1,5 +1,5 @@
-//! A switch of one worker, and the packets that go round in it: all that the bench knows of
-//! switchd's inside.
+//! A switch with one worker, and the packets that circulate in it. No other file of this bench
+//! depends on switchd's internals.
 
 use super::queue::{Destination, Loopback, PORTS, neighbour_mac, port_mac, region};
 use crate::everything;

@@ -1,5 +1,5 @@
-//! Incast: seven hosts send to one at once, over a class that loses nothing. The queue before the
-//! receiver, its marks and the pauses are looked at all the while, and drawn.
+//! Incast: seven hosts send to one at once, in a lossless class. The demo samples the queue in
+//! front of the receiver, its marks and the pauses, and draws them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! The demonstration, in two chapters: a real file over every path of a fabric, and incast over a
-//! class that loses nothing.
+//! The demonstration, in two chapters: a real file over every path of a fabric, and incast in a
+//! lossless class.
 
 mod copy;
 mod incast;

@@ -1,5 +1,4 @@
-//! What switches are seen to do while hosts send: looks at a queue and at pauses, and the series
-//! that they make.
+//! Samples of a queue and of the pauses while hosts send, and the series made from them.
 
 use std::collections::BTreeMap;
 use std::thread::sleep;

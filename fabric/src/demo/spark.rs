@@ -1,4 +1,4 @@
-//! A series in the terminal: columns of blocks.
+//! A series as a row of block characters in the terminal.
 
 use super::samples::Points;
 

@@ -1,4 +1,4 @@
-//! What the chapters share: their laboratories, and how they say what they have found.
+//! What both chapters use: their laboratories, and the printing of results.
 
 use console::style;
 use indicatif::ProgressBar;

@@ -1,4 +1,4 @@
-//! What the outside does to a fabric: frames that no daemon sent, links pulled, daemons killed.
+//! Events from outside the daemons: foreign frames, links that are pulled, daemons that are killed.
 
 use super::{Fabric, Node};
 use crate::check::Check;

@@ -7,9 +7,9 @@
 //!   application ───┘                   └────▶ next deadline
 //! ```
 //!
-//! A daemon that polls does not see a frame when it arrives but when it looks, so nodes look at
-//! their ports at regular times, each at its own, and find what has arrived since. With a poll
-//! interval of zero they look at once.
+//! A daemon that polls sees a frame when it polls, not when the frame arrives. So nodes poll their
+//! ports at regular times, each with a phase of its own. With a poll interval of zero they see a
+//! frame at once.
 
 mod clock;
 mod harm;
@@ -112,7 +112,7 @@ pub struct Fabric<const BYTES: bool> {
     pub trace: Trace,
     /// What was done.
     pub work: Work,
-    /// Every frame that is sent, and on which wire, for who wants to look.
+    /// Every frame that is sent, with its wire, for tests that look at frames.
     pub tap: Option<Vec<Tapped>>,
     now: Time,
     schedule: Schedule<What>,
@@ -129,13 +129,13 @@ pub struct Fabric<const BYTES: bool> {
     outside: FramePool,
     region: Arc<Region>,
     verb: Verb,
-    /// How often nodes look at their ports, in nanoseconds: at once if it is zero.
+    /// Nanoseconds between two polls of a node's ports; 0: a node sees every frame at once.
     poll: u64,
     scratch: Box<Scratch>,
     /// Frames that switches have sent.
     switched: u64,
     mutation: Option<Mutation>,
-    /// The first check that failed, less who ran.
+    /// The first check that failed, with the nodes concerned.
     failure: Option<(Check, Vec<NodeId>, String)>,
     sent: Vec<(u16, Frame)>,
     reports: Vec<Report>,
@@ -312,13 +312,13 @@ impl<const BYTES: bool> Fabric<BYTES> {
         }
     }
 
-    /// When a node next looks at its ports, at `at` or after.
+    /// When a node next polls its ports, at `at` or after.
     #[inline]
     fn looks_at(&self, node: NodeId, at: Time) -> Time {
         if self.poll == 0 || at == Time::NEVER || self.is_tester(node) {
             return at;
         }
-        // Nobody looks at the same time as everybody else.
+        // Nodes poll at different times.
         let phase = u64::from(node.0) % PHASES * self.poll / PHASES;
         let since = at.nanos().saturating_sub(phase);
         Time::from_nanos(since.div_ceil(self.poll).saturating_mul(self.poll) + phase)
@@ -357,7 +357,7 @@ impl<const BYTES: bool> Fabric<BYTES> {
         };
         fetch_frame(&frame, node.index() < self.plan.hosts);
         let Some(queue) = queue else {
-            count.nobody += 1;
+            count.no_daemon += 1;
             return self.outside.give(frame);
         };
         match queue.deliver(frame) {

@@ -1,6 +1,5 @@
-//! Nodes take their turns: several together, because of a large fabric nothing is in the
-//! processor's cache when its turn comes. What they need is fetched for all of them before the
-//! first one uses it.
+//! Turns of nodes. Several nodes take their turns together: the state of a large fabric does not
+//! fit in the processor's cache, so it is prefetched for all of them before the first one uses it.
 
 use super::{Fabric, Node};
 use crate::app::Report;

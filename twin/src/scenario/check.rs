@@ -1,4 +1,5 @@
-//! From what is written to what can be run, with a line and a reason for everything that cannot.
+//! Checks a scenario file and makes a scenario from it, with a line and a reason for everything
+//! that is refused.
 
 use super::definition::{Scenario, Source};
 use super::faults::fault;
@@ -262,7 +263,7 @@ fn host(raw: &RawHost, speed: Rate, poll: Span) -> At<(EngineConfig, Verb, u32)>
         let reason = format!("path_mtu = {path_mtu} is not 256, 512, 1024, 2048 or 4096");
         return Err((place(&raw.path_mtu).unwrap_or(0), reason));
     }
-    // From the least that means something at these speeds to what nobody waits for.
+    // From the shortest that makes sense at these speeds to the longest that is practical.
     let (little, long) = (Span::from_nanos(100), Span::from_secs(60));
     let time = |value: &Option<Spanned<Period>>, name, default| {
         period(value.as_ref(), name, default, little..=long)

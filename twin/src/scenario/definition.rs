@@ -1,4 +1,4 @@
-//! What a scenario is: everything that is simulated, with what is left to chance.
+//! The definition of a scenario: what is simulated, and what is drawn at random.
 
 use crate::app::Verb;
 use crate::fault::{Fault, Trouble};

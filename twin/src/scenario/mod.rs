@@ -1,7 +1,7 @@
-//! Scenarios: files that say what is simulated.
+//! Scenarios: files that define a simulation.
 //!
-//! `docs/twin.md` explains every key. A file with a key that does not exist, a number that makes no
-//! sense, or a host that is not there is refused with the line and the reason.
+//! `docs/twin.md` explains every key. A file with an unknown key, a number out of range or an
+//! unknown host is refused with the line and the reason.
 
 mod check;
 mod definition;

@@ -1,4 +1,4 @@
-//! Why a text is no scenario, and how files are read that it names.
+//! Why a text is not a scenario, and the reading of the files that a scenario names.
 
 /// Why a text is no scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What a scenario says of its switches: queues, or a whole `[qos]` and `[ecmp.dlb]` of switchd's
+//! The switches of a scenario: plain queues, or a whole `[qos]` and `[ecmp.dlb]` of switchd's
 //! configuration.
 
 use super::keys::{At, bytes, number, place};

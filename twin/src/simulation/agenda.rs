@@ -1,4 +1,4 @@
-//! What a simulation enters into the schedule of its fabric.
+//! The events that a simulation enters into the schedule of its fabric.
 
 use crate::app::ConnectionId;
 use crate::flow::FlowId;

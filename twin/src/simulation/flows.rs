@@ -1,4 +1,4 @@
-//! Flows: their beginning, their end, and what follows from either.
+//! Flows: their beginning, their end, and the flows that follow from either.
 
 use super::state::Simulation;
 use crate::app::{ConnectionId, Side};

@@ -1,4 +1,4 @@
-//! Whether connections make progress, and what excuses those that do not.
+//! Whether connections make progress, and which faults excuse those that do not.
 
 use super::state::{Connection, Simulation};
 use crate::app::ConnectionId;
@@ -11,24 +11,27 @@ use std::cell::LazyCell;
 
 /// A connection that has something to send, and no trouble in the fabric to blame, makes progress
 /// within this time and some retransmission time-outs.
-const PATIENCE: Span = Span::from_millis(500);
+const PROGRESS_LIMIT: Span = Span::from_millis(500);
 
 /// How many of them: what was sent into trouble may be sent there again before another path is
 /// tried.
 const TIMEOUTS: u64 = 16;
 
-/// How long a peer is waited for before it is given up: the seven retries of the applications'
-/// attribute `timeout`, about a second each …
+/// A connection gives its peer up after the seven retries of the applications' attribute `timeout`,
+/// about a second each …
 const GIVE_UP: Span = Span::from_secs(10);
 
-/// … or so many of the engine's own time-outs, each twice as long as the one before.
+/// … or after so many initial time-outs of the engine, each time-out twice as long as the last.
 const GIVE_UP_TIMEOUTS: u64 = 1 << 8;
 
 impl<const BYTES: bool> Simulation<BYTES> {
-    /// Whether all who can make progress do.
+    /// Whether every connection that can make progress does.
+    ///
+    /// # Errors
+    /// The first connection that does not.
     pub(super) fn look(&mut self) -> Result<(), Failure> {
         let now = self.fabric.now();
-        let patience = PATIENCE + self.scenario.host.rto_initial.times(TIMEOUTS);
+        let limit = PROGRESS_LIMIT + self.scenario.host.rto_initial.times(TIMEOUTS);
         let mut stuck = None;
         for number in 0..self.connections.len() {
             let connection = &self.connections[number];
@@ -38,7 +41,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
             let connection = &mut self.connections[number];
             if !waits || excused {
                 connection.seen = (bytes, now);
-            } else if now.since(connection.seen.1) > patience {
+            } else if now.since(connection.seen.1) > limit {
                 stuck = stuck.or(Some(number));
             }
         }
@@ -100,9 +103,8 @@ impl<const BYTES: bool> Simulation<BYTES> {
             return false;
         };
         let since = self.fabric.now().since(began);
-        let patience = GIVE_UP + self.scenario.host.rto_initial.times(GIVE_UP_TIMEOUTS);
-        let recent =
-            |trouble: &&Trouble| since >= trouble.from && since <= trouble.until + patience;
+        let give_up = GIVE_UP + self.scenario.host.rto_initial.times(GIVE_UP_TIMEOUTS);
+        let recent = |trouble: &&Trouble| since >= trouble.from && since <= trouble.until + give_up;
         self.is_cut(number, self.troubles.iter().filter(recent))
     }
 

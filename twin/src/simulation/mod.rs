@@ -1,4 +1,4 @@
-//! A simulation: a scenario, a seed, and what comes of them.
+//! A simulation: from a scenario and a seed to an outcome.
 //!
 //! ```text
 //!   set up     daemons start, applications connect        (nothing goes wrong yet)

@@ -1,4 +1,4 @@
-//! What is known of a simulation, and how it begins.
+//! The state of a simulation, and its beginning.
 
 use crate::app::ConnectionId;
 use crate::check::{Check, Failure};

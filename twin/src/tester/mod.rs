@@ -8,11 +8,10 @@
 //!   received, by stream ◀─────────┴──── control frames ◀── wire
 //! ```
 //!
-//! It takes the place of a host in a plan. It hands a frame to the wire when the one before has
-//! left (less than a nanosecond ahead, which is what time is counted in), so that nothing waits
-//! behind it and a pause takes effect after the frame that is being sent. It acts at the moment
-//! when something happens, whatever `poll` is for daemons, and its clock is always right. It holds
-//! no frames.
+//! It takes the place of a host in a plan. It passes a frame to the wire when the frame before has
+//! left (less than a nanosecond early, the resolution of time), so nothing queues behind it and a
+//! pause takes effect after the frame that is being sent. It acts at once, whatever `poll` is for
+//! daemons, and its clock is exact. It holds no frames.
 
 mod packet;
 mod pause;

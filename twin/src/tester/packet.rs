@@ -5,8 +5,8 @@
 //!   Ethernet │ IPv4 or IPv6 │ UDP │ BTH │ MPEH │ stream 2 │ sequence 8 │ time 8 │ zeros │ ICRC
 //! ```
 //!
-//! The numbers are big-endian. Nothing protects them: that is what a frame check sequence does, and
-//! frames with a wrong one never get this far.
+//! The numbers are big-endian. They need no checksum: a frame with a wrong frame check sequence
+//! never gets this far.
 
 use super::stream::{Outgoing, SIGNATURE};
 use common::time::Time;

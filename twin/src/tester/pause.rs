@@ -92,9 +92,9 @@ pub struct Storm {
     pub every: Span,
     /// When the first is sent.
     pub from: Time,
-    /// When no more is sent.
+    /// When sending ends.
     pub until: Time,
-    /// What is sent then, if anything.
+    /// The last frame, sent at that time.
     pub last: Option<Control>,
 }
 
@@ -106,9 +106,9 @@ pub fn pfc(mask: u8, quanta: u16) -> Control {
 }
 
 impl Storm {
-    /// What a receiver does that has no room for some priorities of a link of this speed between
-    /// two points in time: it pauses them for the longest time there is, again after half of it,
-    /// and lets them go at the end.
+    /// The frames of a receiver that has no room for the priorities in `mask` from `from` to
+    /// `until`, on a link of this speed. It pauses them for the longest possible time, refreshes
+    /// the pause after half of that time, and ends it at `until`.
     pub fn hold(mask: u8, (from, until): (Time, Time), speed: Rate) -> Self {
         let longest = quanta(u16::MAX, speed) / PICO;
         Self {

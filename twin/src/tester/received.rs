@@ -1,4 +1,4 @@
-//! What a tester has received of a stream.
+//! The packets of a stream that a tester has received.
 
 use super::packet::{Label, Sequence};
 use super::stream::{FCS, Stream};

@@ -1,6 +1,6 @@
 //! Streams: what a tester sends, and when the next packet of each is due.
 //!
-//! Time on the line is counted in picoseconds, as wires count it, so that no rate is rounded.
+//! Line time is in picoseconds, as on wires, so that no rate is rounded.
 
 use common::time::{Span, Time};
 use common::units::Rate;
@@ -51,7 +51,7 @@ impl Sizes {
         }
     }
 
-    /// The smallest and the largest. There is one at least.
+    /// The smallest and the largest size. There is at least one.
     fn bounds(&self) -> (u16, u16) {
         match self {
             Self::Fixed(size) => (*size, *size),

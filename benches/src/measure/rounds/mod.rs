@@ -10,9 +10,9 @@
 //! drift cancels. A round gives one ratio for each pair, however fast the machine was during it.
 //!
 //! After [`ROUNDS_FIRST`] rounds, and whenever their number has doubled, every bound is judged by
-//! the interval of its median; measuring ends when all are decided, or when the time is up. Looking
-//! several times is asking several times, so each look may be wrong with a probability of [`ERROR`]
-//! / [`LOOKS`] only: all together are with [`ERROR`] (Bonferroni).
+//! the interval of its median. Measuring ends when all are decided, or when the time is up. Every
+//! look can be wrong, so each may be wrong with a probability of [`ERROR`] / [`LOOKS`] only: all
+//! looks together are wrong with a probability of at most [`ERROR`] (Bonferroni).
 
 use super::bound::Verdict;
 use super::statistics::{Interval, median, median_interval};

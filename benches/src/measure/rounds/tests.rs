@@ -1,4 +1,4 @@
-//! Made-up programs on made-up machines.
+//! Simulated programs on simulated machines.
 
 use super::*;
 use crate::measure::bound::Bound;

@@ -40,13 +40,15 @@ drop_reasons! {
     Malformed => "malformed",
     /// The checksum of the IPv4 header is wrong.
     BadChecksum => "bad_checksum",
-    /// The destination MAC address is not the port's own, nor (of a MAC control frame) their group address.
+    /// The destination MAC address is not the port's own, nor (of a MAC control frame) their group
+    /// address.
     OtherMac => "other_mac",
     /// The frame carries a VLAN tag for which the port has no interface.
     UnknownVlan => "unknown_vlan",
     /// The EtherType is neither IPv4 nor IPv6.
     UnknownEtherType => "unknown_ether_type",
-    /// A MAC control frame is cut, or a PFC frame is shorter than its eight times (IEEE 802.3 annex 31).
+    /// A MAC control frame is cut, or a PFC frame is shorter than its eight times (IEEE 802.3 annex
+    /// 31).
     ControlLength => "control_length",
     /// A MAC control frame has an opcode that is neither PAUSE nor PFC.
     ControlOpcode => "control_opcode",
@@ -84,7 +86,8 @@ drop_reasons! {
     RingFull => "ring_full",
     /// The priority group of the ingress port, which is not lossless, has reached its threshold.
     IngressFull => "ingress_full",
-    /// The headroom of a lossless priority group is used up: its peer sent on after it was told to wait.
+    /// The headroom of a lossless priority group is used up: its peer sent on after it was told to
+    /// wait.
     HeadroomFull => "headroom_full",
     /// The egress queue has reached its threshold.
     QueueFull => "queue_full",

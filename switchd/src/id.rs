@@ -3,7 +3,8 @@
 use crate::limits::MAX_WORKERS;
 use std::fmt;
 
-/// Number of a port: its place in [`Tables::ports`](crate::tables::Tables::ports), fixed for the life of the daemon.
+/// Number of a port: its place in [`Tables::ports`](crate::tables::Tables::ports), fixed for the
+/// life of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortId(pub u16);
 
@@ -59,8 +60,8 @@ const _: () = assert!(MAX_WORKERS <= 1 << WORKER_BITS);
 /// Sessions that are told apart: a packet does not stay in the switch while so many come and go.
 pub const SESSIONS: u8 = 1 << (u32::BITS - NUMBER_BITS - WORKER_BITS);
 
-/// Which traced packet: session (6 bits), the worker that received it (6 bits), number (20 bits, from 1).
-/// Goes with the packet.
+/// Which traced packet: session (6 bits), the worker that received it (6 bits), number (20 bits,
+/// from 1). Goes with the packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TraceId(u32);
 

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! A worker owns receive queues and egress ports. All packets that leave by a port pass through its
-//! owner's traffic manager, which therefore sees the exact queue, as hardware does. The packet path takes no
-//! lock and allocates nothing after start.
+//! owner's traffic manager, which therefore sees the exact queue, as hardware does. The packet path
+//! takes no lock and allocates nothing after start.
 //!
 //! The engine does no I/O of its own and reads no clock: ports and the time are arguments. The
 //! daemon gives it AF_XDP queues, the tests and the twin give it simulated ones.
@@ -40,7 +40,8 @@
 //!   egress    [9] rewrite
 //! ```
 //!
-//! Between \[4\] and \[6\] there will be \[5\] compute: reductions in the network. It does not exist yet.
+//! Between \[4\] and \[6\] there will be \[5\] compute: reductions in the network. It does not
+//! exist yet.
 //!
 //! Composers:
 //!

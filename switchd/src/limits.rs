@@ -6,8 +6,8 @@ use common::time::Span;
 /// number fits in a byte of a flow record.
 pub const MAX_PORTS: usize = 256;
 
-/// Workers of one switch: more cores than a switch of [`MAX_PORTS`] ports can use, and a set of them
-/// fits in one word.
+/// Workers of one switch: more cores than a switch of [`MAX_PORTS`] ports can use, and a set of
+/// them fits in one word.
 pub const MAX_WORKERS: usize = 64;
 
 /// Traffic classes, which are the egress queues of a port: one for each 802.1Q priority.
@@ -17,14 +17,17 @@ pub const CLASSES: usize = 8;
 pub const PRIORITIES: usize = CLASSES;
 
 /// Packets that a worker takes from one receive queue at a time. Long enough to hide the latency of
-/// the route lookups of a batch, short enough that the headers stay in the first-level cache: packets of several
-/// queues are forwarded together, up to [`LANES`] (256 × 64 bytes = 16 KiB of 32 KiB).
+/// the route lookups of a batch, short enough that the headers stay in the first-level cache:
+/// packets of several queues are forwarded together, up to [`LANES`] (256 × 64 bytes = 16 KiB of 32
+/// KiB).
 pub const BATCH: usize = 128;
 
-/// Packets that are forwarded together at most: less than a batch of some queues, and a batch of the next.
+/// Packets that are forwarded together at most: less than a batch of some queues, and a batch of
+/// the next.
 pub const LANES: usize = 2 * BATCH;
 
-/// Next hops: every neighbour of a switch is one. 256 ports with a rack of 256 addresses behind each.
+/// Next hops: every neighbour of a switch is one. 256 ports with a rack of 256 addresses behind
+/// each.
 pub const MAX_NEXT_HOPS: usize = 65_536;
 
 /// Groups: one for each next hop that is used alone, and as many again for combinations of them.
@@ -37,8 +40,8 @@ pub const MAX_MEMBERS: usize = 512;
 /// is a power of two, so that the cells of a packet are a shift.
 pub const CELL: usize = 256;
 
-/// Cells of the buffer: 512 MiB less one, so that an amount of cells fits in 21 bits and the state of a priority group
-/// in a word.
+/// Cells of the buffer: 512 MiB less one, so that an amount of cells fits in 21 bits and the state
+/// of a priority group in a word.
 pub const MAX_CELLS: u32 = (1 << 21) - 2;
 
 /// Packets in the ring between one worker and another: what arrives from every port of a worker in
@@ -57,12 +60,13 @@ pub const PENDING_TOTAL: usize = 1024;
 /// (RFC 4861 §10, MAX_MULTICAST_SOLICIT and RETRANS_TIMER).
 pub const PENDING_TIMEOUT: Span = Span::from_secs(3);
 
-/// How long a packet that waits may overlook a change: the route to a new neighbour appears a moment
-/// after the tables that announce it.
+/// How long a packet that waits may overlook a change: the route to a new neighbour appears a
+/// moment after the tables that announce it.
 pub const PENDING_RETRY: Span = Span::from_millis(2);
 
-/// How soon a worker that would sleep kicks a device again that has not sent everything: a device that
-/// was full is ready within a few packet times, one that is down costs 500 turns a second meanwhile.
+/// How soon a worker that would sleep kicks a device again that has not sent everything: a device
+/// that was full is ready within a few packet times, one that is down costs 500 turns a second
+/// meanwhile.
 pub const KICK_AGAIN: Span = Span::from_millis(2);
 
 /// Least time between two questions to the kernel about one neighbour.
@@ -75,8 +79,8 @@ pub const ICMP_BURST: u64 = 100;
 /// (`icmp_msgs_per_sec`).
 pub const ICMP_INTERVAL: Span = Span::from_millis(1);
 
-/// How long a port may make up for having been served late: what a worker that was off its core for a
-/// scheduling slice can send at once afterwards. The peer's buffer has to take such a burst.
+/// How long a port may make up for having been served late: what a worker that was off its core for
+/// a scheduling slice can send at once afterwards. The peer's buffer has to take such a burst.
 pub const PORT_BURST: Span = Span::from_millis(1);
 
 /// Least burst of a port in bytes, so that a slow one can send two packets of any length in a row.

@@ -31,7 +31,8 @@ pub struct Packet {
     pub flow: u32,
     /// Differentiated services code point that it leaves with.
     pub dscp: u8,
-    /// Its ECN field as it came (RFC 3168 §5). Not zero: its sender understands marks, or it is marked already.
+    /// Its ECN field as it came (RFC 3168 §5). Not zero: its sender understands marks, or it is
+    /// marked already.
     pub ecn: u8,
     /// What is to be changed in it before it leaves, beside what a router always changes.
     pub edits: Edits,

@@ -1,7 +1,7 @@
 //! `[qos]`: classes, buffer, queues, marks and flow control, as they are written.
 //!
-//! `etc/switchd.toml` explains every key. The module `policy` makes of it what the engine works with,
-//! and refuses what does not fit together.
+//! `etc/switchd.toml` explains every key. The module `policy` makes of it what the engine works
+//! with, and refuses what does not fit together.
 
 use crate::tables::trim::SIZE_DEFAULT;
 use common::units::Rate;

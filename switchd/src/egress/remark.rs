@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The IPv4 header checksum is updated incrementally (RFC 1624): a header that arrived wrong leaves
-//! wrong. Bytes that are not an IP packet are left alone. The ICRC of RoCEv2 does not cover this byte
-//! (InfiniBand architecture annex A17).
+//! wrong. Bytes that are not an IP packet are left alone. The ICRC of RoCEv2 does not cover this
+//! byte (InfiniBand architecture annex A17).
 
 use common::wire::ip::{Ecn, v4, v6};
 
@@ -20,8 +20,8 @@ pub fn set_dscp(frame: &mut [u8], network: u16, dscp: u8) -> bool {
     update(frame, network, |class| Some(dscp << 2 | class & 3))
 }
 
-/// Marks the IP packet that begins at `network` with congestion experienced if it is ECN-capable and
-/// not yet marked, ECT(0) or ECT(1) (RFC 3168 §5); returns whether it did.
+/// Marks the IP packet that begins at `network` with congestion experienced if it is ECN-capable
+/// and not yet marked, ECT(0) or ECT(1) (RFC 3168 §5); returns whether it did.
 #[inline]
 pub fn set_ce(frame: &mut [u8], network: u16) -> bool {
     update(frame, network, |class| match Ecn::of(class) {
@@ -100,7 +100,8 @@ mod tests {
         }
     }
 
-    /// SW-20: only ECN-capable packets are marked, whatever their DSCP, and a marked one stays marked.
+    /// SW-20: only ECN-capable packets are marked, whatever their DSCP, and a marked one stays
+    /// marked.
     #[test]
     fn only_capable_packets_are_marked() {
         for is_v6 in [false, true] {

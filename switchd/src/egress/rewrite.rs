@@ -16,7 +16,8 @@ pub fn rewrite(packet: &mut Packet, src: [u8; 6]) {
     readdress(packet.frame.bytes_mut(), packet.network, packet.mac, src);
 }
 
-/// [`rewrite`] for a frame whose IP header begins at `network` and in which nothing else is to be changed.
+/// [`rewrite`] for a frame whose IP header begins at `network` and in which nothing else is to be
+/// changed.
 #[inline]
 pub fn readdress(bytes: &mut [u8], network: u16, dst: [u8; 6], src: [u8; 6]) {
     let Some((link, ip)) = bytes.split_at_mut_checked(usize::from(network)) else {
@@ -86,7 +87,8 @@ mod tests {
         bytes
     }
 
-    /// SW-1: MAC rewrite, TTL decrement and incremental checksum; the rest, tags included, is left alone.
+    /// SW-1: MAC rewrite, TTL decrement and incremental checksum; the rest, tags included, is left
+    /// alone.
     #[test]
     fn an_ipv4_packet_is_readdressed() {
         for ttl in [2, 64, 255] {

@@ -1,5 +1,5 @@
-//! The packets of a batch on their way from the parser to their next hops. Each step is done for all of them before
-//! the next, so that the waits for memory overlap.
+//! The packets of a batch on their way from the parser to their next hops. Each step is done for
+//! all of them before the next, so that the waits for memory overlap.
 
 use crate::forward::dlb::balancer::Balancer;
 use crate::forward::dlb::flowlet;
@@ -13,15 +13,17 @@ use crate::tables::Tables;
 use common::time::Time;
 use common::xdp::frame::Frame;
 
-/// The packets of a batch that the parser let through, with the routes they are about to take. The default
-/// holds nothing and allocates nothing: a turn leaves it in the place of the batch that it works on.
+/// The packets of a batch that the parser let through, with the routes they are about to take. The
+/// default holds nothing and allocates nothing: a turn leaves it in the place of the batch that it
+/// works on.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// The packets, and where each arrived.
     pub lanes: Vec<(Frame, PortId, Parsed)>,
     /// By lane: what the lookup found.
     pub groups: Vec<Option<GroupId>>,
-    /// By lane: the hash of the flow; empty while neither balancing nor elephants ask for all of them.
+    /// By lane: the hash of the flow; empty while neither balancing nor elephants ask for all of
+    /// them.
     pub hashes: Vec<u32>,
     /// By lane: the flow, if it is not left to the hash.
     flows: Vec<Option<flowlet::Flow>>,
@@ -132,8 +134,8 @@ impl Batch {
         );
     }
 
-    /// As `choose`, where some groups look at more than the hash. First all entries of the flow table are
-    /// fetched, so that the waits for them overlap.
+    /// As `choose`, where some groups look at more than the hash. First all entries of the flow
+    /// table are fetched, so that the waits for them overlap.
     fn balance(&mut self, tables: &Tables, balancer: &mut Balancer, now: Time) {
         self.flows.clear();
         let lanes = self.lanes.iter().zip(&self.groups).zip(&self.hashes);

@@ -1,8 +1,8 @@
 //! The hash of a flow, which names its bucket in a group.
 //!
-//! Two rounds of a 64 × 64 → 128 bit multiplication whose halves are folded together mix every input
-//! bit into every output bit. The seed enters before the first, so switches with different seeds
-//! have unrelated functions and do not polarise.
+//! Two rounds of a 64 × 64 → 128 bit multiplication whose halves are folded together mix every
+//! input bit into every output bit. The seed enters before the first, so switches with different
+//! seeds have unrelated functions and do not polarise.
 
 use crate::packet::{Parsed, Version};
 use crate::tables::Hashing;
@@ -38,8 +38,8 @@ fn word<const N: usize>(frame: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// The hash of the flow that a packet belongs to. The same for all packets of a flow, also for its fragments,
-/// of which it covers the addresses only.
+/// The hash of the flow that a packet belongs to. The same for all packets of a flow, also for its
+/// fragments, of which it covers the addresses only.
 #[inline]
 pub fn flow_hash(frame: &[u8], parsed: &Parsed, hashing: &Hashing) -> u32 {
     let network = usize::from(parsed.network);

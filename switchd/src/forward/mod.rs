@@ -1,4 +1,5 @@
-//! \[4\] Forward: from a destination address to a next hop and its port, or to the reason why there is none.
+//! \[4\] Forward: from a destination address to a next hop and its port, or to the reason why there
+//! is none.
 //!
 //! ```text
 //!   batch   the packets of a batch, looked up together

@@ -44,8 +44,9 @@ pub fn may_be_reported(frame: &[u8], parsed: &Parsed) -> bool {
     }
 }
 
-/// A frame with the ICMP error about a packet that arrived at `port`, addressed to its sender; its MAC
-/// addresses are filled in by forwarding. `None` if the port has no address to say it from, or no frame is free.
+/// A frame with the ICMP error about a packet that arrived at `port`, addressed to its sender; its
+/// MAC addresses are filled in by forwarding. `None` if the port has no address to say it from, or
+/// no frame is free.
 pub fn about(
     frame: &[u8],
     parsed: &Parsed,

@@ -1,7 +1,7 @@
 //! \[2\] Parse: what the router has to know of a frame, read once.
 //!
-//! The steering program sends only unicast IP for other machines and MAC control here, but a program
-//! that lags behind, or a frame made to confuse, may bring anything: everything is checked.
+//! The steering program sends only unicast IP for other machines and MAC control here, but a
+//! program that lags behind, or a frame made to confuse, may bring anything: everything is checked.
 
 use crate::drop::DropReason;
 use crate::packet::{NO_PCP, Parsed, Version};

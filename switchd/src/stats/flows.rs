@@ -20,8 +20,8 @@ pub struct FlowletStats {
     pub moved_inside: Counter,
     /// Entries that were found to have been silent for the ageing time, and were used anew.
     pub aged: Counter,
-    /// Entries that were given to another flow between two flowlets, before they had aged. Many of them,
-    /// or of collisions, say that the table is too small.
+    /// Entries that were given to another flow between two flowlets, before they had aged. Many of
+    /// them, or of collisions, say that the table is too small.
     pub evicted: Counter,
 }
 

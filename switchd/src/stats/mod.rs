@@ -18,7 +18,8 @@ pub struct QueueStats {
     pub enqueued_packets: Counter,
     /// Bytes accepted so far.
     pub enqueued_bytes: Counter,
-    /// Packets that were accepted and lost in the queue so far: the port went down, or a storm was dropped.
+    /// Packets that were accepted and lost in the queue so far: the port went down, or a storm was
+    /// dropped.
     pub discarded_packets: Counter,
     /// Packets refused so far, for whatever reason the traffic manager had.
     pub dropped_packets: Counter,
@@ -88,7 +89,8 @@ impl PauseStats {
         now.nanos() < self.paused_until.get()
     }
 
-    /// How long it was paused until `now`, of which the worker has counted what was before `counted`.
+    /// How long it was paused until `now`, of which the worker has counted what was before
+    /// `counted`.
     pub fn paused(&self, counted: &Counter, now: Time) -> Span {
         let end = now.nanos().min(self.paused_until.get());
         let since = end.saturating_sub(counted.get());
@@ -110,7 +112,8 @@ pub struct PortStats {
     pub tx_bytes: Counter,
     /// Trimmed packets sent.
     pub trimmed_sent: Counter,
-    /// Trimmed packets that were lost, whatever the reason: each one trimmed is sent, lost, or waits.
+    /// Trimmed packets that were lost, whatever the reason: each one trimmed is sent, lost, or
+    /// waits.
     pub trimmed_dropped: Counter,
     /// Pauses, by priority; only the port's owner counts here.
     pub pauses: [PauseStats; PRIORITIES],
@@ -128,8 +131,8 @@ pub struct PortStats {
     pub control_sent: Counter,
     /// ICMP messages that the rate limit or a lack of frames suppressed.
     pub icmp_suppressed: Counter,
-    /// Packets that were received here and lost, by reason. Those that were on their way to the device when a port went down are
-    /// counted at the port that they were to leave by.
+    /// Packets that were received here and lost, by reason. Those that were on their way to the
+    /// device when a port went down are counted at the port that they were to leave by.
     pub drops: [Counter; DropReason::COUNT],
     /// The egress queues; only the port's owner counts here.
     pub queues: [QueueStats; CLASSES],
@@ -165,9 +168,10 @@ pub struct WorkerStats {
     pub busy_turns: Counter,
     /// When the last turn began, in nanoseconds of the worker's clock: shows that it lives.
     pub heartbeat: Counter,
-    /// Longest time in nanoseconds between the beginnings of two turns of which the first had something to do, so that the
-    /// second followed at once: the turn itself, and what the scheduler gave to others. How late the worker wakes
-    /// from a sleep is not in it: nobody sees when it should have begun.
+    /// Longest time in nanoseconds between the beginnings of two turns of which the first had
+    /// something to do, so that the second followed at once: the turn itself, and what the
+    /// scheduler gave to others. How late the worker wakes from a sleep is not in it: nobody sees
+    /// when it should have begun.
     pub worst_gap: Counter,
     /// How often control asked for that to begin anew; control alone writes it.
     pub clear_gap: Counter,

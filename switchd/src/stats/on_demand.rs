@@ -29,7 +29,8 @@ impl<T: Clone> OnDemand<T> {
         self.asked.add(1);
     }
 
-    /// Answers what is open; for the worker. It never waits: if control reads right now, the next turn will do.
+    /// Answers what is open; for the worker. It never waits: if control reads right now, the next
+    /// turn will do.
     #[inline]
     pub fn answer(&self, rows: impl FnOnce() -> Vec<T>) {
         let asked = self.asked.get();
@@ -57,7 +58,8 @@ impl<T: Clone> OnDemand<T> {
 mod tests {
     use super::*;
 
-    /// MG-7: an answer is to the question that was asked last, never to one before, and is worked out once.
+    /// MG-7: an answer is to the question that was asked last, never to one before, and is worked
+    /// out once.
     #[test]
     fn answers_are_to_the_last_question() {
         let rows = OnDemand::default();

@@ -2,8 +2,8 @@
 //!
 //! A flow's hash names a bucket, the bucket names the next hop. When a member dies only its buckets
 //! are given to others; when it returns it gets the same buckets back, so flows that had moved
-//! return and no other flow notices. Each member holds its share of the buckets by weight, to within
-//! one bucket.
+//! return and no other flow notices. Each member holds its share of the buckets by weight, to
+//! within one bucket.
 //!
 //! A set of buckets is immutable, as everything in the tables: a change of members makes a new set
 //! from the old one.
@@ -140,8 +140,8 @@ impl Buckets {
         }
     }
 
-    /// A bucket that moves because its member died, or stays where it moved then, keeps its home, for
-    /// the day the member returns. One that moves for another reason is at home where it goes.
+    /// A bucket that moves because its member died, or stays where it moved then, keeps its home,
+    /// for the day the member returns. One that moves for another reason is at home where it goes.
     fn next_home(&self, bucket: usize, next: u64, alive: &HashMap<u64, usize>) -> u64 {
         let (Some(&home), Some(&holder)) = (self.home.get(bucket), self.holder.get(bucket)) else {
             return next;
@@ -187,7 +187,8 @@ impl Assignment {
         }
     }
 
-    /// Leaves `bucket` to the member `key`, if it is alive, has room, and nobody has the bucket yet.
+    /// Leaves `bucket` to the member `key`, if it is alive, has room, and nobody has the bucket
+    /// yet.
     fn keep(&mut self, bucket: usize, key: u64) {
         if self.holder[bucket] == FREE
             && let Some(&place) = self.place.get(&key)
@@ -213,8 +214,8 @@ impl Assignment {
     }
 }
 
-/// Buckets of each member: in proportion to the weights, [`BUCKETS`] in all (largest remainder), and
-/// at least one each.
+/// Buckets of each member: in proportion to the weights, [`BUCKETS`] in all (largest remainder),
+/// and at least one each.
 fn shares(members: &[Member]) -> Vec<usize> {
     let weight = |member: &Member| usize::from(member.weight.max(1));
     let total: usize = members.iter().map(weight).sum();

@@ -4,8 +4,9 @@ use crate::id::GroupId;
 use common::time::Span;
 use serde::{Deserialize, Serialize};
 
-/// Entries of a table if nothing else is configured: four times as many as flows that send within one
-/// flowlet timeout on a busy port, 128 KiB for each worker, which stays in its second-level cache.
+/// Entries of a table if nothing else is configured: four times as many as flows that send within
+/// one flowlet timeout on a busy port, 128 KiB for each worker, which stays in its second-level
+/// cache.
 pub const DEFAULT_ENTRIES: usize = 4096;
 
 /// Most entries of a table: 2 MiB, what a worker has of second-level cache at most.
@@ -21,7 +22,8 @@ pub enum Mode {
     /// By bucket: static ECMP.
     #[default]
     Off,
-    /// The best member when the flow is born; the flow keeps it until it has been silent for the ageing time.
+    /// The best member when the flow is born; the flow keeps it until it has been silent for the
+    /// ageing time.
     Flow,
     /// The best member for each flowlet.
     Flowlet,
@@ -46,24 +48,26 @@ impl Mode {
 pub struct Settings {
     /// How the next hop is chosen.
     pub mode: Mode,
-    /// The longest gap inside a flowlet. It must exceed the skew between paths and the jitter of the workers.
-    /// It should be at least as long as a port takes to forget a flow that is silent: six samples with the default scale.
+    /// The longest gap inside a flowlet. It must exceed the skew between paths and the jitter of
+    /// the workers. It should be at least as long as a port takes to forget a flow that is silent:
+    /// six samples with the default scale.
     pub timeout: Span,
     /// Silence after which a flow is forgotten. Not less than the timeout, at most [`MAX_AGEING`].
     pub ageing: Span,
-    /// A flow stays on its member while that is not worse than the best by more than this many bands.
+    /// A flow stays on its member while that is not worse than the best by more than this many
+    /// bands.
     pub hysteresis: u8,
-    /// How long it takes until the band of a member shows that a flow has left. Of the flows that want
-    /// to leave it meanwhile only every other one does, or they would all follow the first, and come
-    /// back together. Zero lets all go.
+    /// How long it takes until the band of a member shows that a flow has left. Of the flows that
+    /// want to leave it meanwhile only every other one does, or they would all follow the first,
+    /// and come back together. Zero lets all go.
     pub settle: Span,
 }
 
 impl Default for Settings {
-    /// Static ECMP; the times are those of a group that is switched to another mode. A timeout of 256 µs as in
-    /// SONiC; an ageing time of 10 ms as in CONGA, 40 timeouts: a flow that comes back within a few
-    /// round trips finds its member, and one that has ended does not hold its entry in [`Mode::Flow`].
-    /// Four samples of 16 µs until a band has settled.
+    /// Static ECMP; the times are those of a group that is switched to another mode. A timeout of
+    /// 256 µs as in SONiC; an ageing time of 10 ms as in CONGA, 40 timeouts: a flow that comes back
+    /// within a few round trips finds its member, and one that has ended does not hold its entry in
+    /// [`Mode::Flow`]. Four samples of 16 µs until a band has settled.
     fn default() -> Self {
         Self {
             mode: Mode::Off,
@@ -107,8 +111,8 @@ pub const MAX_EXPONENT: u8 = 8;
 pub struct Scale {
     /// Time between two samples; at least [`MIN_INTERVAL`].
     pub interval: Span,
-    /// k: each sample has a weight of 2⁻ᵏ in the average, which so follows within 2ᵏ intervals; at most
-    /// [`MAX_EXPONENT`].
+    /// k: each sample has a weight of 2⁻ᵏ in the average, which so follows within 2ᵏ intervals; at
+    /// most [`MAX_EXPONENT`].
     pub exponent: u8,
     /// Weight of the utilisation in the load.
     pub past_weight: u16,
@@ -121,10 +125,12 @@ pub struct Scale {
 }
 
 impl Default for Scale {
-    /// The defaults of SONiC. A queue is full at 128 KiB: 10 µs at 100 Gbit/s, beyond what ECN marks at.
+    /// The defaults of SONiC. A queue is full at 128 KiB: 10 µs at 100 Gbit/s, beyond what ECN
+    /// marks at.
     ///
-    /// A flow's own use of its port is forgotten, band 0, after six samples: 96 µs, well within the flowlet timeout. Samples cost at
-    /// least 16 ns a port: of a worker with 32 ports 3 % of its time, and would be 13 % at 4 µs.
+    /// A flow's own use of its port is forgotten, band 0, after six samples: 96 µs, well within the
+    /// flowlet timeout. Samples cost at least 16 ns a port: of a worker with 32 ports 3 % of its
+    /// time, and would be 13 % at 4 µs.
     fn default() -> Self {
         Self {
             interval: Span::from_micros(16),
@@ -208,7 +214,8 @@ impl DlbPolicy {
         &self.modes
     }
 
-    /// Whether any group chooses by more than the hash. If not, nothing is to be measured or remembered.
+    /// Whether any group chooses by more than the hash. If not, nothing is to be measured or
+    /// remembered.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.is_on

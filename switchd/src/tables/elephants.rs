@@ -4,8 +4,8 @@ use crate::limits::CLASSES;
 use common::time::Span;
 use common::units::Rate;
 
-/// Least threshold: two of the longest frames that a packet buffer holds, so that no flow is an elephant at
-/// its first packets.
+/// Least threshold: two of the longest frames that a packet buffer holds, so that no flow is an
+/// elephant at its first packets.
 pub const MIN_BYTES: u64 = 2 * 4096;
 
 /// Greatest threshold: 86 ms of a 100 Gbit/s port, by when it is too late for the mice.
@@ -14,8 +14,8 @@ pub const MAX_BYTES: u64 = 1 << 30;
 /// When a flow that has become an elephant moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moves {
-    /// When none of its packets is in the queue any more; in a queue that is never empty it may take until the
-    /// flow pauses.
+    /// When none of its packets is in the queue any more; in a queue that is never empty it may
+    /// take until the flow pauses.
     Drained,
     /// At once; its packets in the lower queue wait at a gate, which the scheduler has to ask.
     Gated,
@@ -28,10 +28,11 @@ pub struct Settings {
     pub from: u8,
     /// The queue of its elephants: lower than `from`, and lossless if that is.
     pub to: u8,
-    /// A flow is an elephant when over some time t it sent more than `bytes` + `rate` × t, and a mouse again when
-    /// it fell as much behind `rate`. [`MIN_BYTES`] to [`MAX_BYTES`].
+    /// A flow is an elephant when over some time t it sent more than `bytes` + `rate` × t, and a
+    /// mouse again when it fell as much behind `rate`. [`MIN_BYTES`] to [`MAX_BYTES`].
     pub bytes: u64,
-    /// What a mouse may send for ever. Zero counts bytes alone; then only ageing makes mice of elephants.
+    /// What a mouse may send for ever. Zero counts bytes alone; then only ageing makes mice of
+    /// elephants.
     pub rate: Rate,
     /// A flow that sends nothing for this long is a mouse, and forgotten. More than zero.
     pub ageing: Span,

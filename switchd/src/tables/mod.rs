@@ -2,8 +2,8 @@
 //!
 //! A [`Tables`] is immutable. Control publishes a new one with `common::sync::snapshot`; a worker
 //! picks up the newest at the beginning of a turn. Routes are not in here: a full Internet table
-//! changes too often to be copied, so the [`Fib`](crate::forward::fib::Fib) is changed in place, and maps a
-//! prefix to the number of a group in these tables.
+//! changes too often to be copied, so the [`Fib`](crate::forward::fib::Fib) is changed in place,
+//! and maps a prefix to the number of a group in these tables.
 //!
 //! Order of publication: first the tables that contain a group, then the routes that use it. A
 //! worker that finds a group number which its tables lack picks up the newest tables. Numbers are
@@ -34,7 +34,8 @@ pub struct PortEntry {
     pub name: String,
     /// The kernel's number of the interface.
     pub ifindex: u32,
-    /// The port's own MAC address: the destination of frames to be routed, the source of those sent.
+    /// The port's own MAC address: the destination of frames to be routed, the source of those
+    /// sent.
     pub mac: [u8; 6],
     /// Whether packets are taken from it and may be sent to it.
     pub up: bool,
@@ -115,8 +116,8 @@ impl Default for Hashing {
     }
 }
 
-/// Which next hops carried traffic lately. Shared by all snapshots of the tables: workers set, control
-/// takes, and keeps the kernel convinced that those neighbours are alive.
+/// Which next hops carried traffic lately. Shared by all snapshots of the tables: workers set,
+/// control takes, and keeps the kernel convinced that those neighbours are alive.
 #[derive(Debug)]
 pub struct NextHopUse(Box<[AtomicBool]>);
 
@@ -127,7 +128,8 @@ impl Default for NextHopUse {
 }
 
 impl NextHopUse {
-    /// Says that a packet was sent to `id`. Writes only when that is news, so that the line stays shared.
+    /// Says that a packet was sent to `id`. Writes only when that is news, so that the line stays
+    /// shared.
     #[inline]
     pub fn mark(&self, id: NextHopId) {
         if let Some(flag) = self.0.get(id.index())
@@ -234,8 +236,9 @@ impl Tables {
         self.groups.get(id.index())
     }
 
-    /// Checks bounds and references. Workers survive tables that fail this (such packets are dropped as
-    /// [`NoNextHop`](crate::drop::DropReason::NoNextHop)), but control should not publish them.
+    /// Checks bounds and references. Workers survive tables that fail this (such packets are
+    /// dropped as [`NoNextHop`](crate::drop::DropReason::NoNextHop)), but control should not
+    /// publish them.
     ///
     /// # Errors
     /// The first violation found.

@@ -1,12 +1,14 @@
-//! What control tells the traffic manager: an immutable value, published with the tables and replaced as a whole.
+//! What control tells the traffic manager: an immutable value, published with the tables and
+//! replaced as a whole.
 //!
 //! ```text
 //!   DSCP or PCP ─▶ priority ─┬─▶ priority group   what the packet is charged to at its ingress port
 //!                            └─▶ traffic class    the queue that it waits in at its egress port
 //! ```
 //!
-//! All amounts of buffer are in cells ([`CELL`](crate::limits::CELL)). [`Policy::check`] refuses values
-//! that the engine cannot work with; what is merely unwise is for the configuration to refuse.
+//! All amounts of buffer are in cells ([`CELL`](crate::limits::CELL)). [`Policy::check`] refuses
+//! values that the engine cannot work with; what is merely unwise is for the configuration to
+//! refuse.
 
 use super::trim::{TrimPolicy, TrimPolicyError};
 use super::wred::{Profile, ProfileError};
@@ -19,8 +21,8 @@ use common::units::Rate;
 pub enum Limit {
     /// To this many cells.
     Static(u32),
-    /// To α times the cells of the service region that are free, α = 2^n, n from -8 to 8 (Choudhury and Hahne,
-    /// "Dynamic queue length thresholds"; `dynamic_th` of SONiC).
+    /// To α times the cells of the service region that are free, α = 2^n, n from -8 to 8 (Choudhury
+    /// and Hahne, "Dynamic queue length thresholds"; `dynamic_th` of SONiC).
     Dynamic(i8),
 }
 
@@ -44,8 +46,8 @@ impl Limit {
 pub struct GroupPolicy {
     /// Cells that nobody else may use.
     pub guaranteed: u32,
-    /// Cells of the service region that it may use on top. A lossless group pauses its peer beyond (xoff), another one
-    /// drops.
+    /// Cells of the service region that it may use on top. A lossless group pauses its peer beyond
+    /// (xoff), another one drops.
     pub limit: Limit,
     /// Cells for what arrives after xoff; a group is lossless if it has any.
     pub headroom: u32,
@@ -105,13 +107,15 @@ pub const WEIGHTS: std::ops::RangeInclusive<u8> = 1..=100;
 /// How a queue shares its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schedule {
-    /// Before all queues with a weight, and before strict queues of lower class (IEEE 802.1Q clause 8.6.8.1).
+    /// Before all queues with a weight, and before strict queues of lower class (IEEE 802.1Q clause
+    /// 8.6.8.1).
     Strict,
     /// By weight among the others.
     Dwrr(u8),
 }
 
-/// What a port does to be paused and to pause its peer. PAUSE and PFC exclude one another on a link.
+/// What a port does to be paused and to pause its peer. PAUSE and PFC exclude one another on a
+/// link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FlowControl {
     /// Nothing: MAC control frames are counted and ignored.
@@ -210,7 +214,8 @@ impl Classify {
 }
 
 impl Default for Classify {
-    /// The class selector of RFC 2474 §4.2.2 is the priority, a priority is its class and its group.
+    /// The class selector of RFC 2474 §4.2.2 is the priority, a priority is its class and its
+    /// group.
     fn default() -> Self {
         let same = std::array::from_fn(|n| u8::try_from(n).expect("8"));
         Self {
@@ -229,7 +234,8 @@ pub struct Regions {
     pub service: u32,
     /// The same as egress accounts it: what the guarantees of queues leave.
     pub egress_service: u32,
-    /// Cells of all headroom together. Less than the sum over the groups if the pool is oversubscribed.
+    /// Cells of all headroom together. Less than the sum over the groups if the pool is
+    /// oversubscribed.
     pub headroom: u32,
 }
 
@@ -307,8 +313,8 @@ pub enum PolicyError {
 }
 
 impl Policy {
-    /// A switch that forwards and drops: eight queues in strict priority that hold `limit` cells each, no lossless
-    /// group, no marking.
+    /// A switch that forwards and drops: eight queues in strict priority that hold `limit` cells
+    /// each, no lossless group, no marking.
     pub fn plain(ports: usize, limit: u32) -> Self {
         let group = GroupPolicy {
             guaranteed: 0,
@@ -348,8 +354,8 @@ impl Policy {
         }
     }
 
-    /// Divides a buffer of `cells` among the regions: guarantees and headroom as the ports say, or `pool` cells of
-    /// headroom for all together, and the rest for service.
+    /// Divides a buffer of `cells` among the regions: guarantees and headroom as the ports say, or
+    /// `pool` cells of headroom for all together, and the rest for service.
     ///
     /// # Errors
     /// They do not fit.

@@ -11,8 +11,8 @@ pub const DSCPS: usize = 64;
 /// (`SAI_SWITCH_ATTR_PACKET_TRIM_SIZE`). It holds [`SIZE_MIN`].
 pub const SIZE_DEFAULT: u16 = 128;
 
-/// Least size: the headers of the longest data packet, a WRITE ONLY with immediate data (4 bytes) and
-/// MPEH, over IPv6 in a frame with one tag. With less, trimming would silently do nothing.
+/// Least size: the headers of the longest data packet, a WRITE ONLY with immediate data (4 bytes)
+/// and MPEH, over IPv6 in a frame with one tag. With less, trimming would silently do nothing.
 pub const SIZE_MIN: u16 = 106;
 
 /// Largest size: the longest path MTU of RoCE. With more, nothing would ever be cut.
@@ -32,7 +32,8 @@ const _: () = assert!(
 const _: () = assert!(SIZE_MIN <= SIZE_DEFAULT && SIZE_DEFAULT <= SIZE_MAX);
 const _: () = assert!(SIZE_MIN as usize >= ethernet::MIN_LEN);
 
-/// Which packets are trimmed, to what size, and what they become. Code points are the operator's choice.
+/// Which packets are trimmed, to what size, and what they become. Code points are the operator's
+/// choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrimPolicy {
     /// Bytes of the frame that are kept, link header and tags included, check sequence not:
@@ -40,8 +41,8 @@ pub struct TrimPolicy {
     pub size: u16,
     /// Bit n is set when packets of DSCP n may be trimmed.
     pub trimmable: u64,
-    /// Bit n is set when DSCP n is for retransmissions, which are trimmed later than the others; all
-    /// of them are trimmable too.
+    /// Bit n is set when DSCP n is for retransmissions, which are trimmed later than the others;
+    /// all of them are trimmable too.
     pub rtx: u64,
     /// Bit n is set when DSCP n is for control packets (ACK, CNP): never trimmable, never trimmed.
     pub control: u64,
@@ -146,8 +147,8 @@ impl TrimPolicy {
             .fold(0, |mask, trimmed| mask | 1 << trimmed)
     }
 
-    /// Bytes of its queue above which a packet of this DSCP is trimmed, `None` if it is not trimmable: `bytes` for most, `rtx_bytes`
-    /// for retransmissions.
+    /// Bytes of its queue above which a packet of this DSCP is trimmed, `None` if it is not
+    /// trimmable: `bytes` for most, `rtx_bytes` for retransmissions.
     #[inline]
     pub fn threshold(&self, dscp: u8, bytes: u32, rtx_bytes: u32) -> Option<u64> {
         let bytes = if has(self.rtx, dscp) {

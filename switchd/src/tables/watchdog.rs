@@ -4,19 +4,21 @@ use common::time::Span;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// Detection times that are allowed. SONiC allows 100 ms to 5 s, the times of a fleet; the lower bound here
-/// is that of labs and simulations, whose whole runs last less than 100 ms. It is the operator's to stay above the
-/// pauses that are normal: one frame asks for up to 0.34 ms at 100 Gb/s, and for 34 ms at 1 Gb/s.
+/// Detection times that are allowed. SONiC allows 100 ms to 5 s, the times of a fleet; the lower
+/// bound here is that of labs and simulations, whose whole runs last less than 100 ms. It is the
+/// operator's to stay above the pauses that are normal: one frame asks for up to 0.34 ms at 100
+/// Gb/s, and for 34 ms at 1 Gb/s.
 pub const DETECTION: RangeInclusive<Span> = Span::from_millis(1)..=Span::from_millis(5_000);
 
 /// Restoration times that are allowed. SONiC: 100 ms to 60 s; the lower bound as for [`DETECTION`].
 pub const RESTORATION: RangeInclusive<Span> = Span::from_millis(1)..=Span::from_millis(60_000);
 
-/// Poll intervals that are allowed, if they are also no longer than both other times. SONiC: 100 ms to 1 s;
-/// the lower bound as for [`DETECTION`].
+/// Poll intervals that are allowed, if they are also no longer than both other times. SONiC: 100 ms
+/// to 1 s; the lower bound as for [`DETECTION`].
 pub const POLL: RangeInclusive<Span> = Span::from_millis(1)..=Span::from_millis(1_000);
 
-/// Storms that a window may be allowed to have. The times of so many are kept for each priority: 1 KiB for a port.
+/// Storms that a window may be allowed to have. The times of so many are kept for each priority: 1
+/// KiB for a port.
 pub const MAX_STORMS: u8 = 16;
 
 /// Longest window in which storms are counted: a day.
@@ -25,7 +27,8 @@ pub const MAX_WINDOW: Span = Span::from_secs(86_400);
 /// What happens to a queue while it is stormed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Action {
-    /// What it holds and what arrives for it is discarded, at the ingress without asking anyone to pause.
+    /// What it holds and what arrives for it is discarded, at the ingress without asking anyone to
+    /// pause.
     #[default]
     Drop,
     /// It sends, whatever it is asked.
@@ -70,7 +73,8 @@ impl std::str::FromStr for Action {
 pub struct StormLimit {
     /// Storms that the window may have; one more turns PFC off. 1 to [`MAX_STORMS`].
     pub storms: u8,
-    /// How long a storm is counted, up to [`MAX_WINDOW`], and long enough for one more than `storms`.
+    /// How long a storm is counted, up to [`MAX_WINDOW`], and long enough for one more than
+    /// `storms`.
     pub window: Span,
 }
 
@@ -90,10 +94,11 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// Detection after 200 ms and dropping, as in SONiC. Restoration after twice the detection time, which is
-    /// what SONiC takes if it is not given: a peer that is only slow to recover does not flap. Polls every
-    /// 100 ms, SONiC's shortest, so that traffic stands still for 300 ms at most and not for 400 ms. PFC is
-    /// not turned off: that takes an operator to undo, so one has to ask for it.
+    /// Detection after 200 ms and dropping, as in SONiC. Restoration after twice the detection
+    /// time, which is what SONiC takes if it is not given: a peer that is only slow to recover does
+    /// not flap. Polls every 100 ms, SONiC's shortest, so that traffic stands still for 300 ms at
+    /// most and not for 400 ms. PFC is not turned off: that takes an operator to undo, so one has
+    /// to ask for it.
     fn default() -> Self {
         Self {
             detection_time: Span::from_millis(200),
@@ -143,8 +148,9 @@ impl Settings {
     /// Whether a watchdog can keep them.
     ///
     /// # Errors
-    /// Names the first setting that is out of its range. The poll interval must not be longer than any of the
-    /// other times, and the window must fit one storm more than it allows, or the control never acts.
+    /// Names the first setting that is out of its range. The poll interval must not be longer than
+    /// any of the other times, and the window must fit one storm more than it allows, or the
+    /// control never acts.
     pub fn check(&self) -> Result<(), SettingsError> {
         within(
             "detection_time_milliseconds",

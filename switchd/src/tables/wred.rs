@@ -1,4 +1,5 @@
-//! Profiles of weighted random early detection (SW-20, SW-21): at which depth a queue marks or drops.
+//! Profiles of weighted random early detection (SW-20, SW-21): at which depth a queue marks or
+//! drops.
 
 use std::num::NonZeroU8;
 
@@ -37,7 +38,8 @@ pub struct Profile {
     pub ecn: bool,
     /// Chosen packets that are not marked are dropped.
     pub drop: bool,
-    /// The depth is averaged with a weight of 2⁻ⁿ, n up to [`EXPONENT_MAX`]; `None` takes it as it is.
+    /// The depth is averaged with a weight of 2⁻ⁿ, n up to [`EXPONENT_MAX`]; `None` takes it as it
+    /// is.
     pub average: Option<NonZeroU8>,
 }
 
@@ -68,8 +70,8 @@ pub enum ProfileError {
 
 impl Profile {
     /// The default of a queue: ECT packets are marked and others dropped, from 0.2 to 0.8 ×
-    /// `plane_bdp`, the bytes under way at the bandwidth and base round trip of the plane. The line ends at
-    /// probability 1, so that it has no step.
+    /// `plane_bdp`, the bytes under way at the bandwidth and base round trip of the plane. The line
+    /// ends at probability 1, so that it has no step.
     pub const fn derived(plane_bdp: u32) -> Self {
         Self::of(Curve::Linear {
             kmin: tenths(plane_bdp, 2),

@@ -6,11 +6,12 @@ use crate::id::PortId;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 
-/// Packets whose end is not known yet: what the rings of several workers hold. Of more, the oldest are given up.
+/// Packets whose end is not known yet: what the rings of several workers hold. Of more, the oldest
+/// are given up.
 pub(super) const MAX_OPEN: usize = 16_384;
 
-/// Records of one packet: three times what an ordinary one has. One that waits for a neighbour is decided about
-/// again and again; its later steps are left out, its end is not.
+/// Records of one packet: three times what an ordinary one has. One that waits for a neighbour is
+/// decided about again and again; its later steps are left out, its end is not.
 pub(super) const MAX_RECORDS: usize = 32;
 
 /// What became of a packet.
@@ -70,8 +71,8 @@ impl Trace {
         }
     }
 
-    /// Puts the records in order. Those of a turn have the same time, and so may those of two workers; the one that
-    /// received the packet came first.
+    /// Puts the records in order. Those of a turn have the same time, and so may those of two
+    /// workers; the one that received the packet came first.
     fn sort(&mut self) {
         let own = self.id.worker();
         self.records
@@ -117,8 +118,8 @@ pub struct Totals {
 ///   rings ──▶ open ──its end──▶ ended ──at the next poll──▶ found (wanted) or nothing
 /// ```
 ///
-/// A packet that has ended is kept until the next poll: the worker that received it told its steps before, but
-/// its ring may have been looked at before that.
+/// A packet that has ended is kept until the next poll: the worker that received it told its steps
+/// before, but its ring may have been looked at before that.
 #[derive(Debug)]
 pub struct Collector {
     filter: Filter,
@@ -135,8 +136,9 @@ pub struct Collector {
     /// Records of packets that were given up.
     given_up: u64,
     records: Vec<Record>,
-    /// First bytes that belong to no open packet yet: a worker hands them over at once, and the records that they belong to
-    /// with others. At most as many as records that workers keep until then.
+    /// First bytes that belong to no open packet yet: a worker hands them over at once, and the
+    /// records that they belong to with others. At most as many as records that workers keep until
+    /// then.
     pub(super) snaps: Vec<Snap>,
 }
 
@@ -157,7 +159,8 @@ impl Collector {
         }
     }
 
-    /// Takes what the workers have handed over. Returns how many packets were found, for [`Self::take`].
+    /// Takes what the workers have handed over. Returns how many packets were found, for
+    /// [`Self::take`].
     pub fn poll(&mut self) -> usize {
         let ended = std::mem::take(&mut self.ended);
         self.drain();
@@ -194,8 +197,8 @@ impl Collector {
         totals
     }
 
-    /// Ends the session, after the workers have let go of their tracers: what is still open is found too, as far as
-    /// it is not known to be something else.
+    /// Ends the session, after the workers have let go of their tracers: what is still open is
+    /// found too, as far as it is not known to be something else.
     pub fn finish(mut self) -> (Vec<Trace>, Totals) {
         self.poll();
         self.poll();
@@ -211,7 +214,8 @@ impl Collector {
     fn drain(&mut self) {
         let mut records = std::mem::take(&mut self.records);
         for source in &mut self.sources {
-            // First bytes are put in before the record that they belong to, so they are taken after it.
+            // First bytes are put in before the record that they belong to, so they are taken after
+            // it.
             source.records.pop_batch(&mut records, super::RING_RECORDS);
             source.snaps.pop_batch(&mut self.snaps, super::RING_SNAPS);
         }
@@ -263,7 +267,8 @@ impl Collector {
         }
     }
 
-    /// Sorts and measures the trace of a packet that has ended, and keeps it if the filter wants it.
+    /// Sorts and measures the trace of a packet that has ended, and keeps it if the filter wants
+    /// it.
     fn finish_trace(&mut self, mut trace: Trace) {
         trace.sort();
         trace.measure();

@@ -6,24 +6,26 @@
 //!                                                   └─▶ Trace ─▶ show (text, JSON), control::pcap
 //! ```
 //!
-//! How a worker uses it. Control makes a [`session`] and gives each worker its [`Tracer`] with a command; the
-//! worker keeps it as `Option<Box<Tracer>>`, so that a switch which traces nothing has no memory for it and
-//! pays a branch for each packet:
+//! How a worker uses it. Control makes a [`session`] and gives each worker its [`Tracer`] with a
+//! command; the worker keeps it as `Option<Box<Tracer>>`, so that a switch which traces nothing has
+//! no memory for it and pays a branch for each packet:
 //!
-//! 1. When a batch is parsed and classified, `if let Some(tracer)`: for each packet
-//!    `let id = tracer.begin(now, arrival, bytes, Some(&parsed))`, and the id goes with the packet as
-//!    `Packet::trace`, also through rings. A packet that the parser refused is offered with `None` before it is
-//!    dropped.
-//! 2. Each stage that decides something about a packet says so with [`Tracer::step`], which does nothing for
-//!    [`TraceId::NONE`].
-//! 3. Each loss is told with [`Tracer::dropped`], also of packets without an id: who looks for rare losses
-//!    finds every one, if without its history where too many packets matched to follow them all.
+//! 1. When a batch is parsed and classified, `if let Some(tracer)`: for each packet `let id =
+//!    tracer.begin(now, arrival, bytes, Some(&parsed))`, and the id goes with the packet as
+//!    `Packet::trace`, also through rings. A packet that the parser refused is offered with `None`
+//!    before it is dropped.
+//! 2. Each stage that decides something about a packet says so with [`Tracer::step`], which does
+//!    nothing for [`TraceId::NONE`].
+//! 3. Each loss is told with [`Tracer::dropped`], also of packets without an id: who looks for rare
+//!    losses finds every one, if without its history where too many packets matched to follow them
+//!    all.
 //! 4. Each packet that is sent is told with [`Tracer::sent`], after its headers were rewritten.
-//! 5. [`Tracer::flush`] before the packets of the turn are put into rings to other workers, and at the end of
-//!    the turn. So a packet's records are under way before another worker adds to them.
+//! 5. [`Tracer::flush`] before the packets of the turn are put into rings to other workers, and at
+//!    the end of the turn. So a packet's records are under way before another worker adds to them.
 //!
-//! Every worker has to have a tracer of the session, because packets cross. An id that is left over from an
-//! earlier session is ignored. Nothing here waits for control: what does not fit is counted as lost.
+//! Every worker has to have a tracer of the session, because packets cross. An id that is left over
+//! from an earlier session is ignored. Nothing here waits for control: what does not fit is counted
+//! as lost.
 
 mod collect;
 mod filter;
@@ -44,12 +46,13 @@ use common::sync::spsc::{Consumer, Producer, ring};
 use common::time::{Span, Time};
 use std::sync::Arc;
 
-/// Bytes of a frame that are kept, from the destination address on: the longest headers that are looked at
-/// (Ethernet with a tag 18, IPv6 40, UDP 8, BTH 12, MPEH and others 32) and some payload.
+/// Bytes of a frame that are kept, from the destination address on: the longest headers that are
+/// looked at (Ethernet with a tag 18, IPv6 40, UDP 8, BTH 12, MPEH and others 32) and some payload.
 pub const SNAP: usize = 128;
 
-/// Records of a worker that control has not taken yet: a turn of [`LANES`](crate::limits::LANES) packets that
-/// are all followed makes about 10 records each, and control may be late by several turns.
+/// Records of a worker that control has not taken yet: a turn of [`LANES`](crate::limits::LANES)
+/// packets that are all followed makes about 10 records each, and control may be late by several
+/// turns.
 pub const RING_RECORDS: usize = 16_384;
 
 /// First bytes of frames of a worker that control has not taken yet: two of each packet that
@@ -204,8 +207,8 @@ pub enum Step {
     Sent {
         /// The port.
         port: PortId,
-        /// Time in the queue, from the turn in which it entered it to the one in which it left it. Only the
-        /// [`Collector`] knows it.
+        /// Time in the queue, from the turn in which it entered it to the one in which it left it.
+        /// Only the [`Collector`] knows it.
         waited: Span,
     },
     /// It was lost. The end.
@@ -317,8 +320,9 @@ struct Source {
     counters: Arc<Counters>,
 }
 
-/// A trace by `workers` workers: a tracer for each, in the order of their numbers, and what puts their records
-/// together. `session` distinguishes it from the ones before; it counts modulo [`SESSIONS`].
+/// A trace by `workers` workers: a tracer for each, in the order of their numbers, and what puts
+/// their records together. `session` distinguishes it from the ones before; it counts modulo
+/// [`SESSIONS`].
 ///
 /// # Panics
 /// If there are more than [`MAX_WORKERS`] workers.
@@ -357,10 +361,12 @@ pub fn session(session: u8, filter: Filter, workers: usize) -> (Vec<Box<Tracer>>
 }
 
 impl Tracer {
-    /// Offers a packet that has arrived. Returns its id, which is [`TraceId::NONE`] if it is not to be followed.
-    /// `parsed` is `None` if the parser refused it: then it matches a filter that looks at no header.
+    /// Offers a packet that has arrived. Returns its id, which is [`TraceId::NONE`] if it is not to
+    /// be followed. `parsed` is `None` if the parser refused it: then it matches a filter that
+    /// looks at no header.
     ///
-    /// A packet that matches but for which there is no room, because control is late, is counted as missed.
+    /// A packet that matches but for which there is no room, because control is late, is counted as
+    /// missed.
     pub fn begin(
         &mut self,
         now: Time,
@@ -407,7 +413,8 @@ impl Tracer {
         }
     }
 
-    /// Records that a packet was sent, and what it was then. How long it had waited the [`Collector`] finds out.
+    /// Records that a packet was sent, and what it was then. How long it had waited the
+    /// [`Collector`] finds out.
     #[inline]
     pub fn sent(&mut self, now: Time, id: TraceId, port: PortId, frame: &[u8]) {
         if id.is_some() && id.session() == self.base.session() {
@@ -417,8 +424,9 @@ impl Tracer {
         }
     }
 
-    /// Records that a packet was lost, which would have left by `egress` if that was decided. If losses are looked
-    /// for and it was not followed so far, it is now, as far as its headers are still as they arrived; `parsed` is what they say now.
+    /// Records that a packet was lost, which would have left by `egress` if that was decided. If
+    /// losses are looked for and it was not followed so far, it is now, as far as its headers are
+    /// still as they arrived; `parsed` is what they say now.
     #[expect(clippy::too_many_arguments, reason = "a loss is told in one place")]
     pub fn dropped(
         &mut self,
@@ -461,8 +469,8 @@ impl Tracer {
         self.filter.matches(arrival, frame, parsed)
     }
 
-    /// Whether one more packet may be followed: half of each ring is left to the later steps of those that are
-    /// followed already.
+    /// Whether one more packet may be followed: half of each ring is left to the later steps of
+    /// those that are followed already.
     fn has_room(&self) -> bool {
         let records = self.record_ring.len() + self.records.len();
         records <= self.record_ring.capacity() / 2

@@ -112,7 +112,8 @@ fn an_id_says_whose_it_is() {
     assert!(!TraceId::NONE.is_some());
 }
 
-/// SW-51: a packet is followed from one worker to another, its steps in order, its bytes as they came and went.
+/// SW-51: a packet is followed from one worker to another, its steps in order, its bytes as they
+/// came and went.
 #[test]
 fn a_packet_is_followed_through_workers() {
     let (mut tracers, mut collector) = session(0, filter("in=swp1"), 2);
@@ -259,7 +260,8 @@ fn the_egress_port_is_looked_at() {
     assert_eq!(outcomes, [Outcome::Sent(PortId(2)), lost]);
 }
 
-/// SW-51: a loss is found also if nothing was known of the packet before, and one that does not match is not.
+/// SW-51: a loss is found also if nothing was known of the packet before, and one that does not
+/// match is not.
 #[test]
 fn a_loss_is_noticed() {
     let (mut tracer, mut collector) = one("drop dst=10.0.0.2 in=swp1");
@@ -349,7 +351,8 @@ fn ids_of_another_session_are_ignored() {
     assert_eq!((found.len(), totals), (0, Totals::default()));
 }
 
-/// Memory is bounded: packets beyond it are not begun, records beyond it are counted, those before stay whole.
+/// Memory is bounded: packets beyond it are not begun, records beyond it are counted, those before
+/// stay whole.
 #[test]
 fn what_does_not_fit_is_counted() {
     let (mut tracer, mut collector) = one("count=10000");
@@ -399,8 +402,8 @@ fn lost_bytes_are_counted() {
     assert_eq!(tracer.counters.lost.get(), 7);
 }
 
-/// First bytes that control sees before the record of their packet belong to it nevertheless, and those of packets that nobody tells
-/// more of do not pile up.
+/// First bytes that control sees before the record of their packet belong to it nevertheless, and
+/// those of packets that nobody tells more of do not pile up.
 #[test]
 fn bytes_that_come_early_are_kept() {
     let (mut tracer, mut collector) = one("count=100");

@@ -1,5 +1,5 @@
-//! Packets that have nothing to wait for go from the ingress to the device at once: they are in no queue and take nothing
-//! of the buffer.
+//! Packets that have nothing to wait for go from the ingress to the device at once: they are in no
+//! queue and take nothing of the buffer.
 //!
 //! ```text
 //!   port idle, class may send, device has room ──▶ device
@@ -7,18 +7,20 @@
 //!   charge ─▶ queue ─▶ scheduler ─▶ dequeue ─▶ release ──▶ device
 //! ```
 //!
-//! A switch that is not congested forwards most packets so, in three quarters of the time. What a packet meets is what
-//! it would meet in an empty queue: nothing that is configured for its group and its class could mark, drop, trim or
-//! delay it. Packets of one turn leave in the order in which they came, until one has to wait: then the scheduler sorts. Of that only what may change from packet to packet is looked at for each; this module finds out
-//! the rest when the configuration changes.
+//! A switch that is not congested forwards most packets so, in three quarters of the time. What a
+//! packet meets is what it would meet in an empty queue: nothing that is configured for its group
+//! and its class could mark, drop, trim or delay it. Packets of one turn leave in the order in
+//! which they came, until one has to wait: then the scheduler sorts. Of that only what may change
+//! from packet to packet is looked at for each; this module finds out the rest when the
+//! configuration changes.
 
 use crate::limits::CLASSES;
 use crate::packet::cells;
 use crate::tables::policy::{Policy, PortPolicy, QueuePolicy};
 use common::xdp::limits::PACKET_MAX;
 
-/// Groups by which packets may bypass the buffer, at whatever port they arrive: the empty buffer has room in them for
-/// the largest frame. Bit n for group n.
+/// Groups by which packets may bypass the buffer, at whatever port they arrive: the empty buffer
+/// has room in them for the largest frame. Bit n for group n.
 pub fn groups(policy: &Policy) -> u8 {
     let takes_any = |group: usize| {
         policy.ports.iter().all(|port| {
@@ -101,7 +103,8 @@ mod tests {
         })
     }
 
-    /// SW-10, SW-15, SW-20, SW-23: no packet bypasses a queue that could treat one differently which finds it empty.
+    /// SW-10, SW-15, SW-20, SW-23: no packet bypasses a queue that could treat one differently
+    /// which finds it empty.
     #[test]
     fn queues_that_could_touch_the_first_packet_are_not_bypassed() {
         const ALL: u8 = u8::MAX;
@@ -138,7 +141,8 @@ mod tests {
         assert_eq!(marked(line(1000, 2000, 1), average), NOT_3);
     }
 
-    /// SW-10: nor a group that would refuse a packet which finds the buffer empty, at one port or all.
+    /// SW-10: nor a group that would refuse a packet which finds the buffer empty, at one port or
+    /// all.
     #[test]
     fn groups_that_could_refuse_a_packet_are_not_bypassed() {
         let mut policy = Policy::plain(2, 4096);
@@ -151,8 +155,8 @@ mod tests {
         assert_eq!(groups(&policy), 0);
     }
 
-    /// SW-15, SW-31, SW-32: a class is open while its queue may send and takes packets, its elephants' queue, too; and the port as
-    /// long as its shaper allows.
+    /// SW-15, SW-31, SW-32: a class is open while its queue may send and takes packets, its
+    /// elephants' queue, too; and the port as long as its shaper allows.
     #[test]
     fn what_may_not_send_is_not_open() {
         let mut policy = Policy::plain(1, 4096);

@@ -1,5 +1,5 @@
-//! The queues of a port that elephants go to, and what keeps them back: the gates behind the queues that the flows come
-//! from, and pauses of those.
+//! The queues of a port that elephants go to, and what keeps them back: the gates behind the queues
+//! that the flows come from, and pauses of those.
 //!
 //! ```text
 //!   from ──────────────────────────▶ line        stopped: `to` stands still with it, since the peer takes
@@ -8,8 +8,8 @@
 //!   to ────────▶ gate ─────────────▶ line
 //! ```
 //!
-//! A pair that the configuration no longer names stays until its lower queue is empty: what is in there is still
-//! of the upper class.
+//! A pair that the configuration no longer names stays until its lower queue is empty: what is in
+//! there is still of the upper class.
 
 use crate::tables::elephants::Settings;
 use crate::traffic::elephants::{Gate, Progress};
@@ -33,7 +33,8 @@ pub(super) struct Gates {
 }
 
 impl Gates {
-    /// Follows a change of the configuration; bit n of `occupied` is set when queue n holds a packet.
+    /// Follows a change of the configuration; bit n of `occupied` is set when queue n holds a
+    /// packet.
     pub(super) fn configure(&mut self, settings: &[Settings], occupied: u8) {
         let mut old = std::mem::take(&mut self.pairs);
         for &Settings { from, to, .. } in settings {
@@ -69,14 +70,16 @@ impl Gates {
         self.concerned & 1 << class != 0
     }
 
-    /// Packet `at`, the last in queue `to`, waits for packet `until` of the queue that its flow comes from.
+    /// Packet `at`, the last in queue `to`, waits for packet `until` of the queue that its flow
+    /// comes from.
     pub(super) fn add(&mut self, to: usize, at: u64, until: u64) {
         if let Some(pair) = self.pairs.iter_mut().find(|it| usize::from(it.to) == to) {
             pair.gate.add(at, until);
         }
     }
 
-    /// The queues that may send nothing because of others, while those of `stopped` may not: bit n is queue n.
+    /// The queues that may send nothing because of others, while those of `stopped` may not: bit n
+    /// is queue n.
     #[inline]
     pub(super) fn barred(&mut self, stopped: u8, progress: impl Fn(u8) -> Progress) -> u8 {
         let mut barred = 0;

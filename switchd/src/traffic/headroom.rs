@@ -6,25 +6,26 @@
 //!                ◀───────────── the peer sends all the time ──────────────▶
 //! ```
 //!
-//! The terms of the wire are those of 802.1Q (annex on PFC buffer requirements) as SONiC computes them: the
-//! cable both ways, the frame that is on its way out when the pause is due, the pause itself, the peer's
-//! response time, and the frame that the peer has begun. A switch in software adds two: frames that lie unread
-//! in the receive ring when the threshold is crossed, and those that arrive until the worker has come round to
-//! sending the pause.
+//! The terms of the wire are those of 802.1Q (annex on PFC buffer requirements) as SONiC computes
+//! them: the cable both ways, the frame that is on its way out when the pause is due, the pause
+//! itself, the peer's response time, and the frame that the peer has begun. A switch in software
+//! adds two: frames that lie unread in the receive ring when the threshold is crossed, and those
+//! that arrive until the worker has come round to sending the pause.
 //!
-//! The buffer is accounted in cells and a short frame takes a whole one, so bytes of the wire are converted
-//! at the worst length of frame: what takes most cells in least line time.
+//! The buffer is accounted in cells and a short frame takes a whole one, so bytes of the wire are
+//! converted at the worst length of frame: what takes most cells in least line time.
 
 use crate::packet::{cells, wire_len};
 use common::time::Span;
 use common::units::Rate;
 use common::wire::pause::{FRAME_LEN, QUANTUM_BITS};
 
-/// Speed of light in fibre in metres a second, as in SONiC's computation. In copper it is within 10 % of this.
+/// Speed of light in fibre in metres a second, as in SONiC's computation. In copper it is within 10
+/// % of this.
 pub const LIGHT: u64 = 198_000_000;
 
-/// Response times of a peer: speed in Mbit/s and quanta of 512 bits. 802.1Q gives them for each kind of
-/// interface; these are the numbers of SONiC, `pause_quanta` of its headroom computation.
+/// Response times of a peer: speed in Mbit/s and quanta of 512 bits. 802.1Q gives them for each
+/// kind of interface; these are the numbers of SONiC, `pause_quanta` of its headroom computation.
 pub const RESPONSE: [(u64, u64); 10] = [
     (100, 1),
     (1_000, 2),
@@ -49,8 +50,8 @@ pub enum Cable {
 
 /// What headroom depends on.
 ///
-/// 10 Gbit/s over 100 m with frames of 60 to 1514 bytes, a worker that reads each ring of 2048 frames at
-/// least every 50 µs, and a peer whose response time is not known:
+/// 10 Gbit/s over 100 m with frames of 60 to 1514 bytes, a worker that reads each ring of 2048
+/// frames at least every 50 µs, and a peer whose response time is not known:
 ///
 /// | term | bytes on the wire | cells |
 /// |---|---|---|
@@ -63,8 +64,8 @@ pub enum Cable {
 /// | turn: 50 µs | 62 500 | 745 |
 /// | in all | 133 711 | 1 584 |
 ///
-/// A frame of 60 bytes takes 84 on the wire and one cell, so 84 bytes are a cell, save the peer's last
-/// frame, which is one frame.
+/// A frame of 60 bytes takes 84 on the wire and one cell, so 84 bytes are a cell, save the peer's
+/// last frame, which is one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headroom {
     /// Speed of the link.
@@ -73,7 +74,8 @@ pub struct Headroom {
     pub cable: Cable,
     /// Longest frame in either direction, in bytes without its check sequence.
     pub longest: u32,
-    /// Shortest frame of the class, likewise; 60 if nothing is known. More than `longest` counts as that.
+    /// Shortest frame of the class, likewise; 60 if nothing is known. More than `longest` counts as
+    /// that.
     pub shortest: u32,
     /// How long the peer takes to obey; `None` for what [`RESPONSE`] says of the speed.
     pub response: Option<Span>,
@@ -105,11 +107,11 @@ pub struct Breakdown {
     pub response: Term,
     /// The frame that the peer has begun when it obeys.
     pub peer_frame: Term,
-    /// Came before or while the threshold was crossed and was not accounted yet: a frame waits a gap at most
-    /// until it is read, and those behind it are as many as came in that time.
+    /// Came before or while the threshold was crossed and was not accounted yet: a frame waits a
+    /// gap at most until it is read, and those behind it are as many as came in that time.
     pub unread: Term,
-    /// Arrives between the reading that crosses the threshold and the end of that turn, where the pause is
-    /// sent; the next reading would be a gap later at most.
+    /// Arrives between the reading that crosses the threshold and the end of that turn, where the
+    /// pause is sent; the next reading would be a gap later at most.
     pub turn: Term,
 }
 
@@ -165,8 +167,8 @@ impl Headroom {
         }
     }
 
-    /// Frames that a receive ring must hold so that none is lost in it, where no headroom helps: what
-    /// arrives in a gap when all are as short as they can be. Compare with [`Headroom::ring`].
+    /// Frames that a receive ring must hold so that none is lost in it, where no headroom helps:
+    /// what arrives in a gap when all are as short as they can be. Compare with [`Headroom::ring`].
     pub fn ring_needed(&self) -> u64 {
         let frame = wire_len(u64::from(self.shortest.min(self.longest)));
         round_up(bits(self.speed, self.gap), u128::from(frame) * 8 * NANOS)
@@ -174,9 +176,9 @@ impl Headroom {
 
     /// Cells and line time of the frame that takes most cells in least time, as (cells, bytes).
     ///
-    /// Cells grow by one where a length exceeds a multiple of the cell, so a worst frame is either the shortest
-    /// there is, or the first beyond a multiple; of these the first one is the worst, because the
-    /// overhead of the wire weighs less on longer ones.
+    /// Cells grow by one where a length exceeds a multiple of the cell, so a worst frame is either
+    /// the shortest there is, or the first beyond a multiple; of these the first one is the worst,
+    /// because the overhead of the wire weighs less on longer ones.
     pub fn worst_frame(&self) -> (u64, u64) {
         let shortest = self.shortest.min(self.longest) as usize;
         let ratio = |len: usize| (cells(len), wire_len(len as u64));
@@ -241,8 +243,8 @@ fn round_up(amount: u128, unit: u128) -> u64 {
     u64::try_from(amount.div_ceil(unit)).unwrap_or(u64::MAX)
 }
 
-/// Response time of a peer at `speed` in quanta: of the next speed in [`RESPONSE`], and beyond the last
-/// in proportion to it.
+/// Response time of a peer at `speed` in quanta: of the next speed in [`RESPONSE`], and beyond the
+/// last in proportion to it.
 fn default_response(speed: Rate) -> u64 {
     let known = |&&(mbps, _): &&(u64, u64)| speed <= Rate::from_mbps(mbps);
     match RESPONSE.iter().find(known) {
@@ -301,8 +303,8 @@ mod tests {
         assert_eq!(example.ring_needed(), 745);
     }
 
-    /// SW-12: without the terms of software, never less than SONiC's computation for the same link, whose
-    /// figures here leave out cells; nor much more.
+    /// SW-12: without the terms of software, never less than SONiC's computation for the same link,
+    /// whose figures here leave out cells; nor much more.
     #[test]
     fn as_much_as_sonic_at_least() {
         for (gbps, metres, sonic) in [
@@ -325,8 +327,8 @@ mod tests {
         }
     }
 
-    /// SW-12: with the response and the delay that the mlx5 driver assumes (301 bytes for each Gbit/s and 2.16
-    /// for each Gbit/s and metre, both ways), the same terms.
+    /// SW-12: with the response and the delay that the mlx5 driver assumes (301 bytes for each
+    /// Gbit/s and 2.16 for each Gbit/s and metre, both ways), the same terms.
     #[test]
     fn measured_delays_agree_with_mlx5() {
         for (gbps, metres, xoff) in [

@@ -10,8 +10,9 @@
 //! ```
 //!
 //! The owner of a port has one [`EgressPort`] for it, and one [`PacketStore`] for all of them: the
-//! packets of every queue are links of chains in that store, so that memory is bounded by the number
-//! of frames and not by the number of queues. The [`Ledger`](buffer::Ledger) is shared by all workers.
+//! packets of every queue are links of chains in that store, so that memory is bounded by the
+//! number of frames and not by the number of queues. The [`Ledger`](buffer::Ledger) is shared by
+//! all workers.
 //!
 //! ```text
 //!   buffer     [6] charged to priority groups: guaranteed, service, headroom

@@ -1,5 +1,5 @@
-//! Pausing the peer: when PFC and PAUSE frames are sent, and what they say (IEEE 802.1Q clause 36, 802.3 annexes 31B
-//! and 31D).
+//! Pausing the peer: when PFC and PAUSE frames are sent, and what they say (IEEE 802.1Q clause 36,
+//! 802.3 annexes 31B and 31D).
 //!
 //! ```text
 //!                 wanted                       half of the pause has passed
@@ -8,8 +8,8 @@
 //!        └────────────────── not wanted ─── send: 0
 //! ```
 //!
-//! Which priorities are wanted to wait is the buffer's matter. A frame that is lost is made up for by the
-//! next refresh, and a lost resumption by the end of the pause.
+//! Which priorities are wanted to wait is the buffer's matter. A frame that is lost is made up for
+//! by the next refresh, and a lost resumption by the end of the pause.
 
 use crate::limits::PRIORITIES;
 use crate::tables::policy::FlowControl;
@@ -104,7 +104,8 @@ impl PfcSender {
         Some(control)
     }
 
-    /// The link is down, and whoever waited at its other end does not any more. Nothing is due until somebody is to wait.
+    /// The link is down, and whoever waited at its other end does not any more. Nothing is due
+    /// until somebody is to wait.
     pub fn reset(&mut self) {
         self.told = 0;
         self.refresh_at = Time::NEVER;
@@ -140,7 +141,8 @@ mod tests {
         Time::from_nanos(nanos)
     }
 
-    /// SW-31: xoff sends the time, refreshed while the group stays above xon; xon sends time 0, once.
+    /// SW-31: xoff sends the time, refreshed while the group stays above xon; xon sends time 0,
+    /// once.
     #[test]
     fn pauses_are_sent_refreshed_and_ended() {
         let mut sender = PfcSender::default();
@@ -178,7 +180,8 @@ mod tests {
         assert_eq!(sender.next(u8::MAX, FlowControl::Off, SPEED, at(0)), None);
     }
 
-    /// SW-31: after the link was down the peer is told again what holds, and nothing if nobody is to wait.
+    /// SW-31: after the link was down the peer is told again what holds, and nothing if nobody is
+    /// to wait.
     #[test]
     fn a_link_that_was_down_begins_anew() {
         let mut sender = PfcSender::default();

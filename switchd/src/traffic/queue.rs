@@ -100,7 +100,8 @@ impl Queue {
         self.total.sent_packets
     }
 
-    /// Appends a packet, `shared` of whose cells are of the service region; gives it back if the store is full.
+    /// Appends a packet, `shared` of whose cells are of the service region; gives it back if the
+    /// store is full.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "see `EgressPort::admit`")]
     pub(super) fn push(
@@ -139,8 +140,8 @@ impl Queue {
         self.total.refused += 1;
     }
 
-    /// What early detection makes of a packet at the present depth, without the packet itself. With an average, `counts`
-    /// says whether the packet moves it.
+    /// What early detection makes of a packet at the present depth, without the packet itself. With
+    /// an average, `counts` says whether the packet moves it.
     #[inline]
     pub(super) fn check_wred(
         &mut self,

@@ -9,10 +9,10 @@
 //!        then it gets its quantum again and the pointer moves on
 //! ```
 //!
-//! Weighted queues are served by deficit round robin (Shreedhar and Varghese) in the form that lets a queue with
-//! any credit left send and carries what it overdraws (surplus round robin): no packet has to be looked at before it is
-//! taken, and over time each queue gets its share to the byte. Bytes are counted as the line does, with preamble and
-//! gap.
+//! Weighted queues are served by deficit round robin (Shreedhar and Varghese) in the form that lets
+//! a queue with any credit left send and carries what it overdraws (surplus round robin): no packet
+//! has to be looked at before it is taken, and over time each queue gets its share to the byte.
+//! Bytes are counted as the line does, with preamble and gap.
 
 use crate::limits::CLASSES;
 use crate::tables::policy::Schedule;
@@ -87,7 +87,8 @@ impl Scheduler {
                 .trailing_zeros();
             let next = (class + 1 + ahead as usize) % CLASSES;
             self.pointer = u8::try_from(next).expect("below 8");
-            // A queue whose turn ended early, because its shaper or a pause stopped it, has not saved what it did not send.
+            // A queue whose turn ended early, because its shaper or a pause stopped it, has not
+            // saved what it did not send.
             let credit = self.credit[next] + self.quantum[next];
             self.credit[next] = credit.min(self.quantum[next]);
         }
@@ -181,7 +182,8 @@ mod tests {
         assert!((499..=501).contains(&share(0)), "{bytes:?}");
     }
 
-    /// SW-15: a queue that is stopped in the middle of each of its turns has saved nothing: it gets its share, not more.
+    /// SW-15: a queue that is stopped in the middle of each of its turns has saved nothing: it gets
+    /// its share, not more.
     #[test]
     fn credit_of_a_stopped_queue_is_not_saved() {
         let mut scheduler = weighted([100, 100, 1, 1]);

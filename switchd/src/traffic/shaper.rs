@@ -1,8 +1,9 @@
 //! Token bucket: holds a port to its speed.
 //!
-//! Tokens are bits × 10⁹, so that refilling is an exact multiplication (rate in bit/s × nanoseconds) and
-//! no remainder is ever lost. A packet may be sent while the bucket is not in debt and then takes all
-//! of its length, so the rate is exact over any span, and a burst exceeds it by one packet at most.
+//! Tokens are bits × 10⁹, so that refilling is an exact multiplication (rate in bit/s ×
+//! nanoseconds) and no remainder is ever lost. A packet may be sent while the bucket is not in debt
+//! and then takes all of its length, so the rate is exact over any span, and a burst exceeds it by
+//! one packet at most.
 
 use common::time::{Span, Time};
 use common::units::Rate;
@@ -20,8 +21,9 @@ pub struct Shaper {
 }
 
 impl Shaper {
-    /// A shaper for a port of this speed, `None` for no limit, that after a pause may send `burst` bytes at
-    /// once. Time is counted in nanoseconds, so what a nanosecond brings can always be saved.
+    /// A shaper for a port of this speed, `None` for no limit, that after a pause may send `burst`
+    /// bytes at once. Time is counted in nanoseconds, so what a nanosecond brings can always be
+    /// saved.
     pub fn new(rate: Option<Rate>, burst: u32) -> Self {
         let depth = rate.map_or(0, |rate| {
             (i128::from(burst) * BYTE).max(i128::from(rate.bps()))

@@ -18,8 +18,8 @@ struct Slot {
 /// before the frames do.
 #[derive(Debug)]
 pub struct PacketStore {
-    /// Those that were ever used: room for all of them is reserved at the start, so that pushing never
-    /// allocates, and memory that no packet ever needed is never touched.
+    /// Those that were ever used: room for all of them is reserved at the start, so that pushing
+    /// never allocates, and memory that no packet ever needed is never touched.
     slots: Vec<Slot>,
     capacity: usize,
     free: u32,

@@ -10,10 +10,10 @@
 //!                 kmin   kmax                        threshold
 //! ```
 //!
-//! A packet that is chosen is marked if it is ECN-capable and the profile marks, else dropped if the
-//! profile drops, else it passes. Choosing compares two products of integers, without division and without
-//! rounding: the probability is on the line to within 2⁻³². Random numbers are taken only where the
-//! probability is neither 0 nor 1.
+//! A packet that is chosen is marked if it is ECN-capable and the profile marks, else dropped if
+//! the profile drops, else it passes. Choosing compares two products of integers, without division
+//! and without rounding: the probability is on the line to within 2⁻³². Random numbers are taken
+//! only where the probability is neither 0 nor 1.
 //!
 //! The depth is the queue's of this moment, or its moving average ([`Average`]). Marking at enqueue
 //! and at dequeue is the same arithmetic; the caller decides when to ask.
@@ -42,7 +42,8 @@ impl Profile {
         }
     }
 
-    /// Whether a packet that comes to an empty queue may be marked or dropped, or changes what becomes of those after it.
+    /// Whether a packet that comes to an empty queue may be marked or dropped, or changes what
+    /// becomes of those after it.
     pub fn may_choose_the_first(&self) -> bool {
         self.average.is_some() || self.curve.chooses(0, || 0)
     }
@@ -103,15 +104,15 @@ const _: () = assert!(EXPONENT_MAX as u32 + 9 <= FRACTION && FRACTION + u32::BIT
 
 /// Exponentially weighted moving average of a queue's depth, one step for each packet that arrives.
 ///
-/// While no packet arrives it stands still: after an idle time the first packets meet the average of
-/// before. That errs towards marking for some 2ⁿ packets; a queue for which it matters has a smaller
-/// exponent or no average.
+/// While no packet arrives it stands still: after an idle time the first packets meet the average
+/// of before. That errs towards marking for some 2ⁿ packets; a queue for which it matters has a
+/// smaller exponent or no average.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Average(i64);
 
 impl Average {
-    /// Goes towards `depth` by 2⁻ⁿ of the distance, n = `exponent` up to [`EXPONENT_MAX`], and returns
-    /// the new average in bytes, rounded to the nearest.
+    /// Goes towards `depth` by 2⁻ⁿ of the distance, n = `exponent` up to [`EXPONENT_MAX`], and
+    /// returns the new average in bytes, rounded to the nearest.
     #[inline]
     pub fn update(&mut self, depth: u32, exponent: u8) -> u32 {
         let target = i64::from(depth) << FRACTION;
@@ -327,7 +328,8 @@ mod tests {
         assert_eq!(average.update(4000, 2), 1750);
         for exponent in 1..=EXPONENT_MAX {
             for depth in [u32::MAX, 1, 123_456, 0] {
-                // ln 2³² × 2ⁿ steps bring a distance of 2³² below one; twice as many, well below a half.
+                // ln 2³² × 2ⁿ steps bring a distance of 2³² below one; twice as many, well below a
+                // half.
                 (0..50_u32 << exponent).for_each(|_| {
                     average.update(depth, exponent);
                 });

@@ -1,5 +1,5 @@
-//! The choice among the members of the groups that are not left to the hash: a worker's flow table, and the
-//! quality of the ports that all workers share.
+//! The choice among the members of the groups that are not left to the hash: a worker's flow table,
+//! and the quality of the ports that all workers share.
 
 use crate::forward::dlb::flowlet::{Flow, Table};
 use crate::forward::dlb::host_sprayed::is_host_sprayed;
@@ -52,7 +52,8 @@ impl Balancer {
         }
     }
 
-    /// The flow of a packet with this hash, if it is not left to the hash; its entry is on the way into the cache then.
+    /// The flow of a packet with this hash, if it is not left to the hash; its entry is on the way
+    /// into the cache then.
     #[inline]
     pub fn flow(
         &self,

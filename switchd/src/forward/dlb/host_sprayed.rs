@@ -1,8 +1,9 @@
 //! Which flows their host spreads over the paths itself.
 //!
-//! Such a host changes what is hashed (the entropy value) when it wants another path, and learns from
-//! what comes back how congested each one is. That means something only while a value keeps its path:
-//! these flows always go by their bucket (UET 3.6.16, MPR 8.3), never by a choice of the switch.
+//! Such a host changes what is hashed (the entropy value) when it wants another path, and learns
+//! from what comes back how congested each one is. That means something only while a value keeps
+//! its path: these flows always go by their bucket (UET 3.6.16, MPR 8.3), never by a choice of the
+//! switch.
 
 use crate::packet::Parsed;
 use crate::tables::dlb::HostSprayed;
@@ -12,8 +13,8 @@ use common::wire::udp;
 
 /// Whether a packet belongs to a flow that its host sprays (SW-5).
 ///
-/// Of a fragment only the DSCP counts: the later ones have no ports, and all fragments of a packet have to be
-/// treated alike.
+/// Of a fragment only the DSCP counts: the later ones have no ports, and all fragments of a packet
+/// have to be treated alike.
 #[inline]
 pub fn is_host_sprayed(frame: &[u8], parsed: &Parsed, spray: &HostSprayed) -> bool {
     if spray.dscp >> (parsed.dscp & 63) & 1 != 0 {
@@ -55,7 +56,8 @@ mod tests {
     const PLAIN: u8 = 0x0a;
     const MULTIPATH: u8 = 0xca;
 
-    /// An IPv4 packet with `payload` behind a UDP header to `port`, and bytes of `padding` behind it.
+    /// An IPv4 packet with `payload` behind a UDP header to `port`, and bytes of `padding` behind
+    /// it.
     fn frame(dscp: u8, port: u16, payload: &[u8], padding: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; 14 + 20 + 8];
         bytes[..6].copy_from_slice(&OWN);

@@ -1,4 +1,5 @@
-//! How congested each egress port is (SW-7): utilisation, queue, pauses and link state, as one band.
+//! How congested each egress port is (SW-7): utilisation, queue, pauses and link state, as one
+//! band.
 //!
 //! ```text
 //!   sent, paused ──▶ utilisation: EWMA ──┐ past weight
@@ -8,13 +9,14 @@
 //!   up ────────────▶ worst if not ───────────────────┘
 //! ```
 //!
-//! A port that is paused is as busy as one that sends: the time counts as utilised. It is also worse than
-//! one that sends, for nobody knows how long, so the paused share is a lower bound of the band by itself.
+//! A port that is paused is as busy as one that sends: the time counts as utilised. It is also
+//! worse than one that sends, for nobody knows how long, so the paused share is a lower bound of
+//! the band by itself.
 //!
-//! Nothing is done per packet. The worker that owns the port has counters of bytes and pauses anyway, and hands
-//! them to its [`Gauge`] once per sampling interval. Names and defaults are those of adaptive routing
-//! and switching in SONiC (`sampling_interval`, `port_load_past_weight`, `port_load_future_weight`,
-//! `ewma_exponent`, eight quantisation bands).
+//! Nothing is done per packet. The worker that owns the port has counters of bytes and pauses
+//! anyway, and hands them to its [`Gauge`] once per sampling interval. Names and defaults are those
+//! of adaptive routing and switching in SONiC (`sampling_interval`, `port_load_past_weight`,
+//! `port_load_future_weight`, `ewma_exponent`, eight quantisation bands).
 
 use crate::id::PortId;
 use crate::tables::dlb::{MAX_EXPONENT, MIN_INTERVAL, Scale};
@@ -34,14 +36,14 @@ pub const WORST: u8 = BANDS - 1;
 /// The whole of something, where shares are fixed-point numbers: 100 %.
 const WHOLE: u64 = 1 << 32;
 
-/// After so many intervals, times 2ᵏ, an average has forgotten what was before: (1 − 2⁻ᵏ)ⁿ < 2⁻³² from
-/// n = 32 ln 2 × 2ᵏ = 22.2 × 2ᵏ on, and one more 2ᵏ brings the last units.
+/// After so many intervals, times 2ᵏ, an average has forgotten what was before: (1 − 2⁻ᵏ)ⁿ < 2⁻³²
+/// from n = 32 ln 2 × 2ᵏ = 22.2 × 2ᵏ on, and one more 2ᵏ brings the last units.
 const MEMORY: u64 = 24;
 
 /// The bands of all ports. One worker writes each, all read it.
 ///
-/// A byte a port, four lines for 256 ports: bands are written only when they change, which is far less often
-/// than they are read, and a choice among the members of a group touches few lines.
+/// A byte a port, four lines for 256 ports: bands are written only when they change, which is far
+/// less often than they are read, and a choice among the members of a group touches few lines.
 #[derive(Debug)]
 pub struct QualityTable(Box<[AtomicU8]>);
 
@@ -58,7 +60,8 @@ impl QualityTable {
         band.map_or(WORST, |band| band.load(Ordering::Relaxed))
     }
 
-    /// Sets the band of a port; only the worker that owns it. What is above [`WORST`] counts as that.
+    /// Sets the band of a port; only the worker that owns it. What is above [`WORST`] counts as
+    /// that.
     pub fn set(&self, port: PortId, band: u8) {
         let band = band.min(WORST);
         if let Some(known) = self.0.get(port.index())
@@ -88,7 +91,8 @@ pub struct Gauge {
     scale: Scale,
     /// Time of one byte in ns, 32 bits behind the point; 0 if the port's speed is not known.
     byte_time: u64,
-    /// The last point of the sampling grid that has passed. Samples may come late, the grid does not move.
+    /// The last point of the sampling grid that has passed. Samples may come late, the grid does
+    /// not move.
     grid: Time,
     /// When `last` was read.
     read_at: Time,
@@ -99,8 +103,8 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    /// A gauge of a port of this speed that was idle until `now`. Without a speed only queue, pauses and link
-    /// state count.
+    /// A gauge of a port of this speed that was idle until `now`. Without a speed only queue,
+    /// pauses and link state count.
     pub fn new(scale: Scale, speed: Option<Rate>, now: Time, reading: Reading) -> Self {
         let mut gauge = Self {
             scale: Scale::default(),
@@ -145,8 +149,8 @@ impl Gauge {
         self.grid + self.scale.interval
     }
 
-    /// Takes a sample, if one is due, and returns the band that results. A late sample stands for all the
-    /// intervals that passed meanwhile, as if the port had been used evenly.
+    /// Takes a sample, if one is due, and returns the band that results. A late sample stands for
+    /// all the intervals that passed meanwhile, as if the port had been used evenly.
     pub fn sample(&mut self, now: Time, reading: Reading) -> u8 {
         let intervals = now.since(self.grid).nanos() / self.scale.interval.nanos();
         if intervals > 0 {
@@ -162,8 +166,8 @@ impl Gauge {
         self.band
     }
 
-    /// Brings the averages up to the present; returns the share of the time since the last sample in
-    /// which the port was paused.
+    /// Brings the averages up to the present; returns the share of the time since the last sample
+    /// in which the port was paused.
     fn accrue(&mut self, now: Time, reading: Reading, intervals: u64) -> u64 {
         let elapsed = now.since(self.read_at).nanos().max(1);
         // Counters that begin anew count from there.
@@ -227,7 +231,8 @@ impl Average {
         Self(share << exponent)
     }
 
-    /// Under constant samples this is exactly the sample once it has settled, from above as from below.
+    /// Under constant samples this is exactly the sample once it has settled, from above as from
+    /// below.
     fn share(self, exponent: u8) -> u64 {
         self.0 >> exponent
     }
@@ -280,7 +285,8 @@ mod tests {
         }
     }
 
-    /// Runs the gauge for `steps` intervals in each of which `sent` bytes leave and it is paused so long.
+    /// Runs the gauge for `steps` intervals in each of which `sent` bytes leave and it is paused so
+    /// long.
     fn run(gauge: &mut Gauge, steps: u64, sent: u64, queued: u64, paused: u64) -> u8 {
         for _ in 0..steps {
             let last = gauge.last;
@@ -292,7 +298,8 @@ mod tests {
         gauge.band()
     }
 
-    /// SW-7: a constant load is measured exactly, from below and from above, and an idle port is idle again.
+    /// SW-7: a constant load is measured exactly, from below and from above, and an idle port is
+    /// idle again.
     #[test]
     fn converges_to_the_utilisation() {
         let mut gauge = gauge();
@@ -322,8 +329,8 @@ mod tests {
         assert!(bands.is_sorted());
     }
 
-    /// SW-7: a port that is paused all the time is the worst at once, without a byte in its queue; one that is
-    /// paused half of the time is in the middle, and the time counts as utilised.
+    /// SW-7: a port that is paused all the time is the worst at once, without a byte in its queue;
+    /// one that is paused half of the time is in the middle, and the time counts as utilised.
     #[test]
     fn paused_time_counts() {
         let mut gauge = gauge();
@@ -337,7 +344,8 @@ mod tests {
         assert_eq!(run(&mut gauge, 120, 0, 0, 0), IDLE);
     }
 
-    /// SW-7: a link that is down is the worst; afterwards what it carried before is forgotten as usual.
+    /// SW-7: a link that is down is the worst; afterwards what it carried before is forgotten as
+    /// usual.
     #[test]
     fn a_link_that_is_down_is_the_worst() {
         let mut gauge = gauge();
@@ -388,7 +396,8 @@ mod tests {
         assert_eq!(gauge.utilisation_ppm(), 500_000);
     }
 
-    /// SW-7: what one worker writes the others read; ports that do not exist are never a good choice.
+    /// SW-7: what one worker writes the others read; ports that do not exist are never a good
+    /// choice.
     #[test]
     fn the_board_shows_what_was_set() {
         let quality = QualityTable::new(2);
@@ -401,7 +410,8 @@ mod tests {
     }
 
     proptest! {
-        /// SW-7: a sample that comes late has the effect of as many punctual ones, however long the worker slept.
+        /// SW-7: a sample that comes late has the effect of as many punctual ones, however long the
+        /// worker slept.
         #[test]
         fn late_samples_are_exact(
             before in 0_u64..=200_000, load in 0_u64..=200_000, steps in 1_u64..400, late in 0..STEP,

@@ -1,7 +1,8 @@
 //! The read side of the route table: longest prefix match in one bounded arena of words.
 //!
-//! A multibit trie. The root is indexed by the first 16 bits of the address, each node below it by 8
-//! more, so an IPv4 address takes at most three steps and an IPv6 /48 five. Every entry is one word:
+//! A multibit trie. The root is indexed by the first 16 bits of the address, each node below it by
+//! 8 more, so an IPv4 address takes at most three steps and an IPv6 /48 five. Every entry is one
+//! word:
 //!
 //! ```text
 //!    31  30        23 22                    0
@@ -14,8 +15,8 @@
 //! ```
 //!
 //! Neighbouring entries of a node are mostly equal, so a node keeps runs: a bit for each of the 256
-//! slots says whether a run starts there, the runs' values follow. A node is a whole number of cache
-//! lines:
+//! slots says whether a run starts there, the runs' values follow. A node is a whole number of
+//! cache lines:
 //!
 //! ```text
 //!   word 0..8    bit of each slot at which a run starts
@@ -24,13 +25,14 @@
 //!   word 11..    value of each run
 //! ```
 //!
-//! Holes fall back to the covering leaf, and that to the best match on the way, so a short prefix is
-//! never pushed into deeper nodes: a new default route costs 65 536 stores in the root and no more.
+//! Holes fall back to the covering leaf, and that to the best match on the way, so a short prefix
+//! is never pushed into deeper nodes: a new default route costs 65 536 stores in the root and no
+//! more.
 //!
-//! One writer ([`fib`](super::fib)) changes the words while workers read them. A value is replaced by one
-//! store. When the runs themselves change, the node is built anew beside the old one and linked by
-//! one store; the old one's lines are used again only when no reader can still be in it. So a reader
-//! sees the route before a change or the one after it, never neither.
+//! One writer ([`fib`](super::fib)) changes the words while workers read them. A value is replaced
+//! by one store. When the runs themselves change, the node is built anew beside the old one and
+//! linked by one store; the old one's lines are used again only when no reader can still be in it.
+//! So a reader sees the route before a change or the one after it, never neither.
 
 use crate::id::GroupId;
 use common::sync::words::{prefetch, zeroed};
@@ -199,8 +201,8 @@ impl Fib {
         }
     }
 
-    /// Walks up to [`LANES`] addresses side by side, one step of each at a time: while one waits for its
-    /// node, the others' are fetched too.
+    /// Walks up to [`LANES`] addresses side by side, one step of each at a time: while one waits
+    /// for its node, the others' are fetched too.
     fn lanes<const N: usize>(
         &self,
         root: Root,
@@ -253,8 +255,8 @@ impl Fib {
     }
 }
 
-/// Lookups that are under way side by side. One step of all takes about as long as one miss; half as
-/// many lose 15 % on IPv6, whose paths are long.
+/// Lookups that are under way side by side. One step of all takes about as long as one miss; half
+/// as many lose 15 % on IPv6, whose paths are long.
 const LANES: usize = 32;
 
 /// What a walk that ended at `entry` found.

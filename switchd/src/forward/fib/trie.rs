@@ -1,4 +1,5 @@
-//! Changes of the trie that [`lpm`](super::lpm) reads: nodes are built aside, linked by one store, retired.
+//! Changes of the trie that [`lpm`](super::lpm) reads: nodes are built aside, linked by one store,
+//! retired.
 
 use crate::forward::fib::lpm::MAX_GROUP;
 use crate::forward::fib::lpm::{
@@ -251,7 +252,8 @@ impl Trie<'_> {
         Ok(())
     }
 
-    /// Builds the nodes that are missing on the way to a prefix, from `missing` down, and links them.
+    /// Builds the nodes that are missing on the way to a prefix, from `missing` down, and links
+    /// them.
     fn grow<const N: usize>(
         &mut self,
         path: &Path,
@@ -311,8 +313,8 @@ impl Trie<'_> {
         self.replace(path, level - 1, address, &slots)
     }
 
-    /// Makes `slots` the content of the node of `level`: in place if its runs stay the same, or by a new
-    /// node, or by none if only holes are left.
+    /// Makes `slots` the content of the node of `level`: in place if its runs stay the same, or by
+    /// a new node, or by none if only holes are left.
     fn replace<const N: usize>(
         &mut self,
         path: &Path,

@@ -1,8 +1,9 @@
 //! Which packets are followed.
 //!
-//! A filter is a line of words, all of which must hold: `in=swp1 dst=10.2.0.0/16 dport=4791 dscp=26 drop count=100`.
-//! Those about headers, the ingress port and the priority are decided when a packet arrives; the egress port and
-//! whether it is lost, when it leaves the switch. No word at all means every packet.
+//! A filter is a line of words, all of which must hold: `in=swp1 dst=10.2.0.0/16 dport=4791 dscp=26
+//! drop count=100`. Those about headers, the ingress port and the priority are decided when a
+//! packet arrives; the egress port and whether it is lost, when it leaves the switch. No word at
+//! all means every packet.
 
 use super::Arrival;
 use crate::drop::DropReason;
@@ -130,7 +131,8 @@ pub struct Filter {
     pub dest_qp: Option<u32>,
     /// Only those that are lost for one of these reasons.
     pub drops: Option<ReasonSet>,
-    /// Each so-manieth of those that match, at least 1; counted by each worker unless it depends on their end.
+    /// Each so-manieth of those that match, at least 1; counted by each worker unless it depends on
+    /// their end.
     pub every: u32,
     /// At most so many.
     pub count: u32,
@@ -245,8 +247,8 @@ impl Filter {
         Ok(())
     }
 
-    /// Whether a packet that has arrived is to be followed, as far as can be said then. `parsed` is `None` if the
-    /// parser refused it.
+    /// Whether a packet that has arrived is to be followed, as far as can be said then. `parsed` is
+    /// `None` if the parser refused it.
     pub fn matches(&self, arrival: Arrival, frame: &[u8], parsed: Option<&Parsed>) -> bool {
         let came =
             is(self.ingress, || Some(arrival.port)) && is(self.priority, || arrival.priority);

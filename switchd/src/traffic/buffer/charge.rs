@@ -12,8 +12,9 @@ impl Ledger {
     /// Charges a packet of `cells` that arrived at `port` to `group`.
     ///
     /// # Errors
-    /// [`DropReason::PfcStorm`] if the group is shut, [`DropReason::IngressFull`], or [`DropReason::HeadroomFull`] if the group is
-    /// lossless: then its peer is to wait too, unless the group holds nothing and so would never let it go on.
+    /// [`DropReason::PfcStorm`] if the group is shut, [`DropReason::IngressFull`], or
+    /// [`DropReason::HeadroomFull`] if the group is lossless: then its peer is to wait too, unless
+    /// the group holds nothing and so would never let it go on.
     #[inline]
     pub fn charge(
         &self,
@@ -97,8 +98,9 @@ impl Ledger {
         Ok(after)
     }
 
-    /// Has the peer of a group wait that lost a packet because others have used up the headroom. Not that of a group that
-    /// holds nothing: it is a release that ends the wait, and there would be none.
+    /// Has the peer of a group wait that lost a packet because others have used up the headroom.
+    /// Not that of a group that holds nothing: it is a release that ends the wait, and there would
+    /// be none.
     #[cold]
     fn hold_off(&self, port: PortId, group: &Group) -> XoffChange {
         loop {
@@ -142,8 +144,8 @@ impl Ledger {
         self.tell(port)
     }
 
-    /// Puts cells of the service region, beyond what is guaranteed to their queue, and `all` cells of a packet at
-    /// egress `port` on the egress side's account.
+    /// Puts cells of the service region, beyond what is guaranteed to their queue, and `all` cells
+    /// of a packet at egress `port` on the egress side's account.
     #[inline]
     pub(in crate::traffic) fn queue_in(&self, port: PortId, shared: u64, all: u64) {
         if shared != 0 {

@@ -1,4 +1,5 @@
-//! The shared buffer, as the ports account for it: at ingress by port and priority group, at egress by port and class.
+//! The shared buffer, as the ports account for it: at ingress by port and priority group, at egress
+//! by port and class.
 //!
 //! ```text
 //!   ingress   guaranteed, of the group ─full─▶ service, shared ─full─▶ headroom (lossless only) ─full─▶ drop
@@ -6,13 +7,14 @@
 //!   egress    guaranteed, of the queue ─full─▶ service, shared ─full─▶ drop or trim
 //! ```
 //!
-//! A packet that has to wait is charged (`charge.rs`): to its group when it is received, to its queue
-//! when it is admitted there. It gives both back when it leaves (`release.rs`). A packet that need not
-//! wait [bypasses](super::bypass) the buffer. What was charged last is given back first: headroom,
-//! then service, then what is guaranteed.
+//! A packet that has to wait is charged (`charge.rs`): to its group when it is received, to its
+//! queue when it is admitted there. It gives both back when it leaves (`release.rs`). A packet that
+//! need not wait [bypasses](super::bypass) the buffer. What was charged last is given back first:
+//! headroom, then service, then what is guaranteed.
 //!
-//! All workers of a switch share one [`Ledger`]. A group's state is one word, so that a charge or a release happens at
-//! once; a switch with one worker uses plain loads and stores, which cost a tenth.
+//! All workers of a switch share one [`Ledger`]. A group's state is one word, so that a charge or a
+//! release happens at once; a switch with one worker uses plain loads and stores, which cost a
+//! tenth.
 
 mod charge;
 mod release;
@@ -240,7 +242,8 @@ impl Ledger {
         u64::from(policy.regions.service).saturating_sub(used)
     }
 
-    /// Where a group with these rules pauses its peer, or drops, and where it resumes: dynamic thresholds as of now.
+    /// Where a group with these rules pauses its peer, or drops, and where it resumes: dynamic
+    /// thresholds as of now.
     #[inline]
     pub fn thresholds(&self, policy: &Policy, rules: &GroupPolicy) -> Thresholds {
         thresholds(rules, self.free(policy, 0))

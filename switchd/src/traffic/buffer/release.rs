@@ -66,7 +66,8 @@ impl Ledger {
     }
 }
 
-/// Whether a group that waits for its peer to stop has room again, while `free` cells of the service region are free.
+/// Whether a group that waits for its peer to stop has room again, while `free` cells of the
+/// service region are free.
 #[inline]
 fn resumes(rules: &GroupPolicy, parts: Parts, free: u64) -> bool {
     parts.headroom == 0 && parts.guaranteed + parts.shared <= thresholds(rules, free).xon

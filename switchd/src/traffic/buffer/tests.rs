@@ -31,8 +31,9 @@ fn fill(ledger: &Ledger, policy: &Policy, group: u8, cells: u64) -> u64 {
     packets
 }
 
-/// SW-10, SW-31: guaranteed first, then service up to the limit, then headroom; the peer is to wait exactly from the first packet
-/// that goes to headroom until usage is down to xon; the packet that exceeds headroom is refused.
+/// SW-10, SW-31: guaranteed first, then service up to the limit, then headroom; the peer is to wait
+/// exactly from the first packet that goes to headroom until usage is down to xon; the packet that
+/// exceeds headroom is refused.
 #[test]
 fn a_lossless_group_fills_region_by_region() {
     let policy = policy(20, Limit::Static(80), 50);
@@ -120,8 +121,8 @@ fn dynamic_thresholds_share_fairly() {
     }
 }
 
-/// SW-10: a run of packets that leave at once lets the peer go on as if they had left one by one: what the run itself gives
-/// back is free when it is compared with a dynamic threshold.
+/// SW-10: a run of packets that leave at once lets the peer go on as if they had left one by one:
+/// what the run itself gives back is free when it is compared with a dynamic threshold.
 #[test]
 fn a_run_of_packets_resumes_like_its_packets() {
     // 950 cells of service. Alone the group gets 8/9 of them before it pauses.
@@ -167,8 +168,9 @@ fn a_headroom_pool_is_shared() {
     );
 }
 
-/// SW-10, SW-31: a group that others have left no headroom loses a packet, and its peer is to wait from then on; it goes on when the
-/// group has room again. A group that holds nothing has nobody wait: nothing would ever end that.
+/// SW-10, SW-31: a group that others have left no headroom loses a packet, and its peer is to wait
+/// from then on; it goes on when the group has room again. A group that holds nothing has nobody
+/// wait: nothing would ever end that.
 #[test]
 fn a_group_without_headroom_pauses_its_peer() {
     let mut policy = policy(0, Limit::Static(0), 50);
@@ -211,8 +213,8 @@ fn a_group_without_headroom_pauses_its_peer() {
 }
 
 proptest! {
-    /// SW-10: whatever is charged, released and configured, usage is what is charged and not released, no region exceeds
-    /// its size, and the buffer is empty when all packets have left.
+    /// SW-10: whatever is charged, released and configured, usage is what is charged and not
+    /// released, no region exceeds its size, and the buffer is empty when all packets have left.
     #[test]
     fn the_books_balance(
         ops in prop::collection::vec((0..8_u8, 1..18_u64, any::<bool>(), 0..60_u32), 1..300),

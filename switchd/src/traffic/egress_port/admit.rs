@@ -9,8 +9,8 @@ use crate::traffic::store::PacketStore;
 use crate::traffic::wred::Decision;
 use common::time::Time;
 
-/// What is asked of a packet that comes to a queue. Numbers, and not the packet: a reference to it would force it out of the
-/// registers.
+/// What is asked of a packet that comes to a queue. Numbers, and not the packet: a reference to it
+/// would force it out of the registers.
 #[derive(Clone, Copy, Debug)]
 struct AdmitRequest {
     cells: u64,
@@ -23,9 +23,9 @@ impl EgressPort {
     /// Puts a packet in the queue of its class, or gives it back with the reason why not.
     ///
     /// # Errors
-    /// [`DropReason::QueueFull`] if its cells do not fit, or if it is trimmable and would make the queue exceed its trim
-    /// threshold; [`DropReason::Wred`]; [`DropReason::PfcStorm`] if the queue is shut; [`DropReason::BufferFull`] if there is
-    /// no place for any packet.
+    /// [`DropReason::QueueFull`] if its cells do not fit, or if it is trimmable and would make the
+    /// queue exceed its trim threshold; [`DropReason::Wred`]; [`DropReason::PfcStorm`] if the queue
+    /// is shut; [`DropReason::BufferFull`] if there is no place for any packet.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -60,7 +60,8 @@ impl EgressPort {
         Ok(())
     }
 
-    /// Whether queue `class` takes a packet: how many of its cells are of the service region then, and whether it is marked.
+    /// Whether queue `class` takes a packet: how many of its cells are of the service region then,
+    /// and whether it is marked.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for `admit`")]
     fn check_admission(
@@ -147,16 +148,17 @@ impl EgressPort {
         (around.ledger.egress_of(self.port) + cells <= self.limit).then_some(shared)
     }
 
-    /// Lets the packet that was admitted to queue `class` last, and those behind it, wait until packet `until` of the queue
-    /// that its flow comes from has left: see `Place::after` of the elephants.
+    /// Lets the packet that was admitted to queue `class` last, and those behind it, wait until
+    /// packet `until` of the queue that its flow comes from has left: see `Place::after` of the
+    /// elephants.
     pub fn wait_for(&mut self, class: u8, until: u64) {
         let at = self.progress(class).enqueued;
         self.gates.add(usize::from(class), at, until);
         self.bar();
     }
 
-    /// Whether a packet of a class, or of its elephants, may go to the device at `now` without being queued: see [`bypass`]. Brings
-    /// the port's shaper up to date.
+    /// Whether a packet of a class, or of its elephants, may go to the device at `now` without
+    /// being queued: see [`bypass`]. Brings the port's shaper up to date.
     #[inline]
     pub fn is_open(&mut self, class: u8, now: Time) -> bool {
         if self.occupied != 0 || self.open & 1 << (usize::from(class) % CLASSES) == 0 {

@@ -68,8 +68,8 @@ pub struct EgressPort {
     occupied: u8,
     /// Bit n is set while queue n may not send: it is paused, or held.
     stopped: u8,
-    /// Bit n is set while queue n takes nothing. Not a byte: it would be read together with bytes that were just written
-    /// beside it, and wait for them.
+    /// Bit n is set while queue n takes nothing. Not a byte: it would be read together with bytes
+    /// that were just written beside it, and wait for them.
     shut: u32,
     /// Where elephants go.
     gates: Gates,
@@ -81,8 +81,8 @@ pub struct EgressPort {
     changed: u8,
     /// Bit n is set when packets may bypass queue n: see [`bypass::queues`].
     bypassable: u8,
-    /// Bit n is set while packets may bypass queue n as long as all queues are empty. Not a byte, for the same reason as
-    /// `shut`.
+    /// Bit n is set while packets may bypass queue n as long as all queues are empty. Not a byte,
+    /// for the same reason as `shut`.
     open: u32,
 }
 
@@ -143,8 +143,8 @@ impl EgressPort {
         self.bar();
     }
 
-    /// Lets the queues whose bit is set in `mask` send nothing, nor those that their elephants go to, and all others go
-    /// on.
+    /// Lets the queues whose bit is set in `mask` send nothing, nor those that their elephants go
+    /// to, and all others go on.
     pub fn stop(&mut self, mask: u8) {
         self.stopped = mask;
         self.bar();

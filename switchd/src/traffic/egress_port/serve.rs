@@ -9,7 +9,8 @@ use crate::traffic::wred::Decision;
 use common::time::Time;
 
 impl EgressPort {
-    /// Hands packets that may be sent at `now` to `send`, at most `room`, in the order of the scheduler.
+    /// Hands packets that may be sent at `now` to `send`, at most `room`, in the order of the
+    /// scheduler.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for `admit`")]
     pub fn dequeue(
@@ -25,7 +26,8 @@ impl EgressPort {
         }
         self.shaper.refill(now);
         let mut over = self.over_their_rate(now);
-        // Taken off the account together. Until then other workers see a little less of the service region free than is.
+        // Taken off the account together. Until then other workers see a little less of the service
+        // region free than is.
         let (mut all, mut service) = (0, 0);
         for _ in 0..room {
             if !self.shaper.allows() {
@@ -57,7 +59,8 @@ impl EgressPort {
         ledger.queue_out(self.port, service, all);
     }
 
-    /// Takes the first packet of a queue that has one, to be sent, and says how many of its cells were of the service region.
+    /// Takes the first packet of a queue that has one, to be sent, and says how many of its cells
+    /// were of the service region.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for `admit`")]
     fn take(&mut self, class: usize, store: &mut PacketStore) -> (Packet, u64) {

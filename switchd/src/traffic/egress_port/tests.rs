@@ -302,8 +302,9 @@ impl Herd {
 }
 
 proptest! {
-    /// SW-17: whatever arrives, is refused, is paused and is served in which order, flows keep their order when they move, a
-    /// pause of the class holds its elephants, and nothing is left behind a gate.
+    /// SW-17: whatever arrives, is refused, is paused and is served in which order, flows keep
+    /// their order when they move, a pause of the class holds its elephants, and nothing is left
+    /// behind a gate.
     #[test]
     fn elephants_do_not_overtake_themselves(
         ops in prop::collection::vec((0..12_u8, 0..6_u32, 1..14_usize, 0..20_000_u64), 1..300),
@@ -341,8 +342,8 @@ proptest! {
     }
 }
 
-/// SW-17: elephants of a class that is not watched any more are held by its pauses until the last of them has left, and their
-/// queue is its own again then.
+/// SW-17: elephants of a class that is not watched any more are held by its pauses until the last
+/// of them has left, and their queue is its own again then.
 #[test]
 fn a_pair_that_is_not_configured_any_more_ends_with_its_packets() {
     let mut herd = Herd::new(Moves::Gated, [1, 1]);

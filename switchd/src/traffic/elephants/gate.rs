@@ -2,12 +2,12 @@
 
 use crate::traffic::elephants::Progress;
 
-/// Waits of a gate. When more flows move while the first waits, the last wait is prolonged to serve them too,
-/// which costs time and never order.
+/// Waits of a gate. When more flows move while the first waits, the last wait is prolonged to serve
+/// them too, which costs time and never order.
 const WAITS: usize = 8;
 
-/// Packet `at` of the lower queue, and those behind it, may not leave before packet `until` of the upper queue
-/// has.
+/// Packet `at` of the lower queue, and those behind it, may not leave before packet `until` of the
+/// upper queue has.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wait {
     at: u64,
@@ -17,9 +17,9 @@ struct Wait {
 /// Keeps the packets of a flow that moved down behind those it sent before: one for each queue that
 /// elephants go to.
 ///
-/// It has no place for the number of the upper queue. If another class takes its place in the configuration,
-/// or elephants of that class go to another queue, a new gate is needed; flows that are on their way then may
-/// be reordered, once.
+/// It has no place for the number of the upper queue. If another class takes its place in the
+/// configuration, or elephants of that class go to another queue, a new gate is needed; flows that
+/// are on their way then may be reordered, once.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gate {
     waits: [Wait; WAITS],
@@ -28,8 +28,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Makes packet `at` of the lower queue, the last one in it, wait for packet `until` of the upper one, as
-    /// [`Place::after`](super::Place::after) of it says.
+    /// Makes packet `at` of the lower queue, the last one in it, wait for packet `until` of the
+    /// upper one, as [`Place::after`](super::Place::after) of it says.
     pub fn add(&mut self, at: u64, until: u64) {
         if let Some(back) = self.len.checked_sub(1) {
             let back = &mut self.waits[(self.first + back) % WAITS];

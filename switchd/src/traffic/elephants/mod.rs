@@ -11,32 +11,33 @@
 //!             level empty, or idle               or behind a gate
 //! ```
 //!
-//! **Size.** Each flow has a level: what it sends flows in, and it leaks at the threshold's rate. A flow is
-//! an elephant when the level exceeds the threshold's bytes, that is, when over some time t it sent more
-//! than bytes + rate × t; and a mouse again when as many bytes leaked away, or when it sent nothing for the
-//! ageing time. So a flow near the rate does not swing between the queues.
+//! **Size.** Each flow has a level: what it sends flows in, and it leaks at the threshold's rate. A
+//! flow is an elephant when the level exceeds the threshold's bytes, that is, when over some time t
+//! it sent more than bytes + rate × t; and a mouse again when as many bytes leaked away, or when it
+//! sent nothing for the ageing time. So a flow near the rate does not swing between the queues.
 //!
-//! **Order.** A queue gives out what it took in, in order, so the number of a flow's last packet in it and
-//! the number of packets that have left tell whether the flow still has some there. With [`Moves::Drained`] a
-//! flow stays where it is while that is so. In a queue that is never empty, a flow which sends all
-//! the time then never moves: its last packet is always there. It moves at its first pause that is as long as
-//! the queue is deep. With [`Moves::Gated`] it goes down at once, and its packets in the lower queue wait at
-//! a [`Gate`] until those before them have left the upper one, which takes as long as that was deep at most. The
-//! way back is always without a gate, so that mice never wait for the lower queue; the upper queue never
-//! waits for the lower, so the two cannot wait for each other. A flow that goes back has paused or become slow.
+//! **Order.** A queue gives out what it took in, in order, so the number of a flow's last packet in
+//! it and the number of packets that have left tell whether the flow still has some there. With
+//! [`Moves::Drained`] a flow stays where it is while that is so. In a queue that is never empty, a
+//! flow which sends all the time then never moves: its last packet is always there. It moves at its
+//! first pause that is as long as the queue is deep. With [`Moves::Gated`] it goes down at once,
+//! and its packets in the lower queue wait at a [`Gate`] until those before them have left the
+//! upper one, which takes as long as that was deep at most. The way back is always without a gate,
+//! so that mice never wait for the lower queue; the upper queue never waits for the lower, so the
+//! two cannot wait for each other. A flow that goes back has paused or become slow.
 //!
-//! **Memory.** One table for each worker, keyed by port, class and flow: the ports of a worker share its
-//! entries, where one table for each of 256 ports would lie idle for most. It is associative in sets of
-//! [`WAYS`]. A new flow takes the place of the mouse with the lowest level in its set, and never that of an
-//! elephant or of a flow that has packets in the lower queue, so a flood of mice pushes out mice only.
-//! If there is no such place, the flow is not followed and stays in its queue. Levels are not inherited: a
-//! mouse is never taken for an elephant because of its predecessor. A packet touches two adjacent cache lines,
-//! one of an elephant a third.
+//! **Memory.** One table for each worker, keyed by port, class and flow: the ports of a worker
+//! share its entries, where one table for each of 256 ports would lie idle for most. It is
+//! associative in sets of [`WAYS`]. A new flow takes the place of the mouse with the lowest level
+//! in its set, and never that of an elephant or of a flow that has packets in the lower queue, so a
+//! flood of mice pushes out mice only. If there is no such place, the flow is not followed and
+//! stays in its queue. Levels are not inherited: a mouse is never taken for an elephant because of
+//! its predecessor. A packet touches two adjacent cache lines, one of an elephant a third.
 //!
 //! Two flows with the same hash are one flow here: they move together, and each keeps its order.
 //!
-//! The frames are not changed. The next switch sees the class they came with and pauses that class, so a
-//! port that is told to pause `from` has to hold `to` as well.
+//! The frames are not changed. The next switch sees the class they came with and pauses that class,
+//! so a port that is told to pause `from` has to hold `to` as well.
 
 mod account;
 mod gate;
@@ -53,14 +54,15 @@ use common::sync::words::prefetch_all;
 use common::time::{Span, Time};
 pub use gate::Gate;
 
-/// Entries of a worker's table. A port seldom has more than a few hundred flows that send at once; 4096 are
-/// enough for 16 busy ports and take 320 KiB, which fit in a second-level cache.
+/// Entries of a worker's table. A port seldom has more than a few hundred flows that send at once;
+/// 4096 are enough for 16 busy ports and take 320 KiB, which fit in a second-level cache.
 pub const ENTRIES: usize = 4096;
 
 /// Entries of a set: two cache lines of 64 bytes.
 pub const WAYS: usize = 4;
 
-/// Sets that [`Elephants::age`] looks at in a turn: eight cache lines, and the whole table in 256 turns.
+/// Sets that [`Elephants::age`] looks at in a turn: eight cache lines, and the whole table in 256
+/// turns.
 pub const AGE_SETS: usize = 4;
 
 /// Level of one byte: bits × 10⁹, so that the leak, rate × nanoseconds, is exact.
@@ -79,8 +81,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Whether packet number `packet` and all before it have left. A number that was never given counts as
-    /// left when the queue is empty: a packet may be refused after its number was noted.
+    /// Whether packet number `packet` and all before it have left. A number that was never given
+    /// counts as left when the queue is empty: a packet may be refused after its number was noted.
     #[inline]
     pub const fn passed(self, packet: u64) -> bool {
         self.dequeued >= packet || self.dequeued >= self.enqueued
@@ -92,8 +94,8 @@ impl Progress {
 pub struct Place {
     /// The queue.
     pub class: u8,
-    /// Unless it is `None`, the packet may not leave before this packet of the queue of its own class has: to be
-    /// added to the gate, see [`Gate::add`].
+    /// Unless it is `None`, the packet may not leave before this packet of the queue of its own
+    /// class has: to be added to the gate, see [`Gate::add`].
     pub after: Option<u64>,
 }
 
@@ -217,7 +219,8 @@ impl Entry {
 struct Set([Entry; WAYS]);
 
 impl Set {
-    /// The entry of a flow. All are compared, without a branch for each: which one it is cannot be predicted.
+    /// The entry of a flow. All are compared, without a branch for each: which one it is cannot be
+    /// predicted.
     #[inline]
     fn find(&self, hash: u32, port: u8, class: u8) -> Option<usize> {
         let found = self.0.iter().enumerate().fold(0_u32, |found, (way, it)| {
@@ -279,8 +282,8 @@ impl Elephants {
         }
     }
 
-    /// Watches these classes from now on. Flows that are in a queue which they no longer belong in move
-    /// without a gate.
+    /// Watches these classes from now on. Flows that are in a queue which they no longer belong in
+    /// move without a gate.
     ///
     /// # Errors
     /// If [`check`] refuses them; then nothing changes.
@@ -290,8 +293,8 @@ impl Elephants {
         for settings in settings {
             self.watched[usize::from(settings.from)] = Some(Watch::from(settings));
         }
-        // The packets of a class that is not watched are not counted, so nothing may be known of its flows
-        // that would be out of date when it is watched again.
+        // The packets of a class that is not watched are not counted, so nothing may be known of
+        // its flows that would be out of date when it is watched again.
         self.remove_where(|table, entry| !entry.is_away() && !table.is_watched(entry.home));
         Ok(())
     }
@@ -301,8 +304,8 @@ impl Elephants {
         self.counters
     }
 
-    /// Where a packet of `bytes` bytes is to be queued. It is to be called for each packet, in the order in
-    /// which they are queued, right before; whether the queue takes it need not be told.
+    /// Where a packet of `bytes` bytes is to be queued. It is to be called for each packet, in the
+    /// order in which they are queued, right before; whether the queue takes it need not be told.
     #[inline]
     pub fn classify(
         &mut self,
@@ -405,8 +408,8 @@ impl Elephants {
         prefetch_all(&self.sets[self.set_of(flow)]);
     }
 
-    /// The set of a flow. The low bits of the hash also choose the port, so the flows of a port have few
-    /// values there: a multiplication brings all bits to the top.
+    /// The set of a flow. The low bits of the hash also choose the port, so the flows of a port
+    /// have few values there: a multiplication brings all bits to the top.
     #[inline]
     fn set_of(&self, flow: FlowKey) -> usize {
         let key = u64::from(flow.hash) << 32 | u64::from(flow.port.0) << 8 | u64::from(flow.class);

@@ -82,7 +82,8 @@ impl Switch {
         place.class
     }
 
-    /// Sends a packet of a queue, if one may leave, and notices it when it was overtaken by a later one.
+    /// Sends a packet of a queue, if one may leave, and notices it when it was overtaken by a later
+    /// one.
     fn serve(&mut self, port: usize, class: u8) -> bool {
         let port = &mut self.ports[port];
         let [own, upper] = [class, FROM].map(|class| port.progress[usize::from(class)]);
@@ -190,8 +191,8 @@ fn play(switch: &mut Switch, moves: Moves, events: &[Event]) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// SW-17: the order inside a flow is kept, for any arrivals, refusals, service and settings, in a table
-    /// where all flows find a place and in one where few do.
+    /// SW-17: the order inside a flow is kept, for any arrivals, refusals, service and settings, in
+    /// a table where all flows find a place and in one where few do.
     #[test]
     fn no_packet_overtakes_one_of_its_flow(
         gated: bool,
@@ -276,8 +277,8 @@ fn thresholds_are_exact() {
     }
 }
 
-/// SW-17: back to the mice when the rate falls below the threshold, not as soon as it does, and when
-/// nothing was sent for the ageing time.
+/// SW-17: back to the mice when the rate falls below the threshold, not as soon as it does, and
+/// when nothing was sent for the ageing time.
 #[test]
 fn elephants_become_mice_again() {
     let mut switch = Switch::new(64, Moves::Gated);
@@ -329,7 +330,8 @@ fn a_gate_moves_flows_out_of_a_standing_queue() {
         for round in 0..40 {
             last = switch.arrive(flow(1), 9_000);
             switch.arrive(flow(200 + round), 60);
-            // As many leave as come, and the lower queue is asked first: it is the gate that holds it.
+            // As many leave as come, and the lower queue is asked first: it is the gate that holds
+            // it.
             let moved = usize::from(switch.serve(0, TO));
             (moved..2).for_each(|_| assert!(switch.serve(0, FROM)));
         }
@@ -337,7 +339,8 @@ fn a_gate_moves_flows_out_of_a_standing_queue() {
     }
 }
 
-/// SW-17: a class that is not watched for a while: what was known of its flows is not used afterwards.
+/// SW-17: a class that is not watched for a while: what was known of its flows is not used
+/// afterwards.
 #[test]
 fn settings_may_come_and_go() {
     let mut switch = Switch::new(64, Moves::Drained);
@@ -363,8 +366,8 @@ fn settings_may_come_and_go() {
     switch.verify();
 }
 
-/// SW-17: a flow stays behind what it left in the upper queue even if the lower one took none of its
-/// packets, the flow was a mouse meanwhile, and has gone back or not.
+/// SW-17: a flow stays behind what it left in the upper queue even if the lower one took none of
+/// its packets, the flow was a mouse meanwhile, and has gone back or not.
 #[test]
 fn refused_packets_do_not_open_the_gate() {
     for goes_back in [false, true] {
@@ -405,7 +408,8 @@ fn a_flood_of_mice_hides_no_elephant() {
     let mut switch = Switch::new(1024, Moves::Gated);
     let scatter = |number: u32| number.wrapping_mul(0x9e37_79b1).rotate_left(7);
     let mut demoted = Vec::new();
-    // Ten packets of each mouse, a thousand mice at a time; the elephants send a packet for each three.
+    // Ten packets of each mouse, a thousand mice at a time; the elephants send a packet for each
+    // three.
     for packet in 0..10 * MICE {
         let mouse = packet / 10_000 * 1_000 + packet % 1_000;
         let class = switch.arrive(flow(scatter(ELEPHANTS + mouse)), 1_500);
@@ -508,8 +512,8 @@ fn other_classes_stay() {
     assert_eq!(switch.table.counters(), Counters::default());
 }
 
-/// SW-17: flows of a port that are alike in the low bits, as those of one bucket are, find places all over the
-/// table.
+/// SW-17: flows of a port that are alike in the low bits, as those of one bucket are, find places
+/// all over the table.
 #[test]
 fn alike_hashes_spread() {
     let mut switch = Switch::new(1024, Moves::Drained);

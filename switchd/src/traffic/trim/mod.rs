@@ -9,22 +9,22 @@
 //! ```
 //!
 //! What changes besides the end is in the IP header: its length, the IPv4 header checksum, and the
-//! DSCP, which becomes the trimmed code point. The ECN bits stay. The UDP length, the checksum of the
-//! transport and the ICRC belong to the sender: no router corrects them, and the receiver learns from
-//! the UDP length how long the packet was. A tag keeps its priority; the class of the trimmed packet
-//! follows from its new DSCP.
+//! DSCP, which becomes the trimmed code point. The ECN bits stay. The UDP length, the checksum of
+//! the transport and the ICRC belong to the sender: no router corrects them, and the receiver
+//! learns from the UDP length how long the packet was. A tag keeps its priority; the class of the
+//! trimmed packet follows from its new DSCP.
 //!
-//! A packet is trimmed once: a trimmed code point is never trimmable ([`TrimPolicy::check`]), so that
-//! a trimmed packet which finds no room is dropped. Ports towards hosts may have a policy of their
-//! own, with the trimmed code point of the last hop.
+//! A packet is trimmed once: a trimmed code point is never trimmable ([`TrimPolicy::check`]), so
+//! that a trimmed packet which finds no room is dropped. Ports towards hosts may have a policy of
+//! their own, with the trimmed code point of the last hop.
 //!
 //! Not trimmed, though their code point is trimmable:
 //!
-//! - Fragments, the first one included. A later one has no transport header that would tell what was
-//!   lost, and a first one that is cut leaves a hole in a datagram that then can never be reassembled,
-//!   while the receiver keeps the others until its timer runs out (RFC 1122 §3.3.2).
-//! - Packets whose headers, IPv4 options and IPv6 extension headers included, do not fit in the size:
-//!   without their transport header they tell nothing.
+//! - Fragments, the first one included. A later one has no transport header that would tell what
+//!   was lost, and a first one that is cut leaves a hole in a datagram that then can never be
+//!   reassembled, while the receiver keeps the others until its timer runs out (RFC 1122 §3.3.2).
+//! - Packets whose headers, IPv4 options and IPv6 extension headers included, do not fit in the
+//!   size: without their transport header they tell nothing.
 //! - Packets whose chain of extension headers is not understood.
 
 use crate::tables::trim::TrimPolicy;
@@ -48,7 +48,8 @@ pub struct Trimmed {
     pub len: usize,
     /// Its DSCP, from which its class follows.
     pub dscp: u8,
-    /// Whether something of the IP packet was cut off; one that fits in the size changes its DSCP only.
+    /// Whether something of the IP packet was cut off; one that fits in the size changes its DSCP
+    /// only.
     pub shortened: bool,
 }
 

@@ -10,7 +10,8 @@ use common::xdp::frame::{FramePool, Region};
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Code points of these tests: data and retransmissions are trimmable, acknowledgements are control.
+/// Code points of these tests: data and retransmissions are trimmable, acknowledgements are
+/// control.
 const DATA: u8 = 8;
 const RTX: u8 = 9;
 const TRIMMED: u8 = 16;
@@ -79,7 +80,8 @@ fn tagged(bytes: &[u8]) -> Vec<u8> {
     [&bytes[..12], &[0x81, 0, 0x60, 0x64], &bytes[12..]].concat()
 }
 
-/// The frame with `extra` put between its IP header and what follows, both versions' lengths made right.
+/// The frame with `extra` put between its IP header and what follows, both versions' lengths made
+/// right.
 fn with_inserted(bytes: &[u8], extra: &[u8]) -> Vec<u8> {
     let ip = usize::from(PLAIN);
     let is_v6 = bytes[ip] >> 4 == 6;
@@ -129,7 +131,8 @@ fn trimmed(bytes: &[u8], network: u16, policy: &TrimPolicy) -> (Option<Trimmed>,
     (what, after)
 }
 
-/// What the frame must be after it was cut to `len` bytes, written without any of the code under test.
+/// What the frame must be after it was cut to `len` bytes, written without any of the code under
+/// test.
 fn expected(bytes: &[u8], network: u16, len: usize) -> Vec<u8> {
     let network = usize::from(network);
     let mut after = bytes[..len].to_vec();
@@ -164,8 +167,8 @@ fn assert_refused(bytes: &[u8], network: u16, policy: &TrimPolicy) {
     assert_eq!(trimmed(bytes, network, policy), (None, bytes.to_vec()));
 }
 
-/// SW-23: cut to the size, DSCP, length and header checksum right, ECN, UDP and payload untouched; with
-/// and without MPEH, with and without a tag.
+/// SW-23: cut to the size, DSCP, length and header checksum right, ECN, UDP and payload untouched;
+/// with and without MPEH, with and without a tag.
 #[test]
 fn data_packets_are_cut_to_their_headers() {
     for is_v6 in [false, true] {
@@ -198,8 +201,8 @@ fn what_is_left_tells_what_was_lost() {
     assert_eq!((mpeh.path, mpeh.flowlet), (3, 0x0405));
 }
 
-/// SW-23: a packet that fits keeps its bytes and its valid ICRC; only its DSCP says that there was no
-/// room for it.
+/// SW-23: a packet that fits keeps its bytes and its valid ICRC; only its DSCP says that there was
+/// no room for it.
 #[test]
 fn short_packets_change_their_code_point_only() {
     for is_v6 in [false, true] {
@@ -259,7 +262,8 @@ fn padding_is_not_taken_for_payload() {
     assert_eq!(after[46..], padded[46..60]);
 }
 
-/// SW-23: options and extension headers stay with the transport headers behind them, or nothing is trimmed.
+/// SW-23: options and extension headers stay with the transport headers behind them, or nothing is
+/// trimmed.
 #[test]
 fn all_headers_fit_or_nothing_is_cut() {
     let v4 = roce(false, WRITES[1], 1024);
@@ -335,7 +339,8 @@ fn retransmissions_are_trimmed_later() {
     assert_eq!(TrimPolicy::default().trimmed(), 0);
 }
 
-/// SW-23: what would trim twice, or confuse trimmed packets with others, is refused with its numbers.
+/// SW-23: what would trim twice, or confuse trimmed packets with others, is refused with its
+/// numbers.
 #[test]
 fn impossible_policies_are_refused() {
     type Change = fn(&mut TrimPolicy);
@@ -388,8 +393,8 @@ fn impossible_policies_are_refused() {
 }
 
 proptest! {
-    /// SW-23: any RoCEv2 frame of any length and policy is cut to the size or left whole, and its header
-    /// is the one that a whole computation writes.
+    /// SW-23: any RoCEv2 frame of any length and policy is cut to the size or left whole, and its
+    /// header is the one that a whole computation writes.
     #[test]
     fn any_frame_is_trimmed_right(
         is_v6: bool,
@@ -426,8 +431,8 @@ proptest! {
         }
     }
 
-    /// Bytes of any length and content, made to look like IP, are survived; a frame never grows, and
-    /// what is trimmed is a packet that the rest of the switch can read.
+    /// Bytes of any length and content, made to look like IP, are survived; a frame never grows,
+    /// and what is trimmed is a packet that the rest of the switch can read.
     #[test]
     fn any_bytes_are_taken(
         mut bytes in prop::collection::vec(any::<u8>(), 0..1600),

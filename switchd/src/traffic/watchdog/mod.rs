@@ -15,20 +15,22 @@
 //!     ╰─────────────────╯
 //! ```
 //!
-//! A queue is deadlocked between two polls if nothing of it was sent and the peer asked it to wait for at
-//! least [`STUCK_PERCENT`] of the time. Whether it holds packets does not matter: an idle queue that may not
-//! send is as stuck as a full one. What a stormed queue does is the [`Action`]; a priority that is off does
-//! not obey PFC any more.
+//! A queue is deadlocked between two polls if nothing of it was sent and the peer asked it to wait
+//! for at least [`STUCK_PERCENT`] of the time. Whether it holds packets does not matter: an idle
+//! queue that may not send is as stuck as a full one. What a stormed queue does is the [`Action`];
+//! a priority that is off does not obey PFC any more.
 //!
-//! Both times are measured from what happened and not from the poll that noticed it: a pause that runs
-//! without a gap is found in `(detection, detection + poll]` after it began, and its end in `(restoration,
-//! restoration + poll]` after the last frame that paused, as long as polls are on time. With a storm that
-//! has gaps, too short for a packet to leave, detection may take a little more than one poll interval longer: where such a
-//! storm began is known only to the poll. A late poll is never early: it counts what really passed.
+//! Both times are measured from what happened and not from the poll that noticed it: a pause that
+//! runs without a gap is found in `(detection, detection + poll]` after it began, and its end in
+//! `(restoration, restoration + poll]` after the last frame that paused, as long as polls are on
+//! time. With a storm that has gaps, too short for a packet to leave, detection may take a little
+//! more than one poll interval longer: where such a storm began is known only to the poll. A late
+//! poll is never early: it counts what really passed.
 //!
-//! Restoration looks at frames that pause this priority alone. Frames that resume it, or name others, do not
-//! prolong a storm; a pause that still runs does. While a queue is stormed its pauses go on being
-//! received, so storms of all priorities of all ports at once are held as long as they last.
+//! Restoration looks at frames that pause this priority alone. Frames that resume it, or name
+//! others, do not prolong a storm; a pause that still runs does. While a queue is stormed its
+//! pauses go on being received, so storms of all priorities of all ports at once are held as long
+//! as they last.
 
 use crate::limits::CLASSES;
 use crate::tables::watchdog::{Action, MAX_STORMS, Settings, StormLimit};
@@ -36,8 +38,8 @@ use common::flow_control::PauseRequest;
 use common::time::{Span, Time};
 use std::fmt;
 
-/// Share of the time between two polls, in percent, for which a stuck queue was asked to wait; what is missing
-/// is the time between a pause and a refresh that was late. SONiC uses the same.
+/// Share of the time between two polls, in percent, for which a stuck queue was asked to wait; what
+/// is missing is the time between a pause and a refresh that was late. SONiC uses the same.
 pub const STUCK_PERCENT: u64 = 99;
 
 const HISTORY: usize = MAX_STORMS as usize;
@@ -114,9 +116,11 @@ impl Steps {
 /// What the data plane has to do. Bit n: priority n; no bit is in both `dropping` and `ignoring`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Masks {
-    /// Queues that are discarded, and whose packets are dropped where they arrive, without pausing anyone.
+    /// Queues that are discarded, and whose packets are dropped where they arrive, without pausing
+    /// anyone.
     pub dropping: u8,
-    /// Priorities whose pauses are not obeyed: stormed ones that are forwarded, and those that are off.
+    /// Priorities whose pauses are not obeyed: stormed ones that are forwarded, and those that are
+    /// off.
     pub ignoring: u8,
     /// Priorities that PFC is off for: none is sent for them either.
     pub off: u8,
@@ -129,7 +133,8 @@ pub struct Status {
     pub state: State,
     /// Storms that were found.
     pub storms: u64,
-    /// Storms that ended, or were ended by taking the watchdog away; one that turned PFC off does not.
+    /// Storms that ended, or were ended by taking the watchdog away; one that turned PFC off does
+    /// not.
     pub restored: u64,
     /// When the last storm was found.
     pub last_storm: Option<Time>,
@@ -247,8 +252,8 @@ impl Priority {
         step
     }
 
-    /// Since when the queue may be deadlocked if it was not in this interval: since the pause that runs began.
-    /// One that has run all the time, and yet a packet left, is as good as begun now.
+    /// Since when the queue may be deadlocked if it was not in this interval: since the pause that
+    /// runs began. One that has run all the time, and yet a packet left, is as good as begun now.
     fn running_since(&self, interval: Interval, input: &Input, sent: bool) -> Option<Time> {
         let since = input.request.since?.max(self.watched);
         Some(if sent && since <= interval.from {
@@ -258,8 +263,8 @@ impl Priority {
         })
     }
 
-    /// How long the queue has been deadlocked at the end of this interval, or until the pause ended in it: a
-    /// pause that is over when the poll comes is no longer than it was.
+    /// How long the queue has been deadlocked at the end of this interval, or until the pause ended
+    /// in it: a pause that is over when the poll comes is no longer than it was.
     fn stuck_for(&self, interval: Interval, input: &Input, asked: Span) -> Span {
         let Some(stuck) = self.stuck else {
             return Span::ZERO;
@@ -340,7 +345,8 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// A watchdog that watches from `now` on, or not at all. The settings must have passed [`Settings::check`].
+    /// A watchdog that watches from `now` on, or not at all. The settings must have passed
+    /// [`Settings::check`].
     pub fn new(settings: Option<Settings>, now: Time) -> Self {
         let mut watchdog = Self {
             settings: None,
@@ -352,8 +358,9 @@ impl Watchdog {
         watchdog
     }
 
-    /// Follows a change of the settings, which must have passed [`Settings::check`]. What goes on goes on under
-    /// the new ones; `None` ends every storm and turns PFC on again for every priority.
+    /// Follows a change of the settings, which must have passed [`Settings::check`]. What goes on
+    /// goes on under the new ones; `None` ends every storm and turns PFC on again for every
+    /// priority.
     pub fn configure(&mut self, settings: Option<Settings>, now: Time) -> Steps {
         let mut steps = Steps::default();
         match (self.settings, settings) {
@@ -394,8 +401,9 @@ impl Watchdog {
         self.due
     }
 
-    /// Follows what happened since the last poll. One that comes before it is due does nothing, and after a late
-    /// one the next is due a whole interval later: a gap that is short in an interval is long in a part of one.
+    /// Follows what happened since the last poll. One that comes before it is due does nothing, and
+    /// after a late one the next is due a whole interval later: a gap that is short in an interval
+    /// is long in a part of one.
     pub fn poll(&mut self, now: Time, inputs: &[Input; CLASSES]) -> Steps {
         let mut steps = Steps::default();
         if let Some(settings) = self.settings
@@ -415,8 +423,8 @@ impl Watchdog {
         steps
     }
 
-    /// The operator wants PFC on for a priority that is off: pauses are obeyed from `now` on, and the storms
-    /// before are forgotten. Does nothing for one that is not off.
+    /// The operator wants PFC on for a priority that is off: pauses are obeyed from `now` on, and
+    /// the storms before are forgotten. Does nothing for one that is not off.
     pub fn enable(&mut self, priority: usize, now: Time) -> Steps {
         let mut steps = Steps::default();
         if let Some(state) = self.priorities.get_mut(priority) {

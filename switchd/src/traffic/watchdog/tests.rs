@@ -93,7 +93,8 @@ impl Rig {
         steps
     }
 
-    /// Plays a script and polls when it is due, to `until`; returns the polls that changed something.
+    /// Plays a script and polls when it is due, to `until`; returns the polls that changed
+    /// something.
     fn run(&mut self, script: Script, until: u64) -> Vec<(u64, Steps)> {
         let mut changes = Vec::new();
         let end = (until, None);
@@ -119,7 +120,8 @@ impl Rig {
     }
 }
 
-/// Time from the begin of a storm of priority 3 to its detection, and from its last frame to restoration.
+/// Time from the begin of a storm of priority 3 to its detection, and from its last frame to
+/// restoration.
 fn measure(settings: Settings, start: u64) -> (Span, Span) {
     let mut rig = Rig::new(settings);
     let detection = settings.detection_time.nanos();
@@ -143,8 +145,8 @@ fn is_on_time(measured: Span, configured: Span, poll: Span) -> bool {
     configured < measured && measured <= configured + poll
 }
 
-/// SW-32, SW-34: in 20 of 20 storms of any phase, detection and restoration come after the configured time
-/// and at most one poll interval later; the queue is idle and stormed all the same.
+/// SW-32, SW-34: in 20 of 20 storms of any phase, detection and restoration come after the
+/// configured time and at most one poll interval later; the queue is idle and stormed all the same.
 #[test]
 fn both_times_are_kept_in_20_of_20_storms() {
     let settings = Settings::default();
@@ -164,8 +166,8 @@ fn both_times_are_kept_in_20_of_20_storms() {
     }
 }
 
-/// SW-32: a storm that begins just after a poll, in what still counts as all of its interval, is measured from
-/// its begin and not from that poll.
+/// SW-32: a storm that begins just after a poll, in what still counts as all of its interval, is
+/// measured from its begin and not from that poll.
 #[test]
 fn a_storm_just_after_a_poll_is_not_found_early() {
     let settings = Settings {
@@ -195,7 +197,8 @@ prop_compose! {
 }
 
 proptest! {
-    /// SW-32: the same for any times that are allowed, also those that are no multiples of each other.
+    /// SW-32: the same for any times that are allowed, also those that are no multiples of each
+    /// other.
     #[test]
     fn both_times_are_kept_with_any_settings(settings in any_settings(), start in 0..30 * MS) {
         let (detected, restored) = measure(settings, start);
@@ -216,8 +219,8 @@ proptest! {
         prop_assert!(changes.is_empty(), "{changes:?}");
     }
 
-    /// SW-32: a queue that sends one packet now and then is not deadlocked, however short the gaps between
-    /// the pauses are.
+    /// SW-32: a queue that sends one packet now and then is not deadlocked, however short the gaps
+    /// between the pauses are.
     #[test]
     fn a_packet_in_the_gap_proves_that_the_queue_moves(
         settings in any_settings(),
@@ -238,8 +241,8 @@ proptest! {
         prop_assert!(changes.is_empty(), "{changes:?}");
     }
 
-    /// SW-32: pauses of which each refresh comes a little late are a storm nevertheless if nothing is
-    /// sent, found one poll interval later at most.
+    /// SW-32: pauses of which each refresh comes a little late are a storm nevertheless if nothing
+    /// is sent, found one poll interval later at most.
     #[test]
     fn late_refreshes_do_not_hide_a_storm(settings in any_settings(), start in 0..30 * MS, gap in 1..2_500_u64) {
         let mut rig = Rig::new(settings);
@@ -279,8 +282,8 @@ proptest! {
             }
             polls.push(now);
         }
-        // Found by the first poll that can know: all of its interval, which is not the first, was paused,
-        // and what was paused until then is longer than the detection time.
+        // Found by the first poll that can know: all of its interval, which is not the first, was
+        // paused, and what was paused until then is longer than the detection time.
         let paused = start..start + length;
         let expected = polls.windows(2).find(|pair| {
             let (from, to) = (pair[0], pair[1]);
@@ -294,7 +297,8 @@ proptest! {
     }
 }
 
-/// SW-34: storms of all priorities at once are found once and held as long as they last, whatever the action.
+/// SW-34: storms of all priorities at once are found once and held as long as they last, whatever
+/// the action.
 #[test]
 fn storms_of_all_priorities_do_not_flap() {
     for action in Action::ALL {
@@ -368,7 +372,8 @@ fn an_alert_ends_with_its_storm() {
     );
 }
 
-/// SW-32: an xoff storm that turns into an xon storm ends; frames for other priorities do not prolong it.
+/// SW-32: an xoff storm that turns into an xon storm ends; frames for other priorities do not
+/// prolong it.
 #[test]
 fn only_frames_that_pause_this_priority_prolong_its_storm() {
     for others in [pfc(0b0000_1000, 0), pfc(0b0001_0000, u16::MAX)] {
@@ -398,7 +403,8 @@ fn restoration_counts_from_the_last_frame_that_pauses() {
     assert_eq!(steps, [300, 1300]);
 }
 
-/// SW-32: a pause that still runs is a storm, though no frame has come for longer than the restoration time.
+/// SW-32: a pause that still runs is a storm, though no frame has come for longer than the
+/// restoration time.
 #[test]
 fn a_pause_that_runs_holds_its_storm() {
     let mut rig = Rig::new(Settings::default());
@@ -417,7 +423,8 @@ fn storms(begins: &[u64]) -> Script {
         .collect()
 }
 
-/// SW-32: one storm more than is allowed in the window turns PFC off, and only the operator turns it on.
+/// SW-32: one storm more than is allowed in the window turns PFC off, and only the operator turns
+/// it on.
 #[test]
 fn too_many_storms_turn_pfc_off_until_the_operator_returns() {
     let settings = limited(2, Span::from_secs(10));
@@ -505,7 +512,8 @@ fn an_alert_leaves_pfc_on() {
     );
 }
 
-/// SW-32: a storm that goes on when the operator turns PFC on is found the detection time after that.
+/// SW-32: a storm that goes on when the operator turns PFC on is found the detection time after
+/// that.
 #[test]
 fn a_storm_that_goes_on_is_found_again() {
     for sends in [false, true] {
@@ -531,7 +539,8 @@ fn a_storm_that_goes_on_is_found_again() {
     }
 }
 
-/// SW-32: a change of settings keeps what goes on; without settings there is no storm and nothing is off.
+/// SW-32: a change of settings keeps what goes on; without settings there is no storm and nothing
+/// is off.
 #[test]
 fn settings_may_change_in_a_storm() {
     let drop = limited(1, Span::from_secs(60));

@@ -1,28 +1,30 @@
 //! Which member a new flowlet goes to.
 //!
-//! The one in the best band. Bands are coarse and some microseconds old, so among those in the best one the
-//! choice is by what the worker itself sent there lately: the fewest flowlets in proportion to the
-//! weight, and by lot, in proportion to the weights, where that is equal, too. Two flows that are born
-//! in the same moment so never go to the same of two equal ports.
+//! The one in the best band. Bands are coarse and some microseconds old, so among those in the best
+//! one the choice is by what the worker itself sent there lately: the fewest flowlets in proportion
+//! to the weight, and by lot, in proportion to the weights, where that is equal, too. Two flows
+//! that are born in the same moment so never go to the same of two equal ports.
 //!
-//! Of a group with more than [`ALL`] members only [`DRAWN`] are looked at, drawn in proportion to the
-//! weights. The best of d that are drawn is nearly as good as the best of all: already with d = 2 the
-//! longest queue grows with log log n instead of log n (power of two choices), and a larger d makes it less
-//! likely that all of them are bad.
+//! Of a group with more than [`ALL`] members only [`DRAWN`] are looked at, drawn in proportion to
+//! the weights. The best of d that are drawn is nearly as good as the best of all: already with d =
+//! 2 the longest queue grows with log log n instead of log n (power of two choices), and a larger d
+//! makes it less likely that all of them are bad.
 
 use crate::id::NextHopId;
 use crate::tables::buckets::{BUCKETS, Buckets, Live};
 use common::time::{Span, Time};
 
-/// Up to so many members are all looked at: as many as SONiC allows in a group (16 primary members).
+/// Up to so many members are all looked at: as many as SONiC allows in a group (16 primary
+/// members).
 const ALL: usize = 16;
 
 /// So many of more members are looked at: as many bucket numbers as a random word holds.
 const DRAWN: u32 = u64::BITS / BUCKETS.ilog2();
 
-/// Next hops of which is remembered what was sent there lately. Those whose numbers differ by a multiple
-/// share what is remembered, which spreads their flowlets less evenly and nothing else. The numbers of a
-/// group's members are mostly close to each other, and there are at most half as many.
+/// Next hops of which is remembered what was sent there lately. Those whose numbers differ by a
+/// multiple share what is remembered, which spreads their flowlets less evenly and nothing else.
+/// The numbers of a group's members are mostly close to each other, and there are at most half as
+/// many.
 const REMEMBERED: usize = 2 * crate::limits::MAX_MEMBERS;
 
 /// What is remembered is halved each 2¹⁸ ns, which is 262 µs, about a flowlet timeout.
@@ -71,7 +73,8 @@ impl Chooser {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             recent: vec![Recent::default(); REMEMBERED].into_boxed_slice(),
-            // Seeds may differ by what the generator adds each time: unmixed, one would follow the other.
+            // Seeds may differ by what the generator adds each time: unmixed, one would follow the
+            // other.
             random: mix(seed),
         }
     }
@@ -151,7 +154,8 @@ impl Chooser {
                 let hash = (draw >> (nth * BUCKETS.ilog2())) as u32;
                 let drawn = buckets.pick(hash).and_then(|hop| buckets.member(hop));
                 if let Some(live) = drawn {
-                    // It was drawn in proportion to its weight, which so has had its say in the lot.
+                    // It was drawn in proportion to its weight, which so has had its say in the
+                    // lot.
                     race.enter(runner(live), 1);
                 }
             }

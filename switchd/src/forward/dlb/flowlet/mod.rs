@@ -1,9 +1,9 @@
 //! Dynamic load balancing: each flowlet of a flow goes to the member with the best quality (SW-4).
 //!
-//! A flowlet is a run of packets of one flow with gaps of no more than the timeout. After a longer gap the
-//! flow may take another path and nothing is reordered, provided the timeout exceeds the difference in
-//! delay between any two paths. On a path in software a packet is also late by what its worker was
-//! late, so the timeout must exceed the jitter of the switch's own workers, too.
+//! A flowlet is a run of packets of one flow with gaps of no more than the timeout. After a longer
+//! gap the flow may take another path and nothing is reordered, provided the timeout exceeds the
+//! difference in delay between any two paths. On a path in software a packet is also late by what
+//! its worker was late, so the timeout must exceed the jitter of the switch's own workers, too.
 //!
 //! ```text
 //!                    birth                  gap > hold              gap > ageing
@@ -15,16 +15,17 @@
 //!                            another only if it died
 //! ```
 //!
-//! The table has sets of four ways. With 1000 flows at once in 4096 entries every fifth flow of a table
-//! without ways would find its entry taken; of four ways all are taken for one in several thousand. A set is two
-//! cache lines, which are brought close together ([`Table::prefetch`]).
+//! The table has sets of four ways. With 1000 flows at once in 4096 entries every fifth flow of a
+//! table without ways would find its entry taken; of four ways all are taken for one in several
+//! thousand. A set is two cache lines, which are brought close together ([`Table::prefetch`]).
 //!
-//! A flow that finds its set full of others that run goes by its bucket (static ECMP). So that it stays there
-//! as long as its flowlet lasts even if a way becomes free meanwhile, births in a set that was full are
-//! placed by bucket, too, until the hold time has passed.
+//! A flow that finds its set full of others that run goes by its bucket (static ECMP). So that it
+//! stays there as long as its flowlet lasts even if a way becomes free meanwhile, births in a set
+//! that was full are placed by bucket, too, until the hold time has passed.
 //!
-//! Hence a packet can overtake another of its flowlet in three cases only: the member died, which is counted;
-//! the flow went by its bucket when a member joined, as in any static ECMP; the group's mode was changed.
+//! Hence a packet can overtake another of its flowlet in three cases only: the member died, which
+//! is counted; the flow went by its bucket when a member joined, as in any static ECMP; the group's
+//! mode was changed.
 //!
 //! Each worker has its own table: a flow arrives at one receive queue, so at one worker.
 
@@ -50,8 +51,8 @@ pub struct Flow {
     pub group: GroupId,
     /// Its hash, which names its bucket and its place in the table.
     pub hash: u32,
-    /// What tells it from others in that place: another hash, or the same. Flows of a group that agree in
-    /// this and in the place count as one flow, with the gaps that the two have in common.
+    /// What tells it from others in that place: another hash, or the same. Flows of a group that
+    /// agree in this and in the place count as one flow, with the gaps that the two have in common.
     pub tag: u32,
 }
 
@@ -140,8 +141,8 @@ struct Lookup<'a, Q> {
 }
 
 impl Table {
-    /// A table of `entries` entries, rounded up to a power of two, between one set and [`MAX_ENTRIES`].
-    /// The seed makes the decisions of each worker independent of the others'.
+    /// A table of `entries` entries, rounded up to a power of two, between one set and
+    /// [`MAX_ENTRIES`]. The seed makes the decisions of each worker independent of the others'.
     pub fn new(entries: usize, seed: u64) -> Self {
         Self::counting(entries, seed, Arc::default())
     }
@@ -171,8 +172,8 @@ impl Table {
 
     /// The next hop of a packet, or `None` when no member of its group is alive.
     ///
-    /// `quality` gives the band of a next hop, lower is better; `epoch` has to change whenever the tables
-    /// do. Flows that their host sprays have to go by [`Mode::Off`] (SW-5).
+    /// `quality` gives the band of a next hop, lower is better; `epoch` has to change whenever the
+    /// tables do. Flows that their host sprays have to go by [`Mode::Off`] (SW-5).
     #[inline]
     pub fn choose<Q: Fn(NextHopId) -> u8>(
         &mut self,
@@ -197,8 +198,8 @@ impl Table {
         }
     }
 
-    /// Up to `max` flows that were not silent for the ageing time, for people to look at. Reads at most
-    /// the whole table, 128 KiB of it by default, so a worker may do it between two batches.
+    /// Up to `max` flows that were not silent for the ageing time, for people to look at. Reads at
+    /// most the whole table, 128 KiB of it by default, so a worker may do it between two batches.
     pub fn sample(&self, max: usize, ageing: Span, now: Time) -> Vec<FlowletRow> {
         let entries = self.sets.iter().flat_map(|set| &set.0);
         let alive = entries.filter(|entry| entry.is_used() && now.since(entry.last) <= ageing);
@@ -353,7 +354,8 @@ impl Set {
         }
     }
 
-    /// An entry that was never used, or the one that is silent for longest of those that may be taken.
+    /// An entry that was never used, or the one that is silent for longest of those that may be
+    /// taken.
     fn vacancy(&self, now: Time) -> Found {
         let ways = self.0.iter().enumerate();
         ways.filter(|(_, entry)| !entry.holds(now))

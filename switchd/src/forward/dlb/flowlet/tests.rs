@@ -120,8 +120,8 @@ fn off_is_static() {
     assert_eq!(bench.stats(), [0; 7]);
 }
 
-/// SW-4, SW-7: the packets of a flowlet stay together though a better member appears; the next flowlet goes
-/// there, and stays there while nothing is better.
+/// SW-4, SW-7: the packets of a flowlet stay together though a better member appears; the next
+/// flowlet goes there, and stays there while nothing is better.
 #[test]
 fn a_flowlet_goes_where_the_quality_is_best() {
     let mut bench = Bench::new(Mode::Flowlet, &equal(&[1, 2, 3]));
@@ -273,8 +273,8 @@ fn a_paused_port_is_left_quickly() {
     }
 }
 
-/// SW-4, SW-7: two elephants that share one of two equal ports separate as soon as one of them pauses
-/// for a flowlet timeout, and stay apart; the bands are those that the gauges find.
+/// SW-4, SW-7: two elephants that share one of two equal ports separate as soon as one of them
+/// pauses for a flowlet timeout, and stay apart; the bands are those that the gauges find.
 #[test]
 fn two_elephants_separate() {
     const BYTES_PER_MICRO: u64 = 6_000;
@@ -317,7 +317,8 @@ fn two_elephants_separate() {
     assert_eq!(bench.table.stats().moved_inside.get(), 0);
 }
 
-/// SW-4: where all members are equally good the weights decide, whether flows come in crowds or alone.
+/// SW-4: where all members are equally good the weights decide, whether flows come in crowds or
+/// alone.
 #[test]
 fn weights_are_respected() {
     const FLOWS: u32 = 8_000;
@@ -399,8 +400,8 @@ fn groups_do_not_mix() {
     assert_eq!(table.stats().births.get(), 50);
 }
 
-/// SW-4: who finds its set full goes by its bucket, and still does when a way becomes free in the middle of
-/// its flowlet; its next flowlet is placed by quality.
+/// SW-4: who finds its set full goes by its bucket, and still does when a way becomes free in the
+/// middle of its flowlet; its next flowlet is placed by quality.
 #[test]
 fn a_full_set_falls_back_to_the_bucket() {
     let mut bench = Bench::new(Mode::Flowlet, &equal(&[1, 2]));
@@ -425,7 +426,8 @@ fn a_full_set_falls_back_to_the_bucket() {
     assert_eq!(bench.stats(), [7, 1, 6, 1, 0, 1, 1]);
 }
 
-/// The rows are the flows that were not silent for the ageing time, and no more than were asked for.
+/// The rows are the flows that were not silent for the ageing time, and no more than were asked
+/// for.
 #[test]
 fn a_sample_shows_flows() {
     let mut bench = Bench::new(Mode::Flowlet, &equal(&[1, 2]));
@@ -491,8 +493,8 @@ fn event() -> impl Strategy<Value = Event> {
 type Known = HashMap<u32, (Time, u32, u64)>;
 
 proptest! {
-    /// SW-4: whatever happens, inside a flowlet the member changes only because it died, every such change is
-    /// counted, and every next hop is a member that is alive.
+    /// SW-4: whatever happens, inside a flowlet the member changes only because it died, every such
+    /// change is counted, and every next hop is a member that is alive.
     #[test]
     fn nothing_is_reordered(
         events in prop::collection::vec(event(), 1..400), is_tiny in any::<bool>(),
@@ -521,7 +523,8 @@ proptest! {
                         if !bench.buckets.contains(NextHopId(before)) {
                             moved_inside += 1;
                         } else if !is_tiny || epoch == bench.epoch {
-                            // In a tiny table flows go by bucket, which is stable between two changes.
+                            // In a tiny table flows go by bucket, which is stable between two
+                            // changes.
                             prop_assert_eq!(hop, before);
                         }
                     }

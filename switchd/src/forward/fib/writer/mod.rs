@@ -1,12 +1,13 @@
-//! The write side of the route table: prefixes in, words out. [`lpm`](super::lpm) says how the words lie.
+//! The write side of the route table: prefixes in, words out. [`lpm`](super::lpm) says how the
+//! words lie.
 //!
-//! Control owns the only [`FibWriter`]; workers hold the [`Fib`] and read it all the time. A change costs
-//! the nodes on its path, and workers see it at once.
+//! Control owns the only [`FibWriter`]; workers hold the [`Fib`] and read it all the time. A change
+//! costs the nodes on its path, and workers see it at once.
 //!
 //! Lines of nodes that were replaced wait for their readers. After some changes (a batch of netlink
-//! messages, or [`FibWriter::retired`] of them) control calls [`FibWriter::seal`] with an epoch that it
-//! publishes after those changes, and from time to time [`FibWriter::reclaim`]: a worker that has picked up
-//! that epoch began its turn after the nodes had been unlinked.
+//! messages, or [`FibWriter::retired`] of them) control calls [`FibWriter::seal`] with an epoch
+//! that it publishes after those changes, and from time to time [`FibWriter::reclaim`]: a worker
+//! that has picked up that epoch began its turn after the nodes had been unlinked.
 
 use crate::forward::fib::lpm::{Fib, LINE, MAX_GROUP, NODES, Root, WORDS, leaf};
 use crate::forward::fib::trie::{Change, FibError, Lines, Trie};
@@ -39,8 +40,8 @@ impl FibWriter {
         Self::with_words(WORDS)
     }
 
-    /// An empty table for a fabric of a few thousand routes, in an arena too small to be given huge pages: a
-    /// simulation has a table for each of many switches.
+    /// An empty table for a fabric of a few thousand routes, in an arena too small to be given huge
+    /// pages: a simulation has a table for each of many switches.
     pub fn small() -> Self {
         Self::with_words(SMALL_WORDS)
     }
@@ -61,8 +62,8 @@ impl FibWriter {
         self.fib.clone()
     }
 
-    /// Enters a route or replaces its group; host bits of `prefix` are ignored. Returns the group that
-    /// the prefix had before.
+    /// Enters a route or replaces its group; host bits of `prefix` are ignored. Returns the group
+    /// that the prefix had before.
     ///
     /// # Errors
     /// [`FibError`]; the table is as it was before.
@@ -87,8 +88,8 @@ impl FibWriter {
     /// Removes a route and returns its group, or `None` if there was no such route.
     ///
     /// # Errors
-    /// [`FibError::Full`] when the change needs a larger node and there is no place for it; the route then
-    /// stays.
+    /// [`FibError::Full`] when the change needs a larger node and there is no place for it; the
+    /// route then stays.
     pub fn remove(&mut self, prefix: IpNet) -> Result<Option<GroupId>, FibError> {
         let len = prefix.prefix_len();
         match prefix.network() {
@@ -162,8 +163,8 @@ impl FibWriter {
     }
 }
 
-/// The change that removes a prefix: its leaves give way to the longest shorter prefix that ends in the
-/// same stride. What is shorter still stands in covering leaves and nodes above.
+/// The change that removes a prefix: its leaves give way to the longest shorter prefix that ends in
+/// the same stride. What is shorter still stands in covering leaves and nodes above.
 fn take<const N: usize>(routes: &HashMap<([u8; N], u8), GroupId>, key: &([u8; N], u8)) -> Change {
     let (address, len) = *key;
     let shortest = if len <= 16 { 0 } else { (len - 1) / 8 * 8 + 1 };

@@ -203,8 +203,8 @@ fn a_full_arena_is_an_error_and_changes_nothing() {
     );
 }
 
-/// SW-2: while routes come, change and go, a reader always finds one that was right at some moment of
-/// its lookup, and never none.
+/// SW-2: while routes come, change and go, a reader always finds one that was right at some moment
+/// of its lookup, and never none.
 #[test]
 fn readers_see_the_old_route_or_the_new_one() {
     let mut writer = FibWriter::with_words(SMALL);
@@ -217,8 +217,8 @@ fn readers_see_the_old_route_or_the_new_one() {
         scope.spawn(|| {
             let mut random = Pcg64Mcg::seed_from_u64(1);
             while !stop.load(Ordering::Relaxed) {
-                // Of the groups, each is the length of its prefixes: what is found must cover, and 10/8
-                // stands throughout.
+                // Of the groups, each is the length of its prefixes: what is found must cover, and
+                // 10/8 stands throughout.
                 let address = 0x0a00_0000 | random.next_u32() & 0x0003_0303;
                 let group = fib
                     .lookup_v4(address.to_be_bytes())
@@ -256,8 +256,8 @@ fn readers_see_the_old_route_or_the_new_one() {
     });
 }
 
-/// Lengths as in the Internet's tables of 2025 (per mille): the IPv4 table is three fifths /24, the IPv6
-/// table half /48, with the space of allocations being far smaller than that of addresses.
+/// Lengths as in the Internet's tables of 2025 (per mille): the IPv4 table is three fifths /24, the
+/// IPv6 table half /48, with the space of allocations being far smaller than that of addresses.
 fn full_table(routes_v4: usize, routes_v6: usize) -> Vec<IpNet> {
     let lengths_v4 = [
         (24, 600),

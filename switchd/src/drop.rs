@@ -80,7 +80,8 @@ drop_reasons! {
     EgressDown => "egress_down",
     /// Too many packets already wait for the next hop's MAC address.
     NeighbourFull => "neighbour_full",
-    /// Nobody told the next hop's MAC address in time; answered with ICMP host unreachable.
+    /// The next hop's MAC address did not become known in time; answered with ICMP host
+    /// unreachable.
     NeighbourTimeout => "neighbour_timeout",
     /// The ring to the worker that owns the egress port is full.
     RingFull => "ring_full",

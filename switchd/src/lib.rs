@@ -6,11 +6,14 @@
 //!                    ┌─────┴──────────────── control ─────────────────┴─────┐   1 thread
 //!                    └─ Tables, Fib ─▶ ─ WorkerCommand ─▶ ◀─ WorkerEvent, ───┘
 //!                                                            WorkerStats
-//!   receive ─▶ parse ─▶ classify ─▶ forward ─▶ traffic manager ─▶ rewrite ─▶ transmit
-//!     [1]       [2]        [3]        [4]       [6] [7] [8]         [9]        [10]
-//!                                      └── ring to the worker that owns the egress port
+//!   receive ─▶ parse ─▶ forward ─▶ classify ─▶ traffic manager ─▶ rewrite ─▶ transmit
+//!     [1]       [2]       [4]        [3]        [6] [7] [8]         [9]        [10]
+//!                                                └── ring to the worker that owns the egress port
 //!                                                                            N workers
 //! ```
+//!
+//! The class is chosen once the route is known, because it may depend on the egress port. The
+//! numbers are those of the folders: what \[3\] reads was parsed by \[2\], beside it.
 //!
 //! A worker owns receive queues and egress ports. All packets that leave by a port pass through its
 //! owner's traffic manager, which therefore sees the exact queue, as hardware does. The packet path
@@ -34,9 +37,9 @@
 //! Stages, in the order in which a packet meets them. No stage imports the worker.
 //!
 //! ```text
-//!   ingress   [2] parse  [3] classify; packets that wait for a neighbour; ICMP errors
+//!   ingress   [2] parse  [3] classify, after [4]; packets that wait for a neighbour; ICMP errors
 //!   forward   [4] routes, next hops, load balancing
-//!   traffic   [6] buffer  [7] queues  [8] scheduler, shapers, PFC
+//!   traffic   [6] buffer  [7] queues, WRED, trimming, elephants  [8] scheduler, shapers, PFC
 //!   egress    [9] rewrite
 //! ```
 //!

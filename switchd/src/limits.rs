@@ -60,13 +60,13 @@ pub const PENDING_TOTAL: usize = 1024;
 /// (RFC 4861 §10, MAX_MULTICAST_SOLICIT and RETRANS_TIMER).
 pub const PENDING_TIMEOUT: Span = Span::from_secs(3);
 
-/// How long a packet that waits may overlook a change: the route to a new neighbour appears a
-/// moment after the tables that announce it.
+/// How often waiting packets are looked up again without a change of the tables: the route to a new
+/// neighbour appears shortly after the tables that announce the neighbour.
 pub const PENDING_RETRY: Span = Span::from_millis(2);
 
-/// How soon a worker that would sleep kicks a device again that has not sent everything: a device
-/// that was full is ready within a few packet times, one that is down costs 500 turns a second
-/// meanwhile.
+/// How long a worker sleeps at most before it kicks a device again that has not sent everything. A
+/// device that was full is ready within a few packet times. A device that is down costs 500 turns a
+/// second.
 pub const KICK_AGAIN: Span = Span::from_millis(2);
 
 /// Least time between two questions to the kernel about one neighbour.

@@ -72,7 +72,7 @@ impl Edits {
 }
 
 impl Packet {
-    /// A frame at a port, of which nothing else is known. It is charged to nobody.
+    /// A frame at a port, of which nothing else is known. It is charged to no group.
     pub fn at(frame: Frame, port: PortId) -> Self {
         Self {
             frame,

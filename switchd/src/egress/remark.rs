@@ -1,4 +1,4 @@
-//! Changes of the byte that holds DSCP and ECN: remarking, and congestion experienced.
+//! \[9\] Changes of the byte that holds DSCP and ECN: remarking, and congestion experienced.
 //!
 //! ```text
 //!     7   6   5   4   3   2   1   0

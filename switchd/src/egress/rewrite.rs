@@ -1,4 +1,4 @@
-//! A router's changes to a packet: addresses of the next link, one less of TTL or hop limit.
+//! \[9\] A router's changes to a packet: addresses of the next link, one less of TTL or hop limit.
 
 use super::remark::{set_ce, set_dscp};
 use crate::packet::{Edits, Packet};

@@ -1,5 +1,5 @@
-//! The packets of a batch on their way from the parser to their next hops. Each step is done for
-//! all of them before the next, so that the waits for memory overlap.
+//! \[4\] The packets of a batch on their way from the parser to their next hops. Each step is done
+//! for all of them before the next, so that the waits for memory overlap.
 
 use crate::forward::dlb::balancer::Balancer;
 use crate::forward::dlb::flowlet;
@@ -13,9 +13,8 @@ use crate::tables::Tables;
 use common::time::Time;
 use common::xdp::frame::Frame;
 
-/// The packets of a batch that the parser let through, with the routes they are about to take. The
-/// default holds nothing and allocates nothing: a turn leaves it in the place of the batch that it
-/// works on.
+/// The packets of a batch that the parser accepted, with their routes. The default is empty and
+/// allocates nothing; it takes the batch's place in the worker while a turn works on the batch.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// The packets, and where each arrived.

@@ -1,4 +1,4 @@
-//! The hash of a flow, which names its bucket in a group.
+//! \[4\] The hash of a flow, which names its bucket in a group.
 //!
 //! Two rounds of a 64 × 64 → 128 bit multiplication whose halves are folded together mix every
 //! input bit into every output bit. The seed enters before the first, so switches with different

@@ -1,4 +1,6 @@
 //! \[3\] Classify: from header fields to priority, traffic class and priority group.
+//!
+//! Called once the route is known: whether a packet is remapped depends on its egress port.
 
 use crate::id::PortId;
 use crate::packet::{NO_PCP, Parsed};

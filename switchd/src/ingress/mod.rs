@@ -1,4 +1,8 @@
-//! From a received frame to a packet whose destination can be looked up.
+//! \[2\] \[3\] Ingress: what a frame's headers say, and the class that follows from them.
+//!
+//! The class is chosen once the route is known, so \[3\] is called after \[4\]: a packet from the
+//! uplink group that leaves through it is remapped ([`is_hooked`](classify::is_hooked)), which
+//! depends on the egress port.
 //!
 //! ```text
 //!   [2] parse        where the headers are, what they say; or why the frame is not forwarded

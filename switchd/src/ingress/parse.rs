@@ -69,7 +69,7 @@ pub fn parse(frame: &[u8], own: [u8; 6]) -> Result<Parsed, ParseException> {
     }
 }
 
-/// Reads a frame whoever it is for; `None` if it would not be forwarded anyway.
+/// Reads a frame for any destination; `None` if it would not be forwarded anyway.
 pub fn parse_any(frame: &[u8]) -> Option<Parsed> {
     let own = frame.first_chunk().copied().unwrap_or_default();
     parse(frame, own).ok()

@@ -32,7 +32,7 @@ pub struct Waiting {
 #[derive(Debug)]
 pub struct Pending {
     waiting: Vec<Waiting>,
-    /// When the kernel was last asked for whom.
+    /// Neighbours that the kernel was asked for lately, and when.
     asked: Vec<(Neighbour, Time)>,
     again: Time,
 }

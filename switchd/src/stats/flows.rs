@@ -1,4 +1,4 @@
-//! What is counted of flowlets, and what control is told of single flows.
+//! Counters of flowlets, and the rows that control gets of single flows.
 
 use crate::id::{FlowKey, GroupId, NextHopId};
 use common::sync::counter::Counter;

@@ -168,14 +168,14 @@ pub struct WorkerStats {
     pub busy_turns: Counter,
     /// When the last turn began, in nanoseconds of the worker's clock: shows that it lives.
     pub heartbeat: Counter,
-    /// Longest time in nanoseconds between the beginnings of two turns of which the first had
-    /// something to do, so that the second followed at once: the turn itself, and what the
-    /// scheduler gave to others. How late the worker wakes from a sleep is not in it: nobody sees
-    /// when it should have begun.
+    /// Longest time in nanoseconds from the beginning of a turn that had something to do to the
+    /// beginning of the next, which follows at once. It contains the turn itself and the time that
+    /// the kernel's scheduler gave to other threads. It does not contain how late the worker wakes
+    /// from a sleep, because the time at which it should have woken is not recorded.
     pub worst_gap: Counter,
-    /// How often control asked for that to begin anew; control alone writes it.
+    /// How often control asked for `worst_gap` to be cleared; control alone writes it.
     pub clear_gap: Counter,
-    /// How often it did.
+    /// How often the worker cleared it.
     pub cleared_gap: Counter,
     /// Packets that wait for a neighbour's MAC address now.
     pub pending: Counter,

@@ -57,9 +57,9 @@ pub struct Settings {
     /// A flow stays on its member while that is not worse than the best by more than this many
     /// bands.
     pub hysteresis: u8,
-    /// How long it takes until the band of a member shows that a flow has left. Of the flows that
-    /// want to leave it meanwhile only every other one does, or they would all follow the first,
-    /// and come back together. Zero lets all go.
+    /// How long it takes until the band of a member shows that a flow has left. During that time
+    /// only every other flow that wants to leave does, so that they do not all leave and return
+    /// together. Zero lets all leave.
     pub settle: Span,
 }
 

@@ -8,7 +8,7 @@ use common::units::Rate;
 /// elephant at its first packets.
 pub const MIN_BYTES: u64 = 2 * 4096;
 
-/// Greatest threshold: 86 ms of a 100 Gbit/s port, by when it is too late for the mice.
+/// Greatest threshold: 86 ms of a 100 Gbit/s port. A larger one would help mice too late.
 pub const MAX_BYTES: u64 = 1 << 30;
 
 /// When a flow that has become an elephant moves.
@@ -46,7 +46,7 @@ pub enum SettingsError {
     /// There is no such class.
     #[error("elephants: class {0} does not exist; classes are 0 to 7")]
     NoClass(u8),
-    /// Elephants would not go down.
+    /// The queue for elephants is not lower than that of the class.
     #[error("elephants: those of class {from} cannot go to class {to}, which is not lower")]
     NotLower {
         /// The class that is watched.

@@ -116,8 +116,8 @@ impl Default for Hashing {
     }
 }
 
-/// Which next hops carried traffic lately. Shared by all snapshots of the tables: workers set,
-/// control takes, and keeps the kernel convinced that those neighbours are alive.
+/// Which next hops carried traffic lately. Shared by all snapshots of the tables. Workers set the
+/// bits; control takes them and confirms those neighbours to the kernel.
 #[derive(Debug)]
 pub struct NextHopUse(Box<[AtomicBool]>);
 
@@ -128,8 +128,8 @@ impl Default for NextHopUse {
 }
 
 impl NextHopUse {
-    /// Says that a packet was sent to `id`. Writes only when that is news, so that the line stays
-    /// shared.
+    /// Notes that a packet was sent to `id`. Writes only if the bit was not set, so that the cache
+    /// line stays shared.
     #[inline]
     pub fn mark(&self, id: NextHopId) {
         if let Some(flag) = self.0.get(id.index())
@@ -158,7 +158,7 @@ pub struct Tables {
     pub groups: Vec<Group>,
     /// How flows are spread over the members of a group.
     pub hashing: Hashing,
-    /// How groups choose that do so by more than the hash.
+    /// Dynamic load balancing.
     pub dlb: Arc<DlbPolicy>,
     /// What the traffic manager is to do.
     pub traffic: Arc<Policy>,

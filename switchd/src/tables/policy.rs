@@ -2,8 +2,8 @@
 //! replaced as a whole.
 //!
 //! ```text
-//!   DSCP or PCP ─▶ priority ─┬─▶ priority group   what the packet is charged to at its ingress port
-//!                            └─▶ traffic class    the queue that it waits in at its egress port
+//!   DSCP or PCP ─▶ priority ─┬─▶ priority group   what is charged at the ingress port
+//!                            └─▶ traffic class    the queue at the egress port
 //! ```
 //!
 //! All amounts of buffer are in cells ([`CELL`](crate::limits::CELL)). [`Policy::check`] refuses
@@ -83,12 +83,12 @@ pub struct QueuePolicy {
     pub trim: Option<TrimAt>,
 }
 
-/// Marks and early drops of a queue (SW-20, SW-21). What is to be dropped is dropped when it comes.
+/// Marks and early drops of a queue (SW-20, SW-21). Early drops happen at enqueue only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wred {
-    /// At which depth, and whom.
+    /// At which depth, and which packets.
     pub profile: Profile,
-    /// Marks tell of the depth when the packet leaves, not when it came.
+    /// A packet is marked by the depth when it leaves, not when it arrived.
     pub at_dequeue: bool,
 }
 
@@ -242,7 +242,7 @@ pub struct Regions {
 /// Everything.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    /// Which packets are what.
+    /// From header fields to priority, class and group.
     pub classify: Classify,
     /// Sizes of the regions.
     pub regions: Regions,
@@ -250,7 +250,7 @@ pub struct Policy {
     pub ports: Vec<PortPolicy>,
     /// Which packets are trimmed, and to what.
     pub trim: TrimPolicy,
-    /// What is done about ports whose peers pause them without end; `None`: nothing.
+    /// The watchdog against endless pauses; `None`: there is none.
     pub watchdog: Option<watchdog::Settings>,
     /// What becomes of flows that come from the uplink group and leave through it; `None`: nothing.
     pub hook: Option<Hook>,

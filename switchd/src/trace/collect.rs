@@ -81,7 +81,7 @@ impl Trace {
             .sort_by_key(|snap| snap.direction != Direction::In);
     }
 
-    /// Fills in how long it was in its queue, which nobody had to remember for that.
+    /// Fills in how long it was in its queue, from the times of its records.
     fn measure(&mut self) {
         let mut records = self.records.iter();
         let enqueued = records.rfind(|record| matches!(record.step, Step::Enqueued { .. }));

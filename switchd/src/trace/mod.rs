@@ -1,27 +1,30 @@
 //! Packet trace: what each stage decided about chosen packets.
 //!
 //! ```text
-//!   operator ─ text ─▶ Filter ─▶ session() ─┬─▶ Tracer, one for each worker ─ records, first bytes ─┐
-//!                                           └─▶ Collector (control) ◀── bounded rings ──────────────┘
-//!                                                   └─▶ Trace ─▶ show (text, JSON), control::pcap
+//!   operator ─ text ─▶ Filter ─▶ session() ─┬─▶ Tracer, one for each worker
+//!                                           │      │ bounded rings: records, first bytes
+//!                                           │      ▼
+//!                                           └─▶ Collector (control)
+//!                                                  └─▶ Trace ─▶ show (text, JSON), control::pcap
 //! ```
 //!
 //! How a worker uses it. Control makes a [`session`] and gives each worker its [`Tracer`] with a
 //! command; the worker keeps it as `Option<Box<Tracer>>`, so that a switch which traces nothing has
 //! no memory for it and pays a branch for each packet:
 //!
-//! 1. When a batch is parsed and classified, `if let Some(tracer)`: for each packet `let id =
-//!    tracer.begin(now, arrival, bytes, Some(&parsed))`, and the id goes with the packet as
-//!    `Packet::trace`, also through rings. A packet that the parser refused is offered with `None`
-//!    before it is dropped.
-//! 2. Each stage that decides something about a packet says so with [`Tracer::step`], which does
+//! 1. When a batch is parsed and its routes are looked up, each packet gets an id from
+//!    [`Tracer::begin`]. The id goes with the packet as `Packet::trace`, also through rings. The
+//!    steps of classification are recorded then, too. A packet that the parser refused is offered
+//!    without headers before it is dropped.
+//! 2. Each stage that decides something about a packet records it with [`Tracer::step`], which does
 //!    nothing for [`TraceId::NONE`].
-//! 3. Each loss is told with [`Tracer::dropped`], also of packets without an id: who looks for rare
-//!    losses finds every one, if without its history where too many packets matched to follow them
-//!    all.
-//! 4. Each packet that is sent is told with [`Tracer::sent`], after its headers were rewritten.
-//! 5. [`Tracer::flush`] before the packets of the turn are put into rings to other workers, and at
-//!    the end of the turn. So a packet's records are under way before another worker adds to them.
+//! 3. Each loss is recorded with [`Tracer::dropped`], also of packets without an id. So a search
+//!    for rare losses finds every one. A loss has no history if too many packets matched to follow
+//!    them all.
+//! 4. Each packet that is sent is recorded with [`Tracer::sent`], after its headers were rewritten.
+//! 5. [`Tracer::flush`] is called before the packets of the turn are put into rings to other
+//!    workers, and at the end of the turn. So a packet's records are under way before another
+//!    worker adds to them.
 //!
 //! Every worker has to have a tracer of the session, because packets cross. An id that is left over
 //! from an earlier session is ignored. Nothing here waits for control: what does not fit is counted
@@ -427,7 +430,7 @@ impl Tracer {
     /// Records that a packet was lost, which would have left by `egress` if that was decided. If
     /// losses are looked for and it was not followed so far, it is now, as far as its headers are
     /// still as they arrived; `parsed` is what they say now.
-    #[expect(clippy::too_many_arguments, reason = "a loss is told in one place")]
+    #[expect(clippy::too_many_arguments, reason = "a loss is recorded in one place")]
     pub fn dropped(
         &mut self,
         now: Time,

@@ -1,5 +1,5 @@
-//! Packets that have nothing to wait for go from the ingress to the device at once: they are in no
-//! queue and take nothing of the buffer.
+//! Past \[6\] to \[8\]: packets that have nothing to wait for go from the ingress to the device at
+//! once: they are in no queue and take nothing of the buffer.
 //!
 //! ```text
 //!   port idle, class may send, device has room ──▶ device
@@ -7,12 +7,12 @@
 //!   charge ─▶ queue ─▶ scheduler ─▶ dequeue ─▶ release ──▶ device
 //! ```
 //!
-//! A switch that is not congested forwards most packets so, in three quarters of the time. What a
-//! packet meets is what it would meet in an empty queue: nothing that is configured for its group
-//! and its class could mark, drop, trim or delay it. Packets of one turn leave in the order in
-//! which they came, until one has to wait: then the scheduler sorts. Of that only what may change
-//! from packet to packet is looked at for each; this module finds out the rest when the
-//! configuration changes.
+//! A switch without congestion forwards most packets this way, in three quarters of the time. The
+//! result is that of an empty queue: nothing that is configured for the packet's group and class
+//! could mark, drop, trim or delay it. The packets of a turn leave in the order of their arrival
+//! until one has to wait; from then on the scheduler decides the order. Per packet only those
+//! conditions are checked that can differ between packets. This module computes the others when
+//! the configuration changes.
 
 use crate::limits::CLASSES;
 use crate::packet::cells;

@@ -1,9 +1,9 @@
-//! The queues of a port that elephants go to, and what keeps them back: the gates behind the queues
-//! that the flows come from, and pauses of those.
+//! \[7\] \[8\] The queues of a port that elephants go to, and what keeps them back: the gates
+//! behind the queues that the flows come from, and pauses of those.
 //!
 //! ```text
-//!   from ──────────────────────────▶ line        stopped: `to` stands still with it, since the peer takes
-//!     │ packet number `until` has left?           the frames in both for the same priority
+//!   from ──────────────────────────▶ line     stopped: `to` is stopped, too, since the peer
+//!     │ packet number `until` has left?        takes the frames in both for one priority
 //!     ▼
 //!   to ────────▶ gate ─────────────▶ line
 //! ```

@@ -1,4 +1,4 @@
-//! Headroom: what still arrives of a lossless class after its peer was told to stop.
+//! \[6\] Headroom: what still arrives of a lossless class after its peer was told to stop.
 //!
 //! ```text
 //!   us    xoff ──turn──▶ own frame ▶ pause ──cable──▶                       ──cable──▶ silence
@@ -218,7 +218,8 @@ impl Headroom {
         }
     }
 
-    /// What a gap lets pile up: no more than the line brings, nor than the ring holds.
+    /// What arrives during a gap: the smaller of what the line carries and what the receive ring
+    /// holds.
     fn backlog(&self) -> Term {
         let bytes = round_up(bits(self.speed, self.gap), 8 * NANOS);
         let ring = u64::from(self.ring);

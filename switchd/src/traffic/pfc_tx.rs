@@ -1,5 +1,5 @@
-//! Pausing the peer: when PFC and PAUSE frames are sent, and what they say (IEEE 802.1Q clause 36,
-//! 802.3 annexes 31B and 31D).
+//! \[8\] Pausing the peer: when PFC and PAUSE frames are sent, and what they say (IEEE 802.1Q
+//! clause 36, 802.3 annexes 31B and 31D).
 //!
 //! ```text
 //!                 wanted                       half of the pause has passed
@@ -90,7 +90,7 @@ impl PfcSender {
                 (Control::Pause(if wanted == 0 { 0 } else { quanta }), quanta)
             }
             FlowControl::Pfc { quanta, .. } => (self.vector(wanted, released, quanta), quanta),
-            // Whoever waits since it was on is released by the end of its pause.
+            // A peer that was paused before goes on at the end of its pause.
             FlowControl::Off => {
                 self.refresh_at = Time::NEVER;
                 return None;
@@ -101,10 +101,15 @@ impl PfcSender {
         } else {
             now + quanta_time(quanta, speed).divided_by(2)
         };
+        debug_assert_eq!(
+            self.told == 0,
+            self.refresh_at == Time::NEVER,
+            "a refresh is due exactly while the peer is paused: {self:?}"
+        );
         Some(control)
     }
 
-    /// The link is down, and whoever waited at its other end does not any more. Nothing is due
+    /// The link is down, so the peer is not paused any more. Nothing is due
     /// until somebody is to wait.
     pub fn reset(&mut self) {
         self.told = 0;

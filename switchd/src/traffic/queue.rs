@@ -1,4 +1,5 @@
-//! One egress queue: packets in the order in which they came, and what they take of the buffer.
+//! \[7\] \[8\] One egress queue: packets in the order in which they came, and what they take of the
+//! buffer.
 
 use crate::packet::Packet;
 use crate::stats::QueueStats;
@@ -119,7 +120,16 @@ impl Queue {
         self.peak = self.peak.max(self.cells);
         self.total.packets += 1;
         self.total.bytes += len as u64;
+        self.check();
         Ok(())
+    }
+
+    /// A queue is empty exactly while it has no bytes, and has no more shared cells than cells.
+    #[inline]
+    fn check(&self) {
+        debug_assert_eq!(self.packets == 0, self.bytes == 0, "{self:?}");
+        debug_assert!(self.shared <= self.cells, "{self:?}");
+        debug_assert!(self.packets > 0 || self.cells == 0, "{self:?}");
     }
 
     /// Counts a packet that was sent without ever being in it.
@@ -169,12 +179,17 @@ impl Queue {
     #[expect(clippy::inline_always, reason = "see `EgressPort::admit`")]
     pub(super) fn pop(&mut self, store: &mut PacketStore) -> Option<(Packet, u64)> {
         let packet = store.pop(&mut self.chain)?;
+        let (len, cells) = (packet.frame.len() as u64, u64::from(packet.cells));
+        debug_assert!(
+            self.packets > 0 && self.bytes >= len && self.cells >= cells,
+            "a packet leaves that was never counted: {self:?}"
+        );
         self.packets -= 1;
-        self.bytes -= packet.frame.len() as u64;
-        let cells = u64::from(packet.cells);
+        self.bytes -= len;
         self.cells -= cells;
         let shared = cells.min(self.shared);
         self.shared -= shared;
+        self.check();
         Some((packet, shared))
     }
 

@@ -1,4 +1,4 @@
-//! Which queue is served next.
+//! \[8\] Which queue is served next.
 //!
 //! Queues are served in strict priority, or share what those leave by weight; any mix of both.
 //!
@@ -54,7 +54,10 @@ impl Scheduler {
         for (class, schedule) in schedules.iter().enumerate() {
             match schedule {
                 Schedule::Strict => self.strict |= 1 << class,
-                Schedule::Dwrr(weight) => self.quantum[class] = QUANTUM * i64::from(*weight),
+                Schedule::Dwrr(weight) => {
+                    debug_assert!(*weight > 0, "class {class} would never get credit");
+                    self.quantum[class] = QUANTUM * i64::from(*weight);
+                }
             }
         }
     }
@@ -98,6 +101,7 @@ impl Scheduler {
     #[inline]
     pub fn spent(&mut self, class: usize, bytes: u64) {
         if self.strict & 1 << class == 0 {
+            debug_assert!(self.credit[class] > 0, "{class} was served without credit");
             self.credit[class] -= i64::try_from(bytes).unwrap_or(i64::MAX);
         }
     }

@@ -1,4 +1,4 @@
-//! Token bucket: holds a port to its speed.
+//! \[8\] Token bucket: holds a port to its speed.
 //!
 //! Tokens are bits × 10⁹, so that refilling is an exact multiplication (rate in bit/s ×
 //! nanoseconds) and no remainder is ever lost. A packet may be sent while the bucket is not in debt

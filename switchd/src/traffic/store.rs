@@ -1,4 +1,4 @@
-//! Where queued packets lie: a slab whose slots are chained into queues.
+//! \[7\] \[8\] Where queued packets lie: a slab whose slots are chained into queues.
 
 use crate::packet::Packet;
 

@@ -1,4 +1,5 @@
-//! Weighted random early detection: which packets a queue marks or drops before it is full.
+//! \[7\] \[8\] Weighted random early detection: which packets a queue marks or drops before it is
+//! full.
 //!
 //! ```text
 //!   probability
@@ -15,7 +16,7 @@
 //! and without rounding: the probability is on the line to within 2⁻³². Random numbers are taken
 //! only where the probability is neither 0 nor 1.
 //!
-//! The depth is the queue's of this moment, or its moving average ([`Average`]). Marking at enqueue
+//! The depth is the queue's current one, or its moving average ([`Average`]). Marking at enqueue
 //! and at dequeue is the same arithmetic; the caller decides when to ask.
 
 use crate::tables::wred::{Curve, EXPONENT_MAX, ONE, Profile};
@@ -32,8 +33,8 @@ pub enum Decision {
 }
 
 impl Profile {
-    /// The depth that counts, after a packet found `depth` bytes in the queue: once a packet, whose
-    /// queue keeps `average`.
+    /// The depth that the curve is applied to, for a packet that found `depth` bytes in the queue.
+    /// To be called once per packet, because it advances the queue's `average`.
     #[inline]
     pub fn depth(&self, average: &mut Average, depth: u32) -> u32 {
         match self.average {

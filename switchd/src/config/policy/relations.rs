@@ -63,9 +63,8 @@ pub(super) fn check(policy: &Policy, ports: &[PortFacts]) -> Result<Vec<String>,
     Ok(warnings)
 }
 
-/// Refuses a lossless group with a dynamic threshold that would resume no lower than where it
-/// pauses at most, which is while it has the service region for itself, or whose offset exceeds
-/// that.
+/// Refuses a lossless group with a dynamic threshold whose xon, or xon offset, is not below its
+/// largest xoff. Its xoff is largest while the group has the whole service region for itself.
 fn resumes_below(policy: &Policy, port: &PortPolicy, name: &str) -> Result<(), Refusal> {
     let service = u64::from(policy.regions.service);
     let bytes = |cells: u64| cells * CELL as u64;

@@ -1,11 +1,10 @@
-//! Numbers that are handed out again only when nobody can mean the old owner.
+//! Numbers that are reused only when no reference to their old owner is left.
 
 use common::time::{Span, Time};
 use std::collections::VecDeque;
 
-/// How long a number rests beyond the turn in which the last worker can have read it: packets that
-/// wait in a ring or a queue carry numbers too, and a queue that holds packets for seconds is not a
-/// queue.
+/// How long a number rests after the turn in which the last worker can have read it. Packets in
+/// rings and queues carry numbers, too; they leave within this time.
 const REST: Span = Span::from_secs(2);
 
 /// Numbers below a limit.
@@ -32,7 +31,7 @@ impl IdPool {
         }
     }
 
-    /// A number that nobody has, unless all are taken.
+    /// A free number, unless all are taken.
     pub(super) fn take(&mut self) -> Option<u32> {
         if let Some(id) = self.ready.pop_front() {
             return Some(id);

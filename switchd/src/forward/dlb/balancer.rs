@@ -1,5 +1,5 @@
-//! The choice among the members of the groups that are not left to the hash: a worker's flow table,
-//! and the quality of the ports that all workers share.
+//! The choice of a member in groups with dynamic load balancing: a worker's flow table, and the
+//! quality of the ports, which all workers share.
 
 use crate::forward::dlb::flowlet::{Flow, Table};
 use crate::forward::dlb::host_sprayed::is_host_sprayed;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Flows that a worker shows at most when control asks: 40 bytes each.
 const SHOWN: usize = 4096;
 
-/// Chooses among the members of the groups that are not left to the hash.
+/// Chooses the members in groups with dynamic load balancing.
 #[derive(Debug)]
 pub struct Balancer {
     table: Table,
@@ -30,7 +30,7 @@ pub struct Balancer {
 }
 
 impl Balancer {
-    /// A balancer without flows; `seed` is what chances are drawn from.
+    /// A balancer without flows; `seed` is that of its random choices.
     pub fn new(quality: Arc<QualityTable>, seed: u64, stats: &WorkerStats) -> Self {
         Self {
             table: Table::counting(0, seed, stats.flowlets.clone()),
@@ -111,7 +111,7 @@ impl Balancer {
         }
     }
 
-    /// Flows that were not forgotten, for people to look at.
+    /// Flows in the table that have not aged, for operators.
     pub fn rows(&self, tables: &Tables, now: Time) -> Vec<FlowletRow> {
         self.table.sample(SHOWN, tables.dlb.ageing(), now)
     }

@@ -1,9 +1,8 @@
 //! Which flows their host spreads over the paths itself.
 //!
-//! Such a host changes what is hashed (the entropy value) when it wants another path, and learns
-//! from what comes back how congested each one is. That means something only while a value keeps
-//! its path: these flows always go by their bucket (UET 3.6.16, MPR 8.3), never by a choice of the
-//! switch.
+//! Such a host changes the entropy value, which is hashed, when it wants another path. From the
+//! answers it learns how congested each path is. This works only if a value keeps its path. So
+//! these flows always go by their bucket (UET 3.6.16, MPR 8.3), never by a choice of the switch.
 
 use crate::packet::Parsed;
 use crate::tables::dlb::HostSprayed;

@@ -1,4 +1,5 @@
-//! Dynamic load balancing (SW-4 to SW-7): groups whose members are chosen by more than the hash.
+//! \[4\] Dynamic load balancing (SW-4 to SW-7): groups whose members are chosen by more than the
+//! hash.
 //!
 //! ```text
 //!   balancer       which next hop a packet takes

@@ -5,13 +5,12 @@
 //!   sent, paused ──▶ utilisation: EWMA ──┐ past weight
 //!                                        ├──▶ load ──┐
 //!   queued ────────▶ fill of the range ──┘ future    ├──▶ worst of them ──▶ band 0 idle … 7 worst
-//!   paused ────────▶ share of the interval, EWMA ────┤                      QualityTable, read by all workers
-//!   up ────────────▶ worst if not ───────────────────┘
+//!   paused ────────▶ share of the interval, EWMA ────┤                      QualityTable,
+//!   up ────────────▶ worst if not ───────────────────┘                      read by all workers
 //! ```
 //!
-//! A port that is paused is as busy as one that sends: the time counts as utilised. It is also
-//! worse than one that sends, for nobody knows how long, so the paused share is a lower bound of
-//! the band by itself.
+//! A paused port counts as utilised, like a port that sends. It is worse than that: a pause has no
+//! known end. So the paused share is also a lower bound of the band by itself.
 //!
 //! Nothing is done per packet. The worker that owns the port has counters of bytes and pauses
 //! anyway, and hands them to its [`Gauge`] once per sampling interval. Names and defaults are those
@@ -36,8 +35,8 @@ pub const WORST: u8 = BANDS - 1;
 /// The whole of something, where shares are fixed-point numbers: 100 %.
 const WHOLE: u64 = 1 << 32;
 
-/// After so many intervals, times 2ᵏ, an average has forgotten what was before: (1 − 2⁻ᵏ)ⁿ < 2⁻³²
-/// from n = 32 ln 2 × 2ᵏ = 22.2 × 2ᵏ on, and one more 2ᵏ brings the last units.
+/// After this many intervals, times 2ᵏ, an average no longer depends on its earlier value: (1 −
+/// 2⁻ᵏ)ⁿ < 2⁻³² from n = 32 ln 2 × 2ᵏ = 22.2 × 2ᵏ on, and one more 2ᵏ brings the last units.
 const MEMORY: u64 = 24;
 
 /// The bands of all ports. One worker writes each, all read it.

@@ -20,8 +20,8 @@
 //!
 //! ```text
 //!   word 0..8    bit of each slot at which a run starts
-//!   word 8..10   for each of the eight words before, how many runs start in front of it (a byte each)
-//!   word 10      covering: the leaf that stood in the parent's slot before this node did, or a hole
+//!   word 8..10   a byte for each of the eight words before: how many runs start in front of it
+//!   word 10      covering: the leaf in the parent's slot before this node was there, or a hole
 //!   word 11..    value of each run
 //! ```
 //!

@@ -1,4 +1,4 @@
-//! The route table: prefix -> group. Control writes it, workers read it at the same time.
+//! \[4\] The route table: prefix -> group. Control writes it, workers read it at the same time.
 //!
 //! ```text
 //!   lpm      the read side: longest prefix match over words in an arena

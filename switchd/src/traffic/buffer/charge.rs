@@ -1,5 +1,5 @@
-//! A packet takes cells: of its ingress port and priority group when it arrives, of its egress port
-//! when it is queued.
+//! \[6\] A packet takes cells: of its ingress port and priority group when it arrives, of its
+//! egress port when it is queued.
 
 use super::{Group, Ledger, Parts, PortAccount, Refused, XoffChange, raise};
 use crate::drop::DropReason;
@@ -51,7 +51,7 @@ impl Ledger {
                     });
                 }
             };
-            // First: who releases them takes them off again, and may be faster than this worker.
+            // Before the exchange: another worker may release these cells right after it.
             self.reserve(state, before, after, cells);
             if self.exchange(&group.word, word, after.word()) {
                 return Ok(self.charged(port, group, before, after));

@@ -1,10 +1,12 @@
-//! The shared buffer, as the ports account for it: at ingress by port and priority group, at egress
-//! by port and class.
+//! \[6\] The shared buffer, as the ports account for it: at ingress by port and priority group, at
+//! egress by port and class.
 //!
 //! ```text
-//!   ingress   guaranteed, of the group ─full─▶ service, shared ─full─▶ headroom (lossless only) ─full─▶ drop
-//!                                              up to the group's limit   the peer is paused
-//!   egress    guaranteed, of the queue ─full─▶ service, shared ─full─▶ drop or trim
+//!   ingress   guaranteed ─full─▶ service ─full─▶ headroom (lossless only) ─full─▶ drop
+//!             of the group       shared, up to   of the group; the peer
+//!                                its limit       is paused
+//!   egress    guaranteed ─full─▶ service ─full─▶ drop or trim
+//!             of the queue       shared
 //! ```
 //!
 //! A packet that has to wait is charged (`charge.rs`): to its group when it is received, to its
@@ -63,9 +65,12 @@ impl Level {
     #[inline]
     fn take(&self, exclusive: bool, cells: u64) {
         if exclusive {
-            self.cells.store(self.get() - cells, Ordering::Relaxed);
+            let before = self.get();
+            debug_assert!(cells <= before, "{cells} cells released of {before}");
+            self.cells.store(before - cells, Ordering::Relaxed);
         } else {
-            self.cells.fetch_sub(cells, Ordering::Relaxed);
+            let before = self.cells.fetch_sub(cells, Ordering::Relaxed);
+            debug_assert!(cells <= before, "{cells} cells released of {before}");
         }
     }
 
@@ -181,7 +186,7 @@ pub struct Ledger {
     headroom: Level,
     egress: Level,
     ports: Box<[PortAccount]>,
-    /// By port, 64 to a word: the xoff_change to pause its peer has changed.
+    /// By port, 64 to a word: the wish to pause its peer has changed.
     news: Box<[AtomicU64]>,
 }
 
@@ -264,7 +269,7 @@ impl Ledger {
         mask & 1 << (usize::from(group) % PRIORITIES) != 0
     }
 
-    /// Makes news of a port again, for who could not act on them.
+    /// Announces a port again, after a reader of the news could not act on them.
     pub fn repeat(&self, port: PortId) {
         self.tell(port);
     }
@@ -276,7 +281,7 @@ impl Ledger {
         XoffChange::Changed
     }
 
-    /// Ports, 64 to a word from `64 × word` on, whose xoff_change to pause their peers has changed.
+    /// Ports whose wish to pause their peers has changed: bit n is port `64 × word + n`.
     #[inline]
     pub fn news(&self, word: usize) -> u64 {
         self.news[word].load(Ordering::Acquire)
@@ -288,7 +293,7 @@ impl Ledger {
         self.news.len()
     }
 
-    /// The news of a port were heard.
+    /// Removes the news of a port that its owner has read.
     pub fn heard(&self, port: PortId) {
         self.news[port.index() / 64].fetch_and(!(1 << (port.index() % 64)), Ordering::AcqRel);
     }
@@ -346,7 +351,7 @@ impl Ledger {
         self.ports.iter().map(|port| port.ingress.get()).sum()
     }
 
-    /// Lets all watermarks begin anew.
+    /// Sets all watermarks to what is in use now.
     pub fn clear_watermarks(&self) {
         for level in [&self.service, &self.headroom, &self.egress] {
             level.clear_peak();

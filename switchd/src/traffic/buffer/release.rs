@@ -1,4 +1,4 @@
-//! A packet that leaves gives its cells back.
+//! \[6\] A packet that leaves gives its cells back.
 
 use super::{Ledger, Parts, PortAccount, XoffChange, thresholds};
 use crate::id::PortId;
@@ -54,7 +54,8 @@ impl Ledger {
         state.ingress.take(self.exclusive, cells);
     }
 
-    /// Takes them off it.
+    /// Takes what [`Self::queue_in`] put on the egress account off it: `shared` cells of the
+    /// service region, `all` cells of the port.
     #[inline]
     pub(in crate::traffic) fn queue_out(&self, port: PortId, shared: u64, all: u64) {
         if shared != 0 {

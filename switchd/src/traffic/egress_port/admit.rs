@@ -1,4 +1,4 @@
-//! Admission: a packet enters the queue of its class, or goes past it \[7\].
+//! \[7\] Admission: a packet enters the queue of its class, or goes past it.
 
 use super::{Around, EgressPort};
 use crate::drop::DropReason;
@@ -9,8 +9,8 @@ use crate::traffic::store::PacketStore;
 use crate::traffic::wred::Decision;
 use common::time::Time;
 
-/// What is asked of a packet that comes to a queue. Numbers, and not the packet: a reference to it
-/// would force it out of the registers.
+/// What admission needs to know of a packet. Numbers instead of the packet: a reference to it would
+/// force it out of the registers.
 #[derive(Clone, Copy, Debug)]
 struct AdmitRequest {
     cells: u64,

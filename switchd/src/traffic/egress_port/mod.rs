@@ -1,4 +1,4 @@
-//! The queues of one egress port, its scheduler and its shapers.
+//! \[7\] \[8\] The queues of one egress port, its scheduler and its shapers.
 //!
 //! A packet is admitted \[7\] by `admit.rs` and leaves \[8\] by `serve.rs`. This file has the port
 //! itself: its configuration, which queues are stopped or shut, and its counters.

@@ -1,4 +1,4 @@
-//! Service: packets leave the queues, at most as fast as the shapers allow \[8\].
+//! \[8\] Service: packets leave the queues, at most as fast as the shapers allow.
 
 use super::EgressPort;
 use crate::limits::CLASSES;
@@ -54,6 +54,11 @@ impl EgressPort {
             if moves_gates {
                 self.bar();
             }
+            debug_assert_eq!(
+                self.occupied & 1 << class == 0,
+                self.queues[class].is_empty(),
+                "queue {class} is occupied exactly while it holds packets"
+            );
             send(packet);
         }
         ledger.queue_out(self.port, service, all);
@@ -87,6 +92,7 @@ impl EgressPort {
 
     #[inline]
     fn emptied(&mut self, class: usize) {
+        debug_assert!(self.queues[class].is_empty(), "queue {class} holds packets");
         self.occupied &= !(1 << class);
         self.scheduler.emptied(class);
         self.gates.emptied(class);

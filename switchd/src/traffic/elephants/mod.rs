@@ -1,5 +1,5 @@
-//! Elephants and mice: flows that send much go to a lower queue, so that the others need not wait
-//! behind them. No packet overtakes one of its own flow while the flow moves.
+//! \[7\] Elephants and mice: flows that send much go to a lower queue, so that the others need not
+//! wait behind them. No packet overtakes one of its own flow while the flow moves.
 //!
 //! ```text
 //!             level above its limit                      class
@@ -11,20 +11,25 @@
 //!             level empty, or idle               or behind a gate
 //! ```
 //!
-//! **Size.** Each flow has a level: what it sends flows in, and it leaks at the threshold's rate. A
-//! flow is an elephant when the level exceeds the threshold's bytes, that is, when over some time t
-//! it sent more than bytes + rate × t; and a mouse again when as many bytes leaked away, or when it
-//! sent nothing for the ageing time. So a flow near the rate does not swing between the queues.
+//! **Size.** Each flow has a level, a leaky bucket: its bytes fill it, and it leaks at the
+//! threshold's rate. A flow becomes an elephant when the level exceeds the threshold's bytes: over
+//! some time t it sent more than bytes + rate × t. It becomes a mouse again when the level has run
+//! empty, or when it sent nothing for the ageing time. So a flow near the rate does not swing
+//! between the queues.
 //!
-//! **Order.** A queue gives out what it took in, in order, so the number of a flow's last packet in
-//! it and the number of packets that have left tell whether the flow still has some there. With
-//! [`Moves::Drained`] a flow stays where it is while that is so. In a queue that is never empty, a
-//! flow which sends all the time then never moves: its last packet is always there. It moves at its
-//! first pause that is as long as the queue is deep. With [`Moves::Gated`] it goes down at once,
-//! and its packets in the lower queue wait at a [`Gate`] until those before them have left the
-//! upper one, which takes as long as that was deep at most. The way back is always without a gate,
-//! so that mice never wait for the lower queue; the upper queue never waits for the lower, so the
-//! two cannot wait for each other. A flow that goes back has paused or become slow.
+//! **Order.** A queue is first in, first out. So the number of a flow's last packet and the number
+//! of packets that have left tell whether the flow still has packets in the queue. There are two
+//! ways to move without reordering:
+//!
+//! - [`Moves::Drained`]: the flow moves when none of its packets is left in the queue. A flow that
+//!   sends all the time into a queue that is never empty does not move before it pauses for as long
+//!   as the queue takes to empty.
+//! - [`Moves::Gated`]: the flow goes down at once. Its packets in the lower queue wait at a
+//!   [`Gate`] until its earlier packets have left the upper queue, which takes at most the delay of
+//!   that queue.
+//!
+//! The way back has no gate: the upper queue never waits for the lower one, so mice are not
+//! delayed and the two queues cannot wait for each other.
 //!
 //! **Memory.** One table for each worker, keyed by port, class and flow: the ports of a worker
 //! share its entries, where one table for each of 256 ports would lie idle for most. It is
@@ -76,7 +81,7 @@ const _: () = assert!(MAX_BYTES <= u64::MAX / BYTE / 2, "levels fit in a word");
 pub struct Progress {
     /// Packets that it took. The next has this number plus one.
     pub enqueued: u64,
-    /// Packets that left it, whatever became of them.
+    /// Packets that left it, sent or discarded.
     pub dequeued: u64,
 }
 
@@ -89,7 +94,7 @@ impl Progress {
     }
 }
 
-/// Where a packet is to be queued.
+/// The queue for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The queue.
@@ -127,7 +132,7 @@ enum State {
     Elephant,
 }
 
-/// What a packet finds and leaves behind.
+/// The state of a flow, which each packet reads and updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
     /// The level had run empty, and is within its limit.
@@ -304,8 +309,8 @@ impl Elephants {
         self.counters
     }
 
-    /// Where a packet of `bytes` bytes is to be queued. It is to be called for each packet, in the
-    /// order in which they are queued, right before; whether the queue takes it need not be told.
+    /// The queue for a packet of `bytes` bytes. The caller asks for each packet right before it
+    /// queues it, in the order of the packets. A packet that the queue then refuses counts, too.
     #[inline]
     pub fn classify(
         &mut self,

@@ -1,5 +1,5 @@
-//! Packet trimming: of a packet that would be dropped the headers go on, and tell the receiver what
-//! was lost.
+//! \[7\] Packet trimming: of a packet that would be dropped the headers go on, and tell the
+//! receiver what was lost.
 //!
 //! ```text
 //!   link header │ IP header, extensions │ UDP │ BTH … │ payload …………………………… │ ICRC │ padding

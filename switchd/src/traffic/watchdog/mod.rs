@@ -1,4 +1,5 @@
-//! The watchdog against endless pauses of an egress port: deadlocks and storms (SW-32, SW-34).
+//! \[8\] The watchdog against endless pauses of an egress port: deadlocks and storms (SW-32,
+//! SW-34).
 //!
 //! ```text
 //!                            deadlocked for longer than the detection time
@@ -20,17 +21,16 @@
 //! queue that may not send is as stuck as a full one. What a stormed queue does is the [`Action`];
 //! a priority that is off does not obey PFC any more.
 //!
-//! Both times are measured from what happened and not from the poll that noticed it: a pause that
-//! runs without a gap is found in `(detection, detection + poll]` after it began, and its end in
-//! `(restoration, restoration + poll]` after the last frame that paused, as long as polls are on
-//! time. With a storm that has gaps, too short for a packet to leave, detection may take a little
-//! more than one poll interval longer: where such a storm began is known only to the poll. A late
-//! poll is never early: it counts what really passed.
+//! Both times are measured from the event itself and not from the poll that noticed it. While polls
+//! are on time, a pause without a gap is found in `(detection, detection + poll]` after it began,
+//! and its end in `(restoration, restoration + poll]` after the last frame that paused. A storm may
+//! have gaps that are too short for a packet to leave. Its beginning is known only to the poll, so
+//! its detection may take a little more than one poll interval longer. A late poll counts the time
+//! that really passed.
 //!
-//! Restoration looks at frames that pause this priority alone. Frames that resume it, or name
-//! others, do not prolong a storm; a pause that still runs does. While a queue is stormed its
-//! pauses go on being received, so storms of all priorities of all ports at once are held as long
-//! as they last.
+//! Restoration looks only at pauses of this priority. A pause that still runs prolongs the storm;
+//! frames that resume the priority, or that name others, do not. Pauses of a stormed queue are
+//! still received, so any number of storms can last at the same time.
 
 use crate::limits::CLASSES;
 use crate::tables::watchdog::{Action, MAX_STORMS, Settings, StormLimit};
@@ -38,13 +38,13 @@ use common::flow_control::PauseRequest;
 use common::time::{Span, Time};
 use std::fmt;
 
-/// Share of the time between two polls, in percent, for which a stuck queue was asked to wait; what
-/// is missing is the time between a pause and a refresh that was late. SONiC uses the same.
+/// Least share of the time between two polls, in percent, for which a stuck queue was paused. The
+/// rest allows for refreshes that come late. SONiC uses the same.
 pub const STUCK_PERCENT: u64 = 99;
 
 const HISTORY: usize = MAX_STORMS as usize;
 
-/// What a poll is told of one priority and its queue.
+/// The input of a poll for one priority and its queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Input {
     /// What the peer requests, whether it is ignored or not.
@@ -133,8 +133,8 @@ pub struct Status {
     pub state: State,
     /// Storms that were found.
     pub storms: u64,
-    /// Storms that ended, or were ended by taking the watchdog away; one that turned PFC off does
-    /// not.
+    /// Storms that ended, by themselves or because the watchdog was taken away. A storm that turned
+    /// PFC off is not among them.
     pub restored: u64,
     /// When the last storm was found.
     pub last_storm: Option<Time>,
@@ -147,7 +147,7 @@ enum Event {
     Poll {
         /// The queue has been deadlocked for longer than the detection time.
         overdue: bool,
-        /// What ends a storm has come to pass.
+        /// The condition that ends a storm holds.
         calm: bool,
         /// A storm now would be one more than is allowed.
         one_too_many: bool,
@@ -195,9 +195,9 @@ impl History {
 struct Priority {
     /// Since when the queue has been deadlocked, as far as is known.
     stuck: Option<Time>,
-    /// Pauses before this point do not count: nobody watched, or they were not obeyed.
+    /// Pauses before this point do not count: the watchdog was off, or they were not obeyed.
     watched: Time,
-    /// What the last poll was told.
+    /// The input of the last poll.
     seen: Option<Input>,
     history: History,
     status: Status,
@@ -252,8 +252,9 @@ impl Priority {
         step
     }
 
-    /// Since when the queue may be deadlocked if it was not in this interval: since the pause that
-    /// runs began. One that has run all the time, and yet a packet left, is as good as begun now.
+    /// Since when the queue may be deadlocked, if it was not deadlocked in this interval: since the
+    /// current pause began. If the pause has run all the time and a packet left nevertheless, since
+    /// now.
     fn running_since(&self, interval: Interval, input: &Input, sent: bool) -> Option<Time> {
         let since = input.request.since?.max(self.watched);
         Some(if sent && since <= interval.from {
@@ -263,8 +264,8 @@ impl Priority {
         })
     }
 
-    /// How long the queue has been deadlocked at the end of this interval, or until the pause ended
-    /// in it: a pause that is over when the poll comes is no longer than it was.
+    /// How long the queue has been deadlocked: until the end of this interval, or until the pause
+    /// ended in it.
     fn stuck_for(&self, interval: Interval, input: &Input, asked: Span) -> Span {
         let Some(stuck) = self.stuck else {
             return Span::ZERO;
@@ -319,6 +320,11 @@ impl Priority {
             Step::TurnedOff => State::Off,
             Step::Restored | Step::TurnedOn => State::Operational,
         };
+        debug_assert!(
+            self.status.restored <= self.status.storms,
+            "more storms ended than began: {:?}",
+            self.status
+        );
     }
 
     /// Forgets what was before `now`, but not what was counted.
@@ -358,8 +364,8 @@ impl Watchdog {
         watchdog
     }
 
-    /// Follows a change of the settings, which must have passed [`Settings::check`]. What goes on
-    /// goes on under the new ones; `None` ends every storm and turns PFC on again for every
+    /// Follows a change of the settings, which must have passed [`Settings::check`]. Storms that
+    /// last continue under the new ones. `None` ends every storm and turns PFC on again for every
     /// priority.
     pub fn configure(&mut self, settings: Option<Settings>, now: Time) -> Steps {
         let mut steps = Steps::default();
@@ -401,9 +407,9 @@ impl Watchdog {
         self.due
     }
 
-    /// Follows what happened since the last poll. One that comes before it is due does nothing, and
-    /// after a late one the next is due a whole interval later: a gap that is short in an interval
-    /// is long in a part of one.
+    /// Evaluates what happened since the last poll. A poll before the deadline does nothing. The
+    /// next one is due a whole interval after this one, even if this one was late: in a shorter
+    /// interval the same gap between pauses would have a larger share.
     pub fn poll(&mut self, now: Time, inputs: &[Input; CLASSES]) -> Steps {
         let mut steps = Steps::default();
         if let Some(settings) = self.settings
@@ -450,10 +456,13 @@ impl Watchdog {
                 (State::Operational, _) | (State::Stormed, Some(Action::Alert) | None) => {}
             }
         }
+        debug_assert_eq!(masks.dropping & masks.ignoring, 0, "{masks:?}");
+        debug_assert_eq!(masks.off & !masks.ignoring, 0, "{masks:?}");
         masks
     }
 
-    /// State and counters of a priority; those of one that never stormed for one that there is not.
+    /// State and counters of a priority. A number that is no priority has the status of one that
+    /// never stormed.
     pub fn status(&self, priority: usize) -> Status {
         self.priorities
             .get(priority)

@@ -1,33 +1,33 @@
 //! Which member a new flowlet goes to.
 //!
-//! The one in the best band. Bands are coarse and some microseconds old, so among those in the best
-//! one the choice is by what the worker itself sent there lately: the fewest flowlets in proportion
-//! to the weight, and by lot, in proportion to the weights, where that is equal, too. Two flows
-//! that are born in the same moment so never go to the same of two equal ports.
+//! It goes to a member in the best band. Bands are coarse and some microseconds old, so several
+//! members are often in it. Of these the one is chosen to which this worker recently sent the
+//! fewest flowlets in proportion to its weight. If that is equal, too, the choice is random, in
+//! proportion to the weights. So two flows that begin at the same moment never go to the same one
+//! of two equal ports.
 //!
 //! Of a group with more than [`ALL`] members only [`DRAWN`] are looked at, drawn in proportion to
-//! the weights. The best of d that are drawn is nearly as good as the best of all: already with d =
-//! 2 the longest queue grows with log log n instead of log n (power of two choices), and a larger d
-//! makes it less likely that all of them are bad.
+//! the weights. The best of d that are drawn is nearly as good as the best of all: with d as small
+//! as 2 the longest queue grows with log log n instead of log n (power of two choices), and a
+//! larger d makes it less likely that all of them are bad.
 
 use crate::id::NextHopId;
 use crate::tables::buckets::{BUCKETS, Buckets, Live};
 use common::time::{Span, Time};
 
-/// Up to so many members are all looked at: as many as SONiC allows in a group (16 primary
-/// members).
+/// Groups with at most this many members have all of them looked at: as many as SONiC allows in a
+/// group (16 primary members).
 const ALL: usize = 16;
 
-/// So many of more members are looked at: as many bucket numbers as a random word holds.
+/// In larger groups this many members are looked at: as many bucket numbers as a random word holds.
 const DRAWN: u32 = u64::BITS / BUCKETS.ilog2();
 
-/// Next hops of which is remembered what was sent there lately. Those whose numbers differ by a
-/// multiple share what is remembered, which spreads their flowlets less evenly and nothing else.
-/// The numbers of a group's members are mostly close to each other, and there are at most half as
-/// many.
+/// Next hops whose recent flowlets are counted. Next hops whose numbers differ by a multiple of
+/// this share a counter, which only makes the spread of their flowlets less even. The numbers of a
+/// group's members are mostly close to each other, and there are at most half as many.
 const REMEMBERED: usize = 2 * crate::limits::MAX_MEMBERS;
 
-/// What is remembered is halved each 2¹⁸ ns, which is 262 µs, about a flowlet timeout.
+/// The counters are halved each 2¹⁸ ns, which is 262 µs, about a flowlet timeout.
 const HALF_LIFE_SHIFT: u32 = 18;
 
 /// What one flowlet counts, so that halving does not forget a single one for eight half-lives.
@@ -154,8 +154,7 @@ impl Chooser {
                 let hash = (draw >> (nth * BUCKETS.ilog2())) as u32;
                 let drawn = buckets.pick(hash).and_then(|hop| buckets.member(hop));
                 if let Some(live) = drawn {
-                    // It was drawn in proportion to its weight, which so has had its say in the
-                    // lot.
+                    // One ticket each: the draw has already taken the weight into account.
                     race.enter(runner(live), 1);
                 }
             }
@@ -200,7 +199,7 @@ impl Runner {
     }
 }
 
-/// Finds the best runner in one pass, and among equal ones one by lot, each by its tickets.
+/// Finds the best runner in one pass, and chooses among equal ones at random by their tickets.
 struct Race {
     best: Option<Runner>,
     /// Tickets of all that are as good as the best.

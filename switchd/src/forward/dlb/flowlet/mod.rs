@@ -15,13 +15,14 @@
 //!                            another only if it died
 //! ```
 //!
-//! The table has sets of four ways. With 1000 flows at once in 4096 entries every fifth flow of a
-//! table without ways would find its entry taken; of four ways all are taken for one in several
-//! thousand. A set is two cache lines, which are brought close together ([`Table::prefetch`]).
+//! The table has sets of four ways. With 1000 active flows in 4096 entries, one flow in five would
+//! find its entry taken if the table had a single way. With four ways, all are taken for one flow
+//! in several thousand. A set is two cache lines, which are prefetched together
+//! ([`Table::prefetch`]).
 //!
-//! A flow that finds its set full of others that run goes by its bucket (static ECMP). So that it
-//! stays there as long as its flowlet lasts even if a way becomes free meanwhile, births in a set
-//! that was full are placed by bucket, too, until the hold time has passed.
+//! A flow whose set is full of other active flows goes by its bucket (static ECMP). It must stay
+//! there for the rest of its flowlet even if a way becomes free. So flows that enter a set which
+//! was full go by their bucket, too, until the hold time has passed.
 //!
 //! Hence a packet can overtake another of its flowlet in three cases only: the member died, which
 //! is counted; the flow went by its bucket when a member joined, as in any static ECMP; the group's
@@ -51,8 +52,8 @@ pub struct Flow {
     pub group: GroupId,
     /// Its hash, which names its bucket and its place in the table.
     pub hash: u32,
-    /// What tells it from others in that place: another hash, or the same. Flows of a group that
-    /// agree in this and in the place count as one flow, with the gaps that the two have in common.
+    /// Distinguishes it from other flows in that place: another hash, or the same one. Flows of a
+    /// group with the same place and tag are treated as one flow.
     pub tag: u32,
 }
 
@@ -124,7 +125,7 @@ enum Found {
 #[derive(Debug)]
 pub struct Table {
     sets: Box<[Set]>,
-    /// For each set until when births go by bucket, because flows did that found it full.
+    /// By set: until when new flows go by their bucket, because others did that found it full.
     crowded: Box<[Time]>,
     chooser: Chooser,
     stats: Arc<FlowletStats>,
@@ -198,7 +199,7 @@ impl Table {
         }
     }
 
-    /// Up to `max` flows that were not silent for the ageing time, for people to look at. Reads at
+    /// Up to `max` flows that have not aged, for operators. Reads at
     /// most the whole table, 128 KiB of it by default, so a worker may do it between two batches.
     pub fn sample(&self, max: usize, ageing: Span, now: Time) -> Vec<FlowletRow> {
         let entries = self.sets.iter().flat_map(|set| &set.0);

@@ -15,6 +15,13 @@
 //! `transmit`, then collect events and completions. With nothing left to do the worker sleeps until
 //! `next_deadline`. Frames that the engine holds (reorder buffers) return to the pool that is
 //! passed to `receive`, `transmit` or `reclaim`.
+//!
+//! ```text
+//!   dispatch     packets in, each to its queue pair          transmit     packets out, in turns
+//!   completions  completion queues                           schedule     who is due, and when
+//!   ports        pacers, pauses and routes of each port      management   calls that connect
+//!   establish    REQ and REP, and queue pairs readied        mads         connection messages
+//! ```
 
 mod completions;
 mod dispatch;

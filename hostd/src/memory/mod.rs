@@ -1,4 +1,5 @@
-//! Registered memory (HT-1, HT-3): what applications lend the engine, and who may touch it.
+//! Registered memory (HT-1, HT-3): regions of applications, and who may access them. Payloads are
+//! copied out of them when a packet is composed \[6\], and into them where it is placed \[8\].
 //!
 //! ```text
 //!   access   how the engine reaches memory    heap   memory of simulated hosts and tests

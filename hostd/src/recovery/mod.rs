@@ -1,40 +1,42 @@
-//! When a packet is taken for lost, and when the peer (HT-41, HT-43).
+//! Decides when a packet counts as lost, and when the peer does (HT-41, HT-43).
 //!
-//! Over many paths a packet that is overtaken is not lost yet. It is when packets that left well
-//! after it came: more of them than the agreed number, or later by more than the agreed time; or
-//! when the peer says that it has waited long enough. A packet that was sent again gets a round
-//! trip before the same is asked of its new copy. [`Judge::fate`] answers "lost" or "not yet, and
-//! until when".
+//! Over many paths an overtaken packet is not lost yet. It counts as lost when packets that left
+//! well after it arrive: more of them than the agreed number, or later than it by more than the
+//! agreed time. It also counts as lost when the peer reports that it waited long enough. A packet
+//! that was sent again gets one round trip before these rules apply to its new copy.
+//! [`Judge::fate`] answers "lost" or "not yet, and until when".
 //!
-//! Nothing comes after the last packets, so silence is the only sign of their loss. The clocks of
-//! silence are one state machine:
+//! No packet follows the last ones, so only silence shows their loss. Two clocks measure silence:
+//! one for the next probe, one for the retransmission time-out. They are one state machine:
 //!
 //! ```text
-//!                 Sent                  ┌──┐ Sent, Acknowledged: the clocks begin anew
-//!       Idle ──────────────▶ Waiting ◀──┴──┘
-//!        ▲                   │ │ ▲ ▲
-//!        │   all came        │ │ │ │ Expired, probe due: the oldest again, as a probe
-//!        └───────────────────┘ │ │ │ Expired, time-out: all again, the next time-out twice as long
-//!                              │ └─┘
-//!         ReceiverNotReady     │   ▲
-//!        ┌─────────────────────┘   │ Acknowledged in order, or Expired: the oldest again
-//!        ▼                         │
-//!     ReceiverNotReady ────────────┘        too many tries, from either: the peer is gone
-//!        └──▶ (again: its wait replaces the one before)
+//!              Sent                  ┌──┐ Sent, or Acknowledged with news: the clocks restart
+//!   Idle ───────────────▶ Waiting ◀──┴──┤ Expired, probe due: the oldest again, as a probe
+//!    ▲ ▲                  │  │ ▲        └ Expired, time-out: all again; the next one takes twice
+//!    │ └──────────────────┘  │ │            as long
+//!    │   all acknowledged    │ │
+//!    │                       │ │ Acknowledged in order; Expired: the oldest again
+//!    │      ReceiverNotReady │ │
+//!    │                       ▼ │
+//!    └────────── ReceiverNotReady ◀──┐ ReceiverNotReady: its wait replaces the one before
+//!  all acknowledged              └───┘ Acknowledged, but not in order
 //! ```
 //!
-//! After two round trips the oldest packet is sent again as a probe, on another path; what its
-//! answer does not name is lost. After the retransmission time-out (RFC 6298) everything is sent
-//! again, ever more slowly: the time-out doubles up to the queue pair's ACK time-out. Without
+//! The peer is gone ([`Action::GiveUp`]) when ReceiverNotReady comes too often in a row, or a
+//! time-out when silence has lasted too long. The state does not change then.
+//!
+//! After two round trips the oldest packet is sent again as a probe, on another path. What the
+//! answer to it does not name is lost. After the retransmission time-out (RFC 6298) everything is
+//! sent again, ever more slowly: the time-out doubles up to the queue pair's ACK time-out. Without
 //! progress for `retry_count` + 1 of those the peer is gone.
 //!
-//! All waits are doubled, up to sixteen times, when a retransmission was spurious: an
-//! acknowledgement was caused by a packet that had come before. They are halved for each second in
-//! which that did not happen (much as RFC 8985 6.2 does). Hosts whose threads are kept waiting are
-//! late, not lossy.
+//! A spurious retransmission doubles all waits, up to a factor of sixteen: an acknowledgement shows
+//! it that was caused by a packet which had arrived before. Each second without one halves them
+//! again (much as RFC 8985 6.2 does). So a host whose threads wait for a processor counts as late,
+//! not as lossy.
 //!
-//! While the switch pauses the own port the clocks stand still, as they do before a packet is sent:
-//! what the port may not send is no sign of a loss, and could not be repaired either (HT-45).
+//! While the switch pauses the own port the clocks stand still. Packets that the port may not send
+//! are no sign of a loss, and a lost one could not be repaired either (HT-45).
 
 use crate::verbs::Status;
 use common::time::{Span, Time};

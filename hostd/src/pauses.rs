@@ -1,61 +1,18 @@
-//! Pauses that the switch asks for (HT-45): which of them are obeyed, which packets they are about,
-//! and what is counted. Their state is [`PfcReceiver`]'s.
+//! Pauses that the switch asks for (HT-45), and what is counted of them. Their state is in
+//! [`PfcReceiver`], and [`FlowControl`] says which are obeyed.
 //!
 //! Packets of a paused priority are not composed: they stay with their queue pair, and nothing is
 //! lost. Frames that the device has already cannot be called back; they leave as the device sees
 //! fit, in the ring of its queue. (A device that obeys these frames itself does not pass them on,
 //! and none are seen here.)
 
+use crate::verbs::{FlowControl, PRIORITIES};
 use common::flow_control::{self, PfcReceiver};
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::wire::pause::Control;
 
 pub use common::flow_control::{Malformed, is_control};
-pub use common::wire::pause::PRIORITIES;
-
-/// Values of a DSCP (RFC 2474 §3).
-pub const DSCPS: usize = 64;
-
-const _: () = assert!(PRIORITIES == 8);
-
-/// Which pauses are obeyed, and which packets are of which priority.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FlowControl {
-    /// Bit n: PFC frames pause priority n.
-    pub pfc: u8,
-    /// PAUSE frames pause all priorities.
-    pub pause: bool,
-    /// The priority, 0 to 7, of the packets with each DSCP.
-    pub priority_of_dscp: [u8; DSCPS],
-    /// Speed of the port until a route tells it. Zero: not known, and a pause lasts as long as on
-    /// the slowest link ([`common::flow_control::SLOWEST`]).
-    pub speed: Rate,
-}
-
-impl Default for FlowControl {
-    /// Everything is obeyed, and the upper three bits of a DSCP are the priority: its class
-    /// selector (RFC 2474 §4.2.2), as in switchd.
-    fn default() -> Self {
-        let mut priority_of_dscp = [0; DSCPS];
-        for (priority, of_class) in (0..).zip(priority_of_dscp.chunks_mut(DSCPS / PRIORITIES)) {
-            of_class.fill(priority);
-        }
-        Self {
-            pfc: u8::MAX,
-            pause: true,
-            priority_of_dscp,
-            speed: Rate::default(),
-        }
-    }
-}
-
-impl FlowControl {
-    /// The priority of packets with this traffic class: six bits of DSCP, two of ECN.
-    pub fn priority_of(&self, traffic_class: u8) -> usize {
-        usize::from(self.priority_of_dscp[usize::from(traffic_class >> 2)]) % PRIORITIES
-    }
-}
 
 /// What was asked of this port, and for how long it kept quiet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -350,17 +307,6 @@ mod tests {
             .collect();
         assert_eq!(labels, ["address", "length", "opcode", "vector"]);
         assert!(!is_control(&changed(13, 9)) && !is_control(&good[..13]));
-    }
-
-    #[test]
-    fn priorities_are_the_upper_bits_of_a_dscp_or_what_is_configured() {
-        let mut rules = FlowControl::default();
-        let all = (0..DSCPS).all(|dscp| usize::from(rules.priority_of_dscp[dscp]) == dscp >> 3);
-        assert!(all);
-        assert_eq!(rules.priority_of(26 << 2 | 0b10), 3);
-        assert_eq!(rules.priority_of(46 << 2), 5);
-        rules.priority_of_dscp[46] = 1;
-        assert_eq!(rules.priority_of(46 << 2 | 0b11), 1);
     }
 
     proptest! {

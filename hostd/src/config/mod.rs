@@ -4,8 +4,8 @@
 //! two together.
 
 use crate::limits;
-use crate::pauses::{FlowControl, PRIORITIES};
 use crate::verbs::{EngineConfig, Granularity, MultipathConfig};
+use crate::verbs::{FlowControl, PRIORITIES};
 use common::config::{Refusal, Settings, require};
 use common::time::Span;
 use common::units::Rate;

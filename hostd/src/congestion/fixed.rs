@@ -2,6 +2,8 @@
 //! whether the network is back, and each acknowledgement opens the window by what it covers, as
 //! slow start does (RFC 5681 3.1), until it has its size again.
 
+use crate::verbs::{Feedback, PacketFate};
+
 /// Packets in flight after a time-out.
 const RESTART: u32 = 8;
 
@@ -23,8 +25,12 @@ impl FixedWindow {
         self.open
     }
 
-    pub(crate) fn acknowledged(&mut self, packets: u32) {
-        self.open = self.open.saturating_add(packets).min(self.size);
+    /// A packet that arrived opens the window by one. What becomes of others does not matter.
+    pub(crate) fn on_feedback(&mut self, feedback: &Feedback) {
+        if matches!(feedback.fate, PacketFate::Delivered { .. }) {
+            self.open = self.open.saturating_add(1).min(self.size);
+        }
+        debug_assert!(self.open <= self.size, "a window beyond its size");
     }
 
     /// Each further time-out in a row halves what is risked, down to one packet.
@@ -36,11 +42,28 @@ impl FixedWindow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use common::time::Time;
+
+    fn feedback(fate: PacketFate) -> Feedback {
+        Feedback {
+            path: 0,
+            sent: Time::ZERO,
+            round_trip: None,
+            fate,
+        }
+    }
+
+    fn acknowledged(window: &mut FixedWindow, packets: u32) {
+        let newest_copy = true;
+        for _ in 0..packets {
+            window.on_feedback(&feedback(PacketFate::Delivered { newest_copy }));
+        }
+    }
 
     #[test]
     fn only_silence_narrows_it() {
         let mut window = FixedWindow::new(100);
-        window.acknowledged(5);
+        acknowledged(&mut window, 5);
         assert_eq!(window.window(), 100);
         window.timed_out();
         assert_eq!(window.window(), RESTART);
@@ -48,9 +71,12 @@ mod tests {
             window.timed_out();
         }
         assert_eq!(window.window(), 1);
-        window.acknowledged(1);
+        acknowledged(&mut window, 1);
+        for fate in [PacketFate::Lost, PacketFate::NotReady] {
+            window.on_feedback(&feedback(fate));
+        }
         assert_eq!(window.window(), 2);
-        window.acknowledged(1000);
+        acknowledged(&mut window, 1000);
         assert_eq!(window.window(), 100);
     }
 }

@@ -4,12 +4,15 @@
 //!   fixed   a window that does not move: the network's losses are repaired, not avoided
 //! ```
 //!
-//! An algorithm is one file and one variant of [`Controller`]; it hears of every acknowledgement
-//! and every loss with the path it happened on, and answers with a window.
+//! An algorithm is one file and one variant of [`Controller`]. It takes the [`Feedback`] of every
+//! packet (path, departure, round-trip time, fate) and every retransmission time-out, and answers
+//! with a window.
 
 mod fixed;
 
 pub(crate) use fixed::FixedWindow;
+
+use crate::verbs::Feedback;
 
 /// The congestion control of a queue pair.
 #[derive(Clone, Debug)]
@@ -26,14 +29,14 @@ impl Controller {
         }
     }
 
-    /// `packets` packets were acknowledged.
-    pub(crate) fn acknowledged(&mut self, packets: u32) {
+    /// The outcome of a packet is known.
+    pub(crate) fn on_feedback(&mut self, feedback: &Feedback) {
         match self {
-            Self::Fixed(fixed) => fixed.acknowledged(packets),
+            Self::Fixed(fixed) => fixed.on_feedback(feedback),
         }
     }
 
-    /// Nothing was heard for a whole retransmission time-out.
+    /// A retransmission time-out expired: nothing was heard.
     pub(crate) fn timed_out(&mut self) {
         match self {
             Self::Fixed(fixed) => fixed.timed_out(),

@@ -10,12 +10,12 @@
 //! ```
 //!
 //! An algorithm that needs to know more of a packet (its entropy value, Congestion Experienced,
-//! trimmed payload) gets it as a field of [`Feedback`] or a variant of [`Fate`].
+//! trimmed payload) gets it as a field of [`Feedback`] or a variant of [`PacketFate`].
 
 use crate::congestion::{Controller, FixedWindow};
 use crate::path::{self, Entropy, LostPacket, PathSet};
 use crate::stats::PathStatistics;
-use crate::verbs::{MultipathConfig, PortId, PortSet};
+use crate::verbs::{Feedback, MultipathConfig, PacketFate, PortId, PortSet};
 use common::time::{Span, Time};
 
 /// Port and path of one packet.
@@ -29,33 +29,6 @@ pub(super) struct Choice {
     pub(super) entropy: Entropy,
     /// Packets that may leave now, this one included.
     pub(super) credit: u32,
-}
-
-/// The outcome of one packet.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Feedback {
-    /// Path ID of the newest copy.
-    pub(super) path: u8,
-    /// When its newest copy left.
-    pub(super) sent: Time,
-    /// The round-trip time, if it was measured.
-    pub(super) round_trip: Option<Span>,
-    /// Whether it arrived.
-    pub(super) fate: Fate,
-}
-
-/// Whether a packet arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// It arrived.
-    Delivered {
-        /// The newest copy probably arrived; `false`: an older one did.
-        newest_copy: bool,
-    },
-    /// It arrived, but no receive was posted: it has to be sent again.
-    NotReady,
-    /// It counts as lost.
-    Lost,
 }
 
 /// Path selection and congestion control of a queue pair.
@@ -122,15 +95,11 @@ impl Steering {
             self.paths.measured(path, round_trip);
         }
         match feedback.fate {
-            Fate::Delivered { newest_copy } => {
-                if newest_copy {
-                    self.paths.acknowledged(path, sent);
-                }
-                self.controller.acknowledged(1);
-            }
-            Fate::Lost => self.paths.lost(LostPacket { path, sent }, now),
-            Fate::NotReady => {}
+            PacketFate::Delivered { newest_copy: true } => self.paths.acknowledged(path, sent),
+            PacketFate::Lost => self.paths.lost(LostPacket { path, sent }, now),
+            PacketFate::Delivered { newest_copy: false } | PacketFate::NotReady => {}
         }
+        self.controller.on_feedback(feedback);
     }
 
     /// A retransmission time-out expired.

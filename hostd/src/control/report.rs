@@ -3,7 +3,7 @@
 use super::interfaces::Interfaces;
 use crate::app::socket::Applications;
 use crate::edge::command::Report;
-use crate::pauses::PRIORITIES;
+use crate::verbs::PRIORITIES;
 use crate::worker::Published;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! How an engine behaves, and what its queue pairs offer their peers.
 
+use super::flow_control::FlowControl;
 use crate::limits;
-use crate::pauses::FlowControl;
 use common::time::Span;
 
 /// How an engine behaves; the same for all its queue pairs.

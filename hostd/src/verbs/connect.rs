@@ -5,8 +5,8 @@ use std::fmt;
 /// What an application says when it connects or accepts (`struct rdma_conn_param`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionParameters<'a> {
-    /// Data for the other application; how much fits: [`crate::cm::request_data_max`] and
-    /// [`crate::cm::REPLY_DATA_MAX`].
+    /// Data for the other application. More than the message carries is refused with
+    /// [`EngineError::Argument`](super::EngineError::Argument).
     pub private_data: &'a [u8],
     /// Local ACK time-out, 4.096 µs × 2^`timeout`.
     pub timeout: u8,
@@ -28,8 +28,7 @@ impl Default for ConnectionParameters<'_> {
     }
 }
 
-/// Application data of a connection message. What fits depends on the message: see
-/// [`crate::cm::request_data_max`] and [`crate::cm::REPLY_DATA_MAX`].
+/// Application data of a connection message. How much a message carries depends on its kind.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PrivateData {
     len: u8,

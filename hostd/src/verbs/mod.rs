@@ -10,6 +10,7 @@
 //!   id          numbers of objects              access      rights to memory, and its keys
 //!   psn         packet sequence numbers         port        ports, and sets of them
 //!   route       how packets are addressed       config      how an engine behaves
+//!   feedback    what becomes of a packet        flow_control  which pauses are obeyed
 //! ```
 
 mod access;
@@ -19,6 +20,8 @@ mod connect;
 mod drop;
 mod error;
 mod event;
+mod feedback;
+mod flow_control;
 mod id;
 mod port;
 mod psn;
@@ -34,6 +37,8 @@ pub use connect::{ConnectionParameters, PrivateData};
 pub use drop::{DROP_REASONS, DropCounters, DropReason};
 pub use error::EngineError;
 pub use event::Event;
+pub(crate) use feedback::{Feedback, PacketFate};
+pub use flow_control::{DSCPS, FlowControl, PRIORITIES};
 pub use id::{CompletionQueueId, ConnectionId, DomainId};
 pub(crate) use port::{PortId, PortSet};
 pub(crate) use psn::Psn;

@@ -5,8 +5,8 @@ use crate::network::{MEMORY, Network, Weather};
 use common::time::{Span, Time};
 use common::wire::Mac;
 use common::wire::pause::Control;
-use hostd::pauses::FlowControl;
 use hostd::stats::QueuePairCounters;
+use hostd::verbs::FlowControl;
 use hostd::verbs::{
     ConnectionParameters, DropReason, EngineConfig, Event, MultipathConfig, Status,
 };

@@ -34,13 +34,12 @@ const SWITCHD: &[Floor] = &[
     together(&["preflight", "config", "control", "switch"]),
 ];
 
-/// The floors of hostd, from the ground: words, parts of a connection, its two directions,
+/// The floors of hostd, from the ground: words, what all stages share, parts of a connection, its two directions,
 /// connections and their set-up, the engine, the edge to applications, the worker, the control
 /// thread, what puts them together.
 const HOSTD: &[Floor] = &[
+    together(&["verbs", "limits"]),
     together(&[
-        "verbs",
-        "limits",
         "bit_set",
         "slab",
         "timers",

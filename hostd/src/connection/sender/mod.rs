@@ -4,13 +4,13 @@
 //! It carries what one part finds out to the others: an acknowledgement updates the books of the
 //! flight, whose news feed the round-trip time, the recovery and the steering.
 
-use super::steering::{Fate as Outcome, Feedback, Steering};
+use super::steering::Steering;
 use crate::frame::Acknowledgement;
 use crate::path::RttEstimator;
 use crate::recovery::{Action, Event, Fate, Recovery, RoundTrip, Rules, Suspect};
 use crate::send::flight::{Arrived, Departed, Flight, Retransmission, Slot, Verdict};
 use crate::stats::QueuePairCounters;
-use crate::verbs::{Psn, Status};
+use crate::verbs::{Feedback, PacketFate, Psn, Status};
 use common::time::{Span, Time};
 
 /// See the module.
@@ -111,14 +111,14 @@ impl Sender {
             let round_trip = (trigger && slot.copies == 1).then(|| now.since(slot.sent));
             measured = measured.or(round_trip);
             let fate = if arrived == Arrived::NotReady {
-                Outcome::NotReady
+                PacketFate::NotReady
             } else {
                 // An answer that comes too soon is to the first copy, and says nothing of the
                 // second.
                 let newest_copy = slot.copies == 1
                     || shortest.is_some_and(|shortest| now.since(slot.sent) >= shortest);
                 recovery.on_came(slot.sent, slot.copies > 1, newest_copy);
-                Outcome::Delivered { newest_copy }
+                PacketFate::Delivered { newest_copy }
             };
             steering.feedback(&feedback(slot, round_trip, fate), now);
         });
@@ -181,7 +181,7 @@ impl Sender {
     /// Packet `index` of the flight is lost: it will be sent again.
     fn lose(&mut self, index: u32, now: Time, steering: &mut Steering) {
         let slot = self.flight.lose(index);
-        steering.feedback(&feedback(&slot, None, Outcome::Lost), now);
+        steering.feedback(&feedback(&slot, None, PacketFate::Lost), now);
     }
 
     /// Everything that is in flight is lost.
@@ -282,7 +282,7 @@ impl Sender {
     }
 }
 
-fn feedback(slot: &Slot, round_trip: Option<Span>, fate: Outcome) -> Feedback {
+fn feedback(slot: &Slot, round_trip: Option<Span>, fate: PacketFate) -> Feedback {
     Feedback {
         path: slot.path,
         sent: slot.sent,

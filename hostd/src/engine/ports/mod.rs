@@ -5,8 +5,8 @@
 mod pacer;
 
 use crate::limits;
-use crate::pauses::{FlowControl, Malformed, PauseCounters, Pauses};
-use crate::verbs::{EngineConfig, EngineError, PortId, PortSet, Route};
+use crate::pauses::{Malformed, PauseCounters, Pauses};
+use crate::verbs::{EngineConfig, EngineError, FlowControl, PortId, PortSet, Route};
 use common::time::{Span, Time};
 use pacer::Pacer;
 use std::collections::HashMap;

@@ -1,0 +1,30 @@
+//! What becomes of a packet that was sent: what path selection and congestion control learn of it.
+
+use common::time::{Span, Time};
+
+/// The outcome of one packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Feedback {
+    /// Path ID of the newest copy.
+    pub(crate) path: u8,
+    /// When its newest copy left.
+    pub(crate) sent: Time,
+    /// The round-trip time, if it was measured.
+    pub(crate) round_trip: Option<Span>,
+    /// Whether it arrived.
+    pub(crate) fate: PacketFate,
+}
+
+/// Whether a packet arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PacketFate {
+    /// It arrived.
+    Delivered {
+        /// The newest copy probably arrived; `false`: an older one did.
+        newest_copy: bool,
+    },
+    /// It arrived, but no receive was posted: it has to be sent again.
+    NotReady,
+    /// It counts as lost.
+    Lost,
+}

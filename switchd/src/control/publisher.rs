@@ -20,13 +20,13 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// How often numbers and nodes that nobody uses any more are taken back.
+/// How often numbers and nodes without users are reclaimed.
 const RECLAIM: Span = Span::from_secs(1);
 
 /// From this many replaced nodes on, they are worth a publication of their own.
 const SEAL_EARLY: usize = 4096;
 
-/// Addresses that became ours or ceased to be.
+/// Addresses that this machine gained or lost.
 #[derive(Debug, Default)]
 pub struct LocalChanges {
     /// Packets to these belong to the kernel from now on.

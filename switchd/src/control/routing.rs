@@ -15,11 +15,11 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-/// A neighbour is not asked for more often than this, whoever asks: the kernel's own interval
+/// A neighbour is not asked for more often than this: the kernel's own interval
 /// of retransmission.
 const ASK_AGAIN: Span = Span::from_secs(1);
 
-/// Neighbours that are remembered as asked for; more than that and the memory is cleared.
+/// Neighbours that are remembered as asked for. With more than this all are forgotten.
 const ASKED_MAX: usize = 16_384;
 
 /// The routing half of control.

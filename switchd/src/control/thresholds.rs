@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Sampling costs the data path nothing. Crossings that are shorter than the time between two
-//! samples are found by the pauses that were sent meanwhile. A group that crosses its threshold
-//! again and again is one event until it has been quiet, so that it does not fill the log.
+//! samples show in the pauses that were sent between them. A group that crosses its threshold
+//! repeatedly is one event until it has been quiet, so that it does not fill the log.
 
 use super::api::{Event, EventKind};
 use crate::id::PortId;
@@ -23,7 +23,7 @@ use std::time::Duration;
 /// Time between two samples.
 pub(super) const INTERVAL: Duration = Duration::from_millis(100);
 
-/// A group that has not been over its threshold for this long is over it no more.
+/// A group counts as over its threshold until it has not been over it for this long.
 const QUIET: Span = Span::from_secs(1);
 
 /// A region is nearly full from this percentage on,

@@ -7,8 +7,8 @@
 //!        found, or the client went away and `Running` is dropped
 //! ```
 //!
-//! The state is locked only to begin, to end and to read names; meanwhile the control thread does
-//! other work.
+//! The state is locked only to begin, to end and to read names. The control thread does other work
+//! while a trace runs.
 
 use super::api::{TraceReport, TraceRequest};
 use super::pcap;
@@ -22,11 +22,11 @@ use common::time::{Span, Time};
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
-/// Longest trace: who waits longer begins another.
+/// Longest trace. To follow packets for longer, begin another one.
 pub const MAX_WAIT: Duration = Duration::from_secs(600);
 
-/// How often the workers' rings are looked at: they hold what is followed in several times this, at
-/// a million packets a second and more.
+/// How often the workers' rings are read. They hold the records of several such intervals, even at
+/// more than a million packets a second.
 const POLL: Duration = Duration::from_millis(10);
 
 /// Workers have this long to let go of their tracers, as for what they show.

@@ -18,7 +18,7 @@ pub struct FlowletStats {
     pub collisions: Counter,
     /// Flows that changed their member inside a flowlet, because it had died: the only reordering.
     pub moved_inside: Counter,
-    /// Entries that were found to have been silent for the ageing time, and were used anew.
+    /// Entries that had been silent for the ageing time and were reused.
     pub aged: Counter,
     /// Entries that were given to another flow between two flowlets, before they had aged. Many of
     /// them, or of collisions, say that the table is too small.

@@ -1,4 +1,4 @@
-//! What a worker counts. The worker alone writes; control reads whenever it likes.
+//! What a worker counts. The worker alone writes; control may read at any time.
 
 mod flows;
 mod on_demand;
@@ -89,8 +89,7 @@ impl PauseStats {
         now.nanos() < self.paused_until.get()
     }
 
-    /// How long it was paused until `now`, of which the worker has counted what was before
-    /// `counted`.
+    /// How long it was paused until `now`. The worker has counted the part before `counted`.
     pub fn paused(&self, counted: &Counter, now: Time) -> Span {
         let end = now.nanos().min(self.paused_until.get());
         let since = end.saturating_sub(counted.get());

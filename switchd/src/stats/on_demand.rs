@@ -1,4 +1,4 @@
-//! What a worker tells only when it is asked, because it has to look for it.
+//! What a worker reports only on request, because it has to search for it.
 
 use common::sync::counter::Counter;
 use std::sync::{Mutex, PoisonError};
@@ -24,13 +24,14 @@ impl<T> Default for OnDemand<T> {
 }
 
 impl<T: Clone> OnDemand<T> {
-    /// Asks anew; for control. The worker answers in its next turn, and has to be woken for that.
+    /// Asks again; for control, which then has to wake the worker. The worker answers in its next
+    /// turn.
     pub fn ask(&self) {
         self.asked.add(1);
     }
 
-    /// Answers what is open; for the worker. It never waits: if control reads right now, the next
-    /// turn will do.
+    /// Answers an open request; for the worker. It never waits: if control is reading, it answers
+    /// in its next turn.
     #[inline]
     pub fn answer(&self, rows: impl FnOnce() -> Vec<T>) {
         let asked = self.asked.get();

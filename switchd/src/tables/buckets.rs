@@ -31,7 +31,7 @@ pub struct Member {
     pub weight: u16,
 }
 
-/// A next hop of a group as those see it who choose by more than the hash.
+/// A next hop of a group, as dynamic load balancing sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Live {
     /// Where its flows go.
@@ -77,8 +77,8 @@ impl Buckets {
         &self.table
     }
 
-    /// The members that are alive, each next hop once, ordered by number: the order stays the same
-    /// whatever the order they were given in. Empty when no member is alive.
+    /// The members that are alive, each next hop once, ordered by number, so that the order in
+    /// which they were given does not matter. Empty when no member is alive.
     pub fn members(&self) -> &[Live] {
         &self.live
     }

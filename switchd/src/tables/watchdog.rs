@@ -27,11 +27,11 @@ pub const MAX_WINDOW: Span = Span::from_secs(86_400);
 /// What happens to a queue while it is stormed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Action {
-    /// What it holds and what arrives for it is discarded, at the ingress without asking anyone to
-    /// pause.
+    /// Its packets are discarded, those that it holds and those that arrive for it. No peer is
+    /// paused for them at the ingress.
     #[default]
     Drop,
-    /// It sends, whatever it is asked.
+    /// It sends and ignores the pauses of its peer.
     Forward,
     /// Nothing: the storm is only reported.
     Alert,

@@ -118,8 +118,8 @@ pub struct Totals {
 ///   rings ──▶ open ──its end──▶ ended ──at the next poll──▶ found (wanted) or nothing
 /// ```
 ///
-/// A packet that has ended is kept until the next poll: the worker that received it told its steps
-/// before, but its ring may have been looked at before that.
+/// A packet that has ended is kept until the next poll. The worker that received it has recorded
+/// its steps by then, but its ring may have been read before it did.
 #[derive(Debug)]
 pub struct Collector {
     filter: Filter,
@@ -197,8 +197,8 @@ impl Collector {
         totals
     }
 
-    /// Ends the session, after the workers have let go of their tracers: what is still open is
-    /// found too, as far as it is not known to be something else.
+    /// Ends the session, after the workers have dropped their tracers. Packets whose end is still
+    /// unknown are found too, unless it is known that the filter does not want them.
     pub fn finish(mut self) -> (Vec<Trace>, Totals) {
         self.poll();
         self.poll();

@@ -416,8 +416,8 @@ impl Tracer {
         }
     }
 
-    /// Records that a packet was sent, and what it was then. How long it had waited the
-    /// [`Collector`] finds out.
+    /// Records that a packet was sent, and its headers at that time. The [`Collector`] computes how
+    /// long it had waited.
     #[inline]
     pub fn sent(&mut self, now: Time, id: TraceId, port: PortId, frame: &[u8]) {
         if id.is_some() && id.session() == self.base.session() {
@@ -427,9 +427,9 @@ impl Tracer {
         }
     }
 
-    /// Records that a packet was lost, which would have left by `egress` if that was decided. If
-    /// losses are looked for and it was not followed so far, it is now, as far as its headers are
-    /// still as they arrived; `parsed` is what they say now.
+    /// Records that a packet was lost. `egress` is the port it would have left by, if that was
+    /// decided. If the filter asks for losses and the packet was not followed so far, it is matched
+    /// now by its present headers, which are `parsed`.
     #[expect(clippy::too_many_arguments, reason = "a loss is recorded in one place")]
     pub fn dropped(
         &mut self,

@@ -25,7 +25,8 @@ const DROP: u32 = 5;
 
 /// `queue`, with the recommendations for its role in place of keys that are left out.
 ///
-/// # Errors The port has no speed, and so no Plane_BDP; or it says where to mark, but is not of the
+/// # Errors
+/// The port has no speed, and so no Plane_BDP; or the section says where to mark, but is not of the
 /// class that marks.
 pub(super) fn filled(
     key: &dyn Fn(&str) -> String,

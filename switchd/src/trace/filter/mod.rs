@@ -21,7 +21,7 @@ pub const DEFAULT_COUNT: u32 = 100;
 /// Most packets that may be followed: with their steps and first bytes about 40 MB of an answer.
 pub const MAX_COUNT: u32 = 10_000;
 
-/// SCTP (RFC 9260), for those who look for it by name.
+/// SCTP (RFC 9260), so that it can be named.
 const SCTP: u8 = 132;
 
 /// The words, and what stands behind their `=`.
@@ -106,7 +106,7 @@ impl ReasonSet {
     }
 }
 
-/// Which packets are followed. `None`: whatever it is.
+/// Which packets are followed. `None`: any value matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filter {
     /// The port they arrive at.
@@ -131,8 +131,8 @@ pub struct Filter {
     pub dest_qp: Option<u32>,
     /// Only those that are lost for one of these reasons.
     pub drops: Option<ReasonSet>,
-    /// Each so-manieth of those that match, at least 1; counted by each worker unless it depends on
-    /// their end.
+    /// Every n-th packet that matches; at least 1. Each worker counts for itself, unless the match
+    /// depends on the packet's end.
     pub every: u32,
     /// At most so many.
     pub count: u32,
@@ -247,7 +247,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Whether a packet that has arrived is to be followed, as far as can be said then. `parsed` is
+    /// Whether a packet may match, as far as is known on its arrival. `parsed` is
     /// `None` if the parser refused it.
     pub fn matches(&self, arrival: Arrival, frame: &[u8], parsed: Option<&Parsed>) -> bool {
         let came =

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::imports::Imports;
-use super::source::{Source, sources, texts};
+use super::source::{Source, closing, sources, texts, tokens};
 use super::{accepted, contains_path, none, stale};
 
 /// Above this a module wants to be split, by stage or by state: about 600 lines, which nobody
@@ -25,6 +25,13 @@ const WIDE: &[&str] = &["common/", "switchd/src/worker/"];
 
 /// Folders with modules in `x.rs` beside `x/`. The list only shrinks.
 const BESIDE: &[&str] = &[];
+
+/// Unit tests longer than this have a file of their own, `tests.rs`: about 100 lines, which nobody
+/// counts while writing.
+const INLINE_TESTS: usize = 130;
+
+/// Files with longer unit tests. The list only shrinks.
+const LONG_INLINE: &[&str] = &["hostd/src/pauses.rs"];
 
 /// Marks of unfinished work. Written in halves so that this file passes its own rule.
 const UNFINISHED: &[&str] = &[
@@ -51,6 +58,29 @@ fn wide_comments(source: &Source) -> Vec<usize> {
         })
         .map(|(number, _)| number + 1)
         .collect()
+}
+
+/// Modules under `#[cfg(test)]`: name, line (from 1), and lines if they are inline.
+fn test_modules(source: &Source) -> Vec<(String, usize, Option<usize>)> {
+    let code = tokens(&source.code);
+    let mark = ["#", "[", "cfg", "(", "test", ")", "]", "mod"];
+    let starts = (0..code.len()).filter(|at| {
+        let texts = code[*at..].iter().map(|token| token.text.as_str());
+        texts.take(mark.len()).eq(mark)
+    });
+    let found = starts.filter_map(|at| {
+        let [name, begin, ..] = &code[at + mark.len()..] else {
+            return None;
+        };
+        let last = code.get(closing(&code, at + mark.len() + 1));
+        let lines = last.map(|last| last.line - name.line + 1);
+        Some((
+            name.text.clone(),
+            name.line,
+            lines.filter(|_| begin.is("{")),
+        ))
+    });
+    found.collect()
 }
 
 /// Modules in `x.rs` beside a folder `x/` with their parts, of all these paths.
@@ -115,6 +145,31 @@ fn modules_with_parts_are_folders() {
     none("`x.rs` beside `x/`: make it `x/mod.rs`", found);
 }
 
+/// Unit tests are the module `tests`: short ones at the end of the file, long ones in a file beside
+/// it.
+#[test]
+fn unit_tests_stand_in_one_place() {
+    let mut found = Vec::new();
+    let mut long = BTreeSet::new();
+    for source in sources() {
+        for (name, line, lines) in test_modules(source) {
+            let place = format!("{}:{line}", source.path);
+            if name != "tests" {
+                found.push(format!("{place}: {name} is not called tests"));
+            }
+            if lines.is_some_and(|lines| lines > INLINE_TESTS) {
+                long.insert(source.path.as_str());
+                if !LONG_INLINE.contains(&source.path.as_str()) {
+                    found.push(format!("{place}: longer than {INLINE_TESTS} lines"));
+                }
+            }
+        }
+    }
+    none("unit tests that belong in `tests.rs`", found);
+    let short = LONG_INLINE.iter().filter(|path| !long.contains(*path));
+    stale("LONG_INLINE", short);
+}
+
 #[test]
 fn every_file_belongs_to_a_crate() {
     let all = sources();
@@ -143,6 +198,19 @@ fn wide_comments_are_found() {
         format!("// {wide}\n// https://{wide}\nlet a = \"// {wide}\"; // {wide}\n// short\n");
     let source = Source::new("x/src/a.rs".to_owned(), text);
     assert_eq!(wide_comments(&source), [1]);
+}
+
+#[test]
+fn test_modules_are_found() {
+    let text = "#[cfg(test)]\nmod tests {\n fn a() {}\n}\n#[cfg(test)]\nmod more;\nmod b {}\n";
+    let source = Source::new("x/src/a.rs".to_owned(), text.to_owned());
+    assert_eq!(
+        test_modules(&source),
+        [
+            ("tests".to_owned(), 2, Some(3)),
+            ("more".to_owned(), 6, None)
+        ]
+    );
 }
 
 #[test]

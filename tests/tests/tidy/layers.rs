@@ -34,9 +34,9 @@ const SWITCHD: &[Floor] = &[
     together(&["preflight", "config", "control", "switch"]),
 ];
 
-/// The floors of hostd, from the ground: words, what all stages share, parts of a connection, its two directions,
-/// connections and their set-up, the engine, the edge to applications, the worker, the control
-/// thread, what puts them together.
+/// The floors of hostd, from the ground: words, what all stages share, parts of a connection, its
+/// two directions, connections and their set-up, the engine, the edge to applications, the worker,
+/// the control thread, what puts them together.
 const HOSTD: &[Floor] = &[
     together(&["verbs", "limits"]),
     together(&[

@@ -1,0 +1,138 @@
+use super::*;
+
+fn options(leaves: u8, spines: u8, hosts: u8) -> Options {
+    Options {
+        leaves,
+        spines,
+        hosts,
+        ..Options::default()
+    }
+}
+
+#[test]
+fn hosts_fill_one_leaf_after_the_other() {
+    let plan = Topology::plan(&options(2, 2, 4));
+    let leaf_of = |host| {
+        plan.ends(host)
+            .next()
+            .expect("a host has a link")
+            .interface
+            .clone()
+    };
+    assert_eq!(
+        ["h1", "h2", "h3", "h4"].map(leaf_of),
+        ["leaf1", "leaf1", "leaf2", "leaf2"]
+    );
+    assert_eq!(plan.address("h3", false), Some("10.2.3.2".parse().unwrap()));
+    assert_eq!(
+        plan.address("h3", true),
+        Some("fd00:2:3::2".parse().unwrap())
+    );
+    assert_eq!(plan.nodes.len(), 8);
+    assert_eq!(plan.links.len(), 8);
+}
+
+#[test]
+fn every_address_and_interface_is_unique() {
+    let plan = Topology::plan(&options(MAX_LEAVES, MAX_SPINES, MAX_HOSTS));
+    let mut addresses = BTreeSet::new();
+    let mut interfaces = BTreeSet::new();
+    for end in plan
+        .links
+        .iter()
+        .flat_map(|link| [&link.lower, &link.upper])
+    {
+        assert!(interfaces.insert((end.node.clone(), end.interface.clone())));
+        assert!(
+            end.addresses
+                .iter()
+                .all(|(address, _)| addresses.insert(*address))
+        );
+    }
+}
+
+#[test]
+fn a_leaf_uses_the_spines_that_have_a_link_to_both() {
+    let plan = Topology::plan(&options(3, 2, 3));
+    let leaf = plan.node("leaf1").unwrap();
+    let hops = |down: &[(&str, &str)], destination: &str| {
+        let down = down
+            .iter()
+            .map(|(a, b)| (a.to_string(), b.to_string()))
+            .collect();
+        plan.routes(leaf, &down)
+            .into_iter()
+            .find(|route| route.destination == destination)
+            .map(|route| {
+                route
+                    .next_hops
+                    .into_iter()
+                    .map(|(_, i)| i)
+                    .collect::<Vec<_>>()
+            })
+    };
+    assert_eq!(hops(&[], "10.2.0.0/16").unwrap(), ["spine1", "spine2"]);
+    assert_eq!(hops(&[], "fd00:2::/32").unwrap(), ["spine1", "spine2"]);
+    assert_eq!(
+        hops(&[("spine1", "leaf2")], "10.2.0.0/16").unwrap(),
+        ["spine2"]
+    );
+    assert_eq!(
+        hops(&[("spine1", "leaf2")], "10.3.0.0/16").unwrap(),
+        ["spine1", "spine2"]
+    );
+    assert_eq!(
+        hops(&[("leaf1", "spine1"), ("spine2", "leaf1")], "10.2.0.0/16"),
+        None
+    );
+}
+
+#[test]
+fn options_outside_of_the_plan_are_refused() {
+    for (bad, option) in [
+        (
+            Options {
+                name: "Fab".into(),
+                ..Options::default()
+            },
+            "--name",
+        ),
+        (
+            Options {
+                name: "a-b".into(),
+                ..Options::default()
+            },
+            "--name",
+        ),
+        (options(0, 2, 4), "--leaves"),
+        (options(2, 33, 4), "--spines"),
+        (options(2, 2, 251), "--hosts"),
+        (
+            Options {
+                mtu: 9000,
+                ..Options::default()
+            },
+            "--mtu",
+        ),
+        (
+            Options {
+                queues: 9,
+                ..Options::default()
+            },
+            "--queues",
+        ),
+        (
+            Options {
+                speed: 1,
+                ..Options::default()
+            },
+            "--speed",
+        ),
+    ] {
+        match bad.check() {
+            Err(LabError::BadOption { option: named, .. }) => assert_eq!(named, option),
+            other => panic!("{option}: {other:?}"),
+        }
+    }
+    assert!(Options::default().check().is_ok());
+}

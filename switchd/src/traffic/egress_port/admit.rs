@@ -158,7 +158,7 @@ impl EgressPort {
     }
 
     /// Whether a packet of a class, or of its elephants, may go to the device at `now` without
-    /// being queued: see [`bypass`]. Brings the port's shaper up to date.
+    /// being queued: see [`bypass`](crate::traffic::bypass). Brings the port's shaper up to date.
     #[inline]
     pub fn is_open(&mut self, class: u8, now: Time) -> bool {
         if self.occupied != 0 || self.open & 1 << (usize::from(class) % CLASSES) == 0 {

@@ -9,7 +9,7 @@ use crate::control::{admin, telemetry::Telemetry};
 use crate::doorbell::Doorbells;
 use crate::edge::command::{self, Command, ControlHandle, Notice, Notices, WorkerHandle};
 use crate::edge::region::SharedMemory;
-use crate::net::port::Port;
+use crate::net::port::NetPort;
 use crate::net::sleep::Sleeper;
 use crate::worker::{Published, Worker};
 use common::sys::{Waker, monotonic};
@@ -114,7 +114,7 @@ fn raise_descriptor_limit() {
 /// The interfaces, open.
 #[derive(Debug)]
 struct Opened<Q> {
-    ports: Vec<Port<Q>>,
+    ports: Vec<NetPort<Q>>,
     interfaces: Vec<Interface>,
     pool: FramePool,
 }
@@ -161,7 +161,9 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
             steering: port.steering,
             queues,
         });
-        opened.ports.push(Port::new(port.device.mac, port.queues));
+        opened
+            .ports
+            .push(NetPort::new(port.device.mac, port.queues));
     }
     Ok(opened)
 }
@@ -196,9 +198,9 @@ pub fn start_worker<Q: QueueIo + Send + 'static>(
     config: &Config,
     seed: [u8; 32],
     speed: Rate,
-    ports: Vec<Port<Q>>,
+    ports: Vec<NetPort<Q>>,
     pool: FramePool,
-    watch: impl FnOnce(&Sleeper, &[Port<Q>]) -> io::Result<()>,
+    watch: impl FnOnce(&Sleeper, &[NetPort<Q>]) -> io::Result<()>,
 ) -> io::Result<Running> {
     let nap = nap_at(speed, config.transport.pacer_burst);
     let waker = Waker::new()?;
@@ -293,7 +295,7 @@ async fn control(
     let speed = speeds.max().expect("at least one interface");
     let (ports, pool) = (opened.ports, opened.pool);
     let mut running = start_worker(config, seed, speed, ports, pool, |sleeper, ports| {
-        let mut queues = ports.iter().flat_map(Port::queues);
+        let mut queues = ports.iter().flat_map(NetPort::queues);
         queues.try_for_each(|queue| sleeper.watch_socket(queue.as_fd()))
     })
     .map_err(system("the worker thread"))?;

@@ -54,11 +54,11 @@ pub const SEND_SPAN: u32 = 512;
 pub const PLAIN_SEND_SPAN: u32 = 128;
 
 /// Greatest reorder buffer of a queue pair, in packets. The bitmap of a selective acknowledgement
-/// covers 256 of them; what came beyond is named when the gap before it has moved on.
+/// covers 256 of them. Packets beyond are named once the gap before them has closed.
 pub const REORDER_BUFFER: u32 = 512;
 
-/// Shortest time after which a packet that was overtaken may be taken for lost, whatever a peer
-/// offers: a report of each loss, and its repetitions, may not become all that a host does.
+/// Shortest time after which an overtaken packet counts as lost. A peer that offers less gets this
+/// one: otherwise reports of losses and their repetitions could take all of a host's time.
 pub const REORDER_TIME_MIN: Span = Span::from_micros(100);
 
 /// Sub-paths of one queue pair. The Path ID of MPEH has eight bits.

@@ -1,5 +1,6 @@
-//! Objects named by a number that says which slot they are in, so that a look-up is one index and
-//! one comparison, and which generation of that slot, so that an old number finds nothing.
+//! A table of objects with numbers. A number contains the slot of its object, so a look-up is one
+//! index and one comparison. It also contains the slot's generation, so the number of an object
+//! that was removed finds nothing.
 
 use std::collections::VecDeque;
 

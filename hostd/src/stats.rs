@@ -6,7 +6,7 @@ use common::time::Span;
 use std::net::IpAddr;
 
 impl EngineStatistics {
-    /// Received packets of which it is known what became of them.
+    /// Received packets that are accounted for: all but those in reorder buffers.
     pub fn settled(&self) -> u64 {
         self.delivered
             + self.acknowledgements
@@ -17,9 +17,9 @@ impl EngineStatistics {
     }
 }
 
-/// Counters of a whole engine. Each packet that was received is delivered, an acknowledgement,
-/// management, flow control, a duplicate or lost for a reason, unless it still waits in a reorder
-/// buffer.
+/// Counters of a whole engine. Each received packet is counted once: as delivered, as an
+/// acknowledgement, management, flow control or a duplicate, or as lost with a reason. Packets in a
+/// reorder buffer are not counted yet.
 #[derive(Clone, Debug, Default)]
 pub struct EngineStatistics {
     /// Packets received, lost ones included.
@@ -32,8 +32,8 @@ pub struct EngineStatistics {
     pub tx_bytes: u64,
     /// Times that sending stopped because no frame was free.
     pub no_frame: u64,
-    /// Packets that had come before and were acknowledged again. Nothing is lost with them: the
-    /// peer took for lost what was only late, or its acknowledgement was lost.
+    /// Packets that had come before and were acknowledged again. The first copy was only late, or
+    /// its acknowledgement was lost.
     pub duplicates: u64,
     /// Data packets whose payload was delivered.
     pub delivered: u64,
@@ -106,7 +106,7 @@ pub struct QueuePairStatistics {
     pub remote: Option<IpAddr>,
     /// Whether multipath was agreed on; plain RoCEv2 otherwise.
     pub multipath: bool,
-    /// What its scheduler decides for at once, as agreed; flows without multipath.
+    /// What takes one path, as agreed: a packet, a flowlet or a flow. Without multipath a flow.
     pub granularity: Granularity,
     /// Bytes of payload in a full packet.
     pub path_mtu: u16,

@@ -6,7 +6,7 @@ use super::queue::{DeviceQueue, Outbox};
 use super::totals::Totals;
 use common::time::Time;
 use common::xdp::frame::{FramePool, Region};
-use hostd::net::port::Port;
+use hostd::net::port::NetPort;
 use hostd::verbs::{EngineConfig, EngineError, Route};
 use hostd::worker::{Turn, Worker};
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl<const BYTES: bool> Host<BYTES> {
     pub fn start(&mut self, now: Time) -> Result<(), EngineError> {
         let (graveyard, _) = crossbeam_channel::bounded(1);
         let (mut app, control, doorbells, ring) = App::new();
-        let port = Port::new(
+        let port = NetPort::new(
             self.route.source_mac,
             vec![DeviceQueue::new(0, self.outbox.clone())],
         );

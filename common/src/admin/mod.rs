@@ -3,7 +3,7 @@
 //! ```text
 //!   bind ──▶ accept ──▶ read a line ──▶ the daemon's handler ──▶ write the answer, close
 //!             at most     within             in its own             within
-//!             32 at once  the patience       time                   the patience
+//!             32 at once  the time-out       time                   the time-out
 //! ```
 //!
 //! Whoever may open the socket may ask: the permissions of its file are the access control. What
@@ -37,12 +37,12 @@ struct Limits {
     /// Clients served at a time; further ones wait in the socket's queue.
     clients: usize,
     /// A client has this long to ask, and as long again to take the answer.
-    patience: Duration,
+    timeout: Duration,
 }
 
 const LIMITS: Limits = Limits {
     clients: 32,
-    patience: Duration::from_secs(5),
+    timeout: Duration::from_secs(5),
 };
 
 /// An admin socket that is bound.
@@ -103,7 +103,7 @@ impl Listener {
                 Ok((stream, _)) => {
                     let handler = handler.clone();
                     tokio::spawn(async move {
-                        if let Err(error) = serve_client(stream, limits.patience, &*handler).await {
+                        if let Err(error) = serve_client(stream, limits.timeout, &*handler).await {
                             tracing::debug!("admin client: {error}");
                         }
                         drop(place);
@@ -118,19 +118,15 @@ impl Listener {
     }
 }
 
-async fn serve_client<H, F>(
-    mut stream: UnixStream,
-    patience: Duration,
-    handler: &H,
-) -> io::Result<()>
+async fn serve_client<H, F>(mut stream: UnixStream, limit: Duration, handler: &H) -> io::Result<()>
 where
     H: Fn(Result<Vec<u8>, TooLong>) -> F,
     F: Future<Output = Vec<u8>>,
 {
-    let request = timeout(patience, read_line(&mut stream)).await??;
+    let request = timeout(limit, read_line(&mut stream)).await??;
     let mut answer = handler(request).await;
     answer.push(b'\n');
-    timeout(patience, async {
+    timeout(limit, async {
         stream.write_all(&answer).await?;
         stream.shutdown().await
     })

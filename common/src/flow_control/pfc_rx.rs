@@ -135,7 +135,7 @@ impl PfcReceiver {
     }
 
     /// Changes what is obeyed. A pause that is not obeyed any more ends now; integrals stay.
-    pub fn obey(&mut self, obeyed: u8, link: bool, now: Time) {
+    pub fn configure(&mut self, obeyed: u8, link: bool, now: Time) {
         for n in 0..PRIORITIES {
             self.settle(n, now);
             if obeyed & 1 << n == 0 {

@@ -88,7 +88,7 @@ fn what_is_not_obeyed_is_counted() {
     assert_eq!(paused.pause_counters().ignored, 1);
 
     paused.receive(&pfc(0b1000, 9), at(100), GIGABIT);
-    paused.obey(0b0100, true, at(200));
+    paused.configure(0b0100, true, at(200));
     assert_eq!(
         paused.mask(at(200)),
         0,
@@ -231,7 +231,7 @@ proptest! {
                 }
                 _ => {
                     (obeyed, link) = (mask, quanta % 2 == 0);
-                    paused.obey(obeyed, link, at(now));
+                    paused.configure(obeyed, link, at(now));
                     for (n, until) in pfc_until.iter_mut().enumerate() {
                         if obeyed & 1 << n == 0 {
                             *until = 0;

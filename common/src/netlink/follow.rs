@@ -5,7 +5,8 @@
 //!            start / reason to doubt                     last step done
 //!   Idle ───────────────────────────▶ Dumping(step) ───────────────────▶ Idle
 //!    ▲                                  │    ▲  │ step done, not interrupted: sweep, next step
-//!    └──────── no answer in time ───────┘    └──┘ interrupted (EINTR mark, overrun): same again, later
+//!    └──────── no answer in time ───────┘    └──┘ interrupted (EINTR mark, overrun): the same step
+//!                                                 again, later
 //! ```
 
 use super::decode::{AF_INET, AF_INET6, Action, Body, Message, decode, flag, kind};

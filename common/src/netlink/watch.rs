@@ -134,7 +134,7 @@ impl Watch {
             return Ok(());
         };
         match self.socket.send_to(&request, &SocketAddr::new(0, 0), 0) {
-            // Lost requests are made again when the follower loses patience.
+            // The follower repeats a request that is not answered in time.
             Ok(_) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => Ok(()),

@@ -15,8 +15,8 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 
-/// A memory file of `len` zero bytes that can neither grow nor shrink: whoever maps it need not
-/// fear that it is cut under their feet.
+/// A memory file of `len` zero bytes that can neither grow nor shrink, so that a mapping of it
+/// stays valid.
 ///
 /// # Errors
 /// As of memfd_create(2) and ftruncate(2); `name` with a zero byte in it is invalid input.

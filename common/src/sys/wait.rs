@@ -21,10 +21,10 @@ pub fn monotonic() -> Time {
 /// Wakes a thread that sleeps in a [`PollSet`]. Clones wake the same thread. What was written
 /// before [`Self::wake`] is seen after the [`Self::clear`] that it ends in.
 #[derive(Clone, Debug)]
-pub struct Waker(Arc<Bell>);
+pub struct Waker(Arc<Doorbell>);
 
 #[derive(Debug)]
-struct Bell {
+struct Doorbell {
     fd: EventFd,
     /// Rung and not cleared: to ring again would only cost a system call.
     rung: AtomicBool,
@@ -37,7 +37,7 @@ impl Waker {
     /// When the process has no descriptor left.
     pub fn new() -> io::Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        Ok(Self(Arc::new(Bell {
+        Ok(Self(Arc::new(Doorbell {
             fd: EventFd::from_value_and_flags(0, flags)?,
             rung: AtomicBool::new(false),
         })))

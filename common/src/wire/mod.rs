@@ -1,7 +1,8 @@
 //! Wire formats: bytes to headers and back, one file a protocol.
 //!
 //! ```text
-//!   ethernet ── vlan ─┬─ ip ─┬─ udp ── roce  bth, reth, aeth, deth, atomic, immdt, mpeh, sack, icrc
+//!   ethernet ── vlan ─┬─ ip ─┬─ udp ── roce (bth, reth, aeth, deth, atomic, immdt, mpeh, sack,
+//!                     │      │           │     icrc)
 //!                     │      │           └── cm
 //!                     │      └─ icmp
 //!                     ├─ arp

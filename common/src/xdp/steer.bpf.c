@@ -1,8 +1,8 @@
 // Which packets of a port belong to the kernel, and which to the AF_XDP socket of their queue.
 //
-// The kernel keeps its addresses, its neighbours and its routing daemons: what is addressed to it, or to
-// everyone on the link, is passed on untouched. A packet whose headers cannot be read is for the socket,
-// because the daemon counts what it drops and the kernel would do so unseen.
+// The kernel keeps its addresses, its neighbours and its routing daemons: packets to it, or to
+// everyone on the link, are passed on untouched. A packet whose headers cannot be read goes to the
+// socket, because the daemon counts what it drops. The kernel would drop it uncounted.
 
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
@@ -155,8 +155,8 @@ static __always_inline int steer_ipv4(struct xdp_md *context, const struct port 
     }
     if (ip->protocol != PROTOCOL_UDP || (ip->fragment & bpf_htons(0x3fff)) || !is_local4(ip->destination))
         return to_kernel();
-    // RoCEv2 has no IP options (annex A17), and a pointer that moves by a value from the packet would
-    // make CAP_PERFMON necessary to load this.
+    // RoCEv2 has no IP options (annex A17), and a pointer that moves by a value from the packet
+    // would make CAP_PERFMON necessary to load this.
     at += sizeof *ip;
     if (ip->version_length != 0x45 || at + 4 > end || ((__be16 *)at)[1] != bpf_htons(PORT_ROCE))
         return to_kernel();

@@ -9,7 +9,8 @@
 //!   to kernel     group addresses, other stations, not IP,         everything but
 //!                 link-local, multicast, neighbour discovery,
 //!                 the kernel's own addresses
-//!   to socket     MAC control, the rest                            MAC control, UDP 4791 to a local address
+//!   to socket     MAC control, the rest                            MAC control, UDP 4791 to a
+//!                                                                  local address
 //! ```
 //!
 //! A queue without a socket passes its packets to the kernel and counts them.

@@ -28,8 +28,8 @@ pub struct Received {
 /// The most descriptors that Linux lets one message carry (`SCM_MAX_FD`).
 const KERNEL_DESCRIPTORS_MAX: usize = 253;
 
-/// Room for the control messages of a record, aligned as they must be. As large as a sender can
-/// fill it: what does not fit would have to be told from what was cut off.
+/// Room for the control messages of a record, aligned as the kernel requires. The most that a
+/// sender can attach fits, so that no descriptor is cut off.
 #[repr(align(8))]
 struct Control {
     bytes: [u8; 16 + 4 * KERNEL_DESCRIPTORS_MAX + 4],

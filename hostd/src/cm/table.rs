@@ -71,10 +71,10 @@ pub(crate) struct Outgoing {
 #[derive(Debug)]
 pub(crate) struct ConnectionTable {
     connections: Slab<Connection>,
-    /// By the peer's address, number and transaction: to know a repeated REQ. A peer that began
-    /// anew may use its old numbers again, but not its old transactions, which are drawn.
+    /// By the peer's address, number and transaction: a repeated REQ is found here. A peer that was
+    /// restarted may use its old numbers again, but not its old transactions: those are random.
     by_peer: HashMap<(IpAddr, u32, u64), u32>,
-    /// By the peer's address and queue pair: to know a connection that its peer forgot.
+    /// By the peer's address and queue pair: a connection that its peer forgot is found here.
     by_queue_pair: HashMap<(IpAddr, u32), u32>,
     listeners: HashSet<u16>,
     timers: Timers,

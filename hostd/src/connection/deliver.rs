@@ -1,7 +1,7 @@
 //! Packets, in order, into messages, and what is reported of them.
 //!
 //! ```text
-//!   data:         [7] sequence ─▶ [9] order ─▶ [8] place ─▶ [10] respond ─▶ completions
+//!   data:         [7] sequence ─▶ [9] order ─▶ [10] respond ─▶ [8] place ─▶ completions
 //!   acknowledge:  [11] report ─▶ frame
 //! ```
 
@@ -118,7 +118,7 @@ impl QueuePair {
             return Err(DropReason::UnknownOpcode);
         }
         if !self.state.receives() {
-            // Whoever asks again why it was refused is told again: the first answer may be lost.
+            // The refusal is repeated for a repeated packet: the first one may be lost.
             if matches!(receiver.reports.report, Report::Refused(_)) {
                 receiver.reports.now();
             }
@@ -300,8 +300,8 @@ impl QueuePair {
         due || self.responder.resume
     }
 
-    /// Whether an acknowledgement may leave: there is a route, and the queue pair receives. One
-    /// that failed says why, and nothing else.
+    /// Whether an acknowledgement may leave: there is a route, and the queue pair receives. After a
+    /// failure only the refusal may leave.
     fn may_answer(&self, receiver: &Receiver) -> bool {
         let refused = matches!(receiver.reports.report, Report::Refused(_));
         let routed = self.peer.as_ref().is_some_and(|peer| peer.flows.is_some());
@@ -311,7 +311,7 @@ impl QueuePair {
     /// When an acknowledgement is due without anything else happening.
     pub(super) fn report_deadline(&self) -> Time {
         match &self.responder.receiver {
-            // A report that may not leave does not fall due either.
+            // A report that may not leave has no deadline.
             Some(receiver) if self.may_answer(receiver) => {
                 receiver.reports.deadline().min(receiver.deadline())
             }

@@ -134,7 +134,25 @@ impl QueuePair {
             }
         }
         self.state = next;
+        self.check_invariants();
         Ok(())
+    }
+
+    /// What each state implies, in debug builds: RTR and RTS have a peer, only RTS has a sender,
+    /// and nothing is outstanding in RESET and ERR.
+    fn check_invariants(&self) {
+        let (requester, responder) = (&self.requester, &self.responder);
+        let meets = self.peer.is_some() && responder.receiver.is_some();
+        let empty = requester.queue.len() == 0 && responder.receives.is_empty();
+        let sends = requester.sender.is_some();
+        let right = match self.state {
+            State::Reset => !meets && !sends && empty,
+            State::Init => !meets && !sends,
+            State::ReadyToReceive => meets && !sends,
+            State::ReadyToSend => meets && sends,
+            State::Error => !sends && empty,
+        };
+        debug_assert!(right, "queue pair {} in {}", self.number, self.state);
     }
 
     fn meet_peer(&mut self, attributes: &ReadyToReceive, config: &EngineConfig, seed: u64) {
@@ -200,6 +218,7 @@ impl QueuePair {
         }
         self.state = State::Error;
         self.end(effects);
+        self.check_invariants();
         effects.failed = Some((self.number, status));
     }
 

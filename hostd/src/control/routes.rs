@@ -300,7 +300,7 @@ impl Router {
             return false;
         };
         if peer.told != Some(route) && !self.worker.tell(Command::SetRoute(destination, route)) {
-            // It drowns in commands.
+            // Its channel is full.
             self.look_soon();
             return true;
         }

@@ -186,15 +186,14 @@ pub fn channels(waker: Waker) -> (WorkerHandle, Notices, ControlHandle) {
 }
 
 impl WorkerHandle {
-    /// Sends a command; false if the worker is gone or drowns in commands.
+    /// Sends a command. `false`: the worker is gone, or the channel is full.
     pub fn tell(&self, command: Command) -> bool {
         let sent = self.commands.try_send(command).is_ok();
         self.waker.wake();
         sent
     }
 
-    /// Sends a command, also when the channel is full, as soon as it is not; false if the worker is
-    /// gone.
+    /// Sends a command; waits while the channel is full. `false`: the worker is gone.
     pub async fn insist(&self, mut command: Command) -> bool {
         loop {
             match self.commands.try_send(command) {
@@ -240,7 +239,7 @@ impl<M> ControlHandle<M> {
         !self.notices.is_full()
     }
 
-    /// Reports something. Lost if there is no room, so [`Self::has_room`] is asked before.
+    /// Reports something. It is lost if there is no room: ask [`Self::has_room`] first.
     pub fn report(&self, notice: Notice) {
         let _ = self.notices.try_send(notice);
         self.notify.notify_one();

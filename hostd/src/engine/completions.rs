@@ -128,6 +128,10 @@ impl CompletionQueue {
 
     /// Gives the room of one queue back; what has completed remains to be polled.
     fn detach(&mut self, work_requests: usize) {
+        debug_assert!(
+            work_requests <= self.capacity && self.users > 0,
+            "detached twice"
+        );
         self.capacity -= work_requests;
         self.users -= 1;
     }
@@ -146,6 +150,10 @@ impl CompletionQueue {
 
     /// Appends the completion of a request that has its place.
     fn push(&mut self, completion: Completion) {
+        debug_assert!(
+            self.ready.len() < self.committed,
+            "a completion without a place"
+        );
         self.ready.push_back(completion);
     }
 

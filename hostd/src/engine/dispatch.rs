@@ -2,7 +2,7 @@
 
 use super::Engine;
 use crate::connection::Delivery;
-use crate::frame::{DataHeader, Packet};
+use crate::frame::{DataHeader, ReceivedPacket};
 use crate::memory::RegionMemory;
 use crate::pauses;
 use crate::verbs::{DropReason, Event};
@@ -18,7 +18,7 @@ impl<M: RegionMemory> Engine<M> {
     pub fn receive(&mut self, frame: Frame, pool: &mut FramePool, now: Time) {
         self.statistics.rx_packets += 1;
         self.statistics.rx_bytes += frame.len() as u64;
-        match Packet::parse(frame.bytes(), M::HAS_BYTES) {
+        match ReceivedPacket::parse(frame.bytes(), M::HAS_BYTES) {
             Ok(packet) => self.dispatch(frame, &packet, pool, now),
             Err(_) if pauses::is_control(frame.bytes()) => self.control(frame, pool, now),
             Err(reason) => self.drop_packet(frame, reason, pool),
@@ -43,7 +43,7 @@ impl<M: RegionMemory> Engine<M> {
         pool.give(frame);
     }
 
-    fn dispatch(&mut self, frame: Frame, packet: &Packet, pool: &mut FramePool, now: Time) {
+    fn dispatch(&mut self, frame: Frame, packet: &ReceivedPacket, pool: &mut FramePool, now: Time) {
         let bth = &packet.headers.bth;
         if (bth.partition ^ Bth::DEFAULT_PARTITION) & PARTITION_MASK != 0 {
             return self.drop_packet(frame, DropReason::WrongPartition, pool);

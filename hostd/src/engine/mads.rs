@@ -5,7 +5,7 @@ use super::establish::requested;
 use super::management::Said;
 use crate::cm::machine::Input;
 use crate::cm::negotiation::OFFER_LEN;
-use crate::frame::{self, Packet};
+use crate::frame::{self, ReceivedPacket};
 use crate::limits;
 use crate::memory::RegionMemory;
 use crate::path::Entropy;
@@ -24,7 +24,7 @@ const SERVICE_PREFIX: u64 = common::wire::cm::service_id(0);
 
 impl<M: RegionMemory> Engine<M> {
     /// Takes a packet for queue pair 1.
-    pub(super) fn manage(&mut self, frame: Frame, packet: &Packet, pool: &mut FramePool) {
+    pub(super) fn manage(&mut self, frame: Frame, packet: &ReceivedPacket, pool: &mut FramePool) {
         let parsed = parse(packet, frame.bytes());
         pool.give(frame);
         let outcome = parsed.and_then(|mad| self.take_message(&mad, packet.source));
@@ -240,7 +240,7 @@ fn pair_of(local_comm_id: u32, remote_comm_id: u32) -> Pair {
 }
 
 /// The message in a packet for queue pair 1.
-fn parse(packet: &Packet, frame: &[u8]) -> Result<Mad, DropReason> {
+fn parse(packet: &ReceivedPacket, frame: &[u8]) -> Result<Mad, DropReason> {
     let malformed = DropReason::MalformedManagement;
     let deth = packet.headers.deth.ok_or(malformed)?;
     if packet.headers.bth.dest_qp != GSI || deth.qkey != Deth::GSI_QKEY {

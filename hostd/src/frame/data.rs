@@ -1,6 +1,6 @@
 //! \[6\] Data packets: what their headers say, written and read.
 
-use super::parse::Packet;
+use super::parse::ReceivedPacket;
 use super::timestamp;
 use crate::verbs::{Psn, SendOpcode, SendRequest};
 use common::time::Time;
@@ -80,7 +80,7 @@ pub(crate) struct DataHeader {
 
 impl DataHeader {
     /// What a data packet says; `operation` is that of its opcode.
-    pub(crate) fn new(packet: &Packet, operation: Operation) -> Self {
+    pub(crate) fn new(packet: &ReceivedPacket, operation: Operation) -> Self {
         let headers = &packet.headers;
         let mpeh = headers.mpeh.unwrap_or_default();
         Self {
@@ -164,7 +164,7 @@ pub(crate) struct DataFields<'a> {
     /// The peer's queue pair.
     pub(crate) destination_qpn: u32,
     pub(crate) psn: Psn,
-    /// The peer shall answer at once.
+    /// The peer is asked to acknowledge at once (AckReq).
     pub(crate) ack_request: bool,
     /// What MPEH says of the path; `None` with a plain peer.
     pub(crate) multipath: Option<PathFields>,

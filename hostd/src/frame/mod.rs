@@ -16,7 +16,7 @@ pub(crate) use acknowledge::{
 pub(crate) use address::{flow, on_path};
 pub(crate) use common::wire::roce::frame::{seal, seal_sparse};
 pub(crate) use data::{DataFields, DataHeader, IncomingSegment, PathFields, Position};
-pub(crate) use parse::Packet;
+pub(crate) use parse::ReceivedPacket;
 
 use common::time::Time;
 use common::wire::roce::{Flow, Headers, frame};

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 /// A RoCEv2 packet whose headers and checksum are right.
 #[derive(Clone, Debug)]
-pub(crate) struct Packet {
+pub(crate) struct ReceivedPacket {
     pub(crate) source: IpAddr,
     pub(crate) destination: IpAddr,
     pub(crate) headers: Headers,
@@ -18,7 +18,7 @@ pub(crate) struct Packet {
     pub(crate) payload: Range<usize>,
 }
 
-impl Packet {
+impl ReceivedPacket {
     /// Reads an Ethernet frame. Without `has_bytes` the payload of data packets counts as zeros.
     pub(crate) fn parse(frame: &[u8], has_bytes: bool) -> Result<Self, DropReason> {
         let (source, destination, ip, transport) = parse_network(frame)?;

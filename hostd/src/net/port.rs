@@ -14,7 +14,7 @@ const UDP_SOURCE_V6: usize = 14 + 40;
 
 /// The queues of an interface.
 #[derive(Debug)]
-pub struct Port<Q> {
+pub struct NetPort<Q> {
     mac: [u8; 6],
     queues: Vec<Queue<Q>>,
     /// The queue to receive from first: each in turn.
@@ -28,7 +28,7 @@ struct Queue<Q> {
     waiting: Vec<Frame>,
 }
 
-impl<Q: QueueIo> Port<Q> {
+impl<Q: QueueIo> NetPort<Q> {
     /// The port with this Ethernet address and these queues, at least one.
     pub fn new(mac: [u8; 6], queues: Vec<Q>) -> Self {
         let queue = |io| Queue {
@@ -47,7 +47,7 @@ impl<Q: QueueIo> Port<Q> {
         self.queues.iter().map(|queue| &queue.io)
     }
 
-    /// A queue, for who simulates its device.
+    /// A queue, so that a simulation can act as its device.
     pub fn queue_mut(&mut self, index: usize) -> &mut Q {
         &mut self.queues[index].io
     }
@@ -170,7 +170,7 @@ mod tests {
                 room: 4,
             })
             .collect();
-        let mut port = Port::new([2; 6], sinks);
+        let mut port = NetPort::new([2; 6], sinks);
         for version in [0x45_u8, 0x60] {
             for source in 0..8_u16 {
                 let mut packet = [2_u8; 64];

@@ -1,5 +1,5 @@
-//! \[4\] The sub-paths of a queue pair: what tells them apart on the wire, which packet takes which,
-//! and how they fare.
+//! \[4\] The sub-paths of a queue pair: what tells them apart on the wire, which one a packet
+//! takes, and how they perform.
 //!
 //! ```text
 //!   entropy   Path ID to UDP source port and flow label
@@ -95,6 +95,14 @@ impl PathSet {
     /// as there is a choice (HT-42).
     pub(crate) fn select(&mut self, other_than: Option<u8>, now: Time) -> Choice {
         self.end_avoidance(now);
+        debug_assert_eq!(
+            self.avoided,
+            self.paths
+                .iter()
+                .filter(|path| path.health.is_avoided())
+                .count(),
+            "avoided paths"
+        );
         let all = self.avoided >= self.paths.len();
         let paths = &self.paths;
         let mut choice = self.selector.select(now, |id| {

@@ -1,5 +1,5 @@
-//! [7..11] The way of packets in: which is delivered next, which wait for it, where their payload
-//! goes, what that does to a message, and what is reported of them (HT-40).
+//! [7..11] The way of packets in: in which order they are delivered, where their payload goes, how
+//! they make up messages, and what is reported to the peer (HT-40).
 //!
 //! ```text
 //!   sequence   [7] expected, early, come before     place     [8] where the payload goes
@@ -11,10 +11,10 @@
 //!   delivered │  gaps, and frames that wait in the ring  │  refused
 //! ```
 //!
-//! With multipath, packets that come early wait as frames until the gap before them closes, so each
-//! payload is copied once, in order, to where it belongs. A packet that finds no receive posted
-//! waits at the head of the ring, and those behind it too. A plain peer repeats whatever follows a
-//! gap, so nothing waits for it.
+//! With multipath, early packets wait as frames until the gap before them closes. So each payload
+//! is copied once, in order, to where it belongs. A packet that finds no receive posted waits at
+//! the head of the ring, and so do those behind it. A plain peer sends everything after a gap
+//! again, so its early packets are not kept.
 
 mod order;
 mod place;
@@ -165,8 +165,8 @@ impl Receiver {
         self.starved
     }
 
-    /// Whether what is missing is to be taken for lost: it has been overtaken by more packets, or
-    /// for longer, than was agreed (HT-41).
+    /// Whether the missing packets count as lost: more packets than agreed overtook them, or the
+    /// gap has been open for longer than agreed (HT-41).
     pub(crate) fn suspects_loss(&self, now: Time) -> bool {
         let Some(since) = self.gap_since.filter(|_| !self.sequence.head_waits()) else {
             return false;
@@ -179,15 +179,15 @@ impl Receiver {
             || now.since(since) >= time
     }
 
-    /// Whether the loss has to be reported now, not with the next ordinary acknowledgement: it is
-    /// news, or the last report may be lost itself.
+    /// Whether the loss has to be reported at once, not with the next ordinary acknowledgement: it
+    /// is new, or the last report may be lost itself.
     pub(crate) fn report_is_due(&self, now: Time) -> bool {
         let repeat = self.repeat_interval();
         self.suspects_loss(now) && self.reported.is_none_or(|last| now.since(last) >= repeat)
     }
 
-    /// How long after a report it is repeated: longer each time that nothing comes, so that a peer
-    /// that is gone is not asked for ever at the same pace.
+    /// Time from one report to its repetition. It doubles each time nothing comes, so that a peer
+    /// that is gone is asked ever more rarely.
     fn repeat_interval(&self) -> Span {
         self.tolerance.1.times(2 << self.repeats.saturating_sub(1))
     }

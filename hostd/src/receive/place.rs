@@ -1,5 +1,4 @@
-//! \[8\] Where the bytes of a message go: a range of a region that was checked once, when the message
-//! began.
+//! \[8\] Where the bytes of a message go: a range of a region, checked once when the message began.
 
 use crate::memory::{AccessDenied, MemoryRange, RegionMemory, RegionTable};
 use crate::verbs::{Access, ReceiveRequest};

@@ -93,12 +93,14 @@ impl Sequence {
 
     /// The expected packet does not wait any more.
     pub(super) fn take_head(&mut self) {
+        debug_assert!(self.head_waits(), "the expected packet does not wait");
         self.waiting.clear(0);
         self.count -= 1;
     }
 
     /// The expected packet was delivered.
     pub(super) fn advance(&mut self) {
+        debug_assert!(!self.head_waits(), "the expected packet waits still");
         self.expected = self.expected.plus(1);
         self.waiting.shift(1);
     }

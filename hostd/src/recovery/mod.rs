@@ -298,6 +298,22 @@ impl Recovery {
 
     /// Lets `event` happen.
     pub(crate) fn on(&mut self, event: Event, round_trip: RoundTrip, now: Time) -> Action {
+        let action = self.step(event, round_trip, now);
+        self.check_invariants();
+        action
+    }
+
+    /// In debug builds: no waiting state without a running clock, and no counter beyond its bound.
+    fn check_invariants(&self) {
+        debug_assert!(
+            !matches!(self.state, State::Waiting(Clocks::STOPPED)),
+            "nothing would end the wait"
+        );
+        debug_assert!(self.probes <= TAIL_PROBES, "{} probes", self.probes);
+        debug_assert!(self.backoff_shift <= BACKOFF_SHIFT_MAX, "waits too long");
+    }
+
+    fn step(&mut self, event: Event, round_trip: RoundTrip, now: Time) -> Action {
         match (self.state, event) {
             (State::Idle | State::Waiting(_), Event::Sent { first }) => {
                 if first {

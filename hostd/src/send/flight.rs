@@ -188,7 +188,12 @@ impl Flight {
         slot.sent = departed.at;
         slot.path = departed.path;
         slot.copies = slot.copies.saturating_add(1);
-        self.lost.clear(psn.since(self.una));
+        let index = psn.since(self.una);
+        debug_assert!(
+            self.lost.get(index),
+            "{psn:?} is sent again, but was not lost"
+        );
+        self.lost.clear(index);
         self.probing = false;
         self.in_flight += 1;
     }
@@ -243,12 +248,29 @@ impl Flight {
         if came > 0 {
             self.probing = false;
         }
-        debug_assert!(self.in_flight <= self.outstanding());
+        self.check_invariants();
         Verdict::Valid(News {
             came,
             in_order: advance > 0,
             spurious,
         })
+    }
+
+    /// In debug builds: each outstanding packet is in one state, and those in flight are counted.
+    fn check_invariants(&self) {
+        debug_assert!(
+            self.sacked.both(&self.lost) == BitSet::default(),
+            "came and is lost"
+        );
+        debug_assert!(
+            self.outstanding() <= self.span,
+            "more packets than the span"
+        );
+        debug_assert_eq!(
+            self.in_flight as usize,
+            self.in_flight_among(self.outstanding()).iter().count(),
+            "packets in flight"
+        );
     }
 
     /// Whether an acknowledgement names everything that is known to have come: then none that left
@@ -310,7 +332,11 @@ impl Flight {
     }
 
     /// Packet `una` + `index` is lost: it will be sent again.
-    pub(crate) fn lose(&mut self, index: u32) -> Slot {
+    pub(crate) fn mark_lost(&mut self, index: u32) -> Slot {
+        debug_assert!(
+            index < self.outstanding(),
+            "a packet is lost that was not sent"
+        );
         debug_assert!(!self.lost.get(index) && !self.sacked.get(index));
         self.lost.set(index);
         self.in_flight -= 1;

@@ -19,7 +19,7 @@ use crate::edge::statistics::EdgeStatistics;
 use crate::edge::table::Table;
 use crate::engine::Engine;
 use crate::memory::RegionMemory;
-use crate::net::port::Port;
+use crate::net::port::NetPort;
 use crate::stats::EngineStatistics;
 use crate::verbs::EngineConfig;
 use common::time::{Span, Time};
@@ -80,7 +80,7 @@ pub struct Turn {
 pub struct Worker<Q: QueueIo, M: RegionMemory = SharedMemory> {
     engine: Engine<M>,
     table: Table<M>,
-    ports: Vec<Port<Q>>,
+    ports: Vec<NetPort<Q>>,
     pool: FramePool,
     control: ControlHandle<M>,
     drained: Vec<oneshot::Sender<()>>,
@@ -95,7 +95,7 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
     /// to `graveyard`, to be unmapped by another thread.
     pub fn new(
         config: EngineConfig,
-        ports: Vec<Port<Q>>,
+        ports: Vec<NetPort<Q>>,
         pool: FramePool,
         control: ControlHandle<M>,
         graveyard: Sender<M>,
@@ -120,12 +120,12 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
     }
 
     /// Its ports.
-    pub fn ports(&self) -> impl Iterator<Item = &Port<Q>> {
+    pub fn ports(&self) -> impl Iterator<Item = &NetPort<Q>> {
         self.ports.iter()
     }
 
-    /// A port, for who simulates its device.
-    pub fn port_mut(&mut self, index: usize) -> &mut Port<Q> {
+    /// A port, so that a simulation can act as its device.
+    pub fn port_mut(&mut self, index: usize) -> &mut NetPort<Q> {
         &mut self.ports[index]
     }
 
@@ -173,8 +173,8 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
 
     fn deadline(&self, now: Time) -> Time {
         let engine = self.engine.next_deadline();
-        let sending = self.ports.iter().any(Port::is_sending);
-        if self.ports.iter().any(Port::is_behind) || (engine <= now && sending) {
+        let sending = self.ports.iter().any(NetPort::is_sending);
+        if self.ports.iter().any(NetPort::is_behind) || (engine <= now && sending) {
             // What is to be sent waits for room.
             return now + RETRY;
         }

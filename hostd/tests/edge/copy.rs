@@ -1,4 +1,5 @@
-//! hostcp, as processes of its own at two daemons: files of every length arrive as they are, and a copy ends.
+//! hostcp, as processes of its own at two daemons: files of every length arrive unchanged, and a
+//! copy ends.
 
 use crate::examples::built;
 use crate::rig::{Daemon, config, pair};
@@ -12,7 +13,8 @@ use std::time::{Duration, Instant};
 const CHUNK: usize = 256 * 1024;
 const SLOTS: usize = 16;
 
-/// Copies of a few MiB take a fraction of a second. One that hangs ends itself after 30 s, which is a failure.
+/// Copies of a few MiB take a fraction of a second. One that hangs ends itself after 30 s, which is
+/// a failure.
 const LONG: Duration = Duration::from_secs(25);
 
 /// `hostcp serve`; ends when dropped.

@@ -11,7 +11,7 @@ use hostd::config::Config;
 use hostd::control::routes;
 use hostd::edge::command::{Command, Notice, Report, WorkerHandle};
 use hostd::host::start_worker;
-use hostd::net::port::Port;
+use hostd::net::port::NetPort;
 use hostd::verbs::Route;
 use hostd_client::Context;
 use nix::sys::eventfd::EventFd;
@@ -132,7 +132,7 @@ fn start(config: &Config, number: u8, plug: Plug, woken: Arc<EventFd>) -> Daemon
     let listener = listen_at(&socket).expect("the socket");
     let region = Region::heap(FRAMES, 4096, 256);
     let pool = FramePool::new(region.clone());
-    let ports = vec![Port::new(mac(number), vec![plug])];
+    let ports = vec![NetPort::new(mac(number), vec![plug])];
     let mut running = start_worker(
         config,
         seed,

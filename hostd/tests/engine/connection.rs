@@ -1,6 +1,6 @@
 //! Connection set-up, negotiation and tear-down over a network that loses messages.
 
-use crate::network::{Network, Weather};
+use crate::network::{Impairment, Network};
 use common::time::Span;
 use hostd::verbs::{
     ConnectionId, ConnectionParameters, EngineConfig, Event, Granularity, MultipathConfig, State,
@@ -184,7 +184,7 @@ fn a_connection_ends_after_its_data() {
     for (seed, loss) in [(4, 0), (5, 100), (6, 300)] {
         let mut network = Network::new(seed, both());
         let (qpns, connections) = connect(&mut network);
-        network.weather.loss = loss;
+        network.impairment.loss = loss;
         send_one(&mut network, qpns);
         network.hosts[0]
             .engine
@@ -199,7 +199,7 @@ fn a_connection_ends_after_its_data() {
         assert!(done, "seed {seed}");
         assert_eq!(network.hosts[0].completions[0].status, Status::Success);
         assert_eq!(network.hosts[1].completions[0].status, Status::Success);
-        network.weather.loss = 0;
+        network.impairment.loss = 0;
         network.pass(Span::from_secs(5));
         for host in &network.hosts {
             assert_eq!(host.engine.connections(), 0, "seed {seed}");
@@ -213,10 +213,10 @@ fn a_connection_ends_after_its_data() {
 fn set_up_survives_loss() {
     for seed in 10..20 {
         let mut network = Network::new(seed, both());
-        network.weather = Weather {
+        network.impairment = Impairment {
             loss: 300,
             duplication: 200,
-            ..Weather::default()
+            ..Impairment::default()
         };
         connect(&mut network);
         network.close();
@@ -269,7 +269,7 @@ fn refusals_are_told() {
 fn nobody_there() {
     for routed in [true, false] {
         let mut network = Network::new(8, both());
-        network.weather.dead = [false, true];
+        network.impairment.dead = [false, true];
         network.hosts[0].routed = routed;
         let peer = network.hosts[1].address;
         let qpn = network.hosts[0].queue_pair();
@@ -345,7 +345,7 @@ fn a_peer_that_began_anew_connects_again() {
 #[test]
 fn repeated_requests_are_one_request() {
     let mut network = Network::new(12, both());
-    network.weather.duplication = 1000;
+    network.impairment.duplication = 1000;
     connect(&mut network);
     let requests = network.hosts[1]
         .events

@@ -1,6 +1,6 @@
 //! Exactly once, in order, uncorrupted: whatever the network does.
 
-use crate::network::{Network, Weather};
+use crate::network::{Impairment, Network};
 use common::time::Span;
 use hostd::verbs::{CompletionOpcode, EngineConfig, MultipathConfig, SendOpcode, Status};
 
@@ -8,15 +8,15 @@ fn configs() -> [EngineConfig; 2] {
     [EngineConfig::default(), EngineConfig::default()]
 }
 
-/// Sends messages of many sizes through `weather` and checks what arrives.
-fn exchange(seed: u64, multipath: Option<MultipathConfig>, weather: Weather) -> Network {
+/// Sends messages of many sizes through `impairment` and checks what arrives.
+fn exchange(seed: u64, multipath: Option<MultipathConfig>, impairment: Impairment) -> Network {
     // No bursts: packets that leave at once are reordered by more than the paths' delays.
     let paced = EngineConfig {
         pacer_burst: 4096,
         ..EngineConfig::default()
     };
     let mut network = Network::new(seed, [paced.clone(), paced]);
-    network.weather = weather;
+    network.impairment = impairment;
     let bytes = network.fill(0);
     let [sender, receiver] = network.connected(multipath);
     let sizes = [0_u32, 1, 1023, 1024, 1025, 5000, 65_536, 100_003, 1];
@@ -73,7 +73,7 @@ fn exchange(seed: u64, multipath: Option<MultipathConfig>, weather: Weather) -> 
 #[test]
 fn a_good_network_sees_every_packet_once() {
     for multipath in [Some(MultipathConfig::default()), None] {
-        let network = exchange(1, multipath, Weather::default());
+        let network = exchange(1, multipath, Impairment::default());
         let qpn = network.hosts[0].engine.queue_pairs().next().expect("one");
         let stats = network.hosts[0]
             .engine
@@ -88,11 +88,11 @@ fn a_good_network_sees_every_packet_once() {
 /// HT-34, HT-40, HT-41: paths that differ in delay reorder everything; nothing is taken for lost.
 #[test]
 fn reordering_is_no_loss() {
-    let weather = Weather {
+    let impairment = Impairment {
         skew: Span::from_micros(15),
-        ..Weather::default()
+        ..Impairment::default()
     };
-    let network = exchange(2, Some(MultipathConfig::default()), weather);
+    let network = exchange(2, Some(MultipathConfig::default()), impairment);
     let qpn = network.hosts[1].engine.queue_pairs().next().expect("one");
     let stats = network.hosts[1]
         .engine
@@ -111,14 +111,14 @@ fn reordering_is_no_loss() {
 fn everything_arrives_once_and_in_order() {
     for (seed, loss) in [(10, 1), (11, 10), (12, 30), (13, 100)] {
         for multipath in [Some(MultipathConfig::default()), None] {
-            let weather = Weather {
+            let impairment = Impairment {
                 loss,
                 duplication: loss,
                 skew: Span::from_micros(if multipath.is_some() { 20 } else { 0 }),
                 jitter: Span::from_micros(if multipath.is_some() { 30 } else { 0 }),
-                ..Weather::default()
+                ..Impairment::default()
             };
-            exchange(seed, multipath, weather).close();
+            exchange(seed, multipath, impairment).close();
         }
     }
 }

@@ -139,7 +139,7 @@ impl Host {
 
 /// What the network does to packets.
 #[derive(Clone, Debug)]
-pub(crate) struct Weather {
+pub(crate) struct Impairment {
     /// Per thousand packets lost.
     pub(crate) loss: u32,
     /// Per thousand packets that come twice.
@@ -158,7 +158,7 @@ pub(crate) struct Weather {
     pub(crate) dead: [bool; 2],
 }
 
-impl Default for Weather {
+impl Default for Impairment {
     fn default() -> Self {
         Self {
             loss: 0,
@@ -180,7 +180,7 @@ type UnderWay = (Time, u64, usize, Vec<u8>);
 pub(crate) struct Network {
     pub(crate) hosts: [Host; 2],
     pub(crate) now: Time,
-    pub(crate) weather: Weather,
+    pub(crate) impairment: Impairment,
     /// By arrival, then by departure.
     under_way: BinaryHeap<Reverse<UnderWay>>,
     departures: u64,
@@ -206,7 +206,7 @@ impl Network {
                 Host::new(2, seed, second, v6),
             ],
             now: Time::from_nanos(1_000_000_000),
-            weather: Weather::default(),
+            impairment: Impairment::default(),
             under_way: BinaryHeap::new(),
             departures: 0,
             random: Pcg64Mcg::new(u128::from(seed)),
@@ -275,19 +275,19 @@ impl Network {
         if from == 0 {
             self.carried[path] += 1;
         }
-        let weather = self.weather.clone();
-        if weather.black_holes[path]
-            || weather.dead[from]
-            || self.below(1000) < u64::from(weather.loss)
+        let impairment = self.impairment.clone();
+        if impairment.black_holes[path]
+            || impairment.dead[from]
+            || self.below(1000) < u64::from(impairment.loss)
         {
             return;
         }
-        let copies = 1 + u64::from(self.below(1000) < u64::from(weather.duplication));
+        let copies = 1 + u64::from(self.below(1000) < u64::from(impairment.duplication));
         for _ in 0..copies {
-            let jitter = Span::from_nanos(self.below(weather.jitter.nanos()));
-            let skew = weather.skew.times(path as u64);
-            let arrival = self.now + weather.delay + skew + jitter;
-            let arrival = arrival.max(weather.stalled_until);
+            let jitter = Span::from_nanos(self.below(impairment.jitter.nanos()));
+            let skew = impairment.skew.times(path as u64);
+            let arrival = self.now + impairment.delay + skew + jitter;
+            let arrival = arrival.max(impairment.stalled_until);
             self.departures += 1;
             self.under_way
                 .push(Reverse((arrival, self.departures, 1 - from, bytes.clone())));

@@ -1,7 +1,7 @@
 //! PFC and PAUSE frames of the switch, obeyed by the engine: what waits, what goes on, and that
 //! nothing is taken for lost because of them.
 
-use crate::network::{MEMORY, Network, Weather};
+use crate::network::{Impairment, MEMORY, Network};
 use common::time::{Span, Time};
 use common::wire::Mac;
 use common::wire::pause::Control;
@@ -187,7 +187,7 @@ fn late_acknowledgements_wake_nobody() {
     // The first packet of each path asks for an answer.
     post(&mut network, 1, qpns, 1, 50_000);
     network.pass(Span::from_millis(5));
-    (network.tap, network.weather.dead) = (Some(Vec::new()), [false, true]);
+    (network.tap, network.impairment.dead) = (Some(Vec::new()), [false, true]);
     post(&mut network, 1, qpns, 2, 5_000);
     network.turn();
     let data = network.tap.take().expect("was put there");
@@ -206,7 +206,7 @@ fn late_acknowledgements_wake_nobody() {
     network.close();
 }
 
-/// HT-45: a connection request that may not leave does not wear its patience out.
+/// HT-45: a connection request that may not leave uses up none of its retries.
 #[test]
 fn connection_messages_wait_for_their_priority() {
     let hasty = EngineConfig {
@@ -252,7 +252,7 @@ fn time_outs_do_not_count_paused_time() {
             let mut network = network();
             let qpns = network.connected(multipath);
             network.turn();
-            network.weather.dead = [lost, false];
+            network.impairment.dead = [lost, false];
             post(
                 &mut network,
                 0,
@@ -263,7 +263,7 @@ fn time_outs_do_not_count_paused_time() {
             network.turn();
             let before = counters(&network, 0, qpns[0]).tx_packets;
             assert!(before > 0, "some are under way");
-            network.weather = Weather::default();
+            network.impairment = Impairment::default();
             // Time-outs double up to 17 ms here, and eight of them end the queue pair.
             pause_for(&mut network, DATA, Span::from_secs(1));
             let paused = counters(&network, 0, qpns[0]);
@@ -292,7 +292,7 @@ fn time_outs_come_in_time_after_a_pause() {
         network.turn();
         pause_for(&mut network, DATA, Span::from_secs(1));
         network.pass(time_of(u16::MAX));
-        network.weather.dead = [true, false];
+        network.impairment.dead = [true, false];
         post(&mut network, 0, qpns, 1, 100);
         network.pass(Span::from_millis(20));
         assert_eq!(counters(&network, 0, qpns[0]).timeouts, 1);
@@ -301,13 +301,13 @@ fn time_outs_come_in_time_after_a_pause() {
         let mut network = self::network();
         let qpns = network.connected(multipath);
         network.turn();
-        network.weather.delay = Span::from_millis(200);
+        network.impairment.delay = Span::from_millis(200);
         post(&mut network, 0, qpns, 1, 100);
         network.turn();
-        network.weather.dead = [true, false];
+        network.impairment.dead = [true, false];
         post(&mut network, 0, qpns, 2, 100);
         network.turn();
-        network.weather.dead = [false, false];
+        network.impairment.dead = [false, false];
         pause_for(&mut network, DATA, Span::from_secs(1));
         assert_eq!(network.hosts[0].completions.len(), 1);
         assert_eq!(counters(&network, 0, qpns[0]).tx_packets, 2);

@@ -68,7 +68,7 @@ fn half_of_the_paths_lead_nowhere() {
         network.fill(0);
         let [sender, _] = network.connected(Some(MULTIPATH));
         let before = busy(&mut network, sender, Span::from_millis(50), 65_536);
-        network.weather.black_holes = [false, true, false, true];
+        network.impairment.black_holes = [false, true, false, true];
         busy(&mut network, sender, Span::from_millis(50), 65_536);
         let carried = network.carried;
         let after = busy(&mut network, sender, Span::from_millis(50), 65_536);
@@ -92,7 +92,7 @@ fn late_hosts_are_not_lossy() {
     let [sender, receiver] = network.connected(Some(MULTIPATH));
     for _ in 0..50 {
         busy(&mut network, sender, Span::from_millis(10), 65_536);
-        network.weather.stalled_until = network.now + Span::from_millis(14);
+        network.impairment.stalled_until = network.now + Span::from_millis(14);
         busy(&mut network, sender, Span::from_millis(14), 65_536);
     }
     let sent = stats(&network, 0, sender).counters;
@@ -111,9 +111,9 @@ fn late_hosts_are_not_lossy() {
 fn paths_come_back() {
     let mut network = Network::new(6, configs());
     let [sender, _] = network.connected(Some(MULTIPATH));
-    network.weather.black_holes = [true, true, true, false];
+    network.impairment.black_holes = [true, true, true, false];
     busy(&mut network, sender, Span::from_millis(100), 65_536);
-    network.weather.black_holes = [false; 4];
+    network.impairment.black_holes = [false; 4];
     busy(&mut network, sender, Span::from_secs(2), 65_536);
     let paths = network.hosts[0].engine.path_statistics(sender);
     assert_eq!(paths.len(), 8);
@@ -133,7 +133,7 @@ fn a_peer_that_vanishes() {
         network.hosts[0].receive_into(sender, 50, 0, 100);
         network.hosts[0].receive_into(sender, 51, 0, 100);
         network.hosts[1].receive_into(receiver, 1, 0, 100);
-        network.weather.dead = [false, true];
+        network.impairment.dead = [false, true];
         for wr_id in 1..5 {
             let mut send = network.hosts[0].send(wr_id, 0, 100);
             send.signaled = false;
@@ -266,7 +266,7 @@ fn refused_requests() {
             let mut network = Network::new(10, configs());
             let [sender, receiver] = network.connected(multipath);
             network.hosts[1].receive_into(receiver, 70, 0, 100);
-            network.weather.loss = 100;
+            network.impairment.loss = 100;
             for wr_id in 1..4 {
                 let mut write = network.hosts[0].send(wr_id, 0, 5000);
                 write.opcode = SendOpcode::RdmaWrite;
@@ -416,7 +416,7 @@ fn reorder_memory_is_bounded() {
     };
     let mut network = Network::new(15, [EngineConfig::default(), small]);
     let bytes = network.fill(0);
-    network.weather.skew = Span::from_micros(30);
+    network.impairment.skew = Span::from_micros(30);
     let [sender, receiver] = network.connected(Some(MULTIPATH));
     let start = network.now;
     network.hosts[1].receive_into(receiver, 1, 0, 300_000);

@@ -61,7 +61,7 @@ impl Pauses {
             FlowControl::Pause { obey, .. } => (0, obey),
             FlowControl::Pfc { obey, .. } => (obey, false),
         };
-        self.pfc_rx.obey(obeyed, link, now);
+        self.pfc_rx.configure(obeyed, link, now);
     }
 
     /// Whether any priority can be paused by the peer.

@@ -171,7 +171,7 @@ impl Sender {
             match judge.fate(&suspect) {
                 Fate::NotLostYet { until } => debug_assert!(until >= suspect.sent),
                 Fate::Lost => {
-                    self.lose(index, now, steering);
+                    self.mark_lost(index, now, steering);
                     counters.fast_retransmits += 1;
                 }
             }
@@ -179,30 +179,30 @@ impl Sender {
     }
 
     /// Packet `index` of the flight is lost: it will be sent again.
-    fn lose(&mut self, index: u32, now: Time, steering: &mut Steering) {
-        let slot = self.flight.lose(index);
+    fn mark_lost(&mut self, index: u32, now: Time, steering: &mut Steering) {
+        let slot = self.flight.mark_lost(index);
         steering.feedback(&feedback(&slot, None, PacketFate::Lost), now);
     }
 
     /// Everything that is in flight is lost.
-    fn lose_all(&mut self, now: Time, steering: &mut Steering) {
+    fn mark_all_lost(&mut self, now: Time, steering: &mut Steering) {
         let outstanding = self.flight.outstanding();
         for index in self.flight.in_flight_among(outstanding).iter() {
-            self.lose(index, now, steering);
+            self.mark_lost(index, now, steering);
         }
     }
 
     /// The oldest packet that did not come is to be sent again.
-    fn lose_oldest(&mut self, now: Time, steering: &mut Steering) {
+    fn mark_oldest_lost(&mut self, now: Time, steering: &mut Steering) {
         let outstanding = self.flight.outstanding();
         if let Some(index) = self.flight.in_flight_among(outstanding).lowest() {
-            self.lose(index, now, steering);
+            self.mark_lost(index, now, steering);
         }
     }
 
     /// A plain peer misses the oldest packet and dropped all after it (InfiniBand 9.7.5.2.8).
     pub(super) fn sequence_error(&mut self, now: Time, steering: &mut Steering) {
-        self.lose_all(now, steering);
+        self.mark_all_lost(now, steering);
     }
 
     /// The peer has no receive for the packet that it expects; it wants to be left alone for
@@ -258,16 +258,16 @@ impl Sender {
     ) -> Result<(), Status> {
         match self.recovery.on(event, self.round_trip(), now) {
             Action::Nothing => {}
-            Action::SendOldestAgain => self.lose_oldest(now, steering),
+            Action::SendOldestAgain => self.mark_oldest_lost(now, steering),
             Action::Probe => {
                 counters.tail_probes += 1;
-                self.lose_oldest(now, steering);
+                self.mark_oldest_lost(now, steering);
                 self.flight.probe();
             }
-            Action::SendAllAgain => self.lose_all(now, steering),
+            Action::SendAllAgain => self.mark_all_lost(now, steering),
             Action::BackOff => {
                 counters.timeouts += 1;
-                self.lose_all(now, steering);
+                self.mark_all_lost(now, steering);
                 steering.timed_out();
             }
             Action::GiveUp(status) => return Err(status),

@@ -1,6 +1,6 @@
 //! The table of ports: what paces each, what pauses it, and where it leads.
 //!
-//! There is one port at present; routes that name others would be all that a second one needs here.
+//! There is one port at present. A second one needs only routes that name it.
 
 mod pacer;
 
@@ -12,12 +12,12 @@ use pacer::Pacer;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Since when, and until when, packets of one kind may not leave (HT-45).
+/// The pause of packets of one kind (HT-45).
 #[derive(Clone, Copy, Debug, Default)]
 struct Pause {
-    /// They may leave from then on; a time that has passed if they may.
+    /// When it ends. In the past if the packets are not paused.
     until: Time,
-    /// Whether they may not, as of the last look.
+    /// Whether they were paused at the last look.
     paused: bool,
 }
 
@@ -41,8 +41,8 @@ pub(super) struct Ports {
     /// Priority of acknowledgements and connection messages.
     control_priority: usize,
     /// How long data packets were kept back so far, as of the last look. The clocks of senders
-    /// stand still meanwhile: that nothing comes of what may not be sent says nothing about the
-    /// network, and what they would have sent again may not leave either.
+    /// stand still during a pause. A missing answer to a packet that was not sent is no sign of a
+    /// loss, and a retransmission could not leave either.
     kept_back: Span,
 }
 

@@ -6,9 +6,9 @@
 //!   receiver   chunks  ──▶ writer: slot ─▶ BLAKE3, file ──▶ acknowledgements, then the digest
 //! ```
 //!
-//! Both use the slots of the memory in turn: chunk n is in slot n mod slots. The connection's thread
-//! owns a slot while the network uses it, this one while the disk does; the channels
-//! pass that ownership.
+//! Both use the slots of the memory in turn: chunk n is in slot n mod slots. The connection's
+//! thread owns a slot while the network uses it, this one while the disk does. The channels pass
+//! that ownership.
 
 use crate::end::place;
 use crate::failure::Failure;

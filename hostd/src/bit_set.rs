@@ -1,5 +1,5 @@
-//! A row of bits that slides along the sequence numbers: which packets of a window came, which are
-//! lost. Bit 0 stands for the window's first packet.
+//! A set of packets of a window, as bits that slide along the sequence numbers. Bit 0 stands for
+//! the window's first packet.
 
 /// `WORDS` × 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Netlink bytes to values: RFC 3549, linux/netlink.h, linux/rtnetlink.h, linux/nexthop.h.
 //!
-//! Every length is checked against what is left. What is not understood but well formed (a newer
-//! attribute, another family) is skipped; what contradicts itself is an error for that message
-//! alone.
+//! Every length is checked against the bytes that are left. A well-formed item that is unknown (a
+//! newer attribute, another family) is skipped. A message that contradicts itself is an error, but
+//! does not affect the next one.
 
 use super::types::{
     Address, Hop, Link, Mac, Neighbour, NeighbourKey, NeighbourState, NextHop, NextHopKind, Route,

@@ -1,9 +1,8 @@
 //! The mirrored state: applies messages and tells what changed.
 //!
-//! A dump marks what it reports with its own number; what carries an older mark when the dump of
-//! that kind ends does not exist any more. Dump and events come through one socket, so their order
-//! is the order in which things happened and a message that was late cannot bring back what is
-//! gone.
+//! A dump marks each object that it reports with its own number. When the dump ends, objects of
+//! that kind with an older mark do not exist any more. Dump and events come through one socket, in
+//! the order in which things happened, so no late message restores an object that is gone.
 
 use super::decode::{Action, Body, Message, flag};
 use super::types::{

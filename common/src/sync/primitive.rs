@@ -1,5 +1,6 @@
-//! What the lock-free cores are made of: the standard library's, or loom's, which `make loom` uses
-//! to run every interleaving and every order of memory accesses that the standard allows.
+//! Atomics and cells for the lock-free cores: those of the standard library, or loom's. `make loom`
+//! uses loom's to run every interleaving and every order of memory accesses that the standard
+//! allows.
 
 #[cfg(common_loom)]
 pub(super) use loom::{

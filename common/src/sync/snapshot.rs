@@ -5,8 +5,8 @@
 //! no reader looks at anything older, so what the new table no longer mentions (a next hop's
 //! number, say) may be used again.
 //!
-//! A reader that goes to sleep parks, or one sleeping worker would hold up every reuse. Old tables
-//! are freed by the publisher, never by a reader, so a reader is never surprised by a long free.
+//! A reader that goes to sleep parks; otherwise one sleeping worker would delay every reuse. Old
+//! tables are freed by the publisher, never by a reader, so no reader is delayed by a long free.
 
 use super::primitive::{Arc, AtomicU64, Mutex, MutexGuard, Ordering};
 use std::fmt;

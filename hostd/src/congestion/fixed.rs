@@ -1,6 +1,6 @@
-//! A window of fixed size. Only silence narrows it: after a time-out the first packets feel out
-//! whether the network is back, and each acknowledgement opens the window by what it covers, as
-//! slow start does (RFC 5681 3.1), until it has its size again.
+//! A window of fixed size. Only a time-out narrows it. The next packets then probe whether the
+//! network is back, and each one that arrives opens the window by one, as slow start does
+//! (RFC 5681 3.1), until it has its size again.
 
 use crate::verbs::{Feedback, PacketFate};
 

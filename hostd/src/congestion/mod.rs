@@ -1,7 +1,7 @@
 //! \[5\] How much may be in flight.
 //!
 //! ```text
-//!   fixed   a window that does not move: the network's losses are repaired, not avoided
+//!   fixed   a window of fixed size: losses are repaired, not avoided
 //! ```
 //!
 //! An algorithm is one file and one variant of [`Controller`]. It takes the [`Feedback`] of every

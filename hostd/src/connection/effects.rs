@@ -1,5 +1,5 @@
-//! What a queue pair wants done outside of itself: collected during a call, carried out by the
-//! engine after it.
+//! Effects of a call of a queue pair on the rest of the engine: collected during the call, carried
+//! out by the engine after it.
 
 use crate::verbs::{Completion, CompletionQueueId, DropReason, Status};
 use common::xdp::frame::Frame;

@@ -1,6 +1,6 @@
-//! A queue pair: a requester and a responder that own their state, the peer they talk to, and the
-//! way there. It composes the stages of a message's way, from the send queue \[1\] to the report
-//! \[11\]; they do not know one another.
+//! A queue pair: a requester and a responder that own their state, the peer, and the way there. It
+//! composes the stages of a message's way, from the send queue \[1\] to the report \[11\]. The
+//! stages do not import one another.
 //!
 //! ```text
 //!   requester   what it is asked to send          responder   what it received so far

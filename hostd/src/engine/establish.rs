@@ -1,5 +1,5 @@
-//! REQ and REP: composed with what this side offers, read with what the other side does, and queue
-//! pairs readied with the result (HT-20, HT-22).
+//! REQ and REP: composed with this side's offer, read with the peer's, and queue pairs set up with
+//! the result (HT-20, HT-22).
 
 use super::Engine;
 use super::management::{Said, pair};

@@ -1,4 +1,5 @@
-//! Connections: what the connection manager decides, done to queue pairs, messages and events.
+//! Connections: decisions of the connection manager, carried out on queue pairs, messages and
+//! events.
 
 use super::Engine;
 use crate::cm::machine::{Action, Input, Phase, step};

@@ -1,7 +1,7 @@
 //! When the engine looks at its queue pairs.
 //!
-//! No packet makes it look at more than its own queue pair: those with something to acknowledge and
-//! those with something to send stand in lists, and deadlines in a heap.
+//! The work for one packet does not depend on the number of queue pairs: those with something to
+//! acknowledge and those with something to send are in lists, and deadlines in a heap.
 
 use super::Engine;
 use crate::memory::RegionMemory;

@@ -1,8 +1,8 @@
-//! How a sub-path fares: its delay, and whether packets on it vanish.
+//! The state of a sub-path: its delay, and whether packets on it vanish.
 //!
-//! A lost packet says little of its path: oblivious spraying never punishes loss (HT-36). But when
-//! several in a row vanish, and none that left later came through, the path leads nowhere: it is
-//! left alone for a while (HT-24), at first shortly, then longer, and tried again with one packet.
+//! A single loss says little about a path: oblivious spraying never punishes loss (HT-36). A path
+//! on which several packets in a row vanish, while no later one arrives, is broken. It is not used
+//! for some time (HT-24), shortly at first, then longer, and tried again with one packet.
 
 use super::rtt::RttEstimator;
 use common::time::{Span, Time};

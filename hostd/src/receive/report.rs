@@ -1,8 +1,8 @@
 //! \[11\] What the receiver has to report, and when (HT-41, HT-42).
 //!
-//! Acknowledgements are put together: one for several packets, or after a short time. One goes at
-//! once when the peer asked for it, when something came twice (the peer may have lost the
-//! acknowledgement), and when a loss is suspected.
+//! One acknowledgement covers several packets, or those of a short time. One leaves at once when
+//! the peer asks for it, when a packet came twice (the peer may have missed the acknowledgement),
+//! and when a loss is suspected.
 
 use crate::frame::{DataHeader, Report, Trigger, timestamp};
 use common::time::{Span, Time};

@@ -1,5 +1,5 @@
-//! \[10\] Segments, in order, into messages: what each does to the one that is being received, and
-//! what the peer and the application hear of it.
+//! \[10\] Segments, in order, into messages: how each continues the message, and what is reported
+//! to the peer and the application.
 //!
 //! ```text
 //!              SEND First                          SEND Last

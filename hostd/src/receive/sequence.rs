@@ -1,4 +1,4 @@
-//! \[7\] Which packet is expected, which came early, and what that means for one that comes.
+//! \[7\] Which packet is expected, which are early, and how an arriving packet is classified.
 
 use crate::bit_set::BitSet;
 use crate::limits;

@@ -1,4 +1,4 @@
-//! \[3\] What is on its way: which packets are in flight, which are lost, which came.
+//! \[3\] The packets on their way: which are in flight, which are lost, which came.
 //!
 //! ```text
 //!            una                                            next
@@ -8,10 +8,10 @@
 //!             └── at most `span` packets ────────────────────┘
 //! ```
 //!
-//! Every packet in between is in one of three states; retransmission takes the lost one with the
-//! lowest number first (HT-43). Loss recovery decides when one is lost; this only keeps the books.
-//! A plain RoCEv2 peer answers a gap with a NAK and forgets what came after it, so then everything
-//! from there on is lost: go-back-N with the same books.
+//! Every packet in between is in one of three states. Retransmission takes the lost one with the
+//! lowest number first (HT-43). Loss recovery decides when a packet is lost; this module keeps the
+//! record. A plain RoCEv2 peer answers a gap with a NAK and drops what came after it, so then
+//! everything from there on is lost: go-back-N with the same record.
 
 use crate::bit_set::BitSet;
 use crate::frame::{Acknowledgement, SPAN_WORDS};

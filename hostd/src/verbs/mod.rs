@@ -1,5 +1,5 @@
-//! The words of the engine: what every layer says and none owns. They import no layer, so that
-//! those below the engine take them from here and not from it.
+//! The vocabulary of the engine: types that all layers use and none owns. It imports no layer, so
+//! that layers below the engine do not have to import the engine.
 //!
 //! ```text
 //!   work        requests of applications        completion  how they end

@@ -1,8 +1,8 @@
 //! The sending half of a queue pair: what is on its way \[3\], its recovery, and what steers it
 //! \[4\] \[5\].
 //!
-//! It carries what one part finds out to the others: an acknowledgement updates the books of the
-//! flight, whose news feed the round-trip time, the recovery and the steering.
+//! It passes results between these parts: an acknowledgement updates the flight, and what is new in
+//! it goes to the round-trip time, the recovery and the steering.
 
 use super::steering::Steering;
 use crate::frame::Acknowledgement;

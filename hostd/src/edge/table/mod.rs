@@ -1,8 +1,8 @@
-//! The worker's table of sessions: what applications ask for becomes calls of the engine, and what
-//! the engine reports goes to the application that it concerns.
+//! The worker's table of sessions: requests of applications become calls of the engine, and reports
+//! of the engine go to the application that they concern.
 //!
-//! Handles that applications use are the engine's own numbers, which carry a generation; a session
-//! may only name what it owns.
+//! Handles of applications are the engine's own numbers, which contain a generation. A session may
+//! only name what it owns.
 
 mod events;
 mod objects;

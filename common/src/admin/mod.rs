@@ -23,7 +23,8 @@ use tokio::time::timeout;
 /// Bytes of the longest request, without the end of its line.
 pub const REQUEST_MAX: usize = 4096;
 
-/// How long the listener rests when the kernel refuses a connection, for want of descriptors say.
+/// How long the listener rests when the kernel refuses a connection, for example because no
+/// descriptors are left.
 const REST: Duration = Duration::from_millis(100);
 
 /// A request longer than [`REQUEST_MAX`].

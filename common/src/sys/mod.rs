@@ -17,7 +17,7 @@ pub use wait::{PollSet, Waker, monotonic};
 /// What stands at `path`, where a daemon wants its socket and removes an old one, is a socket.
 ///
 /// # Errors
-/// It is something else, which nobody meant to be removed.
+/// It is something else, which must not be removed.
 pub fn require_socket(path: &std::path::Path) -> std::io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     if std::fs::symlink_metadata(path)?.file_type().is_socket() {

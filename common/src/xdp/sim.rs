@@ -18,7 +18,7 @@ struct Ends {
     room: usize,
 }
 
-/// A queue whose wire is whoever holds a clone of it.
+/// A queue without a device. The holder of a clone acts as its wire.
 #[derive(Clone, Debug)]
 pub struct SimQueue(Rc<RefCell<Ends>>);
 

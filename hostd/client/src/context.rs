@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// Environment variable that names the daemon's application socket.
 pub const SOCKET_ENV: &str = "HOSTD_SOCKET";
 
-/// Path of the daemon's application socket when nothing else is said.
+/// Default path of the daemon's application socket.
 pub const SOCKET_DEFAULT: &str = "/run/hostd/hostd.sock";
 
 /// The path of the application socket: from [`SOCKET_ENV`], or [`SOCKET_DEFAULT`].

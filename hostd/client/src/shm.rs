@@ -31,7 +31,7 @@ pub enum MemoryError {
     /// It could shrink while it is in use.
     #[error("the memfd is not sealed against shrinking (F_SEAL_SHRINK)")]
     NotSealed,
-    /// It is smaller than it is said to be, or empty.
+    /// It is smaller than announced, or empty.
     #[error("the memfd has {has} bytes and not the {wanted} that were named")]
     TooShort {
         /// Bytes that it has.

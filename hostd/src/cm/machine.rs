@@ -87,7 +87,7 @@ pub(crate) enum Action {
     Reply,
     /// Send REJ.
     Refuse,
-    /// The same, and tell that nobody need decide any more.
+    /// The same, and report that no decision is needed any more.
     Expire,
     /// Tell the application that it is connected.
     TellEstablished,

@@ -167,7 +167,7 @@ impl ConnectionTable {
         Some(connection)
     }
 
-    /// Puts a connection into another phase: its message, tries and clock begin anew.
+    /// Puts a connection into another phase: its message, tries and clock are reset.
     pub(crate) fn enter(&mut self, number: u32, phase: Phase) {
         if let Some(connection) = self.connections.get_mut(number) {
             if connection.phase != phase {

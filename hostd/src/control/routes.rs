@@ -122,7 +122,7 @@ struct Peer {
     /// What the worker was told last.
     told: Option<Route>,
     waiting: Vec<oneshot::Sender<Reached>>,
-    /// When those who wait are told that nobody answers.
+    /// When waiting requests fail because no answer came.
     give_up: Time,
 }
 
@@ -171,7 +171,7 @@ impl Router {
         Ok(router)
     }
 
-    /// Runs until nobody asks any more.
+    /// Runs until all handles are gone.
     ///
     /// # Errors
     /// The kernel's socket failed.

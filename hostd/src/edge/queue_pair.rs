@@ -61,7 +61,7 @@ pub struct WorkRings {
     qpn: u32,
     send: Consumer<WORK_LEN>,
     receive: Consumer<WORK_LEN>,
-    /// Taken and checked, but refused by the engine for want of room.
+    /// Taken and checked, but refused by the engine, which had no room.
     held_send: Option<SendRequest>,
     held_receive: Option<ReceiveRequest>,
     /// Where its requests complete: sends, receives.

@@ -60,7 +60,7 @@ impl<M: RegionMemory> Engine<M> {
             Message::Dreq(dreq) => {
                 let taken = self.take_simple(&dreq.pair, source, Input::DisconnectRequest);
                 if taken.is_err() {
-                    // Whatever it was is over: the peer need not ask again (InfiniBand 12.10.6).
+                    // The connection is over: the peer stops repeating (InfiniBand 12.10.6).
                     let answer =
                         Message::Drep(pair_of(dreq.pair.remote_comm_id, dreq.pair.local_comm_id));
                     self.connections.send(source, mad.transaction, answer);

@@ -401,7 +401,7 @@ impl<M: RegionMemory> Engine<M> {
     }
 }
 
-/// The engine's random numbers for everything that need not be secret.
+/// The engine's random numbers that are not secrets.
 fn random(seed: &[u8; 32]) -> Pcg64 {
     let word = |at: usize| {
         let bytes = seed[at..at + 16].try_into().expect("16 of 32 bytes");

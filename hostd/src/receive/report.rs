@@ -83,7 +83,7 @@ impl Reports {
         }
     }
 
-    /// One left. A refusal stays: it is repeated for whoever asks again.
+    /// One left. A refusal stays: it is repeated for each repeated packet.
     pub(crate) fn left(&mut self) {
         self.pending = 0;
         self.due = false;

@@ -334,7 +334,7 @@ impl Recovery {
                     outstanding,
                 },
             ) => {
-                // What says nothing new does not put the clocks back.
+                // An acknowledgement without news does not restart the clocks.
                 let clocks = news.then(|| {
                     self.progress(now);
                     self.clocks(outstanding, round_trip, now)
@@ -369,7 +369,7 @@ impl Recovery {
         }
     }
 
-    /// An acknowledgement came; the clocks begin anew if it put them back.
+    /// An acknowledgement came; `anew`: the restarted clocks, if it restarts them.
     fn acknowledged(&mut self, anew: Option<Clocks>, in_order: bool) {
         let clocks = anew.unwrap_or_else(|| self.state.clocks());
         if in_order {
@@ -426,7 +426,7 @@ impl Recovery {
         self.probes = 0;
     }
 
-    /// The clocks as they begin anew, if anything is awaited.
+    /// The restarted clocks; stopped ones if nothing is outstanding.
     fn clocks(&self, outstanding: bool, round_trip: RoundTrip, now: Time) -> Clocks {
         if outstanding {
             self.armed(round_trip, now)
@@ -435,7 +435,7 @@ impl Recovery {
         }
     }
 
-    /// The clocks as they begin anew.
+    /// Restarted clocks.
     fn armed(&self, round_trip: RoundTrip, now: Time) -> Clocks {
         let rto = self.rto(round_trip);
         let mut clocks = Clocks {
@@ -465,8 +465,8 @@ impl Recovery {
         base.times(1 << self.timeouts.min(20)).min(longest)
     }
 
-    /// The own port has kept data packets back for `total` so far: for what is new of it the clocks
-    /// stood still. What never comes is not put off: additions saturate.
+    /// The own port has kept data packets back for `total` so far. The clocks stood still during
+    /// the part of it that is new here. A clock that is stopped stays so: additions saturate.
     pub(crate) fn was_kept_back(&mut self, total: Span) {
         if total == self.kept_back {
             return;
@@ -489,7 +489,7 @@ impl Recovery {
         }
     }
 
-    /// A packet came for the second time: it need not have been sent again.
+    /// A packet came for the second time: its retransmission was spurious.
     pub(crate) fn on_spurious_retransmit(&mut self, now: Time) {
         let another_cause = now > self.backoff_since + SPURIOUS_INTERVAL;
         if another_cause {

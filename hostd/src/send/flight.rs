@@ -63,7 +63,7 @@ pub(crate) enum Verdict {
     Valid(News),
     /// It is older than what is known: another that left later came sooner.
     Overtaken,
-    /// It is about what was never sent.
+    /// It acknowledges a packet that was never sent.
     Impossible,
 }
 
@@ -211,7 +211,8 @@ impl Flight {
         self.slot(self.una.plus(index))
     }
 
-    /// Takes an acknowledgement in; `arrived` hears of every packet that it is news of.
+    /// Takes an acknowledgement in; calls `arrived` for every packet that it reports for the first
+    /// time.
     pub(crate) fn acknowledge(
         &mut self,
         ack: &Acknowledgement,

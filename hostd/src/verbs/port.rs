@@ -5,7 +5,7 @@
 pub(crate) struct PortId(u8);
 
 impl PortId {
-    /// The port of this number; numbers from 64 on come round.
+    /// The port of this number, modulo 64.
     pub(crate) const fn new(number: u8) -> Self {
         Self(number % 64)
     }

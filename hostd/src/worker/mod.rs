@@ -252,8 +252,8 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
         self.engine.transmit(pool, now, &mut batch, room.min(BATCH));
         let count = batch.len();
         for frame in batch.drain(..) {
-            // The engine takes the address from a route, and routes only have addresses of ports;
-            // one that has changed since is as good as any.
+            // The engine takes the address from a route, and routes only have addresses of ports.
+            // If the address has changed since, the first port takes the packet.
             let index = self
                 .ports
                 .iter()

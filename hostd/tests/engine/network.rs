@@ -189,7 +189,7 @@ pub(crate) struct Network {
     out: Vec<Frame>,
     /// Data packets that left host 0, by UDP source port hash.
     pub(crate) carried: [u64; 4],
-    /// Every frame that was sent, for who wants to look.
+    /// Every frame that was sent, if a test looks at them.
     pub(crate) tap: Option<Vec<Vec<u8>>>,
 }
 

@@ -70,7 +70,7 @@ impl<M: RegionMemory> Table<M> {
             max_recv_wr: request.receive_entries,
             signal_all: false,
         })?;
-        // What peers may do is said by the access rights of each region.
+        // The access rights of each region decide what peers may do.
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         if let Err(error) = engine.modify_queue_pair(number, &Transition::Init(access)) {
             let _ = engine.destroy_queue_pair(number);

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-/// The port that servers listen on when nothing else is said: that of perftest.
+/// The default port of servers: that of perftest.
 pub(crate) const PORT: u16 = 18_515;
 
 /// The greatest size that is measured.

@@ -34,8 +34,8 @@
 //!   cm, connection                               set-up and tear-down; a queue pair
 //!   send, receive                                the two directions of a queue pair
 //!   memory, frame, path, congestion, recovery    registered memory, packets, what steers them
-//!   verbs, stats, pauses, limits                 words, counters, flow control, bounds
-//!   bit_set, slab, timers                        data structures
+//!   stats, pauses, bit_set, slab, timers         counters, flow control, data structures
+//!   verbs, limits                                words, bounds
 //!
 //!   net         queues of the interfaces, and sleep on them: AF_XDP at the edge
 //!   doorbell    what applications write to end that sleep

@@ -1,4 +1,4 @@
-# Every target does its own set-up; run any of them on a fresh clone.
+# Every target but install does its own set-up; run any of them on a fresh clone.
 #
 #   make demo       a real file over several paths at once, and incast over a lossless class, on two fabrics
 #   make test       every test (root for those in network namespaces; REQUIRE_NETNS=1 forbids skipping)

@@ -32,11 +32,13 @@
 //!   tables    what control publishes: ports, next hops, groups, policies
 //!   stats     what is counted
 //!   trace     what each stage decided about chosen packets
+//!   bit_set   sets of small numbers
 //! ```
 //!
 //! Stages, in the order in which a packet meets them. No stage imports the worker.
 //!
 //! ```text
+//!   io        [1] receive  [10] transmit
 //!   ingress   [2] parse  [3] classify, after [4]; packets that wait for a neighbour; ICMP errors
 //!   forward   [4] routes, next hops, load balancing
 //!   traffic   [6] buffer  [7] queues, WRED, trimming, elephants  [8] scheduler, shapers, PFC
@@ -60,6 +62,7 @@
 //! index; a **priority** is an 802.1Q PCP; a **frame** is a buffer, a **packet** is a frame and its
 //! metadata, a **batch** is the packets of one turn.
 
+pub mod bit_set;
 pub mod config;
 pub mod control;
 pub mod drop;
@@ -67,6 +70,7 @@ pub mod egress;
 pub mod forward;
 pub mod id;
 pub mod ingress;
+pub mod io;
 pub mod limits;
 pub mod packet;
 pub mod preflight;

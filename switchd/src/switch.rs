@@ -26,8 +26,10 @@ use crate::preflight::{self, SwitchError};
 use crate::stats::WorkerStats;
 use crate::tables::PortEntry;
 use crate::traffic::buffer::Ledger;
+use crate::worker::builder::WorkerBuilder;
+use crate::worker::events::{WorkerCommand, WorkerEvent};
+use crate::worker::rings::{RingEnds, rings};
 use crate::worker::thread::WorkerThread;
-use crate::worker::{self, Setup, Worker, WorkerCommand, WorkerEvent};
 use common::netlink::{self, Watch};
 use common::sync::counter::Counter;
 use common::sys::{Waker, monotonic};
@@ -281,17 +283,16 @@ impl Shared<'_> {
         &self,
         id: usize,
         queues: Vec<(PortId, AfXdpQueue)>,
-        (rings_in, rings_out): worker::RingEnds,
+        rings: RingEnds,
     ) -> Result<(Link, WorkerHandle), SwitchError> {
         let stats = WorkerStats::new(self.owners.len());
         stats.heartbeat.set(monotonic().nanos());
         let (commands, command_receiver) = bounded(CHANNEL);
-        let setup = Setup {
+        let builder = WorkerBuilder {
             id,
             queues,
             owners: self.owners.clone(),
-            rings_in,
-            rings_out,
+            rings,
             region: self.umem.region().clone(),
             packets: self.config.buffer_packets(),
             ledger: self.ledger.clone(),
@@ -305,7 +306,7 @@ impl Shared<'_> {
         };
         let (sleeps, stop) = (Arc::new(Counter::new()), Arc::new(AtomicBool::new(false)));
         let worker_thread = WorkerThread {
-            sockets: duplicate(&setup.queues).map_err(SwitchError::system("descriptors"))?,
+            sockets: duplicate(&builder.queues).map_err(SwitchError::system("descriptors"))?,
             waker: self.wakers[id].clone(),
             stop: stop.clone(),
             sleeps: sleeps.clone(),
@@ -325,7 +326,7 @@ impl Shared<'_> {
         };
         let thread = std::thread::Builder::new()
             .name(format!("worker-{id}"))
-            .spawn(move || worker_thread.run(Worker::new(setup)))
+            .spawn(move || worker_thread.run(builder.build()))
             .map_err(SwitchError::system("thread"))?;
         let link = Link {
             thread,
@@ -365,7 +366,7 @@ fn start_workers(
     };
     let (mut links, mut workers) = (Vec::with_capacity(count), Vec::with_capacity(count));
     let hands = deal(&widths, count).into_iter();
-    for (id, (hand, rings)) in hands.zip(worker::rings(count)).enumerate() {
+    for (id, (hand, rings)) in hands.zip(rings(count)).enumerate() {
         let hand = hand.into_iter().map(|(port, queue)| {
             let io = queues[port.index()][queue].take();
             (port, io.expect("each queue is dealt out once"))

@@ -27,7 +27,9 @@ use switchd::stats::{PortStats, WorkerStats};
 use switchd::tables::policy::Policy;
 use switchd::tables::{Hashing, PortEntry, Tables};
 use switchd::traffic::buffer::Ledger;
-use switchd::worker::{Scratch, Setup, Turn, Worker};
+use switchd::worker::builder::WorkerBuilder;
+use switchd::worker::rings::rings;
+use switchd::worker::{Scratch, Turn, Worker};
 
 /// What all switches of a simulation have in common.
 #[derive(Clone, Debug, PartialEq)]
@@ -335,26 +337,28 @@ impl Switch {
         self.ledger = Ledger::new(self.ports, 1);
         self.quality = Arc::new(QualityTable::new(self.ports));
         let reader: Reader<Tables> = self.publisher.reader();
-        self.worker = Some(Worker::new(Setup {
-            id: 0,
-            queues: ids
-                .map(|port| (port, DeviceQueue::new(port.0, self.outbox.clone())))
-                .collect(),
-            owners: vec![0; self.ports],
-            rings_in: Vec::new(),
-            rings_out: vec![None],
-            region: self.region.clone(),
-            packets: self.settings.packets,
-            ledger: self.ledger.clone(),
-            quality: self.quality.clone(),
-            seed: self.seed,
-            reader,
-            fib: self.publisher.fib(),
-            stats: self.stats.clone(),
-            events,
-            // Nobody drains it.
-            commands: crossbeam_channel::never(),
-        }));
+        self.worker = Some(
+            WorkerBuilder {
+                id: 0,
+                queues: ids
+                    .map(|port| (port, DeviceQueue::new(port.0, self.outbox.clone())))
+                    .collect(),
+                owners: vec![0; self.ports],
+                rings: rings(1).pop().expect("one worker"),
+                region: self.region.clone(),
+                packets: self.settings.packets,
+                ledger: self.ledger.clone(),
+                quality: self.quality.clone(),
+                seed: self.seed,
+                reader,
+                fib: self.publisher.fib(),
+                stats: self.stats.clone(),
+                events,
+                // Nobody drains it.
+                commands: crossbeam_channel::never(),
+            }
+            .build(),
+        );
     }
 
     /// The daemon dies. What it holds is lost, and the ports are reset.

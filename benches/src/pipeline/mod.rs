@@ -4,8 +4,8 @@
 //! The ports' queues hand out frames whose headers were just written, as a device leaves them in
 //! the cache, for random destinations. A transmitted frame is received again with another
 //! destination. The cost of that exchange is measured too, by handing each batch from receive to
-//! transmit directly, and subtracted. The result is judged as a ratio to the `reference` loop
-//! of the same round: both slow down on a slow machine.
+//! transmit directly, and subtracted. The result is judged as a ratio to the `reference` loop of
+//! the same round: both slow down on a slow machine.
 //!
 //! A plain switch sees a destination once in a million packets, which is the worst case for its
 //! look-ups. With every feature on, the state of flows counts too: the packets belong to

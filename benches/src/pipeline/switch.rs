@@ -24,7 +24,9 @@ use switchd::tables::buckets::{Buckets, Member};
 use switchd::tables::policy::Policy;
 use switchd::tables::{Group, Hashing, NextHop, PortEntry, Tables};
 use switchd::traffic::buffer::Ledger;
-use switchd::worker::{Setup, Worker, owners, rings};
+use switchd::worker::Worker;
+use switchd::worker::builder::WorkerBuilder;
+use switchd::worker::rings::{owners, rings};
 
 /// Neighbours behind each port.
 const NEIGHBOURS: u16 = 16;
@@ -140,8 +142,7 @@ impl Switch {
         let stats = WorkerStats::new(usize::from(PORTS));
         let ledger = Ledger::new(usize::from(PORTS), 1);
         let handed = vec![(0..PORTS).map(PortId).collect::<Vec<_>>()];
-        let (rings_in, rings_out) = rings(1).pop().expect("one worker");
-        let worker = Worker::new(Setup {
+        let worker = WorkerBuilder {
             id: 0,
             queues: (0..PORTS)
                 .map(|port| {
@@ -152,8 +153,7 @@ impl Switch {
                 })
                 .collect(),
             owners: owners(&handed, usize::from(PORTS)),
-            rings_in,
-            rings_out,
+            rings: rings(1).pop().expect("one worker"),
             packets: region.frames(),
             ledger: ledger.clone(),
             quality: Arc::new(QualityTable::new(usize::from(PORTS))),
@@ -164,7 +164,8 @@ impl Switch {
             stats: stats.clone(),
             events: crossbeam_channel::bounded(1).0,
             commands: crossbeam_channel::bounded(1).1,
-        });
+        }
+        .build();
         Self {
             queued: duties.queued,
             ledger,

@@ -8,7 +8,7 @@ use crate::limits::PRIORITIES;
 use crate::stats::PauseStats;
 use crate::tables::watchdog::Settings;
 use crate::traffic::watchdog;
-use crate::worker::{Storm, WorkerCommand, number};
+use crate::worker::events::{Storm, WorkerCommand};
 use common::metrics::Families;
 use common::time::Time;
 
@@ -102,7 +102,7 @@ impl State {
     }
 
     fn is_in(&self, state: watchdog::State, port: usize, priority: usize) -> bool {
-        self.state_number(port, priority) == number(state)
+        self.state_number(port, priority) == state.number()
     }
 
     /// A warning for each priority that is in a storm or that PFC is off for.

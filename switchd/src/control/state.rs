@@ -12,7 +12,7 @@ use crate::id::PortId;
 use crate::stats::{PortStats, WorkerStats};
 use crate::tables::policy::Policy;
 use crate::traffic::buffer::Ledger;
-use crate::worker::WorkerCommand;
+use crate::worker::events::WorkerCommand;
 use common::sync::counter::Counter;
 use common::sys::Waker;
 use common::time::{Span, Time};

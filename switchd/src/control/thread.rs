@@ -12,7 +12,7 @@
 
 use super::admin;
 use super::state::{State, heartbeat_age, lock};
-use crate::worker::WorkerEvent;
+use crate::worker::events::WorkerEvent;
 use common::metrics::{Families, Source};
 use common::netlink::{NeighbourKey, Requests};
 use common::sys::{Waker, monotonic};

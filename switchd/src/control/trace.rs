@@ -16,7 +16,7 @@ use super::state::{State, lock};
 use crate::id::SESSIONS;
 use crate::tables::{NextHop, PortEntry};
 use crate::trace::{Collector, Filter, Names, Shown, hexadecimal, session};
-use crate::worker::WorkerCommand;
+use crate::worker::events::WorkerCommand;
 use common::sys::monotonic;
 use common::time::{Span, Time};
 use std::sync::Mutex;

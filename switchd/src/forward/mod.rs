@@ -4,12 +4,14 @@
 //! ```text
 //!   batch   the packets of a batch, looked up together
 //!   fib     prefix -> group; changed in place while workers read it
-//!   route   group -> next hop -> port and MAC address, or drop, or wait for the address
+//!   choice  group -> next hop
+//!   route   next hop -> port and MAC address, or drop, or wait for the address
 //!   ecmp    which flow a packet belongs to: the hash that names its bucket
 //!   dlb     dynamic load balancing: the next hop with the best quality, for each flowlet
 //! ```
 
 pub mod batch;
+pub mod choice;
 pub mod dlb;
 pub mod ecmp;
 pub mod fib;

@@ -1,8 +1,8 @@
-//! \[4\] Forward: from a route to a next hop, or to the reason why there is none.
+//! \[4\] Forward: from a next hop to its port and MAC address, or to the reason why the packet goes nowhere.
 
 use crate::drop::DropReason;
-use crate::forward::ecmp;
-use crate::id::{GroupId, NextHopId, PortId};
+use crate::forward::choice::Choice;
+use crate::id::{NextHopId, PortId};
 use crate::packet::Parsed;
 use crate::tables::{Group, Tables};
 use common::wire::icmp::Problem;
@@ -49,43 +49,6 @@ impl Decision {
             reason,
             problem: Some(problem),
         }
-    }
-}
-
-/// What the route of a packet leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
-    /// This neighbour.
-    Hop(NextHopId),
-    /// A group that has no next hops: it says itself what to do.
-    Special(GroupId),
-    /// A group without any next hop that is alive, or one that is not in the tables.
-    Dead,
-    /// There is no route.
-    NoRoute,
-}
-
-/// Chooses among the next hops of `group`, to which the longest matching route leads. A stage of
-/// its own, because it waits for memory: done for all packets of a batch in a row, the waits
-/// overlap.
-#[inline]
-pub fn choose(tables: &Tables, group: Option<GroupId>, frame: &[u8], parsed: &Parsed) -> Choice {
-    choose_by(tables, group, || {
-        ecmp::flow_hash(frame, parsed, &tables.hashing)
-    })
-}
-
-/// The same for a packet whose flow's hash is `flow`, if it is needed.
-#[inline]
-pub fn choose_by(tables: &Tables, group: Option<GroupId>, flow: impl FnOnce() -> u32) -> Choice {
-    let Some(id) = group else {
-        return Choice::NoRoute;
-    };
-    match tables.group(id) {
-        Some(Group::Forward(next_hop)) => Choice::Hop(*next_hop),
-        Some(Group::Balance(buckets)) => buckets.pick(flow()).map_or(Choice::Dead, Choice::Hop),
-        Some(_) => Choice::Special(id),
-        None => Choice::Dead,
     }
 }
 

@@ -26,9 +26,25 @@ pub fn priority(maps: &Classify, parsed: &Parsed) -> u8 {
     priority & 7
 }
 
-/// Whether a packet comes from the uplink group and leaves through it (SW-33).
+/// What becomes of a packet that comes from the uplink group and leaves through it (SW-33).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remap {
+    /// Its new priority.
+    pub priority: u8,
+    /// Its new traffic class.
+    pub class: u8,
+    /// Its new DSCP.
+    pub dscp: u8,
+}
+
+/// The remap of packets from `ingress` to `egress`, if there is one.
 #[inline]
-pub fn is_hooked(traffic: &Policy, ingress: PortId, egress: PortId) -> bool {
-    let uplink = |port: PortId| traffic.ports.get(port.index()).is_some_and(|it| it.uplink);
-    uplink(ingress) && uplink(egress)
+pub fn remap(policy: &Policy, ingress: PortId, egress: PortId) -> Option<Remap> {
+    let hook = policy.hook?;
+    let uplink = |port: PortId| policy.ports.get(port.index()).is_some_and(|it| it.uplink);
+    (uplink(ingress) && uplink(egress)).then(|| Remap {
+        priority: hook.priority,
+        class: policy.classify.class_of_priority[usize::from(hook.priority & 7)],
+        dscp: hook.dscp,
+    })
 }

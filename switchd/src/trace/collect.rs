@@ -1,8 +1,10 @@
 //! Control's end of a session: puts the records of all workers together, packet by packet.
 
-use super::{Direction, Filter, Record, Snap, Source, Step, TraceId};
+use super::filter::Filter;
+use super::record::{Direction, Record, Snap, Step};
+use super::tracer::{HAND_OVER, RING_RECORDS, RING_SNAPS, Source};
 use crate::drop::DropReason;
-use crate::id::PortId;
+use crate::id::{PortId, TraceId};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 
@@ -216,8 +218,8 @@ impl Collector {
         for source in &mut self.sources {
             // First bytes are put in before the record that they belong to, so they are taken after
             // it.
-            source.records.pop_batch(&mut records, super::RING_RECORDS);
-            source.snaps.pop_batch(&mut self.snaps, super::RING_SNAPS);
+            source.records.pop_batch(&mut records, RING_RECORDS);
+            source.snaps.pop_batch(&mut self.snaps, RING_SNAPS);
         }
         for record in records.drain(..) {
             self.add(record);
@@ -232,7 +234,7 @@ impl Collector {
             None => true,
         });
         // What is older is of packets that were given up, or are not asked for any more.
-        let early = self.sources.len() * super::HAND_OVER;
+        let early = self.sources.len() * HAND_OVER;
         let old = self.snaps.len().saturating_sub(early);
         self.snaps.drain(..old);
     }

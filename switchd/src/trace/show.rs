@@ -1,6 +1,7 @@
 //! A traced packet as text and as JSON.
 
-use super::{Direction, How, MarkedAt, Outcome, Record, Region, Step, Trace};
+use super::collect::{Outcome, Trace};
+use super::record::{Direction, How, MarkedAt, Record, Region, Snap, Step};
 use crate::id::{NextHopId, PortId};
 use crate::packet::Version;
 use crate::tables::{NextHop, PortEntry};
@@ -74,7 +75,7 @@ impl Shown {
             Outcome::Dropped(reason) => ("dropped", Some(reason.label().to_owned())),
             Outcome::Unknown => ("unknown", None),
         };
-        let arrived = |snap: &&super::Snap| snap.direction == Direction::In;
+        let arrived = |snap: &&Snap| snap.direction == Direction::In;
         let frame = trace.snaps.iter().find(arrived);
         Self {
             trace: trace.id.to_string(),

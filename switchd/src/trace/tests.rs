@@ -1,9 +1,15 @@
 //! Tracers and their collector: what is followed, what is lost, and how it is shown.
 
+use super::tracer::{HAND_OVER, frame_len};
 use super::*;
+use crate::drop::DropReason;
+use crate::id::{GroupId, NextHopId, PortId, SESSIONS, TraceId};
 use crate::ingress::parse::{parse, parse_any};
+use crate::limits::MAX_WORKERS;
+use crate::packet::Version;
 use crate::tables::{NextHop, PortEntry};
 use crate::trace::collect::{MAX_OPEN, MAX_RECORDS};
+use common::time::{Span, Time};
 use common::wire::ethernet::Mac;
 use common::wire::roce::frame::{self, Addresses};
 use common::wire::roce::{Bth, Flow, Headers, Opcode, Operation};

@@ -1,135 +1,66 @@
 //! One core's turn: orders the stages and hands packets from one to the next.
 //!
 //! ```text
-//!   own receive queues ─▶ parse ─▶ routes ─▶ decide ─┬─▶ own egress port: bypass, or admit
-//!        pending, again ────▲                        ├─▶ ring to the port's owner
-//!                                                    ├─▶ wait for a MAC address
-//!   rings from other workers ─────────▶ admit        └─▶ drop, and tell the sender
+//!   own receive queues ─▶ parse ─▶ routes ─▶ decide ─▶ classify ─┬─▶ own egress port: bypass, or admit
+//!        pending, again ────▲                ├─▶ wait for a MAC  ├─▶ ring to the port's owner
+//!                                            └─▶ drop, and tell the sender
+//!   rings from other workers ──────────────────────────▶ admit
 //!
 //!   own egress ports: dequeue ─▶ rewrite ─▶ transmit ─▶ flush
 //! ```
 //!
 //! Everything that is received is transmitted, queued, waiting, in a ring, or counted under one
 //! [`DropReason`]; the ICMP errors of the switch itself are counted as they are made.
+//!
+//! ```text
+//!   mod           the worker, its turn, tables, commands, losses
+//!   arrivals      first half of a turn: from the receive queues to the owner of the egress port
+//!   departures    second half: the queues of its own ports, up to the devices
+//!   rings         between the workers
+//!   control_link  between a worker and control; events: what they tell each other
+//!   trace         what is told of traced packets
+//!   builder       what a worker is made from
+//!   thread        the loop around it: turns, sleep
+//! ```
 
-mod balance;
-mod bit_set;
-mod builder;
-mod bypass;
-mod egress;
-mod elephants;
-mod flow_control;
-mod ingress;
+mod arrivals;
+pub mod builder;
+mod control_link;
+mod departures;
+pub mod events;
+pub mod rings;
 #[cfg(test)]
 mod tests;
 pub mod thread;
 mod trace;
-mod watch;
 
 use crate::drop::DropReason;
 use crate::forward::batch::Batch;
 use crate::forward::dlb::balancer::Balancer;
+use crate::forward::dlb::gauges::{Gauges, PortReading};
 use crate::forward::fib::Fib;
 use crate::id::PortId;
 use crate::ingress::icmp_error::Limiter;
 use crate::ingress::pending::{Pending, Waiting};
-use crate::limits::{KICK_AGAIN, RING};
-use crate::packet::{Edits, Packet};
+use crate::io::Devices;
+use crate::limits::{BATCH, KICK_AGAIN, LANES, PENDING_TOTAL, PRIORITIES, RING};
+use crate::packet::{Edits, Packet, WIRE_OVERHEAD};
 use crate::stats::WorkerStats;
 use crate::tables::Tables;
-use crate::trace::Tracer;
+use crate::trace::probe::{Lost, Probe};
 use crate::traffic::buffer::{Ledger, XoffChange};
-use crate::traffic::watchdog::Masks;
-use crate::traffic::{self, PacketStore};
-use balance::Gauges;
-use bit_set::BitSet;
+use crate::traffic::egress_port::Around;
+use crate::traffic::ports::{Charged, EgressPorts, OwnedPort};
+use crate::traffic::watchdog::Steps;
 use common::sync::snapshot::Reader;
-use common::sync::spsc::{Consumer, Producer};
 use common::sync::words::{prefetch, prefetch_all};
 use common::time::Time;
-use common::xdp::frame::{Frame, FramePool};
+use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
-use crossbeam_channel::{Receiver, Sender};
-use egress::Egress;
-use elephants::ElephantTracker;
-use std::net::IpAddr;
+use control_link::ControlLink;
+use events::{Storm, WorkerCommand, WorkerEvent};
+use rings::{Crossing, Rings, WorkerSet};
 use std::sync::Arc;
-use trace::{Lost, Probe};
-
-pub use builder::{RingEnds, Setup, owners, rings};
-pub use watch::{Storm, number};
-
-/// What a worker tells control. Sent with `try_send`: one that does not fit is counted. A request is repeated when its reason
-/// occurs again; of a storm the counters and states tell what its event would have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkerEvent {
-    /// A packet waits for the MAC address of `address` on the network of `ifindex`: ask the kernel to
-    /// resolve it. Repeated (at most once a second for each address) while packets wait.
-    Resolve {
-        /// The kernel's number of the interface.
-        ifindex: u32,
-        /// The neighbour.
-        address: IpAddr,
-    },
-    /// Something happened to a priority that the peer of a port paused without end.
-    Storm {
-        /// The port.
-        port: PortId,
-        /// The priority.
-        priority: u8,
-        /// What.
-        storm: Storm,
-    },
-    /// After [`WorkerCommand::Drain`]: nothing of this worker is queued or in flight any more.
-    Drained {
-        /// The worker's number.
-        worker: usize,
-    },
-}
-
-/// What control tells a worker, beyond the tables.
-#[derive(Debug)]
-pub enum WorkerCommand {
-    /// Stop receiving, send what is queued, say [`WorkerEvent::Drained`]. Queues that are held are let go.
-    Drain,
-    /// Let the peer of a port pause a priority again that the watchdog has turned PFC off for.
-    EnablePfc {
-        /// The port, which the worker has to own.
-        port: PortId,
-        /// The priority.
-        priority: u8,
-    },
-    /// Send nothing from exactly these queues of a port of this worker (bit n: queue n), whatever the configuration says.
-    Hold {
-        /// The port.
-        port: PortId,
-        /// The queues.
-        classes: u8,
-    },
-    /// Follow packets with this tracer from now on, or with none.
-    Trace(Option<Box<Tracer>>),
-}
-
-/// A set of workers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WorkerSet(u64);
-
-impl WorkerSet {
-    /// Adds a worker.
-    pub fn insert(&mut self, worker: usize) {
-        self.0 |= 1 << worker;
-    }
-
-    /// Whether nobody is in it.
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// The members.
-    pub fn iter(self) -> impl Iterator<Item = usize> {
-        (0..crate::limits::MAX_WORKERS).filter(move |worker| self.0 & (1 << worker) != 0)
-    }
-}
 
 /// What came of a turn.
 #[derive(Clone, Copy, Debug)]
@@ -142,69 +73,39 @@ pub struct Turn {
     pub wake: WorkerSet,
 }
 
-/// A receive queue, with the transmit queue of the same number.
-#[derive(Debug)]
-struct Queue<Q> {
-    port: PortId,
-    io: Q,
-}
-
 /// One core's part of the switch.
 #[derive(Debug)]
 pub struct Worker<Q> {
     id: usize,
-    queues: Vec<Queue<Q>>,
-    /// Queues whose device has not sent all that it was given, or was given something this turn.
-    unsent: BitSet,
-    /// Egress ports of this worker.
-    egress: Vec<Egress>,
-    /// Those of them that hold packets, by their place in `egress`.
-    occupied: BitSet,
-    /// By port: the worker that owns it as egress.
-    owners: Vec<usize>,
-    /// By port: its place in `egress`, if it is this worker's.
-    place: Vec<Option<usize>>,
-    rings_in: Vec<Consumer<Packet>>,
-    /// The ring that is emptied first in the next turn, counted round and round.
-    first_ring: usize,
-    /// By worker; none to itself.
-    rings_out: Vec<Option<Producer<Packet>>>,
-    /// By worker: packets on their way into its ring.
-    outbound: Vec<Vec<Packet>>,
+    /// \[1\] and \[10\]: receive and transmit queues.
+    devices: Devices<Q>,
     reader: Reader<Tables>,
     /// The tables of this turn.
     tables: Arc<Tables>,
     fib: Arc<Fib>,
-    pool: FramePool,
-    store: PacketStore,
-    ledger: Arc<Ledger>,
-    balancer: Balancer,
-    gauges: Gauges,
-    /// The flows of classes whose elephants are looked for; `None` if there is no such class.
-    tracker: Option<Box<ElephantTracker>>,
-    /// What is told of traced packets.
-    probe: Probe,
-    /// Groups by which packets may bypass the buffer: see [`traffic::bypass::groups`].
-    open_groups: u8,
-    /// When a pause of a peer has to be refreshed.
-    refresh_at: Time,
-    /// When a watchdog is to be polled.
-    watch_at: Time,
-    /// Workers that have news of ports of theirs.
-    to_wake: WorkerSet,
+    /// Packets that wait for the MAC address of their next hop.
     pending: Pending,
+    /// Of the ICMP errors that the switch sends.
     limiter: Limiter,
-    events: Sender<WorkerEvent>,
-    commands: Receiver<WorkerCommand>,
+    /// Dynamic load balancing: the flow table.
+    balancer: Balancer,
+    /// Dynamic load balancing: how congested the worker's ports are.
+    gauges: Gauges,
+    /// \[6\]: the buffer, of all workers together.
+    ledger: Arc<Ledger>,
+    /// \[7\] and \[8\]: the egress ports of this worker.
+    ports: EgressPorts,
+    rings: Rings,
+    control: ControlLink,
+    probe: Probe,
     stats: Arc<WorkerStats>,
-    draining: bool,
-    drained_said: bool,
     /// When the last turn began, if it had something to do.
     busy_at: Option<Time>,
     scratch: Box<Scratch>,
 }
 
-/// Memory that turns work in. It holds nothing between turns and is reused, so that nothing is allocated.
+/// Memory that turns work in. It holds nothing between turns and is reused, so that nothing is
+/// allocated.
 #[derive(Debug)]
 pub struct Scratch {
     frames: Vec<Frame>,
@@ -212,26 +113,54 @@ pub struct Scratch {
     arrivals: Vec<(PortId, usize)>,
     batch: Batch,
     packets: Vec<Packet>,
+    crossings: Vec<Crossing>,
     retries: Vec<Waiting>,
 }
 
-/// Has the owner of a port woken, if it is not worker `own`.
-fn tell_owner(owners: &[usize], own: usize, to_wake: &mut WorkerSet, port: PortId) {
-    match owners.get(port.index()) {
-        Some(owner) if *owner != own => to_wake.insert(*owner),
-        _ => {}
+impl Default for Scratch {
+    /// As much as any turn needs.
+    fn default() -> Self {
+        Self {
+            frames: Vec::with_capacity(LANES),
+            arrivals: Vec::with_capacity(BATCH),
+            batch: Batch::new(),
+            packets: Vec::with_capacity(2 * RING),
+            crossings: Vec::with_capacity(2 * RING),
+            retries: Vec::with_capacity(PENDING_TOTAL),
+        }
+    }
+}
+
+/// What the gauge of a port is told.
+fn reading(port: &OwnedPort, stats: &WorkerStats, now: Time) -> PortReading {
+    let counters = &stats.ports[port.port.index()];
+    let measured = port.pauses.to_measure();
+    let mut paused = [0; PRIORITIES];
+    for (priority, paused) in paused.iter_mut().enumerate() {
+        if measured & 1 << priority != 0 {
+            *paused = port.pauses.pfc_rx.paused_total(priority, now);
+        }
+    }
+    PortReading {
+        port: port.port,
+        sent: counters.tx_bytes.get() + WIRE_OVERHEAD * counters.tx_packets.get(),
+        queued: port.manager.bytes(),
+        paused,
+        is_paused: port.is_paused(now),
+        up: port.up,
     }
 }
 
 impl<Q: QueueIo> Worker<Q> {
-    /// One turn: takes what has arrived, at most a batch from each queue, and sends what may be sent.
-    /// `now` must not go backwards.
+    /// One turn: takes what has arrived, at most a batch from each queue, and sends what may be
+    /// sent. `now` must not go backwards.
     pub fn turn(&mut self, now: Time) -> Turn {
-        self.poll_queues(now, 0..self.queues.len())
+        self.poll_queues(now, 0..self.devices.len())
     }
 
-    /// A turn that looks only at these of the receive queues, in the order of [`Self::queues`]: for who knows
-    /// where packets have arrived. It costs what there is to do, however many ports the switch has.
+    /// A turn that looks only at these of the receive queues, in the order of [`Self::queues`]: for
+    /// callers that know where packets have arrived. It costs what there is to do, however many
+    /// ports the switch has.
     pub fn poll_queues(&mut self, now: Time, ready: impl Iterator<Item = usize> + Clone) -> Turn {
         self.stats.turns.add(1);
         self.stats.heartbeat.set(now.nanos());
@@ -240,24 +169,24 @@ impl<Q: QueueIo> Worker<Q> {
         }
         self.handle_commands(now);
         self.probe.set_now(now);
-        let news = self.pick_up_tables(now);
+        let has_new_tables = self.pick_up_tables(now);
         self.measure(now);
-        self.follow_flows(now);
+        self.ports.follow_flows(&self.tables, &self.stats, now);
         let mut work = self.receive(now, ready.clone());
-        if news || now >= self.pending.deadline() {
+        if has_new_tables || now >= self.pending.deadline() {
             self.retry_pending(now);
         }
         // Before other workers tell more of the packets that cross.
         self.probe.flush();
-        self.fill_rings();
+        self.rings.fill();
         work += self.drain_rings(now);
         self.watch(now);
         self.pause_peers(now);
         work += self.transmit(now);
         // What has left may let peers go on.
         self.pause_peers(now);
-        ready.for_each(|queue| self.unsent.set(queue));
-        self.flush(now);
+        ready.for_each(|queue| self.devices.kick(queue));
+        self.devices.flush(now);
         self.probe.flush();
         self.busy_at = (work > 0).then_some(now);
         if work > 0 {
@@ -268,48 +197,47 @@ impl<Q: QueueIo> Worker<Q> {
         Turn {
             work,
             deadline: self.deadline(now),
-            wake: std::mem::take(&mut self.to_wake),
+            wake: self.rings.take_wake(),
         }
     }
 
-    /// Says that this worker looks at no tables until its next turn, before it sleeps. Returns false, and
-    /// nothing was done, if packets or commands have come meanwhile: then it must not sleep.
+    /// Says that this worker looks at no tables until its next turn, before it sleeps. Returns
+    /// false, and nothing was done, if packets or commands have come meanwhile: then it must not
+    /// sleep.
     pub fn park(&mut self) -> bool {
-        let idle = self.rings_in.iter().all(Consumer::is_empty) && self.commands.is_empty();
+        let idle = self.rings.is_quiet() && self.control.is_quiet();
         if idle {
             self.reader.park();
         }
         idle
     }
 
-    /// Starts to bring what a turn over these receive queues will need into the cache. For who lets many workers take
-    /// their turns in one thread: while one works, the next one's memory is on its way.
+    /// Starts to bring what a turn over these receive queues will need into the cache. A thread
+    /// that gives many workers their turns calls it for the next one: while one works, its memory
+    /// is on its way.
     pub fn prefetch(&self, ready: impl Iterator<Item = usize>) {
         prefetch_all(&*self.stats);
         prefetch_all(&*self.tables);
         prefetch_all(&*self.fib);
         for index in ready {
-            let queue = &self.queues[index];
-            prefetch_all(queue);
-            prefetch(&self.stats.ports[queue.port.index()].rx_packets);
+            let port = self.devices.prefetch(index);
+            prefetch(&self.stats.ports[port.index()].rx_packets);
         }
-        for egress in &self.egress {
-            egress.prefetch(&self.stats);
-        }
+        self.ports.prefetch(&self.stats);
     }
 
     /// The receive queues, to sleep on.
     pub fn queues(&self) -> impl Iterator<Item = &Q> {
-        self.queues.iter().map(|queue| &queue.io)
+        self.devices.queues()
     }
 
-    /// A receive queue, for who simulates its device.
+    /// A receive queue, for the simulator of its device.
     pub fn queue_mut(&mut self, index: usize) -> &mut Q {
-        &mut self.queues[index].io
+        self.devices.queue_mut(index)
     }
 
-    /// Exchanges the memory that turns work in. Workers whose turns follow one another in one thread can all use
-    /// the same, which then stays in the cache.
+    /// Exchanges the memory that turns work in. Workers whose turns follow one another in one
+    /// thread can all use the same, which then stays in the cache.
     pub fn exchange_scratch(&mut self, other: &mut Box<Scratch>) {
         std::mem::swap(&mut self.scratch, other);
     }
@@ -321,32 +249,42 @@ impl<Q: QueueIo> Worker<Q> {
 
     /// Free frames at hand.
     pub fn frames_at_hand(&self) -> usize {
-        self.pool.at_hand()
+        self.devices.pool.at_hand()
     }
 
     /// Packets that this worker holds: queued, waiting, or on their way into a ring.
     pub fn held(&self) -> usize {
-        let outbound: usize = self.outbound.iter().map(Vec::len).sum();
-        let staged: usize = self.egress.iter().map(Egress::staged).sum();
-        self.store.len() + self.pending.len() + outbound + staged
+        self.ports.held() + self.pending.len() + self.rings.outbound()
     }
 
     fn handle_commands(&mut self, now: Time) {
-        while let Ok(command) = self.commands.try_recv() {
+        while let Some(command) = self.control.command() {
             match command {
                 WorkerCommand::Drain => {
-                    self.draining = true;
-                    (0..self.egress.len()).for_each(|place| self.hold(place, 0, now));
+                    self.control.drain();
+                    (0..self.ports.len()).for_each(|place| self.hold(place, 0, now));
                 }
-                WorkerCommand::EnablePfc { port, priority } => self.enable_pfc(port, priority, now),
+                WorkerCommand::EnablePfc { port, priority } => {
+                    if let Some(place) = self.ports.place_of(port)
+                        && let Some(steps) = self.ports.enable_pfc(place, priority, now)
+                    {
+                        self.act(place, steps, now);
+                    }
+                }
                 WorkerCommand::Trace(tracer) => self.probe.follow(tracer, now),
                 WorkerCommand::Hold { port, classes } => {
-                    if let Some(place) = self.place.get(port.index()).copied().flatten() {
+                    if let Some(place) = self.ports.place_of(port) {
                         self.hold(place, classes, now);
                     }
                 }
             }
         }
+    }
+
+    /// Holds exactly these classes of an egress port.
+    fn hold(&mut self, place: usize, classes: u8, now: Time) {
+        let policy = &self.tables.traffic;
+        self.ports.hold(place, classes, policy, &self.stats, now);
     }
 
     /// Picks up the newest tables; whether they are new.
@@ -357,94 +295,110 @@ impl<Q: QueueIo> Worker<Q> {
         }
         let before = std::mem::replace(&mut self.tables, newest.clone());
         let new_policy = !Arc::ptr_eq(&before.traffic, &self.tables.traffic);
-        for place in 0..self.egress.len() {
-            let before = self.egress[place].watchdog.masks();
-            let steps = self.egress[place].configure(&self.tables, now);
-            // What becomes of storms that last follows the action and the maps, which may be others now.
-            let lasts = before != Masks::default() || steps.masks != Masks::default();
-            if steps.any() || new_policy && lasts {
+        for place in 0..self.ports.len() {
+            let tables = &self.tables;
+            if let Some(steps) = self.ports.configure_port(place, tables, new_policy, now) {
                 self.act(place, steps, now);
             }
-            // Its link or its flow control may be back, or its groups over another threshold: then its peer is to be told
-            // what holds.
-            self.ledger.repeat(self.egress[place].port);
+            // Its link or its flow control may be back, or its groups over another threshold: then
+            // its peer is to be told what holds.
+            let port = self.ports.at(place);
+            self.ledger.repeat(port.port);
             if new_policy {
-                self.egress[place].show_pauses(&self.stats, now);
+                port.show_pauses(&self.stats, now);
             }
         }
-        if new_policy {
-            self.open_groups = traffic::bypass::groups(&self.tables.traffic);
-        }
-        self.plan_watch();
+        self.ports.configure(&self.tables, new_policy, now);
         self.balancer.configure(&self.tables.dlb);
-        self.gauges
-            .configure(&self.tables, &self.egress, &self.stats, now);
-        self.watch_classes(now);
+        let read = |place| reading(self.ports.at(place), &self.stats, now);
+        let count = self.ports.len();
+        self.gauges.configure(&self.tables, count, read, now);
         true
     }
 
-    fn deadline(&self, now: Time) -> Time {
-        let egress = self.occupied.iter().map(|at| self.egress[at].deadline(now));
-        let others = [
-            self.pending.deadline(),
-            self.refresh_at,
-            self.watch_at,
-            self.gauges.deadline(),
-        ];
-        let deadline = egress.chain(others).fold(Time::NEVER, Time::min);
-        if self.unsent.is_empty() && self.outbound.iter().all(Vec::is_empty) {
-            deadline
-        } else {
-            // A device that was full or down does not say when it takes packets again, nor does a worker whose ring
-            // was full.
-            deadline.min(now + KICK_AGAIN)
+    /// Measures the ports if it is time to, and tells control of the flows if it asked.
+    #[inline]
+    fn measure(&mut self, now: Time) {
+        if self.gauges.are_due(now) {
+            let read = |place| reading(self.ports.at(place), &self.stats, now);
+            self.gauges.sample(read, now);
+        }
+        let rows = || self.balancer.rows(&self.tables, now);
+        self.stats.flowlet_rows.answer(rows);
+    }
+
+    /// Does what the watchdog of a port wants to be done now, and tells control (SW-32, SW-34).
+    fn act(&mut self, place: usize, steps: Steps, now: Time) {
+        let mut packets = std::mem::take(&mut self.scratch.packets);
+        let around = Around {
+            policy: &self.tables.traffic,
+            ledger: &self.ledger,
+        };
+        let (masks, stats) = (steps.masks, &self.stats);
+        self.ports
+            .apply_watchdog(place, masks, around, stats, &mut packets, now);
+        for packet in packets.drain(..) {
+            self.drop_charged(packet, DropReason::PfcStorm);
+        }
+        self.scratch.packets = packets;
+        let port = self.ports.at(place).port;
+        for (mask, storm) in [
+            (steps.storm, Storm::Found),
+            (steps.restored, Storm::Restored),
+            (steps.turned_off, Storm::TurnedOff),
+            (steps.turned_on, Storm::TurnedOn),
+        ] {
+            for priority in (0_u8..8).filter(|priority| mask & 1 << priority != 0) {
+                let event = WorkerEvent::Storm {
+                    port,
+                    priority,
+                    storm,
+                };
+                self.control.tell(event, &self.stats);
+            }
         }
     }
 
-    /// Makes the devices send, and remembers those that have not sent all.
-    fn flush(&mut self, now: Time) {
-        let mut next = self.unsent.next(0);
-        while let Some(index) = next {
-            let io = &mut self.queues[index].io;
-            io.flush(&mut self.pool, now);
-            if io.in_flight() == 0 {
-                self.unsent.clear(index);
-            }
-            next = self.unsent.next(index + 1);
+    fn deadline(&self, now: Time) -> Time {
+        let deadline = self
+            .ports
+            .deadline(now)
+            .min(self.pending.deadline())
+            .min(self.gauges.deadline());
+        if self.devices.has_unsent() || self.rings.outbound() > 0 {
+            // A device that was full or down does not say when it takes packets again, nor does a
+            // worker whose ring was full.
+            deadline.min(now + KICK_AGAIN)
+        } else {
+            deadline
         }
     }
 
     /// After a command to drain: says once that nothing is left.
     fn say_drained(&mut self) {
-        if !self.draining || self.drained_said {
-            return;
-        }
-        let in_flight: usize = self.queues.iter().map(|queue| queue.io.in_flight()).sum();
-        let incoming: usize = self.rings_in.iter().map(Consumer::len).sum();
-        if self.held() + in_flight + incoming == 0 {
-            self.drained_said = self
-                .events
-                .try_send(WorkerEvent::Drained { worker: self.id })
-                .is_ok();
+        if self.control.awaits_drained()
+            && self.held() + self.devices.in_flight() + self.rings.incoming() == 0
+        {
+            self.control.say_drained(self.id);
         }
     }
 
-    /// Gives back what a packet was charged.
+    /// Gives back what a packet was charged, and has the owner of its ingress port woken if its
+    /// peer may go on.
     #[inline]
-    fn release(&mut self, packet: &Packet) {
-        let cells = u64::from(packet.cells);
-        let xoff_change =
-            self.ledger
-                .release(&self.tables.traffic, packet.ingress, packet.group, cells);
-        if xoff_change == XoffChange::Changed {
-            self.tell_owner(packet.ingress);
+    fn release(&mut self, it: Charged) {
+        let policy = &self.tables.traffic;
+        let change = self.ledger.release(policy, it.ingress, it.group, it.cells);
+        if change == XoffChange::Changed {
+            self.rings.tell_owner(it.ingress);
         }
     }
 
-    /// Counts a packet that was charged as lost. Of those that were trimmed each is sent or lost, whatever the reason (SW-23).
+    /// Counts a packet that was charged as lost. Of those that were trimmed each is sent or lost,
+    /// whatever the reason (SW-23).
     #[cold]
     fn drop_charged(&mut self, packet: Packet, reason: DropReason) {
-        self.release(&packet);
+        self.release(Charged::of(&packet));
         if packet.edits.contain(Edits::TRIMMED)
             && let Some(port) = self.stats.ports.get(packet.egress.index())
         {
@@ -454,12 +408,6 @@ impl<Q: QueueIo> Worker<Q> {
         self.drop_packet(packet.frame, lost, reason);
     }
 
-    /// The owner of a port is to look whether its peer is to wait.
-    #[cold]
-    fn tell_owner(&mut self, port: PortId) {
-        tell_owner(&self.owners, self.id, &mut self.to_wake, port);
-    }
-
     /// Counts a packet as lost and takes its frame back.
     fn drop_packet(&mut self, frame: Frame, lost: impl Into<Lost>, reason: DropReason) {
         let lost = lost.into();
@@ -467,9 +415,10 @@ impl<Q: QueueIo> Worker<Q> {
             port.drops[reason.index()].add(1);
         }
         if self.probe.is_on() {
-            self.trace_loss(frame.bytes(), lost, reason);
+            let maps = &self.tables.traffic.classify;
+            trace::loss(&mut self.probe, maps, frame.bytes(), lost, reason);
         }
-        self.pool.give(frame);
+        self.devices.pool.give(frame);
     }
 }
 
@@ -477,23 +426,22 @@ impl<Q> Drop for Worker<Q> {
     /// The frames outlive the worker: another one may take over its ports.
     fn drop(&mut self) {
         let mut packets = std::mem::take(&mut self.scratch.packets);
-        for egress in &mut self.egress {
-            let (store, frames) = (&mut self.store, &mut self.scratch.frames);
-            egress.abandon(store, &self.ledger, &mut packets, frames);
-        }
-        packets.extend(self.outbound.iter_mut().flat_map(|ring| ring.drain(..)));
-        for ring in &mut self.rings_in {
-            while ring.pop_batch(&mut packets, RING) > 0 {}
+        let frames = &mut self.scratch.frames;
+        self.ports.abandon(&self.ledger, &mut packets, frames);
+        for crossing in self.rings.abandon() {
+            match crossing {
+                Crossing::Packet(packet) => packets.push(packet),
+                Crossing::Control { frame, .. } => frames.push(frame),
+            }
         }
         self.pending.take(&mut self.scratch.retries);
         for packet in &packets {
-            let (policy, cells) = (&self.tables.traffic, u64::from(packet.cells));
-            self.ledger
-                .release(policy, packet.ingress, packet.group, cells);
+            let (policy, it) = (&self.tables.traffic, Charged::of(packet));
+            self.ledger.release(policy, it.ingress, it.group, it.cells);
         }
         let frames = packets.drain(..).map(|packet| packet.frame);
         let waiting = self.scratch.retries.drain(..).map(|waiting| waiting.frame);
         let all = frames.chain(waiting).chain(self.scratch.frames.drain(..));
-        all.for_each(|frame| self.pool.give(frame));
+        all.for_each(|frame| self.devices.pool.give(frame));
     }
 }

@@ -11,7 +11,8 @@
 //! A sleeping worker wakes at least once a second, so that its heartbeat tells a worker that sleeps
 //! from one that stands still.
 
-use crate::worker::{Worker, WorkerEvent};
+use crate::worker::Worker;
+use crate::worker::events::WorkerEvent;
 use common::sync::counter::Counter;
 use common::sys::{PollSet, Waker, monotonic};
 use common::time::{Span, Time};
@@ -26,7 +27,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Longest sleep.
 const HEARTBEAT: Span = Span::from_secs(1);
 
-/// How precisely the kernel ends a sleep; its default of 50 µs is five packets of 1500 bytes at 1 Gb/s.
+/// How precisely the kernel ends a sleep; its default of 50 µs is five packets of 1500 bytes at 1
+/// Gb/s.
 const TIMER_SLACK_NANOS: u64 = 1_000;
 
 /// What a thread needs beside its worker.

@@ -20,7 +20,10 @@ use switchd::stats::{PortStats, WorkerStats};
 use switchd::tables::buckets::{Buckets, Member};
 use switchd::tables::{Group, Hashing, NextHop, PortEntry, Tables};
 use switchd::traffic::buffer::Ledger;
-use switchd::worker::{Setup, Worker, WorkerCommand, WorkerEvent};
+use switchd::worker::Worker;
+use switchd::worker::builder::WorkerBuilder;
+use switchd::worker::events::{WorkerCommand, WorkerEvent};
+use switchd::worker::rings::rings;
 
 const PORTS: u16 = 4;
 const FRAMES: u32 = 1024;
@@ -169,12 +172,11 @@ impl Switch {
         let (commands, commands_from) = bounded(4);
         let stats = WorkerStats::new(usize::from(PORTS));
         let ledger = Ledger::new(usize::from(PORTS), 1);
-        let worker = Worker::new(Setup {
+        let worker = WorkerBuilder {
             id: 0,
             queues: (0..PORTS).map(PortId).zip(wires.iter().cloned()).collect(),
             owners: vec![0; usize::from(PORTS)],
-            rings_in: Vec::new(),
-            rings_out: vec![None],
+            rings: rings(1).pop().expect("one worker"),
             region: region.clone(),
             packets: FRAMES,
             ledger: ledger.clone(),
@@ -185,7 +187,8 @@ impl Switch {
             stats: stats.clone(),
             events: events_to,
             commands: commands_from,
-        });
+        }
+        .build();
         Self {
             worker: Some(worker),
             stats,

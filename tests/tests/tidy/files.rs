@@ -21,7 +21,6 @@ const LONG_MODULES: &[&str] = &[];
 const WIDTH: usize = 100;
 
 /// Folders with wider comments. The list only shrinks.
-const WIDE: &[&str] = &["switchd/src/worker/"];
 
 /// Folders with modules in `x.rs` beside `x/`. The list only shrinks.
 const BESIDE: &[&str] = &[];

@@ -13,7 +13,7 @@ use super::state::State;
 use crate::config::Change;
 use crate::config::qos::HeadroomSize;
 use crate::limits::CLASSES;
-use crate::worker::WorkerCommand;
+use crate::worker::events::WorkerCommand;
 use common::time::Span;
 use std::sync::Arc;
 

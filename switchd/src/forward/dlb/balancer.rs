@@ -1,11 +1,11 @@
 //! The choice of a member in groups with dynamic load balancing: a worker's flow table, and the
 //! quality of the ports, which all workers share.
 
+use crate::forward::choice::{Choice, choose_by};
 use crate::forward::dlb::flowlet::{Flow, Table};
 use crate::forward::dlb::host_sprayed::is_host_sprayed;
 use crate::forward::dlb::quality::QualityTable;
 use crate::forward::ecmp;
-use crate::forward::route::{Choice, choose_by};
 use crate::id::{GroupId, NextHopId};
 use crate::packet::Parsed;
 use crate::stats::{FlowletRow, WorkerStats};

@@ -5,7 +5,7 @@
 //! packet arrives; the egress port and whether it is lost, when it leaves the switch. No word at
 //! all means every packet.
 
-use super::Arrival;
+use super::record::Arrival;
 use crate::drop::DropReason;
 use crate::id::PortId;
 use crate::packet::{Parsed, Version};

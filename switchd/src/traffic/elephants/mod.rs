@@ -48,6 +48,7 @@ mod account;
 mod gate;
 #[cfg(test)]
 mod tests;
+pub mod tracker;
 
 use crate::id::{FlowKey, PortId};
 use crate::limits::CLASSES;

@@ -27,6 +27,8 @@
 //!   size: without their transport header they tell nothing.
 //! - Packets whose chain of extension headers is not understood.
 
+pub mod refused;
+
 use crate::tables::trim::TrimPolicy;
 use common::wire::ethernet;
 use common::wire::ip::{protocol, v4, v6};

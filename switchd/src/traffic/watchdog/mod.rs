@@ -65,6 +65,17 @@ pub enum State {
     Off,
 }
 
+impl State {
+    /// The number in metrics: 0 operational, 1 stormed, 2 off.
+    pub const fn number(self) -> u64 {
+        match self {
+            Self::Operational => 0,
+            Self::Stormed => 1,
+            Self::Off => 2,
+        }
+    }
+}
+
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -28,7 +28,8 @@ impl Switch {
         self.commands[0].send(held).expect("a worker");
     }
 
-    /// Packets that were queued at port 1 in this turn, at most at a time, by what they took of the buffer.
+    /// Packets that were queued at port 1 in this turn, at most at a time, by what they took of the
+    /// buffer.
     fn peak(&self) -> u64 {
         let ledger = &self.workers[0].ledger;
         let [service, ..] = ledger.regions();
@@ -48,7 +49,8 @@ fn numbers(port: &[Vec<u8>]) -> Vec<u16> {
     port.iter().map(source).collect()
 }
 
-/// SW-10: a packet that has nothing to wait for takes nothing of the buffer, and is counted by its queue nevertheless.
+/// SW-10: a packet that has nothing to wait for takes nothing of the buffer, and is counted by its
+/// queue nevertheless.
 #[test]
 fn what_need_not_wait_is_not_charged() {
     let mut switch = Switch::new(2, 1);
@@ -62,7 +64,8 @@ fn what_need_not_wait_is_not_charged() {
     assert_eq!(queue.enqueued_bytes.get(), bytes);
 }
 
-/// SW-10, SW-15: what a device has no room for is queued and charged, and nothing overtakes what was first.
+/// SW-10, SW-15: what a device has no room for is queued and charged, and nothing overtakes what
+/// was first.
 #[test]
 fn what_the_device_has_no_room_for_is_queued() {
     let mut switch = Switch::new(2, 1);
@@ -74,7 +77,8 @@ fn what_the_device_has_no_room_for_is_queued() {
     assert_eq!(switch.workers[0].ledger.in_use(), 0);
 }
 
-/// SW-15, SW-31: while a queue of a port waits nothing bypasses the others either: they are all scheduled.
+/// SW-15, SW-31: while a queue of a port waits nothing bypasses the others either: they are all
+/// scheduled.
 #[test]
 fn nothing_bypasses_what_waits() {
     let mut switch = Switch::new(2, 1);
@@ -91,8 +95,8 @@ fn nothing_bypasses_what_waits() {
     assert_eq!(switch.workers[0].ledger.in_use(), 0);
 }
 
-/// SW-15: a port sends no faster than it may, whichever way packets take; without a burst a packet of strict priority waits for one
-/// other at most.
+/// SW-15: a port sends no faster than it may, whichever way packets take; without a burst a packet
+/// of strict priority waits for one other at most.
 #[test]
 fn a_shaped_port_stays_at_its_speed() {
     const LEN: u64 = 14 + 20 + 8 + 40;
@@ -131,7 +135,7 @@ fn what_is_shut_is_not_bypassed() {
     switch.numbered(0, 4, 2);
     assert_eq!(numbers(&switch.run()[1]), [2]);
     switch.workers[0].ledger.shut(PortId(0), 0);
-    switch.workers[0].egress[1].manager.shut(1 << 4);
+    switch.workers[0].ports.at_mut(1).manager.shut(1 << 4);
     switch.numbered(0, 3, 3);
     switch.numbered(0, 4, 4);
     assert_eq!(numbers(&switch.run()[1]), [3]);
@@ -178,7 +182,8 @@ fn elephants_are_found_on_an_idle_port() {
     assert_eq!((shown(), shown()), (1, 0));
 }
 
-/// SW-10: a group that takes nothing takes nothing at an idle port either, and a change of the policy is in force at once.
+/// SW-10: a group that takes nothing takes nothing at an idle port either, and a change of the
+/// policy is in force at once.
 #[test]
 fn a_group_without_room_is_not_bypassed() {
     let mut switch = Switch::new(2, 1);
@@ -202,7 +207,8 @@ fn a_group_without_room_is_not_bypassed() {
     assert_eq!(switch.dropped(DropReason::IngressFull), 1);
 }
 
-/// SW-15, SW-31: what a device takes later than it said is not forgotten: a pause frame took its place.
+/// SW-15, SW-31: what a device takes later than it said is not forgotten: a pause frame took its
+/// place.
 #[test]
 fn what_is_staged_is_sent_in_the_end() {
     let mut switch = Switch::new(2, 1);
@@ -224,7 +230,8 @@ fn what_is_staged_is_sent_in_the_end() {
     assert_eq!(switch.workers[0].ledger.in_use(), 0);
 }
 
-/// SW-51 (EgressDown): what is on its way to a device that goes down is lost, and counted at the port that it was to leave by.
+/// SW-51 (EgressDown): what is on its way to a device that goes down is lost, and counted at the
+/// port that it was to leave by.
 #[test]
 fn what_is_staged_is_lost_with_the_link() {
     let mut switch = Switch::new(2, 1);

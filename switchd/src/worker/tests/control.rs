@@ -5,12 +5,13 @@ use crate::tables::policy::{FlowControl, GroupPolicy, Limit};
 use crate::tables::watchdog::{Action, Settings};
 use common::wire::pause::{self, Control};
 
-/// Cells of the group that is lossless: fewer than a frame of the greatest length takes, so that packets are queued in any case; and
-/// more, so that they are not while they need not wait.
+/// Cells of the group that is lossless: fewer than a frame of the greatest length takes, so that
+/// packets are queued in any case; and more, so that they are not while they need not wait.
 const LIMITS: [u32; 2] = [TEN, 100];
 const TEN: u32 = 10;
 
-/// Group and priority 3 (DSCP 24) are lossless: `limit` cells, then ten of headroom; they go on at five.
+/// Group and priority 3 (DSCP 24) are lossless: `limit` cells, then ten of headroom; they go on at
+/// five.
 fn lossless(ports: usize, limit: u32) -> Policy {
     let mut policy = Policy::plain(ports, 4096);
     for port in &mut policy.ports {
@@ -77,8 +78,9 @@ fn sorted(frames: &[Vec<u8>]) -> (Vec<Control>, usize) {
     (controls, others)
 }
 
-/// SW-31, SW-51 (ControlLength, ControlOpcode, ControlVector): PFC frames of wrong length, opcode, vector or destination are
-/// counted by what is wrong with them and pause nothing; right ones end here too, and none is ever forwarded.
+/// SW-31, SW-51 (ControlLength, ControlOpcode, ControlVector): PFC frames of wrong length, opcode,
+/// vector or destination are counted by what is wrong with them and pause nothing; right ones end
+/// here too, and none is ever forwarded.
 #[test]
 fn wrong_control_frames_are_counted() {
     let good = Control::Pfc([Some(9); 8]).emit(Mac([2; 6])).to_vec();
@@ -113,8 +115,8 @@ fn wrong_control_frames_are_counted() {
     assert_eq!(switch.sum(|port| port.pauses[2].ignored.get()), 1);
 }
 
-/// SW-31: a pause holds its priority until it ends, by the end of its time or by a frame that ends it, and no other. With
-/// two workers the frame finds the owner of the port.
+/// SW-31: a pause holds its priority until it ends, by the end of its time or by a frame that ends
+/// it, and no other. With two workers the frame finds the owner of the port.
 #[test]
 fn a_pause_holds_its_priority() {
     for (workers, limit) in [(1, LIMITS[0]), (1, LIMITS[1]), (2, TEN)] {
@@ -138,8 +140,8 @@ fn a_pause_holds_its_priority() {
     }
 }
 
-/// SW-31, SW-10: a group that crosses its threshold pauses its peer at once, refreshes the pause, and lets it go on at xon; also when the
-/// packets wait at another worker's port.
+/// SW-31, SW-10: a group that crosses its threshold pauses its peer at once, refreshes the pause,
+/// and lets it go on at xon; also when the packets wait at another worker's port.
 #[test]
 fn a_full_group_pauses_its_peer() {
     let mut times = [None; 8];
@@ -175,7 +177,8 @@ fn a_full_group_pauses_its_peer() {
     }
 }
 
-/// SW-12, SW-51 (HeadroomFull): a peer that sends on loses what exceeds the headroom, counted as such.
+/// SW-12, SW-51 (HeadroomFull): a peer that sends on loses what exceeds the headroom, counted as
+/// such.
 #[test]
 fn headroom_ends() {
     let mut switch = Switch::lossless(2, 1, TEN);
@@ -191,7 +194,8 @@ fn headroom_ends() {
     assert_eq!(switch.run()[1].len(), 20);
 }
 
-/// SW-31: what is sent is a frame of the least length, from the port's own address, for nobody to forward.
+/// SW-31: what is sent is a frame of the least length, from the port's own address, for nobody to
+/// forward.
 #[test]
 fn what_is_sent_is_well_formed() {
     let mut switch = Switch::lossless(2, 1, TEN);
@@ -209,7 +213,8 @@ fn what_is_sent_is_well_formed() {
     switch.run();
 }
 
-/// SW-31: a refresh that finds no room in the device is tried again soon, and the worker does not turn without end meanwhile.
+/// SW-31: a refresh that finds no room in the device is tried again soon, and the worker does not
+/// turn without end meanwhile.
 #[test]
 fn a_refresh_without_room_waits_for_the_device() {
     let mut switch = Switch::lossless(2, 1, TEN);
@@ -232,8 +237,8 @@ fn a_refresh_without_room_waits_for_the_device() {
     assert_eq!(switch.run()[1].len(), 11);
 }
 
-/// MG-1, SW-32: another action of the watchdog and other maps are in force at once, also for a storm that lasts: none is found or ended
-/// by that.
+/// MG-1, SW-32: another action of the watchdog and other maps are in force at once, also for a
+/// storm that lasts: none is found or ended by that.
 #[test]
 fn a_storm_follows_a_new_policy() {
     LIMITS.into_iter().for_each(follow_a_new_policy);

@@ -7,6 +7,8 @@ mod trace;
 mod trim;
 mod workers;
 
+use super::builder::WorkerBuilder;
+use super::rings::{owners, rings};
 use super::*;
 use crate::forward::dlb::quality::QualityTable;
 use crate::forward::fib::FibWriter;
@@ -19,10 +21,11 @@ use common::time::Span;
 use common::units::Rate;
 use common::wire::ip::{v4, v6};
 use common::wire::{Mac, checksum, ethernet, udp};
-use common::xdp::frame::Region;
+use common::xdp::frame::{FramePool, Region};
 use common::xdp::sim::SimQueue;
+use crossbeam_channel::{Receiver, Sender};
 use std::collections::{HashMap, HashSet};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const FRAMES: u32 = 4096;
 
@@ -110,29 +113,31 @@ impl Switch {
         };
         let ledger = Ledger::new(ports, workers);
         let quality = Arc::new(QualityTable::new(ports));
-        for (id, (rings_in, rings_out)) in rings(workers).into_iter().enumerate() {
+        for (id, rings) in rings(workers).into_iter().enumerate() {
             let (command, commands) = crossbeam_channel::bounded(4);
             let stats = WorkerStats::new(ports);
-            switch.workers.push(Worker::new(Setup {
-                id,
-                queues: handed[id]
-                    .iter()
-                    .map(|id| (*id, switch.wires[id.index()].clone()))
-                    .collect(),
-                owners: owners(&handed, ports),
-                rings_in,
-                rings_out,
-                region: region.clone(),
-                packets: FRAMES,
-                ledger: ledger.clone(),
-                quality: quality.clone(),
-                seed: 1,
-                reader: switch.publisher.reader(),
-                fib: switch.fib.fib(),
-                stats: stats.clone(),
-                events: events_to.clone(),
-                commands,
-            }));
+            switch.workers.push(
+                WorkerBuilder {
+                    id,
+                    queues: handed[id]
+                        .iter()
+                        .map(|id| (*id, switch.wires[id.index()].clone()))
+                        .collect(),
+                    owners: owners(&handed, ports),
+                    rings,
+                    region: region.clone(),
+                    packets: FRAMES,
+                    ledger: ledger.clone(),
+                    quality: quality.clone(),
+                    seed: 1,
+                    reader: switch.publisher.reader(),
+                    fib: switch.fib.fib(),
+                    stats: stats.clone(),
+                    events: events_to.clone(),
+                    commands,
+                }
+                .build(),
+            );
             switch.stats.push(stats);
             switch.commands.push(command);
         }
@@ -282,8 +287,8 @@ impl Udp {
     }
 }
 
-/// SW-1: unicast of both versions leaves by the port of the longest prefix, with the neighbour's MAC
-/// address, one less of TTL, and nothing else changed.
+/// SW-1: unicast of both versions leaves by the port of the longest prefix, with the neighbour's
+/// MAC address, one less of TTL, and nothing else changed.
 #[test]
 fn packets_leave_by_the_longest_prefix() {
     let mut switch = Switch::new(3, 1);
@@ -311,7 +316,8 @@ fn packets_leave_by_the_longest_prefix() {
     assert_eq!(switch.dropped(DropReason::NoRoute), 0);
 }
 
-/// SW-1: what cannot be forwarded is answered with the message that a router sends, quoting the packet.
+/// SW-1: what cannot be forwarded is answered with the message that a router sends, quoting the
+/// packet.
 #[test]
 fn senders_are_told_why() {
     let cases = [
@@ -460,8 +466,8 @@ fn routes_and_ports_refuse_with_their_reason() {
     }
 }
 
-/// SW-2: packets to a neighbour that is not resolved wait, the kernel is asked once, and they leave in order when
-/// the neighbour is known.
+/// SW-2: packets to a neighbour that is not resolved wait, the kernel is asked once, and they leave
+/// in order when the neighbour is known.
 #[test]
 fn packets_wait_for_their_neighbour() {
     let mut switch = Switch::new(2, 1);
@@ -537,8 +543,8 @@ fn waiting_is_bounded() {
     assert_eq!((left[0][0][34], left[0][0][35]), (3, 1));
 }
 
-/// SW-3: a flow keeps to one member, flows spread over all, by weight, and when a member dies only its
-/// flows move.
+/// SW-3: a flow keeps to one member, flows spread over all, by weight, and when a member dies only
+/// its flows move.
 #[test]
 fn flows_are_balanced_and_resilient() {
     let mut switch = Switch::new(5, 1);
@@ -593,8 +599,8 @@ fn flows_are_balanced_and_resilient() {
     assert_eq!(place(&mut switch), before, "and returns");
 }
 
-/// SW-3: two switches in a row with different seeds do not polarise; ECMP of flows that the first sent one way
-/// still spreads at the second.
+/// SW-3: two switches in a row with different seeds do not polarise; ECMP of flows that the first
+/// sent one way still spreads at the second.
 #[test]
 fn switches_in_a_row_do_not_polarise() {
     let member = |port: u32| Member {

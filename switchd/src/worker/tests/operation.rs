@@ -12,7 +12,8 @@ fn hold(switch: &Switch, classes: u8) {
     switch.commands[0].send(command).expect("a worker");
 }
 
-/// SW-15: a held queue sends nothing, others go on; let go, it sends all. A switch that stops lets everything go.
+/// SW-15: a held queue sends nothing, others go on; let go, it sends all. A switch that stops lets
+/// everything go.
 #[test]
 fn held_queues_wait_until_they_are_let_go() {
     let mut switch = Switch::new(2, 1);
@@ -41,8 +42,8 @@ fn held_queues_wait_until_they_are_let_go() {
     assert_eq!(switch.run()[1].len(), 1);
 }
 
-/// MG-1, SW-31: a policy that brings flow control while a group is over its threshold pauses the peer at once, and one
-/// that takes its threshold away gives back every cell.
+/// MG-1, SW-31: a policy that brings flow control while a group is over its threshold pauses the
+/// peer at once, and one that takes its threshold away gives back every cell.
 #[test]
 fn a_new_policy_finds_groups_that_are_full() {
     let mut switch = Switch::new(2, 1);

@@ -1,4 +1,5 @@
-//! SW-51: what a whole switch tells of the packets that are traced, and that it tells nothing of others.
+//! SW-51: what a whole switch tells of the packets that are traced, and that it tells nothing of
+//! others.
 
 use super::*;
 use crate::egress::remark::set_dscp;
@@ -204,8 +205,8 @@ fn a_full_queue_is_told_with_the_port() {
     switch.run();
 }
 
-/// SW-2, SW-51: a packet that waits for its neighbour is followed until it is given up; the answer to its sender is
-/// another packet.
+/// SW-2, SW-51: a packet that waits for its neighbour is followed until it is given up; the answer
+/// to its sender is another packet.
 #[test]
 fn waiting_for_a_neighbour_is_told() {
     let mut switch = Switch::new(2, 1);
@@ -256,7 +257,8 @@ fn marks_are_told() {
     }
 }
 
-/// SW-17, SW-23, SW-33, SW-51: what makes a packet another one, or sends it to another queue, is told where it happens.
+/// SW-17, SW-23, SW-33, SW-51: what makes a packet another one, or sends it to another queue, is
+/// told where it happens.
 #[test]
 fn changes_are_told() {
     const DATA: u8 = 8;
@@ -362,8 +364,8 @@ fn changes_are_told() {
     );
 }
 
-/// A trace that was not asked for, or is over, has no records, also of packets that are still on their way; and
-/// packets that do not match have none.
+/// A trace that was not asked for, or is over, has no records, also of packets that are still on
+/// their way; and packets that do not match have none.
 #[test]
 fn nothing_is_told_of_others() {
     let mut switch = Switch::new(2, 2);

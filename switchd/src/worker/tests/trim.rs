@@ -14,8 +14,8 @@ const TRIMMED: u8 = 16;
 const LEN: u32 = 14 + 20 + 8 + 900;
 
 impl Switch {
-    /// A switch whose port 1 holds back queues 1 and 2; three of five packets that came for it are trimmed, and at most `room`
-    /// cells of them find room.
+    /// A switch whose port 1 holds back queues 1 and 2; three of five packets that came for it are
+    /// trimmed, and at most `room` cells of them find room.
     fn trimming(room: u32) -> Self {
         let mut switch = Self::new(2, 1);
         let mut policy = Policy::plain(2, 4096);
@@ -102,7 +102,8 @@ fn what_is_trimmed_is_sent_or_finds_no_room() {
     switch.assert_nothing_is_charged();
 }
 
-/// SW-23: trimmed packets that wait when the link goes down are lost for that reason, and counted among the trimmed.
+/// SW-23: trimmed packets that wait when the link goes down are lost for that reason, and counted
+/// among the trimmed.
 #[test]
 fn what_is_trimmed_is_lost_with_the_link() {
     let mut switch = Switch::trimming(2);
@@ -121,8 +122,8 @@ fn what_is_trimmed_is_lost_with_the_link() {
     switch.assert_nothing_is_charged();
 }
 
-/// SW-23, SW-32: a storm discards the trimmed packets that wait, and those that come for the same queue: they are lost for that
-/// reason, and counted among the trimmed.
+/// SW-23, SW-32: a storm discards the trimmed packets that wait, and those that come for the same
+/// queue: they are lost for that reason, and counted among the trimmed.
 #[test]
 fn what_is_trimmed_is_lost_in_a_storm() {
     let mut switch = Switch::trimming(100);

@@ -3,7 +3,8 @@
 use super::*;
 use crate::limits::RING;
 
-/// SW-1: egress ports belong to one worker each: packets cross between workers and all arrive, in order.
+/// SW-1: egress ports belong to one worker each: packets cross between workers and all arrive, in
+/// order.
 #[test]
 fn packets_cross_between_workers() {
     let mut switch = Switch::new(4, 2);
@@ -30,8 +31,8 @@ fn packets_cross_between_workers() {
     }
 }
 
-/// SW-51 (QueueFull): a worker that stands still costs nothing that fits in receive rings, a port that does costs what
-/// exceeds its queue.
+/// SW-51 (QueueFull): a worker that stands still costs nothing that fits in receive rings, a port
+/// that does costs what exceeds its queue.
 #[test]
 fn a_worker_that_stands_still_is_bounded() {
     let mut switch = Switch::new(2, 2);
@@ -58,7 +59,8 @@ fn a_worker_that_stands_still_is_bounded() {
     assert_eq!(switch.run()[1].len(), 100);
 }
 
-/// SW-51 (RingFull): packets that waited for neighbours of a port whose owner stands still exceed its ring all at once.
+/// SW-51 (RingFull): packets that waited for neighbours of a port whose owner stands still exceed
+/// its ring all at once.
 #[test]
 fn a_ring_is_bounded() {
     const NEIGHBOURS: u32 = 12;
@@ -110,7 +112,8 @@ fn a_ring_is_bounded() {
     assert_eq!(left + switch.dropped(DropReason::RingFull), offered);
 }
 
-/// A worker that has packets for another whose ring is full does not sleep until something else arrives.
+/// A worker that has packets for another whose ring is full does not sleep until something else
+/// arrives.
 #[test]
 fn packets_for_a_full_ring_are_not_slept_over() {
     let mut switch = Switch::new(2, 2);

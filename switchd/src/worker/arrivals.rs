@@ -1,20 +1,22 @@
 //! The first half of a turn: from the receive queues to the egress port's owner.
 
-use super::flow_control::CONTROL;
-use super::trace::Lost;
-use super::{Queue, Worker, WorkerEvent};
+use super::Worker;
+use super::events::WorkerEvent;
+use super::rings::Crossing;
+use super::trace::{self, Routing};
 use crate::drop::DropReason;
-use crate::forward::batch::look_up;
+use crate::forward::choice::{Choice, choose, look_up};
 use crate::forward::ecmp;
-use crate::forward::route::{Choice, Decision, choose, decide};
+use crate::forward::route::{Decision, decide};
 use crate::id::{FlowKey, NextHopId, PortId, TraceId};
-use crate::ingress::classify::{classify, is_hooked};
+use crate::ingress::classify::{classify, remap};
 use crate::ingress::icmp_error;
 use crate::ingress::parse::{ParseException, parse};
 use crate::ingress::pending::{Pending, Waiting};
-use crate::limits::{BATCH, LANES, PENDING_RETRY, RING};
+use crate::limits::{BATCH, PENDING_RETRY};
 use crate::packet::{Edits, Packet, Parsed, cells};
-use crate::trace::Step;
+use crate::trace::probe::Lost;
+use crate::trace::{Arrival, Step};
 use crate::traffic::buffer::XoffChange;
 use common::time::Time;
 use common::wire::icmp::Problem;
@@ -24,10 +26,10 @@ use std::net::IpAddr;
 
 /// Where a packet came from, for what is decided about it.
 #[derive(Clone, Copy)]
-pub(super) struct Origin {
-    pub(super) ingress: PortId,
+struct Origin {
+    ingress: PortId,
     /// Which traced packet it is, if it is one.
-    pub(super) trace: TraceId,
+    trace: TraceId,
     /// The hash of its flow, if it is known.
     flow: Option<u32>,
     /// Since when it waits for a neighbour, if it did before.
@@ -35,27 +37,38 @@ pub(super) struct Origin {
     now: Time,
 }
 
+impl From<Origin> for Lost {
+    #[inline]
+    fn from(origin: Origin) -> Self {
+        Self {
+            trace: origin.trace,
+            ..Self::from(origin.ingress)
+        }
+    }
+}
+
 impl<Q: QueueIo> Worker<Q> {
-    /// Takes a batch from each of the receive queues `ready` and forwards it. Returns the number of packets.
+    /// Takes a batch from each of the receive queues `ready` and forwards it. Returns the number of
+    /// packets.
     ///
-    /// What several queues have is forwarded together: when many ports have a few packets each, the waits for
-    /// memory of one overlap with those of the others.
+    /// What several queues have is forwarded together: when many ports have a few packets each, the
+    /// waits for memory of one overlap with those of the others.
     pub(super) fn receive(&mut self, now: Time, ready: impl Iterator<Item = usize>) -> usize {
-        if self.draining {
+        if self.control.is_draining() {
             return 0;
         }
         let mut work = 0;
         for index in ready {
-            if !self.has_room_outbound() {
+            if !self.rings.have_room() {
                 break;
             }
-            let Queue { port, io } = &mut self.queues[index];
-            let count = io.receive(&mut self.pool, &mut self.scratch.frames, BATCH);
+            let frames = &mut self.scratch.frames;
+            let (port, count) = self.devices.receive(index, frames);
             if count == 0 {
                 continue;
             }
             work += count;
-            self.scratch.arrivals.push((*port, count));
+            self.scratch.arrivals.push((port, count));
             if self.scratch.frames.len() >= BATCH {
                 self.forward_batch(now);
             }
@@ -66,7 +79,8 @@ impl<Q: QueueIo> Worker<Q> {
         work
     }
 
-    /// Forwards the packets of `self.scratch.frames`, which arrived as `self.scratch.arrivals` says.
+    /// Forwards the packets of `self.scratch.frames`, which arrived as `self.scratch.arrivals`
+    /// says.
     fn forward_batch(&mut self, now: Time) {
         let mut frames = std::mem::take(&mut self.scratch.frames);
         let mut arrivals = std::mem::take(&mut self.scratch.arrivals);
@@ -85,12 +99,17 @@ impl<Q: QueueIo> Worker<Q> {
         drop(rest);
         batch.look_up(&self.fib);
         if batch.is_ahead_of(&self.tables) {
-            // The route is newer than the tables: those that have the group were published before it.
+            // The route is newer than the tables: those that have the group were published before
+            // it.
             self.pick_up_tables(now);
         }
         batch.choose(&self.tables, &mut self.balancer, now);
         if self.probe.is_on() {
-            self.trace_batch(&mut batch);
+            let routing = Routing {
+                tables: &self.tables,
+                balancer: &self.balancer,
+            };
+            trace::batch(&mut self.probe, routing, &mut batch);
         }
         let mut traces = batch.traces.drain(..);
         let mut hashes = batch.hashes.drain(..);
@@ -143,7 +162,7 @@ impl<Q: QueueIo> Worker<Q> {
                 next_hop,
                 mac,
             } => {
-                self.send(frame, parsed, (port, next_hop, mac), origin);
+                self.enqueue(frame, parsed, (port, next_hop, mac), origin);
             }
             Decision::Wait { ifindex, address } => {
                 self.wait(frame, parsed, (ifindex, address), origin)
@@ -157,8 +176,9 @@ impl<Q: QueueIo> Worker<Q> {
         }
     }
 
+    /// Makes the packet of a frame that is to be sent: its class is known once its egress port is.
     #[inline]
-    fn send(
+    fn enqueue(
         &mut self,
         frame: Frame,
         parsed: &Parsed,
@@ -170,16 +190,12 @@ impl<Q: QueueIo> Worker<Q> {
         let traffic = &self.tables.traffic;
         let (mut class, group) = classify(&traffic.classify, parsed);
         let (mut dscp, mut edits) = (parsed.dscp, Edits::default());
-        if let Some(hook) = traffic.hook
-            && is_hooked(traffic, ingress, egress)
-        {
-            class = traffic.classify.class_of_priority[usize::from(hook.priority & 7)];
-            dscp = hook.dscp;
+        if let Some(remap) = remap(traffic, ingress, egress) {
+            (class, dscp) = (remap.class, remap.dscp);
             edits.add(Edits::REMARK);
             if trace.is_some() {
-                let priority = hook.priority;
                 let step = Step::Remapped {
-                    priority,
+                    priority: remap.priority,
                     dscp,
                     class,
                 };
@@ -190,7 +206,7 @@ impl<Q: QueueIo> Worker<Q> {
             let hash = origin.flow;
             let hash = hash
                 .unwrap_or_else(|| ecmp::flow_hash(frame.bytes(), parsed, &self.tables.hashing));
-            self.prefetch_flow(FlowKey {
+            self.ports.prefetch_flow(FlowKey {
                 port: egress,
                 class,
                 hash,
@@ -229,10 +245,10 @@ impl<Q: QueueIo> Worker<Q> {
         let cells = u64::from(packet.cells);
         match self.ledger.charge(traffic, ingress, packet.group, cells) {
             Ok(XoffChange::Same) => {}
-            Ok(XoffChange::Changed) => self.tell_owner(ingress),
+            Ok(XoffChange::Changed) => self.rings.tell_owner(ingress),
             Err(refused) => {
                 if refused.xoff_change == XoffChange::Changed {
-                    self.tell_owner(ingress);
+                    self.rings.tell_owner(ingress);
                 }
                 let lost = Lost::from(&packet);
                 return self.drop_packet(packet.frame, lost, refused.reason);
@@ -244,31 +260,55 @@ impl<Q: QueueIo> Worker<Q> {
     /// Gives a packet to the owner of the port by which it leaves.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
-    pub(super) fn hand_over(&mut self, packet: Packet) {
-        let owner = self.owners.get(packet.egress.index()).copied();
-        let owner = owner.unwrap_or(self.id);
-        if owner == self.id {
-            self.admit(packet);
-            return;
+    fn hand_over(&mut self, packet: Packet) {
+        let Some(owner) = self.rings.other_owner(packet.egress) else {
+            return self.admit(packet);
+        };
+        let trace = packet.trace;
+        match self.rings.send(owner, Crossing::Packet(packet)) {
+            Ok(()) if trace.is_some() => self.probe.cross(trace, owner),
+            Ok(()) => {}
+            Err(crossing) => self.lose_crossing(crossing),
         }
-        match self.outbound.get_mut(owner) {
-            Some(outbound) if outbound.len() < RING => {
-                if packet.trace.is_some() {
-                    self.probe.cross(packet.trace, owner);
-                }
-                outbound.push(packet);
+    }
+
+    /// Takes a MAC control frame, or gives it to the worker that owns the port it arrived at.
+    #[cold]
+    fn receive_control(&mut self, frame: Frame, port: PortId, now: Time) {
+        let Some(owner) = self.rings.other_owner(port) else {
+            return self.take_control(frame, port, now);
+        };
+        if let Err(crossing) = self.rings.send(owner, Crossing::Control { frame, port }) {
+            self.lose_crossing(crossing);
+        }
+    }
+
+    /// There was no room on the way to another worker.
+    #[cold]
+    fn lose_crossing(&mut self, crossing: Crossing) {
+        match crossing {
+            Crossing::Packet(packet) => self.drop_charged(packet, DropReason::RingFull),
+            Crossing::Control { frame, port } => {
+                self.drop_packet(frame, port, DropReason::RingFull);
             }
-            _ => self.drop_charged(packet, DropReason::RingFull),
         }
     }
 
-    /// Whether what a batch brings fits on the way to any other worker. As long as one of them has not taken what is
-    /// meant for it, packets stay in the receive rings: those that were promised not to be lost are not.
-    #[inline]
-    fn has_room_outbound(&self) -> bool {
-        self.outbound.iter().all(|ring| ring.len() <= RING - LANES)
+    /// Loses a frame that the parser refused.
+    #[cold]
+    fn refuse(&mut self, frame: Frame, ingress: PortId, reason: DropReason) {
+        let arrival = Arrival {
+            port: ingress,
+            priority: None,
+        };
+        let lost = Lost {
+            trace: self.probe.begin(arrival, frame.bytes(), None),
+            ..Lost::from(ingress)
+        };
+        self.drop_packet(frame, lost, reason);
     }
 
+    /// A packet waits for the MAC address of its next hop, or has waited for too long.
     fn wait(&mut self, frame: Frame, parsed: &Parsed, neighbour: (u32, IpAddr), origin: Origin) {
         let Origin {
             ingress,
@@ -295,13 +335,8 @@ impl<Q: QueueIo> Worker<Q> {
         }
         if self.pending.should_ask(neighbour, now) {
             let (ifindex, address) = neighbour;
-            if self
-                .events
-                .try_send(WorkerEvent::Resolve { ifindex, address })
-                .is_err()
-            {
-                self.stats.events_lost.add(1);
-            }
+            let event = WorkerEvent::Resolve { ifindex, address };
+            self.control.tell(event, &self.stats);
         }
         if let Err(waiting) = self.pending.wait(waiting, now + PENDING_RETRY) {
             self.drop_packet(waiting.frame, origin, DropReason::NeighbourFull);
@@ -339,7 +374,11 @@ impl<Q: QueueIo> Worker<Q> {
                     let packet = (frame.bytes(), &parsed);
                     let choice = self.balancer.choose_one(&self.tables, group, packet, now);
                     if trace.is_some() {
-                        self.trace_route(trace, group, packet, choice);
+                        let routing = Routing {
+                            tables: &self.tables,
+                            balancer: &self.balancer,
+                        };
+                        trace::route(&mut self.probe, routing, trace, group, packet, choice);
                     }
                     self.dispatch_one(frame, &parsed, choice, origin);
                 }
@@ -369,7 +408,8 @@ impl<Q: QueueIo> Worker<Q> {
             counters.icmp_suppressed.add(1);
             return;
         }
-        let Some(answer) = icmp_error::about(frame.bytes(), parsed, problem, port, &mut self.pool)
+        let Some(answer) =
+            icmp_error::about(frame.bytes(), parsed, problem, port, &mut self.devices.pool)
         else {
             counters.icmp_suppressed.add(1);
             return;
@@ -377,12 +417,13 @@ impl<Q: QueueIo> Worker<Q> {
         match parse(answer.bytes(), port.mac) {
             Ok(parsed) => {
                 counters.icmp_sent.add(1);
-                // By the tables of this batch: newer ones could give another meaning to next hops that were
-                // chosen before them. By the hash, for no answer has to keep behind another.
+                // By the tables of this batch: newer ones could give another meaning to next hops
+                // that were chosen before them. By the hash, for no answer has to keep behind
+                // another.
                 let group = look_up(&self.fib, &parsed);
                 let choice = choose(&tables, group, answer.bytes(), &parsed);
-                // An answer that cannot be sent is not worth another: errors are never reported. It is another packet
-                // than the one that is followed.
+                // An answer that cannot be sent is not worth another: errors are never reported. It
+                // is another packet than the one that is followed.
                 let origin = Origin {
                     trace: TraceId::NONE,
                     flow: None,
@@ -395,44 +436,5 @@ impl<Q: QueueIo> Worker<Q> {
             }
             Err(ParseException::Lost(reason)) => self.drop_packet(answer, origin.ingress, reason),
         }
-    }
-
-    /// Moves what is on its way to other workers into their rings.
-    pub(super) fn fill_rings(&mut self) {
-        for owner in 0..self.outbound.len() {
-            let mut outbound = std::mem::take(&mut self.outbound[owner]);
-            if let Some(Some(ring)) = self.rings_out.get_mut(owner)
-                && !outbound.is_empty()
-                && ring.push_batch(&mut outbound) > 0
-            {
-                self.to_wake.insert(owner);
-            }
-            self.outbound[owner] = outbound;
-        }
-    }
-
-    /// Admits what other workers sent, from another ring first in each turn, so that none waits behind one that is always full.
-    /// Returns the number of packets.
-    pub(super) fn drain_rings(&mut self, now: Time) -> usize {
-        let mut packets = std::mem::take(&mut self.scratch.packets);
-        let rings = self.rings_in.len();
-        for place in 0..rings {
-            if packets.len() >= RING {
-                break;
-            }
-            let ring = &mut self.rings_in[(self.first_ring + place) % rings];
-            ring.pop_batch(&mut packets, RING);
-        }
-        self.first_ring = self.first_ring.wrapping_add(1);
-        let work = packets.len();
-        for packet in packets.drain(..) {
-            if packet.class == CONTROL {
-                self.take_control(packet.frame, packet.ingress, now);
-            } else {
-                self.admit(packet);
-            }
-        }
-        self.scratch.packets = packets;
-        work
     }
 }

@@ -1,14 +1,15 @@
-//! Which of a worker's queues or ports have something to do: a bit for each.
+//! A set of small numbers, for example of the queues or ports that have something to do: a bit for
+//! each.
 
 /// A set of small numbers.
 #[derive(Clone, Debug, Default)]
-pub(super) struct BitSet {
+pub struct BitSet {
     words: Vec<u64>,
 }
 
 impl BitSet {
     /// Room for the numbers below `count`; none is in it.
-    pub(super) fn new(count: usize) -> Self {
+    pub fn new(count: usize) -> Self {
         Self {
             words: vec![0; count.div_ceil(64)],
         }
@@ -16,24 +17,24 @@ impl BitSet {
 
     /// Puts a number in.
     #[inline]
-    pub(super) fn set(&mut self, number: usize) {
+    pub fn set(&mut self, number: usize) {
         self.words[number / 64] |= 1 << (number % 64);
     }
 
     /// Takes a number out.
     #[inline]
-    pub(super) fn clear(&mut self, number: usize) {
+    pub fn clear(&mut self, number: usize) {
         self.words[number / 64] &= !(1 << (number % 64));
     }
 
     /// Whether no number is in it.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.words.iter().all(|word| *word == 0)
     }
 
     /// The smallest number that is not below `from`.
     #[inline]
-    pub(super) fn next(&self, from: usize) -> Option<usize> {
+    pub fn next(&self, from: usize) -> Option<usize> {
         let mut index = from / 64;
         let mut word = self.words.get(index)? & (u64::MAX << (from % 64));
         loop {
@@ -46,7 +47,7 @@ impl BitSet {
     }
 
     /// The numbers, smallest first.
-    pub(super) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         let mut from = 0;
         std::iter::from_fn(move || {
             let number = self.next(from)?;

@@ -1,0 +1,161 @@
+//! The gauges of the ports that a worker owns, read once a sampling interval.
+//!
+//! ```text
+//!   once an interval   own ports ─▶ gauges ─▶ quality, which all workers read
+//! ```
+
+use super::quality::{Gauge, IDLE, QualityTable, Reading};
+use crate::id::PortId;
+use crate::limits::PRIORITIES;
+use crate::tables::Tables;
+use common::time::Time;
+use std::sync::Arc;
+
+/// What the owner of a port reads off it for its gauge.
+#[derive(Clone, Copy, Debug)]
+pub struct PortReading {
+    /// The port.
+    pub port: PortId,
+    /// Bytes sent so far, counted on the wire.
+    pub sent: u64,
+    /// Bytes that wait now.
+    pub queued: u64,
+    /// By priority: nanoseconds that it was paused so far; zero for those whose pauses are not
+    /// obeyed.
+    pub paused: [u64; PRIORITIES],
+    /// Whether its peer asked it for silence until later than now.
+    pub is_paused: bool,
+    /// Whether the link is up.
+    pub up: bool,
+}
+
+/// A gauge and what it needs to remember of the last reading.
+#[derive(Debug)]
+struct Measured {
+    gauge: Gauge,
+    /// By priority: how long it was paused when it was last read.
+    heard: [u64; PRIORITIES],
+    /// Nanoseconds in which the priority that was paused longest in each interval was.
+    paused: u64,
+}
+
+impl Measured {
+    fn reading(&mut self, port: &PortReading) -> Reading {
+        self.paused += longest_pause(port, &mut self.heard);
+        Reading {
+            sent: port.sent,
+            queued: port.queued,
+            paused: self.paused,
+            up: port.up,
+        }
+    }
+}
+
+/// How long the priority was paused that was paused longest since `heard`, which is brought up to
+/// date.
+///
+/// All priorities count that are obeyed, whether packets wait or not: behind a port of which a
+/// class is paused there is congestion, and the next packets of that class would wait for an
+/// unknown time. The longest and not the sum, or a PAUSE of the link would count eight times.
+fn longest_pause(port: &PortReading, heard: &mut [u64; PRIORITIES]) -> u64 {
+    let pauses = port.paused.iter().zip(heard.iter());
+    let longest = pauses.map(|(total, heard)| total.saturating_sub(*heard));
+    let longest = longest.max().unwrap_or(0);
+    *heard = port.paused;
+    longest
+}
+
+/// The gauges of the ports that a worker owns.
+#[derive(Debug)]
+pub struct Gauges {
+    quality: Arc<QualityTable>,
+    /// By place among the worker's egress ports; none while there is no dynamic load balancing.
+    ports: Vec<Measured>,
+    /// When the next sample is due; never while there is no dynamic load balancing.
+    due: Time,
+    /// A port has a band that time alone can change: the worker must not sleep beyond the next
+    /// sample.
+    restless: bool,
+}
+
+impl Gauges {
+    /// No gauges; they will show what they find in `quality`.
+    pub fn new(quality: Arc<QualityTable>) -> Self {
+        Self {
+            quality,
+            ports: Vec::new(),
+            due: Time::NEVER,
+            restless: false,
+        }
+    }
+
+    /// Whether to sample now.
+    #[inline]
+    pub fn are_due(&self, now: Time) -> bool {
+        now >= self.due
+    }
+
+    /// When a turn is needed even if nothing arrives.
+    pub fn deadline(&self) -> Time {
+        if self.restless { self.due } else { Time::NEVER }
+    }
+
+    /// The peer of a port asked for silence, or took it back: as long as it lasts only time changes
+    /// its band.
+    pub fn heard_pause(&mut self) {
+        self.restless = !self.ports.is_empty();
+    }
+
+    /// Follows the tables. `read` reads the worker's egress port at a place below `count`.
+    pub fn configure(
+        &mut self,
+        tables: &Tables,
+        count: usize,
+        read: impl Fn(usize) -> PortReading,
+        now: Time,
+    ) {
+        if !tables.dlb.is_on() {
+            self.ports.clear();
+            (self.due, self.restless) = (Time::NEVER, false);
+            return;
+        }
+        let speed = |port: PortId| tables.port(port).and_then(|port| port.speed);
+        let scale = tables.dlb.scale;
+        if self.ports.is_empty() {
+            let measured = (0..count).map(&read).map(|port| {
+                let mut measured = Measured {
+                    gauge: Gauge::new(scale, None, now, Reading::default()),
+                    heard: [0; PRIORITIES],
+                    paused: 0,
+                };
+                let reading = measured.reading(&port);
+                measured.gauge = Gauge::new(scale, speed(port.port), now, reading);
+                measured
+            });
+            self.ports = measured.collect();
+        }
+        for (place, measured) in self.ports.iter_mut().enumerate() {
+            measured.gauge.configure(scale, speed(read(place).port));
+        }
+        self.sample(read, now);
+    }
+
+    /// Takes the samples that are due and shows the bands. `read` is as in [`Self::configure`].
+    #[cold]
+    pub fn sample(&mut self, read: impl Fn(usize) -> PortReading, now: Time) {
+        self.due = Time::NEVER;
+        self.restless = false;
+        for (place, measured) in self.ports.iter_mut().enumerate() {
+            let port = read(place);
+            if measured.gauge.is_due(now) {
+                let reading = measured.reading(&port);
+                measured.gauge.sample(now, reading);
+            }
+            let band = measured.gauge.band();
+            self.quality.set(port.port, band);
+            self.due = self.due.min(measured.gauge.due_at());
+            // The band of a link that is down does not change until the tables do.
+            self.restless |= port.up && (band != IDLE || port.is_paused);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The egress ports of a worker: admission \[7\], service \[8\] and flow control of those that it
+//! owns.
+//!
+//! ```text
+//!   port      one of them: its queues, its pauses, its watchdog, what is on its way to the device
+//!   admit     a packet to its queue, or past it to the device
+//!   serve     packets from the queues to the device
+//!   pauses    pauses of the peers, pauses for them, and the watchdogs against endless ones
+//! ```
+
+mod admit;
+mod pauses;
+mod port;
+mod serve;
+
+use crate::bit_set::BitSet;
+use crate::id::{FlowKey, PortId};
+use crate::stats::WorkerStats;
+use crate::tables::Tables;
+use crate::traffic::bypass;
+use crate::traffic::elephants::Progress;
+use crate::traffic::elephants::tracker::ElephantTracker;
+use crate::traffic::store::PacketStore;
+use crate::traffic::watchdog::{Masks, Steps};
+use common::time::Time;
+
+pub use port::OwnedPort;
+pub use serve::Charged;
+
+/// The egress ports of a worker. Each has a **place**, a number from 0.
+#[derive(Debug)]
+pub struct EgressPorts {
+    ports: Vec<OwnedPort>,
+    /// Ports that hold packets, by place.
+    occupied: BitSet,
+    /// By port: its place, if it is this worker's.
+    place: Vec<Option<usize>>,
+    /// The packets of all queues.
+    store: PacketStore,
+    /// The flows of classes whose elephants are looked for; `None` if there is no such class.
+    tracker: Option<Box<ElephantTracker>>,
+    /// Groups by which packets may bypass the buffer: see [`bypass::groups`].
+    open_groups: u8,
+    /// When a pause of a peer has to be refreshed.
+    refresh_at: Time,
+    /// When a watchdog is to be polled.
+    watch_at: Time,
+}
+
+impl EgressPorts {
+    /// The ports of `queues`, which says for each transmit queue of the worker by which of its
+    /// ports it transmits, if it does. There are `count` ports in all. The queues of the ports hold
+    /// at most `packets` packets together.
+    pub fn new(
+        queues: impl Iterator<Item = Option<PortId>>,
+        count: usize,
+        tables: &Tables,
+        packets: u32,
+        seed: u64,
+    ) -> Self {
+        let (mut ports, mut place) = (Vec::new(), vec![None; count]);
+        for (queue, port) in queues.enumerate() {
+            if let Some(port) = port
+                && let Some(place) = place.get_mut(port.index())
+                && place.is_none()
+            {
+                *place = Some(ports.len());
+                ports.push(OwnedPort::new(port, queue, tables, seed));
+            }
+        }
+        let mut ports = Self {
+            occupied: BitSet::new(ports.len()),
+            ports,
+            place,
+            store: PacketStore::new(packets),
+            tracker: None,
+            open_groups: bypass::groups(&tables.traffic),
+            refresh_at: Time::NEVER,
+            watch_at: Time::ZERO,
+        };
+        ports.watch_classes(tables, Time::ZERO);
+        ports
+    }
+
+    /// Number of ports; their places are below it.
+    pub fn len(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// Whether the worker owns no port.
+    pub fn is_empty(&self) -> bool {
+        self.ports.is_empty()
+    }
+
+    /// The port at a place.
+    #[inline]
+    pub fn at(&self, place: usize) -> &OwnedPort {
+        &self.ports[place]
+    }
+
+    /// The port at a place.
+    #[inline]
+    pub fn at_mut(&mut self, place: usize) -> &mut OwnedPort {
+        &mut self.ports[place]
+    }
+
+    /// The place of a port, if the worker owns it.
+    #[inline]
+    pub fn place_of(&self, port: PortId) -> Option<usize> {
+        self.place_at(port.index())
+    }
+
+    /// The place of the port of this number, if the worker owns it.
+    #[inline]
+    pub fn place_at(&self, port: usize) -> Option<usize> {
+        self.place.get(port).copied().flatten()
+    }
+
+    /// Packets that are queued, or on their way to a device.
+    pub fn held(&self) -> usize {
+        let staged: usize = self.ports.iter().map(|port| port.staged.len()).sum();
+        self.store.len() + staged
+    }
+
+    /// Starts to bring what sending will need into the cache.
+    pub fn prefetch(&self, stats: &WorkerStats) {
+        for port in &self.ports {
+            port.prefetch(stats);
+        }
+    }
+
+    /// Starts to bring what is known of a flow into the cache, if this worker owns its port:
+    /// otherwise another one knows it.
+    #[inline]
+    pub fn prefetch_flow(&self, flow: FlowKey) {
+        if let Some(tracker) = &self.tracker
+            && self.place_of(flow.port).is_some()
+        {
+            tracker.prefetch(flow);
+        }
+    }
+
+    /// The port at a place follows the tables, of which the traffic policy is new or not. Returned
+    /// is what its watchdog wants to be done, if anything: what becomes of storms that last follows
+    /// the action and the maps, which may be others now.
+    pub fn configure_port(
+        &mut self,
+        place: usize,
+        tables: &Tables,
+        new_policy: bool,
+        now: Time,
+    ) -> Option<Steps> {
+        let port = &mut self.ports[place];
+        let before = port.watchdog.masks();
+        let steps = port.configure(tables, now);
+        let lasts = before != Masks::default() || steps.masks != Masks::default();
+        (steps.any() || new_policy && lasts).then_some(steps)
+    }
+
+    /// All that is not of one port follows the tables, of which the traffic policy is new or not.
+    pub fn configure(&mut self, tables: &Tables, new_policy: bool, now: Time) {
+        if new_policy {
+            self.open_groups = bypass::groups(&tables.traffic);
+        }
+        self.watch_classes(tables, now);
+        self.plan_watch();
+    }
+
+    /// Watches the classes that the tables name.
+    fn watch_classes(&mut self, tables: &Tables, now: Time) {
+        let settings = &tables.traffic.elephants;
+        if self.tracker.is_none() && settings.is_empty() {
+            return;
+        }
+        let tracker = self
+            .tracker
+            .get_or_insert_with(|| Box::new(ElephantTracker::new(now)));
+        tracker.configure(settings);
+    }
+
+    /// What is to be done once a turn about the flows of elephants.
+    #[inline]
+    pub fn follow_flows(&mut self, tables: &Tables, stats: &WorkerStats, now: Time) {
+        let Some(tracker) = &mut self.tracker else {
+            return stats.elephants.rows.answer(Vec::new);
+        };
+        let queues = |port, class| progress(&self.place, &self.ports, port, class);
+        tracker.begin_turn(now, &stats.elephants, &queues);
+        if tables.traffic.elephants.is_empty() && tracker.is_empty() {
+            self.tracker = None;
+        }
+    }
+
+    /// When something is due even if nothing arrives.
+    pub fn deadline(&self, now: Time) -> Time {
+        let ports = self.occupied.iter().map(|at| self.ports[at].deadline(now));
+        let others = [self.refresh_at, self.watch_at];
+        ports.chain(others).fold(Time::NEVER, Time::min)
+    }
+}
+
+/// How far a queue of one of the worker's ports has come. At others nothing is ever queued.
+#[inline]
+fn progress(place: &[Option<usize>], ports: &[OwnedPort], port: PortId, class: u8) -> Progress {
+    let place = place.get(port.index()).copied().flatten();
+    place.map_or_else(Progress::default, |place| {
+        ports[place].manager.progress(class)
+    })
+}

@@ -1,0 +1,143 @@
+//! One egress port of a worker: its queues, its pauses, its watchdog, and what is on its way to the
+//! device.
+
+use crate::id::PortId;
+use crate::limits::{BATCH, KICK_AGAIN};
+use crate::packet::Packet;
+use crate::stats::WorkerStats;
+use crate::tables::Tables;
+use crate::tables::policy::Policy;
+use crate::traffic::buffer::Ledger;
+use crate::traffic::flow_control::Pauses;
+use crate::traffic::shaper::Shaper;
+use crate::traffic::watchdog::{Steps, Watchdog};
+use crate::traffic::{EgressPort, PacketStore};
+use common::sync::words::{prefetch, prefetch_all};
+use common::time::Time;
+use common::xdp::frame::Frame;
+
+/// A port that this worker transmits by.
+#[derive(Debug)]
+pub struct OwnedPort {
+    /// The port.
+    pub port: PortId,
+    /// Which of the worker's queues transmits for it.
+    pub queue: usize,
+    /// Its MAC address.
+    pub mac: [u8; 6],
+    /// Whether its link is up.
+    pub up: bool,
+    /// Its queues.
+    pub manager: EgressPort,
+    /// Pauses from its peer, and those for it.
+    pub pauses: Pauses,
+    pub(super) watchdog: Watchdog,
+    /// Packets on their way to the device: those that bypass the queues, then those that were
+    /// dequeued.
+    pub staged: Vec<Frame>,
+    /// How many may be staged in this turn without asking the device for room; zero before it was
+    /// asked.
+    pub(super) room: usize,
+}
+
+impl OwnedPort {
+    pub(super) fn new(port: PortId, queue: usize, tables: &Tables, seed: u64) -> Self {
+        let mut owned = Self {
+            port,
+            queue,
+            mac: [0; 6],
+            up: false,
+            manager: EgressPort::new(port, &tables.traffic, Shaper::new(None, 0), seed),
+            pauses: Pauses::default(),
+            watchdog: Watchdog::new(None, Time::ZERO),
+            staged: Vec::with_capacity(BATCH),
+            room: 0,
+        };
+        // A watchdog that begins has nothing to do yet.
+        let _ = owned.configure(tables, Time::ZERO);
+        owned
+    }
+
+    /// Follows the tables; what the watchdog wants to be done about that is returned.
+    pub(super) fn configure(&mut self, tables: &Tables, now: Time) -> Steps {
+        let Some(entry) = tables.port(self.port) else {
+            return Steps::default();
+        };
+        self.mac = entry.mac;
+        self.up = entry.up;
+        let shaper = Shaper::new(entry.speed, entry.burst);
+        self.manager.configure(&tables.traffic, shaper);
+        self.pauses
+            .configure(&tables.traffic, self.port, entry.speed, now);
+        self.stop_paused(&tables.traffic, now);
+        let watched = tables.traffic.watchdog.filter(|_| self.pauses.obeys_pfc());
+        self.watchdog.configure(watched, now)
+    }
+
+    /// Starts to bring what sending by it will need into the cache.
+    pub(super) fn prefetch(&self, stats: &WorkerStats) {
+        prefetch_all(self);
+        prefetch(&stats.ports[self.port.index()].tx_packets);
+    }
+
+    /// When a packet may be sent next.
+    pub(super) fn deadline(&self, now: Time) -> Time {
+        // A device that took less than it had room for does not say when it takes more.
+        let staged = if self.staged.is_empty() {
+            Time::NEVER
+        } else {
+            now + KICK_AGAIN
+        };
+        let queued = self.manager.deadline().min(self.pauses.over_at());
+        queued.min(staged)
+    }
+
+    /// Whether its peer asked it for silence until later than now.
+    pub fn is_paused(&self, now: Time) -> bool {
+        let over_at = self.pauses.over_at();
+        now < over_at && over_at != Time::NEVER
+    }
+
+    /// Lets the queues whose class is paused by the peer, or held, send nothing.
+    pub(super) fn stop_paused(&mut self, policy: &Policy, now: Time) {
+        let stopped = self.pauses.stopped(policy, now);
+        self.manager.stop(stopped);
+    }
+
+    /// Brings what control reads of its pauses up to date.
+    pub fn show_pauses(&self, stats: &WorkerStats, now: Time) {
+        self.pauses.show(&stats.ports[self.port.index()], now);
+    }
+
+    /// Brings what control reads of its watchdog up to date.
+    pub(super) fn show_watchdog(&self, stats: &WorkerStats) {
+        let stats = &stats.ports[self.port.index()];
+        for (priority, stats) in stats.pauses.iter().enumerate() {
+            let status = self.watchdog.status(priority);
+            stats.storm_state.set(status.state.number());
+            stats.storms.set(status.storms);
+            stats.restored.set(status.restored);
+            stats
+                .last_storm
+                .set(status.last_storm.map_or(0, Time::nanos));
+        }
+    }
+
+    /// Whether it holds no packet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.manager.is_empty() && self.staged.is_empty()
+    }
+
+    /// Lets go of everything: queued packets go to `packets`, those on their way to the device to
+    /// `frames`.
+    pub(super) fn abandon(
+        &mut self,
+        store: &mut PacketStore,
+        ledger: &Ledger,
+        packets: &mut Vec<Packet>,
+        frames: &mut Vec<Frame>,
+    ) {
+        self.manager.clear(u8::MAX, store, ledger, packets);
+        frames.append(&mut self.staged);
+    }
+}

@@ -1,0 +1,130 @@
+//! \[8\] Service: packets from the queues of a port to its device.
+
+use super::EgressPorts;
+use crate::id::PortId;
+use crate::packet::Packet;
+use crate::stats::WorkerStats;
+use crate::tables::policy::Policy;
+use crate::traffic::buffer::Ledger;
+use common::time::Time;
+use common::xdp::frame::Frame;
+
+/// What packets that leave one after the other were charged to one group: it is given back
+/// together.
+#[derive(Clone, Copy, Debug)]
+pub struct Charged {
+    /// The port they arrived at.
+    pub ingress: PortId,
+    /// The priority group.
+    pub group: u8,
+    /// The cells.
+    pub cells: u64,
+}
+
+impl Charged {
+    /// What one packet was charged.
+    #[inline]
+    pub fn of(packet: &Packet) -> Self {
+        Self {
+            ingress: packet.ingress,
+            group: packet.group,
+            cells: u64::from(packet.cells),
+        }
+    }
+
+    /// Adds a packet to those before it, or begins anew with it if they were charged to another
+    /// group: then they are returned.
+    #[inline]
+    fn add(before: &mut Option<Self>, packet: &Packet) -> Option<Self> {
+        let mut this = Self::of(packet);
+        match before {
+            Some(same) if (same.ingress, same.group) == (this.ingress, this.group) => {
+                this.cells += same.cells;
+                *before = Some(this);
+                None
+            }
+            _ => before.replace(this),
+        }
+    }
+}
+
+impl EgressPorts {
+    /// The first place from `from` on whose port holds packets.
+    #[inline]
+    pub fn next_occupied(&self, from: usize) -> Option<usize> {
+        self.occupied.next(from)
+    }
+
+    /// The queues that only waited for the end of a pause go on.
+    #[inline]
+    pub fn resume(&mut self, place: usize, policy: &Policy, now: Time) {
+        let port = &mut self.ports[place];
+        if now >= port.pauses.over_at() {
+            port.stop_paused(policy, now);
+        }
+    }
+
+    /// Takes packets from the queues of the port at `place`, at most `wanted`, and stages what
+    /// `rewrite` makes of them for the device. `rewrite` gets the packet and the MAC address of the
+    /// port; `release` gives back what packets were charged.
+    #[inline]
+    pub fn serve(
+        &mut self,
+        place: usize,
+        wanted: usize,
+        now: Time,
+        ledger: &Ledger,
+        mut release: impl FnMut(Charged),
+        mut rewrite: impl FnMut(Packet, [u8; 6]) -> Frame,
+    ) {
+        let port = &mut self.ports[place];
+        let (staged, mac) = (&mut port.staged, port.mac);
+        let mut charged = None;
+        port.manager
+            .dequeue(now, wanted, &mut self.store, ledger, |packet| {
+                if let Some(before) = Charged::add(&mut charged, &packet) {
+                    release(before);
+                }
+                staged.push(rewrite(packet, mac));
+            });
+        if let Some(charged) = charged {
+            release(charged);
+        }
+    }
+
+    /// The port at `place` has had its turn. Returns the queue of its device.
+    #[inline]
+    pub fn served(&mut self, place: usize, stats: &WorkerStats) -> usize {
+        let port = &mut self.ports[place];
+        port.room = 0;
+        port.manager.show(&stats.ports[port.port.index()]);
+        if port.is_empty() {
+            self.occupied.clear(place);
+        }
+        port.queue
+    }
+
+    /// Takes everything back from a port whose link went down: queued packets to `packets`, those
+    /// on their way to the device to `frames`.
+    #[cold]
+    pub fn empty(
+        &mut self,
+        place: usize,
+        ledger: &Ledger,
+        packets: &mut Vec<Packet>,
+        frames: &mut Vec<Frame>,
+    ) {
+        let port = &mut self.ports[place];
+        port.abandon(&mut self.store, ledger, packets, frames);
+        if let Some(tracker) = &mut self.tracker {
+            tracker.forget(port.port);
+        }
+    }
+
+    /// Takes back what all ports hold: see [`Self::empty`].
+    pub fn abandon(&mut self, ledger: &Ledger, packets: &mut Vec<Packet>, frames: &mut Vec<Frame>) {
+        for port in &mut self.ports {
+            port.abandon(&mut self.store, ledger, packets, frames);
+        }
+    }
+}

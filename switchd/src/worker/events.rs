@@ -1,0 +1,84 @@
+//! What a worker and control tell each other, beyond tables and counters.
+
+use crate::id::PortId;
+use crate::trace::Tracer;
+use std::net::IpAddr;
+
+/// What a worker tells control. Sent with `try_send`: one that does not fit is counted. A request
+/// is repeated when its reason occurs again; of a storm the counters and states tell what its event
+/// would have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerEvent {
+    /// A packet waits for the MAC address of `address` on the network of `ifindex`: ask the kernel
+    /// to resolve it. Repeated (at most once a second for each address) while packets wait.
+    Resolve {
+        /// The kernel's number of the interface.
+        ifindex: u32,
+        /// The neighbour.
+        address: IpAddr,
+    },
+    /// Something happened to a priority that the peer of a port paused without end.
+    Storm {
+        /// The port.
+        port: PortId,
+        /// The priority.
+        priority: u8,
+        /// What.
+        storm: Storm,
+    },
+    /// After [`WorkerCommand::Drain`]: nothing of this worker is queued or in flight any more.
+    Drained {
+        /// The worker's number.
+        worker: usize,
+    },
+}
+
+/// What happened to a priority of a port that its peer paused without end (SW-32, SW-34).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Storm {
+    /// A storm was found, and the action is in force.
+    Found,
+    /// It is over.
+    Restored,
+    /// There were too many: PFC is off for this priority until an operator turns it on.
+    TurnedOff,
+    /// An operator, or a change of the configuration, turned it on again.
+    TurnedOn,
+}
+
+impl Storm {
+    /// The word for it in logs and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Found => "storm",
+            Self::Restored => "restored",
+            Self::TurnedOff => "turned off",
+            Self::TurnedOn => "turned on",
+        }
+    }
+}
+
+/// What control tells a worker, beyond the tables.
+#[derive(Debug)]
+pub enum WorkerCommand {
+    /// Stop receiving, send what is queued, say [`WorkerEvent::Drained`]. Queues that are held are
+    /// let go.
+    Drain,
+    /// Let the peer of a port pause a priority again that the watchdog has turned PFC off for.
+    EnablePfc {
+        /// The port, which the worker has to own.
+        port: PortId,
+        /// The priority.
+        priority: u8,
+    },
+    /// Send nothing from exactly these queues of a port of this worker (bit n: queue n), whatever
+    /// the configuration says.
+    Hold {
+        /// The port.
+        port: PortId,
+        /// The queues.
+        classes: u8,
+    },
+    /// Follow packets with this tracer from now on, or with none.
+    Trace(Option<Box<Tracer>>),
+}

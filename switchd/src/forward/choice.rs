@@ -19,8 +19,9 @@ pub enum Choice {
     NoRoute,
 }
 
-/// Chooses among the next hops of `group`, to which the longest matching route leads. A stage of its own,
-/// because it waits for memory: done for all packets of a batch in a row, the waits overlap.
+/// Chooses among the next hops of `group`, to which the longest matching route leads. A step of
+/// its own, because it waits for memory: done for all packets of a batch in a row, the waits
+/// overlap.
 #[inline]
 pub fn choose(tables: &Tables, group: Option<GroupId>, frame: &[u8], parsed: &Parsed) -> Choice {
     choose_by(tables, group, || {

@@ -1,4 +1,5 @@
-//! \[4\] Forward: from a next hop to its port and MAC address, or to the reason why the packet goes nowhere.
+//! \[4\] Forward: from a next hop to its port and MAC address, or to the reason why the packet
+//! goes nowhere.
 
 use crate::drop::DropReason;
 use crate::forward::choice::Choice;

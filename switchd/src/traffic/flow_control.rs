@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   MAC control frame ─▶ owner of the port ─▶ pfc_rx ─▶ queues stopped until it ends
-//!   priority group over its threshold ─▶ news ─▶ owner of the port ─▶ PFC frame, before everything else
+//!   group over its threshold ─▶ news ─▶ owner of the port ─▶ PFC frame, before everything else
 //! ```
 
 use crate::drop::DropReason;

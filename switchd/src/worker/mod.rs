@@ -1,10 +1,11 @@
 //! One core's turn: orders the stages and hands packets from one to the next.
 //!
 //! ```text
-//!   own receive queues ─▶ parse ─▶ routes ─▶ decide ─▶ classify ─┬─▶ own egress port: bypass, or admit
-//!        pending, again ────▲                ├─▶ wait for a MAC  ├─▶ ring to the port's owner
-//!                                            └─▶ drop, and tell the sender
-//!   rings from other workers ──────────────────────────▶ admit
+//!   receive queues ─▶ parse ─▶ routes ─▶ decide ─┬─▶ classify ─┬─▶ own port: bypass, or admit
+//!                                ▲               │             └─▶ ring to the port's owner
+//!                     pending ───┘ ◀─ no MAC ────┤
+//!                                                └─▶ drop, and tell the sender
+//!   rings from other workers ─────────────────────────────────────▶ admit
 //!
 //!   own egress ports: dequeue ─▶ rewrite ─▶ transmit ─▶ flush
 //! ```

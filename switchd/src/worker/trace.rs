@@ -1,7 +1,7 @@
 //! What a worker tells of traced packets: see [`crate::trace`].
 //!
 //! ```text
-//!   batch, routed and classified ─▶ batch: numbers ─▶ Packet::trace ─▶ each stage: step ─▶ sent, or loss
+//!   batch with its routes ─▶ numbers ─▶ Packet::trace ─▶ each stage: step ─▶ sent, or loss
 //! ```
 //!
 //! Nothing of this is looked at for a packet without a number, and none has one while there is no

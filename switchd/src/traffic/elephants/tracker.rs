@@ -1,8 +1,8 @@
 //! Elephants among the packets that are queued at a worker's ports (SW-17).
 //!
 //! ```text
-//!   packet of a watched class ─▶ flow ─▶ queue of its class, or that of elephants, there behind a gate
-//!   turn                      ─▶ what has aged is forgotten; counters, and the flows if control asked for them
+//!   packet of a watched class ─▶ flow ─▶ queue of its class, or behind a gate that of elephants
+//!   turn                      ─▶ ageing; counters, and the flows if control asked for them
 //! ```
 //!
 //! Without a watched class there is no table, and a packet costs the look at an empty list.

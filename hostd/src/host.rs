@@ -276,19 +276,7 @@ async fn control(
     opened: Opened<common::xdp::AfXdpQueue>,
 ) -> Result<(), HostError> {
     use std::os::fd::AsFd;
-    let application_path = &config.application.socket;
-    let socket_error = |path: &PathBuf| {
-        let path = path.clone();
-        move |source| HostError::Socket { path, source }
-    };
-    let application_socket =
-        socket::listen_at(application_path).map_err(socket_error(application_path))?;
-    let admin_socket =
-        admin::bind(&config.admin.socket).map_err(socket_error(&config.admin.socket))?;
-    let metrics = match config.metrics.enabled {
-        true => Some(listen_metrics(config.metrics.listen).await?),
-        false => None,
-    };
+    let listeners = Listeners::open(config).await?;
     let interfaces: Interfaces = Arc::new(opened.interfaces);
     let seed = secret().map_err(system("/dev/urandom"))?;
     let speeds = interfaces.iter().map(|interface| interface.speed);
@@ -303,40 +291,17 @@ async fn control(
     let (routes, questions) = routes::questions();
     let router = Router::open(interfaces.clone(), running.worker.clone(), questions)
         .map_err(system("netlink"))?;
-    let permissions = Permissions::resolve(&config.application);
-    let quota = config.application.quota;
     let applications = Applications::new(
-        permissions,
-        quota,
+        Permissions::resolve(&config.application),
+        config.application.quota,
         running.worker.clone(),
         routes.clone(),
         running.doorbells.clone(),
     );
-    let published = running.published.clone();
-    let sources = Sources {
-        applications: applications.clone(),
-        interfaces: interfaces.clone(),
-        published,
-    };
-    let alive = Arc::new(AtomicBool::new(true));
-    tokio::spawn(admin::serve(
-        admin_socket,
-        sources.clone(),
-        running.worker.clone(),
-    ));
-    tokio::spawn(applications.clone().serve(application_socket));
-    tokio::spawn(heartbeat(
-        running.worker.clone(),
-        running.published.clone(),
-        alive.clone(),
-    ));
-    if let Some(listener) = metrics {
-        let source = Arc::new(Telemetry::new(sources, alive));
-        tokio::spawn(common::metrics::serve(listener, source));
-    }
+    listeners.serve(&running, &applications, &interfaces);
     let mut router = tokio::spawn(router.run());
 
-    tracing::info!(socket = %application_path.display(), "ready");
+    tracing::info!(socket = %config.application.socket.display(), "ready");
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     let result = tokio::select! {
         ended = pass_notices(&mut running.notices, &applications, &routes) => ended,
@@ -349,10 +314,54 @@ async fn control(
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     router.abort();
     finish(running, &applications, &routes, &interfaces).await;
-    for path in [application_path, &config.admin.socket] {
+    for path in [&config.application.socket, &config.admin.socket] {
         let _ = std::fs::remove_file(path);
     }
     result
+}
+
+/// The sockets that others reach the daemon by. They are opened before the worker starts, so that a
+/// path or an address that is taken ends the start early.
+struct Listeners {
+    application: std::os::fd::OwnedFd,
+    admin: common::admin::Listener,
+    metrics: Option<tokio::net::TcpListener>,
+}
+
+impl Listeners {
+    async fn open(config: &Config) -> Result<Self, HostError> {
+        let error = |path: &PathBuf| {
+            let path = path.clone();
+            move |source| HostError::Socket { path, source }
+        };
+        let (application, admin) = (&config.application.socket, &config.admin.socket);
+        Ok(Self {
+            application: socket::listen_at(application).map_err(error(application))?,
+            admin: admin::bind(admin).map_err(error(admin))?,
+            metrics: match config.metrics.enabled {
+                true => Some(listen_metrics(config.metrics.listen).await?),
+                false => None,
+            },
+        })
+    }
+
+    /// Starts to answer. Liveness is judged from then on.
+    fn serve(self, running: &Running, applications: &Applications, interfaces: &Interfaces) {
+        let (worker, published) = (running.worker.clone(), running.published.clone());
+        let sources = Sources {
+            applications: applications.clone(),
+            interfaces: interfaces.clone(),
+            published: published.clone(),
+        };
+        let alive = Arc::new(AtomicBool::new(true));
+        tokio::spawn(admin::serve(self.admin, sources.clone(), worker.clone()));
+        tokio::spawn(applications.clone().serve(self.application));
+        tokio::spawn(heartbeat(worker, published, alive.clone()));
+        if let Some(listener) = self.metrics {
+            let source = Arc::new(Telemetry::new(sources, alive));
+            tokio::spawn(common::metrics::serve(listener, source));
+        }
+    }
 }
 
 async fn listen_metrics(address: SocketAddr) -> Result<tokio::net::TcpListener, HostError> {

@@ -14,7 +14,6 @@ const LONG: &[(&str, &str, &str)] = &[
         "a_two_port_reflector_carries_ping_and_datagrams",
         STORY,
     ),
-    ("hostd/src/host.rs", "control", LATER),
     (
         "hostd/tests/netns.rs",
         "files_and_measurements_cross",
@@ -57,9 +56,6 @@ const TABLE: &str = "a table of cases";
 
 /// Steps of one run, each of which needs what the one before has left.
 const STORY: &str = "one run from beginning to end";
-
-/// To be split. No entry keeps this reason.
-const LATER: &str = "not split yet";
 
 /// A function with a body.
 #[derive(Debug, PartialEq, Eq)]

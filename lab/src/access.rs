@@ -1,26 +1,10 @@
-//! Access to laboratories: who may use them, and one at a time.
+//! Access to laboratories, one test at a time.
 
 use std::fs::{self, File};
 
 use nix::fcntl::{Flock, FlockArg};
 
 use super::{LabError, RUN};
-
-/// Whether this process may make namespaces. Tests that need to return early when not; where the
-/// privilege is promised (`REQUIRE_NETNS=1`) its lack is a failure instead.
-///
-/// # Panics
-/// When the privilege is promised and not there.
-#[must_use]
-pub fn privileged() -> bool {
-    if nix::unistd::geteuid().is_root() {
-        return true;
-    }
-    let promised = std::env::var_os("REQUIRE_NETNS").is_some_and(|value| value == "1");
-    assert!(!promised, "REQUIRE_NETNS=1, but {}", LabError::NotRoot);
-    eprintln!("SKIP: {}", LabError::NotRoot);
-    false
-}
 
 /// Waits until no other test of this machine uses a laboratory: they measure time, and share the
 /// processors. Held until dropped.

@@ -47,9 +47,10 @@ mod access;
 mod fabric;
 mod node;
 
-pub use access::{exclusive, privileged};
+pub use access::exclusive;
 pub use error::LabError;
 pub use fabric::{Builder, Lab};
+pub use netns::privileged;
 pub use node::{Host, Output};
 pub use topology::{NodeRole, Options, Topology};
 

@@ -11,7 +11,6 @@ use std::time::Duration;
 use super::settings::binaries;
 use super::topology::Topology;
 use super::{LabError, namespace, node_dir};
-use nix::sched::{CloneFlags, setns};
 use switchd::control::api::{Answer, Request, Response, ShowRequest, Topic};
 
 /// Longest wait for an answer of a daemon, as switchctl has it.
@@ -86,19 +85,9 @@ impl Host<'_> {
     /// # Panics
     /// When `work` does.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
-        let path = Path::new("/run/netns").join(namespace(self.lab, self.name));
-        let entered = || -> std::io::Result<()> {
-            let file = std::fs::File::open(&path)?;
-            setns(file, CloneFlags::CLONE_NEWNET).map_err(std::io::Error::from)
-        };
-        let result = std::thread::scope(|scope| {
-            let thread = scope.spawn(|| entered().map(|()| work()));
-            thread.join()
-        });
-        match result {
-            Ok(done) => done.map_err(LabError::io(path.display().to_string())),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        let name = namespace(self.lab, self.name);
+        let path = netns::path(&name).display().to_string();
+        netns::inside(&name, work).map_err(LabError::io(path))
     }
 
     /// A command in the node's namespace, with the sockets of its daemons in the environment and

@@ -98,11 +98,33 @@ const CRATES: &[(&str, &[&str])] = &[
     // An application links the client alone.
     ("hostd/client/", &["hostd::"]),
     // What ships does not know what simulates or tests it.
-    ("common/src/", &["twin::", "lab::", "fabric_tests::"]),
-    ("switchd/src/", &["twin::", "lab::", "fabric_tests::"]),
-    ("hostd/src/", &["twin::", "lab::", "fabric_tests::"]),
-    ("twin/src/", &["lab::", "fabric_tests::"]),
+    (
+        "common/src/",
+        &["twin::", "lab::", "netns::", "fabric_tests::"],
+    ),
+    (
+        "switchd/src/",
+        &["twin::", "lab::", "netns::", "fabric_tests::"],
+    ),
+    (
+        "hostd/src/",
+        &["twin::", "lab::", "netns::", "fabric_tests::"],
+    ),
+    ("twin/src/", &["lab::", "netns::", "fabric_tests::"]),
     ("lab/src/", &["hostd::", "twin::", "fabric_tests::"]),
+    // The tests of every crate use it.
+    (
+        "lab/netns/",
+        &[
+            "common::",
+            "switchd::",
+            "hostd::",
+            "hostd_client::",
+            "lab::",
+            "twin::",
+            "fabric_tests::",
+        ],
+    ),
 ];
 
 /// Module of a crate at `root` that the file at `path` belongs to; `None` for roots of crates.

@@ -7,23 +7,12 @@ use common::netlink::{
 };
 use common::sys::{PollSet, monotonic};
 use common::time::Span;
-use nix::sched::{CloneFlags, unshare};
 use std::fmt::Write as _;
 use std::os::fd::AsFd;
-use std::process::Command;
 
-/// Runs `test` in a thread with an empty network namespace. Says so and returns when that is not
-/// permitted.
+/// Runs `test` in a new network namespace with a veth pair.
 fn in_namespace(test: fn()) {
-    let run = move || {
-        if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
-            assert!(
-                std::env::var_os("REQUIRE_NETNS").is_none(),
-                "no network namespace: {error}"
-            );
-            eprintln!("SKIP: no network namespace: {error}");
-            return;
-        }
+    netns::in_new(|| {
         ip("link set lo up");
         ip("link add left type veth peer name right");
         ip("link set left up");
@@ -32,19 +21,11 @@ fn in_namespace(test: fn()) {
         ip("address add 10.0.1.1/24 dev right");
         ip("-6 address add 2001:db8::1/64 dev left nodad");
         test();
-    };
-    if let Err(panic) = std::thread::spawn(run).join() {
-        std::panic::resume_unwind(panic);
-    }
+    });
 }
 
 fn ip(arguments: &str) {
-    let output = Command::new("ip")
-        .args(arguments.split_whitespace())
-        .output()
-        .expect("iproute2 is installed");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "ip {arguments}: {errors}");
+    netns::run(&format!("ip {arguments}")).expect("the kernel does it");
 }
 
 fn state(mirror: &Mirror) -> String {

@@ -3,6 +3,7 @@
 //!
 //! Needs root, `ip`, `ethtool`, and the programs of the workspace beside `hostd`.
 
+use netns::Namespace;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,26 +14,19 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether these tests can run; when they were promised to, they fail instead.
+#[track_caller]
 fn possible() -> bool {
-    let root = nix::unistd::Uid::effective().is_root();
+    if !netns::privileged() {
+        return false;
+    }
     let missing: Vec<_> = ["hostcp", "hostperf"]
         .into_iter()
         .filter(|name| !program(name).exists())
         .collect();
-    if root && missing.is_empty() {
-        return true;
+    if !missing.is_empty() {
+        netns::skip(&format!("{missing:?} not built"));
     }
-    let why = if root {
-        format!("{missing:?} not built")
-    } else {
-        "needs root".to_owned()
-    };
-    assert!(
-        std::env::var_os("REQUIRE_NETNS").is_none_or(|value| value != "1"),
-        "{why}"
-    );
-    println!("SKIP: {why}");
-    false
+    missing.is_empty()
 }
 
 fn program(name: &str) -> PathBuf {
@@ -51,12 +45,12 @@ fn run(command: &mut Command) -> Output {
 }
 
 fn ip(words: &str) {
-    run(Command::new("ip").args(words.split_whitespace()));
+    netns::run(&format!("ip {words}")).expect("it succeeds");
 }
 
 /// A host: a namespace, a folder, a daemon.
 struct Host {
-    namespace: String,
+    namespace: Namespace,
     address: String,
     folder: tempfile::TempDir,
     daemon: Option<Child>,
@@ -66,7 +60,7 @@ impl Host {
     fn command(&self, name: &str) -> Command {
         let mut command = Command::new("ip");
         command
-            .args(["netns", "exec", &self.namespace])
+            .args(["netns", "exec", self.namespace.name()])
             .arg(program(name));
         command
             .env("HOSTD_SOCKET", self.folder.path().join("hostd.sock"))
@@ -98,7 +92,7 @@ impl Host {
             assert!(
                 Instant::now() < until,
                 "{}: {what}: {}",
-                self.namespace,
+                self.namespace.name(),
                 self.log()
             );
             std::thread::sleep(Duration::from_millis(20));
@@ -132,9 +126,9 @@ impl Link {
     fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let prefix = format!("hostd-t{}-{number}", std::process::id());
         let hosts = [1, 2].map(|index| Host {
-            namespace: format!("{prefix}-{index}"),
+            namespace: Namespace::new("hostd-test", &format!("{number}-{index}"))
+                .expect("root may make it"),
             address: format!("10.9.0.{index}"),
             folder: tempfile::tempdir().expect("a folder"),
             daemon: None,
@@ -145,14 +139,12 @@ impl Link {
     }
 
     fn set_up(&mut self) {
-        let [a, b] = [0, 1].map(|index| self.hosts[index].namespace.clone());
-        ip(&format!("netns add {a}"));
-        ip(&format!("netns add {b}"));
+        let [a, b] = [0, 1].map(|index| self.hosts[index].namespace.name());
         ip(&format!(
             "link add eth0 netns {a} type veth peer name eth0 netns {b}"
         ));
         for (host, index) in self.hosts.iter_mut().zip([1, 2]) {
-            let namespace = host.namespace.clone();
+            let namespace = host.namespace.name().to_owned();
             ip(&format!("-n {namespace} link set lo up"));
             ip(&format!("-n {namespace} link set eth0 mtu 3000 up"));
             ip(&format!(
@@ -164,8 +156,7 @@ impl Link {
             ));
             // AF_XDP neither computes nor checks what the offloads leave out.
             let ethtool = "ethtool -K eth0 tx off rx off gso off tso off gro off";
-            let words = format!("netns exec {namespace} {ethtool}");
-            let _ = Command::new("ip").args(words.split_whitespace()).output();
+            let _ = host.namespace.run(ethtool);
             let config = format!(
                 "[admin]\nsocket = '{0}/admin.sock'\n[application]\nsocket = '{0}/hostd.sock'\n\
                  groups = []\n[[interface]]\nname = 'eth0'\nspeed = '1Gbps'\n",
@@ -181,12 +172,9 @@ impl Drop for Link {
     fn drop(&mut self) {
         for host in &mut self.hosts {
             if std::thread::panicking() {
-                eprintln!("{}:\n{}", host.namespace, host.log());
+                eprintln!("{}:\n{}", host.namespace.name(), host.log());
             }
             host.end("-KILL");
-            let _ = Command::new("ip")
-                .args(["netns", "del", &host.namespace])
-                .output();
         }
     }
 }
@@ -313,22 +301,15 @@ fn files_and_measurements_cross() {
     }
     for host in &mut link.hosts {
         assert!(host.end("-TERM"), "{}", host.log());
-        let words = ["-n", &host.namespace, "link", "show", "eth0"];
+        let words = ["-n", host.namespace.name(), "link", "show", "eth0"];
         let shown = run(Command::new("ip").args(words));
         assert!(!String::from_utf8_lossy(&shown.stdout).contains("xdp"));
     }
 }
 
 fn metrics(host: &Host) {
-    let words = [
-        "netns",
-        "exec",
-        &host.namespace,
-        "curl",
-        "-s",
-        "http://127.0.0.1:9102/metrics",
-    ];
-    let text = run(Command::new("ip").args(words)).stdout;
+    let fetch = "curl -s http://127.0.0.1:9102/metrics";
+    let text = host.namespace.run(fetch).expect("the daemon answers");
     let mut promtool = Command::new("promtool");
     let child = promtool
         .args(["check", "metrics"])
@@ -338,7 +319,9 @@ fn metrics(host: &Host) {
         println!("promtool is not installed");
         return;
     };
-    std::io::Write::write_all(&mut child.stdin.take().expect("piped"), &text).expect("read");
+    let mut input = child.stdin.take().expect("piped");
+    std::io::Write::write_all(&mut input, text.as_bytes()).expect("read");
+    drop(input);
     let output = child.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success() && said.is_empty(), "{said}");

@@ -3,10 +3,8 @@
 use common::netlink::{RECEIVE_BUFFER, Settings, Watch};
 use common::sys::{PollSet, monotonic};
 use common::time::{Span, Time};
-use nix::sched::{CloneFlags, unshare};
 use std::fmt::Write as _;
 use std::os::fd::AsFd;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use switchd::control::program::Program;
@@ -20,22 +18,11 @@ use switchd::tables::{Hashing, PortEntry};
 const LIMIT: Span = Span::from_millis(10);
 
 fn ip(arguments: &str) {
-    let output = Command::new("ip")
-        .args(arguments.split_whitespace())
-        .output()
-        .expect("iproute2 is installed");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "ip {arguments}: {errors}");
+    netns::run(&format!("ip {arguments}")).expect("the kernel does it");
 }
 
 fn in_namespace(test: fn()) {
-    let run = move || {
-        if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
-            let required = std::env::var_os("REQUIRE_NETNS").is_some();
-            assert!(!required, "no network namespace: {error}");
-            eprintln!("SKIP: no network namespace: {error}");
-            return;
-        }
+    netns::in_new(|| {
         ip("link set lo up");
         ip("link add left type veth peer name right");
         ip("link set left up");
@@ -44,10 +31,7 @@ fn in_namespace(test: fn()) {
         ip("neigh add 10.0.0.2 lladdr 02:00:00:00:00:02 dev left");
         ip("neigh add 10.0.0.3 lladdr 02:00:00:00:00:03 dev left");
         test();
-    };
-    if let Err(panic) = std::thread::spawn(run).join() {
-        std::panic::resume_unwind(panic);
-    }
+    });
 }
 
 fn routing() -> Routing {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use lab::privileged;
 use lab::settings::binary;
+use netns::Namespace;
 use tempfile::TempDir;
 
 const DAEMONS: [&str; 2] = ["switchd", "hostd"];
@@ -151,34 +152,21 @@ fn sockets_are_in_the_runtime_directory() {
     }
 }
 
-/// A network namespace with one port, gone when dropped.
-struct Namespace(String);
-
-impl Namespace {
-    fn new(name: &str) -> Self {
-        let namespace = Self(name.to_owned());
-        drop(output("ip", ["netns", "del", name]));
-        succeed("ip", ["netns", "add", name]);
-        let add = "link add swp1 numrxqueues 1 numtxqueues 1 type veth \
-                   peer name far numrxqueues 1 numtxqueues 1";
-        for command in [
-            add,
-            "addr add 192.0.2.1/24 dev swp1",
-            "link set lo up",
-            "link set swp1 up",
-            "link set far up",
-        ] {
-            let arguments = ["-n", name].into_iter().chain(command.split_whitespace());
-            succeed("ip", arguments);
-        }
-        namespace
+/// A network namespace with one port.
+fn namespace_with_port() -> Namespace {
+    let namespace = Namespace::new("unit-caps", "daemons").expect("root may make it");
+    let add = "link add swp1 numrxqueues 1 numtxqueues 1 type veth \
+               peer name far numrxqueues 1 numtxqueues 1";
+    for command in [
+        add,
+        "addr add 192.0.2.1/24 dev swp1",
+        "link set lo up",
+        "link set swp1 up",
+        "link set far up",
+    ] {
+        netns::run(&format!("ip -n {} {command}", namespace.name())).expect("it succeeds");
     }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        drop(output("ip", ["netns", "del", &self.0]));
-    }
+    namespace
 }
 
 /// A process that ends with the test.
@@ -218,7 +206,7 @@ fn starts_with(daemon: &str, granted: &str, namespace: &Namespace, directory: &P
     let sets = ["--inh-caps", "--ambient-caps", "--bounding-set"];
     let sets = sets.map(|set| format!("{set}=-all,{granted}"));
     let mut child = Command::new("ip")
-        .args(["netns", "exec", &namespace.0, "setpriv"])
+        .args(["netns", "exec", namespace.name(), "setpriv"])
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
         .args(sets)
         .arg(&program)
@@ -258,7 +246,7 @@ fn the_capabilities_suffice() {
     }
     let directory = tempfile::tempdir_in("/tmp").expect("a temporary directory");
     make_public(directory.path(), 0o777);
-    let namespace = Namespace::new("unit-caps");
+    let namespace = namespace_with_port();
     for daemon in DAEMONS {
         let granted = values(&unit_text(daemon), "AmbientCapabilities").remove(0);
         let granted = granted

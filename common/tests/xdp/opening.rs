@@ -1,10 +1,11 @@
 //! Opening ports: modes, limits, occupied devices, processes that were killed.
 
-use crate::namespace::{self, Namespace, enter, privileged};
+use crate::namespace::{Namespace, enter};
 use crate::{RING, open, packet, receive, send, umem};
 use common::xdp::frame::{FramePool, leaked};
 use common::xdp::netdev::Device;
 use common::xdp::{Mode, ModeChoice, PortOptions, Role, Umem, XdpError, open_port};
+use netns::privileged;
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 #[test]
 fn an_mtu_that_does_not_fit_is_refused() {
-    if !privileged("an_mtu_that_does_not_fit_is_refused") {
+    if !privileged() {
         return;
     }
     let namespace = Namespace::new();
@@ -47,7 +48,7 @@ fn an_mtu_that_does_not_fit_is_refused() {
 
 #[test]
 fn modes_are_chosen_shown_and_required() {
-    if !privileged("modes_are_chosen_shown_and_required") {
+    if !privileged() {
         return;
     }
     let namespace = Namespace::new();
@@ -96,7 +97,7 @@ fn attach_without_link(object: &libbpf_rs::Object, ifindex: u32) {
 
 #[test]
 fn a_foreign_program_is_named_and_our_own_leftover_is_replaced() {
-    if !privileged("a_foreign_program_is_named_and_our_own_leftover_is_replaced") {
+    if !privileged() {
         return;
     }
     let namespace = Namespace::new();
@@ -113,11 +114,12 @@ fn a_foreign_program_is_named_and_our_own_leftover_is_replaced() {
          char l[] __attribute__((section(\"license\"))) = \"GPL\";\n",
     )
     .unwrap();
-    namespace::run(&format!(
+    netns::run(&format!(
         "clang -O2 -g -target bpf -c {} -o {}",
         source.display(),
         foreign.display()
-    ));
+    ))
+    .expect("clang compiles it");
     let foreign = load(&foreign);
     attach_without_link(&foreign, ifindex);
     let error = open_port(&umem, "va", &PortOptions::new(Role::Switch)).unwrap_err();
@@ -140,7 +142,7 @@ fn a_foreign_program_is_named_and_our_own_leftover_is_replaced() {
 
 #[test]
 fn a_port_can_be_opened_again_at_once() {
-    if !privileged("a_port_can_be_opened_again_at_once") {
+    if !privileged() {
         return;
     }
     let namespace = Namespace::new();
@@ -184,7 +186,7 @@ fn child_that_holds_a_port() {
 
 #[test]
 fn a_killed_process_leaves_nothing_behind() {
-    if !privileged("a_killed_process_leaves_nothing_behind") {
+    if !privileged() {
         return;
     }
     let namespace = Namespace::new();
@@ -225,14 +227,15 @@ fn child_with_little_memory() {
 
 #[test]
 fn too_little_locked_memory_is_said_in_numbers() {
-    if !privileged("too_little_locked_memory_is_said_in_numbers") {
+    if !privileged() {
         return;
     }
-    let output = namespace::run(&format!(
+    let output = netns::run(&format!(
         "env {CHILD_MEMORY}=1 setpriv --bounding-set -ipc_lock,-sys_resource -- \
          prlimit --memlock=1048576 {} --exact opening::child_with_little_memory --nocapture",
         std::env::current_exe().unwrap().display()
-    ));
+    ))
+    .unwrap();
     assert!(
         output.contains("4194304 bytes are needed, the limit is 1048576"),
         "{output}"

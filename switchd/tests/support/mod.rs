@@ -7,25 +7,19 @@
 //!                                     └────┘ p3 10.3.0.1 ───── 10.3.0.2 e3
 //! ```
 
+pub(crate) use netns::privileged;
+
+use netns::Namespace;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Whether privileged tests can run; says so when not, and fails when they must.
-pub(crate) fn privileged() -> bool {
-    if nix::unistd::geteuid().is_root() {
-        return true;
-    }
-    assert!(
-        std::env::var_os("REQUIRE_NETNS").is_none(),
-        "these tests need root"
-    );
-    eprintln!("SKIP: needs root");
-    false
-}
+/// The rig's nodes: the switch and two hosts.
+const NODES: [&str; 3] = ["sw", "a", "b"];
 
 pub(crate) struct Rig {
-    name: String,
+    /// Of the nodes, in the order of [`NODES`].
+    namespaces: [Namespace; 3],
     folder: tempfile::TempDir,
     daemon: Option<Child>,
     /// Lines of the configuration beyond the rig's own.
@@ -36,14 +30,15 @@ impl Rig {
     /// Namespaces and links; the daemon does not run yet. `name` tells rigs apart.
     pub(crate) fn new(name: &str) -> Self {
         let rig = Self {
-            name: format!("swc{}{name}", std::process::id() % 10_000),
+            namespaces: NODES.map(|node| {
+                let name = format!("{name}-{node}");
+                Namespace::new("switchd-test", &name).expect("root may make it")
+            }),
             folder: tempfile::tempdir().expect("a temporary folder"),
             daemon: None,
             settings: String::new(),
         };
-        for node in ["sw", "a", "b"] {
-            let namespace = rig.namespace(node);
-            rig.must("ip", &["netns", "add", &namespace]);
+        for node in NODES {
             rig.ip(node, "link set lo up");
             // Without a link-local address, that is until duplicates of it are ruled out, the
             // kernel asks for no neighbour.
@@ -87,8 +82,9 @@ impl Rig {
         }
     }
 
-    pub(crate) fn namespace(&self, node: &str) -> String {
-        format!("{}-{node}", self.name)
+    fn namespace(&self, node: &str) -> &str {
+        let place = NODES.iter().position(|name| *name == node);
+        self.namespaces[place.expect("a node of the rig")].name()
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -105,7 +101,7 @@ impl Rig {
     /// A command in a namespace.
     pub(crate) fn command(&self, node: &str, program: &str, words: &[&str]) -> Command {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.namespace(node), program]);
+        command.args(["netns", "exec", self.namespace(node), program]);
         command.args(words);
         command
     }
@@ -124,7 +120,7 @@ impl Rig {
 
     pub(crate) fn ip(&self, node: &str, words: &str) {
         let namespace = self.namespace(node);
-        let words = ["-n", namespace.as_str()]
+        let words = ["-n", namespace]
             .into_iter()
             .chain(words.split(' '))
             .collect::<Vec<_>>();
@@ -263,11 +259,6 @@ impl Drop for Rig {
         if let Some(mut daemon) = self.daemon.take() {
             let _ = daemon.kill();
             let _ = daemon.wait();
-        }
-        for node in ["sw", "a", "b"] {
-            let _ = Command::new("ip")
-                .args(["netns", "del", &self.namespace(node)])
-                .output();
         }
     }
 }

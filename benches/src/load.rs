@@ -153,8 +153,7 @@ impl Sink {
     /// # Errors
     /// When the kernel refuses.
     pub fn attach(namespace: &Namespace, device: &str, expected: [u8; 6]) -> Result<Self, String> {
-        let attach = || {
-            namespace.enter()?;
+        namespace.inside(|| {
             let object = load()?;
             set(&object, "load_offer", &settings(1, expected))?;
             let index = i32::try_from(ifindex(device)?).map_err(|error| error.to_string())?;
@@ -165,13 +164,6 @@ impl Sink {
                 object,
                 _link: link,
             })
-        };
-        // A thread of its own: entering a namespace is for good.
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(attach);
-            thread
-                .join()
-                .unwrap_or_else(|_| Err("the thread ended".to_owned()))
         })
     }
 

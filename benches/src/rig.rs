@@ -1,6 +1,6 @@
 //! Network namespaces, veth pairs and pinned processes, each removed when its value is dropped.
 
-use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns};
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::File;
@@ -18,42 +18,12 @@ pub const FORWARD_CORE: usize = 1;
 /// # Errors
 /// The command line and what it wrote to standard error.
 pub fn run(line: &str) -> Result<String, String> {
-    let words: Vec<_> = line.split_whitespace().collect();
-    let output = Command::new(words[0])
-        .args(&words[1..])
-        .output()
-        .map_err(|error| format!("{line}: {error}"))?;
-    if output.status.success() {
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    } else {
-        let error = String::from_utf8_lossy(&output.stderr);
-        Err(format!("{line}: {}", error.trim()))
-    }
-}
-
-/// Deletes the namespaces of benches that were killed before they could.
-///
-/// # Errors
-/// When `ip` does not do it.
-pub fn sweep() -> Result<(), String> {
-    let list = run("ip netns list")?;
-    let names = list
-        .lines()
-        .filter_map(|line| line.split_whitespace().next());
-    for name in names {
-        let pid = name
-            .strip_prefix("bench-")
-            .and_then(|rest| rest.split('-').next());
-        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
-            run(&format!("ip netns del {name}"))?;
-        }
-    }
-    Ok(())
+    netns::run(line).map_err(|error| error.to_string())
 }
 
 /// A network namespace, deleted with this value.
 #[derive(Debug)]
-pub struct Namespace(String);
+pub struct Namespace(netns::Namespace);
 
 impl Namespace {
     /// Creates one called `bench-PID-NAME`.
@@ -61,15 +31,15 @@ impl Namespace {
     /// # Errors
     /// When `ip` does not do it; it needs root.
     pub fn new(name: &str) -> Result<Self, String> {
-        let namespace = Self(format!("bench-{}-{name}", std::process::id()));
-        run(&format!("ip netns add {}", namespace.0))?;
+        let namespace = netns::Namespace::new("bench", name).map_err(|error| error.to_string())?;
+        let namespace = Self(namespace);
         namespace.run("ip link set lo up")?;
         Ok(namespace)
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.0
+        self.0.name()
     }
 
     /// Runs a command line inside.
@@ -77,7 +47,7 @@ impl Namespace {
     /// # Errors
     /// As [`run`].
     pub fn run(&self, line: &str) -> Result<String, String> {
-        run(&format!("ip netns exec {} {line}", self.0))
+        self.0.run(line).map_err(|error| error.to_string())
     }
 
     /// A command that will run inside, on `core` if one is given, before everything that is not
@@ -102,7 +72,7 @@ impl Namespace {
             "ip",
             "netns",
             "exec",
-            &self.0,
+            self.name(),
             program,
         ]);
         command
@@ -113,9 +83,20 @@ impl Namespace {
     /// # Errors
     /// When it may not.
     pub fn enter(&self) -> Result<(), String> {
-        let path = format!("/run/netns/{}", self.0);
-        let file = File::open(&path).map_err(|error| format!("{path}: {error}"))?;
-        setns(file, CloneFlags::CLONE_NEWNET).map_err(|error| format!("setns: {error}"))
+        let fail = |error| format!("{}: {error}", self.name());
+        self.0.enter().map_err(fail)
+    }
+
+    /// Runs `work` on a thread of its own inside, and waits for it.
+    ///
+    /// # Errors
+    /// When the thread may not enter, and those of `work`.
+    pub fn inside<T: Send>(
+        &self,
+        work: impl FnOnce() -> Result<T, String> + Send,
+    ) -> Result<T, String> {
+        let fail = |error| format!("{}: {error}", self.name());
+        netns::inside(self.name(), work).map_err(fail)?
     }
 
     /// A veth pair with one end here and one in `other`, without the offloads that AF_XDP cannot
@@ -126,12 +107,10 @@ impl Namespace {
     pub fn link(&self, end: &str, other: &Self, other_end: &str) -> Result<(), String> {
         self.run(&format!(
             "ip link add name {end} type veth peer name {other_end} netns {}",
-            other.0
+            other.name()
         ))?;
         for (namespace, end) in [(self, end), (other, other_end)] {
-            namespace.run(&format!("ethtool -K {end} tx off tso off gso off gro off"))?;
-            namespace.run(&format!("ip link set {end} addrgenmode none"))?;
-            namespace.run(&format!("ip link set {end} up"))?;
+            namespace.0.set_up(end).map_err(|error| error.to_string())?;
         }
         Ok(())
     }
@@ -143,12 +122,6 @@ impl Namespace {
     pub fn mac(&self, device: &str) -> Result<String, String> {
         let text = self.run(&format!("cat /sys/class/net/{device}/address"))?;
         Ok(text.trim().to_owned())
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = run(&format!("ip netns del {}", self.0));
     }
 }
 

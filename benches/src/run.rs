@@ -4,7 +4,7 @@ use crate::measure::Subject;
 use crate::measure::machine::Counters;
 use crate::measure::rounds::{self, Plan};
 use crate::report::GroupResult;
-use crate::{copy, forward, idle, lookup, pipeline, rig, transport, twin};
+use crate::{copy, forward, idle, lookup, pipeline, transport, twin};
 use std::time::{Duration, Instant};
 
 /// A bench.
@@ -95,11 +95,8 @@ impl Bench {
     /// # Errors
     /// What is missing, root among it.
     pub fn set_up(&self) -> Result<Box<dyn Subject>, String> {
-        if self.privileged {
-            if !nix::unistd::geteuid().is_root() {
-                return Err("network namespaces and AF_XDP need root".to_owned());
-            }
-            rig::sweep()?;
+        if self.privileged && !nix::unistd::geteuid().is_root() {
+            return Err("network namespaces and AF_XDP need root".to_owned());
         }
         progress(self.name, "setting up");
         (self.prepare)()

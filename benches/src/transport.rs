@@ -13,8 +13,8 @@ use common::xdp::frame::{Frame, FramePool, Region};
 use hostd::engine::Engine;
 use hostd::memory::{HeapMemory, RegionMemory};
 use hostd::verbs::{
-    Access, CompletionQueueId, EngineConfig, MultipathConfig, QueuePairRequest, ReadyToReceive,
-    ReadyToSend, RegionKeys, Route, SendOpcode, SendRequest, Transition,
+    Access, CompletionQueueId, EngineConfig, MultipathConfig, PortId, QueuePairRequest,
+    ReadyToReceive, ReadyToSend, RegionKeys, Route, SendOpcode, SendRequest, Transition,
 };
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
@@ -110,7 +110,7 @@ impl Host {
 /// Two hosts that write to each other's memory.
 struct Pair {
     hosts: [Host; 2],
-    under_way: [Vec<Frame>; 2],
+    under_way: [Vec<(PortId, Frame)>; 2],
     now: Time,
     posted: u64,
     done: u64,
@@ -155,7 +155,7 @@ impl Pair {
                 self.posted += 1;
             }
             for (n, host) in self.hosts.iter_mut().enumerate() {
-                for frame in self.under_way[1 - n].drain(..) {
+                for (_, frame) in self.under_way[1 - n].drain(..) {
                     host.engine.receive(frame, &mut host.pool, self.now);
                 }
                 let sent = &mut self.under_way[n];

@@ -161,9 +161,7 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
             steering: port.steering,
             queues,
         });
-        opened
-            .ports
-            .push(NetPort::new(port.device.mac, port.queues));
+        opened.ports.push(NetPort::new(port.queues));
     }
     Ok(opened)
 }

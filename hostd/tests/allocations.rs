@@ -8,8 +8,9 @@ use common::xdp::frame::{Frame, FramePool, Region};
 use hostd::engine::Engine;
 use hostd::memory::HeapMemory;
 use hostd::verbs::{
-    Access, CompletionQueueId, EngineConfig, MultipathConfig, QueuePairRequest, ReadyToReceive,
-    ReadyToSend, ReceiveRequest, RegionKeys, Route, SendOpcode, SendRequest, Transition,
+    Access, CompletionQueueId, EngineConfig, MultipathConfig, PortId, QueuePairRequest,
+    ReadyToReceive, ReadyToSend, ReceiveRequest, RegionKeys, Route, SendOpcode, SendRequest,
+    Transition,
 };
 use std::alloc::System;
 use std::net::{IpAddr, Ipv4Addr};
@@ -105,7 +106,12 @@ impl Host {
 }
 
 /// Carries `messages` messages; every seventh batch comes backwards, every 97th packet not at all.
-fn carry(hosts: &mut [Host; 2], under_way: &mut [Vec<Frame>; 2], now: &mut Time, messages: u64) {
+fn carry(
+    hosts: &mut [Host; 2],
+    under_way: &mut [Vec<(PortId, Frame)>; 2],
+    now: &mut Time,
+    messages: u64,
+) {
     let (mut posted, mut done, mut batches, mut packets) = (0, 0, 0_u64, 0_u64);
     let rkey = hosts[1].keys.rkey;
     while done < messages {
@@ -145,7 +151,7 @@ fn carry(hosts: &mut [Host; 2], under_way: &mut [Vec<Frame>; 2], now: &mut Time,
             if batches.is_multiple_of(7) {
                 under_way[1 - n].reverse();
             }
-            for frame in under_way[1 - n].drain(..) {
+            for (_, frame) in under_way[1 - n].drain(..) {
                 packets += 1;
                 if packets.is_multiple_of(97) {
                     host.pool.give(frame);
@@ -183,6 +189,8 @@ fn a_steady_state_allocates_nothing() {
     assert!(counters.tx_packets > 20_000 && counters.retransmits > 100);
     assert_eq!(allocated, 0);
     for (frames, host) in under_way.iter_mut().zip(&mut hosts) {
-        frames.drain(..).for_each(|frame| host.pool.give(frame));
+        frames
+            .drain(..)
+            .for_each(|(_, frame)| host.pool.give(frame));
     }
 }

@@ -64,10 +64,7 @@ impl<const BYTES: bool> Host<BYTES> {
     pub fn start(&mut self, now: Time) -> Result<(), EngineError> {
         let (graveyard, _) = crossbeam_channel::bounded(1);
         let (mut app, control, doorbells, ring) = App::new();
-        let port = NetPort::new(
-            self.route.source_mac,
-            vec![DeviceQueue::new(0, self.outbox.clone())],
-        );
+        let port = NetPort::new(vec![DeviceQueue::new(0, self.outbox.clone())]);
         let pool = FramePool::new(self.region.clone());
         let mut worker = Worker::new(self.config.clone(), vec![port], pool, control, graveyard);
         app.begin(doorbells, ring, || {

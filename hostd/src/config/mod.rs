@@ -342,8 +342,8 @@ const TIME_MAX: u64 = 3_600_000_000;
 /// The ECN field of packets whose sender reacts to congestion marks (RFC 3168 §5).
 const ECT_0: u8 = 0b10;
 
-/// The most interfaces of one daemon: one pacer serves the engine, so a second interface could not
-/// have a speed of its own.
+/// The most interfaces of one daemon: received frames and routes do not name their port, so the
+/// engine has one.
 const INTERFACES_MAX: usize = 1;
 
 impl Settings for Config {

@@ -14,7 +14,7 @@ use crate::memory::{RegionMemory, RegionTable};
 use crate::receive::respond::{Outcome, Target};
 use crate::receive::{Arrival, FrameBudget, Receiver};
 use crate::verbs::{
-    Completion, CompletionOpcode, DropReason, EngineError, PortId, ReceiveRequest, State, Status,
+    Completion, CompletionOpcode, DropReason, EngineError, ReceiveRequest, State, Status,
 };
 use common::time::Time;
 use common::xdp::frame::{Frame, FramePool};
@@ -47,7 +47,7 @@ impl QueuePair {
     /// Why they are dropped.
     pub(crate) fn check_peer(&self, source: IpAddr, destination: IpAddr) -> Result<(), DropReason> {
         let peer = self.peer.as_ref().ok_or(DropReason::QueuePairState)?;
-        let own = peer.flows.as_ref().map(|(flow, _)| flow.addresses.src());
+        let own = peer.way.as_ref().map(|way| way.data.addresses.src());
         if peer.address == source && own.is_none_or(|own| own == destination) {
             Ok(())
         } else {
@@ -304,7 +304,7 @@ impl QueuePair {
     /// failure only the refusal may leave.
     fn may_answer(&self, receiver: &Receiver) -> bool {
         let refused = matches!(receiver.reports.report, Report::Refused(_));
-        let routed = self.peer.as_ref().is_some_and(|peer| peer.flows.is_some());
+        let routed = self.peer.as_ref().is_some_and(|peer| peer.way.is_some());
         routed && (self.state.receives() || (self.state == State::Error && refused))
     }
 
@@ -319,20 +319,15 @@ impl QueuePair {
         }
     }
 
-    /// The acknowledgement that is due. It leaves through `port`.
-    pub(crate) fn acknowledge(
-        &mut self,
-        port: PortId,
-        pool: &mut FramePool,
-        now: Time,
-    ) -> Departure {
+    /// The acknowledgement that is due, through the port of the route.
+    pub(crate) fn acknowledge(&mut self, pool: &mut FramePool, now: Time) -> Departure {
         if !self.wants_to_acknowledge(now) {
             return Departure::Nothing;
         }
         let (Some(peer), Some(receiver)) = (&self.peer, &mut self.responder.receiver) else {
             return Departure::Nothing;
         };
-        let Some((_, flow)) = &peer.flows else {
+        let Some(way) = &peer.way else {
             return Departure::Nothing;
         };
         let Some(mut frame) = pool.take() else {
@@ -341,7 +336,7 @@ impl QueuePair {
         let loss = receiver.suspects_loss(now);
         let headers = ack_fields(receiver, peer, loss).headers();
         let entropy = peer.steering.entropy(receiver.reports.trigger.path);
-        let flow = frame::on_path(flow, entropy.port, entropy.flow_label);
+        let flow = frame::on_path(&way.acknowledgements, entropy.port, entropy.flow_label);
         let written = frame::lay_out(&mut frame, pool, &flow, &headers, 0);
         if written.is_none() || frame::seal(frame.bytes_mut()).is_err() {
             receiver.reports.left();
@@ -354,7 +349,7 @@ impl QueuePair {
         }
         receiver.reports.left();
         self.counters.tx_acks += 1;
-        Departure::Frame(frame, port)
+        Departure::Frame(frame, way.port)
     }
 }
 

@@ -29,8 +29,8 @@ use crate::receive::report::Reports;
 use crate::recovery::Rules;
 use crate::stats::{PathStatistics, QueuePairCounters, QueuePairStatistics};
 use crate::verbs::{
-    Access, Completion, DropReason, EngineConfig, EngineError, Granularity, MultipathConfig, Psn,
-    QueuePairRequest, ReadyToReceive, ReadyToSend, Route, State, Status, Transition,
+    Access, Completion, DropReason, EngineConfig, EngineError, Granularity, MultipathConfig,
+    PortId, Psn, QueuePairRequest, ReadyToReceive, ReadyToSend, Route, State, Status, Transition,
 };
 use common::time::{Span, Time};
 use common::wire::roce::Flow;
@@ -73,8 +73,19 @@ struct Peer {
     min_rnr_timer: u8,
     agreed: Option<MultipathConfig>,
     steering: Steering,
-    /// Addresses of data packets, and of acknowledgements, once there is a route.
-    flows: Option<(Flow, Flow)>,
+    /// Where packets go, once there is a route.
+    way: Option<Way>,
+}
+
+/// A route as packets of one connection use it.
+#[derive(Debug)]
+struct Way {
+    /// The port that acknowledgements leave through.
+    port: PortId,
+    /// Addresses of data packets.
+    data: Flow,
+    /// Addresses of acknowledgements.
+    acknowledgements: Flow,
 }
 
 /// The ACK time-out of attribute `timeout`: 4.096 µs × 2^`timeout`; zero is for ever.
@@ -178,7 +189,7 @@ impl QueuePair {
             min_rnr_timer: attributes.min_rnr_timer,
             agreed,
             steering: Steering::new(agreed.as_ref(), identity, avoidance, seed, window),
-            flows: None,
+            way: None,
         });
         self.requester.queue.set_mtu(attributes.path_mtu);
     }
@@ -204,11 +215,16 @@ impl QueuePair {
         self.peer.as_ref().map(|peer| peer.address)
     }
 
-    /// Packets go this way from now on.
-    pub(crate) fn set_route(&mut self, route: &Route, config: &EngineConfig) {
+    /// Packets go this way from now on; acknowledgements leave through `port`.
+    pub(crate) fn set_route(&mut self, port: PortId, route: &Route, config: &EngineConfig) {
         let Some(peer) = &mut self.peer else { return };
         let flow = |class| frame::flow(route, peer.address, class);
-        peer.flows = flow(config.data_class).zip(flow(config.control_class));
+        let flows = flow(config.data_class).zip(flow(config.control_class));
+        peer.way = flows.map(|(data, acknowledgements)| Way {
+            port,
+            data,
+            acknowledgements,
+        });
     }
 
     /// The queue pair fails: everything outstanding completes, the application is told.

@@ -37,7 +37,7 @@ impl QueuePair {
         let (Some(peer), Some(sender)) = (&self.peer, &self.requester.sender) else {
             return false;
         };
-        if peer.flows.is_none() || self.state != State::ReadyToSend {
+        if peer.way.is_none() || self.state != State::ReadyToSend {
             return false;
         }
         let requester = &self.requester;
@@ -58,7 +58,7 @@ impl QueuePair {
         if self.state != State::ReadyToSend {
             return Departure::Nothing;
         }
-        let Some(peer) = self.peer.as_mut().filter(|peer| peer.flows.is_some()) else {
+        let Some(peer) = self.peer.as_mut().filter(|peer| peer.way.is_some()) else {
             return Departure::Nothing;
         };
         let domain = self.request.domain.0;
@@ -275,7 +275,7 @@ fn compose<M: RegionMemory>(
     regions: &RegionTable<M>,
     now: Time,
 ) -> Result<(), Status> {
-    let (flow, _) = peer.flows.as_ref().ok_or(Status::General)?;
+    let way = peer.way.as_ref().ok_or(Status::General)?;
     let segment = &outgoing.segment;
     let path = choice.path;
     let fields = DataFields {
@@ -294,7 +294,7 @@ fn compose<M: RegionMemory>(
         }),
     };
     let headers = fields.headers(now);
-    let flow = frame::on_path(flow, choice.entropy.port, choice.entropy.flow_label);
+    let flow = frame::on_path(&way.data, choice.entropy.port, choice.entropy.flow_label);
     let len = usize::from(segment.len);
     let place =
         frame::lay_out(frame, pool, &flow, &headers, len).ok_or(Status::LocalQpOperation)?;

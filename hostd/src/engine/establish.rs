@@ -25,7 +25,7 @@ impl<M: RegionMemory> Engine<M> {
             return false;
         };
         let remote = connection.remote;
-        let Some(route) = self.ports.route(remote).copied() else {
+        let Some((_, route)) = self.ports.route(remote) else {
             self.notify(Event::NeedRoute {
                 destination: remote,
             });

@@ -9,7 +9,7 @@ use crate::frame::{self, ReceivedPacket};
 use crate::limits;
 use crate::memory::RegionMemory;
 use crate::path::Entropy;
-use crate::verbs::{ConnectionId, DropReason, EngineError, Event, PrivateData};
+use crate::verbs::{ConnectionId, DropReason, EngineError, Event, PortId, PrivateData};
 use common::time::Time;
 use common::wire::cm::{MAD_LEN, Mad, Message, Pair, REJ_PRIVATE_LEN, Rej, Req, reject};
 use common::wire::roce::{Bth, Deth, Headers, Opcode};
@@ -169,7 +169,7 @@ impl<M: RegionMemory> Engine<M> {
         &mut self,
         pool: &mut FramePool,
         now: Time,
-        out: &mut Vec<Frame>,
+        out: &mut Vec<(PortId, Frame)>,
         end: usize,
     ) {
         while let Some(number) = self.connections.expired(now) {
@@ -183,17 +183,23 @@ impl<M: RegionMemory> Engine<M> {
                 return pool.give(frame);
             };
             let written = self.write(&mut frame, pool, outgoing.remote, &outgoing.mad);
-            if written.is_some() {
-                out.push(frame);
-            } else {
-                pool.give(frame);
+            match written {
+                Some(port) => out.push((port, frame)),
+                None => pool.give(frame),
             }
         }
     }
 
-    /// Writes a message into `into`; `None` if there is no route.
-    fn write(&mut self, into: &mut Frame, pool: &FramePool, to: IpAddr, mad: &Mad) -> Option<()> {
-        let Some(route) = self.ports.route(to).copied() else {
+    /// Writes a message into `into`, and returns the port that it leaves through; `None` if there
+    /// is no route.
+    fn write(
+        &mut self,
+        into: &mut Frame,
+        pool: &FramePool,
+        to: IpAddr,
+        mad: &Mad,
+    ) -> Option<PortId> {
+        let Some((port, route)) = self.ports.route(to) else {
             self.notify(Event::NeedRoute { destination: to });
             return None;
         };
@@ -210,7 +216,8 @@ impl<M: RegionMemory> Engine<M> {
         });
         let place = frame::lay_out(into, pool, &flow, &headers, MAD_LEN)?;
         into.bytes_mut()[place].copy_from_slice(&mad.emit());
-        frame::seal(into.bytes_mut()).ok()
+        frame::seal(into.bytes_mut()).ok()?;
+        Some(port)
     }
 
     /// When a connection has to be looked at.

@@ -294,9 +294,11 @@ impl<M: RegionMemory> Engine<M> {
         self.transit(qpn, transition)?;
         if let Transition::ReadyToReceive(attributes) = transition {
             let destination = attributes.destination;
-            let route = self.ports.route(destination).copied();
+            let route = self.ports.route(destination);
             match (route, self.queue_pairs.get_mut(qpn)) {
-                (Some(route), Some(queue_pair)) => queue_pair.set_route(&route, &self.config),
+                (Some((port, route)), Some(queue_pair)) => {
+                    queue_pair.set_route(port, &route, &self.config);
+                }
                 _ => self.notify(Event::NeedRoute { destination }),
             }
         }
@@ -371,7 +373,7 @@ impl<M: RegionMemory> Engine<M> {
                 continue;
             };
             if queue_pair.destination() == Some(destination) {
-                queue_pair.set_route(&route, &self.config);
+                queue_pair.set_route(port, &route, &self.config);
                 self.list(qpn);
             }
         }

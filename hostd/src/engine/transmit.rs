@@ -7,6 +7,7 @@ use super::Engine;
 use super::schedule::FRAME_WAIT;
 use crate::connection::{Delivery, Departure};
 use crate::memory::RegionMemory;
+use crate::verbs::PortId;
 use common::time::Time;
 use common::xdp::frame::{Frame, FramePool};
 
@@ -14,13 +15,14 @@ use common::xdp::frame::{Frame, FramePool};
 const TURN: usize = 16;
 
 impl<M: RegionMemory> Engine<M> {
-    /// Appends frames to send to `out`, at most `room`, and returns how many. Also does everything
-    /// whose time has come, so it is called when [`Self::next_deadline`] passes.
+    /// Appends frames to send to `out`, each with the port that it leaves through, at most `room`,
+    /// and returns how many. Also does everything whose time has come, so it is called when
+    /// [`Self::next_deadline`] passes.
     pub fn transmit(
         &mut self,
         pool: &mut FramePool,
         now: Time,
-        out: &mut Vec<Frame>,
+        out: &mut Vec<(PortId, Frame)>,
         room: usize,
     ) -> usize {
         self.reclaim(pool);
@@ -39,7 +41,7 @@ impl<M: RegionMemory> Engine<M> {
             self.transmit_data(pool, now, out, end);
         }
         let sent = &out[before..];
-        let bytes: usize = sent.iter().map(Frame::len).sum();
+        let bytes: usize = sent.iter().map(|(_, frame)| frame.len()).sum();
         self.statistics.tx_packets += sent.len() as u64;
         self.statistics.tx_bytes += bytes as u64;
         sent.len()
@@ -49,7 +51,7 @@ impl<M: RegionMemory> Engine<M> {
         &mut self,
         pool: &mut FramePool,
         now: Time,
-        out: &mut Vec<Frame>,
+        out: &mut Vec<(PortId, Frame)>,
         end: usize,
     ) {
         while out.len() < end {
@@ -68,10 +70,10 @@ impl<M: RegionMemory> Engine<M> {
                 now,
             };
             queue_pair.resume(&mut delivery);
-            let departure = queue_pair.acknowledge(self.ports.main(), pool, now);
+            let departure = queue_pair.acknowledge(pool, now);
             self.carry_out_effects();
             match departure {
-                Departure::Frame(frame, _) => out.push(frame),
+                Departure::Frame(frame, port) => out.push((port, frame)),
                 Departure::Nothing => {}
                 Departure::NoFrame => {
                     self.schedule(qpn, now);
@@ -103,7 +105,13 @@ impl<M: RegionMemory> Engine<M> {
         }
     }
 
-    fn transmit_data(&mut self, pool: &mut FramePool, now: Time, out: &mut Vec<Frame>, end: usize) {
+    fn transmit_data(
+        &mut self,
+        pool: &mut FramePool,
+        now: Time,
+        out: &mut Vec<(PortId, Frame)>,
+        end: usize,
+    ) {
         while out.len() < end && !self.ports.free(now).is_empty() {
             let Some(&qpn) = self.to_send.front() else {
                 return;
@@ -135,7 +143,7 @@ impl<M: RegionMemory> Engine<M> {
         qpn: u32,
         pool: &mut FramePool,
         now: Time,
-        out: &mut Vec<Frame>,
+        out: &mut Vec<(PortId, Frame)>,
         end: usize,
     ) -> Turn {
         let Some(queue_pair) = self.queue_pairs.get_mut(qpn) else {
@@ -150,7 +158,7 @@ impl<M: RegionMemory> Engine<M> {
             match queue_pair.transmit(free, pool, &self.regions, &mut self.effects, now) {
                 Departure::Frame(frame, port) => {
                     self.ports.depart(port, frame.len(), now);
-                    out.push(frame);
+                    out.push((port, frame));
                 }
                 Departure::Nothing => return Turn::Done,
                 Departure::NoFrame => return Turn::NoFrame,

@@ -4,9 +4,6 @@ use common::time::Time;
 use common::xdp::frame::{Frame, FramePool};
 use common::xdp::queue::QueueIo;
 
-/// Where the source address stands in an Ethernet frame.
-const SOURCE_MAC: std::ops::Range<usize> = 6..12;
-
 /// Where the UDP source port stands behind an Ethernet header of 14 bytes, by the version of IP
 /// (IPv4 without options, IPv6 without extension headers: what the engine builds).
 const UDP_SOURCE_V4: usize = 14 + 20;
@@ -15,7 +12,6 @@ const UDP_SOURCE_V6: usize = 14 + 40;
 /// The queues of an interface.
 #[derive(Debug)]
 pub struct NetPort<Q> {
-    mac: [u8; 6],
     queues: Vec<Queue<Q>>,
     /// The queue to receive from first: each in turn.
     first: usize,
@@ -29,14 +25,13 @@ struct Queue<Q> {
 }
 
 impl<Q: QueueIo> NetPort<Q> {
-    /// The port with this Ethernet address and these queues, at least one.
-    pub fn new(mac: [u8; 6], queues: Vec<Q>) -> Self {
+    /// The port with these queues, at least one.
+    pub fn new(queues: Vec<Q>) -> Self {
         let queue = |io| Queue {
             io,
             waiting: Vec::with_capacity(256),
         };
         Self {
-            mac,
             queues: queues.into_iter().map(queue).collect(),
             first: 0,
         }
@@ -50,11 +45,6 @@ impl<Q: QueueIo> NetPort<Q> {
     /// A queue, so that a simulation can act as its device.
     pub fn queue_mut(&mut self, index: usize) -> &mut Q {
         &mut self.queues[index].io
-    }
-
-    /// Whether `frame` leaves by this port: the engine puts the port's address into it.
-    pub fn sends(&self, frame: &Frame) -> bool {
-        frame.bytes().get(SOURCE_MAC) == Some(&self.mac)
     }
 
     /// Appends received packets to `batch`, at most `max`, and returns how many.
@@ -170,7 +160,7 @@ mod tests {
                 room: 4,
             })
             .collect();
-        let mut port = NetPort::new([2; 6], sinks);
+        let mut port = NetPort::new(sinks);
         for version in [0x45_u8, 0x60] {
             for source in 0..8_u16 {
                 let mut packet = [2_u8; 64];
@@ -182,7 +172,6 @@ mod tests {
                 };
                 packet[place..place + 2].copy_from_slice(&source.to_be_bytes());
                 let frame = pool.take_filled(&packet).expect("a frame");
-                assert!(port.sends(&frame));
                 port.add(frame);
             }
         }

@@ -2,7 +2,7 @@
 
 /// A port of an engine, numbered from zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct PortId(u8);
+pub struct PortId(u8);
 
 impl PortId {
     /// The port of this number, modulo 64.
@@ -11,7 +11,7 @@ impl PortId {
     }
 
     /// Its place in a table of ports.
-    pub(crate) const fn index(self) -> usize {
+    pub const fn index(self) -> usize {
         self.0 as usize
     }
 }

@@ -21,7 +21,7 @@ use crate::engine::Engine;
 use crate::memory::RegionMemory;
 use crate::net::port::NetPort;
 use crate::stats::EngineStatistics;
-use crate::verbs::EngineConfig;
+use crate::verbs::{EngineConfig, PortId};
 use common::time::{Span, Time};
 use common::xdp::frame::{Frame, FramePool};
 use common::xdp::queue::QueueIo;
@@ -85,7 +85,8 @@ pub struct Worker<Q: QueueIo, M: RegionMemory = SharedMemory> {
     control: ControlHandle<M>,
     drained: Vec<oneshot::Sender<()>>,
     stop: bool,
-    batch: Vec<Frame>,
+    received: Vec<Frame>,
+    departing: Vec<(PortId, Frame)>,
     published: Arc<Published>,
     publish_next: Time,
 }
@@ -108,7 +109,8 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
             control,
             drained: Vec::new(),
             stop: false,
-            batch: Vec::with_capacity(2 * BATCH),
+            received: Vec::with_capacity(2 * BATCH),
+            departing: Vec::with_capacity(BATCH),
             published: Arc::default(),
             publish_next: Time::ZERO,
         }
@@ -228,15 +230,13 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
     }
 
     fn receive(&mut self, now: Time) -> usize {
-        let mut batch = std::mem::take(&mut self.batch);
         for port in &mut self.ports {
-            port.receive(&mut self.pool, &mut batch, BATCH);
+            port.receive(&mut self.pool, &mut self.received, BATCH);
         }
-        let count = batch.len();
-        for frame in batch.drain(..) {
+        let count = self.received.len();
+        for frame in self.received.drain(..) {
             self.engine.receive(frame, &mut self.pool, now);
         }
-        self.batch = batch;
         count
     }
 
@@ -248,20 +248,12 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
             .map(|port| port.room(pool))
             .min()
             .unwrap_or(0);
-        let mut batch = std::mem::take(&mut self.batch);
-        self.engine.transmit(pool, now, &mut batch, room.min(BATCH));
-        let count = batch.len();
-        for frame in batch.drain(..) {
-            // The engine takes the address from a route, and routes only have addresses of ports.
-            // If the address has changed since, the first port takes the packet.
-            let index = self
-                .ports
-                .iter()
-                .position(|port| port.sends(&frame))
-                .unwrap_or(0);
-            self.ports[index].add(frame);
+        let count = self
+            .engine
+            .transmit(pool, now, &mut self.departing, room.min(BATCH));
+        for (port, frame) in self.departing.drain(..) {
+            self.ports[port.index()].add(frame);
         }
-        self.batch = batch;
         for port in &mut self.ports {
             port.flush(pool, now);
         }
@@ -344,7 +336,6 @@ impl<Q: QueueIo, M: RegionMemory> Drop for Worker<Q, M> {
         for port in &mut self.ports {
             port.abandon(&mut self.pool);
         }
-        self.batch.drain(..).for_each(|frame| self.pool.give(frame));
     }
 }
 

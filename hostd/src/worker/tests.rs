@@ -21,7 +21,7 @@ fn sending(queue: &SimQueue, region: &Arc<Region>) -> Worker<SimQueue, HeapMemor
     let (graveyard, _) = crossbeam_channel::bounded(1);
     let mut worker: Worker<SimQueue, HeapMemory> = Worker::new(
         EngineConfig::default(),
-        vec![NetPort::new(MAC, vec![queue.clone()])],
+        vec![NetPort::new(vec![queue.clone()])],
         FramePool::new(region.clone()),
         ControlHandle::new(commands, notices),
         graveyard,

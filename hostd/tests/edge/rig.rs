@@ -132,7 +132,7 @@ fn start(config: &Config, number: u8, plug: Plug, woken: Arc<EventFd>) -> Daemon
     let listener = listen_at(&socket).expect("the socket");
     let region = Region::heap(FRAMES, 4096, 256);
     let pool = FramePool::new(region.clone());
-    let ports = vec![NetPort::new(mac(number), vec![plug])];
+    let ports = vec![NetPort::new(vec![plug])];
     let mut running = start_worker(
         config,
         seed,

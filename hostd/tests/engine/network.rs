@@ -6,7 +6,7 @@ use common::xdp::frame::{Frame, FramePool, Region};
 use hostd::engine::Engine;
 use hostd::memory::HeapMemory;
 use hostd::verbs::{
-    Access, Completion, CompletionQueueId, DomainId, EngineConfig, Event, MultipathConfig,
+    Access, Completion, CompletionQueueId, DomainId, EngineConfig, Event, MultipathConfig, PortId,
     QueuePairRequest, ReadyToReceive, ReadyToSend, ReceiveRequest, RegionKeys, Route, SendOpcode,
     SendRequest, Transition,
 };
@@ -186,7 +186,7 @@ pub(crate) struct Network {
     departures: u64,
     random: Pcg64Mcg,
     pub(crate) seed: u64,
-    out: Vec<Frame>,
+    out: Vec<(PortId, Frame)>,
     /// Data packets that left host 0, by UDP source port hash.
     pub(crate) carried: [u64; 4],
     /// Every frame that was sent, if a test looks at them.
@@ -319,7 +319,7 @@ impl Network {
                 let mut out = std::mem::take(&mut self.out);
                 sent += host.engine.transmit(&mut host.pool, self.now, &mut out, 64);
                 host.collect();
-                for frame in out.drain(..) {
+                for (_, frame) in out.drain(..) {
                     self.depart(from, &frame);
                     self.hosts[from].pool.give(frame);
                 }

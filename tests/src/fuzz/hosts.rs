@@ -154,8 +154,11 @@ impl Host {
     fn transmit(&mut self, now: Time) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
         self.engine.transmit(&mut self.pool, now, &mut out, 64);
-        let sent = out.iter().map(|frame| frame.bytes().to_vec()).collect();
-        out.into_iter().for_each(|frame| self.pool.give(frame));
+        let sent = out
+            .iter()
+            .map(|(_, frame)| frame.bytes().to_vec())
+            .collect();
+        out.into_iter().for_each(|(_, frame)| self.pool.give(frame));
         self.collect();
         sent
     }

@@ -1,6 +1,12 @@
 //! The table of ports: what paces each, what pauses it, and where it leads.
 //!
-//! There is one port at present. A second one needs only routes that name it.
+//! There is one port at present. A frame leaves with the port that [`Ports::free`] offered for it,
+//! or with the port of its route. A second port still needs:
+//!
+//! - the port that a frame came through, because a pause frame stops only that port;
+//! - routes that name their port when they are set;
+//! - addresses of a queue pair for each port that its data may leave through;
+//! - the pause of control packets, and the time that data packets were paused, for each port.
 
 mod pacer;
 
@@ -64,16 +70,17 @@ impl Ports {
         }
     }
 
-    /// The port through which frames come that name none, and acknowledgements leave.
+    /// The port of received frames and of routes, neither of which name one.
     pub(super) const fn main(&self) -> PortId {
         PortId::new(0)
     }
 
-    /// How packets to `destination` are addressed.
-    pub(super) fn route(&self, destination: IpAddr) -> Option<&Route> {
-        self.ports
-            .iter()
-            .find_map(|port| port.routes.get(&destination))
+    /// How packets to `destination` are addressed, and the port that they leave through.
+    pub(super) fn route(&self, destination: IpAddr) -> Option<(PortId, Route)> {
+        self.ports.iter().zip(0..).find_map(|(port, number)| {
+            let route = port.routes.get(&destination)?;
+            Some((PortId::new(number), *route))
+        })
     }
 
     /// Packets to `destination` are addressed this way from now on. The port has the route's speed.

@@ -6,9 +6,45 @@ use crate::id::PortId;
 use crate::packet::{NO_PCP, Parsed};
 use crate::tables::policy::{Classify, Policy};
 
-/// Traffic class and priority group of a packet.
+/// How a packet is treated from here on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Classified {
+    /// Traffic class: the index of the egress queue.
+    pub class: u8,
+    /// Priority group of the ingress port that it is charged to.
+    pub group: u8,
+    /// The priority that it leaves with in place of its own, if it is remapped.
+    pub remapped_to: Option<u8>,
+    /// The DSCP that it leaves with.
+    pub dscp: u8,
+}
+
+/// Classifies a packet that arrived at `ingress` and leaves by `egress`. One that comes from the
+/// uplink group and leaves through it changes its priority (SW-33); its priority group remains
+/// that of the priority it came with, whose peer it holds up.
 #[inline]
-pub fn classify(maps: &Classify, parsed: &Parsed) -> (u8, u8) {
+pub fn classify(policy: &Policy, parsed: &Parsed, ingress: PortId, egress: PortId) -> Classified {
+    let (class, group) = by_priority(&policy.classify, parsed);
+    let uplink = |port: PortId| policy.ports.get(port.index()).is_some_and(|it| it.uplink);
+    match policy.hook {
+        Some(hook) if uplink(ingress) && uplink(egress) => Classified {
+            class: policy.classify.class_of_priority[usize::from(hook.priority & 7)],
+            group,
+            remapped_to: Some(hook.priority),
+            dscp: hook.dscp,
+        },
+        _ => Classified {
+            class,
+            group,
+            remapped_to: None,
+            dscp: parsed.dscp,
+        },
+    }
+}
+
+/// Traffic class and priority group that follow from the priority a packet is received with.
+#[inline]
+pub fn by_priority(maps: &Classify, parsed: &Parsed) -> (u8, u8) {
     let priority = usize::from(priority(maps, parsed));
     (
         maps.class_of_priority[priority],
@@ -24,27 +60,4 @@ pub fn priority(maps: &Classify, parsed: &Parsed) -> u8 {
         _ => maps.priority_of_dscp[usize::from(parsed.dscp & 63)],
     };
     priority & 7
-}
-
-/// What becomes of a packet that comes from the uplink group and leaves through it (SW-33).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remap {
-    /// Its new priority.
-    pub priority: u8,
-    /// Its new traffic class.
-    pub class: u8,
-    /// Its new DSCP.
-    pub dscp: u8,
-}
-
-/// The remap of packets from `ingress` to `egress`, if there is one.
-#[inline]
-pub fn remap(policy: &Policy, ingress: PortId, egress: PortId) -> Option<Remap> {
-    let hook = policy.hook?;
-    let uplink = |port: PortId| policy.ports.get(port.index()).is_some_and(|it| it.uplink);
-    (uplink(ingress) && uplink(egress)).then(|| Remap {
-        priority: hook.priority,
-        class: policy.classify.class_of_priority[usize::from(hook.priority & 7)],
-        dscp: hook.dscp,
-    })
 }

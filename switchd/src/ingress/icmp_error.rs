@@ -29,6 +29,37 @@ impl Limiter {
     }
 }
 
+/// What the sender of a packet is to learn.
+#[derive(Debug)]
+pub enum Answer {
+    /// This ICMP error.
+    Send(Frame),
+    /// An error, but it is not sent: there were too many, the port has no address to say it from,
+    /// or no frame is free.
+    Suppressed,
+    /// Nothing: errors are not sent about such packets.
+    Silence,
+}
+
+/// Decides about the error for a packet that arrived at `port`, and makes it. Its MAC addresses are
+/// filled in by forwarding.
+pub fn answer(
+    limiter: &mut Limiter,
+    pool: &mut FramePool,
+    (frame, parsed): (&[u8], &Parsed),
+    problem: Problem,
+    port: &PortEntry,
+    now: Time,
+) -> Answer {
+    if !may_be_reported(frame, parsed) {
+        return Answer::Silence;
+    }
+    if !limiter.allows(now) {
+        return Answer::Suppressed;
+    }
+    about(frame, parsed, problem, port, pool).map_or(Answer::Suppressed, Answer::Send)
+}
+
 /// Whether an error may be sent about this packet at all: not about an error and not about a
 /// later fragment (RFC 1812 §4.3.2.7, RFC 4443 §2.4 e). Multicasts never come this far.
 pub fn may_be_reported(frame: &[u8], parsed: &Parsed) -> bool {

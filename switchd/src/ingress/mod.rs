@@ -1,7 +1,7 @@
 //! \[2\] \[3\] Ingress: what a frame's headers say, and the class that follows from them.
 //!
 //! The class is chosen once the route is known, so \[3\] is called after \[4\]: a packet from the
-//! uplink group that leaves through it is remapped ([`is_hooked`](classify::is_hooked)), which
+//! uplink group that leaves through it is remapped ([`classify`](classify::classify)), which
 //! depends on the egress port.
 //!
 //! ```text

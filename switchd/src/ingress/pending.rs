@@ -5,7 +5,9 @@
 //! are never many, so a plain list serves.
 
 use crate::id::{PortId, TraceId};
-use crate::limits::{PENDING_PER_NEIGHBOUR, PENDING_TIMEOUT, PENDING_TOTAL, RESOLVE_INTERVAL};
+use crate::limits::{
+    PENDING_PER_NEIGHBOUR, PENDING_RETRY, PENDING_TIMEOUT, PENDING_TOTAL, RESOLVE_INTERVAL,
+};
 use common::time::Time;
 use common::xdp::frame::Frame;
 use std::net::IpAddr;
@@ -28,6 +30,25 @@ pub struct Waiting {
     pub trace: TraceId,
 }
 
+/// What became of a packet that has to wait.
+#[derive(Debug)]
+pub enum WaitOutcome {
+    /// It waits.
+    Waits {
+        /// Whether the kernel is to be asked for the neighbour now.
+        ask: bool,
+    },
+    /// Too many wait already.
+    Full {
+        /// The packet.
+        waiting: Waiting,
+        /// Whether the kernel is to be asked for the neighbour now.
+        ask: bool,
+    },
+    /// It has waited for [`PENDING_TIMEOUT`].
+    TimedOut(Waiting),
+}
+
 /// The packets of one worker that wait.
 #[derive(Debug)]
 pub struct Pending {
@@ -48,26 +69,27 @@ impl Default for Pending {
 }
 
 impl Pending {
-    /// Lets a packet wait, or gives it back if too many wait already.
-    ///
-    /// # Errors
-    /// The packet.
-    pub fn wait(&mut self, waiting: Waiting, retry_at: Time) -> Result<(), Waiting> {
+    /// Lets a packet wait, unless it has waited for too long or too many wait already.
+    pub fn wait(&mut self, waiting: Waiting, now: Time) -> WaitOutcome {
+        if now.since(waiting.since) >= PENDING_TIMEOUT {
+            return WaitOutcome::TimedOut(waiting);
+        }
+        let ask = self.should_ask(waiting.neighbour, now);
         let same = self
             .waiting
             .iter()
             .filter(|other| other.neighbour == waiting.neighbour);
         if self.waiting.len() >= PENDING_TOTAL || same.count() >= PENDING_PER_NEIGHBOUR {
-            return Err(waiting);
+            return WaitOutcome::Full { waiting, ask };
         }
         self.waiting.push(waiting);
-        self.again = self.again.min(retry_at);
-        Ok(())
+        self.again = self.again.min(now + PENDING_RETRY);
+        WaitOutcome::Waits { ask }
     }
 
     /// Whether the kernel is to be asked now for this neighbour: not more often than once in
     /// [`RESOLVE_INTERVAL`].
-    pub fn should_ask(&mut self, neighbour: Neighbour, now: Time) -> bool {
+    fn should_ask(&mut self, neighbour: Neighbour, now: Time) -> bool {
         self.asked
             .retain(|(_, at)| now.since(*at) < RESOLVE_INTERVAL);
         if self.asked.iter().any(|(other, _)| *other == neighbour)
@@ -83,11 +105,6 @@ impl Pending {
     pub fn take(&mut self, out: &mut Vec<Waiting>) {
         out.append(&mut self.waiting);
         self.again = Time::NEVER;
-    }
-
-    /// Whether a packet has waited for too long.
-    pub fn has_timed_out(waiting: &Waiting, now: Time) -> bool {
-        now.since(waiting.since) >= PENDING_TIMEOUT
     }
 
     /// When the packets are to be looked up again even if no change was noticed.

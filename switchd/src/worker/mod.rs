@@ -14,26 +14,31 @@
 //! [`DropReason`]; the ICMP errors of the switch itself are counted as they are made.
 //!
 //! ```text
-//!   mod           the worker, its turn, tables, commands, losses
-//!   arrivals      first half of a turn: from the receive queues to the owner of the egress port
-//!   departures    second half: the queues of its own ports, up to the devices
-//!   rings         between the workers
-//!   control_link  between a worker and control; events: what they tell each other
-//!   trace         what is told of traced packets
-//!   builder       what a worker is made from
-//!   thread        the loop around it: turns, sleep
+//!   receive        receive queues ─▶ batch ─▶ routes
+//!   dispatch       classify, or wait, or drop and answer
+//!   admit          bypass, or charge, cross, queue
+//!   transmit       queues ─▶ rewrite ─▶ devices
+//!   flow_control   pauses, and the watchdogs
+//!   rings          between the workers
+//!   control_link   between a worker and control; events: what they tell each other
+//!   trace          records of traced packets
+//!   builder        what a worker is made from
+//!   thread         the loop around it: turns, sleep
 //! ```
 
-mod arrivals;
+mod admit;
 pub mod builder;
 mod control_link;
-mod departures;
+mod dispatch;
 pub mod events;
+mod flow_control;
+mod receive;
 pub mod rings;
 #[cfg(test)]
 mod tests;
 pub mod thread;
 mod trace;
+mod transmit;
 
 use crate::drop::DropReason;
 use crate::forward::batch::Batch;
@@ -50,16 +55,14 @@ use crate::stats::WorkerStats;
 use crate::tables::Tables;
 use crate::trace::probe::{Lost, Probe};
 use crate::traffic::buffer::{Ledger, XoffChange};
-use crate::traffic::egress_port::Around;
 use crate::traffic::ports::{Charged, EgressPorts, OwnedPort};
-use crate::traffic::watchdog::Steps;
 use common::sync::snapshot::Reader;
 use common::sync::words::{prefetch, prefetch_all};
 use common::time::Time;
 use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
 use control_link::ControlLink;
-use events::{Storm, WorkerCommand, WorkerEvent};
+use events::WorkerCommand;
 use rings::{Crossing, Rings, WorkerSet};
 use std::sync::Arc;
 
@@ -282,12 +285,6 @@ impl<Q: QueueIo> Worker<Q> {
         }
     }
 
-    /// Holds exactly these classes of an egress port.
-    fn hold(&mut self, place: usize, classes: u8, now: Time) {
-        let policy = &self.tables.traffic;
-        self.ports.hold(place, classes, policy, &self.stats, now);
-    }
-
     /// Picks up the newest tables; whether they are new.
     fn pick_up_tables(&mut self, now: Time) -> bool {
         let newest = self.reader.get();
@@ -326,38 +323,6 @@ impl<Q: QueueIo> Worker<Q> {
         }
         let rows = || self.balancer.rows(&self.tables, now);
         self.stats.flowlet_rows.answer(rows);
-    }
-
-    /// Does what the watchdog of a port wants to be done now, and tells control (SW-32, SW-34).
-    fn act(&mut self, place: usize, steps: Steps, now: Time) {
-        let mut packets = std::mem::take(&mut self.scratch.packets);
-        let around = Around {
-            policy: &self.tables.traffic,
-            ledger: &self.ledger,
-        };
-        let (masks, stats) = (steps.masks, &self.stats);
-        self.ports
-            .apply_watchdog(place, masks, around, stats, &mut packets, now);
-        for packet in packets.drain(..) {
-            self.drop_charged(packet, DropReason::PfcStorm);
-        }
-        self.scratch.packets = packets;
-        let port = self.ports.at(place).port;
-        for (mask, storm) in [
-            (steps.storm, Storm::Found),
-            (steps.restored, Storm::Restored),
-            (steps.turned_off, Storm::TurnedOff),
-            (steps.turned_on, Storm::TurnedOn),
-        ] {
-            for priority in (0_u8..8).filter(|priority| mask & 1 << priority != 0) {
-                let event = WorkerEvent::Storm {
-                    port,
-                    priority,
-                    storm,
-                };
-                self.control.tell(event, &self.stats);
-            }
-        }
     }
 
     fn deadline(&self, now: Time) -> Time {

@@ -13,7 +13,7 @@ use crate::forward::choice::Choice;
 use crate::forward::dlb::balancer::Balancer;
 use crate::forward::ecmp;
 use crate::id::{GroupId, TraceId};
-use crate::ingress::classify::{classify, priority};
+use crate::ingress::classify::{by_priority, priority};
 use crate::ingress::parse::parse_any;
 use crate::packet::{NO_PCP, Parsed};
 use crate::tables::dlb::Mode;
@@ -53,7 +53,7 @@ pub(super) fn batch(probe: &mut Probe, routing: Routing<'_>, batch: &mut Batch) 
         if !id.is_some() {
             continue;
         }
-        let (class, of_ingress) = classify(maps, parsed);
+        let (class, of_ingress) = by_priority(maps, parsed);
         let step = Step::Classified {
             dscp: parsed.dscp,
             pcp: (parsed.pcp != NO_PCP).then_some(parsed.pcp),

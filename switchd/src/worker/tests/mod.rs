@@ -8,6 +8,7 @@ mod trim;
 mod workers;
 
 use super::builder::WorkerBuilder;
+use super::events::WorkerEvent;
 use super::rings::{owners, rings};
 use super::*;
 use crate::forward::dlb::quality::QualityTable;

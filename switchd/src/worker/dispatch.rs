@@ -1,0 +1,231 @@
+//! What becomes of a packet once it is decided where it goes: it is classified (\[3\]) and sent on
+//! its way, it waits for a MAC address, or it is dropped and its sender learns why.
+
+use super::Worker;
+use super::events::WorkerEvent;
+use crate::drop::DropReason;
+use crate::forward::choice::{Choice, choose, look_up};
+use crate::forward::ecmp;
+use crate::forward::route::{Decision, decide};
+use crate::id::{FlowKey, NextHopId, PortId, TraceId};
+use crate::ingress::classify::{Classified, classify};
+use crate::ingress::icmp_error::{Answer, answer};
+use crate::ingress::parse::{ParseException, parse};
+use crate::ingress::pending::{WaitOutcome, Waiting};
+use crate::packet::{Edits, Packet, Parsed, cells};
+use crate::trace::Step;
+use crate::trace::probe::Lost;
+use common::time::Time;
+use common::wire::icmp::Problem;
+use common::xdp::frame::Frame;
+use common::xdp::queue::QueueIo;
+use std::net::IpAddr;
+
+/// Where a packet came from, for what is decided about it.
+#[derive(Clone, Copy)]
+pub(super) struct Origin {
+    pub(super) ingress: PortId,
+    /// Which traced packet it is, if it is one.
+    pub(super) trace: TraceId,
+    /// The hash of its flow, if it is known.
+    pub(super) flow: Option<u32>,
+    /// Since when it waits for a neighbour, if it did before.
+    pub(super) since: Time,
+    pub(super) now: Time,
+}
+
+impl From<Origin> for Lost {
+    #[inline]
+    fn from(origin: Origin) -> Self {
+        Self {
+            trace: origin.trace,
+            ..Self::from(origin.ingress)
+        }
+    }
+}
+
+impl<Q: QueueIo> Worker<Q> {
+    /// [`Self::dispatch`] for a packet that comes alone.
+    #[inline(never)]
+    pub(super) fn dispatch_one(
+        &mut self,
+        frame: Frame,
+        parsed: &Parsed,
+        choice: Choice,
+        origin: Origin,
+    ) {
+        self.dispatch(frame, parsed, choice, origin);
+    }
+
+    /// Decides where one packet goes and sends it on its way there.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
+    pub(super) fn dispatch(
+        &mut self,
+        frame: Frame,
+        parsed: &Parsed,
+        choice: Choice,
+        origin: Origin,
+    ) {
+        match decide(&self.tables, choice, parsed) {
+            Decision::Send {
+                port,
+                next_hop,
+                mac,
+            } => {
+                self.enqueue(frame, parsed, (port, next_hop, mac), origin);
+            }
+            Decision::Wait { ifindex, address } => {
+                self.wait(frame, parsed, (ifindex, address), origin)
+            }
+            Decision::Drop { reason, problem } => {
+                if let Some(problem) = problem {
+                    self.report(&frame, parsed, problem, origin);
+                }
+                self.drop_packet(frame, origin, reason);
+            }
+        }
+    }
+
+    /// Makes the packet of a frame that is to be sent: its class is known once its egress port is.
+    #[inline]
+    fn enqueue(
+        &mut self,
+        frame: Frame,
+        parsed: &Parsed,
+        (egress, next_hop, mac): (PortId, NextHopId, [u8; 6]),
+        origin: Origin,
+    ) {
+        let Origin { ingress, trace, .. } = origin;
+        self.tables.used.mark(next_hop);
+        let traffic = &self.tables.traffic;
+        let Classified {
+            class,
+            group,
+            remapped_to,
+            dscp,
+        } = classify(traffic, parsed, ingress, egress);
+        let mut edits = Edits::default();
+        if let Some(priority) = remapped_to {
+            edits.add(Edits::REMARK);
+            if trace.is_some() {
+                let step = Step::Remapped {
+                    priority,
+                    dscp,
+                    class,
+                };
+                self.probe.step(trace, step);
+            }
+        }
+        let flow = if traffic.watches(class) {
+            let hash = origin.flow;
+            let hash = hash
+                .unwrap_or_else(|| ecmp::flow_hash(frame.bytes(), parsed, &self.tables.hashing));
+            self.ports.prefetch_flow(FlowKey {
+                port: egress,
+                class,
+                hash,
+            });
+            hash
+        } else {
+            0
+        };
+        let cells = cells(frame.len());
+        let packet = Packet {
+            frame,
+            ingress,
+            egress,
+            mac,
+            network: parsed.network,
+            // A frame is far shorter than 65536 cells.
+            cells: u16::try_from(cells).unwrap_or(u16::MAX),
+            class,
+            group,
+            flow,
+            dscp,
+            ecn: parsed.ecn,
+            edits,
+            trace,
+        };
+        if let Err(packet) = self.bypass(packet, origin.now) {
+            self.charge(packet);
+        }
+    }
+
+    /// A packet waits for the MAC address of its next hop, or has waited for too long.
+    fn wait(&mut self, frame: Frame, parsed: &Parsed, neighbour: (u32, IpAddr), origin: Origin) {
+        let Origin {
+            ingress,
+            trace,
+            since,
+            now,
+            ..
+        } = origin;
+        let waiting = Waiting {
+            neighbour,
+            frame,
+            ingress,
+            since,
+            trace,
+        };
+        let (ifindex, address) = neighbour;
+        let (ask, refused) = match self.pending.wait(waiting, now) {
+            WaitOutcome::Waits { ask } => (ask, None),
+            WaitOutcome::Full { waiting, ask } => (ask, Some(waiting)),
+            WaitOutcome::TimedOut(Waiting { frame, .. }) => {
+                self.report(&frame, parsed, Problem::HostUnreachable, origin);
+                return self.drop_packet(frame, origin, DropReason::NeighbourTimeout);
+            }
+        };
+        if trace.is_some() {
+            self.probe.step(trace, Step::Unresolved { ifindex });
+        }
+        if ask {
+            let event = WorkerEvent::Resolve { ifindex, address };
+            self.control.tell(event, &self.stats);
+        }
+        if let Some(waiting) = refused {
+            self.drop_packet(waiting.frame, origin, DropReason::NeighbourFull);
+        }
+    }
+
+    /// Tells the sender of a packet what became of it, if that may and can be done.
+    #[cold]
+    fn report(&mut self, frame: &Frame, parsed: &Parsed, problem: Problem, origin: Origin) {
+        let tables = self.tables.clone();
+        let Some(port) = tables.port(origin.ingress) else {
+            return;
+        };
+        let stats = self.stats.clone();
+        let counters = &stats.ports[origin.ingress.index()];
+        let (limiter, pool) = (&mut self.limiter, &mut self.devices.pool);
+        let packet = (frame.bytes(), parsed);
+        let answer = match answer(limiter, pool, packet, problem, port, origin.now) {
+            Answer::Send(answer) => answer,
+            Answer::Suppressed => return counters.icmp_suppressed.add(1),
+            Answer::Silence => return,
+        };
+        match parse(answer.bytes(), port.mac) {
+            Ok(parsed) => {
+                counters.icmp_sent.add(1);
+                // By the tables of this batch: newer ones could give another meaning to next hops
+                // that were chosen before them. By the hash, for no answer has to keep behind
+                // another.
+                let group = look_up(&self.fib, &parsed);
+                let choice = choose(&tables, group, answer.bytes(), &parsed);
+                // An answer that cannot be sent is not worth another: errors are never reported. It
+                // is another packet than the one that is followed.
+                let origin = Origin {
+                    trace: TraceId::NONE,
+                    flow: None,
+                    ..origin
+                };
+                self.dispatch_one(answer, &parsed, choice, origin);
+            }
+            Err(ParseException::Control) => {
+                self.drop_packet(answer, origin.ingress, DropReason::Malformed)
+            }
+            Err(ParseException::Lost(reason)) => self.drop_packet(answer, origin.ingress, reason),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! From the receive queues to the decision where each packet goes: \[1\], \[2\] and \[4\].
+
+use super::Worker;
+use super::dispatch::Origin;
+use super::rings::Crossing;
+use super::trace::{self, Routing};
+use crate::drop::DropReason;
+use crate::forward::choice::look_up;
+use crate::id::{PortId, TraceId};
+use crate::ingress::parse::{ParseException, parse};
+use crate::ingress::pending::Waiting;
+use crate::limits::BATCH;
+use crate::packet::Parsed;
+use crate::trace::Arrival;
+use crate::trace::probe::Lost;
+use common::time::Time;
+use common::xdp::frame::Frame;
+use common::xdp::queue::QueueIo;
+
+impl<Q: QueueIo> Worker<Q> {
+    /// Takes a batch from each of the receive queues `ready` and forwards it. Returns the number of
+    /// packets.
+    ///
+    /// What several queues have is forwarded together: when many ports have a few packets each, the
+    /// waits for memory of one overlap with those of the others.
+    pub(super) fn receive(&mut self, now: Time, ready: impl Iterator<Item = usize>) -> usize {
+        if self.control.is_draining() {
+            return 0;
+        }
+        let mut work = 0;
+        for index in ready {
+            if !self.rings.have_room() {
+                break;
+            }
+            let frames = &mut self.scratch.frames;
+            let (port, count) = self.devices.receive(index, frames);
+            if count == 0 {
+                continue;
+            }
+            work += count;
+            self.scratch.arrivals.push((port, count));
+            if self.scratch.frames.len() >= BATCH {
+                self.forward_batch(now);
+            }
+        }
+        if !self.scratch.frames.is_empty() {
+            self.forward_batch(now);
+        }
+        work
+    }
+
+    /// Forwards the packets of `self.scratch.frames`, which arrived as `self.scratch.arrivals`
+    /// says.
+    fn forward_batch(&mut self, now: Time) {
+        let mut frames = std::mem::take(&mut self.scratch.frames);
+        let mut arrivals = std::mem::take(&mut self.scratch.arrivals);
+        let mut batch = std::mem::take(&mut self.scratch.batch);
+        let mut rest = frames.drain(..);
+        for (ingress, count) in arrivals.drain(..) {
+            self.count_received(ingress, &rest.as_slice()[..count]);
+            for frame in rest.by_ref().take(count) {
+                match self.parse(ingress, &frame) {
+                    Ok(parsed) => batch.push(frame, ingress, parsed),
+                    Err(ParseException::Control) => self.receive_control(frame, ingress, now),
+                    Err(ParseException::Lost(reason)) => self.refuse(frame, ingress, reason),
+                }
+            }
+        }
+        drop(rest);
+        batch.look_up(&self.fib);
+        if batch.is_ahead_of(&self.tables) {
+            // The route is newer than the tables: those that have the group were published before
+            // it.
+            self.pick_up_tables(now);
+        }
+        batch.choose(&self.tables, &mut self.balancer, now);
+        if self.probe.is_on() {
+            let routing = Routing {
+                tables: &self.tables,
+                balancer: &self.balancer,
+            };
+            trace::batch(&mut self.probe, routing, &mut batch);
+        }
+        let mut traces = batch.traces.drain(..);
+        let mut hashes = batch.hashes.drain(..);
+        for ((frame, ingress, parsed), choice) in batch.lanes.drain(..).zip(batch.choices.drain(..))
+        {
+            let origin = Origin {
+                ingress,
+                trace: traces.next().unwrap_or(TraceId::NONE),
+                flow: hashes.next(),
+                since: now,
+                now,
+            };
+            self.dispatch(frame, &parsed, choice, origin);
+        }
+        drop((traces, hashes));
+        (self.scratch.frames, self.scratch.arrivals) = (frames, arrivals);
+        self.scratch.batch = batch;
+    }
+
+    fn count_received(&self, ingress: PortId, frames: &[Frame]) {
+        if let Some(port) = self.stats.ports.get(ingress.index()) {
+            port.rx_packets.add(frames.len() as u64);
+            port.rx_bytes
+                .add(frames.iter().map(|frame| frame.len() as u64).sum());
+        }
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
+    fn parse(&self, ingress: PortId, frame: &Frame) -> Result<Parsed, ParseException> {
+        match self.tables.port(ingress) {
+            Some(port) if port.up => parse(frame.bytes(), port.mac),
+            _ => Err(ParseException::Lost(DropReason::IngressDown)),
+        }
+    }
+
+    /// Takes a MAC control frame, or gives it to the worker that owns the port it arrived at.
+    #[cold]
+    fn receive_control(&mut self, frame: Frame, port: PortId, now: Time) {
+        let Some(owner) = self.rings.other_owner(port) else {
+            return self.take_control(frame, port, now);
+        };
+        if let Err(crossing) = self.rings.send(owner, Crossing::Control { frame, port }) {
+            self.lose_crossing(crossing);
+        }
+    }
+
+    /// Loses a frame that the parser refused.
+    #[cold]
+    fn refuse(&mut self, frame: Frame, ingress: PortId, reason: DropReason) {
+        let arrival = Arrival {
+            port: ingress,
+            priority: None,
+        };
+        let lost = Lost {
+            trace: self.probe.begin(arrival, frame.bytes(), None),
+            ..Lost::from(ingress)
+        };
+        self.drop_packet(frame, lost, reason);
+    }
+
+    /// Looks all packets that wait up again: their neighbour may be known by now.
+    pub(super) fn retry_pending(&mut self, now: Time) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let mut retries = std::mem::take(&mut self.scratch.retries);
+        self.pending.take(&mut retries);
+        for Waiting {
+            frame,
+            ingress,
+            since,
+            trace,
+            ..
+        } in retries.drain(..)
+        {
+            let origin = Origin {
+                ingress,
+                trace,
+                flow: None,
+                since,
+                now,
+            };
+            match self.parse(ingress, &frame) {
+                Ok(parsed) => {
+                    let group = look_up(&self.fib, &parsed);
+                    if group.is_some_and(|group| self.tables.group(group).is_none()) {
+                        self.pick_up_tables(now);
+                    }
+                    let packet = (frame.bytes(), &parsed);
+                    let choice = self.balancer.choose_one(&self.tables, group, packet, now);
+                    if trace.is_some() {
+                        let routing = Routing {
+                            tables: &self.tables,
+                            balancer: &self.balancer,
+                        };
+                        trace::route(&mut self.probe, routing, trace, group, packet, choice);
+                    }
+                    self.dispatch_one(frame, &parsed, choice, origin);
+                }
+                // It was parsed before: it is no control frame.
+                Err(ParseException::Control) => {
+                    self.drop_packet(frame, origin, DropReason::Malformed)
+                }
+                Err(ParseException::Lost(reason)) => self.drop_packet(frame, origin, reason),
+            }
+        }
+        self.scratch.retries = retries;
+    }
+}

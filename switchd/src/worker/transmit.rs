@@ -1,0 +1,103 @@
+//! From the queues of the worker's own egress ports to their devices: \[8\], \[9\] and \[10\].
+
+use super::Worker;
+use crate::drop::DropReason;
+use crate::egress::rewrite::rewrite;
+use crate::limits::BATCH;
+use crate::packet::Edits;
+use crate::trace::probe::Lost;
+use crate::traffic::buffer::XoffChange;
+use crate::traffic::ports::Charged;
+use common::time::Time;
+use common::xdp::queue::QueueIo;
+
+impl<Q: QueueIo> Worker<Q> {
+    /// Sends what the ports' schedulers and shapers let go. Returns the number of packets.
+    pub(super) fn transmit(&mut self, now: Time) -> usize {
+        let mut work = 0;
+        let mut next = self.ports.next_occupied(0);
+        while let Some(place) = next {
+            if self.ports.at(place).up {
+                work += self.transmit_port(place, now);
+            } else {
+                self.empty(place);
+            }
+            let queue = self.ports.served(place, &self.stats);
+            self.devices.kick(queue);
+            next = self.ports.next_occupied(place + 1);
+        }
+        work
+    }
+
+    fn transmit_port(&mut self, place: usize, now: Time) -> usize {
+        self.ports.resume(place, &self.tables.traffic, now);
+        let mut work = 0;
+        loop {
+            let queue = self.ports.at(place).queue;
+            let room = self.devices.room(queue).min(BATCH);
+            let wanted = room.saturating_sub(self.ports.at(place).staged.len());
+            self.serve(place, wanted, now);
+            let port = self.ports.at_mut(place);
+            let bytes: u64 = port.staged.iter().map(|frame| frame.len() as u64).sum();
+            let sent = self.devices.transmit(queue, &mut port.staged);
+            let left: u64 = port.staged.iter().map(|frame| frame.len() as u64).sum();
+            let counters = &self.stats.ports[port.port.index()];
+            counters.tx_packets.add(sent as u64);
+            counters.tx_bytes.add(bytes - left);
+            work += sent;
+            if sent < BATCH {
+                return work;
+            }
+        }
+    }
+
+    /// Takes packets from the queues of a port, at most `wanted`, and makes them ready for the
+    /// device.
+    #[inline]
+    fn serve(&mut self, place: usize, wanted: usize, now: Time) {
+        let Self {
+            ports,
+            ledger,
+            tables,
+            stats,
+            probe,
+            rings,
+            ..
+        } = self;
+        let policy = &tables.traffic;
+        let release = |it: Charged| {
+            let change = ledger.release(policy, it.ingress, it.group, it.cells);
+            if change == XoffChange::Changed {
+                rings.tell_owner(it.ingress);
+            }
+        };
+        ports.serve(place, wanted, now, ledger, release, |mut packet, own| {
+            if packet.edits.contain(Edits::TRIMMED) {
+                stats.ports[packet.egress.index()].trimmed_sent.add(1);
+            }
+            rewrite(&mut packet, own);
+            if packet.trace.is_some() {
+                probe.sent(policy, &packet);
+            }
+            packet.frame
+        });
+    }
+
+    /// The link of a port went down: what waits for it is lost.
+    #[cold]
+    fn empty(&mut self, place: usize) {
+        let mut packets = std::mem::take(&mut self.scratch.packets);
+        let mut frames = std::mem::take(&mut self.scratch.frames);
+        self.ports
+            .empty(place, &self.ledger, &mut packets, &mut frames);
+        for packet in packets.drain(..) {
+            self.drop_charged(packet, DropReason::EgressDown);
+        }
+        let port = self.ports.at(place).port;
+        for frame in frames.drain(..) {
+            // Where it arrived is forgotten; it is counted where it would have left.
+            self.drop_packet(frame, Lost::left_by(port), DropReason::EgressDown);
+        }
+        (self.scratch.packets, self.scratch.frames) = (packets, frames);
+    }
+}

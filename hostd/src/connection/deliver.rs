@@ -5,13 +5,14 @@
 //!   acknowledge:  [11] report ─▶ frame
 //! ```
 
+use super::QueuePair;
 use super::effects::{Completed, Effects};
+use super::responder::Rights;
 use super::transmit::Departure;
-use super::{Peer, QueuePair};
-use crate::frame::{self, AckFields, DataHeader, Refusal, Report, SackFields};
+use crate::frame::{self, DataHeader, Refusal};
 use crate::limits;
 use crate::memory::{RegionMemory, RegionTable};
-use crate::receive::respond::{Outcome, Target};
+use crate::receive::respond::Outcome;
 use crate::receive::{Arrival, FrameBudget, Receiver};
 use crate::verbs::{
     Completion, CompletionOpcode, DropReason, EngineError, ReceiveRequest, State, Status,
@@ -76,33 +77,27 @@ impl QueuePair {
             Arrival::Early => {
                 self.counters.out_of_order += 1;
                 self.counters.reorder_depth_max = self.counters.reorder_depth_max.max(ahead);
-                receiver.reports.reordered = true;
-                if delivery.budget.take() {
-                    receiver.reports.came(&header, now);
-                    receiver.hold(ahead, frame, header, now);
-                    return;
+                let kept = delivery.budget.take();
+                receiver.reports.on_early(&header, kept, now);
+                if kept {
+                    return receiver.hold(ahead, frame, header, now);
                 }
                 DropReason::ReorderMemory
             }
             Arrival::Duplicate => {
                 self.counters.duplicates += 1;
+                receiver.reports.on_duplicate(&header, now);
                 if receiver.is_starved() && ahead == 0 {
-                    receiver.reports.report = Report::NotReady;
+                    receiver.reports.on_not_ready();
                     self.counters.tx_rnr += 1;
                 }
-                receiver.reports.came(&header, now);
-                receiver.reports.now();
                 delivery.effects.duplicates += 1;
                 return delivery.pool.give(frame);
             }
             Arrival::Beyond => DropReason::BeyondWindow,
             Arrival::Unwanted => {
                 self.counters.out_of_order += 1;
-                if !receiver.reports.sequence_error_sent {
-                    receiver.reports.sequence_error_sent = true;
-                    receiver.reports.report = Report::SequenceError;
-                    receiver.reports.now();
-                }
+                receiver.reports.on_gap();
                 DropReason::OutOfOrder
             }
         };
@@ -118,10 +113,7 @@ impl QueuePair {
             return Err(DropReason::UnknownOpcode);
         }
         if !self.state.receives() {
-            // The refusal is repeated for a repeated packet: the first one may be lost.
-            if matches!(receiver.reports.report, Report::Refused(_)) {
-                receiver.reports.now();
-            }
+            receiver.reports.on_unreceivable();
             return Err(DropReason::QueuePairState);
         }
         if !peer.steering.received(header.path) {
@@ -140,7 +132,7 @@ impl QueuePair {
         delivery: &mut Delivery<'_, M>,
     ) {
         if let Some(receiver) = &mut self.responder.receiver {
-            receiver.reports.came(&header, delivery.now);
+            receiver.reports.on_in_order(&header, delivery.now);
         }
         let mut next = Some((frame, header));
         while let Some((frame, header)) = next {
@@ -165,15 +157,13 @@ impl QueuePair {
         let responder = &mut self.responder;
         let outcome = match (header.segment(frame.bytes()), &self.peer) {
             (Some(segment), Some(peer)) => {
-                let mut target = Target {
-                    regions: delivery.regions,
-                    receives: &mut responder.receives,
+                let rights = Rights {
                     domain: self.request.domain.0,
                     access: self.access,
                     mtu: peer.path_mtu,
                     qpn: self.number,
                 };
-                responder.assembly.accept(&segment, &mut target)
+                responder.accept(&segment, rights, delivery.regions)
             }
             _ => Outcome::Refused(Refusal::InvalidRequest, None),
         };
@@ -186,8 +176,7 @@ impl QueuePair {
             Outcome::Finished(completion) => completion,
             Outcome::NotReady => {
                 self.counters.tx_rnr += 1;
-                receiver.reports.report = Report::NotReady;
-                receiver.reports.now();
+                receiver.reports.on_not_ready();
                 if receiver.reorders() && delivery.budget.take() {
                     receiver.hold(0, frame, header, delivery.now);
                     receiver.starve();
@@ -197,8 +186,7 @@ impl QueuePair {
                 return false;
             }
             Outcome::Refused(refusal, completion) => {
-                receiver.reports.report = Report::Refused(refusal);
-                receiver.reports.now();
+                receiver.reports.on_refused(refusal);
                 delivery.drop_packet(frame, DropReason::RequestRefused);
                 let status = completion.map_or(Status::LocalQpOperation, |ended| ended.status);
                 self.complete_receive(completion, delivery.effects);
@@ -207,8 +195,7 @@ impl QueuePair {
             }
         };
         let ends = matches!(outcome, Outcome::Finished(_));
-        receiver.reports.sequence_error_sent = false;
-        receiver.reports.flowlet = header.flowlet;
+        receiver.reports.on_delivered(header.flowlet);
         if let Some(open) = receiver.delivered(ends, delivery.now) {
             self.counters.reorder_span_max = self.counters.reorder_span_max.max(open);
         }
@@ -230,7 +217,7 @@ impl QueuePair {
 
     /// Completes every posted receive with a flush error.
     pub(super) fn flush_receives(&mut self, effects: &mut Effects) {
-        while let Some(receive) = self.responder.receives.pop_front() {
+        while let Some(receive) = self.responder.pop_receive() {
             let completion = Completion {
                 wr_id: receive.wr_id,
                 status: Status::WorkRequestFlushed,
@@ -247,15 +234,10 @@ impl QueuePair {
     /// Delivers what waited for a receive, now that one is posted. Whether anything could have
     /// waited.
     pub(crate) fn resume<M: RegionMemory>(&mut self, delivery: &mut Delivery<'_, M>) -> bool {
-        if !std::mem::take(&mut self.responder.resume) || !self.state.receives() {
+        if !self.responder.take_resume() || !self.state.receives() {
             return false;
         }
-        let head = self.responder.receiver.as_mut().and_then(|receiver| {
-            receiver.reports.report = Report::Acknowledge;
-            receiver.reports.now();
-            receiver.take_head()
-        });
-        if let Some(held) = head {
+        if let Some(held) = self.responder.resume() {
             delivery.budget.give(1);
             self.deliver(held.frame, held.header, delivery);
         }
@@ -273,7 +255,7 @@ impl QueuePair {
         if request.len > limits::MESSAGE {
             return Err(EngineError::Argument);
         }
-        if self.responder.receives.len() >= self.request.max_recv_wr as usize {
+        if self.responder.posted() >= self.request.max_recv_wr as usize {
             return Err(EngineError::QueueFull);
         }
         Ok(())
@@ -282,12 +264,10 @@ impl QueuePair {
     /// Appends a buffer that was checked to the receive queue; one posted in ERR is flushed at
     /// once.
     pub(crate) fn post_receive(&mut self, request: ReceiveRequest, effects: &mut Effects) {
-        self.responder.receives.push_back(request);
+        self.responder.post(request);
         if self.state == State::Error {
             self.flush(effects);
         }
-        let receiver = self.responder.receiver.as_ref();
-        self.responder.resume = receiver.is_some_and(Receiver::is_starved);
     }
 
     /// Whether an acknowledgement is to be sent now, or a receive was posted that packets wait for.
@@ -297,13 +277,13 @@ impl QueuePair {
             let due = receiver.reports.is_due(now) || receiver.report_is_due(now);
             due && self.may_answer(receiver)
         });
-        due || self.responder.resume
+        due || self.responder.may_resume()
     }
 
     /// Whether an acknowledgement may leave: there is a route, and the queue pair receives. After a
     /// failure only the refusal may leave.
     fn may_answer(&self, receiver: &Receiver) -> bool {
-        let refused = matches!(receiver.reports.report, Report::Refused(_));
+        let refused = receiver.reports.refuses();
         let routed = self.peer.as_ref().is_some_and(|peer| peer.way.is_some());
         routed && (self.state.receives() || (self.state == State::Error && refused))
     }
@@ -334,12 +314,12 @@ impl QueuePair {
             return Departure::NoFrame;
         };
         let loss = receiver.suspects_loss(now);
-        let headers = ack_fields(receiver, peer, loss).headers();
-        let entropy = peer.steering.entropy(receiver.reports.trigger.path);
+        let fields = receiver.ack_fields(peer.qpn, peer.min_rnr_timer, loss);
+        let entropy = peer.steering.entropy(receiver.reports.path());
         let flow = frame::on_path(&way.acknowledgements, entropy.port, entropy.flow_label);
-        let written = frame::lay_out(&mut frame, pool, &flow, &headers, 0);
+        let written = frame::lay_out(&mut frame, pool, &flow, &fields.headers(), 0);
         if written.is_none() || frame::seal(frame.bytes_mut()).is_err() {
-            receiver.reports.left();
+            receiver.reports.on_left();
             pool.give(frame);
             return Departure::Nothing;
         }
@@ -347,27 +327,8 @@ impl QueuePair {
             receiver.loss_was_reported(now);
             self.counters.loss_reports += 1;
         }
-        receiver.reports.left();
+        receiver.reports.on_left();
         self.counters.tx_acks += 1;
         Departure::Frame(frame, way.port)
-    }
-}
-
-/// What `receiver` has to say to its peer.
-fn ack_fields(receiver: &Receiver, peer: &Peer, loss: bool) -> AckFields {
-    let reports = &receiver.reports;
-    AckFields {
-        destination_qpn: peer.qpn,
-        report: reports.report,
-        expected: receiver.expected(),
-        msn: receiver.msn(),
-        min_rnr_timer: peer.min_rnr_timer,
-        multipath: receiver.reorders().then(|| SackFields {
-            trigger: reports.trigger,
-            came: receiver.came(),
-            flowlet: reports.flowlet,
-            reordered: reports.reordered,
-            loss,
-        }),
     }
 }

@@ -154,7 +154,7 @@ impl QueuePair {
     fn check_invariants(&self) {
         let (requester, responder) = (&self.requester, &self.responder);
         let meets = self.peer.is_some() && responder.receiver.is_some();
-        let empty = requester.queue.len() == 0 && responder.receives.is_empty();
+        let empty = requester.queue.len() == 0 && responder.posted() == 0;
         let sends = requester.sender.is_some();
         let right = match self.state {
             State::Reset => !meets && !sends && empty,
@@ -249,7 +249,7 @@ impl QueuePair {
     /// Gives the message up that is being received; the completion of its receive.
     fn abandon_message(&mut self) -> Option<Completion> {
         let status = Status::WorkRequestFlushed;
-        self.responder.assembly.abandon(self.number, status)
+        self.responder.abandon_message(self.number, status)
     }
 
     /// Completes everything outstanding with a flush error: sends in order, then receives.
@@ -269,21 +269,16 @@ impl QueuePair {
             effects.completed.push(Completed::Silently(sends));
         }
         let half_received = usize::from(self.abandon_message().is_some());
-        for _ in 0..self.responder.receives.len() + half_received {
+        for _ in 0..self.responder.forget_receives() + half_received {
             effects.completed.push(Completed::Silently(receives));
         }
-        self.responder.receives.clear();
     }
 
     /// Nothing is sent any more, and the reorder buffer is emptied.
     pub(crate) fn leave_peer(&mut self, effects: &mut Effects) {
-        self.responder.resume = false;
         self.requester.blocked = false;
         self.requester.sender = None;
-        let Some(receiver) = &mut self.responder.receiver else {
-            return;
-        };
-        for frame in receiver.drain() {
+        for frame in self.responder.leave_peer() {
             effects.dropped.push(DropReason::QueuePairEnded);
             effects.released.push(frame);
         }
@@ -315,7 +310,7 @@ impl QueuePair {
                 .as_ref()
                 .map_or(0, Receiver::waiting),
             sends_outstanding: self.requester.queue.len(),
-            receives_posted: self.responder.receives.len(),
+            receives_posted: self.responder.posted(),
             rtt: sender.and_then(Sender::rtt),
             rto: sender.map_or(Span::ZERO, Sender::rto),
             counters: self.counters,

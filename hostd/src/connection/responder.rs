@@ -1,21 +1,36 @@
 //! The responder: the buffers that were posted for messages, and how far packets have come.
 
-use crate::receive::Receiver;
-use crate::receive::respond::Assembly;
-use crate::verbs::ReceiveRequest;
+use crate::frame::IncomingSegment;
+use crate::memory::{RegionMemory, RegionTable};
+use crate::receive::respond::{Assembly, Outcome, Target};
+use crate::receive::{Held, Receiver};
+use crate::verbs::{Access, Completion, ReceiveRequest, Status};
+use common::xdp::frame::Frame;
 use std::collections::VecDeque;
 
 /// What the responder owns.
 #[derive(Debug)]
 pub(super) struct Responder {
     /// Buffers that were posted and not used.
-    pub(super) receives: VecDeque<ReceiveRequest>,
+    receives: VecDeque<ReceiveRequest>,
     /// The message that is being received.
-    pub(super) assembly: Assembly,
+    assembly: Assembly,
     /// From RTR on.
     pub(super) receiver: Option<Receiver>,
     /// A receive was posted for a packet that waits for one.
-    pub(super) resume: bool,
+    resume: bool,
+}
+
+/// What packets of the peer may do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rights {
+    /// The protection domain of the queue pair.
+    pub(super) domain: u32,
+    pub(super) access: Access,
+    /// Longest payload of a packet, in bytes.
+    pub(super) mtu: u16,
+    /// The queue pair's own number, for completions.
+    pub(super) qpn: u32,
 }
 
 impl Responder {
@@ -27,5 +42,72 @@ impl Responder {
             receiver: None,
             resume: false,
         }
+    }
+
+    /// Buffers that were posted and not used.
+    pub(super) fn posted(&self) -> usize {
+        self.receives.len()
+    }
+
+    /// Appends a buffer. A packet that waits for one may use it.
+    pub(super) fn post(&mut self, request: ReceiveRequest) {
+        self.receives.push_back(request);
+        self.resume = self.receiver.as_ref().is_some_and(Receiver::is_starved);
+    }
+
+    /// Takes the oldest buffer back.
+    pub(super) fn pop_receive(&mut self) -> Option<ReceiveRequest> {
+        self.receives.pop_front()
+    }
+
+    /// Forgets all buffers, and returns how many there were.
+    pub(super) fn forget_receives(&mut self) -> usize {
+        self.receives.drain(..).count()
+    }
+
+    /// Takes the next segment in order.
+    pub(super) fn accept<M: RegionMemory>(
+        &mut self,
+        segment: &IncomingSegment<'_>,
+        rights: Rights,
+        regions: &RegionTable<M>,
+    ) -> Outcome {
+        let mut target = Target {
+            regions,
+            receives: &mut self.receives,
+            domain: rights.domain,
+            access: rights.access,
+            mtu: rights.mtu,
+            qpn: rights.qpn,
+        };
+        self.assembly.accept(segment, &mut target)
+    }
+
+    /// Gives the message up that is being received; the completion of its receive.
+    pub(super) fn abandon_message(&mut self, qpn: u32, status: Status) -> Option<Completion> {
+        self.assembly.abandon(qpn, status)
+    }
+
+    /// Whether a receive was posted for a packet that waits for one.
+    pub(super) fn may_resume(&self) -> bool {
+        self.resume
+    }
+
+    /// The same, and it is taken care of.
+    pub(super) fn take_resume(&mut self) -> bool {
+        std::mem::take(&mut self.resume)
+    }
+
+    /// A receive is there again: the peer is told, and the packet that waited is next.
+    pub(super) fn resume(&mut self) -> Option<Held> {
+        let receiver = self.receiver.as_mut()?;
+        receiver.reports.on_receive_posted();
+        receiver.take_head()
+    }
+
+    /// Takes no packets any more; returns the frames that waited for their turn.
+    pub(super) fn leave_peer(&mut self) -> impl Iterator<Item = Frame> + '_ {
+        self.resume = false;
+        self.receiver.iter_mut().flat_map(Receiver::drain)
     }
 }

@@ -25,7 +25,7 @@ mod sequence;
 pub(crate) use order::{FrameBudget, Held};
 pub(crate) use sequence::Arrival;
 
-use crate::frame::DataHeader;
+use crate::frame::{AckFields, DataHeader};
 use crate::verbs::Psn;
 use common::time::{Span, Time};
 use common::xdp::frame::Frame;
@@ -89,16 +89,33 @@ impl Receiver {
         self.sequence.capacity() > 0
     }
 
-    /// Messages completed, as acknowledgements count them.
-    pub(crate) fn msn(&self) -> u32 {
-        self.msn
-    }
-
     /// Packets that came after the expected one, as acknowledgements name them. The expected one,
     /// if it waits for a receive, is not among them: the sender has to ask with it again.
-    pub(crate) fn came(&self) -> [u64; 4] {
+    fn came(&self) -> [u64; 4] {
         let [a, b, c, d, ..] = *self.sequence.waiting().words();
         [a & !1, b, c, d]
+    }
+
+    /// What the receiver has to say to queue pair `destination_qpn` of the peer, which waits for
+    /// the time of code `min_rnr_timer` if no receive is posted. `loss`: the oldest gap is taken
+    /// for a loss.
+    pub(crate) fn ack_fields(
+        &self,
+        destination_qpn: u32,
+        min_rnr_timer: u8,
+        loss: bool,
+    ) -> AckFields {
+        let reports = &self.reports;
+        AckFields {
+            destination_qpn,
+            report: reports.report(),
+            expected: self.expected(),
+            msn: self.msn,
+            min_rnr_timer,
+            multipath: self
+                .reorders()
+                .then(|| reports.sack_fields(self.came(), loss)),
+        }
     }
 
     /// How far packet `psn` is ahead of the expected one, and what that means.

@@ -4,7 +4,7 @@
 //! the peer asks for it, when a packet came twice (the peer may have missed the acknowledgement),
 //! and when a loss is suspected.
 
-use crate::frame::{DataHeader, Report, Trigger, timestamp};
+use crate::frame::{DataHeader, Refusal, Report, SackFields, Trigger, timestamp};
 use common::time::{Span, Time};
 
 /// See the module.
@@ -16,14 +16,14 @@ pub(crate) struct Reports {
     pending: u32,
     due: bool,
     deadline: Time,
-    pub(crate) report: Report,
-    pub(crate) trigger: Trigger,
+    report: Report,
+    trigger: Trigger,
     /// Something came out of order since the last acknowledgement.
-    pub(crate) reordered: bool,
+    reordered: bool,
     /// Newest flowlet of a packet that was delivered in order.
-    pub(crate) flowlet: u16,
+    flowlet: u16,
     /// The gap was reported to a plain peer; once is enough (InfiniBand 9.7.5.1.5).
-    pub(crate) sequence_error_sent: bool,
+    sequence_error_sent: bool,
 }
 
 impl Reports {
@@ -43,8 +43,94 @@ impl Reports {
         }
     }
 
-    /// A packet came that will be acknowledged.
-    pub(crate) fn came(&mut self, header: &DataHeader, now: Time) {
+    /// The expected packet came.
+    pub(crate) fn on_in_order(&mut self, header: &DataHeader, now: Time) {
+        self.count(header, now);
+    }
+
+    /// An early packet came. It is acknowledged only if it is `kept`.
+    pub(crate) fn on_early(&mut self, header: &DataHeader, kept: bool, now: Time) {
+        self.reordered = true;
+        if kept {
+            self.count(header, now);
+        }
+    }
+
+    /// A packet came for the second time: the peer may have missed the acknowledgement.
+    pub(crate) fn on_duplicate(&mut self, header: &DataHeader, now: Time) {
+        self.count(header, now);
+        self.due = true;
+    }
+
+    /// A plain peer's packet came early and was dropped.
+    pub(crate) fn on_gap(&mut self) {
+        if !self.sequence_error_sent {
+            self.sequence_error_sent = true;
+            self.send_at_once(Report::SequenceError);
+        }
+    }
+
+    /// The expected packet finds no receive.
+    pub(crate) fn on_not_ready(&mut self) {
+        self.send_at_once(Report::NotReady);
+    }
+
+    /// A receive was posted for the packet that had found none.
+    pub(crate) fn on_receive_posted(&mut self) {
+        self.send_at_once(Report::Acknowledge);
+    }
+
+    /// The expected packet is refused.
+    pub(crate) fn on_refused(&mut self, refusal: Refusal) {
+        self.send_at_once(Report::Refused(refusal));
+    }
+
+    /// A packet came after the queue pair stopped receiving. A refusal is repeated, because the
+    /// first one may be lost.
+    pub(crate) fn on_unreceivable(&mut self) {
+        self.due |= self.refuses();
+    }
+
+    /// A packet of `flowlet` was delivered: the gap before it is closed.
+    pub(crate) fn on_delivered(&mut self, flowlet: u16) {
+        self.sequence_error_sent = false;
+        self.flowlet = flowlet;
+    }
+
+    fn send_at_once(&mut self, report: Report) {
+        self.report = report;
+        self.due = true;
+    }
+
+    /// Whether the report is a refusal.
+    pub(crate) fn refuses(&self) -> bool {
+        matches!(self.report, Report::Refused(_))
+    }
+
+    /// The path of the packet that causes the acknowledgement.
+    pub(crate) fn path(&self) -> u8 {
+        self.trigger.path
+    }
+
+    /// What the next acknowledgement says of the packets before it.
+    pub(super) fn report(&self) -> Report {
+        self.report
+    }
+
+    /// What multipath adds to the next acknowledgement. `came`: the packets after the expected one;
+    /// `loss`: the oldest gap is taken for a loss.
+    pub(super) fn sack_fields(&self, came: [u64; 4], loss: bool) -> SackFields {
+        SackFields {
+            trigger: self.trigger,
+            came,
+            flowlet: self.flowlet,
+            reordered: self.reordered,
+            loss,
+        }
+    }
+
+    /// Counts a packet that will be acknowledged.
+    fn count(&mut self, header: &DataHeader, now: Time) {
         let mut probe = header.probe;
         if self.pending > 0 {
             probe |= self.trigger.probe;
@@ -64,11 +150,6 @@ impl Reports {
         }
     }
 
-    /// The next acknowledgement goes at once.
-    pub(crate) fn now(&mut self) {
-        self.due = true;
-    }
-
     /// Whether one goes now.
     pub(crate) fn is_due(&self, now: Time) -> bool {
         self.due || (self.pending > 0 && self.deadline <= now)
@@ -84,13 +165,13 @@ impl Reports {
     }
 
     /// One left. A refusal stays: it is repeated for each repeated packet.
-    pub(crate) fn left(&mut self) {
+    pub(crate) fn on_left(&mut self) {
         self.pending = 0;
         self.due = false;
         self.deadline = Time::NEVER;
         self.reordered = false;
         self.trigger.probe = false;
-        if !matches!(self.report, Report::Refused(_)) {
+        if !self.refuses() {
             self.report = Report::Acknowledge;
         }
     }

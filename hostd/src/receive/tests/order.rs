@@ -47,7 +47,7 @@ fn early_packets_wait_for_their_turn() {
     }
     assert_eq!(order, [1, 2, 3]);
     assert_eq!(receiver.expected(), Psn::new(2));
-    assert_eq!((receiver.waiting(), receiver.msn()), (0, 3));
+    assert_eq!((receiver.waiting(), receiver.msn), (0, 3));
     assert_eq!(pool.free_frames(), 16);
 }
 

@@ -1,19 +1,26 @@
 //! What switchd and hostd share, lowest layer first.
 //!
 //! ```text
-//!   wire    bytes <-> headers, one file a protocol; no state, no I/O
-//!   sync    lock-free cores: rings between threads, published snapshots, counters
-//!   sys     what else is needed of Linux: waiting, the clock, shared memory, limits
-//!   xdp     AF_XDP, the kernel boundary: frames, queues, the steering program
-//!   netlink what the Linux kernel knows: links, addresses, neighbours, routes (read only)
-//!   flow_control  pauses of a port's peer
-//!   admin   the admin socket's listener: a line asked, a line answered
-//!   config  strict, layered configuration; log: lines on stderr; metrics: Prometheus
+//!   time          points and spans of time
+//!   units         quantities that carry their unit
+//!   wire          bytes <-> headers, one file a protocol; no state, no I/O
+//!   sync          lock-free cores: rings between threads, published snapshots, counters
+//!   sys           other services of Linux: waiting, the clock, shared memory, limits
+//!   flow_control  pauses that the peer of a port asks for
+//!   xdp           AF_XDP, the kernel boundary: frames, queues, the steering program
+//!   netlink       the kernel's links, addresses, neighbours and routes (read only)
+//!   admin         the listener of the admin socket: one line asks, one line answers
+//!   config        strict, layered configuration
+//!   log           lines on stderr
+//!   metrics       Prometheus
 //! ```
 //!
-//! Dependencies point one way: `wire` knows nobody, `sync` and `xdp` know `wire`, the engines of
-//! the daemons know all three, the daemons know their engine. Nothing here reads a clock:
-//! [`time::Time`] is always an argument, and only the daemons' thread loops ask the kernel for it.
+//! A module imports only modules that stand before it in this list. `wire` and `sync` import none.
+//! The engines of the daemons import this crate, the shells of the daemons import their engine.
+//!
+//! What the engines use takes the time as an argument, a [`time::Time`]. Only [`sys::monotonic`]
+//! reads the clock. The thread loops of the daemons call it, and so does [`netlink`], to bound how
+//! long it reads and waits.
 
 pub mod admin;
 pub mod config;

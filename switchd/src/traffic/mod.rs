@@ -15,20 +15,22 @@
 //! all workers.
 //!
 //! ```text
-//!   bypass      [6] to [8]  packets that need not wait go past all of this
-//!   buffer      [6]         the ledger: charge when a packet arrives, release when it leaves
-//!   headroom    [6]         how many cells a lossless group needs after its peer was paused
-//!   egress_port [7] [8]     the queues of a port: admit [7], serve [8]
-//!   elephants   [7]         large flows, which move to a lower queue
-//!   gates       [7] [8]     what holds the lower queue until a flow's earlier packets have left
-//!   wred        [7] [8]     early marks and drops, at enqueue or at dequeue
-//!   trim        [7]         headers instead of drops
-//!   queue       [7] [8]     one egress queue: a container that admit fills and serve empties
-//!   store       [7] [8]     the memory in which queued packets lie
-//!   scheduler   [8]         which queue is served next
-//!   shaper      [8]         when a queue or a port may send
-//!   pfc_tx      [8]         pausing the peer (obeying its pauses: common::flow_control::pfc_rx)
-//!   watchdog    [8]         what happens to a queue that its peer pauses for too long
+//!   bypass       [6] to [8] packets that need not wait go past all of this
+//!   buffer       [6]        the ledger: charge when a packet arrives, release when it leaves
+//!   headroom     [6]        how many cells a lossless group needs after its peer was paused
+//!   ports        [7] [8]    the egress ports of a worker: admission, service, pauses, watchdogs
+//!   egress_port  [7] [8]    the queues of a port: admit [7], serve [8]
+//!   elephants    [7]        large flows, which move to a lower queue
+//!   gates        [7] [8]    what holds the lower queue until a flow's earlier packets have left
+//!   wred         [7] [8]    early marks and drops, at enqueue or at dequeue
+//!   trim         [7]        headers instead of drops
+//!   queue        [7] [8]    one egress queue: a container that admit fills and serve empties
+//!   store        [7] [8]    the memory in which queued packets lie
+//!   scheduler    [8]        which queue is served next
+//!   shaper       [8]        when a queue or a port may send
+//!   flow_control [8]        pauses of a port in both directions: obeys its peer's, sends its own
+//!   pfc_tx       [8]        pausing the peer (obeying its pauses: common::flow_control::pfc_rx)
+//!   watchdog     [8]        what happens to a queue that its peer pauses for too long
 //! ```
 
 pub mod buffer;

@@ -17,7 +17,7 @@
 //!    steps of classification are recorded then, too. A packet that the parser refused is offered
 //!    without headers before it is dropped.
 //! 2. Each stage that decides something about a packet records it with [`Tracer::step`], which does
-//!    nothing for [`TraceId::NONE`].
+//!    nothing for [`TraceId::NONE`](crate::id::TraceId::NONE).
 //! 3. Each loss is recorded with [`Tracer::dropped`], also of packets without an id. So a search
 //!    for rare losses finds every one. A loss has no history if too many packets matched to follow
 //!    them all.

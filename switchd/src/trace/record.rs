@@ -153,7 +153,7 @@ pub enum Step {
         /// The port.
         port: PortId,
         /// Time in the queue, from the turn in which it entered it to the one in which it left it.
-        /// Only the [`Collector`] knows it.
+        /// Only the [`Collector`](super::Collector) knows it.
         waited: Span,
     },
     /// It was lost. The end.

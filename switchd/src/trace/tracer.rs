@@ -139,8 +139,8 @@ impl Tracer {
         }
     }
 
-    /// Records that a packet was sent, and its headers at that time. The [`Collector`] computes how
-    /// long it had waited.
+    /// Records that a packet was sent, and its headers at that time. The
+    /// [`Collector`](super::Collector) computes how long it had waited.
     #[inline]
     pub fn sent(&mut self, now: Time, id: TraceId, port: PortId, frame: &[u8]) {
         if id.is_some() && id.session() == self.base.session() {

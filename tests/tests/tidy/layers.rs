@@ -10,12 +10,23 @@ struct Floor {
     /// Whether they may import one another; stages may not. The files within a module always may.
     /// No import goes in a circle, neither here nor there: see `imports.rs`.
     together: bool,
+    /// Whether they are around the engine of a daemon and not part of it.
+    shell: bool,
+}
+
+impl Floor {
+    /// These modules are around the engine: they open files and sockets and start threads.
+    const fn around(mut self) -> Self {
+        self.shell = true;
+        self
+    }
 }
 
 const fn apart(modules: &'static [&'static str]) -> Floor {
     Floor {
         modules,
         together: false,
+        shell: false,
     }
 }
 
@@ -23,6 +34,7 @@ const fn together(modules: &'static [&'static str]) -> Floor {
     Floor {
         modules,
         together: true,
+        shell: false,
     }
 }
 
@@ -33,7 +45,28 @@ const SWITCHD: &[Floor] = &[
     ]),
     apart(&["io", "ingress", "forward", "traffic", "egress"]),
     apart(&["worker"]),
-    together(&["preflight", "config", "control", "switch"]),
+    together(&["preflight", "config", "control", "switch"]).around(),
+];
+
+/// The floors of switchd's traffic manager, from the ground: its parts, the containers and gates
+/// made of them, one egress port, the ports of a worker.
+const TRAFFIC: &[Floor] = &[
+    apart(&[
+        "buffer",
+        "bypass",
+        "elephants",
+        "headroom",
+        "pfc_tx",
+        "scheduler",
+        "shaper",
+        "store",
+        "trim",
+        "watchdog",
+        "wred",
+    ]),
+    apart(&["flow_control", "gates", "queue"]),
+    apart(&["egress_port"]),
+    apart(&["ports"]),
 ];
 
 /// The floors of hostd, from the ground: words, what all stages share, parts of a connection, its
@@ -56,8 +89,15 @@ const HOSTD: &[Floor] = &[
     apart(&["engine"]),
     apart(&["edge"]),
     apart(&["worker"]),
-    together(&["app", "control", "config"]),
-    apart(&["host"]),
+    together(&["app", "control", "config"]).around(),
+    apart(&["host"]).around(),
+];
+
+/// The folders whose modules stand on floors.
+const FLOORS: &[(&str, &[Floor])] = &[
+    ("switchd/src/", SWITCHD),
+    ("switchd/src/traffic/", TRAFFIC),
+    ("hostd/src/", HOSTD),
 ];
 
 /// Folders or files of a crate, and what they may not name.
@@ -127,7 +167,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Module of a crate at `root` that the file at `path` belongs to; `None` for roots of crates.
+/// Module of the folder `root` that the file at `path` belongs to; `None` for the file that
+/// declares the modules.
 fn module_of<'a>(root: &str, path: &'a str) -> Option<&'a str> {
     let inside = path.strip_prefix(root)?;
     match inside.split_once('/') {
@@ -135,7 +176,7 @@ fn module_of<'a>(root: &str, path: &'a str) -> Option<&'a str> {
         Some((folder, _)) => Some(folder),
         None => inside
             .strip_suffix(".rs")
-            .filter(|name| !matches!(*name, "lib" | "main")),
+            .filter(|name| !matches!(*name, "lib" | "main" | "mod")),
     }
 }
 
@@ -143,6 +184,14 @@ fn floor_of(floors: &[Floor], module: &str) -> Option<usize> {
     floors
         .iter()
         .position(|floor| floor.modules.contains(&module))
+}
+
+/// Whether the file at `path` is part of the engine of a daemon.
+pub(crate) fn is_in_an_engine(path: &str) -> bool {
+    FLOORS.iter().any(|(root, floors)| {
+        let floor = module_of(root, path).and_then(|module| floor_of(floors, module));
+        floor.is_some_and(|floor| !floors[floor].shell)
+    })
 }
 
 /// Why a file of module `from` may not import one of module `to`; `None` if it may.
@@ -160,7 +209,7 @@ fn objection(floors: &[Floor], from: &str, to: &str) -> Option<String> {
     }
 }
 
-/// Imports of the crate at `root` that its floors forbid.
+/// Imports within the folder `root` that its floors forbid.
 fn forbidden(all: &[Source], root: &str, floors: &[Floor]) -> Vec<String> {
     let mut found = Vec::new();
     for import in &Imports::of(all).all {
@@ -192,15 +241,16 @@ fn crates_point_one_way() {
 
 #[test]
 fn modules_import_from_floors_below() {
-    let mut found = forbidden(sources(), "switchd/src/", SWITCHD);
-    found.extend(forbidden(sources(), "hostd/src/", HOSTD));
+    let all = FLOORS.iter();
+    let found = all.flat_map(|(root, floors)| forbidden(sources(), root, floors));
+    let found = found.collect();
     none("imports from above or from beside", found);
 }
 
 #[test]
 fn every_module_has_a_floor() {
     let mut found = Vec::new();
-    for (root, floors) in [("switchd/src/", SWITCHD), ("hostd/src/", HOSTD)] {
+    for (root, floors) in FLOORS {
         let there: Vec<&str> = sources()
             .iter()
             .filter_map(|source| module_of(root, &source.path))
@@ -253,6 +303,9 @@ fn floors_are_told_apart() {
     assert_eq!(module_of("x/src/", "x/src/a.rs"), Some("a"));
     assert_eq!(module_of("x/src/", "x/src/lib.rs"), None);
     assert_eq!(module_of("x/src/", "x/src/bin/a/main.rs"), None);
+    assert_eq!(module_of("x/src/a/", "x/src/a/mod.rs"), None);
+    assert!(is_in_an_engine("switchd/src/io/rx.rs"));
+    assert!(!is_in_an_engine("switchd/src/control/thread.rs"));
 }
 
 #[test]

@@ -99,15 +99,15 @@ impl QueuePair {
         }
     }
 
-    /// Takes an acknowledgement of any kind. `kept_back`: for how long the own port has kept data
-    /// packets back so far.
+    /// Takes an acknowledgement of any kind. `paused_total`: for how long the port has paused
+    /// data packets so far.
     ///
     /// # Errors
     /// Why it is dropped; nothing has changed.
     pub(crate) fn acknowledged(
         &mut self,
         headers: &Headers,
-        kept_back: Span,
+        paused_total: Span,
         effects: &mut Effects,
         now: Time,
     ) -> Result<(), DropReason> {
@@ -122,7 +122,7 @@ impl QueuePair {
         let counters = &mut self.counters;
         let steering = &mut peer.steering;
         counters.rx_acks += 1;
-        sender.was_kept_back(kept_back);
+        sender.paused(paused_total, now);
         if let Some(mpeh) = headers.mpeh {
             steering.one_way(mpeh.path, mpeh.tag);
         }
@@ -213,19 +213,19 @@ impl QueuePair {
         self.fail(status, effects);
     }
 
-    /// Data packets may leave now; the own port has kept them back for `kept_back` so far.
-    pub(crate) fn was_kept_back(&mut self, kept_back: Span) {
+    /// Data packets may leave now; the port has paused them for `paused_total` so far.
+    pub(crate) fn paused(&mut self, paused_total: Span, now: Time) {
         if let Some(sender) = &mut self.requester.sender {
-            sender.was_kept_back(kept_back);
+            sender.paused(paused_total, now);
         }
     }
 
     /// Does what the sender's clocks say.
-    pub(crate) fn expire(&mut self, kept_back: Span, effects: &mut Effects, now: Time) {
+    pub(crate) fn expire(&mut self, paused_total: Span, effects: &mut Effects, now: Time) {
         let (Some(peer), Some(sender)) = (&mut self.peer, &mut self.requester.sender) else {
             return;
         };
-        sender.was_kept_back(kept_back);
+        sender.paused(paused_total, now);
         if sender.deadline() > now {
             return;
         }

@@ -68,9 +68,9 @@ impl<M: RegionMemory> Engine<M> {
         }
         match operation {
             Operation::Acknowledge => {
-                let kept_back = self.ports.kept_back();
+                let paused_total = self.ports.paused_total();
                 let effects = &mut self.effects;
-                match queue_pair.acknowledged(&packet.headers, kept_back, effects, now) {
+                match queue_pair.acknowledged(&packet.headers, paused_total, effects, now) {
                     Ok(()) => self.statistics.acknowledgements += 1,
                     Err(reason) => self.statistics.drops.add(reason),
                 }

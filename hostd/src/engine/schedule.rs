@@ -30,7 +30,7 @@ impl<M: RegionMemory> Engine<M> {
             queue_pair.listed_to_send = true;
             self.to_send.push_back(qpn);
         }
-        // What is late stands in a list by now, or waits for something else (a route, a frame).
+        // An overdue queue pair is already listed, or waits for a route or a frame.
         let mut deadline = queue_pair.deadline(self.ports.control_from());
         if deadline <= now {
             deadline = now + FRAME_WAIT;
@@ -45,7 +45,7 @@ impl<M: RegionMemory> Engine<M> {
                 continue;
             };
             if let Some(queue_pair) = self.queue_pairs.get_mut(qpn) {
-                queue_pair.expire(self.ports.kept_back(), &mut self.effects, now);
+                queue_pair.expire(self.ports.paused_total(), &mut self.effects, now);
             }
             self.carry_out_effects();
             self.schedule(qpn, now);

@@ -149,7 +149,7 @@ impl<M: RegionMemory> Engine<M> {
         let Some(queue_pair) = self.queue_pairs.get_mut(qpn) else {
             return Turn::Done;
         };
-        queue_pair.was_kept_back(self.ports.kept_back());
+        queue_pair.paused(self.ports.paused_total(), now);
         while out.len() < end {
             let free = self.ports.free(now);
             if free.is_empty() {

@@ -4,22 +4,25 @@
 //! well after it arrive: more of them than the agreed number, or later than it by more than the
 //! agreed time. It also counts as lost when the peer reports that it waited long enough. A packet
 //! that was sent again gets one round trip before these rules apply to its new copy.
-//! [`Judge::fate`] answers "lost" or "not yet, and until when".
+//! [`Judge::is_lost`] decides this.
 //!
 //! No packet follows the last ones, so only silence shows their loss. Two clocks measure silence:
-//! one for the next probe, one for the retransmission time-out. They are one state machine:
+//! one for the next probe, one for the retransmission time-out. Every change is an [`Event`] of one
+//! state machine. The events that the diagram leaves out change only what the rules remember, and
+//! [`Event::Paused`] the clocks:
 //!
 //! ```text
 //!              Sent                  ┌──┐ Sent, or Acknowledged with news: the clocks restart
 //!   Idle ───────────────▶ Waiting ◀──┴──┤ Expired, probe due: the oldest again, as a probe
-//!    ▲ ▲                  │  │ ▲        └ Expired, time-out: all again; the next one takes twice
-//!    │ └──────────────────┘  │ │            as long
-//!    │   all acknowledged    │ │
-//!    │                       │ │ Acknowledged in order; Expired: the oldest again
-//!    │      ReceiverNotReady │ │
-//!    │                       ▼ │
-//!    └────────── ReceiverNotReady ◀──┐ ReceiverNotReady: its wait replaces the one before
-//!  all acknowledged              └───┘ Acknowledged, but not in order
+//!    ▲ ▲                  │   ▲         └ Expired, time-out: all again; the next one takes twice
+//!    │ └──────────────────┘   │           as long
+//!    │   all acknowledged     │
+//!    │                        │ Acknowledged in order; Expired: the oldest again
+//!    │                        │
+//!    └─────────── ReceiverNotReady ◀──┐ Acknowledged, but not in order
+//!  all acknowledged      ▲        └───┘
+//!                        │
+//!    ReceiverNotReady, from any state: its wait replaces the one before
 //! ```
 //!
 //! The peer is gone ([`Action::GiveUp`]) when ReceiverNotReady comes too often in a row, or a
@@ -30,12 +33,12 @@
 //! sent again, ever more slowly: the time-out doubles up to the queue pair's ACK time-out. Without
 //! progress for `retry_count` + 1 of those the peer is gone.
 //!
-//! A spurious retransmission doubles all waits, up to a factor of sixteen: an acknowledgement shows
-//! it that was caused by a packet which had arrived before. Each second without one halves them
-//! again (much as RFC 8985 6.2 does). So a host whose threads wait for a processor counts as late,
+//! An acknowledgement triggered by a packet that had already arrived shows a spurious
+//! retransmission; it doubles all waits, up to 16 times. Each second without one halves them again
+//! (much as RFC 8985 6.2 does). So a host whose threads wait for a processor counts as late,
 //! not as lossy.
 //!
-//! While the switch pauses the own port the clocks stand still. Packets that the port may not send
+//! While the switch pauses the port the clocks stand still. Packets that the port may not send
 //! are no sign of a loss, and a lost one could not be repaired either (HT-45).
 
 use crate::verbs::Status;
@@ -140,19 +143,40 @@ pub(crate) enum Event {
         /// Nothing else is outstanding.
         first: bool,
     },
+    /// A packet was acknowledged for the first time.
+    PacketAcked {
+        /// When its newest copy left.
+        sent: Time,
+        /// Several copies left.
+        retransmitted: bool,
+        /// The newest copy arrived, not an older one, as far as can be told.
+        newest_copy: bool,
+    },
+    /// A packet arrived for the second time: its retransmission was spurious.
+    SpuriousRetransmit,
     /// An acknowledgement came.
     Acknowledged {
-        /// It named something that was not known to have come.
+        /// It acknowledged something for the first time.
         news: bool,
         /// The oldest packet was among what it named.
         in_order: bool,
-        /// Packets are left that did not come, or may have to be sent again.
+        /// Packets are left that are not acknowledged.
         outstanding: bool,
+    },
+    /// All that an acknowledgement says is known: losses may show.
+    FindLosses {
+        /// The peer takes the oldest gap for a loss.
+        reported: bool,
     },
     /// The peer has no receive for the packet that it expects, and wants to be left alone.
     ReceiverNotReady {
         /// For so long.
         wait: Span,
+    },
+    /// The port has paused data packets.
+    Paused {
+        /// For so long in all, up to now.
+        total: Span,
     },
     /// [`Recovery::deadline`] may have passed.
     Expired {
@@ -168,11 +192,13 @@ pub(crate) enum Event {
 pub(crate) enum Action {
     /// Nothing.
     Nothing,
-    /// The oldest packet that did not come is to be sent again.
+    /// Packets in flight are lost if these rules say so.
+    Judge(Judge),
+    /// The oldest packet in flight is to be sent again.
     SendOldestAgain,
     /// The same, to learn what became of the others.
     Probe,
-    /// Everything that did not come is to be sent again.
+    /// Everything in flight is to be sent again.
     SendAllAgain,
     /// The same, after a time-out: the network was silent.
     BackOff,
@@ -180,62 +206,46 @@ pub(crate) enum Action {
     GiveUp(Status),
 }
 
-/// A packet that did not come yet, as far as its loss is concerned.
+/// A packet that is not acknowledged, as far as its loss is concerned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Suspect {
     /// When its newest copy left.
     pub(crate) sent: Time,
     /// How many copies left.
     pub(crate) copies: u8,
-    /// The distance to the newest packet that came.
+    /// The distance to the newest acknowledged packet.
     pub(crate) overtaken_by: u32,
-    /// Everything before it came or is lost: it is in the oldest gap.
+    /// It is older than all acknowledged packets after the expected one: it is in the oldest gap.
     pub(crate) in_oldest_gap: bool,
 }
 
-/// What becomes of a suspect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// Not lost yet. It will be when a packet comes that left at `until` or later, or when more
-    /// packets overtake it.
-    NotLostYet {
-        /// See above.
-        until: Time,
-    },
-    /// Lost.
-    Lost,
-}
-
 /// The rules of loss as they stand while one acknowledgement is looked at.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Judge {
     packets: u32,
     time: Span,
     round_trip: Span,
-    newest_came: Time,
+    newest_acked_sent: Time,
     backed_off: bool,
     reported: bool,
     now: Time,
-    /// Packets that are newer than all that came may be lost, too.
+    /// Packets that are newer than all acknowledged ones may be lost, too.
     pub(crate) also_newer: bool,
 }
 
 impl Judge {
-    /// What becomes of a packet.
-    pub(crate) fn fate(&self, suspect: &Suspect) -> Fate {
+    /// Whether a packet is lost.
+    pub(crate) fn is_lost(&self, suspect: &Suspect) -> bool {
         let had_a_round_trip = self.now.since(suspect.sent) > self.round_trip;
         // A report left the peer after what is named in it should have come.
         let reported = self.reported
             && suspect.in_oldest_gap
             && (had_a_round_trip || (suspect.copies == 1 && !self.backed_off));
-        let until = suspect.sent + self.time;
-        let overtaken = suspect.overtaken_by > self.packets || until <= self.newest_came;
-        let fair = suspect.copies == 1 || (had_a_round_trip && self.newest_came > suspect.sent);
-        if reported || (overtaken && fair) {
-            Fate::Lost
-        } else {
-            Fate::NotLostYet { until }
-        }
+        let overtaken = suspect.overtaken_by > self.packets
+            || suspect.sent + self.time <= self.newest_acked_sent;
+        let fair =
+            suspect.copies == 1 || (had_a_round_trip && self.newest_acked_sent > suspect.sent);
+        reported || (overtaken && fair)
     }
 }
 
@@ -244,11 +254,11 @@ impl Judge {
 pub(crate) struct Recovery {
     rules: Rules,
     state: State,
-    /// Probes since something new came.
+    /// Probes since something new was acknowledged.
     probes: u8,
-    /// Time-outs since something new came: how often the next one is doubled.
+    /// Time-outs since something new was acknowledged: how often the next one is doubled.
     timeouts: u32,
-    /// Since when nothing new came.
+    /// Since when nothing new was acknowledged.
     silent_since: Time,
     /// How often all waits are doubled.
     backoff_shift: u32,
@@ -256,12 +266,12 @@ pub(crate) struct Recovery {
     backoff_since: Time,
     /// Times in a row that the peer had no receive.
     rnr_tries: u32,
-    /// When the newest packet left of those that came.
-    newest_came: Time,
-    /// A packet came that had been sent again, since the last look for losses.
-    repeated_came: bool,
-    /// How long the own port kept data packets back in all, as far as the clocks know.
-    kept_back: Span,
+    /// When the newest acknowledged packet left.
+    newest_acked_sent: Time,
+    /// A packet that had been sent again was acknowledged since the last [`Event::FindLosses`].
+    retransmission_acked: bool,
+    /// How long the port has paused data packets in all, as far as the clocks know.
+    paused_total: Span,
 }
 
 impl Recovery {
@@ -276,9 +286,9 @@ impl Recovery {
             backoff_shift: 0,
             backoff_since: Time::ZERO,
             rnr_tries: 0,
-            newest_came: Time::ZERO,
-            repeated_came: false,
-            kept_back: Span::ZERO,
+            newest_acked_sent: Time::ZERO,
+            retransmission_acked: false,
+            paused_total: Span::ZERO,
         }
     }
 
@@ -328,6 +338,24 @@ impl Recovery {
             }
             (
                 _,
+                Event::PacketAcked {
+                    sent,
+                    retransmitted,
+                    newest_copy,
+                },
+            ) => {
+                if newest_copy {
+                    self.retransmission_acked |= retransmitted;
+                    self.newest_acked_sent = self.newest_acked_sent.max(sent);
+                }
+                Action::Nothing
+            }
+            (_, Event::SpuriousRetransmit) => {
+                self.spurious_retransmit(now);
+                Action::Nothing
+            }
+            (
+                _,
                 Event::Acknowledged {
                     news,
                     in_order,
@@ -340,6 +368,11 @@ impl Recovery {
                     self.clocks(outstanding, round_trip, now)
                 });
                 self.acknowledged(clocks, in_order);
+                Action::Nothing
+            }
+            (_, Event::FindLosses { reported }) => self.find_losses(reported, round_trip, now),
+            (_, Event::Paused { total }) => {
+                self.paused(total);
                 Action::Nothing
             }
             (_, Event::ReceiverNotReady { wait }) => self.receiver_not_ready(now + wait, now),
@@ -419,7 +452,7 @@ impl Recovery {
         Action::BackOff
     }
 
-    /// Something new came.
+    /// Something new was acknowledged.
     fn progress(&mut self, now: Time) {
         self.silent_since = now;
         self.timeouts = 0;
@@ -465,14 +498,11 @@ impl Recovery {
         base.times(1 << self.timeouts.min(20)).min(longest)
     }
 
-    /// The own port has kept data packets back for `total` so far. The clocks stood still during
-    /// the part of it that is new here. A clock that is stopped stays so: additions saturate.
-    pub(crate) fn was_kept_back(&mut self, total: Span) {
-        if total == self.kept_back {
-            return;
-        }
-        let span = total - self.kept_back;
-        self.kept_back = total;
+    /// The port has paused data packets for `total` so far. The clocks stood still during the part
+    /// of it that is new here. A clock that is stopped stays so: additions saturate.
+    fn paused(&mut self, total: Span) {
+        let span = total - self.paused_total;
+        self.paused_total = total;
         self.silent_since += span;
         if let State::Waiting(clocks) | State::ReceiverNotReady { clocks, .. } = &mut self.state {
             clocks.rto_at += span;
@@ -480,51 +510,38 @@ impl Recovery {
         }
     }
 
-    /// A packet came whose newest copy left at `sent`. `repeated`: there were several copies;
-    /// `newest`: it was the newest copy, not an older one, as far as can be told.
-    pub(crate) fn on_came(&mut self, sent: Time, repeated: bool, newest: bool) {
-        if newest {
-            self.repeated_came |= repeated;
-            self.newest_came = self.newest_came.max(sent);
-        }
-    }
-
-    /// A packet came for the second time: its retransmission was spurious.
-    pub(crate) fn on_spurious_retransmit(&mut self, now: Time) {
+    /// A retransmission was spurious.
+    fn spurious_retransmit(&mut self, now: Time) {
         let another_cause = now > self.backoff_since + SPURIOUS_INTERVAL;
         if another_cause {
             self.backoff_shift = (self.backoff_shift + 1).min(BACKOFF_SHIFT_MAX);
         }
-        // Also within the interval: as long as it happens nothing is forgotten.
+        // Also inside the interval: continuing spurious retransmissions prevent the decay.
         if another_cause || self.backoff_shift == BACKOFF_SHIFT_MAX {
             self.backoff_since = now;
         }
     }
 
-    /// The rules of loss, for the look at what an acknowledgement shows; `reported`: the peer takes
-    /// the oldest gap for a loss. `None` with a plain peer, which says itself what it misses.
-    pub(crate) fn judge(
-        &mut self,
-        reported: bool,
-        round_trip: RoundTrip,
-        now: Time,
-    ) -> Option<Judge> {
-        let (packets, time) = self.rules.tolerance?;
+    /// The rules of loss as they stand. A plain peer says itself what it misses.
+    fn find_losses(&mut self, reported: bool, round_trip: RoundTrip, now: Time) -> Action {
+        let Some((packets, time)) = self.rules.tolerance else {
+            return Action::Nothing;
+        };
         if self.backoff_shift > 0 && now > self.backoff_since + BACKOFF_DECAY {
             self.backoff_shift -= 1;
             self.backoff_since = now;
         }
         let factor = 1 << self.backoff_shift;
-        Some(Judge {
+        Action::Judge(Judge {
             packets: packets * factor,
             time: time.times(u64::from(factor)),
             round_trip: round_trip.late_after.unwrap_or(self.rules.rto_initial),
-            newest_came: self.newest_came,
+            newest_acked_sent: self.newest_acked_sent,
             backed_off: self.backoff_shift > 0,
             reported,
             now,
-            // Only the new copy of a packet can come before newer packets that left earlier.
-            also_newer: std::mem::take(&mut self.repeated_came),
+            // Only the new copy of a packet can arrive before newer packets that left earlier.
+            also_newer: std::mem::take(&mut self.retransmission_acked),
         })
     }
 }

@@ -7,7 +7,7 @@
 use super::steering::Steering;
 use crate::frame::Acknowledgement;
 use crate::path::RttEstimator;
-use crate::recovery::{Action, Event, Fate, Recovery, RoundTrip, Rules, Suspect};
+use crate::recovery::{Action, Event, Judge, Recovery, RoundTrip, Rules, Suspect};
 use crate::send::flight::{Arrived, Departed, Flight, Retransmission, Slot, Verdict};
 use crate::stats::QueuePairCounters;
 use crate::verbs::{Feedback, PacketFate, Psn, Status};
@@ -102,12 +102,12 @@ impl Sender {
         counters: &mut QueuePairCounters,
     ) -> Verdict {
         let shortest = self.rtt.shortest();
+        let before = self.round_trip();
         let mut measured = None;
         let recovery = &mut self.recovery;
         let verdict = self.flight.acknowledge(ack, |slot, arrived| {
             let trigger = arrived != Arrived::Came { trigger: false };
-            // Of a packet that was sent once: an answer to one of several copies says nothing
-            // (Karn).
+            // Karn: take an RTT sample only from packets sent once.
             let round_trip = (trigger && slot.copies == 1).then(|| now.since(slot.sent));
             measured = measured.or(round_trip);
             let fate = if arrived == Arrived::NotReady {
@@ -117,7 +117,12 @@ impl Sender {
                 // second.
                 let newest_copy = slot.copies == 1
                     || shortest.is_some_and(|shortest| now.since(slot.sent) >= shortest);
-                recovery.on_came(slot.sent, slot.copies > 1, newest_copy);
+                let acked = Event::PacketAcked {
+                    sent: slot.sent,
+                    retransmitted: slot.copies > 1,
+                    newest_copy,
+                };
+                recovery.on(acked, before, now);
                 PacketFate::Delivered { newest_copy }
             };
             steering.feedback(&feedback(slot, round_trip, fate), now);
@@ -126,7 +131,7 @@ impl Sender {
             return verdict;
         };
         if news.spurious {
-            self.recovery.on_spurious_retransmit(now);
+            self.recovery.on(Event::SpuriousRetransmit, before, now);
         }
         if let Some(round_trip) = measured {
             self.rtt.sample(round_trip);
@@ -137,22 +142,20 @@ impl Sender {
             outstanding: !self.flight.is_idle(),
         };
         self.recovery.on(event, self.round_trip(), now);
-        self.find_losses(ack.loss, now, steering, counters);
+        let event = Event::FindLosses { reported: ack.loss };
+        let judged = self.act(event, now, steering, counters);
+        debug_assert!(judged.is_ok(), "only silence and a missing receive give up");
         verdict
     }
 
-    /// Marks what an acknowledgement and all before it show to be lost. `reported`: the peer takes
-    /// the oldest gap for a loss.
-    fn find_losses(
+    /// Marks the packets in flight that are lost by the rules of `judge`.
+    fn mark_losses(
         &mut self,
-        reported: bool,
+        judge: &Judge,
         now: Time,
         steering: &mut Steering,
         counters: &mut QueuePairCounters,
     ) {
-        let Some(judge) = self.recovery.judge(reported, self.round_trip(), now) else {
-            return;
-        };
         let newest = self.flight.newest_came();
         let oldest = self.flight.oldest_came();
         let candidates = if judge.also_newer {
@@ -168,12 +171,9 @@ impl Sender {
                 overtaken_by: newest.saturating_sub(index),
                 in_oldest_gap: index < oldest,
             };
-            match judge.fate(&suspect) {
-                Fate::NotLostYet { until } => debug_assert!(until >= suspect.sent),
-                Fate::Lost => {
-                    self.mark_lost(index, now, steering);
-                    counters.fast_retransmits += 1;
-                }
+            if judge.is_lost(&suspect) {
+                self.mark_lost(index, now, steering);
+                counters.fast_retransmits += 1;
             }
         }
     }
@@ -226,9 +226,10 @@ impl Sender {
         self.recovery.deadline()
     }
 
-    /// The own port has kept data packets back for `total` so far.
-    pub(super) fn was_kept_back(&mut self, total: Span) {
-        self.recovery.was_kept_back(total);
+    /// The port has paused data packets for `total` so far.
+    pub(super) fn paused(&mut self, total: Span, now: Time) {
+        let event = Event::Paused { total };
+        self.recovery.on(event, self.round_trip(), now);
     }
 
     /// Does what the clocks say.
@@ -258,6 +259,7 @@ impl Sender {
     ) -> Result<(), Status> {
         match self.recovery.on(event, self.round_trip(), now) {
             Action::Nothing => {}
+            Action::Judge(judge) => self.mark_losses(&judge, now, steering, counters),
             Action::SendOldestAgain => self.mark_oldest_lost(now, steering),
             Action::Probe => {
                 counters.tail_probes += 1;

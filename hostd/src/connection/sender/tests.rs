@@ -367,20 +367,20 @@ fn late_acknowledgements_teach_nothing() {
 #[test]
 fn clocks_stand_still_while_the_port_is_paused() {
     let mut bed = Bed::new(0, true);
-    bed.sender.was_kept_back(micros(70));
+    bed.sender.paused(micros(70), bed.now);
     assert_eq!(bed.sender.deadline(), Time::NEVER);
     bed.send(1);
     let deadline = bed.sender.deadline();
-    bed.sender.was_kept_back(micros(70));
+    bed.sender.paused(micros(70), bed.now);
     assert_eq!(bed.sender.deadline(), deadline);
     // Longer than it takes to give a silent peer up.
     let pause = micros(500_000);
-    bed.sender.was_kept_back(micros(70) + pause);
-    bed.sender.was_kept_back(micros(70) + pause);
+    bed.sender.paused(micros(70) + pause, bed.now);
+    bed.sender.paused(micros(70) + pause, bed.now);
     assert_eq!(bed.sender.deadline(), deadline + pause);
     assert_eq!(bed.expire(), Ok(()));
     assert_eq!(bed.counters.timeouts, 1);
     bed.pass(pause);
-    bed.sender.was_kept_back(micros(70) + pause.times(2));
+    bed.sender.paused(micros(70) + pause.times(2), bed.now);
     assert_eq!(bed.expire(), Ok(()), "one time-out is no silence");
 }

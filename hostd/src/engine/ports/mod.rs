@@ -46,10 +46,10 @@ pub(super) struct Ports {
     data_priority: usize,
     /// Priority of acknowledgements and connection messages.
     control_priority: usize,
-    /// How long data packets were kept back so far, as of the last look. The clocks of senders
+    /// How long data packets were paused so far, as of the last look. The clocks of senders
     /// stand still during a pause. A missing answer to a packet that was not sent is no sign of a
     /// loss, and a retransmission could not leave either.
-    kept_back: Span,
+    paused_total: Span,
 }
 
 impl Ports {
@@ -66,7 +66,7 @@ impl Ports {
             }],
             data_priority: rules.priority_of(config.data_class),
             control_priority: rules.priority_of(config.control_class),
-            kept_back: Span::ZERO,
+            paused_total: Span::ZERO,
         }
     }
 
@@ -141,7 +141,7 @@ impl Ports {
             port.data = pause(data);
             port.control = pause(control);
         }
-        self.kept_back = counters.paused[data];
+        self.paused_total = counters.paused[data];
     }
 
     /// Ports through which a data packet may leave now.
@@ -165,9 +165,9 @@ impl Ports {
         self.ports.iter().all(|port| port.control.paused)
     }
 
-    /// How long data packets were kept back so far, as of the last look.
-    pub(super) const fn kept_back(&self) -> Span {
-        self.kept_back
+    /// How long data packets were paused so far, as of the last look.
+    pub(super) const fn paused_total(&self) -> Span {
+        self.paused_total
     }
 
     /// When acknowledgements and connection messages may leave; a time that has passed if they may.

@@ -1,7 +1,8 @@
 //! What the pages of the tree say is so: links lead somewhere, commands and files exist, every page
-//! is in the table of contents, and the two walks meet the functions that they name, in that order.
+//! is in the table of contents, the two walks meet the functions that they name, in that order, and
+//! figures are the same on all pages.
 //!
-//! Figures that benches have measured are not checked. `cargo build --workspace --bins` comes
+//! Whether figures are those that benches measure is not checked. `cargo build --workspace --bins` comes
 //! first.
 
 mod calls;
@@ -18,6 +19,9 @@ const SUMMARY: &str = "docs/SUMMARY.md";
 
 /// The pages that hold a walk.
 const WALKS: &[&str] = &["docs/life-of-a-packet.md", "docs/life-of-a-work-request.md"];
+
+/// The page with all figures that benches have measured.
+const FIGURES: &str = "docs/performance.md";
 
 /// Fails with all offences at once.
 fn none(what: &str, offences: Vec<String>) {
@@ -210,4 +214,47 @@ fn walks_meet_what_they_name() {
     let tree: walk::Tree = texts.filter_map(read).collect();
     let found = walks.flat_map(|page| walk::check(page, &tree)).collect();
     none("walks that the code does not take", found);
+}
+
+/// Rows of `page` that give a figure which is not one of `figures`. Tables of figures begin with the
+/// columns "what" and "reached"; a row is right if those two cells stand in one row of `figures`.
+fn other_figures(page: &Page, figures: &Page) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut table = None;
+    for (line, cells) in &page.rows {
+        let [what, reached, ..] = cells.as_slice() else {
+            continue;
+        };
+        let of_table = table.filter(|(last, _)| *line == last + 1);
+        let Some((_, holds_figures)) = of_table else {
+            table = Some((*line, what == "what" && reached == "reached"));
+            continue;
+        };
+        table = Some((*line, holds_figures));
+        if what.starts_with("--") {
+            continue;
+        }
+        let same = |row: &[String]| row.starts_with(&[what.clone(), reached.clone()]);
+        if holds_figures && !figures.rows.iter().any(|(_, row)| same(row)) {
+            found.push(format!("{}:{line}: {what}: {reached}", page.path));
+        }
+    }
+    found
+}
+
+#[test]
+fn figures_are_those_of_the_page_about_performance() {
+    let pages = pages();
+    let figures = pages.iter().find(|page| page.path == FIGURES);
+    let figures = figures.expect("the page is there");
+    let found = pages.iter().flat_map(|page| other_figures(page, figures));
+    none("figures that FIGURES does not have", found.collect());
+}
+
+#[test]
+fn other_figures_are_found() {
+    let figures = "| what | reached | x |\n|---|---|---|\n| a | 1 ns | y |\n| b | 2 ns | |\n";
+    let page = "| what | reached |\n|---|---|\n| a | 1 ns |\n| b | 3 ns |\n\ntext\n\n| a | b |\n|---|---|\n| c | 4 |\n";
+    let found = other_figures(&Page::new("x.md", page), &Page::new("y.md", figures));
+    assert_eq!(found, ["x.md:4: b: 3 ns"]);
 }

@@ -98,7 +98,7 @@ drop_reasons! {
     Wred => "wred",
     /// The packet was trimmed, and there is no room for its headers either.
     TrimFull => "trim_full",
-    /// The queue, or the priority group it came to, is shut while its peer pauses it without end.
+    /// The watchdog has shut the queue or group because of a PFC storm.
     PfcStorm => "pfc_storm",
 }
 

@@ -31,7 +31,7 @@ pub struct Ecmp {
     pub flow_label: bool,
     /// Use the destination queue pair of RoCEv2.
     pub destination_qp: bool,
-    /// Choose by the quality of the ports, too.
+    /// Dynamic load balancing, by the quality of the ports.
     pub dlb: Dlb,
 }
 
@@ -39,7 +39,7 @@ pub struct Ecmp {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Dlb {
-    /// How groups choose that no [`Group`] names.
+    /// How groups without a [`Group`] of their own choose.
     pub mode: Mode,
     /// The longest gap inside a flowlet.
     pub idle_time_microseconds: u64,

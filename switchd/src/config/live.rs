@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Where the configuration is if the command line does not say otherwise.
+/// Path of the configuration file, unless the command line names another.
 pub const DEFAULT_PATH: &str = "/etc/switchd/switchd.toml";
 
 /// Environment variables that begin with this and an underscore override keys.

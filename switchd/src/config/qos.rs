@@ -1,7 +1,7 @@
 //! `[qos]`: classes, buffer, queues, marks and flow control, as they are written.
 //!
-//! `etc/switchd.toml` explains every key. The module `policy` makes of it what the engine works
-//! with, and refuses what does not fit together.
+//! `etc/switchd.toml` explains every key. The module `policy` compiles it for the engine and
+//! refuses contradictions.
 
 use crate::tables::trim::SIZE_DEFAULT;
 use common::units::Rate;
@@ -36,7 +36,7 @@ pub struct Qos {
     pub watchdog: Watchdog,
     /// Which packets are trimmed, and to what.
     pub trim: Trim,
-    /// What becomes of flows that come from the uplink group and leave through it.
+    /// The rewrite of flows that come from the uplink group and leave through it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hook: Option<Hook>,
     /// Priority groups that are not plain.

@@ -1,4 +1,4 @@
-//! The speed of a port as the configuration says it: a rate, or where it comes from.
+//! The speed of a port in the configuration: a rate, or where the rate comes from.
 
 use common::units::Rate;
 use common::xdp::netdev::Device;

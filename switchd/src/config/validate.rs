@@ -124,8 +124,8 @@ impl Config {
         )
     }
 
-    /// What can be said of `[qos]` before the devices are known: ports that it names are taken to
-    /// exist, and those whose speed is the device's to have one.
+    /// Checks `[qos]` before the devices are known. Assumes that the ports it names exist, and that
+    /// those which take the speed of the device have one.
     fn validate_qos(&self) -> Result<(), Refusal> {
         let speed = |speed: Speed| match speed {
             Speed::Rate(rate) => Some(rate),

@@ -1,5 +1,5 @@
-//! What had been counted when an operator last cleared the counters. Operators are shown what was
-//! counted since; Prometheus counts on.
+//! The counters as they were when an operator last cleared them. Operators see the differences; the
+//! counters for Prometheus are never cleared.
 
 use super::api::{DropRow, PfcReport, PortRow, QueueRow};
 

@@ -29,7 +29,7 @@ mod option {
     pub(super) const TIME_RESOLUTION: u16 = 9;
 }
 
-/// Tells a reader the order of bytes.
+/// Shows a reader the byte order.
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 /// LINKTYPE_ETHERNET.
 const ETHERNET: u16 = 1;

@@ -1,4 +1,4 @@
-//! Follows the kernel: what the netlink socket tells goes into the mirror and from there to the
+//! Follows the kernel: changes from the netlink socket go into the mirror and from there to the
 //! workers.
 //!
 //! ```text
@@ -62,7 +62,7 @@ impl Routing {
         self.publisher.program()
     }
 
-    /// When [`Self::follow`] wants to be called at the latest.
+    /// When [`Self::follow`] is to be called at the latest.
     pub fn deadline(&self) -> Time {
         self.watch.deadline().min(self.publisher.deadline())
     }

@@ -180,8 +180,8 @@ impl State {
         Ok(more)
     }
 
-    /// Tells the steering programs which packets are the kernel's, and under which MAC address
-    /// ports are known.
+    /// Updates the steering programs: which packets belong to the kernel, and the MAC addresses of
+    /// the ports.
     pub fn steer(&mut self, locals: &LocalChanges) {
         for port in &self.ports {
             for address in &locals.added {

@@ -46,7 +46,7 @@ pub struct Control {
     pub events: Receiver<WorkerEvent>,
     /// Wakes the thread when there are events.
     pub waker: Waker,
-    /// How often the kernel is told which next hops are in use.
+    /// How often control confirms to the kernel the next hops that are in use.
     pub keep_alive: Duration,
     /// How often it is asked for gateways that it does not know.
     pub retry: Duration,
@@ -78,7 +78,7 @@ impl Source for HttpSource {
     }
 }
 
-/// Tells when a descriptor of our own becomes readable.
+/// Lets tasks wait until a descriptor of the daemon is readable.
 #[expect(
     deprecated,
     reason = "the replacement is unsafe, for descriptors that others may close; this one is owned"
@@ -242,7 +242,7 @@ impl Control {
         }
     }
 
-    /// Tells systemd that the daemon lives, as long as every worker does.
+    /// Notifies systemd that the daemon lives, as long as every worker does.
     async fn feed_watchdog(&self) {
         let Some(limit) = sd_notify::watchdog_enabled() else {
             return std::future::pending().await;

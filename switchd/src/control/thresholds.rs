@@ -38,7 +38,7 @@ const REGIONS: [&str; 3] = ["service", "headroom", "egress service"];
 /// What is known of a group.
 #[derive(Clone, Copy, Debug, Default)]
 struct Crossing {
-    /// When it went over its threshold; `None`: it is below, and an event has said so.
+    /// When it went over its threshold; `None`: it is below, and the event for that was issued.
     since: Option<Time>,
     /// When it was last found over its threshold.
     last: Time,
@@ -132,7 +132,7 @@ impl Thresholds {
     }
 }
 
-/// What a sample of a group makes of what was known of it, and the event that it is.
+/// Updates what is known of a group by a sample. Returns the event, if there is one.
 fn step(known: Crossing, over: bool, pauses: u64, now: Time) -> (Crossing, Option<EventKind>) {
     let seen = Crossing { pauses, ..known };
     match (known.since, over) {

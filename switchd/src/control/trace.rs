@@ -29,7 +29,7 @@ pub const MAX_WAIT: Duration = Duration::from_secs(600);
 /// more than a million packets a second.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Workers have this long to let go of their tracers, as for what they show.
+/// How long workers have to drop their tracers, as for other reports.
 const LET_GO: Duration = Duration::from_millis(20);
 
 /// Packets that are made into text between two looks at other work.
@@ -81,7 +81,7 @@ impl State {
     }
 }
 
-/// A trace that runs. It ends when this is dropped, also with the client that wanted it.
+/// A trace that runs. It ends when this is dropped, also because its client went away.
 struct Running<'a>(&'a Mutex<State>);
 
 impl Drop for Running<'_> {
@@ -90,7 +90,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Follows packets until as many were found as were wanted or the time is over.
+/// Follows packets until enough were found or the time is over.
 ///
 /// # Errors
 /// As for `State::begin_trace`, or the time is too long.

@@ -11,7 +11,7 @@ use crate::tables::{Group, Tables};
 pub enum Choice {
     /// This neighbour.
     Hop(NextHopId),
-    /// A group that has no next hops: it says itself what to do.
+    /// A group without next hops, which defines the action itself.
     Special(GroupId),
     /// A group without any next hop that is alive, or one that is not in the tables.
     Dead,
@@ -19,9 +19,8 @@ pub enum Choice {
     NoRoute,
 }
 
-/// Chooses among the next hops of `group`, to which the longest matching route leads. A step of
-/// its own, because it waits for memory: done for all packets of a batch in a row, the waits
-/// overlap.
+/// Chooses among the next hops of `group`, to which the longest matching route leads. A separate
+/// step because it waits for memory: done for all packets of a batch in a row, the waits overlap.
 #[inline]
 pub fn choose(tables: &Tables, group: Option<GroupId>, frame: &[u8], parsed: &Parsed) -> Choice {
     choose_by(tables, group, || {

@@ -28,11 +28,11 @@ pub enum Decision {
         /// Its address.
         address: IpAddr,
     },
-    /// Nowhere; `problem` is what its sender is told, if anything.
+    /// Nowhere; `problem` is the ICMP error for its sender, if any.
     Drop {
         /// Why.
         reason: DropReason,
-        /// What the sender is told.
+        /// The ICMP error for the sender.
         problem: Option<Problem>,
     },
 }

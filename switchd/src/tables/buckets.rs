@@ -140,8 +140,8 @@ impl Buckets {
         }
     }
 
-    /// A bucket that moves because its member died, or stays where it moved then, keeps its home,
-    /// for the day the member returns. One that moves for another reason is at home where it goes.
+    /// A bucket that moved because its member died keeps its home, so that it returns with the
+    /// member. A bucket that moves for another reason gets a new home.
     fn next_home(&self, bucket: usize, next: u64, alive: &HashMap<u64, usize>) -> u64 {
         let (Some(&home), Some(&holder)) = (self.home.get(bucket), self.holder.get(bucket)) else {
             return next;
@@ -162,7 +162,7 @@ fn live(members: &[Member]) -> Arc<[Live]> {
     weights.into_iter().map(live).collect()
 }
 
-/// Nobody holds the bucket yet.
+/// The bucket is free.
 const FREE: usize = usize::MAX;
 
 /// A new assignment of buckets on its way.
@@ -187,8 +187,7 @@ impl Assignment {
         }
     }
 
-    /// Leaves `bucket` to the member `key`, if it is alive, has room, and nobody has the bucket
-    /// yet.
+    /// Assigns `bucket` to the member `key` if that is alive and has room and the bucket is free.
     fn keep(&mut self, bucket: usize, key: u64) {
         if self.holder[bucket] == FREE
             && let Some(&place) = self.place.get(&key)

@@ -1,4 +1,4 @@
-//! What control tells the workers about dynamic load balancing: a part of the tables.
+//! Settings of dynamic load balancing, a part of the tables that control publishes to the workers.
 
 use crate::id::GroupId;
 use common::time::Span;
@@ -12,7 +12,7 @@ pub const DEFAULT_ENTRIES: usize = 4096;
 /// Most entries of a table: 2 MiB, what a worker has of second-level cache at most.
 pub const MAX_ENTRIES: usize = 65_536;
 
-/// Longest ageing time, for what an entry remembers in 32 bits of nanoseconds.
+/// Longest ageing time: an entry stores it in 32 bits of nanoseconds.
 pub const MAX_AGEING: Span = Span::from_secs(4);
 
 /// How a group chooses the next hop of a packet.
@@ -58,7 +58,7 @@ pub struct Settings {
     /// bands.
     pub hysteresis: u8,
     /// How long it takes until the band of a member shows that a flow has left. During that time
-    /// only every other flow that wants to leave does, so that they do not all leave and return
+    /// only every other flow that would leave does so; otherwise all flows would leave and return
     /// together. Zero lets all leave.
     pub settle: Span,
 }
@@ -80,12 +80,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Silence after which a flow is forgotten, in what an entry can remember.
+    /// Silence after which a flow is forgotten, limited to what an entry can store.
     pub(crate) fn ageing(&self) -> Span {
         self.ageing.min(MAX_AGEING).max(self.hold_of_flowlet())
     }
 
-    /// Longest gap inside a flowlet, in what an entry can remember.
+    /// Longest gap inside a flowlet, limited to what an entry can store.
     pub(crate) fn hold_of_flowlet(&self) -> Span {
         self.timeout.min(MAX_AGEING)
     }
@@ -148,7 +148,7 @@ impl Default for Scale {
 pub struct HostSprayed {
     /// Code points whose packets are: bit n stands for DSCP n.
     pub dscp: u64,
-    /// UDP destination port whose packets are; `None` for none but what MPEH says.
+    /// UDP destination port whose packets are; `None`: no port.
     pub udp_port: Option<u16>,
 }
 
@@ -162,7 +162,7 @@ pub struct DlbPolicy {
     is_on: bool,
     /// How the quality of ports is computed.
     pub scale: Scale,
-    /// Flows that no group may spread in another way than by their hash.
+    /// Flows that every group spreads by their hash only.
     pub spray: HostSprayed,
     /// Entries of the flow table of each worker.
     pub flows: usize,
@@ -214,8 +214,8 @@ impl DlbPolicy {
         &self.modes
     }
 
-    /// Whether any group chooses by more than the hash. If not, nothing is to be measured or
-    /// remembered.
+    /// Whether any group chooses by more than the hash. If not, workers measure and store nothing
+    /// for it.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.is_on

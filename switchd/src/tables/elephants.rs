@@ -34,7 +34,7 @@ pub struct Settings {
     /// What a mouse may send for ever. Zero counts bytes alone; then only ageing makes mice of
     /// elephants.
     pub rate: Rate,
-    /// A flow that sends nothing for this long is a mouse, and forgotten. More than zero.
+    /// A flow that sends nothing for this long is forgotten and counts as a mouse. More than zero.
     pub ageing: Span,
     /// When it moves.
     pub moves: Moves,

@@ -1,4 +1,4 @@
-//! What control tells the workers: a snapshot of ports, next hops, groups and policies.
+//! What control publishes to the workers: a snapshot of ports, next hops, groups and policies.
 //!
 //! A [`Tables`] is immutable. Control publishes a new one with `common::sync::snapshot`; a worker
 //! picks up the newest at the beginning of a turn. Routes are not in here: a full Internet table
@@ -7,7 +7,7 @@
 //!
 //! Order of publication: first the tables that contain a group, then the routes that use it. A
 //! worker that finds a group number which its tables lack picks up the newest tables. Numbers are
-//! used again only after `Publisher::passed` says that no worker can still mean the old one.
+//! reused only after `Publisher::passed` reports that no worker uses the old tables.
 
 pub mod buckets;
 pub mod dlb;

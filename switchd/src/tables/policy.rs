@@ -1,5 +1,5 @@
-//! What control tells the traffic manager: an immutable value, published with the tables and
-//! replaced as a whole.
+//! The policy of the traffic manager: an immutable value that control publishes with the tables and
+//! replaces as a whole.
 //!
 //! ```text
 //!   DSCP or PCP ─▶ priority ─┬─▶ priority group   what is charged at the ingress port
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! All amounts of buffer are in cells ([`CELL`](crate::limits::CELL)). [`Policy::check`] refuses
-//! values that the engine cannot work with; what is merely unwise is for the configuration to
-//! refuse.
+//! values that the engine cannot work with. The configuration refuses values that are merely
+//! unwise.
 
 use super::trim::{TrimPolicy, TrimPolicyError};
 use super::wred::{Profile, ProfileError};
@@ -166,7 +166,7 @@ impl FlowControl {
     }
 }
 
-/// What becomes of a flow that comes from the uplink group and leaves through it (SW-33).
+/// The rewrite of a flow that comes from the uplink group and leaves through it (SW-33).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hook {
     /// Its priority from here on, which chooses its queue.
@@ -252,7 +252,7 @@ pub struct Policy {
     pub trim: TrimPolicy,
     /// The watchdog against endless pauses; `None`: there is none.
     pub watchdog: Option<watchdog::Settings>,
-    /// What becomes of flows that come from the uplink group and leave through it; `None`: nothing.
+    /// The rewrite of flows that come from the uplink group and leave through it; `None`: none.
     pub hook: Option<Hook>,
     /// Classes whose elephants go to a lower queue (SW-17).
     pub elephants: Vec<elephants::Settings>,

@@ -87,7 +87,7 @@ pub enum TrimPolicyError {
         /// What it would become.
         trimmed: u8,
     },
-    /// A trimmed packet could not be told from a control packet.
+    /// A trimmed packet would look like a control packet.
     #[error("trimmable DSCP {dscp} becomes {trimmed}, which is for control packets")]
     TrimmedControl {
         /// The trimmable code point.

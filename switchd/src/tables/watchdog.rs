@@ -5,9 +5,9 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 /// Detection times that are allowed. SONiC allows 100 ms to 5 s, the times of a fleet; the lower
-/// bound here is that of labs and simulations, whose whole runs last less than 100 ms. It is the
-/// operator's to stay above the pauses that are normal: one frame asks for up to 0.34 ms at 100
-/// Gb/s, and for 34 ms at 1 Gb/s.
+/// bound here is that of labs and simulations, whose whole runs last less than 100 ms. Operators
+/// have to choose more than normal pauses last: one frame pauses for up to 0.34 ms at 100 Gb/s and
+/// up to 34 ms at 1 Gb/s.
 pub const DETECTION: RangeInclusive<Span> = Span::from_millis(1)..=Span::from_millis(5_000);
 
 /// Restoration times that are allowed. SONiC: 100 ms to 60 s; the lower bound as for [`DETECTION`].
@@ -97,8 +97,8 @@ impl Default for Settings {
     /// Detection after 200 ms and dropping, as in SONiC. Restoration after twice the detection
     /// time, which is what SONiC takes if it is not given: a peer that is only slow to recover does
     /// not flap. Polls every 100 ms, SONiC's shortest, so that traffic stands still for 300 ms at
-    /// most and not for 400 ms. PFC is not turned off: that takes an operator to undo, so one has
-    /// to ask for it.
+    /// most and not for 400 ms. PFC is not turned off by default, because only an operator can turn
+    /// it on again.
     fn default() -> Self {
         Self {
             detection_time: Span::from_millis(200),

@@ -12,8 +12,8 @@ use std::collections::{HashMap, VecDeque};
 /// are given up.
 pub(super) const MAX_OPEN: usize = 16_384;
 
-/// Records of one packet: three times what an ordinary one has. One that waits for a neighbour is
-/// decided about again and again; its later steps are left out, its end is not.
+/// Records of one packet: three times what an ordinary one has. A packet that waits for a neighbour
+/// is looked up repeatedly; its later steps are left out, its end is not.
 pub(super) const MAX_RECORDS: usize = 32;
 
 /// What became of a packet.
@@ -104,7 +104,7 @@ impl Trace {
 /// What was counted in a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// Packets that were followed, wanted in the end or not.
+    /// Packets that were followed, whether the filter selects them in the end or not.
     pub begun: u64,
     /// Packets that were what was looked for.
     pub found: u64,
@@ -127,7 +127,7 @@ pub struct Collector {
     filter: Filter,
     sources: Vec<Source>,
     pub(super) open: HashMap<TraceId, Trace>,
-    /// Packets in the order in which they were first heard of; some have ended since.
+    /// Packets in the order of their first records; some have ended since.
     pub(super) order: VecDeque<TraceId>,
     ended: Vec<TraceId>,
     found: Vec<Trace>,
@@ -200,7 +200,7 @@ impl Collector {
     }
 
     /// Ends the session, after the workers have dropped their tracers. Packets whose end is still
-    /// unknown are found too, unless it is known that the filter does not want them.
+    /// unknown are found too, unless the filter is known to exclude them.
     pub fn finish(mut self) -> (Vec<Trace>, Totals) {
         self.poll();
         self.poll();
@@ -254,7 +254,7 @@ impl Collector {
         }
     }
 
-    /// Gives the oldest packet up if there are too many.
+    /// Gives up the oldest packet if there are too many.
     fn make_room(&mut self) {
         if self.order.len() >= 2 * MAX_OPEN {
             // Half of them at least have ended, so this is seldom.
@@ -269,7 +269,7 @@ impl Collector {
         }
     }
 
-    /// Sorts and measures the trace of a packet that has ended, and keeps it if the filter wants
+    /// Sorts and measures the trace of a packet that has ended, and keeps it if the filter selects
     /// it.
     fn finish_trace(&mut self, mut trace: Trace) {
         trace.sort();

@@ -1,7 +1,6 @@
-//! What the stages of a worker tell of traced packets.
+//! Where the stages of a worker record their decisions about traced packets.
 //!
-//! Nothing of this is looked at for a packet without a number, and none has one while there is no
-//! tracer.
+//! A packet without a number costs one comparison. No packet has a number while there is no tracer.
 
 use super::record::{Arrival, MarkedAt, Step};
 use super::tracer::Tracer;
@@ -18,7 +17,7 @@ struct Following {
     now: Time,
 }
 
-/// Where what is told of traced packets goes; nowhere while nothing is traced.
+/// Destination of trace records; none while tracing is off.
 #[derive(Debug, Default)]
 pub struct Probe(Option<Box<Following>>);
 
@@ -29,7 +28,7 @@ impl Probe {
         self.0.is_some()
     }
 
-    /// Tells `tracer` from now on; the one before has been told everything.
+    /// Replaces the tracer. The one before is flushed first.
     #[cold]
     pub fn follow(&mut self, tracer: Option<Box<Tracer>>, now: Time) {
         self.flush();
@@ -44,7 +43,7 @@ impl Probe {
         }
     }
 
-    /// Hands over to control what was told.
+    /// Hands the records over to control.
     #[inline]
     pub fn flush(&mut self) {
         if let Some(following) = &mut self.0 {
@@ -52,7 +51,7 @@ impl Probe {
         }
     }
 
-    /// Tells what was decided about a packet.
+    /// Records what was decided about a packet.
     #[cold]
     pub fn step(&mut self, id: TraceId, step: Step) {
         if let Some(Following { tracer, now }) = self.0.as_deref_mut() {
@@ -60,14 +59,14 @@ impl Probe {
         }
     }
 
-    /// Tells that a packet was given to worker `owner`.
+    /// Records that a packet was given to worker `owner`.
     #[cold]
     pub fn cross(&mut self, id: TraceId, owner: usize) {
         let to = u8::try_from(owner).unwrap_or(u8::MAX);
         self.step(id, Step::Crossed { to });
     }
 
-    /// Tells that a packet has left its queue and, rewritten, goes to the device.
+    /// Records that a packet has left its queue and goes to the device, after it was rewritten.
     #[cold]
     pub fn sent(&mut self, policy: &Policy, packet: &Packet) {
         let port = policy.ports.get(packet.egress.index());
@@ -95,8 +94,8 @@ impl Probe {
             })
     }
 
-    /// Tells of a loss. The filter may ask for what the headers say now and for the priority, of a
-    /// packet that was not followed so far.
+    /// Records a loss. The filter looks at `parsed` and `priority` only if the packet was not
+    /// traced so far.
     #[cold]
     pub fn lost(
         &mut self,

@@ -41,10 +41,10 @@ pub struct Pauses {
 pub enum PauseStep {
     /// No frame is due.
     Nothing,
-    /// No frame is sent, but when the next one is due has changed.
+    /// No frame is due, but the time of the next one has changed.
     Replanned,
-    /// A frame is due that asks exactly these priorities to wait (bit n: priority n), as soon as
-    /// the device has room.
+    /// A frame is due, as soon as the device has room, that pauses exactly these priorities (bit n:
+    /// priority n).
     Send(u8),
 }
 
@@ -92,8 +92,8 @@ impl Pauses {
         self.held | mapped(paused, &policy.classify.class_of_priority)
     }
 
-    /// What has to be done so that the peer pauses exactly the priorities of `wanted`, at a port
-    /// whose link is up or not.
+    /// The step after which the peer pauses exactly the priorities of `wanted`. `is_up`: the link
+    /// is up.
     pub(super) fn next_step(&mut self, wanted: u8, is_up: bool, now: Time) -> PauseStep {
         let wanted = wanted & !self.off;
         let Some(speed) = self.speed else {
@@ -166,7 +166,7 @@ pub(super) fn mapped(mask: u8, map: &[u8; PRIORITIES]) -> u8 {
         .fold(0, |all, priority| all | 1 << (map[priority] & 7))
 }
 
-/// What a MAC control frame says that arrived at a port with the MAC address `own`.
+/// Parses a MAC control frame that arrived at a port with the MAC address `own`.
 ///
 /// # Errors
 /// [`DropReason::OtherMac`] if it is for another station, [`DropReason::Malformed`] behind a VLAN

@@ -8,8 +8,8 @@
 //!   to ────────▶ gate ─────────────▶ line
 //! ```
 //!
-//! A pair that the configuration no longer names stays until its lower queue is empty: what is in
-//! there is still of the upper class.
+//! A pair that the configuration no longer names stays until its lower queue is empty: the packets
+//! in it are still of the upper class.
 
 use crate::tables::elephants::Settings;
 use crate::traffic::elephants::{Gate, Progress};
@@ -64,7 +64,7 @@ impl Gates {
         self.concerned = pairs.fold(0, |mask, it| mask | 1 << it.from | 1 << it.to);
     }
 
-    /// Whether what happens to queue `class` matters here.
+    /// Whether queue `class` is one of a pair.
     #[inline]
     pub(super) fn concern(&self, class: usize) -> bool {
         self.concerned & 1 << class != 0
@@ -92,7 +92,7 @@ impl Gates {
         barred
     }
 
-    /// The queues of `open` whose elephants' queue is in it, too, if they have one.
+    /// The queues of `open`, without those whose elephants' queue is not in `open`.
     pub(super) fn with_both(&self, open: u32) -> u32 {
         let pairs = self.pairs.iter();
         pairs

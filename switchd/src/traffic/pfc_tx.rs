@@ -1,4 +1,4 @@
-//! \[8\] Pausing the peer: when PFC and PAUSE frames are sent, and what they say (IEEE 802.1Q
+//! \[8\] Pausing the peer: when PFC and PAUSE frames are sent, and their content (IEEE 802.1Q
 //! clause 36, 802.3 annexes 31B and 31D).
 //!
 //! ```text
@@ -8,8 +8,8 @@
 //!        └────────────────── not wanted ─── send: 0
 //! ```
 //!
-//! Which priorities are wanted to wait is the buffer's matter. A frame that is lost is made up for
-//! by the next refresh, and a lost resumption by the end of the pause.
+//! The buffer decides which priorities are to be paused. The next refresh makes up for a lost
+//! frame, the end of the pause for a lost resumption.
 
 use crate::limits::PRIORITIES;
 use crate::tables::policy::FlowControl;
@@ -25,12 +25,12 @@ pub fn quanta_time(quanta: u16, speed: Rate) -> Span {
     speed.time_for(u64::from(quanta) * QUANTUM_BITS / 8)
 }
 
-/// What a port has told its peer.
+/// The pauses that a port has requested from its peer.
 #[derive(Debug)]
 pub struct PfcSender {
-    /// Bit n: priority n was told to wait.
+    /// Bit n: a pause of priority n was sent and not ended.
     told: u8,
-    /// When it is told again.
+    /// When the pauses are refreshed.
     refresh_at: Time,
     /// Frames sent.
     pub count: Sent,
@@ -39,9 +39,9 @@ pub struct PfcSender {
 /// Frames that were sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// PFC frames that told a priority to wait, by priority, refreshes included.
+    /// PFC frames that pause a priority, by priority, refreshes included.
     pub xoff: [u64; PRIORITIES],
-    /// PFC frames that let it go on, by priority.
+    /// PFC frames that resume it, by priority.
     pub xon: [u64; PRIORITIES],
     /// PAUSE frames.
     pub pause: u64,
@@ -64,7 +64,7 @@ impl PfcSender {
         self.refresh_at
     }
 
-    /// Whether a frame is due, now that the priorities of `wanted` are to wait.
+    /// Whether a frame is due so that exactly the priorities of `wanted` are paused.
     #[inline]
     pub fn is_due(&self, wanted: u8, flow_control: FlowControl, now: Time) -> bool {
         now >= self.refresh_at || self.told != wanted & flow_control.sends()
@@ -109,8 +109,8 @@ impl PfcSender {
         Some(control)
     }
 
-    /// The link is down, so the peer is not paused any more. Nothing is due
-    /// until somebody is to wait.
+    /// The link is down, so the peer is not paused any more. No frame is due until a priority is to
+    /// be paused.
     pub fn reset(&mut self) {
         self.told = 0;
         self.refresh_at = Time::NEVER;

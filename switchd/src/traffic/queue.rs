@@ -35,7 +35,7 @@ pub(super) struct Queue {
     /// Most cells since they were last shown.
     peak: u64,
     average: Average,
-    /// All that ever was accepted, sent or refused.
+    /// Totals of what was accepted, sent or refused.
     total: Total,
 }
 
@@ -150,8 +150,8 @@ impl Queue {
         self.total.refused += 1;
     }
 
-    /// What early detection makes of a packet at the present depth, without the packet itself. With
-    /// an average, `counts` says whether the packet moves it.
+    /// The decision of early detection on a packet at the present depth, not counting the packet
+    /// itself. With an average, `counts` is whether the packet updates it.
     #[inline]
     pub(super) fn check_wred(
         &mut self,
@@ -174,7 +174,7 @@ impl Queue {
         self.total.marked += 1;
     }
 
-    /// Takes the first packet out, and says how many cells the service region gets back.
+    /// Takes the first packet out. Returns it and the cells that the service region gets back.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "see `EgressPort::admit`")]
     pub(super) fn pop(&mut self, store: &mut PacketStore) -> Option<(Packet, u64)> {
@@ -200,7 +200,7 @@ impl Queue {
         self.total.sent_bytes += len;
     }
 
-    /// Shows what is in it and what passed to control.
+    /// Publishes depth and counters to control.
     pub(super) fn show(&mut self, stats: &QueueStats) {
         let asked = stats.clear_peak.get();
         let watermark = if asked == stats.cleared_peak.get() {

@@ -1,6 +1,6 @@
-//! What the pages of the tree say is so: links lead somewhere, commands and files exist, every page
-//! is in the table of contents, the two walks meet the functions that they name, in that order, and
-//! figures are the same on all pages.
+//! What the pages of the tree say is so: links lead somewhere, commands and files exist, every
+//! page is in the table of contents, the two walks meet the functions that they name, in that
+//! order, and figures are the same on all pages.
 //!
 //! Whether figures are those that benches measure is not checked. `cargo build --workspace --bins` comes
 //! first.
@@ -216,8 +216,9 @@ fn walks_meet_what_they_name() {
     none("walks that the code does not take", found);
 }
 
-/// Rows of `page` that give a figure which is not one of `figures`. Tables of figures begin with the
-/// columns "what" and "reached"; a row is right if those two cells stand in one row of `figures`.
+/// Rows of `page` that give a figure which is not one of `figures`. Tables of figures begin with
+/// the columns "what" and "reached"; a row is right if those two cells stand in one row of
+/// `figures`.
 fn other_figures(page: &Page, figures: &Page) -> Vec<String> {
     let mut found = Vec::new();
     let mut table = None;

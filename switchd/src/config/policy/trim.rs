@@ -66,7 +66,7 @@ fn key_of(error: TrimPolicyError) -> String {
 }
 
 impl qos::Hook {
-    /// What becomes of hook flows.
+    /// The rewrite of hook flows.
     ///
     /// # Errors
     /// There is no such priority or code point.
@@ -82,7 +82,7 @@ impl qos::Hook {
 /// Where a queue of this limit trims.
 ///
 /// # Errors
-/// It never would, or nothing may be lost in it.
+/// The thresholds contradict each other or the limit of the queue, or the queue is lossless.
 pub(super) fn trim_at(
     key: &dyn Fn(&str) -> String,
     queue: &Queue,

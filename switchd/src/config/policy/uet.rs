@@ -26,8 +26,8 @@ const DROP: u32 = 5;
 /// `queue`, with the recommendations for its role in place of keys that are left out.
 ///
 /// # Errors
-/// The port has no speed, and so no Plane_BDP; or the section says where to mark, but is not of the
-/// class that marks.
+/// The port has no speed, and so no Plane_BDP; or the section sets marks for a class that does not
+/// mark.
 pub(super) fn filled(
     key: &dyn Fn(&str) -> String,
     queue: &Queue,

@@ -49,7 +49,7 @@ pub struct TraceRequest {
     pub filter: String,
     /// The answer comes after this time, or as soon as enough packets were found.
     pub wait_milliseconds: u64,
-    /// A file for Wireshark is wanted, too.
+    /// Whether to answer with a file for Wireshark as well.
     #[serde(default)]
     pub pcap: bool,
 }
@@ -61,7 +61,7 @@ pub struct TraceReport {
     pub traces: Vec<Shown>,
     /// What was counted.
     pub totals: Totals,
-    /// The same as a pcapng file, in hexadecimal, if it was wanted.
+    /// The same as a pcapng file, in hexadecimal, if it was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pcap: Option<String>,
 }
@@ -405,7 +405,7 @@ pub struct WorkerRow {
     pub busy_turns: u64,
     /// Times that it slept.
     pub sleeps: u64,
-    /// Longest time, in microseconds, between the beginnings of two turns of which the first had
+    /// Longest time, in microseconds, between the beginnings of two turns where the first had
     /// something to do; to be compared with `qos.headroom.poll_gap_microseconds`. Late wake-ups
     /// from sleep are not in it.
     pub worst_gap_microseconds: f64,

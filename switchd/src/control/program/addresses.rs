@@ -18,7 +18,7 @@ pub(super) struct LocalAddresses {
 }
 
 impl LocalAddresses {
-    /// Keeps what a route says of local addresses. Returns whether that changed something.
+    /// Updates the local addresses from a route. Returns whether they changed.
     pub(super) fn set_route(&mut self, key: &RouteKey, route: Option<&Route>) -> bool {
         let address = key.prefix.addr();
         if is_local_host(key, route) {

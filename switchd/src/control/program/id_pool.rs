@@ -3,8 +3,8 @@
 use common::time::{Span, Time};
 use std::collections::VecDeque;
 
-/// How long a number rests after the turn in which the last worker can have read it. Packets in
-/// rings and queues carry numbers, too; they leave within this time.
+/// How long a number rests after the last turn in which a worker may have read it. Packets in rings
+/// and queues also carry numbers; they leave within this time.
 const REST: Span = Span::from_secs(2);
 
 /// Numbers below a limit.

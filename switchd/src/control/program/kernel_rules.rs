@@ -15,7 +15,7 @@ pub(super) fn is_never_forwarded(prefix: &IpNet) -> bool {
     }
 }
 
-/// Whether packets to this one address belong to the kernel, says a route of the table `local`.
+/// Whether this route of the table `local` leaves packets to its one address to the kernel.
 pub(super) fn is_local_host(key: &RouteKey, route: Option<&Route>) -> bool {
     let is_host = key.prefix.prefix_len() == key.prefix.max_prefix_len();
     let is_ours = |route: &Route| matches!(route.kind, RouteKind::Local | RouteKind::Anycast);

@@ -8,7 +8,7 @@ use crate::id::GroupId;
 use crate::tables::dlb::Mode;
 
 /// The mode of each of `count` groups: `common`, or that of the first of `chosen` that means the
-/// group. Routes and objects that are not there yet may come.
+/// group. `chosen` may name routes and objects that do not exist yet.
 pub(super) fn modes_of_groups(
     chosen: &[GroupMode],
     common: Mode,

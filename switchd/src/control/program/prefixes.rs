@@ -57,7 +57,7 @@ impl Prefixes {
             .filter_map(|(prefix, entry)| Some((*prefix, entry.group?)))
     }
 
-    /// A route with this key exists, or does not any more.
+    /// Adds or removes the route with this key.
     pub(super) fn set_route(&mut self, key: &RouteKey, exists: bool) {
         let rank = Rank {
             not_local: key.table != Table::LOCAL,

@@ -52,8 +52,7 @@ impl Balancer {
         }
     }
 
-    /// The flow of a packet with this hash, if it is not left to the hash; its entry is on the way
-    /// into the cache then.
+    /// The flow of a packet with this hash, if it is balanced dynamically. Prefetches its entry.
     #[inline]
     pub fn flow(
         &self,
@@ -96,7 +95,7 @@ impl Balancer {
         next_hop.map_or(Choice::Dead, Choice::Hop)
     }
 
-    /// The way of a packet that comes alone.
+    /// The choice for a packet outside of a batch.
     pub fn choose_one(
         &mut self,
         tables: &Tables,

@@ -23,7 +23,7 @@ pub struct PortReading {
     /// By priority: nanoseconds that it was paused so far; zero for those whose pauses are not
     /// obeyed.
     pub paused: [u64; PRIORITIES],
-    /// Whether its peer asked it for silence until later than now.
+    /// Whether a pause of its peer lasts.
     pub is_paused: bool,
     /// Whether the link is up.
     pub up: bool,
@@ -34,14 +34,14 @@ pub struct PortReading {
 struct Measured {
     gauge: Gauge,
     /// By priority: how long it was paused when it was last read.
-    heard: [u64; PRIORITIES],
-    /// Nanoseconds in which the priority that was paused longest in each interval was.
+    counted: [u64; PRIORITIES],
+    /// Sum over the intervals of the longest pause of a priority in each, in nanoseconds.
     paused: u64,
 }
 
 impl Measured {
     fn reading(&mut self, port: &PortReading) -> Reading {
-        self.paused += longest_pause(port, &mut self.heard);
+        self.paused += longest_pause(port, &mut self.counted);
         Reading {
             sent: port.sent,
             queued: port.queued,
@@ -51,17 +51,17 @@ impl Measured {
     }
 }
 
-/// How long the priority was paused that was paused longest since `heard`, which is brought up to
-/// date.
+/// The longest time that any priority was paused since `counted`, the totals of the last reading,
+/// which are brought up to date.
 ///
-/// All priorities count that are obeyed, whether packets wait or not: behind a port of which a
-/// class is paused there is congestion, and the next packets of that class would wait for an
-/// unknown time. The longest and not the sum, or a PAUSE of the link would count eight times.
-fn longest_pause(port: &PortReading, heard: &mut [u64; PRIORITIES]) -> u64 {
-    let pauses = port.paused.iter().zip(heard.iter());
-    let longest = pauses.map(|(total, heard)| total.saturating_sub(*heard));
+/// Counts every priority whose pauses are obeyed, whether packets wait or not: a paused class means
+/// congestion behind the port, and its next packets would wait for an unknown time. Takes the
+/// longest pause, not the sum: a PAUSE of the link would count eight times.
+fn longest_pause(port: &PortReading, counted: &mut [u64; PRIORITIES]) -> u64 {
+    let pauses = port.paused.iter().zip(counted.iter());
+    let longest = pauses.map(|(total, counted)| total.saturating_sub(*counted));
     let longest = longest.max().unwrap_or(0);
-    *heard = port.paused;
+    *counted = port.paused;
     longest
 }
 
@@ -79,7 +79,7 @@ pub struct Gauges {
 }
 
 impl Gauges {
-    /// No gauges; they will show what they find in `quality`.
+    /// No gauges yet; they will write their bands to `quality`.
     pub fn new(quality: Arc<QualityTable>) -> Self {
         Self {
             quality,
@@ -100,8 +100,8 @@ impl Gauges {
         if self.restless { self.due } else { Time::NEVER }
     }
 
-    /// The peer of a port asked for silence, or took it back: as long as it lasts only time changes
-    /// its band.
+    /// The peer of a port began or ended a pause. While a pause lasts, time alone can change the
+    /// band of the port.
     pub fn heard_pause(&mut self) {
         self.restless = !self.ports.is_empty();
     }
@@ -125,7 +125,7 @@ impl Gauges {
             let measured = (0..count).map(&read).map(|port| {
                 let mut measured = Measured {
                     gauge: Gauge::new(scale, None, now, Reading::default()),
-                    heard: [0; PRIORITIES],
+                    counted: [0; PRIORITIES],
                     paused: 0,
                 };
                 let reading = measured.reading(&port);

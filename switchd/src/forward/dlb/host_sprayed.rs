@@ -1,8 +1,8 @@
 //! Which flows their host spreads over the paths itself.
 //!
-//! Such a host changes the entropy value, which is hashed, when it wants another path. From the
-//! answers it learns how congested each path is. This works only if a value keeps its path. So
-//! these flows always go by their bucket (UET 3.6.16, MPR 8.3), never by a choice of the switch.
+//! Such a host changes the entropy value, which is part of the hash, to move to another path. It
+//! learns from the answers how congested each path is. This works only if a value keeps its path.
+//! So these flows always go by their bucket (UET 3.6.16, MPR 8.3), never by a choice of the switch.
 
 use crate::packet::Parsed;
 use crate::tables::dlb::HostSprayed;

@@ -258,7 +258,7 @@ impl Filter {
         }
     }
 
-    /// Whether a packet that has left the switch, one way or the other, is what was looked for.
+    /// Whether the filter selects a packet that was sent or lost.
     pub fn wants(&self, egress: Option<PortId>, dropped: Option<DropReason>) -> bool {
         let lost = self
             .drops
@@ -266,7 +266,7 @@ impl Filter {
         lost && is(self.egress, || egress)
     }
 
-    /// Whether only a packet's end tells if it was looked for.
+    /// Whether the filter can be decided only at the end of a packet.
     pub fn is_late(&self) -> bool {
         self.drops.is_some() || self.egress.is_some()
     }

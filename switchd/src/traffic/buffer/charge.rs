@@ -13,8 +13,8 @@ impl Ledger {
     ///
     /// # Errors
     /// [`DropReason::PfcStorm`] if the group is shut, [`DropReason::IngressFull`], or
-    /// [`DropReason::HeadroomFull`] if the group is lossless: then its peer is to wait too, unless
-    /// the group holds nothing and so would never let it go on.
+    /// [`DropReason::HeadroomFull`] if the group is lossless. In the last case the peer is paused
+    /// too, unless the group is empty: then no release would end the pause.
     #[inline]
     pub fn charge(
         &self,
@@ -98,9 +98,8 @@ impl Ledger {
         Ok(after)
     }
 
-    /// Has the peer of a group wait that lost a packet because others have used up the headroom.
-    /// Not that of a group that holds nothing: it is a release that ends the wait, and there would
-    /// be none.
+    /// Pauses the peer of a group that lost a packet for lack of headroom, unless the group is
+    /// empty: only a release ends the pause.
     #[cold]
     fn hold_off(&self, port: PortId, group: &Group) -> XoffChange {
         loop {

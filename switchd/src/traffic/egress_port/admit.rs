@@ -60,8 +60,8 @@ impl EgressPort {
         Ok(())
     }
 
-    /// Whether queue `class` takes a packet: how many of its cells are of the service region then,
-    /// and whether it is marked.
+    /// Checks whether queue `class` takes a packet. Returns how many of its cells the service
+    /// region pays for, and whether it is marked.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for `admit`")]
     fn check_admission(
@@ -117,7 +117,7 @@ impl EgressPort {
         limit.is_some_and(|limit| self.queues[class].bytes() + request.bytes > limit)
     }
 
-    /// Whether a packet that comes to the queue is marked then; or it is dropped early.
+    /// Whether a packet is marked at enqueue, or dropped early.
     fn is_marked(&mut self, class: usize, wred: Wred, ect: bool) -> Result<bool, DropReason> {
         let Self { queues, random, .. } = self;
         match queues[class].check_wred(wred, ect, !wred.at_dequeue, random) {

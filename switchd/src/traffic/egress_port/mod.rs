@@ -68,8 +68,8 @@ pub struct EgressPort {
     occupied: u8,
     /// Bit n is set while queue n may not send: it is paused, or held.
     stopped: u8,
-    /// Bit n is set while queue n takes nothing. Not a byte: it would be read together with bytes
-    /// that were just written beside it, and wait for them.
+    /// Bit n is set while queue n takes nothing. A `u32`, not a byte: avoids a store-forwarding
+    /// stall with neighbouring bytes.
     shut: u32,
     /// Where elephants go.
     gates: Gates,
@@ -81,15 +81,16 @@ pub struct EgressPort {
     changed: u8,
     /// Bit n is set when packets may bypass queue n: see [`bypass::queues`].
     bypassable: u8,
-    /// Bit n is set while packets may bypass queue n as long as all queues are empty. Not a byte,
-    /// for the same reason as `shut`.
+    /// Bit n is set while packets may bypass queue n as long as all queues are empty. A `u32` for
+    /// the same reason as `shut`.
     open: u32,
 }
 
 const _: () = assert!(CLASSES == u8::BITS as usize, "a bit for each class");
 
 impl EgressPort {
-    /// Empty queues of `port`, as `policy` wants them; chances are drawn from `seed`.
+    /// Empty queues of `port`, configured by `policy`. `seed` is that of the random numbers of
+    /// WRED.
     pub fn new(port: PortId, policy: &Policy, shaper: Shaper, seed: u64) -> Self {
         let plain = QueuePolicy {
             guaranteed: 0,
@@ -143,8 +144,8 @@ impl EgressPort {
         self.bar();
     }
 
-    /// Lets the queues whose bit is set in `mask` send nothing, nor those that their elephants go
-    /// to, and all others go on.
+    /// Stops the queues whose bit is set in `mask` and the queues that their elephants go to. All
+    /// others may send.
     pub fn stop(&mut self, mask: u8) {
         self.stopped = mask;
         self.bar();

@@ -64,8 +64,8 @@ impl EgressPort {
         ledger.queue_out(self.port, service, all);
     }
 
-    /// Takes the first packet of a queue that has one, to be sent, and says how many of its cells
-    /// were of the service region.
+    /// Takes the first packet of a queue that is not empty, to be sent. Returns it and how many of
+    /// its cells were of the service region.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for `admit`")]
     fn take(&mut self, class: usize, store: &mut PacketStore) -> (Packet, u64) {

@@ -41,8 +41,8 @@
 //!
 //! Two flows with the same hash are one flow here: they move together, and each keeps its order.
 //!
-//! The frames are not changed. The next switch sees the class they came with and pauses that class,
-//! so a port that is told to pause `from` has to hold `to` as well.
+//! The frames are not changed. The next switch sees the class that the frames came with and pauses
+//! that class, so a port whose peer pauses `from` has to hold `to` as well.
 
 mod account;
 mod gate;

@@ -14,8 +14,8 @@ use crate::stats::ElephantStats;
 use crate::tables::elephants::Settings;
 use common::time::Time;
 
-/// Flows that a worker tells control of: more than a screen shows. It looks at its whole table for
-/// them and sorts all elephants, when an operator asks.
+/// Flows that a worker reports to control: more than a screen shows. For a report it searches its
+/// whole table and sorts all elephants, but only when an operator asks.
 const ROWS: usize = 256;
 
 /// The flows that a worker follows.

@@ -1,4 +1,4 @@
-//! \[6\] Headroom: what still arrives of a lossless class after its peer was told to stop.
+//! \[6\] Headroom: what still arrives of a lossless class after a pause was sent to its peer.
 //!
 //! ```text
 //!   us    xoff ──turn──▶ own frame ▶ pause ──cable──▶                       ──cable──▶ silence
@@ -12,8 +12,9 @@
 //! adds two: frames that lie unread in the receive ring when the threshold is crossed, and those
 //! that arrive until the worker has come round to sending the pause.
 //!
-//! The buffer is accounted in cells and a short frame takes a whole one, so bytes of the wire are
-//! converted at the worst length of frame: what takes most cells in least line time.
+//! The buffer is accounted in cells and a short frame takes a whole one, so bytes on the wire are
+//! converted to cells for the worst frame length: the one that takes the most cells in the least
+//! line time.
 
 use crate::packet::{cells, wire_len};
 use common::time::Span;
@@ -74,10 +75,10 @@ pub struct Headroom {
     pub cable: Cable,
     /// Longest frame in either direction, in bytes without its check sequence.
     pub longest: u32,
-    /// Shortest frame of the class, likewise; 60 if nothing is known. More than `longest` counts as
-    /// that.
+    /// Shortest frame of the class, likewise; 60 if it is not known. Values above `longest` count
+    /// as `longest`.
     pub shortest: u32,
-    /// How long the peer takes to obey; `None` for what [`RESPONSE`] says of the speed.
+    /// How long the peer takes to obey; `None`: the value of [`RESPONSE`] for the speed.
     pub response: Option<Span>,
     /// Frames that the receive ring holds; zero for a switch that accounts a frame when it arrives.
     pub ring: u32,
@@ -107,8 +108,8 @@ pub struct Breakdown {
     pub response: Term,
     /// The frame that the peer has begun when it obeys.
     pub peer_frame: Term,
-    /// Came before or while the threshold was crossed and was not accounted yet: a frame waits a
-    /// gap at most until it is read, and those behind it are as many as came in that time.
+    /// Frames that had arrived when the threshold was crossed and were not read yet. A frame waits
+    /// at most one gap until it is read; behind it lies what arrived in that time.
     pub unread: Term,
     /// Arrives between the reading that crosses the threshold and the end of that turn, where the
     /// pause is sent; the next reading would be a gap later at most.
@@ -167,8 +168,9 @@ impl Headroom {
         }
     }
 
-    /// Frames that a receive ring must hold so that none is lost in it, where no headroom helps:
-    /// what arrives in a gap when all are as short as they can be. Compare with [`Headroom::ring`].
+    /// Frames that a receive ring must hold so that it loses none: as many of the shortest frames
+    /// as arrive in a gap. Headroom does not help against this loss. Compare with
+    /// [`Headroom::ring`].
     pub fn ring_needed(&self) -> u64 {
         let frame = wire_len(u64::from(self.shortest.min(self.longest)));
         round_up(bits(self.speed, self.gap), u128::from(frame) * 8 * NANOS)

@@ -69,12 +69,11 @@ impl EgressPorts {
     }
 
     /// Stages a packet that was not charged for the device, or gives it back if there is anything
-    /// to wait for: see [`bypass`](crate::traffic::bypass). One that is traced takes the long way,
-    /// where there is something to tell of, and so does one in which more is to be changed than in
-    /// most.
+    /// to wait for: see [`bypass`](crate::traffic::bypass). Traced packets and packets with further
+    /// edits take the queue.
     ///
-    /// `room` is how many frames the device of a queue takes; `readdress` gives the packet the
-    /// addresses of the next link, of which the second is the port's own.
+    /// `room` is how many frames the device of a queue takes. `readdress` gives the packet the
+    /// addresses of the next link; its second argument is the port's own address.
     ///
     /// # Errors
     /// The packet, if it has to be charged and admitted.
@@ -146,7 +145,7 @@ impl EgressPorts {
         Some(tracker.select_queue(packet, &queues))
     }
 
-    /// What has to be known of a traced packet before it is admitted, to tell what came of it.
+    /// What a trace needs to know of a packet before it is admitted.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for `admit`")]
     fn asked(&self, packet: &Packet, place: usize) -> Option<Asked> {
@@ -165,7 +164,7 @@ impl EgressPorts {
         self.ports[place].manager.depth(class).marked
     }
 
-    /// Tells that a packet was admitted and to which queue.
+    /// Records that a packet was admitted, and to which queue.
     #[cold]
     fn trace_admission(&self, place: usize, asked: Asked, around: Around<'_>, probe: &mut Probe) {
         let depth = self.ports[place].manager.depth(asked.class);

@@ -48,9 +48,9 @@ pub struct EgressPorts {
 }
 
 impl EgressPorts {
-    /// The ports of `queues`, which says for each transmit queue of the worker by which of its
-    /// ports it transmits, if it does. There are `count` ports in all. The queues of the ports hold
-    /// at most `packets` packets together.
+    /// The egress ports of a worker. `queues` has an entry for each of its transmit queues: the
+    /// port that the queue transmits for, if the worker owns one. There are `count` ports in all.
+    /// The queues of the ports hold at most `packets` packets together.
     pub fn new(
         queues: impl Iterator<Item = Option<PortId>>,
         count: usize,
@@ -129,8 +129,8 @@ impl EgressPorts {
         }
     }
 
-    /// Starts to bring what is known of a flow into the cache, if this worker owns its port:
-    /// otherwise another one knows it.
+    /// Prefetches the entry of a flow if this worker owns its port; the owner of the port has the
+    /// entry.
     #[inline]
     pub fn prefetch_flow(&self, flow: FlowKey) {
         if let Some(tracker) = &self.tracker
@@ -140,9 +140,8 @@ impl EgressPorts {
         }
     }
 
-    /// The port at a place follows the tables, of which the traffic policy is new or not. Returned
-    /// is what its watchdog wants to be done, if anything: what becomes of storms that last follows
-    /// the action and the maps, which may be others now.
+    /// Applies the tables to the port at `place`. Returns the steps of its watchdog if it has any,
+    /// or if storms last and `new_policy` is set: the action and the maps may have changed.
     pub fn configure_port(
         &mut self,
         place: usize,
@@ -157,7 +156,8 @@ impl EgressPorts {
         (steps.any() || new_policy && lasts).then_some(steps)
     }
 
-    /// All that is not of one port follows the tables, of which the traffic policy is new or not.
+    /// Applies the tables to everything that is not per port. `new_policy`: the traffic policy is
+    /// new.
     pub fn configure(&mut self, tables: &Tables, new_policy: bool, now: Time) {
         if new_policy {
             self.open_groups = bypass::groups(&tables.traffic);
@@ -178,7 +178,7 @@ impl EgressPorts {
         tracker.configure(settings);
     }
 
-    /// What is to be done once a turn about the flows of elephants.
+    /// The work of a turn on elephants: ageing, counters, and the answer to control.
     #[inline]
     pub fn follow_flows(&mut self, tables: &Tables, stats: &WorkerStats, now: Time) {
         let Some(tracker) = &mut self.tracker else {
@@ -191,7 +191,7 @@ impl EgressPorts {
         }
     }
 
-    /// When something is due even if nothing arrives.
+    /// When the ports need a turn even if no packet arrives.
     pub fn deadline(&self, now: Time) -> Time {
         let ports = self.occupied.iter().map(|at| self.ports[at].deadline(now));
         let others = [self.refresh_at, self.watch_at];

@@ -75,7 +75,7 @@ impl EgressPorts {
         self.refresh_at = refreshes.min().unwrap_or(Time::NEVER);
     }
 
-    /// What has to be sent to the peer of the port at `place`.
+    /// The pause frame that is due to the peer of the port at `place`.
     #[cold]
     pub fn pause_step(&mut self, place: usize, around: Around<'_>, now: Time) -> PauseStep {
         let port = &mut self.ports[place];
@@ -108,8 +108,8 @@ impl EgressPorts {
         now >= self.watch_at
     }
 
-    /// Polls the watchdog of the port at `place` if it is due. Returns what it wants to be done, if
-    /// anything.
+    /// Polls the watchdog of the port at `place` if it is due. Returns the steps that it takes, if
+    /// any.
     #[cold]
     pub fn poll_watchdog(
         &mut self,
@@ -138,16 +138,14 @@ impl EgressPorts {
         self.watch_at = due.min().unwrap_or(Time::NEVER);
     }
 
-    /// An operator wants PFC on again for a priority. Returns what has to be done for it, if
-    /// anything.
+    /// An operator turns PFC on again for a priority. Returns the steps to take, if any.
     pub fn enable_pfc(&mut self, place: usize, priority: u8, now: Time) -> Option<Steps> {
         let watchdog = &mut self.ports[place].watchdog;
         let steps = watchdog.enable(usize::from(priority), now);
         steps.any().then_some(steps)
     }
 
-    /// Does what a watchdog wants to be done now. Packets of queues that are discarded go to
-    /// `packets`.
+    /// Applies the actions of a watchdog. Packets of queues that are discarded go to `packets`.
     pub fn apply_watchdog(
         &mut self,
         place: usize,

@@ -58,7 +58,7 @@ impl OwnedPort {
         owned
     }
 
-    /// Follows the tables; what the watchdog wants to be done about that is returned.
+    /// Applies the tables. Returns the steps that its watchdog takes.
     pub(super) fn configure(&mut self, tables: &Tables, now: Time) -> Steps {
         let Some(entry) = tables.port(self.port) else {
             return Steps::default();
@@ -92,13 +92,13 @@ impl OwnedPort {
         queued.min(staged)
     }
 
-    /// Whether its peer asked it for silence until later than now.
+    /// Whether a pause of its peer lasts.
     pub fn is_paused(&self, now: Time) -> bool {
         let over_at = self.pauses.over_at();
         now < over_at && over_at != Time::NEVER
     }
 
-    /// Lets the queues whose class is paused by the peer, or held, send nothing.
+    /// Stops the queues whose class is paused by the peer or held by an operator.
     pub(super) fn stop_paused(&mut self, policy: &Policy, now: Time) {
         let stopped = self.pauses.stopped(policy, now);
         self.manager.stop(stopped);
@@ -128,7 +128,7 @@ impl OwnedPort {
         self.manager.is_empty() && self.staged.is_empty()
     }
 
-    /// Lets go of everything: queued packets go to `packets`, those on their way to the device to
+    /// Empties the port: queued packets go to `packets`, those on their way to the device to
     /// `frames`.
     pub(super) fn abandon(
         &mut self,

@@ -9,8 +9,7 @@ use crate::traffic::buffer::Ledger;
 use common::time::Time;
 use common::xdp::frame::Frame;
 
-/// What packets that leave one after the other were charged to one group: it is given back
-/// together.
+/// The charge of consecutive packets of one group, released together.
 #[derive(Clone, Copy, Debug)]
 pub struct Charged {
     /// The port they arrived at.
@@ -32,8 +31,8 @@ impl Charged {
         }
     }
 
-    /// Adds a packet to those before it, or begins anew with it if they were charged to another
-    /// group: then they are returned.
+    /// Adds the charge of a packet to `before`. If that is of another group, replaces it and
+    /// returns it.
     #[inline]
     fn add(before: &mut Option<Self>, packet: &Packet) -> Option<Self> {
         let mut this = Self::of(packet);
@@ -55,7 +54,7 @@ impl EgressPorts {
         self.occupied.next(from)
     }
 
-    /// The queues that only waited for the end of a pause go on.
+    /// Resumes the queues whose pause has ended.
     #[inline]
     pub fn resume(&mut self, place: usize, policy: &Policy, now: Time) {
         let port = &mut self.ports[place];
@@ -66,7 +65,7 @@ impl EgressPorts {
 
     /// Takes packets from the queues of the port at `place`, at most `wanted`, and stages what
     /// `rewrite` makes of them for the device. `rewrite` gets the packet and the MAC address of the
-    /// port; `release` gives back what packets were charged.
+    /// port; `release` returns the charges of the packets.
     #[inline]
     pub fn serve(
         &mut self,

@@ -1,5 +1,5 @@
-//! \[7\] Packet trimming: of a packet that would be dropped the headers go on, and tell the
-//! receiver what was lost.
+//! \[7\] Packet trimming: forwards the headers of a packet that would be dropped, so the receiver
+//! learns of the loss.
 //!
 //! ```text
 //!   link header │ IP header, extensions │ UDP │ BTH … │ payload …………………………… │ ICRC │ padding
@@ -20,11 +20,12 @@
 //!
 //! Not trimmed, though their code point is trimmable:
 //!
-//! - Fragments, the first one included. A later one has no transport header that would tell what
-//!   was lost, and a first one that is cut leaves a hole in a datagram that then can never be
-//!   reassembled, while the receiver keeps the others until its timer runs out (RFC 1122 §3.3.2).
+//! - Fragments, the first one included. A later one has no transport header, so the receiver could
+//!   not learn what was lost. A first one that is cut leaves a hole in its datagram, which can then
+//!   never be reassembled: the receiver keeps the others until its timer runs out (RFC 1122
+//!   §3.3.2).
 //! - Packets whose headers, IPv4 options and IPv6 extension headers included, do not fit in the
-//!   size: without their transport header they tell nothing.
+//!   size: without its transport header a packet tells nothing.
 //! - Packets whose chain of extension headers is not understood.
 
 pub mod refused;

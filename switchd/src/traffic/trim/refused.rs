@@ -1,4 +1,4 @@
-//! What becomes of a packet that its queue refused: it is trimmed, or lost.
+//! Handles a packet that its queue refused: trims or drops it.
 
 use super::trim;
 use crate::drop::DropReason;
@@ -42,7 +42,7 @@ pub fn on_refusal(packet: &Packet, reason: DropReason, policy: &Policy) -> OnRef
     }
 }
 
-/// Trims a packet: it has the class of its new DSCP then, and is charged less. `None`, and nothing
+/// Trims a packet, gives it the class of its new DSCP and reduces its charge. `None`, and nothing
 /// changed, if it is not to be trimmed: see [`trim`].
 pub fn trim_packet(packet: &mut Packet, policy: &Policy) -> Option<Cut> {
     let short = |len: usize| u16::try_from(len).unwrap_or(u16::MAX);

@@ -86,7 +86,7 @@ impl fmt::Display for State {
     }
 }
 
-/// What changed, and what holds now. Bit n: priority n.
+/// What changed, and the actions in force. Bit n: priority n.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Steps {
@@ -98,7 +98,7 @@ pub struct Steps {
     pub turned_off: u8,
     /// PFC was turned on again.
     pub turned_on: u8,
-    /// What holds now.
+    /// The actions in force.
     pub masks: Masks,
 }
 
@@ -133,7 +133,7 @@ pub struct Masks {
     /// Priorities whose pauses are not obeyed: stormed ones that are forwarded, and those that are
     /// off.
     pub ignoring: u8,
-    /// Priorities that PFC is off for: none is sent for them either.
+    /// Priorities for which PFC is off: no PFC frame is sent for them either.
     pub off: u8,
 }
 
@@ -163,13 +163,13 @@ enum Event {
         /// A storm now would be one more than is allowed.
         one_too_many: bool,
     },
-    /// The operator wants PFC on again.
+    /// The operator turns PFC on again.
     Enable,
     /// The watchdog is taken away.
     Disable,
 }
 
-/// What becomes of it.
+/// The effect of an event on a priority.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Storm,
@@ -338,7 +338,7 @@ impl Priority {
         );
     }
 
-    /// Forgets what was before `now`, but not what was counted.
+    /// Forgets everything before `now` except the counters.
     fn watch_anew(&mut self, now: Time) {
         self.watched = now;
         self.stuck = None;
@@ -440,8 +440,8 @@ impl Watchdog {
         steps
     }
 
-    /// The operator wants PFC on for a priority that is off: pauses are obeyed from `now` on, and
-    /// the storms before are forgotten. Does nothing for one that is not off.
+    /// The operator turns PFC on for a priority that is off: pauses are obeyed from `now` on, and
+    /// earlier storms are forgotten. Does nothing for a priority that is not off.
     pub fn enable(&mut self, priority: usize, now: Time) -> Steps {
         let mut steps = Steps::default();
         if let Some(state) = self.priorities.get_mut(priority) {

@@ -21,7 +21,7 @@
 
 use crate::tables::wred::{Curve, EXPONENT_MAX, ONE, Profile};
 
-/// What becomes of a packet.
+/// The decision on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Nothing.
@@ -43,13 +43,13 @@ impl Profile {
         }
     }
 
-    /// Whether a packet that comes to an empty queue may be marked or dropped, or changes what
-    /// becomes of those after it.
+    /// Whether a packet that finds the queue empty may be marked or dropped, or influences the
+    /// decisions on later packets.
     pub fn may_choose_the_first(&self) -> bool {
         self.average.is_some() || self.curve.chooses(0, || 0)
     }
 
-    /// What becomes of a packet when the queue holds `depth` bytes. `ect` says that it is
+    /// The decision on a packet when the queue holds `depth` bytes. `ect`: the packet is
     /// ECN-capable, already marked or not. `random` draws evenly from all `u32`; it is called only
     /// when the answer depends on it.
     #[inline]

@@ -15,8 +15,8 @@ use crate::id::NextHopId;
 use crate::tables::buckets::{BUCKETS, Buckets, Live};
 use common::time::{Span, Time};
 
-/// Groups with at most this many members have all of them looked at: as many as SONiC allows in a
-/// group (16 primary members).
+/// In groups with at most this many members all are looked at: as many as SONiC allows in a group
+/// (16 primary members).
 const ALL: usize = 16;
 
 /// In larger groups this many members are looked at: as many bucket numbers as a random word holds.
@@ -40,7 +40,7 @@ struct Recent {
     count: u32,
     /// The half-life in which `count` was right.
     period: u64,
-    /// When a flow left it, if none stayed since although it wanted to leave.
+    /// When a flow last left it; cleared when a flow that would have left stays.
     left_at: Option<Time>,
 }
 
@@ -107,7 +107,7 @@ impl Chooser {
         Some(next_hop)
     }
 
-    /// Whether a flow that wants to leave its member does: not if another one just did.
+    /// Whether a flow with a better member leaves its own: not if another flow has just left it.
     fn may_leave(&mut self, keep: &Keep, now: Time) -> bool {
         let recent = &mut self.recent[slot(keep.next_hop)];
         let just_left = recent
@@ -191,7 +191,7 @@ struct Runner {
 }
 
 impl Runner {
-    /// First the band, then what it was sent lately in proportion to its weight.
+    /// By the band, then by the flowlets that it was sent recently in proportion to its weight.
     fn compare(&self, other: &Self) -> std::cmp::Ordering {
         let load = |one: &Self, weight: u32| u64::from(one.recent) * u64::from(weight);
         let by_recent = || load(self, other.weight).cmp(&load(other, self.weight));

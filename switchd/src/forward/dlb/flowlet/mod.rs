@@ -125,7 +125,7 @@ enum Found {
 #[derive(Debug)]
 pub struct Table {
     sets: Box<[Set]>,
-    /// By set: until when new flows go by their bucket, because others did that found it full.
+    /// By set: until when new flows go by their bucket, because others found the set full.
     crowded: Box<[Time]>,
     chooser: Chooser,
     stats: Arc<FlowletStats>,
@@ -165,7 +165,7 @@ impl Table {
         &self.stats
     }
 
-    /// Starts to bring the entries close among which the flow has its own.
+    /// Prefetches the set in which the flow has its entry.
     #[inline]
     pub fn prefetch(&self, flow: &Flow) {
         prefetch_all(&self.sets[self.place(flow)]);
@@ -355,8 +355,8 @@ impl Set {
         }
     }
 
-    /// An entry that was never used, or the one that is silent for longest of those that may be
-    /// taken.
+    /// An entry that was never used; else, of those that may be taken, the one that has been silent
+    /// longest.
     fn vacancy(&self, now: Time) -> Found {
         let ways = self.0.iter().enumerate();
         ways.filter(|(_, entry)| !entry.holds(now))

@@ -59,8 +59,8 @@ impl QualityTable {
         band.map_or(WORST, |band| band.load(Ordering::Relaxed))
     }
 
-    /// Sets the band of a port; only the worker that owns it. What is above [`WORST`] counts as
-    /// that.
+    /// Sets the band of a port. Only the worker that owns the port calls this. Values above
+    /// [`WORST`] count as [`WORST`].
     pub fn set(&self, port: PortId, band: u8) {
         let band = band.min(WORST);
         if let Some(known) = self.0.get(port.index())

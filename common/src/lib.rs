@@ -3,6 +3,7 @@
 //! ```text
 //!   time          points and spans of time
 //!   units         quantities that carry their unit
+//!   drop          the table of reasons why packets are lost
 //!   wire          bytes <-> headers, one file a protocol; no state, no I/O
 //!   sync          lock-free cores: rings between threads, published snapshots, counters
 //!   sys           other services of Linux: waiting, the clock, shared memory, limits
@@ -24,6 +25,7 @@
 
 pub mod admin;
 pub mod config;
+mod drop;
 pub mod flow_control;
 pub mod log;
 pub mod metrics;

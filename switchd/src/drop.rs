@@ -2,38 +2,7 @@
 
 use common::wire;
 
-/// Makes the enum, its count, and the texts from one table, so that they cannot disagree.
-macro_rules! drop_reasons {
-    ($($(#[doc = $doc:literal])+ $variant:ident => $label:literal,)+) => {
-        /// Why a packet was not forwarded. Each loss has exactly one reason.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[repr(u8)]
-        pub enum DropReason {
-            $($(#[doc = $doc])+ $variant,)+
-        }
-
-        impl DropReason {
-            /// All reasons, in the order of their numbers.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
-
-            /// The name in metrics and in tables.
-            pub const fn label(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $label,)+
-                }
-            }
-
-            /// What it means, in a sentence.
-            pub const fn describe(self) -> &'static str {
-                match self {
-                    $(Self::$variant => concat!($($doc),+).trim_ascii(),)+
-                }
-            }
-        }
-    };
-}
-
-drop_reasons! {
+common::drop_reasons! {
     /// The frame ends before its headers do, or claims more bytes than it has.
     Truncated => "truncated",
     /// A header contradicts itself: a wrong version or an impossible length.
@@ -100,16 +69,6 @@ drop_reasons! {
     TrimFull => "trim_full",
     /// The watchdog has shut the queue or group because of a PFC storm.
     PfcStorm => "pfc_storm",
-}
-
-impl DropReason {
-    /// Number of reasons.
-    pub const COUNT: usize = Self::ALL.len();
-
-    /// The reason's place in a table of counters.
-    pub const fn index(self) -> usize {
-        self as usize
-    }
 }
 
 impl From<wire::Error> for DropReason {

@@ -2,75 +2,52 @@
 
 use std::fmt;
 
-macro_rules! drop_reasons {
-    ($($(#[doc = $doc:literal])+ $name:ident = $label:literal,)+) => {
-        /// Why a packet that came or should have gone was lost here.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(usize)]
-        pub enum DropReason {
-            $($(#[doc = $doc])+ $name,)+
-        }
-
-        impl DropReason {
-            /// All reasons, in the order of their numbers.
-            pub const ALL: &[Self] = &[$(Self::$name,)+];
-
-            /// The name of the counter.
-            pub const fn label(self) -> &'static str {
-                match self {
-                    $(Self::$name => $label,)+
-                }
-            }
-        }
-    };
-}
-
-drop_reasons! {
+common::drop_reasons! {
     /// Not Ethernet with IPv4 or IPv6, cut short, a fragment, or a length that lies.
-    MalformedHeaders = "malformed_headers",
+    MalformedHeaders => "malformed_headers",
     /// Not UDP to the port of RoCEv2.
-    NotRoce = "not_roce",
+    NotRoce => "not_roce",
     /// A transport header that is cut short, of another version, or with wrong padding.
-    MalformedTransport = "malformed_transport",
+    MalformedTransport => "malformed_transport",
     /// An opcode that reliable connections do not have, or that this queue pair did not agree to.
-    UnknownOpcode = "unknown_opcode",
+    UnknownOpcode => "unknown_opcode",
     /// The invariant checksum is wrong.
-    BadIcrc = "bad_icrc",
+    BadIcrc => "bad_icrc",
     /// No queue pair of that number.
-    UnknownQueuePair = "unknown_queue_pair",
+    UnknownQueuePair => "unknown_queue_pair",
     /// The queue pair does not receive in its state.
-    QueuePairState = "queue_pair_state",
+    QueuePairState => "queue_pair_state",
     /// The addresses are not those of the queue pair's connection.
-    WrongPeer = "wrong_peer",
+    WrongPeer => "wrong_peer",
     /// The partition key is not the default one.
-    WrongPartition = "wrong_partition",
+    WrongPartition => "wrong_partition",
     /// Too far ahead for the reorder buffer.
-    BeyondWindow = "beyond_window",
+    BeyondWindow => "beyond_window",
     /// Early, and the engine holds as many early packets as it may.
-    ReorderMemory = "reorder_memory",
+    ReorderMemory => "reorder_memory",
     /// Out of order on a queue pair that does not reorder.
-    OutOfOrder = "out_of_order",
+    OutOfOrder => "out_of_order",
     /// No receive was posted; the peer was told to wait.
-    ReceiverNotReady = "receiver_not_ready",
+    ReceiverNotReady => "receiver_not_ready",
     /// An acknowledgement of what was never sent.
-    ImpossibleAcknowledgement = "impossible_acknowledgement",
+    ImpossibleAcknowledgement => "impossible_acknowledgement",
     /// The queue pair has ended: before the packet came, which is then late or sent again for want
     /// of an acknowledgement, or while it waited in the reorder buffer.
-    QueuePairEnded = "queue_pair_ended",
+    QueuePairEnded => "queue_pair_ended",
     /// The request was refused, which ends the queue pair.
-    RequestRefused = "request_refused",
+    RequestRefused => "request_refused",
     /// A connection message that is malformed or of an unknown kind.
-    MalformedManagement = "malformed_management",
+    MalformedManagement => "malformed_management",
     /// A connection message about no connection that is known.
-    UnknownConnection = "unknown_connection",
+    UnknownConnection => "unknown_connection",
     /// A connection request that found no room.
-    ConnectionTableFull = "connection_table_full",
+    ConnectionTableFull => "connection_table_full",
     /// A MAC control frame that is not understood.
-    MalformedControl = "malformed_mac_control",
+    MalformedControl => "malformed_mac_control",
 }
 
 /// Number of reasons.
-pub const DROP_REASONS: usize = DropReason::ALL.len();
+pub const DROP_REASONS: usize = DropReason::COUNT;
 
 /// Lost packets by reason.
 #[derive(Clone, Debug)]

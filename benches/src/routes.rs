@@ -108,3 +108,46 @@ fn pick(lengths: &[(u8, u32)], random: &mut Pcg64Mcg) -> u8 {
     }
     unreachable!("the dice is below the total")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::IpAddr;
+    use switchd::forward::fib::FibWriter;
+    use switchd::id::GroupId;
+
+    /// SW-1: a full table of the Internet, 1 M IPv4 and 250 k IPv6 routes, in less than 512 MiB.
+    #[test]
+    fn a_full_internet_table_fits() {
+        let table = table(FULL_V4, FULL_V6, &mut random());
+        let mut writer = FibWriter::new();
+        for (group, prefix) in (0..).zip(&table) {
+            writer.insert(*prefix, GroupId(group % 1000)).expect("room");
+            if writer.retired() > 1000 {
+                writer.seal(0);
+                writer.reclaim(|_| true);
+            }
+        }
+        assert_eq!(writer.len(), (FULL_V4, FULL_V6));
+        let bytes = writer.bytes();
+        println!("{} MiB", bytes >> 20);
+        assert!(
+            bytes < 256 << 20,
+            "{bytes} bytes: half of the bound is left for growth"
+        );
+        let fib = writer.fib();
+        for (group, prefix) in (0..).zip(&table).step_by(997) {
+            // The last address of a prefix, unless a longer one has it.
+            let found = match prefix.broadcast() {
+                IpAddr::V4(address) => fib.lookup_v4(address.octets()),
+                IpAddr::V6(address) => fib.lookup_v6(address.octets()),
+            };
+            let longer = (prefix.prefix_len() + 1..=64).any(|len| {
+                IpNet::new(prefix.broadcast(), len.min(prefix.max_prefix_len()))
+                    .is_ok_and(|longer| writer.get(longer.trunc()).is_some())
+            });
+            let own = found == Some(GroupId(group % 1000));
+            assert!(found.is_some() && (longer || own), "{prefix}");
+        }
+    }
+}

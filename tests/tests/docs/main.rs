@@ -2,8 +2,8 @@
 //! page is in the table of contents, the two walks meet the functions that they name, in that
 //! order, and figures are the same on all pages.
 //!
-//! Whether figures are those that benches measure is not checked. `cargo build --workspace --bins` comes
-//! first.
+//! Whether figures are those that benches measure is not checked.
+//! `cargo build --workspace --bins` comes first.
 
 mod calls;
 mod command;

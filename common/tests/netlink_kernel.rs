@@ -252,7 +252,7 @@ fn overruns_are_made_good() {
         assert!(statistics.overruns > 0, "{statistics:?}");
         assert!(statistics.corrections > 0, "{statistics:?}");
         compare(&watch, "the batch");
-        assert!(watch.mirror().route_count() > 2000);
+        assert!(watch.mirror().routes().count() > 2000);
     });
 }
 

@@ -146,11 +146,6 @@ impl Mirror {
             .filter_map(|(key, set)| Some((key, &set.first()?.value)))
     }
 
-    /// Number of routes.
-    pub fn route_count(&self) -> usize {
-        self.routes.len()
-    }
-
     /// Applies what a message says and appends what changed. `in_dump` tells a report of what
     /// exists from an event.
     pub fn apply(&mut self, message: Message, in_dump: bool, changes: &mut Vec<Change>) {

@@ -38,14 +38,10 @@ pub const fn service_id(port: u16) -> u64 {
 
 /// Why a connection is refused (IBA volume 1, table 108).
 pub mod reject {
-    /// No queue pair left.
-    pub const NO_QP: u16 = 1;
     /// No resources left.
     pub const NO_RESOURCES: u16 = 3;
     /// A message that was expected did not come in time.
     pub const TIMEOUT: u16 = 4;
-    /// A request that cannot be met.
-    pub const UNSUPPORTED_REQUEST: u16 = 5;
     /// The communication identifier is unknown or does not fit.
     pub const INVALID_COMM_ID: u16 = 6;
     /// Nobody listens at that service.

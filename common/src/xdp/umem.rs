@@ -98,7 +98,9 @@ pub(super) struct XskSocket {
 
 struct Shared {
     xsk: xsk_rs::Umem,
-    anchor: Mutex<Option<XskSocket>>,
+    /// `None` if another process had the loopback device's queue: then the port that was opened
+    /// first stays bound as long as the UMEM lives.
+    _anchor: Mutex<Option<XskSocket>>,
     holders: Arc<Holders>,
     /// Numbers of queues that may be given out again.
     numbers: Mutex<Numbers>,
@@ -160,7 +162,7 @@ impl Umem {
         let anchor = bind(&xsk, "lo", 0, RING_MIN, BindFlags::XDP_COPY).ok();
         let shared = Arc::new(Shared {
             xsk,
-            anchor: Mutex::new(anchor),
+            _anchor: Mutex::new(anchor),
             holders: Arc::new(Holders::new(frames)),
             numbers: Mutex::new(Numbers::default()),
         });
@@ -183,16 +185,6 @@ impl Umem {
     /// Descriptors on the receive and on the transmit ring of each queue.
     pub fn ring(&self) -> u32 {
         self.ring
-    }
-
-    /// Whether ports can be closed and opened again freely. Not when another process had the
-    /// loopback device's queue: then the port that was opened first stays bound as long as the UMEM
-    /// lives.
-    pub fn is_anchored(&self) -> bool {
-        self.shared
-            .anchor
-            .lock()
-            .is_ok_and(|anchor| anchor.is_some())
     }
 
     pub(super) fn holders(&self) -> &Arc<Holders> {

@@ -24,7 +24,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot};
 
 /// Questions that may wait.
-const QUERIES: usize = 256;
+const QUESTIONS: usize = 256;
 
 /// How long the resolution of a neighbour may take; the kernel gives up after three seconds.
 const RESOLVE_TIME: Span = Span::from_secs(4);
@@ -46,35 +46,39 @@ const RECEIVE_BUFFER: usize = 1 << 20;
 /// Whether an address can be reached, or why not.
 type Reached = Result<(), String>;
 
+/// A destination that needs a route.
 #[derive(Debug)]
-enum Query {
-    /// Packets wait.
-    Need(IpAddr),
-    /// Somebody wants to connect.
-    Reach(IpAddr, oneshot::Sender<Reached>),
+pub struct Question {
+    /// The address of the peer.
+    pub destination: IpAddr,
+    /// Where the answer goes; `None` if only packets wait.
+    answer: Option<oneshot::Sender<Reached>>,
 }
 
 /// For those who need routes.
 #[derive(Clone, Debug)]
 pub struct RouterHandle {
-    queries: mpsc::Sender<Query>,
+    questions: mpsc::Sender<Question>,
 }
 
 /// What is asked of a router; the other end of a [`RouterHandle`].
 #[derive(Debug)]
-pub struct Questions(mpsc::Receiver<Query>);
+pub struct Questions(mpsc::Receiver<Question>);
 
 /// A handle, and the questions that come through it.
 pub fn questions() -> (RouterHandle, Questions) {
-    let (queries, questions) = mpsc::channel(QUERIES);
-    (RouterHandle { queries }, Questions(questions))
+    let (sender, receiver) = mpsc::channel(QUESTIONS);
+    (RouterHandle { questions: sender }, Questions(receiver))
 }
 
 impl RouterHandle {
     /// Packets to `destination` wait for a route.
     pub fn need(&self, destination: IpAddr) {
         // The engine asks again while they wait.
-        let _ = self.queries.try_send(Query::Need(destination));
+        let _ = self.questions.try_send(Question {
+            destination,
+            answer: None,
+        });
     }
 
     /// Waits until `destination` can be reached.
@@ -83,7 +87,11 @@ impl RouterHandle {
     /// Why it cannot, for people.
     pub async fn reach(&self, destination: IpAddr) -> Reached {
         let (answer, reply) = oneshot::channel();
-        let asked = self.queries.send(Query::Reach(destination, answer)).await;
+        let question = Question {
+            destination,
+            answer: Some(answer),
+        };
+        let asked = self.questions.send(question).await;
         match asked {
             Ok(()) => reply
                 .await
@@ -94,20 +102,17 @@ impl RouterHandle {
 }
 
 impl Questions {
-    /// Answers that everything can be reached, by what `route` says: for hosts without a kernel's
-    /// tables.
-    pub async fn answer_all(mut self, worker: WorkerHandle, route: impl Fn(IpAddr) -> Route) {
-        while let Some(query) = self.0.recv().await {
-            let (destination, answer) = match query {
-                Query::Need(destination) => (destination, None),
-                Query::Reach(destination, answer) => (destination, Some(answer)),
-            };
-            worker
-                .insist(Command::SetRoute(destination, route(destination)))
-                .await;
-            if let Some(answer) = answer {
-                let _ = answer.send(Ok(()));
-            }
+    /// The next question; `None` once all handles are gone.
+    pub async fn next(&mut self) -> Option<Question> {
+        self.0.recv().await
+    }
+}
+
+impl Question {
+    /// Answers, if an answer is waited for.
+    pub fn answer(self, reached: Reached) {
+        if let Some(answer) = self.answer {
+            let _ = answer.send(reached);
         }
     }
 }
@@ -181,8 +186,8 @@ impl Router {
             let due = self.deadline();
             let left = Duration::from(due.since(monotonic()));
             tokio::select! {
-                query = self.questions.0.recv() => match query {
-                    Some(query) => self.answer(query).await,
+                question = self.questions.next() => match question {
+                    Some(question) => self.answer(question).await,
                     None => return Ok(()),
                 },
                 ready = self.readable.readable() => ready?.clear_ready(),
@@ -202,19 +207,13 @@ impl Router {
         self.watch.deadline().min(self.look_again).min(give_up)
     }
 
-    async fn answer(&mut self, query: Query) {
-        let (destination, answer) = match query {
-            Query::Need(destination) => (destination, None),
-            Query::Reach(destination, answer) => (destination, Some(answer)),
-        };
+    async fn answer(&mut self, question: Question) {
+        let destination = question.destination;
         if !self.peers.contains_key(&destination) && self.peers.len() >= limits::ROUTES {
-            if let Some(answer) = answer {
-                let _ = answer.send(Err(format!("{} peers are too many", self.peers.len())));
-            }
-            return;
+            return question.answer(Err(format!("{} peers are too many", self.peers.len())));
         }
         let peer = self.peers.entry(destination).or_default();
-        peer.waiting.extend(answer);
+        peer.waiting.extend(question.answer);
         peer.give_up = monotonic() + RESOLVE_TIME;
         // The engine asks because it has no route, whatever it was told.
         peer.told = None;

@@ -1,7 +1,6 @@
 //! Packets into the engine: each to its queue pair, to connection management or to flow control.
 
 use super::Engine;
-use crate::connection::Delivery;
 use crate::frame::{DataHeader, ReceivedPacket};
 use crate::memory::RegionMemory;
 use crate::pauses;
@@ -81,12 +80,8 @@ impl<M: RegionMemory> Engine<M> {
             }
             _ => {
                 let header = DataHeader::new(packet, operation);
-                let mut delivery = Delivery {
-                    regions: &self.regions,
-                    budget: &mut self.budget,
-                    pool,
-                    effects: &mut self.effects,
-                    now,
+                let Some((queue_pair, mut delivery)) = self.delivery(qpn, pool, now) else {
+                    return pool.give(frame);
                 };
                 queue_pair.data(frame, header, multipath, &mut delivery);
             }

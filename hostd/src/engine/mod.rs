@@ -32,7 +32,7 @@ mod ports;
 mod schedule;
 mod transmit;
 use crate::cm::table::ConnectionTable;
-use crate::connection::{Completed, Effects, QueuePair};
+use crate::connection::{Completed, Delivery, Effects, QueuePair};
 use crate::limits;
 use crate::memory::{RegionMemory, RegionTable};
 use crate::receive::FrameBudget;
@@ -44,7 +44,7 @@ use crate::verbs::{
     QueuePairRequest, ReceiveRequest, RegionKeys, Route, SendRequest, Transition,
 };
 use common::time::Time;
-use common::xdp::frame::Frame;
+use common::xdp::frame::{Frame, FramePool};
 use completions::CompletionQueues;
 use ports::Ports;
 use rand_core::Rng;
@@ -104,6 +104,25 @@ impl<M: RegionMemory> Engine<M> {
             random,
             config,
         }
+    }
+
+    /// Queue pair `qpn`, and what it needs to deliver packets; `None` if there is no such queue
+    /// pair.
+    fn delivery<'a>(
+        &'a mut self,
+        qpn: u32,
+        pool: &'a mut FramePool,
+        now: Time,
+    ) -> Option<(&'a mut QueuePair, Delivery<'a, M>)> {
+        let queue_pair = self.queue_pairs.get_mut(qpn)?;
+        let delivery = Delivery {
+            regions: &self.regions,
+            budget: &mut self.budget,
+            pool,
+            effects: &mut self.effects,
+            now,
+        };
+        Some((queue_pair, delivery))
     }
 
     /// Queues an event for the worker; counts it as lost when too many wait.

@@ -5,7 +5,7 @@
 
 use super::Engine;
 use super::schedule::FRAME_WAIT;
-use crate::connection::{Delivery, Departure};
+use crate::connection::Departure;
 use crate::memory::RegionMemory;
 use crate::verbs::PortId;
 use common::time::Time;
@@ -58,19 +58,12 @@ impl<M: RegionMemory> Engine<M> {
             let Some(qpn) = self.to_acknowledge.pop_front() else {
                 return;
             };
-            let Some(queue_pair) = self.queue_pairs.get_mut(qpn) else {
+            let Some((queue_pair, mut delivery)) = self.delivery(qpn, pool, now) else {
                 continue;
             };
             queue_pair.listed_to_acknowledge = false;
-            let mut delivery = Delivery {
-                regions: &self.regions,
-                budget: &mut self.budget,
-                pool,
-                effects: &mut self.effects,
-                now,
-            };
             queue_pair.resume(&mut delivery);
-            let departure = queue_pair.acknowledge(pool, now);
+            let departure = queue_pair.acknowledge(delivery.pool, now);
             self.carry_out_effects();
             match departure {
                 Departure::Frame(frame, port) => out.push((port, frame)),
@@ -90,15 +83,10 @@ impl<M: RegionMemory> Engine<M> {
         // Those that are listed stay so: they have something to acknowledge now.
         for index in 0..self.to_acknowledge.len() {
             let qpn = self.to_acknowledge[index];
-            let mut delivery = Delivery {
-                regions: &self.regions,
-                budget: &mut self.budget,
-                pool,
-                effects: &mut self.effects,
-                now,
-            };
-            let queue_pair = self.queue_pairs.get_mut(qpn);
-            if queue_pair.is_some_and(|queue_pair| queue_pair.resume(&mut delivery)) {
+            let resumed = self
+                .delivery(qpn, pool, now)
+                .is_some_and(|(queue_pair, mut delivery)| queue_pair.resume(&mut delivery));
+            if resumed {
                 self.carry_out_effects();
                 self.schedule(qpn, now);
             }

@@ -8,7 +8,7 @@ use common::xdp::queue::QueueIo;
 use crossbeam_channel::{Receiver, Sender};
 use hostd::app::socket::{Applications, Permissions, SocketStatistics, listen_at};
 use hostd::config::Config;
-use hostd::control::routes;
+use hostd::control::routes::{self, Questions};
 use hostd::edge::command::{Command, Notice, Report, WorkerHandle};
 use hostd::host::start_worker;
 use hostd::net::port::NetPort;
@@ -124,6 +124,21 @@ pub(crate) fn pair(config: &Config) -> (Daemon, Daemon) {
     (start(config, 1, a, wake_a), start(config, 2, b, wake_b))
 }
 
+/// Answers that everything can be reached, by what `route` says.
+async fn answer_all(
+    mut questions: Questions,
+    worker: WorkerHandle,
+    route: impl Fn(IpAddr) -> Route,
+) {
+    while let Some(question) = questions.next().await {
+        let destination = question.destination;
+        worker
+            .insist(Command::SetRoute(destination, route(destination)))
+            .await;
+        question.answer(Ok(()));
+    }
+}
+
 fn start(config: &Config, number: u8, plug: Plug, woken: Arc<EventFd>) -> Daemon {
     static SEED: AtomicU8 = AtomicU8::new(1);
     let seed = [SEED.fetch_add(1, Ordering::Relaxed); 32];
@@ -162,7 +177,7 @@ fn start(config: &Config, number: u8, plug: Plug, woken: Arc<EventFd>) -> Daemon
         runtime.expect("a runtime").block_on(async move {
             // Kept to the end: it is what the worker sleeps on.
             let _woken = woken;
-            tokio::spawn(questions.answer_all(telling, move |destination| Route {
+            tokio::spawn(answer_all(questions, telling, move |destination| Route {
                 source: address(number),
                 source_mac: mac(number),
                 destination_mac: if destination == address(1) {

@@ -37,7 +37,7 @@ const DRAIN_TIME: Duration = Duration::from_secs(3);
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
 /// Regions that may wait to be unmapped; beyond it the worker does it itself.
-const GRAVES: usize = 1024;
+const RELEASED_REGIONS: usize = 1024;
 
 /// Sleeps shorter than this are not worth their system calls, as long as the pacer can catch up
 /// afterwards.
@@ -207,14 +207,14 @@ pub fn start_worker<Q: QueueIo + Send + 'static>(
     let sleeper = Sleeper::new(waker)?;
     watch(&sleeper, &ports)?;
     let doorbells = sleeper.doorbells()?;
-    let (graveyard, buried) = crossbeam_channel::bounded(GRAVES);
+    let (released_memory, to_unmap) = crossbeam_channel::bounded(RELEASED_REGIONS);
     // It ends when the worker drops its end of the channel.
     std::thread::Builder::new()
         .name("hostd-unmap".to_owned())
-        .spawn(move || buried.into_iter().for_each(drop::<SharedMemory>))?;
+        .spawn(move || to_unmap.into_iter().for_each(drop::<SharedMemory>))?;
     let mut rules = config.engine(seed);
     rules.flow_control.speed = speed;
-    let engine = Worker::new(rules, ports, pool, control, graveyard);
+    let engine = Worker::new(rules, ports, pool, control, released_memory);
     let published = engine.published();
     let thread = std::thread::Builder::new()
         .name("hostd-worker".to_owned())

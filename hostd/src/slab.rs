@@ -104,8 +104,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Whether `number` was an object's that was taken out, and no other that came into its slot
-    /// was taken out since.
+    /// Whether `number` is the object most recently removed from its slot.
     pub(crate) fn has_ended(&self, number: u32) -> bool {
         let slot = self.slots.get(self.index(number));
         slot.is_some_and(|slot| slot.number == self.next_generation(number))

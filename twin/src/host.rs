@@ -62,11 +62,17 @@ impl<const BYTES: bool> Host<BYTES> {
     /// # Errors
     /// What the daemon refused to the application.
     pub fn start(&mut self, now: Time) -> Result<(), EngineError> {
-        let (graveyard, _) = crossbeam_channel::bounded(1);
+        let (released_memory, _) = crossbeam_channel::bounded(1);
         let (mut app, control, doorbells, ring) = App::new();
         let port = NetPort::new(vec![DeviceQueue::new(0, self.outbox.clone())]);
         let pool = FramePool::new(self.region.clone());
-        let mut worker = Worker::new(self.config.clone(), vec![port], pool, control, graveyard);
+        let mut worker = Worker::new(
+            self.config.clone(),
+            vec![port],
+            pool,
+            control,
+            released_memory,
+        );
         app.begin(doorbells, ring, || {
             worker.turn(now);
         })?;

@@ -165,7 +165,7 @@ mod tests {
         Phase::TimeWait,
     ];
 
-    /// No phase can be stuck in: time ends each, except a connection that stands.
+    /// No phase lasts for ever, except an established connection.
     #[test]
     fn time_ends_every_phase_but_one() {
         for phase in PHASES {

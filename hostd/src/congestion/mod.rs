@@ -36,7 +36,7 @@ impl Controller {
         }
     }
 
-    /// A retransmission time-out expired: nothing was heard.
+    /// A retransmission time-out expired without an acknowledgement.
     pub(crate) fn timed_out(&mut self) {
         match self {
             Self::Fixed(fixed) => fixed.timed_out(),

@@ -119,7 +119,7 @@ impl QueuePair {
         if !peer.steering.received(header.path) {
             return Err(DropReason::MalformedTransport);
         }
-        self.heard |= self.counters.rx_packets == 0;
+        self.data_arrived |= self.counters.rx_packets == 0;
         self.counters.rx_packets += 1;
         Ok(())
     }

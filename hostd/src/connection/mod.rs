@@ -56,8 +56,8 @@ pub(crate) struct QueuePair {
     pub(crate) connection: Option<u32>,
     /// Its connection ends when all is acknowledged; nothing more may be posted.
     pub(crate) draining: bool,
-    /// Data came, for the first time.
-    pub(crate) heard: bool,
+    /// The first data packet arrived.
+    pub(crate) data_arrived: bool,
     /// In the engine's list of queue pairs with something to acknowledge.
     pub(crate) listed_to_acknowledge: bool,
     /// In the engine's list of queue pairs with something to send.
@@ -114,7 +114,7 @@ impl QueuePair {
             counters: QueuePairCounters::default(),
             connection: None,
             draining: false,
-            heard: false,
+            data_arrived: false,
             listed_to_acknowledge: false,
             listed_to_send: false,
         }

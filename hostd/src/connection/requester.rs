@@ -17,7 +17,7 @@ const PLAIN_ACK_INTERVAL: u32 = 16;
 pub(super) struct Requester {
     /// Requests that have not completed.
     pub(super) queue: SendQueue,
-    /// The request that is to be sent next may not use its memory.
+    /// The next request failed its memory check; it completes with an error after those before it.
     pub(super) blocked: bool,
     /// From RTS on.
     pub(super) sender: Option<Sender>,

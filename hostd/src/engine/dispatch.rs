@@ -19,18 +19,18 @@ impl<M: RegionMemory> Engine<M> {
         self.statistics.rx_bytes += frame.len() as u64;
         match ReceivedPacket::parse(frame.bytes(), M::HAS_BYTES) {
             Ok(packet) => self.dispatch(frame, &packet, pool, now),
-            Err(_) if pauses::is_control(frame.bytes()) => self.control(frame, pool, now),
+            Err(_) if pauses::is_control(frame.bytes()) => self.on_control_frame(frame, pool, now),
             Err(reason) => self.drop_packet(frame, reason, pool),
         }
     }
 
     /// Takes a MAC control frame.
-    fn control(&mut self, frame: Frame, pool: &mut FramePool, now: Time) {
+    fn on_control_frame(&mut self, frame: Frame, pool: &mut FramePool, now: Time) {
         let counters = &mut self.statistics.pauses;
         let port = self.ports.main();
         let taken = self
             .ports
-            .take_control_frame(port, frame.bytes(), now, counters);
+            .on_control_frame(port, frame.bytes(), now, counters);
         match taken {
             Ok(()) => pool.give(frame),
             Err(_) => self.drop_packet(frame, DropReason::MalformedControl, pool),

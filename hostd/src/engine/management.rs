@@ -360,8 +360,8 @@ impl<M: RegionMemory> Engine<M> {
         if failed || (queue_pair.draining && queue_pair.has_sent_all()) {
             queue_pair.draining = false;
             let _ = self.advance(connection, Input::Drained, Said::Nothing);
-        } else if queue_pair.heard {
-            queue_pair.heard = false;
+        } else if queue_pair.data_arrived {
+            queue_pair.data_arrived = false;
             // Data says as much as RTU (InfiniBand 12.9.8.4).
             let _ = self.advance(connection, Input::Ready, Said::Nothing);
         }

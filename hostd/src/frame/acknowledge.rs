@@ -53,8 +53,8 @@ pub(crate) struct Trigger {
 pub(crate) struct Acknowledgement {
     /// The next packet that the peer waits for: all before came.
     pub(crate) expected: Psn,
-    /// Which came after it: bit i for `expected` + i.
-    pub(crate) came: BitSet<SPAN_WORDS>,
+    /// Which arrived after it: bit i for `expected` + i.
+    pub(crate) acked: BitSet<SPAN_WORDS>,
     /// The packet that caused it.
     pub(crate) trigger: Psn,
     /// The peer takes the first gap for a loss.
@@ -82,8 +82,8 @@ pub(crate) struct AckFields {
 pub(crate) struct SackFields {
     /// The packet that causes it.
     pub(crate) trigger: Trigger,
-    /// Which packets came after the last one in order.
-    pub(crate) came: [u64; 4],
+    /// Which packets arrived after the last one in order.
+    pub(crate) received: [u64; 4],
     /// Newest flowlet of a packet that was delivered.
     pub(crate) flowlet: u16,
     /// Something came out of order since the last acknowledgement.
@@ -137,7 +137,7 @@ impl AckFields {
                 tag: sack.trigger.delay,
             });
             headers.sack = Some(Sack {
-                bitmap: sack.came,
+                bitmap: sack.received,
                 trigger: sack.trigger.psn.value(),
             });
         }
@@ -156,7 +156,7 @@ impl Acknowledgement {
             };
             return Self {
                 expected,
-                came: BitSet::default(),
+                acked: BitSet::default(),
                 trigger: expected.minus(1),
                 loss: false,
             };
@@ -164,7 +164,7 @@ impl Acknowledgement {
         let [a, b, c, d] = sack.bitmap;
         Self {
             expected: psn.plus(1),
-            came: BitSet::from_words([a, b, c, d, 0, 0, 0, 0]),
+            acked: BitSet::from_words([a, b, c, d, 0, 0, 0, 0]),
             trigger: Psn::new(sack.trigger),
             loss: mpeh.has(AckFlags::LOSS),
         }

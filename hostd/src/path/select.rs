@@ -23,23 +23,23 @@ pub(crate) struct Choice {
 #[derive(Clone, Debug)]
 pub(crate) enum Selector {
     /// Every path once before any repeats, in an order that is drawn again each round.
-    Oblivious(Deck),
+    Oblivious(Shuffle),
     /// One path until a pause ends the flowlet.
     Flowlet(Flowlets),
     /// One path as long as it can be used.
-    Single(Deck),
+    Single(Shuffle),
 }
 
 impl Selector {
     /// Oblivious spraying over `paths` paths.
     pub(crate) fn oblivious(paths: usize, seed: u64) -> Self {
-        Self::Oblivious(Deck::new(paths, seed))
+        Self::Oblivious(Shuffle::new(paths, seed))
     }
 
     /// A path for each flowlet.
     pub(crate) fn flowlet(paths: usize, seed: u64, timeout: Span) -> Self {
         Self::Flowlet(Flowlets {
-            deck: Deck::new(paths, seed),
+            shuffle: Shuffle::new(paths, seed),
             timeout,
             number: 0,
             last: None,
@@ -48,7 +48,7 @@ impl Selector {
 
     /// A single path.
     pub(crate) fn single(paths: usize, seed: u64) -> Self {
-        Self::Single(Deck::new(paths, seed))
+        Self::Single(Shuffle::new(paths, seed))
     }
 
     /// The path of a packet that leaves now, among those that are `usable`.
@@ -61,11 +61,11 @@ impl Selector {
             fresh: false,
         };
         match self {
-            Self::Oblivious(deck) => plain(deck.next(usable)),
-            Self::Single(deck) => {
-                let before = deck.current();
+            Self::Oblivious(shuffle) => plain(shuffle.next_usable(usable)),
+            Self::Single(shuffle) => {
+                let before = shuffle.current();
                 let path = before.filter(|&path| usable(path));
-                let path = path.unwrap_or_else(|| deck.next(usable));
+                let path = path.unwrap_or_else(|| shuffle.next_usable(usable));
                 Choice {
                     switched: before.is_some_and(|before| before != path),
                     ..plain(path)
@@ -79,7 +79,7 @@ impl Selector {
 /// See [`Selector::Flowlet`].
 #[derive(Clone, Debug)]
 pub(crate) struct Flowlets {
-    deck: Deck,
+    shuffle: Shuffle,
     timeout: Span,
     number: u16,
     last: Option<Time>,
@@ -87,12 +87,12 @@ pub(crate) struct Flowlets {
 
 impl Flowlets {
     fn next(&mut self, now: Time, usable: impl Fn(u8) -> bool) -> Choice {
-        let before = self.deck.current();
+        let before = self.shuffle.current();
         let paused = self.last.is_none_or(|last| now.since(last) > self.timeout);
         self.last = Some(now);
         let stays = before.filter(|&path| !paused && usable(path));
         let boundary = stays.is_none();
-        let path = stays.unwrap_or_else(|| self.deck.next(usable));
+        let path = stays.unwrap_or_else(|| self.shuffle.next_usable(usable));
         if boundary {
             // Zero means "no flowlets", so it is left out.
             self.number = self.number.checked_add(1).unwrap_or(1);
@@ -107,52 +107,53 @@ impl Flowlets {
     }
 }
 
-/// The paths in a random order that is dealt from the front: each once a round.
+/// The paths in a random order: each once a round.
 #[derive(Clone, Debug)]
-pub(crate) struct Deck {
+pub(crate) struct Shuffle {
     order: Vec<u8>,
-    dealt: usize,
+    /// How much of the order of this round is drawn.
+    drawn: usize,
     random: Pcg64Mcg,
 }
 
-impl Deck {
+impl Shuffle {
     fn new(paths: usize, seed: u64) -> Self {
         Self {
             order: (0..=u8::MAX).take(paths.max(1)).collect(),
-            dealt: 0,
+            drawn: 0,
             random: Pcg64Mcg::new(u128::from(seed) << 64 | 0xcafe_f00d_d15e_a5e5),
         }
     }
 
-    /// The path that was dealt last.
+    /// The path that was drawn last.
     fn current(&self) -> Option<u8> {
-        Some(self.order[self.dealt.checked_sub(1)?])
+        Some(self.order[self.drawn.checked_sub(1)?])
     }
 
-    /// Deals the next path that is usable. Those that are not are passed over, also for this round;
+    /// Draws the next path that is usable. Those that are not are passed over, also for this round;
     /// if none is, the next one is taken all the same.
-    fn next(&mut self, usable: impl Fn(u8) -> bool) -> u8 {
-        let fallback = self.deal();
+    fn next_usable(&mut self, usable: impl Fn(u8) -> bool) -> u8 {
+        let fallback = self.next();
         let mut path = fallback;
         for _ in 0..2 * self.order.len() {
             if usable(path) {
                 return path;
             }
-            path = self.deal();
+            path = self.next();
         }
         fallback
     }
 
-    /// One step of a Fisher–Yates shuffle: the order of a round is drawn as it is dealt.
-    fn deal(&mut self) -> u8 {
-        if self.dealt == self.order.len() {
-            self.dealt = 0;
+    /// One step of a Fisher–Yates shuffle: the order of a round is drawn path by path.
+    fn next(&mut self) -> u8 {
+        if self.drawn == self.order.len() {
+            self.drawn = 0;
         }
-        let left = self.order.len() - self.dealt;
-        let drawn = self.dealt + below(&mut self.random, left);
-        self.order.swap(self.dealt, drawn);
-        self.dealt += 1;
-        self.order[self.dealt - 1]
+        let left = self.order.len() - self.drawn;
+        let pick = self.drawn + below(&mut self.random, left);
+        self.order.swap(self.drawn, pick);
+        self.drawn += 1;
+        self.order[self.drawn - 1]
     }
 }
 

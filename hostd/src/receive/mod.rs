@@ -89,9 +89,9 @@ impl Receiver {
         self.sequence.capacity() > 0
     }
 
-    /// Packets that came after the expected one, as acknowledgements name them. The expected one,
-    /// if it waits for a receive, is not among them: the sender has to ask with it again.
-    fn came(&self) -> [u64; 4] {
+    /// Packets after the expected one that arrived, as acknowledgements name them. The expected
+    /// one, if it waits for a receive, is not among them: the sender has to ask with it again.
+    fn received_early(&self) -> [u64; 4] {
         let [a, b, c, d, ..] = *self.sequence.waiting().words();
         [a & !1, b, c, d]
     }
@@ -114,7 +114,7 @@ impl Receiver {
             min_rnr_timer,
             multipath: self
                 .reorders()
-                .then(|| reports.sack_fields(self.came(), loss)),
+                .then(|| reports.sack_fields(self.received_early(), loss)),
         }
     }
 
@@ -129,7 +129,7 @@ impl Receiver {
         let held = Held {
             frame,
             header,
-            came: now,
+            arrived: now,
         };
         self.ring.put(psn, held);
         self.sequence.hold(ahead);
@@ -169,7 +169,7 @@ impl Receiver {
     fn oldest_waiting(&self) -> Option<Time> {
         let ahead = self.sequence.waiting().lowest()?;
         let psn = self.sequence.expected().plus(ahead);
-        Some(self.ring.get(psn)?.came)
+        Some(self.ring.get(psn)?.arrived)
     }
 
     /// The head of the ring found no receive: it waits for one to be posted.

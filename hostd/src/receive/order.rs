@@ -44,8 +44,8 @@ impl FrameBudget {
 pub(crate) struct Held {
     pub(crate) frame: Frame,
     pub(crate) header: DataHeader,
-    /// When it came.
-    pub(super) came: Time,
+    /// When it arrived.
+    pub(super) arrived: Time,
 }
 
 /// See the module. Place of packet n is n modulo the ring's length.

@@ -117,12 +117,12 @@ impl Reports {
         self.report
     }
 
-    /// What multipath adds to the next acknowledgement. `came`: the packets after the expected one;
-    /// `loss`: the oldest gap is taken for a loss.
-    pub(super) fn sack_fields(&self, came: [u64; 4], loss: bool) -> SackFields {
+    /// What multipath adds to the next acknowledgement. `received`: the packets after the expected
+    /// one; `loss`: the oldest gap is taken for a loss.
+    pub(super) fn sack_fields(&self, received: [u64; 4], loss: bool) -> SackFields {
         SackFields {
             trigger: self.trigger,
-            came,
+            received,
             flowlet: self.flowlet,
             reordered: self.reordered,
             loss,

@@ -1,10 +1,10 @@
-//! \[3\] The packets on their way: which are in flight, which are lost, which came.
+//! \[3\] The packets on their way: which are in flight, which are lost, which are acknowledged.
 //!
 //! ```text
 //!            una                                            next
 //!   ──────────┼──────────────────────────────────────────────┼──────────▶ PSN
-//!    all      │  in flight · came (sacked) · lost            │  not sent
-//!    came     │                                              │
+//!    all      │  in flight · sacked · lost                   │  not sent
+//!    acked    │                                              │
 //!             └── at most `span` packets ────────────────────┘
 //! ```
 //!
@@ -47,8 +47,8 @@ pub(crate) struct Departed {
 /// What an acknowledgement says of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
-    /// It came, which was not known.
-    Came {
+    /// It is acknowledged for the first time.
+    Acked {
         /// It caused the acknowledgement.
         trigger: bool,
     },
@@ -70,11 +70,11 @@ pub(crate) enum Verdict {
 /// What a valid acknowledgement said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct News {
-    /// Packets that came, which was not known.
-    pub(crate) came: u32,
+    /// Packets acknowledged for the first time.
+    pub(crate) acked: u32,
     /// The oldest packet is among those that it names.
     pub(crate) in_order: bool,
-    /// A packet caused it that had come before.
+    /// A packet caused it that had been acknowledged before.
     pub(crate) spurious: bool,
 }
 
@@ -121,7 +121,7 @@ impl Flight {
         }
     }
 
-    /// All packets before this one came.
+    /// All packets before this one are acknowledged.
     pub(crate) fn unacknowledged(&self) -> Psn {
         self.una
     }
@@ -227,31 +227,31 @@ impl Flight {
             };
         }
         let trigger = ack.trigger.since(self.una);
-        let came_before = ack.trigger.is_before(self.una) || self.sacked.get(trigger);
-        let mut came = 0;
+        let acked_before = ack.trigger.is_before(self.una) || self.sacked.get(trigger);
+        let mut acked = 0;
         for index in 0..advance {
-            came += u32::from(self.take(index, index == trigger, &mut arrived));
+            acked += u32::from(self.take(index, index == trigger, &mut arrived));
         }
         self.una = ack.expected;
         self.sacked.shift(advance);
         self.lost.shift(advance);
         // A report of a loss is repeated without anything having come.
-        let spurious = came_before && !ack.loss && self.names_all_known(ack);
+        let spurious = acked_before && !ack.loss && self.names_all_known(ack);
         let trigger = ack.trigger.since(ack.expected);
-        for index in self.newly_came(ack).iter() {
-            came += u32::from(self.take(index, index == trigger, &mut arrived));
+        for index in self.newly_acked(ack).iter() {
+            acked += u32::from(self.take(index, index == trigger, &mut arrived));
             self.sacked.set(index);
             self.lost.clear(index);
         }
         if trigger == 0 && !self.is_idle() && !self.sacked.get(0) {
             arrived(self.packet(0), Arrived::NotReady);
         }
-        if came > 0 {
+        if acked > 0 {
             self.probing = false;
         }
         self.check_invariants();
         Verdict::Valid(News {
-            came,
+            acked,
             in_order: advance > 0,
             spurious,
         })
@@ -261,7 +261,7 @@ impl Flight {
     fn check_invariants(&self) {
         debug_assert!(
             self.sacked.both(&self.lost) == BitSet::default(),
-            "came and is lost"
+            "acknowledged and lost"
         );
         debug_assert!(
             self.outstanding() <= self.span,
@@ -278,23 +278,24 @@ impl Flight {
     /// after it has come sooner.
     fn names_all_known(&self, ack: &Acknowledgement) -> bool {
         let nameable = self.sacked.both(&BitSet::first(SACK_BITS));
-        nameable.without(&ack.came) == BitSet::default()
+        nameable.without(&ack.acked) == BitSet::default()
     }
 
-    /// What an acknowledgement says came out of order, less what is known. Its bitmap may end
-    /// before the packet that caused it, but that one came as well, unless it is the expected one,
+    /// What an acknowledgement names out of order, less what is known. Its bitmap may end before
+    /// the packet that caused it, but that one arrived as well, unless it is the expected one,
     /// which waits for a receive.
-    fn newly_came(&self, ack: &Acknowledgement) -> BitSet<SPAN_WORDS> {
-        let mut came = ack.came;
+    fn newly_acked(&self, ack: &Acknowledgement) -> BitSet<SPAN_WORDS> {
+        let mut acked = ack.acked;
         let trigger = ack.trigger.since(ack.expected);
         if trigger > 0 {
-            came.set(trigger);
+            acked.set(trigger);
         }
-        came.both(&BitSet::first(self.outstanding()))
+        acked
+            .both(&BitSet::first(self.outstanding()))
             .without(&self.sacked)
     }
 
-    /// Packet `una` + `index` came. Whether that is new.
+    /// Packet `una` + `index` is acknowledged. Whether that is new.
     fn take(
         &mut self,
         index: u32,
@@ -307,21 +308,23 @@ impl Flight {
         if !self.lost.get(index) {
             self.in_flight -= 1;
         }
-        arrived(self.packet(index), Arrived::Came { trigger });
+        arrived(self.packet(index), Arrived::Acked { trigger });
         true
     }
 
-    /// The distance from `una` to the newest packet that came; zero if none did.
-    pub(crate) fn newest_came(&self) -> u32 {
+    /// The distance from `una` to the newest packet acknowledged out of order; zero if there is
+    /// none.
+    pub(crate) fn largest_sacked(&self) -> u32 {
         self.sacked.highest().unwrap_or(0)
     }
 
-    /// The distance from `una` to the oldest packet that came; zero if none did.
-    pub(crate) fn oldest_came(&self) -> u32 {
+    /// The distance from `una` to the oldest packet acknowledged out of order; zero if there is
+    /// none.
+    pub(crate) fn smallest_sacked(&self) -> u32 {
         self.sacked.lowest().unwrap_or(0)
     }
 
-    /// Those of the first `n` packets that neither came nor are lost.
+    /// Those of the first `n` packets that are neither acknowledged nor lost.
     pub(crate) fn in_flight_among(&self, n: u32) -> BitSet<SPAN_WORDS> {
         let known = self.sacked.either(&self.lost);
         BitSet::first(n).without(&known)

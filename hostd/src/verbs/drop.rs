@@ -31,8 +31,7 @@ common::drop_reasons! {
     ReceiverNotReady => "receiver_not_ready",
     /// An acknowledgement of what was never sent.
     ImpossibleAcknowledgement => "impossible_acknowledgement",
-    /// The queue pair has ended: before the packet came, which is then late or sent again for want
-    /// of an acknowledgement, or while it waited in the reorder buffer.
+    /// The queue pair has ended, or ended while the packet waited in the reorder buffer.
     QueuePairEnded => "queue_pair_ended",
     /// The request was refused, which ends the queue pair.
     RequestRefused => "request_refused",

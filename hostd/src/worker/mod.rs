@@ -93,17 +93,17 @@ pub struct Worker<Q: QueueIo, M: RegionMemory = SharedMemory> {
 
 impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
     /// A worker over `ports`, with `pool` for the frames. Memory that applications give back goes
-    /// to `graveyard`, to be unmapped by another thread.
+    /// to `released_memory`, to be unmapped by another thread.
     pub fn new(
         config: EngineConfig,
         ports: Vec<NetPort<Q>>,
         pool: FramePool,
         control: ControlHandle<M>,
-        graveyard: Sender<M>,
+        released_memory: Sender<M>,
     ) -> Self {
         Self {
             engine: Engine::new(config),
-            table: Table::new(graveyard),
+            table: Table::new(released_memory),
             ports,
             pool,
             control,

@@ -18,13 +18,13 @@ const FRAMES: u32 = 1024;
 fn sending(queue: &SimQueue, region: &Arc<Region>) -> Worker<SimQueue, HeapMemory> {
     let (_, commands) = crossbeam_channel::bounded(1);
     let (notices, _) = crossbeam_channel::bounded(8);
-    let (graveyard, _) = crossbeam_channel::bounded(1);
+    let (released_memory, _) = crossbeam_channel::bounded(1);
     let mut worker: Worker<SimQueue, HeapMemory> = Worker::new(
         EngineConfig::default(),
         vec![NetPort::new(vec![queue.clone()])],
         FramePool::new(region.clone()),
         ControlHandle::new(commands, notices),
-        graveyard,
+        released_memory,
     );
     let engine = &mut worker.engine;
     let domain = engine.create_domain().expect("room");

@@ -106,7 +106,7 @@ impl Sender {
         let mut measured = None;
         let recovery = &mut self.recovery;
         let verdict = self.flight.acknowledge(ack, |slot, arrived| {
-            let trigger = arrived != Arrived::Came { trigger: false };
+            let trigger = arrived != Arrived::Acked { trigger: false };
             // Karn: take an RTT sample only from packets sent once.
             let round_trip = (trigger && slot.copies == 1).then(|| now.since(slot.sent));
             measured = measured.or(round_trip);
@@ -137,7 +137,7 @@ impl Sender {
             self.rtt.sample(round_trip);
         }
         let event = Event::Acknowledged {
-            news: news.came > 0,
+            news: news.acked > 0,
             in_order: news.in_order,
             outstanding: !self.flight.is_idle(),
         };
@@ -156,8 +156,8 @@ impl Sender {
         steering: &mut Steering,
         counters: &mut QueuePairCounters,
     ) {
-        let newest = self.flight.newest_came();
-        let oldest = self.flight.oldest_came();
+        let newest = self.flight.largest_sacked();
+        let oldest = self.flight.smallest_sacked();
         let candidates = if judge.also_newer {
             self.flight.outstanding()
         } else {

@@ -70,22 +70,22 @@ impl Bed {
         sent
     }
 
-    /// The peer has all before `expected`, and those of `came`, the last of which caused the
+    /// The peer has all before `expected`, and those of `acked`, the last of which caused the
     /// answer.
-    fn answer(&mut self, expected: u32, came: &[u32]) -> Verdict {
-        self.answer_with(expected, came, false)
+    fn answer(&mut self, expected: u32, acked: &[u32]) -> Verdict {
+        self.answer_with(expected, acked, false)
     }
 
-    fn answer_with(&mut self, expected: u32, came: &[u32], loss: bool) -> Verdict {
+    fn answer_with(&mut self, expected: u32, acked: &[u32], loss: bool) -> Verdict {
         let expected = Psn::new(expected);
         let mut bits = BitSet::default();
-        for &psn in came {
+        for &psn in acked {
             bits.set(Psn::new(psn).since(expected));
         }
         let ack = Acknowledgement {
             expected,
-            came: bits,
-            trigger: came
+            acked: bits,
+            trigger: acked
                 .last()
                 .map_or_else(|| expected.minus(1), |&psn| Psn::new(psn)),
             loss,
@@ -134,16 +134,16 @@ fn only_what_is_lost_is_sent_again() {
     let mut bed = Bed::new(0, true);
     bed.send(40);
     bed.pass(micros(100));
-    let came: Vec<_> = (1..=TOLERANCE).filter(|&psn| psn != 3).collect();
-    bed.answer(0, &came);
+    let acked: Vec<_> = (1..=TOLERANCE).filter(|&psn| psn != 3).collect();
+    bed.answer(0, &acked);
     assert!(bed.resend().is_empty(), "within the tolerance");
-    let came: Vec<_> = (1..=TOLERANCE + 1).filter(|&psn| psn != 3).collect();
-    bed.answer(0, &came);
+    let acked: Vec<_> = (1..=TOLERANCE + 1).filter(|&psn| psn != 3).collect();
+    bed.answer(0, &acked);
     assert_eq!(bed.resend(), [0]);
-    let came: Vec<_> = (1..30).filter(|&psn| psn != 3).collect();
-    bed.answer(0, &came);
+    let acked: Vec<_> = (1..30).filter(|&psn| psn != 3).collect();
+    bed.answer(0, &acked);
     assert_eq!(bed.resend(), [3], "0 is on its way");
-    bed.answer(0, &came);
+    bed.answer(0, &acked);
     assert!(bed.resend().is_empty());
     assert_eq!(bed.counters.fast_retransmits, 2);
     bed.pass(micros(100));
@@ -301,13 +301,13 @@ fn repeated_reports_are_no_progress() {
 /// HT-43: the packet that caused an answer came, also when it is beyond the bitmap; but not the one
 /// that waits for a receive.
 #[test]
-fn the_trigger_came() {
+fn the_trigger_is_acknowledged() {
     let mut bed = Bed::new(0, true);
     bed.send(20);
     bed.pass(micros(100));
     let ack = |trigger| Acknowledgement {
         expected: Psn::new(0),
-        came: BitSet::default(),
+        acked: BitSet::default(),
         trigger: Psn::new(trigger),
         loss: false,
     };
@@ -326,13 +326,13 @@ fn spurious_retransmissions_double_the_waits() {
     let mut bed = Bed::new(0, true);
     bed.send(30);
     bed.pass(micros(5_000));
-    let came: Vec<_> = (1..=9).collect();
-    bed.answer(0, &came);
+    let acked: Vec<_> = (1..=9).collect();
+    bed.answer(0, &acked);
     assert_eq!(bed.resend(), [0]);
     // One copy arrives, then, for some reason several times, the other.
     let again = Acknowledgement {
         expected: Psn::new(10),
-        came: BitSet::default(),
+        acked: BitSet::default(),
         trigger: Psn::new(0),
         loss: false,
     };
@@ -341,12 +341,12 @@ fn spurious_retransmissions_double_the_waits() {
             .acknowledge(&again, bed.now, &mut bed.steering, &mut bed.counters);
         assert_eq!(bed.sender.backoff_shift(), shift, "one cause");
     }
-    let came: Vec<_> = (11..=11 + TOLERANCE).collect();
-    bed.answer(10, &came);
+    let acked: Vec<_> = (11..=11 + TOLERANCE).collect();
+    bed.answer(10, &acked);
     assert!(bed.resend().is_empty(), "twice the tolerance");
     bed.pass(micros(1_000_001));
-    let came: Vec<_> = (11..=12 + TOLERANCE).collect();
-    bed.answer(10, &came);
+    let acked: Vec<_> = (11..=12 + TOLERANCE).collect();
+    bed.answer(10, &acked);
     assert_eq!(bed.sender.backoff_shift(), 0);
     assert_eq!(bed.resend(), [10]);
 }

@@ -49,7 +49,7 @@ struct Application {
 /// All applications, and who owns what.
 #[derive(Debug)]
 pub struct Table<M> {
-    graveyard: Sender<M>,
+    released_memory: Sender<M>,
     applications: BTreeMap<SessionId, Application>,
     queue_pairs: HashMap<u32, (SessionId, WorkRings)>,
     completions: HashMap<CompletionQueueId, (SessionId, CompletionRing)>,
@@ -66,11 +66,11 @@ pub struct Table<M> {
 }
 
 impl<M: RegionMemory> Table<M> {
-    /// No session yet. Memory that applications give back goes to `graveyard`: unmapping some GiB
-    /// takes the time of thousands of packets.
-    pub fn new(graveyard: Sender<M>) -> Self {
+    /// No session yet. Memory that applications give back goes to `released_memory`: unmapping some
+    /// GiB takes the time of thousands of packets.
+    pub fn new(released_memory: Sender<M>) -> Self {
         Self {
-            graveyard,
+            released_memory,
             applications: BTreeMap::new(),
             queue_pairs: HashMap::new(),
             completions: HashMap::new(),
@@ -84,9 +84,9 @@ impl<M: RegionMemory> Table<M> {
         }
     }
 
-    fn bury(&self, memory: M) {
+    fn release(&self, memory: M) {
         // Unmapped here if the other thread is far behind, or has ended.
-        let _ = self.graveyard.try_send(memory);
+        let _ = self.released_memory.try_send(memory);
     }
 
     /// Begins a session.
@@ -141,7 +141,7 @@ impl<M: RegionMemory> Table<M> {
         }
         for lkey in application.regions.into_keys() {
             if let Ok(memory) = engine.deregister(lkey) {
-                self.bury(memory);
+                self.release(memory);
             }
         }
         let gone = engine.destroy_domain(application.domain);

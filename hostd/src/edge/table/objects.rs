@@ -123,7 +123,7 @@ impl<M: RegionMemory> Table<M> {
             ObjectKind::Region => {
                 let regions = &mut self.application(session)?.regions;
                 regions.remove(&handle).ok_or(EngineError::Unknown)?;
-                self.bury(engine.deregister(handle)?);
+                self.release(engine.deregister(handle)?);
                 Ok(())
             }
             ObjectKind::CompletionQueue => {

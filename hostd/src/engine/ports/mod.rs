@@ -110,7 +110,7 @@ impl Ports {
     ///
     /// # Errors
     /// It is not understood.
-    pub(super) fn take_control_frame(
+    pub(super) fn on_control_frame(
         &mut self,
         port: PortId,
         frame: &[u8],

@@ -32,7 +32,7 @@ fn early_packets_wait_for_their_turn() {
         receiver.hold(ahead, frame, header(), at(u64::from(ahead)));
         assert_eq!(receiver.place(psn), (ahead, Arrival::Duplicate));
     }
-    assert_eq!(receiver.came(), [0b1110, 0, 0, 0]);
+    assert_eq!(receiver.received_early(), [0b1110, 0, 0, 0]);
     assert_eq!(receiver.place(Psn::new(6)), (8, Arrival::Beyond));
     assert_eq!(receiver.place(Psn::new(0xff_fffd)).1, Arrival::Duplicate);
     assert_eq!(receiver.place(receiver.expected()).1, Arrival::InOrder);

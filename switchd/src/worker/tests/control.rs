@@ -116,7 +116,7 @@ fn wrong_control_frames_are_counted() {
 }
 
 /// SW-31: a pause holds its priority until it ends, by the end of its time or by a frame that ends
-/// it, and no other. With two workers the frame finds the owner of the port.
+/// it, and no other, with one worker and with two.
 #[test]
 fn a_pause_holds_its_priority() {
     for (workers, limit) in [(1, LIMITS[0]), (1, LIMITS[1]), (2, TEN)] {
@@ -138,6 +138,28 @@ fn a_pause_holds_its_priority() {
         switch.now += Span::from_millis(34);
         assert_eq!(switch.run()[1].len(), 1, "a resumption that was lost heals");
     }
+}
+
+/// SW-31: a control frame that arrives at a queue of a worker that does not own the port crosses to
+/// the one that does, and is counted there once.
+#[test]
+fn a_pause_finds_the_owner_of_its_port() {
+    let mut switch = Switch::with_second_queue(2, 2, Some((PortId(1), 0)));
+    switch.tables(|tables| {
+        tables.traffic = Arc::new(lossless(2, LIMITS[0]));
+        for port in &mut tables.ports {
+            port.speed = Some(Rate::from_gbps(1));
+        }
+    });
+    switch.turn();
+    switch.pfc(2, u16::MAX);
+    switch.turn();
+    switch.offer(0, &packet());
+    assert_eq!(switch.run()[1].len(), 0, "paused");
+    let received = |worker: usize| switch.stats[worker].ports[1].control_received.get();
+    assert_eq!((received(0), received(1)), (0, 1));
+    switch.pfc(2, 0);
+    assert_eq!(switch.run()[1].len(), 1, "it goes on");
 }
 
 /// SW-31, SW-10: a group that crosses its threshold pauses its peer at once, refreshes the pause,

@@ -69,6 +69,12 @@ fn port_entry(port: usize) -> PortEntry {
 impl Switch {
     /// A switch whose ports are handed to the workers in turn.
     fn new(ports: usize, workers: usize) -> Self {
+        Self::with_second_queue(ports, workers, None)
+    }
+
+    /// The same, with a second receive queue of a port for a worker that does not own the port. Its
+    /// wire comes after those of the ports.
+    fn with_second_queue(ports: usize, workers: usize, second: Option<(PortId, usize)>) -> Self {
         let entries = (0..ports).map(port_entry).collect();
         let policy = Policy::plain(ports, 4096);
         let mut tables = Tables::new(entries, Hashing::default(), Arc::new(policy));
@@ -90,7 +96,8 @@ impl Switch {
         tables.check().expect("tables that refer to what is there");
         let publisher = Publisher::new(tables);
         let region = Region::heap(FRAMES, 2048, 64);
-        let wires: Vec<_> = (0..ports).map(|_| SimQueue::new(64)).collect();
+        let wires = ports + usize::from(second.is_some());
+        let wires: Vec<_> = (0..wires).map(|_| SimQueue::new(64)).collect();
         let handed: Vec<Vec<PortId>> = (0..workers)
             .map(|worker| {
                 (worker..ports)
@@ -120,10 +127,14 @@ impl Switch {
             switch.workers.push(
                 WorkerBuilder {
                     id,
-                    queues: handed[id]
-                        .iter()
-                        .map(|id| (*id, switch.wires[id.index()].clone()))
-                        .collect(),
+                    queues: {
+                        let own = handed[id].iter().map(|port| (*port, port.index()));
+                        let second = second.filter(|(_, worker)| *worker == id);
+                        let second = second.map(|(port, _)| (port, ports));
+                        own.chain(second)
+                            .map(|(port, wire)| (port, switch.wires[wire].clone()))
+                            .collect()
+                    },
                     owners: owners(&handed, ports),
                     rings,
                     region: region.clone(),

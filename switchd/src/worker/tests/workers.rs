@@ -47,6 +47,19 @@ fn a_worker_that_stands_still_is_bounded() {
     assert_eq!(switch.workers[0].held(), 1500 - 1024);
     assert_eq!(switch.run()[1].len(), 1500);
 
+    let mut switch = Switch::new(2, 2);
+    for _ in 0..3 * RING {
+        switch.offer(0, &Udp::to("10.1.0.9").frame());
+    }
+    for _ in 0..80 {
+        switch.now += Span::from_micros(10);
+        switch.workers[0].turn(switch.now);
+    }
+    // What may not fit on the way to the ring either stays where it was received.
+    assert!(switch.workers[0].held() <= RING);
+    assert_eq!(switch.dropped(DropReason::RingFull), 0);
+    assert_eq!(switch.run()[1].len(), 3 * RING);
+
     let mut switch = Switch::new(2, 1);
     switch.tables(|tables| tables.traffic = Arc::new(Policy::plain(2, 100)));
     switch.wires[1].set_room(0);

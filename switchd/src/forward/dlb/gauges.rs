@@ -159,3 +159,68 @@ impl Gauges {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forward::dlb::quality::WORST;
+    use crate::tables::dlb::{DlbPolicy, Mode, Settings};
+    use crate::tables::policy::Policy;
+    use crate::tables::{Hashing, PortEntry};
+    use common::time::Span;
+    use common::units::Rate;
+
+    fn tables() -> Tables {
+        let port = PortEntry {
+            name: "p0".to_owned(),
+            ifindex: 100,
+            mac: [2, 0, 0, 0, 0, 0],
+            up: true,
+            mtu: 1500,
+            speed: Some(Rate::from_gbps(1)),
+            icmp_v4: None,
+            icmp_v6: None,
+            burst: 0,
+        };
+        let policy = Arc::new(Policy::plain(1, 4096));
+        let mut tables = Tables::new(vec![port], Hashing::default(), policy);
+        tables.dlb = Arc::new(DlbPolicy::new(Settings {
+            mode: Mode::Flowlet,
+            ..Settings::default()
+        }));
+        tables
+    }
+
+    /// SW-7: an idle port of which one priority is paused all the time gets the worst band, whatever
+    /// the others do, and a port that is not paused keeps the best.
+    #[test]
+    fn the_longest_pause_counts() {
+        let (tables, quality) = (tables(), Arc::new(QualityTable::new(1)));
+        let band_after = |paused: fn(u64) -> [u64; PRIORITIES]| {
+            let mut gauges = Gauges::new(quality.clone());
+            let read = |nanos: u64| {
+                move |_: usize| PortReading {
+                    port: PortId(0),
+                    sent: 0,
+                    queued: 0,
+                    paused: paused(nanos),
+                    is_paused: false,
+                    up: true,
+                }
+            };
+            gauges.configure(&tables, 1, read(0), Time::ZERO);
+            for step in 1..=200 {
+                let nanos = step * tables.dlb.scale.interval.nanos();
+                let now = Time::ZERO + Span::from_nanos(nanos);
+                assert!(gauges.are_due(now), "step {step}");
+                gauges.sample(read(nanos), now);
+            }
+            quality.band(PortId(0))
+        };
+        assert_eq!(band_after(|_| [0; PRIORITIES]), IDLE);
+        assert_eq!(band_after(|nanos| [0, 0, 0, nanos, 0, 0, 0, 0]), WORST);
+        // Half of the time in each of two priorities, the same half: not all of the time.
+        let half = |nanos: u64| [0, nanos / 2, nanos / 2, 0, 0, 0, 0, 0];
+        assert!((IDLE + 1..WORST).contains(&band_after(half)));
+    }
+}

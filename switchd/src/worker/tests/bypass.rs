@@ -4,7 +4,7 @@ use super::*;
 use crate::egress::remark::set_dscp;
 use crate::packet::WIRE_OVERHEAD;
 use crate::tables::elephants;
-use crate::tables::policy::Limit;
+use crate::tables::policy::{Hook, Limit};
 use common::time::Span;
 
 impl Switch {
@@ -142,22 +142,61 @@ fn what_is_shut_is_not_bypassed() {
     assert_eq!(switch.dropped(DropReason::PfcStorm), 2);
 }
 
+/// SW-33: a packet that is remapped between uplinks leaves an idle port with its new DSCP, too.
+#[test]
+fn what_is_remarked_is_not_bypassed() {
+    let mut switch = Switch::new(2, 1);
+    switch.tables(|tables| {
+        let mut policy = Policy::plain(2, 4096);
+        policy.ports.iter_mut().for_each(|port| port.uplink = true);
+        policy.hook = Some(Hook {
+            priority: 5,
+            dscp: 40,
+        });
+        tables.traffic = Arc::new(policy);
+    });
+    switch.numbered(0, 3, 1);
+    let left = switch.run();
+    assert_eq!(left[1].len(), 1);
+    assert_eq!(left[1][0][15] >> 2, 40);
+    assert_eq!((switch.counted(3), switch.counted(5)), ((0, 0), (1, 1)));
+}
+
+/// Packets of class 3 that belong to an elephant go to queue 1.
+fn demoting() -> Policy {
+    let mut policy = Policy::plain(2, 4096);
+    policy.elephants = vec![elephants::Settings {
+        from: 3,
+        to: 1,
+        bytes: elephants::MIN_BYTES,
+        rate: Rate::from_bps(0),
+        ageing: Span::from_millis(100),
+        moves: elephants::Moves::Gated,
+    }];
+    policy
+}
+
+/// SW-17: the flows of a port whose queues were emptied because its link went down are forgotten: no
+/// packet waits behind one that was lost.
+#[test]
+fn flows_of_a_link_that_goes_down_are_forgotten() {
+    let mut switch = Switch::new(2, 1);
+    switch.tables(|tables| tables.traffic = Arc::new(demoting()));
+    switch.hold(u8::MAX);
+    switch.numbered(0, 3, 7);
+    switch.run();
+    assert_eq!(switch.stats[0].elephants.flows.get(), 1);
+    switch.tables(|tables| tables.ports[1].up = false);
+    switch.run();
+    assert_eq!(switch.dropped(DropReason::EgressDown), 1);
+    assert_eq!(switch.stats[0].elephants.flows.get(), 0);
+}
+
 /// SW-17: elephants are found and counted in their queue also where nothing waits.
 #[test]
 fn elephants_are_found_on_an_idle_port() {
     let mut switch = Switch::new(2, 1);
-    switch.tables(|tables| {
-        let mut policy = Policy::plain(2, 4096);
-        policy.elephants = vec![elephants::Settings {
-            from: 3,
-            to: 1,
-            bytes: elephants::MIN_BYTES,
-            rate: Rate::from_bps(0),
-            ageing: Span::from_millis(100),
-            moves: elephants::Moves::Gated,
-        }];
-        tables.traffic = Arc::new(policy);
-    });
+    switch.tables(|tables| tables.traffic = Arc::new(demoting()));
     let packets = elephants::MIN_BYTES / 50;
     for _ in 0..packets {
         switch.numbered(0, 3, 7);

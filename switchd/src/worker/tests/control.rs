@@ -140,6 +140,30 @@ fn a_pause_holds_its_priority() {
     }
 }
 
+/// SW-31: a worker whose ports give back what another worker's peer was paused for has that worker
+/// woken, so that the peer goes on at once.
+#[test]
+fn the_owner_of_a_paused_peer_is_woken() {
+    let mut switch = Switch::lossless(2, 2, 10);
+    let hold = |switch: &Switch, classes| {
+        let port = PortId(1);
+        let held = WorkerCommand::Hold { port, classes };
+        switch.commands[1].send(held).expect("a worker");
+    };
+    hold(&switch, 1 << 3);
+    switch.turn();
+    for _ in 0..12 {
+        switch.offer(0, &packet());
+    }
+    let paused = sorted(&switch.run()[0]).0.len();
+    assert!(paused > 0, "the peer of port 0 was paused");
+    hold(&switch, 0);
+    switch.now += Span::from_micros(10);
+    let turn = switch.workers[1].turn(switch.now);
+    assert_eq!(turn.wake.iter().collect::<Vec<_>>(), [0]);
+    assert_eq!(switch.run()[1].len(), 12);
+}
+
 /// SW-31: a control frame that arrives at a queue of a worker that does not own the port crosses to
 /// the one that does, and is counted there once.
 #[test]

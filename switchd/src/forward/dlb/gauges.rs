@@ -191,8 +191,8 @@ mod tests {
         tables
     }
 
-    /// SW-7: an idle port of which one priority is paused all the time gets the worst band, whatever
-    /// the others do, and a port that is not paused keeps the best.
+    /// SW-7: an idle port of which one priority is paused all the time gets the worst band,
+    /// whatever the others do, and a port that is not paused keeps the best.
     #[test]
     fn the_longest_pause_counts() {
         let (tables, quality) = (tables(), Arc::new(QualityTable::new(1)));

@@ -176,8 +176,8 @@ fn demoting() -> Policy {
     policy
 }
 
-/// SW-17: the flows of a port whose queues were emptied because its link went down are forgotten: no
-/// packet waits behind one that was lost.
+/// SW-17: the flows of a port whose queues were emptied because its link went down are forgotten:
+/// no packet waits behind one that was lost.
 #[test]
 fn flows_of_a_link_that_goes_down_are_forgotten() {
     let mut switch = Switch::new(2, 1);

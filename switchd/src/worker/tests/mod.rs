@@ -66,6 +66,30 @@ fn port_entry(port: usize) -> PortEntry {
     }
 }
 
+/// Tables of a switch whose port n leads to its one neighbour and the networks behind it, which go
+/// into `fib`.
+fn tables_of(ports: usize, fib: &mut FibWriter) -> Tables {
+    let entries = (0..ports).map(port_entry).collect();
+    let policy = Policy::plain(ports, 4096);
+    let mut tables = Tables::new(entries, Hashing::default(), Arc::new(policy));
+    for port in 0..ports {
+        let id = u32::try_from(port).expect("few ports");
+        tables.next_hops.push(NextHop {
+            port: PortId(u16::try_from(port).expect("few ports")),
+            ifindex: 100 + id,
+            address: Ipv4Addr::new(10, u8::try_from(port).expect("few"), 0, 1).into(),
+            mac: Some(mac(port, true)),
+        });
+        tables.groups.push(Group::Forward(NextHopId(id)));
+        for prefix in [format!("10.{port}.0.0/16"), format!("fd00:{port}::/32")] {
+            fib.insert(prefix.parse().expect("a prefix"), GroupId(id))
+                .expect("room");
+        }
+    }
+    tables.check().expect("tables that refer to what is there");
+    tables
+}
+
 impl Switch {
     /// A switch whose ports are handed to the workers in turn.
     fn new(ports: usize, workers: usize) -> Self {
@@ -75,25 +99,8 @@ impl Switch {
     /// The same, with a second receive queue of a port for a worker that does not own the port. Its
     /// wire comes after those of the ports.
     fn with_second_queue(ports: usize, workers: usize, second: Option<(PortId, usize)>) -> Self {
-        let entries = (0..ports).map(port_entry).collect();
-        let policy = Policy::plain(ports, 4096);
-        let mut tables = Tables::new(entries, Hashing::default(), Arc::new(policy));
         let mut fib = FibWriter::new();
-        for port in 0..ports {
-            let id = u32::try_from(port).expect("few ports");
-            tables.next_hops.push(NextHop {
-                port: PortId(u16::try_from(port).expect("few ports")),
-                ifindex: 100 + id,
-                address: Ipv4Addr::new(10, u8::try_from(port).expect("few"), 0, 1).into(),
-                mac: Some(mac(port, true)),
-            });
-            tables.groups.push(Group::Forward(NextHopId(id)));
-            for prefix in [format!("10.{port}.0.0/16"), format!("fd00:{port}::/32")] {
-                fib.insert(prefix.parse().expect("a prefix"), GroupId(id))
-                    .expect("room");
-            }
-        }
-        tables.check().expect("tables that refer to what is there");
+        let tables = tables_of(ports, &mut fib);
         let publisher = Publisher::new(tables);
         let region = Region::heap(FRAMES, 2048, 64);
         let wires = ports + usize::from(second.is_some());

@@ -246,7 +246,8 @@ fn route_command(verb: &str, route: &Route) -> String {
     format!("route {verb} {}{hops}", route.destination)
 }
 
-/// Pulls the link between `a` and `b`: `b`'s end is set down, `a` sees its carrier go.
+/// Pulls the link between `a` and `b`: `b`'s end is set down, `a` sees its carrier go. Or plugs it
+/// in again: both ends are raised, whichever was set down.
 ///
 /// # Errors
 /// [`LabError::Command`]; [`LabError::NoNode`] when there is no such link.
@@ -257,7 +258,7 @@ pub fn set_link(
     b: &str,
     up: bool,
 ) -> Result<(), LabError> {
-    let (_, end) = plan.between(a, b).ok_or_else(|| LabError::NoNode {
+    let (first, second) = plan.between(a, b).ok_or_else(|| LabError::NoNode {
         node: format!("{a}–{b}"),
         nodes: plan
             .links
@@ -266,11 +267,12 @@ pub fn set_link(
             .collect::<Vec<_>>()
             .join(", "),
     })?;
-    let ns = namespace(&options.name, b);
-    let commands = if up {
-        raise_end(end)
-    } else {
-        vec![format!("link set {} down", end.interface)]
-    };
-    ip_batch(Some(&ns), &commands)
+    if !up {
+        let down = format!("link set {} down", second.interface);
+        return ip_batch(Some(&namespace(&options.name, b)), &[down]);
+    }
+    for (node, end) in [(a, first), (b, second)] {
+        ip_batch(Some(&namespace(&options.name, node)), &raise_end(end))?;
+    }
+    Ok(())
 }

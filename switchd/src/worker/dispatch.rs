@@ -218,6 +218,7 @@ impl<Q: QueueIo> Worker<Q> {
                 let origin = Origin {
                     trace: TraceId::NONE,
                     flow: None,
+                    since: origin.now,
                     ..origin
                 };
                 self.dispatch_one(answer, &parsed, choice, origin);

@@ -335,6 +335,22 @@ fn packets_leave_by_the_longest_prefix() {
     assert_eq!(switch.dropped(DropReason::NoRoute), 0);
 }
 
+/// SW-3: the answer to a sender whose own MAC address is not known either waits for it as any
+/// packet does, and is sent then.
+#[test]
+fn an_answer_waits_for_its_receiver() {
+    let mut switch = Switch::new(2, 1);
+    switch.tables(|tables| tables.next_hops.iter_mut().for_each(|hop| hop.mac = None));
+    switch.offer(0, &Udp::to("10.1.0.9").frame());
+    switch.turn();
+    switch.now += crate::limits::PENDING_TIMEOUT;
+    switch.turn();
+    assert_eq!(switch.dropped(DropReason::NeighbourTimeout), 1);
+    assert_eq!(switch.workers[0].held(), 1, "the answer waits");
+    switch.tables(|tables| tables.next_hops[0].mac = Some(mac(0, true)));
+    assert_eq!(switch.run()[0].len(), 1);
+}
+
 /// SW-1: what cannot be forwarded is answered with the message that a router sends, quoting the
 /// packet.
 #[test]

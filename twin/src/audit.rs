@@ -4,7 +4,7 @@
 use super::check::{Check, Failure};
 use super::fabric::{Fabric, Node};
 use super::network::NodeId;
-use super::simulation::Simulation;
+use super::simulation::state::Simulation;
 use super::switch::Switch;
 use super::tester::TesterCount;
 use super::wire::WireCount;

@@ -4,7 +4,7 @@ use super::fabric::{Node, Work};
 use super::network::{NodeId, Plan};
 use super::sample::Samples;
 use super::scenario::Scenario;
-use super::simulation::Simulation;
+use super::simulation::state::Simulation;
 use super::totals::{Totals, add};
 use super::wire::WireCount;
 use common::time::{Span, Time};

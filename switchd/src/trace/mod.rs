@@ -9,8 +9,8 @@
 //! ```
 //!
 //! How a worker uses it. Control makes a [`session`] and gives each worker its [`Tracer`] with a
-//! command; the worker keeps it as `Option<Box<Tracer>>`, so that a switch which traces nothing has
-//! no memory for it and pays a branch for each packet:
+//! command. The worker keeps it in a [`Probe`](probe::Probe), which is empty while nothing is
+//! traced: such a switch has no memory for it and pays a branch for each packet:
 //!
 //! 1. When a batch is parsed and its routes are looked up, each packet gets an id from
 //!    [`Tracer::begin`]. The id goes with the packet as `Packet::trace`, also through rings. The
@@ -29,6 +29,14 @@
 //! Every worker has to have a tracer of the session, because packets cross. An id that is left over
 //! from an earlier session is ignored. Nothing here waits for control: what does not fit is counted
 //! as lost.
+//!
+//! ```text
+//!   filter   which packets are followed
+//!   record   what is recorded of one
+//!   session  a tracer for each worker, and control's end
+//!   tracer   a worker's end; probe: the stages' access to it
+//!   collect  control's end; show: the result as text and JSON
+//! ```
 
 mod collect;
 mod filter;
@@ -45,4 +53,4 @@ pub use filter::{DEFAULT_COUNT, Filter, FilterError, MAX_COUNT, ReasonSet};
 pub use record::{Arrival, Direction, How, MarkedAt, Record, Region, SNAP, Snap, Step};
 pub use session::session;
 pub use show::{Names, Shown, ShownStep, hexadecimal};
-pub use tracer::{RING_RECORDS, RING_SNAPS, Tracer};
+pub use tracer::Tracer;

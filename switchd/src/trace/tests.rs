@@ -1,6 +1,6 @@
 //! Tracers and their collector: what is followed, what is lost, and how it is shown.
 
-use super::tracer::{HAND_OVER, frame_len};
+use super::tracer::{HAND_OVER, RING_RECORDS, frame_len};
 use super::*;
 use crate::drop::DropReason;
 use crate::id::{GroupId, NextHopId, PortId, SESSIONS, TraceId};

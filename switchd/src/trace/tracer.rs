@@ -13,11 +13,11 @@ use std::sync::Arc;
 /// Records of a worker that control has not taken yet: a turn of [`LANES`](crate::limits::LANES)
 /// packets that are all followed makes about 10 records each, and control may be late by several
 /// turns.
-pub const RING_RECORDS: usize = 16_384;
+pub(super) const RING_RECORDS: usize = 16_384;
 
 /// First bytes of frames of a worker that control has not taken yet: two of each packet that
 /// [`RING_RECORDS`] has room for.
-pub const RING_SNAPS: usize = 2 * RING_RECORDS / 10;
+pub(super) const RING_SNAPS: usize = 2 * RING_RECORDS / 10;
 
 /// Records that are handed over together, so that the ring's positions are seldom touched.
 pub(super) const HAND_OVER: usize = 256;

@@ -11,7 +11,7 @@
 mod agenda;
 mod flows;
 mod liveness;
-mod state;
+pub(crate) mod state;
 mod troubles;
 
 pub use state::{Edge, Simulation};

@@ -32,6 +32,7 @@ pub struct PortReading {
 /// A gauge and what it needs to remember of the last reading.
 #[derive(Debug)]
 struct Measured {
+    port: PortId,
     gauge: Gauge,
     /// By priority: how long it was paused when it was last read.
     counted: [u64; PRIORITIES],
@@ -124,6 +125,7 @@ impl Gauges {
         if self.ports.is_empty() {
             let measured = (0..count).map(&read).map(|port| {
                 let mut measured = Measured {
+                    port: port.port,
                     gauge: Gauge::new(scale, None, now, Reading::default()),
                     counted: [0; PRIORITIES],
                     paused: 0,
@@ -134,8 +136,8 @@ impl Gauges {
             });
             self.ports = measured.collect();
         }
-        for (place, measured) in self.ports.iter_mut().enumerate() {
-            measured.gauge.configure(scale, speed(read(place).port));
+        for measured in &mut self.ports {
+            measured.gauge.configure(scale, speed(measured.port));
         }
         self.sample(read, now);
     }
@@ -152,7 +154,7 @@ impl Gauges {
                 measured.gauge.sample(now, reading);
             }
             let band = measured.gauge.band();
-            self.quality.set(port.port, band);
+            self.quality.set(measured.port, band);
             self.due = self.due.min(measured.gauge.due_at());
             // The band of a link that is down does not change until the tables do.
             self.restless |= port.up && (band != IDLE || port.is_paused);

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use switchd::drop::DropReason;
 use switchd::id::PortId;
 use switchd::packet::{Packet, wire_len};
-use switchd::traffic::egress_port::Around;
+use switchd::traffic::egress_port::PolicyAndLedger;
 use switchd::traffic::shaper::Shaper;
 use switchd::traffic::{EgressPort, PacketStore};
 use twin::bench::{Bench, Setup, StreamId, at, micros};
@@ -457,8 +457,8 @@ fn a_cell_that_stays_on_the_egress_side_is_noticed() {
         cells: 1,
         ..Packet::at(frame, PortId(0))
     };
-    let around = Around { policy, ledger };
-    assert!(port.admit(packet, &mut store, around).is_ok());
+    let buffer = PolicyAndLedger { policy, ledger };
+    assert!(port.admit(packet, &mut store, buffer).is_ok());
     std::mem::forget(store);
     assert_eq!(ledger.in_use(), 0, "nothing was charged where it arrived");
     bench.finish();

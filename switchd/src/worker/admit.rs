@@ -10,7 +10,7 @@ use crate::packet::{Edits, Packet};
 use crate::trace::Step;
 use crate::trace::probe::Lost;
 use crate::traffic::buffer::XoffChange;
-use crate::traffic::egress_port::Around;
+use crate::traffic::egress_port::PolicyAndLedger;
 use crate::traffic::ports::Charged;
 use crate::traffic::trim::refused::{OnRefusal, on_refusal, trim_packet};
 use common::time::Time;
@@ -22,13 +22,13 @@ impl<Q: QueueIo> Worker<Q> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
     pub(super) fn bypass(&mut self, packet: Packet, now: Time) -> Result<(), Packet> {
-        let around = Around {
+        let buffer = PolicyAndLedger {
             policy: &self.tables.traffic,
             ledger: &self.ledger,
         };
         let devices = &mut self.devices;
         let room = |queue| devices.room(queue);
-        self.ports.bypass(packet, around, now, room, |packet, own| {
+        self.ports.bypass(packet, buffer, now, room, |packet, own| {
             let (network, mac) = (packet.network, packet.mac);
             readdress(packet.frame.bytes_mut(), network, mac, own);
         })
@@ -102,11 +102,11 @@ impl<Q: QueueIo> Worker<Q> {
         reason = "the packet goes from registers to its slot; see `ingress::parse::parse`"
     )]
     pub(super) fn admit(&mut self, packet: Packet) {
-        let around = Around {
+        let buffer = PolicyAndLedger {
             policy: &self.tables.traffic,
             ledger: &self.ledger,
         };
-        if let Err((packet, reason)) = self.ports.admit(packet, around, &mut self.probe) {
+        if let Err((packet, reason)) = self.ports.admit(packet, buffer, &mut self.probe) {
             self.refused(packet, reason);
         }
     }

@@ -12,7 +12,7 @@ enum Drain {
     /// What is queued is being sent.
     Draining,
     /// Nothing was left, and control knows it.
-    Said,
+    Reported,
 }
 
 /// The channels, and what was promised on them.
@@ -69,14 +69,14 @@ impl ControlLink {
         self.drain == Drain::Draining
     }
 
-    /// Says that nothing of `worker` is left; again in the next turn if control does not listen.
-    pub(super) fn say_drained(&mut self, worker: usize) {
+    /// Reports that nothing of `worker` is left; again in the next turn if control does not listen.
+    pub(super) fn report_drained(&mut self, worker: usize) {
         if self
             .events
             .try_send(WorkerEvent::Drained { worker })
             .is_ok()
         {
-            self.drain = Drain::Said;
+            self.drain = Drain::Reported;
         }
     }
 }

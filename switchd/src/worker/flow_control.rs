@@ -5,7 +5,7 @@ use super::Worker;
 use super::events::{Storm, WorkerEvent};
 use crate::drop::DropReason;
 use crate::id::PortId;
-use crate::traffic::egress_port::Around;
+use crate::traffic::egress_port::PolicyAndLedger;
 use crate::traffic::flow_control::{self, PauseStep};
 use crate::traffic::watchdog::Steps;
 use common::time::Time;
@@ -30,8 +30,9 @@ impl<Q: QueueIo> Worker<Q> {
             counters.control_received.add(1);
         }
         let policy = &self.tables.traffic;
-        self.ports.hear(place, &control, policy, &self.stats, now);
-        self.gauges.heard_pause();
+        self.ports
+            .on_control_frame(place, &control, policy, &self.stats, now);
+        self.gauges.on_pause();
     }
 
     /// Holds exactly these classes of an egress port.
@@ -65,11 +66,11 @@ impl<Q: QueueIo> Worker<Q> {
     /// Sends the control frame that the peer of a port is due, if any.
     #[cold]
     fn pause_peer(&mut self, place: usize, now: Time) {
-        let around = Around {
+        let buffer = PolicyAndLedger {
             policy: &self.tables.traffic,
             ledger: &self.ledger,
         };
-        let PauseStep::Send(wanted) = self.ports.pause_step(place, around, now) else {
+        let PauseStep::Send(wanted) = self.ports.pause_step(place, buffer, now) else {
             return;
         };
         let (port, queue, mac) = {
@@ -124,13 +125,13 @@ impl<Q: QueueIo> Worker<Q> {
     /// Does what the watchdog of a port wants to be done now, and tells control (SW-32, SW-34).
     pub(super) fn act(&mut self, place: usize, steps: Steps, now: Time) {
         let mut packets = std::mem::take(&mut self.scratch.packets);
-        let around = Around {
+        let buffer = PolicyAndLedger {
             policy: &self.tables.traffic,
             ledger: &self.ledger,
         };
         let (masks, stats) = (steps.masks, &self.stats);
         self.ports
-            .apply_watchdog(place, masks, around, stats, &mut packets, now);
+            .apply_watchdog(place, masks, buffer, stats, &mut packets, now);
         for packet in packets.drain(..) {
             self.drop_charged(packet, DropReason::PfcStorm);
         }

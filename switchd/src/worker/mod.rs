@@ -197,7 +197,7 @@ impl<Q: QueueIo> Worker<Q> {
             self.stats.busy_turns.add(1);
         }
         self.stats.pending.set(self.pending.len() as u64);
-        self.say_drained();
+        self.report_drained();
         Turn {
             work,
             deadline: self.deadline(now),
@@ -340,12 +340,12 @@ impl<Q: QueueIo> Worker<Q> {
         }
     }
 
-    /// After a command to drain: says once that nothing is left.
-    fn say_drained(&mut self) {
+    /// After a command to drain: reports once that nothing is left.
+    fn report_drained(&mut self) {
         if self.control.awaits_drained()
             && self.held() + self.devices.in_flight() + self.rings.incoming() == 0
         {
-            self.control.say_drained(self.id);
+            self.control.report_drained(self.id);
         }
     }
 

@@ -225,7 +225,7 @@ impl Tester {
                     self.controls.push((now, control));
                 }
                 if self.settings.obeys {
-                    self.obedience.hear(control, now);
+                    self.obedience.on_control_frame(control, now);
                 }
             }
             Arrival::Packet(label) => {

@@ -46,7 +46,7 @@ impl Obedience {
     }
 
     /// A control frame has arrived.
-    pub(super) fn hear(&mut self, control: Control, now: Time) {
+    pub(super) fn on_control_frame(&mut self, control: Control, now: Time) {
         self.heard.push_back((now + self.response, control));
     }
 
@@ -181,13 +181,13 @@ mod tests {
     #[test]
     fn timers_are_set_run_out_and_are_reset() {
         let mut port = Obedience::new(Rate::from_gbps(512), Span::from_nanos(100));
-        port.hear(pfc(0b1000, 50), at(1000));
+        port.on_control_frame(pfc(0b1000, 50), at(1000));
         port.act(at(1099));
         assert_eq!((port.until(3), port.next()), (0, at(1100)));
         port.act(at(1100));
         assert_eq!((port.until(3), port.until(2)), (1_150_000, 0));
-        port.hear(pfc(0b1000, 0), at(1010));
-        port.hear(Control::Pause(7), at(1020));
+        port.on_control_frame(pfc(0b1000, 0), at(1010));
+        port.on_control_frame(Control::Pause(7), at(1020));
         port.act(at(1110));
         assert_eq!(port.until(3), 1_110_000);
         port.act(at(1300));

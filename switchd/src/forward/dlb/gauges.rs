@@ -103,7 +103,7 @@ impl Gauges {
 
     /// The peer of a port began or ended a pause. While a pause lasts, time alone can change the
     /// band of the port.
-    pub fn heard_pause(&mut self) {
+    pub fn on_pause(&mut self) {
         self.restless = !self.ports.is_empty();
     }
 

@@ -294,7 +294,7 @@ impl Ledger {
     }
 
     /// Removes the news of a port that its owner has read.
-    pub fn heard(&self, port: PortId) {
+    pub fn clear_news(&self, port: PortId) {
         self.news[port.index() / 64].fetch_and(!(1 << (port.index() % 64)), Ordering::AcqRel);
     }
 

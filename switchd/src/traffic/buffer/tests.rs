@@ -56,7 +56,7 @@ fn a_lossless_group_fills_region_by_region() {
     assert_eq!(ledger.wanted(&policy, PORT), 0);
     assert_eq!(ledger.charge(&policy, PORT, 3, 1), Ok(XoffChange::Changed));
     assert_eq!((ledger.wanted(&policy, PORT), ledger.news(0)), (8, 1));
-    ledger.heard(PORT);
+    ledger.clear_news(PORT);
     assert_eq!(ledger.news(0), 0);
     assert_eq!(fill(&ledger, &policy, 3, 1), 49);
     assert_eq!(
@@ -185,7 +185,7 @@ fn a_group_without_headroom_pauses_its_peer() {
         policy.divide(1000, Some(50)).expect("it fits");
         let ledger = Ledger::new(1, workers);
         assert_eq!(fill(&ledger, &policy, 3, 1), 50);
-        ledger.heard(PORT);
+        ledger.clear_news(PORT);
         for _ in 0..20 {
             assert_eq!(ledger.charge(&policy, PORT, 4, 1), Ok(XoffChange::Same));
         }

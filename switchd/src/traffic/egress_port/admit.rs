@@ -1,6 +1,6 @@
 //! \[7\] Admission: a packet enters the queue of its class, or goes past it.
 
-use super::{Around, EgressPort};
+use super::{EgressPort, PolicyAndLedger};
 use crate::drop::DropReason;
 use crate::limits::CLASSES;
 use crate::packet::{Edits, Packet, wire_len};
@@ -35,7 +35,7 @@ impl EgressPort {
         &mut self,
         mut packet: Packet,
         store: &mut PacketStore,
-        around: Around<'_>,
+        buffer: PolicyAndLedger<'_>,
     ) -> Result<(), (Packet, DropReason)> {
         let class = usize::from(packet.class) % CLASSES;
         let request = AdmitRequest {
@@ -44,7 +44,7 @@ impl EgressPort {
             dscp: packet.dscp,
             ect: packet.ecn != 0,
         };
-        let (shared, marked) = match self.check_admission(class, request, around) {
+        let (shared, marked) = match self.check_admission(class, request, buffer) {
             Ok(admitted) => admitted,
             Err(reason) => return Err((packet, reason)),
         };
@@ -55,7 +55,7 @@ impl EgressPort {
             self.queues[class].refused();
             return Err((packet, DropReason::BufferFull));
         }
-        around.ledger.queue_in(self.port, shared, request.cells);
+        buffer.ledger.queue_in(self.port, shared, request.cells);
         self.occupied |= 1 << class;
         Ok(())
     }
@@ -68,10 +68,10 @@ impl EgressPort {
         &mut self,
         class: usize,
         request: AdmitRequest,
-        around: Around<'_>,
+        buffer: PolicyAndLedger<'_>,
     ) -> Result<(u64, bool), DropReason> {
         self.changed |= 1 << class;
-        let admitted = self.weigh(class, request, around);
+        let admitted = self.weigh(class, request, buffer);
         if admitted.is_err() {
             self.queues[class].refused();
         }
@@ -84,17 +84,17 @@ impl EgressPort {
         &mut self,
         class: usize,
         request: AdmitRequest,
-        around: Around<'_>,
+        buffer: PolicyAndLedger<'_>,
     ) -> Result<(u64, bool), DropReason> {
         if self.shut & 1 << class != 0 {
             return Err(DropReason::PfcStorm);
         }
         if let Some(at) = self.rules[class].trim
-            && self.would_be_trimmed(class, at, request, around)
+            && self.would_be_trimmed(class, at, request, buffer)
         {
             return Err(DropReason::QueueFull);
         }
-        let shared = self.room(class, request.cells, around);
+        let shared = self.room(class, request.cells, buffer);
         let shared = shared.ok_or(DropReason::QueueFull)?;
         match self.rules[class].wred {
             Some(wred) => Ok((shared, self.is_marked(class, wred, request.ect)?)),
@@ -108,9 +108,9 @@ impl EgressPort {
         class: usize,
         at: TrimAt,
         request: AdmitRequest,
-        around: Around<'_>,
+        buffer: PolicyAndLedger<'_>,
     ) -> bool {
-        let limit = around
+        let limit = buffer
             .policy
             .trim
             .threshold(request.dscp, at.bytes, at.rtx_bytes);
@@ -132,7 +132,7 @@ impl EgressPort {
 
     /// How many of `cells` more the queue takes from the service region; `None` if they do not fit.
     #[inline]
-    fn room(&self, class: usize, cells: u64, around: Around<'_>) -> Option<u64> {
+    fn room(&self, class: usize, cells: u64, buffer: PolicyAndLedger<'_>) -> Option<u64> {
         let (queue, rules) = (&self.queues[class], &self.rules[class]);
         let guaranteed = queue.cells() - queue.shared();
         let shared = cells.saturating_sub(rules.guaranteed.saturating_sub(guaranteed));
@@ -140,12 +140,12 @@ impl EgressPort {
             return Some(shared);
         };
         if shared > 0 {
-            let free = around.ledger.egress_free(around.policy);
+            let free = buffer.ledger.egress_free(buffer.policy);
             if queue.shared() + shared > limit.cells(free) || shared > free {
                 return None;
             }
         }
-        (around.ledger.egress_of(self.port) + cells <= self.limit).then_some(shared)
+        (buffer.ledger.egress_of(self.port) + cells <= self.limit).then_some(shared)
     }
 
     /// Lets the packet that was admitted to queue `class` last, and those behind it, wait until

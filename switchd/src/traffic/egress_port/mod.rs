@@ -19,9 +19,9 @@ use crate::traffic::scheduler::Scheduler;
 use crate::traffic::shaper::Shaper;
 use rand_pcg::Pcg64Mcg;
 
-/// What admission and service need to know beside the port itself.
+/// The policy in force and the ledger of the buffer: what admission needs beside the port itself.
 #[derive(Clone, Copy, Debug)]
-pub struct Around<'a> {
+pub struct PolicyAndLedger<'a> {
     /// The policy in force.
     pub policy: &'a Policy,
     /// The buffer.

@@ -46,11 +46,11 @@ impl Bench {
 
     fn admit(&mut self, port: &mut EgressPort, class: u8, len: usize) -> bool {
         let packet = self.packet(class, len);
-        let around = Around {
+        let buffer = PolicyAndLedger {
             policy: &self.policy,
             ledger: &self.ledger,
         };
-        let admitted = port.admit(packet, &mut self.store, around);
+        let admitted = port.admit(packet, &mut self.store, buffer);
         port.show(&self.stats.ports[0]);
         match admitted {
             Ok(()) => true,
@@ -265,11 +265,11 @@ impl Herd {
         let queues = |_: PortId, class: u8| port.progress(class);
         let place = self.table.classify(of, 1500, self.now, &queues);
         packet.class = place.class;
-        let around = Around {
+        let buffer = PolicyAndLedger {
             policy: &self.bench.policy,
             ledger: &self.bench.ledger,
         };
-        match self.port.admit(packet, &mut self.bench.store, around) {
+        match self.port.admit(packet, &mut self.bench.store, buffer) {
             Err((packet, _)) => self.bench.pool.give(packet.frame),
             Ok(()) => {
                 if let Some(until) = place.after {

@@ -8,13 +8,13 @@ use crate::packet::{Edits, Packet};
 use crate::tables::policy::Policy;
 use crate::trace::probe::Probe;
 use crate::trace::{MarkedAt, Region, Step};
-use crate::traffic::egress_port::Around;
+use crate::traffic::egress_port::PolicyAndLedger;
 use crate::traffic::elephants::Place;
 use common::time::Time;
 
-/// A traced packet that asks for admission.
+/// A traced packet as it was before its admission.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct AdmissionTrace {
     trace: TraceId,
     ingress: PortId,
     group: u8,
@@ -37,7 +37,7 @@ impl EgressPorts {
     pub fn admit(
         &mut self,
         mut packet: Packet,
-        around: Around<'_>,
+        buffer: PolicyAndLedger<'_>,
         probe: &mut Probe,
     ) -> Result<(), (Packet, DropReason)> {
         let Some(place) = self.place_of(packet.egress) else {
@@ -47,23 +47,23 @@ impl EgressPorts {
             return Err((packet, DropReason::EgressDown));
         }
         let mut after = None;
-        if let Some(queue) = self.select_queue(&packet, around.policy) {
+        if let Some(queue) = self.select_queue(&packet, buffer.policy) {
             if packet.trace.is_some() && queue.class != packet.class {
                 let class = queue.class;
                 probe.step(packet.trace, Step::Demoted { class });
             }
             (packet.class, after) = (queue.class, queue.after);
         }
-        let asked = self.asked(&packet, place);
+        let before = self.admission_trace(&packet, place);
         let class = packet.class;
         let manager = &mut self.ports[place].manager;
         self.occupied.set(place);
-        manager.admit(packet, &mut self.store, around)?;
+        manager.admit(packet, &mut self.store, buffer)?;
         if let Some(until) = after {
             manager.wait_for(class, until);
         }
-        if let Some(asked) = asked {
-            self.trace_admission(place, asked, around, probe);
+        if let Some(before) = before {
+            self.trace_admission(place, before, buffer, probe);
         }
         Ok(())
     }
@@ -82,7 +82,7 @@ impl EgressPorts {
     pub fn bypass(
         &mut self,
         mut packet: Packet,
-        around: Around<'_>,
+        buffer: PolicyAndLedger<'_>,
         now: Time,
         room: impl FnOnce(usize) -> usize,
         readdress: impl FnOnce(&mut Packet, [u8; 6]),
@@ -93,12 +93,12 @@ impl EgressPorts {
         if self.open_groups & 1 << (packet.group & 7) == 0
             || packet.trace.is_some()
             || !packet.edits.is_empty()
-            || around.ledger.is_shut(packet.ingress, packet.group)
+            || buffer.ledger.is_shut(packet.ingress, packet.group)
             || !self.may_stage(place, packet.class, now, room)
         {
             return Err(packet);
         }
-        if let Some(queue) = self.select_queue(&packet, around.policy) {
+        if let Some(queue) = self.select_queue(&packet, buffer.policy) {
             // All queues are empty: there is no packet of its flow that it could overtake.
             debug_assert_eq!(queue.after, None, "of {packet:?}");
             packet.class = queue.class;
@@ -145,12 +145,12 @@ impl EgressPorts {
         Some(tracker.select_queue(packet, &queues))
     }
 
-    /// What a trace needs to know of a packet before it is admitted.
+    /// What a trace needs to know of a packet before it is admitted; `None` if none follows it.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for `admit`")]
-    fn asked(&self, packet: &Packet, place: usize) -> Option<Asked> {
+    fn admission_trace(&self, packet: &Packet, place: usize) -> Option<AdmissionTrace> {
         let (ingress, group, class) = (packet.ingress, packet.group, packet.class);
-        packet.trace.is_some().then(|| Asked {
+        packet.trace.is_some().then(|| AdmissionTrace {
             trace: packet.trace,
             ingress,
             group,
@@ -166,35 +166,45 @@ impl EgressPorts {
 
     /// Records that a packet was admitted, and to which queue.
     #[cold]
-    fn trace_admission(&self, place: usize, asked: Asked, around: Around<'_>, probe: &mut Probe) {
-        let depth = self.ports[place].manager.depth(asked.class);
-        let usage = around.ledger.group(asked.ingress, usize::from(asked.group));
+    fn trace_admission(
+        &self,
+        place: usize,
+        before: AdmissionTrace,
+        buffer: PolicyAndLedger<'_>,
+        probe: &mut Probe,
+    ) {
+        let depth = self.ports[place].manager.depth(before.class);
+        let usage = buffer
+            .ledger
+            .group(before.ingress, usize::from(before.group));
         let few = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let admitted = Step::Admitted {
-            region: region(asked, around),
+            region: region(before, buffer),
             group_cells: few(usage.shared.now + usage.headroom.now),
             queue_cells: few(depth.cells),
         };
         let enqueued = Step::Enqueued {
-            class: asked.class,
+            class: before.class,
             packets: few(depth.packets),
             bytes: few(depth.bytes),
         };
-        probe.step(asked.trace, admitted);
-        if depth.marked != asked.marked {
+        probe.step(before.trace, admitted);
+        if depth.marked != before.marked {
             let at = MarkedAt::Enqueue;
-            probe.step(asked.trace, Step::Marked { at });
+            probe.step(before.trace, Step::Marked { at });
         }
-        probe.step(asked.trace, enqueued);
+        probe.step(before.trace, enqueued);
     }
 }
 
 /// The part of the buffer that pays for packets of this group now.
-fn region(asked: Asked, around: Around<'_>) -> Region {
-    let usage = around.ledger.group(asked.ingress, usize::from(asked.group));
-    let rules = around.policy.ports.get(asked.ingress.index());
+fn region(before: AdmissionTrace, buffer: PolicyAndLedger<'_>) -> Region {
+    let usage = buffer
+        .ledger
+        .group(before.ingress, usize::from(before.group));
+    let rules = buffer.policy.ports.get(before.ingress.index());
     let guaranteed = rules.map_or(0, |port| {
-        port.groups[usize::from(asked.group) % port.groups.len()].guaranteed
+        port.groups[usize::from(before.group) % port.groups.len()].guaranteed
     });
     if usage.headroom.now > 0 {
         Region::Headroom

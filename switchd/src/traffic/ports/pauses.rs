@@ -10,7 +10,7 @@ use crate::limits::{CLASSES, KICK_AGAIN};
 use crate::packet::{Packet, wire_len};
 use crate::stats::WorkerStats;
 use crate::tables::policy::{Classify, Policy};
-use crate::traffic::egress_port::Around;
+use crate::traffic::egress_port::PolicyAndLedger;
 use crate::traffic::flow_control::{PauseStep, mapped};
 use crate::traffic::watchdog::{Input, Masks, Steps};
 use common::time::Time;
@@ -28,7 +28,7 @@ fn sent_of(port: &OwnedPort, policy: &Policy, class: u8) -> u64 {
 impl EgressPorts {
     /// The peer of the port at `place` sent a control frame.
     #[cold]
-    pub fn hear(
+    pub fn on_control_frame(
         &mut self,
         place: usize,
         control: &Control,
@@ -77,11 +77,16 @@ impl EgressPorts {
 
     /// The pause frame that is due to the peer of the port at `place`.
     #[cold]
-    pub fn pause_step(&mut self, place: usize, around: Around<'_>, now: Time) -> PauseStep {
+    pub fn pause_step(
+        &mut self,
+        place: usize,
+        buffer: PolicyAndLedger<'_>,
+        now: Time,
+    ) -> PauseStep {
         let port = &mut self.ports[place];
         // Before the look at the groups: what changes after it is news again.
-        around.ledger.heard(port.port);
-        let wanted = around.ledger.wanted(around.policy, port.port);
+        buffer.ledger.clear_news(port.port);
+        let wanted = buffer.ledger.wanted(buffer.policy, port.port);
         let step = port.pauses.next_step(wanted, port.up, now);
         if step == PauseStep::Replanned {
             self.plan_refresh(now);
@@ -150,12 +155,12 @@ impl EgressPorts {
         &mut self,
         place: usize,
         masks: Masks,
-        around: Around<'_>,
+        buffer: PolicyAndLedger<'_>,
         stats: &WorkerStats,
         packets: &mut Vec<Packet>,
         now: Time,
     ) {
-        let Around { policy, ledger } = around;
+        let PolicyAndLedger { policy, ledger } = buffer;
         let Classify {
             class_of_priority,
             group_of_priority,

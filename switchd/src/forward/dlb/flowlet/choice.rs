@@ -130,14 +130,14 @@ impl Chooser {
         buckets: &Buckets,
         quality: &Q,
         now: Time,
-    ) -> Option<Runner> {
-        let mut race = Race {
+    ) -> Option<Candidate> {
+        let mut selection = Selection {
             best: None,
-            tickets: 0,
-            lot: self.next_random(),
+            weight: 0,
+            random: self.next_random(),
         };
         let period = now.nanos() >> HALF_LIFE_SHIFT;
-        let runner = |live: Live| Runner {
+        let candidate = |live: Live| Candidate {
             next_hop: live.next_hop,
             weight: live.weight,
             band: quality(live.next_hop),
@@ -145,21 +145,21 @@ impl Chooser {
         };
         if buckets.members().len() <= ALL {
             for live in buckets.members() {
-                race.enter(runner(*live), live.weight);
+                selection.offer(candidate(*live), live.weight);
             }
         } else {
-            let draw = mix(race.lot);
+            let draw = mix(selection.random);
             for nth in 0..DRAWN {
                 #[expect(clippy::cast_possible_truncation, reason = "any 32 bits will do")]
                 let hash = (draw >> (nth * BUCKETS.ilog2())) as u32;
                 let drawn = buckets.pick(hash).and_then(|hop| buckets.member(hop));
                 if let Some(live) = drawn {
-                    // One ticket each: the draw has already taken the weight into account.
-                    race.enter(runner(live), 1);
+                    // Equal weights: the draw has already taken the weight into account.
+                    selection.offer(candidate(live), 1);
                 }
             }
         }
-        race.best
+        selection.best
     }
 
     fn next_random(&mut self) -> u64 {
@@ -183,14 +183,14 @@ pub(super) fn mix(word: u64) -> u64 {
 
 /// A member that may be chosen.
 #[derive(Clone, Copy, Debug)]
-struct Runner {
+struct Candidate {
     next_hop: NextHopId,
     weight: u32,
     band: u8,
     recent: u32,
 }
 
-impl Runner {
+impl Candidate {
     /// By the band, then by the flowlets that it was sent recently in proportion to its weight.
     fn compare(&self, other: &Self) -> std::cmp::Ordering {
         let load = |one: &Self, weight: u32| u64::from(one.recent) * u64::from(weight);
@@ -199,29 +199,29 @@ impl Runner {
     }
 }
 
-/// Finds the best runner in one pass, and chooses among equal ones at random by their tickets.
-struct Race {
-    best: Option<Runner>,
-    /// Tickets of all that are as good as the best.
-    tickets: u64,
-    lot: u64,
+/// Finds the best candidate in one pass, and chooses among equal ones at random by their weights.
+struct Selection {
+    best: Option<Candidate>,
+    /// Sum of the weights of all that are as good as the best.
+    weight: u64,
+    random: u64,
 }
 
-impl Race {
-    fn enter(&mut self, runner: Runner, tickets: u32) {
+impl Selection {
+    fn offer(&mut self, candidate: Candidate, weight: u32) {
         use std::cmp::Ordering::{Equal, Greater, Less};
-        let tickets = u64::from(tickets);
-        match self.best.map_or(Less, |best| runner.compare(&best)) {
+        let weight = u64::from(weight);
+        match self.best.map_or(Less, |best| candidate.compare(&best)) {
             Greater => {}
             Less => {
-                self.best = Some(runner);
-                self.tickets = tickets;
+                self.best = Some(candidate);
+                self.weight = weight;
             }
             Equal => {
-                self.tickets += tickets;
-                self.lot = mix(self.lot.wrapping_add(1));
-                if self.lot % self.tickets < tickets {
-                    self.best = Some(runner);
+                self.weight += weight;
+                self.random = mix(self.random.wrapping_add(1));
+                if self.random % self.weight < weight {
+                    self.best = Some(candidate);
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 use crate::limits::MAX_WORKERS;
 use std::fmt;
+use std::net::IpAddr;
 
 /// Number of a port: its place in [`Tables::ports`](crate::tables::Tables::ports), fixed for the
 /// life of the daemon.
@@ -36,6 +37,9 @@ impl GroupId {
         self.0 as usize
     }
 }
+
+/// A neighbour of the switch: the kernel's number of the interface it is behind, and its address.
+pub type Neighbour = (u32, IpAddr);
 
 /// What makes packets one flow in the queues of an egress port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

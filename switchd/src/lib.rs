@@ -28,6 +28,7 @@
 //!   limits    every bound, and where it comes from
 //!   id        numbers that name ports, next hops, groups, flows and traced packets
 //!   drop      why packets are lost
+//!   outcome   what a stage makes of a packet, for the worker to act on
 //!   packet    a frame and what the stages found out about it
 //!   tables    what control publishes: ports, next hops, groups, policies
 //!   stats     what is counted
@@ -72,6 +73,7 @@ pub mod id;
 pub mod ingress;
 pub mod io;
 pub mod limits;
+pub mod outcome;
 pub mod packet;
 pub mod preflight;
 pub mod stats;

@@ -2,6 +2,7 @@
 //! is none.
 //!
 //! ```text
+//!   stage   what a worker keeps for it: routes, flow table, gauges
 //!   batch   the packets of a batch, looked up together
 //!   fib     prefix -> group; changed in place while workers read it
 //!   choice  group -> next hop
@@ -16,3 +17,4 @@ pub mod dlb;
 pub mod ecmp;
 pub mod fib;
 pub mod route;
+pub mod stage;

@@ -4,58 +4,25 @@
 use crate::drop::DropReason;
 use crate::forward::choice::Choice;
 use crate::id::{NextHopId, PortId};
+use crate::outcome::Outcome;
 use crate::packet::Parsed;
 use crate::tables::{Group, Tables};
 use common::wire::icmp::Problem;
-use std::net::IpAddr;
 
-/// Where a packet goes.
+/// The neighbour that a packet goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// To a neighbour.
-    Send {
-        /// The port it leaves by.
-        port: PortId,
-        /// The neighbour.
-        next_hop: NextHopId,
-        /// The neighbour's MAC address.
-        mac: [u8; 6],
-    },
-    /// To a neighbour whose MAC address is not known yet.
-    Wait {
-        /// The kernel's number of the interface it is behind.
-        ifindex: u32,
-        /// Its address.
-        address: IpAddr,
-    },
-    /// Nowhere; `problem` is the ICMP error for its sender, if any.
-    Drop {
-        /// Why.
-        reason: DropReason,
-        /// The ICMP error for the sender.
-        problem: Option<Problem>,
-    },
-}
-
-impl Decision {
-    const fn silent(reason: DropReason) -> Self {
-        Self::Drop {
-            reason,
-            problem: None,
-        }
-    }
-
-    const fn told(reason: DropReason, problem: Problem) -> Self {
-        Self::Drop {
-            reason,
-            problem: Some(problem),
-        }
-    }
+pub struct Hop {
+    /// The port it leaves by.
+    pub port: PortId,
+    /// The neighbour.
+    pub next_hop: NextHopId,
+    /// The neighbour's MAC address.
+    pub mac: [u8; 6],
 }
 
 /// Decides for a packet what to do with it.
 #[inline]
-pub fn decide(tables: &Tables, choice: Choice, parsed: &Parsed) -> Decision {
+pub fn decide(tables: &Tables, choice: Choice, parsed: &Parsed) -> Outcome<Hop> {
     match choice {
         Choice::Hop(next_hop) => match expired(parsed) {
             None => send(tables, next_hop, parsed),
@@ -67,57 +34,54 @@ pub fn decide(tables: &Tables, choice: Choice, parsed: &Parsed) -> Decision {
 
 /// A router does not forward a packet whose TTL would become zero (RFC 1812 §5.3.1, RFC 8200 §3).
 #[inline]
-fn expired(parsed: &Parsed) -> Option<Decision> {
-    (parsed.ttl <= 1).then_some(Decision::told(
+fn expired(parsed: &Parsed) -> Option<Outcome<Hop>> {
+    (parsed.ttl <= 1).then_some(Outcome::Answered(
         DropReason::TtlExpired,
         Problem::TimeExceeded,
     ))
 }
 
 #[inline]
-fn send(tables: &Tables, next_hop: NextHopId, parsed: &Parsed) -> Decision {
+fn send(tables: &Tables, next_hop: NextHopId, parsed: &Parsed) -> Outcome<Hop> {
     let Some(hop) = tables.next_hop(next_hop) else {
-        return Decision::silent(DropReason::NoNextHop);
+        return Outcome::Dropped(DropReason::NoNextHop);
     };
     if let Some(refused) = leaves_by(tables, hop.port, parsed) {
         return refused;
     }
     match hop.mac {
-        Some(mac) => Decision::Send {
+        Some(mac) => Outcome::Forwarded(Hop {
             port: hop.port,
             next_hop,
             mac,
-        },
-        None => Decision::Wait {
-            ifindex: hop.ifindex,
-            address: hop.address,
-        },
+        }),
+        None => Outcome::Unresolved((hop.ifindex, hop.address)),
     }
 }
 
 /// Why the packet cannot leave by `port`.
 #[inline]
-fn leaves_by(tables: &Tables, port: PortId, parsed: &Parsed) -> Option<Decision> {
+fn leaves_by(tables: &Tables, port: PortId, parsed: &Parsed) -> Option<Outcome<Hop>> {
     let Some(entry) = tables.port(port) else {
-        return Some(Decision::silent(DropReason::NoNextHop));
+        return Some(Outcome::Dropped(DropReason::NoNextHop));
     };
     if !entry.up {
-        return Some(Decision::silent(DropReason::EgressDown));
+        return Some(Outcome::Dropped(DropReason::EgressDown));
     }
     let problem = Problem::TooBig { mtu: entry.mtu };
-    (parsed.ip_len > entry.mtu).then_some(Decision::told(DropReason::TooBig, problem))
+    (parsed.ip_len > entry.mtu).then_some(Outcome::Answered(DropReason::TooBig, problem))
 }
 
 #[cold]
-fn without_next_hop(tables: &Tables, choice: Choice, parsed: &Parsed) -> Decision {
+fn without_next_hop(tables: &Tables, choice: Choice, parsed: &Parsed) -> Outcome<Hop> {
     let group = match choice {
         Choice::Special(id) => tables.group(id),
         Choice::Hop(_) | Choice::Dead | Choice::NoRoute => None,
     };
     // Neither is answered, whatever the TTL.
     match group {
-        Some(Group::Local) => return Decision::silent(DropReason::Local),
-        Some(Group::Blackhole) => return Decision::silent(DropReason::Blackhole),
+        Some(Group::Local) => return Outcome::Dropped(DropReason::Local),
+        Some(Group::Blackhole) => return Outcome::Dropped(DropReason::Blackhole),
         _ => {}
     }
     if let Some(expired) = expired(parsed) {
@@ -125,17 +89,14 @@ fn without_next_hop(tables: &Tables, choice: Choice, parsed: &Parsed) -> Decisio
     }
     match group {
         Some(Group::Glean { port, ifindex }) => {
-            let wait = Decision::Wait {
-                ifindex: *ifindex,
-                address: parsed.destination(),
-            };
+            let wait = Outcome::Unresolved((*ifindex, parsed.destination()));
             leaves_by(tables, *port, parsed).unwrap_or(wait)
         }
-        Some(Group::Prohibit) => Decision::told(DropReason::Prohibited, Problem::Prohibited),
+        Some(Group::Prohibit) => Outcome::Answered(DropReason::Prohibited, Problem::Prohibited),
         Some(Group::Unreachable) => {
-            Decision::told(DropReason::Unreachable, Problem::HostUnreachable)
+            Outcome::Answered(DropReason::Unreachable, Problem::HostUnreachable)
         }
-        _ if choice == Choice::NoRoute => Decision::told(DropReason::NoRoute, Problem::NoRoute),
-        _ => Decision::told(DropReason::NoNextHop, Problem::NoRoute),
+        _ if choice == Choice::NoRoute => Outcome::Answered(DropReason::NoRoute, Problem::NoRoute),
+        _ => Outcome::Answered(DropReason::NoNextHop, Problem::NoRoute),
     }
 }

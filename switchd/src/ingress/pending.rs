@@ -4,16 +4,12 @@
 //! likewise), and are looked up again from the beginning whenever something may have changed. There
 //! are never many, so a plain list serves.
 
-use crate::id::{PortId, TraceId};
+use crate::id::{Neighbour, PortId, TraceId};
 use crate::limits::{
     PENDING_PER_NEIGHBOUR, PENDING_RETRY, PENDING_TIMEOUT, PENDING_TOTAL, RESOLVE_INTERVAL,
 };
 use common::time::Time;
 use common::xdp::frame::Frame;
-use std::net::IpAddr;
-
-/// A neighbour: interface and address.
-pub type Neighbour = (u32, IpAddr);
 
 /// A packet that waits.
 #[derive(Debug)]

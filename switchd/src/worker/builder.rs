@@ -4,10 +4,9 @@ use super::control_link::ControlLink;
 use super::events::{WorkerCommand, WorkerEvent};
 use super::rings::{RingEnds, Rings};
 use super::{Worker, reading};
-use crate::forward::dlb::balancer::Balancer;
-use crate::forward::dlb::gauges::Gauges;
 use crate::forward::dlb::quality::QualityTable;
 use crate::forward::fib::Fib;
+use crate::forward::stage::Forward;
 use crate::id::PortId;
 use crate::ingress::icmp_error::Limiter;
 use crate::ingress::pending::Pending;
@@ -66,21 +65,17 @@ impl<Q: QueueIo> WorkerBuilder<Q> {
         let transmits = devices.ports().map(|port| is_own(&port).then_some(port));
         let count = self.owners.len();
         let ports = EgressPorts::new(transmits, count, &tables, self.packets, self.seed);
-        let mut gauges = Gauges::new(self.quality.clone());
+        let mut forward = Forward::new(self.fib, self.quality, self.seed, &self.stats);
         let read = |place| reading(ports.at(place), &self.stats, Time::ZERO);
-        gauges.configure(&tables, ports.len(), read, Time::ZERO);
-        let mut balancer = Balancer::new(self.quality, self.seed, &self.stats);
-        balancer.configure(&tables.dlb);
+        forward.configure(&tables, ports.len(), read, Time::ZERO);
         Worker {
             id: self.id,
             devices,
             reader: self.reader,
             tables,
-            fib: self.fib,
+            forward,
             pending: Pending::default(),
             limiter: Limiter::default(),
-            balancer,
-            gauges,
             ledger: self.ledger,
             ports,
             rings: Rings::new(self.id, self.owners, self.rings),

@@ -4,14 +4,15 @@
 use super::Worker;
 use super::events::WorkerEvent;
 use crate::drop::DropReason;
-use crate::forward::choice::{Choice, choose, look_up};
+use crate::forward::choice::Choice;
 use crate::forward::ecmp;
-use crate::forward::route::{Decision, decide};
-use crate::id::{FlowKey, NextHopId, PortId, TraceId};
+use crate::forward::route::{Hop, decide};
+use crate::id::{FlowKey, Neighbour, PortId, TraceId};
 use crate::ingress::classify::{Classified, classify};
 use crate::ingress::icmp_error::{Answer, answer};
 use crate::ingress::parse::{ParseException, parse};
 use crate::ingress::pending::{WaitOutcome, Waiting};
+use crate::outcome::Outcome;
 use crate::packet::{Edits, Packet, Parsed, cells};
 use crate::trace::Step;
 use crate::trace::probe::Lost;
@@ -19,7 +20,6 @@ use common::time::Time;
 use common::wire::icmp::Problem;
 use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
-use std::net::IpAddr;
 
 /// Where a packet came from, for what is decided about it.
 #[derive(Clone, Copy)]
@@ -68,20 +68,11 @@ impl<Q: QueueIo> Worker<Q> {
         origin: Origin,
     ) {
         match decide(&self.tables, choice, parsed) {
-            Decision::Send {
-                port,
-                next_hop,
-                mac,
-            } => {
-                self.enqueue(frame, parsed, (port, next_hop, mac), origin);
-            }
-            Decision::Wait { ifindex, address } => {
-                self.wait(frame, parsed, (ifindex, address), origin)
-            }
-            Decision::Drop { reason, problem } => {
-                if let Some(problem) = problem {
-                    self.report(&frame, parsed, problem, origin);
-                }
+            Outcome::Forwarded(hop) => self.enqueue(frame, parsed, hop, origin),
+            Outcome::Unresolved(neighbour) => self.wait(frame, parsed, neighbour, origin),
+            Outcome::Dropped(reason) => self.drop_packet(frame, origin, reason),
+            Outcome::Answered(reason, problem) => {
+                self.report(&frame, parsed, problem, origin);
                 self.drop_packet(frame, origin, reason);
             }
         }
@@ -89,14 +80,13 @@ impl<Q: QueueIo> Worker<Q> {
 
     /// Makes the packet of a frame that is to be sent: its class is known once its egress port is.
     #[inline]
-    fn enqueue(
-        &mut self,
-        frame: Frame,
-        parsed: &Parsed,
-        (egress, next_hop, mac): (PortId, NextHopId, [u8; 6]),
-        origin: Origin,
-    ) {
+    fn enqueue(&mut self, frame: Frame, parsed: &Parsed, hop: Hop, origin: Origin) {
         let Origin { ingress, trace, .. } = origin;
+        let Hop {
+            port: egress,
+            next_hop,
+            mac,
+        } = hop;
         self.tables.used.mark(next_hop);
         let traffic = &self.tables.traffic;
         let Classified {
@@ -153,7 +143,7 @@ impl<Q: QueueIo> Worker<Q> {
     }
 
     /// A packet waits for the MAC address of its next hop, or has waited for too long.
-    fn wait(&mut self, frame: Frame, parsed: &Parsed, neighbour: (u32, IpAddr), origin: Origin) {
+    fn wait(&mut self, frame: Frame, parsed: &Parsed, neighbour: Neighbour, origin: Origin) {
         let Origin {
             ingress,
             trace,
@@ -209,10 +199,8 @@ impl<Q: QueueIo> Worker<Q> {
             Ok(parsed) => {
                 counters.icmp_sent.add(1);
                 // By the tables of this batch: newer ones could give another meaning to next hops
-                // that were chosen before them. By the hash, for no answer has to keep behind
-                // another.
-                let group = look_up(&self.fib, &parsed);
-                let choice = choose(&tables, group, answer.bytes(), &parsed);
+                // that were chosen before them.
+                let routed = self.forward.route_own(&tables, (answer.bytes(), &parsed));
                 // An answer that cannot be sent is not worth another: errors are never reported. It
                 // is another packet than the one that is followed.
                 let origin = Origin {
@@ -221,7 +209,7 @@ impl<Q: QueueIo> Worker<Q> {
                     since: origin.now,
                     ..origin
                 };
-                self.dispatch_one(answer, &parsed, choice, origin);
+                self.dispatch_one(answer, &parsed, routed.choice, origin);
             }
             Err(ParseException::Control) => {
                 self.drop_packet(answer, origin.ingress, DropReason::Malformed)

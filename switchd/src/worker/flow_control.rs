@@ -32,7 +32,7 @@ impl<Q: QueueIo> Worker<Q> {
         let policy = &self.tables.traffic;
         self.ports
             .on_control_frame(place, &control, policy, &self.stats, now);
-        self.gauges.on_pause();
+        self.forward.on_pause();
     }
 
     /// Holds exactly these classes of an egress port.

@@ -42,9 +42,8 @@ mod transmit;
 
 use crate::drop::DropReason;
 use crate::forward::batch::Batch;
-use crate::forward::dlb::balancer::Balancer;
-use crate::forward::dlb::gauges::{Gauges, PortReading};
-use crate::forward::fib::Fib;
+use crate::forward::dlb::gauges::PortReading;
+use crate::forward::stage::Forward;
 use crate::id::PortId;
 use crate::ingress::icmp_error::Limiter;
 use crate::ingress::pending::{Pending, Waiting};
@@ -86,15 +85,12 @@ pub struct Worker<Q> {
     reader: Reader<Tables>,
     /// The tables of this turn.
     tables: Arc<Tables>,
-    fib: Arc<Fib>,
+    /// \[4\]: routes, flow table, gauges.
+    forward: Forward,
     /// Packets that wait for the MAC address of their next hop.
     pending: Pending,
     /// Of the ICMP errors that the switch sends.
     limiter: Limiter,
-    /// Dynamic load balancing: the flow table.
-    balancer: Balancer,
-    /// Dynamic load balancing: how congested the worker's ports are.
-    gauges: Gauges,
     /// \[6\]: the buffer, of all workers together.
     ledger: Arc<Ledger>,
     /// \[7\] and \[8\]: the egress ports of this worker.
@@ -222,7 +218,7 @@ impl<Q: QueueIo> Worker<Q> {
     pub fn prefetch(&self, ready: impl Iterator<Item = usize>) {
         prefetch_all(&*self.stats);
         prefetch_all(&*self.tables);
-        prefetch_all(&*self.fib);
+        self.forward.prefetch();
         for index in ready {
             let port = self.devices.prefetch(index);
             prefetch(&self.stats.ports[port.index()].rx_packets);
@@ -307,21 +303,20 @@ impl<Q: QueueIo> Worker<Q> {
             }
         }
         self.ports.configure(&self.tables, new_policy, now);
-        self.balancer.configure(&self.tables.dlb);
         let read = |place| reading(self.ports.at(place), &self.stats, now);
         let count = self.ports.len();
-        self.gauges.configure(&self.tables, count, read, now);
+        self.forward.configure(&self.tables, count, read, now);
         true
     }
 
     /// Measures the ports if it is time to, and tells control of the flows if it asked.
     #[inline]
     fn measure(&mut self, now: Time) {
-        if self.gauges.are_due(now) {
+        if self.forward.is_sample_due(now) {
             let read = |place| reading(self.ports.at(place), &self.stats, now);
-            self.gauges.sample(read, now);
+            self.forward.sample(read, now);
         }
-        let rows = || self.balancer.rows(&self.tables, now);
+        let rows = || self.forward.rows(&self.tables, now);
         self.stats.flowlet_rows.answer(rows);
     }
 
@@ -330,7 +325,7 @@ impl<Q: QueueIo> Worker<Q> {
             .ports
             .deadline(now)
             .min(self.pending.deadline())
-            .min(self.gauges.deadline());
+            .min(self.forward.deadline());
         if self.devices.has_unsent() || self.rings.outbound() > 0 {
             // A device that was full or down does not say when it takes packets again, nor does a
             // worker whose ring was full.

@@ -5,7 +5,6 @@ use super::dispatch::Origin;
 use super::rings::Crossing;
 use super::trace::{self, Routing};
 use crate::drop::DropReason;
-use crate::forward::choice::look_up;
 use crate::id::{PortId, TraceId};
 use crate::ingress::parse::{ParseException, parse};
 use crate::ingress::pending::Waiting;
@@ -67,17 +66,17 @@ impl<Q: QueueIo> Worker<Q> {
             }
         }
         drop(rest);
-        batch.look_up(&self.fib);
+        self.forward.look_up(&mut batch);
         if batch.is_ahead_of(&self.tables) {
             // The route is newer than the tables: those that have the group were published before
             // it.
             self.pick_up_tables(now);
         }
-        batch.choose(&self.tables, &mut self.balancer, now);
+        self.forward.choose(&mut batch, &self.tables, now);
         if self.probe.is_on() {
             let routing = Routing {
                 tables: &self.tables,
-                balancer: &self.balancer,
+                forward: &self.forward,
             };
             trace::batch(&mut self.probe, routing, &mut batch);
         }
@@ -165,20 +164,20 @@ impl<Q: QueueIo> Worker<Q> {
             };
             match self.parse(ingress, &frame) {
                 Ok(parsed) => {
-                    let group = look_up(&self.fib, &parsed);
+                    let group = self.forward.look_up_one(&parsed);
                     if group.is_some_and(|group| self.tables.group(group).is_none()) {
                         self.pick_up_tables(now);
                     }
                     let packet = (frame.bytes(), &parsed);
-                    let choice = self.balancer.choose_one(&self.tables, group, packet, now);
+                    let routed = self.forward.choose_one(&self.tables, group, packet, now);
                     if trace.is_some() {
                         let routing = Routing {
                             tables: &self.tables,
-                            balancer: &self.balancer,
+                            forward: &self.forward,
                         };
-                        trace::route(&mut self.probe, routing, trace, group, packet, choice);
+                        trace::route(&mut self.probe, routing, trace, routed, packet);
                     }
-                    self.dispatch_one(frame, &parsed, choice, origin);
+                    self.dispatch_one(frame, &parsed, routed.choice, origin);
                 }
                 // It was parsed before: it is no control frame.
                 Err(ParseException::Control) => {

@@ -10,9 +10,9 @@
 use crate::drop::DropReason;
 use crate::forward::batch::Batch;
 use crate::forward::choice::Choice;
-use crate::forward::dlb::balancer::Balancer;
 use crate::forward::ecmp;
-use crate::id::{GroupId, TraceId};
+use crate::forward::stage::{Forward, Routed};
+use crate::id::TraceId;
 use crate::ingress::classify::{by_priority, priority};
 use crate::ingress::parse::parse_any;
 use crate::packet::{NO_PCP, Parsed};
@@ -26,7 +26,7 @@ use crate::trace::{Arrival, How, Step};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Routing<'a> {
     pub(super) tables: &'a Tables,
-    pub(super) balancer: &'a Balancer,
+    pub(super) forward: &'a Forward,
 }
 
 /// Offers the packets of a batch to the tracer, and tells how those that are followed were
@@ -62,7 +62,11 @@ pub(super) fn batch(probe: &mut Probe, routing: Routing<'_>, batch: &mut Batch) 
             group: of_ingress,
         };
         probe.step(id, step);
-        route(probe, routing, id, *group, (frame.bytes(), parsed), *choice);
+        let routed = Routed {
+            group: *group,
+            choice: *choice,
+        };
+        route(probe, routing, id, routed, (frame.bytes(), parsed));
     }
 }
 
@@ -73,19 +77,20 @@ pub(super) fn route(
     probe: &mut Probe,
     routing: Routing<'_>,
     id: TraceId,
-    group: Option<GroupId>,
+    routed: Routed,
     (frame, parsed): (&[u8], &Parsed),
-    choice: Choice,
 ) {
-    let Routing { tables, balancer } = routing;
-    let (Some(group), Choice::Hop(next_hop)) = (group, choice) else {
+    let Routing { tables, forward } = routing;
+    let (Some(group), Choice::Hop(next_hop)) = (routed.group, routed.choice) else {
         return;
     };
     let Some(hop) = tables.next_hop(next_hop) else {
         return;
     };
     let hash = ecmp::flow_hash(frame, parsed, &tables.hashing);
-    let flow = balancer.flow(tables, Some(group), (frame, parsed), hash);
+    let flow = forward
+        .balancer()
+        .flow(tables, Some(group), (frame, parsed), hash);
     let how = match tables.group(group) {
         Some(Group::Balance(_)) if flow.is_none() => How::Ecmp,
         Some(Group::Balance(_)) => match tables.dlb.mode(group) {

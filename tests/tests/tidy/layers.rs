@@ -41,7 +41,7 @@ const fn together(modules: &'static [&'static str]) -> Floor {
 /// The floors of switchd, from the ground: words, stages of the packet path, what composes them.
 const SWITCHD: &[Floor] = &[
     together(&[
-        "id", "packet", "drop", "limits", "bit_set", "tables", "stats", "trace",
+        "id", "packet", "drop", "outcome", "limits", "bit_set", "tables", "stats", "trace",
     ]),
     apart(&["io", "ingress", "forward", "traffic", "egress"]),
     apart(&["worker"]),

@@ -22,6 +22,9 @@ pub enum XdpError {
     /// The memory was refused.
     #[error("cannot register packet memory: {0}")]
     Umem(io::Error),
+    /// The first socket of the memory could not be bound.
+    #[error("cannot bind the packet memory to a device of its own: {0}")]
+    Anchor(io::Error),
     /// Too little memory may be locked.
     #[error(transparent)]
     Memlock(#[from] MemlockError),

@@ -7,6 +7,7 @@
 //!   frame   Frame, the linear token for one buffer; FramePool, a worker's store of free ones
 //!   queue   QueueIo, what an engine sees of a port's queue, real or simulated
 //!   umem    the memory of all frames, registered with the kernel
+//!   anchor  where the first socket of that memory is bound
 //!   ring    the rings that a socket shares with the kernel
 //!   socket  AfXdpQueue: one socket, one receive and one transmit queue
 //!   sim     SimQueue: a queue without a device, for tests
@@ -15,6 +16,7 @@
 //!   netdev  what the kernel says about devices
 //! ```
 
+mod anchor;
 pub mod frame;
 pub mod limits;
 pub mod mode;

@@ -4,12 +4,12 @@
 //! receive ring of one port to the transmit ring of another without a copy. How many frames it
 //! needs is a sum of named holders: [`frames_needed`].
 //!
-//! The kernel binds later sockets to the UMEM by way of the socket that was bound first, and libxdp
-//! never closes that one. So the first is an *anchor*, bound to the loopback device, where it
-//! receives nothing; every port can then be closed and opened again.
+//! The kernel binds later sockets to the UMEM by way of the socket that was bound first: its
+//! [`anchor`](super::anchor).
 
 #![allow(unsafe_code, reason = "xsk-rs sockets and memory; see each SAFETY")]
 
+use super::anchor::anchor;
 use super::error::XdpError;
 use super::frame::{Frame, Region, TRADE};
 use super::limits::{CHUNK, FILL_FACTOR, HEADROOM, RING_MAX, RING_MIN};
@@ -89,6 +89,9 @@ impl Holders {
     }
 }
 
+/// A UMEM as xsk-rs has it, with the descriptors of its frames.
+pub(super) type Registered = (xsk_rs::Umem, Vec<xsk_rs::FrameDesc>);
+
 /// A socket's halves as xsk-rs has them. Dropping all closes the socket.
 pub(super) struct XskSocket {
     pub(super) transmit: TxQueue,
@@ -98,9 +101,7 @@ pub(super) struct XskSocket {
 
 struct Shared {
     xsk: xsk_rs::Umem,
-    /// `None` if another process had the loopback device's queue: then the port that was opened
-    /// first stays bound as long as the UMEM lives.
-    _anchor: Mutex<Option<XskSocket>>,
+    _anchor: Mutex<XskSocket>,
     holders: Arc<Holders>,
     /// Numbers of queues that may be given out again.
     numbers: Mutex<Numbers>,
@@ -138,7 +139,7 @@ impl Umem {
         let count = NonZeroU32::new(frames).ok_or_else(|| {
             XdpError::Umem(io::Error::new(io::ErrorKind::InvalidInput, "no frames"))
         })?;
-        let (xsk, descriptors) =
+        let register = || {
             xsk_rs::Umem::new(umem_config(ring), count, false).map_err(|error| {
                 match os_error(&error) {
                     // What xdp_umem_account_pages answers above RLIMIT_MEMLOCK.
@@ -150,7 +151,12 @@ impl Umem {
                     }
                     _ => XdpError::Umem(io_error(&error)),
                 }
-            })?;
+            })
+        };
+        let bind = |(xsk, _): &Registered, device: &str| {
+            bind(xsk, device, 0, RING_MIN, BindFlags::XDP_COPY)
+        };
+        let ((xsk, descriptors), anchor) = anchor(register, bind, XdpError::Anchor)?;
         let first = &descriptors[0];
         // SAFETY: the descriptor is of this UMEM and nothing has been received or filled yet.
         let data = unsafe { xsk.data(first) }.contents().as_ptr();
@@ -159,7 +165,6 @@ impl Umem {
         let base =
             std::ptr::with_exposed_provenance_mut::<u8>(data.expose_provenance() - first.addr());
         let base = NonNull::new(base).expect("mmap never maps address zero");
-        let anchor = bind(&xsk, "lo", 0, RING_MIN, BindFlags::XDP_COPY).ok();
         let shared = Arc::new(Shared {
             xsk,
             _anchor: Mutex::new(anchor),

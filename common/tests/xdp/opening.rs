@@ -240,3 +240,46 @@ fn too_little_locked_memory_is_said_in_numbers() {
         "{output}"
     );
 }
+
+const CHILD_SIDE_BY_SIDE: &str = "XDP_TEST_CHILD_SIDE_BY_SIDE";
+
+/// What the next test runs with the rights of a unit; does nothing by itself.
+#[test]
+fn child_with_three_memories() {
+    if std::env::var_os(CHILD_SIDE_BY_SIDE).is_none() {
+        return;
+    }
+    let memories = [umem(1), umem(1), umem(1)];
+    for (memory, device) in memories.iter().zip(["va", "vb"]) {
+        // Closed and opened again: no memory depends on the port that it opened first.
+        drop(open(memory, device));
+        drop(open(memory, device));
+    }
+    println!("\nopened");
+}
+
+/// Daemons run side by side in a network namespace, each with packet memory of its own: with the
+/// rights of root unseen, with those of a unit at the price of a device for each further one, which
+/// is used again after they have gone.
+#[test]
+fn several_memories_fit_in_one_namespace() {
+    if !privileged() {
+        return;
+    }
+    for (dropped, devices) in [("sys_time", 0), ("sys_admin", 2)] {
+        let namespace = Namespace::new();
+        namespace.veth("va", "vb", "");
+        for _ in 0..2 {
+            let output = netns::run(&format!(
+                "ip netns exec {} setpriv --bounding-set -{dropped} -- \
+                 env {CHILD_SIDE_BY_SIDE}=1 {} --exact opening::child_with_three_memories --nocapture",
+                namespace.name(),
+                std::env::current_exe().unwrap().display()
+            ))
+            .unwrap();
+            assert!(output.contains("\nopened"), "{output}");
+        }
+        let links = namespace.run("ip -o link show type veth");
+        assert_eq!(links.matches(": xsk-anchor").count(), devices, "{links}");
+    }
+}

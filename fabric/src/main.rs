@@ -15,7 +15,7 @@ use common::units::Rate;
 use interrupts::Interrupts;
 use lab::supervisor::supervise;
 use lab::sweep::sweep;
-use lab::topology::{Daemons, Options, Qos};
+use lab::topology::{Bound, Daemons, Options, Qos};
 use lab::{Builder, Lab, LabError, control, run_dir};
 use progress::spinner;
 
@@ -113,7 +113,7 @@ enum LinkState {
 #[derive(Debug, Args)]
 struct Named {
     /// Name of the laboratory
-    #[arg(long, default_value = "fab", env = "FABRIC_LAB")]
+    #[arg(long, default_value = "fab", env = lab::LAB_VARIABLE)]
     name: String,
 }
 
@@ -122,19 +122,19 @@ struct Up {
     #[command(flatten)]
     named: Named,
     /// Leaf switches
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = |text: &str| Bound::LEAVES.parse(text))]
     leaves: u8,
     /// Spine switches; each has a link to every leaf
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = |text: &str| Bound::SPINES.parse(text))]
     spines: u8,
     /// Hosts, spread over the leaves
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 4, value_parser = |text: &str| Bound::HOSTS.parse(text))]
     hosts: u8,
     /// Speed of every link
     #[arg(long, default_value = "1Gbps")]
     speed: Rate,
     /// Queues of every interface
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = |text: &str| Bound::QUEUES.parse(text))]
     queues: u8,
     /// MTU of every link, in bytes
     #[arg(long, default_value_t = 3000)]
@@ -243,7 +243,7 @@ fn bring_up(up: Up) -> Result<(), LabError> {
         mtu: up.mtu,
         daemons,
         qos: up.qos,
-        taps: up.tap.into_iter().collect(),
+        taps: up.tap,
     };
     let name = options.name.clone();
     let interrupts = Interrupts::watch(&[&name])?;
@@ -263,11 +263,11 @@ fn bring_up(up: Up) -> Result<(), LabError> {
     } else {
         format!(" --name {name}")
     };
-    println!(
-        "\nTry:  fabric lab exec{flag} h1 ping {}",
-        lab.host(lab.hosts()[lab.hosts().len() - 1]).address(false)
-    );
-    println!("      fabric lab exec{flag} leaf1 switchctl ports");
+    println!();
+    for (number, hint) in show::hints(&lab).iter().enumerate() {
+        let label = if number == 0 { "Try:" } else { "" };
+        println!("{label:6}fabric lab exec{flag} {hint}");
+    }
     if up.foreground {
         println!("Ctrl-C takes it down.");
         loop {
@@ -279,16 +279,7 @@ fn bring_up(up: Up) -> Result<(), LabError> {
 }
 
 fn logs(name: &str, node: &str, follow: bool) -> Result<ExitCode, LabError> {
-    let lab = Lab::open(name)?;
-    let role = lab
-        .node(node)
-        .map(|_| lab.plan().node(node).map(|n| n.role.is_switch()))?;
-    let program = if role == Some(true) {
-        "switchd"
-    } else {
-        "hostd"
-    };
-    let file = lab.log(node, program);
+    let file = Lab::open(name)?.daemon_log(node)?;
     let mut command = Command::new("tail");
     command.args(["-n", "+1"]);
     if follow {

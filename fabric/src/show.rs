@@ -4,7 +4,9 @@ use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{Cell, Table};
 use common::units::Rate;
 use lab::control::DaemonStatus;
-use lab::{Lab, run_dir};
+use lab::topology::Daemons;
+use lab::wiring::tap_name;
+use lab::{Lab, namespace, node_dir, run_dir};
 use serde_json::json;
 
 /// A table in the style of all that the command prints.
@@ -79,6 +81,27 @@ pub(crate) fn status(lab: &Lab) {
     if !down.is_empty() {
         println!("links pulled: {}", down.join(", "));
     }
+    for (place, (a, b)) in options.taps.iter().enumerate() {
+        let tap = namespace(&options.name, &tap_name(place + 1));
+        println!("tap on {a}–{b}: ip netns exec {tap} tcpdump -i lower");
+    }
+}
+
+/// What can be tried on the nodes of a laboratory that has just come up: a node, and a command that
+/// works there.
+pub(crate) fn hints(lab: &Lab) -> Vec<String> {
+    let last = lab.hosts().last().map(|host| lab.host(host).address(false));
+    let ping = last.map(|address| format!("h1 ping -c 3 {address}"));
+    let second = match lab.options().daemons {
+        Daemons::All | Daemons::Switches => "leaf1 switchctl ports".to_owned(),
+        Daemons::KernelRouters => "leaf1 ip -s link".to_owned(),
+        Daemons::Nothing => {
+            let file = node_dir(&lab.options().name, "leaf1").join("switchd.toml");
+            // Nothing forwards yet, so nothing answers a ping.
+            return vec![format!("leaf1 switchd --config {}", file.display())];
+        }
+    };
+    ping.into_iter().chain([second]).collect()
 }
 
 fn state(daemon: &DaemonStatus) -> &'static str {

@@ -106,6 +106,41 @@ fn a_tap_sees_every_frame() {
     );
 }
 
+/// What `fabric lab up` printed to be tried on nodes, without the program.
+fn hints(printed: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(printed)
+        .lines()
+        .filter_map(|line| line.split_once("fabric lab exec "))
+        .map(|(_, words)| format!("lab exec {words}"))
+        .collect()
+}
+
+/// With no daemons the hint is how to start one: its configuration is there and can be loaded.
+#[test]
+fn a_laboratory_without_daemons_says_how_to_start_one() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    sweep("labn").unwrap();
+    let fabric = |words: &[&str]| Command::new(FABRIC).args(words).output().unwrap();
+    let size = ["--leaves", "1", "--spines", "1", "--hosts", "1"];
+    let up = ["lab", "up", "--name", "labn", "--no-daemons"];
+    let made = fabric(&[&up[..], &size, &["--tap", "leaf1:spine1"]].concat());
+    assert!(made.status.success());
+    let text = String::from_utf8_lossy(&made.stdout);
+    let tap = "tap on leaf1–spine1: ip netns exec labn-tap1 tcpdump -i lower";
+    assert!(text.contains(tap), "{text}");
+    let hints = hints(&made.stdout);
+    assert_eq!(hints.len(), 1, "{hints:?}");
+    let mut words: Vec<_> = hints[0].split_whitespace().collect();
+    words.push("check");
+    let checked = fabric(&words);
+    assert!(checked.status.success(), "{checked:?}");
+    Lab::open("labn").unwrap().down().unwrap();
+    assert_gone("labn");
+}
+
 /// A detached laboratory survives the command that made it; `up` on top of it is refused; `down`
 /// leaves nothing, not even processes that were started in it.
 #[test]
@@ -125,7 +160,14 @@ fn up_and_down_leave_nothing_behind() {
         "2",
         "--kernel-routers",
     ];
-    assert!(fabric(&up).status.success());
+    let made = fabric(&up);
+    assert!(made.status.success());
+    let hints = hints(&made.stdout);
+    assert_eq!(hints.len(), 2, "{hints:?}");
+    for hint in &hints {
+        let words: Vec<_> = hint.split_whitespace().collect();
+        assert!(fabric(&words).status.success(), "{hint}");
+    }
     let again = fabric(&up);
     assert!(!again.status.success());
     let text = String::from_utf8_lossy(&again.stderr).into_owned();
@@ -146,6 +188,29 @@ fn up_and_down_leave_nothing_behind() {
         (echo.status.code(), echo.stdout.as_slice()),
         (Some(7), b"hello\n".as_slice())
     );
+    // The command's own laboratory, not the caller's.
+    let inner = Command::new(FABRIC)
+        .args(["lab", "exec", "--name", "labd", "h1", "sh", "-c"])
+        .arg("echo $FABRIC_LAB")
+        .env("FABRIC_LAB", "other")
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&inner.stdout), "labd\n");
+    for (words, reason) in [
+        (
+            &["logs", "--name", "labd", "leaf1"][..],
+            "no log of leaf1 in /run/fabric/labd/leaf1/switchd.log: this laboratory was brought up \
+             without switchd",
+        ),
+        (
+            &["link", "--name", "labd", "leaf1", "leaf2", "down"],
+            "no link between 'leaf1' and 'leaf2': leaf1 has links to h1, spine1, spine2; leaf2 has",
+        ),
+    ] {
+        let refused = fabric(&[&["lab"], words].concat());
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && text.contains(reason), "{text}");
+    }
     assert!(fabric(&["lab", "down", "--name", "labd"]).status.success());
     assert_gone("labd");
     assert!(!sleeper.wait().unwrap().success());
@@ -248,6 +313,14 @@ fn mistakes_are_named() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     assert!(fabric(&["lab", "up", "--mtu", "9000"]).contains("--mtu: 9000 is not in 1280..="));
+    let hosts = fabric(&["lab", "up", "--hosts", "300"]);
+    assert!(hosts.contains("300 is not in 1..=250: a host's"), "{hosts}");
+    let twice = ["--tap", "leaf1:spine1", "--tap", "leaf1:spine1"];
+    let twice = fabric(&[&["lab", "up"], &twice[..]].concat());
+    assert!(
+        twice.contains("'leaf1' and 'spine1' is named twice"),
+        "{twice}"
+    );
     assert!(fabric(&["lab", "up", "--name", "a-b"]).contains("--name"));
     assert!(fabric(&["lab", "up", "--speed", "fast"]).contains("fast"));
     assert!(fabric(&["lab", "status", "--name", "nolab"]).contains("no laboratory 'nolab' is up"));

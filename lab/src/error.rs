@@ -50,6 +50,28 @@ pub enum LabError {
         nodes: String,
     },
 
+    /// The laboratory has both nodes, and no link between them.
+    #[error("no link between '{a}' and '{b}': {links}")]
+    NoLink {
+        /// One node.
+        a: String,
+        /// The other.
+        b: String,
+        /// The links that these two have.
+        links: String,
+    },
+
+    /// There is no log of a daemon.
+    #[error("no log of {node} in {file}: {reason}")]
+    NoLog {
+        /// The node.
+        node: String,
+        /// Where the log would be.
+        file: PathBuf,
+        /// Why there is none.
+        reason: String,
+    },
+
     /// A command failed.
     #[error("`{command}` failed: {reason}")]
     Command {

@@ -98,7 +98,7 @@ impl Builder {
     /// Leads the link between two nodes through a tap, for [`Lab::capture`].
     #[must_use]
     pub fn tap(mut self, a: &str, b: &str) -> Builder {
-        self.options.taps.insert((a.to_owned(), b.to_owned()));
+        self.options.taps.push((a.to_owned(), b.to_owned()));
         self
     }
 
@@ -276,16 +276,7 @@ impl Lab {
     /// # Errors
     /// [`LabError::NoNode`].
     pub fn node(&self, node: &str) -> Result<Host<'_>, LabError> {
-        let node = self.plan.node(node).ok_or_else(|| LabError::NoNode {
-            node: node.to_owned(),
-            nodes: self
-                .plan
-                .nodes
-                .iter()
-                .map(|n| n.name.clone())
-                .collect::<Vec<_>>()
-                .join(", "),
-        })?;
+        let node = self.plan.known(node)?;
         Ok(Host {
             lab: self.name(),
             plan: &self.plan,
@@ -347,6 +338,28 @@ impl Lab {
         }
     }
 
+    /// The log of the daemon on `node`.
+    ///
+    /// # Errors
+    /// [`LabError::NoNode`]; [`LabError::NoLog`] if no daemon has written one.
+    pub fn daemon_log(&self, node: &str) -> Result<PathBuf, LabError> {
+        let node = self.plan.known(node)?;
+        let program = node.role.program();
+        let file = self.log(&node.name, program);
+        if file.is_file() {
+            return Ok(file);
+        }
+        let reason = match node.program(self.options().daemons) {
+            None => format!("this laboratory was brought up without {program}"),
+            Some(_) => format!("{program} was never started"),
+        };
+        Err(LabError::NoLog {
+            node: node.name.clone(),
+            file,
+            reason,
+        })
+    }
+
     /// The log of `program` on `node`.
     #[must_use]
     pub fn log(&self, node: &str, program: &str) -> PathBuf {
@@ -357,7 +370,7 @@ impl Lab {
     /// `b`'s end is set down; `a` sees its carrier go.
     ///
     /// # Errors
-    /// [`LabError::NoNode`] when there is no such link; [`LabError::Command`].
+    /// Those of [`Topology::link`]; [`LabError::Command`].
     pub fn link_down(&mut self, a: &str, b: &str) -> Result<(), LabError> {
         self.pull(a, b)?;
         self.converge()

@@ -51,7 +51,7 @@ pub use access::exclusive;
 pub use error::LabError;
 pub use fabric::{Builder, Lab};
 pub use netns::privileged;
-pub use node::{Host, Output};
+pub use node::{Host, LAB_VARIABLE, Output};
 pub use topology::{NodeRole, Options, Topology};
 
 use std::path::{Path, PathBuf};

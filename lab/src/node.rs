@@ -16,6 +16,9 @@ use switchd::control::api::{Answer, Request, Response, ShowRequest, Topic};
 /// Longest wait for an answer of a daemon, as switchctl has it.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 
+/// Environment variable with the name of the laboratory that `fabric lab` means.
+pub const LAB_VARIABLE: &str = "FABRIC_LAB";
+
 /// A node of a laboratory, to run commands on.
 #[derive(Debug, Clone, Copy)]
 pub struct Host<'a> {
@@ -91,7 +94,8 @@ impl Host<'_> {
     }
 
     /// A command in the node's namespace, with the sockets of its daemons in the environment and
-    /// this workspace's programs first on the path.
+    /// this workspace's programs first on the path. `FABRIC_LAB` names the node's laboratory, so a
+    /// `fabric lab` among the command's children means the same one, whatever the caller's is.
     #[must_use]
     pub fn command<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Command {
         let folder = node_dir(self.lab, self.name);
@@ -101,6 +105,7 @@ impl Host<'_> {
         command
             .args(["netns", "exec", &namespace(self.lab, self.name)])
             .args(words)
+            .env(LAB_VARIABLE, self.lab)
             .env("HOSTD_SOCKET", folder.join("hostd.sock"))
             .env("SWITCHCTL_SOCKET", folder.join("admin.sock"))
             .env("HOSTCTL_SOCKET", folder.join("admin.sock"));

@@ -92,12 +92,7 @@ pub fn write(options: &Options, plan: &Topology) -> Result<(), LabError> {
         let folder = node_dir(&options.name, &node.name);
         fs::create_dir_all(&folder).map_err(LabError::io(folder.display().to_string()))?;
         // Also without daemons: they may be started by hand.
-        let program = if node.role.is_switch() {
-            "switchd"
-        } else {
-            "hostd"
-        };
-        debug_assert!(node.program(options.daemons).is_none_or(|p| p == program));
+        let program = node.role.program();
         let table = match program {
             "switchd" => switchd(options, plan, node),
             _ => hostd(options, plan, node),

@@ -250,7 +250,7 @@ fn route_command(verb: &str, route: &Route) -> String {
 /// in again: both ends are raised, whichever was set down.
 ///
 /// # Errors
-/// [`LabError::Command`]; [`LabError::NoNode`] when there is no such link.
+/// [`LabError::Command`]; those of [`Topology::link`].
 pub fn set_link(
     options: &Options,
     plan: &Topology,
@@ -258,15 +258,7 @@ pub fn set_link(
     b: &str,
     up: bool,
 ) -> Result<(), LabError> {
-    let (first, second) = plan.between(a, b).ok_or_else(|| LabError::NoNode {
-        node: format!("{a}–{b}"),
-        nodes: plan
-            .links
-            .iter()
-            .map(|l| format!("{}–{}", l.lower.node, l.upper.node))
-            .collect::<Vec<_>>()
-            .join(", "),
-    })?;
+    let (first, second) = plan.link(a, b)?;
     if !up {
         let down = format!("link set {} down", second.interface);
         return ip_batch(Some(&namespace(&options.name, b)), &[down]);

@@ -24,12 +24,14 @@ use serde::{Deserialize, Serialize};
 
 use super::LabError;
 
-/// Most leaves: their number is an octet of the address plan, below that of the spines.
+/// Most leaves: their number is an octet of the address plan, below those of the spines.
 pub const MAX_LEAVES: u8 = 64;
 /// Most spines: 200 + S is an octet of the address plan.
 pub const MAX_SPINES: u8 = 32;
 /// Most hosts: their number is an octet of the address plan.
 pub const MAX_HOSTS: u8 = 250;
+/// Most queues of an interface.
+pub const MAX_QUEUES: u8 = 8;
 /// Largest MTU that AF_XDP carries on veth in a frame of one page: the page less the headroom of
 /// XDP and the kernel's bookkeeping at its end (4096 − 256 − 320), less the Ethernet header.
 pub const MAX_MTU: u32 = 4096 - 256 - 320 - 14;
@@ -37,6 +39,63 @@ pub const MAX_MTU: u32 = 4096 - 256 - 320 - 14;
 pub const MIN_MTU: u32 = 1280;
 
 const _: () = assert!(MAX_SPINES <= 255 - 200);
+
+/// How many of one kind a laboratory can have: 1 to a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bound {
+    most: u8,
+    /// What sets the limit.
+    reason: &'static str,
+}
+
+impl Bound {
+    /// Leaves.
+    pub const LEAVES: Bound = Bound {
+        most: MAX_LEAVES,
+        reason: "a leaf's number is the second octet of its hosts' addresses, below those of spines",
+    };
+    /// Spines.
+    pub const SPINES: Bound = Bound {
+        most: MAX_SPINES,
+        reason: "200 and a spine's number make the second octet of its links' addresses",
+    };
+    /// Hosts.
+    pub const HOSTS: Bound = Bound {
+        most: MAX_HOSTS,
+        reason: "a host's number is the third octet of its address",
+    };
+    /// Queues of an interface.
+    pub const QUEUES: Bound = Bound {
+        most: MAX_QUEUES,
+        reason: "an interface of a laboratory has no more queues",
+    };
+
+    /// Reads a number within the bound.
+    ///
+    /// # Errors
+    /// What is accepted, and why not more.
+    pub fn parse(self, text: &str) -> Result<u8, String> {
+        let number: i128 = text
+            .parse()
+            .map_err(|_| format!("not a number in 1..={}", self.most))?;
+        match u8::try_from(number) {
+            Ok(number) => self.check(number).map(|()| number),
+            Err(_) => Err(self.refusal(number)),
+        }
+    }
+
+    fn check(self, number: u8) -> Result<(), String> {
+        if (1..=self.most).contains(&number) {
+            Ok(())
+        } else {
+            Err(self.refusal(number.into()))
+        }
+    }
+
+    fn refusal(self, number: i128) -> String {
+        format!("{number} is not in 1..={}: {}", self.most, self.reason)
+    }
+}
 
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,8 +119,9 @@ pub struct Options {
     /// What the switches' traffic managers do.
     #[serde(default)]
     pub qos: Qos,
-    /// Links between leaf and spine that lead through a bridge on which [`super::capture`] listens.
-    pub taps: BTreeSet<(String, String)>,
+    /// Links that lead through a bridge on which [`super::capture`] listens, each by the names of
+    /// its nodes in any order.
+    pub taps: Vec<(String, String)>,
 }
 
 /// What the traffic managers of a laboratory's switches do.
@@ -102,7 +162,7 @@ impl Default for Options {
             mtu: 3000,
             daemons: Daemons::All,
             qos: Qos::default(),
-            taps: BTreeSet::new(),
+            taps: Vec::new(),
         }
     }
 }
@@ -120,15 +180,13 @@ impl Options {
                 "1 to 8 lower-case letters and digits, a letter first".to_owned(),
             );
         }
-        for (option, value, most) in [
-            ("--leaves", self.leaves, MAX_LEAVES),
-            ("--spines", self.spines, MAX_SPINES),
-            ("--hosts", self.hosts, MAX_HOSTS),
-            ("--queues", self.queues, 8),
+        for (option, value, bound) in [
+            ("--leaves", self.leaves, Bound::LEAVES),
+            ("--spines", self.spines, Bound::SPINES),
+            ("--hosts", self.hosts, Bound::HOSTS),
+            ("--queues", self.queues, Bound::QUEUES),
         ] {
-            if value == 0 || value > most {
-                return bad(option, format!("{value} is not in 1..={most}"));
-            }
+            bound.check(value).or_else(|reason| bad(option, reason))?;
         }
         if !(MIN_MTU..=MAX_MTU).contains(&self.mtu) {
             return bad(
@@ -142,6 +200,19 @@ impl Options {
         }
         if !(1_000_000..=100_000_000_000).contains(&self.speed) {
             return bad("--speed", "between 1Mbps and 100Gbps".to_owned());
+        }
+        self.check_taps().or_else(|reason| bad("--tap", reason))
+    }
+
+    /// Each tap is on a link of the plan, and no link has two.
+    fn check_taps(&self) -> Result<(), String> {
+        let plan = Topology::plan(self);
+        let mut tapped = BTreeSet::new();
+        for (a, b) in &self.taps {
+            plan.link(a, b).map_err(|error| error.to_string())?;
+            if !tapped.insert((a.min(b), a.max(b))) {
+                return Err(format!("the link between '{a}' and '{b}' is named twice"));
+            }
         }
         Ok(())
     }
@@ -175,6 +246,12 @@ impl NodeRole {
     pub fn is_switch(self) -> bool {
         self != NodeRole::Host
     }
+
+    /// The daemon that is made for it.
+    #[must_use]
+    pub fn program(self) -> &'static str {
+        if self.is_switch() { "switchd" } else { "hostd" }
+    }
 }
 
 /// A network namespace.
@@ -192,11 +269,12 @@ impl Node {
     /// The daemon that runs on it, if one does.
     #[must_use]
     pub fn program(&self, daemons: Daemons) -> Option<&'static str> {
-        match (daemons, self.role.is_switch()) {
-            (Daemons::All | Daemons::Switches, true) => Some("switchd"),
-            (Daemons::All, false) => Some("hostd"),
-            _ => None,
-        }
+        let runs = match daemons {
+            Daemons::All => true,
+            Daemons::Switches => self.role.is_switch(),
+            Daemons::KernelRouters | Daemons::Nothing => false,
+        };
+        runs.then(|| self.role.program())
     }
 }
 
@@ -299,6 +377,46 @@ impl Topology {
             } else {
                 None
             }
+        })
+    }
+
+    /// [`Self::between`] for names that someone typed.
+    ///
+    /// # Errors
+    /// [`LabError::NoNode`] with the nodes that there are; [`LabError::NoLink`] with the links that
+    /// these two have.
+    pub fn link(&self, a: &str, b: &str) -> Result<(&End, &End), LabError> {
+        for node in [a, b] {
+            self.known(node)?;
+        }
+        self.between(a, b).ok_or_else(|| {
+            let links = |node: &str| {
+                let far: Vec<_> = self.ends(node).map(|end| end.interface.as_str()).collect();
+                format!("{node} has links to {}", far.join(", "))
+            };
+            let mut both = vec![a, b];
+            both.dedup();
+            LabError::NoLink {
+                a: a.to_owned(),
+                b: b.to_owned(),
+                links: both.into_iter().map(links).collect::<Vec<_>>().join("; "),
+            }
+        })
+    }
+
+    /// [`Self::node`] for a name that someone typed.
+    ///
+    /// # Errors
+    /// [`LabError::NoNode`] with the nodes that there are.
+    pub fn known(&self, name: &str) -> Result<&Node, LabError> {
+        self.node(name).ok_or_else(|| LabError::NoNode {
+            node: name.to_owned(),
+            nodes: self
+                .nodes
+                .iter()
+                .map(|node| node.name.as_str())
+                .collect::<Vec<_>>()
+                .join(", "),
         })
     }
 

@@ -136,3 +136,58 @@ fn options_outside_of_the_plan_are_refused() {
     }
     assert!(Options::default().check().is_ok());
 }
+
+/// A link that is not there is named, with the links that its nodes have, or with the nodes there
+/// are; and so is a link with two taps.
+#[test]
+fn links_that_cannot_be_are_named() {
+    let refusal = |taps: &[(&str, &str)]| {
+        let taps = taps.iter().map(|(a, b)| (a.to_string(), b.to_string()));
+        let options = Options {
+            taps: taps.collect(),
+            ..Options::default()
+        };
+        options.check().map_err(|error| error.to_string())
+    };
+    assert_eq!(
+        refusal(&[("leaf1", "leaf2")]).unwrap_err(),
+        "--tap: no link between 'leaf1' and 'leaf2': leaf1 has links to h1, h2, spine1, spine2; \
+         leaf2 has links to h3, h4, spine1, spine2"
+    );
+    assert_eq!(
+        refusal(&[("h1", "h1")]).unwrap_err(),
+        "--tap: no link between 'h1' and 'h1': h1 has links to leaf1"
+    );
+    assert_eq!(
+        refusal(&[("leaf1", "spine3")]).unwrap_err(),
+        "--tap: no node 'spine3': there are spine1, spine2, leaf1, leaf2, h1, h2, h3, h4"
+    );
+    for again in [("leaf1", "spine1"), ("spine1", "leaf1")] {
+        let refused = refusal(&[("leaf1", "spine1"), ("h1", "leaf1"), again]).unwrap_err();
+        let (a, b) = again;
+        assert_eq!(
+            refused,
+            format!("--tap: the link between '{a}' and '{b}' is named twice")
+        );
+    }
+    assert_eq!(refusal(&[("spine1", "leaf1"), ("leaf1", "spine2")]), Ok(()));
+}
+
+/// A number is read within its bound; outside of it the bound is named, and what sets it.
+#[test]
+fn numbers_outside_of_their_bound_are_refused() {
+    assert_eq!(Bound::HOSTS.parse("1"), Ok(1));
+    assert_eq!(Bound::HOSTS.parse("250"), Ok(MAX_HOSTS));
+    for number in ["0", "251", "300", "-1", "5000000000"] {
+        assert_eq!(
+            Bound::HOSTS.parse(number).unwrap_err(),
+            format!(
+                "{number} is not in 1..=250: a host's number is the third octet of its address"
+            )
+        );
+    }
+    assert_eq!(
+        Bound::QUEUES.parse("two").unwrap_err(),
+        "not a number in 1..=8"
+    );
+}

@@ -10,7 +10,7 @@
 //!   flow_control  pauses that the peer of a port asks for
 //!   xdp           AF_XDP, the kernel boundary: frames, queues, the steering program
 //!   netlink       the kernel's links, addresses, neighbours and routes (read only)
-//!   admin         the listener of the admin socket: one line asks, one line answers
+//!   admin         the admin socket, both ends: one line asks, one line answers
 //!   config        strict, layered configuration
 //!   log           lines on stderr
 //!   metrics       Prometheus

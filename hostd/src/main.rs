@@ -11,7 +11,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// A multipath, RDMA-like transport for the applications of a host.
 #[derive(Debug, Parser)]
-#[command(version, args_conflicts_with_subcommands = true)]
+#[command(version)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Verb>,
@@ -22,34 +22,29 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Run the daemon (the default).
-    Run(Options),
+    Run,
     /// Read the configuration, say what is wrong with it, and end.
-    Check(Options),
+    Check,
 }
 
 #[derive(Clone, Debug, Args)]
 struct Options {
     /// Configuration file.
-    #[arg(short, long, default_value = "/etc/hostd/hostd.toml")]
+    #[arg(short, long, global = true, default_value = "/etc/hostd/hostd.toml")]
     config: PathBuf,
     /// Override a key of the configuration; may be repeated.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
+    #[arg(long = "set", global = true, value_name = "KEY=VALUE")]
     overrides: Vec<String>,
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let (options, check) = match cli.command {
-        Some(Verb::Run(options)) => (options, false),
-        Some(Verb::Check(options)) => (options, true),
-        None => (cli.options, false),
-    };
+    let Cli { command, options } = Cli::parse();
     let loaded = common::config::load::<Config>(&options.config, "HOSTD", &options.overrides);
     let config = match loaded {
         Ok(config) => config,
         Err(error) => return fail(&error),
     };
-    if check {
+    if let Some(Verb::Check) = command {
         println!("{}: valid", options.config.display());
         return ExitCode::SUCCESS;
     }

@@ -64,7 +64,7 @@ fn execute(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
             if print {
                 print!("{}", toml::to_string(&config)?);
             } else {
-                println!("{}: good", source.path.display());
+                println!("{}: valid", source.path.display());
             }
             Ok(())
         }

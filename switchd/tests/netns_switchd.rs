@@ -341,7 +341,16 @@ fn operators_and_collectors_are_answered() {
         .output()
         .unwrap();
     assert_eq!(refused.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("is switchd running?"));
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        text.contains("the socket /nonexistent/s does not exist: is switchd running?"),
+        "{text}"
+    );
+    let reloaded = rig.ctl_output(&["reload"]);
+    assert_eq!(
+        String::from_utf8_lossy(&reloaded.stdout),
+        "the configuration was read again: nothing has changed\n"
+    );
 }
 
 /// SW-51, MG-7: an operator sees what each stage decided about a packet, and Wireshark why it was

@@ -527,3 +527,24 @@ fn figures_are_written() {
         assert!(text.contains("polyline"), "{file:?}: a line");
     }
 }
+
+/// A scenario that cannot be read is named without a line, one with a mistake with it.
+#[test]
+fn a_scenario_file_that_is_refused_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nope.toml");
+    let refusal = || {
+        twin::scenario::Scenario::load(&path)
+            .unwrap_err()
+            .to_string()
+    };
+    let place = path.display();
+    let missing = format!("{place}: it cannot be read: No such file or directory");
+    assert!(refusal().starts_with(&missing), "{}", refusal());
+    std::fs::write(&path, "about = \"\"\nunknown = 1\n").unwrap();
+    assert!(
+        refusal().starts_with(&format!("{place}:2: ")),
+        "{}",
+        refusal()
+    );
+}

@@ -7,7 +7,10 @@
 //! ```
 //!
 //! Whoever may open the socket may ask: the permissions of its file are the access control. What
-//! requests and answers mean is the daemon's business; both write JSON.
+//! requests and answers mean is the daemon's business; both write JSON. [`client`] is for the tools
+//! that ask.
+
+pub mod client;
 
 use std::future::Future;
 use std::io;

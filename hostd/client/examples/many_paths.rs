@@ -2,13 +2,16 @@
 //! into packets, spreads them over the paths that it agreed on with the peer, and completes the
 //! request when all have arrived.
 //!
+//! Built with the other examples by `cargo build -p hostd-client --examples`, as
+//! target/debug/examples/many_paths. In a laboratory (`fabric lab up`), where each host has a hostd:
+//!
 //! ```text
-//!   cargo run -p hostd-client --example many_paths -- serve 7002
-//!   cargo run -p hostd-client --example many_paths -- 10.0.0.1:7002 256
+//!   fabric lab exec h4 target/debug/examples/many_paths serve 7002 &
+//!   fabric lab exec h1 target/debug/examples/many_paths 10.2.4.2:7002 256
 //! ```
 //!
-//! The number is the message's size in MiB. Each host needs a running hostd, at
-//! /run/hostd/hostd.sock or where HOSTD_SOCKET says. While the message is under way, `hostctl show
+//! The number is the message's size in MiB. Elsewhere each host needs a running hostd, at
+//! /run/hostd/hostd.sock or where HOSTD_SOCKET says. While the message is under way, `hostctl
 //! paths` tells what each path carries: which one a packet takes is the daemon's business, and the
 //! library does not see it.
 

@@ -1,11 +1,14 @@
 //! Two processes send one message to and fro: SEND and RECV, the simplest use of a queue pair.
 //!
+//! Built with the other examples by `cargo build -p hostd-client --examples`, as
+//! target/debug/examples/ping_pong. In a laboratory (`fabric lab up`), where each host has a hostd:
+//!
 //! ```text
-//!   cargo run -p hostd-client --example ping_pong -- serve 7000          on one host
-//!   cargo run -p hostd-client --example ping_pong -- 10.0.0.1:7000 1000  on another
+//!   fabric lab exec h4 target/debug/examples/ping_pong serve 7000 &
+//!   fabric lab exec h1 target/debug/examples/ping_pong 10.2.4.2:7000 1000
 //! ```
 //!
-//! Each host needs a running hostd, at /run/hostd/hostd.sock or where HOSTD_SOCKET says.
+//! Elsewhere each host needs a running hostd, at /run/hostd/hostd.sock or where HOSTD_SOCKET says.
 
 use hostd_client::{
     Access, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Context, Error,

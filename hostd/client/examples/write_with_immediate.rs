@@ -1,13 +1,17 @@
 //! One process writes into another's memory: RDMA WRITE, whose receiver does nothing, and WRITE
 //! with immediate data, which also tells the receiver that it happened.
 //!
+//! Built with the other examples by `cargo build -p hostd-client --examples`, as
+//! target/debug/examples/write_with_immediate. In a laboratory (`fabric lab up`), where each host
+//! has a hostd:
+//!
 //! ```text
-//!   cargo run -p hostd-client --example write_with_immediate -- serve 7001
-//!   cargo run -p hostd-client --example write_with_immediate -- 10.0.0.1:7001 "some text"
+//!   fabric lab exec h4 target/debug/examples/write_with_immediate serve 7001 &
+//!   fabric lab exec h1 target/debug/examples/write_with_immediate 10.2.4.2:7001 "some text"
 //! ```
 //!
-//! The receiver's key travels in the private data of the connection's set-up. Each host needs a
-//! running hostd, at /run/hostd/hostd.sock or where HOSTD_SOCKET says.
+//! The receiver's key travels in the private data of the connection's set-up. Elsewhere each host
+//! needs a running hostd, at /run/hostd/hostd.sock or where HOSTD_SOCKET says.
 
 use hostd_client::{
     Access, Completion, CompletionQueue, Context, Error, Private, QueuePairOptions, ReceiveRequest,

@@ -2,13 +2,18 @@
 
 use clap::{Parser, Subcommand};
 use comfy_table::{CellAlignment, Table, presets};
+use common::admin::client::Daemon;
 use hostd::control::report::{Ask, Subject, columns};
 use serde_json::Value;
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+
+const DAEMON: Daemon = Daemon {
+    name: "hostd",
+    variable: "HOSTCTL_SOCKET",
+};
 
 /// How long hostd may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -21,7 +26,7 @@ struct Cli {
     #[arg(
         long,
         global = true,
-        env = "HOSTCTL_SOCKET",
+        env = DAEMON.variable,
         default_value = "/run/hostd/admin.sock"
     )]
     socket: PathBuf,
@@ -34,17 +39,61 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Show queue pairs, paths, regions, sessions, drops, ports, pauses or the status.
-    Show {
-        /// What to show.
-        subject: Subject,
-    },
+    #[command(flatten)]
+    Direct(What),
+    /// Show something (the word may be left out).
+    #[command(subcommand)]
+    Show(What),
+}
+
+/// What can be shown. Each plural is understood in the singular, too.
+#[derive(Clone, Copy, Debug, Subcommand)]
+enum What {
+    /// The daemon as a whole.
+    Status,
+    /// Queue pairs and their counters.
+    #[command(alias = "qp")]
+    Qps,
+    /// Sub-paths of all queue pairs.
+    #[command(alias = "path")]
+    Paths,
+    /// Registered memory.
+    #[command(alias = "region")]
+    Regions,
+    /// Connected applications.
+    #[command(alias = "session")]
+    Sessions,
+    /// Lost packets by reason.
+    #[command(alias = "drop")]
+    Drops,
+    /// Interfaces and their counters.
+    #[command(alias = "port")]
+    Ports,
+    /// Flow control that was received, and paused time, by priority.
+    #[command(aliases = ["pause", "pfc"])]
+    Pauses,
+}
+
+impl Verb {
+    fn subject(self) -> Subject {
+        let (Self::Direct(what) | Self::Show(what)) = self;
+        match what {
+            What::Status => Subject::Status,
+            What::Qps => Subject::Qps,
+            What::Paths => Subject::Paths,
+            What::Regions => Subject::Regions,
+            What::Sessions => Subject::Sessions,
+            What::Drops => Subject::Drops,
+            What::Ports => Subject::Ports,
+            What::Pauses => Subject::Pauses,
+        }
+    }
 }
 
 fn main() -> ExitCode {
     common::sys::end_quietly_on_broken_pipe();
     let cli = Cli::parse();
-    let Verb::Show { subject } = cli.command;
+    let subject = cli.command.subject();
     match ask(&cli.socket, subject) {
         Ok(rows) => {
             let text = if cli.json {
@@ -64,16 +113,12 @@ fn main() -> ExitCode {
 }
 
 fn ask(socket: &Path, subject: Subject) -> Result<Value, String> {
-    let place = |error: std::io::Error| format!("{}: {error}", socket.display());
-    let mut stream = UnixStream::connect(socket).map_err(place)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(place)?;
     let request = serde_json::to_string(&Ask { show: subject }).map_err(|e| e.to_string())?;
-    stream
-        .write_all(format!("{request}\n").as_bytes())
-        .map_err(place)?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).map_err(place)?;
-    let value: Value = serde_json::from_str(&answer).map_err(|e| format!("answer: {e}"))?;
+    let answer = DAEMON.ask(socket, &request, PATIENCE)?;
+    let value: Value = serde_json::from_slice(&answer).map_err(|error| {
+        let place = socket.display();
+        format!("{place}: the answer is not understood: {error}")
+    })?;
     match value.get("error").and_then(Value::as_str) {
         Some(error) => Err(error.to_owned()),
         None => Ok(value),
@@ -110,5 +155,49 @@ fn cell(value: Option<&Value>) -> String {
             parts.join(",")
         }
         Some(other) => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cli, Subject};
+    use clap::{CommandFactory, Parser};
+
+    fn subject(words: &[&str]) -> Subject {
+        let line = ["hostctl"].iter().chain(words);
+        match Cli::try_parse_from(line) {
+            Ok(cli) => cli.command.subject(),
+            Err(error) => panic!("{words:?}: {error}"),
+        }
+    }
+
+    /// As in switchctl: `show` may be left out, and each plural is understood in the singular.
+    #[test]
+    fn the_singular_is_understood_with_show_and_without() {
+        for (word, singular, meant) in [
+            ("status", "status", Subject::Status),
+            ("qps", "qp", Subject::Qps),
+            ("paths", "path", Subject::Paths),
+            ("regions", "region", Subject::Regions),
+            ("sessions", "session", Subject::Sessions),
+            ("drops", "drop", Subject::Drops),
+            ("ports", "port", Subject::Ports),
+            ("pauses", "pause", Subject::Pauses),
+            ("pfc", "pfc", Subject::Pauses),
+        ] {
+            for words in [
+                &["show", word][..],
+                &[word],
+                &["show", singular],
+                &[singular],
+            ] {
+                assert_eq!(subject(words), meant, "{words:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_commands_share_a_word() {
+        Cli::command().debug_assert();
     }
 }

@@ -20,12 +20,12 @@ use std::path::{Path, PathBuf};
 
 /// Why a scenario cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}:{line}: {reason}", file.display())]
+#[error("{}{}: {reason}", file.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
 pub struct ScenarioError {
     /// The file.
     pub file: PathBuf,
-    /// The line, from 1; 0 when the file could not be read.
-    pub line: usize,
+    /// The line, from 1; `None` when the file could not be read.
+    pub line: Option<usize>,
     /// What is wrong.
     pub reason: String,
 }
@@ -38,8 +38,8 @@ impl Scenario {
     pub fn load(path: &Path) -> Result<Self, ScenarioError> {
         let text = std::fs::read_to_string(path).map_err(|error| ScenarioError {
             file: path.to_owned(),
-            line: 0,
-            reason: error.to_string(),
+            line: None,
+            reason: format!("it cannot be read: {error}"),
         })?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         let folder = path.parent().unwrap_or_else(|| Path::new("."));
@@ -50,7 +50,7 @@ impl Scenario {
             file: error
                 .file
                 .map_or_else(|| path.to_owned(), |file| folder.join(file)),
-            line: error.line,
+            line: Some(error.line),
             reason: error.reason,
         })
     }

@@ -7,14 +7,18 @@
 mod tables;
 
 use clap::{Args, Parser, Subcommand};
-use std::io::{Read, Write};
-use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
+use common::admin::client::Daemon;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use switchd::control::api::{
     Answer, HoldRequest, Request, Response, ShowRequest, Topic, TraceReport, TraceRequest,
+};
+
+const DAEMON: Daemon = Daemon {
+    name: "switchd",
+    variable: "SWITCHCTL_SOCKET",
 };
 
 /// How long to wait for an answer: longer than the daemon takes for any request but a trace.
@@ -36,7 +40,7 @@ struct Arguments {
     #[arg(
         long,
         global = true,
-        env = "SWITCHCTL_SOCKET",
+        env = DAEMON.variable,
         default_value = "/run/switchd/admin.sock"
     )]
     socket: PathBuf,
@@ -164,6 +168,7 @@ enum What {
     /// What computed headroom is made of
     Headroom,
     /// PFC and PAUSE of ports and priorities that take part
+    #[command(aliases = ["pause", "pauses"])]
     Pfc {
         /// Also priorities that do not
         #[arg(long)]
@@ -344,25 +349,13 @@ fn write_pcap(traced: &mut TraceReport, path: &std::path::Path) -> Result<(), St
 }
 
 fn ask(arguments: &Arguments, request: &Request) -> Result<Response, String> {
-    let place = arguments.socket.display();
-    let mut stream = UnixStream::connect(&arguments.socket).map_err(|error| {
-        format!(
-            "{place}: {error} (is switchd running? another socket: --socket or SWITCHCTL_SOCKET)"
-        )
-    })?;
-    let failed = |error: std::io::Error| format!("{place}: {error}");
     let timeout = match request {
         Request::Trace(trace) => TIMEOUT + Duration::from_millis(trace.wait_milliseconds),
         _ => TIMEOUT,
     };
-    stream.set_read_timeout(Some(timeout)).map_err(failed)?;
-    stream.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
-    let mut line = serde_json::to_vec(request).map_err(|error| error.to_string())?;
-    line.push(b'\n');
-    stream.write_all(&line).map_err(failed)?;
-    stream.shutdown(Shutdown::Write).map_err(failed)?;
-    let mut text = Vec::new();
-    stream.read_to_end(&mut text).map_err(failed)?;
+    let line = serde_json::to_string(request).map_err(|error| error.to_string())?;
+    let text = DAEMON.ask(&arguments.socket, &line, timeout)?;
+    let place = arguments.socket.display();
     serde_json::from_slice(&text)
         .map_err(|error| format!("{place}: the answer is not understood: {error}"))
 }

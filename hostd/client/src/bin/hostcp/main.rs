@@ -24,18 +24,17 @@ mod receiver;
 mod sender;
 mod target;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use options::{CopyOptions, ServeOptions};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Copy a file to another host over hostd.
 #[derive(Debug, Parser)]
-#[command(
-    version,
-    args_conflicts_with_subcommands = true,
-    subcommand_negates_reqs = true
-)]
+#[command(version, subcommand_negates_reqs = true)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Verb>,
@@ -53,8 +52,25 @@ enum Verb {
     Serve(ServeOptions),
 }
 
+impl Cli {
+    /// Reads a command line. What belongs to a copy is refused beside `serve`; clap itself could
+    /// refuse only everything that stands before it, the socket included.
+    fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        let matches = command.try_get_matches_from_mut(words)?;
+        if let Some(verb) = matches.subcommand_name() {
+            let given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+            if let Some(id) = CopyOptions::IDS.into_iter().find(|id| given(id)) {
+                let text = format!("{id} before {verb:?}: write options of {verb} after that word");
+                return Err(command.error(ErrorKind::ArgumentConflict, text));
+            }
+        }
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
+}
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let result = match cli.command {
         Some(Verb::Serve(options)) => receiver::serve(&cli.socket, &options),
         None => sender::copy(&cli.socket, &cli.copy),
@@ -65,5 +81,53 @@ fn main() -> ExitCode {
             eprintln!("hostcp: {failure}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cli, CopyOptions, Verb};
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+    use std::path::Path;
+
+    fn read(words: &[&str]) -> Result<Cli, clap::Error> {
+        let line = ["hostcp"].iter().chain(words);
+        Cli::read(line.map(|word| (*word).into()))
+    }
+
+    /// The socket may stand before `serve` and after it; a copy's arguments may not.
+    #[test]
+    fn the_socket_stands_anywhere() {
+        for words in [
+            ["--socket", "/tmp/s", "serve"],
+            ["serve", "--socket", "/tmp/s"],
+        ] {
+            let cli = read(&words).expect("it is understood");
+            assert_eq!(cli.socket, Path::new("/tmp/s"));
+            assert!(matches!(cli.command, Some(Verb::Serve(_))));
+        }
+        let copy = read(&["--socket", "/tmp/s", "file", "[fd00:1::2]:"]).expect("a copy");
+        assert_eq!(copy.socket, Path::new("/tmp/s"));
+        assert!(copy.command.is_none());
+        for words in [
+            &["file", "serve"][..],
+            &["--port", "7", "serve"],
+            &["-q", "serve"],
+        ] {
+            let error = read(words).expect_err("it belongs to a copy");
+            assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{error}");
+        }
+        let none = read(&[]).expect_err("nothing to copy");
+        assert_eq!(none.kind(), ErrorKind::MissingRequiredArgument);
+    }
+
+    #[test]
+    fn every_argument_of_a_copy_is_known() {
+        let command = Cli::command();
+        command.clone().debug_assert();
+        let local = command.get_arguments().filter(|it| !it.is_global_set());
+        let ids: Vec<_> = local.map(|it| it.get_id().as_str()).collect();
+        assert_eq!(ids, CopyOptions::IDS);
     }
 }

@@ -13,7 +13,7 @@ pub(crate) struct CopyOptions {
     /// The file.
     #[arg(required = true)]
     pub(crate) source: Option<PathBuf>,
-    /// Where to: HOST:PATH; PATH is relative to the receiver's root, and may name a folder.
+    /// Where to: HOST:PATH, an IPv6 address in brackets ([fd00:2:4::2]:PATH); PATH is relative to the receiver's root, and may name a folder.
     #[arg(required = true)]
     pub(crate) target: Option<String>,
     /// Port of the receiver.
@@ -22,6 +22,11 @@ pub(crate) struct CopyOptions {
     /// Print nothing but errors.
     #[arg(short, long)]
     pub(crate) quiet: bool,
+}
+
+impl CopyOptions {
+    /// Names of the arguments.
+    pub(crate) const IDS: [&str; 4] = ["source", "target", "port", "quiet"];
 }
 
 /// How to receive.

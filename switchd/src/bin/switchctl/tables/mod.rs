@@ -50,6 +50,9 @@ pub(crate) fn text(answer: &Answer, all: bool) -> String {
         Answer::Headroom(rows) if rows.is_empty() => {
             "none is computed: no group is lossless, or headroom is given in bytes\n".to_owned()
         }
+        Answer::Reloaded(rows) if rows.is_empty() => {
+            "the configuration was read again: nothing has changed\n".to_owned()
+        }
         _ => table(answer, all),
     }
 }

@@ -336,6 +336,16 @@ fn operators_and_collectors_are_answered() {
         rig.ctl(&["show", topic]);
         assert!(rig.ctl_output(&[topic]).status.success());
     }
+}
+
+/// MG-1: switchctl says what is missing without a daemon, and that a reload has changed nothing.
+#[test]
+fn an_operator_is_told_in_a_sentence() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("u");
+    rig.start(&[]);
     let refused = Command::new(env!("CARGO_BIN_EXE_switchctl"))
         .args(["--socket", "/nonexistent/s", "status"])
         .output()

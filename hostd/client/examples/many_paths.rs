@@ -3,7 +3,8 @@
 //! request when all have arrived.
 //!
 //! Built with the other examples by `cargo build -p hostd-client --examples`, as
-//! target/debug/examples/many_paths. In a laboratory (`fabric lab up`), where each host has a hostd:
+//! target/debug/examples/many_paths. In a laboratory (`fabric lab up`), where each host has a
+//! hostd:
 //!
 //! ```text
 //!   fabric lab exec h4 target/debug/examples/many_paths serve 7002 &

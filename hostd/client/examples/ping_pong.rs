@@ -1,7 +1,8 @@
 //! Two processes send one message to and fro: SEND and RECV, the simplest use of a queue pair.
 //!
 //! Built with the other examples by `cargo build -p hostd-client --examples`, as
-//! target/debug/examples/ping_pong. In a laboratory (`fabric lab up`), where each host has a hostd:
+//! target/debug/examples/ping_pong. In a laboratory (`fabric lab up`), where each host has a
+//! hostd:
 //!
 //! ```text
 //!   fabric lab exec h4 target/debug/examples/ping_pong serve 7000 &

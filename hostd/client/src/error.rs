@@ -7,11 +7,21 @@ use crate::shm::MemoryError;
 use nix::errno::Errno;
 use std::path::PathBuf;
 
+/// Why nobody answers at a socket, for who started the application.
+fn no_daemon(reason: Errno) -> &'static str {
+    match reason {
+        Errno::ENOENT => "the socket does not exist: is hostd running?",
+        Errno::ECONNREFUSED => "nobody listens there: is hostd running?",
+        Errno::EACCES => "no permission: see application.groups in hostd's configuration",
+        other => other.desc(),
+    }
+}
+
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No daemon answers at the socket.
-    #[error("cannot reach hostd at {path}: {reason}")]
+    #[error("cannot reach hostd at {path}: {}", no_daemon(*reason))]
     NoDaemon {
         /// Path of the socket.
         path: PathBuf,
@@ -87,5 +97,33 @@ impl From<RingFault> for Error {
 impl Error {
     pub(crate) fn kernel(what: &'static str) -> impl FnOnce(Errno) -> Self {
         move |reason| Self::Kernel { what, reason }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Error;
+    use nix::errno::Errno;
+
+    /// Without a daemon an application says which socket it tried, and why nobody answered.
+    #[test]
+    fn a_daemon_that_does_not_run_is_asked_for() {
+        for (reason, words) in [
+            (
+                Errno::ENOENT,
+                "the socket does not exist: is hostd running?",
+            ),
+            (
+                Errno::ECONNREFUSED,
+                "nobody listens there: is hostd running?",
+            ),
+            (Errno::EACCES, "no permission: see application.groups"),
+            (Errno::ENOTSOCK, "Socket operation on non-socket"),
+        ] {
+            let path = "/run/x".into();
+            let text = Error::NoDaemon { path, reason }.to_string();
+            let start = format!("cannot reach hostd at /run/x: {words}");
+            assert!(text.starts_with(&start), "{text}");
+        }
     }
 }

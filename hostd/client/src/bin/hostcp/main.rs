@@ -32,9 +32,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// clap's own line would let arguments of a copy stand before `serve`.
+const USAGE: &str =
+    "hostcp [OPTIONS] <SOURCE> <TARGET>\n       hostcp [--socket <SOCKET>] serve [OPTIONS]";
+
 /// Copy a file to another host over hostd.
 #[derive(Debug, Parser)]
-#[command(version, subcommand_negates_reqs = true)]
+#[command(version, subcommand_negates_reqs = true, override_usage = USAGE)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Verb>,

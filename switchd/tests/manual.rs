@@ -327,10 +327,10 @@ fn the_window_of_storms_has_a_least_length() {
         assert!(text.contains(&from));
         compiled(&parsed(&text.replace(&from, &format!("{key}{window}"))))
     };
-    assert!(with("2400").is_ok());
-    let error = with("2399").expect_err("too short");
+    assert!(with("3000").is_ok());
+    let error = with("2999").expect_err("too short");
     assert!(
-        error.contains("qos.watchdog.window_milliseconds: 2.399s"),
+        error.contains("qos.watchdog.window_milliseconds: 2.999s"),
         "{error}"
     );
 }

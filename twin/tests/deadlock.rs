@@ -2,10 +2,12 @@
 
 use common::time::{Span, Time};
 use common::units::Rate;
+use common::wire::pause::Control;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::sync::Arc;
 use switchd::config::Qos;
+use switchd::config::qos::Mode;
 use switchd::drop::DropReason;
 use twin::bench::{Bench, Setup, StreamId, at};
 use twin::switch::SwitchSettings;
@@ -108,7 +110,7 @@ fn wait_for(bench: &mut Bench, tester: usize, wanted: u64, limit: Span) -> Span 
     bench.now().since(from)
 }
 
-/// SW-32: detection and restoration take longer than configured, by one poll interval at most; 20
+/// SW-32: detection and recovery take as long as configured and one poll interval more at most; 20
 /// of 20, on occupied queues and on empty ones.
 #[test]
 fn the_watchdog_is_exact() {
@@ -120,7 +122,7 @@ fn the_watchdog_is_exact() {
             bench.send(0, stream(1, 3));
         }
         let from = 1_000_000 + random.next_u64() % 3_000_000;
-        let until = from + 8_000_000 + random.next_u64() % 1_000_000;
+        let until = from + 5_000_000 + random.next_u64() % 1_000_000;
         bench.storm(1, storm(after(from), after(until)));
         bench.run_until(after(from));
         // The frame takes a moment to arrive, and the steps of the clock here are 10 µs.
@@ -134,17 +136,14 @@ fn the_watchdog_is_exact() {
             took <= DETECTION + POLL + slack,
             "round {round}: detected after {took}"
         );
-        bench.run_until(after(until));
         let took = wait_for(&mut bench, 1, 0, Span::from_millis(100));
-        // The last frame left up to 100 µs before the end.
-        let early = Span::from_micros(120);
         assert!(
-            took + early > RESTORATION,
-            "round {round}: restored after {took}"
+            took + slack >= RESTORATION,
+            "round {round}: recovered after {took}"
         );
         assert!(
             took <= RESTORATION + POLL + slack,
-            "round {round}: restored after {took}"
+            "round {round}: recovered after {took}"
         );
         assert_eq!(storms(&bench, 1), 1, "round {round}");
         bench.finish();
@@ -176,7 +175,7 @@ fn a_storm_harms_nobody_else() {
     let victim = bench.send(0, rated(3, 3));
     let same_port = bench.send(1, rated(3, 0));
     let other_port = bench.send(1, rated(2, 3));
-    bench.storm(3, storm(after(1_000_000), after(20_000_000)));
+    bench.storm(3, storm(after(1_000_000), after(17_000_000)));
     bench.run_until(after(1_000_000) + DETECTION + POLL + POLL);
     let before = [same_port, other_port].map(|it| bench.received(it).packets);
     let sent = [same_port, other_port].map(|it| bench.sent(it).packets);
@@ -192,7 +191,7 @@ fn a_storm_harms_nobody_else() {
         );
     }
     let stormed = bench.received(victim).packets;
-    bench.run_until(after(20_000_000));
+    bench.run_until(after(17_000_000));
     assert_eq!(bench.received(victim).packets, stormed, "nothing passes");
     assert!(bench.switch(0).dropped(DropReason::PfcStorm) > 0);
     bench.run_for(RESTORATION + POLL + POLL);
@@ -204,7 +203,7 @@ fn a_storm_harms_nobody_else() {
     assert_eq!(
         bench.switch(0).sum(|it| it.dropped_in_all()),
         lost,
-        "after restoration"
+        "after recovery"
     );
     assert!(bench.received(victim).packets > got, "traffic is back");
     for it in [same_port, other_port] {
@@ -233,10 +232,10 @@ fn actions_differ() {
     }
 }
 
-/// SW-34: a storm on all priorities of all ports, with traffic and without, does not flap: one
-/// storm each, and one restoration.
+/// SW-32, SW-34: a storm on all priorities of all ports, with traffic and without: every priority
+/// goes through the same rounds, and is obeyed again when the storm is over.
 #[test]
-fn a_storm_everywhere_does_not_flap() {
+fn a_storm_everywhere_is_the_same_rounds_everywhere() {
     let all: Vec<u8> = (0..8).collect();
     let mut setup = Setup::star(4, at(10));
     setup.switch = SwitchSettings {
@@ -261,35 +260,101 @@ fn a_storm_everywhere_does_not_flap() {
             },
         );
     }
-    for (until, wanted) in [(59_000_000, (1, 1)), (80_000_000, (0, 1))] {
+    // Found within a poll of 4 ms; then a round is 5 ms of recovery and up to 4 ms of detection.
+    for (until, wanted) in [
+        (3_900_000, (0, 0)),
+        (9_000_000, (1, 1)),
+        (18_000_000, (1, 2)),
+    ] {
         bench.run_until(after(until));
         for (tester, priority) in (0..4).flat_map(|it| (0..8).map(move |priority| (it, priority))) {
             let found = watched(&bench, tester, priority);
-            assert_eq!(found, wanted, "tester {tester}, priority {priority}");
+            assert_eq!(
+                found, wanted,
+                "{until}: tester {tester}, priority {priority}"
+            );
         }
+    }
+    bench.run_until(after(80_000_000));
+    let (state, rounds) = watched(&bench, 0, 0);
+    assert!(state == 0 && (6..=7).contains(&rounds), "{rounds} rounds");
+    for (tester, priority) in (0..4).flat_map(|it| (0..8).map(move |priority| (it, priority))) {
+        assert_eq!(watched(&bench, tester, priority), (0, rounds));
     }
     bench.finish();
 }
 
-/// SW-32: more storms than the window tolerates turn PFC off for that port and priority.
+/// SW-32: an endless storm is one round after the other, and more of them than the window tolerates
+/// turn PFC off for that port and priority.
 #[test]
-fn too_many_storms_turn_pfc_off() {
+fn an_endless_storm_turns_pfc_off() {
     let mut bench = star(2, 10, "storms = 2\nwindow_milliseconds = 1000");
-    for n in 0..3 {
-        let from = after(1_000_000 + n * 30_000_000);
-        bench.storm(1, storm(from, from + Span::from_millis(10)));
-    }
-    bench.run_until(after(59_000_000));
-    assert_eq!((storms(&bench, 1), state(&bench, 1)), (2, 0));
-    bench.run_until(after(120_000_000));
-    assert_eq!((storms(&bench, 1), state(&bench, 1)), (3, 2));
-    // Pauses are not obeyed any more.
-    let stream = bench.send(0, stream(1, 3));
-    bench.storm(1, storm(after(121_000_000), after(140_000_000)));
-    bench.run_until(after(125_000_000));
-    assert!(bench.received(stream).packets > 1000);
+    let waiting = bench.send(0, stream(1, 3));
+    bench.storm(1, storm(after(1_000_000), after(100_000_000)));
+    wait_for(&mut bench, 1, 2, Span::from_millis(40));
+    assert_eq!(storms(&bench, 1), 3);
+    let before = bench.received(waiting).packets;
+    bench.run_for(Span::from_millis(5));
+    let got = bench.received(waiting).packets - before;
+    assert!(got > 4_000, "{got} packets in 5 ms: pauses are not obeyed");
     bench.finish();
-    assert_eq!(bench.missing(stream), 0);
+}
+
+/// SW-34: a host that storms for ever never stops the traffic of its neighbours, from the same
+/// sender and of the same priority, for longer than the detection time and a poll.
+#[test]
+fn nobody_waits_longer_than_the_detection_time() {
+    let mut bench = star(3, 10, "");
+    let rated = |to| Stream {
+        rate: Some(Rate::from_gbps(4)),
+        ..stream(to, 3)
+    };
+    bench.send(0, rated(1));
+    let neighbour = bench.send(0, rated(2));
+    bench.storm(1, storm(after(1_000_000), after(100_000_000)));
+    let (mut seen, mut since, mut longest) = (0, bench.now(), Span::ZERO);
+    while bench.now() < after(60_000_000) {
+        bench.run_for(Span::from_micros(50));
+        let got = bench.received(neighbour).packets;
+        if got > seen {
+            (seen, since) = (got, bench.now());
+        }
+        longest = longest.max(bench.now().since(since));
+    }
+    assert!(longest > Span::from_millis(1), "nobody ever waited");
+    assert!(longest <= DETECTION + POLL, "stopped for {longest}");
+    bench.finish();
+}
+
+/// SW-30, SW-32: PAUSE frames without end are a storm of all priorities: all of them recover.
+#[test]
+fn an_endless_pause_of_the_link_is_a_storm() {
+    let mut setup = Setup::star(2, at(10));
+    let mut paused = Qos::clone(&qos(&[3], ""));
+    paused.flow_control.mode = Mode::Pause;
+    setup.switch = SwitchSettings {
+        qos: Some(Arc::new(paused)),
+        ..settings("", &setup)
+    };
+    let mut bench = Bench::new(setup);
+    let waiting = bench.send(0, stream(1, 3));
+    bench.storm(
+        1,
+        Storm {
+            control: Control::Pause(u16::MAX),
+            ..storm(after(1_000_000), after(12_000_000))
+        },
+    );
+    bench.run_until(after(6_000_000));
+    for priority in 0..8 {
+        assert_eq!(watched(&bench, 1, priority), (1, 1), "priority {priority}");
+    }
+    bench.run_until(after(30_000_000));
+    assert_eq!(state(&bench, 1), 0);
+    let got = bench.received(waiting).packets;
+    bench.run_for(Span::from_millis(1));
+    assert!(bench.received(waiting).packets > got, "traffic is back");
+    bench.finish();
 }
 
 /// Four switches in a circle whose routes for two destinations go round, for 2 ms; then they are
@@ -350,4 +415,95 @@ fn a_ring_with_prevention_never_locks() {
         assert_eq!(bench.switch(switch).dropped(DropReason::PfcStorm), 0);
         assert_eq!(bench.switch(switch).dropped(DropReason::HeadroomFull), 0);
     }
+}
+
+/// Two leaves and two spines whose flows to a third leaf make a hook, as after two links have
+/// failed: 0 ─▶ spine 0 ─▶ 1 ─▶ spine 1 ─▶ 2, and 1 ─▶ spine 1 ─▶ 0 ─▶ spine 0 ─▶ 2. Each of the
+/// four waits for the next one's buffer, in a circle. No packet goes round: all are delivered.
+struct Hooked {
+    bench: Bench,
+    streams: Vec<StreamId>,
+}
+
+/// The receivers pause for a millisecond; then there is only what the switches do.
+fn hooked(more: &str) -> Hooked {
+    let mut setup = Setup::leaf_spine((3, 2), 2, at(10));
+    setup.switch = SwitchSettings {
+        qos: Some(qos(&[3, 4], more)),
+        ..settings("", &setup)
+    };
+    let mut bench = Bench::new(setup);
+    let (first, second) = (3, 4);
+    for (to, hops) in [(4, [0, first, 1, second, 2]), (5, [1, second, 0, first, 2])] {
+        let prefix: ipnet::IpNet = bench.address(to).into();
+        for pair in hops.windows(2) {
+            let next = bench.switch_id(pair[1]);
+            bench.route(pair[0], prefix, &[next]);
+        }
+    }
+    let streams = [(0, 4), (1, 4), (2, 5), (3, 5)]
+        .map(|(from, to)| bench.send(from, stream(to, 3)))
+        .to_vec();
+    for receiver in [4, 5] {
+        bench.hold(receiver, 0b11000, (after(1_000_000), after(2_000_000)));
+    }
+    bench.run_until(after(2_500_000));
+    Hooked { bench, streams }
+}
+
+impl Hooked {
+    /// Packets that each stream delivers in this time.
+    fn delivers(&mut self, span: Span) -> Vec<u64> {
+        let counts = |bench: &Bench| -> Vec<u64> {
+            let all = self.streams.iter();
+            all.map(|it| bench.received(*it).packets).collect()
+        };
+        let before = counts(&self.bench);
+        self.bench.run_for(span);
+        let after = counts(&self.bench);
+        after.iter().zip(before).map(|(a, b)| a - b).collect()
+    }
+
+    fn dropped(&self, reason: DropReason) -> u64 {
+        (0..5).map(|it| self.bench.switch(it).dropped(reason)).sum()
+    }
+}
+
+/// SW-33: hook flows close a circle of four switches in a lossless class, which then stands still
+/// for good, though nothing is wrong any more.
+#[test]
+fn hook_flows_of_a_lossless_class_lock_four_switches() {
+    let mut hooked = hooked("enabled = false");
+    hooked.delivers(Span::from_millis(10));
+    assert_eq!(hooked.delivers(Span::from_millis(100)), [0; 4], "locked");
+    for stream in hooked.streams.clone() {
+        hooked.bench.stop(stream);
+    }
+    assert_eq!(hooked.delivers(Span::from_millis(100)), [0; 4], "for good");
+    assert!(hooked.bench.cells_in_use() > 0);
+}
+
+/// SW-33: with prevention the same flows have another lossless class behind the hook, and no circle
+/// closes: all of them go on and lose nothing, and no watchdog is needed.
+#[test]
+fn prevention_keeps_hook_flows_of_a_lossless_class_going() {
+    let mut hooked = hooked("enabled = false\n[hook]\npriority = 4\ndscp = 32");
+    let got = hooked.delivers(Span::from_millis(10));
+    assert!(got.iter().all(|packets| *packets > 1_000), "{got:?}");
+    hooked.bench.finish();
+    for stream in &hooked.streams {
+        assert_eq!(hooked.bench.missing(*stream), 0);
+    }
+}
+
+/// SW-32: without prevention the watchdog opens the circle, at the price of what it discards.
+#[test]
+fn the_watchdog_opens_a_circle_of_hook_flows() {
+    let mut hooked = hooked("");
+    hooked.delivers(DETECTION + POLL + POLL);
+    let got = hooked.delivers(Span::from_millis(40));
+    assert!(got.iter().any(|packets| *packets > 0), "{got:?}");
+    assert!(hooked.dropped(DropReason::PfcStorm) > 0);
+    hooked.bench.finish();
+    assert_eq!(hooked.bench.cells_in_use(), 0);
 }

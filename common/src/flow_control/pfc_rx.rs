@@ -57,15 +57,12 @@ pub struct PauseRequest {
     pub total: u64,
     /// Since when the pause runs without a gap; `None` if none runs now.
     pub since: Option<Time>,
-    /// When the last frame came that pauses this priority, whether its pause is over or not.
-    pub last: Option<Time>,
 }
 
 /// One source of pauses: PFC of one priority, or PAUSE.
 #[derive(Clone, Copy, Debug, Default)]
 struct Source {
     until: Time,
-    last: Option<Time>,
     counters: Counters,
 }
 
@@ -77,7 +74,6 @@ impl Source {
             self.end(now);
         } else {
             self.counters.pausing += 1;
-            self.last = Some(now);
             self.until = pause_end(quanta, now, speed);
         }
     }
@@ -270,7 +266,6 @@ impl PfcReceiver {
         PauseRequest {
             total: state.requested + self.ran(priority, now),
             since: (now < self.end(priority)).then_some(state.began),
-            last: state.source.last.max(self.link.last),
         }
     }
 

@@ -115,7 +115,7 @@ pub enum Mode {
     Pfc,
 }
 
-/// The PFC watchdog. Names of keys are SONiC's.
+/// The watchdog of endless pauses, of PFC and of PAUSE. Names of keys are SONiC's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Watchdog {
@@ -123,7 +123,7 @@ pub struct Watchdog {
     pub enabled: bool,
     /// How long a queue is stuck before it counts as stormed.
     pub detection_time_milliseconds: u64,
-    /// How long it must not be paused before it is obeyed again.
+    /// How long the action is in force before its pauses are obeyed again.
     pub restoration_time_milliseconds: u64,
     /// Time between two looks.
     pub poll_interval_milliseconds: u64,
@@ -133,6 +133,22 @@ pub struct Watchdog {
     pub storms: u8,
     /// How long a storm counts.
     pub window_milliseconds: u64,
+    /// Priorities with times of their own.
+    pub priority: Vec<WatchdogPriority>,
+}
+
+/// Times of the watchdog for some priorities; those above apply where one is left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WatchdogPriority {
+    /// The priorities.
+    pub priorities: Vec<u8>,
+    /// How long their queues are stuck before they count as stormed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detection_time_milliseconds: Option<u64>,
+    /// How long the action is in force then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restoration_time_milliseconds: Option<u64>,
 }
 
 /// Packets that lose their payload where they would be dropped.
@@ -463,6 +479,7 @@ impl Default for Watchdog {
             action: "drop".to_owned(),
             storms: 0,
             window_milliseconds: 60_000,
+            priority: Vec::new(),
         }
     }
 }

@@ -21,12 +21,12 @@ type Count = (&'static str, &'static str, fn(&WatchdogRow) -> u64);
 const COUNTERS: [Count; 2] = [
     (
         "switchd_pfcwd_storms_total",
-        "PFC storms found: the peer paused the priority without end.",
+        "Rounds of endless pauses, of PFC or PAUSE frames: found, and recovery begun.",
         |row| row.storms,
     ),
     (
         "switchd_pfcwd_restored_total",
-        "PFC storms that ended.",
+        "Recoveries that ended: the peer is obeyed again.",
         |row| row.restored,
     ),
 ];
@@ -48,22 +48,22 @@ impl State {
         let (kind, text) = match storm {
             Storm::Found => (
                 EventKind::Storm,
-                format!("PFC storm on priority {priority}, action {action}"),
+                format!("the peer pauses priority {priority} without end, action {action}"),
             ),
             Storm::Restored => (
                 EventKind::Restored,
-                format!("the PFC storm on priority {priority} is over"),
+                format!("priority {priority} has recovered: the peer is obeyed again"),
             ),
             Storm::TurnedOff => (
                 EventKind::PfcOff,
                 format!(
-                    "too many PFC storms: PFC is off for priority {priority} until \
+                    "too many storms of pauses: flow control is off for priority {priority} until \
                      `switchctl pfcwd enable {name} {priority}`"
                 ),
             ),
             Storm::TurnedOn => (
                 EventKind::PfcOn,
-                format!("PFC is on again for priority {priority}"),
+                format!("flow control is on again for priority {priority}"),
             ),
         };
         self.note_event(Event {
@@ -170,7 +170,7 @@ impl State {
         let number = ports.iter().position(|it| it.name == port);
         let policy = number.and_then(|number| self.policy().ports.get(number));
         self.watchdog().is_some()
-            && policy.is_some_and(|it| it.flow_control.obeys_pfc() & 1 << priority != 0)
+            && policy.is_some_and(|it| it.flow_control.obeys() & 1 << priority != 0)
     }
 
     pub(super) fn scrape_watchdog(&self, families: &mut Families, now: Time) {
@@ -182,7 +182,7 @@ impl State {
                 family.add(&[("port", &row.port), ("priority", &priority)], value(row));
             }
         }
-        let help = "State of the PFC watchdog: 1 for the one that it is in.";
+        let help = "State of the watchdog of endless pauses: 1 for the one that it is in.";
         let mut family = families.gauge("switchd_pfcwd_state", help);
         for row in &rows {
             let priority = row.priority.to_string();

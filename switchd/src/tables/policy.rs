@@ -142,11 +142,12 @@ pub enum FlowControl {
 }
 
 impl FlowControl {
-    /// Priorities that the peer may pause by PFC.
-    pub const fn obeys_pfc(self) -> u8 {
+    /// Priorities that the peer may pause: by PFC each for itself, by PAUSE all together.
+    pub const fn obeys(self) -> u8 {
         match self {
+            Self::Off | Self::Pause { obey: false, .. } => 0,
+            Self::Pause { obey: true, .. } => u8::MAX,
             Self::Pfc { obey, .. } => obey,
-            Self::Off | Self::Pause { .. } => 0,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The watchdog's times and actions, in SONiC's words, and which of them are allowed.
 
+use crate::limits::PRIORITIES;
 use common::time::Span;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -10,7 +11,8 @@ use std::ops::RangeInclusive;
 /// up to 34 ms at 1 Gb/s.
 pub const DETECTION: RangeInclusive<Span> = Span::from_millis(1)..=Span::from_millis(5_000);
 
-/// Restoration times that are allowed. SONiC: 100 ms to 60 s; the lower bound as for [`DETECTION`].
+/// Recovery times that are allowed ("restoration" in SONiC's words). SONiC: 100 ms to 60 s; the
+/// lower bound as for [`DETECTION`].
 pub const RESTORATION: RangeInclusive<Span> = Span::from_millis(1)..=Span::from_millis(60_000);
 
 /// Poll intervals that are allowed, if they are also no longer than both other times. SONiC: 100 ms
@@ -68,41 +70,53 @@ impl std::str::FromStr for Action {
     }
 }
 
-/// When PFC is turned off for a priority that storms again and again.
+/// When flow control is turned off for a priority that storms again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StormLimit {
-    /// Storms that the window may have; one more turns PFC off. 1 to [`MAX_STORMS`].
+    /// Storms that the window may have; one more turns flow control off. 1 to [`MAX_STORMS`].
     pub storms: u8,
     /// How long a storm is counted, up to [`MAX_WINDOW`], and long enough for one more than
     /// `storms`.
     pub window: Span,
 }
 
+/// The times of one priority (SW-32).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// How long a queue is deadlocked before it counts as stormed; see [`DETECTION`].
+    pub detection: Span,
+    /// How long the action is in force then, before the peer is obeyed again; see [`RESTORATION`].
+    pub recovery: Span,
+}
+
 /// Times and action of a watchdog, in SONiC's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How long a queue is deadlocked before it counts as stormed; see [`DETECTION`].
+    /// [`Times::detection`] of priorities without times of their own.
     pub detection_time: Span,
-    /// How long it must not be paused before it is obeyed again; see [`RESTORATION`].
+    /// [`Times::recovery`] of priorities without times of their own.
     pub restoration_time: Span,
+    /// By priority: times of its own.
+    pub own: [Option<Times>; PRIORITIES],
     /// Time between two polls; see [`POLL`].
     pub poll_interval: Span,
     /// What happens to a stormed queue.
     pub action: Action,
-    /// When PFC is turned off; `None`: never. It has no meaning with [`Action::Alert`].
+    /// When flow control is turned off; `None`: never. It has no meaning with [`Action::Alert`].
     pub control: Option<StormLimit>,
 }
 
 impl Default for Settings {
-    /// Detection after 200 ms and dropping, as in SONiC. Restoration after twice the detection
-    /// time, which is what SONiC takes if it is not given: a peer that is only slow to recover does
-    /// not flap. Polls every 100 ms, SONiC's shortest, so that traffic stands still for 300 ms at
+    /// Detection after 200 ms and dropping, as in SONiC. Recovery for twice the detection time,
+    /// which is what SONiC takes if it is not given: an endless pause stands still for a third of
+    /// the time. Polls every 100 ms, SONiC's shortest, so that traffic stands still for 300 ms at
     /// most and not for 400 ms. PFC is not turned off by default, because only an operator can turn
     /// it on again.
     fn default() -> Self {
         Self {
             detection_time: Span::from_millis(200),
             restoration_time: Span::from_millis(400),
+            own: [None; PRIORITIES],
             poll_interval: Span::from_millis(100),
             action: Action::default(),
             control: None,
@@ -145,6 +159,15 @@ impl SettingsError {
 }
 
 impl Settings {
+    /// The times of a priority; a number that is no priority has the common ones.
+    pub fn times(&self, priority: usize) -> Times {
+        let own = self.own.get(priority).copied().flatten();
+        own.unwrap_or(Times {
+            detection: self.detection_time,
+            recovery: self.restoration_time,
+        })
+    }
+
     /// Whether a watchdog can keep them.
     ///
     /// # Errors
@@ -152,18 +175,18 @@ impl Settings {
     /// any of the other times, and the window must fit one storm more than it allows, or the
     /// control never acts.
     pub fn check(&self) -> Result<(), SettingsError> {
-        within(
-            "detection_time_milliseconds",
-            self.detection_time,
-            DETECTION,
-        )?;
-        within(
-            "restoration_time_milliseconds",
-            self.restoration_time,
-            RESTORATION,
-        )?;
-        let shorter = self.detection_time.min(self.restoration_time);
-        let poll = *POLL.start()..=shorter.min(*POLL.end());
+        let common = Times {
+            detection: self.detection_time,
+            recovery: self.restoration_time,
+        };
+        let (mut shortest, mut longest) = (Span::MAX, Span::ZERO);
+        for times in std::iter::once(&common).chain(self.own.iter().flatten()) {
+            within("detection_time_milliseconds", times.detection, DETECTION)?;
+            within("restoration_time_milliseconds", times.recovery, RESTORATION)?;
+            shortest = shortest.min(times.detection).min(times.recovery);
+            longest = longest.max(times.detection + times.recovery);
+        }
+        let poll = *POLL.start()..=shortest.min(*POLL.end());
         within("poll_interval_milliseconds", self.poll_interval, poll)?;
         let Some(control) = self.control else {
             return Ok(());
@@ -171,7 +194,7 @@ impl Settings {
         if !(1..=MAX_STORMS).contains(&control.storms) {
             return Err(SettingsError::Storms(control.storms));
         }
-        let round = self.detection_time + self.restoration_time + self.poll_interval.times(2);
+        let round = longest + self.poll_interval.times(2);
         let shortest = round.times(u64::from(control.storms));
         within("window_milliseconds", control.window, shortest..=MAX_WINDOW)
     }

@@ -71,8 +71,8 @@ impl Pauses {
     }
 
     /// Whether any priority can be paused by the peer.
-    pub(super) fn obeys_pfc(&self) -> bool {
-        self.flow_control.obeys_pfc() != 0
+    pub(super) fn obeys(&self) -> bool {
+        self.flow_control.obeys() != 0
     }
 
     /// Takes a control frame of the peer.

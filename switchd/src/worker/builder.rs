@@ -83,6 +83,7 @@ impl<Q: QueueIo> WorkerBuilder<Q> {
             probe: Probe::default(),
             stats: self.stats,
             busy_at: None,
+            due: Time::NEVER,
             scratch: Box::default(),
         }
     }

@@ -101,6 +101,8 @@ pub struct Worker<Q> {
     stats: Arc<WorkerStats>,
     /// When the last turn began, if it had something to do.
     busy_at: Option<Time>,
+    /// When this turn was due at the latest.
+    due: Time,
     scratch: Box<Scratch>,
 }
 
@@ -167,6 +169,7 @@ impl<Q: QueueIo> Worker<Q> {
         if let Some(before) = self.busy_at {
             self.stats.note_gap(now.since(before));
         }
+        self.ports.note_lateness(self.due, now);
         self.handle_commands(now);
         self.probe.set_now(now);
         let has_new_tables = self.pick_up_tables(now);
@@ -194,9 +197,11 @@ impl<Q: QueueIo> Worker<Q> {
         }
         self.stats.pending.set(self.pending.len() as u64);
         self.report_drained();
+        let deadline = self.deadline(now);
+        self.due = if work > 0 { now } else { deadline.max(now) };
         Turn {
             work,
-            deadline: self.deadline(now),
+            deadline,
             wake: self.rings.take_wake(),
         }
     }

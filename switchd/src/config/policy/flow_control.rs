@@ -6,7 +6,7 @@ use crate::config::qos::{Mode, Qos};
 use crate::config::rules::class_numbers;
 use crate::limits::PRIORITIES;
 use crate::tables::policy::{Classify, FlowControl, PortPolicy};
-use crate::tables::watchdog::{Settings, SettingsError, StormLimit};
+use crate::tables::watchdog::{Settings, SettingsError, StormLimit, Times};
 use common::config::{Refusal, require};
 use common::time::Span;
 
@@ -78,9 +78,10 @@ impl Qos {
         let refuse = |error: SettingsError| {
             Refusal::new(format!("qos.watchdog.{}", error.key()), error.to_string())
         };
-        let settings = Settings {
+        let mut settings = Settings {
             detection_time: Span::from_millis(of.detection_time_milliseconds),
             restoration_time: Span::from_millis(of.restoration_time_milliseconds),
+            own: [None; PRIORITIES],
             poll_interval: Span::from_millis(of.poll_interval_milliseconds),
             action: of.action.parse().map_err(refuse)?,
             control: (of.storms > 0).then_some(StormLimit {
@@ -88,6 +89,18 @@ impl Qos {
                 window: Span::from_millis(of.window_milliseconds),
             }),
         };
+        for (place, it) in of.priority.iter().enumerate() {
+            let key = format!("qos.watchdog.priority[{place}].priorities");
+            class_numbers(&key, &it.priorities)?;
+            let span = |own: Option<u64>, common| own.map_or(common, Span::from_millis);
+            let times = Times {
+                detection: span(it.detection_time_milliseconds, settings.detection_time),
+                recovery: span(it.restoration_time_milliseconds, settings.restoration_time),
+            };
+            for priority in &it.priorities {
+                settings.own[usize::from(*priority)] = Some(times);
+            }
+        }
         settings.check().map_err(refuse)?;
         Ok(of.enabled.then_some(settings))
     }

@@ -83,6 +83,11 @@ fn the_shipped_file_lists_every_key_with_its_default() {
         trim_bytes: Some(1),
         trim_rtx_bytes: Some(1),
     });
+    qos.watchdog.priority.push(qos::WatchdogPriority {
+        priorities: vec![4],
+        detection_time_milliseconds: Some(1),
+        restoration_time_milliseconds: Some(1),
+    });
     qos.trim.trimmable.insert("10".to_owned(), 42);
     qos.hook = Some(qos::Hook {
         priority: 5,
@@ -330,6 +335,19 @@ fn watchdog_refusals() {
         (
             "poll_interval_milliseconds = 201",
             "poll_interval_milliseconds: 201ms is not between 1ms and 200ms",
+        ),
+        (
+            "[[watchdog.priority]]\npriorities = [3]\ndetection_time_milliseconds = 99",
+            "poll_interval_milliseconds: 100ms is not between 1ms and 99ms",
+        ),
+        (
+            "[[watchdog.priority]]\npriorities = [8]",
+            "priority[0].priorities: 8 is not within 0 to 7",
+        ),
+        (
+            "storms = 1\nwindow_milliseconds = 1000\n[[watchdog.priority]]\npriorities = [3]\n\
+             restoration_time_milliseconds = 601",
+            "window_milliseconds: 1s is not between 1.001s and 86400s",
         ),
         ("storms = 17", "storms: 17 is not between 1 and 16"),
         (

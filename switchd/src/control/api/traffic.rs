@@ -257,9 +257,9 @@ pub enum EventKind {
     Release,
     /// The peer of a port pauses a priority without end.
     Storm,
-    /// The storm is over.
+    /// The peer is obeyed again.
     Restored,
-    /// PFC was turned off after too many storms.
+    /// Flow control was turned off after too many storms.
     PfcOff,
     /// It was turned on again.
     PfcOn,

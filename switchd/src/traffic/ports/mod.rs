@@ -22,7 +22,7 @@ use crate::traffic::elephants::Progress;
 use crate::traffic::elephants::tracker::ElephantTracker;
 use crate::traffic::store::PacketStore;
 use crate::traffic::watchdog::{Masks, Steps};
-use common::time::Time;
+use common::time::{Span, Time};
 
 pub use port::OwnedPort;
 pub use serve::Charged;
@@ -45,6 +45,8 @@ pub struct EgressPorts {
     refresh_at: Time,
     /// When a watchdog is to be polled.
     watch_at: Time,
+    /// Longest time without a turn of the worker that the watchdogs do not have to know of.
+    patience: Span,
 }
 
 impl EgressPorts {
@@ -77,6 +79,7 @@ impl EgressPorts {
             open_groups: bypass::groups(&tables.traffic),
             refresh_at: Time::NEVER,
             watch_at: Time::ZERO,
+            patience: Span::MAX,
         };
         ports.watch_classes(tables, Time::ZERO);
         ports

@@ -12,8 +12,8 @@ use crate::stats::WorkerStats;
 use crate::tables::policy::{Classify, Policy};
 use crate::traffic::egress_port::PolicyAndLedger;
 use crate::traffic::flow_control::{PauseStep, mapped};
-use crate::traffic::watchdog::{Input, Masks, Steps};
-use common::time::Time;
+use crate::traffic::watchdog::{Input, Masks, Steps, Watchdog};
+use common::time::{Span, Time};
 use common::wire::pause::Control;
 
 /// Packets that a class has sent, its elephants' included.
@@ -137,10 +137,32 @@ impl EgressPorts {
         steps.any().then_some(steps)
     }
 
-    /// Sets when the next watchdog is due.
+    /// Sets when the next watchdog is due, and how long a worker may be away without telling it.
     pub fn plan_watch(&mut self) {
-        let due = self.ports.iter().map(|it| it.watchdog.deadline());
-        self.watch_at = due.min().unwrap_or(Time::NEVER);
+        let watchdogs = || self.ports.iter().map(|it| &it.watchdog);
+        self.watch_at = watchdogs()
+            .map(Watchdog::deadline)
+            .min()
+            .unwrap_or(Time::NEVER);
+        self.patience = watchdogs()
+            .map(Watchdog::patience)
+            .min()
+            .unwrap_or(Span::MAX);
+    }
+
+    /// The worker was to turn at `due` and turns at `now`, before it reads what has arrived. If
+    /// that is so late that pauses may have ended unseen, no watchdog counts this time.
+    #[inline]
+    pub fn note_lateness(&mut self, due: Time, now: Time) {
+        if now.since(due) > self.patience {
+            self.away(due, now);
+        }
+    }
+
+    #[cold]
+    fn away(&mut self, from: Time, to: Time) {
+        self.ports.iter_mut().for_each(|port| port.away(from, to));
+        self.plan_watch();
     }
 
     /// An operator turns PFC on again for a priority. Returns the steps to take, if any.

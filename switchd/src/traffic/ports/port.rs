@@ -70,7 +70,7 @@ impl OwnedPort {
         self.pauses
             .configure(&tables.traffic, self.port, entry.speed, now);
         self.stop_paused(&tables.traffic, now);
-        let watched = tables.traffic.watchdog.filter(|_| self.pauses.obeys_pfc());
+        let watched = tables.traffic.watchdog.filter(|_| self.pauses.obeys());
         self.watchdog.configure(watched, now)
     }
 
@@ -78,6 +78,13 @@ impl OwnedPort {
     pub(super) fn prefetch(&self, stats: &WorkerStats) {
         prefetch_all(self);
         prefetch(&stats.ports[self.port.index()].tx_packets);
+    }
+
+    /// Nobody read what its peer sent in this time.
+    pub(super) fn away(&mut self, from: Time, to: Time) {
+        let pfc_rx = &self.pauses.pfc_rx;
+        self.watchdog
+            .away(from, to, |priority, at| pfc_rx.request(priority, at));
     }
 
     /// When a packet may be sent next.

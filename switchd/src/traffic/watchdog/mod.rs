@@ -2,12 +2,12 @@
 //! SW-34).
 //!
 //! ```text
-//!                            deadlocked for longer than the detection time
-//!                ┌──────────────────────────────────────────────────────────────┐
-//!                │                                                              ▼
-//!     ╭─────────────────╮   no pause for longer than the restoration time   ╭─────────╮
-//!  ──▶│   operational   │◀──────────────────────────────────────────────────│ stormed │
-//!     ╰─────────────────╯   (alert: as soon as the queue is not deadlocked) ╰─────────╯
+//!                        deadlocked for longer than the detection time
+//!                ┌───────────────────────────────────────────────────────────┐
+//!                │                                                           ▼
+//!     ╭─────────────────╮             the recovery time is over         ╭─────────╮
+//!  ──▶│   operational   │◀──────────────────────────────────────────────│ stormed │
+//!     ╰─────────────────╯   (alert: as soon as it is not deadlocked)    ╰─────────╯
 //!        │           ▲
 //!        │           │ the operator
 //!        ▼           │
@@ -18,22 +18,28 @@
 //!
 //! A queue is deadlocked between two polls if nothing of it was sent and the peer asked it to wait
 //! for at least [`STUCK_PERCENT`] of the time. Whether it holds packets does not matter: an idle
-//! queue that may not send is as stuck as a full one. What a stormed queue does is the [`Action`];
-//! a priority that is off does not obey PFC any more.
+//! queue that may not send is as stuck as a full one. Pauses are those of PFC, for one priority, or
+//! PAUSE frames of the link, for all of them. What a stormed queue does is the [`Action`]; a
+//! priority that is off does not obey its peer any more.
+//!
+//! After the recovery time the priority obeys again, whether it is still paused or not. If it stays
+//! paused for the whole detection time once more, that is another round: one more storm, counted
+//! and told like the first. So an endless pause is as many storms as there are rounds, and reaches
+//! the number that turns flow control off.
 //!
 //! Both times are measured from the event itself and not from the poll that noticed it. While polls
 //! are on time, a pause without a gap is found in `(detection, detection + poll]` after it began,
-//! and its end in `(restoration, restoration + poll]` after the last frame that paused. A storm may
-//! have gaps that are too short for a packet to leave. Its beginning is known only to the poll, so
-//! its detection may take a little more than one poll interval longer. A late poll counts the time
-//! that really passed.
+//! or after the priority began to obey again, and its recovery ends in `[recovery, recovery +
+//! poll)` after that. A storm may have gaps that are too short for a packet to leave. Its beginning
+//! is known only to the poll, so its detection may take a little more than one poll interval
+//! longer.
 //!
-//! Restoration looks only at pauses of this priority. A pause that still runs prolongs the storm;
-//! frames that resume the priority, or that name others, do not. Pauses of a stormed queue are
-//! still received, so any number of storms can last at the same time.
+//! A worker that is away reads no frames: what the peer has taken back meanwhile waits in the ring.
+//! That time is not watched ([`Watchdog::away`]): it is no part of the detection time, and the next
+//! poll comes later by so much.
 
 use crate::limits::CLASSES;
-use crate::tables::watchdog::{Action, MAX_STORMS, Settings, StormLimit};
+use crate::tables::watchdog::{Action, MAX_STORMS, Settings, StormLimit, Times};
 use common::flow_control::PauseRequest;
 use common::time::{Span, Time};
 use std::fmt;
@@ -59,9 +65,9 @@ pub enum State {
     /// Pauses are obeyed.
     #[default]
     Operational,
-    /// A storm lasts; the action is in force.
+    /// It recovers from a storm; the action is in force.
     Stormed,
-    /// PFC is off until the operator turns it on.
+    /// Flow control is off until the operator turns it on.
     Off,
 }
 
@@ -92,11 +98,11 @@ impl fmt::Display for State {
 pub struct Steps {
     /// A storm was found.
     pub storm: u8,
-    /// The storm is over, or the watchdog was taken away.
+    /// The recovery is over, or the watchdog was taken away.
     pub restored: u8,
-    /// PFC was turned off, with a storm of the same poll.
+    /// Flow control was turned off, with a storm of the same poll.
     pub turned_off: u8,
-    /// PFC was turned on again.
+    /// Flow control was turned on again.
     pub turned_on: u8,
     /// The actions in force.
     pub masks: Masks,
@@ -133,7 +139,7 @@ pub struct Masks {
     /// Priorities whose pauses are not obeyed: stormed ones that are forwarded, and those that are
     /// off.
     pub ignoring: u8,
-    /// Priorities for which PFC is off: no PFC frame is sent for them either.
+    /// Priorities for which flow control is off: no pause is sent for them either.
     pub off: u8,
 }
 
@@ -142,10 +148,10 @@ pub struct Masks {
 pub struct Status {
     /// Where it is.
     pub state: State,
-    /// Storms that were found.
+    /// Storms that were found: rounds of detection and recovery.
     pub storms: u64,
-    /// Storms that ended, by themselves or because the watchdog was taken away. A storm that turned
-    /// PFC off is not among them.
+    /// Recoveries that ended, by themselves or because the watchdog was taken away. A storm that
+    /// turned flow control off is not among them.
     pub restored: u64,
     /// When the last storm was found.
     pub last_storm: Option<Time>,
@@ -210,11 +216,35 @@ struct Priority {
     watched: Time,
     /// The input of the last poll.
     seen: Option<Input>,
+    /// Nanoseconds of pause since the last poll that nobody watched.
+    unwatched: u64,
+    /// When the pause began that runs, and how much of it nobody watched.
+    missed: Option<(Time, Span)>,
     history: History,
     status: Status,
 }
 
-/// The time between two polls.
+/// The settings of one priority.
+#[derive(Clone, Copy, Debug)]
+struct Rules {
+    times: Times,
+    action: Action,
+    control: Option<StormLimit>,
+}
+
+impl Rules {
+    fn of(settings: &Settings, priority: usize) -> Self {
+        Self {
+            times: settings.times(priority),
+            action: settings.action,
+            control: settings
+                .control
+                .filter(|_| settings.action != Action::Alert),
+        }
+    }
+}
+
+/// The time between two polls, or between two turns of a worker that was away.
 #[derive(Clone, Copy, Debug)]
 struct Interval {
     from: Time,
@@ -223,51 +253,62 @@ struct Interval {
 
 impl Priority {
     /// Follows what happened in the time between two polls.
-    fn poll(&mut self, interval: Interval, input: &Input, settings: &Settings) -> Option<Step> {
+    fn poll(&mut self, interval: Interval, input: &Input, rules: &Rules) -> Option<Step> {
         let now = interval.to;
         let seen = self.seen.replace(*input).unwrap_or(*input);
         let sent = input.sent_packets != seen.sent_packets;
-        let asked = Span::from_nanos(input.request.total.saturating_sub(seen.request.total));
+        let asked = input.request.total.saturating_sub(seen.request.total);
+        let asked = Span::from_nanos(asked.saturating_sub(std::mem::take(&mut self.unwatched)));
         let deadlocked = !sent && is_most(asked, now.since(interval.from));
-        let fresh = self.running_since(interval, input, sent);
         self.stuck = if deadlocked {
             // Pauses with gaps: at least as much as was asked for lies between their begin and now.
             self.stuck.or_else(|| Some((now - asked).max(self.watched)))
         } else {
-            fresh
+            self.running_since(interval, input, sent)
         };
-        let quiet_since = input
-            .request
-            .last
-            .max(self.status.last_storm)
-            .unwrap_or(now);
-        let control = settings
-            .control
-            .filter(|_| settings.action != Action::Alert);
+        let found = self.status.last_storm.unwrap_or(now);
         let event = Event::Poll {
-            overdue: deadlocked && self.stuck_for(interval, input, asked) > settings.detection_time,
-            calm: match settings.action {
+            overdue: deadlocked && self.stuck_for(interval, input, asked) > rules.times.detection,
+            calm: match rules.action {
                 Action::Alert => !deadlocked,
-                Action::Drop | Action::Forward => {
-                    input.request.since.is_none()
-                        && now.since(quiet_since) > settings.restoration_time
-                }
+                Action::Drop | Action::Forward => now.since(found) >= rules.times.recovery,
             },
-            one_too_many: control.is_some_and(|control| self.history.is_full(control, now)),
+            one_too_many: rules
+                .control
+                .is_some_and(|control| self.history.is_full(control, now)),
         };
         let step = self.on_event(event, now);
-        if matches!(step, Some(Step::Restored)) {
-            // What was stuck then is no part of the next storm.
-            self.stuck = fresh;
+        if matches!(step, Some(Step::Restored)) && rules.action != Action::Alert {
+            // What was stuck until now is no part of the next round.
+            self.watched = now;
+            self.stuck = input.request.since.map(|_| now);
         }
         step
     }
 
+    /// Nobody watched in this time, in which no frame was read either. `before` and `after` are
+    /// what was requested at its begin and at its end.
+    fn miss(&mut self, gap: Interval, before: &PauseRequest, after: &PauseRequest) {
+        self.unwatched += after.total.saturating_sub(before.total);
+        self.stuck = self
+            .stuck
+            .map(|stuck| stuck + gap.to.since(stuck.max(gap.from)));
+        self.missed = after.since.map(|began| {
+            let earlier = self.missed.filter(|(pause, _)| *pause == began);
+            let earlier = earlier.map_or(Span::ZERO, |(_, missed)| missed);
+            (began, earlier + gap.to.since(began.max(gap.from)))
+        });
+    }
+
     /// Since when the queue may be deadlocked, if it was not deadlocked in this interval: since the
-    /// current pause began. If the pause has run all the time and a packet left nevertheless, since
-    /// now.
+    /// current pause began, without what nobody watched of it. If the pause has run all the time
+    /// and a packet left nevertheless, since now.
     fn running_since(&self, interval: Interval, input: &Input, sent: bool) -> Option<Time> {
-        let since = input.request.since?.max(self.watched);
+        let began = input.request.since?;
+        let missed = self.missed.filter(|(pause, _)| *pause == began);
+        let since = missed
+            .map_or(began, |(_, missed)| began + missed)
+            .max(self.watched);
         Some(if sent && since <= interval.from {
             interval.to
         } else {
@@ -342,6 +383,7 @@ impl Priority {
     fn watch_anew(&mut self, now: Time) {
         self.watched = now;
         self.stuck = None;
+        self.missed = None;
         self.history = History::default();
     }
 }
@@ -408,7 +450,7 @@ impl Watchdog {
         self.due = now + given.poll_interval;
         for priority in &mut self.priorities {
             priority.watch_anew(now);
-            priority.seen = None;
+            (priority.seen, priority.unwatched) = (None, 0);
         }
     }
 
@@ -416,6 +458,32 @@ impl Watchdog {
     #[inline]
     pub fn deadline(&self) -> Time {
         self.due
+    }
+
+    /// Longest time between two turns of a worker that watches well enough: an eighth of the poll
+    /// interval. What a shorter gap hides is read long before a detection time is over.
+    pub fn patience(&self) -> Span {
+        self.settings
+            .map_or(Span::MAX, |settings| settings.poll_interval.divided_by(8))
+    }
+
+    /// The worker was to turn at `from` and turned at `to`, and has read no frame since. `request`
+    /// is what was requested of a priority at a time. This time counts as none: a pause that was
+    /// over long ago may still seem to run, because the frame that ended it waits in the ring.
+    pub fn away(&mut self, from: Time, to: Time, request: impl Fn(usize, Time) -> PauseRequest) {
+        if self.settings.is_none() {
+            return;
+        }
+        let gap = Interval {
+            from: from.max(self.polled),
+            to,
+        };
+        for (n, priority) in self.priorities.iter_mut().enumerate() {
+            priority.miss(gap, &request(n, gap.from), &request(n, gap.to));
+        }
+        let missed = gap.to.since(gap.from);
+        self.polled += missed;
+        self.due += missed;
     }
 
     /// Evaluates what happened since the last poll. A poll before the deadline does nothing. The
@@ -431,7 +499,8 @@ impl Watchdog {
                 to: now,
             };
             for (n, (priority, input)) in self.priorities.iter_mut().zip(inputs).enumerate() {
-                steps.note(n, priority.poll(interval, input, &settings));
+                let rules = Rules::of(&settings, n);
+                steps.note(n, priority.poll(interval, input, &rules));
             }
             self.polled = now;
             self.due = now + settings.poll_interval;
@@ -440,8 +509,8 @@ impl Watchdog {
         steps
     }
 
-    /// The operator turns PFC on for a priority that is off: pauses are obeyed from `now` on, and
-    /// earlier storms are forgotten. Does nothing for a priority that is not off.
+    /// The operator turns flow control on for a priority that is off: pauses are obeyed from `now`
+    /// on, and earlier storms are forgotten. Does nothing for a priority that is not off.
     pub fn enable(&mut self, priority: usize, now: Time) -> Steps {
         let mut steps = Steps::default();
         if let Some(state) = self.priorities.get_mut(priority) {

@@ -12,15 +12,11 @@
 //!                   The pair outlives the daemon, and the next one takes it over
 //! ```
 
-use super::umem::{Registered, XskSocket};
 use std::io;
 use std::thread;
 
 /// Daemons of one network namespace that may need a device for their anchors.
 const DEVICES: usize = 16;
-
-/// A registered UMEM and its anchor.
-pub(super) type Anchored = (Registered, XskSocket);
 
 /// Registers a UMEM with `register` and binds its first socket with `bind`, in the first of the
 /// places that is free. Each place needs a registration of its own: what libxdp sets up for the
@@ -29,11 +25,11 @@ pub(super) type Anchored = (Registered, XskSocket);
 /// # Errors
 /// What `register` or `bind` answered in the last place; a queue that is taken ([`libc::EBUSY`])
 /// and missing rights only lead to the next one.
-pub(super) fn anchor<E: Send>(
-    register: impl Fn() -> Result<Registered, E> + Sync,
-    bind: impl Fn(&Registered, &str) -> io::Result<XskSocket> + Sync,
+pub(super) fn anchor<U: Send, S: Send, E: Send>(
+    register: impl Fn() -> Result<U, E> + Sync,
+    bind: impl Fn(&U, &str) -> io::Result<S> + Sync,
     refused: impl Fn(io::Error) -> E,
-) -> Result<Anchored, E> {
+) -> Result<(U, S), E> {
     if let Some(anchored) = in_own_namespace(&register, &bind) {
         return anchored;
     }
@@ -67,10 +63,10 @@ pub(super) fn anchor<E: Send>(
 
 /// In a network namespace that nobody else sees. `None`: this process may not make one, or not
 /// bind there.
-fn in_own_namespace<E: Send>(
-    register: &(impl Fn() -> Result<Registered, E> + Sync),
-    bind: &(impl Fn(&Registered, &str) -> io::Result<XskSocket> + Sync),
-) -> Option<Result<Anchored, E>> {
+fn in_own_namespace<U: Send, S: Send, E: Send>(
+    register: &(impl Fn() -> Result<U, E> + Sync),
+    bind: &(impl Fn(&U, &str) -> io::Result<S> + Sync),
+) -> Option<Result<(U, S), E>> {
     let work = || {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).ok()?;
         let umem = match register() {

@@ -90,7 +90,7 @@ impl Holders {
 }
 
 /// A UMEM as xsk-rs has it, with the descriptors of its frames.
-pub(super) type Registered = (xsk_rs::Umem, Vec<xsk_rs::FrameDesc>);
+type Registered = (xsk_rs::Umem, Vec<xsk_rs::FrameDesc>);
 
 /// A socket's halves as xsk-rs has them. Dropping all closes the socket.
 pub(super) struct XskSocket {

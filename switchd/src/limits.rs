@@ -48,6 +48,16 @@ pub const MAX_CELLS: u32 = (1 << 21) - 2;
 /// two turns, so that a worker which is a whole turn late loses nothing.
 pub const RING: usize = 1024;
 
+/// Packets on the way into the ring of another worker. Those that may be lost only fill half of it:
+/// a worker that takes nothing holds back the lossless ones, whose senders are paused meanwhile,
+/// and nobody else.
+pub const OUTBOUND: usize = 2 * RING;
+
+/// A worker that has taken nothing out of a full ring for this long stands still: from then on
+/// packets for it are lost, lossless or not, and no port waits for it. Longer than the kernel keeps
+/// a thread from a busy core.
+pub const STALL: Span = Span::from_millis(20);
+
 /// Packets that wait for the link-layer address of one next hop. As Linux's `unres_qlen` was before
 /// it counted bytes, and enough for the first window of several connections.
 pub const PENDING_PER_NEIGHBOUR: usize = 32;
@@ -55,6 +65,10 @@ pub const PENDING_PER_NEIGHBOUR: usize = 32;
 /// Packets of one worker that wait for any link-layer address, so that a scan of unused addresses
 /// cannot hold the frames of the traffic.
 pub const PENDING_TOTAL: usize = 1024;
+
+/// Packets of one port among them: of eight neighbours. A scan that arrives at one port leaves room
+/// for the packets of three others.
+pub const PENDING_PER_PORT: usize = 8 * PENDING_PER_NEIGHBOUR;
 
 /// Longest that a packet waits for a link-layer address: three requests of the kernel, one a second
 /// (RFC 4861 §10, MAX_MULTICAST_SOLICIT and RETRANS_TIMER).
@@ -64,6 +78,10 @@ pub const PENDING_TIMEOUT: Span = Span::from_secs(3);
 /// neighbour appears shortly after the tables that announce the neighbour.
 pub const PENDING_RETRY: Span = Span::from_millis(2);
 
+/// The longest time between two of these looks, which are twice as far apart each time: a packet
+/// that waits until [`PENDING_TIMEOUT`] is looked up some twenty times.
+pub const PENDING_RETRY_MAX: Span = Span::from_millis(256);
+
 /// How long a worker sleeps at most before it kicks a device again that has not sent everything. A
 /// device that was full is ready within a few packet times. A device that is down costs 500 turns a
 /// second.
@@ -71,6 +89,13 @@ pub const KICK_AGAIN: Span = Span::from_millis(2);
 
 /// Least time between two questions to the kernel about one neighbour.
 pub const RESOLVE_INTERVAL: Span = Span::from_secs(1);
+
+/// Questions to the kernel in a row for packets that arrive at one port: more neighbours than one
+/// link usually has, and a quarter of those that the kernel keeps (`gc_thresh3`).
+pub const RESOLVE_BURST: u64 = 256;
+
+/// Time in which packets of one port may have the kernel asked once more: 500 times a second.
+pub const RESOLVE_REFILL: Span = Span::from_millis(2);
 
 /// ICMP errors of a worker in a row. A traceroute sends 16 probes at once; several may run.
 pub const ICMP_BURST: u64 = 100;
@@ -90,7 +115,7 @@ pub const PORT_BURST_MIN: u64 = 2 * 4096;
 pub const CHANNEL: usize = 1024;
 
 const _: () = assert!(LANES <= RING / 2, "a batch must fit in an idle ring");
-const _: () = assert!(PENDING_PER_NEIGHBOUR <= PENDING_TOTAL);
+const _: () = assert!(PENDING_PER_PORT <= PENDING_TOTAL);
 const _: () = assert!(MAX_WORKERS <= u64::BITS as usize, "WorkerSet is one word");
 const _: () = assert!(CELL.is_power_of_two());
 const _: () = assert!(MAX_GROUPS < 1 << 23,);

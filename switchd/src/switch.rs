@@ -21,7 +21,7 @@ use crate::control::state::{PortHandle, State, TrafficHandle, WorkerHandle};
 use crate::control::thread::Control;
 use crate::forward::dlb::quality::QualityTable;
 use crate::id::PortId;
-use crate::limits::{BATCH, CHANNEL, PENDING_TOTAL, PORT_BURST, PORT_BURST_MIN, RING};
+use crate::limits::{BATCH, CHANNEL, OUTBOUND, PENDING_TOTAL, PORT_BURST, PORT_BURST_MIN, RING};
 use crate::preflight::{self, SwitchError};
 use crate::stats::WorkerStats;
 use crate::tables::PortEntry;
@@ -116,7 +116,8 @@ fn packet_memory(config: &Config, devices: &[(PortSettings, Device)]) -> Result<
     // What the engine of one worker holds in addition to the buffer: packets that wait for a MAC
     // address, the rings from the others with what is on its way there, and the batches in its
     // hands.
-    let engine = limit(PENDING_TOTAL) + 2 * limit(RING) * (workers - 1) + 4 * limit(BATCH);
+    let crossing = (limit(RING) + limit(OUTBOUND)) * (workers - 1);
+    let engine = limit(PENDING_TOTAL) + crossing + 4 * limit(BATCH);
     let frames = frames_needed(
         queues,
         config.memory.ring,

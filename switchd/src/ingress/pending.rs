@@ -1,15 +1,24 @@
 //! Packets whose next hop's MAC address the kernel is still finding out.
 //!
 //! They wait here, few and not for long (RFC 4861 §7.2.2 asks for at least one; RFC 1122 §2.3.2.2
-//! likewise), and are looked up again from the beginning whenever something may have changed. There
-//! are never many, so a plain list serves.
+//! likewise), and are looked up again from the beginning whenever something may have changed.
+//!
+//! A packet costs the same however many wait: its neighbour is found in a set of a table, and what
+//! a port may ask of it is bounded, so that a scan of unused addresses costs only the port that it
+//! arrives at.
 
+use crate::drop::DropReason;
 use crate::id::{Neighbour, PortId, TraceId};
 use crate::limits::{
-    PENDING_PER_NEIGHBOUR, PENDING_RETRY, PENDING_TIMEOUT, PENDING_TOTAL, RESOLVE_INTERVAL,
+    PENDING_PER_NEIGHBOUR, PENDING_PER_PORT, PENDING_RETRY, PENDING_RETRY_MAX, PENDING_TIMEOUT,
+    PENDING_TOTAL, RESOLVE_BURST, RESOLVE_INTERVAL, RESOLVE_REFILL,
 };
-use common::time::Time;
+use crate::outcome::Outcome;
+use common::time::{Span, Time};
+use common::wire::icmp::Problem;
 use common::xdp::frame::Frame;
+use std::convert::Infallible;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// A packet that waits.
 #[derive(Debug)]
@@ -28,79 +37,135 @@ pub struct Waiting {
 
 /// What became of a packet that has to wait.
 #[derive(Debug)]
-pub enum WaitOutcome {
-    /// It waits.
-    Waits {
-        /// Whether the kernel is to be asked for the neighbour now.
-        ask: bool,
-    },
-    /// Too many wait already.
-    Full {
-        /// The packet.
-        waiting: Waiting,
-        /// Whether the kernel is to be asked for the neighbour now.
-        ask: bool,
-    },
-    /// It has waited for [`PENDING_TIMEOUT`].
-    TimedOut(Waiting),
+pub struct Wait {
+    /// Whether the kernel is to be asked for the neighbour now.
+    pub ask: bool,
+    /// The packet, if it does not wait, and what becomes of it.
+    pub refused: Option<(Frame, Outcome<Infallible>)>,
+}
+
+/// Places of a set.
+const WAYS: usize = 8;
+/// Sets of the table: twice as many places as packets may wait, so that sets seldom are full.
+const SETS: usize = 2 * PENDING_TOTAL / WAYS;
+
+/// A neighbour that packets wait for, or that the kernel was asked for lately.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    neighbour: Neighbour,
+    waiting: usize,
+    asked: Option<Time>,
+}
+
+/// What a port takes of the table.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    waiting: usize,
+    /// When it may have the kernel asked [`RESOLVE_BURST`] times in a row again.
+    full_at: Time,
+}
+
+impl Share {
+    /// Takes a question from the token bucket, if there is one.
+    fn ask(&mut self, now: Time) -> bool {
+        let next = self.full_at.max(now) + RESOLVE_REFILL;
+        let may = next.since(now) <= RESOLVE_REFILL.times(RESOLVE_BURST);
+        if may {
+            self.full_at = next;
+        }
+        may
+    }
 }
 
 /// The packets of one worker that wait.
 #[derive(Debug)]
 pub struct Pending {
     waiting: Vec<Waiting>,
-    /// Neighbours that the kernel was asked for lately, and when.
-    asked: Vec<(Neighbour, Time)>,
+    sets: Vec<[Option<Entry>; WAYS]>,
+    ports: Vec<Share>,
+    /// Nobody can choose addresses that share a set without knowing it.
+    seed: u64,
     again: Time,
-}
-
-impl Default for Pending {
-    fn default() -> Self {
-        Self {
-            waiting: Vec::with_capacity(PENDING_TOTAL),
-            asked: Vec::with_capacity(PENDING_TOTAL),
-            again: Time::NEVER,
-        }
-    }
+    /// How long to wait before packets are looked up again without a change of the tables.
+    backoff: Span,
 }
 
 impl Pending {
+    /// Nothing waits yet. `ports`: how many the switch has.
+    pub fn new(ports: usize, seed: u64) -> Self {
+        Self {
+            waiting: Vec::with_capacity(PENDING_TOTAL),
+            sets: vec![[None; WAYS]; SETS],
+            ports: vec![Share::default(); ports],
+            seed,
+            again: Time::NEVER,
+            backoff: PENDING_RETRY,
+        }
+    }
+
     /// Lets a packet wait, unless it has waited for too long or too many wait already.
-    pub fn wait(&mut self, waiting: Waiting, now: Time) -> WaitOutcome {
+    pub fn wait(&mut self, waiting: Waiting, now: Time) -> Wait {
         if now.since(waiting.since) >= PENDING_TIMEOUT {
-            return WaitOutcome::TimedOut(waiting);
+            let outcome = Outcome::Answered(DropReason::NeighbourTimeout, Problem::HostUnreachable);
+            return Wait {
+                ask: false,
+                refused: Some((waiting.frame, outcome)),
+            };
         }
-        let ask = self.should_ask(waiting.neighbour, now);
-        let same = self
-            .waiting
-            .iter()
-            .filter(|other| other.neighbour == waiting.neighbour);
-        if self.waiting.len() >= PENDING_TOTAL || same.count() >= PENDING_PER_NEIGHBOUR {
-            return WaitOutcome::Full { waiting, ask };
+        let full = |ask, frame| Wait {
+            ask,
+            refused: Some((frame, Outcome::Dropped(DropReason::NeighbourFull))),
+        };
+        let set = self.set_of(waiting.neighbour);
+        let (Some(entry), Some(port)) = (
+            entry_for(&mut self.sets[set], waiting.neighbour),
+            self.ports.get_mut(waiting.ingress.index()),
+        ) else {
+            return full(false, waiting.frame);
+        };
+        // Not more often than this for one neighbour, and not for a port that asks for too many.
+        let is_due = |asked| now.since(asked) >= RESOLVE_INTERVAL;
+        let ask = entry.asked.is_none_or(is_due) && port.ask(now);
+        if ask {
+            entry.asked = Some(now);
         }
-        self.waiting.push(waiting);
-        self.again = self.again.min(now + PENDING_RETRY);
-        WaitOutcome::Waits { ask }
-    }
-
-    /// Whether the kernel is to be asked now for this neighbour: not more often than once in
-    /// [`RESOLVE_INTERVAL`].
-    fn should_ask(&mut self, neighbour: Neighbour, now: Time) -> bool {
-        self.asked
-            .retain(|(_, at)| now.since(*at) < RESOLVE_INTERVAL);
-        if self.asked.iter().any(|(other, _)| *other == neighbour)
-            || self.asked.len() >= PENDING_TOTAL
+        if self.waiting.len() >= PENDING_TOTAL
+            || entry.waiting >= PENDING_PER_NEIGHBOUR
+            || port.waiting >= PENDING_PER_PORT
         {
-            return false;
+            return full(ask, waiting.frame);
         }
-        self.asked.push((neighbour, now));
-        true
+        entry.waiting += 1;
+        port.waiting += 1;
+        self.waiting.push(waiting);
+        self.again = self.again.min(now + self.backoff);
+        Wait { ask, refused: None }
     }
 
-    /// Moves all packets to `out`, to be looked up again.
-    pub fn take(&mut self, out: &mut Vec<Waiting>) {
+    fn set_of(&self, neighbour: Neighbour) -> usize {
+        let mut hasher = DefaultHasher::new();
+        (self.seed, neighbour).hash(&mut hasher);
+        usize::try_from(hasher.finish() % SETS as u64).expect("below the number of sets")
+    }
+
+    /// Moves all packets to `out`, to be looked up again: because of new tables, or because it is
+    /// time to. Without new tables, the next time is twice as far away.
+    pub fn take(&mut self, out: &mut Vec<Waiting>, new_tables: bool) {
+        for waiting in &self.waiting {
+            let set = self.set_of(waiting.neighbour);
+            let entries = self.sets[set].iter_mut().flatten();
+            for entry in entries.filter(|entry| entry.neighbour == waiting.neighbour) {
+                entry.waiting -= 1;
+            }
+        }
+        self.ports.iter_mut().for_each(|port| port.waiting = 0);
         out.append(&mut self.waiting);
         self.again = Time::NEVER;
+        self.backoff = if new_tables {
+            PENDING_RETRY
+        } else {
+            self.backoff.times(2).min(PENDING_RETRY_MAX)
+        };
     }
 
     /// When the packets are to be looked up again even if no change was noticed.
@@ -116,5 +181,117 @@ impl Pending {
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+}
+
+/// The entry of a neighbour in its set. A new one takes the place of the one that was asked for
+/// the longest time ago, among those that no packet waits for; `None`: there is none.
+fn entry_for(set: &mut [Option<Entry>; WAYS], neighbour: Neighbour) -> Option<&mut Entry> {
+    let is_it = |entry: &Option<Entry>| entry.is_some_and(|entry| entry.neighbour == neighbour);
+    if let Some(place) = set.iter().position(is_it) {
+        return set[place].as_mut();
+    }
+    let free = |entry: &&mut Option<Entry>| entry.is_none_or(|entry| entry.waiting == 0);
+    let place = set
+        .iter_mut()
+        .filter(free)
+        .min_by_key(|entry| entry.and_then(|entry| entry.asked))?;
+    Some(place.insert(Entry {
+        neighbour,
+        waiting: 0,
+        asked: None,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::xdp::frame::{FramePool, Region};
+    use std::net::{IpAddr, Ipv4Addr};
+
+    const PORTS: usize = 4;
+
+    struct Rig {
+        pending: Pending,
+        pool: FramePool,
+        now: Time,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            Self {
+                pending: Pending::new(PORTS, 1),
+                pool: FramePool::new(Region::heap(8 * 1024, 2048, 64)),
+                now: Time::ZERO,
+            }
+        }
+
+        /// A packet from `port` to neighbour `address`; whether the kernel is asked, whether it
+        /// waits.
+        fn offer(&mut self, port: u16, address: u32) -> (bool, bool) {
+            let waiting = Waiting {
+                neighbour: (1, IpAddr::V4(Ipv4Addr::from_bits(address))),
+                frame: self.pool.take_sized(64).expect("a free frame"),
+                ingress: PortId(port),
+                since: self.now,
+                trace: TraceId::NONE,
+            };
+            let Wait { ask, refused } = self.pending.wait(waiting, self.now);
+            let waits = refused.is_none();
+            if let Some((frame, _)) = refused {
+                self.pool.give(frame);
+            }
+            (ask, waits)
+        }
+    }
+
+    /// SW-1: a port at which a scan of unused addresses arrives uses up its own share: packets from
+    /// other ports wait, and the kernel is asked for their neighbours.
+    #[test]
+    fn a_scan_costs_its_own_port_only() {
+        let mut rig = Rig::new();
+        let mut asked = 0;
+        for address in 0..100_000 {
+            asked += u64::from(rig.offer(0, address).0);
+        }
+        assert_eq!(rig.pending.len(), PENDING_PER_PORT);
+        assert_eq!(asked, RESOLVE_BURST);
+        for address in 200_000..200_032 {
+            assert_eq!(rig.offer(1, address), (true, true), "{address}");
+        }
+        // A second later it may ask again, at the rate of its bucket.
+        rig.now += Span::from_secs(1);
+        let again = (300_000..400_000).filter(|address| rig.offer(0, *address).0);
+        assert_eq!(again.count() as u64, RESOLVE_BURST);
+    }
+
+    /// SW-1: one neighbour is asked for once a second, however many packets wait for it, and they
+    /// are looked up again less and less often until tables change.
+    #[test]
+    fn a_neighbour_is_asked_for_once_a_second() {
+        let mut rig = Rig::new();
+        let mut asked = 0;
+        for _ in 0..2500 {
+            asked += u64::from(rig.offer(0, 7).0);
+            rig.now += Span::from_millis(1);
+        }
+        assert_eq!(asked, 3);
+        assert_eq!(rig.pending.len(), PENDING_PER_NEIGHBOUR);
+        let mut out = Vec::new();
+        let mut waits = |rig: &mut Rig, new_tables| {
+            rig.pending.take(&mut out, new_tables);
+            out.drain(..).for_each(|waiting| {
+                let refused = rig.pending.wait(waiting, rig.now).refused;
+                refused
+                    .into_iter()
+                    .for_each(|(frame, _)| rig.pool.give(frame));
+            });
+            rig.pending.deadline().since(rig.now)
+        };
+        assert_eq!(waits(&mut rig, true), PENDING_RETRY);
+        for times in [2, 4, 8, 16, 32, 64, 128, 128] {
+            assert_eq!(waits(&mut rig, false), PENDING_RETRY.times(times));
+        }
+        assert_eq!(waits(&mut rig, true), PENDING_RETRY);
     }
 }

@@ -13,6 +13,7 @@
 use super::trim::{TrimPolicy, TrimPolicyError};
 use super::wred::{Profile, ProfileError};
 use super::{elephants, watchdog};
+use crate::id::PortId;
 use crate::limits::{CLASSES, MAX_CELLS, PRIORITIES};
 use common::units::Rate;
 
@@ -420,6 +421,15 @@ impl Policy {
     #[inline]
     pub fn watches(&self, class: u8) -> bool {
         self.elephants.iter().any(|it| it.from == class)
+    }
+
+    /// Whether packets that are charged to this group of a port hold their sender back instead of
+    /// being lost.
+    #[inline]
+    pub fn is_lossless(&self, port: PortId, group: u8) -> bool {
+        self.ports
+            .get(port.index())
+            .is_some_and(|port| port.groups[usize::from(group & 7)].is_lossless())
     }
 
     /// The queues of these classes: their own, and those that their elephants go to.

@@ -62,7 +62,11 @@ impl<Q: QueueIo> Worker<Q> {
             return self.admit(packet);
         };
         let trace = packet.trace;
-        match self.rings.send(owner, Crossing::Packet(packet)) {
+        let lossless = self
+            .tables
+            .traffic
+            .is_lossless(packet.ingress, packet.group);
+        match self.rings.send(owner, Crossing::Packet(packet), lossless) {
             Ok(()) if trace.is_some() => self.probe.cross(trace, owner),
             Ok(()) => {}
             Err(crossing) => self.lose_crossing(crossing),

@@ -74,7 +74,7 @@ impl<Q: QueueIo> WorkerBuilder<Q> {
             reader: self.reader,
             tables,
             forward,
-            pending: Pending::default(),
+            pending: Pending::new(count, self.seed),
             limiter: Limiter::default(),
             ledger: self.ledger,
             ports,

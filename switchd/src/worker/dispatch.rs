@@ -11,7 +11,7 @@ use crate::id::{FlowKey, Neighbour, PortId, TraceId};
 use crate::ingress::classify::{Classified, classify};
 use crate::ingress::icmp_error::{Answer, answer};
 use crate::ingress::parse::{ParseException, parse};
-use crate::ingress::pending::{WaitOutcome, Waiting};
+use crate::ingress::pending::{Wait, Waiting};
 use crate::outcome::Outcome;
 use crate::packet::{Edits, Packet, Parsed, cells};
 use crate::trace::Step;
@@ -159,23 +159,24 @@ impl<Q: QueueIo> Worker<Q> {
             trace,
         };
         let (ifindex, address) = neighbour;
-        let (ask, refused) = match self.pending.wait(waiting, now) {
-            WaitOutcome::Waits { ask } => (ask, None),
-            WaitOutcome::Full { waiting, ask } => (ask, Some(waiting)),
-            WaitOutcome::TimedOut(Waiting { frame, .. }) => {
-                self.report(&frame, parsed, Problem::HostUnreachable, origin);
-                return self.drop_packet(frame, origin, DropReason::NeighbourTimeout);
-            }
-        };
-        if trace.is_some() {
-            self.probe.step(trace, Step::Unresolved { ifindex });
-        }
+        let Wait { ask, refused } = self.pending.wait(waiting, now);
         if ask {
             let event = WorkerEvent::Resolve { ifindex, address };
             self.control.tell(event, &self.stats);
         }
-        if let Some(waiting) = refused {
-            self.drop_packet(waiting.frame, origin, DropReason::NeighbourFull);
+        match refused {
+            Some((frame, Outcome::Answered(reason, problem))) => {
+                self.report(&frame, parsed, problem, origin);
+                self.drop_packet(frame, origin, reason);
+            }
+            refused => {
+                if trace.is_some() {
+                    self.probe.step(trace, Step::Unresolved { ifindex });
+                }
+                if let Some((frame, Outcome::Dropped(reason))) = refused {
+                    self.drop_packet(frame, origin, reason);
+                }
+            }
         }
     }
 

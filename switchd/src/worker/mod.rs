@@ -177,11 +177,11 @@ impl<Q: QueueIo> Worker<Q> {
         self.ports.follow_flows(&self.tables, &self.stats, now);
         let mut work = self.receive(now, ready.clone());
         if has_new_tables || now >= self.pending.deadline() {
-            self.retry_pending(now);
+            self.retry_pending(has_new_tables, now);
         }
         // Before other workers tell more of the packets that cross.
         self.probe.flush();
-        self.rings.fill();
+        self.rings.fill(now);
         work += self.drain_rings(now);
         self.watch(now);
         self.pause_peers(now);
@@ -400,7 +400,7 @@ impl<Q> Drop for Worker<Q> {
                 Crossing::Control { frame, .. } => frames.push(frame),
             }
         }
-        self.pending.take(&mut self.scratch.retries);
+        self.pending.take(&mut self.scratch.retries, false);
         for packet in &packets {
             let (policy, it) = (&self.tables.traffic, Charged::of(packet));
             self.ledger.release(policy, it.ingress, it.group, it.cells);

@@ -121,7 +121,10 @@ impl<Q: QueueIo> Worker<Q> {
         let Some(owner) = self.rings.other_owner(port) else {
             return self.take_control(frame, port, now);
         };
-        if let Err(crossing) = self.rings.send(owner, Crossing::Control { frame, port }) {
+        if let Err(crossing) = self
+            .rings
+            .send(owner, Crossing::Control { frame, port }, true)
+        {
             self.lose_crossing(crossing);
         }
     }
@@ -141,12 +144,12 @@ impl<Q: QueueIo> Worker<Q> {
     }
 
     /// Looks all packets that wait up again: their neighbour may be known by now.
-    pub(super) fn retry_pending(&mut self, now: Time) {
+    pub(super) fn retry_pending(&mut self, new_tables: bool, now: Time) {
         if self.pending.is_empty() {
             return;
         }
         let mut retries = std::mem::take(&mut self.scratch.retries);
-        self.pending.take(&mut retries);
+        self.pending.take(&mut retries, new_tables);
         for Waiting {
             frame,
             ingress,

@@ -5,9 +5,10 @@
 //! ```
 
 use crate::id::PortId;
-use crate::limits::{LANES, MAX_WORKERS, RING};
+use crate::limits::{LANES, MAX_WORKERS, OUTBOUND, RING, STALL};
 use crate::packet::Packet;
 use common::sync::spsc::{self, Consumer, Producer};
+use common::time::Time;
 use common::xdp::frame::Frame;
 
 /// What goes from one worker to another.
@@ -34,6 +35,17 @@ impl WorkerSet {
     /// Adds a worker.
     pub fn insert(&mut self, worker: usize) {
         self.0 |= 1 << worker;
+    }
+
+    /// Takes a worker out.
+    pub fn remove(&mut self, worker: usize) {
+        self.0 &= !(1 << worker);
+    }
+
+    /// Whether a worker is in it.
+    #[inline]
+    pub fn contains(self, worker: usize) -> bool {
+        self.0 & 1 << worker != 0
     }
 
     /// Whether no worker is in it.
@@ -103,6 +115,10 @@ pub(super) struct Rings {
     first: usize,
     /// By worker: what is on its way into its ring.
     outbound: Vec<Vec<Crossing>>,
+    /// By worker: since when its ring has taken nothing of what is on its way there.
+    refused_since: Vec<Option<Time>>,
+    /// Workers that stand still: see [`STALL`].
+    stalled: WorkerSet,
     /// Workers that were given something, or have news of ports of theirs.
     to_wake: WorkerSet,
 }
@@ -113,7 +129,9 @@ impl Rings {
         Self {
             id,
             owners,
-            outbound: workers.map(|_| Vec::with_capacity(RING)).collect(),
+            refused_since: vec![None; ends.outgoing.len()],
+            stalled: WorkerSet::default(),
+            outbound: workers.map(|_| Vec::with_capacity(OUTBOUND)).collect(),
             ends,
             first: 0,
             to_wake: WorkerSet::default(),
@@ -136,11 +154,18 @@ impl Rings {
         }
     }
 
-    /// Puts something on its way to another worker, or gives it back if too much is.
+    /// Puts something on its way to another worker, or gives it back if too much is. What must
+    /// not be lost (`lossless`) has more room than what may.
     #[inline]
-    pub(super) fn send(&mut self, owner: usize, crossing: Crossing) -> Result<(), Crossing> {
+    pub(super) fn send(
+        &mut self,
+        owner: usize,
+        crossing: Crossing,
+        lossless: bool,
+    ) -> Result<(), Crossing> {
+        let room = if lossless { OUTBOUND } else { RING };
         match self.outbound.get_mut(owner) {
-            Some(outbound) if outbound.len() < RING => {
+            Some(outbound) if outbound.len() < room => {
                 outbound.push(crossing);
                 Ok(())
             }
@@ -148,22 +173,31 @@ impl Rings {
         }
     }
 
-    /// Whether what a batch brings fits on the way to any other worker. As long as one of them has
-    /// not taken what is meant for it, packets stay in the receive rings: those that were promised
-    /// not to be lost are not.
+    /// Whether what a batch brings fits on the way to any other worker, though all of it must not
+    /// be lost. Else packets stay in the receive rings, but not for the sake of a worker that
+    /// stands still.
     #[inline]
     pub(super) fn have_room(&self) -> bool {
-        self.outbound.iter().all(|ring| ring.len() <= RING - LANES)
+        let mut rings = self.outbound.iter().enumerate();
+        rings.all(|(owner, ring)| ring.len() <= OUTBOUND - LANES || self.stalled.contains(owner))
     }
 
     /// Moves what is on its way to other workers into their rings.
-    pub(super) fn fill(&mut self) {
+    pub(super) fn fill(&mut self, now: Time) {
         for (owner, outbound) in self.outbound.iter_mut().enumerate() {
-            if let Some(Some(ring)) = self.ends.outgoing.get_mut(owner)
-                && !outbound.is_empty()
-                && ring.push_batch(outbound) > 0
-            {
+            let Some(Some(ring)) = self.ends.outgoing.get_mut(owner) else {
+                continue;
+            };
+            if outbound.is_empty() {
+                continue;
+            }
+            let since = &mut self.refused_since[owner];
+            if ring.push_batch(outbound) > 0 {
+                *since = None;
+                self.stalled.remove(owner);
                 self.to_wake.insert(owner);
+            } else if now.since(*since.get_or_insert(now)) >= STALL {
+                self.stalled.insert(owner);
             }
         }
     }

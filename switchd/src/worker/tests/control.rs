@@ -34,7 +34,7 @@ fn lossless(ports: usize, limit: u32) -> Policy {
 }
 
 impl Switch {
-    fn lossless(ports: usize, workers: usize, limit: u32) -> Self {
+    pub(super) fn lossless(ports: usize, workers: usize, limit: u32) -> Self {
         let switch = Self::new(ports, workers);
         switch.tables(|tables| {
             tables.traffic = Arc::new(lossless(ports, limit));
@@ -45,7 +45,7 @@ impl Switch {
         switch
     }
 
-    fn pfc(&mut self, port: usize, quanta: u16) {
+    pub(super) fn pfc(&mut self, port: usize, quanta: u16) {
         let mut times = [None; 8];
         times[3] = Some(quanta);
         self.offer(port, &Control::Pfc(times).emit(Mac([2; 6])));
@@ -53,7 +53,7 @@ impl Switch {
 }
 
 /// A packet of priority 3 from port 0 to port 1.
-fn packet() -> Vec<u8> {
+pub(super) fn packet() -> Vec<u8> {
     packet_of(3)
 }
 

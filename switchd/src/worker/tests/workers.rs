@@ -1,7 +1,7 @@
 //! Several workers: packets cross, and one that stands still is bounded.
 
 use super::*;
-use crate::limits::RING;
+use crate::limits::{BATCH, OUTBOUND, RING};
 
 /// SW-1: egress ports belong to one worker each: packets cross between workers and all arrive, in
 /// order.
@@ -31,8 +31,8 @@ fn packets_cross_between_workers() {
     }
 }
 
-/// SW-51 (QueueFull): a worker that stands still costs nothing that fits in receive rings, a port
-/// that does costs what exceeds its queue.
+/// SW-51 (RingFull, QueueFull): a worker that stands still costs what exceeds its ring and the way
+/// there, a port that does costs what exceeds its queue.
 #[test]
 fn a_worker_that_stands_still_is_bounded() {
     let mut switch = Switch::new(2, 2);
@@ -47,6 +47,7 @@ fn a_worker_that_stands_still_is_bounded() {
     assert_eq!(switch.workers[0].held(), 1500 - 1024);
     assert_eq!(switch.run()[1].len(), 1500);
 
+    // Beyond its ring and as much on the way there, what may be lost is.
     let mut switch = Switch::new(2, 2);
     for _ in 0..3 * RING {
         switch.offer(0, &Udp::to("10.1.0.9").frame());
@@ -55,10 +56,9 @@ fn a_worker_that_stands_still_is_bounded() {
         switch.now += Span::from_micros(10);
         switch.workers[0].turn(switch.now);
     }
-    // What may not fit on the way to the ring either stays where it was received.
-    assert!(switch.workers[0].held() <= RING);
-    assert_eq!(switch.dropped(DropReason::RingFull), 0);
-    assert_eq!(switch.run()[1].len(), 3 * RING);
+    assert_eq!(switch.workers[0].held(), RING);
+    assert_eq!(switch.dropped(DropReason::RingFull), RING as u64);
+    assert_eq!(switch.run()[1].len(), 2 * RING);
 
     let mut switch = Switch::new(2, 1);
     switch.tables(|tables| tables.traffic = Arc::new(Policy::plain(2, 100)));
@@ -72,57 +72,66 @@ fn a_worker_that_stands_still_is_bounded() {
     assert_eq!(switch.run()[1].len(), 100);
 }
 
-/// SW-51 (RingFull): packets that waited for neighbours of a port whose owner stands still exceed
-/// its ring all at once.
+/// SW-31: a worker that stands still costs neither the ports of others, nor the pauses that they
+/// are asked for, whatever is sent to its port.
 #[test]
-fn a_ring_is_bounded() {
-    const NEIGHBOURS: u32 = 12;
-    let mut switch = Switch::new(2, 2);
-    let resolve = |switch: &Switch, mac: Option<[u8; 6]>| {
-        switch.tables(|tables| {
-            for (hop, place) in tables.next_hops[2..].iter_mut().zip(0..) {
-                assert!(place < NEIGHBOURS);
-                hop.mac = mac;
-            }
-        });
-    };
-    switch.tables(|tables| {
-        for n in 0..NEIGHBOURS {
-            tables.next_hops.push(NextHop {
-                address: Ipv4Addr::new(10, 1, u8::try_from(n).expect("few"), 1).into(),
-                mac: None,
-                ..tables.next_hops[1].clone()
-            });
-            tables.groups.push(Group::Forward(NextHopId(2 + n)));
-        }
-    });
-    for n in 0..NEIGHBOURS {
-        let prefix = format!("10.1.{n}.0/24").parse().expect("a prefix");
-        switch.fib.insert(prefix, GroupId(2 + n)).expect("room");
-        for _ in 0..32 {
-            switch.offer(0, &Udp::to(&format!("10.1.{n}.9")).frame());
-        }
-    }
-    let worker = |switch: &mut Switch| {
+fn a_worker_that_stands_still_does_not_stop_others() {
+    let mut switch = Switch::lossless(3, 3, 4096);
+    let turn = |switch: &mut Switch| {
         switch.now += Span::from_micros(10);
-        switch.workers[0].turn(switch.now);
+        for worker in [0, 2] {
+            switch.workers[worker].turn(switch.now);
+        }
     };
-    for _ in 0..10 {
-        worker(&mut switch);
+    for round in 0..40 {
+        for _ in 0..BATCH {
+            switch.offer(0, &Udp::to("10.1.0.9").frame());
+        }
+        switch.offer(0, &Udp::to("10.2.0.9").frame());
+        turn(&mut switch);
+        turn(&mut switch);
+        let others = std::iter::from_fn(|| switch.wires[2].pick_up()).count();
+        assert_eq!(others, 1, "round {round}");
     }
-    for _ in 0..2 * RING {
-        switch.offer(0, &Udp::to("10.1.200.9").frame());
-    }
-    for _ in 0..40 {
-        worker(&mut switch);
-    }
-    assert_eq!(switch.dropped(DropReason::RingFull), 0);
-    resolve(&switch, Some([2, 0, 0, 0, 1, 1]));
-    worker(&mut switch);
     assert!(switch.dropped(DropReason::RingFull) > 0);
-    let left = switch.run()[1].len() as u64;
-    let offered = 2 * RING as u64 + 32 * u64::from(NEIGHBOURS);
-    assert_eq!(left + switch.dropped(DropReason::RingFull), offered);
+    // Its peer is obeyed at once, though nothing for the other worker has room.
+    switch.pfc(0, 0xffff);
+    turn(&mut switch);
+    assert_eq!(switch.stats[0].ports[0].control_received.get(), 1);
+}
+
+/// SW-12: lossless packets for a worker that is late stay where they were received, and none is
+/// lost; of one that stands still they are, for others wait behind them.
+#[test]
+fn lossless_packets_wait_for_a_late_worker_but_not_for_ever() {
+    let mut switch = Switch::lossless(2, 2, 4096);
+    let offered = RING + OUTBOUND + 500;
+    for _ in 0..offered {
+        switch.offer(0, &super::control::packet());
+    }
+    let turns = |switch: &mut Switch, count: usize| {
+        for _ in 0..count {
+            switch.now += Span::from_micros(10);
+            switch.workers[0].turn(switch.now);
+        }
+    };
+    turns(&mut switch, 1000);
+    assert_eq!(switch.dropped(DropReason::RingFull), 0);
+    assert!(switch.workers[0].held() <= OUTBOUND);
+    turns(&mut switch, 1500);
+    assert!(switch.dropped(DropReason::RingFull) > 0);
+    assert_eq!(switch.workers[0].held(), OUTBOUND);
+    let all = |switch: &mut Switch| (0..8).map(|_| switch.run()[1].len()).sum::<usize>();
+    let left = all(&mut switch);
+    let lost = switch.dropped(DropReason::RingFull);
+    assert_eq!(left as u64 + lost, offered as u64);
+    // It works again, and so does the promise.
+    for _ in 0..RING + 500 {
+        switch.offer(0, &super::control::packet());
+    }
+    turns(&mut switch, 100);
+    assert_eq!(switch.dropped(DropReason::RingFull), lost);
+    assert_eq!(all(&mut switch), RING + 500);
 }
 
 /// A worker that has packets for another whose ring is full does not sleep until something else

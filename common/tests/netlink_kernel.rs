@@ -33,6 +33,7 @@ fn state(mirror: &Mirror) -> String {
         .links()
         .map(|link| format!("{link:?}"))
         .chain(mirror.addresses().map(|address| format!("{address:?}")))
+        .chain(mirror.rules().into_iter().map(|rule| format!("{rule:?}")))
         .chain(mirror.next_hops().map(|next_hop| format!("{next_hop:?}")))
         .chain(mirror.routes().map(|route| format!("{route:?}")))
         .chain(
@@ -95,6 +96,7 @@ fn key(prefix: &str, priority: u32) -> RouteKey {
         prefix,
         priority,
         tos: 0,
+        source: None,
     }
 }
 
@@ -136,6 +138,17 @@ fn events_lead_to_the_state_that_a_dump_shows() {
             "-6 route del 2001:db8:1::/48 via 2001:db8::3",
             "-6 route replace 2001:db8:1::/48 via 2001:db8::5",
             "-6 route add unreachable 2001:db8:2::/48",
+            "-6 route add 2001:db8:3::/48 from 2001:db8:4::/48 via 2001:db8::2",
+            "-6 route del 2001:db8:3::/48 from 2001:db8:4::/48 via 2001:db8::2",
+            "route add 10.13.0.0/16 tos 0x10 via 10.0.0.2",
+            "route add 10.14.0.0/16 via 10.0.0.2 table default",
+            "rule add from 10.0.0.0/8 iif left lookup 100",
+            "rule add not from 10.0.0.0/8 iif right ipproto udp blackhole",
+            "-6 rule add tos 0x10 lookup 100",
+            "rule del from 10.0.0.0/8 iif left lookup 100",
+            "link add tunnel type vxlan id 5 dstport 4789 dev left local 10.0.0.1",
+            "link add bridge type bridge",
+            "link set tunnel master bridge",
             "neigh add 10.0.0.2 lladdr 02:00:00:00:00:02 dev left",
             "neigh replace 10.0.0.2 lladdr 02:00:00:00:00:03 dev left nud stale",
             "neigh del 10.0.0.2 dev left",

@@ -285,6 +285,7 @@ impl Switch {
             prefix,
             priority: 0,
             tos: 0,
+            source: None,
         };
         let hop = |&(port, gateway): &(u16, Option<std::net::IpAddr>)| Hop {
             ifindex: ifindex(port),
@@ -309,7 +310,7 @@ impl Switch {
             up: true,
             running,
             loopback: false,
-            controller: None,
+            ..Link::default()
         }
     }
 

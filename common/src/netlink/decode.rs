@@ -4,9 +4,10 @@
 //! newer attribute, another family) is skipped. A message that contradicts itself is an error, but
 //! does not affect the next one.
 
+use super::rule::Rule;
 use super::types::{
     Address, Hop, Link, Mac, Neighbour, NeighbourKey, NeighbourState, NextHop, NextHopKind, Route,
-    RouteKey, RouteKind,
+    RouteKey, RouteKind, Vlan,
 };
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -25,6 +26,7 @@ pub(super) mod kind {
     pub(in super::super) const ADDRESS: u16 = 20;
     pub(in super::super) const ROUTE: u16 = 24;
     pub(in super::super) const NEIGHBOUR: u16 = 28;
+    pub(in super::super) const RULE: u16 = 32;
     pub(in super::super) const NEXT_HOP: u16 = 104;
 }
 
@@ -76,6 +78,8 @@ pub enum Body {
     Route(Action, RouteKey, Route),
     /// A next hop object.
     NextHop(Action, NextHop),
+    /// A policy rule.
+    Rule(Action, Rule),
     /// Well formed, of no interest here.
     Other,
 }
@@ -162,6 +166,7 @@ fn decode_body(number: u16, body: &[u8]) -> Result<Body, DecodeError> {
         }
         kind::NEIGHBOUR | 29 => neighbour(body, action)?
             .map_or(Body::Other, |neighbour| Body::Neighbour(action, neighbour)),
+        kind::RULE | 33 => rule(body)?.map_or(Body::Other, |rule| Body::Rule(action, rule)),
         kind::NEXT_HOP | 105 => Body::NextHop(action, next_hop(body, action)?),
         _ => Body::Other,
     })
@@ -266,19 +271,56 @@ fn link(body: &[u8]) -> Result<Option<Link>, DecodeError> {
         up: flags & IFF_UP != 0,
         running: flags & IFF_RUNNING != 0,
         loopback: flags & IFF_LOOPBACK != 0,
-        controller: None,
+        ..Link::default()
     };
+    let mut lower_is_elsewhere = false;
     for attribute in attributes(rest) {
         let attribute = attribute?;
         match attribute.kind {
             1 => link.mac = attribute.mac(),
             3 => link.name = attribute.name()?,
             4 => link.mtu = attribute.u32()?,
+            5 => link.lower = Some(attribute.u32()?).filter(|&index| index != 0),
             10 => link.controller = Some(attribute.u32()?).filter(|&index| index != 0),
+            18 => link_info(attribute.value, &mut link)?,
+            // IFLA_LINK_NETNSID: the number above is of another namespace.
+            37 => lower_is_elsewhere = true,
             _ => {}
         }
     }
+    link.lower = link.lower.filter(|_| !lower_is_elsewhere);
     Ok(Some(link))
+}
+
+/// IFLA_INFO_KIND, and of VLANs IFLA_VLAN_ID and IFLA_VLAN_PROTOCOL in IFLA_INFO_DATA.
+fn link_info(bytes: &[u8], link: &mut Link) -> Result<(), DecodeError> {
+    let mut data: &[u8] = &[];
+    for attribute in attributes(bytes) {
+        let attribute = attribute?;
+        match attribute.kind {
+            1 => link.kind = Some(attribute.name()?),
+            2 => data = attribute.value,
+            _ => {}
+        }
+    }
+    if link.kind.as_deref() != Some("vlan") {
+        return Ok(());
+    }
+    let mut vlan = Vlan {
+        is_service: false,
+        id: 0,
+    };
+    for attribute in attributes(data) {
+        let attribute = attribute?;
+        match attribute.kind {
+            1 => vlan.id = u16_at(attribute.value, 0)?,
+            // Big-endian, unlike the rest.
+            5 => vlan.is_service = attribute.value == [0x88, 0xa8],
+            _ => {}
+        }
+    }
+    link.vlan = Some(vlan);
+    Ok(())
 }
 
 /// struct ifaddrmsg and IFA_*.
@@ -366,6 +408,7 @@ fn route(body: &[u8]) -> Result<Option<(RouteKey, Route)>, DecodeError> {
     const RTM_F_CLONED: u32 = 0x200;
     let family = u8_at(body, 0)?;
     let prefix_len = u8_at(body, 1)?;
+    let source_len = u8_at(body, 2)?;
     let tos = u8_at(body, 3)?;
     let kind = RouteKind::from_number(u8_at(body, 7)?);
     let flags = u32_at(body, 8)?;
@@ -378,7 +421,7 @@ fn route(body: &[u8]) -> Result<Option<(RouteKey, Route)>, DecodeError> {
         return Ok(None);
     }
     let mut table = u32::from(u8_at(body, 4)?);
-    let mut address = unspecified;
+    let (mut address, mut source) = (unspecified, unspecified);
     let (mut priority, mut next_hop) = (0, None);
     let mut single = Hop::default();
     let mut hops = None;
@@ -386,6 +429,7 @@ fn route(body: &[u8]) -> Result<Option<(RouteKey, Route)>, DecodeError> {
         let attribute = attribute?;
         match attribute.kind {
             1 => address = attribute.address()?,
+            2 => source = attribute.address()?,
             6 => priority = attribute.u32()?,
             9 => hops = Some(multipath(attribute.value)?),
             15 => table = attribute.u32()?,
@@ -394,6 +438,8 @@ fn route(body: &[u8]) -> Result<Option<(RouteKey, Route)>, DecodeError> {
         }
     }
     check_family(family, address)?;
+    check_family(family, source)?;
+    let source = checked_prefix(source, source_len)?.trunc();
     let hops = hops.unwrap_or_else(|| {
         let is_hop = single.ifindex != 0 || single.gateway.is_some();
         if is_hop { vec![single] } else { Vec::new() }
@@ -403,6 +449,7 @@ fn route(body: &[u8]) -> Result<Option<(RouteKey, Route)>, DecodeError> {
         prefix: checked_prefix(address, prefix_len)?.trunc(),
         priority,
         tos,
+        source: (source_len > 0).then_some(source),
     };
     let route = Route {
         kind,
@@ -458,6 +505,55 @@ fn multipath(bytes: &[u8]) -> Result<Vec<Hop>, DecodeError> {
     }
     hops.sort_unstable();
     Ok(hops)
+}
+
+/// struct fib_rule_hdr and FRA_* (linux/fib_rules.h). Rules of multicast routing are of other
+/// families.
+fn rule(body: &[u8]) -> Result<Option<Rule>, DecodeError> {
+    const INVERT: u32 = 2;
+    let family = u8_at(body, 0)?;
+    let unspecified: IpAddr = match family {
+        AF_INET => Ipv4Addr::UNSPECIFIED.into(),
+        AF_INET6 => Ipv6Addr::UNSPECIFIED.into(),
+        _ => return Ok(None),
+    };
+    let (destination_len, source_len) = (u8_at(body, 1)?, u8_at(body, 2)?);
+    let mut rule = Rule {
+        is_v6: family == AF_INET6,
+        table: u32::from(u8_at(body, 4)?),
+        action: u8_at(body, 7)?,
+        is_inverted: u32_at(body, 8)? & INVERT != 0,
+        tos: u8_at(body, 3)?,
+        ..Rule::default()
+    };
+    let (mut destination, mut source) = (unspecified, unspecified);
+    for attribute in attributes(&body[12..]) {
+        let attribute = attribute?;
+        match attribute.kind {
+            1 => destination = attribute.address()?,
+            2 => source = attribute.address()?,
+            3 => rule.input = Some(attribute.name()?),
+            6 => rule.priority = attribute.u32()?,
+            10 => rule.mark = Some(attribute.u32()?),
+            15 => rule.table = attribute.u32()?,
+            17 => rule.output = Some(attribute.name()?),
+            19 => rule.is_of_vrf = u8_at(attribute.value, 0)? != 0,
+            // Suppressors say -1 for none.
+            13 | 14 => rule.has_more |= attribute.u32()? != u32::MAX,
+            // A realm, the mask of a mark, padding and the protocol do not select.
+            11 | 16 | 18 | 21 => {}
+            _ => rule.has_more = true,
+        }
+    }
+    check_family(family, destination)?;
+    check_family(family, source)?;
+    let prefix = |address, len| {
+        let prefix = checked_prefix(address, len)?.trunc();
+        Ok::<_, DecodeError>((len > 0).then_some(prefix))
+    };
+    rule.destination = prefix(destination, destination_len)?;
+    rule.source = prefix(source, source_len)?;
+    Ok(Some(rule))
 }
 
 /// struct nhmsg and NHA_* (linux/nexthop.h).

@@ -15,9 +15,10 @@ use super::types::Link;
 use crate::time::{Span, Time};
 
 /// The steps of a resynchronisation, in the order that lets each find what it refers to.
-const STEPS: [Kind; 6] = [
+const STEPS: [Kind; 7] = [
     Kind::Links,
     Kind::Addresses,
+    Kind::Rules,
     Kind::NextHops,
     Kind::Routes4,
     Kind::Routes6,
@@ -352,6 +353,7 @@ fn dump_request(step: Kind, sequence: u32) -> Vec<u8> {
         Kind::Routes4 => (kind::ROUTE, AF_INET, 12),
         Kind::Routes6 => (kind::ROUTE, AF_INET6, 12),
         Kind::Neighbours => (kind::NEIGHBOUR, 0, 12),
+        Kind::Rules => (kind::RULE, 0, 12),
     };
     let len: u32 = 16 + fixed_len;
     let mut request = Vec::with_capacity(32);

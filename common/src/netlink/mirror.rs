@@ -5,6 +5,7 @@
 //! the order in which things happened, so no late message restores an object that is gone.
 
 use super::decode::{Action, Body, Message, flag};
+use super::rule::Rule;
 use super::types::{
     Address, Hop, Link, Neighbour, NeighbourKey, NextHop, Route, RouteKey, RouteKind, Table,
 };
@@ -26,6 +27,8 @@ pub enum Change {
     Route(RouteKey),
     /// The next hop object with this number.
     NextHop(u32),
+    /// The policy rules.
+    Rules,
 }
 
 /// A kind of object, which is also a step of a resynchronisation.
@@ -37,6 +40,7 @@ pub(super) enum Kind {
     Routes4,
     Routes6,
     Neighbours,
+    Rules,
 }
 
 #[derive(Clone, Debug)]
@@ -52,6 +56,7 @@ pub struct Mirror {
     addresses: HashMap<Address, Marked<()>>,
     neighbours: HashMap<NeighbourKey, Marked<Neighbour>>,
     next_hops: HashMap<u32, Marked<NextHop>>,
+    rules: HashMap<Rule, Marked<()>>,
     /// In the kernel's order: the first one is used.
     routes: HashMap<RouteKey, Vec<Marked<Route>>>,
     /// Lists of hops are shared: a full table has a million routes and a handful of lists.
@@ -76,6 +81,7 @@ impl Mirror {
             addresses: HashMap::new(),
             neighbours: HashMap::new(),
             next_hops: HashMap::new(),
+            rules: HashMap::new(),
             routes: HashMap::new(),
             shared: HashSet::new(),
             mark: 0,
@@ -134,6 +140,13 @@ impl Mirror {
         self.next_hops.values().map(|marked| &marked.value)
     }
 
+    /// The policy rules of both address families, in the order in which the kernel asks them.
+    pub fn rules(&self) -> Vec<&Rule> {
+        let mut rules: Vec<&Rule> = self.rules.keys().collect();
+        rules.sort_unstable();
+        rules
+    }
+
     /// The route that the kernel uses for this key.
     pub fn route(&self, key: &RouteKey) -> Option<&Route> {
         self.routes.get(key)?.first().map(|marked| &marked.value)
@@ -174,6 +187,11 @@ impl Mirror {
                     changes.push(Change::NextHop(id));
                 }
             }
+            Body::Rule(action, rule) => {
+                if update(&mut self.rules, rule, action, (), mark) {
+                    changes.push(Change::Rules);
+                }
+            }
             Body::Route(action, key, route) => {
                 self.apply_route(action, key, route, message.flags, in_dump, changes);
             }
@@ -190,7 +208,7 @@ impl Mirror {
         in_dump: bool,
         changes: &mut Vec<Change>,
     ) {
-        if key.table != Table::MAIN && key.table != Table::LOCAL {
+        if ![Table::MAIN, Table::LOCAL, Table::DEFAULT].contains(&key.table) {
             return;
         }
         route.hops = self.share(route.hops);
@@ -231,6 +249,13 @@ impl Mirror {
             Kind::Addresses => sweep(&mut self.addresses, mark, Change::Address, changes),
             Kind::NextHops => sweep(&mut self.next_hops, mark, Change::NextHop, changes),
             Kind::Neighbours => sweep(&mut self.neighbours, mark, Change::Neighbour, changes),
+            Kind::Rules => {
+                let known = self.rules.len();
+                self.rules.retain(|_, marked| marked.mark == mark);
+                if self.rules.len() != known {
+                    changes.push(Change::Rules);
+                }
+            }
             Kind::Routes4 => self.sweep_routes(true, changes),
             Kind::Routes6 => self.sweep_routes(false, changes),
         }

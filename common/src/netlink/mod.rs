@@ -9,6 +9,7 @@
 //!
 //! ```text
 //!   types      Link, Address, Neighbour, Route, NextHop: plain values
+//!   rule       Rule: which tables are asked
 //!   decode     bytes -> Message; never panics, never trusts a length
 //!   mirror     the state: applies messages, tells what changed
 //!   follow     when to trust events and when to dump all and compare
@@ -30,6 +31,7 @@ mod decode;
 mod follow;
 mod mirror;
 mod request;
+mod rule;
 mod types;
 mod watch;
 
@@ -37,9 +39,10 @@ pub use decode::{Action, Body, DecodeError, Message, decode};
 pub use follow::{Follower, ResyncReason, Settings, Statistics};
 pub use mirror::{Change, Mirror};
 pub use request::{Requests, RouteAnswer};
+pub use rule::Rule;
 pub use types::{
     Address, Hop, Link, Mac, Neighbour, NeighbourKey, NeighbourState, NextHop, NextHopKind, Route,
-    RouteKey, RouteKind, Table,
+    RouteKey, RouteKind, Table, Vlan,
 };
 pub use watch::{RECEIVE_BUFFER, Watch};
 

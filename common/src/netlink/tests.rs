@@ -23,13 +23,7 @@ fn message(
     attributes: &[(u16, &[u8])],
 ) -> Vec<u8> {
     let mut body = fixed.to_vec();
-    for (kind, value) in attributes {
-        let len = u16::try_from(4 + value.len()).unwrap();
-        body.extend_from_slice(&len.to_ne_bytes());
-        body.extend_from_slice(&kind.to_ne_bytes());
-        body.extend_from_slice(value);
-        body.resize(body.len().next_multiple_of(4), 0);
-    }
+    body.extend(message_attributes(attributes));
     let len = u32::try_from(16 + body.len()).unwrap();
     let mut bytes = len.to_ne_bytes().to_vec();
     bytes.extend_from_slice(&kind.to_ne_bytes());
@@ -37,6 +31,18 @@ fn message(
     bytes.extend_from_slice(&sequence.to_ne_bytes());
     bytes.extend_from_slice(&PORT.to_ne_bytes());
     bytes.extend(body);
+    bytes
+}
+
+fn message_attributes(attributes: &[(u16, &[u8])]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (kind, value) in attributes {
+        let len = u16::try_from(4 + value.len()).unwrap();
+        bytes.extend_from_slice(&len.to_ne_bytes());
+        bytes.extend_from_slice(&kind.to_ne_bytes());
+        bytes.extend_from_slice(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+    }
     bytes
 }
 
@@ -149,7 +155,7 @@ proptest! {
         let message = oracle_route(prefix, priority, table, &hops);
         let body = only(&emitted(RouteNetlinkMessage::NewRoute(message)));
         let Body::Route(Action::Set, key, route) = body else { panic!("{body:?}") };
-        prop_assert_eq!(key, RouteKey { table, prefix, priority, tos: 0 });
+        prop_assert_eq!(key, RouteKey { table, prefix, priority, tos: 0, source: None });
         prop_assert_eq!(&*route.hops, &hops[..]);
         prop_assert_eq!((route.kind, route.protocol), (RouteKind::Unicast, 4));
     }
@@ -245,6 +251,90 @@ fn next_hop_objects_are_read() {
         kind: NextHopKind::Blackhole,
     };
     assert_eq!(only(&blackhole), Body::NextHop(Action::Set, expected));
+}
+
+/// What a kernel writes of `ip rule`: its own, one that selects, one of VRFs.
+#[test]
+fn rules_are_read() {
+    let suppress = (14, &u32::MAX.to_ne_bytes()[..]);
+    let protocol = (21, &[2][..]);
+    let rule = |kind, table: u8, rest: &[(u16, &[u8])]| {
+        let fixed = [2, 0, 8, 0, table, 0, 0, 1, 0, 0, 0, 0];
+        only(&message(kind, 0, 0, &fixed, rest))
+    };
+    let plain = rule(32, 255, &[(2, &[10, 0, 0, 0]), suppress, protocol]);
+    let Body::Rule(Action::Set, read) = plain else {
+        panic!("{plain:?}")
+    };
+    assert_eq!(read.to_string(), "0: from 10.0.0.0/8 lookup local");
+    assert!(!read.is_for_all() && !read.has_more);
+    assert!(
+        Rule {
+            source: None,
+            ..read
+        }
+        .is_for_all()
+    );
+    let long = rule(
+        33,
+        0,
+        &[
+            (2, &[10, 0, 0, 0]),
+            (3, b"eth0\0"),
+            (6, &100_u32.to_ne_bytes()),
+            (10, &7_u32.to_ne_bytes()),
+            (15, &1000_u32.to_ne_bytes()),
+            (22, &[6]),
+        ],
+    );
+    let Body::Rule(Action::Removed, read) = long else {
+        panic!("{long:?}")
+    };
+    let text = "100: from 10.0.0.0/8 fwmark 0x7 iif eth0 … lookup 1000";
+    assert_eq!(read.to_string(), text);
+    let multicast = message(32, 0, 0, &[128, 0, 0, 0, 253, 0, 0, 1, 0, 0, 0, 0], &[]);
+    assert_eq!(only(&multicast), Body::Other);
+}
+
+/// Links that are stacked on others, and routes that look at the source.
+#[test]
+fn stacked_links_and_sources_are_read() {
+    let link = |info: &[u8]| {
+        let rest = [(3, &b"l\0"[..]), (5, &[9, 0, 0, 0]), (18, info)];
+        only(&message(16, 0, 0, &[0; 16], &rest))
+    };
+    let kind = |name: &[u8]| message_attributes(&[(1, name)]);
+    let Body::Link(_, bridge) = link(&kind(b"bridge\0")) else {
+        panic!("a link")
+    };
+    assert_eq!(
+        (bridge.kind.as_deref(), bridge.vlan),
+        (Some("bridge"), None)
+    );
+    let data = message_attributes(&[(1, &5_u16.to_ne_bytes()), (5, &[0x88, 0xa8])]);
+    let vlan = message_attributes(&[(1, b"vlan\0"), (2, &data)]);
+    let Body::Link(_, vlan) = link(&vlan) else {
+        panic!("a link")
+    };
+    let tag = Vlan {
+        is_service: true,
+        id: 5,
+    };
+    assert_eq!((vlan.lower, vlan.vlan), (Some(9), Some(tag)));
+    let route = message(
+        24,
+        0,
+        0,
+        &[10, 32, 48, 0, 254, 4, 0, 1, 0, 0, 0, 0],
+        &[
+            (1, &"2001:db8::".parse::<Ipv6Addr>().unwrap().octets()),
+            (2, &"fd00::".parse::<Ipv6Addr>().unwrap().octets()),
+        ],
+    );
+    let Body::Route(_, key, _) = only(&route) else {
+        panic!("a route")
+    };
+    assert_eq!(key.source, Some("fd00::/48".parse().unwrap()));
 }
 
 #[test]

@@ -16,10 +16,21 @@ impl Table {
     pub const MAIN: u32 = 254;
     /// The kernel's own: local addresses and broadcasts.
     pub const LOCAL: u32 = 255;
+    /// The one that is asked last. It is usually empty.
+    pub const DEFAULT: u32 = 253;
+}
+
+/// A VLAN tag, without its priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Vlan {
+    /// Of 802.1ad (EtherType 0x88a8) and not of 802.1Q (0x8100).
+    pub is_service: bool,
+    /// The identifier, 0 to 4095.
+    pub id: u16,
 }
 
 /// A network interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     /// The kernel's number for it.
     pub index: u32,
@@ -37,6 +48,12 @@ pub struct Link {
     pub loopback: bool,
     /// The bridge, bond or VRF it belongs to.
     pub controller: Option<u32>,
+    /// What made it, as `ip link add type …` says it: "vlan", "bridge", "gre"; `None`: a driver.
+    pub kind: Option<String>,
+    /// The interface of this namespace on which it is stacked, or whose peer it is.
+    pub lower: Option<u32>,
+    /// The tag of its frames on that interface.
+    pub vlan: Option<Vlan>,
 }
 
 impl Link {
@@ -170,6 +187,8 @@ pub struct RouteKey {
     pub priority: u32,
     /// Only for packets with this TOS or DSCP; zero for all.
     pub tos: u8,
+    /// Only for packets from these sources (`ip -6 route add … from …`).
+    pub source: Option<IpNet>,
 }
 
 /// What is to be done with packets of a route.

@@ -12,13 +12,15 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// Groups of rtnetlink that tell of what is mirrored (RTNLGRP_* of linux/rtnetlink.h).
-const GROUPS: [u32; 7] = [
+const GROUPS: [u32; 9] = [
     1,  // LINK
     3,  // NEIGH
     5,  // IPV4_IFADDR
     7,  // IPV4_ROUTE
+    8,  // IPV4_RULE
     9,  // IPV6_IFADDR
     11, // IPV6_ROUTE
+    19, // IPV6_RULE
     32, // NEXTHOP
 ];
 

@@ -11,6 +11,7 @@
 //!   ring    the rings that a socket shares with the kernel
 //!   socket  AfXdpQueue: one socket, one receive and one transmit queue
 //!   sim     SimQueue: a queue without a device, for tests
+//!   punt    what is for others and left to the kernel all the same, and why
 //!   steer   the XDP program that decides what belongs to the kernel
 //!   port    opening a device: mode, limits, program, a socket for each queue
 //!   netdev  what the kernel says about devices
@@ -22,6 +23,7 @@ pub mod limits;
 pub mod mode;
 pub mod netdev;
 pub mod port;
+mod punt;
 pub mod queue;
 mod ring;
 pub mod sim;
@@ -35,6 +37,7 @@ pub use error::{MtuError, XdpError};
 pub use limits::mtu_limit;
 pub use mode::{Mode, ModeChoice};
 pub use port::{Port, PortOptions, open_port};
+pub use punt::{LOCAL_MAX, Prefixes, PuntLimit, PuntReason, Verdict};
 pub use socket::{AfXdpQueue, QueueCounters};
-pub use steer::{Role, SteerCounts, Steering};
+pub use steer::{Role, SteerCounts, SteerSettings, Steering, VlanTag};
 pub use umem::{Umem, frames_needed};

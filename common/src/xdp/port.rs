@@ -4,12 +4,14 @@ use super::error::{MtuError, XdpError};
 use super::limits::{QUEUES_MAX, mtu_limit};
 use super::mode::{Hook, Mode, ModeChoice};
 use super::netdev::Device;
+use super::punt::{Prefixes, PuntLimit};
 use super::socket::{AfXdpQueue, Bound};
-use super::steer::{RETRIES, RETRY_WAIT, Role, Steering};
+use super::steer::{Orders, RETRIES, RETRY_WAIT, Role, Steering};
 use super::umem::Umem;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 /// How a port is to be opened.
 #[derive(Clone, Debug)]
@@ -20,6 +22,10 @@ pub struct PortOptions {
     pub mode: ModeChoice,
     /// Addresses that are the kernel's from the start; more can be added later.
     pub local: Vec<IpAddr>,
+    /// What is punted, shared by the ports of a switch; `None`: nothing.
+    pub prefixes: Option<Arc<Prefixes>>,
+    /// How much is punted; `None`: without limit.
+    pub punt_limit: Option<PuntLimit>,
 }
 
 impl PortOptions {
@@ -29,6 +35,17 @@ impl PortOptions {
             role,
             mode: ModeChoice::Best,
             local: Vec::new(),
+            prefixes: None,
+            punt_limit: None,
+        }
+    }
+
+    fn orders(&self) -> Orders<'_> {
+        Orders {
+            role: self.role,
+            local: &self.local,
+            prefixes: self.prefixes.as_deref(),
+            punt_limit: self.punt_limit,
         }
     }
 }
@@ -65,7 +82,7 @@ pub fn open_port(umem: &Umem, ifname: &str, options: &PortOptions) -> Result<Por
         {
             // The one that did not work out goes first: native and generic exclude each other.
             drop(steering.take());
-            match Steering::attach(&device, hook, options.role, &options.local) {
+            match Steering::attach(&device, hook, options.orders()) {
                 Ok(attached) => steering = Some((hook, attached)),
                 Err(error) if may_fall_back(&error) => {
                     refusal = Some(error);

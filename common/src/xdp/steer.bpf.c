@@ -3,6 +3,9 @@
 // The kernel keeps its addresses, its neighbours and its routing daemons: packets to it, or to
 // everyone on the link, are passed on untouched. A packet whose headers cannot be read goes to the
 // socket, because the daemon counts what it drops. The kernel would drop it uncounted.
+//
+// Punted packets are for other machines too, but only the kernel can do with them what its tables
+// say. They are counted by reason, and what exceeds the limit of the port is dropped and counted.
 
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
@@ -13,9 +16,22 @@
 #define ROLE_HOST 1
 #define COUNT_PASSED 0
 #define COUNT_REDIRECTED 1
-#define COUNT_NO_SOCKET 2 // one for each queue from here on, then one for queues that came later
+#define COUNT_LIMITED 2   // punted packets dropped above the limit
+#define COUNT_PUNTED 3    // one for each reason from here on
+#define REASONS 9
+#define COUNT_NO_SOCKET (COUNT_PUNTED + REASONS) // one for each queue, then one for later queues
 #define QUEUES_MAX 256
 #define LOCAL_MAX 4096
+#define PREFIXES_MAX 2097152
+#define PREFIXES4 1 // steer_prefix4 is not empty
+#define PREFIXES6 2 // steer_prefix6 is not empty
+#define VLANS 4     // steer_vlans is not empty
+// What a prefix is; other values are a reason to punt.
+#define VERDICT_FORWARD 0
+#define VERDICT_LOCAL 255
+// Reasons to punt that the program itself finds.
+#define REASON_VLAN 8
+#define REASON_DISCOVERY 9
 
 #define ETHERTYPE_IPV4 0x0800
 #define ETHERTYPE_VLAN 0x8100
@@ -31,6 +47,19 @@ struct port {
     __u32 role;
     __u8 mac[6];
     __u16 queues; // when the port was opened
+    __u8 flags;
+    __u8 punt4; // the reason to punt every IPv4 packet, or 0
+    __u8 punt6; // the same of IPv6
+    __u8 unused;
+    __u64 interval; // nanoseconds for each punted packet, 0: no limit
+    __u64 burst;    // nanoseconds
+};
+
+// The limit of punted packets: a token bucket, kept as the time at which it is full.
+struct bucket {
+    struct bpf_spin_lock lock;
+    __u32 unused;
+    __u64 due;
 };
 
 struct ethernet {
@@ -70,12 +99,55 @@ struct ipv6 {
     struct address6 destination;
 } __attribute__((packed));
 
+struct prefix4 {
+    __u32 length;
+    __be32 address;
+};
+
+struct prefix6 {
+    __u32 length;
+    struct address6 address;
+};
+
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1);
     __type(key, __u32);
     __type(value, struct port);
 } steer_port SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct bucket);
+} steer_bucket SEC(".maps");
+
+// Shared by the ports of a switch: what is not forwarded by the daemon, and what is, inside it.
+struct {
+    __uint(type, BPF_MAP_TYPE_LPM_TRIE);
+    __uint(max_entries, PREFIXES_MAX);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, struct prefix4);
+    __type(value, __u8);
+} steer_prefix4 SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_LPM_TRIE);
+    __uint(max_entries, PREFIXES_MAX);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, struct prefix6);
+    __type(value, __u8);
+} steer_prefix6 SEC(".maps");
+
+// VLAN identifiers for which the kernel has an interface on this port: a bit each, of 802.1Q and
+// then of 802.1ad.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 2 * 4096 / 64);
+    __type(key, __u32);
+    __type(value, __u64);
+} steer_vlans SEC(".maps");
 
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
@@ -116,6 +188,35 @@ static __always_inline int to_kernel(void) {
     return XDP_PASS;
 }
 
+static __always_inline int within_limit(const struct port *port) {
+    __u32 zero = 0;
+    struct bucket *bucket = bpf_map_lookup_elem(&steer_bucket, &zero);
+    if (!bucket || !port->interval)
+        return 1;
+    __u64 now = bpf_ktime_get_ns(), burst = port->burst, interval = port->interval;
+    int within = 0;
+    bpf_spin_lock(&bucket->lock);
+    __u64 due = bucket->due;
+    if (due + burst < now)
+        due = now - burst;
+    if (due <= now) {
+        bucket->due = due + interval;
+        within = 1;
+    }
+    bpf_spin_unlock(&bucket->lock);
+    return within;
+}
+
+static __always_inline int punt(const struct port *port, __u32 reason) {
+    if (!within_limit(port)) {
+        count(COUNT_LIMITED);
+        return XDP_DROP;
+    }
+    if (reason >= 1 && reason <= REASONS)
+        count(COUNT_PUNTED + reason - 1);
+    return to_kernel();
+}
+
 static __always_inline int to_socket(struct xdp_md *context, const struct port *port) {
     __u32 queue = context->rx_queue_index;
     int verdict = bpf_redirect_map(&steer_sockets, queue, XDP_PASS);
@@ -141,17 +242,38 @@ static __always_inline int is_local6(const struct address6 *address) {
     return bpf_map_lookup_elem(&steer_local6, &key) != 0;
 }
 
-static __always_inline int steer_ipv4(struct xdp_md *context, const struct port *port, void *at, void *end) {
+static __always_inline int by_verdict(struct xdp_md *context, const struct port *port, const __u8 *verdict) {
+    if (!verdict || *verdict == VERDICT_FORWARD)
+        return to_socket(context, port);
+    return *verdict == VERDICT_LOCAL ? to_kernel() : punt(port, *verdict);
+}
+
+// Whether the kernel has an interface for this tag on the port.
+static __always_inline int is_kernels_vlan(__be16 type, __be16 control) {
+    __u32 id = bpf_ntohs(control) & 0xfff;
+    __u32 word = id / 64 + (type == bpf_htons(ETHERTYPE_SERVICE_VLAN) ? 64 : 0);
+    __u64 *bits = bpf_map_lookup_elem(&steer_vlans, &word);
+    return bits && (*bits >> (id % 64) & 1);
+}
+
+static __always_inline int steer_ipv4(struct xdp_md *context, const struct port *port, void *at, void *end,
+                                      __u32 reason) {
     struct ipv4 *ip = at;
     if (at + sizeof *ip > end)
         return port->role == ROLE_SWITCH ? to_socket(context, port) : to_kernel();
     if (port->role == ROLE_SWITCH) {
         __u32 destination = bpf_ntohl(ip->destination);
-        if (destination >> 28 >= 0xe           // multicast, reserved, broadcast
-            || destination >> 16 == 0xa9fe     // 169.254/16 never leaves its link (RFC 3927 §2.6.2)
+        if (destination >> 28 == 0xe || destination == 0xffffffff // multicast, broadcast
             || is_local4(ip->destination))
             return to_kernel();
-        return to_socket(context, port);
+        if (reason)
+            return punt(port, reason);
+        // Of other machines: never leaves its link (RFC 3927 §2.6.2), but the kernel would send it
+        // on. The daemon counts it.
+        if (destination >> 16 == 0xa9fe || !(port->flags & PREFIXES4))
+            return to_socket(context, port);
+        struct prefix4 key = {32, ip->destination};
+        return by_verdict(context, port, bpf_map_lookup_elem(&steer_prefix4, &key));
     }
     if (ip->protocol != PROTOCOL_UDP || (ip->fragment & bpf_htons(0x3fff)) || !is_local4(ip->destination))
         return to_kernel();
@@ -163,7 +285,8 @@ static __always_inline int steer_ipv4(struct xdp_md *context, const struct port 
     return to_socket(context, port);
 }
 
-static __always_inline int steer_ipv6(struct xdp_md *context, const struct port *port, void *at, void *end) {
+static __always_inline int steer_ipv6(struct xdp_md *context, const struct port *port, void *at, void *end,
+                                      __u32 reason) {
     struct ipv6 *ip = at;
     if (at + sizeof *ip > end)
         return port->role == ROLE_SWITCH ? to_socket(context, port) : to_kernel();
@@ -173,13 +296,21 @@ static __always_inline int steer_ipv6(struct xdp_md *context, const struct port 
             || (destination[0] == 0xfe && (destination[1] & 0xc0) == 0x80)    // fe80::/10
             || is_local6(&ip->destination))
             return to_kernel();
-        // Router and neighbour discovery, redirects: RFC 4861 §4.
-        if (ip->next == PROTOCOL_ICMPV6 && at + sizeof *ip + 1 <= end) {
+        if (reason)
+            return punt(port, reason);
+        // Router and neighbour discovery, redirects (RFC 4861 §4) to an address that the kernel may
+        // answer for, though it has it not (proxy). A hop limit below 255 says that a router sent
+        // it on: no discovery.
+        if (ip->next == PROTOCOL_ICMPV6 && ip->hops == 255 && at + sizeof *ip + 1 <= end) {
             __u8 type = *(__u8 *)(at + sizeof *ip);
             if (type >= 133 && type <= 137)
-                return to_kernel();
+                return punt(port, REASON_DISCOVERY);
         }
-        return to_socket(context, port);
+        if (!(port->flags & PREFIXES6))
+            return to_socket(context, port);
+        struct prefix6 key = {128};
+        __builtin_memcpy(&key.address, &ip->destination, sizeof key.address);
+        return by_verdict(context, port, bpf_map_lookup_elem(&steer_prefix6, &key));
     }
     at += sizeof *ip;
     if (ip->next != PROTOCOL_UDP || at + 4 > end || ((__be16 *)at)[1] != bpf_htons(PORT_ROCE)
@@ -204,6 +335,7 @@ int fabric_steer(struct xdp_md *context) {
     if (!same_station(ethernet->destination, port->mac))
         return to_kernel();
     at += sizeof *ethernet;
+    __u32 vlan = 0, outermost = 1;
 #pragma unroll
     for (int tags = 0; tags < TAGS_MAX; tags++) {
         if (type != bpf_htons(ETHERTYPE_VLAN) && type != bpf_htons(ETHERTYPE_SERVICE_VLAN))
@@ -211,13 +343,18 @@ int fabric_steer(struct xdp_md *context) {
         struct tag *tag = at;
         if (at + sizeof *tag > end)
             return to_kernel();
+        // The outer tag decides, but for one that is there for its priority only.
+        if (outermost && (port->flags & VLANS) && is_kernels_vlan(type, tag->control))
+            vlan = REASON_VLAN;
+        if (tag->control & bpf_htons(0xfff))
+            outermost = 0;
         type = tag->type;
         at += sizeof *tag;
     }
     if (type == bpf_htons(ETHERTYPE_IPV4))
-        return steer_ipv4(context, port, at, end);
+        return steer_ipv4(context, port, at, end, vlan ? vlan : port->punt4);
     if (type == bpf_htons(ETHERTYPE_IPV6))
-        return steer_ipv6(context, port, at, end);
+        return steer_ipv6(context, port, at, end, vlan ? vlan : port->punt6);
     return to_kernel();
 }
 

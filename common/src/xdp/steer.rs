@@ -7,11 +7,15 @@
 //! ```text
 //!                 role Switch                                      role Host
 //!   to kernel     group addresses, other stations, not IP,         everything but
-//!                 link-local, multicast, neighbour discovery,
-//!                 the kernel's own addresses
+//!                 link-local, multicast, the kernel's own
+//!                 addresses and prefixes
+//!   punted        what only the kernel can forward:
+//!                 see [`super::PuntReason`]
 //!   to socket     MAC control, the rest                            MAC control, UDP 4791 to a
 //!                                                                  local address
 //! ```
+//!
+//! Punted packets go to the kernel as well, counted by reason, and up to a limit.
 //!
 //! A queue without a socket passes its packets to the kernel and counts them.
 
@@ -21,6 +25,7 @@ use super::error::XdpError;
 use super::limits::mtu_limit;
 use super::mode::{Hook, Mode};
 use super::netdev::Device;
+use super::punt::{Prefixes, PuntLimit, PuntReason};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder, PrintLevel};
 use std::ffi::CStr;
 use std::fmt;
@@ -36,7 +41,14 @@ const PROGRAM: &str = "fabric_steer";
 
 const COUNT_PASSED: u32 = 0;
 const COUNT_REDIRECTED: u32 = 1;
-const COUNT_NO_SOCKET: u32 = 2;
+const COUNT_LIMITED: u32 = 2;
+const COUNT_PUNTED: u32 = 3;
+const COUNT_NO_SOCKET: u32 = COUNT_PUNTED + PuntReason::ALL.len() as u32;
+
+/// What marks in `struct port` of steer.bpf.c that a map is not empty.
+const FLAG_PREFIXES4: u8 = 1;
+const FLAG_PREFIXES6: u8 = 2;
+const FLAG_VLANS: u8 = 4;
 
 /// A process that was killed lets go of its devices within this many waits.
 pub(super) const RETRIES: u32 = 10;
@@ -72,13 +84,50 @@ impl Attachment {
 /// Counts of a port's program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SteerCounts {
-    /// Packets left to the kernel.
+    /// Packets left to the kernel, punted ones among them.
     pub passed: u64,
+    /// Packets punted, by reason in the order of [`PuntReason::ALL`].
+    pub punted: [u64; PuntReason::ALL.len()],
+    /// Packets dropped that were to be punted, above the limit.
+    pub punt_limited: u64,
     /// Packets given to a socket.
     pub redirected: u64,
     /// Packets that were for a socket and went to the kernel because their queue has none: by
     /// queue, and last those of queues that the device got after it was opened.
     pub no_socket: Vec<u64>,
+}
+
+/// A tag that the kernel has an interface for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct VlanTag {
+    /// Of 802.1ad (0x88a8) and not of 802.1Q (0x8100).
+    pub is_service: bool,
+    /// The VLAN identifier, 0 to 4095.
+    pub id: u16,
+}
+
+/// What a port's program decides by, beside its maps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SteerSettings {
+    /// The station address: packets to others are the kernel's.
+    pub mac: [u8; 6],
+    /// Why every IPv4 packet is punted, if it is.
+    pub punt_v4: Option<PuntReason>,
+    /// Why every IPv6 packet is punted, if it is.
+    pub punt_v6: Option<PuntReason>,
+    /// There are prefixes of IPv4 to look at.
+    pub prefixes_v4: bool,
+    /// There are prefixes of IPv6 to look at.
+    pub prefixes_v6: bool,
+}
+
+/// What a port's program is to do from the start.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Orders<'a> {
+    pub(super) role: Role,
+    pub(super) local: &'a [IpAddr],
+    pub(super) prefixes: Option<&'a Prefixes>,
+    pub(super) punt_limit: Option<PuntLimit>,
 }
 
 /// A port's steering program. The program is detached when this or one of the port's queues is
@@ -88,7 +137,12 @@ pub struct Steering {
     role: Role,
     hook: Hook,
     queues: u32,
+    /// Nanoseconds for each punted packet, and those that may be saved up.
+    limit: (u64, u64),
+    /// Settings in force, and whether there are VLANs.
+    settings: Mutex<(SteerSettings, bool)>,
     port: MapHandle,
+    vlans: MapHandle,
     local4: MapHandle,
     local6: MapHandle,
     sockets: MapHandle,
@@ -100,18 +154,13 @@ impl Steering {
     pub(super) fn attach(
         device: &Device,
         hook: Hook,
-        role: Role,
-        local: &[IpAddr],
+        orders: Orders<'_>,
     ) -> Result<Self, XdpError> {
         quiet_libbpf();
         let fail = |action, error: libbpf_rs::Error| {
             XdpError::steering(&device.name, action, io::Error::other(format!("{error:#}")))
         };
-        let object = ObjectBuilder::default()
-            .name("steer")
-            .and_then(|builder| builder.open_memory(&OBJECT.0))
-            .and_then(libbpf_rs::OpenObject::load)
-            .map_err(|error| fail("load", error))?;
+        let object = load(orders.prefixes).map_err(|error| fail("load", error))?;
         let map = |name: &str| {
             let map = object.maps().find(|map| map.name() == name);
             MapHandle::try_from(&map.expect("the object was built with this map"))
@@ -119,19 +168,21 @@ impl Steering {
         };
         let steering = Self {
             attachment: Arc::new(Attachment(Mutex::new(None))),
-            role,
+            role: orders.role,
             hook,
             queues: device.rx_queues,
+            limit: orders.punt_limit.map_or((0, 0), PuntLimit::nanoseconds),
+            settings: Mutex::default(),
             port: map("steer_port")?,
+            vlans: map("steer_vlans")?,
             local4: map("steer_local4")?,
             local6: map("steer_local6")?,
             sockets: map("steer_sockets")?,
             counts: map("steer_counts")?,
         };
         let configured = steering.set_mac(device.mac).and_then(|()| {
-            local
-                .iter()
-                .try_for_each(|address| steering.add_local(*address))
+            let mut local = orders.local.iter();
+            local.try_for_each(|address| steering.add_local(*address))
         });
         configured.map_err(|error| XdpError::steering(&device.name, "configure", error))?;
         let program = object.progs().next().expect("the object has one program");
@@ -192,16 +243,63 @@ impl Steering {
     /// # Errors
     /// When the kernel refuses.
     pub fn set_mac(&self, mac: [u8; 6]) -> io::Result<()> {
+        self.change(|(settings, _)| settings.mac = mac)
+    }
+
+    /// Tells the program its settings.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn configure(&self, settings: SteerSettings) -> io::Result<()> {
+        self.change(|(known, _)| *known = settings)
+    }
+
+    /// Says for which tags the kernel has interfaces on the port: their frames are punted.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_vlans(&self, tags: &[VlanTag]) -> io::Result<()> {
+        let mut words = [0_u64; 2 * 64];
+        for tag in tags {
+            let word = usize::from(tag.id & 0xfff) / 64 + 64 * usize::from(tag.is_service);
+            words[word] |= 1 << (tag.id % 64);
+        }
+        for (number, word) in (0_u32..).zip(words) {
+            update(&self.vlans, &number.to_ne_bytes(), &word.to_ne_bytes())?;
+        }
+        self.change(|(_, vlans)| *vlans = !tags.is_empty())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut (SteerSettings, bool))) -> io::Result<()> {
+        let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = *settings;
+        change(&mut next);
+        update(&self.port, &0_u32.to_ne_bytes(), &self.value(next))?;
+        *settings = next;
+        Ok(())
+    }
+
+    /// `struct port` of steer.bpf.c.
+    fn value(&self, (settings, vlans): (SteerSettings, bool)) -> [u8; 32] {
         let role: u32 = match self.role {
             Role::Switch => 0,
             Role::Host => 1,
         };
-        let mut value = [0; 12];
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        let reason = |reason: Option<PuntReason>| reason.map_or(0, |reason| reason as u8);
+        let mut value = [0; 32];
         value[..4].copy_from_slice(&role.to_ne_bytes());
-        value[4..10].copy_from_slice(&mac);
+        value[4..10].copy_from_slice(&settings.mac);
         let queues = u16::try_from(self.queues).expect("at most QUEUES_MAX");
-        value[10..].copy_from_slice(&queues.to_ne_bytes());
-        update(&self.port, &0_u32.to_ne_bytes(), &value)
+        value[10..12].copy_from_slice(&queues.to_ne_bytes());
+        value[12] = flag(settings.prefixes_v4, FLAG_PREFIXES4)
+            | flag(settings.prefixes_v6, FLAG_PREFIXES6)
+            | flag(vlans, FLAG_VLANS);
+        value[13] = reason(settings.punt_v4);
+        value[14] = reason(settings.punt_v6);
+        value[16..24].copy_from_slice(&self.limit.0.to_ne_bytes());
+        value[24..].copy_from_slice(&self.limit.1.to_ne_bytes());
+        value
     }
 
     /// What the program counted so far, on all processors.
@@ -218,8 +316,14 @@ impl Steering {
             let numbers = values.iter().filter_map(|value| value.first_chunk::<8>());
             io::Result::Ok(numbers.map(|bytes| u64::from_ne_bytes(*bytes)).sum())
         };
+        let mut punted = [0; PuntReason::ALL.len()];
+        for (count, number) in punted.iter_mut().zip(COUNT_PUNTED..) {
+            *count = read(number)?;
+        }
         Ok(SteerCounts {
             passed: read(COUNT_PASSED)?,
+            punted,
+            punt_limited: read(COUNT_LIMITED)?,
             redirected: read(COUNT_REDIRECTED)?,
             no_socket: (0..=self.queues)
                 .map(|queue| read(COUNT_NO_SOCKET + queue))
@@ -246,6 +350,22 @@ impl fmt::Debug for Steering {
             .field("queues", &self.queues)
             .finish_non_exhaustive()
     }
+}
+
+/// Loads the program with maps of its own, but for those that the ports share.
+fn load(prefixes: Option<&Prefixes>) -> Result<libbpf_rs::Object, libbpf_rs::Error> {
+    let mut object = ObjectBuilder::default()
+        .name("steer")?
+        .open_memory(&OBJECT.0)?;
+    if let Some(prefixes) = prefixes {
+        for mut map in object.maps_mut() {
+            let shared = map.name().to_str().and_then(|name| prefixes.of_map(name));
+            if let Some(shared) = shared {
+                map.reuse_fd(shared)?;
+            }
+        }
+    }
+    object.load()
 }
 
 fn update(map: &MapHandle, key: &[u8], value: &[u8]) -> io::Result<()> {

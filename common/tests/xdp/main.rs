@@ -8,6 +8,7 @@
 
 mod namespace;
 mod opening;
+mod punting;
 mod steering;
 mod traffic;
 

@@ -54,10 +54,10 @@ fn packets_of_a_queue_without_socket_go_to_the_kernel() {
     assert_eq!((counts.redirected, counts.no_socket), (1, vec![0, 1, 0]));
 }
 
-const PORT: [u8; 6] = [2, 0, 0, 0, 0, 1];
+pub(crate) const PORT: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// An Ethernet frame: destination, type, and what follows.
-fn ethernet(destination: [u8; 6], kind: u16, rest: &[u8]) -> Vec<u8> {
+pub(crate) fn ethernet(destination: [u8; 6], kind: u16, rest: &[u8]) -> Vec<u8> {
     let mut frame = destination.to_vec();
     frame.extend([2, 0, 0, 0, 0, 9]);
     frame.extend(kind.to_be_bytes());
@@ -66,7 +66,7 @@ fn ethernet(destination: [u8; 6], kind: u16, rest: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn udp4(destination: [u8; 4], port: u16, fragment: u16) -> Vec<u8> {
+pub(crate) fn udp4(destination: [u8; 4], port: u16, fragment: u16) -> Vec<u8> {
     let mut header = vec![0x45, 0, 0, 46, 0, 0];
     header.extend(fragment.to_be_bytes());
     header.extend([64, 17, 0, 0, 10, 0, 0, 9]);
@@ -76,7 +76,7 @@ fn udp4(destination: [u8; 4], port: u16, fragment: u16) -> Vec<u8> {
     header
 }
 
-fn ipv6(destination: &str, next: u8, rest: &[u8]) -> Vec<u8> {
+pub(crate) fn ipv6(destination: &str, next: u8, rest: &[u8]) -> Vec<u8> {
     let mut header = vec![0x60, 0, 0, 0, 0, 20, next, 64];
     header.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
     let address: std::net::Ipv6Addr = destination.parse().unwrap();
@@ -85,7 +85,14 @@ fn ipv6(destination: &str, next: u8, rest: &[u8]) -> Vec<u8> {
     header
 }
 
-fn tagged(inner: u16, rest: &[u8]) -> Vec<u8> {
+/// Neighbour discovery: its hop limit is 255 (RFC 4861 §6.1 and 7.1).
+pub(crate) fn discovery(destination: &str, kind: u8) -> Vec<u8> {
+    let mut packet = ipv6(destination, 58, &[kind, 0]);
+    packet[7] = 255;
+    packet
+}
+
+pub(crate) fn tagged(inner: u16, rest: &[u8]) -> Vec<u8> {
     let mut tag = vec![0x60, 5];
     tag.extend(inner.to_be_bytes());
     tag.extend(rest);
@@ -154,11 +161,12 @@ fn steering_table() -> Vec<(&'static str, Vec<u8>, bool, bool)> {
         ("multicast", v4(&udp4([224, 0, 0, 5], 80, 0)), false, false),
         ("broadcast", v4(&udp4([255; 4], 80, 0)), false, false),
         (
-            "link-local",
+            "link-local of another",
             v4(&udp4([169, 254, 1, 1], 80, 0)),
-            false,
+            true,
             false,
         ),
+        ("class E", v4(&udp4([240, 0, 0, 1], 80, 0)), true, false),
         (
             "tagged transit",
             ethernet(PORT, 0x8100, &tagged(0x0800, &udp4(transit, 80, 0))),
@@ -206,15 +214,21 @@ fn steering_table() -> Vec<(&'static str, Vec<u8>, bool, bool)> {
             false,
         ),
         (
-            "v6 neighbour solicitation",
-            v6(&ipv6("2001:db8::2", 58, &[135, 0])),
+            "v6 neighbour solicitation to a proxy",
+            v6(&discovery("2001:db8::2", 135)),
             false,
             false,
         ),
         (
-            "v6 redirect",
-            v6(&ipv6("2001:db8::2", 58, &[137, 0])),
+            "v6 redirect to a proxy",
+            v6(&discovery("2001:db8::2", 137)),
             false,
+            false,
+        ),
+        (
+            "v6 solicitation that was routed",
+            v6(&ipv6("2001:db8::2", 58, &[135, 0])),
+            true,
             false,
         ),
         (

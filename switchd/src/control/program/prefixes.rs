@@ -106,6 +106,7 @@ impl Prefixes {
             prefix: *prefix,
             priority,
             tos: 0,
+            source: None,
         })
     }
 

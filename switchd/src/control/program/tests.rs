@@ -47,7 +47,7 @@ fn link(index: u32, up: bool) -> Body {
             up: true,
             running: up,
             loopback: false,
-            controller: None,
+            ..Link::default()
         },
     )
 }
@@ -67,6 +67,7 @@ fn key(prefix: &str, priority: u32) -> RouteKey {
         prefix: prefix.parse().unwrap(),
         priority,
         tos: 0,
+        source: None,
     }
 }
 

@@ -41,6 +41,8 @@ common::drop_reasons! {
     Prohibited => "prohibited",
     /// The destination is the switch itself; the steering program should have kept the packet.
     Local => "local",
+    /// Only the kernel can forward the packet; the steering program should have left it there.
+    Punted => "punted",
     /// The route has no next hop that is alive.
     NoNextHop => "no_next_hop",
     /// The packet exceeds the MTU of its egress port; answered with ICMP.

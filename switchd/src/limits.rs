@@ -114,6 +114,13 @@ pub const PORT_BURST_MIN: u64 = 2 * 4096;
 /// Commands and events between control and a worker that may be under way.
 pub const CHANNEL: usize = 1024;
 
+/// Punted packets of a port per second, unless configured otherwise. The kernel takes about a
+/// microsecond for each: this keeps a tenth of a core busy.
+pub const PUNT_RATE: u32 = 100_000;
+
+/// The highest limit of punted packets: more than the kernel forwards on a core.
+pub const PUNT_RATE_MAX: u64 = 10_000_000;
+
 const _: () = assert!(LANES <= RING / 2, "a batch must fit in an idle ring");
 const _: () = assert!(PENDING_PER_PORT <= PENDING_TOTAL);
 const _: () = assert!(MAX_WORKERS <= u64::BITS as usize, "WorkerSet is one word");

@@ -17,7 +17,7 @@ use crate::control::active_config::ActiveConfig;
 use crate::control::admin;
 use crate::control::program::Program;
 use crate::control::routing::Routing;
-use crate::control::state::{PortHandle, State, TrafficHandle, WorkerHandle};
+use crate::control::state::{PortHandle, State, TrafficHandle, WorkerHandle, lock};
 use crate::control::thread::Control;
 use crate::forward::dlb::quality::QualityTable;
 use crate::id::PortId;
@@ -36,7 +36,8 @@ use common::sys::{Waker, monotonic};
 use common::time::Span;
 use common::xdp::netdev::Device;
 use common::xdp::{
-    AfXdpQueue, Mode, Port, PortOptions, Role, Umem, frames_needed, mtu_limit, open_port,
+    AfXdpQueue, Mode, Port, PortOptions, Prefixes, PuntLimit, Role, Umem, frames_needed, mtu_limit,
+    open_port,
 };
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::io;
@@ -68,10 +69,11 @@ pub fn run(config: &Config, source: Source) -> Result<(), SwitchError> {
         tracing::warn!("{warning}");
     }
     let mut routing = follow_kernel(config, &devices, &compiled)?;
-    let locals = routing
+    let steer = routing
         .synchronise(monotonic() + FIRST_SYNC)
         .map_err(SwitchError::Netlink)?;
-    let ports = open_ports(&umem, &devices, &locals.added)?;
+    let prefixes = Arc::new(Prefixes::new().map_err(SwitchError::system("map of prefixes"))?);
+    let ports = open_ports(&umem, config, &devices, &steer.new_locals, &prefixes)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -81,6 +83,7 @@ pub fn run(config: &Config, source: Source) -> Result<(), SwitchError> {
     let ledger = Ledger::new(ports.len(), config.workers.count);
     let active = ActiveConfig::new(source, config.clone(), facts, &compiled);
     let (threads, state) = start_workers(&umem, routing, ports, active, ledger)?;
+    lock(&state).begin_to_steer(prefixes, steer);
     let Threads {
         links,
         events,
@@ -177,8 +180,10 @@ fn port_entry(port: &PortSettings, device: &Device) -> PortEntry {
 
 fn open_ports(
     umem: &Umem,
+    config: &Config,
     devices: &[(PortSettings, Device)],
     locals: &[IpAddr],
+    prefixes: &Arc<Prefixes>,
 ) -> Result<Vec<Port>, SwitchError> {
     let open = |(port, device): &(PortSettings, Device)| {
         if device.strips_vlan_tags {
@@ -192,6 +197,10 @@ fn open_ports(
             role: Role::Switch,
             mode: port.mode,
             local: locals.to_vec(),
+            prefixes: Some(prefixes.clone()),
+            punt_limit: Some(PuntLimit {
+                packets_per_second: config.punt.packets_per_second,
+            }),
         };
         Ok(open_port(umem, &port.name, &options)?)
     };
@@ -400,7 +409,6 @@ type Queues = Vec<Vec<Option<AfXdpQueue>>>;
 fn split(ports: Vec<Port>) -> (Vec<PortHandle>, Queues) {
     let one = |port: Port| {
         let handle = PortHandle {
-            steered_mac: port.device.mac,
             counters: port
                 .queues
                 .iter()

@@ -60,11 +60,11 @@ impl fmt::Display for Rule {
             f.write_str(" not")?;
         }
         match self.source {
-            Some(source) => write!(f, " from {source}")?,
+            Some(source) => write!(f, " from {}", shown(source))?,
             None => f.write_str(" from all")?,
         }
         if let Some(destination) = self.destination {
-            write!(f, " to {destination}")?;
+            write!(f, " to {}", shown(destination))?;
         }
         if self.tos != 0 {
             write!(f, " tos {:#x}", self.tos)?;
@@ -89,5 +89,14 @@ impl fmt::Display for Rule {
             (_, Self::ASK_TABLE, table) => write!(f, " lookup {table}"),
             (_, action, _) => write!(f, " action {action}"),
         }
+    }
+}
+
+/// A prefix of one address is written as that.
+fn shown(prefix: IpNet) -> String {
+    if prefix.prefix_len() == prefix.max_prefix_len() {
+        prefix.addr().to_string()
+    } else {
+        prefix.to_string()
     }
 }

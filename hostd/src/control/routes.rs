@@ -389,7 +389,9 @@ impl Router {
                     }
                     self.look_soon();
                 }
-                Change::Link(_) | Change::Route(_) | Change::NextHop(_) => self.look_soon(),
+                Change::Link(_) | Change::Route(_) | Change::NextHop(_) | Change::Rules => {
+                    self.look_soon()
+                }
             }
         }
         self.changes = changes;

@@ -3,7 +3,7 @@
 use super::ecmp::Ecmp;
 use super::qos::Qos;
 use super::speed::Speed;
-use crate::limits::CELL;
+use crate::limits::{CELL, PUNT_RATE};
 use crate::tables::Hashing;
 use common::time::Span;
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,8 @@ pub struct Config {
     pub netlink: Netlink,
     /// Keeping next hops resolved.
     pub neighbours: Neighbours,
+    /// What is left to the kernel to forward.
+    pub punt: Punt,
     /// Operators' socket.
     pub admin: Admin,
     /// Prometheus.
@@ -111,6 +113,14 @@ pub struct Neighbours {
     pub retry_seconds: u64,
 }
 
+/// What is left to the kernel to forward.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Punt {
+    /// The most packets that it is handed from each port.
+    pub packets_per_second: u32,
+}
+
 /// Operators' socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -171,6 +181,14 @@ impl Config {
     /// cannot use up memory before the accounting notices.
     pub fn buffer_packets(&self) -> u32 {
         self.qos.buffer.size_bytes / u32::try_from(CELL).expect("a small constant")
+    }
+}
+
+impl Default for Punt {
+    fn default() -> Self {
+        Self {
+            packets_per_second: PUNT_RATE,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use super::ports::parse_mode;
 use super::rules::within;
 use super::schema::Config;
 use super::speed::Speed;
-use crate::limits::{CELL, MAX_PORTS, MAX_WORKERS};
+use crate::limits::{CELL, MAX_PORTS, MAX_WORKERS, PUNT_RATE_MAX};
 use common::config::{Refusal, require};
 use common::units::Rate;
 use common::xdp::limits::{RING_MAX, RING_MIN};
@@ -32,6 +32,12 @@ impl common::config::Settings for Config {
         self.validate_workers()?;
         self.validate_ports()?;
         self.validate_sizes()?;
+        within(
+            "punt.packets_per_second",
+            u64::from(self.punt.packets_per_second),
+            1,
+            PUNT_RATE_MAX,
+        )?;
         self.ecmp.dlb.validate()?;
         self.validate_qos()?;
         self.metrics_address()?;

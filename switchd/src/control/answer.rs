@@ -50,6 +50,7 @@ impl State {
             Topic::Ports => Answer::Ports(self.ports_since_clear()),
             Topic::Queues => Answer::Queues(self.queues_since_clear(now)),
             Topic::Routes => Answer::Routes(self.routes(show.prefix, limit)),
+            Topic::Punted => Answer::Punted(self.punted(show.prefix, limit)),
             Topic::Nexthops => Answer::Nexthops(self.next_hops(limit)),
             Topic::Ecmp => Answer::Ecmp(self.groups(limit)),
             Topic::Flowlets => Answer::Flowlets(self.flowlets(limit)),

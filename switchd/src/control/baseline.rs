@@ -29,6 +29,7 @@ impl Baseline {
                 (&mut port.trimmed_sent, base.trimmed_sent),
                 (&mut port.trimmed_dropped, base.trimmed_dropped),
                 (&mut port.to_kernel, base.to_kernel),
+                (&mut port.punted, base.punted),
                 (&mut port.icmp_sent, base.icmp_sent),
                 (&mut port.tx_kicks, base.tx_kicks),
             ]);

@@ -24,7 +24,9 @@
 //!   baseline       what had been counted when the counters were cleared
 //!   event_log      what happened lately, bounded
 //!   thresholds     the sampling that finds thresholds being crossed
+//!   told           what the steering programs have been told
 //!   state          all that control knows; commands to workers; what is wrong
+//!   steer          what the steering programs are told: what is the kernel's
 //!   pfc_watchdog   the watchdog's events and state, and PFC turned on again
 //!   operation      what operators change while the switch runs
 //!   report         the rows of each topic
@@ -51,6 +53,8 @@ pub mod publisher;
 mod report;
 pub mod routing;
 pub mod state;
+mod steer;
 pub mod thread;
 mod thresholds;
+mod told;
 pub mod trace;

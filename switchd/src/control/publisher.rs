@@ -15,6 +15,7 @@ use crate::tables::{PortEntry, Tables};
 use common::netlink::{Change, Mirror};
 use common::sync::snapshot::{Publisher, Reader};
 use common::time::{Span, Time};
+use common::xdp::Verdict;
 use ipnet::IpNet;
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -26,13 +27,15 @@ const RECLAIM: Span = Span::from_secs(1);
 /// From this many replaced nodes on, they are worth a publication of their own.
 const SEAL_EARLY: usize = 4096;
 
-/// Addresses that this machine gained or lost.
+/// What the steering programs are to be told.
 #[derive(Debug, Default)]
-pub struct LocalChanges {
-    /// Packets to these belong to the kernel from now on.
-    pub added: Vec<IpAddr>,
+pub struct SteerChanges {
+    /// Packets to these addresses belong to the kernel from now on.
+    pub new_locals: Vec<IpAddr>,
     /// Packets to these do not any more.
-    pub removed: Vec<IpAddr>,
+    pub old_locals: Vec<IpAddr>,
+    /// Prefixes that are to be treated so, or forgotten, in this order.
+    pub verdicts: Vec<(IpNet, Option<Verdict>)>,
 }
 
 /// The tables of one switch and their publication.
@@ -109,11 +112,11 @@ impl TablePublisher {
         self.reclaim_at
     }
 
-    /// Programs `changes` of the mirror, and empties them. Returns the local addresses that
-    /// changed.
-    pub fn apply(&mut self, mirror: &Mirror, changes: &mut Vec<Change>) -> LocalChanges {
+    /// Programs `changes` of the mirror, and empties them. Returns what the
+    /// steering programs are to be told.
+    pub fn apply(&mut self, mirror: &Mirror, changes: &mut Vec<Change>) -> SteerChanges {
         if changes.is_empty() {
-            return LocalChanges::default();
+            return SteerChanges::default();
         }
         changes.sort_unstable();
         changes.dedup();
@@ -122,7 +125,7 @@ impl TablePublisher {
         self.carry_out(update)
     }
 
-    fn carry_out(&mut self, update: Update) -> LocalChanges {
+    fn carry_out(&mut self, update: Update) -> SteerChanges {
         if let Some(tables) = update.tables {
             if let Err(error) = tables.check() {
                 tracing::error!("tables are inconsistent: {error}");
@@ -143,9 +146,10 @@ impl TablePublisher {
                 tracing::error!("{prefix} cannot be programmed: {error}");
             }
         }
-        LocalChanges {
-            added: update.new_locals,
-            removed: update.old_locals,
+        SteerChanges {
+            new_locals: update.new_locals,
+            old_locals: update.old_locals,
+            verdicts: update.verdicts,
         }
     }
 

@@ -6,7 +6,7 @@
 //! ```
 
 use super::program::Program;
-use super::publisher::{LocalChanges, TablePublisher};
+use super::publisher::{SteerChanges, TablePublisher};
 use crate::forward::fib::FibWriter;
 use crate::tables::policy::Policy;
 use common::netlink::{Change, Mirror, NeighbourKey, Watch};
@@ -71,7 +71,7 @@ impl Routing {
     ///
     /// # Errors
     /// The kernel did not answer before `limit`.
-    pub fn synchronise(&mut self, limit: Time) -> io::Result<LocalChanges> {
+    pub fn synchronise(&mut self, limit: Time) -> io::Result<SteerChanges> {
         let mut changes = std::mem::take(&mut self.changes);
         let result = self.watch.sync(limit, &mut changes);
         self.changes = changes;
@@ -79,22 +79,22 @@ impl Routing {
         Ok(self.apply())
     }
 
-    /// Reads changes from the kernel and programs them. Returns the local addresses that changed
-    /// and whether there is more to read.
+    /// Reads changes from the kernel and programs them. Returns what the steering programs are to
+    /// be told, and whether there is more to read.
     ///
     /// # Errors
     /// The socket failed.
-    pub fn follow(&mut self, now: Time) -> io::Result<(LocalChanges, bool)> {
+    pub fn follow(&mut self, now: Time) -> io::Result<(SteerChanges, bool)> {
         let mut changes = std::mem::take(&mut self.changes);
         let result = self.watch.pump(now, &mut changes);
         self.changes = changes;
         let more = result?;
-        let locals = self.apply();
+        let steer = self.apply();
         self.publisher.reclaim_if_due(now);
-        Ok((locals, more))
+        Ok((steer, more))
     }
 
-    fn apply(&mut self) -> LocalChanges {
+    fn apply(&mut self) -> SteerChanges {
         if self.changes.iter().any(|it| matches!(it, Change::Link(_))) {
             // What was asked of a link that was down has to be asked again.
             self.asked.clear();

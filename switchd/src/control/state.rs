@@ -4,9 +4,9 @@ use super::active_config::ActiveConfig;
 use super::api::Event;
 use super::baseline::Baseline;
 use super::event_log::EventLog;
-use super::publisher::LocalChanges;
 use super::routing::Routing;
 use super::thresholds::{Sampled, Thresholds};
+use super::told::Told;
 use crate::forward::dlb::quality::QualityTable;
 use crate::id::PortId;
 use crate::stats::{PortStats, WorkerStats};
@@ -17,7 +17,7 @@ use common::sync::counter::Counter;
 use common::sys::Waker;
 use common::time::{Span, Time};
 use common::xdp::netdev::Device;
-use common::xdp::{Mode, QueueCounters, Steering};
+use common::xdp::{Mode, QueueCounters, SteerCounts, Steering};
 use crossbeam_channel::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -36,8 +36,13 @@ pub struct PortHandle {
     pub mode: Mode,
     /// What its queues count.
     pub counters: Vec<Arc<QueueCounters>>,
-    /// MAC address that the steering program takes packets for.
-    pub steered_mac: [u8; 6],
+}
+
+impl PortHandle {
+    /// What its program counted; nothing if the kernel does not say.
+    pub(super) fn steer_counts(&self) -> SteerCounts {
+        self.steering.counts().unwrap_or_default()
+    }
 }
 
 /// A worker, as control sees it.
@@ -107,6 +112,8 @@ pub struct State {
     thresholds: Thresholds,
     /// When the daemon began to forward.
     pub started: Time,
+    /// What the steering programs were told.
+    pub(super) told: Told,
     /// The packet trace that runs.
     pub(super) trace: TraceSlot,
     /// Requests on the admin socket.
@@ -138,6 +145,7 @@ impl State {
             events: EventLog::default(),
             thresholds: Thresholds::default(),
             started,
+            told: Told::default(),
             trace: TraceSlot::default(),
             admin_requests: 0,
             admin_malformed: 0,
@@ -175,34 +183,9 @@ impl State {
     /// # Errors
     /// The netlink socket failed.
     pub fn follow(&mut self, now: Time) -> std::io::Result<bool> {
-        let (locals, more) = self.routing.follow(now)?;
-        self.steer(&locals);
+        let (changes, more) = self.routing.follow(now)?;
+        self.steer(&changes);
         Ok(more)
-    }
-
-    /// Updates the steering programs: which packets belong to the kernel, and the MAC addresses of
-    /// the ports.
-    pub fn steer(&mut self, locals: &LocalChanges) {
-        for port in &self.ports {
-            for address in &locals.added {
-                if let Err(error) = port.steering.add_local(*address) {
-                    tracing::error!("{}: packets to {address}: {error}", port.device.name);
-                }
-            }
-            for address in &locals.removed {
-                if let Err(error) = port.steering.remove_local(*address) {
-                    tracing::warn!("{}: packets to {address}: {error}", port.device.name);
-                }
-            }
-        }
-        for (port, entry) in self.ports.iter_mut().zip(self.routing.publisher().ports()) {
-            if port.steered_mac != entry.mac {
-                match port.steering.set_mac(entry.mac) {
-                    Ok(()) => port.steered_mac = entry.mac,
-                    Err(error) => tracing::error!("{}: new MAC address: {error}", entry.name),
-                }
-            }
-        }
     }
 
     /// The policy of the traffic manager that is in force.
@@ -314,6 +297,7 @@ impl State {
                 ));
             }
         }
+        problems.extend(self.steering_problems());
         let leaked = common::xdp::frame::leaked();
         if leaked > 0 {
             problems.push(format!("{leaked} frames were lost"));

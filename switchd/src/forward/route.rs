@@ -81,6 +81,7 @@ fn without_next_hop(tables: &Tables, choice: Choice, parsed: &Parsed) -> Outcome
     // Neither is answered, whatever the TTL.
     match group {
         Some(Group::Local) => return Outcome::Dropped(DropReason::Local),
+        Some(Group::Punt(_)) => return Outcome::Dropped(DropReason::Punted),
         Some(Group::Blackhole) => return Outcome::Dropped(DropReason::Blackhole),
         _ => {}
     }

@@ -21,6 +21,7 @@ use crate::id::{GroupId, NextHopId, PortId};
 use crate::limits::{MAX_GROUPS, MAX_NEXT_HOPS, MAX_PORTS};
 use buckets::Buckets;
 use common::units::Rate;
+use common::xdp::PuntReason;
 use dlb::DlbPolicy;
 use policy::{Policy, PolicyError};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -88,6 +89,8 @@ pub enum Group {
     Unreachable,
     /// Discard and answer that communication is prohibited.
     Prohibit,
+    /// Only the kernel can forward it: the steering program leaves it there.
+    Punt(PuntReason),
 }
 
 /// What the hash that chooses among the members of a group is computed from. The addresses always
@@ -258,7 +261,11 @@ impl Tables {
                     }
                 }
                 Group::Glean { port, .. } => self.refers_to_port("group", number, *port)?,
-                Group::Local | Group::Blackhole | Group::Unreachable | Group::Prohibit => {}
+                Group::Local
+                | Group::Blackhole
+                | Group::Unreachable
+                | Group::Prohibit
+                | Group::Punt(_) => {}
             }
         }
         self.traffic.check()?;

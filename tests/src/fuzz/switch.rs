@@ -7,6 +7,7 @@ use common::time::{Span, Time};
 use common::units::Rate;
 use common::wire::ethernet;
 use common::wire::pause::Control;
+use common::xdp::PuntReason;
 use common::xdp::frame::{FramePool, Region};
 use common::xdp::sim::SimQueue;
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -139,6 +140,7 @@ fn tables() -> Tables {
         Group::Blackhole,
         Group::Unreachable,
         Group::Prohibit,
+        Group::Punt(PuntReason::NotAPort),
     ]);
     tables.check().expect("tables that refer to what is there");
     tables

@@ -202,6 +202,9 @@ struct Rows {
 struct Routes {
     /// Only routes inside this prefix
     prefix: Option<ipnet::IpNet>,
+    /// What is left to the kernel to forward instead, and why
+    #[arg(long)]
+    punted: bool,
     /// The most routes to show, the lowest prefixes first (100000 at most)
     #[arg(long, default_value_t = 1000)]
     limit: usize,
@@ -228,7 +231,14 @@ impl What {
             Self::Status => (Topic::Status, None, None),
             Self::Ports => (Topic::Ports, None, None),
             Self::Queues { .. } => (Topic::Queues, None, None),
-            Self::Routes(routes) => (Topic::Routes, routes.prefix, Some(routes.limit)),
+            Self::Routes(routes) => {
+                let topic = if routes.punted {
+                    Topic::Punted
+                } else {
+                    Topic::Routes
+                };
+                (topic, routes.prefix, Some(routes.limit))
+            }
             Self::Nexthops => (Topic::Nexthops, None, None),
             Self::Ecmp => (Topic::Ecmp, None, None),
             Self::Flowlets(rows) => (Topic::Flowlets, None, Some(rows.limit)),

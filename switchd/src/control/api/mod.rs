@@ -105,6 +105,8 @@ pub enum Topic {
     Queues,
     /// Routes as they are programmed.
     Routes,
+    /// What is left to the kernel to forward, and why.
+    Punted,
     /// Next hops with their MAC addresses.
     Nexthops,
     /// Groups of next hops and the share of each.
@@ -152,6 +154,7 @@ pub enum Answer {
     Ports(Vec<PortRow>),
     Queues(Vec<QueueRow>),
     Routes(Vec<RouteRow>),
+    Punted(Vec<PuntedRow>),
     Nexthops(Vec<NextHopRow>),
     Ecmp(Vec<GroupRow>),
     Flowlets(Vec<FlowletRow>),
@@ -254,6 +257,9 @@ pub struct PortRow {
     pub trimmed_dropped: u64,
     /// Packets that the steering program left to the kernel.
     pub to_kernel: u64,
+    /// Those among them that were for other machines: punted, for any reason.
+    #[serde(default)]
+    pub punted: u64,
     /// ICMP messages sent because of packets from here.
     pub icmp_sent: u64,
     /// System calls made to have packets sent.
@@ -305,12 +311,27 @@ pub struct QueueRow {
 pub struct RouteRow {
     /// Destinations.
     pub prefix: String,
-    /// What happens: forward, glean, local, blackhole, unreachable, prohibit.
+    /// What happens: forward, glean, local, blackhole, unreachable, prohibit, punt.
     pub action: String,
     /// Number of the group.
     pub group: u32,
     /// Where to.
     pub next_hops: Vec<NextHopShare>,
+}
+
+/// What is left to the kernel to forward.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PuntedRow {
+    /// Destinations.
+    pub prefix: String,
+    /// The port at which the packets arrive; `null`: any.
+    pub port: Option<String>,
+    /// The tag that they carry there; `null`: none that matters.
+    pub vlan: Option<String>,
+    /// The reason, as packets are counted by it.
+    pub reason: String,
+    /// The same in words.
+    pub why: String,
 }
 
 /// A way of a route or group.

@@ -263,6 +263,8 @@ pub enum EventKind {
     PfcOff,
     /// It was turned on again.
     PfcOn,
+    /// All packets of a port are left to the kernel, or are not any more.
+    Punt,
 }
 
 impl EventKind {
@@ -281,6 +283,7 @@ impl EventKind {
             Self::Restored => "restored",
             Self::PfcOff => "pfc_off",
             Self::PfcOn => "pfc_on",
+            Self::Punt => "punt",
         }
     }
 }

@@ -10,7 +10,7 @@ use common::metrics::Families;
 use common::netlink::ResyncReason;
 use common::sync::counter::Counter;
 use common::time::Time;
-use common::xdp::{QueueCounters, SteerCounts};
+use common::xdp::{PuntReason, QueueCounters, SteerCounts};
 
 type OfPort = (&'static str, &'static str, fn(&PortStats) -> u64);
 type OfSocket = (&'static str, &'static str, fn(&QueueCounters) -> &Counter);
@@ -179,6 +179,15 @@ impl State {
                 }
             }
         }
+        let help = "Packets for other machines left to the kernel to forward, by reason.";
+        let mut family = families.counter("switchd_punted_packets_total", help);
+        for (port, counts) in self.ports.iter().zip(&counts) {
+            let Ok(counts) = counts else { continue };
+            for (reason, count) in PuntReason::ALL.iter().zip(counts.punted) {
+                let labels = [("port", &*port.device.name), ("reason", reason.label())];
+                family.add(&labels, count);
+            }
+        }
         let mut family = families.gauge("switchd_port_up", "Whether packets pass (1) or not (0).");
         for port in ports {
             family.add(&[("port", &port.name)], u64::from(port.up));
@@ -250,6 +259,16 @@ impl State {
             .add(&[("family", "ipv4")], v4 as u64)
             .add(&[("family", "ipv6")], v6 as u64);
         let program = self.routing.program();
+        let punted = |is_v6| {
+            let all = program.punted();
+            all.filter(|(prefix, _)| prefix.addr().is_ipv6() == is_v6)
+                .count() as u64
+        };
+        let help = "Prefixes whose packets are left to the kernel to forward, by address family.";
+        families
+            .gauge("switchd_punted_prefixes", help)
+            .add(&[("family", "ipv4")], punted(false))
+            .add(&[("family", "ipv6")], punted(true));
         families
             .gauge("switchd_fib_bytes", "Memory that the route table uses.")
             .add(&[], self.routing.publisher().fib_writer().bytes() as u64);

@@ -121,6 +121,7 @@ impl State {
         let mut warnings = self.active.warnings.clone();
         warnings.extend(self.held_queues());
         warnings.extend(self.storms());
+        warnings.extend(self.steering_warnings());
         let qos = &self.active.config.qos;
         // Headroom in bytes was not computed from the planned gap.
         if !qos.group.iter().any(|it| it.headroom == HeadroomSize::Auto) {

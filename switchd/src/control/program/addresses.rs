@@ -2,6 +2,7 @@
 
 use super::kernel_rules::is_local_host;
 use common::netlink::{Mirror, Route, RouteKey, Table};
+use common::xdp::LOCAL_MAX;
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,6 +16,21 @@ pub(super) struct LocalAddresses {
     all: HashSet<IpAddr>,
     /// Those that routes of the table `local` name.
     from_routes: HashSet<IpAddr>,
+    /// Those that the steering programs find in their table of addresses.
+    listed: HashSet<IpAddr>,
+    /// Those beyond what that table holds: prefixes to them.
+    beyond: HashSet<IpAddr>,
+}
+
+/// How the addresses changed.
+#[derive(Debug, Default)]
+pub(super) struct AddressChanges {
+    /// To be listed.
+    pub(super) added: Vec<IpAddr>,
+    /// To be listed no longer.
+    pub(super) removed: Vec<IpAddr>,
+    /// Addresses that are, or were, beyond.
+    pub(super) beyond: Vec<IpAddr>,
 }
 
 impl LocalAddresses {
@@ -28,17 +44,41 @@ impl LocalAddresses {
         }
     }
 
-    /// Takes over the addresses of now. Returns those that are new and those that are gone.
-    pub(super) fn refresh(&mut self, mirror: &Mirror) -> (Vec<IpAddr>, Vec<IpAddr>) {
+    /// Whether the steering programs list the address.
+    pub(super) fn is_listed(&self, address: &IpAddr) -> bool {
+        self.listed.contains(address)
+    }
+
+    /// Whether the address is of this machine, and not listed.
+    pub(super) fn is_beyond(&self, address: &IpAddr) -> bool {
+        self.beyond.contains(address)
+    }
+
+    /// Takes over the addresses of now.
+    pub(super) fn refresh(&mut self, mirror: &Mirror) -> AddressChanges {
         let assigned = mirror.addresses().map(|address| address.address);
         let next: HashSet<IpAddr> = assigned
             .chain(self.from_routes.iter().copied())
             .filter(|address| !address.is_loopback())
             .collect();
-        let added = next.difference(&self.all).copied().collect();
-        let removed = self.all.difference(&next).copied().collect();
+        if next == self.all {
+            return AddressChanges::default();
+        }
         self.all = next;
-        (added, removed)
+        let mut changes = AddressChanges::default();
+        changes.removed = self.listed.difference(&self.all).copied().collect();
+        self.listed.retain(|address| self.all.contains(address));
+        for is_v6 in [false, true] {
+            let of_family = |address: &&IpAddr| address.is_ipv6() == is_v6;
+            let room = LOCAL_MAX - self.listed.iter().filter(of_family).count();
+            let unlisted = self.all.difference(&self.listed).filter(of_family);
+            changes.added.extend(unlisted.take(room));
+        }
+        self.listed.extend(&changes.added);
+        let beyond: HashSet<IpAddr> = self.all.difference(&self.listed).copied().collect();
+        changes.beyond = beyond.symmetric_difference(&self.beyond).copied().collect();
+        self.beyond = beyond;
+        changes
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::spec::Spec;
 use common::netlink::{Hop, Mirror, NextHopKind, Route, RouteKey, RouteKind, Table};
+use common::xdp::PuntReason;
 use ipnet::IpNet;
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -71,6 +72,7 @@ pub(super) fn spec_of(mirror: &Mirror, route: &Route) -> Spec {
         RouteKind::Blackhole | RouteKind::Broadcast | RouteKind::Multicast => Spec::Blackhole,
         RouteKind::Prohibit => Spec::Prohibit,
         // Throw continues in the next table, and there is none.
-        RouteKind::Unreachable | RouteKind::Throw | RouteKind::Other(_) => Spec::Unreachable,
+        RouteKind::Unreachable | RouteKind::Throw => Spec::Unreachable,
+        RouteKind::Other(_) => Spec::Punt(PuntReason::RouteType),
     }
 }

@@ -17,7 +17,8 @@
 //! ```text
 //!   changes ─▶ note ─┬─ ports, addresses ─▶ Tables.ports, local addresses
 //!                    ├─ prefixes ─▶ spec of the best route ─▶ groups (counted) ─▶ render ─▶ Tables
-//!                    └─ neighbours ─▶ MAC of the next hop, host route
+//!                    ├─ neighbours ─▶ MAC of the next hop, host route
+//!                    └─ rules, links, groups ─▶ what is punted: whole ports, prefixes
 //! ```
 
 mod addresses;
@@ -25,24 +26,29 @@ mod groups;
 mod id_pool;
 mod kernel_rules;
 mod modes;
+mod port_punts;
 mod ports;
 mod prefixes;
+mod punted;
 mod render;
 mod spec;
 
+pub use port_punts::PortPunt;
 pub use spec::Spec;
 
 use crate::config::ecmp::GroupMode;
 use crate::id::{GroupId, NextHopId, PortId};
 use crate::tables::dlb::DlbPolicy;
 use crate::tables::policy::Policy;
-use crate::tables::{Hashing, PortEntry, Tables};
+use crate::tables::{Group, Hashing, PortEntry, Tables};
 use addresses::LocalAddresses;
-use common::netlink::{Change, Hop, Mirror, NeighbourKey};
+use common::netlink::{Change, Hop, Mirror, NeighbourKey, RouteKey, Table};
 use common::time::Time;
+use common::xdp::{PuntReason, Verdict};
 use groups::Groups;
 use ipnet::IpNet;
 use prefixes::Prefixes;
+use punted::Punted;
 use render::{Rendered, Renderer};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -60,6 +66,8 @@ pub struct Update {
     pub new_locals: Vec<IpAddr>,
     /// Addresses that are not of this machine any more.
     pub old_locals: Vec<IpAddr>,
+    /// Prefixes that the steering programs are to treat so, or to forget, in this order.
+    pub verdicts: Vec<(IpNet, Option<Verdict>)>,
 }
 
 /// The tables of a switch, and what they are made from.
@@ -82,6 +90,12 @@ pub struct Program {
     overflow: u64,
     /// Routes that are not programmed now because a table is full.
     lacking: HashSet<IpNet>,
+    /// Prefixes that are left to the kernel.
+    punted: Punted,
+    /// By port: what is left to the kernel of it.
+    port_punts: Vec<PortPunt>,
+    /// Routes in tables that the kernel asks after `main`.
+    in_other_tables: HashSet<RouteKey>,
 }
 
 /// What a batch of changes makes necessary.
@@ -93,6 +107,10 @@ struct Work {
     prefixes: BTreeSet<IpNet>,
     /// Prefixes whose neighbours may gain or lose their host routes.
     covering: Vec<IpNet>,
+    /// What is punted of ports may have changed.
+    port_punts: bool,
+    /// Prefixes that may be punted now, or not any more.
+    verdicts: HashSet<IpNet>,
 }
 
 impl Program {
@@ -117,6 +135,9 @@ impl Program {
             locals: LocalAddresses::default(),
             overflow: 0,
             lacking: HashSet::new(),
+            punted: Punted::default(),
+            port_punts: Vec::new(),
+            in_other_tables: HashSet::new(),
         }
     }
 
@@ -156,6 +177,11 @@ impl Program {
         self.groups.next_hop(key).is_some()
     }
 
+    /// What a group in use stands for.
+    pub fn spec(&self, id: GroupId) -> &Spec {
+        self.groups.spec(id)
+    }
+
     /// Groups in use, with what they stand for and how many routes use them.
     pub fn groups(&self) -> impl Iterator<Item = (GroupId, &Spec, usize)> {
         self.groups.iter()
@@ -175,6 +201,42 @@ impl Program {
             }
             _ => Cow::Borrowed(&[]),
         }
+    }
+
+    /// What is left to the kernel of each port, beside routes; empty before the first update.
+    pub fn port_punts(&self) -> &[PortPunt] {
+        &self.port_punts
+    }
+
+    /// Whether the steering programs have to look at prefixes of IPv4, and of IPv6.
+    pub fn punted_families(&self) -> (bool, bool) {
+        self.punted.families()
+    }
+
+    /// Prefixes whose packets are left to the kernel to forward, and why, in no order.
+    pub fn punted(&self) -> impl Iterator<Item = (IpNet, PuntReason)> {
+        let kept = self.punted.kept();
+        kept.filter_map(|(prefix, verdict)| match verdict {
+            Verdict::Punt(reason) => Some((prefix, reason)),
+            Verdict::Forward | Verdict::Local => None,
+        })
+    }
+
+    /// Whether packets of this family are left to the kernel to forward.
+    pub fn punts_for_others(&self, is_v6: bool) -> bool {
+        let by_port = |punt: &PortPunt| {
+            let whole = if is_v6 { &punt.v6 } else { &punt.v4 };
+            whole.is_some()
+        };
+        self.port_punts.iter().any(by_port)
+            || self
+                .punted()
+                .any(|(prefix, _)| prefix.addr().is_ipv6() == is_v6)
+    }
+
+    /// The routes of `prefix` that are for some packets only.
+    pub fn selective_routes(&self, prefix: &IpNet) -> impl Iterator<Item = &RouteKey> {
+        self.prefixes.selective(prefix)
     }
 
     /// Routes that are not programmed now because a table is full.
@@ -216,7 +278,10 @@ impl Program {
         }
         if work.ports {
             self.dirty |= ports::refresh(&mut self.tables.ports, &self.mtu_limits, mirror);
-            (update.new_locals, update.old_locals) = self.locals.refresh(mirror);
+            let changes = self.locals.refresh(mirror);
+            (update.new_locals, update.old_locals) = (changes.added, changes.removed);
+            work.verdicts
+                .extend(changes.beyond.into_iter().map(IpNet::from));
         }
         for key in std::mem::take(&mut work.neighbours) {
             self.refresh_neighbour(mirror, key, &mut work);
@@ -224,11 +289,14 @@ impl Program {
         find_covered_neighbours(mirror, &mut work);
         for prefix in std::mem::take(&mut work.prefixes) {
             self.install(mirror, prefix, &mut update);
+            work.verdicts.insert(prefix);
         }
         if work.groups {
             let rendered = self.renderer(mirror).render_all();
-            self.account(rendered);
+            self.note_punted_groups(&rendered.punts, &mut work);
+            self.account(&rendered);
         }
+        self.refresh_punted(mirror, &work, &mut update);
         self.resolve_modes();
         if std::mem::take(&mut self.dirty) {
             update.tables = Some(self.tables.clone());
@@ -242,19 +310,33 @@ impl Program {
             Change::Link(_) => {
                 work.ports = true;
                 work.groups = true;
+                work.port_punts = true;
             }
+            Change::Rules => work.port_punts = true,
             Change::Address(_) => work.ports = true,
             Change::NextHop(_) => work.groups = true,
             Change::Neighbour(key) => {
                 work.neighbours.insert(*key);
             }
             Change::Route(key) => {
-                if key.tos != 0 || kernel_rules::is_never_forwarded(&key.prefix) {
+                if kernel_rules::is_never_forwarded(&key.prefix) {
                     return;
                 }
                 let route = mirror.route(key);
-                self.prefixes.set_route(key, route.is_some());
-                work.ports |= self.locals.set_route(key, route);
+                if key.table == Table::DEFAULT {
+                    work.port_punts = true;
+                    match route {
+                        Some(_) => self.in_other_tables.insert(*key),
+                        None => self.in_other_tables.remove(key),
+                    };
+                    return;
+                }
+                if key.tos != 0 || key.source.is_some() {
+                    self.prefixes.set_selective(key, route.is_some());
+                } else {
+                    self.prefixes.set_route(key, route.is_some());
+                    work.ports |= self.locals.set_route(key, route);
+                }
                 work.prefixes.insert(key.prefix);
                 if self.prefixes.update_connected(mirror, key.prefix) {
                     work.covering.push(key.prefix);
@@ -306,9 +388,49 @@ impl Program {
         };
         if is_new {
             let rendered = self.renderer(mirror).render(id);
-            self.account(rendered);
+            self.account(&rendered);
         }
         Some(id)
+    }
+
+    /// Notes the prefixes whose groups began or ceased to be punted.
+    fn note_punted_groups(&self, groups: &[GroupId], work: &mut Work) {
+        if groups.is_empty() {
+            return;
+        }
+        let groups: HashSet<GroupId> = groups.iter().copied().collect();
+        let all = self.prefixes.iter();
+        let theirs = all.filter(|(_, group)| groups.contains(group));
+        work.verdicts.extend(theirs.map(|(prefix, _)| prefix));
+    }
+
+    /// Finds out what is punted now.
+    fn refresh_punted(&mut self, mirror: &Mirror, work: &Work, update: &mut Update) {
+        if work.port_punts || self.port_punts.is_empty() {
+            let other = |is_v6| {
+                let mut keys = self.in_other_tables.iter();
+                keys.any(|key| key.prefix.addr().is_ipv6() == is_v6)
+            };
+            let other = (other(false), other(true));
+            self.port_punts = port_punts::port_punts(mirror, &self.tables.ports, other);
+        }
+        let (prefixes, groups, locals) = (&self.prefixes, &self.tables.groups, &self.locals);
+        let verdict = |prefix: &IpNet| {
+            let is_host = prefix.prefix_len() == prefix.max_prefix_len();
+            if is_host && locals.is_beyond(&prefix.addr()) {
+                return Some(Verdict::Local);
+            }
+            match groups.get(prefixes.group_of(prefix)?.index())? {
+                Group::Punt(reason) => Some(Verdict::Punt(*reason)),
+                // Never on a wire.
+                Group::Local if prefix.addr().is_loopback() => None,
+                Group::Local if is_host && locals.is_listed(&prefix.addr()) => None,
+                Group::Local => Some(Verdict::Local),
+                _ => Some(Verdict::Forward),
+            }
+        };
+        let all = prefixes.iter().map(|(prefix, _)| prefix);
+        update.verdicts = self.punted.refresh(&work.verdicts, verdict, all);
     }
 
     fn renderer<'a>(&'a mut self, mirror: &'a Mirror) -> Renderer<'a> {
@@ -320,7 +442,7 @@ impl Program {
         }
     }
 
-    fn account(&mut self, rendered: Rendered) {
+    fn account(&mut self, rendered: &Rendered) {
         self.dirty |= rendered.changed;
         self.overflow += rendered.overflow;
     }

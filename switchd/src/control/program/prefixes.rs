@@ -5,6 +5,7 @@ use super::kernel_rules::{link_of, spec_of};
 use super::spec::Spec;
 use crate::id::{GroupId, PortId};
 use common::netlink::{Mirror, NeighbourKey, Route, RouteKey, Table};
+use common::xdp::PuntReason;
 use ipnet::IpNet;
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -33,6 +34,8 @@ pub(super) struct Prefixes {
     /// Networks on a link, with its number: their neighbours get host routes.
     connected: HashMap<IpNet, u32>,
     connected_lens: BTreeSet<u8>,
+    /// Prefixes with routes for some packets only, and the keys of those.
+    selective: HashMap<IpNet, BTreeSet<RouteKey>>,
 }
 
 impl Prefixes {
@@ -55,6 +58,24 @@ impl Prefixes {
         self.entries
             .iter()
             .filter_map(|(prefix, entry)| Some((*prefix, entry.group?)))
+    }
+
+    /// Adds or removes a route that is for some packets only: of a TOS, or from some sources.
+    pub(super) fn set_selective(&mut self, key: &RouteKey, exists: bool) {
+        let keys = self.selective.entry(key.prefix).or_default();
+        if exists {
+            keys.insert(*key);
+        } else {
+            keys.remove(key);
+        }
+        if keys.is_empty() {
+            self.selective.remove(&key.prefix);
+        }
+    }
+
+    /// The routes of `prefix` that are for some packets only.
+    pub(super) fn selective(&self, prefix: &IpNet) -> impl Iterator<Item = &RouteKey> {
+        self.selective.get(prefix).into_iter().flatten()
     }
 
     /// Adds or removes the route with this key.
@@ -115,6 +136,7 @@ impl Prefixes {
     pub(super) fn update_connected(&mut self, mirror: &Mirror, prefix: IpNet) -> bool {
         let link = self
             .best_route(mirror, &prefix)
+            .filter(|_| !self.selective.contains_key(&prefix))
             .and_then(|route| link_of(mirror, route));
         let before = match link {
             Some(ifindex) => self.connected.insert(prefix, ifindex),
@@ -145,6 +167,9 @@ impl Prefixes {
         prefix: IpNet,
     ) -> Option<Spec> {
         let is_host = prefix.prefix_len() == prefix.max_prefix_len();
+        if self.selective.contains_key(&prefix) {
+            return Some(Spec::Punt(PuntReason::Selective));
+        }
         let on_link = |ifindex| neighbour(mirror, port_of, ifindex, prefix.addr());
         match self.best_route(mirror, &prefix) {
             Some(route) => {
@@ -164,6 +189,9 @@ impl Prefixes {
     fn covering_link(&self, mirror: &Mirror, host: &IpNet) -> Option<u32> {
         let mut wider = host.supernet();
         while let Some(network) = wider {
+            if self.selective.contains_key(&network) {
+                return None;
+            }
             if let Some(route) = self.best_route(mirror, &network) {
                 return link_of(mirror, route);
             }

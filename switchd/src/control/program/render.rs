@@ -7,16 +7,19 @@ use crate::id::{GroupId, NextHopId, PortId};
 use crate::tables::buckets::{Buckets, Member};
 use crate::tables::{Group, NextHop, Tables};
 use common::netlink::{Hop, Mirror, Neighbour, NeighbourKey};
+use common::xdp::PuntReason;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// What came of rendering.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Rendered {
     /// The tables differ from what they were.
     pub(super) changed: bool,
     /// Next hops that found no place.
     pub(super) overflow: u64,
+    /// Groups that are punted now and were not, or the other way round.
+    pub(super) punts: Vec<GroupId>,
 }
 
 /// What groups are rendered from and into.
@@ -57,6 +60,7 @@ impl Renderer<'_> {
             Spec::Blackhole => Group::Blackhole,
             Spec::Unreachable => Group::Unreachable,
             Spec::Prohibit => Group::Prohibit,
+            Spec::Punt(reason) => Group::Punt(reason),
             Spec::Neighbour(key) => {
                 let hop = Hop {
                     ifindex: key.ifindex,
@@ -79,19 +83,25 @@ impl Renderer<'_> {
             rendered.changed = true;
         }
         if groups[id.index()] != group {
-            groups[id.index()] = group;
+            let before = std::mem::replace(&mut groups[id.index()], group);
+            let reason = |group: &Group| match group {
+                Group::Punt(reason) => Some(*reason),
+                _ => None,
+            };
+            if reason(&before) != reason(&groups[id.index()]) {
+                rendered.punts.push(id);
+            }
             rendered.changed = true;
         }
     }
 
     /// The content of a group that forwards to one of `hops`.
     fn render_hops(&mut self, id: GroupId, hops: &[Hop], rendered: &mut Rendered) -> Group {
-        let ours: Vec<Hop> = hops
-            .iter()
-            .filter(|hop| self.port_of.contains_key(&hop.ifindex) && !hop.encapsulated)
-            .copied()
-            .collect();
-        let on_link = ours.iter().find(|hop| hop.gateway.is_none());
+        if let Some(reason) = why_punted(hops, self.port_of) {
+            self.groups.replace_hops(id, Vec::new());
+            return Group::Punt(reason);
+        }
+        let on_link = hops.iter().find(|hop| hop.gateway.is_none());
         match on_link {
             Some(hop) => {
                 self.groups.replace_hops(id, Vec::new());
@@ -100,12 +110,11 @@ impl Renderer<'_> {
                     ifindex: hop.ifindex,
                 }
             }
-            // The kernel would send it by an interface that switchd does not own.
-            None if ours.is_empty() => {
+            None if hops.is_empty() => {
                 self.groups.replace_hops(id, Vec::new());
                 Group::Unreachable
             }
-            None => self.render_gateways(id, &ours, rendered),
+            None => self.render_gateways(id, hops, rendered),
         }
     }
 
@@ -192,6 +201,19 @@ impl Renderer<'_> {
         let resolved = self.tables.next_hops[next_hop.index()].mac.is_some();
         let alive = self.tables.ports[port.index()].up && resolved;
         Some((member, alive))
+    }
+}
+
+/// Why the kernel has to forward to `hops`, if it has. One that is not ours is enough: which flows
+/// the kernel gives to it, only the kernel knows.
+fn why_punted(hops: &[Hop], port_of: &HashMap<u32, PortId>) -> Option<PuntReason> {
+    let is_port = |hop: &&Hop| port_of.contains_key(&hop.ifindex);
+    let ours = hops.iter().filter(is_port).filter(|it| !it.encapsulated);
+    match ours.count() {
+        all if all == hops.len() => None,
+        0 if hops.iter().any(|hop| hop.encapsulated) => Some(PuntReason::Encapsulated),
+        0 => Some(PuntReason::NotAPort),
+        _ => Some(PuntReason::Mixed),
     }
 }
 

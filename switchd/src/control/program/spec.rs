@@ -1,6 +1,7 @@
 //! What a group stands for.
 
 use common::netlink::{Hop, NeighbourKey};
+use common::xdp::PuntReason;
 use std::sync::Arc;
 
 /// What a group stands for. Routes with equal specifications share a group.
@@ -14,6 +15,8 @@ pub enum Spec {
     Unreachable,
     /// Discard, and answer that it is prohibited.
     Prohibit,
+    /// Left to the kernel, for this reason.
+    Punt(PuntReason),
     /// The hops of a route.
     Hops(Arc<[Hop]>),
     /// A next hop object of the kernel, which may change while the routes stay.

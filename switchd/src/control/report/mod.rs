@@ -1,5 +1,6 @@
 //! What operators are shown: the rows of each topic.
 
+mod punted;
 mod routes;
 mod traffic;
 
@@ -44,6 +45,12 @@ pub(super) const SOCKET_DROPS: [SocketDrop; 5] = [
         |counters| &counters.tx_refused,
     ),
 ];
+
+/// The name and meaning of what the limit of punted packets costs.
+const PUNT_LIMIT: (&str, &str) = (
+    "punt_limit",
+    "Only the kernel can forward the packet, and it gets no more than [punt] allows.",
+);
 
 /// A MAC address as it is usually written.
 pub(super) fn mac_text(mac: [u8; 6]) -> String {
@@ -101,7 +108,8 @@ impl State {
             .zip(&self.ports)
             .enumerate();
         entries
-            .map(|(number, (entry, handle))| PortRow {
+            .map(|(number, (entry, handle))| (number, entry, handle, handle.steer_counts()))
+            .map(|(number, entry, handle, steered)| PortRow {
                 name: entry.name.clone(),
                 ifindex: entry.ifindex,
                 up: entry.up,
@@ -115,10 +123,12 @@ impl State {
                 tx_packets: self.port_sum(number, |stats| stats.tx_packets.get()),
                 tx_bytes: self.port_sum(number, |stats| stats.tx_bytes.get()),
                 drops: self.port_sum(number, PortStats::dropped_in_all)
-                    + socket_drops(&handle.counters),
+                    + socket_drops(&handle.counters)
+                    + steered.punt_limited,
                 trimmed_sent: self.port_sum(number, |stats| stats.trimmed_sent.get()),
                 trimmed_dropped: self.port_sum(number, |stats| stats.trimmed_dropped.get()),
-                to_kernel: handle.steering.counts().map_or(0, |counts| counts.passed),
+                to_kernel: steered.passed,
+                punted: steered.punted.iter().sum(),
                 icmp_sent: self.port_sum(number, |stats| stats.icmp_sent.get()),
                 tx_kicks: handle.counters.iter().map(|it| it.tx_kicks.get()).sum(),
             })
@@ -156,6 +166,9 @@ impl State {
                 let packets = handle.counters.iter().map(|it| counter(it).get()).sum();
                 rows.push(row(reason, description, packets));
             }
+            let (reason, description) = PUNT_LIMIT;
+            let limited = handle.steer_counts().punt_limited;
+            rows.push(row(reason, description, limited));
         }
         rows
     }

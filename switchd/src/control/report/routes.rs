@@ -50,6 +50,7 @@ impl State {
             Some(Group::Local) => ("local", Vec::new()),
             Some(Group::Unreachable) => ("unreachable", Vec::new()),
             Some(Group::Prohibit) => ("prohibit", Vec::new()),
+            Some(Group::Punt(_)) => ("punt", Vec::new()),
             Some(Group::Blackhole) | None => ("blackhole", Vec::new()),
         }
     }

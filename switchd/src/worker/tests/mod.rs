@@ -3,6 +3,7 @@
 mod bypass;
 mod control;
 mod operation;
+mod punted;
 mod trace;
 mod trim;
 mod workers;

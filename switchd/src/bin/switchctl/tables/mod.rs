@@ -7,7 +7,7 @@ use grid::{Rows, draw, or_dash, yes_no};
 use std::fmt::Write;
 use switchd::control::api::{
     Answer, Change, DropRow, ElephantRow, FlowletRow, GroupRow, NeighbourRow, NextHopRow,
-    NextHopShare, PortRow, RouteRow, Status, TraceReport, WorkerRow,
+    NextHopShare, PortRow, PuntedRow, RouteRow, Status, TraceReport, WorkerRow,
 };
 
 /// The content of the answer, without its name, as indented JSON.
@@ -17,6 +17,7 @@ pub(crate) fn json(answer: &Answer) -> Result<String, String> {
         Answer::Ports(rows) => serde_json::to_string_pretty(rows),
         Answer::Queues(rows) => serde_json::to_string_pretty(rows),
         Answer::Routes(rows) => serde_json::to_string_pretty(rows),
+        Answer::Punted(rows) => serde_json::to_string_pretty(rows),
         Answer::Nexthops(rows) => serde_json::to_string_pretty(rows),
         Answer::Ecmp(rows) => serde_json::to_string_pretty(rows),
         Answer::Flowlets(rows) => serde_json::to_string_pretty(rows),
@@ -91,9 +92,12 @@ const PORT_COLUMNS: &[&str] = &[
     ">tx bytes",
     ">drops",
     ">to kernel",
+    ">punted",
 ];
 
 const ROUTE_COLUMNS: &[&str] = &["prefix", "action", ">group", "next hops"];
+
+const PUNTED_COLUMNS: &[&str] = &["prefix", "port", "vlan", "reason", "why"];
 
 const NEXT_HOP_COLUMNS: &[&str] = &[">id", "address", "port", "mac", "state"];
 
@@ -150,6 +154,7 @@ fn table(answer: &Answer, all: bool) -> String {
         Answer::Ports(rows) => (PORT_COLUMNS, rows.iter().map(port_row).collect()),
         Answer::Queues(rows) => traffic::queues(rows, all),
         Answer::Routes(rows) => (ROUTE_COLUMNS, rows.iter().map(route_row).collect()),
+        Answer::Punted(rows) => (PUNTED_COLUMNS, rows.iter().map(punted_row).collect()),
         Answer::Nexthops(rows) => (NEXT_HOP_COLUMNS, rows.iter().map(next_hop_row).collect()),
         Answer::Ecmp(rows) => (GROUP_COLUMNS, rows.iter().map(group_row).collect()),
         Answer::Flowlets(rows) => (FLOWLET_COLUMNS, rows.iter().map(flowlet_row).collect()),
@@ -201,6 +206,16 @@ fn drop_row(row: &DropRow) -> Vec<String> {
     ]
 }
 
+fn punted_row(row: &PuntedRow) -> Vec<String> {
+    vec![
+        row.prefix.clone(),
+        or_dash(row.port.as_ref()),
+        or_dash(row.vlan.as_ref()),
+        row.reason.clone(),
+        row.why.clone(),
+    ]
+}
+
 fn neighbour_row(row: &NeighbourRow) -> Vec<String> {
     let mac = or_dash(row.mac.as_ref());
     let programmed = yes_no(row.programmed);
@@ -231,6 +246,7 @@ fn port_row(row: &PortRow) -> Vec<String> {
         row.tx_bytes.to_string(),
         row.drops.to_string(),
         row.to_kernel.to_string(),
+        row.punted.to_string(),
     ]
 }
 

@@ -8,6 +8,8 @@ use common::netlink::{
 };
 use proptest::prelude::*;
 
+mod punted;
+
 const REPLACE: u16 = 0x100;
 
 /// A mirror, its program, and what the workers would see.
@@ -17,6 +19,7 @@ struct Rig {
     fib: HashMap<IpNet, GroupId>,
     tables: Tables,
     locals: HashSet<IpAddr>,
+    verdicts: HashMap<IpNet, Verdict>,
     publications: usize,
     epoch: u64,
     now: Time,
@@ -119,6 +122,7 @@ impl Rig {
             fib: HashMap::new(),
             tables,
             locals: HashSet::new(),
+            verdicts: HashMap::new(),
             publications: 0,
             epoch: 0,
             now: Time::ZERO,
@@ -166,6 +170,12 @@ impl Rig {
         self.locals.extend(update.new_locals);
         for address in update.old_locals {
             self.locals.remove(&address);
+        }
+        for (prefix, verdict) in update.verdicts {
+            match verdict {
+                Some(verdict) => self.verdicts.insert(prefix, verdict),
+                None => self.verdicts.remove(&prefix),
+            };
         }
         self.now += common::time::Span::from_secs(10);
         let epoch = self.epoch;
@@ -354,14 +364,30 @@ fn kinds_of_routes_have_their_groups() {
         assert_eq!(rig.group("10.9.0.0/16"), Some(&group));
     }
     // By an interface that is not ours, and encapsulated.
+    let punt = |reason| Some(Group::Punt(reason));
+    let newer = route_of(RouteKind::Other(77), &[], None);
+    rig.feed(vec![Body::Route(Action::Set, key("10.9.0.0/16", 0), newer)]);
+    assert_eq!(
+        rig.group("10.9.0.0/16"),
+        punt(PuntReason::RouteType).as_ref()
+    );
     rig.feed(vec![route("10.9.0.0/16", 0, &[hop(9, "10.3.0.1", 1)])]);
-    assert_eq!(rig.group("10.9.0.0/16"), Some(&Group::Unreachable));
+    assert_eq!(
+        rig.group("10.9.0.0/16"),
+        punt(PuntReason::NotAPort).as_ref()
+    );
+    let mixed = [hop(1, "10.1.0.1", 1), hop(9, "10.3.0.1", 1)];
+    rig.feed(vec![route("10.9.0.0/16", 0, &mixed)]);
+    assert_eq!(rig.group("10.9.0.0/16"), punt(PuntReason::Mixed).as_ref());
     let tunnel = Hop {
         encapsulated: true,
         ..hop(1, "10.1.0.1", 1)
     };
     rig.feed(vec![route("10.9.0.0/16", 0, &[tunnel])]);
-    assert_eq!(rig.group("10.9.0.0/16"), Some(&Group::Unreachable));
+    assert_eq!(
+        rig.group("10.9.0.0/16"),
+        punt(PuntReason::Encapsulated).as_ref()
+    );
     // IPv4 via an IPv6 gateway.
     rig.feed(vec![route("10.9.0.0/16", 0, &[hop(1, "fe80::5", 1)])]);
     assert_eq!(rig.ways("10.9.0.0/16"), [("fe80::5".to_owned(), 1)]);

@@ -1,0 +1,199 @@
+//! Ports whose packets are the kernel's, all of them or those of some VLANs: what it decides by is
+//! more than a table of routes.
+
+use crate::tables::PortEntry;
+use common::netlink::{Mirror, Rule, Table};
+use common::xdp::{PuntReason, VlanTag};
+
+/// What is punted of a port, beside routes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortPunt {
+    /// Why every IPv4 packet is, in the program's terms and in words.
+    pub v4: Option<(PuntReason, String)>,
+    /// Why every IPv6 packet is.
+    pub v6: Option<(PuntReason, String)>,
+    /// Tags of the kernel's VLAN interfaces on the port, with their names, in order.
+    pub vlans: Vec<(VlanTag, String)>,
+}
+
+/// What is punted of each of `ports`. `other_tables` says whether the kernel has routes of IPv4 and
+/// of IPv6 in tables that it asks after `main`.
+pub(super) fn port_punts(
+    mirror: &Mirror,
+    ports: &[PortEntry],
+    other_tables: (bool, bool),
+) -> Vec<PortPunt> {
+    let rules = mirror.rules();
+    let of_port = |port: &PortEntry| {
+        let controller = controller(mirror, port).map(|why| (PuntReason::Controller, why));
+        let by_rule = |is_v6: bool, other_table: bool| {
+            let foreign = foreign_rule(&rules, is_v6, &port.name);
+            let why = foreign.or_else(|| {
+                let text =
+                    "the table default has routes, and routes of several tables are not followed";
+                other_table.then(|| text.to_owned())
+            })?;
+            Some((PuntReason::Rule, why))
+        };
+        PortPunt {
+            v4: controller
+                .clone()
+                .or_else(|| by_rule(false, other_tables.0)),
+            v6: controller.or_else(|| by_rule(true, other_tables.1)),
+            vlans: vlans(mirror, port),
+        }
+    };
+    ports.iter().map(of_port).collect()
+}
+
+/// The interface that takes the packets of a port from it, in words.
+fn controller(mirror: &Mirror, port: &PortEntry) -> Option<String> {
+    if let Some(index) = mirror.link(port.ifindex)?.controller {
+        let (kind, name) = mirror.link(index).map_or(("interface", ""), |link| {
+            (link.kind.as_deref().unwrap_or("interface"), &link.name)
+        });
+        return Some(format!("the port belongs to the {kind} {name}"));
+    }
+    // It has the station address of the port, and addresses that only it knows.
+    let mut on_it = mirror.links().filter(|link| {
+        let kind = link.kind.as_deref();
+        link.lower == Some(port.ifindex) && matches!(kind, Some("ipvlan" | "ipvtap"))
+    });
+    let first = on_it.next()?;
+    Some(format!("the ipvlan {} is on the port", first.name))
+}
+
+fn vlans(mirror: &Mirror, port: &PortEntry) -> Vec<(VlanTag, String)> {
+    let mut vlans: Vec<(VlanTag, String)> = mirror
+        .links()
+        .filter(|link| link.lower == Some(port.ifindex))
+        .filter_map(|link| {
+            let vlan = link.vlan?;
+            let tag = VlanTag {
+                is_service: vlan.is_service,
+                id: vlan.id,
+            };
+            Some((tag, link.name.clone()))
+        })
+        .collect();
+    vlans.sort_unstable();
+    vlans
+}
+
+/// Why the kernel's rules for packets that arrive at `port` are others than to ask `local`, `main`
+/// and `default`.
+fn foreign_rule(rules: &[&Rule], is_v6: bool, port: &str) -> Option<String> {
+    let concern_it = |rule: &&&Rule| {
+        // A rule of VRFs is for interfaces that belong to one: see `controller`. One for an output
+        // interface is for sockets that are bound to it.
+        let by_input = rule.input.as_ref().is_none_or(|input| input == port);
+        rule.is_v6 == is_v6 && !rule.is_of_vrf && rule.output.is_none() && by_input
+    };
+    let rules: Vec<&Rule> = rules.iter().filter(concern_it).copied().collect();
+    if let Some(rule) = rules.iter().find(|rule| !rule.is_for_all()) {
+        return Some(format!("policy rule \"{rule}\""));
+    }
+    let tables: Vec<u32> = rules.iter().map(|rule| rule.table).collect();
+    let usual = [Table::LOCAL, Table::MAIN, Table::DEFAULT];
+    // A kernel without policy routing has no rules.
+    if tables.is_empty() || tables == usual || tables == usual[..2] {
+        return None;
+    }
+    let odd = rules.iter().find(|rule| !usual.contains(&rule.table));
+    Some(odd.map_or_else(
+        || "policy rules do not ask the tables local, main and default in this order".to_owned(),
+        |rule| format!("policy rule \"{rule}\""),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usual(is_v6: bool) -> Vec<Rule> {
+        let ask = |(priority, table)| Rule {
+            priority,
+            table,
+            is_v6,
+            action: 1,
+            ..Rule::default()
+        };
+        let tables = [
+            (0, Table::LOCAL),
+            (32_766, Table::MAIN),
+            (32_767, Table::DEFAULT),
+        ];
+        tables.map(ask).to_vec()
+    }
+
+    fn why(rules: &[Rule]) -> Option<String> {
+        let mut rules: Vec<&Rule> = rules.iter().collect();
+        rules.sort_unstable();
+        foreign_rule(&rules, false, "swp1")
+    }
+
+    /// SW-2: rules that make no difference to what arrives at the port are none of its business;
+    /// any other is named.
+    #[test]
+    fn a_rule_that_may_match_is_named() {
+        assert_eq!(why(&[]), None);
+        assert_eq!(why(&usual(false)), None);
+        assert_eq!(why(&usual(false)[..2]), None);
+        let with = |rule: Rule| {
+            let mut rules = usual(false);
+            rules.push(rule);
+            why(&rules)
+        };
+        let rule = Rule {
+            priority: 100,
+            table: 100,
+            action: 1,
+            ..Rule::default()
+        };
+        for harmless in [
+            Rule {
+                is_of_vrf: true,
+                ..rule.clone()
+            },
+            Rule {
+                is_v6: true,
+                ..rule.clone()
+            },
+            Rule {
+                input: Some("swp2".to_owned()),
+                ..rule.clone()
+            },
+            Rule {
+                output: Some("swp1".to_owned()),
+                ..rule.clone()
+            },
+        ] {
+            assert_eq!(with(harmless.clone()), None, "{harmless}");
+        }
+        let named = |text: &str| Some(format!("policy rule \"{text}\""));
+        assert_eq!(with(rule.clone()), named("100: from all lookup 100"));
+        let foreign = [
+            Rule {
+                input: Some("swp1".to_owned()),
+                ..rule.clone()
+            },
+            Rule {
+                source: Some("10.0.0.0/8".parse().unwrap()),
+                table: Table::MAIN,
+                ..rule.clone()
+            },
+            Rule {
+                action: 6,
+                ..rule.clone()
+            },
+        ];
+        for foreign in foreign {
+            let text = foreign.to_string();
+            assert_eq!(with(foreign), named(&text));
+        }
+        let mut reversed = usual(false);
+        reversed[0].priority = 40_000;
+        assert!(why(&reversed).unwrap().contains("in this order"));
+        assert!(why(&usual(false)[..1]).is_some(), "main is not asked");
+    }
+}

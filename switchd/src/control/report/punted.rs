@@ -1,0 +1,109 @@
+//! What is left to the kernel, and why.
+
+use crate::control::api::PuntedRow;
+use crate::control::program::Spec;
+use crate::control::state::State;
+use common::netlink::{Hop, RouteKey};
+use common::xdp::PuntReason;
+use ipnet::IpNet;
+
+impl State {
+    /// What is left to the kernel to forward: of ports, and then of prefixes `inside`, at most
+    /// `limit` of these.
+    pub(in crate::control) fn punted(&self, inside: Option<IpNet>, limit: usize) -> Vec<PuntedRow> {
+        let mut rows = self.punted_of_ports();
+        let mut prefixes: Vec<(IpNet, PuntReason)> = self
+            .routing
+            .program()
+            .punted()
+            .filter(|(prefix, _)| inside.is_none_or(|inside| inside.contains(prefix)))
+            .collect();
+        prefixes.sort_unstable();
+        prefixes.truncate(limit);
+        rows.extend(prefixes.into_iter().map(|(prefix, reason)| PuntedRow {
+            prefix: prefix.to_string(),
+            reason: reason.label().to_owned(),
+            why: self.why_punted(&prefix, reason),
+            ..PuntedRow::default()
+        }));
+        rows
+    }
+
+    fn punted_of_ports(&self) -> Vec<PuntedRow> {
+        let mut rows = Vec::new();
+        let entries = self.routing.publisher().ports().iter();
+        for (entry, punt) in entries.zip(self.routing.program().port_punts()) {
+            for (prefix, whole) in [("0.0.0.0/0", &punt.v4), ("::/0", &punt.v6)] {
+                rows.extend(whole.iter().map(|(reason, why)| PuntedRow {
+                    prefix: prefix.to_owned(),
+                    port: Some(entry.name.clone()),
+                    vlan: None,
+                    reason: reason.label().to_owned(),
+                    why: why.clone(),
+                }));
+            }
+            for (tag, name) in &punt.vlans {
+                let standard = if tag.is_service { "802.1ad" } else { "802.1Q" };
+                rows.extend(["0.0.0.0/0", "::/0"].map(|prefix| PuntedRow {
+                    prefix: prefix.to_owned(),
+                    port: Some(entry.name.clone()),
+                    vlan: Some(format!("{standard} {}", tag.id)),
+                    reason: PuntReason::Vlan.label().to_owned(),
+                    why: format!("the kernel's interface {name} receives these frames"),
+                }));
+            }
+        }
+        rows
+    }
+
+    fn why_punted(&self, prefix: &IpNet, reason: PuntReason) -> String {
+        let (program, mirror) = (self.routing.program(), self.routing.mirror());
+        let spec = program.group_of(prefix).map(|id| program.spec(id));
+        let hops = spec.map(|spec| program.hops_of_spec(mirror, spec));
+        let names = |wanted: &dyn Fn(&Hop) -> bool| {
+            let hops = hops.iter().flat_map(|hops| hops.iter());
+            let name = |hop: &Hop| {
+                let link = mirror.link(hop.ifindex);
+                link.map_or_else(|| hop.ifindex.to_string(), |link| link.name.clone())
+            };
+            let names: Vec<String> = hops.filter(|hop| wanted(hop)).map(name).collect();
+            names.join(", ")
+        };
+        let is_port = |hop: &Hop| {
+            let mut ports = self.routing.publisher().ports().iter();
+            ports.any(|port| port.ifindex == hop.ifindex)
+        };
+        match reason {
+            PuntReason::NotAPort => format!("leaves by {}, which is no port", names(&|_| true)),
+            PuntReason::Encapsulated => {
+                format!("is encapsulated on its way by {}", names(&|_| true))
+            }
+            PuntReason::Mixed => format!(
+                "has next hops by ports ({}) and others that only the kernel has ({})",
+                names(&|hop| is_port(hop) && !hop.encapsulated),
+                names(&|hop| !is_port(hop) || hop.encapsulated)
+            ),
+            PuntReason::Selective => {
+                let routes: Vec<String> = program.selective_routes(prefix).map(condition).collect();
+                format!("has routes for some packets only: {}", routes.join(", "))
+            }
+            PuntReason::RouteType => "the type of its route is not known to switchd".to_owned(),
+            // Reasons of ports, not of prefixes.
+            PuntReason::Rule
+            | PuntReason::Controller
+            | PuntReason::Vlan
+            | PuntReason::Discovery => {
+                debug_assert!(matches!(spec, Some(Spec::Punt(_))));
+                reason.label().to_owned()
+            }
+        }
+    }
+}
+
+/// Which packets a route is for.
+fn condition(key: &RouteKey) -> String {
+    match (key.source, key.tos) {
+        (Some(source), _) => format!("from {source}"),
+        (None, tos) => format!("tos {tos:#x}"),
+    }
+}

@@ -1,0 +1,147 @@
+//! What the steering programs of the ports are told: addresses and prefixes of the kernel, ports
+//! and VLANs that are its own, MAC addresses.
+
+use super::api::{Event, EventKind};
+use super::program::PortPunt;
+use super::publisher::SteerChanges;
+use super::state::State;
+use common::xdp::{Prefixes, PuntReason, SteerSettings, VlanTag};
+use std::sync::Arc;
+
+impl State {
+    /// Begins to tell the steering programs, which share `prefixes`, what is known already:
+    /// `changes` but for the local addresses, with which they were opened.
+    pub fn begin_to_steer(&mut self, prefixes: Arc<Prefixes>, mut changes: SteerChanges) {
+        self.told.prefixes = Some(prefixes);
+        changes.new_locals.clear();
+        self.steer(&changes);
+    }
+
+    /// Updates the steering programs.
+    pub fn steer(&mut self, changes: &SteerChanges) {
+        for port in &self.ports {
+            for address in &changes.old_locals {
+                if let Err(error) = port.steering.remove_local(*address) {
+                    tracing::warn!("{}: packets to {address}: {error}", port.device.name);
+                }
+            }
+        }
+        for (prefix, verdict) in &changes.verdicts {
+            self.told.set(*prefix, *verdict);
+        }
+        for port in &self.ports {
+            for address in &changes.new_locals {
+                if let Err(error) = port.steering.add_local(*address) {
+                    tracing::error!("{}: packets to {address}: {error}", port.device.name);
+                }
+            }
+        }
+        self.configure_ports();
+    }
+
+    fn configure_ports(&mut self) {
+        let program = self.routing.program();
+        let (prefixes_v4, prefixes_v6) = program.punted_families();
+        self.told.settings.resize(self.ports.len(), None);
+        self.told
+            .punts
+            .resize(self.ports.len(), PortPunt::default());
+        let mut events = Vec::new();
+        let entries = self.routing.publisher().ports().iter();
+        let told = self.told.settings.iter_mut().zip(&mut self.told.punts);
+        let ports = entries.zip(program.port_punts()).zip(&self.ports).zip(told);
+        for (((entry, punt), handle), (settings, told)) in ports {
+            let reason =
+                |why: &Option<(PuntReason, String)>| why.as_ref().map(|(reason, _)| *reason);
+            let next = SteerSettings {
+                mac: entry.mac,
+                punt_v4: reason(&punt.v4),
+                punt_v6: reason(&punt.v6),
+                prefixes_v4,
+                prefixes_v6,
+            };
+            let fail = |error| tracing::error!("{}: steering: {error}", entry.name);
+            if *settings != Some(next) {
+                match handle.steering.configure(next) {
+                    Ok(()) => *settings = Some(next),
+                    Err(error) => fail(error),
+                }
+            }
+            if told == punt {
+                continue;
+            }
+            if told.vlans != punt.vlans {
+                let tags: Vec<VlanTag> = punt.vlans.iter().map(|(tag, _)| *tag).collect();
+                if let Err(error) = handle.steering.set_vlans(&tags) {
+                    fail(error);
+                    continue;
+                }
+            }
+            let of_families = [("IPv4", &told.v4, &punt.v4), ("IPv6", &told.v6, &punt.v6)];
+            for (family, before, now) in of_families {
+                let text = match (before, now) {
+                    (before, now) if before == now => continue,
+                    (_, Some((_, why))) => {
+                        format!("{family} packets are left to the kernel: {why}")
+                    }
+                    (_, None) => format!("{family} packets are forwarded again"),
+                };
+                events.push(Event::new(EventKind::Punt, text).at(&entry.name));
+            }
+            *told = punt.clone();
+        }
+        for event in events {
+            self.note_event(event);
+        }
+    }
+
+    /// What is wrong with steering, a sentence each.
+    pub(super) fn steering_problems(&self) -> impl Iterator<Item = String> {
+        let missing = self.told.missing.len();
+        let missing = (missing > 0).then(|| {
+            format!(
+                "{missing} prefixes do not fit in the steering programs' table of what is punted"
+            )
+        });
+        let entries = self.routing.publisher().ports().iter();
+        let ports = entries.zip(self.routing.program().port_punts());
+        let by_rule = ports.flat_map(|(entry, punt)| {
+            let of = |family, why: &Option<(PuntReason, String)>| match why {
+                Some((PuntReason::Rule, why)) => Some(format!(
+                    "{}: every {family} packet is left to the kernel: {why}",
+                    entry.name
+                )),
+                _ => None,
+            };
+            [of("IPv4", &punt.v4), of("IPv6", &punt.v6)]
+        });
+        missing.into_iter().chain(by_rule.flatten())
+    }
+
+    /// What an operator should know of what is punted.
+    pub(super) fn steering_warnings(&self) -> Vec<String> {
+        let program = self.routing.program();
+        let entries = self.routing.publisher().ports().iter();
+        let ports = entries.zip(program.port_punts());
+        let mut warnings = Vec::new();
+        for (entry, punt) in ports {
+            if let Some((PuntReason::Controller, why)) = &punt.v4 {
+                let name = &entry.name;
+                warnings.push(format!("{name}: its packets are left to the kernel: {why}"));
+            }
+        }
+        for (is_v6, path) in [
+            (false, "/proc/sys/net/ipv4/ip_forward"),
+            (true, "/proc/sys/net/ipv6/conf/all/forwarding"),
+        ] {
+            let is_punted = program.punts_for_others(is_v6);
+            let is_off = || std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "0");
+            if is_punted && is_off() {
+                warnings.push(format!(
+                    "packets are left to the kernel to forward (switchctl routes --punted), but {path} is 0: it drops them"
+                ));
+            }
+        }
+        warnings
+    }
+}

@@ -1,0 +1,38 @@
+//! What the steering programs of the ports have been told.
+
+use super::program::PortPunt;
+use common::xdp::{Prefixes, SteerSettings, Verdict};
+use ipnet::IpNet;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What the programs have been told, beside local addresses.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// The maps that all ports share; `None` before the ports are open.
+    pub(super) prefixes: Option<Arc<Prefixes>>,
+    /// Prefixes that found no place there: their packets go where a shorter one says.
+    pub(super) missing: BTreeSet<IpNet>,
+    /// By port: its settings; `None` before they are set.
+    pub(super) settings: Vec<Option<SteerSettings>>,
+    /// By port: what is punted of it.
+    pub(super) punts: Vec<PortPunt>,
+}
+
+impl Told {
+    /// Tells of one prefix; `None`: nothing any more.
+    pub(super) fn set(&mut self, prefix: IpNet, verdict: Option<Verdict>) {
+        let Some(prefixes) = &self.prefixes else {
+            return;
+        };
+        self.missing.remove(&prefix);
+        let done = match verdict {
+            Some(verdict) => prefixes.set(prefix, verdict),
+            None => prefixes.remove(prefix),
+        };
+        if let Err(error) = done {
+            tracing::error!("{prefix}: the steering programs cannot be told: {error}");
+            self.missing.insert(prefix);
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! What switchd leaves to the kernel because only the kernel can do what its tables say: real
+//! routes, rules, bridges and tunnels of the kernel beside a running switch.
+//!
+//! One leaf has an interface that is no port, with a router called `outside` behind it.
+
+use std::time::Duration;
+
+use lab::observe::{assert_healthy, eventually, rows, switches};
+use lab::{Lab, exclusive, privileged};
+use netns::Namespace;
+use serde_json::Value;
+
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// A leaf with two hosts and a spine, and a router behind an interface that is no port.
+struct Rig {
+    lab: Lab,
+    outside: Namespace,
+}
+
+impl Rig {
+    fn new(name: &str) -> Self {
+        let lab = switches(name).size(1, 1, 2).up().unwrap();
+        let outside = Namespace::new("punt", name).unwrap();
+        let rig = Self { lab, outside };
+        rig.leaf(&format!(
+            "ip link add outside type veth peer name leaf netns {}",
+            rig.outside.name()
+        ));
+        for line in [
+            // A link-local address that is not yet sure of itself solicits nobody.
+            "sysctl -qw net.ipv6.conf.outside.accept_dad=0",
+            "ip address add 198.51.100.1/24 dev outside",
+            "ip address add 2001:db8:51::1/64 dev outside nodad",
+            "ip link set outside up",
+            "sysctl -qw net.ipv4.ip_forward=1",
+            "sysctl -qw net.ipv6.conf.all.forwarding=1",
+        ] {
+            rig.leaf(line);
+        }
+        for line in [
+            "sysctl -qw net.ipv6.conf.leaf.accept_dad=0",
+            "ip address add 198.51.100.2/24 dev leaf",
+            "ip address add 2001:db8:51::2/64 dev leaf nodad",
+            "ip link set leaf up",
+            "ip link set lo up",
+            "ip route add default via 198.51.100.1",
+            "ip -6 route add default via 2001:db8:51::1",
+            // It answers for all of these.
+            "ip route add local 203.0.113.0/24 dev lo",
+            "ip -6 route add local 2001:db8:77::/48 dev lo",
+        ] {
+            rig.outside.run(line).unwrap();
+        }
+        rig
+    }
+
+    /// Runs a command on the leaf.
+    fn leaf(&self, line: &str) -> String {
+        let output = self.lab.host("leaf1").run(line.split(' ')).unwrap();
+        output.expect_ok()
+    }
+
+    /// How many of a few echo requests of h1 to `destination` are answered.
+    fn answered(&self, destination: &str, more: &[&str]) -> usize {
+        let words = [
+            &["ping", "-n", "-c", "3", "-i", "0.05", "-W", "1"][..],
+            more,
+            &[destination],
+        ];
+        let output = self.lab.host("h1").run(words.concat()).unwrap();
+        output.stdout.matches("bytes from").count()
+    }
+
+    /// What is punted, as (prefix, port, reason, why).
+    fn punted(&self) -> Vec<[String; 4]> {
+        let answer = self
+            .lab
+            .switchctl("leaf1", &["routes", "--punted"])
+            .unwrap();
+        let text = |row: &Value, field: &str| row[field].as_str().unwrap_or_default().to_owned();
+        let row = |row: &Value| ["prefix", "port", "reason", "why"].map(|field| text(row, field));
+        rows(answer).iter().map(row).collect()
+    }
+
+    /// Waits until a prefix is punted for a reason, at a port or at any, and says why.
+    fn wait_punted(&self, prefix: &str, port: &str, reason: &str) -> String {
+        eventually(&format!("{prefix} punted"), SETTLE, || {
+            let rows = self.punted();
+            let found = rows.iter().find(|[a, b, c, _]| {
+                (a.as_str(), b.as_str(), c.as_str()) == (prefix, port, reason)
+            });
+            found.map(|row| row[3].clone()).ok_or(format!("{rows:?}"))
+        })
+    }
+
+    /// Waits until nothing is punted but prefixes that the rig itself makes the kernel's.
+    fn wait_nothing_punted(&self) {
+        eventually("nothing punted", SETTLE, || {
+            let mut rows = self.punted();
+            rows.retain(|[prefix, ..]| {
+                !["198.51.100.0/24", "2001:db8:51::/64"].contains(&prefix.as_str())
+            });
+            if rows.is_empty() {
+                Ok(())
+            } else {
+                Err(format!("{rows:?}"))
+            }
+        });
+    }
+
+    /// Packets that the port of h1 has punted.
+    fn count(&self) -> u64 {
+        let ports = rows(self.lab.switchctl("leaf1", &["show", "ports"]).unwrap());
+        let port = ports.iter().find(|row| row["name"] == "h1").unwrap();
+        port["punted"].as_u64().unwrap()
+    }
+
+    fn status(&self) -> String {
+        let words = ["switchctl", "status"];
+        let output = self.lab.host("leaf1").run(words).unwrap();
+        format!("{}{}", output.stdout, output.stderr)
+    }
+
+    fn address(&self, host: &str, v6: bool) -> String {
+        self.lab.host(host).address(v6).to_string()
+    }
+}
+
+/// SW-1, SW-2: a route by an interface that is no port is forwarded by the kernel, both ways, and
+/// longer prefixes inside of it stay with switchd.
+#[test]
+fn a_route_by_another_interface_is_the_kernels() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::new("puroute");
+    assert_eq!(rig.answered("203.0.113.1", &[]), 0);
+    rig.leaf("ip route add default via 198.51.100.2");
+    rig.leaf("ip -6 route add default via 2001:db8:51::2");
+    let why = rig.wait_punted("0.0.0.0/0", "", "not_a_port");
+    assert_eq!(why, "leaves by outside, which is no port");
+    rig.wait_punted("::/0", "", "not_a_port");
+    let before = rig.count();
+    assert_eq!(rig.answered("203.0.113.1", &[]), 3);
+    assert_eq!(rig.answered("2001:db8:77::1", &[]), 3);
+    assert_eq!(rig.count(), before + 6);
+    // Connected networks and their neighbours are inside of the default route.
+    for v6 in [false, true] {
+        assert_eq!(rig.answered(&rig.address("h2", v6), &[]), 3);
+    }
+    assert_eq!(rig.count(), before + 6);
+    assert_healthy(&rig.lab, &["no_route", "martian"]);
+    rig.leaf("sysctl -qw net.ipv4.ip_forward=0");
+    assert_eq!(rig.answered("203.0.113.1", &[]), 0);
+    let status = rig.status();
+    assert!(status.contains("ip_forward is 0"), "{status}");
+    rig.leaf("ip route del default via 198.51.100.2");
+    rig.leaf("ip -6 route del default via 2001:db8:51::2");
+    rig.wait_nothing_punted();
+}
+
+/// SW-1, SW-2: a multipath route over ports and other interfaces is the kernel's as a whole: it
+/// alone knows which flow takes which.
+#[test]
+fn a_mixed_multipath_route_is_the_kernels() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::new("pumixed");
+    rig.leaf("ip route add 203.0.113.0/24 nexthop via 198.51.100.2 nexthop via 10.201.1.0");
+    let why = rig.wait_punted("203.0.113.0/24", "", "mixed");
+    assert!(
+        why.contains("(spine1)") && why.contains("(outside)"),
+        "{why}"
+    );
+    let before = rig.count();
+    // The kernel's hash is of the addresses. The spine has no way there.
+    let answered = (1..=20)
+        .map(|last| rig.answered(&format!("203.0.113.{last}"), &[]))
+        .filter(|answers| *answers > 0)
+        .count();
+    assert!((1..20).contains(&answered), "{answered} of 20 destinations");
+    assert_eq!(rig.count(), before + 60);
+    rig.leaf("ip route replace 203.0.113.0/24 via 10.201.1.0");
+    rig.wait_nothing_punted();
+    // Encapsulation, though by a port.
+    rig.leaf("ip -6 route add 2001:db8:77::/48 encap seg6 mode encap segs fd00:77::1 dev spine1");
+    rig.wait_punted("2001:db8:77::/48", "", "encapsulated");
+}
+
+/// SW-1: packets to local prefixes, and to more local addresses than the steering program lists,
+/// reach the kernel.
+#[test]
+fn local_prefixes_and_many_addresses_reach_the_kernel() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::new("pulocal");
+    rig.leaf("ip route add local 77.7.0.0/16 dev lo");
+    let batch: String = (0..4200)
+        .map(|number| {
+            format!(
+                "route add local 10.77.{}.{}/32 dev lo\n",
+                number / 256,
+                number % 256
+            )
+        })
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("batch");
+    std::fs::write(&file, batch).unwrap();
+    rig.leaf(&format!("ip -batch {}", file.display()));
+    let before = rig.count();
+    for destination in ["77.7.1.2", "77.7.255.255", "10.77.0.1"] {
+        assert_eq!(rig.answered(destination, &[]), 3, "{destination}");
+    }
+    // Those that came last are beyond the list.
+    for number in 4180..4200 {
+        let destination = format!("10.77.{}.{}", number / 256, number % 256);
+        assert_eq!(rig.answered(&destination, &[]), 3, "{destination}");
+    }
+    assert_eq!(rig.count(), before, "local packets are not punted");
+    assert_healthy(&rig.lab, &["no_route", "martian"]);
+}
+
+/// SW-2: with a policy rule that may match, the kernel decides; status and events name the rule.
+#[test]
+fn a_policy_rule_makes_the_kernel_decide() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::new("purule");
+    rig.leaf("ip route add default via 198.51.100.2 table 100");
+    let rule = format!("from {} lookup 100", rig.address("h1", false));
+    rig.leaf(&format!("ip rule add pref 99 {rule}"));
+    let why = rig.wait_punted("0.0.0.0/0", "h1", "rule");
+    assert_eq!(why, format!("policy rule \"99: {rule}\""));
+    let before = rig.count();
+    assert_eq!(rig.answered("203.0.113.1", &[]), 3);
+    assert_eq!(rig.count(), before + 3);
+    // Not by its table: the kernel has no other way to h2 for these packets, and no answer comes.
+    assert_eq!(rig.answered(&rig.address("h2", false), &[]), 0);
+    assert_eq!(rig.answered(&rig.address("h2", true), &[]), 3, "no rule");
+    assert!(rig.status().contains(&rule), "{}", rig.status());
+    rig.leaf(&format!("ip rule del pref 99 {rule}"));
+    rig.wait_nothing_punted();
+    assert_eq!(rig.answered(&rig.address("h2", false), &[]), 3);
+    assert!(!rig.status().contains(&rule), "{}", rig.status());
+    let events = rows(rig.lab.switchctl("leaf1", &["events"]).unwrap());
+    let of_h1: Vec<&str> = events
+        .iter()
+        .filter(|event| event["kind"] == "punt" && event["port"] == "h1")
+        .filter_map(|event| event["text"].as_str())
+        .collect();
+    let [left, again] = of_h1[..] else {
+        panic!("{of_h1:?}")
+    };
+    assert!(left.contains(&rule), "{left}");
+    assert_eq!(again, "IPv4 packets are forwarded again");
+}
+
+/// SW-2: routes of a TOS, and of IPv6 sources, are the kernel's to choose among.
+#[test]
+fn routes_for_some_packets_are_the_kernels() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::new("putos");
+    // The spine has no way there.
+    rig.leaf("ip route add 203.0.113.0/24 via 10.201.1.0");
+    rig.leaf("ip route add 203.0.113.0/24 tos 0x10 via 198.51.100.2");
+    let why = rig.wait_punted("203.0.113.0/24", "", "selective");
+    assert_eq!(why, "has routes for some packets only: tos 0x10");
+    assert_eq!(rig.answered("203.0.113.1", &["-Q", "0x10"]), 3);
+    assert_eq!(rig.answered("203.0.113.1", &[]), 0);
+    let source = rig.address("h1", true);
+    rig.leaf(&format!(
+        "ip -6 route add 2001:db8:77::/48 from {source}/128 via 2001:db8:51::2"
+    ));
+    let why = rig.wait_punted("2001:db8:77::/48", "", "selective");
+    assert!(why.ends_with(&format!("from {source}/128")), "{why}");
+    assert_eq!(rig.answered("2001:db8:77::1", &[]), 3);
+}
+
+/// SW-1: a port that was given to a bridge is the bridge's: what arrives there, and what goes
+/// there.
+#[test]
+fn a_port_in_a_bridge_is_the_bridges() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::new("pubridge");
+    let h2 = rig.address("h2", false);
+    assert_eq!(rig.answered(&h2, &[]), 3);
+    let text = rig.leaf("ip -4 -o address show dev h2");
+    let own = text.split_whitespace().nth(3).unwrap().to_owned();
+    rig.leaf("ip link add bridge type bridge");
+    rig.leaf("ip link set h2 master bridge");
+    rig.leaf("ip link set bridge up");
+    rig.leaf(&format!("ip address del {own} dev h2"));
+    rig.leaf(&format!("ip address add {own} dev bridge"));
+    let why = rig.wait_punted("0.0.0.0/0", "h2", "controller");
+    assert_eq!(why, "the port belongs to the bridge bridge");
+    let network: ipnet::IpNet = own.parse().unwrap();
+    rig.wait_punted(&network.trunc().to_string(), "", "not_a_port");
+    let before = rig.count();
+    eventually("an answer by the bridge", SETTLE, || {
+        match rig.answered(&h2, &[]) {
+            3 => Ok(()),
+            answers => Err(format!("{answers} answers")),
+        }
+    });
+    assert!(rig.count() >= before + 3);
+    assert!(rig.status().contains("belongs to the bridge"));
+    rig.leaf("ip link del bridge");
+    rig.leaf(&format!("ip address add {own} dev h2"));
+    rig.wait_nothing_punted();
+    eventually("an answer by the port", SETTLE, || {
+        match rig.answered(&h2, &[]) {
+            3 => Ok(()),
+            answers => Err(format!("{answers} answers")),
+        }
+    });
+}
+
+/// Whether the kernel has interfaces of this type. Otherwise says that `what` is not shown.
+fn has(rig: &Rig, add: &str, what: &str) -> bool {
+    let words = format!("ip link add {add}");
+    let output = rig.lab.host("leaf1").run(words.split(' ')).unwrap();
+    if !output.ok() {
+        eprintln!("SKIP {what}: {words}: {}", output.stderr.trim());
+    }
+    output.ok()
+}
+
+/// SW-1: frames of a VLAN for which the kernel has an interface on the port are the kernel's.
+#[test]
+fn frames_of_the_kernels_vlan_are_the_kernels() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::new("puvlan");
+    let add = "link h1 name h1.5 type vlan id 5";
+    if !has(&rig, add, "VLAN interfaces") {
+        return;
+    }
+    rig.leaf("ip address add 192.0.2.1/24 dev h1.5");
+    rig.leaf("ip link set h1.5 up");
+    rig.leaf("ip route add 203.0.113.0/24 via 198.51.100.2");
+    for line in [
+        "ip link add link leaf1 name leaf1.5 type vlan id 5",
+        "ip address add 192.0.2.2/24 dev leaf1.5",
+        "ip link set leaf1.5 up",
+        "ip route add 203.0.113.0/24 via 192.0.2.1",
+    ] {
+        let output = rig.lab.host("h1").run(line.split(' ')).unwrap();
+        output.expect_ok();
+    }
+    rig.outside
+        .run("ip route add 192.0.2.0/24 via 198.51.100.1")
+        .unwrap();
+    rig.wait_punted("0.0.0.0/0", "h1", "vlan");
+    assert_eq!(rig.answered("192.0.2.1", &[]), 3, "the switch itself");
+    let before = rig.count();
+    assert_eq!(rig.answered("203.0.113.1", &[]), 3, "through the switch");
+    assert_eq!(rig.count(), before + 3);
+}
+
+/// SW-1: a port that was given to a VRF is the VRF's.
+#[test]
+fn a_port_in_a_vrf_is_the_vrfs() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::new("puvrf");
+    if !has(&rig, "blue type vrf table 10", "VRFs") {
+        return;
+    }
+    rig.leaf("ip link set blue up");
+    rig.leaf("ip link set outside master blue");
+    rig.leaf("ip link set h1 master blue");
+    rig.leaf("ip route add 203.0.113.0/24 via 198.51.100.2 vrf blue");
+    let why = rig.wait_punted("0.0.0.0/0", "h1", "controller");
+    assert_eq!(why, "the port belongs to the vrf blue");
+    assert_eq!(rig.answered("203.0.113.1", &[]), 3);
+    // Ports outside of it are switchd's as before, though VRFs have rules of their own.
+    assert!(rig.punted().iter().all(|[_, port, ..]| port != "h2"));
+}

@@ -8,7 +8,7 @@ use tracing_subscriber::EnvFilter;
 pub enum LogError {
     /// The level or filter is not understood.
     #[error(
-        "{text:?} is not a filter ({reason}): write error, warn, info, debug, trace, or target=level,…"
+        "{text:?} is not a filter ({reason}): write off, error, warn, info, debug or trace, or a list like info,target=level"
     )]
     Filter {
         /// What was given.
@@ -20,6 +20,9 @@ pub enum LogError {
     #[error("logging runs already")]
     Running,
 }
+
+/// Levels, from the quietest.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Whether `filter` would be accepted by [`start`].
 ///
@@ -58,6 +61,15 @@ fn parse(filter: &str) -> Result<EnvFilter, LogError> {
     if filter.trim().is_empty() {
         return Err(error("it is empty".to_owned()));
     }
+    // A word that is no level would be taken for a target, and nothing else be logged.
+    for directive in filter.split(',') {
+        let level = directive
+            .rsplit_once('=')
+            .map_or(directive, |(_, level)| level);
+        if !LEVELS.contains(&level.trim().to_ascii_lowercase().as_str()) {
+            return Err(error(format!("{level:?} is not a level")));
+        }
+    }
     EnvFilter::try_new(filter).map_err(|fault| error(fault.to_string()))
 }
 
@@ -67,10 +79,19 @@ mod tests {
 
     #[test]
     fn filters_are_checked() {
-        for right in ["info", "warn,switchd=debug", "ERROR"] {
+        for right in ["info", "warn,switchd=debug", "ERROR", "off"] {
             assert!(check(right).is_ok(), "{right}");
         }
-        for wrong in ["", "=", "switchd=loud"] {
+        for wrong in [
+            "",
+            "=",
+            "switchd=loud",
+            "inof",
+            "info,",
+            "switchd",
+            "warn,verbose",
+            "5",
+        ] {
             assert!(check(wrong).is_err(), "{wrong}");
         }
     }

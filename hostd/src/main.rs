@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     let Cli { command, options } = Cli::parse();
     let loaded = common::config::load::<Config>(&options.config, "HOSTD", &options.overrides);
     let config = match loaded {
-        Ok(config) => config,
+        Ok(loaded) => loaded.settings,
         Err(error) => return fail(&error),
     };
     if let Some(Verb::Check) = command {

@@ -4,6 +4,7 @@ use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use switchd::config;
+use switchd::preflight::SwitchError;
 
 /// Buffers of the control plane come and go in many sizes and must not fragment a process that runs
 /// for years.
@@ -58,11 +59,12 @@ fn execute(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         path: arguments.from.config.clone(),
         overrides: arguments.from.overrides.clone(),
     };
-    let config = source.load()?;
+    let loaded = source.load()?;
+    let config = &loaded.settings;
     match arguments.command {
         Some(Command::Check { print }) => {
             if print {
-                print!("{}", toml::to_string(&config)?);
+                print!("{}", toml::to_string(config)?);
             } else {
                 println!("{}: valid", source.path.display());
             }
@@ -70,7 +72,11 @@ fn execute(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         }
         Some(Command::Run) | None => {
             common::log::start(&config.log.level)?;
-            Ok(switchd::switch::run(&config, source)?)
+            match switchd::switch::run(config, source) {
+                // Told where it stands, as `check` would.
+                Err(SwitchError::Config(refusals)) => Err(loaded.refused(&refusals).into()),
+                ended => Ok(ended?),
+            }
         }
     }
 }

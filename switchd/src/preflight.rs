@@ -1,7 +1,7 @@
 //! What is checked before anything is opened, so that the message names the cause.
 
 use crate::config::{Config, PortSettings};
-use common::config::Refusal;
+use common::config::{Refusal, Refusals};
 use common::xdp::XdpError;
 use common::xdp::netdev::Device;
 use std::io;
@@ -15,9 +15,9 @@ const CAP_BPF: (u32, &str) = (39, "CAP_BPF");
 /// Why switchd does not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum SwitchError {
-    /// A value of the configuration does not fit this machine.
-    #[error("configuration: {}: {}", .0.key, .0.reason)]
-    Config(Refusal),
+    /// Values of the configuration do not fit this machine.
+    #[error("configuration: {0}")]
+    Config(Refusals),
     /// Capabilities are missing.
     #[error(
         "not permitted: {missing} lacking; run as root, or grant them (systemd: AmbientCapabilities=)"
@@ -59,6 +59,11 @@ pub enum SwitchError {
 }
 
 impl SwitchError {
+    /// A value of the configuration does not fit this machine.
+    pub(crate) fn refused(refusal: Refusal) -> Self {
+        Self::Config(refusal.into())
+    }
+
     pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> Self {
         move |error| Self::System { what, error }
     }
@@ -103,7 +108,7 @@ pub fn devices(config: &Config) -> Result<Vec<(PortSettings, Device)>, SwitchErr
     let names: Vec<String> = present.into_iter().map(|device| device.name).collect();
     config
         .resolve_ports(&names)
-        .map_err(SwitchError::Config)?
+        .map_err(SwitchError::refused)?
         .into_iter()
         .map(|port| {
             let device = Device::lookup(&port.name)?;

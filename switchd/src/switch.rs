@@ -215,7 +215,7 @@ async fn listeners(
         path: path.display().to_string(),
         error,
     })?;
-    let http = match config.metrics_address().map_err(SwitchError::Config)? {
+    let http = match config.metrics_address().map_err(SwitchError::refused)? {
         None => None,
         Some(address) => {
             let listener = tokio::net::TcpListener::bind(address).await;

@@ -1,7 +1,7 @@
 //! `docs/traffic-manager.md`, the manual of the traffic manager: its configurations are accepted,
 //! and the numbers of its examples are true.
 
-use common::config::{Refusal, load_text};
+use common::config::load_text;
 use common::time::{Span, Time};
 use common::units::Rate;
 use std::path::Path;
@@ -42,10 +42,11 @@ fn block_of(heading: &str) -> &'static str {
 /// The policy of a switch with eight ports and two more, with an MTU of 3000, of 10 Gb/s where
 /// nothing is said.
 fn compiled(config: &Config) -> Result<Compiled, String> {
-    let text = |refusal: Refusal| format!("{}: {}", refusal.key, refusal.reason);
     let numbers = (1..=8).chain([49, 50]);
     let names: Vec<String> = numbers.map(|number| format!("swp{number}")).collect();
-    let ports = config.resolve_ports(&names).map_err(text)?;
+    let ports = config
+        .resolve_ports(&names)
+        .map_err(|refusal| refusal.to_string())?;
     let facts: Vec<_> = ports
         .iter()
         .map(|port| {
@@ -57,7 +58,7 @@ fn compiled(config: &Config) -> Result<Compiled, String> {
             config.facts(port, speed, 3000)
         })
         .collect();
-    config.qos.compile(&facts).map_err(text)
+    config.qos.compile(&facts).map_err(|it| it.to_string())
 }
 
 fn parsed(text: &str) -> Config {

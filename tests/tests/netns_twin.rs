@@ -136,8 +136,8 @@ struct Real {
 impl Real {
     fn read(lab: &Lab, node: &str) -> Self {
         let path = node_dir(lab.name(), node).join("switchd.toml");
-        let config: Config =
-            common::config::load(&path, ENV_PREFIX, &[]).expect("its configuration");
+        let loaded = common::config::load::<Config>(&path, ENV_PREFIX, &[]);
+        let config = loaded.expect("its configuration").settings;
         let (watch, changes) = lab
             .host(node)
             .inside(|| {

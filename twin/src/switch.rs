@@ -3,7 +3,7 @@
 
 use super::network::{Hop as PlannedHop, NodeId, Plan};
 use super::queue::{DeviceQueue, Outbox, RECEIVE_RING};
-use common::config::Refusal;
+use common::config::Refusals;
 use common::netlink::{
     Action, Address, Body, Change, Hop, Link, Message, Mirror, Neighbour, NeighbourKey,
     NeighbourState, Route, RouteKey, RouteKind, Table,
@@ -70,14 +70,14 @@ impl SwitchSettings {
     /// If its ports cannot do what is wanted of them.
     fn policy(&self, plan: &Plan, node: NodeId) -> Policy {
         self.compile(plan, node)
-            .unwrap_or_else(|refusal| panic!("{}: {}", refusal.key, refusal.reason))
+            .unwrap_or_else(|refusals| panic!("{refusals}"))
     }
 
     /// The policy of a switch of `plan`.
     ///
     /// # Errors
-    /// The key of `[qos]` that its ports cannot follow.
-    pub fn compile(&self, plan: &Plan, node: NodeId) -> Result<Policy, Refusal> {
+    /// The keys of `[qos]` that its ports cannot follow.
+    pub fn compile(&self, plan: &Plan, node: NodeId) -> Result<Policy, Refusals> {
         let ports = &plan.nodes[node.index()].ports;
         let Some(qos) = &self.qos else {
             let cells = self.queue / u32::try_from(CELL).expect("a small constant");

@@ -4,6 +4,7 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 struct Example {
+    #[serde(default)]
     workers: u8,
     #[serde(default)]
     ecmp: Ecmp,
@@ -26,9 +27,20 @@ struct Port {
 }
 
 impl Settings for Example {
-    fn validate(&self) -> Result<(), Refusal> {
-        require(self.workers > 0, "workers", "0 workers forward nothing")?;
-        require(self.ecmp.seed < 1000, "ecmp.seed", "is above 999")
+    fn validate(&self) -> Result<(), Refusals> {
+        let mut refusals = Refusals::default();
+        refusals.require(self.workers > 0, "workers", "0 workers forward nothing");
+        refusals.keep(within("ecmp.seed", self.ecmp.seed.into(), 0, 999));
+        for (place, port) in self.port.iter().enumerate() {
+            if port.name.is_empty() {
+                let key = format!("port[{place}].name");
+                refusals.add(Refusal::alone(key, "is empty"));
+            }
+        }
+        let ports = self.port.len();
+        let reason = format!("{} workers for {ports} ports", self.workers);
+        refusals.require(ports < 3, "port", reason);
+        refusals.or(())
     }
 }
 
@@ -60,83 +72,162 @@ fn later_layers_override_single_keys() {
     assert_eq!(replaced.port[0].name, "eth9");
 }
 
-/// MG-1: unknown keys and impossible values are refused with file, key and reason.
+/// A file, environment, options, and the message that they give.
+type Case = (
+    &'static str,
+    &'static [(&'static str, &'static str)],
+    &'static [&'static str],
+    &'static str,
+);
+
+const CASES: &[Case] = &[
+    (
+        "workers = ",
+        &[],
+        &[],
+        "/etc/x.toml:1:11: string values must be quoted, expected literal string",
+    ),
+    (
+        "workers = 2\nwrokers = 3",
+        &[],
+        &[],
+        "/etc/x.toml:2:1: wrokers: unknown key; did you mean workers?",
+    ),
+    (
+        "workers = 2\nshape = 3",
+        &[],
+        &[],
+        "/etc/x.toml:2:1: shape: unknown key; there are workers, ecmp, port",
+    ),
+    (
+        "  workers = \"two\"",
+        &[],
+        &[],
+        "/etc/x.toml:1:13: workers: \"two\" {BYTE}",
+    ),
+    (
+        "workers = \"2\"",
+        &[],
+        &[],
+        "/etc/x.toml:1:11: workers: \"2\" {BYTE}",
+    ),
+    (
+        "workers = 1.9",
+        &[],
+        &[],
+        "/etc/x.toml:1:11: workers: 1.9 {BYTE}",
+    ),
+    (
+        "workers = 300",
+        &[],
+        &[],
+        "/etc/x.toml:1:11: workers: 300 {BYTE}",
+    ),
+    (
+        "workers = 0",
+        &[],
+        &[],
+        "/etc/x.toml:1:11: workers: 0 workers forward nothing",
+    ),
+    (
+        "",
+        &[],
+        &[],
+        "/etc/x.toml: workers: 0 workers forward nothing",
+    ),
+    (
+        "workers = 1\n[[port]]\nspeed='1Gbps'",
+        &[],
+        &[],
+        "/etc/x.toml:2:1: port[0].name: is missing",
+    ),
+    (
+        "workers = 1\n[[port]]\nname='a'\nspeed='fast'",
+        &[],
+        &[],
+        "/etc/x.toml:4:7: port[0].speed: \"fast\" is not a data rate: write a whole number and bps, kbps, Mbps, Gbps or Tbps, like 25Gbps",
+    ),
+    (
+        TEXT,
+        &[("X_ECMP__SED", "5")],
+        &[],
+        "environment variable X_ECMP__SED: ecmp.sed: unknown key; did you mean seed?",
+    ),
+    (
+        TEXT,
+        &[("X_WORKERS", "many")],
+        &[],
+        "environment variable X_WORKERS: workers: \"many\" {BYTE}",
+    ),
+    (
+        TEXT,
+        &[("X_WORKERS", "0")],
+        &[],
+        "environment variable X_WORKERS: workers: 0 workers forward nothing",
+    ),
+    (
+        TEXT,
+        &[],
+        &["ecmp.seed=5000"],
+        "--set ecmp.seed=5000: ecmp.seed: 5000 is not within 0 to 999",
+    ),
+    (
+        TEXT,
+        &[],
+        &["ecmp.seed=-1"],
+        "--set ecmp.seed=-1: ecmp.seed: -1 is not a whole number from 0 to 4294967295",
+    ),
+    (
+        TEXT,
+        &[],
+        &["workers"],
+        "--set workers: must have the form key=value",
+    ),
+    (
+        TEXT,
+        &[],
+        &["a\nb=1"],
+        "--set a\nb=1: \"a\\nb\" is not a key",
+    ),
+    (TEXT, &[], &["..=1"], "--set ..=1: \"..\" is not a key"),
+];
+
+/// MG-1: unknown keys and impossible values are refused with place, key and reason, and no value is
+/// converted to another type.
 #[test]
-fn faults_name_layer_key_and_reason() {
-    type Case = (
-        &'static str,
-        &'static [(&'static str, &'static str)],
-        &'static [&'static str],
-        &'static [&'static str],
-    );
-    let cases: &[Case] = &[
-        ("workers = ", &[], &[], &["/etc/x.toml", "line 1"]),
-        (
-            "workers = 2\nwrokers = 3",
-            &[],
-            &[],
-            &["/etc/x.toml", "line 2", "wrokers", "unknown"],
-        ),
-        (
-            "workers = \"two\"",
-            &[],
-            &[],
-            &["/etc/x.toml", "line 1", "workers"],
-        ),
-        ("workers = 300", &[], &[], &["/etc/x.toml", "line 1", "300"]),
-        (
-            "workers = 0",
-            &[],
-            &[],
-            &["/etc/x.toml", "workers: 0 workers"],
-        ),
-        ("", &[], &[], &["/etc/x.toml", "workers"]),
-        (
-            "workers = 1\n[[port]]\nname='a'\nspeed='fast'",
-            &[],
-            &[],
-            &["line 4", "fast", "data rate"],
-        ),
-        (
-            TEXT,
-            &[("X_ECMP__SED", "5")],
-            &[],
-            &["environment variable X_ECMP__SED", "ecmp.sed", "unknown"],
-        ),
-        (
-            TEXT,
-            &[("X_WORKERS", "many")],
-            &[],
-            &["environment variable X_WORKERS", "workers", "many"],
-        ),
-        (
-            TEXT,
-            &[("X_WORKERS", "0")],
-            &[],
-            &["environment variable X_WORKERS", "workers", "0 workers"],
-        ),
-        (
-            TEXT,
-            &[],
-            &["ecmp.seed=5000"],
-            &["--set ecmp.seed=5000", "ecmp.seed", "above 999"],
-        ),
-        (
-            TEXT,
-            &[],
-            &["ecmp.seed=-1"],
-            &["--set ecmp.seed=-1", "ecmp.seed"],
-        ),
-        (TEXT, &[], &["workers"], &["--set workers", "key=value"]),
-        (TEXT, &[], &["a\nb=1"], &["is not a key"]),
-        (TEXT, &[], &["..=1"], &["is not a key"]),
-    ];
-    for (text, environment, options, wanted) in cases {
+fn faults_name_place_key_and_reason() {
+    const BYTE: &str = "is not a whole number from 0 to 255";
+    for (text, environment, options, wanted) in CASES {
         let error = read(text, environment, options).unwrap_err();
-        for part in *wanted {
-            assert!(error.contains(part), "{part:?} is not in {error:?}");
-        }
+        assert_eq!(error, wanted.replace("{BYTE}", BYTE));
     }
+}
+
+/// MG-1: all faults of all layers come at once, in the order in which they stand, and what only
+/// follows from them is left out.
+#[test]
+fn all_faults_come_at_once() {
+    let text = "wrokers = 1\nworkers = 1.5\n[ecmp]\nseed = 1000\nfields = [1, \"a\", 2]\n\
+                [[port]]\nspeed = \"no\"\n[[port]]\nname = 5\n[[port]]\nname = \"\"\nnmae = 1\n";
+    let error = read(text, &[("X_ECMP__SEEDS", "1")], &["port_=1", "x"]).unwrap_err();
+    assert_eq!(error, "--set x: must have the form key=value");
+    let error = read(text, &[("X_ECMP__SEEDS", "1")], &["port_=1"]).unwrap_err();
+    assert_eq!(
+        error,
+        "12 faults:\n\
+         /etc/x.toml:1:1: wrokers: unknown key; did you mean workers?\n\
+         /etc/x.toml:2:11: workers: 1.5 is not a whole number from 0 to 255\n\
+         /etc/x.toml:4:8: ecmp.seed: 1000 is not within 0 to 999\n\
+         /etc/x.toml:5:11: ecmp.fields[0]: 1 is not a string in quotes\n\
+         /etc/x.toml:5:19: ecmp.fields[2]: 2 is not a string in quotes\n\
+         /etc/x.toml:6:1: port[0].name: is missing\n\
+         /etc/x.toml:7:9: port[0].speed: \"no\" is not a data rate: write a whole number and bps, kbps, Mbps, Gbps or Tbps, like 25Gbps\n\
+         /etc/x.toml:9:8: port[1].name: 5 is not a string in quotes\n\
+         /etc/x.toml:11:8: port[2].name: is empty\n\
+         /etc/x.toml:12:1: port[2].nmae: unknown key; did you mean name?\n\
+         environment variable X_ECMP__SEEDS: ecmp.seeds: unknown key; did you mean seed?\n\
+         --set port_=1: port_: unknown key; did you mean port?"
+    );
 }
 
 #[test]

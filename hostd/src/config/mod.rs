@@ -6,7 +6,7 @@
 use crate::limits;
 use crate::verbs::{EngineConfig, Granularity, MultipathConfig};
 use crate::verbs::{FlowControl, PRIORITIES};
-use common::config::{Refusal, Settings, require};
+use common::config::{Refusal, Refusals, Settings, within};
 use common::time::Span;
 use common::units::Rate;
 use common::xdp::ModeChoice;
@@ -347,69 +347,69 @@ const ECT_0: u8 = 0b10;
 const INTERFACES_MAX: usize = 1;
 
 impl Settings for Config {
-    fn validate(&self) -> Result<(), Refusal> {
-        if let Err(error) = common::log::check(&self.log.level) {
-            return Err(Refusal::new("log.level", error.to_string()));
-        }
-        self.validate_interfaces()?;
-        self.application.quota.validate()?;
-        self.multipath.validate()?;
-        self.transport.validate()?;
-        self.flow_control.rules()?;
+    fn validate(&self) -> Result<(), Refusals> {
+        let mut refusals = Refusals::default();
+        let level = common::log::check(&self.log.level);
+        refusals.keep(level.map_err(|error| Refusal::alone("log.level", error.to_string())));
+        refusals.keep(self.validate_interfaces());
+        refusals.keep(self.application.quota.validate());
+        refusals.keep(self.multipath.validate());
+        refusals.keep(self.transport.validate());
+        refusals.keep(self.flow_control.rules());
         let ring = self.frames.ring;
-        require(
-            ring.is_power_of_two() && (RING_MIN..=RING_MAX).contains(&ring),
-            "frames.ring",
-            format_args!("{ring} is not a power of two from {RING_MIN} to {RING_MAX}"),
-        )?;
-        between("frames.reorder", u64::from(self.frames.reorder), 0, 1 << 20)
+        if !ring.is_power_of_two() || !(RING_MIN..=RING_MAX).contains(&ring) {
+            let reason = format!("{ring} is not a power of two from {RING_MIN} to {RING_MAX}");
+            refusals.add(Refusal::alone("frames.ring", reason));
+        }
+        refusals.keep(within(
+            "frames.reorder",
+            u64::from(self.frames.reorder),
+            0,
+            1 << 20,
+        ));
+        refusals.or(())
     }
 }
 
-fn between(key: &str, value: u64, low: u64, high: u64) -> Result<(), Refusal> {
-    require(
-        (low..=high).contains(&value),
-        key,
-        format_args!("{value} is not between {low} and {high}"),
-    )
-}
-
 impl Config {
-    fn validate_interfaces(&self) -> Result<(), Refusal> {
+    fn validate_interfaces(&self) -> Result<(), Refusals> {
+        let mut refusals = Refusals::default();
         let count = self.interface.len();
-        require(
+        refusals.require(
             count > 0,
             "interface",
             "at least one [[interface]] with a name is needed",
-        )?;
-        require(
+        );
+        refusals.require(
             count <= INTERFACES_MAX,
             "interface",
             format_args!(
                 "{count} interfaces: a daemon serves {INTERFACES_MAX}; run one hostd for each"
             ),
-        )?;
+        );
         for (index, interface) in self.interface.iter().enumerate() {
             let key = |name: &str| format!("interface[{index}].{name}");
             let name = &interface.name;
             // IFNAMSIZ with its terminating zero.
-            require(
-                !name.is_empty() && name.len() < 16,
-                &key("name"),
-                "1 to 15 characters",
-            )?;
+            if name.is_empty() || name.len() >= 16 {
+                let reason =
+                    format!("{name:?} is not the name of an interface: 1 to 15 characters");
+                refusals.add(Refusal::alone(key("name"), reason));
+            }
             let earlier = self.interface[..index]
                 .iter()
                 .any(|other| other.name == *name);
-            require(
+            refusals.require(
                 !earlier,
                 &key("name"),
                 format_args!("{name} stands there twice"),
-            )?;
-            let moves = interface.speed.is_none_or(|speed| speed.bps() > 0);
-            require(moves, &key("speed"), "a link of speed zero carries nothing")?;
+            );
+            if interface.speed.is_some_and(|speed| speed.bps() == 0) {
+                let reason = "a link of speed zero carries nothing";
+                refusals.add(Refusal::alone(key("speed"), reason));
+            }
         }
-        Ok(())
+        refusals.or(())
     }
 
     /// The engine's configuration; `seed` is from the kernel's random source.
@@ -450,28 +450,32 @@ impl Config {
 }
 
 impl Quota {
-    fn validate(&self) -> Result<(), Refusal> {
-        let key = |name: &str| format!("application.quota.{name}");
+    fn validate(&self) -> Result<(), Refusals> {
+        let mut refusals = Refusals::default();
+        let mut check = |name: &str, value, low, high| {
+            refusals.keep(within(
+                &format!("application.quota.{name}"),
+                value,
+                low,
+                high,
+            ));
+        };
         let pairs = u64::try_from(abi::QUEUE_PAIRS_MAX).unwrap_or(u64::MAX);
-        between(&key("sessions"), self.sessions.into(), 1, 4096)?;
-        between(&key("memory_mib"), self.memory_mib, 1, 1 << 24)?;
-        between(
-            &key("regions"),
-            self.regions.into(),
-            1,
-            limits::REGIONS.into(),
-        )?;
         let queues = limits::COMPLETION_QUEUES.into();
-        between(
-            &key("completion_queues"),
+        let listeners = u64::try_from(limits::LISTENERS).unwrap_or(u64::MAX);
+        check("sessions", self.sessions.into(), 1, 4096);
+        check("memory_mib", self.memory_mib, 1, 1 << 24);
+        check("regions", self.regions.into(), 1, limits::REGIONS.into());
+        check(
+            "completion_queues",
             self.completion_queues.into(),
             1,
             queues,
-        )?;
-        between(&key("queue_pairs"), self.queue_pairs.into(), 1, pairs)?;
-        between(&key("work_requests"), self.work_requests.into(), 2, 1 << 30)?;
-        let listeners = u64::try_from(limits::LISTENERS).unwrap_or(u64::MAX);
-        between(&key("listeners"), self.listeners.into(), 0, listeners)
+        );
+        check("queue_pairs", self.queue_pairs.into(), 1, pairs);
+        check("work_requests", self.work_requests.into(), 2, 1 << 30);
+        check("listeners", self.listeners.into(), 0, listeners);
+        refusals.or(())
     }
 
     /// Bytes of registered memory.
@@ -481,79 +485,66 @@ impl Quota {
 }
 
 impl Multipath {
-    fn validate(&self) -> Result<(), Refusal> {
+    fn validate(&self) -> Result<(), Refusals> {
+        let mut refusals = Refusals::default();
+        let mut check = |name: &str, value, low, high| {
+            refusals.keep(within(&format!("multipath.{name}"), value, low, high));
+        };
         let paths = u64::try_from(limits::PATHS).unwrap_or(u64::MAX);
         let buffer = u64::from(limits::REORDER_BUFFER);
-        between("multipath.paths", self.paths.into(), 1, paths)?;
-        between(
-            "multipath.reorder_packets",
-            self.reorder_packets.into(),
-            1,
-            buffer,
-        )?;
-        between(
-            "multipath.reorder_buffer",
-            self.reorder_buffer.into(),
-            1,
-            buffer,
-        )?;
-        between(
-            "multipath.reorder_time_us",
+        check("paths", self.paths.into(), 1, paths);
+        check("reorder_packets", self.reorder_packets.into(), 1, buffer);
+        check("reorder_buffer", self.reorder_buffer.into(), 1, buffer);
+        check(
+            "reorder_time_us",
             self.reorder_time_us,
             100,
             OFFERED_TIME_MAX,
-        )?;
-        between(
-            "multipath.flowlet_timeout_us",
+        );
+        check(
+            "flowlet_timeout_us",
             self.flowlet_timeout_us,
             1,
             OFFERED_TIME_MAX,
-        )
+        );
+        refusals.or(())
     }
 }
 
 impl Transport {
-    fn validate(&self) -> Result<(), Refusal> {
-        let (low, high) = (limits::PATH_MTU_MIN.into(), limits::PATH_MTU_MAX.into());
-        between("transport.path_mtu", self.path_mtu.into(), low, high)?;
-        between(
-            "transport.window",
-            self.window.into(),
-            1,
-            limits::SEND_SPAN.into(),
-        )?;
-        between("transport.data_dscp", self.data_dscp.into(), 0, 63)?;
-        between("transport.control_dscp", self.control_dscp.into(), 0, 63)?;
-        between("transport.rto_min_us", self.rto_min_us, 1, TIME_MAX)?;
-        between(
-            "transport.rto_initial_us",
-            self.rto_initial_us,
-            self.rto_min_us,
-            TIME_MAX,
-        )?;
-        between(
-            "transport.ack_packets",
+    fn validate(&self) -> Result<(), Refusals> {
+        let mut refusals = Refusals::default();
+        let mut check = |name: &str, value, low, high| {
+            refusals.keep(within(&format!("transport.{name}"), value, low, high));
+        };
+        check("window", self.window.into(), 1, limits::SEND_SPAN.into());
+        check("data_dscp", self.data_dscp.into(), 0, 63);
+        check("control_dscp", self.control_dscp.into(), 0, 63);
+        check("rto_min_us", self.rto_min_us, 1, TIME_MAX);
+        check("rto_initial_us", self.rto_initial_us, 1, TIME_MAX);
+        check(
+            "ack_packets",
             self.ack_packets.into(),
             1,
             limits::SEND_SPAN.into(),
-        )?;
-        between("transport.ack_delay_us", self.ack_delay_us, 1, TIME_MAX)?;
-        between(
-            "transport.path_avoidance_ms",
-            self.path_avoidance_ms,
-            0,
-            TIME_MAX,
-        )?;
+        );
+        check("ack_delay_us", self.ack_delay_us, 1, TIME_MAX);
+        check("path_avoidance_ms", self.path_avoidance_ms, 0, TIME_MAX);
         // At least one packet of the largest size, or nothing is ever sent.
-        between(
-            "transport.pacer_burst",
-            self.pacer_burst.into(),
-            8192,
-            1 << 28,
-        )?;
-        between("transport.cm_timeout_ms", self.cm_timeout_ms, 1, 60_000)?;
-        between("transport.cm_retries", self.cm_retries.into(), 0, 15)?;
-        between("transport.time_wait_ms", self.time_wait_ms, 0, TIME_MAX)
+        check("pacer_burst", self.pacer_burst.into(), 8192, 1 << 28);
+        check("cm_timeout_ms", self.cm_timeout_ms, 1, 60_000);
+        check("cm_retries", self.cm_retries.into(), 0, 15);
+        check("time_wait_ms", self.time_wait_ms, 0, TIME_MAX);
+        let (mtu, low, high) = (self.path_mtu, limits::PATH_MTU_MIN, limits::PATH_MTU_MAX);
+        // InfiniBand's codes of an MTU, which connection set-up carries, are for powers of two.
+        if !mtu.is_power_of_two() || !(low..=high).contains(&mtu) {
+            let reason = format!("{mtu} is not a power of two from {low} to {high}");
+            refusals.add(Refusal::alone("transport.path_mtu", reason));
+        }
+        let (initial, least) = (self.rto_initial_us, self.rto_min_us);
+        let reason = format!("{initial} is less than rto_min_us, {least}");
+        refusals.require(initial >= least, "transport.rto_initial_us", reason);
+        refusals.or(())
     }
 }
 
@@ -561,9 +552,10 @@ impl Pausing {
     /// The rules that the engine follows; the speed of the port is not known here.
     ///
     /// # Errors
-    /// A priority that does not exist, or a key that is not a DSCP.
-    pub fn rules(&self) -> Result<FlowControl, Refusal> {
+    /// Priorities that do not exist, and keys that are no DSCPs.
+    pub fn rules(&self) -> Result<FlowControl, Refusals> {
         const LAST: u64 = PRIORITIES as u64 - 1;
+        let mut refusals = Refusals::default();
         let mut rules = FlowControl {
             pfc: 0,
             pause: self.pause,
@@ -572,8 +564,12 @@ impl Pausing {
         if let Priorities::Listed(priorities) = &self.pfc {
             for (index, &priority) in priorities.iter().enumerate() {
                 let key = format!("flow_control.pfc[{index}]");
-                between(&key, priority.into(), 0, LAST)?;
-                rules.pfc |= 1 << priority;
+                if refusals
+                    .keep(within(&key, priority.into(), 0, LAST))
+                    .is_some()
+                {
+                    rules.pfc |= 1 << priority;
+                }
             }
         }
         for (dscp, &priority) in &self.priority_of_dscp {
@@ -581,12 +577,14 @@ impl Pausing {
             let place = dscp.parse::<usize>().ok();
             let place = place.and_then(|place| rules.priority_of_dscp.get_mut(place));
             let Some(place) = place else {
-                return Err(Refusal::new(key, "is not a DSCP: 0 to 63"));
+                let refusal = Refusal::alone(key, "is not a DSCP: 0 to 63");
+                refusals.add(refusal);
+                continue;
             };
-            between(&key, priority.into(), 0, LAST)?;
+            refusals.keep(within(&key, priority.into(), 0, LAST));
             *place = priority;
         }
-        Ok(rules)
+        refusals.or(rules)
     }
 }
 

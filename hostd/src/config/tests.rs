@@ -65,6 +65,11 @@ fn impossible_values_are_refused() {
         ("[transport]\nwindow = 100000\n", "transport.window"),
         ("[transport]\nwindows = 1\n", "windows"),
         ("[frames]\nring = 1000\n", "frames.ring"),
+        (
+            "[transport]\npath_mtu = 1500\n",
+            "hostd.toml:2:12: transport.path_mtu: 1500 is not a power of two from 256 to 4096",
+        ),
+        ("[log]\nlevel = \"inof\"\n", "\"inof\" is not a level"),
         ("[flow_control]\npfc = [3, 8]\n", "flow_control.pfc[1]"),
         (
             "[flow_control]\npfc = \"on\"\n",
@@ -76,7 +81,7 @@ fn impossible_values_are_refused() {
         ),
         (
             "[flow_control.priority_of_dscp]\n26 = 8\n",
-            "priority_of_dscp.26: 8 is not between 0 and 7",
+            "priority_of_dscp.26: 8 is not within 0 to 7",
         ),
         ("[log]\nlevel = \"\"\n", "log.level"),
         ("[application.quota]\nqueue_pairs = 5000\n", "queue_pairs"),

@@ -1,13 +1,12 @@
 //! `[ecmp]`: how flows are spread over next hops, by their hash and by the quality of the ports.
 
-use super::rules::within;
 use crate::forward::dlb::quality::WORST;
 use crate::tables::Hashing;
 use crate::tables::dlb::{
     DEFAULT_ENTRIES, DlbPolicy, HostSprayed, MAX_AGEING, MAX_ENTRIES, MAX_EXPONENT, MIN_INTERVAL,
     Mode, Scale, Settings,
 };
-use common::config::{Refusal, require};
+use common::config::{Refusals, within};
 use common::time::Span;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -137,66 +136,69 @@ fn key(name: &str) -> String {
 }
 
 impl Dlb {
-    pub(super) fn validate(&self) -> Result<(), Refusal> {
-        let check = |name: &str, value, least, most| within(&key(name), value, least, most);
+    pub(super) fn validate(&self) -> Result<(), Refusals> {
+        let mut refusals = Refusals::default();
+        let mut check = |name: &str, value, least, most| {
+            refusals.keep(within(&key(name), value, least, most));
+        };
         let (ageing, longest) = (MAX_AGEING.nanos(), LONGEST.nanos());
         let idle = self.idle_time_microseconds;
-        check("idle_time_microseconds", idle, 1, ageing / 1_000)?;
+        check("idle_time_microseconds", idle, 1, ageing / 1_000);
         let milliseconds = self.ageing_milliseconds;
-        check("ageing_milliseconds", milliseconds, 1, ageing / 1_000_000)?;
-        require(
-            milliseconds * 1_000 >= idle,
-            &key("ageing_milliseconds"),
-            format_args!("{milliseconds} ms are less than idle_time_microseconds, {idle} us"),
-        )?;
-        check("flows", self.flows as u64, 4, MAX_ENTRIES as u64)?;
-        check("hysteresis", self.hysteresis.into(), 0, WORST.into())?;
+        check("ageing_milliseconds", milliseconds, 1, ageing / 1_000_000);
+        check("flows", self.flows as u64, 4, MAX_ENTRIES as u64);
+        check("hysteresis", self.hysteresis.into(), 0, WORST.into());
         let settle = self.settle_microseconds;
-        check("settle_microseconds", settle, 0, longest / 1_000)?;
+        check("settle_microseconds", settle, 0, longest / 1_000);
         check(
             "sampling_interval_microseconds",
             self.sampling_interval_microseconds,
             MIN_INTERVAL.nanos() / 1_000,
             longest / 1_000,
-        )?;
+        );
         let exponent = self.ewma_exponent.into();
-        check("ewma_exponent", exponent, 0, MAX_EXPONENT.into())?;
-        self.validate_load()?;
+        check("ewma_exponent", exponent, 0, MAX_EXPONENT.into());
         for (place, dscp) in self.host_sprayed_dscp.iter().enumerate() {
             let name = format!("host_sprayed_dscp[{place}]");
-            check(&name, (*dscp).into(), 0, 63)?;
+            check(&name, (*dscp).into(), 0, 63);
         }
+        refusals.require(
+            milliseconds.saturating_mul(1_000) >= idle,
+            &key("ageing_milliseconds"),
+            format_args!("{milliseconds} ms are less than idle_time_microseconds, {idle} us"),
+        );
+        refusals.keep(self.validate_load());
         for (place, group) in self.group.iter().enumerate() {
-            require(
+            refusals.require(
                 !group.prefixes.is_empty() || group.next_hop_object.is_some(),
                 &key(&format!("group[{place}]")),
                 "has neither prefixes nor a next_hop_object: it stands for no group",
-            )?;
+            );
         }
-        Ok(())
+        refusals.or(())
     }
 
-    fn validate_load(&self) -> Result<(), Refusal> {
+    fn validate_load(&self) -> Result<(), Refusals> {
+        let mut refusals = Refusals::default();
+        let mut check = |name: &str, value, least, most| {
+            refusals.keep(within(&key(name), value, least, most));
+        };
         let (past, future) = (self.port_load_past_weight, self.port_load_future_weight);
-        within(&key("port_load_past_weight"), past.into(), 0, MAX_WEIGHT)?;
-        within(
-            &key("port_load_future_weight"),
-            future.into(),
-            0,
-            MAX_WEIGHT,
-        )?;
-        require(
+        check("port_load_past_weight", past.into(), 0, MAX_WEIGHT);
+        check("port_load_future_weight", future.into(), 0, MAX_WEIGHT);
+        let (min, max) = (self.queue_min_bytes, self.queue_max_bytes);
+        check("queue_max_bytes", max.into(), 1, 1 << 30);
+        refusals.require(
             past > 0 || future > 0,
             &key("port_load_future_weight"),
             "is 0 like port_load_past_weight: all ports would be equally good",
-        )?;
-        let (min, max) = (self.queue_min_bytes, self.queue_max_bytes);
-        within(&key("queue_max_bytes"), max.into(), 1, 1 << 30)?;
-        require(
+        );
+        refusals.require(
             min < max,
             &key("queue_min_bytes"),
             format_args!("{min} is not below queue_max_bytes, {max}"),
-        )
+        );
+        refusals.or(())
     }
 
     /// What the workers need of it.

@@ -7,7 +7,7 @@
 //! ```
 
 use super::schema::Config;
-use common::config::{ConfigError, Refusal};
+use common::config::{ConfigError, Loaded, Refusal};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,8 +35,8 @@ impl Source {
     /// Reads it, as it is now.
     ///
     /// # Errors
-    /// It is invalid; the first fault, with its place.
-    pub fn load(&self) -> Result<Config, ConfigError> {
+    /// It is invalid: all faults, with their places.
+    pub fn load(&self) -> Result<Loaded<Config>, ConfigError> {
         common::config::load(&self.path, ENV_PREFIX, &self.overrides)
     }
 }

@@ -82,5 +82,5 @@ impl Config {
 
 pub(super) fn parse_mode(key: &str, mode: &str) -> Result<ModeChoice, Refusal> {
     mode.parse()
-        .map_err(|error: String| Refusal::new(key, error))
+        .map_err(|error: String| Refusal::alone(key, error))
 }

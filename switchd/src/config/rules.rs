@@ -1,16 +1,7 @@
 //! Rules that values of several sections share.
 
 use crate::limits::{CELL, CLASSES};
-use common::config::{Refusal, require};
-
-/// Refuses a value that is not from `least` to `most`.
-pub(super) fn within(key: &str, value: u64, least: u64, most: u64) -> Result<(), Refusal> {
-    require(
-        (least..=most).contains(&value),
-        key,
-        format_args!("{value} is not within {least} to {most}"),
-    )
-}
+use common::config::{Refusals, within};
 
 /// Whether `name` has the form of `pattern`, in which `*` stands for anything and `?` for one byte.
 pub(super) fn matches_pattern(pattern: &str, name: &str) -> bool {
@@ -33,11 +24,14 @@ pub(super) fn cells(bytes: u32) -> u32 {
     bytes / u32::try_from(CELL).expect("a small constant")
 }
 
-/// Refuses a number that is no class, priority or group.
-pub(super) fn class_numbers(key: &str, numbers: &[u8]) -> Result<(), Refusal> {
-    numbers
-        .iter()
-        .try_for_each(|number| within(key, u64::from(*number), 0, CLASSES as u64 - 1))
+/// Refuses numbers that are no classes, priorities or groups.
+pub(super) fn class_numbers(key: &str, numbers: &[u8]) -> Result<(), Refusals> {
+    let mut refusals = Refusals::default();
+    for (place, number) in numbers.iter().enumerate() {
+        let key = format!("{key}[{place}]");
+        refusals.keep(within(&key, u64::from(*number), 0, CLASSES as u64 - 1));
+    }
+    refusals.or(())
 }
 
 #[cfg(test)]

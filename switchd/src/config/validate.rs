@@ -3,136 +3,146 @@
 
 use super::facts::PortFacts;
 use super::ports::parse_mode;
-use super::rules::within;
 use super::schema::Config;
 use super::speed::Speed;
 use crate::limits::{CELL, MAX_PORTS, MAX_WORKERS, PUNT_RATE_MAX};
-use common::config::{Refusal, require};
+use common::config::{Refusal, Refusals, Settings, within};
 use common::units::Rate;
 use common::xdp::limits::{RING_MAX, RING_MIN};
 use std::net::SocketAddr;
 
-impl common::config::Settings for Config {
-    fn validate(&self) -> Result<(), Refusal> {
-        require(
+impl Settings for Config {
+    const DEPENDENCIES: &'static [(&'static str, &'static str)] = &[
+        ("ports", "port"),
+        ("qos", "ports"),
+        ("qos", "port"),
+        ("qos", "port_defaults"),
+        ("qos", "memory"),
+    ];
+
+    fn validate(&self) -> Result<(), Refusals> {
+        let mut refusals = Refusals::default();
+        refusals.require(
             !self.ports.is_empty() || !self.port.is_empty(),
             "ports",
             "names no interface, and there is no [[port]] either: a switch needs ports",
-        )?;
-        require(
-            !self.ports.iter().any(|pattern| pattern.trim().is_empty()),
-            "ports",
-            "an empty name is no interface",
-        )?;
-        require(
-            !self.admin.socket.as_os_str().is_empty(),
-            "admin.socket",
-            "is empty: switchctl has to find the daemon somewhere",
-        )?;
-        self.validate_workers()?;
-        self.validate_ports()?;
-        self.validate_sizes()?;
-        within(
-            "punt.packets_per_second",
-            u64::from(self.punt.packets_per_second),
-            1,
-            PUNT_RATE_MAX,
-        )?;
-        self.ecmp.dlb.validate()?;
-        self.validate_qos()?;
-        self.metrics_address()?;
-        common::log::check(&self.log.level)
-            .map_err(|error| Refusal::new("log.level", error.to_string()))
+        );
+        for (place, pattern) in self.ports.iter().enumerate() {
+            let reason = "an empty name is no interface";
+            if pattern.trim().is_empty() {
+                refusals.add(Refusal::alone(format!("ports[{place}]"), reason));
+            }
+        }
+        if self.admin.socket.as_os_str().is_empty() {
+            let reason = "is empty: switchctl has to find the daemon somewhere";
+            refusals.add(Refusal::alone("admin.socket", reason));
+        }
+        refusals.keep(self.validate_workers());
+        refusals.keep(self.validate_ports());
+        refusals.keep(self.validate_sizes());
+        refusals.keep(self.ecmp.dlb.validate());
+        refusals.keep(self.validate_qos());
+        refusals.keep(self.metrics_address());
+        let level = common::log::check(&self.log.level);
+        refusals.keep(level.map_err(|error| Refusal::alone("log.level", error.to_string())));
+        refusals.or(())
     }
 }
 
 impl Config {
-    fn validate_workers(&self) -> Result<(), Refusal> {
+    fn validate_workers(&self) -> Result<(), Refusals> {
         let workers = &self.workers;
-        within("workers.count", workers.count as u64, 1, MAX_WORKERS as u64)?;
-        require(
+        let mut refusals = Refusals::default();
+        let count = workers.count as u64;
+        refusals.keep(within("workers.count", count, 1, MAX_WORKERS as u64));
+        refusals.require(
             workers.cpus.is_empty() || workers.cpus.len() == workers.count,
             "workers.cpus",
             format_args!("{} CPUs for {} workers", workers.cpus.len(), workers.count),
-        )?;
+        );
         for (place, cpu) in workers.cpus.iter().enumerate() {
-            within(&format!("workers.cpus[{place}]"), *cpu as u64, 0, 1023)?;
+            refusals.keep(within(
+                &format!("workers.cpus[{place}]"),
+                *cpu as u64,
+                0,
+                1023,
+            ));
         }
-        within(
-            "workers.spin_microseconds",
-            workers.spin_microseconds,
-            0,
-            1_000_000,
-        )
+        let spin = workers.spin_microseconds;
+        refusals.keep(within("workers.spin_microseconds", spin, 0, 1_000_000));
+        refusals.or(())
     }
 
-    fn validate_ports(&self) -> Result<(), Refusal> {
-        require(
-            self.port.len() <= MAX_PORTS,
+    fn validate_ports(&self) -> Result<(), Refusals> {
+        let mut refusals = Refusals::default();
+        let count = self.port.len();
+        refusals.require(
+            count <= MAX_PORTS,
             "port",
-            format_args!(
-                "{} ports; at most {MAX_PORTS} are possible",
-                self.port.len()
-            ),
-        )?;
-        parse_mode("port_defaults.mode", &self.port_defaults.mode)?;
+            format_args!("{count} ports; at most {MAX_PORTS} are possible"),
+        );
+        refusals.keep(parse_mode("port_defaults.mode", &self.port_defaults.mode));
         for (place, port) in self.port.iter().enumerate() {
             let key = |name: &str| format!("port[{place}].{name}");
-            require(
-                (1..16).contains(&port.name.len()),
-                &key("name"),
-                format_args!("{:?} is not the name of an interface", port.name),
-            )?;
+            if !(1..16).contains(&port.name.len()) {
+                let reason = format!("{:?} is not the name of an interface", port.name);
+                refusals.add(Refusal::alone(key("name"), reason));
+            }
             let twice = self.port[..place]
                 .iter()
                 .any(|other| other.name == port.name);
-            require(
+            refusals.require(
                 !twice,
                 &key("name"),
                 format_args!("{} is there twice", port.name),
-            )?;
+            );
             if let Some(mode) = &port.mode {
-                parse_mode(&key("mode"), mode)?;
+                refusals.keep(parse_mode(&key("mode"), mode));
             }
         }
-        Ok(())
+        refusals.or(())
     }
 
-    fn validate_sizes(&self) -> Result<(), Refusal> {
-        validate_depth("qos.queue_depth_bytes", self.qos.queue_depth_bytes)?;
-        let ring = self.memory.ring;
-        require(
-            ring.is_power_of_two() && (RING_MIN..=RING_MAX).contains(&ring),
-            "memory.ring",
-            format_args!("{ring} is not a power of two from {RING_MIN} to {RING_MAX}"),
-        )?;
-        within(
+    fn validate_sizes(&self) -> Result<(), Refusals> {
+        let mut refusals = Refusals::default();
+        let mut check = |name: &str, value, least, most| {
+            refusals.keep(within(name, value, least, most));
+        };
+        // At least one packet of the largest size, in whole cells.
+        let depth = u64::from(self.qos.queue_depth_bytes);
+        check("qos.queue_depth_bytes", depth, 16 * CELL as u64, 1 << 30);
+        let rate = u64::from(self.punt.packets_per_second);
+        check("punt.packets_per_second", rate, 1, PUNT_RATE_MAX);
+        check(
             "netlink.resync_seconds",
             self.netlink.resync_seconds,
             1,
             86_400,
-        )?;
+        );
         let receive = self.netlink.receive_buffer_bytes as u64;
-        within("netlink.receive_buffer_bytes", receive, 4096, 1 << 30)?;
-        let keep_alive = self.neighbours.keep_alive_seconds;
-        within("neighbours.keep_alive_seconds", keep_alive, 1, 3600)?;
-        within(
+        check("netlink.receive_buffer_bytes", receive, 4096, 1 << 30);
+        let neighbours = &self.neighbours;
+        let keep_alive = neighbours.keep_alive_seconds;
+        check("neighbours.keep_alive_seconds", keep_alive, 1, 3600);
+        check(
             "neighbours.retry_seconds",
-            self.neighbours.retry_seconds,
+            neighbours.retry_seconds,
             1,
             3600,
-        )?;
-        within(
-            "stop.drain_milliseconds",
-            self.stop.drain_milliseconds,
-            0,
-            60_000,
-        )
+        );
+        let drain = self.stop.drain_milliseconds;
+        check("stop.drain_milliseconds", drain, 0, 60_000);
+        let ring = self.memory.ring;
+        if !ring.is_power_of_two() || !(RING_MIN..=RING_MAX).contains(&ring) {
+            let reason = format!("{ring} is not a power of two from {RING_MIN} to {RING_MAX}");
+            refusals.add(Refusal::alone("memory.ring", reason));
+        }
+        refusals.or(())
     }
 
     /// Checks `[qos]` before the devices are known. Assumes that the ports it names exist, and that
     /// those which take the speed of the device have one.
-    fn validate_qos(&self) -> Result<(), Refusal> {
+    fn validate_qos(&self) -> Result<(), Refusals> {
         let speed = |speed: Speed| match speed {
             Speed::Rate(rate) => Some(rate),
             Speed::Device => Some(Rate::from_gbps(1)),
@@ -167,14 +177,8 @@ impl Config {
         }
         let wrong = |_| {
             let reason = format!("{text:?} is not an address with a port, like 127.0.0.1:9101");
-            Refusal::new("metrics.listen", reason)
+            Refusal::alone("metrics.listen", reason)
         };
         text.parse().map(Some).map_err(wrong)
     }
-}
-
-fn validate_depth(key: &str, depth: u32) -> Result<(), Refusal> {
-    // At least one packet of the largest size, in whole cells.
-    let least = 16 * CELL as u64;
-    within(key, u64::from(depth), least, 1 << 30)
 }

@@ -2,7 +2,7 @@
 
 use crate::config::{Change, Compiled, Config, PortFacts, Source, check_live};
 use crate::traffic::headroom::Breakdown;
-use common::config::Refusal;
+use common::config::{Refusal, Refusals};
 
 /// The configuration in force.
 #[derive(Debug)]
@@ -39,8 +39,8 @@ impl ActiveConfig {
     /// runs.
     ///
     /// # Errors
-    /// The first key that cannot change, or whose value is impossible.
-    pub fn prepare(&self, next: &Config) -> Result<(Vec<Change>, Compiled), Refusal> {
+    /// The keys that cannot change, or whose values are impossible.
+    pub fn prepare(&self, next: &Config) -> Result<(Vec<Change>, Compiled), Refusals> {
         let changes = self.config.changes_to(next);
         check_live(&changes)?;
         if next.buffer_packets() > self.packets {
@@ -50,7 +50,7 @@ impl ActiveConfig {
                 next.buffer_packets(),
                 self.packets
             );
-            return Err(Refusal::new("qos.buffer.size_bytes", reason));
+            return Err(Refusal::new("qos.buffer.size_bytes", reason).into());
         }
         Ok((changes, next.qos.compile(&self.facts)?))
     }

@@ -153,7 +153,7 @@ fn compiled(variant: [&str; 6]) -> Variant {
         uplink: port < 2,
     });
     let compiled = qos.compile(&ports.collect::<Vec<_>>());
-    let compiled = compiled.unwrap_or_else(|it| panic!("{}: {}", it.key, it.reason));
+    let compiled = compiled.unwrap_or_else(|it| panic!("{it}"));
     let dlb: Dlb = toml::from_str(dlb).expect("[ecmp.dlb]");
     Variant {
         policy: Arc::new(compiled.policy),

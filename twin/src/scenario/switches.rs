@@ -5,7 +5,7 @@ use super::keys::{At, bytes, number, place};
 use super::raw::Raw;
 use crate::network::{NodeId, Plan};
 use crate::switch::SwitchSettings;
-use common::config::{Refusal, Settings};
+use common::config::{Refusals, Settings};
 use common::time::Span;
 use std::sync::Arc;
 use switchd::config::{Config, Ecmp};
@@ -61,8 +61,7 @@ fn some_config() -> Config {
     }
 }
 
-/// A refusal of the daemon's, where the table stands that has the key.
-fn refused<T>(table: &Spanned<T>, refusal: &Refusal) -> (usize, String) {
-    let Refusal { key, reason } = refusal;
-    (table.span().start, format!("{key}: {reason}"))
+/// Refusals of the daemon's, where the table stands that has the keys.
+fn refused<T>(table: &Spanned<T>, refusals: &Refusals) -> (usize, String) {
+    (table.span().start, refusals.to_string())
 }

@@ -1,53 +1,51 @@
 //! The maps of `[qos]`: from the fields of a packet to its priority, class and group.
 
 use crate::config::qos::{Qos, Trust};
-use crate::config::rules::within;
 use crate::limits::CLASSES;
 use crate::tables::policy::Classify;
-use common::config::Refusal;
+use common::config::{Refusal, Refusals, within};
 use std::collections::BTreeMap;
 
 impl Qos {
     /// The maps, with the entries that are written over the defaults.
     ///
     /// # Errors
-    /// The first entry whose number or value is out of range.
-    pub(super) fn classify(&self) -> Result<Classify, Refusal> {
+    /// The entries whose number or value is out of range.
+    pub(super) fn classify(&self) -> Result<Classify, Refusals> {
         let mut maps = Classify::default();
-        let fill = |name: &str, from: &BTreeMap<String, u8>, to: &mut [u8]| {
+        let mut refusals = Refusals::default();
+        let mut fill = |name: &str, from: &BTreeMap<String, u8>, to: &mut [u8]| {
             for (number, &value) in from {
                 let key = format!("qos.{name}.{number}");
                 let place = number.parse::<usize>().ok().filter(|it| *it < to.len());
                 let Some(place) = place else {
                     let most = to.len() - 1;
-                    return Err(Refusal::new(
-                        key,
-                        format!("{number:?} is not within 0 to {most}"),
-                    ));
+                    let reason = format!("{number:?} is not within 0 to {most}");
+                    refusals.add(Refusal::alone(key, reason));
+                    continue;
                 };
-                within(&key, u64::from(value), 0, CLASSES as u64 - 1)?;
+                refusals.keep(within(&key, u64::from(value), 0, CLASSES as u64 - 1));
                 to[place] = value;
             }
-            Ok(())
         };
         fill(
             "priority_of_dscp",
             &self.priority_of_dscp,
             &mut maps.priority_of_dscp,
-        )?;
+        );
         fill(
             "class_of_priority",
             &self.class_of_priority,
             &mut maps.class_of_priority,
-        )?;
+        );
         fill(
             "group_of_priority",
             &self.group_of_priority,
             &mut maps.group_of_priority,
-        )?;
+        );
         let mut of_pcp = std::array::from_fn(|pcp| u8::try_from(pcp).expect("8"));
-        fill("priority_of_pcp", &self.priority_of_pcp, &mut of_pcp)?;
+        fill("priority_of_pcp", &self.priority_of_pcp, &mut of_pcp);
         maps.priority_of_pcp = (self.trust == Trust::Pcp).then_some(of_pcp);
-        Ok(maps)
+        refusals.or(maps)
     }
 }

@@ -7,7 +7,7 @@ use crate::config::rules::class_numbers;
 use crate::limits::PRIORITIES;
 use crate::tables::policy::{Classify, FlowControl, PortPolicy};
 use crate::tables::watchdog::{Settings, SettingsError, StormLimit, Times};
-use common::config::{Refusal, require};
+use common::config::{Refusal, Refusals};
 use common::time::Span;
 
 impl Qos {
@@ -20,22 +20,24 @@ impl Qos {
         maps: &Classify,
         port: &PortPolicy,
         facts: &PortFacts,
-    ) -> Result<FlowControl, Refusal> {
+    ) -> Result<FlowControl, Refusals> {
         let of = &self.flow_control;
-        require(
+        let mut refusals = Refusals::default();
+        refusals.require(
             of.quanta > 0,
             "qos.flow_control.quanta",
             "0 is not a pause: 1 to 65535",
-        )?;
-        class_numbers("qos.flow_control.priorities", &of.priorities)?;
-        require(
+        );
+        refusals.keep(class_numbers("qos.flow_control.priorities", &of.priorities));
+        refusals.require(
             of.mode == Mode::Off || facts.speed.is_some(),
             "qos.flow_control.mode",
             format_args!(
                 "{} has no speed, and pauses are counted in its bits: give it one",
                 facts.name
             ),
-        )?;
+        );
+        refusals.check()?;
         let lossless = (0..PRIORITIES)
             .filter(|it| port.groups[usize::from(maps.group_of_priority[*it])].is_lossless())
             .fold(0, |mask, priority| mask | 1 << priority);
@@ -43,7 +45,7 @@ impl Qos {
             [] => lossless,
             some => some.iter().fold(0, |mask, priority| mask | 1 << priority),
         };
-        require(
+        refusals.require(
             of.mode == Mode::Off || lossless & !priorities == 0 || of.mode == Mode::Pause,
             "qos.flow_control.priorities",
             format_args!(
@@ -53,8 +55,8 @@ impl Qos {
                     .filter(|it| lossless & 1 << it != 0)
                     .collect::<Vec<_>>()
             ),
-        )?;
-        Ok(match of.mode {
+        );
+        refusals.or(match of.mode {
             Mode::Off => FlowControl::Off,
             Mode::Pause => FlowControl::Pause {
                 send: of.send && lossless != 0,
@@ -73,7 +75,7 @@ impl Qos {
     ///
     /// # Errors
     /// The first key whose value is impossible.
-    pub(super) fn watchdog(&self) -> Result<Option<Settings>, Refusal> {
+    pub(super) fn watchdog(&self) -> Result<Option<Settings>, Refusals> {
         let of = &self.watchdog;
         let refuse = |error: SettingsError| {
             Refusal::new(format!("qos.watchdog.{}", error.key()), error.to_string())

@@ -7,25 +7,26 @@ use crate::config::rules::{cells, class_numbers};
 use crate::limits::{CELL, MAX_CELLS};
 use crate::tables::policy::{GroupPolicy, Limit, PortPolicy};
 use crate::traffic::headroom::Breakdown;
-use common::config::{Refusal, require};
+use common::config::{Refusal, Refusals, require};
 
 impl Qos {
     /// Puts the groups of a section into a port's policy. Returns what computed headroom is made
     /// of.
     ///
     /// # Errors
-    /// The first key that is impossible or contradicts another.
+    /// The keys that are impossible or contradict others.
     pub(super) fn fill_groups(
         &self,
         place: usize,
         group: &Group,
         facts: &PortFacts,
         port: &mut PortPolicy,
-    ) -> Result<Option<Breakdown>, Refusal> {
+    ) -> Result<Option<Breakdown>, Refusals> {
         let key = |name: &str| format!("qos.group[{place}].{name}");
-        class_numbers(&key("groups"), &group.groups)?;
+        let mut refusals = Refusals::default();
+        refusals.keep(class_numbers(&key("groups"), &group.groups));
         let computed = match group.headroom {
-            HeadroomSize::Auto => Some(self.computed(&key("headroom"), facts)?),
+            HeadroomSize::Auto => refusals.keep(self.computed(&key("headroom"), facts)),
             HeadroomSize::None | HeadroomSize::Bytes(_) => None,
         };
         let headroom = match (group.headroom, &computed) {
@@ -34,21 +35,23 @@ impl Qos {
             _ => 0,
         };
         let guaranteed = cells(group.guaranteed_bytes);
-        let limit = group_limit(&key, group, guaranteed)?;
+        let limit = refusals.keep(group_limit(&key, group, guaranteed));
         let policy = GroupPolicy {
             guaranteed,
-            limit,
+            limit: limit.unwrap_or(Limit::Static(MAX_CELLS)),
             headroom,
             xon: cells(group.xon_bytes),
             xon_offset: cells(group.xon_offset_bytes),
         };
         if policy.is_lossless() {
-            check_xon(&key, group, &policy)?;
+            refusals.keep(check_xon(&key, group, &policy));
         }
         for number in &group.groups {
-            port.groups[usize::from(*number)] = policy;
+            if let Some(place) = port.groups.get_mut(usize::from(*number)) {
+                *place = policy;
+            }
         }
-        Ok(computed)
+        refusals.or(computed)
     }
 }
 
@@ -86,7 +89,7 @@ fn check_xon(
     key: &dyn Fn(&str) -> String,
     group: &Group,
     policy: &GroupPolicy,
-) -> Result<(), Refusal> {
+) -> Result<(), Refusals> {
     require(
         policy.xon > 0 || policy.xon_offset > 0,
         &key("xon_bytes"),
@@ -96,13 +99,15 @@ fn check_xon(
         return Ok(());
     };
     // In cells: less than a cell between them is no distance.
-    let below = |name: &str, bytes: u32| {
-        require(
+    let mut refusals = Refusals::default();
+    let mut below = |name: &str, bytes: u32| {
+        refusals.require(
             cells(bytes) < cells(xoff),
             &key(name),
             format_args!("{bytes} is not below xoff_bytes, {xoff}, in cells of {CELL} bytes"),
-        )
+        );
     };
-    below("xon_bytes", group.xon_bytes)?;
-    below("xon_offset_bytes", group.xon_offset_bytes)
+    below("xon_bytes", group.xon_bytes);
+    below("xon_offset_bytes", group.xon_offset_bytes);
+    refusals.or(())
 }

@@ -3,42 +3,34 @@
 
 use crate::config::facts::PortFacts;
 use crate::config::qos::Qos;
-use crate::config::rules::within;
 use crate::tables::policy::{FlowControl, GroupPolicy, Policy, PortPolicy};
 use crate::traffic::headroom::{Breakdown, Cable, Headroom};
 use crate::traffic::pfc_tx::quanta_time;
-use common::config::{Refusal, require};
+use common::config::{Refusal, Refusals, within};
 use common::time::Span;
 use common::units::Rate;
 use common::wire::ethernet;
 
 impl Qos {
-    pub(super) fn check_headroom(&self) -> Result<(), Refusal> {
+    pub(super) fn check_headroom(&self) -> Result<(), Refusals> {
         let of = &self.headroom;
-        within(
-            "qos.headroom.cable_metres",
-            u64::from(of.cable_metres),
-            0,
-            100_000,
-        )?;
-        within(
-            "qos.headroom.cable_delay_nanoseconds",
+        let mut refusals = Refusals::default();
+        let mut check = |name: &str, value, most| {
+            refusals.keep(within(&format!("qos.headroom.{name}"), value, 0, most));
+        };
+        check("cable_metres", u64::from(of.cable_metres), 100_000);
+        check(
+            "cable_delay_nanoseconds",
             of.cable_delay_nanoseconds,
-            0,
             1_000_000_000,
-        )?;
-        within(
-            "qos.headroom.peer_response_nanoseconds",
+        );
+        check(
+            "peer_response_nanoseconds",
             of.peer_response_nanoseconds,
-            0,
             1_000_000_000,
-        )?;
-        within(
-            "qos.headroom.poll_gap_microseconds",
-            of.poll_gap_microseconds,
-            0,
-            1_000_000,
-        )
+        );
+        check("poll_gap_microseconds", of.poll_gap_microseconds, 1_000_000);
+        refusals.or(())
     }
 
     /// Headroom of a port, from its speed and what `[qos.headroom]` says.
@@ -130,19 +122,20 @@ pub(super) fn check_pool(
     policy: &Policy,
     pool: Option<u32>,
     ports: &[PortFacts],
-) -> Result<(), Refusal> {
+) -> Result<(), Refusals> {
     let Some(pool) = pool else { return Ok(()) };
+    let mut refusals = Refusals::default();
     for (port, facts) in policy.ports.iter().zip(ports) {
         for (group, rules) in port.groups.iter().enumerate() {
-            require(
+            refusals.require(
                 rules.headroom <= pool,
                 "qos.buffer.shared_headroom_bytes",
                 format_args!(
                     "the headroom of {}, group {group}, {} cells, exceeds the pool of {pool} cells",
                     facts.name, rules.headroom
                 ),
-            )?;
+            );
         }
     }
-    Ok(())
+    refusals.or(())
 }

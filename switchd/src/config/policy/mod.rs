@@ -9,16 +9,18 @@ mod headroom;
 mod limit;
 mod queues;
 mod relations;
+mod sections;
 mod trim;
 mod uet;
 
 use super::facts::PortFacts;
 use super::qos::{self, Qos};
-use super::rules::{cells, matches_pattern, within};
+use super::rules::{cells, matches_pattern};
 use crate::limits::{CELL, MAX_CELLS};
 use crate::tables::policy::{Policy, PolicyError, PortPolicy};
 use crate::traffic::headroom::Breakdown;
-use common::config::Refusal;
+use common::config::{Refusal, Refusals, within};
+use sections::Sections;
 
 /// A compiled `[qos]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,55 +38,18 @@ impl Qos {
     /// Compiles the policy for these ports.
     ///
     /// # Errors
-    /// The first key that is impossible, or breaks a relation to others, with the numbers.
-    pub fn compile(&self, ports: &[PortFacts]) -> Result<Compiled, Refusal> {
-        let size = self.buffer.size_bytes;
-        let most = u64::from(MAX_CELLS) * CELL as u64;
-        within("qos.buffer.size_bytes", u64::from(size), 16 << 10, most)?;
-        let mut policy = Policy::plain(ports.len(), cells(self.queue_depth_bytes));
-        policy.classify = self.classify()?;
-        policy.trim = self.trim.compile()?;
-        policy.hook = self.hook.map(qos::Hook::compile).transpose()?;
-        within(
-            "qos.base_rtt_microseconds",
-            self.base_rtt_microseconds,
-            1,
-            1_000_000,
-        )?;
-        policy.elephants = elephants::compile(&self.elephants)?;
-        self.check_headroom()?;
-        policy.watchdog = self.watchdog()?;
-        let mut headroom = vec![None; ports.len()];
-        for (number, facts) in ports.iter().enumerate() {
-            let port = &mut policy.ports[number];
-            self.fill_limits(port);
-            port.uplink = facts.uplink;
-            for (place, group) in self.group.iter().enumerate() {
-                if concerns(&group.ports, &facts.name) {
-                    let computed = self.fill_groups(place, group, facts, port)?;
-                    headroom[number] = computed.or(headroom[number]);
-                }
-            }
-            for (place, queue) in self.queue.iter().enumerate() {
-                if concerns(&queue.ports, &facts.name) {
-                    self.fill_queues(place, queue, facts, port)?;
-                }
-            }
-            port.flow_control = self.flow_control(&policy.classify, port, facts)?;
-        }
-        for (place, group) in self.group.iter().enumerate() {
-            known(&format!("qos.group[{place}].ports"), &group.ports, ports)?;
-        }
-        for (place, queue) in self.queue.iter().enumerate() {
-            known(&format!("qos.queue[{place}].ports"), &queue.ports, ports)?;
-        }
+    /// The keys that are impossible; if there are none, those that break a relation to others, with
+    /// the numbers.
+    pub fn compile(&self, ports: &[PortFacts]) -> Result<Compiled, Refusals> {
+        let (mut policy, headroom, sections) = self.policy(ports)?;
+        let mut refusals = Refusals::default();
         let pool = self.buffer.shared_headroom_bytes;
         let pool = (pool > 0).then(|| cells(pool));
-        headroom::check_pool(&policy, pool, ports)?;
-        policy
-            .divide(cells(size), pool)
-            .map_err(|error| refused(error, ports))?;
-        let mut warnings = relations::check(&policy, ports)?;
+        refusals.keep(headroom::check_pool(&policy, pool, ports));
+        let divided = policy.divide(cells(self.buffer.size_bytes), pool);
+        refusals.keep(divided.map_err(|error| refused(error, ports, &sections)));
+        refusals.check()?;
+        let mut warnings = relations::check(&policy, ports, &sections)?;
         warnings.extend(self.lateness_warnings(&policy, ports));
         warnings.extend(trim::warnings(&policy));
         Ok(Compiled {
@@ -92,6 +57,60 @@ impl Qos {
             warnings,
             headroom,
         })
+    }
+
+    /// The policy before its parts are compared; what computed headroom is made of, by port; and
+    /// which sections made it.
+    fn policy(
+        &self,
+        ports: &[PortFacts],
+    ) -> Result<(Policy, Vec<Option<Breakdown>>, Sections), Refusals> {
+        let mut refusals = Refusals::default();
+        let size = u64::from(self.buffer.size_bytes);
+        let most = u64::from(MAX_CELLS) * CELL as u64;
+        refusals.keep(within("qos.buffer.size_bytes", size, 16 << 10, most));
+        let rtt = self.base_rtt_microseconds;
+        refusals.keep(within("qos.base_rtt_microseconds", rtt, 1, 1_000_000));
+        refusals.keep(self.check_headroom());
+        let mut policy = Policy::plain(ports.len(), cells(self.queue_depth_bytes));
+        policy.classify = refusals.keep(self.classify()).unwrap_or_default();
+        policy.trim = refusals.keep(self.trim.compile()).unwrap_or_default();
+        let hook = self.hook.map(qos::Hook::compile).transpose();
+        policy.hook = refusals.keep(hook).flatten();
+        let elephants = refusals.keep(elephants::compile(&self.elephants));
+        policy.elephants = elephants.unwrap_or_default();
+        policy.watchdog = refusals.keep(self.watchdog()).flatten();
+        let mut headroom = vec![None; ports.len()];
+        let mut sections = Sections::new(ports.len());
+        for (number, facts) in ports.iter().enumerate() {
+            let port = &mut policy.ports[number];
+            self.fill_limits(port);
+            port.uplink = facts.uplink;
+            for (place, group) in self.group.iter().enumerate() {
+                if concerns(&group.ports, &facts.name) {
+                    let computed = refusals.keep(self.fill_groups(place, group, facts, port));
+                    headroom[number] = computed.flatten().or(headroom[number]);
+                    sections.group_is_from(number, &group.groups, place);
+                }
+            }
+            for (place, queue) in self.queue.iter().enumerate() {
+                if concerns(&queue.ports, &facts.name) {
+                    refusals.keep(self.fill_queues(place, queue, facts, port));
+                    sections.queue_is_from(number, &queue.queues, place);
+                }
+            }
+            let flow_control = refusals.keep(self.flow_control(&policy.classify, port, facts));
+            port.flow_control = flow_control.unwrap_or_default();
+        }
+        for (place, group) in self.group.iter().enumerate() {
+            let key = format!("qos.group[{place}].ports");
+            refusals.keep(known(&key, &group.ports, ports));
+        }
+        for (place, queue) in self.queue.iter().enumerate() {
+            let key = format!("qos.queue[{place}].ports");
+            refusals.keep(known(&key, &queue.ports, ports));
+        }
+        refusals.or((policy, headroom, sections))
     }
 
     fn fill_limits(&self, port: &mut PortPolicy) {
@@ -105,11 +124,11 @@ impl Qos {
 }
 
 /// An error of the engine as a refusal that names the key and the port.
-fn refused(error: PolicyError, ports: &[PortFacts]) -> Refusal {
+fn refused(error: PolicyError, ports: &[PortFacts], sections: &Sections) -> Refusal {
     match error {
         PolicyError::Wred { port, queue, error } => {
             let reason = format!("{}, queue {queue}: {error}", ports[port].name);
-            Refusal::new("qos.queue.wred", reason)
+            Refusal::new(sections.queue(port, queue, "wred"), reason)
         }
         error => Refusal::new("qos.buffer.size_bytes", error.to_string()),
     }
@@ -123,20 +142,22 @@ fn concerns(patterns: &[String], name: &str) -> bool {
             .any(|pattern| matches_pattern(pattern, name))
 }
 
-/// Refuses a pattern that matches no port: it is most likely mistyped.
-fn known(key: &str, patterns: &[String], ports: &[PortFacts]) -> Result<(), Refusal> {
-    let unknown = patterns.iter().find(|pattern| {
-        !ports
-            .iter()
-            .any(|port| matches_pattern(pattern, &port.name))
-    });
-    match unknown {
-        // Before the devices are known there are no ports to compare with.
-        Some(pattern) if !ports.is_empty() => {
-            Err(Refusal::new(key, format!("no port is called {pattern:?}")))
+/// Refuses patterns that match no port: they are most likely mistyped.
+fn known(key: &str, patterns: &[String], ports: &[PortFacts]) -> Result<(), Refusals> {
+    let mut refusals = Refusals::default();
+    for (place, pattern) in patterns.iter().enumerate() {
+        let is_port = |port: &PortFacts| matches_pattern(pattern, &port.name);
+        // Without ports there is nothing to compare with.
+        if !ports.is_empty() && !ports.iter().any(is_port) {
+            let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
+            let reason = format!(
+                "no port is called {pattern:?}; there are {}",
+                names.join(", ")
+            );
+            refusals.add(Refusal::new(format!("{key}[{place}]"), reason));
         }
-        _ => Ok(()),
     }
+    refusals.or(())
 }
 
 #[cfg(test)]
@@ -159,8 +180,10 @@ mod tests {
             queue: 3,
             error: ProfileError::Order { kmin: 2, kmax: 1 },
         };
-        let refusal = refused(error, &[port]);
-        assert_eq!(refusal.key, "qos.queue.wred");
+        let mut sections = Sections::new(1);
+        sections.queue_is_from(0, &[2, 3], 5);
+        let refusal = refused(error, &[port], &sections);
+        assert_eq!(refusal.key, "qos.queue[5].wred");
         assert!(refusal.reason.starts_with("swp7, queue 3: kmin is 2"));
     }
 }

@@ -5,10 +5,10 @@ use super::trim::trim_at;
 use super::uet;
 use crate::config::facts::PortFacts;
 use crate::config::qos::{self, MarkAt, Qos, Queue};
-use crate::config::rules::{cells, class_numbers, within};
+use crate::config::rules::{cells, class_numbers};
 use crate::tables::policy::{Limit, PortPolicy, QueuePolicy, Schedule, WEIGHTS, Wred};
 use crate::tables::wred::{Curve, EXPONENT_MAX, ONE, Profile};
-use common::config::{Refusal, require};
+use common::config::{Refusal, Refusals, require, within};
 use common::time::Span;
 use common::units::Rate;
 use std::num::NonZeroU8;
@@ -21,37 +21,42 @@ impl Qos {
     /// Puts the queues of a section into a port's policy.
     ///
     /// # Errors
-    /// The first key that is impossible or contradicts another.
+    /// The keys that are impossible or contradict others.
     pub(super) fn fill_queues(
         &self,
         place: usize,
         queue: &Queue,
         facts: &PortFacts,
         port: &mut PortPolicy,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Refusals> {
         let key = |name: &str| format!("qos.queue[{place}].{name}");
-        class_numbers(&key("queues"), &queue.queues)?;
+        let mut refusals = Refusals::default();
+        refusals.keep(class_numbers(&key("queues"), &queue.queues));
         let base_rtt = Span::from_micros(self.base_rtt_microseconds);
         let trims = !self.trim.trimmable.is_empty();
         let queue = &uet::filled(&key, queue, facts, base_rtt, trims)?;
         let guaranteed = cells(queue.guaranteed_bytes);
+        let schedule = refusals.keep(schedule(&key, queue));
+        let shaper = refusals.keep(shaper(&key, queue));
+        let wred = queue.wred.as_ref();
+        let wred = refusals.keep(wred.map(|it| wred_of(&key, it, queue.lossless)).transpose());
         for number in &queue.queues {
-            let before = &port.queues[usize::from(*number)];
-            let limit = queue_limit(&key, queue, guaranteed, before.limit)?;
-            port.queues[usize::from(*number)] = QueuePolicy {
+            let Some(before) = port.queues.get_mut(usize::from(*number)) else {
+                continue;
+            };
+            let limit = refusals.keep(queue_limit(&key, queue, guaranteed, before.limit));
+            let Some(limit) = limit else { continue };
+            let trim = refusals.keep(trim_at(&key, queue, guaranteed, limit));
+            *before = QueuePolicy {
                 guaranteed,
                 limit,
-                schedule: schedule(&key, queue)?,
-                shaper: shaper(&key, queue)?,
-                wred: queue
-                    .wred
-                    .as_ref()
-                    .map(|it| wred(&key, it, queue.lossless))
-                    .transpose()?,
-                trim: trim_at(&key, queue, guaranteed, limit)?,
+                schedule: schedule.unwrap_or(Schedule::Strict),
+                shaper: shaper.flatten(),
+                wred: wred.flatten(),
+                trim: trim.flatten(),
             };
         }
-        Ok(())
+        refusals.or(())
     }
 }
 
@@ -120,32 +125,38 @@ fn shaper(key: &dyn Fn(&str) -> String, queue: &Queue) -> Result<Option<(Rate, u
     Ok(Some((rate, burst)))
 }
 
-fn wred(key: &dyn Fn(&str) -> String, wred: &qos::Wred, lossless: bool) -> Result<Wred, Refusal> {
+fn wred_of(
+    key: &dyn Fn(&str) -> String,
+    wred: &qos::Wred,
+    lossless: bool,
+) -> Result<Wred, Refusals> {
     let drop = wred.drop.unwrap_or(!lossless);
     let key = |name: &str| key(&format!("wred.{name}"));
+    let mut refusals = Refusals::default();
     let (kmin, kmax) = (wred.min_bytes, wred.max_bytes);
-    require(
+    refusals.require(
         kmin <= kmax && kmax > 0,
         &key("min_bytes"),
         format_args!("{kmin} exceeds max_bytes, {kmax}, or both are 0"),
-    )?;
+    );
     let percent = wred.probability_percent;
-    require(
-        (0.0..=100.0).contains(&percent),
-        &key("probability_percent"),
-        format_args!("{percent} is not within 0 to 100"),
-    )?;
-    require(
+    if !(0.0..=100.0).contains(&percent) {
+        let reason = format!("{percent} is not within 0 to 100");
+        refusals.add(Refusal::alone(key("probability_percent"), reason));
+    }
+    refusals.require(
         wred.ecn || drop,
         &key("ecn"),
         "neither marks nor drops: then leave wred out",
-    )?;
-    within(
+    );
+    let (average, most) = (wred.average_exponent, EXPONENT_MAX);
+    refusals.keep(within(
         &key("average_exponent"),
-        u64::from(wred.average_exponent),
+        average.into(),
         0,
-        u64::from(EXPONENT_MAX),
-    )?;
+        most.into(),
+    ));
+    refusals.check()?;
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

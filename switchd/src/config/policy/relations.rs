@@ -6,81 +6,124 @@
 //!   ECN threshold            <            Σ xoff                     marks come before pauses
 //!   limit, if it has one     >            Σ (xoff + headroom)        what was let in stays
 //!
+//!   a lossless queue:  groups that feed it have headroom            what comes is held back
 //!   a lossless group:  xon   <            xoff                       a pause begins before it ends
 //! ```
 //!
 //! The queue that elephants of a lossless class go to counts as a queue of that class: all that the
 //! groups let in may wait there.
 
+use super::sections::Sections;
 use crate::config::facts::PortFacts;
 use crate::limits::{CELL, PRIORITIES};
 use crate::tables::policy::{GroupPolicy, Limit, Policy, PortPolicy, Wred};
 use crate::tables::wred::Curve;
-use common::config::{Refusal, require};
+use common::config::{Refusal, Refusals};
 use common::time::Span;
 
 /// Time from a mark to the moment when the sender is slower: two round trips of a data centre under
 /// load.
 const CONTROL_LOOP: Span = Span::from_micros(20);
 
-/// Refuses a policy that breaks a relation; what is only unwise is returned.
+/// Refuses a policy that breaks relations; what is only unwise is returned.
 ///
 /// # Errors
-/// The first relation that does not hold, with its numbers.
-pub(super) fn check(policy: &Policy, ports: &[PortFacts]) -> Result<Vec<String>, Refusal> {
+/// The relations that do not hold, with their numbers.
+pub(super) fn check(
+    policy: &Policy,
+    ports: &[PortFacts],
+    sections: &Sections,
+) -> Result<Vec<String>, Refusals> {
+    let mut refusals = Refusals::default();
     let mut warnings: Vec<String> = hook_drops(policy, ports).into_iter().collect();
     for (number, port) in policy.ports.iter().enumerate() {
-        resumes_below(policy, port, &ports[number].name)?;
-        warnings.extend(pauses_nobody(policy, port, &ports[number].name));
+        let name = &ports[number].name;
+        let group_key = |group, key: &str| sections.group(number, group, key);
+        refusals.keep(resumes_below(policy, port, name, &group_key));
+        warnings.extend(pauses_nobody(policy, port, name));
         for (class, queue) in port.queues.iter().enumerate() {
+            let key = |name: &str| sections.queue(number, class, name);
+            let place = place(policy, name, class);
             let feeders = Feeders::of(policy, class);
+            if queue.limit.is_none() {
+                refusals.keep(is_held_back(policy, class, &key, &place, &feeders));
+            }
             if feeders.groups == 0 {
                 continue;
             }
-            let name = &ports[number].name;
-            let place = || match policy
-                .elephants
-                .iter()
-                .find(|it| usize::from(it.to) == class)
-            {
-                Some(it) => format!(
-                    "{name}, queue {class}, with the elephants of class {}",
-                    it.from
-                ),
-                None => format!("{name}, queue {class}"),
-            };
             if let Some(wred) = queue.wred {
-                marks_come_first(&place(), wred, &feeders)?;
-                if let Some(warning) = leaves_room(&place(), wred, &feeders, &ports[number]) {
+                refusals.keep(marks_come_first(&key, &place, wred, &feeders));
+                if let Some(warning) = leaves_room(&place, wred, &feeders, &ports[number]) {
                     warnings.push(warning);
                 }
             }
             if let Some(limit) = queue.limit {
-                holds_all(&place(), u64::from(queue.guaranteed), limit, &feeders)?;
+                let guaranteed = u64::from(queue.guaranteed);
+                refusals.keep(holds_all(&key, &place, guaranteed, limit, &feeders));
             }
         }
     }
-    Ok(warnings)
+    refusals.or(warnings)
+}
+
+/// A queue in words.
+fn place(policy: &Policy, port: &str, class: usize) -> String {
+    let mut elephants = policy.elephants.iter();
+    match elephants.find(|it| usize::from(it.to) == class) {
+        Some(it) => format!(
+            "{port}, queue {class}, with the elephants of class {}",
+            it.from
+        ),
+        None => format!("{port}, queue {class}"),
+    }
+}
+
+/// Refuses a lossless queue none of whose groups has headroom at any port: nothing would hold its
+/// packets back, neither there nor at the ingress.
+fn is_held_back(
+    policy: &Policy,
+    class: usize,
+    key: &dyn Fn(&str) -> String,
+    place: &str,
+    feeders: &Feeders,
+) -> Result<(), Refusal> {
+    let maps = &policy.classify;
+    let feeds = |priority: &usize| usize::from(maps.class_of_priority[*priority]) == class;
+    let Some(priority) = (0..PRIORITIES).find(feeds).filter(|_| feeders.groups == 0) else {
+        return Ok(());
+    };
+    let group = maps.group_of_priority[priority];
+    let reason = format!(
+        "{place}: true, but group {group}, which priority {priority} belongs to, has no headroom: give it some in \
+         [[qos.group]], or the queue a limit"
+    );
+    Err(Refusal::new(key("lossless"), reason))
 }
 
 /// Refuses a lossless group with a dynamic threshold whose xon, or xon offset, is not below its
 /// largest xoff. Its xoff is largest while the group has the whole service region for itself.
-fn resumes_below(policy: &Policy, port: &PortPolicy, name: &str) -> Result<(), Refusal> {
+fn resumes_below(
+    policy: &Policy,
+    port: &PortPolicy,
+    name: &str,
+    key: &dyn Fn(usize, &str) -> String,
+) -> Result<(), Refusals> {
     let service = u64::from(policy.regions.service);
     let bytes = |cells: u64| cells * CELL as u64;
+    let mut refusals = Refusals::default();
     for (number, group) in port.groups.iter().enumerate() {
         if !group.is_lossless() || !matches!(group.limit, Limit::Dynamic(_)) {
             continue;
         }
         let most = xoff(group, 1, service);
-        for (key, cells) in [
-            ("qos.group.xon_bytes", group.xon),
-            ("qos.group.xon_offset_bytes", group.xon_offset),
+        for (part, cells) in [
+            ("xon_bytes", group.xon),
+            ("xon_offset_bytes", group.xon_offset),
         ] {
             let cells = u64::from(cells);
-            require(
+            refusals.require(
                 cells == 0 || cells < most,
-                key,
+                &key(number, part),
                 format_args!(
                     "{name}, group {number}: {} is not below {}, the most that it holds when it pauses: its guarantee, and its \
                      share of the {} bytes of service while nobody else has any",
@@ -88,10 +131,10 @@ fn resumes_below(policy: &Policy, port: &PortPolicy, name: &str) -> Result<(), R
                     bytes(most),
                     bytes(service)
                 ),
-            )?;
+            );
         }
     }
-    Ok(())
+    refusals.or(())
 }
 
 /// A warning if a lossless group has no way to make its peer wait.
@@ -184,13 +227,18 @@ fn certain(wred: Wred) -> u64 {
     })
 }
 
-fn marks_come_first(place: &str, wred: Wred, feeders: &Feeders) -> Result<(), Refusal> {
+fn marks_come_first(
+    key: &dyn Fn(&str) -> String,
+    place: &str,
+    wred: Wred,
+    feeders: &Feeders,
+) -> Result<(), Refusal> {
     let (marks, pauses) = (certain(wred), feeders.xoff * CELL as u64);
     if pauses > marks {
         return Ok(());
     }
     Err(Refusal::new(
-        "qos.queue.wred.max_bytes",
+        key("wred.max_bytes"),
         format!(
             "{place}: marks are certain from {marks} bytes, but the {} groups that feed it pause at {pauses} in all: \
              senders would be stopped before they are told to slow down",
@@ -212,7 +260,13 @@ fn leaves_room(place: &str, wred: Wred, feeders: &Feeders, port: &PortFacts) -> 
     })
 }
 
-fn holds_all(place: &str, guaranteed: u64, limit: Limit, feeders: &Feeders) -> Result<(), Refusal> {
+fn holds_all(
+    key: &dyn Fn(&str) -> String,
+    place: &str,
+    guaranteed: u64,
+    limit: Limit,
+    feeders: &Feeders,
+) -> Result<(), Refusal> {
     let let_in = feeders.xoff + feeders.headroom;
     let limit = match limit {
         Limit::Static(cells) => guaranteed + u64::from(cells),
@@ -224,7 +278,7 @@ fn holds_all(place: &str, guaranteed: u64, limit: Limit, feeders: &Feeders) -> R
     }
     let bytes = |cells: u64| cells * CELL as u64;
     Err(Refusal::new(
-        "qos.queue.limit_bytes",
+        key("limit_bytes"),
         format!(
             "{place}: it drops at {} bytes, but the {} lossless groups that feed it let in {} (xoff) and {} \
              (headroom): say lossless = true, or a higher limit",

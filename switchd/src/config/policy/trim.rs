@@ -1,11 +1,10 @@
 //! From `[qos.trim]` and `[qos.hook]` to what the engine works with (SW-23, SW-33).
 
 use crate::config::qos::{self, Queue, Trim};
-use crate::config::rules::within;
 use crate::limits::{CELL, PRIORITIES};
 use crate::tables::policy::{Hook, Limit, Policy, TrimAt};
 use crate::tables::trim::{DSCPS, SIZE_MAX, SIZE_MIN, TrimPolicy, TrimPolicyError};
-use common::config::{Refusal, require};
+use common::config::{Refusal, Refusals, require, within};
 
 /// The highest code point.
 const DSCP_MAX: u64 = DSCPS as u64 - 1;
@@ -14,18 +13,18 @@ impl Trim {
     /// Which packets are trimmed, and to what.
     ///
     /// # Errors
-    /// The first key that is impossible, or contradicts another, with the numbers.
-    pub(super) fn compile(&self) -> Result<TrimPolicy, Refusal> {
-        within(
-            "qos.trim.size_bytes",
-            u64::from(self.size_bytes),
-            u64::from(SIZE_MIN),
-            u64::from(SIZE_MAX),
-        )?;
+    /// The keys that are impossible; else the first that contradicts another.
+    pub(super) fn compile(&self) -> Result<TrimPolicy, Refusals> {
+        let mut refusals = Refusals::default();
+        let (least, most) = (u64::from(SIZE_MIN), u64::from(SIZE_MAX));
+        let size = u64::from(self.size_bytes);
+        refusals.keep(within("qos.trim.size_bytes", size, least, most));
+        let rtx = refusals.keep(mask("qos.trim.rtx", &self.rtx));
+        let control = refusals.keep(mask("qos.trim.control", &self.control));
         let mut policy = TrimPolicy {
             size: self.size_bytes,
-            rtx: mask("qos.trim.rtx", &self.rtx)?,
-            control: mask("qos.trim.control", &self.control)?,
+            rtx: rtx.unwrap_or_default(),
+            control: control.unwrap_or_default(),
             ..TrimPolicy::default()
         };
         for (number, &trimmed) in &self.trimmable {
@@ -33,12 +32,14 @@ impl Trim {
             let dscp = number.parse::<usize>().ok().filter(|it| *it < DSCPS);
             let Some(dscp) = dscp else {
                 let reason = format!("{number:?} is not within 0 to {DSCP_MAX}");
-                return Err(Refusal::new(key, reason));
+                refusals.add(Refusal::alone(key, reason));
+                continue;
             };
-            within(&key, u64::from(trimmed), 0, DSCP_MAX)?;
+            refusals.keep(within(&key, u64::from(trimmed), 0, DSCP_MAX));
             policy.trimmable |= 1 << dscp;
             policy.trimmed_of[dscp] = trimmed;
         }
+        refusals.check()?;
         let checked = policy.check();
         checked.map_err(|error| Refusal::new(key_of(error), error.to_string()))?;
         Ok(policy)
@@ -46,11 +47,19 @@ impl Trim {
 }
 
 /// The code points of a list as bits.
-fn mask(key: &str, dscps: &[u8]) -> Result<u64, Refusal> {
-    dscps.iter().try_fold(0, |mask, &dscp| {
-        within(key, u64::from(dscp), 0, DSCP_MAX)?;
-        Ok(mask | 1 << dscp)
-    })
+fn mask(key: &str, dscps: &[u8]) -> Result<u64, Refusals> {
+    let mut refusals = Refusals::default();
+    let mut mask = 0;
+    for (place, &dscp) in dscps.iter().enumerate() {
+        let key = format!("{key}[{place}]");
+        if refusals
+            .keep(within(&key, u64::from(dscp), 0, DSCP_MAX))
+            .is_some()
+        {
+            mask |= 1 << dscp;
+        }
+    }
+    refusals.or(mask)
 }
 
 /// The key that a contradiction is about.
@@ -69,13 +78,14 @@ impl qos::Hook {
     /// The rewrite of hook flows.
     ///
     /// # Errors
-    /// There is no such priority or code point.
-    pub(super) fn compile(self) -> Result<Hook, Refusal> {
+    /// There is no such priority, or no such code point.
+    pub(super) fn compile(self) -> Result<Hook, Refusals> {
+        let mut refusals = Refusals::default();
         let Self { priority, dscp } = self;
         let most = PRIORITIES as u64 - 1;
-        within("qos.hook.priority", u64::from(priority), 0, most)?;
-        within("qos.hook.dscp", u64::from(dscp), 0, DSCP_MAX)?;
-        Ok(Hook { priority, dscp })
+        refusals.keep(within("qos.hook.priority", u64::from(priority), 0, most));
+        refusals.keep(within("qos.hook.dscp", u64::from(dscp), 0, DSCP_MAX));
+        refusals.or(Hook { priority, dscp })
     }
 }
 

@@ -72,5 +72,8 @@ fn only_low_marks() {
     let qos: Qos =
         toml::from_str("[[queue]]\nqueues = [2]\nuet = \"med\"\nuet_marks = \"line\"").unwrap();
     let error = qos.compile(&facts()).expect_err("it does not mark");
-    assert_eq!(error.key, "qos.queue[0].uet_marks");
+    assert_eq!(
+        error.iter().next().map(|it| it.key.as_str()),
+        Some("qos.queue[0].uet_marks")
+    );
 }

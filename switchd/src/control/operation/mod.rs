@@ -53,10 +53,8 @@ impl State {
             .source
             .load()
             .map_err(|error| error.to_string())?;
-        let prepared = self.active.prepare(&next);
-        let path = self.active.source.path.display();
-        let (changes, compiled) =
-            prepared.map_err(|refusal| format!("{path}: {}: {}", refusal.key, refusal.reason))?;
+        let prepared = self.active.prepare(&next.settings);
+        let (changes, compiled) = prepared.map_err(|it| next.refused(&it).to_string())?;
         if changes.is_empty() {
             return Ok(changes);
         }
@@ -65,7 +63,7 @@ impl State {
         }
         self.routing.set_traffic(Arc::new(compiled.policy));
         self.active
-            .replace(next, compiled.headroom, compiled.warnings);
+            .replace(next.settings, compiled.headroom, compiled.warnings);
         self.workers.iter().for_each(|worker| worker.waker.wake());
         Ok(changes)
     }

@@ -41,7 +41,7 @@ impl Bench {
             overrides: Vec::new(),
         };
         std::fs::write(&source.path, text).unwrap();
-        let config = source.load().unwrap();
+        let config = source.load().unwrap().settings;
         let names = ["p1", "p2"];
         let facts = names.map(|name| PortFacts {
             name: name.to_owned(),

@@ -90,7 +90,9 @@ impl Rig {
             let found = rows.iter().find(|[a, b, c, _]| {
                 (a.as_str(), b.as_str(), c.as_str()) == (prefix, port, reason)
             });
-            found.map(|row| row[3].clone()).ok_or(format!("{rows:?}"))
+            found
+                .map(|row| row[3].clone())
+                .ok_or_else(|| format!("{rows:?}"))
         })
     }
 

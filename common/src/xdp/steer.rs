@@ -43,7 +43,8 @@ const COUNT_PASSED: u32 = 0;
 const COUNT_REDIRECTED: u32 = 1;
 const COUNT_LIMITED: u32 = 2;
 const COUNT_PUNTED: u32 = 3;
-const COUNT_NO_SOCKET: u32 = COUNT_PUNTED + PuntReason::ALL.len() as u32;
+/// The number of the last reason is how many there are.
+const COUNT_NO_SOCKET: u32 = COUNT_PUNTED + PuntReason::Discovery as u32;
 
 /// What marks in `struct port` of steer.bpf.c that a map is not empty.
 const FLAG_PREFIXES4: u8 = 1;

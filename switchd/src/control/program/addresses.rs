@@ -65,8 +65,10 @@ impl LocalAddresses {
             return AddressChanges::default();
         }
         self.all = next;
-        let mut changes = AddressChanges::default();
-        changes.removed = self.listed.difference(&self.all).copied().collect();
+        let mut changes = AddressChanges {
+            removed: self.listed.difference(&self.all).copied().collect(),
+            ..AddressChanges::default()
+        };
         self.listed.retain(|address| self.all.contains(address));
         for is_v6 in [false, true] {
             let of_family = |address: &&IpAddr| address.is_ipv6() == is_v6;

@@ -46,11 +46,11 @@ impl Punted {
     /// Follows changes of the prefixes `changed`. `verdict` says what a prefix is now: `None` if it
     /// leads nowhere. `all` are all prefixes that lead somewhere. Returns what is to be told, in an
     /// order in which no packet goes wrong that went right before and after.
-    pub(super) fn refresh<'a>(
+    pub(super) fn refresh(
         &mut self,
         changed: &HashSet<IpNet>,
         verdict: impl Fn(&IpNet) -> Option<Verdict>,
-        all: impl Iterator<Item = IpNet> + 'a,
+        all: impl Iterator<Item = IpNet>,
     ) -> Vec<VerdictChange> {
         let mut told = Vec::new();
         let mut moved = HashSet::new();
@@ -158,7 +158,7 @@ mod tests {
         ]
     }
 
-    fn longest<'a>(table: &'a HashMap<IpNet, Verdict>, address: Ipv4Addr) -> Option<&'a Verdict> {
+    fn longest(table: &HashMap<IpNet, Verdict>, address: Ipv4Addr) -> Option<&Verdict> {
         let all = table
             .iter()
             .filter(|(it, _)| it.contains(&IpNet::from(std::net::IpAddr::from(address))));

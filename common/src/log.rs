@@ -1,7 +1,9 @@
 //! Logging of the daemons: one line an event on stderr, where systemd and `fabric` pick it up.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
+use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 
 /// Why logging cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -33,24 +35,97 @@ pub fn check(filter: &str) -> Result<(), LogError> {
 }
 
 /// Starts logging to stderr. `filter` is a level, or a list of `target=level` as in `RUST_LOG`.
-/// Colours only on a terminal and without `NO_COLOR`; time stamps only on a terminal or into a
-/// file: the journal has its own.
+/// Colours only on a terminal and without `NO_COLOR`. Into the journal without time stamps, since
+/// it has its own, and with the priority of the level (sd-daemon(3)), so that `journalctl -p err`
+/// finds errors.
 ///
 /// # Errors
 /// The filter is not understood, or logging runs already.
 pub fn start(filter: &str) -> Result<(), LogError> {
     let filter = parse(filter)?;
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(colours);
-    let started = if std::env::var_os("JOURNAL_STREAM").is_some() {
-        builder.without_time().try_init()
+    let builder = tracing_subscriber::fmt().with_env_filter(filter);
+    let started = if is_journal() {
+        let builder = builder.with_ansi(false).without_time().with_level(false);
+        builder.with_writer(Journal).try_init()
     } else {
-        builder.try_init()
+        builder
+            .with_writer(std::io::stderr)
+            .with_ansi(colours)
+            .try_init()
     };
     started.map_err(|_| LogError::Running)
+}
+
+/// Tells the operator why `program` ends, on stderr, before or without a log; an error in the
+/// journal.
+pub fn complain(program: &str, error: &dyn std::fmt::Display) {
+    let text = format!("{program}: {error}");
+    if is_journal() {
+        eprint!("{}", prefixed(ERROR, &text));
+    } else {
+        eprintln!("{text}");
+    }
+}
+
+/// Whether stderr is the journal's: `JOURNAL_STREAM` names its device and inode (systemd.exec(5)).
+/// The variable alone does not tell, because it is inherited when stderr is redirected.
+fn is_journal() -> bool {
+    let named = std::env::var("JOURNAL_STREAM").ok();
+    let Ok(found) = nix::sys::stat::fstat(std::io::stderr()) else {
+        return false;
+    };
+    named.is_some_and(|named| named == format!("{}:{}", found.st_dev, found.st_ino))
+}
+
+/// Syslog's priority of errors.
+const ERROR: u8 = 3;
+
+/// Syslog's priority of a level.
+fn priority(level: &Level) -> u8 {
+    match *level {
+        Level::ERROR => ERROR,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        Level::DEBUG | Level::TRACE => 7,
+    }
+}
+
+/// A text with the priority before each of its lines, because each is an entry of its own.
+fn prefixed(priority: u8, text: &str) -> String {
+    let lines = text.trim_end_matches('\n').split('\n');
+    lines.map(|line| format!("<{priority}>{line}\n")).collect()
+}
+
+/// Writes events to the journal's stderr.
+struct Journal;
+
+/// One event of the journal.
+struct Entry(u8);
+
+impl<'a> MakeWriter<'a> for Journal {
+    type Writer = Entry;
+
+    fn make_writer(&'a self) -> Entry {
+        Entry(priority(&Level::INFO))
+    }
+
+    fn make_writer_for(&'a self, meta: &Metadata<'_>) -> Entry {
+        Entry(priority(meta.level()))
+    }
+}
+
+impl Write for Entry {
+    /// The formatter writes an event at once.
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        let lines = prefixed(self.0, &String::from_utf8_lossy(text));
+        std::io::stderr().write_all(lines.as_bytes())?;
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 fn parse(filter: &str) -> Result<EnvFilter, LogError> {
@@ -93,6 +168,19 @@ mod tests {
             "5",
         ] {
             assert!(check(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    /// Levels are syslog's priorities, on every line of an event.
+    #[test]
+    fn the_journal_gets_priorities() {
+        for (level, wanted) in [
+            (Level::ERROR, "<3>a\n<3>  b\n"),
+            (Level::WARN, "<4>a\n<4>  b\n"),
+            (Level::INFO, "<6>a\n<6>  b\n"),
+            (Level::TRACE, "<7>a\n<7>  b\n"),
+        ] {
+            assert_eq!(prefixed(priority(&level), "a\n  b\n"), wanted);
         }
     }
 }

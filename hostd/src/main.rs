@@ -61,6 +61,6 @@ fn main() -> ExitCode {
 }
 
 fn fail(error: &dyn std::error::Error) -> ExitCode {
-    eprintln!("hostd: {error}");
+    common::log::complain("hostd", error);
     ExitCode::FAILURE
 }

@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     match execute(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("switchd: {error}");
+            common::log::complain("switchd", &error);
             ExitCode::FAILURE
         }
     }

@@ -6,21 +6,28 @@
 //!             32 at once  the time-out       time                   the time-out
 //! ```
 //!
+//! Who opens connections and asks nothing, or a byte a minute, locks nobody out: when all places
+//! are taken, the one that has waited longest for the rest of a request is closed; if all have
+//! asked, the one that has taken its time longest with its answer.
+//!
 //! Whoever may open the socket may ask: the permissions of its file are the access control. What
 //! requests and answers mean is the daemon's business; both write JSON. [`client`] is for the tools
 //! that ask.
 
 pub mod client;
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 /// Bytes of the longest request, without the end of its line.
@@ -38,7 +45,7 @@ pub struct TooLong;
 /// What a client may take of the daemon.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// Clients served at a time; further ones wait in the socket's queue.
+    /// Clients served at a time.
     clients: usize,
     /// A client has this long to ask, and as long again to take the answer.
     timeout: Duration,
@@ -98,20 +105,26 @@ impl Listener {
     {
         let Self { socket, limits } = self;
         let handler = Arc::new(handler);
-        let places = Arc::new(Semaphore::new(limits.clients));
+        let clients = Arc::new(Clients::default());
         loop {
-            let Ok(place) = places.clone().acquire_owned().await else {
-                return;
-            };
             match socket.accept().await {
                 Ok((stream, _)) => {
-                    let handler = handler.clone();
-                    tokio::spawn(async move {
-                        if let Err(error) = serve_client(stream, limits.timeout, &*handler).await {
+                    clients.room(limits.clients).await;
+                    let (handler, stage) = (handler.clone(), Arc::new(AtomicU8::new(READS)));
+                    let place = Place(clients.clone(), stage.clone());
+                    let task = tokio::spawn(async move {
+                        let served = serve_client(stream, limits.timeout, &*handler, &place.1);
+                        if let Err(error) = served.await {
                             tracing::debug!("admin client: {error}");
                         }
-                        drop(place);
                     });
+                    let client = Client {
+                        stage,
+                        task: task.abort_handle(),
+                    };
+                    clients.list().push_back(client);
+                    // It may ask before others can take its place.
+                    tokio::task::yield_now().await;
                 }
                 Err(error) => {
                     tracing::warn!("admin socket: {error}");
@@ -122,14 +135,93 @@ impl Listener {
     }
 }
 
-async fn serve_client<H, F>(mut stream: UnixStream, limit: Duration, handler: &H) -> io::Result<()>
+/// Stage of a client whose request is not complete.
+const READS: u8 = 0;
+
+/// Stage of a client whose request the daemon works on.
+const WAITS: u8 = 1;
+
+/// Stage of a client that takes its answer.
+const WRITES: u8 = 2;
+
+/// A client that is served.
+#[derive(Debug)]
+struct Client {
+    /// [`READS`], [`WAITS`] or [`WRITES`].
+    stage: Arc<AtomicU8>,
+    task: AbortHandle,
+}
+
+/// The clients that are served, the oldest first.
+#[derive(Debug, Default)]
+struct Clients {
+    list: Mutex<VecDeque<Client>>,
+    /// Somebody left.
+    left: Notify,
+}
+
+impl Clients {
+    fn list(&self) -> MutexGuard<'_, VecDeque<Client>> {
+        // Nothing panics that holds it.
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes room for one more: closes the oldest that makes the daemon wait, or waits if there is
+    /// none.
+    async fn room(&self, most: usize) {
+        loop {
+            let left = self.left.notified();
+            {
+                let mut list = self.list();
+                list.retain(|client| !client.task.is_finished());
+                if list.len() < most {
+                    return;
+                }
+                let at = |stage| {
+                    let mut all = list.iter();
+                    all.position(|client| client.stage.load(Ordering::Relaxed) == stage)
+                };
+                if let Some(client) = at(READS)
+                    .or_else(|| at(WRITES))
+                    .and_then(|it| list.remove(it))
+                {
+                    tracing::debug!("admin socket: the longest idle client makes room for another");
+                    client.task.abort();
+                    return;
+                }
+            }
+            left.await;
+        }
+    }
+}
+
+/// What a client's task holds while it runs, also if it is aborted.
+struct Place(Arc<Clients>, Arc<AtomicU8>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut list = self.0.list();
+        list.retain(|client| !Arc::ptr_eq(&client.stage, &self.1));
+        drop(list);
+        self.0.left.notify_one();
+    }
+}
+
+async fn serve_client<H, F>(
+    mut stream: UnixStream,
+    limit: Duration,
+    handler: &H,
+    stage: &AtomicU8,
+) -> io::Result<()>
 where
     H: Fn(Result<Vec<u8>, TooLong>) -> F,
     F: Future<Output = Vec<u8>>,
 {
     let request = timeout(limit, read_line(&mut stream)).await??;
+    stage.store(WAITS, Ordering::Relaxed);
     let mut answer = handler(request).await;
     answer.push(b'\n');
+    stage.store(WRITES, Ordering::Relaxed);
     timeout(limit, async {
         stream.write_all(&answer).await?;
         stream.shutdown().await

@@ -87,6 +87,79 @@ fn silent_clients_are_let_go_and_others_wait_for_a_place() {
     });
 }
 
+/// 400 clients that ask nothing, or a byte now and then, lock nobody out, though none of them
+/// has been silent for as long as the time-out.
+#[test]
+fn half_open_clients_lock_nobody_out() {
+    let (_folder, path) = place();
+    runtime().block_on(async {
+        let mut listener = Listener::bind(&path, 0o600, "tested").expect("bound");
+        listener.limits.timeout = Duration::from_secs(3600);
+        let served = listener.limits.clients;
+        tokio::spawn(listener.serve(echo));
+        let mut silent = Vec::new();
+        for number in 0..400 {
+            let mut stream = UnixStream::connect(&path).await.expect("it listens");
+            if number % 2 == 0 {
+                let _ = stream.write_all(b"x").await;
+            }
+            silent.push(stream);
+        }
+        assert_eq!(ask(&path, b"me\n").await, "asked: me\n");
+        // The oldest ones were closed, the youngest are served: but for one, whose place was taken.
+        let (old, young) = silent.split_at_mut(400 - served + 1);
+        for stream in old {
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer).await;
+            assert!(answer.is_empty());
+        }
+        for stream in young {
+            stream.write_all(b"y\n").await.expect("open");
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.expect("answered");
+            assert!(answer.ends_with("y\n"), "{answer}");
+        }
+    });
+}
+
+/// A client whose request is being answered keeps its place.
+#[test]
+fn who_waits_for_an_answer_is_not_closed() {
+    let (_folder, path) = place();
+    runtime().block_on(async {
+        let mut listener = Listener::bind(&path, 0o600, "tested").expect("bound");
+        listener.limits.clients = 1;
+        let go = Arc::new(Notify::new());
+        let gate = go.clone();
+        tokio::spawn(listener.serve(move |request| {
+            let gate = gate.clone();
+            async move {
+                gate.notified().await;
+                echo(request).await
+            }
+        }));
+        let first = ask(&path, b"first\n");
+        let second = async {
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+            let answer = ask(&path, b"second\n");
+            let release = async {
+                for _ in 0..2 {
+                    for _ in 0..50 {
+                        tokio::task::yield_now().await;
+                    }
+                    go.notify_one();
+                }
+            };
+            tokio::join!(answer, release).0
+        };
+        let answers = tokio::join!(first, second);
+        assert_eq!(answers.0, "asked: first\n");
+        assert_eq!(answers.1, "asked: second\n");
+    });
+}
+
 #[test]
 fn a_socket_in_use_is_left_alone_and_one_left_behind_is_replaced() {
     let (_folder, path) = place();

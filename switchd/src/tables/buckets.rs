@@ -51,6 +51,7 @@ pub struct Buckets {
     home: Arc<[u64]>,
     /// The members that are alive, each next hop once, by number.
     live: Arc<[Live]>,
+    lineage: u32,
 }
 
 impl Buckets {
@@ -62,8 +63,23 @@ impl Buckets {
             holder: none.clone(),
             home: none,
             live: Arc::default(),
+            lineage: 0,
         }
         .changed(members)
+    }
+
+    /// The same as the first of a lineage.
+    #[must_use]
+    pub fn of_lineage(self, lineage: u32) -> Self {
+        Self { lineage, ..self }
+    }
+
+    /// A number that buckets share with those that they were [`changed`](Self::changed) from, also
+    /// in another group: where a route is replaced, the flows of the old group are those of the new
+    /// one.
+    #[inline]
+    pub fn lineage(&self) -> u32 {
+        self.lineage
     }
 
     /// The next hop of a flow, or `None` when no member is alive.
@@ -109,6 +125,7 @@ impl Buckets {
                 holder: self.holder.clone(),
                 home: self.home.clone(),
                 live: Arc::default(),
+                lineage: self.lineage,
             };
         }
         let mut assignment = Assignment::new(members);
@@ -137,6 +154,7 @@ impl Buckets {
             holder,
             home,
             live: live(members),
+            lineage: self.lineage,
         }
     }
 

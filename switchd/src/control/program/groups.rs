@@ -34,6 +34,8 @@ pub(super) struct Groups {
     hops: HashMap<NeighbourKey, HopSlot>,
     hop_keys: HashMap<NextHopId, NeighbourKey>,
     hop_ids: IdPool,
+    /// Lineages of buckets so far.
+    lineages: u32,
 }
 
 impl Default for Groups {
@@ -45,6 +47,7 @@ impl Default for Groups {
             hops: HashMap::new(),
             hop_keys: HashMap::new(),
             hop_ids: IdPool::new(MAX_NEXT_HOPS),
+            lineages: 0,
         }
     }
 }
@@ -143,6 +146,12 @@ impl Groups {
         for hop in std::mem::replace(&mut slot.hops, hops) {
             self.release_hop(hop);
         }
+    }
+
+    /// A lineage that no buckets have yet. (After four billion, one that few have.)
+    pub(super) fn new_lineage(&mut self) -> u32 {
+        self.lineages = self.lineages.wrapping_add(1);
+        self.lineages
     }
 
     /// Members of a group's buckets as they were last made; none if it has no buckets yet.

@@ -365,7 +365,7 @@ impl Program {
         let spec = self.prefixes.spec_for(mirror, &self.port_of, prefix);
         let before = self.prefixes.group_of(&prefix);
         let wanted = spec.is_some();
-        let next = spec.and_then(|spec| self.hold_group(mirror, &spec));
+        let next = spec.and_then(|spec| self.hold_group(mirror, &spec, before));
         if wanted && next.is_none() {
             self.lacking.insert(prefix);
         } else {
@@ -380,14 +380,23 @@ impl Program {
         self.prefixes.set_group(prefix, next);
     }
 
-    /// The group for `spec`, with one more user.
-    fn hold_group(&mut self, mirror: &Mirror, spec: &Spec) -> Option<GroupId> {
+    /// The group for `spec`, with one more user. A new one keeps what it can of the buckets of
+    /// `predecessor`, to which its first route led before, so that only the flows of hops that the
+    /// route has lost move (SW-3).
+    fn hold_group(
+        &mut self,
+        mirror: &Mirror,
+        spec: &Spec,
+        predecessor: Option<GroupId>,
+    ) -> Option<GroupId> {
         let Some((id, is_new)) = self.groups.hold(spec) else {
             self.overflow += 1;
             return None;
         };
         if is_new {
-            let rendered = self.renderer(mirror).render(id);
+            let mut renderer = self.renderer(mirror);
+            renderer.predecessor = predecessor;
+            let rendered = renderer.render(id);
             self.account(&rendered);
         }
         Some(id)
@@ -439,6 +448,7 @@ impl Program {
             port_of: &self.port_of,
             groups: &mut self.groups,
             tables: &mut self.tables,
+            predecessor: None,
         }
     }
 

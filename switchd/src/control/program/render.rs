@@ -29,6 +29,8 @@ pub(super) struct Renderer<'a> {
     pub(super) port_of: &'a HashMap<u32, PortId>,
     pub(super) groups: &'a mut Groups,
     pub(super) tables: &'a mut Tables,
+    /// The group that the route of a new one led to before.
+    pub(super) predecessor: Option<GroupId>,
 }
 
 impl Renderer<'_> {
@@ -149,18 +151,25 @@ impl Renderer<'_> {
             alive = members.into_iter().map(|(member, _)| member).collect();
         }
         let known = self.groups.members(id);
-        let before = match self.tables.groups.get(id.index()) {
-            // Without members these are the buckets of the number's last owner.
-            Some(Group::Balance(buckets)) if !known.is_empty() => Some(buckets),
-            _ => None,
-        };
-        let buckets = match before {
+        let buckets = match self.buckets_before(id) {
             Some(buckets) if known == alive => buckets.clone(),
             Some(buckets) => buckets.changed(&alive),
-            None => Buckets::new(&alive),
+            None => Buckets::new(&alive).of_lineage(self.groups.new_lineage()),
         };
         self.groups.set_members(id, alive);
         Group::Balance(buckets)
+    }
+
+    /// The buckets that those of a group are made from: its own, or those of the group that its
+    /// first route led to before.
+    fn buckets_before(&self, id: GroupId) -> Option<&Buckets> {
+        // Without members the entry is that of the number's last owner.
+        let rendered = |id: &GroupId| !self.groups.members(*id).is_empty();
+        let mut groups = [Some(id), self.predecessor].into_iter().flatten();
+        match self.tables.groups.get(groups.find(rendered)?.index()) {
+            Some(Group::Balance(buckets)) => Some(buckets),
+            _ => None,
+        }
     }
 
     /// The member that `hop` makes, and whether it is alive. Its next hop is added to `held`.

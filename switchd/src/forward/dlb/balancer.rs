@@ -24,7 +24,7 @@ pub struct Balancer {
     /// Entries that the table was made for; none while no group is balanced dynamically.
     flows: Option<usize>,
     /// Grows with each change of the tables.
-    epoch: u64,
+    epoch: u32,
     quality: Arc<QualityTable>,
     seed: u64,
 }
@@ -43,7 +43,7 @@ impl Balancer {
 
     /// Follows the tables. The flow table is there only while it is used.
     pub fn configure(&mut self, dlb: &DlbPolicy) {
-        self.epoch += 1;
+        self.epoch = self.epoch.wrapping_add(1);
         let flows = dlb.is_on().then_some(dlb.flows);
         if flows != self.flows {
             let stats = self.table.stats().clone();
@@ -63,14 +63,18 @@ impl Balancer {
     ) -> Option<Flow> {
         let group = group?;
         let dlb = &tables.dlb;
-        if dlb.mode(group) == Mode::Off
-            || !matches!(tables.group(group), Some(Group::Balance(_)))
-            || is_host_sprayed(frame, parsed, &dlb.spray)
-        {
+        if dlb.mode(group) == Mode::Off {
+            return None;
+        }
+        let Some(Group::Balance(buckets)) = tables.group(group) else {
+            return None;
+        };
+        if is_host_sprayed(frame, parsed, &dlb.spray) {
             return None;
         }
         let flow = Flow {
             group,
+            lineage: buckets.lineage(),
             hash,
             tag: hash,
         };

@@ -50,10 +50,13 @@ const WAYS: usize = 4;
 pub struct Flow {
     /// The group that its packets are sent to.
     pub group: GroupId,
+    /// The [lineage](Buckets::lineage) of the group: the flow stays the same when a route is
+    /// replaced.
+    pub lineage: u32,
     /// Its hash, which names its bucket and its place in the table.
     pub hash: u32,
     /// Distinguishes it from other flows in that place: another hash, or the same one. Flows of a
-    /// group with the same place and tag are treated as one flow.
+    /// lineage with the same place and tag are treated as one flow.
     pub tag: u32,
 }
 
@@ -67,9 +70,11 @@ const _: () = assert!(MAX_GROUPS <= u32::MAX as usize, "no group is nobody");
 struct Entry {
     /// When its last packet came.
     last: Time,
-    /// The tables in which its next hop was last seen to be a member that is alive.
-    epoch: u64,
+    /// The tables in which its next hop was last seen to be a member of `group` that is alive.
+    epoch: u32,
     tag: u32,
+    lineage: u32,
+    /// The group of its last packet.
     group: GroupId,
     next_hop: NextHopId,
     /// How long after `last` the flow relies on the entry, in ns.
@@ -81,6 +86,7 @@ impl Entry {
         last: Time::ZERO,
         epoch: 0,
         tag: 0,
+        lineage: 0,
         group: NOBODY,
         next_hop: NextHopId(0),
         hold: 0,
@@ -92,7 +98,7 @@ impl Entry {
 
     #[inline]
     fn is(&self, flow: &Flow) -> bool {
-        (self.tag == flow.tag) & (self.group == flow.group)
+        (self.tag == flow.tag) & (self.lineage == flow.lineage) & (self.group != NOBODY)
     }
 
     /// Whether its flow may still be inside a flowlet.
@@ -137,7 +143,7 @@ struct Lookup<'a, Q> {
     buckets: &'a Buckets,
     settings: &'a Settings,
     quality: &'a Q,
-    epoch: u64,
+    epoch: u32,
     now: Time,
 }
 
@@ -182,7 +188,7 @@ impl Table {
         buckets: &Buckets,
         settings: &Settings,
         quality: &Q,
-        epoch: u64,
+        epoch: u32,
         now: Time,
     ) -> Option<NextHopId> {
         match settings.mode {
@@ -214,10 +220,10 @@ impl Table {
         alive.take(max).map(row).collect()
     }
 
-    /// The set of a flow. The group enters, so that the groups do not crowd each other's sets.
+    /// The set of a flow. The lineage enters, so that the groups do not crowd each other's sets.
     #[inline]
     fn place(&self, flow: &Flow) -> usize {
-        let mixed = choice::mix(u64::from(flow.group.0) << 32 | u64::from(flow.hash));
+        let mixed = choice::mix(u64::from(flow.lineage) << 32 | u64::from(flow.hash));
         // The number of sets is a power of two, and less than 2³².
         (mixed >> 32) as usize & (self.sets.len() - 1)
     }
@@ -310,7 +316,7 @@ impl Table {
         self.stats.births.add(1);
         self.stats.started.add(1);
         entry.tag = lookup.flow.tag;
-        entry.group = lookup.flow.group;
+        entry.lineage = lookup.flow.lineage;
         entry.renew(lookup, next_hop);
         Some(next_hop)
     }
@@ -320,7 +326,8 @@ impl Entry {
     /// Whether its next hop is still a member that is alive.
     #[inline]
     fn is_alive<Q>(&self, lookup: &Lookup<'_, Q>) -> bool {
-        self.epoch == lookup.epoch || lookup.buckets.contains(self.next_hop)
+        let is_checked = self.epoch == lookup.epoch && self.group == lookup.flow.group;
+        is_checked || lookup.buckets.contains(self.next_hop)
     }
 
     /// Notes a packet that goes to `next_hop`, which is alive.
@@ -328,6 +335,7 @@ impl Entry {
     fn renew<Q>(&mut self, lookup: &Lookup<'_, Q>, next_hop: NextHopId) {
         self.last = lookup.now;
         self.epoch = lookup.epoch;
+        self.group = lookup.flow.group;
         self.next_hop = next_hop;
         self.hold = u32::try_from(lookup.settings.hold().nanos()).unwrap_or(u32::MAX);
     }

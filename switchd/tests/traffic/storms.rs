@@ -5,9 +5,10 @@ use super::{LOSSLESS, output, priority, python, queue, receive, send};
 use crate::support::{Rig, eventually, privileged};
 use std::process::Child;
 
-/// Storms are found in a moment, and the second one turns PFC off.
+/// Storms are found in a moment, recovery lasts long enough to look at, and the second round turns
+/// flow control off.
 const WATCHED: &str = "[qos.watchdog]\npoll_interval_milliseconds = 20\ndetection_time_milliseconds = 100\n\
-    restoration_time_milliseconds = 100\naction = \"drop\"\nstorms = 1\nwindow_milliseconds = 60000\n";
+    restoration_time_milliseconds = 5000\naction = \"drop\"\nstorms = 1\nwindow_milliseconds = 60000\n";
 
 /// Exit status of `switchctl pfcwd` while something is wrong.
 const DEGRADED: i32 = 4;
@@ -67,7 +68,7 @@ fn measures(rig: &Rig, name: &str, labels: &str, value: u64) {
 }
 
 /// SW-32, MG-5, MG-7: a peer pauses without end: its priority is stormed, and only its packets are
-/// discarded; it is restored when the peer is silent; the second storm turns PFC off until the
+/// discarded; after recovery its peer is obeyed again; the second storm turns PFC off until the
 /// operator turns it on.
 #[test]
 fn a_storm_is_found_ended_and_shown() {

@@ -283,6 +283,35 @@ fn a_refresh_without_room_waits_for_the_device() {
     assert_eq!(switch.run()[1].len(), 11);
 }
 
+/// SW-32: a worker that was away does not take a pause for a storm that may have ended unread; as
+/// soon as it has watched for the detection time, it does.
+#[test]
+fn a_late_turn_is_no_storm() {
+    let mut switch = Switch::lossless(2, 1, 1 << 20);
+    let mut policy = lossless(2, 1 << 20);
+    policy.watchdog = Some(Settings {
+        detection_time: Span::from_millis(5),
+        poll_interval: Span::from_millis(1),
+        ..Settings::default()
+    });
+    switch.tables(|tables| tables.traffic = Arc::new(policy));
+    switch.turn();
+    switch.pfc(1, u16::MAX);
+    switch.turn();
+    let storms = |switch: &Switch| switch.stats[0].ports[1].pauses[3].storms.get();
+    switch.now += Span::from_millis(20);
+    switch.turn();
+    let back = switch.now;
+    while switch.now.since(back) < Span::from_millis(4) {
+        assert_eq!(storms(&switch), 0, "{} after the gap", switch.now.since(back));
+        switch.turn();
+    }
+    while switch.now.since(back) < Span::from_millis(8) {
+        switch.turn();
+    }
+    assert_eq!(storms(&switch), 1);
+}
+
 /// MG-1, SW-32: another action of the watchdog and other maps are in force at once, also for a
 /// storm that lasts: none is found or ended by that.
 #[test]

@@ -289,20 +289,22 @@ fn the_shipped_profile_has_the_thresholds_that_it_says() {
         .expect("accepted")
         .policy;
     let queues = &policy.ports[0].queues;
-    let mut said = vec![250_000];
+    let mut said = vec![250_000, 500_000];
     for low in [&queues[0], &queues[3]] {
         let Curve::Linear { kmin, kmax, .. } = low.wred.expect("marks").profile.curve else {
             panic!("{low:?}");
         };
         assert_eq!(low.limit, Some(Limit::Static(1_250_000 / 256)));
-        assert_eq!(low.schedule, Schedule::Dwrr(25));
+        assert_eq!(low.schedule, Schedule::Dwrr(12));
         said.extend([kmin, kmax, 1_250_000]);
     }
     assert_eq!(
         (queues[4].schedule, queues[5].schedule),
-        (Schedule::Dwrr(75), Schedule::Strict)
+        (Schedule::Dwrr(72), Schedule::Strict)
     );
-    assert_eq!(queues[5].limit, Some(Limit::Static(250_000 / 256)));
+    for queue in [&queues[4], &queues[5]] {
+        assert_eq!(queue.limit, Some(Limit::Static(500_000 / 256)));
+    }
     let of_priority = policy.classify.class_of_priority;
     assert_eq!(of_priority, [0, 0, 0, 3, 4, 5, 5, 5]);
     for bytes in said {

@@ -18,6 +18,10 @@ pub struct Qos {
     pub queue_depth_bytes: u32,
     /// Round trip through the fabric without queueing: what Plane_BDP is computed from.
     pub base_rtt_microseconds: u64,
+    /// Speed of the hosts' links, for Plane_BDP at ports that are faster; the port's own if it is
+    /// left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plane_speed: Option<Rate>,
     /// Priority of a DSCP where it is not the upper three bits.
     pub priority_of_dscp: BTreeMap<String, u8>,
     /// Priority of a PCP where it is not the same number.
@@ -419,6 +423,7 @@ impl Default for Qos {
             trust: Trust::Dscp,
             queue_depth_bytes: 1 << 20,
             base_rtt_microseconds: 12,
+            plane_speed: None,
             priority_of_dscp: BTreeMap::new(),
             priority_of_pcp: BTreeMap::new(),
             class_of_priority: BTreeMap::new(),

@@ -19,7 +19,9 @@ use super::rules::{cells, matches_pattern};
 use crate::limits::{CELL, MAX_CELLS};
 use crate::tables::policy::{Policy, PolicyError, PortPolicy};
 use crate::traffic::headroom::Breakdown;
-use common::config::{Refusal, Refusals, within};
+use common::config::{Refusal, Refusals, require, within};
+use common::time::Span;
+use common::units::Rate;
 use sections::Sections;
 
 /// A compiled `[qos]`.
@@ -49,7 +51,8 @@ impl Qos {
         let divided = policy.divide(cells(self.buffer.size_bytes), pool);
         refusals.keep(divided.map_err(|error| refused(error, ports, &sections)));
         refusals.check()?;
-        let mut warnings = relations::check(&policy, ports, &sections)?;
+        let base_rtt = Span::from_micros(self.base_rtt_microseconds);
+        let mut warnings = relations::check(&policy, ports, &sections, base_rtt)?;
         warnings.extend(self.lateness_warnings(&policy, ports));
         warnings.extend(trim::warnings(&policy));
         Ok(Compiled {
@@ -71,6 +74,11 @@ impl Qos {
         refusals.keep(within("qos.buffer.size_bytes", size, 16 << 10, most));
         let rtt = self.base_rtt_microseconds;
         refusals.keep(within("qos.base_rtt_microseconds", rtt, 1, 1_000_000));
+        refusals.keep(require(
+            self.plane_speed != Some(Rate::from_bps(0)),
+            "qos.plane_speed",
+            "a plane of speed 0 carries nothing",
+        ));
         refusals.keep(self.check_headroom());
         let mut policy = Policy::plain(ports.len(), cells(self.queue_depth_bytes));
         policy.classify = refusals.keep(self.classify()).unwrap_or_default();
@@ -99,6 +107,7 @@ impl Qos {
                     sections.queue_is_from(number, &queue.queues, place);
                 }
             }
+            refusals.keep(check_egress_limit(port, &facts.name));
             let flow_control = refusals.keep(self.flow_control(&policy.classify, port, facts));
             port.flow_control = flow_control.unwrap_or_default();
         }
@@ -121,6 +130,23 @@ impl Qos {
         port.ingress_limit = limit(self.buffer.ingress_limit_bytes);
         port.egress_limit = limit(self.buffer.egress_limit_bytes);
     }
+}
+
+/// Refuses a limit of a port that its queues' guarantees exceed: nobody else may use them, so they
+/// would exceed it without any service (SW-10).
+fn check_egress_limit(port: &PortPolicy, name: &str) -> Result<(), Refusal> {
+    let guaranteed = port.queues.iter().map(|it| u64::from(it.guaranteed));
+    let guaranteed: u64 = guaranteed.sum();
+    let bytes = |cells: u64| cells * CELL as u64;
+    require(
+        guaranteed <= u64::from(port.egress_limit),
+        "qos.buffer.egress_limit_bytes",
+        format_args!(
+            "{} is less than the guarantees of the queues of {name}, {} bytes in all",
+            bytes(u64::from(port.egress_limit)),
+            bytes(guaranteed)
+        ),
+    )
 }
 
 /// An error of the engine as a refusal that names the key and the port.

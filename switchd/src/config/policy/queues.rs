@@ -2,14 +2,13 @@
 
 use super::limit::dynamic;
 use super::trim::trim_at;
-use super::uet;
+use super::uet::{self, Plane};
 use crate::config::facts::PortFacts;
 use crate::config::qos::{self, MarkAt, Qos, Queue};
 use crate::config::rules::{cells, class_numbers};
 use crate::tables::policy::{Limit, PortPolicy, QueuePolicy, Schedule, WEIGHTS, Wred};
 use crate::tables::wred::{Curve, EXPONENT_MAX, ONE, Profile};
 use common::config::{Refusal, Refusals, require, within};
-use common::time::Span;
 use common::units::Rate;
 use std::num::NonZeroU8;
 
@@ -32,9 +31,8 @@ impl Qos {
         let key = |name: &str| format!("qos.queue[{place}].{name}");
         let mut refusals = Refusals::default();
         refusals.keep(class_numbers(&key("queues"), &queue.queues));
-        let base_rtt = Span::from_micros(self.base_rtt_microseconds);
-        let trims = !self.trim.trimmable.is_empty();
-        let queue = &uet::filled(&key, queue, facts, base_rtt, trims)?;
+        let queue = &uet::filled(&key, queue, facts, &Plane::of(self, facts))?;
+        refusals.keep(above_guarantee(&key, queue));
         let guaranteed = cells(queue.guaranteed_bytes);
         let schedule = refusals.keep(schedule(&key, queue));
         let shaper = refusals.keep(shaper(&key, queue));
@@ -58,6 +56,29 @@ impl Qos {
         }
         refusals.or(())
     }
+}
+
+/// Refuses marks, early drops and trimming of what nobody else may use: no threshold lies below a
+/// guarantee (SW-10).
+fn above_guarantee(key: &dyn Fn(&str) -> String, queue: &Queue) -> Result<(), Refusals> {
+    let mut refusals = Refusals::default();
+    let marks = queue.wred.as_ref().map(|it| it.min_bytes);
+    for (name, bytes) in [
+        ("wred.min_bytes", marks),
+        ("trim_bytes", queue.trim_bytes),
+        ("trim_rtx_bytes", queue.trim_rtx_bytes),
+    ] {
+        refusals.keep(require(
+            bytes.is_none_or(|bytes| bytes >= queue.guaranteed_bytes),
+            &key(name),
+            format_args!(
+                "{} lies below the guarantee of {} bytes",
+                bytes.unwrap_or_default(),
+                queue.guaranteed_bytes
+            ),
+        ));
+    }
+    refusals.or(())
 }
 
 fn queue_limit(

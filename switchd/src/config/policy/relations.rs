@@ -20,12 +20,11 @@ use crate::tables::policy::{GroupPolicy, Limit, Policy, PortPolicy, Wred};
 use crate::tables::wred::Curve;
 use common::config::{Refusal, Refusals};
 use common::time::Span;
+use common::units::Rate;
 
-/// Time from a mark to the moment when the sender is slower: two round trips of a data centre under
-/// load.
-const CONTROL_LOOP: Span = Span::from_micros(20);
-
-/// Refuses a policy that breaks relations; what is only unwise is returned.
+/// Refuses a policy that breaks relations; what is only unwise is returned. `base_rtt` is the
+/// control loop: a mark reaches the receiver, its answer the sender, and what the sender does then
+/// the queue.
 ///
 /// # Errors
 /// The relations that do not hold, with their numbers.
@@ -33,6 +32,7 @@ pub(super) fn check(
     policy: &Policy,
     ports: &[PortFacts],
     sections: &Sections,
+    base_rtt: Span,
 ) -> Result<Vec<String>, Refusals> {
     let mut refusals = Refusals::default();
     let mut warnings: Vec<String> = hook_drops(policy, ports).into_iter().collect();
@@ -53,9 +53,8 @@ pub(super) fn check(
             }
             if let Some(wred) = queue.wred {
                 refusals.keep(marks_come_first(&key, &place, wred, &feeders));
-                if let Some(warning) = leaves_room(&place, wred, &feeders, &ports[number]) {
-                    warnings.push(warning);
-                }
+                let speed = ports[number].speed;
+                warnings.extend(leaves_room(&place, wred, &feeders, speed, base_rtt));
             }
             if let Some(limit) = queue.limit {
                 let guaranteed = u64::from(queue.guaranteed);
@@ -248,14 +247,20 @@ fn marks_come_first(
 }
 
 /// A warning if what arrives in one control loop exceeds the gap between marks and pauses.
-fn leaves_room(place: &str, wred: Wred, feeders: &Feeders, port: &PortFacts) -> Option<String> {
+fn leaves_room(
+    place: &str,
+    wred: Wred,
+    feeders: &Feeders,
+    speed: Option<Rate>,
+    base_rtt: Span,
+) -> Option<String> {
     let gap = (feeders.xoff * CELL as u64).saturating_sub(certain(wred));
-    let loop_bytes = port.speed?.bytes_in(CONTROL_LOOP);
+    let loop_bytes = speed?.bytes_in(base_rtt);
     (gap < loop_bytes).then(|| {
         format!(
             "{place}: the gap between marks and pauses is {gap} bytes, but {loop_bytes} arrive in {} until \
              senders react: there will be pauses that marks could have avoided",
-            CONTROL_LOOP
+            base_rtt
         )
     })
 }

@@ -594,7 +594,7 @@ fn elephants_go_where_nothing_is_lost() {
 fn a_small_gap_is_a_warning() {
     let compiled = lossless(&[("max_bytes = 120000", "max_bytes = 1900000")]).unwrap();
     assert!(
-        compiled.warnings[0].contains("gap between marks and pauses is 99872 bytes, but 250000"),
+        compiled.warnings[0].contains("gap between marks and pauses is 99872 bytes, but 150000"),
         "{:?}",
         compiled.warnings
     );

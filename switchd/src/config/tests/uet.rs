@@ -1,6 +1,7 @@
 //! The classes of Ultra Ethernet.
 
 use super::*;
+use crate::tables::policy::PortPolicy;
 
 /// SW-16, SW-22, SW-23: what UET recommends, for 100 Gb/s and a base round trip of 12 µs: Plane_BDP
 /// = 150,000 bytes.
@@ -76,4 +77,73 @@ fn only_low_marks() {
         error.iter().next().map(|it| it.key.as_str()),
         Some("qos.queue[0].uet_marks")
     );
+}
+
+/// SW-16, SW-22, SW-23: Plane_BDP is of the slower of the port and the hosts' links; without
+/// trimming control drops at 2 × Plane_BDP; TC_med gets three quarters against all of TC_low.
+#[test]
+fn planes_are_as_fast_as_their_hosts() {
+    use crate::tables::policy::{Limit, Schedule};
+    let compiled = |more: &str, low: &str| {
+        let text = format!(
+            "{more}\n[[queue]]\nqueues = {low}\nuet = \"low\"\n[[queue]]\nqueues = [6]\nuet = \"med\"\n\
+             [[queue]]\nqueues = [7]\nuet = \"high\"\n"
+        );
+        let qos: Qos = toml::from_str(&text).unwrap();
+        qos.compile(&facts()).unwrap().policy.ports[0].clone()
+    };
+    let limits = |port: &PortPolicy| {
+        [1, 6, 7].map(|queue| match port.queues[queue].limit {
+            Some(Limit::Static(cells)) => cells,
+            other => panic!("{other:?}"),
+        })
+    };
+    let wanted = |bdp: u32| [5 * bdp / 256, 2 * bdp / 256, 2 * bdp / 256];
+    assert_eq!(limits(&compiled("", "[1]")), wanted(150_000));
+    let slow = "plane_speed = \"25Gbps\"";
+    assert_eq!(limits(&compiled(slow, "[1]")), wanted(37_500));
+    let fast = "plane_speed = \"400Gbps\"";
+    assert_eq!(limits(&compiled(fast, "[1]")), wanted(150_000));
+    for low in ["[1]", "[0, 1]", "[0, 1, 2]", "[0, 1, 2, 3, 4, 5]"] {
+        let port = compiled("", low);
+        let weight = |queue: usize| match port.queues[queue].schedule {
+            Schedule::Dwrr(weight) => u32::from(weight),
+            Schedule::Strict => 0,
+        };
+        let all: u32 = (0..6).map(weight).sum();
+        assert_eq!(weight(6), 3 * all, "{low}");
+    }
+}
+
+/// SW-10, SW-11: no threshold of a queue lies below its guarantee, and no port holds less than the
+/// guarantees of its queues: refused, with the numbers.
+#[test]
+fn no_threshold_lies_below_a_guarantee() {
+    let refused = |text: &str| {
+        let qos: Qos = toml::from_str(text).unwrap();
+        let all = qos.compile(&facts()).expect_err(text);
+        let all: Vec<_> = all
+            .iter()
+            .map(|it| format!("{}: {}", it.key, it.reason))
+            .collect();
+        all.join("; ")
+    };
+    let queue = "[[queue]]\nqueues = [1]\nguaranteed_bytes = 30000\n";
+    for (more, wanted) in [
+        (
+            "[queue.wred]\nmin_bytes = 29999\nmax_bytes = 90000",
+            "qos.queue[0].wred.min_bytes: 29999 lies below the guarantee of 30000 bytes",
+        ),
+        (
+            "trim_bytes = 20000",
+            "qos.queue[0].trim_bytes: 20000 lies below the guarantee of 30000 bytes",
+        ),
+        (
+            "[buffer]\negress_limit_bytes = 20000",
+            "qos.buffer.egress_limit_bytes: 19968 is less than the guarantees of the queues of a, 29952 bytes in all",
+        ),
+    ] {
+        let trim = "[trim]\ntrimmable = {\"10\" = 42}\n";
+        assert_eq!(refused(&format!("{trim}{queue}{more}")), wanted);
+    }
 }

@@ -139,13 +139,14 @@ impl EgressPort {
         let Some(limit) = rules.limit else {
             return Some(shared);
         };
-        if shared > 0 {
-            let free = buffer.ledger.egress_free(buffer.policy);
-            if queue.shared() + shared > limit.cells(free) || shared > free {
-                return None;
-            }
+        if shared == 0 {
+            // Guaranteed: whatever the other queues of the port hold.
+            return Some(0);
         }
-        (buffer.ledger.egress_of(self.port) + cells <= self.limit).then_some(shared)
+        let free = buffer.ledger.egress_free(buffer.policy);
+        let fits_queue = queue.shared() + shared <= limit.cells(free) && shared <= free;
+        let fits_port = buffer.ledger.egress_of(self.port) + cells <= self.limit;
+        (fits_queue && fits_port).then_some(shared)
     }
 
     /// Lets the packet that was admitted to queue `class` last, and those behind it, wait until

@@ -122,6 +122,22 @@ fn a_full_queue_drops_the_newcomer() {
     assert_eq!(bench.stats.ports[0].queues[2].depth_cells.get(), 0);
 }
 
+/// SW-10: a queue keeps its guarantee though another one has taken all that the port may hold.
+#[test]
+fn the_limit_of_a_port_takes_no_guarantee() {
+    let mut bench = Bench::new(4096);
+    bench.policy.ports[0].egress_limit = 10;
+    bench.policy.ports[0].queues[3].guaranteed = 4;
+    let mut port = bench.port(None);
+    for n in 0..11 {
+        assert_eq!(bench.admit(&mut port, 2, 256), n < 10, "packet {n}");
+    }
+    for n in 0..5 {
+        assert_eq!(bench.admit(&mut port, 3, 256), n < 4, "packet {n}");
+    }
+    bench.dequeue(&mut port, Time::ZERO, 100);
+}
+
 /// SW-15: the port's speed holds to a packet over any span, for any packet length.
 #[test]
 fn a_shaped_port_keeps_its_speed() {

@@ -303,7 +303,12 @@ fn a_late_turn_is_no_storm() {
     switch.turn();
     let back = switch.now;
     while switch.now.since(back) < Span::from_millis(4) {
-        assert_eq!(storms(&switch), 0, "{} after the gap", switch.now.since(back));
+        assert_eq!(
+            storms(&switch),
+            0,
+            "{} after the gap",
+            switch.now.since(back)
+        );
         switch.turn();
     }
     while switch.now.since(back) < Span::from_millis(8) {

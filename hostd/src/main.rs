@@ -25,6 +25,8 @@ enum Verb {
     Run,
     /// Read the configuration, say what is wrong with it, and end.
     Check,
+    /// Print what is in force as TOML: every key, with the place that set it.
+    ShowConfig,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -40,18 +42,31 @@ struct Options {
 fn main() -> ExitCode {
     let Cli { command, options } = Cli::parse();
     let loaded = common::config::load::<Config>(&options.config, "HOSTD", &options.overrides);
-    let config = match loaded {
-        Ok(loaded) => loaded.settings,
+    let loaded = match loaded {
+        Ok(loaded) => loaded,
         Err(error) => return fail(&error),
     };
-    if let Some(Verb::Check) = command {
-        println!("{}: valid", options.config.display());
-        return ExitCode::SUCCESS;
+    match command {
+        Some(Verb::Check) => {
+            println!("{}: valid", options.config.display());
+            return ExitCode::SUCCESS;
+        }
+        Some(Verb::ShowConfig) => {
+            return match loaded.show() {
+                Ok(text) => {
+                    print!("{text}");
+                    ExitCode::SUCCESS
+                }
+                Err(error) => fail(&error),
+            };
+        }
+        Some(Verb::Run) | None => {}
     }
+    let config = &loaded.settings;
     if let Err(error) = common::log::start(&config.log.level) {
         return fail(&error);
     }
-    match hostd::host::run(&config) {
+    match hostd::host::run(config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");

@@ -41,6 +41,8 @@ enum Command {
         #[arg(long)]
         print: bool,
     },
+    /// Print what is in force as TOML: every key, with the place that set it
+    ShowConfig,
 }
 
 fn main() -> ExitCode {
@@ -68,6 +70,10 @@ fn execute(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
             } else {
                 println!("{}: valid", source.path.display());
             }
+            Ok(())
+        }
+        Some(Command::ShowConfig) => {
+            print!("{}", loaded.show()?);
             Ok(())
         }
         Some(Command::Run) | None => {

@@ -307,8 +307,9 @@ impl<'a> Merger<'a> {
                 for (key, value) in inner {
                     let path = join(path, key.get_ref());
                     let place = self.layers[layer].place(key.span().start);
-                    let span = self.node(&path, place);
+                    // As in `table`: the node of the value comes first.
                     let value = self.value(layer, &path, value);
+                    let span = self.node(&path, place);
                     table.insert(Spanned::new(span, key.into_inner()), value);
                 }
                 DeValue::Table(table)

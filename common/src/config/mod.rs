@@ -23,11 +23,12 @@ mod layers;
 mod read;
 mod refusal;
 mod settings;
+mod show;
 mod wording;
 
 pub use fault::{ConfigError, Fault, Place};
 pub use refusal::{Refusal, Refusals, require, within};
-pub use settings::Settings;
+pub use settings::{Derived, Settings};
 
 use document::Document;
 use layers::Layer;
@@ -53,6 +54,17 @@ impl<T> Loaded<T> {
         let mut outer =
             ends.filter(|end| matches!(key.as_bytes().get(*end), None | Some(b'.' | b'[')));
         outer.find_map(|end| self.places.get(&key[..end]))
+    }
+
+    /// What is in force, as valid TOML: every key, with a comment that says where it was set.
+    ///
+    /// # Errors
+    /// The type cannot be written as TOML.
+    pub fn show(&self) -> Result<String, toml::ser::Error>
+    where
+        T: Settings + serde::Serialize,
+    {
+        show::show(&self.settings, &self.places)
     }
 
     /// The error that these settings do not fit what was found later.

@@ -22,4 +22,31 @@ pub trait Settings: DeserializeOwned {
     fn fits_machine(&self) -> Result<(), Refusals> {
         Ok(())
     }
+
+    /// Values that follow from others or are chosen later, for who wants to see what is in force.
+    fn derived(&self) -> Vec<Derived> {
+        Vec::new()
+    }
+}
+
+/// A value that is not written, and what it follows from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Derived {
+    /// The dotted key.
+    pub key: String,
+    /// The value, unless there is one.
+    pub value: toml::Value,
+    /// What it follows from.
+    pub from: String,
+}
+
+impl Derived {
+    /// The value of `key` follows `from` something.
+    pub fn new(key: String, value: impl Into<toml::Value>, from: &str) -> Self {
+        Self {
+            key,
+            value: value.into(),
+            from: format!("from {from}"),
+        }
+    }
 }

@@ -1,7 +1,7 @@
 use super::*;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Deserialize, PartialEq)]
+#[derive(Debug, Deserialize, Serialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 struct Example {
     #[serde(default)]
@@ -12,17 +12,18 @@ struct Example {
     port: Vec<Port>,
 }
 
-#[derive(Debug, Default, Deserialize, PartialEq)]
+#[derive(Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 struct Ecmp {
     seed: u32,
     fields: Vec<String>,
 }
 
-#[derive(Debug, Deserialize, PartialEq)]
+#[derive(Debug, Deserialize, Serialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 struct Port {
     name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     speed: Option<crate::units::Rate>,
 }
 
@@ -41,6 +42,10 @@ impl Settings for Example {
         let reason = format!("{} workers for {ports} ports", self.workers);
         refusals.require(ports < 3, "port", reason);
         refusals.or(())
+    }
+
+    fn derived(&self) -> Vec<Derived> {
+        vec![Derived::new("port[0].speed".to_owned(), "5Gbps", "workers")]
     }
 }
 
@@ -97,7 +102,7 @@ const CASES: &[Case] = &[
         "workers = 2\nshape = 3",
         &[],
         &[],
-        "/etc/x.toml:2:1: shape: unknown key; there are workers, ecmp, port",
+        "/etc/x.toml:2:1: shape: unknown key; known here: workers, ecmp, port",
     ),
     (
         "  workers = \"two\"",
@@ -227,6 +232,39 @@ fn all_faults_come_at_once() {
          /etc/x.toml:12:1: port[2].nmae: unknown key; did you mean name?\n\
          environment variable X_ECMP__SEEDS: ecmp.seeds: unknown key; did you mean seed?\n\
          --set port_=1: port_: unknown key; did you mean port?"
+    );
+}
+
+/// MG-1: what is in force can be read again, and each value is shown with its origin.
+#[test]
+fn what_is_in_force_is_shown_with_its_origin() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.toml");
+    std::fs::write(&path, TEXT).unwrap();
+    let options = ["ecmp.seed=7".to_owned()];
+    let loaded: Loaded<Example> = load(&path, "X_NOT_SET", &options).unwrap();
+    let shown = loaded.show().unwrap();
+    let file = path.display();
+    assert_eq!(
+        shown,
+        format!(
+            "workers = 2  # {file}:1:11\n\
+             \n[ecmp]\n\
+             fields = [\"a\"]  # {file}:4:10\n\
+             seed = 7  # --set ecmp.seed=7\n\
+             \n[[port]]\n\
+             name = \"eth0\"  # {file}:6:8\n\
+             speed = \"1Gbps\"  # {file}:7:9\n"
+        )
+    );
+    assert_eq!(read(&shown, &[], &[]).unwrap(), loaded.settings);
+    std::fs::write(&path, "workers = 1\n[[port]]\nname = \"a\"\n").unwrap();
+    let loaded: Loaded<Example> = load(&path, "X_NOT_SET", &[]).unwrap();
+    let shown = loaded.show().unwrap();
+    assert!(shown.contains("seed = 0  # default\n"), "{shown}");
+    assert!(
+        shown.contains("speed = \"5Gbps\"  # from workers\n"),
+        "{shown}"
     );
 }
 

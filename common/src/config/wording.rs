@@ -23,7 +23,19 @@ const TYPES: [(&str, &str); 13] = [
     ("a sequence", "a list"),
     ("a map", "a table"),
     ("string or table", "a string in quotes"),
-    ("IP address", "an address with a port, like 127.0.0.1:9102"),
+    ("path string", "a path in quotes"),
+];
+
+/// What types of the standard library and of ipnet say of a text that they do not understand.
+const TEXTS: [(&str, &str); 2] = [
+    (
+        "invalid socket address syntax",
+        "write an address with a port, like 127.0.0.1:9102",
+    ),
+    (
+        "invalid IP address syntax",
+        "write a prefix, like 10.0.0.0/8",
+    ),
 ];
 
 /// The error that serde words as `message`.
@@ -39,7 +51,8 @@ pub(super) fn understood(message: &str) -> Wrong {
     } else if let Some((value, wanted)) = mismatch(message) {
         format!("{value} is not {wanted}")
     } else {
-        message.to_owned()
+        let known = TEXTS.iter().find(|(text, _)| *text == message);
+        known.map_or(message, |(_, words)| words).to_owned()
     })
 }
 
@@ -56,7 +69,7 @@ fn unknown_key(message: &str) -> String {
     match nearest(wrong, known) {
         Some(near) => format!("unknown key; did you mean {near}?"),
         None if known.is_empty() => "unknown key; there is none here".to_owned(),
-        None => format!("unknown key; there are {}", known.join(", ")),
+        None => format!("unknown key; known here: {}", known.join(", ")),
     }
 }
 
@@ -118,7 +131,7 @@ mod tests {
             ),
             (
                 "unknown field `x`, expected `a_long_name` or `other`",
-                "unknown key; there are a_long_name, other",
+                "unknown key; known here: a_long_name, other",
             ),
             (
                 "unknown variant `best`, expected one of `off`, `flow`, `packet`",

@@ -26,3 +26,17 @@ pub fn require_socket(path: &std::path::Path) -> std::io::Result<()> {
     let text = format!("{} is no socket, and is left alone", path.display());
     Err(std::io::Error::new(std::io::ErrorKind::AlreadyExists, text))
 }
+
+/// The CPUs that this process may run on: those that are online, as far as it is not confined.
+/// Empty if the kernel does not tell.
+pub fn usable_cpus() -> Vec<usize> {
+    let found = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0));
+    found.map_or_else(
+        |_| Vec::new(),
+        |set| {
+            let all = 0..nix::sched::CpuSet::count();
+            all.filter(|cpu| set.is_set(*cpu).unwrap_or(false))
+                .collect()
+        },
+    )
+}

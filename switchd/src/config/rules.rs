@@ -19,6 +19,20 @@ pub(super) fn matches_pattern(pattern: &str, name: &str) -> bool {
     rest(pattern.as_bytes(), name.as_bytes())
 }
 
+/// Whether some name has the form of both patterns.
+pub(super) fn overlap(one: &str, other: &str) -> bool {
+    fn rest(a: &[u8], b: &[u8]) -> bool {
+        match (a, b) {
+            ([], []) => true,
+            ([b'*', after @ ..], _) => rest(after, b) || (!b.is_empty() && rest(a, &b[1..])),
+            (_, [b'*', after @ ..]) => rest(a, after) || (!a.is_empty() && rest(&a[1..], b)),
+            ([x, a @ ..], [y, b @ ..]) => (x == y || *x == b'?' || *y == b'?') && rest(a, b),
+            _ => false,
+        }
+    }
+    rest(one.as_bytes(), other.as_bytes())
+}
+
 /// Bytes in whole cells, rounded down: a limit is not exceeded.
 pub(super) fn cells(bytes: u32) -> u32 {
     bytes / u32::try_from(CELL).expect("a small constant")
@@ -36,7 +50,7 @@ pub(super) fn class_numbers(key: &str, numbers: &[u8]) -> Result<(), Refusals> {
 
 #[cfg(test)]
 mod tests {
-    use super::matches_pattern;
+    use super::{matches_pattern, overlap};
 
     #[test]
     fn patterns_match_names_as_a_whole() {
@@ -44,5 +58,23 @@ mod tests {
         assert!(matches_pattern("a*b*c", "a-b-b-c"));
         assert!(!matches_pattern("a*b", "abc"));
         assert!(matches_pattern("up?", "up1") && !matches_pattern("up?", "up10"));
+    }
+
+    #[test]
+    fn patterns_overlap_where_a_name_has_both_forms() {
+        for (one, other) in [
+            ("swp*", "swp1"),
+            ("s*1", "*wp1"),
+            ("?", "*"),
+            ("a?c", "ab*"),
+        ] {
+            assert!(overlap(one, other) && overlap(other, one), "{one} {other}");
+        }
+        for (one, other) in [("swp*", "eth1"), ("a?", "abc"), ("*a", "b?b"), ("", "?")] {
+            assert!(
+                !overlap(one, other) && !overlap(other, one),
+                "{one} {other}"
+            );
+        }
     }
 }

@@ -3,10 +3,11 @@
 
 use super::facts::PortFacts;
 use super::ports::parse_mode;
+use super::rules::overlap;
 use super::schema::Config;
 use super::speed::Speed;
 use crate::limits::{CELL, MAX_PORTS, MAX_WORKERS, PUNT_RATE_MAX};
-use common::config::{Refusal, Refusals, Settings, within};
+use common::config::{Derived, Refusal, Refusals, Settings, within};
 use common::units::Rate;
 use common::xdp::limits::{RING_MAX, RING_MIN};
 use std::net::SocketAddr;
@@ -46,6 +47,39 @@ impl Settings for Config {
         let level = common::log::check(&self.log.level);
         refusals.keep(level.map_err(|error| Refusal::alone("log.level", error.to_string())));
         refusals.or(())
+    }
+
+    fn fits_machine(&self) -> Result<(), Refusals> {
+        let mut refusals = Refusals::default();
+        let usable = common::sys::usable_cpus();
+        for (place, cpu) in self.workers.cpus.iter().enumerate() {
+            if !usable.is_empty() && !usable.contains(cpu) {
+                let reason =
+                    format!("CPU {cpu} is not there, or not for this process: {usable:?} are");
+                refusals.add(Refusal::alone(format!("workers.cpus[{place}]"), reason));
+            }
+        }
+        refusals.or(())
+    }
+
+    fn derived(&self) -> Vec<Derived> {
+        let mut all = Vec::new();
+        if self.ecmp.seed == 0 {
+            let from = "the MAC addresses of the ports at start";
+            all.push(Derived::new("ecmp.seed".to_owned(), 0, from));
+        }
+        for (place, port) in self.port.iter().enumerate() {
+            let key = |name: &str| format!("port[{place}].{name}");
+            if port.speed.is_none() {
+                let speed = self.port_defaults.speed.to_string();
+                all.push(Derived::new(key("speed"), speed, "port_defaults.speed"));
+            }
+            if port.mode.is_none() {
+                let mode = self.port_defaults.mode.clone();
+                all.push(Derived::new(key("mode"), mode, "port_defaults.mode"));
+            }
+        }
+        all
     }
 }
 
@@ -140,7 +174,8 @@ impl Config {
         refusals.or(())
     }
 
-    /// Checks `[qos]` before the devices are known. Assumes that the ports it names exist, and that
+    /// Checks `[qos]` before the devices are known. Assumes that the ports it names exist if `ports`
+    /// and `[[port]]` leave room for them, and that
     /// those which take the speed of the device have one.
     fn validate_qos(&self) -> Result<(), Refusals> {
         let speed = |speed: Speed| match speed {
@@ -157,9 +192,15 @@ impl Config {
         };
         let listed = self.port.iter().map(|it| facts(it.name.clone(), it.speed));
         let matched = self.ports.iter().map(|it| facts(it.clone(), None));
+        // What a section names is a port of its own if it can be one of those.
+        let is_port = |name: &String| {
+            let listed = self.port.iter().any(|it| overlap(name, &it.name));
+            listed || self.ports.iter().any(|it| overlap(name, it))
+        };
         let groups = self.qos.group.iter().flat_map(|it| it.ports.clone());
         let queues = self.qos.queue.iter().flat_map(|it| it.ports.clone());
-        let named = groups.chain(queues).map(|it| facts(it, None));
+        let named = groups.chain(queues).filter(is_port);
+        let named = named.map(|it| facts(it, None));
         let mut all: Vec<PortFacts> = listed.chain(matched).chain(named).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all.dedup_by(|a, b| a.name == b.name);

@@ -15,6 +15,18 @@ impl BitSet {
         }
     }
 
+    /// Makes room for the numbers below `count`.
+    pub fn grow(&mut self, count: usize) {
+        let words = count.div_ceil(64).max(self.words.len());
+        self.words.resize(words, 0);
+    }
+
+    /// Whether a number is in it.
+    pub fn contains(&self, number: usize) -> bool {
+        let word = self.words.get(number / 64);
+        word.is_some_and(|word| word & 1 << (number % 64) != 0)
+    }
+
     /// Puts a number in.
     #[inline]
     pub fn set(&mut self, number: usize) {

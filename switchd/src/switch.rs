@@ -27,7 +27,7 @@ use crate::stats::WorkerStats;
 use crate::tables::PortEntry;
 use crate::traffic::buffer::Ledger;
 use crate::worker::builder::WorkerBuilder;
-use crate::worker::events::{WorkerCommand, WorkerEvent};
+use crate::worker::events::{QueueLink, WorkerCommand, WorkerEvent};
 use crate::worker::rings::{RingEnds, rings};
 use crate::worker::thread::WorkerThread;
 use common::netlink::{self, Watch};
@@ -42,7 +42,6 @@ use common::xdp::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -313,10 +312,10 @@ impl Shared<'_> {
             stats: stats.clone(),
             events: self.events.clone(),
             commands: command_receiver,
+            queue_link: QueueLink::none(),
         };
         let (sleeps, stop) = (Arc::new(Counter::new()), Arc::new(AtomicBool::new(false)));
         let worker_thread = WorkerThread {
-            sockets: duplicate(&builder.queues).map_err(SwitchError::system("descriptors"))?,
             waker: self.wakers[id].clone(),
             stop: stop.clone(),
             sleeps: sleeps.clone(),
@@ -423,11 +422,6 @@ fn split(ports: Vec<Port>) -> (Vec<PortHandle>, Queues) {
     ports.into_iter().map(one).unzip()
 }
 
-fn duplicate(queues: &[(PortId, AfXdpQueue)]) -> io::Result<Vec<std::os::fd::OwnedFd>> {
-    let fds = queues.iter().map(|(_, queue)| queue.as_fd());
-    fds.map(|fd| fd.try_clone_to_owned()).collect()
-}
-
 /// Lets the workers send what they hold, then ends their threads.
 fn stop_workers(links: Vec<Link>, events: &Receiver<WorkerEvent>, limit: Duration) {
     for link in &links {
@@ -440,7 +434,7 @@ fn stop_workers(links: Vec<Link>, events: &Receiver<WorkerEvent>, limit: Duratio
     while left > 0 {
         match events.recv_deadline(end) {
             Ok(WorkerEvent::Drained { .. }) => left -= 1,
-            Ok(WorkerEvent::Resolve { .. } | WorkerEvent::Storm { .. }) => {}
+            Ok(_) => {}
             Err(_) => {
                 tracing::warn!(
                     "{left} workers did not drain in {limit:?}; what they hold is lost: {} packets in queues",

@@ -28,6 +28,7 @@ use switchd::tables::policy::Policy;
 use switchd::tables::{Hashing, PortEntry, Tables};
 use switchd::traffic::buffer::Ledger;
 use switchd::worker::builder::WorkerBuilder;
+use switchd::worker::events::QueueLink;
 use switchd::worker::rings::rings;
 use switchd::worker::{Scratch, Turn, Worker};
 
@@ -357,6 +358,7 @@ impl Switch {
                 events,
                 // Nobody drains it.
                 commands: crossbeam_channel::never(),
+                queue_link: QueueLink::none(),
             }
             .build(),
         );

@@ -26,6 +26,7 @@ use switchd::tables::{Group, Hashing, NextHop, PortEntry, Tables};
 use switchd::traffic::buffer::Ledger;
 use switchd::worker::Worker;
 use switchd::worker::builder::WorkerBuilder;
+use switchd::worker::events::QueueLink;
 use switchd::worker::rings::{owners, rings};
 
 /// Neighbours behind each port.
@@ -164,6 +165,7 @@ impl Switch {
             stats: stats.clone(),
             events: crossbeam_channel::bounded(1).0,
             commands: crossbeam_channel::bounded(1).1,
+            queue_link: QueueLink::none(),
         }
         .build();
         Self {

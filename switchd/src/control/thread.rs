@@ -195,7 +195,7 @@ impl Control {
                 lock(&self.state).note_storm(port, priority, storm);
                 None
             }
-            WorkerEvent::Drained { .. } => None,
+            WorkerEvent::Detached | WorkerEvent::Drained { .. } => None,
         };
         self.events.try_iter().filter_map(resolve).collect()
     }

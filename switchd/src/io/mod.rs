@@ -45,6 +45,37 @@ impl<Q: QueueIo> Devices<Q> {
         }
     }
 
+    /// Adds a queue of `port` after all others. Returns its index.
+    pub fn add(&mut self, port: PortId, io: Q) -> usize {
+        self.queues.push(Queue { port, io });
+        self.unsent.grow(self.queues.len());
+        self.queues.len() - 1
+    }
+
+    /// Takes all queues of `port` out, in the order of their indices. Others may get another index:
+    /// `moved` is told of each, by the index before and after.
+    pub fn remove(&mut self, port: PortId, mut moved: impl FnMut(usize, usize)) -> Vec<Q> {
+        let mut removed = Vec::new();
+        let mut next = 0;
+        for index in 0..self.queues.len() {
+            if self.queues[next].port == port {
+                removed.push(self.queues.remove(next).io);
+            } else {
+                if next != index {
+                    moved(index, next);
+                }
+                if self.unsent.contains(index) {
+                    self.unsent.set(next);
+                } else {
+                    self.unsent.clear(next);
+                }
+                next += 1;
+            }
+        }
+        (next..next + removed.len()).for_each(|index| self.unsent.clear(index));
+        removed
+    }
+
     /// Number of queues.
     pub fn len(&self) -> usize {
         self.queues.len()

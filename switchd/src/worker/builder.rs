@@ -1,7 +1,7 @@
 //! What a worker is made from.
 
 use super::control_link::ControlLink;
-use super::events::{WorkerCommand, WorkerEvent};
+use super::events::{QueueLink, WorkerCommand, WorkerEvent};
 use super::rings::{RingEnds, Rings};
 use super::{Worker, reading};
 use crate::forward::dlb::quality::QualityTable;
@@ -54,6 +54,8 @@ pub struct WorkerBuilder<Q> {
     pub events: Sender<WorkerEvent>,
     /// From control.
     pub commands: Receiver<WorkerCommand>,
+    /// By which queues come and go.
+    pub queue_link: QueueLink<Q>,
 }
 
 impl<Q: QueueIo> WorkerBuilder<Q> {
@@ -64,7 +66,10 @@ impl<Q: QueueIo> WorkerBuilder<Q> {
         let is_own = |port: &PortId| self.owners.get(port.index()) == Some(&self.id);
         let transmits = devices.ports().map(|port| is_own(&port).then_some(port));
         let count = self.owners.len();
-        let ports = EgressPorts::new(transmits, count, &tables, self.packets, self.seed);
+        let numbers = (0..=u16::MAX).map(PortId).take(count);
+        let owned = numbers.filter(is_own);
+        let settings = (self.packets, self.seed);
+        let ports = EgressPorts::new(transmits, owned, count, &tables, settings);
         let mut forward = Forward::new(self.fib, self.quality, self.seed, &self.stats);
         let read = |place| reading(ports.at(place), &self.stats, Time::ZERO);
         forward.configure(&tables, ports.len(), read, Time::ZERO);
@@ -80,6 +85,7 @@ impl<Q: QueueIo> WorkerBuilder<Q> {
             ports,
             rings: Rings::new(self.id, self.owners, self.rings),
             control: ControlLink::new(self.events, self.commands),
+            queue_link: self.queue_link,
             probe: Probe::default(),
             stats: self.stats,
             busy_at: None,

@@ -2,6 +2,7 @@
 
 use crate::id::PortId;
 use crate::trace::Tracer;
+use crossbeam_channel::{Receiver, Sender};
 use std::net::IpAddr;
 
 /// What a worker tells control. Sent with `try_send`: one that does not fit is counted. A request
@@ -26,6 +27,9 @@ pub enum WorkerEvent {
         /// What.
         storm: Storm,
     },
+    /// After [`QueueCommand::Detach`]: a [`Detached`] waits in its channel. Control looks there now
+    /// and then in any case.
+    Detached,
     /// After [`WorkerCommand::Drain`]: nothing of this worker is queued or in flight any more.
     Drained {
         /// The worker's number.
@@ -54,6 +58,56 @@ impl Storm {
             Self::Restored => "restored",
             Self::TurnedOff => "turned off",
             Self::TurnedOn => "turned on",
+        }
+    }
+}
+
+/// What control tells a worker about queues while it runs.
+#[derive(Debug)]
+pub enum QueueCommand<Q> {
+    /// Serve these queues of a port, too. The first one that the owner of the port gets is the one
+    /// it transmits by.
+    Attach {
+        /// The port.
+        port: PortId,
+        /// Its queues, in the order of their numbers.
+        queues: Vec<Q>,
+    },
+    /// Let go of the port: what is queued for it is lost as
+    /// [`EgressDown`](crate::drop::DropReason::EgressDown), its queues come back as [`Detached`].
+    /// Every worker answers, also one that has no queue of it.
+    Detach {
+        /// The port.
+        port: PortId,
+    },
+}
+
+/// Queues that a worker has let go of.
+#[derive(Debug)]
+pub struct Detached<Q> {
+    /// The worker's number.
+    pub worker: usize,
+    /// The port.
+    pub port: PortId,
+    /// Its queues that the worker had.
+    pub queues: Vec<Q>,
+}
+
+/// A worker's ends of the channels by which queues come and go.
+#[derive(Debug)]
+pub struct QueueLink<Q> {
+    /// From control.
+    pub commands: Receiver<QueueCommand<Q>>,
+    /// To control.
+    pub detached: Sender<Detached<Q>>,
+}
+
+impl<Q> QueueLink<Q> {
+    /// Of a worker whose queues stay as they are.
+    pub fn none() -> Self {
+        Self {
+            commands: crossbeam_channel::never(),
+            detached: crossbeam_channel::bounded(0).0,
         }
     }
 }

@@ -21,6 +21,7 @@
 //!   flow_control   pauses, and the watchdogs
 //!   rings          between the workers
 //!   control_link   between a worker and control; events: what they tell each other
+//!   queues         queues that come and go
 //!   trace          records of traced packets
 //!   builder        what a worker is made from
 //!   thread         the loop around it: turns, sleep
@@ -32,6 +33,7 @@ mod control_link;
 mod dispatch;
 pub mod events;
 mod flow_control;
+mod queues;
 mod receive;
 pub mod rings;
 #[cfg(test)]
@@ -61,7 +63,7 @@ use common::time::Time;
 use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
 use control_link::ControlLink;
-use events::WorkerCommand;
+use events::{QueueLink, WorkerCommand};
 use rings::{Crossing, Rings, WorkerSet};
 use std::sync::Arc;
 
@@ -97,6 +99,7 @@ pub struct Worker<Q> {
     ports: EgressPorts,
     rings: Rings,
     control: ControlLink,
+    queue_link: QueueLink<Q>,
     probe: Probe,
     stats: Arc<WorkerStats>,
     /// When the last turn began, if it had something to do.
@@ -157,6 +160,7 @@ impl<Q: QueueIo> Worker<Q> {
     /// One turn: takes what has arrived, at most a batch from each queue, and sends what may be
     /// sent. `now` must not go backwards.
     pub fn turn(&mut self, now: Time) -> Turn {
+        self.change_queues(now);
         self.poll_queues(now, 0..self.devices.len())
     }
 
@@ -210,7 +214,8 @@ impl<Q: QueueIo> Worker<Q> {
     /// false, and nothing was done, if packets or commands have come meanwhile: then it must not
     /// sleep.
     pub fn park(&mut self) -> bool {
-        let idle = self.rings.is_quiet() && self.control.is_quiet();
+        let commands = self.control.is_quiet() && self.queue_link.commands.is_empty();
+        let idle = self.rings.is_quiet() && commands;
         if idle {
             self.reader.park();
         }

@@ -20,7 +20,7 @@ use common::xdp::queue::QueueIo;
 use crossbeam_channel::Sender;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,8 +34,6 @@ const TIMER_SLACK_NANOS: u64 = 1_000;
 /// What a thread needs beside its worker.
 #[derive(Debug)]
 pub struct WorkerThread {
-    /// Duplicates of the queues' sockets: readable when packets have arrived.
-    pub sockets: Vec<OwnedFd>,
     /// Wakes this thread.
     pub waker: Waker,
     /// Set, with a wake, when the thread is to end.
@@ -58,7 +56,7 @@ pub struct WorkerThread {
 
 impl WorkerThread {
     /// Turns until told to stop.
-    pub fn run<Q: QueueIo>(self, mut worker: Worker<Q>) {
+    pub fn run<Q: QueueIo + AsFd>(self, mut worker: Worker<Q>) {
         self.prepare(worker.id());
         let mut poll = PollSet::new();
         let mut idle_since = None;
@@ -83,7 +81,8 @@ impl WorkerThread {
                 continue;
             }
             if worker.park() {
-                self.sleep(&mut poll, turn.deadline.min(now + HEARTBEAT));
+                let until = turn.deadline.min(now + HEARTBEAT);
+                self.sleep(&mut poll, &worker, until);
             }
             idle_since = None;
         }
@@ -102,8 +101,9 @@ impl WorkerThread {
         }
     }
 
-    fn sleep(&self, poll: &mut PollSet, until: Time) {
-        let fds = self.sockets.iter().map(AsFd::as_fd);
+    /// Sleeps until a socket of a queue is readable, because packets have arrived there.
+    fn sleep<Q: QueueIo + AsFd>(&self, poll: &mut PollSet, worker: &Worker<Q>, until: Time) {
+        let fds = worker.queues().map(AsFd::as_fd);
         let fds = fds.chain(std::iter::once(self.waker.as_fd()));
         if let Err(error) = poll.wait(fds, until.since(monotonic())) {
             // The kernel lacks memory for a moment: the next turn comes early.

@@ -83,9 +83,9 @@ impl<Q: QueueIo> Worker<Q> {
         });
     }
 
-    /// The link of a port went down: what waits for it is lost.
+    /// A port went down or away: what waits for it is lost.
     #[cold]
-    fn empty(&mut self, place: usize) {
+    pub(super) fn empty(&mut self, place: usize) {
         let mut packets = std::mem::take(&mut self.scratch.packets);
         let mut frames = std::mem::take(&mut self.scratch.frames);
         self.ports

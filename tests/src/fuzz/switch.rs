@@ -23,7 +23,7 @@ use switchd::tables::{Group, Hashing, NextHop, PortEntry, Tables};
 use switchd::traffic::buffer::Ledger;
 use switchd::worker::Worker;
 use switchd::worker::builder::WorkerBuilder;
-use switchd::worker::events::{WorkerCommand, WorkerEvent};
+use switchd::worker::events::{QueueLink, WorkerCommand, WorkerEvent};
 use switchd::worker::rings::rings;
 
 const PORTS: u16 = 4;
@@ -189,6 +189,7 @@ impl Switch {
             stats: stats.clone(),
             events: events_to,
             commands: commands_from,
+            queue_link: QueueLink::none(),
         }
         .build();
         Self {

@@ -51,19 +51,21 @@ pub struct EgressPorts {
 
 impl EgressPorts {
     /// The egress ports of a worker. `queues` has an entry for each of its transmit queues: the
-    /// port that the queue transmits for, if the worker owns one. There are `count` ports in all.
-    /// The queues of the ports hold at most `packets` packets together.
+    /// port that the queue transmits for, if the worker owns one. `owned` are all ports that it
+    /// owns: those without a queue wait for [`Self::attach`]. There are `count` ports in all. The
+    /// queues of the ports hold at most so many packets together; chances are drawn from `seed`.
     pub fn new(
         queues: impl Iterator<Item = Option<PortId>>,
+        owned: impl Iterator<Item = PortId>,
         count: usize,
         tables: &Tables,
-        packets: u32,
-        seed: u64,
+        (packets, seed): (u32, u64),
     ) -> Self {
         let (mut ports, mut place) = (Vec::new(), vec![None; count]);
-        for (queue, port) in queues.enumerate() {
-            if let Some(port) = port
-                && let Some(place) = place.get_mut(port.index())
+        let queues = queues.enumerate();
+        let queues = queues.filter_map(|(queue, port)| Some((port?, Some(queue))));
+        for (port, queue) in queues.chain(owned.map(|port| (port, None))) {
+            if let Some(place) = place.get_mut(port.index())
                 && place.is_none()
             {
                 *place = Some(ports.len());
@@ -83,6 +85,38 @@ impl EgressPorts {
         };
         ports.watch_classes(tables, Time::ZERO);
         ports
+    }
+
+    /// From now on the port at `place` transmits by `queue`. Returns the steps of its watchdog, if
+    /// any.
+    pub fn attach(
+        &mut self,
+        place: usize,
+        queue: usize,
+        tables: &Tables,
+        now: Time,
+    ) -> Option<Steps> {
+        let port = &mut self.ports[place];
+        (port.queue, port.attached) = (queue, true);
+        let steps = self.configure_port(place, tables, false, now);
+        self.plan_watch();
+        steps
+    }
+
+    /// The port at `place`, which is [empty](Self::empty), transmits no more.
+    pub fn detach(&mut self, place: usize) {
+        let port = &mut self.ports[place];
+        debug_assert!(port.is_empty(), "what it holds is lost by name");
+        (port.attached, port.up, port.room) = (false, false, 0);
+        self.occupied.clear(place);
+    }
+
+    /// The queue `before` has the index `after` now.
+    pub fn renumber(&mut self, before: usize, after: usize) {
+        let its = |port: &&mut OwnedPort| port.attached && port.queue == before;
+        if let Some(port) = self.ports.iter_mut().find(its) {
+            port.queue = after;
+        }
     }
 
     /// Number of ports; their places are below it.

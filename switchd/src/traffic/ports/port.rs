@@ -21,11 +21,13 @@ use common::xdp::frame::Frame;
 pub struct OwnedPort {
     /// The port.
     pub port: PortId,
-    /// Which of the worker's queues transmits for it.
+    /// Which of the worker's queues transmits for it, while one does.
     pub queue: usize,
+    /// One does.
+    pub(super) attached: bool,
     /// Its MAC address.
     pub mac: [u8; 6],
-    /// Whether its link is up.
+    /// Whether its link is up, and it has a queue.
     pub up: bool,
     /// Its queues.
     pub manager: EgressPort,
@@ -41,10 +43,11 @@ pub struct OwnedPort {
 }
 
 impl OwnedPort {
-    pub(super) fn new(port: PortId, queue: usize, tables: &Tables, seed: u64) -> Self {
+    pub(super) fn new(port: PortId, queue: Option<usize>, tables: &Tables, seed: u64) -> Self {
         let mut owned = Self {
             port,
-            queue,
+            queue: queue.unwrap_or(0),
+            attached: queue.is_some(),
             mac: [0; 6],
             up: false,
             manager: EgressPort::new(port, &tables.traffic, Shaper::new(None, 0), seed),
@@ -64,7 +67,7 @@ impl OwnedPort {
             return Steps::default();
         };
         self.mac = entry.mac;
-        self.up = entry.up;
+        self.up = entry.up && self.attached;
         let shaper = Shaper::new(entry.speed, entry.burst);
         self.manager.configure(&tables.traffic, shaper);
         self.pauses

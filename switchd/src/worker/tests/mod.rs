@@ -4,12 +4,13 @@ mod bypass;
 mod control;
 mod operation;
 mod punted;
+mod queues;
 mod trace;
 mod trim;
 mod workers;
 
 use super::builder::WorkerBuilder;
-use super::events::WorkerEvent;
+use super::events::{Detached, QueueCommand, WorkerEvent};
 use super::rings::{owners, rings};
 use super::*;
 use crate::forward::dlb::quality::QualityTable;
@@ -42,6 +43,8 @@ struct Switch {
     fib: FibWriter,
     events: Receiver<WorkerEvent>,
     commands: Vec<Sender<WorkerCommand>>,
+    queue_commands: Vec<Sender<QueueCommand<SimQueue>>>,
+    detached: Receiver<Detached<SimQueue>>,
     outside: FramePool,
     now: Time,
     offered: u64,
@@ -115,6 +118,7 @@ impl Switch {
             })
             .collect();
         let (events_to, events) = crossbeam_channel::bounded(64);
+        let (detached_to, detached) = crossbeam_channel::bounded(64);
         let mut switch = Self {
             workers: Vec::new(),
             stats: Vec::new(),
@@ -124,6 +128,8 @@ impl Switch {
             fib,
             events,
             commands: Vec::new(),
+            queue_commands: Vec::new(),
+            detached,
             now: Time::from_nanos(1),
             offered: 0,
         };
@@ -131,6 +137,7 @@ impl Switch {
         let quality = Arc::new(QualityTable::new(ports));
         for (id, rings) in rings(workers).into_iter().enumerate() {
             let (command, commands) = crossbeam_channel::bounded(4);
+            let (queue_command, queue_commands) = crossbeam_channel::bounded(4);
             let stats = WorkerStats::new(ports);
             switch.workers.push(
                 WorkerBuilder {
@@ -155,11 +162,16 @@ impl Switch {
                     stats: stats.clone(),
                     events: events_to.clone(),
                     commands,
+                    queue_link: QueueLink {
+                        commands: queue_commands,
+                        detached: detached_to.clone(),
+                    },
                 }
                 .build(),
             );
             switch.stats.push(stats);
             switch.commands.push(command);
+            switch.queue_commands.push(queue_command);
         }
         switch
     }
@@ -747,28 +759,6 @@ fn a_port_keeps_its_speed() {
     let rate = wire as f64 / switch.now.since(start).as_secs_f64();
     assert!((rate / 1e8 - 1.0).abs() < 0.05, "{rate}");
     switch.run();
-}
-
-/// SIGTERM: what is queued leaves, then the worker says that it is done.
-#[test]
-fn draining_ends_with_empty_queues() {
-    let mut switch = Switch::new(2, 1);
-    switch.wires[1].set_room(0);
-    switch.offer(0, &Udp::to("10.1.0.9").frame());
-    switch.turn();
-    switch.commands[0]
-        .send(WorkerCommand::Drain)
-        .expect("a worker");
-    switch.offer(0, &Udp::to("10.1.0.9").frame());
-    switch.turn();
-    assert!(switch.events.is_empty());
-    switch.wires[1].set_room(64);
-    assert_eq!(switch.run()[1].len(), 1, "nothing more is received");
-    assert_eq!(
-        switch.events.try_recv(),
-        Ok(WorkerEvent::Drained { worker: 0 })
-    );
-    assert!(switch.events.is_empty(), "once");
 }
 
 /// Rule 6: any bytes are forwarded, dropped with a reason, or answered; frames are never lost.

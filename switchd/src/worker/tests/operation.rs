@@ -91,3 +91,25 @@ fn a_new_policy_finds_groups_that_are_full() {
     assert_eq!(ledger.regions().map(|region| region.now), [0; 3]);
     assert!(!ledger.group(PortId(0), 0).xoff);
 }
+
+/// SIGTERM: what is queued leaves, then the worker says that it is done.
+#[test]
+fn draining_ends_with_empty_queues() {
+    let mut switch = Switch::new(2, 1);
+    switch.wires[1].set_room(0);
+    switch.offer(0, &Udp::to("10.1.0.9").frame());
+    switch.turn();
+    switch.commands[0]
+        .send(WorkerCommand::Drain)
+        .expect("a worker");
+    switch.offer(0, &Udp::to("10.1.0.9").frame());
+    switch.turn();
+    assert!(switch.events.is_empty());
+    switch.wires[1].set_room(64);
+    assert_eq!(switch.run()[1].len(), 1, "nothing more is received");
+    assert_eq!(
+        switch.events.try_recv(),
+        Ok(WorkerEvent::Drained { worker: 0 })
+    );
+    assert!(switch.events.is_empty(), "once");
+}

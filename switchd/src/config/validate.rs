@@ -174,9 +174,9 @@ impl Config {
         refusals.or(())
     }
 
-    /// Checks `[qos]` before the devices are known. Assumes that the ports it names exist if `ports`
-    /// and `[[port]]` leave room for them, and that
-    /// those which take the speed of the device have one.
+    /// Checks `[qos]` before the devices are known. Assumes that the ports it names exist if
+    /// `ports` and `[[port]]` leave room for them, and that those which take the speed of the
+    /// device have one.
     fn validate_qos(&self) -> Result<(), Refusals> {
         let speed = |speed: Speed| match speed {
             Speed::Rate(rate) => Some(rate),

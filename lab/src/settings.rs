@@ -132,7 +132,11 @@ fn switchd(options: &Options, plan: &Topology, node: &Node) -> Table {
         // Looking on before sleep takes time from the other daemons on the same cores.
         (
             "workers",
-            Value::Table(table([("spin_microseconds", Value::Integer(0))])),
+            Value::Table(table([
+                ("spin_microseconds", Value::Integer(0)),
+                // Daemons that share cores are away for long, and the kernel forwards nothing here.
+                ("takeover_milliseconds", Value::Integer(0)),
+            ])),
         ),
         ("port_defaults", Value::Table(table([("speed", speed)]))),
         (

@@ -65,6 +65,9 @@ fn execute(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let config = &loaded.settings;
     match arguments.command {
         Some(Command::Check { print }) => {
+            for warning in switchd::preflight::warnings(config) {
+                eprintln!("warning: {warning}");
+            }
             if print {
                 print!("{}", toml::to_string(config)?);
             } else {

@@ -99,6 +99,31 @@ fn missing(effective: u64) -> String {
     names.join(", ")
 }
 
+/// Where the kernel says whether it forwards: whether for IPv6, and the file.
+pub const KERNEL_FORWARDING: [(bool, &str); 2] = [
+    (false, "/proc/sys/net/ipv4/ip_forward"),
+    (true, "/proc/sys/net/ipv6/conf/all/forwarding"),
+];
+
+/// Whether a file of /proc holds a zero.
+pub fn is_zero(path: &str) -> bool {
+    std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "0")
+}
+
+/// What an operator should know of the machine and `config` before the start, a sentence each.
+pub fn warnings(config: &Config) -> Vec<String> {
+    let takes_over = config.workers.takeover_milliseconds > 0;
+    let off = KERNEL_FORWARDING.iter().filter(|(_, path)| is_zero(path));
+    off.filter(|_| takes_over)
+        .map(|(_, path)| {
+            format!(
+                "{path} is 0: while a worker is absent (workers.takeover_milliseconds) or switchd \
+                 restarts, the kernel drops what it could forward; set it to 1"
+            )
+        })
+        .collect()
+}
+
 /// The ports of the configuration with their devices.
 ///
 /// # Errors

@@ -63,6 +63,9 @@ pub fn run(config: &Config, source: Source) -> Result<(), SwitchError> {
     let devices = preflight::devices(config)?;
     let umem = packet_memory(config, &devices)?;
     let facts = port_facts(config, &devices);
+    preflight::warnings(config)
+        .iter()
+        .for_each(|warning| tracing::warn!("{warning}"));
     let compiled = config.qos.compile(&facts).map_err(SwitchError::Config)?;
     for warning in &compiled.warnings {
         tracing::warn!("{warning}");
@@ -101,6 +104,8 @@ pub fn run(config: &Config, source: Source) -> Result<(), SwitchError> {
     let result = runtime.block_on(control.run(admin, http));
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     tracing::info!("stopping: draining the queues");
+    // From now on the kernel gets what arrives, and the workers send what they have.
+    lock(&state).detach();
     let limit = Duration::from_millis(config.stop.drain_milliseconds);
     stop_workers(links, &events, limit);
     drop(control);
@@ -200,6 +205,7 @@ fn open_ports(
             punt_limit: Some(PuntLimit {
                 packets_per_second: config.punt.packets_per_second,
             }),
+            patience: Span::from_millis(config.workers.takeover_milliseconds),
         };
         Ok(open_port(umem, &port.name, &options)?)
     };

@@ -14,11 +14,13 @@
 //!   punt    what is for others and left to the kernel all the same, and why
 //!   steer   the XDP program that decides what belongs to the kernel
 //!   port    opening a device: mode, limits, program, a socket for each queue
+//!   heartbeat  how that program knows workers that take no packets
 //!   netdev  what the kernel says about devices
 //! ```
 
 mod anchor;
 pub mod frame;
+mod heartbeat;
 pub mod limits;
 pub mod mode;
 pub mod netdev;

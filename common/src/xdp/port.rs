@@ -8,6 +8,7 @@ use super::punt::{Prefixes, PuntLimit};
 use super::socket::{AfXdpQueue, Bound};
 use super::steer::{Orders, RETRIES, RETRY_WAIT, Role, Steering};
 use super::umem::Umem;
+use crate::time::Span;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -26,6 +27,9 @@ pub struct PortOptions {
     pub prefixes: Option<Arc<Prefixes>>,
     /// How much is punted; `None`: without limit.
     pub punt_limit: Option<PuntLimit>,
+    /// How long the worker of a queue may take no packets before the kernel gets them; zero: for
+    /// ever.
+    pub patience: Span,
 }
 
 impl PortOptions {
@@ -37,6 +41,7 @@ impl PortOptions {
             local: Vec::new(),
             prefixes: None,
             punt_limit: None,
+            patience: Span::from_nanos(0),
         }
     }
 
@@ -46,6 +51,7 @@ impl PortOptions {
             local: &self.local,
             prefixes: self.prefixes.as_deref(),
             punt_limit: self.punt_limit,
+            patience: self.patience,
         }
     }
 }
@@ -212,7 +218,9 @@ fn finish(
         .map(|(queue, bound)| {
             let mode = mode_of(bound.zero_copy);
             let attachment = steering.attachment().clone();
-            let queue = AfXdpQueue::new(umem, bound, queue, mode, attachment)?;
+            let heartbeat = steering.heartbeats().of_queue(queue);
+            let heartbeat = heartbeat.expect("one for each of QUEUES_MAX queues");
+            let queue = AfXdpQueue::new(umem, bound, queue, mode, attachment, heartbeat)?;
             steering
                 .set_socket(queue.queue(), queue.as_fd())
                 .map_err(|error| XdpError::steering(&device.name, "add a socket to", error))?;

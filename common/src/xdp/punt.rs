@@ -38,11 +38,14 @@ pub enum PuntReason {
     Vlan = 8,
     /// Neighbour discovery for an address that this machine does not have: it may be a proxy.
     Discovery = 9,
+    /// The worker of the queue has taken no packets for too long. Not limited: nobody else would
+    /// forward them.
+    Absent = 10,
 }
 
 impl PuntReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::NotAPort,
         Self::Encapsulated,
         Self::RouteType,
@@ -52,6 +55,7 @@ impl PuntReason {
         Self::Controller,
         Self::Vlan,
         Self::Discovery,
+        Self::Absent,
     ];
 
     /// A word for it, as in metrics.
@@ -66,6 +70,7 @@ impl PuntReason {
             Self::Controller => "controller",
             Self::Vlan => "vlan",
             Self::Discovery => "discovery",
+            Self::Absent => "absent",
         }
     }
 }

@@ -26,6 +26,10 @@ pub trait QueueIo {
     /// turn, also when nothing new was taken: a kick that did not suffice is repeated.
     fn flush(&mut self, pool: &mut FramePool, now: Time);
 
+    /// Whoever takes the packets sleeps from now on, until one arrives. From [`Self::flush`] to
+    /// this it is awake: a device may send packets elsewhere when it is silent for too long.
+    fn doze(&mut self) {}
+
     /// Packets that were taken but whose frames have not come back yet. While there are any,
     /// whoever sleeps wakes within a millisecond or so and flushes: a device that was full or down
     /// does not say when it is ready.

@@ -16,6 +16,7 @@
 
 use super::error::XdpError;
 use super::frame::{Frame, FramePool, Region};
+use super::heartbeat::Heartbeat;
 use super::limits::{CHUNK, FILL_FACTOR, PACKET_MAX};
 use super::mode::Mode;
 use super::queue::QueueIo;
@@ -111,6 +112,7 @@ pub struct AfXdpQueue {
     refused: Vec<Frame>,
     counters: Arc<QueueCounters>,
     attachment: Arc<Attachment>,
+    heartbeat: Heartbeat,
 }
 
 /// The socket and our view of its rings, which is unmapped before the socket is closed.
@@ -150,6 +152,7 @@ impl AfXdpQueue {
         queue: u32,
         mode: Mode,
         attachment: Arc<Attachment>,
+        heartbeat: Heartbeat,
     ) -> Result<Self, XdpError> {
         let ring = umem.ring();
         let fd = socket_fd(&bound.socket);
@@ -195,6 +198,7 @@ impl AfXdpQueue {
             refused: Vec::new(),
             counters: Arc::default(),
             attachment,
+            heartbeat,
         };
         // Before the first packet: the kernel drops what it has no buffer for.
         let mut pool = FramePool::new(umem.region().clone());
@@ -463,7 +467,12 @@ impl QueueIo for AfXdpQueue {
         count
     }
 
+    fn doze(&mut self) {
+        self.heartbeat.doze();
+    }
+
     fn flush(&mut self, pool: &mut FramePool, now: Time) {
+        self.heartbeat.beat(now);
         if self.kernel.transmit.pending() > 0 {
             self.send(now);
         }

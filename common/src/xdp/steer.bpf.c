@@ -18,7 +18,7 @@
 #define COUNT_REDIRECTED 1
 #define COUNT_LIMITED 2   // punted packets dropped above the limit
 #define COUNT_PUNTED 3    // one for each reason from here on
-#define REASONS 9
+#define REASONS 10
 #define COUNT_NO_SOCKET (COUNT_PUNTED + REASONS) // one for each queue, then one for later queues
 #define QUEUES_MAX 256
 #define LOCAL_MAX 4096
@@ -32,6 +32,7 @@
 // Reasons to punt that the program itself finds.
 #define REASON_VLAN 8
 #define REASON_DISCOVERY 9
+#define REASON_ABSENT 10
 
 #define ETHERTYPE_IPV4 0x0800
 #define ETHERTYPE_VLAN 0x8100
@@ -53,6 +54,7 @@ struct port {
     __u8 unused;
     __u64 interval; // nanoseconds for each punted packet, 0: no limit
     __u64 burst;    // nanoseconds
+    __u64 patience; // nanoseconds without a heartbeat, 0: for ever
 };
 
 // The limit of punted packets: a token bucket, kept as the time at which it is full.
@@ -170,6 +172,15 @@ struct {
     __type(value, __u32);
 } steer_sockets SEC(".maps");
 
+// By queue: when its worker last took packets, in ns of the monotonic clock; 0: it sleeps.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, QUEUES_MAX);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __type(key, __u32);
+    __type(value, __u64);
+} steer_heartbeats SEC(".maps");
+
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     __uint(max_entries, COUNT_NO_SOCKET + QUEUES_MAX + 1);
@@ -217,8 +228,28 @@ static __always_inline int punt(const struct port *port, __u32 reason) {
     return to_kernel();
 }
 
+// Whether the worker of a queue has taken no packets for too long. One that sleeps is woken by this
+// packet, and has as long from now on.
+static __always_inline int is_absent(const struct port *port, __u32 queue) {
+    if (!port->patience)
+        return 0;
+    __u64 *heartbeat = bpf_map_lookup_elem(&steer_heartbeats, &queue);
+    if (!heartbeat)
+        return 0;
+    __u64 now = bpf_ktime_get_coarse_ns(), last = *(volatile __u64 *)heartbeat;
+    if (!last) {
+        *(volatile __u64 *)heartbeat = now;
+        return 0;
+    }
+    return (__s64)(now - last) > (__s64)port->patience;
+}
+
 static __always_inline int to_socket(struct xdp_md *context, const struct port *port) {
     __u32 queue = context->rx_queue_index;
+    if (is_absent(port, queue)) {
+        count(COUNT_PUNTED + REASON_ABSENT - 1);
+        return to_kernel();
+    }
     int verdict = bpf_redirect_map(&steer_sockets, queue, XDP_PASS);
     if (verdict == XDP_REDIRECT)
         count(COUNT_REDIRECTED);

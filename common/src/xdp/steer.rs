@@ -17,15 +17,18 @@
 //!
 //! Punted packets go to the kernel as well, counted by reason, and up to a limit.
 //!
-//! A queue without a socket passes its packets to the kernel and counts them.
+//! A queue without a socket passes its packets to the kernel and counts them, as does one whose
+//! worker is [absent](super::heartbeat).
 
 #![allow(unsafe_code, reason = "system calls of libbpf; see each SAFETY")]
 
 use super::error::XdpError;
+use super::heartbeat::Heartbeats;
 use super::limits::mtu_limit;
 use super::mode::{Hook, Mode};
 use super::netdev::Device;
 use super::punt::{Prefixes, PuntLimit, PuntReason};
+use crate::time::Span;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder, PrintLevel};
 use std::ffi::CStr;
 use std::fmt;
@@ -44,7 +47,7 @@ const COUNT_REDIRECTED: u32 = 1;
 const COUNT_LIMITED: u32 = 2;
 const COUNT_PUNTED: u32 = 3;
 /// The number of the last reason is how many there are.
-const COUNT_NO_SOCKET: u32 = COUNT_PUNTED + PuntReason::Discovery as u32;
+const COUNT_NO_SOCKET: u32 = COUNT_PUNTED + PuntReason::Absent as u32;
 
 /// What marks in `struct port` of steer.bpf.c that a map is not empty.
 const FLAG_PREFIXES4: u8 = 1;
@@ -129,6 +132,7 @@ pub(super) struct Orders<'a> {
     pub(super) local: &'a [IpAddr],
     pub(super) prefixes: Option<&'a Prefixes>,
     pub(super) punt_limit: Option<PuntLimit>,
+    pub(super) patience: Span,
 }
 
 /// A port's steering program. The program is detached when this or one of the port's queues is
@@ -140,6 +144,9 @@ pub struct Steering {
     queues: u32,
     /// Nanoseconds for each punted packet, and those that may be saved up.
     limit: (u64, u64),
+    /// How long the worker of a queue may take no packets; zero: for ever.
+    patience: Span,
+    heartbeats: Heartbeats,
     /// Settings in force, and whether there are VLANs.
     settings: Mutex<(SteerSettings, bool)>,
     port: MapHandle,
@@ -173,6 +180,9 @@ impl Steering {
             hook,
             queues: device.rx_queues,
             limit: orders.punt_limit.map_or((0, 0), PuntLimit::nanoseconds),
+            patience: orders.patience,
+            heartbeats: Heartbeats::map(&map("steer_heartbeats")?)
+                .map_err(|error| XdpError::steering(&device.name, "map words of", error))?,
             settings: Mutex::default(),
             port: map("steer_port")?,
             vlans: map("steer_vlans")?,
@@ -198,6 +208,10 @@ impl Steering {
 
     pub(super) fn attachment(&self) -> &Arc<Attachment> {
         &self.attachment
+    }
+
+    pub(super) fn heartbeats(&self) -> &Heartbeats {
+        &self.heartbeats
     }
 
     pub(super) fn hook(&self) -> Hook {
@@ -281,14 +295,14 @@ impl Steering {
     }
 
     /// `struct port` of steer.bpf.c.
-    fn value(&self, (settings, vlans): (SteerSettings, bool)) -> [u8; 32] {
+    fn value(&self, (settings, vlans): (SteerSettings, bool)) -> [u8; 40] {
         let role: u32 = match self.role {
             Role::Switch => 0,
             Role::Host => 1,
         };
         let flag = |is_set, flag| if is_set { flag } else { 0 };
         let reason = |reason: Option<PuntReason>| reason.map_or(0, |reason| reason as u8);
-        let mut value = [0; 32];
+        let mut value = [0; 40];
         value[..4].copy_from_slice(&role.to_ne_bytes());
         value[4..10].copy_from_slice(&settings.mac);
         let queues = u16::try_from(self.queues).expect("at most QUEUES_MAX");
@@ -299,8 +313,27 @@ impl Steering {
         value[13] = reason(settings.punt_v4);
         value[14] = reason(settings.punt_v6);
         value[16..24].copy_from_slice(&self.limit.0.to_ne_bytes());
-        value[24..].copy_from_slice(&self.limit.1.to_ne_bytes());
+        value[24..32].copy_from_slice(&self.limit.1.to_ne_bytes());
+        value[32..].copy_from_slice(&self.patience.nanos().to_ne_bytes());
         value
+    }
+
+    fn read(&self, key: u32) -> io::Result<u64> {
+        let values = self
+            .counts
+            .lookup_percpu(&key.to_ne_bytes(), MapFlags::ANY)
+            .map_err(io::Error::other)?;
+        let values = values.unwrap_or_default();
+        let numbers = values.iter().filter_map(|value| value.first_chunk::<8>());
+        Ok(numbers.map(|bytes| u64::from_ne_bytes(*bytes)).sum())
+    }
+
+    /// Packets punted for this reason so far, on all processors.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn punted(&self, reason: PuntReason) -> io::Result<u64> {
+        self.read(COUNT_PUNTED + reason as u32 - 1)
     }
 
     /// What the program counted so far, on all processors.
@@ -308,15 +341,7 @@ impl Steering {
     /// # Errors
     /// When the kernel refuses.
     pub fn counts(&self) -> io::Result<SteerCounts> {
-        let read = |key: u32| {
-            let values = self
-                .counts
-                .lookup_percpu(&key.to_ne_bytes(), MapFlags::ANY)
-                .map_err(io::Error::other)?;
-            let values = values.unwrap_or_default();
-            let numbers = values.iter().filter_map(|value| value.first_chunk::<8>());
-            io::Result::Ok(numbers.map(|bytes| u64::from_ne_bytes(*bytes)).sum())
-        };
+        let read = |key| self.read(key);
         let mut punted = [0; PuntReason::ALL.len()];
         for (count, number) in punted.iter_mut().zip(COUNT_PUNTED..) {
             *count = read(number)?;

@@ -56,6 +56,8 @@ pub struct Workers {
     pub busy_poll: bool,
     /// How long a worker without work looks for more before it sleeps.
     pub spin_microseconds: u64,
+    /// How long a worker may take no packets before the kernel forwards them; 0: for ever.
+    pub takeover_milliseconds: u64,
 }
 
 /// Settings of ports that do not say otherwise.
@@ -199,6 +201,7 @@ impl Default for Workers {
             cpus: Vec::new(),
             busy_poll: false,
             spin_microseconds: 20,
+            takeover_milliseconds: 50,
         }
     }
 }

@@ -104,6 +104,16 @@ impl Config {
         }
         let spin = workers.spin_microseconds;
         refusals.keep(within("workers.spin_microseconds", spin, 0, 1_000_000));
+        if workers.takeover_milliseconds != 0 {
+            // The program's clock goes in steps of up to 10 ms.
+            let takeover = workers.takeover_milliseconds;
+            refusals.keep(within(
+                "workers.takeover_milliseconds",
+                takeover,
+                20,
+                60_000,
+            ));
+        }
         refusals.or(())
     }
 

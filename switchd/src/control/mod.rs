@@ -24,6 +24,7 @@
 //!   baseline       what had been counted when the counters were cleared
 //!   event_log      what happened lately, bounded
 //!   thresholds     the sampling that finds thresholds being crossed
+//!   absence        what the kernel was handed because workers took nothing
 //!   told           what the steering programs have been told
 //!   state          all that control knows; commands to workers; what is wrong
 //!   steer          what the steering programs are told: what is the kernel's
@@ -38,6 +39,7 @@
 //!   thread         the loop
 //! ```
 
+mod absence;
 pub mod active_config;
 pub mod admin;
 mod answer;

@@ -1,5 +1,6 @@
 //! All that control knows.
 
+use super::absence::Absences;
 use super::active_config::ActiveConfig;
 use super::api::Event;
 use super::baseline::Baseline;
@@ -114,6 +115,8 @@ pub struct State {
     pub started: Time,
     /// What the steering programs were told.
     pub(super) told: Told,
+    /// Of each port's packets, how many its workers left to the kernel because they were absent.
+    pub(super) absences: Absences,
     /// The packet trace that runs.
     pub(super) trace: TraceSlot,
     /// Requests on the admin socket.
@@ -146,11 +149,17 @@ impl State {
             thresholds: Thresholds::default(),
             started,
             told: Told::default(),
+            absences: Absences::default(),
             trace: TraceSlot::default(),
             admin_requests: 0,
             admin_malformed: 0,
             baseline: Baseline::default(),
         }
+    }
+
+    /// Leaves every packet that arrives from now on to the kernel.
+    pub fn detach(&self) {
+        self.ports.iter().for_each(|port| port.steering.detach());
     }
 
     /// Asks the workers for their elephants.

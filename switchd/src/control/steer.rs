@@ -5,6 +5,8 @@ use super::api::{Event, EventKind};
 use super::program::PortPunt;
 use super::publisher::SteerChanges;
 use super::state::State;
+use crate::preflight::{self, KERNEL_FORWARDING};
+use common::time::Time;
 use common::xdp::{Prefixes, PuntReason, SteerSettings, VlanTag};
 use std::sync::Arc;
 
@@ -95,6 +97,27 @@ impl State {
         }
     }
 
+    /// Finds out whether workers were absent, and the kernel got their packets.
+    pub fn note_absences(&mut self, now: Time) {
+        let is_off = self.active.config.workers.takeover_milliseconds == 0;
+        if is_off || !self.absences.are_due(now) {
+            return;
+        }
+        let entries = self.routing.publisher().ports().iter();
+        let ports = self.ports.iter().zip(entries).enumerate();
+        let mut events = Vec::new();
+        for (number, (port, entry)) in ports {
+            // Of a device that is gone there is nothing to read.
+            if let Ok(count) = port.steering.punted(PuntReason::Absent) {
+                let event = self.absences.note(number, count, now);
+                events.extend(event.map(|event| event.at(&entry.name)));
+            }
+        }
+        for event in events {
+            self.note_event(event);
+        }
+    }
+
     /// What is wrong with steering, a sentence each.
     pub(super) fn steering_problems(&self) -> impl Iterator<Item = String> {
         let missing = self.told.missing.len();
@@ -130,13 +153,8 @@ impl State {
                 warnings.push(format!("{name}: its packets are left to the kernel: {why}"));
             }
         }
-        for (is_v6, path) in [
-            (false, "/proc/sys/net/ipv4/ip_forward"),
-            (true, "/proc/sys/net/ipv6/conf/all/forwarding"),
-        ] {
-            let is_punted = program.punts_for_others(is_v6);
-            let is_off = || std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "0");
-            if is_punted && is_off() {
+        for (is_v6, path) in KERNEL_FORWARDING {
+            if program.punts_for_others(is_v6) && preflight::is_zero(path) {
                 warnings.push(format!(
                     "packets are left to the kernel to forward (switchctl routes --punted), but {path} is 0: it drops them"
                 ));

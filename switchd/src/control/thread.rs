@@ -238,7 +238,9 @@ impl Control {
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
-            lock(&self.state).sample_thresholds(monotonic());
+            let mut state = lock(&self.state);
+            state.sample_thresholds(monotonic());
+            state.note_absences(monotonic());
         }
     }
 

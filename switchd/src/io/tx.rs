@@ -31,6 +31,11 @@ impl<Q: QueueIo> Devices<Q> {
         !self.unsent.is_empty()
     }
 
+    /// The worker sleeps until a packet arrives, or it is woken.
+    pub fn doze(&mut self) {
+        self.queues.iter_mut().for_each(|queue| queue.io.doze());
+    }
+
     /// Makes the devices send, and remembers those that have not sent all.
     pub fn flush(&mut self, now: Time) {
         let mut next = self.unsent.next(0);

@@ -57,12 +57,6 @@ impl ControlLink {
         }
     }
 
-    /// Whether the worker receives nothing any more.
-    #[inline]
-    pub(super) fn is_draining(&self) -> bool {
-        self.drain != Drain::No
-    }
-
     /// Whether control waits for [`WorkerEvent::Drained`].
     #[inline]
     pub(super) fn awaits_drained(&self) -> bool {

@@ -115,8 +115,8 @@ impl<Q> QueueLink<Q> {
 /// What control tells a worker, beyond the tables.
 #[derive(Debug)]
 pub enum WorkerCommand {
-    /// Stop receiving, send what is queued, say [`WorkerEvent::Drained`]. Queues that are held are
-    /// let go.
+    /// Nothing will arrive any more: forward what has arrived, send what is queued, say
+    /// [`WorkerEvent::Drained`]. Queues that are held are let go.
     Drain,
     /// Let the peer of a port pause a priority again that the watchdog has turned PFC off for.
     EnablePfc {

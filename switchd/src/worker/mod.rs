@@ -200,7 +200,9 @@ impl<Q: QueueIo> Worker<Q> {
             self.stats.busy_turns.add(1);
         }
         self.stats.pending.set(self.pending.len() as u64);
-        self.report_drained();
+        if work == 0 {
+            self.report_drained();
+        }
         let deadline = self.deadline(now);
         self.due = if work > 0 { now } else { deadline.max(now) };
         Turn {
@@ -218,6 +220,7 @@ impl<Q: QueueIo> Worker<Q> {
         let idle = self.rings.is_quiet() && commands;
         if idle {
             self.reader.park();
+            self.devices.doze();
         }
         idle
     }
@@ -345,7 +348,7 @@ impl<Q: QueueIo> Worker<Q> {
         }
     }
 
-    /// After a command to drain: reports once that nothing is left.
+    /// After a command to drain, in a turn in which nothing came: reports once that nothing is left.
     fn report_drained(&mut self) {
         if self.control.awaits_drained()
             && self.held() + self.devices.in_flight() + self.rings.incoming() == 0

@@ -23,9 +23,6 @@ impl<Q: QueueIo> Worker<Q> {
     /// What several queues have is forwarded together: when many ports have a few packets each, the
     /// waits for memory of one overlap with those of the others.
     pub(super) fn receive(&mut self, now: Time, ready: impl Iterator<Item = usize>) -> usize {
-        if self.control.is_draining() {
-            return 0;
-        }
         let mut work = 0;
         for index in ready {
             if !self.rings.have_room() {

@@ -265,6 +265,10 @@ pub enum EventKind {
     PfcOn,
     /// All packets of a port are left to the kernel, or are not any more.
     Punt,
+    /// The workers of a port took no packets for too long, and the kernel got them.
+    Takeover,
+    /// They take packets again.
+    TakeoverOver,
 }
 
 impl EventKind {
@@ -284,6 +288,8 @@ impl EventKind {
             Self::PfcOff => "pfc_off",
             Self::PfcOn => "pfc_on",
             Self::Punt => "punt",
+            Self::Takeover => "takeover",
+            Self::TakeoverOver => "takeover_over",
         }
     }
 }

@@ -92,7 +92,8 @@ impl State {
             PuntReason::Rule
             | PuntReason::Controller
             | PuntReason::Vlan
-            | PuntReason::Discovery => {
+            | PuntReason::Discovery
+            | PuntReason::Absent => {
                 debug_assert!(matches!(spec, Some(Spec::Punt(_))));
                 reason.label().to_owned()
             }

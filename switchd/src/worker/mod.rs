@@ -348,7 +348,8 @@ impl<Q: QueueIo> Worker<Q> {
         }
     }
 
-    /// After a command to drain, in a turn in which nothing came: reports once that nothing is left.
+    /// After a command to drain, in a turn in which nothing came: reports once that nothing is
+    /// left.
     fn report_drained(&mut self) {
         if self.control.awaits_drained()
             && self.held() + self.devices.in_flight() + self.rings.incoming() == 0

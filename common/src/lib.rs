@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   time          points and spans of time
+//!   histogram     times, counted in buckets
 //!   units         quantities that carry their unit
 //!   drop          the table of reasons why packets are lost
 //!   wire          bytes <-> headers, one file a protocol; no state, no I/O
@@ -27,6 +28,7 @@ pub mod admin;
 pub mod config;
 mod drop;
 pub mod flow_control;
+pub mod histogram;
 pub mod log;
 pub mod metrics;
 pub mod netlink;

@@ -2,6 +2,7 @@
 
 use crate::pauses::PauseCounters;
 use crate::verbs::{DropCounters, Granularity, State};
+use common::histogram::Histogram;
 use common::time::Span;
 use std::net::IpAddr;
 
@@ -47,6 +48,62 @@ pub struct EngineStatistics {
     pub lost_events: u64,
     /// Received packets that were lost, by reason.
     pub drops: DropCounters,
+    /// What queue pairs counted, also those that have ended.
+    pub transport: TransportCounters,
+    /// Round-trip times, one for each acknowledgement that gives one.
+    pub round_trips: Histogram,
+    /// Time from the turn that took a send request to that in which it succeeded, whether its
+    /// application wanted a completion or not.
+    pub send_latencies: Histogram,
+}
+
+/// Sums over all queue pairs that were ever there, of fields of [`QueuePairCounters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransportCounters {
+    /// Packets sent again.
+    pub retransmits: u64,
+    /// Packets that acknowledgements showed to be missing.
+    pub fast_retransmits: u64,
+    /// Expiries of the retransmission timer.
+    pub timeouts: u64,
+    /// Times that the newest packet was sent again to learn what became of it.
+    pub tail_probes: u64,
+    /// Packets that came before one that was sent earlier.
+    pub out_of_order: u64,
+    /// Acknowledgements sent with the loss flag.
+    pub loss_reports: u64,
+    /// Times that a peer had no receive posted.
+    pub rx_rnr: u64,
+    /// Times that no receive was posted for a peer.
+    pub tx_rnr: u64,
+}
+
+impl TransportCounters {
+    /// These of one queue pair.
+    pub(crate) fn of(counters: &QueuePairCounters) -> Self {
+        Self {
+            retransmits: counters.retransmits,
+            fast_retransmits: counters.fast_retransmits,
+            timeouts: counters.timeouts,
+            tail_probes: counters.tail_probes,
+            out_of_order: counters.out_of_order,
+            loss_reports: counters.loss_reports,
+            rx_rnr: counters.rx_rnr,
+            tx_rnr: counters.tx_rnr,
+        }
+    }
+
+    /// Adds what one queue pair counted from `before` to `now`.
+    pub(crate) fn add_since(&mut self, before: &Self, now: &Self) {
+        self.retransmits += now.retransmits - before.retransmits;
+        self.fast_retransmits += now.fast_retransmits - before.fast_retransmits;
+        self.timeouts += now.timeouts - before.timeouts;
+        self.tail_probes += now.tail_probes - before.tail_probes;
+        self.out_of_order += now.out_of_order - before.out_of_order;
+        self.loss_reports += now.loss_reports - before.loss_reports;
+        self.rx_rnr += now.rx_rnr - before.rx_rnr;
+        self.tx_rnr += now.tx_rnr - before.tx_rnr;
+    }
 }
 
 /// Counters of one queue pair; they live as long as it does.

@@ -188,6 +188,11 @@ fn a_steady_state_allocates_nothing() {
     println!("{allocated} allocations, {counters:#?}");
     assert!(counters.tx_packets > 20_000 && counters.retransmits > 100);
     assert_eq!(allocated, 0);
+    let engine = hosts[0].engine.statistics();
+    assert_eq!(engine.transport.retransmits, counters.retransmits);
+    assert_eq!(engine.transport.timeouts, counters.timeouts);
+    assert_eq!(engine.send_latencies.count(), counters.tx_messages);
+    assert!((1..=engine.acknowledgements).contains(&engine.round_trips.count()));
     for (frames, host) in under_way.iter_mut().zip(&mut hosts) {
         frames
             .drain(..)

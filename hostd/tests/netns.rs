@@ -310,6 +310,29 @@ fn files_and_measurements_cross() {
 fn metrics(host: &Host) {
     let fetch = "curl -s http://127.0.0.1:9102/metrics";
     let text = host.namespace.run(fetch).expect("the daemon answers");
+    let value = |sample: &str| -> f64 {
+        let value = |line: &str| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok();
+        let found = text.lines().find_map(value);
+        found.unwrap_or_else(|| panic!("{sample}: {text}"))
+    };
+    let sends = value("hostd_send_completion_seconds_count");
+    assert!((1.0..=value("hostd_sends_posted_total")).contains(&sends));
+    let round_trips = value("hostd_round_trip_seconds_count");
+    assert!((1.0..=value("hostd_acknowledgement_packets_total")).contains(&round_trips));
+    for histogram in ["send_completion", "round_trip"] {
+        let sum = value(&format!("hostd_{histogram}_seconds_sum"));
+        assert!(sum > 0.0, "{text}");
+    }
+    assert!(value("process_resident_memory_bytes") > 0.0);
+    // Nothing lasts longer than the daemon has run; the clock is older by far.
+    let now = std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .expect("after 1970");
+    let age = now.as_secs_f64() - value("process_start_time_seconds");
+    assert!(
+        value("hostd_send_completion_seconds_sum") / sends < age,
+        "{text}"
+    );
     let mut promtool = Command::new("promtool");
     let child = promtool
         .args(["check", "metrics"])

@@ -2,6 +2,7 @@
 //! out by the engine after it.
 
 use crate::verbs::{Completion, CompletionQueueId, DropReason, Status};
+use common::time::{Span, Time};
 use common::xdp::frame::Frame;
 
 /// A change to a completion queue.
@@ -31,6 +32,12 @@ pub(crate) struct Effects {
     pub(crate) delivered: u32,
     /// Data packets that had come before.
     pub(crate) duplicates: u32,
+    /// A round trip that was measured.
+    pub(crate) round_trip: Option<Span>,
+    /// How long the send requests took that succeeded.
+    pub(crate) send_latencies: Vec<Span>,
+    /// When the turn began in which requests are posted. Not an effect: for calls without a clock.
+    pub(crate) turn: Time,
 }
 
 impl Default for Effects {
@@ -42,6 +49,9 @@ impl Default for Effects {
             released: Vec::with_capacity(ROOM),
             delivered: 0,
             duplicates: 0,
+            round_trip: None,
+            send_latencies: Vec::with_capacity(ROOM),
+            turn: Time::ZERO,
         }
     }
 }

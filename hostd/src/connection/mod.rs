@@ -27,7 +27,7 @@ use crate::limits;
 use crate::receive::Receiver;
 use crate::receive::report::Reports;
 use crate::recovery::Rules;
-use crate::stats::{PathStatistics, QueuePairCounters, QueuePairStatistics};
+use crate::stats::{PathStatistics, QueuePairCounters, QueuePairStatistics, TransportCounters};
 use crate::verbs::{
     Access, Completion, DropReason, EngineConfig, EngineError, Granularity, MultipathConfig,
     PortId, Psn, QueuePairRequest, ReadyToReceive, ReadyToSend, Route, State, Status, Transition,
@@ -52,6 +52,8 @@ pub(crate) struct QueuePair {
     /// From RTR on.
     peer: Option<Peer>,
     counters: QueuePairCounters,
+    /// What the engine has taken over of the counters.
+    reported: TransportCounters,
     /// The connection that it was given to, as the connection manager numbers them.
     pub(crate) connection: Option<u32>,
     /// Its connection ends when all is acknowledged; nothing more may be posted.
@@ -112,6 +114,7 @@ impl QueuePair {
             responder: Responder::new(request.max_recv_wr),
             peer: None,
             counters: QueuePairCounters::default(),
+            reported: TransportCounters::default(),
             connection: None,
             draining: false,
             data_arrived: false,
@@ -255,7 +258,7 @@ impl QueuePair {
     /// Completes everything outstanding with a flush error: sends in order, then receives.
     fn flush(&mut self, effects: &mut Effects) {
         self.requester.queue.stop();
-        while let Some(send) = self.requester.queue.pop() {
+        while let Some((send, _)) = self.requester.queue.pop() {
             self.complete_send(&send, Status::WorkRequestFlushed, effects);
         }
         self.flush_receives(effects);
@@ -281,6 +284,16 @@ impl QueuePair {
         for frame in self.responder.leave_peer() {
             effects.dropped.push(DropReason::QueuePairEnded);
             effects.released.push(frame);
+        }
+    }
+
+    /// Adds what was counted since this was last called to the counters of the engine.
+    #[inline]
+    pub(crate) fn report_to(&mut self, engine: &mut TransportCounters) {
+        let now = TransportCounters::of(&self.counters);
+        if now != self.reported {
+            engine.add_since(&self.reported, &now);
+            self.reported = now;
         }
     }
 

@@ -131,10 +131,11 @@ impl QueuePair {
             Verdict::Overtaken => return Ok(()),
             Verdict::Impossible => return Err(DropReason::ImpossibleAcknowledgement),
         }
+        effects.round_trip = sender.take_measured();
         let unacknowledged = sender.flight().unacknowledged();
         // Nothing is left that could be refused.
         if sender.flight().is_idle() {
-            self.complete(unacknowledged, effects);
+            self.complete(unacknowledged, effects, now);
             return Ok(());
         }
         let mut outcome = Ok(());
@@ -147,7 +148,7 @@ impl QueuePair {
             AckKind::Nak(NakCode::PsnSequenceError) => sender.sequence_error(now, steering),
             AckKind::Ack { .. } | AckKind::Nak(_) => {}
         }
-        self.complete(unacknowledged, effects);
+        self.complete(unacknowledged, effects, now);
         if let Err(status) = outcome {
             self.fail_send(status, effects);
         }
@@ -170,9 +171,10 @@ impl QueuePair {
     }
 
     /// Completes the requests whose packets were all acknowledged.
-    fn complete(&mut self, unacknowledged: Psn, effects: &mut Effects) {
-        while let Some(request) = self.requester.queue.complete(unacknowledged) {
+    fn complete(&mut self, unacknowledged: Psn, effects: &mut Effects, now: Time) {
+        while let Some((request, posted)) = self.requester.queue.complete(unacknowledged) {
             self.counters.tx_messages += 1;
+            effects.send_latencies.push(now.since(posted));
             self.complete_send(&request, Status::Success, effects);
         }
         if self.requester.blocked && self.requester.queue.at_front() {
@@ -207,7 +209,7 @@ impl QueuePair {
 
     /// The oldest send request ends the queue pair.
     fn fail_send(&mut self, status: Status, effects: &mut Effects) {
-        if let Some(request) = self.requester.queue.pop() {
+        if let Some((request, _)) = self.requester.queue.pop() {
             self.complete_send(&request, status, effects);
         }
         self.fail(status, effects);
@@ -253,7 +255,7 @@ impl QueuePair {
 
     /// Appends a request that was checked to the send queue; one posted in ERR is flushed at once.
     pub(crate) fn post_send(&mut self, request: SendRequest, effects: &mut Effects) {
-        self.requester.queue.push(request);
+        self.requester.queue.push(request, effects.turn);
         if self.state == State::Error {
             self.flush(effects);
         }

@@ -245,6 +245,65 @@ fn engine_counters(engine: &EngineStatistics, families: &mut Families) {
     }
 }
 
+/// What the queue pairs count together, and how long things take.
+fn transport(engine: &EngineStatistics, families: &mut Families) {
+    let counters = &engine.transport;
+    for (name, help, value) in [
+        (
+            "hostd_retransmitted_packets_total",
+            "Data packets sent again.",
+            counters.retransmits,
+        ),
+        (
+            "hostd_fast_retransmits_total",
+            "Data packets that acknowledgements showed to be missing.",
+            counters.fast_retransmits,
+        ),
+        (
+            "hostd_retransmission_timeouts_total",
+            "Expiries of a retransmission timer.",
+            counters.timeouts,
+        ),
+        (
+            "hostd_tail_probes_total",
+            "Newest packets sent again to learn what became of them.",
+            counters.tail_probes,
+        ),
+        (
+            "hostd_reordered_packets_total",
+            "Data packets that came before one that was sent earlier.",
+            counters.out_of_order,
+        ),
+        (
+            "hostd_loss_reports_total",
+            "Acknowledgements sent with the loss flag.",
+            counters.loss_reports,
+        ),
+        (
+            "hostd_receiver_not_ready_received_total",
+            "Times that a peer had no receive posted.",
+            counters.rx_rnr,
+        ),
+        (
+            "hostd_receiver_not_ready_sent_total",
+            "Times that no receive was posted for a peer.",
+            counters.tx_rnr,
+        ),
+    ] {
+        families.counter(name, help).add(&[], value);
+    }
+    families.histogram(
+        "hostd_round_trip_seconds",
+        "Round trips of data packets that were sent once.",
+        &engine.round_trips,
+    );
+    families.histogram(
+        "hostd_send_completion_seconds",
+        "Time from a send request taken from its application to its success.",
+        &engine.send_latencies,
+    );
+}
+
 impl Source for Telemetry {
     fn scrape(&self) -> Families {
         let (engine, edge) = self.sources.published.counters();
@@ -252,6 +311,7 @@ impl Source for Telemetry {
         families
             .gauge("hostd_build_info", "Always 1; the version is a label.")
             .add(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+        families.add_process();
         let turns = self.sources.published.turns.load(Ordering::Relaxed);
         families
             .counter("hostd_worker_turns_total", "Turns of the worker.")
@@ -269,6 +329,7 @@ impl Source for Telemetry {
         for (reason, count) in kernel_drops(&self.sources.interfaces) {
             drops.add(&[("reason", reason)], count);
         }
+        transport(&engine, &mut families);
         pauses(&engine.pauses, &mut families);
         self.ports(&mut families);
         families

@@ -134,6 +134,11 @@ impl<M: RegionMemory> Engine<M> {
         }
     }
 
+    /// Tells the time to calls that take none: what is posted from now on is posted at `now`.
+    pub fn begin_turn(&mut self, now: Time) {
+        self.effects.turn = now;
+    }
+
     /// Carries out the effects of the queue pair that was called last.
     #[inline]
     fn carry_out_effects(&mut self) {
@@ -144,6 +149,9 @@ impl<M: RegionMemory> Engine<M> {
             released,
             delivered,
             duplicates,
+            round_trip,
+            send_latencies,
+            turn: _,
         } = &mut self.effects;
         for completed in completed.drain(..) {
             match completed {
@@ -154,6 +162,12 @@ impl<M: RegionMemory> Engine<M> {
         let statistics = &mut self.statistics;
         statistics.delivered += u64::from(std::mem::take(delivered));
         statistics.duplicates += u64::from(std::mem::take(duplicates));
+        if let Some(round_trip) = round_trip.take() {
+            statistics.round_trips.observe(round_trip);
+        }
+        for latency in send_latencies.drain(..) {
+            statistics.send_latencies.observe(latency);
+        }
         for reason in dropped.drain(..) {
             statistics.drops.add(reason);
         }
@@ -284,6 +298,7 @@ impl<M: RegionMemory> Engine<M> {
         let mut queue_pair = self.queue_pairs.remove(qpn).ok_or(EngineError::Unknown)?;
         queue_pair.forget(&mut self.effects);
         queue_pair.leave_peer(&mut self.effects);
+        queue_pair.report_to(&mut self.statistics.transport);
         self.carry_out_effects();
         let request = queue_pair.request;
         for (queue, requests) in queue_ends(&request) {

@@ -16,12 +16,13 @@ impl<M: RegionMemory> Engine<M> {
         self.schedule(qpn, Time::ZERO);
     }
 
-    /// Enters a queue pair where it will be looked at in time.
+    /// Enters a queue pair where it will be looked at in time, and takes over what it counted.
     pub(super) fn schedule(&mut self, qpn: u32, now: Time) {
         self.note_queue_pair(qpn);
         let Some(queue_pair) = self.queue_pairs.get_mut(qpn) else {
             return;
         };
+        queue_pair.report_to(&mut self.statistics.transport);
         if !queue_pair.listed_to_acknowledge && queue_pair.wants_to_acknowledge(now) {
             queue_pair.listed_to_acknowledge = true;
             self.to_acknowledge.push_back(qpn);

@@ -3,12 +3,14 @@
 use crate::memory::MemoryRange;
 use crate::verbs::Psn;
 use crate::verbs::SendRequest;
+use common::time::Time;
 use std::collections::VecDeque;
 
 /// A request on its way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) request: SendRequest,
+    posted: Time,
     pub(super) memory: Option<MemoryRange>,
     /// Of its first packet; set when that is sent.
     pub(super) first: Psn,
@@ -72,10 +74,11 @@ impl SendQueue {
         self.cursor == 0
     }
 
-    /// Appends a request.
-    pub(crate) fn push(&mut self, request: SendRequest) {
+    /// Appends a request that is posted at `now`.
+    pub(crate) fn push(&mut self, request: SendRequest, now: Time) {
         let entry = Entry {
             request,
+            posted: now,
             memory: None,
             first: Psn::default(),
             packets: request.len.div_ceil(u32::from(self.mtu.max(1))).max(1),
@@ -83,8 +86,9 @@ impl SendQueue {
         self.entries.push_back(entry);
     }
 
-    /// Takes the oldest request out if all its packets are before `unacknowledged`.
-    pub(crate) fn complete(&mut self, unacknowledged: Psn) -> Option<SendRequest> {
+    /// Takes the oldest request out if all its packets are before `unacknowledged`: the request,
+    /// and when it was posted.
+    pub(crate) fn complete(&mut self, unacknowledged: Psn) -> Option<(SendRequest, Time)> {
         if self.cursor == 0 {
             return None;
         }
@@ -97,11 +101,11 @@ impl SendQueue {
         self.pop()
     }
 
-    /// Takes the oldest request out, whatever became of it.
-    pub(crate) fn pop(&mut self) -> Option<SendRequest> {
+    /// Takes the oldest request out, whatever became of it: the request, and when it was posted.
+    pub(crate) fn pop(&mut self) -> Option<(SendRequest, Time)> {
         let entry = self.entries.pop_front()?;
         self.completed = self.completed.wrapping_add(1);
-        Some(entry.request)
+        Some((entry.request, entry.posted))
     }
 
     /// Forgets how far sending has come; for a queue that is being emptied.

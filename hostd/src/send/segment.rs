@@ -106,6 +106,7 @@ impl SendQueue {
 mod tests {
     use super::*;
     use crate::verbs::SendOpcode;
+    use common::time::Time;
 
     fn request(wr_id: u64, len: u32) -> SendRequest {
         SendRequest {
@@ -144,7 +145,7 @@ mod tests {
         let mut queue = SendQueue::new(4);
         queue.set_mtu(256);
         for (wr_id, len) in [(0, 0), (1, 256), (2, 257), (3, 1000)] {
-            queue.push(request(wr_id, len));
+            queue.push(request(wr_id, len), Time::ZERO);
         }
         assert!(queue.is_full());
         let mut psn = Psn::new(0xff_fffe);
@@ -172,9 +173,9 @@ mod tests {
             assert_eq!(queue.again(*number, *psn).as_ref(), Some(segment));
         }
         assert!(queue.complete(start).is_none());
-        assert_eq!(queue.complete(start.plus(1)).map(|r| r.wr_id), Some(0));
+        assert_eq!(queue.complete(start.plus(1)).map(|r| r.0.wr_id), Some(0));
         assert!(queue.complete(start.plus(1)).is_none());
-        let rest: Vec<_> = std::iter::from_fn(|| queue.complete(psn).map(|r| r.wr_id)).collect();
+        let rest: Vec<_> = std::iter::from_fn(|| queue.complete(psn).map(|r| r.0.wr_id)).collect();
         assert_eq!(rest, [1, 2, 3]);
         assert_eq!(queue.len(), 0);
     }

@@ -143,6 +143,7 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
 
     /// Does everything that is to be done now.
     pub fn turn(&mut self, now: Time) -> Turn {
+        self.engine.begin_turn(now);
         let mut work = self.handle_commands();
         let unserved = self.table.serve(&mut self.engine);
         let received = self.receive(now);

@@ -72,7 +72,10 @@ fn packets_out_of_their_place() {
     assert_eq!(drops(&network, DropReason::QueuePairEnded), 1);
     network.inject(1, &bytes);
     assert_eq!(drops(&network, DropReason::QueuePairEnded), 2);
-    assert_eq!(network.hosts[1].engine.statistics().drops.total(), 3);
+    let statistics = network.hosts[1].engine.statistics();
+    assert_eq!(statistics.drops.total(), 3);
+    // MG-5: what a queue pair counted stays counted when it has ended.
+    assert_eq!(statistics.transport.out_of_order, 1);
     network.close();
 }
 

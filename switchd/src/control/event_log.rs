@@ -32,13 +32,17 @@ impl EventLog {
     }
 }
 
+/// Seconds since the Epoch.
+pub(super) fn wall_clock() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0.0, |since| since.as_secs_f64())
+}
+
 impl Event {
     /// An event that happens now, about no port.
     pub fn new(kind: EventKind, text: impl Into<String>) -> Self {
         Self {
-            time: SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0.0, |since| since.as_secs_f64()),
+            time: wall_clock(),
             kind,
             text: text.into(),
             ..Self::default()

@@ -4,7 +4,7 @@ use super::absence::Absences;
 use super::active_config::ActiveConfig;
 use super::api::Event;
 use super::baseline::Baseline;
-use super::event_log::EventLog;
+use super::event_log::{EventLog, wall_clock};
 use super::routing::Routing;
 use super::thresholds::{Sampled, Thresholds};
 use super::told::Told;
@@ -92,6 +92,39 @@ pub(super) struct TraceSlot {
     pub(super) until: Option<Time>,
 }
 
+/// How often the configuration was read again, and how that went.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reloads {
+    /// Times that it is in force since, changed or not.
+    pub(super) succeeded: u64,
+    /// Times that it was refused.
+    pub(super) refused: u64,
+    /// Whether the last one succeeded; the start counts as one that did.
+    pub(super) last_successful: bool,
+    /// When that was, in seconds since the Epoch.
+    pub(super) last: f64,
+}
+
+impl Reloads {
+    /// The daemon starts at `time`.
+    fn started(time: f64) -> Self {
+        Self {
+            succeeded: 0,
+            refused: 0,
+            last_successful: true,
+            last: time,
+        }
+    }
+
+    /// The configuration was read at `time`.
+    pub(super) fn note(&mut self, successful: bool, time: f64) {
+        self.succeeded += u64::from(successful);
+        self.refused += u64::from(!successful);
+        self.last_successful = successful;
+        self.last = time;
+    }
+}
+
 /// All that control knows.
 #[derive(Debug)]
 pub struct State {
@@ -119,6 +152,8 @@ pub struct State {
     pub(super) absences: Absences,
     /// The packet trace that runs.
     pub(super) trace: TraceSlot,
+    /// Configurations read.
+    pub(super) reloads: Reloads,
     /// Requests on the admin socket.
     pub admin_requests: u64,
     /// Requests among them that were invalid.
@@ -151,6 +186,7 @@ impl State {
             told: Told::default(),
             absences: Absences::default(),
             trace: TraceSlot::default(),
+            reloads: Reloads::started(wall_clock()),
             admin_requests: 0,
             admin_malformed: 0,
             baseline: Baseline::default(),

@@ -19,6 +19,8 @@ pub(super) struct Sender {
     flight: Flight,
     recovery: Recovery,
     rtt: RttEstimator,
+    /// The last measurement, until it is taken.
+    measured: Option<Span>,
 }
 
 impl Sender {
@@ -29,12 +31,18 @@ impl Sender {
             flight: Flight::new(first, span),
             recovery: Recovery::new(rules),
             rtt: RttEstimator::default(),
+            measured: None,
         }
     }
 
     /// What was sent and is not acknowledged.
     pub(super) fn flight(&self) -> &Flight {
         &self.flight
+    }
+
+    /// The round trip that the last acknowledgement gave, unless this was asked before.
+    pub(super) fn take_measured(&mut self) -> Option<Span> {
+        self.measured.take()
     }
 
     /// The smoothed round-trip time, once measured.
@@ -135,6 +143,7 @@ impl Sender {
         }
         if let Some(round_trip) = measured {
             self.rtt.sample(round_trip);
+            self.measured = Some(round_trip);
         }
         let event = Event::Acknowledged {
             news: news.acked > 0,

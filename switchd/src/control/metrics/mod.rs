@@ -119,6 +119,8 @@ impl State {
         families
             .gauge("switchd_build_info", "The running version.")
             .add(&[("version", version)], 1);
+        families.add_process();
+        self.scrape_reloads(&mut families);
         families
             .gauge("switchd_uptime_seconds", "Time since forwarding began.")
             .add_f64(&[], now.since(self.started).as_secs_f64());
@@ -148,6 +150,29 @@ impl State {
             )
             .add(&[], common::xdp::frame::leaked());
         families
+    }
+
+    fn scrape_reloads(&self, families: &mut Families) {
+        let reloads = &self.reloads;
+        families
+            .counter(
+                "switchd_config_reloads_total",
+                "Times that the configuration was read again, by what became of it.",
+            )
+            .add(&[("result", "success")], reloads.succeeded)
+            .add(&[("result", "refused")], reloads.refused);
+        families
+            .gauge(
+                "switchd_config_last_reload_successful",
+                "Whether the configuration that was read last is in force (1) or was refused (0).",
+            )
+            .add(&[], u64::from(reloads.last_successful));
+        families
+            .gauge(
+                "switchd_config_last_reload_timestamp_seconds",
+                "When the configuration was read last, since the Epoch.",
+            )
+            .add_f64(&[], reloads.last);
     }
 
     fn scrape_ports(&self, families: &mut Families) {

@@ -1,7 +1,7 @@
 //! Metrics of the traffic manager. Groups and priorities appear once they are configured or took
 //! some of the buffer, so that a switch without lossless classes has few.
 
-use crate::control::api::{PfcPort, PfcPriority, PriorityGroupRow};
+use crate::control::api::{Amount, PfcPort, PfcPriority, PriorityGroupRow};
 use crate::control::state::State;
 use common::metrics::Families;
 use common::time::Time;
@@ -11,7 +11,11 @@ type OfQueue = (
     &'static str,
     fn(&crate::control::api::QueueRow) -> u64,
 );
-type OfGroup = (&'static str, &'static str, fn(&PriorityGroupRow) -> u64);
+type OfGroupAmount = (
+    &'static str,
+    &'static str,
+    fn(&PriorityGroupRow) -> Option<Amount>,
+);
 type OfPort = (&'static str, &'static str, fn(&PfcPort) -> u64);
 type OfPfc = (
     &'static str,
@@ -62,7 +66,7 @@ const QUEUE_COUNTERS: [OfQueue; 8] = [
     ),
 ];
 
-const QUEUE_GAUGES: [OfQueue; 5] = [
+const QUEUE_GAUGES: [OfQueue; 6] = [
     (
         "switchd_queue_depth_bytes",
         "Bytes in the egress queue.",
@@ -72,6 +76,11 @@ const QUEUE_GAUGES: [OfQueue; 5] = [
         "switchd_queue_depth_packets",
         "Packets in the egress queue.",
         |row| row.depth_packets,
+    ),
+    (
+        "switchd_queue_watermark_bytes",
+        "Most bytes in the egress queue since the watermarks were cleared, in whole cells.",
+        |row| row.watermark_bytes,
     ),
     (
         "switchd_queue_watermark_cells",
@@ -90,46 +99,41 @@ const QUEUE_GAUGES: [OfQueue; 5] = [
     ),
 ];
 
-const GROUP_GAUGES: [OfGroup; 8] = [
+const GROUP_AMOUNTS: [OfGroupAmount; 7] = [
     (
-        "switchd_pg_cells",
-        "Cells of the priority group in use, headroom excepted.",
-        |row| row.used.cells,
+        "switchd_pg",
+        "Use of the priority group, headroom excepted",
+        |row| Some(row.used),
     ),
     (
-        "switchd_pg_watermark_cells",
-        "Most cells of the priority group, headroom excepted, since the watermarks were cleared.",
-        |row| row.watermark.cells,
+        "switchd_pg_watermark",
+        "Greatest use of the priority group, headroom excepted, since the watermarks were cleared",
+        |row| Some(row.watermark),
     ),
     (
-        "switchd_pg_headroom_cells",
-        "Cells of headroom that the priority group uses.",
-        |row| row.headroom.cells,
+        "switchd_pg_headroom",
+        "Headroom that the priority group uses",
+        |row| Some(row.headroom),
     ),
     (
-        "switchd_pg_headroom_watermark_cells",
-        "Most cells of headroom that the priority group used since the watermarks were cleared.",
-        |row| row.headroom_watermark.cells,
+        "switchd_pg_headroom_watermark",
+        "Most headroom that the priority group used since the watermarks were cleared",
+        |row| Some(row.headroom_watermark),
     ),
     (
-        "switchd_pg_headroom_limit_cells",
-        "Cells of headroom that the priority group may use.",
-        |row| row.headroom_limit.cells,
+        "switchd_pg_headroom_limit",
+        "Headroom that the priority group may use",
+        |row| Some(row.headroom_limit),
     ),
     (
-        "switchd_pg_xoff_threshold_cells",
-        "Usage beyond which the priority group pauses its peer; 0: nowhere.",
-        |row| row.xoff.map_or(0, |amount| amount.cells),
+        "switchd_pg_xoff_threshold",
+        "Usage beyond which the priority group pauses its peer; 0: nowhere",
+        |row| row.xoff,
     ),
     (
-        "switchd_pg_xon_threshold_cells",
-        "Usage at which the peer of the priority group may go on; 0: nowhere, or only when it is empty.",
-        |row| row.xon.map_or(0, |amount| amount.cells),
-    ),
-    (
-        "switchd_pg_xoff",
-        "Whether the peer of the priority group is to wait (1) or not (0).",
-        |row| u64::from(row.xoff_now),
+        "switchd_pg_xon_threshold",
+        "Usage at which the peer of the priority group may go on; 0: nowhere, or only when it is empty",
+        |row| row.xon,
     ),
 ];
 
@@ -178,6 +182,24 @@ const PORT_COUNTERS: [OfPort; 5] = [
     ),
 ];
 
+/// Two families of the amounts that `samples` hands out: `{name}_cells` as the buffer counts, and
+/// `{name}_bytes`.
+fn amounts(
+    families: &mut Families,
+    name: &str,
+    help: &str,
+    samples: impl Fn(&mut dyn FnMut(&[(&str, &str)], Amount)),
+) {
+    type Unit = (&'static str, fn(Amount) -> u64);
+    const UNITS: [Unit; 2] = [("cells", |it| it.cells), ("bytes", |it| it.bytes)];
+    for (unit, value) in UNITS {
+        let mut family = families.gauge(&format!("{name}_{unit}"), &format!("{help}, in {unit}."));
+        samples(&mut |labels, amount| {
+            family.add(labels, value(amount));
+        });
+    }
+}
+
 impl State {
     pub(super) fn scrape_traffic(&self, families: &mut Families, now: Time) {
         self.scrape_buffer(families);
@@ -189,41 +211,70 @@ impl State {
 
     fn scrape_buffer(&self, families: &mut Families) {
         let buffer = self.buffer();
-        let help = "Cells of the region of the buffer in use.";
-        let mut family = families.gauge("switchd_buffer_cells", help);
-        for region in &buffer.regions {
-            family.add(&[("region", &region.region)], region.used.cells);
-        }
-        let help = "Cells of the region of the buffer.";
-        let mut family = families.gauge("switchd_buffer_size_cells", help);
-        for region in &buffer.regions {
-            family.add(&[("region", &region.region)], region.size.cells);
-        }
-        let help = "Most cells of the region in use since the watermarks were cleared.";
-        let mut family = families.gauge("switchd_buffer_watermark_cells", help);
-        for region in &buffer.regions {
-            if let Some(watermark) = region.watermark {
-                family.add(&[("region", &region.region)], watermark.cells);
-            }
-        }
-        let help = "Cells of packets by the port that they arrived at or will leave by.";
-        let mut family = families.gauge("switchd_port_buffer_cells", help);
-        for port in &buffer.ports {
-            let labels = |side| [("port", port.port.as_str()), ("side", side)];
-            family.add(&labels("ingress"), port.ingress.cells);
-            family.add(&labels("egress"), port.egress.cells);
-        }
+        amounts(
+            families,
+            "switchd_buffer",
+            "Use of the region of the buffer",
+            |add| {
+                for it in &buffer.regions {
+                    add(&[("region", &it.region)], it.used);
+                }
+            },
+        );
+        amounts(
+            families,
+            "switchd_buffer_size",
+            "Size of the region of the buffer",
+            |add| {
+                for it in &buffer.regions {
+                    add(&[("region", &it.region)], it.size);
+                }
+            },
+        );
+        amounts(
+            families,
+            "switchd_buffer_watermark",
+            "Greatest use of the region since the watermarks were cleared",
+            |add| {
+                for it in &buffer.regions {
+                    if let Some(watermark) = it.watermark {
+                        add(&[("region", &it.region)], watermark);
+                    }
+                }
+            },
+        );
+        amounts(
+            families,
+            "switchd_port_buffer",
+            "Packets by the port that they arrived at or will leave by",
+            |add| {
+                for it in &buffer.ports {
+                    let labels = |side| [("port", it.port.as_str()), ("side", side)];
+                    add(&labels("ingress"), it.ingress);
+                    add(&labels("egress"), it.egress);
+                }
+            },
+        );
     }
 
     fn scrape_groups(&self, families: &mut Families) {
         let mut rows = self.priority_groups();
         rows.retain(PriorityGroupRow::is_remarkable);
-        for (name, help, value) in GROUP_GAUGES {
-            let mut family = families.gauge(name, help);
-            for row in &rows {
-                let group = row.group.to_string();
-                family.add(&[("port", &row.port), ("group", &group)], value(row));
-            }
+        for (name, help, amount) in GROUP_AMOUNTS {
+            amounts(families, name, help, |add| {
+                for row in &rows {
+                    let group = row.group.to_string();
+                    let labels = [("port", row.port.as_str()), ("group", group.as_str())];
+                    add(&labels, amount(row).unwrap_or_default());
+                }
+            });
+        }
+        let help = "Whether the peer of the priority group is to wait (1) or not (0).";
+        let mut family = families.gauge("switchd_pg_xoff", help);
+        for row in &rows {
+            let group = row.group.to_string();
+            let labels = [("port", row.port.as_str()), ("group", group.as_str())];
+            family.add(&labels, u64::from(row.xoff_now));
         }
     }
 

@@ -43,7 +43,9 @@ impl State {
                 (EventKind::ReloadRefused, text)
             }
         };
-        self.note_event(Event::new(kind, text));
+        let event = Event::new(kind, text);
+        self.reloads.note(result.is_ok(), event.time);
+        self.note_event(event);
         result
     }
 

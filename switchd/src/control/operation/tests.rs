@@ -34,6 +34,14 @@ struct Bench {
 }
 
 impl Bench {
+    /// The value of a sample, by its name and labels.
+    fn metric(&self, sample: &str) -> String {
+        let text = self.state.scrape(Time::ZERO).text();
+        let value = |line: &str| Some(line.strip_prefix(sample)?.strip_prefix(' ')?.to_owned());
+        let found = text.lines().find_map(value);
+        found.unwrap_or_else(|| panic!("{sample}: {text}"))
+    }
+
     fn new(text: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let source = Source {
@@ -162,9 +170,14 @@ fn a_reload_is_all_or_nothing() {
         assert_eq!(event.kind, EventKind::ReloadRefused);
         let text = &event.text;
         assert!(text.contains(told) && !text.contains('\n'), "{text}");
+        let refused = bench.metric("switchd_config_last_reload_successful");
+        assert_eq!(refused, "0");
     }
     bench.write(&LOSSLESS.replace("weight = 50", "weight = 60"));
     assert_eq!(bench.state.reload(), Ok(Vec::new()));
+    assert_eq!(bench.metric("switchd_config_last_reload_successful"), "1");
+    let refused = "switchd_config_reloads_total{result=\"refused\"}";
+    assert_eq!(bench.metric(refused), "5");
 }
 
 /// MG-1: the buffer may become smaller, and again as large as at the start.

@@ -2,15 +2,18 @@
 //!
 //! The hot paths own plain single-writer counters. At a scrape the daemon copies them into
 //! [`Families`], which keeps the rules of the text format (one family a name, help and type, base
-//! units, `_total` on counters), and [`serve`] answers `GET /metrics` and `GET /healthz`.
+//! units, `_total` on counters), and [`serve`] answers `GET /metrics` and `GET /healthz`. Who asks
+//! for it gets OpenMetrics, or an answer packed with gzip.
 
-use axum::Router;
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
-use axum::routing::get;
-use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
+mod listener;
+mod openmetrics;
+mod process;
+
+pub use listener::serve;
+
+use crate::histogram::Histogram;
+use prometheus::proto::{Bucket, Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{Encoder, TextEncoder};
-use std::sync::Arc;
 
 /// The metrics of one scrape, family by family.
 #[derive(Debug, Default)]
@@ -48,6 +51,31 @@ impl Families {
         self.family(name, help, MetricType::GAUGE)
     }
 
+    /// Adds a family of one classic histogram without labels, in seconds. `name` ends in
+    /// `_seconds`.
+    ///
+    /// # Panics
+    /// If the name does not, or was used before: a fault of the program.
+    #[expect(clippy::cast_precision_loss, reason = "the format knows doubles only")]
+    pub fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
+        assert!(name.ends_with("_seconds"), "histogram {name} without unit");
+        let buckets = histogram.cumulative().map(|(bound, count)| {
+            let mut bucket = Bucket::default();
+            // Rounded once, where the sum of parts would show in the label.
+            bucket.set_upper_bound(bound.nanos() as f64 / 1e9);
+            bucket.set_cumulative_count(count);
+            bucket
+        });
+        let mut all = prometheus::proto::Histogram::default();
+        all.set_bucket(buckets.collect());
+        all.set_sample_count(histogram.count());
+        all.set_sample_sum(histogram.sum().as_secs_f64());
+        let mut metric = Metric::default();
+        metric.set_histogram(all);
+        let family = self.family(name, help, MetricType::HISTOGRAM);
+        family.family.mut_metric().push(metric);
+    }
+
     fn family(&mut self, name: &str, help: &str, kind: MetricType) -> Family<'_> {
         assert!(
             self.families.iter().all(|other| other.name() != name),
@@ -67,17 +95,24 @@ impl Families {
     /// The text that Prometheus scrapes (exposition format 0.0.4). Families without a sample are
     /// left out.
     pub fn text(&self) -> String {
-        let filled: Vec<MetricFamily> = self
-            .families
-            .iter()
-            .filter(|family| !family.get_metric().is_empty())
-            .cloned()
-            .collect();
         let mut text = Vec::new();
         TextEncoder::new()
-            .encode(&filled, &mut text)
+            .encode(&self.filled(), &mut text)
             .expect("families are complete and a Vec takes all bytes");
         String::from_utf8(text).expect("labels and names are text")
+    }
+
+    /// The same as OpenMetrics text, version 1.0.0.
+    pub fn openmetrics(&self) -> String {
+        openmetrics::encode(&self.filled())
+    }
+
+    fn filled(&self) -> Vec<MetricFamily> {
+        let filled = self
+            .families
+            .iter()
+            .filter(|it| !it.get_metric().is_empty());
+        filled.cloned().collect()
     }
 }
 
@@ -123,36 +158,12 @@ pub trait Source: Send + Sync + 'static {
     fn health(&self) -> Result<(), String>;
 }
 
-/// Answers `GET /metrics` and `GET /healthz` on `listener` until the task is dropped.
-///
-/// # Errors
-/// The listener failed.
-pub async fn serve(
-    listener: tokio::net::TcpListener,
-    source: Arc<dyn Source>,
-) -> std::io::Result<()> {
-    let health = source.clone();
-    let router = Router::new()
-        .route("/metrics", get(async move || metrics(&*source)))
-        .route("/healthz", get(async move || healthz(&*health)));
-    axum::serve(listener, router).await
-}
-
-fn metrics(source: &dyn Source) -> impl IntoResponse + use<> {
-    let text = source.scrape().text();
-    ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text)
-}
-
-fn healthz(source: &dyn Source) -> impl IntoResponse + use<> {
-    match source.health() {
-        Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
-        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::Span;
+    use std::io::Read;
+    use std::sync::Arc;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     struct Example;
@@ -188,13 +199,50 @@ mod tests {
         );
     }
 
-    async fn ask(address: std::net::SocketAddr, path: &str) -> String {
+    /// MG-5: counters lose `_total` in the name of their family, bounds have a point, and the end
+    /// is marked.
+    #[test]
+    fn openmetrics_follows_its_format() {
+        let mut families = Example.scrape();
+        let mut histogram = Histogram::default();
+        histogram.observe(Span::from_micros(15));
+        histogram.observe(Span::from_secs(20));
+        families.histogram("x_rtt_seconds", "Round trip.", &histogram);
+        let text = families.openmetrics();
+        let start = "# TYPE x_port_receive_packets counter\n\
+             # HELP x_port_receive_packets Packets received.\n\
+             x_port_receive_packets_total{port=\"eth\\\"0\\\"\\n\"} 3\n\
+             x_port_receive_packets_total{port=\"eth1\"} 4\n\
+             # TYPE x_load_ratio gauge\n\
+             # HELP x_load_ratio Load.\n\
+             x_load_ratio 0.5\n\
+             # TYPE x_rtt_seconds histogram\n";
+        assert!(text.starts_with(start), "{text}");
+        for line in [
+            "x_rtt_seconds_bucket{le=\"0.00001\"} 0",
+            "x_rtt_seconds_bucket{le=\"0.00002\"} 1",
+            "x_rtt_seconds_bucket{le=\"10.0\"} 1",
+            "x_rtt_seconds_bucket{le=\"+Inf\"} 2",
+            "x_rtt_seconds_count 2",
+            "x_rtt_seconds_sum 20.000015",
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line}: {text}");
+        }
+        assert!(text.ends_with("\n# EOF\n"), "{text}");
+    }
+
+    async fn ask_with(address: std::net::SocketAddr, path: &str, headers: &str) -> Vec<u8> {
         let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
         answer
+    }
+
+    async fn ask(address: std::net::SocketAddr, path: &str) -> String {
+        String::from_utf8(ask_with(address, path, "").await).unwrap()
     }
 
     /// MG-5: both daemons answer a scrape.
@@ -211,6 +259,21 @@ mod tests {
         assert!(health.starts_with("HTTP/1.1 503"), "{health}");
         assert!(health.ends_with("worker 1 stands still\n"), "{health}");
         assert!(ask(address, "/other").await.starts_with("HTTP/1.1 404"));
+
+        let headers = "Accept: application/openmetrics-text\r\nAccept-Encoding: br, gzip\r\n";
+        let answer = ask_with(address, "/metrics", headers).await;
+        let body = answer.windows(4).position(|it| it == b"\r\n\r\n").unwrap() + 4;
+        let head = String::from_utf8(answer[..body].to_vec()).unwrap();
+        assert!(head.contains("content-encoding: gzip"), "{head}");
+        assert!(
+            head.contains("application/openmetrics-text; version=1.0.0"),
+            "{head}"
+        );
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(&answer[body..])
+            .read_to_string(&mut text)
+            .unwrap();
+        assert_eq!(text, Example.scrape().openmetrics());
         server.abort();
     }
 }

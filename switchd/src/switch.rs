@@ -67,7 +67,13 @@ pub fn run(config: &Config, source: Source) -> Result<(), SwitchError> {
         .iter()
         .for_each(|warning| tracing::warn!("{warning}"));
     let compiled = config.qos.compile(&facts).map_err(SwitchError::Config)?;
-    for warning in &compiled.warnings {
+    for warning in config
+        .ecmp
+        .dlb
+        .warnings(&facts)
+        .iter()
+        .chain(&compiled.warnings)
+    {
         tracing::warn!("{warning}");
     }
     let mut routing = follow_kernel(config, &devices, &compiled)?;

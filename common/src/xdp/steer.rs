@@ -18,7 +18,7 @@
 //! Punted packets go to the kernel as well, counted by reason, and up to a limit.
 //!
 //! A queue without a socket passes its packets to the kernel and counts them, as does one whose
-//! worker is [absent](super::heartbeat).
+//! worker is absent: [`PuntReason::Absent`].
 
 #![allow(unsafe_code, reason = "system calls of libbpf; see each SAFETY")]
 

@@ -5,7 +5,7 @@
 //! needs is a sum of named holders: [`frames_needed`].
 //!
 //! The kernel binds later sockets to the UMEM by way of the socket that was bound first: its
-//! [`anchor`](super::anchor).
+//! anchor, on a device that carries nothing for it.
 
 #![allow(unsafe_code, reason = "xsk-rs sockets and memory; see each SAFETY")]
 

@@ -1,15 +1,20 @@
 //! `[ecmp]`: how flows are spread over next hops, by their hash and by the quality of the ports.
 
+use super::facts::PortFacts;
 use crate::forward::dlb::quality::WORST;
 use crate::tables::Hashing;
 use crate::tables::dlb::{
     DEFAULT_ENTRIES, DlbPolicy, HostSprayed, MAX_AGEING, MAX_ENTRIES, MAX_EXPONENT, MIN_INTERVAL,
-    Mode, Scale, Settings,
+    Mode, Scale, Settings, sampling_interval,
 };
 use common::config::{Refusals, within};
 use common::time::Span;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+
+/// Sampling intervals that a flowlet's gap has to last: in fewer the average of a port still shows
+/// the flow that has just left it.
+const SAMPLES: u64 = 6;
 
 /// Longest interval between two samples, and longest time for a band to settle: beyond a second
 /// nothing is balanced.
@@ -199,6 +204,34 @@ impl Dlb {
             format_args!("{min} is not below queue_max_bytes, {max}"),
         );
         refusals.or(())
+    }
+
+    /// What is possible but unwise at ports of these speeds, a sentence each.
+    pub fn warnings(&self, ports: &[PortFacts]) -> Vec<String> {
+        let (timeout, configured) = (
+            self.idle_time_microseconds,
+            Span::from_micros(self.sampling_interval_microseconds),
+        );
+        let is_balanced = self.mode != Mode::Off || !self.group.is_empty();
+        let slow = |port: &&PortFacts| {
+            let interval = sampling_interval(configured, port.speed);
+            interval > configured && Span::from_micros(timeout) < interval.times(SAMPLES)
+        };
+        let warning = |port: &PortFacts| {
+            let micros = sampling_interval(configured, port.speed)
+                .nanos()
+                .div_ceil(1_000);
+            format!(
+                "{}: too slow to be measured each {} µs, it is each {micros} µs; \
+                 ecmp.dlb.idle_time_microseconds = {timeout} should be at least {}, or flows \
+                 avoid ports because of their own load",
+                port.name,
+                self.sampling_interval_microseconds,
+                SAMPLES * micros
+            )
+        };
+        let ports = ports.iter().filter(slow).filter(|_| is_balanced);
+        ports.map(warning).collect()
     }
 
     /// What the workers need of it.

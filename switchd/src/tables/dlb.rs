@@ -2,6 +2,7 @@
 
 use crate::id::GroupId;
 use common::time::Span;
+use common::units::Rate;
 use serde::{Deserialize, Serialize};
 
 /// Entries of a table if nothing else is configured: four times as many as flows that send within
@@ -101,6 +102,18 @@ impl Settings {
 
 /// Shortest sampling interval: below, sampling would cost as much as forwarding a packet.
 pub const MIN_INTERVAL: Span = Span::from_micros(1);
+
+/// Bytes on the wire that a port can send in a sampling interval, at least: four frames of 1500
+/// bytes. In a shorter one it is seen to send all or nothing.
+const LEAST_SAMPLE: u64 = 4 * 1538;
+
+/// The sampling interval of a port: the configured one, or longer if the port is slow.
+pub fn sampling_interval(configured: Span, speed: Option<Rate>) -> Span {
+    let least = speed
+        .filter(|speed| speed.bps() > 0)
+        .map_or(0, |speed| 8_000_000_000 * LEAST_SAMPLE / speed.bps());
+    configured.max(MIN_INTERVAL).max(Span::from_nanos(least))
+}
 
 /// Largest exponent of the moving average: 2⁸ intervals of 16 µs are 4 ms, far more than a flowlet
 /// remembers.

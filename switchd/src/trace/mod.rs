@@ -8,7 +8,7 @@
 //!                                                  └─▶ Trace ─▶ show (text, JSON), control::pcap
 //! ```
 //!
-//! How a worker uses it. Control makes a [`session`] and gives each worker its [`Tracer`] with a
+//! How a worker uses it. Control makes a [`session()`] and gives each worker its [`Tracer`] with a
 //! command. The worker keeps it in a [`Probe`](probe::Probe), which is empty while nothing is
 //! traced: such a switch has no memory for it and pays a branch for each packet:
 //!

@@ -179,7 +179,7 @@ mod tests {
             mac: [2, 0, 0, 0, 0, 0],
             up: true,
             mtu: 1500,
-            speed: Some(Rate::from_gbps(1)),
+            speed: Some(Rate::from_gbps(10)),
             icmp_v4: None,
             icmp_v6: None,
             burst: 0,

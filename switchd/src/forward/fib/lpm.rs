@@ -29,7 +29,7 @@
 //! is never pushed into deeper nodes: a new default route costs 65 536 stores in the root and no
 //! more.
 //!
-//! One writer ([`fib`](super::fib)) changes the words while workers read them. A value is replaced
+//! One writer (the control thread) changes the words while workers read them. A value is replaced
 //! by one store. When the runs themselves change, the node is built anew beside the old one and
 //! linked by one store; the old one's lines are used again only when no reader can still be in it.
 //! So a reader sees the route before a change or the one after it, never neither.

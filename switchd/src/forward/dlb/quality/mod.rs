@@ -18,7 +18,7 @@
 //! `port_load_future_weight`, `ewma_exponent`, eight quantisation bands).
 
 use crate::id::PortId;
-use crate::tables::dlb::{MAX_EXPONENT, MIN_INTERVAL, Scale};
+use crate::tables::dlb::{MAX_EXPONENT, Scale, sampling_interval};
 use common::time::Time;
 use common::units::Rate;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -124,7 +124,7 @@ impl Gauge {
         let utilised = self.utilised.share(self.scale.exponent);
         let paused = self.paused.share(self.scale.exponent);
         self.scale = Scale {
-            interval: scale.interval.max(MIN_INTERVAL),
+            interval: sampling_interval(scale.interval, speed),
             exponent: scale.exponent.min(MAX_EXPONENT),
             ..scale
         };

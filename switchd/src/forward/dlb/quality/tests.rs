@@ -197,3 +197,38 @@ proptest! {
         }
     }
 }
+
+/// SW-7: a port is measured in intervals in which it can send four frames, so that one that is used
+/// by half is not seen as idle and full in turn.
+#[test]
+fn slow_ports_are_measured_less_often() {
+    let configured = Span::from_micros(16);
+    let cases = [
+        (100_000_000, 492_160),
+        (1_000_000_000, 49_216),
+        (10_000_000_000, 16_000),
+        (400_000_000_000, 16_000),
+    ];
+    for (bps, nanos) in cases {
+        let interval = sampling_interval(configured, Some(Rate::from_bps(bps)));
+        assert_eq!(interval, Span::from_nanos(nanos), "{bps}");
+    }
+    assert_eq!(sampling_interval(configured, None), configured);
+    // Every other frame of 1538 bytes at 100 Mb/s: used by half, in each band that is shown.
+    let scale = Scale {
+        interval: configured,
+        ..Scale::default()
+    };
+    let speed = Some(Rate::from_mbps(100));
+    let mut gauge = Gauge::new(scale, speed, at(0), reading(0, 0, 0));
+    let mut bands = Vec::new();
+    for micros in 0..20_000 {
+        let sent = 1538 * (micros / 246);
+        let band = gauge.sample(at(1_000 * micros), reading(sent, 0, 0));
+        if micros > 10_000 {
+            bands.push(band);
+        }
+    }
+    let (least, most) = (bands.iter().min().unwrap(), bands.iter().max().unwrap());
+    assert!(most - least <= 1, "{least} to {most}");
+}

@@ -91,7 +91,6 @@ fn a_two_port_reflector_carries_ping_and_datagrams() {
         let stop = &stop;
         let worker = scope.spawn(move || reflect(ports, pool, stop));
         let pings = left.run("ping -i 0.01 -c 50 -q 10.7.0.2");
-        assert!(pings.contains(" 0% packet loss"), "{pings}");
         let name = right.name().to_owned();
         let receiver = scope.spawn(move || {
             enter(&name);
@@ -123,6 +122,8 @@ fn a_two_port_reflector_carries_ping_and_datagrams() {
         for result in results {
             result.unwrap();
         }
+        // Only now: the scope waits for its threads.
+        assert!(pings.contains(" 0% packet loss"), "{pings}");
     });
     let counts = first.steering.counts().unwrap();
     assert!(counts.redirected >= 250, "{counts:?}");

@@ -130,7 +130,11 @@ pub fn warnings(config: &Config) -> Vec<String> {
 /// An interface is missing, or a pattern matches none.
 pub fn devices(config: &Config) -> Result<Vec<(PortSettings, Device)>, SwitchError> {
     let present = Device::list().map_err(SwitchError::system("list of interfaces"))?;
-    let names: Vec<String> = present.into_iter().map(|device| device.name).collect();
+    let names: Vec<String> = present
+        .into_iter()
+        .filter(|device| !config.leaves_out(&device.name, &device.driver))
+        .map(|device| device.name)
+        .collect();
     config
         .resolve_ports(&names)
         .map_err(SwitchError::refused)?

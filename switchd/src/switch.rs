@@ -15,19 +15,24 @@
 use crate::config::{Compiled, Config, PortFacts, PortSettings, Source};
 use crate::control::active_config::ActiveConfig;
 use crate::control::admin;
+use crate::control::opener::Opener;
+use crate::control::port_handle::PortHandle;
+use crate::control::porter::Porter;
+use crate::control::ports::{port_options, warn_of_stripped_tags};
 use crate::control::program::Program;
 use crate::control::routing::Routing;
-use crate::control::state::{PortHandle, State, TrafficHandle, WorkerHandle, lock};
+use crate::control::slots::Slots;
+use crate::control::state::{State, TrafficHandle, WorkerHandle, lock};
 use crate::control::thread::Control;
 use crate::forward::dlb::quality::QualityTable;
 use crate::id::PortId;
-use crate::limits::{BATCH, CHANNEL, OUTBOUND, PENDING_TOTAL, PORT_BURST, PORT_BURST_MIN, RING};
+use crate::limits::{BATCH, CHANNEL, MAX_PORTS, OUTBOUND, PENDING_TOTAL, RING};
 use crate::preflight::{self, SwitchError};
 use crate::stats::WorkerStats;
 use crate::tables::PortEntry;
 use crate::traffic::buffer::Ledger;
 use crate::worker::builder::WorkerBuilder;
-use crate::worker::events::{QueueLink, WorkerCommand, WorkerEvent};
+use crate::worker::events::{Detached, QueueLink, WorkerCommand, WorkerEvent};
 use crate::worker::rings::{RingEnds, rings};
 use crate::worker::thread::WorkerThread;
 use common::netlink::{self, Watch};
@@ -35,10 +40,7 @@ use common::sync::counter::Counter;
 use common::sys::{Waker, monotonic};
 use common::time::Span;
 use common::xdp::netdev::Device;
-use common::xdp::{
-    AfXdpQueue, Mode, Port, PortOptions, Prefixes, PuntLimit, Role, Umem, frames_needed, mtu_limit,
-    open_port,
-};
+use common::xdp::{AfXdpQueue, Port, Prefixes, Umem, frames_needed, mtu_limit, open_port};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::io;
 use std::net::IpAddr;
@@ -67,6 +69,9 @@ pub fn run(config: &Config, source: Source) -> Result<(), SwitchError> {
         .iter()
         .for_each(|warning| tracing::warn!("{warning}"));
     let compiled = config.qos.compile(&facts).map_err(SwitchError::Config)?;
+    let spare = spare_slots(config, devices.len());
+    let numbers = 0..devices.len() + spare;
+    let compiled = compiled.spread(numbers.map(|number| number < devices.len()));
     for warning in config
         .ecmp
         .dlb
@@ -76,7 +81,7 @@ pub fn run(config: &Config, source: Source) -> Result<(), SwitchError> {
     {
         tracing::warn!("{warning}");
     }
-    let mut routing = follow_kernel(config, &devices, &compiled)?;
+    let mut routing = follow_kernel(config, &devices, spare, &compiled)?;
     let steer = routing
         .synchronise(monotonic() + FIRST_SYNC)
         .map_err(SwitchError::Netlink)?;
@@ -88,15 +93,21 @@ pub fn run(config: &Config, source: Source) -> Result<(), SwitchError> {
         .map_err(SwitchError::system("event loop"))?;
     // What can still be refused comes before the first thread.
     let (admin, http) = runtime.block_on(async { listeners(config).await })?;
-    let ledger = Ledger::new(ports.len(), config.workers.count);
-    let active = ActiveConfig::new(source, config.clone(), facts, &compiled);
+    let ledger = Ledger::new(ports.len() + spare, config.workers.count);
+    let active = ActiveConfig::new(source, config.clone(), facts, &compiled).with_spare(spare);
+    let slots = slots(&devices, &ports, spare);
     let (threads, state) = start_workers(&umem, routing, ports, active, ledger)?;
     lock(&state).begin_to_steer(prefixes, steer);
     let Threads {
         links,
         events,
+        detached,
         waker,
     } = threads;
+    let opener = Opener::start(umem.clone(), config.spare_queues(), waker.clone())
+        .map_err(SwitchError::system("thread"))?;
+    let porter = Porter::new(opener, detached);
+    lock(&state).begin_to_follow_ports(slots, porter, monotonic());
     let control = Control {
         state: state.clone(),
         events: events.clone(),
@@ -121,6 +132,35 @@ pub fn run(config: &Config, source: Source) -> Result<(), SwitchError> {
     result.map_err(SwitchError::Netlink)
 }
 
+/// Ports that may come while the switch runs: each has a receive queue at least.
+fn spare_slots(config: &Config, ports: usize) -> usize {
+    (config.spare_queues() as usize).min(MAX_PORTS - ports)
+}
+
+/// The ports of the start, and room for so many more.
+fn slots(devices: &[(PortSettings, Device)], ports: &[Port], spare: usize) -> Slots {
+    let open = devices.iter().zip(ports).map(|((settings, _), port)| {
+        let limit = mtu_limit(port.mode, &port.device.driver);
+        (settings.clone(), port.device.ifindex, limit)
+    });
+    Slots::new(open, spare)
+}
+
+/// A port number that no port has yet.
+fn vacant() -> PortEntry {
+    PortEntry {
+        name: String::new(),
+        ifindex: 0,
+        mac: [0; 6],
+        up: false,
+        mtu: 0,
+        speed: None,
+        icmp_v4: None,
+        icmp_v6: None,
+        burst: 0,
+    }
+}
+
 /// The memory of all frames: a sum of named holders.
 fn packet_memory(config: &Config, devices: &[(PortSettings, Device)]) -> Result<Umem, SwitchError> {
     let queues: u32 = devices.iter().map(|(_, device)| device.rx_queues).sum();
@@ -132,7 +172,7 @@ fn packet_memory(config: &Config, devices: &[(PortSettings, Device)]) -> Result<
     let crossing = (limit(RING) + limit(OUTBOUND)) * (workers - 1);
     let engine = limit(PENDING_TOTAL) + crossing + 4 * limit(BATCH);
     let frames = frames_needed(
-        queues,
+        queues + config.spare_queues(),
         config.memory.ring,
         workers,
         config.buffer_packets() + workers * engine,
@@ -144,6 +184,7 @@ fn packet_memory(config: &Config, devices: &[(PortSettings, Device)]) -> Result<
 fn follow_kernel(
     config: &Config,
     devices: &[(PortSettings, Device)],
+    spare: usize,
     compiled: &Compiled,
 ) -> Result<Routing, SwitchError> {
     let settings = netlink::Settings {
@@ -153,7 +194,8 @@ fn follow_kernel(
         Watch::open(settings, config.netlink.receive_buffer_bytes).map_err(SwitchError::Netlink)?;
     let entries = devices
         .iter()
-        .map(|(port, device)| port_entry(port, device));
+        .map(|(port, device)| port.entry(device))
+        .chain((0..spare).map(|_| vacant()));
     let hashing = config.hashing(devices.iter().map(|(_, device)| device.mac));
     let dlb = &config.ecmp.dlb;
     let policy = Arc::new(compiled.policy.clone());
@@ -164,28 +206,8 @@ fn follow_kernel(
 
 /// What `[qos]` is compiled for, now and when it changes.
 fn port_facts(config: &Config, devices: &[(PortSettings, Device)]) -> Vec<PortFacts> {
-    let facts = |(port, device): &(PortSettings, Device)| {
-        let mtu = device.mtu.min(mtu_limit(Mode::NativeCopy, &device.driver));
-        let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
-        config.facts(port, port.speed.of(device), mtu)
-    };
+    let facts = |(port, device): &(PortSettings, Device)| config.facts_of(port, device);
     devices.iter().map(facts).collect()
-}
-
-fn port_entry(port: &PortSettings, device: &Device) -> PortEntry {
-    let speed = port.speed.of(device);
-    let burst = speed.map_or(0, |speed| speed.bytes_in(PORT_BURST).max(PORT_BURST_MIN));
-    PortEntry {
-        name: port.name.clone(),
-        ifindex: device.ifindex,
-        mac: device.mac,
-        up: false,
-        mtu: u16::try_from(mtu_limit(Mode::NativeCopy, &device.driver)).unwrap_or(u16::MAX),
-        speed,
-        icmp_v4: None,
-        icmp_v6: None,
-        burst: u32::try_from(burst).unwrap_or(u32::MAX),
-    }
 }
 
 fn open_ports(
@@ -196,23 +218,8 @@ fn open_ports(
     prefixes: &Arc<Prefixes>,
 ) -> Result<Vec<Port>, SwitchError> {
     let open = |(port, device): &(PortSettings, Device)| {
-        if device.strips_vlan_tags {
-            tracing::warn!(
-                "{0}: the device takes VLAN tags off, so frames of every VLAN look untagged and are \
-                 forwarded: ethtool -K {0} rxvlan off",
-                port.name
-            );
-        }
-        let options = PortOptions {
-            role: Role::Switch,
-            mode: port.mode,
-            local: locals.to_vec(),
-            prefixes: Some(prefixes.clone()),
-            punt_limit: Some(PuntLimit {
-                packets_per_second: config.punt.packets_per_second,
-            }),
-            patience: Span::from_millis(config.workers.takeover_milliseconds),
-        };
+        warn_of_stripped_tags(device);
+        let options = port_options(config, port, Some(prefixes.clone()), locals.to_vec());
         Ok(open_port(umem, &port.name, &options)?)
     };
     devices.iter().map(open).collect()
@@ -262,6 +269,8 @@ impl Link {
 struct Threads {
     links: Vec<Link>,
     events: Receiver<WorkerEvent>,
+    /// Queues that workers let go of.
+    detached: Receiver<Detached<AfXdpQueue>>,
     /// Wakes control.
     waker: Waker,
 }
@@ -294,6 +303,8 @@ struct Shared<'a> {
     /// Wake the workers, by number.
     wakers: Vec<Waker>,
     events: Sender<WorkerEvent>,
+    /// Queues that workers let go of.
+    detached: Sender<Detached<AfXdpQueue>>,
     /// Wakes control.
     control: Waker,
 }
@@ -306,6 +317,7 @@ impl Shared<'_> {
         queues: Vec<(PortId, AfXdpQueue)>,
         rings: RingEnds,
     ) -> Result<(Link, WorkerHandle), SwitchError> {
+        let (queue_commands, queue_command_receiver) = bounded(CHANNEL);
         let stats = WorkerStats::new(self.owners.len());
         stats.heartbeat.set(monotonic().nanos());
         let (commands, command_receiver) = bounded(CHANNEL);
@@ -324,7 +336,10 @@ impl Shared<'_> {
             stats: stats.clone(),
             events: self.events.clone(),
             commands: command_receiver,
-            queue_link: QueueLink::none(),
+            queue_link: QueueLink {
+                commands: queue_command_receiver,
+                detached: self.detached.clone(),
+            },
         };
         let (sleeps, stop) = (Arc::new(Counter::new()), Arc::new(AtomicBool::new(false)));
         let worker_thread = WorkerThread {
@@ -343,6 +358,7 @@ impl Shared<'_> {
             sleeps,
             cpu: worker_thread.cpu,
             commands: commands.clone(),
+            queues: queue_commands,
             waker: self.wakers[id].clone(),
         };
         let thread = std::thread::Builder::new()
@@ -372,6 +388,8 @@ fn start_workers(
     let widths: Vec<u32> = ports.iter().map(|port| port.device.rx_queues).collect();
     let (handles, mut queues) = split(ports);
     let (event_sender, events) = bounded(CHANNEL);
+    let (detached_sender, detached) = bounded(CHANNEL);
+    let slots = routing.publisher().ports().len();
     let waker = Waker::new().map_err(SwitchError::system("eventfd"))?;
     let wakers: io::Result<Vec<Waker>> = (0..count).map(|_| Waker::new()).collect();
     let shared = Shared {
@@ -379,10 +397,11 @@ fn start_workers(
         umem,
         routing: &routing,
         ledger: ledger.clone(),
-        quality: Arc::new(QualityTable::new(handles.len())),
-        owners: (0..handles.len()).map(|port| port % count).collect(),
+        quality: Arc::new(QualityTable::new(slots)),
+        owners: (0..slots).map(|port| port % count).collect(),
         wakers: wakers.map_err(SwitchError::system("eventfd"))?,
         events: event_sender,
+        detached: detached_sender,
         control: waker.clone(),
     };
     let (mut links, mut workers) = (Vec::with_capacity(count), Vec::with_capacity(count));
@@ -409,6 +428,7 @@ fn start_workers(
     let threads = Threads {
         links,
         events,
+        detached,
         waker,
     };
     Ok((threads, Arc::new(Mutex::new(state))))
@@ -419,17 +439,8 @@ type Queues = Vec<Vec<Option<AfXdpQueue>>>;
 
 fn split(ports: Vec<Port>) -> (Vec<PortHandle>, Queues) {
     let one = |port: Port| {
-        let handle = PortHandle {
-            counters: port
-                .queues
-                .iter()
-                .map(|queue| queue.counters().clone())
-                .collect(),
-            steering: port.steering,
-            device: port.device,
-            mode: port.mode,
-        };
-        (handle, port.queues.into_iter().map(Some).collect())
+        let (handle, queues) = PortHandle::split(port);
+        (handle, queues.into_iter().map(Some).collect())
     };
     ports.into_iter().map(one).unzip()
 }

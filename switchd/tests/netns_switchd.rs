@@ -1,5 +1,6 @@
 //! switchd as an operator meets it: the real binary between real hosts, driven by `ip`.
 
+mod ports;
 mod support;
 mod traffic;
 

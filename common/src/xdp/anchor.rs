@@ -80,9 +80,17 @@ fn in_own_namespace<U: Send, S: Send, E: Send>(
     thread::scope(|scope| scope.spawn(work).join().expect("the thread does not panic"))
 }
 
+/// What the names of devices for anchors begin with.
+const PREFIX: &str = "xsk-anchor";
+
 /// Name of a device for anchors.
 fn device(number: usize) -> String {
-    format!("xsk-anchor{number}")
+    format!("{PREFIX}{number}")
+}
+
+/// Whether the device of this name is there for anchors: it carries no packets.
+pub fn is_anchor(name: &str) -> bool {
+    name.starts_with(PREFIX)
 }
 
 /// Makes sure that there is this pair of devices.

@@ -35,6 +35,7 @@ pub mod umem;
 
 mod error;
 
+pub use anchor::is_anchor;
 pub use error::{MtuError, XdpError};
 pub use limits::mtu_limit;
 pub use mode::{Mode, ModeChoice};

@@ -2,12 +2,34 @@
 
 use super::facts::PortFacts;
 use super::rules::matches_pattern;
-use super::schema::Config;
+use super::schema::{Config, PortOverride};
 use super::speed::Speed;
-use crate::limits::MAX_PORTS;
+use crate::limits::{MAX_PORTS, PORT_BURST, PORT_BURST_MIN};
+use crate::tables::PortEntry;
 use common::config::{Refusal, require};
 use common::units::Rate;
-use common::xdp::ModeChoice;
+use common::xdp::netdev::Device;
+use common::xdp::{Mode, ModeChoice, is_anchor, mtu_limit};
+
+/// What makes interfaces that are stacked on others, or join them, as the kernel and as their
+/// drivers call it: a pattern does not mean them.
+const STACKED: [&str; 15] = [
+    "vlan",
+    "802.1Q VLAN Support",
+    "bridge",
+    "bond",
+    "bonding",
+    "team",
+    "macvlan",
+    "macvtap",
+    "ipvlan",
+    "ipvtap",
+    "vrf",
+    "vxlan",
+    "geneve",
+    "hsr",
+    "macsec",
+];
 
 /// The settings of one port, with the defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +56,13 @@ impl Config {
         }
     }
 
+    /// The same for a port whose device is this.
+    pub fn facts_of(&self, port: &PortSettings, device: &Device) -> PortFacts {
+        let mtu = device.mtu.min(mtu_limit(Mode::NativeCopy, &device.driver));
+        let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+        self.facts(port, port.speed.of(device), mtu)
+    }
+
     /// The ports on a machine with these `interfaces`: first the `[[port]]`s, then what the
     /// patterns match, by name.
     ///
@@ -42,18 +71,12 @@ impl Config {
     pub fn resolve_ports(&self, interfaces: &[String]) -> Result<Vec<PortSettings>, Refusal> {
         let mut resolved = Vec::new();
         for (place, port) in self.port.iter().enumerate() {
-            let mode = port.mode.as_ref().unwrap_or(&self.port_defaults.mode);
-            resolved.push(PortSettings {
-                name: port.name.clone(),
-                speed: port.speed.unwrap_or(self.port_defaults.speed),
-                mode: parse_mode(&format!("port[{place}].mode"), mode)?,
-                uplink: port.uplink,
-            });
+            resolved.push(self.own_settings(place, port)?);
         }
         for (place, pattern) in self.ports.iter().enumerate() {
             let mut names: Vec<&String> = interfaces
                 .iter()
-                .filter(|name| *name != "lo" && matches_pattern(pattern, name))
+                .filter(|name| may_match(pattern, name))
                 .collect();
             names.sort();
             let key = format!("ports[{place}]");
@@ -64,12 +87,7 @@ impl Config {
             )?;
             for name in names {
                 if !resolved.iter().any(|port| port.name == *name) {
-                    resolved.push(PortSettings {
-                        name: name.clone(),
-                        speed: self.port_defaults.speed,
-                        mode: parse_mode("port_defaults.mode", &self.port_defaults.mode)?,
-                        uplink: false,
-                    });
+                    resolved.push(self.default_settings(name)?);
                 }
             }
         }
@@ -78,6 +96,94 @@ impl Config {
         require(count <= MAX_PORTS, "ports", text)?;
         Ok(resolved)
     }
+
+    /// Whether an interface is no port though a pattern matches its name: it is stacked on others.
+    /// `kind` is what made it: its driver, or its kind as the kernel calls it.
+    pub fn leaves_out(&self, name: &str, kind: &str) -> bool {
+        STACKED.contains(&kind) && !self.named_ports().any(|named| named == name)
+    }
+
+    /// The settings of the interface `name` as a port; `None` if it is not to be one.
+    pub fn settings_of(&self, name: &str) -> Option<PortSettings> {
+        let mut named = self.port.iter().enumerate();
+        if let Some((place, port)) = named.find(|(_, port)| port.name == name) {
+            return self.own_settings(place, port).ok();
+        }
+        let mut patterns = self.ports.iter();
+        let is_port = patterns.any(|pattern| may_match(pattern, name));
+        is_port.then(|| self.default_settings(name).ok()).flatten()
+    }
+
+    /// The names of interfaces that are ports by name, not by pattern.
+    pub fn named_ports(&self) -> impl Iterator<Item = &str> {
+        let own = self.port.iter().map(|port| &port.name);
+        let others = self.ports.iter().filter(|pattern| !is_pattern(pattern));
+        own.chain(others).map(String::as_str)
+    }
+
+    /// Receive queues that memory is reserved for beside those of the ports at the start; as many
+    /// ports can come. None, if every port is known by name.
+    pub fn spare_queues(&self) -> u32 {
+        let may_come = self.ports.iter().any(|pattern| is_pattern(pattern));
+        if may_come {
+            self.memory.spare_queues
+        } else {
+            0
+        }
+    }
+
+    fn own_settings(&self, place: usize, port: &PortOverride) -> Result<PortSettings, Refusal> {
+        let mode = port.mode.as_ref().unwrap_or(&self.port_defaults.mode);
+        Ok(PortSettings {
+            name: port.name.clone(),
+            speed: port.speed.unwrap_or(self.port_defaults.speed),
+            mode: parse_mode(&format!("port[{place}].mode"), mode)?,
+            uplink: port.uplink,
+        })
+    }
+
+    fn default_settings(&self, name: &str) -> Result<PortSettings, Refusal> {
+        Ok(PortSettings {
+            name: name.to_owned(),
+            speed: self.port_defaults.speed,
+            mode: parse_mode("port_defaults.mode", &self.port_defaults.mode)?,
+            uplink: false,
+        })
+    }
+}
+
+impl PortSettings {
+    /// The port as the tables have it, before the kernel is asked for its state.
+    pub fn entry(&self, device: &Device) -> PortEntry {
+        let speed = self.speed.of(device);
+        PortEntry {
+            name: self.name.clone(),
+            ifindex: device.ifindex,
+            mac: device.mac,
+            up: false,
+            mtu: u16::try_from(mtu_limit(Mode::NativeCopy, &device.driver)).unwrap_or(u16::MAX),
+            speed,
+            icmp_v4: None,
+            icmp_v6: None,
+            burst: burst_of(speed),
+        }
+    }
+}
+
+/// Bytes that a port of this speed may send at once after a pause.
+pub(crate) fn burst_of(speed: Option<Rate>) -> u32 {
+    let burst = speed.map_or(0, |speed| speed.bytes_in(PORT_BURST).max(PORT_BURST_MIN));
+    u32::try_from(burst).unwrap_or(u32::MAX)
+}
+
+/// Whether this is a pattern and not a name.
+fn is_pattern(text: &str) -> bool {
+    text.contains(['*', '?'])
+}
+
+/// Whether the interface `name` can be a port because of `pattern`.
+fn may_match(pattern: &str, name: &str) -> bool {
+    name != "lo" && !is_anchor(name) && matches_pattern(pattern, name)
 }
 
 pub(super) fn parse_mode(key: &str, mode: &str) -> Result<ModeChoice, Refusal> {

@@ -93,6 +93,8 @@ pub struct PortOverride {
 pub struct Memory {
     /// Descriptors on the receive and on the transmit ring of each queue.
     pub ring: u32,
+    /// Receive queues of interfaces that match a pattern and come while switchd runs.
+    pub spare_queues: u32,
 }
 
 /// Following the kernel.
@@ -217,7 +219,10 @@ impl Default for PortDefaults {
 
 impl Default for Memory {
     fn default() -> Self {
-        Self { ring: 1024 }
+        Self {
+            ring: 1024,
+            spare_queues: 4,
+        }
     }
 }
 

@@ -176,6 +176,8 @@ impl Config {
         );
         let drain = self.stop.drain_milliseconds;
         check("stop.drain_milliseconds", drain, 0, 60_000);
+        let spare = u64::from(self.memory.spare_queues);
+        check("memory.spare_queues", spare, 0, MAX_PORTS as u64);
         let ring = self.memory.ring;
         if !ring.is_power_of_two() || !(RING_MIN..=RING_MAX).contains(&ring) {
             let reason = format!("{ring} is not a power of two from {RING_MIN} to {RING_MAX}");

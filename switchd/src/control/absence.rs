@@ -27,6 +27,10 @@ impl Absence {
     /// What `count` packets so far mean at `now`.
     fn note(&mut self, count: u64, now: Time) -> Option<(EventKind, String)> {
         let before = std::mem::replace(&mut self.count, count);
+        if count < before {
+            // The port was closed and opened: its program counts from zero.
+            self.current = None;
+        }
         match self.current {
             None if count > before => {
                 self.current = Some((before, now));

@@ -11,8 +11,8 @@ pub struct ActiveConfig {
     pub source: Source,
     /// The one in force.
     pub config: Config,
-    /// What the ports were when the switch started.
-    facts: Vec<PortFacts>,
+    /// What the ports were when they were opened; `None`: no port has this number yet.
+    facts: Vec<Option<PortFacts>>,
     /// What computed headroom is made of, by port.
     pub headroom: Vec<Option<Breakdown>>,
     /// What is possible but unwise in it.
@@ -31,8 +31,42 @@ impl ActiveConfig {
             config,
             headroom: compiled.headroom.clone(),
             warnings: compiled.warnings.clone(),
-            facts,
+            facts: facts.into_iter().map(Some).collect(),
         }
+    }
+
+    /// The same with so many port numbers that no port has yet.
+    #[must_use]
+    pub fn with_spare(mut self, spare: usize) -> Self {
+        let count = self.facts.len() + spare;
+        self.facts.resize(count, None);
+        self.headroom.resize(count, None);
+        self
+    }
+
+    /// What `[qos]` is compiled to when port `number` is what `facts` say; `None`: it was that
+    /// before.
+    ///
+    /// # Errors
+    /// It does not fit together with this port.
+    pub fn prepare_port(
+        &self,
+        number: usize,
+        facts: &PortFacts,
+    ) -> Result<Option<Compiled>, Refusals> {
+        if self.facts[number].as_ref() == Some(facts) {
+            return Ok(None);
+        }
+        let mut all = self.facts.clone();
+        all[number] = Some(facts.clone());
+        compile(&self.config, &all).map(Some)
+    }
+
+    /// Port `number` is this from now on, and `compiled` is in force.
+    pub fn take_port(&mut self, number: usize, facts: PortFacts, compiled: &Compiled) {
+        self.facts[number] = Some(facts);
+        self.headroom.clone_from(&compiled.headroom);
+        self.warnings.clone_from(&compiled.warnings);
     }
 
     /// What `next` is compiled to, and how it differs, if it can be put in force while the switch
@@ -52,7 +86,7 @@ impl ActiveConfig {
             );
             return Err(Refusal::new("qos.buffer.size_bytes", reason).into());
         }
-        Ok((changes, next.qos.compile(&self.facts)?))
+        Ok((changes, compile(next, &self.facts)?))
     }
 
     /// `next` is in force from now on, and was compiled to this.
@@ -66,4 +100,10 @@ impl ActiveConfig {
         self.headroom = headroom;
         self.warnings = warnings;
     }
+}
+
+fn compile(config: &Config, facts: &[Option<PortFacts>]) -> Result<Compiled, Refusals> {
+    let ports: Vec<PortFacts> = facts.iter().flatten().cloned().collect();
+    let compiled = config.qos.compile(&ports)?;
+    Ok(compiled.spread(facts.iter().map(Option::is_some)))
 }

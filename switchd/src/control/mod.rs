@@ -25,9 +25,14 @@
 //!   event_log      what happened lately, bounded
 //!   thresholds     the sampling that finds thresholds being crossed
 //!   absence        what the kernel was handed because workers took nothing
+//!   slots          which interface is which port, while they come and go; pure
+//!   port_handle    an open port
+//!   opener         the thread that opens and closes ports while the switch runs
+//!   porter         ports that are being opened and closed
 //!   told           what the steering programs have been told
 //!   state          all that control knows; commands to workers; what is wrong
 //!   steer          what the steering programs are told: what is the kernel's
+//!   ports          takes the steps that the slots decide
 //!   pfc_watchdog   the watchdog's events and state, and PFC turned on again
 //!   operation      what operators change while the switch runs
 //!   report         the rows of each topic
@@ -47,13 +52,18 @@ pub mod api;
 mod baseline;
 pub mod event_log;
 mod metrics;
+pub mod opener;
 mod operation;
 pub mod pcap;
 mod pfc_watchdog;
+pub mod port_handle;
+pub mod porter;
+pub mod ports;
 pub mod program;
 pub mod publisher;
 mod report;
 pub mod routing;
+pub mod slots;
 pub mod state;
 mod steer;
 pub mod thread;

@@ -107,7 +107,7 @@ impl State {
 
     /// A warning for each priority that is in a storm or that PFC is off for.
     pub(super) fn storms(&self) -> impl Iterator<Item = String> {
-        let ports = self.routing.publisher().ports().iter().enumerate();
+        let ports = self.known_ports();
         ports.flat_map(move |(place, port)| {
             let name = &port.name;
             (0..PRIORITIES).filter_map(move |priority| {
@@ -139,7 +139,7 @@ impl State {
     /// Priorities that are watched, or were.
     pub(super) fn watched(&self, now: Time) -> Vec<WatchdogRow> {
         let action = self.watchdog().map(|it| it.action.name().to_owned());
-        let entries = self.routing.publisher().ports().iter().enumerate();
+        let entries = self.known_ports();
         let rows = entries.flat_map(|(number, entry)| {
             let action = action.clone();
             (0_u8..8).map(move |priority| {
@@ -166,8 +166,7 @@ impl State {
     }
 
     fn is_watched(&self, port: &str, priority: u8) -> bool {
-        let ports = self.routing.publisher().ports();
-        let number = ports.iter().position(|it| it.name == port);
+        let number = self.port_number(port).ok();
         let policy = number.and_then(|number| self.policy().ports.get(number));
         self.watchdog().is_some()
             && policy.is_some_and(|it| it.flow_control.obeys() & 1 << priority != 0)

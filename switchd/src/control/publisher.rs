@@ -36,6 +36,8 @@ pub struct SteerChanges {
     pub old_locals: Vec<IpAddr>,
     /// Prefixes that are to be treated so, or forgotten, in this order.
     pub verdicts: Vec<(IpNet, Option<Verdict>)>,
+    /// Interfaces that changed, came or went.
+    pub links: Vec<u32>,
 }
 
 /// The tables of one switch and their publication.
@@ -115,14 +117,22 @@ impl TablePublisher {
     /// Programs `changes` of the mirror, and empties them. Returns what the
     /// steering programs are to be told.
     pub fn apply(&mut self, mirror: &Mirror, changes: &mut Vec<Change>) -> SteerChanges {
-        if changes.is_empty() {
+        if changes.is_empty() && !self.program.is_pending() {
             return SteerChanges::default();
         }
         changes.sort_unstable();
         changes.dedup();
+        let links = changes.iter().filter_map(|change| match change {
+            Change::Link(index) => Some(*index),
+            _ => None,
+        });
+        let links = links.collect();
         let update = self.program.apply(mirror, changes);
         changes.clear();
-        self.carry_out(update)
+        SteerChanges {
+            links,
+            ..self.carry_out(update)
+        }
     }
 
     fn carry_out(&mut self, update: Update) -> SteerChanges {
@@ -150,7 +160,13 @@ impl TablePublisher {
             new_locals: update.new_locals,
             old_locals: update.old_locals,
             verdicts: update.verdicts,
+            links: Vec::new(),
         }
+    }
+
+    /// What is programmed, to change its ports: [`Self::apply`] has to follow.
+    pub fn program_mut(&mut self) -> &mut Program {
+        &mut self.program
     }
 
     /// Publishes tables with another policy of the traffic manager: workers follow it at their next

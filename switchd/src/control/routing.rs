@@ -8,9 +8,12 @@
 use super::program::Program;
 use super::publisher::{SteerChanges, TablePublisher};
 use crate::forward::fib::FibWriter;
+use crate::id::PortId;
+use crate::tables::PortEntry;
 use crate::tables::policy::Policy;
 use common::netlink::{Change, Mirror, NeighbourKey, Watch};
 use common::time::{Span, Time};
+use common::units::Rate;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -100,6 +103,23 @@ impl Routing {
             self.asked.clear();
         }
         self.publisher.apply(self.watch.mirror(), &mut self.changes)
+    }
+
+    /// Makes port `id` this, in the tables as well. Returns what the steering programs are to be
+    /// told.
+    pub fn set_port(&mut self, id: PortId, entry: PortEntry) -> SteerChanges {
+        let mirror = self.watch.mirror();
+        self.publisher.program_mut().set_port(mirror, id, entry);
+        // What was asked of an interface that went away has to be asked of the one that comes.
+        self.asked.clear();
+        self.publisher.apply(mirror, &mut Vec::new())
+    }
+
+    /// Makes port `id` send at most so fast.
+    pub fn set_speed(&mut self, id: PortId, speed: Option<Rate>) {
+        self.publisher.program_mut().set_speed(id, speed);
+        let mirror = self.watch.mirror();
+        self.publisher.apply(mirror, &mut Vec::new());
     }
 
     /// Publishes another policy of the traffic manager at once.

@@ -5,46 +5,29 @@ use super::active_config::ActiveConfig;
 use super::api::Event;
 use super::baseline::Baseline;
 use super::event_log::{EventLog, wall_clock};
+use super::port_handle::PortHandle;
+use super::porter::Porter;
 use super::routing::Routing;
+use super::slots::Slots;
 use super::thresholds::{Sampled, Thresholds};
 use super::told::Told;
 use crate::forward::dlb::quality::QualityTable;
 use crate::id::PortId;
 use crate::stats::{PortStats, WorkerStats};
+use crate::tables::PortEntry;
 use crate::tables::policy::Policy;
 use crate::traffic::buffer::Ledger;
-use crate::worker::events::WorkerCommand;
+use crate::worker::events::{QueueCommand, WorkerCommand};
 use common::sync::counter::Counter;
 use common::sys::Waker;
 use common::time::{Span, Time};
-use common::xdp::netdev::Device;
-use common::xdp::{Mode, QueueCounters, SteerCounts, Steering};
+use common::xdp::AfXdpQueue;
 use crossbeam_channel::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A worker that has not begun a turn for this long is stuck. Idle workers turn at least once a
 /// second.
 pub const STANDSTILL: Span = Span::from_secs(3);
-
-/// A port, as control sees it.
-#[derive(Debug)]
-pub struct PortHandle {
-    /// The program on the device.
-    pub steering: Steering,
-    /// The device.
-    pub device: Device,
-    /// How packets get in and out.
-    pub mode: Mode,
-    /// What its queues count.
-    pub counters: Vec<Arc<QueueCounters>>,
-}
-
-impl PortHandle {
-    /// What its program counted; nothing if the kernel does not say.
-    pub(super) fn steer_counts(&self) -> SteerCounts {
-        self.steering.counts().unwrap_or_default()
-    }
-}
 
 /// A worker, as control sees it.
 #[derive(Debug)]
@@ -57,6 +40,8 @@ pub struct WorkerHandle {
     pub cpu: Option<usize>,
     /// Sends commands to it.
     pub commands: Sender<WorkerCommand>,
+    /// Gives it queues, and takes them back.
+    pub queues: Sender<QueueCommand<AfXdpQueue>>,
     /// Wakes it, so that it reads its commands.
     pub waker: Waker,
 }
@@ -130,8 +115,12 @@ impl Reloads {
 pub struct State {
     /// Following the kernel.
     pub routing: Routing,
-    /// By port number.
-    pub ports: Vec<PortHandle>,
+    /// By port number; `None`: it is not open.
+    pub ports: Vec<Option<PortHandle>>,
+    /// Which interface is which port.
+    pub slots: Slots,
+    /// What opens and closes ports; `None` before ports can come and go.
+    pub(super) porter: Option<Porter>,
     /// By number.
     pub workers: Vec<WorkerHandle>,
     /// The quality of the ports, as the workers measure it.
@@ -175,7 +164,9 @@ impl State {
     ) -> Self {
         Self {
             routing,
-            ports,
+            ports: ports.into_iter().map(Some).collect(),
+            slots: Slots::default(),
+            porter: None,
             workers,
             quality,
             active,
@@ -195,7 +186,8 @@ impl State {
 
     /// Leaves every packet that arrives from now on to the kernel.
     pub fn detach(&self) {
-        self.ports.iter().for_each(|port| port.steering.detach());
+        let open = self.ports.iter().flatten();
+        open.for_each(|port| port.steering.detach());
     }
 
     /// Asks the workers for their elephants.
@@ -230,12 +222,21 @@ impl State {
     pub fn follow(&mut self, now: Time) -> std::io::Result<bool> {
         let (changes, more) = self.routing.follow(now)?;
         self.steer(&changes);
+        if !changes.links.is_empty() {
+            self.follow_links(&changes.links, now);
+        }
         Ok(more)
     }
 
     /// The policy of the traffic manager that is in force.
     pub(super) fn policy(&self) -> &Arc<Policy> {
         &self.routing.program().tables().traffic
+    }
+
+    /// The ports that there are or were, with their numbers: not those that nobody has had yet.
+    pub(super) fn known_ports(&self) -> impl Iterator<Item = (usize, &PortEntry)> {
+        let all = self.routing.publisher().ports().iter().enumerate();
+        all.filter(|(_, port)| !port.name.is_empty())
     }
 
     /// The name of a port; empty if there is none of this number.
@@ -249,8 +250,8 @@ impl State {
     /// # Errors
     /// No port has this name.
     pub(super) fn port_number(&self, name: &str) -> Result<usize, String> {
-        let ports = self.routing.publisher().ports();
-        let number = ports.iter().position(|port| port.name == name);
+        let named = self.known_ports().find(|(_, port)| port.name == name);
+        let number = named.map(|(number, _)| number);
         number.ok_or_else(|| format!("no port is called {name:?}"))
     }
 
@@ -334,14 +335,7 @@ impl State {
         if lacking > 0 {
             problems.push(format!("{lacking} routes do not fit in the tables"));
         }
-        for port in self.routing.publisher().ports() {
-            if self.routing.mirror().link(port.ifindex).is_none() {
-                let name = &port.name;
-                problems.push(format!(
-                    "{name} is gone; one that comes back under this name is used after a restart"
-                ));
-            }
-        }
+        problems.extend(self.slots.problems(&self.active.config));
         problems.extend(self.steering_problems());
         let leaked = common::xdp::frame::leaked();
         if leaked > 0 {

@@ -21,7 +21,7 @@ impl State {
 
     /// Updates the steering programs.
     pub fn steer(&mut self, changes: &SteerChanges) {
-        for port in &self.ports {
+        for port in self.ports.iter().flatten() {
             for address in &changes.old_locals {
                 if let Err(error) = port.steering.remove_local(*address) {
                     tracing::warn!("{}: packets to {address}: {error}", port.device.name);
@@ -31,7 +31,7 @@ impl State {
         for (prefix, verdict) in &changes.verdicts {
             self.told.set(*prefix, *verdict);
         }
-        for port in &self.ports {
+        for port in self.ports.iter().flatten() {
             for address in &changes.new_locals {
                 if let Err(error) = port.steering.add_local(*address) {
                     tracing::error!("{}: packets to {address}: {error}", port.device.name);
@@ -53,6 +53,7 @@ impl State {
         let told = self.told.settings.iter_mut().zip(&mut self.told.punts);
         let ports = entries.zip(program.port_punts()).zip(&self.ports).zip(told);
         for (((entry, punt), handle), (settings, told)) in ports {
+            let Some(handle) = handle else { continue };
             let reason =
                 |why: &Option<(PuntReason, String)>| why.as_ref().map(|(reason, _)| *reason);
             let next = SteerSettings {
@@ -108,6 +109,7 @@ impl State {
         let mut events = Vec::new();
         for (number, (port, entry)) in ports {
             // Of a device that is gone there is nothing to read.
+            let Some(port) = port else { continue };
             if let Ok(count) = port.steering.punted(PuntReason::Absent) {
                 let event = self.absences.note(number, count, now);
                 events.extend(event.map(|event| event.at(&entry.name)));
@@ -128,6 +130,7 @@ impl State {
         });
         let entries = self.routing.publisher().ports().iter();
         let ports = entries.zip(self.routing.program().port_punts());
+        let ports = ports.filter(|(entry, _)| !entry.name.is_empty());
         let by_rule = ports.flat_map(|(entry, punt)| {
             let of = |family, why: &Option<(PuntReason, String)>| match why {
                 Some((PuntReason::Rule, why)) => Some(format!(
@@ -146,6 +149,7 @@ impl State {
         let program = self.routing.program();
         let entries = self.routing.publisher().ports().iter();
         let ports = entries.zip(program.port_punts());
+        let ports = ports.filter(|(entry, _)| !entry.name.is_empty());
         let mut warnings = Vec::new();
         for (entry, punt) in ports {
             if let Some((PuntReason::Controller, why)) = &punt.v4 {

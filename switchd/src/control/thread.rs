@@ -162,6 +162,7 @@ impl Control {
                 ready = woken.readable() => {
                     ready?.clear_ready();
                     self.waker.clear();
+                    lock(&self.state).tend_ports(monotonic());
                     self.wanted_by_workers()
                 }
                 () = self.changed.notified() => self.unresolved(),
@@ -232,7 +233,8 @@ impl Control {
         std::future::pending().await
     }
 
-    /// Samples the buffer, to find thresholds being crossed.
+    /// Samples the buffer, to find thresholds being crossed, and looks after ports that are to be
+    /// tried again.
     async fn watch_thresholds(&self) {
         let mut tick = tokio::time::interval(super::thresholds::INTERVAL);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -241,6 +243,7 @@ impl Control {
             let mut state = lock(&self.state);
             state.sample_thresholds(monotonic());
             state.note_absences(monotonic());
+            state.tend_ports(monotonic());
         }
     }
 

@@ -20,6 +20,16 @@ pub(super) struct Told {
 }
 
 impl Told {
+    /// A port has another program now, which knows nothing yet.
+    pub(super) fn forget_port(&mut self, port: usize) {
+        if let Some(settings) = self.settings.get_mut(port) {
+            *settings = None;
+        }
+        if let Some(punts) = self.punts.get_mut(port) {
+            *punts = PortPunt::default();
+        }
+    }
+
     /// Tells of one prefix; `None`: nothing any more.
     pub(super) fn set(&mut self, prefix: IpNet, verdict: Option<Verdict>) {
         let Some(prefixes) = &self.prefixes else {

@@ -60,7 +60,7 @@ impl Rig {
         rig
     }
 
-    fn link(&self, number: u8, node: &str) {
+    pub(crate) fn link(&self, number: u8, node: &str) {
         let (port, end) = (format!("p{number}"), format!("e{number}"));
         let (inside, outside) = (self.namespace("sw"), self.namespace(node));
         let words = format!("link add {port} netns {inside} type veth peer {end} netns {outside}");

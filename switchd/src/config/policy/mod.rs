@@ -36,6 +36,24 @@ pub struct Compiled {
     pub headroom: Vec<Option<Breakdown>>,
 }
 
+impl Compiled {
+    /// The same with room for ports that may come: `taken` says of each port number whether one of
+    /// the ports, in their order, has it. The others have neither guarantees nor headroom.
+    #[must_use]
+    pub fn spread(mut self, taken: impl Iterator<Item = bool>) -> Self {
+        let vacant = Policy::plain(1, MAX_CELLS).ports.remove(0);
+        let mut ports = self.policy.ports.into_iter();
+        let mut headroom = self.headroom.into_iter();
+        let each = |is_taken: bool| {
+            let port = if is_taken { ports.next() } else { None };
+            let made_of = if is_taken { headroom.next() } else { None };
+            (port.unwrap_or_else(|| vacant.clone()), made_of.flatten())
+        };
+        (self.policy.ports, self.headroom) = taken.map(each).unzip();
+        self
+    }
+}
+
 impl Qos {
     /// Compiles the policy for these ports.
     ///

@@ -230,6 +230,28 @@ pub struct PortRow {
     pub ifindex: u32,
     /// Whether packets pass.
     pub up: bool,
+    /// How far the port is: up, down, absent, opening, closing, failed.
+    #[serde(default)]
+    pub state: String,
+    /// Why no packets pass; `null`: they do.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// The administrator has set it up.
+    #[serde(default)]
+    pub admin_up: bool,
+    /// It has a carrier.
+    #[serde(default)]
+    pub carrier: bool,
+    /// Times that its link came up since the start.
+    #[serde(default)]
+    pub link_ups: u64,
+    /// Times that its link went down since the start.
+    #[serde(default)]
+    pub link_downs: u64,
+    /// When its link last came up or went down, in seconds since 1970; `null`: never since the
+    /// start.
+    #[serde(default)]
+    pub last_change: Option<f64>,
     /// Its MAC address.
     pub mac: String,
     /// Largest IP packet in bytes.

@@ -269,6 +269,12 @@ pub enum EventKind {
     Takeover,
     /// They take packets again.
     TakeoverOver,
+    /// An interface became a port, or is none any more, or has another name or speed.
+    Port,
+    /// The link of a port came up.
+    LinkUp,
+    /// The link of a port went down.
+    LinkDown,
 }
 
 impl EventKind {
@@ -290,6 +296,9 @@ impl EventKind {
             Self::Punt => "punt",
             Self::Takeover => "takeover",
             Self::TakeoverOver => "takeover_over",
+            Self::Port => "port",
+            Self::LinkUp => "link_up",
+            Self::LinkDown => "link_down",
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod traffic;
 
+use super::slots::Slot;
 use super::state::{State, heartbeat_age};
 use crate::id::PortId;
 use crate::stats::{ElephantStats, FlowletStats, PortStats};
@@ -11,6 +12,7 @@ use common::netlink::ResyncReason;
 use common::sync::counter::Counter;
 use common::time::Time;
 use common::xdp::{PuntReason, QueueCounters, SteerCounts};
+use std::time::UNIX_EPOCH;
 
 type OfPort = (&'static str, &'static str, fn(&PortStats) -> u64);
 type OfSocket = (&'static str, &'static str, fn(&QueueCounters) -> &Counter);
@@ -176,29 +178,26 @@ impl State {
     }
 
     fn scrape_ports(&self, families: &mut Families) {
-        let ports = self.routing.publisher().ports();
+        let ports: Vec<_> = self.known_ports().collect();
+        let open: Vec<_> = self.ports.iter().flatten().collect();
         for (name, help, counter) in PORT_COUNTERS {
             let mut family = families.counter(name, help);
-            for (number, port) in ports.iter().enumerate() {
+            for &(number, port) in &ports {
                 family.add(&[("port", &port.name)], self.port_sum(number, counter));
             }
         }
         for (name, help, counter) in SOCKET_COUNTERS {
             let mut family = families.counter(name, help);
-            for handle in &self.ports {
+            for handle in &open {
                 let queues = handle.counters.iter();
                 let value = queues.map(|queue| counter(queue).get()).sum();
                 family.add(&[("port", &handle.device.name)], value);
             }
         }
-        let counts: Vec<_> = self
-            .ports
-            .iter()
-            .map(|port| port.steering.counts())
-            .collect();
+        let counts: Vec<_> = open.iter().map(|port| port.steering.counts()).collect();
         for (name, help, counter) in STEERING_COUNTERS {
             let mut family = families.counter(name, help);
-            for (port, counts) in self.ports.iter().zip(&counts) {
+            for (port, counts) in open.iter().zip(&counts) {
                 if let Ok(counts) = counts {
                     family.add(&[("port", &port.device.name)], counter(counts));
                 }
@@ -206,7 +205,7 @@ impl State {
         }
         let help = "Packets for other machines left to the kernel to forward, by reason.";
         let mut family = families.counter("switchd_punted_packets_total", help);
-        for (port, counts) in self.ports.iter().zip(&counts) {
+        for (port, counts) in open.iter().zip(&counts) {
             let Ok(counts) = counts else { continue };
             for (reason, count) in PuntReason::ALL.iter().zip(counts.punted) {
                 let labels = [("port", &*port.device.name), ("reason", reason.label())];
@@ -214,18 +213,19 @@ impl State {
             }
         }
         let mut family = families.gauge("switchd_port_up", "Whether packets pass (1) or not (0).");
-        for port in ports {
+        for (_, port) in &ports {
             family.add(&[("port", &port.name)], u64::from(port.up));
         }
+        self.scrape_links(families);
         let help = "The port and how packets get in and out of it.";
         let mut family = families.gauge("switchd_port_info", help);
-        for handle in &self.ports {
+        for handle in &open {
             let mode = handle.mode.to_string();
             family.add(&[("port", &handle.device.name), ("mode", &mode)], 1);
         }
         let help = "What the shaper of the port enforces, in bytes per second.";
         let mut family = families.gauge("switchd_port_speed_bytes", help);
-        for port in ports {
+        for (_, port) in &ports {
             if let Some(speed) = port.speed {
                 family.add(&[("port", &port.name)], speed.bps() / 8);
             }
@@ -235,6 +235,55 @@ impl State {
         for row in self.all_drops() {
             family.add(&[("port", &row.port), ("reason", &row.reason)], row.packets);
         }
+    }
+
+    fn scrape_links(&self, families: &mut Families) {
+        type OfLink = (&'static str, &'static str, fn(&Slot) -> u64);
+        const GAUGES: [OfLink; 3] = [
+            (
+                "switchd_port_admin_up",
+                "Whether the interface is set up (1) or down (0) by the administrator.",
+                |slot| u64::from(slot.link.now.is_some_and(|now| now.admin_up)),
+            ),
+            (
+                "switchd_port_carrier",
+                "Whether the interface has a carrier (1) or not (0).",
+                |slot| u64::from(slot.link.now.is_some_and(|now| now.carrier)),
+            ),
+            (
+                "switchd_port_open",
+                "Whether switchd has the interface (1) or not (0): it is absent, or cannot be opened.",
+                |slot| u64::from(slot.ifindex().is_some()),
+            ),
+        ];
+        let slots = || self.slots.iter().filter(|slot| !slot.name().is_empty());
+        for (name, help, value) in GAUGES {
+            let mut family = families.gauge(name, help);
+            for slot in slots() {
+                family.add(&[("port", slot.name())], value(slot));
+            }
+        }
+        let help = "Times that the link of the port came up or went down.";
+        let mut family = families.counter("switchd_port_link_changes_total", help);
+        for slot in slots() {
+            family.add(&[("port", slot.name()), ("to", "up")], slot.link.ups);
+            family.add(&[("port", slot.name()), ("to", "down")], slot.link.downs);
+        }
+        let help = "When the link of the port last came up or went down.";
+        let mut family = families.gauge("switchd_port_last_link_change_timestamp_seconds", help);
+        for slot in slots() {
+            let since = slot
+                .link
+                .changed
+                .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+            if let Some(since) = since {
+                family.add_f64(&[("port", slot.name())], since.as_secs_f64());
+            }
+        }
+        let help = "Interfaces that match the configuration and found no room as ports.";
+        families
+            .counter("switchd_ports_refused_total", help)
+            .add(&[], self.slots.refusals());
     }
 
     fn scrape_routing(&self, families: &mut Families) {
@@ -356,7 +405,8 @@ impl State {
         }
         let help = "Quality of the port as dynamic load balancing sees it: 0 is the best of 8.";
         let mut family = families.gauge("switchd_port_quality_band", help);
-        for (port, id) in self.routing.publisher().ports().iter().zip(0..) {
+        for (number, port) in self.known_ports() {
+            let id = u16::try_from(number).expect("fewer ports than numbers");
             let band = self.quality.band(PortId(id));
             family.add(&[("port", &port.name)], band.into());
         }

@@ -328,10 +328,9 @@ impl State {
     }
 
     fn scrape_trims(&self, families: &mut Families) {
-        let ports = self.routing.publisher().ports();
         let help = "Trimmed packets, by whether they were sent or lost, whatever the reason.";
         let mut family = families.counter("switchd_trimmed_packets_total", help);
-        for (number, port) in ports.iter().enumerate() {
+        for (number, port) in self.known_ports() {
             let labels = |outcome| [("port", port.name.as_str()), ("outcome", outcome)];
             family.add(
                 &labels("sent"),

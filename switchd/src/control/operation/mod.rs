@@ -143,9 +143,8 @@ impl State {
 
     /// A warning for each queue that an operator holds.
     fn held_queues(&self) -> impl Iterator<Item = String> {
-        let ports = self.routing.publisher().ports().iter();
-        let ports = ports.zip(&self.traffic.held);
-        ports.flat_map(|(port, held)| {
+        self.known_ports().flat_map(|(number, port)| {
+            let held = self.traffic.held[number];
             let queues = (0..CLASSES).filter(move |queue| held & 1 << queue != 0);
             queues.map(|queue| {
                 let name = &port.name;

@@ -83,6 +83,7 @@ impl Bench {
         let active = ActiveConfig::new(source, config, facts.to_vec(), &compiled);
         let (sender, commands) = crossbeam_channel::bounded(4);
         let worker = WorkerHandle {
+            queues: crossbeam_channel::bounded(1).0,
             stats: WorkerStats::new(2),
             sleeps: Arc::new(Counter::new()),
             cpu: None,

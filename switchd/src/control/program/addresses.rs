@@ -44,6 +44,11 @@ impl LocalAddresses {
         }
     }
 
+    /// The addresses that the steering programs list, in no order.
+    pub(super) fn listed(&self) -> impl Iterator<Item = IpAddr> {
+        self.listed.iter().copied()
+    }
+
     /// Whether the steering programs list the address.
     pub(super) fn is_listed(&self, address: &IpAddr) -> bool {
         self.listed.contains(address)

@@ -36,6 +36,7 @@ mod spec;
 pub use port_punts::PortPunt;
 pub use spec::Spec;
 
+use crate::config::burst_of;
 use crate::config::ecmp::GroupMode;
 use crate::id::{GroupId, NextHopId, PortId};
 use crate::tables::dlb::DlbPolicy;
@@ -44,6 +45,7 @@ use crate::tables::{Group, Hashing, PortEntry, Tables};
 use addresses::LocalAddresses;
 use common::netlink::{Change, Hop, Mirror, NeighbourKey, RouteKey, Table};
 use common::time::Time;
+use common::units::Rate;
 use common::xdp::{PuntReason, Verdict};
 use groups::Groups;
 use ipnet::IpNet;
@@ -96,6 +98,8 @@ pub struct Program {
     port_punts: Vec<PortPunt>,
     /// Routes in tables that the kernel asks after `main`.
     in_other_tables: HashSet<RouteKey>,
+    /// What ports that came, went or were renamed make necessary.
+    pending: Work,
 }
 
 /// What a batch of changes makes necessary.
@@ -114,12 +118,14 @@ struct Work {
 }
 
 impl Program {
-    /// Nothing is programmed yet. `ports` become the ports, in this order; their `up`, `mac`, `mtu`
+    /// Nothing is programmed yet. `ports` become the ports, in this order; one without the number
+    /// of an interface is vacant. Their `up`, `mac`, `mtu`
     /// and addresses follow the kernel, but their MTU stays within what is given here.
     pub fn new(ports: Vec<PortEntry>, hashing: Hashing, traffic: Arc<Policy>) -> Self {
         let port_of = ports
             .iter()
             .zip(0_u16..)
+            .filter(|(port, _)| port.ifindex != 0)
             .map(|(port, id)| (port.ifindex, PortId(id)))
             .collect();
         let mtu_limits = ports.iter().map(|port| port.mtu).collect();
@@ -138,6 +144,7 @@ impl Program {
             punted: Punted::default(),
             port_punts: Vec::new(),
             in_other_tables: HashSet::new(),
+            pending: Work::default(),
         }
     }
 
@@ -160,6 +167,46 @@ impl Program {
     pub fn set_traffic(&mut self, traffic: Arc<Policy>) {
         self.tables.traffic = traffic;
         self.dirty = true;
+    }
+
+    /// Makes port `id` this from the next update on; without the number of an interface it has none
+    /// any more.
+    pub fn set_port(&mut self, mirror: &Mirror, id: PortId, entry: PortEntry) {
+        let after = entry.ifindex;
+        self.mtu_limits[id.index()] = entry.mtu;
+        let before = std::mem::replace(&mut self.tables.ports[id.index()], entry).ifindex;
+        if self.port_of.get(&before) == Some(&id) {
+            self.port_of.remove(&before);
+        }
+        if after != 0 {
+            self.port_of.insert(after, id);
+        }
+        // Only neighbours on ports have host routes.
+        let theirs = mirror.neighbours().map(|neighbour| neighbour.key);
+        let theirs = theirs.filter(|key| key.ifindex == before || key.ifindex == after);
+        let hosts = theirs.map(|key| IpNet::from(key.address));
+        self.pending.prefixes.extend(hosts);
+        self.pending.ports = true;
+        self.pending.groups = true;
+        self.pending.port_punts = true;
+        self.dirty = true;
+    }
+
+    /// Makes port `id` send at most so fast from the next update on.
+    pub fn set_speed(&mut self, id: PortId, speed: Option<Rate>) {
+        let port = &mut self.tables.ports[id.index()];
+        (port.speed, port.burst) = (speed, burst_of(speed));
+        self.dirty = true;
+    }
+
+    /// The addresses of this machine that the steering programs list.
+    pub fn listed_locals(&self) -> impl Iterator<Item = IpAddr> {
+        self.locals.listed()
+    }
+
+    /// Whether the next update has something to do even if nothing changes in the kernel.
+    pub fn is_pending(&self) -> bool {
+        self.dirty || self.pending.ports
     }
 
     /// The group that a prefix leads to.
@@ -272,7 +319,7 @@ impl Program {
     /// Follows `changes` of the mirror.
     pub fn apply(&mut self, mirror: &Mirror, changes: &[Change]) -> Update {
         let mut update = Update::default();
-        let mut work = Work::default();
+        let mut work = std::mem::take(&mut self.pending);
         for change in changes {
             self.note(mirror, change, &mut work);
         }

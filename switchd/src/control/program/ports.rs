@@ -19,10 +19,6 @@ pub(super) fn refresh(ports: &mut [PortEntry], mtu_limits: &[u16], mirror: &Mirr
         let (own_v4, own_v6) = interface_addresses(mirror, port.ifindex);
         next.icmp_v4 = own_v4.or(router_v4);
         next.icmp_v6 = own_v6.or(router_v6);
-        if port.up != next.up {
-            let state = if next.up { "up" } else { "down" };
-            tracing::info!("{}: {state}", port.name);
-        }
         if *port != next {
             *port = next;
             changed = true;

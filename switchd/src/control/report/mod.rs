@@ -5,14 +5,18 @@ mod routes;
 mod traffic;
 
 use super::api::{DropRow, ElephantRow, FlowletRow, PortRow, Status, WorkerRow};
+use super::port_handle::PortHandle;
+use super::slots::{LinkHistory, Slot};
 use super::state::{State, WorkerHandle, heartbeat_age};
 use crate::drop::DropReason;
 use crate::stats::PortStats;
+use crate::tables::PortEntry;
 use common::netlink::ResyncReason;
 use common::sync::counter::Counter;
 use common::time::Time;
-use common::xdp::QueueCounters;
+use common::xdp::{QueueCounters, SteerCounts};
 use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Name, meaning and counter of such a loss.
 type SocketDrop = (&'static str, &'static str, fn(&QueueCounters) -> &Counter);
@@ -74,7 +78,7 @@ impl State {
             problems,
             warnings: self.warnings(),
             uptime_seconds: now.since(self.started).nanos() / 1_000_000_000,
-            ports: self.ports.len(),
+            ports: self.known_ports().count(),
             ports_up: self
                 .routing
                 .publisher()
@@ -100,39 +104,49 @@ impl State {
     }
 
     pub(super) fn all_ports(&self) -> Vec<PortRow> {
-        let entries = self
-            .routing
-            .publisher()
-            .ports()
-            .iter()
-            .zip(&self.ports)
-            .enumerate();
-        entries
-            .map(|(number, (entry, handle))| (number, entry, handle, handle.steer_counts()))
-            .map(|(number, entry, handle, steered)| PortRow {
-                name: entry.name.clone(),
-                ifindex: entry.ifindex,
-                up: entry.up,
-                mac: mac_text(entry.mac),
-                mtu: entry.mtu,
-                speed: entry.speed.map(|speed| speed.to_string()),
-                mode: handle.mode.to_string(),
-                queues: handle.counters.len(),
-                rx_packets: self.port_sum(number, |stats| stats.rx_packets.get()),
-                rx_bytes: self.port_sum(number, |stats| stats.rx_bytes.get()),
-                tx_packets: self.port_sum(number, |stats| stats.tx_packets.get()),
-                tx_bytes: self.port_sum(number, |stats| stats.tx_bytes.get()),
-                drops: self.port_sum(number, PortStats::dropped_in_all)
-                    + socket_drops(&handle.counters)
-                    + steered.punt_limited,
-                trimmed_sent: self.port_sum(number, |stats| stats.trimmed_sent.get()),
-                trimmed_dropped: self.port_sum(number, |stats| stats.trimmed_dropped.get()),
-                to_kernel: steered.passed,
-                punted: steered.punted.iter().sum(),
-                icmp_sent: self.port_sum(number, |stats| stats.icmp_sent.get()),
-                tx_kicks: handle.counters.iter().map(|it| it.tx_kicks.get()).sum(),
-            })
-            .collect()
+        let entries = self.routing.publisher().ports().iter().enumerate();
+        let rows = entries.map(|(number, entry)| self.port_row(number, entry));
+        rows.filter(|row| !row.name.is_empty()).collect()
+    }
+
+    fn port_row(&self, number: usize, entry: &PortEntry) -> PortRow {
+        let slot = self.slots.get(number);
+        let link = slot.map_or_else(LinkHistory::default, |slot| slot.link);
+        let handle = self.ports.get(number).and_then(Option::as_ref);
+        let steered = handle.map_or_else(SteerCounts::default, PortHandle::steer_counts);
+        let counters = handle.map_or(&[][..], |handle| &handle.counters);
+        let of_slot = slot.map(|slot| slot.name().to_owned());
+        let since_epoch = |at: SystemTime| at.duration_since(UNIX_EPOCH).map(|it| it.as_secs_f64());
+        PortRow {
+            name: of_slot.unwrap_or_else(|| entry.name.clone()),
+            ifindex: entry.ifindex,
+            up: entry.up,
+            state: slot.map_or_else(String::new, |slot| slot.state().to_owned()),
+            reason: slot.and_then(Slot::why_down),
+            admin_up: link.now.is_some_and(|now| now.admin_up),
+            carrier: link.now.is_some_and(|now| now.carrier),
+            link_ups: link.ups,
+            link_downs: link.downs,
+            last_change: link.changed.and_then(|at| since_epoch(at).ok()),
+            mac: mac_text(entry.mac),
+            mtu: entry.mtu,
+            speed: entry.speed.map(|speed| speed.to_string()),
+            mode: handle.map_or_else(String::new, |handle| handle.mode.to_string()),
+            queues: counters.len(),
+            rx_packets: self.port_sum(number, |stats| stats.rx_packets.get()),
+            rx_bytes: self.port_sum(number, |stats| stats.rx_bytes.get()),
+            tx_packets: self.port_sum(number, |stats| stats.tx_packets.get()),
+            tx_bytes: self.port_sum(number, |stats| stats.tx_bytes.get()),
+            drops: self.port_sum(number, PortStats::dropped_in_all)
+                + socket_drops(counters)
+                + steered.punt_limited,
+            trimmed_sent: self.port_sum(number, |stats| stats.trimmed_sent.get()),
+            trimmed_dropped: self.port_sum(number, |stats| stats.trimmed_dropped.get()),
+            to_kernel: steered.passed,
+            punted: steered.punted.iter().sum(),
+            icmp_sent: self.port_sum(number, |stats| stats.icmp_sent.get()),
+            tx_kicks: counters.iter().map(|it| it.tx_kicks.get()).sum(),
+        }
     }
 
     pub(super) fn ports_since_clear(&self) -> Vec<PortRow> {
@@ -144,14 +158,9 @@ impl State {
     /// Every reason at every port, zero or not.
     pub(super) fn all_drops(&self) -> Vec<DropRow> {
         let mut rows = Vec::new();
-        for (number, (entry, handle)) in self
-            .routing
-            .publisher()
-            .ports()
-            .iter()
-            .zip(&self.ports)
-            .enumerate()
-        {
+        for (number, entry) in self.known_ports() {
+            let handle = self.ports.get(number).and_then(Option::as_ref);
+            let counters = handle.map_or(&[][..], |handle| &handle.counters);
             let row = |reason: &str, description: &str, packets| DropRow {
                 port: entry.name.clone(),
                 reason: reason.to_owned(),
@@ -163,11 +172,11 @@ impl State {
                 rows.push(row(reason.label(), reason.describe(), packets));
             }
             for (reason, description, counter) in SOCKET_DROPS {
-                let packets = handle.counters.iter().map(|it| counter(it).get()).sum();
+                let packets = counters.iter().map(|it| counter(it).get()).sum();
                 rows.push(row(reason, description, packets));
             }
             let (reason, description) = PUNT_LIMIT;
-            let limited = handle.steer_counts().punt_limited;
+            let limited = handle.map_or(0, |it| it.steer_counts().punt_limited);
             rows.push(row(reason, description, limited));
         }
         rows

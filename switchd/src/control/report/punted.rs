@@ -32,7 +32,8 @@ impl State {
     fn punted_of_ports(&self) -> Vec<PuntedRow> {
         let mut rows = Vec::new();
         let entries = self.routing.publisher().ports().iter();
-        for (entry, punt) in entries.zip(self.routing.program().port_punts()) {
+        let ports = entries.zip(self.routing.program().port_punts());
+        for (entry, punt) in ports.filter(|(entry, _)| !entry.name.is_empty()) {
             for (prefix, whole) in [("0.0.0.0/0", &punt.v4), ("::/0", &punt.v6)] {
                 rows.extend(whole.iter().map(|(reason, why)| PuntedRow {
                     prefix: prefix.to_owned(),

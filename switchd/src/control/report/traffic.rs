@@ -48,10 +48,11 @@ fn region(name: &str, size: u64, used: u64, watermark: Option<u64>) -> RegionRow
 
 impl State {
     fn numbered_ports(&self) -> impl Iterator<Item = (usize, PortId, &PortEntry)> {
-        let ports = self.routing.publisher().ports().iter().enumerate();
-        ports
-            .zip(0..)
-            .map(|((number, port), id)| (number, PortId(id), port))
+        let ports = self.known_ports();
+        ports.map(|(number, port)| {
+            let id = u16::try_from(number).expect("fewer ports than numbers");
+            (number, PortId(id), port)
+        })
     }
 
     pub(in crate::control) fn buffer(&self) -> BufferReport {

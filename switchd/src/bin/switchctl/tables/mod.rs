@@ -83,6 +83,11 @@ fn traced_text(traced: &TraceReport) -> String {
 const PORT_COLUMNS: &[&str] = &[
     "port",
     "state",
+    "admin",
+    "carrier",
+    ">ups",
+    ">downs",
+    "last change",
     "speed",
     "mtu",
     "mode",
@@ -93,6 +98,7 @@ const PORT_COLUMNS: &[&str] = &[
     ">drops",
     ">to kernel",
     ">punted",
+    "why down",
 ];
 
 const ROUTE_COLUMNS: &[&str] = &["prefix", "action", ">group", "next hops"];
@@ -236,7 +242,13 @@ fn change_row(row: &Change) -> Vec<String> {
 fn port_row(row: &PortRow) -> Vec<String> {
     vec![
         row.name.clone(),
-        if row.up { "up" } else { "down" }.to_owned(),
+        row.state.clone(),
+        if row.admin_up { "up" } else { "down" }.to_owned(),
+        if row.carrier { "yes" } else { "no" }.to_owned(),
+        row.link_ups.to_string(),
+        row.link_downs.to_string(),
+        row.last_change
+            .map_or_else(|| "-".to_owned(), traffic::moment),
         row.speed.clone().unwrap_or_else(|| "unlimited".to_owned()),
         row.mtu.to_string(),
         row.mode.clone(),
@@ -247,6 +259,7 @@ fn port_row(row: &PortRow) -> Vec<String> {
         row.drops.to_string(),
         row.to_kernel.to_string(),
         row.punted.to_string(),
+        row.reason.clone().unwrap_or_else(|| "-".to_owned()),
     ]
 }
 

@@ -293,7 +293,7 @@ pub(super) fn events(rows: &[Event]) -> Rows {
 }
 
 /// Seconds since 1970 as date and time.
-fn moment(time: f64) -> String {
+pub(super) fn moment(time: f64) -> String {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

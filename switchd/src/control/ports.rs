@@ -1,0 +1,409 @@
+//! Ports that come and go while the switch runs (SW-1): takes the steps that the slots decide.
+//!
+//! ```text
+//!   links changed ─▶ Slots ─ Open ──▶ opener ─ Port ─▶ tables, steering program, Attach ─▶ workers
+//!                          ─ Close ─▶ program off, tables, Detach ─▶ workers ─ queues ─▶ opener
+//! ```
+
+use super::api::{Event, EventKind};
+use super::opener::{Done, Job, Unopened};
+use super::port_handle::PortHandle;
+use super::porter::{Leaving, Porter};
+use super::slots::{LinkState, Slot, Slots, Stage, Step};
+use super::state::State;
+use crate::config::{Config, PortSettings, Speed};
+use crate::id::PortId;
+use crate::tables::PortEntry;
+use crate::worker::events::{Detached, QueueCommand};
+use common::time::{Span, Time};
+use common::xdp::netdev::Device;
+use common::xdp::{AfXdpQueue, Mode, Port, PortOptions, Prefixes, PuntLimit, Role, mtu_limit};
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// What a port is opened with: its program shares `prefixes` with others, and lists the addresses
+/// `local` from the start.
+pub fn port_options(
+    config: &Config,
+    settings: &PortSettings,
+    prefixes: Option<Arc<Prefixes>>,
+    local: Vec<IpAddr>,
+) -> PortOptions {
+    PortOptions {
+        role: Role::Switch,
+        mode: settings.mode,
+        local,
+        prefixes,
+        punt_limit: Some(PuntLimit {
+            packets_per_second: config.punt.packets_per_second,
+        }),
+        patience: Span::from_millis(config.workers.takeover_milliseconds),
+    }
+}
+
+/// Warns of a device that takes VLAN tags off.
+pub fn warn_of_stripped_tags(device: &Device) {
+    if device.strips_vlan_tags {
+        tracing::warn!(
+            "{0}: the device takes VLAN tags off, so frames of every VLAN look untagged and are \
+             forwarded: ethtool -K {0} rxvlan off",
+            device.name
+        );
+    }
+}
+
+fn port_id(slot: usize) -> PortId {
+    PortId(u16::try_from(slot).expect("fewer slots than numbers"))
+}
+
+impl State {
+    /// From now on ports come and go: `slots` has the state of now, `porter` opens and closes.
+    pub fn begin_to_follow_ports(&mut self, slots: Slots, porter: Porter, now: Time) {
+        self.slots = slots;
+        self.porter = Some(porter);
+        self.ports.resize_with(self.slots.iter().count(), || None);
+        self.follow_links(&[], now);
+    }
+
+    /// These interfaces changed: ports come, go, or have another name, link or speed.
+    pub(super) fn follow_links(&mut self, links: &[u32], now: Time) {
+        self.note_links();
+        self.adopt_speeds(links);
+        if self.porter.is_none() {
+            return;
+        }
+        let mirror = self.routing.mirror();
+        let (steps, refused) = self.slots.follow(mirror, &self.active.config, now);
+        for name in refused {
+            let text = "it matches the configuration, but there is no room for another port: \
+                        memory.spare_queues";
+            self.note_event(Event::new(EventKind::Port, text).at(name));
+        }
+        for (slot, step) in steps {
+            match step {
+                Step::Open => self.open_port(slot),
+                Step::Close => self.close_port(slot),
+                Step::Rename(settings) => self.rename_port(slot, settings),
+            }
+        }
+    }
+
+    /// Goes on with what workers and the opener have done, and with ports that are to be tried
+    /// again.
+    pub fn tend_ports(&mut self, now: Time) {
+        let Some(porter) = &mut self.porter else {
+            return;
+        };
+        let detached: Vec<_> = porter.detached.try_iter().collect();
+        for Detached {
+            worker,
+            port,
+            queues,
+        } in detached
+        {
+            if let Some(leaving) = porter.leaving.get_mut(&port.index()) {
+                leaving.waiting.remove(&worker);
+                leaving.queues.extend(queues);
+            }
+        }
+        let done = porter.opener.take_done();
+        self.tell_leaving();
+        let is_news = !done.is_empty();
+        for done in done {
+            match done {
+                Done::Opened {
+                    slot,
+                    local,
+                    result,
+                } => match result {
+                    Ok(port) => self.take_port(slot, *port, &local),
+                    Err(unopened) => self.note_unopened(slot, unopened, now),
+                },
+                Done::Closed { slot } => {
+                    let mirror = self.routing.mirror();
+                    self.slots.closed(slot, mirror, now);
+                }
+            }
+        }
+        if is_news || now >= self.slots.deadline() {
+            self.follow_links(&[], now);
+        }
+    }
+
+    /// Counts links that came up or went down.
+    fn note_links(&mut self) {
+        let mirror = self.routing.mirror();
+        let state = |slot: &Slot| {
+            let link = match slot.ifindex() {
+                Some(ifindex) => mirror.link(ifindex),
+                None => mirror.link_named(slot.name()),
+            };
+            (slot.stage != Stage::Vacant).then(|| LinkState::of(link))
+        };
+        let states: Vec<_> = self.slots.iter().map(state).collect();
+        let at = SystemTime::now();
+        for (slot, state) in states.into_iter().enumerate() {
+            let Some(state) = state else { continue };
+            let Some(is_up) = self.slots.link_mut(slot).note(state, at) else {
+                continue;
+            };
+            let name = self.slots.get(slot).map_or("", Slot::name).to_owned();
+            let (kind, text) = if is_up {
+                (EventKind::LinkUp, "the link is up".to_owned())
+            } else {
+                let why = state.why_down().unwrap_or_default();
+                (EventKind::LinkDown, format!("the link is down: {why}"))
+            };
+            self.note_event(Event::new(kind, text).at(name));
+        }
+    }
+
+    /// Takes over the speeds that these interfaces have negotiated.
+    fn adopt_speeds(&mut self, links: &[u32]) {
+        let changed = |slot: &Slot| {
+            let ifindex = slot.ifindex().filter(|index| links.contains(index))?;
+            let settings = slot.settings.as_ref()?;
+            let follows = settings.speed == Speed::Device && slot.link.now?.is_up();
+            follows.then(|| (settings.name.clone(), ifindex))
+        };
+        let changed: Vec<_> = self.slots.iter().map(changed).collect();
+        for (slot, port) in changed.into_iter().enumerate() {
+            let Some((name, ifindex)) = port else {
+                continue;
+            };
+            let device = Device::lookup(&name).ok();
+            let Some(device) = device.filter(|it| it.ifindex == ifindex) else {
+                continue;
+            };
+            let before = self.routing.publisher().ports()[slot].speed;
+            if device.speed.is_some() && device.speed != before {
+                self.routing.set_speed(port_id(slot), device.speed);
+                let speed = device.speed.map(|it| it.to_string()).unwrap_or_default();
+                let text = format!("the link has a speed of {speed} now");
+                self.note_event(Event::new(EventKind::Port, text).at(name));
+                self.wake_workers();
+            }
+        }
+    }
+
+    fn wake_workers(&self) {
+        self.workers.iter().for_each(|worker| worker.waker.wake());
+    }
+
+    fn open_port(&mut self, slot: usize) {
+        let Some(settings) = self.slots.get(slot).and_then(|it| it.settings.clone()) else {
+            return;
+        };
+        let local = self.routing.program().listed_locals().collect();
+        let options = port_options(
+            &self.active.config,
+            &settings,
+            self.told.prefixes.clone(),
+            local,
+        );
+        if let Some(porter) = &self.porter {
+            porter.opener.order(Job::Open {
+                slot,
+                settings,
+                options,
+            });
+        }
+    }
+
+    fn note_unopened(&mut self, slot: usize, unopened: Unopened, now: Time) {
+        let name = self.slots.get(slot).map_or("", Slot::name).to_owned();
+        let Unopened { why, is_unfit, mtu } = unopened;
+        if is_unfit {
+            self.slots.unfit(slot, why, &self.active.config, now);
+        } else if self.slots.failed(slot, why.clone(), mtu, now) {
+            let text = format!("it cannot be opened, and is tried again: {why}");
+            self.note_event(Event::new(EventKind::Port, text).at(name));
+        }
+    }
+
+    /// Takes a port into use that is open. Its program was told the addresses `local`.
+    fn take_port(&mut self, slot: usize, port: Port, local: &[IpAddr]) {
+        let Some(settings) = self.slots.get(slot).and_then(|it| it.settings.clone()) else {
+            return;
+        };
+        let device = &port.device;
+        let facts = self.active.config.facts_of(&settings, device);
+        let link = self.routing.mirror().link(device.ifindex);
+        // It may have gone, or be another one by now.
+        let is_there = link.is_some_and(|link| link.name == settings.name);
+        let prepared = self.active.prepare_port(slot, &facts);
+        let compiled = match (is_there, prepared) {
+            (true, Ok(compiled)) => compiled,
+            (false, _) => return self.abandon_port(slot, port, None),
+            (true, Err(refusals)) => {
+                let why = format!("[qos] does not allow it: {refusals}");
+                return self.abandon_port(slot, port, Some(why));
+            }
+        };
+        if let Some(compiled) = compiled {
+            self.active.take_port(slot, facts, &compiled);
+            self.routing.set_traffic(Arc::new(compiled.policy));
+        }
+        let entry = settings.entry(device);
+        let limit = mtu_limit(port.mode, &device.driver);
+        warn_of_stripped_tags(device);
+        self.slots.opened(slot, device.ifindex, limit);
+        let text = format!("it is a port now: {} mode", port.mode);
+        let queues = self.install_port(slot, port, local);
+        let changes = self.routing.set_port(port_id(slot), entry);
+        self.steer(&changes);
+        self.hand_out(slot, queues);
+        self.wake_workers();
+        self.note_links();
+        self.note_event(Event::new(EventKind::Port, text).at(settings.name));
+    }
+
+    /// Keeps an open port, and tells its program what others know already: local addresses here,
+    /// the rest with the next changes. Returns its queues.
+    fn install_port(&mut self, slot: usize, port: Port, local: &[IpAddr]) -> Vec<AfXdpQueue> {
+        let (handle, queues) = PortHandle::split(port);
+        let listed: HashSet<IpAddr> = self.routing.program().listed_locals().collect();
+        let known: HashSet<IpAddr> = local.iter().copied().collect();
+        let name = &handle.device.name;
+        for address in known.difference(&listed) {
+            if let Err(error) = handle.steering.remove_local(*address) {
+                tracing::warn!("{name}: packets to {address}: {error}");
+            }
+        }
+        for address in listed.difference(&known) {
+            if let Err(error) = handle.steering.add_local(*address) {
+                tracing::error!("{name}: packets to {address}: {error}");
+            }
+        }
+        self.ports[slot] = Some(handle);
+        self.told.forget_port(slot);
+        queues
+    }
+
+    /// Gives the queues of a port to the workers, as at the start.
+    fn hand_out(&self, slot: usize, queues: Vec<AfXdpQueue>) {
+        let count = self.workers.len();
+        let mut hands: Vec<Vec<AfXdpQueue>> = (0..count).map(|_| Vec::new()).collect();
+        for (number, queue) in queues.into_iter().enumerate() {
+            hands[(slot + number) % count].push(queue);
+        }
+        for (worker, queues) in self.workers.iter().zip(hands) {
+            let port = port_id(slot);
+            let command = QueueCommand::Attach { port, queues };
+            // There is room: commands for queues are few, and answered before the next follow.
+            if worker.queues.try_send(command).is_err() {
+                tracing::error!("a worker takes no queues: it stands still");
+            }
+        }
+    }
+
+    /// Closes a port that was just opened and is not taken into use.
+    fn abandon_port(&mut self, slot: usize, port: Port, why: Option<String>) {
+        self.slots.abandoned(slot, why);
+        let (handle, queues) = PortHandle::split(port);
+        if let Some(porter) = &self.porter {
+            porter.opener.order(Job::Close {
+                slot,
+                handle: Some(Box::new(handle)),
+                queues,
+            });
+        }
+    }
+
+    /// Has the workers let go of a port.
+    fn close_port(&mut self, slot: usize) {
+        if let Some(handle) = &self.ports[slot] {
+            // If the interface is still there, the kernel has its packets from now on.
+            handle.steering.detach();
+        }
+        let before = &self.routing.publisher().ports()[slot];
+        let entry = PortEntry {
+            ifindex: 0,
+            up: false,
+            ..before.clone()
+        };
+        let name = entry.name.clone();
+        let changes = self.routing.set_port(port_id(slot), entry);
+        self.steer(&changes);
+        let workers: HashSet<usize> = (0..self.workers.len()).collect();
+        if let Some(porter) = &mut self.porter {
+            let leaving = Leaving {
+                untold: workers.clone(),
+                waiting: workers,
+                queues: Vec::new(),
+            };
+            porter.leaving.insert(slot, leaving);
+        }
+        self.tell_leaving();
+        let why = self.slots.get(slot).and_then(Slot::why_down);
+        let text = format!("it is no port any more: {}", why.unwrap_or_default());
+        self.note_event(Event::new(EventKind::Port, text).at(name));
+    }
+
+    /// Tells workers of ports that leave, and closes those that all have let go.
+    fn tell_leaving(&mut self) {
+        let Some(porter) = &mut self.porter else {
+            return;
+        };
+        let mut left = Vec::new();
+        for (slot, leaving) in &mut porter.leaving {
+            let port = port_id(*slot);
+            leaving.untold.retain(|worker| {
+                let worker = &self.workers[*worker];
+                let sent = worker.queues.try_send(QueueCommand::Detach { port });
+                worker.waker.wake();
+                // One that takes no commands is told later.
+                sent.is_err()
+            });
+            if leaving.waiting.is_empty() {
+                left.push(*slot);
+            }
+        }
+        for slot in left {
+            let queues = porter.leaving.remove(&slot).map(|it| it.queues);
+            porter.opener.order(Job::Close {
+                slot,
+                handle: self.ports[slot].take().map(Box::new),
+                queues: queues.unwrap_or_default(),
+            });
+        }
+    }
+
+    /// The interface of a port has another name, under which it stays a port.
+    fn rename_port(&mut self, slot: usize, settings: PortSettings) {
+        let Some(handle) = &mut self.ports[slot] else {
+            return;
+        };
+        let device = Device {
+            name: settings.name.clone(),
+            ..handle.device.clone()
+        };
+        let facts = self.active.config.facts_of(&settings, &device);
+        match self.active.prepare_port(slot, &facts) {
+            Ok(Some(compiled)) => {
+                self.active.take_port(slot, facts, &compiled);
+                self.routing.set_traffic(Arc::new(compiled.policy));
+            }
+            Ok(None) => {}
+            Err(refusals) => {
+                let name = &settings.name;
+                tracing::error!("{name}: [qos] does not fit, and stays as it is: {refusals}");
+            }
+        }
+        handle.device = device;
+        let before = &self.routing.publisher().ports()[slot];
+        let text = format!("it was {} before", before.name);
+        let entry = PortEntry {
+            name: settings.name.clone(),
+            mtu: u16::try_from(mtu_limit(Mode::NativeCopy, &handle.device.driver))
+                .unwrap_or(u16::MAX),
+            ..before.clone()
+        };
+        let name = settings.name.clone();
+        let changes = self.routing.set_port(port_id(slot), entry);
+        self.steer(&changes);
+        self.note_event(Event::new(EventKind::Port, text).at(name));
+    }
+}

@@ -1,0 +1,246 @@
+//! Interfaces that come, go and change while the real daemon runs.
+
+use crate::support::{Rig, eventually, privileged, received};
+use std::process::Stdio;
+
+/// The row of a port; `null` if there is none.
+fn port(rig: &Rig, name: &str) -> serde_json::Value {
+    let rows = rig.ctl(&["ports"]);
+    let found = rows.as_array().unwrap().iter();
+    let mut found = found.filter(|row| row["name"] == name);
+    found.next().cloned().unwrap_or_default()
+}
+
+fn state(rig: &Rig, name: &str) -> String {
+    port(rig, name)["state"].as_str().unwrap_or("").to_owned()
+}
+
+fn reason(rig: &Rig, name: &str) -> String {
+    port(rig, name)["reason"].as_str().unwrap_or("").to_owned()
+}
+
+fn status(rig: &Rig) -> (bool, String) {
+    // It fails while something is wrong.
+    let output = rig.ctl_output(&["--json", "status"]);
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let healthy = status["healthy"].as_bool().unwrap();
+    assert_eq!(output.status.success(), healthy);
+    (healthy, status["problems"].to_string())
+}
+
+fn events(rig: &Rig, kind: &str, name: &str) -> Vec<String> {
+    let events = rig.ctl(&["events"]);
+    let events = events.as_array().unwrap().iter();
+    events
+        .filter(|event| event["kind"] == kind && event["port"] == name)
+        .map(|event| event["text"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+fn metrics(rig: &Rig) -> String {
+    rig.on("sw", "curl", &["-s", "http://127.0.0.1:9101/metrics"])
+}
+
+/// SW-1, SW-2: an interface that matches a pattern and appears while switchd runs is a port: routes
+/// over it are followed. It vanishes, and its routes with it; under its name it comes back. Packets
+/// between other ports lose nothing.
+#[test]
+fn an_interface_comes_and_goes() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("pc");
+    rig.start(&[]);
+    assert_eq!(rig.ping("10.2.0.2", 3, 50), 3);
+    assert_eq!(status(&rig), (true, "[]".to_owned()));
+    let others = rig
+        .ping_command("10.2.0.2", 600, 5)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    for round in 0..3_u64 {
+        rig.link(4, "b");
+        eventually("port", || state(&rig, "p4") == "up");
+        rig.ip("sw", "route add 10.9.0.0/16 via 10.4.0.2");
+        eventually("neighbour", || rig.ping("10.9.0.1", 1, 50) == 1);
+        let before = rig.sent("p4");
+        assert_eq!(rig.ping("10.4.0.2", 3, 50), 3, "round {round}");
+        assert_eq!(rig.ping("10.9.0.1", 3, 50), 3, "round {round}");
+        assert!(rig.sent("p4") >= before + 6, "it is switchd that forwards");
+        assert_eq!(status(&rig), (true, "[]".to_owned()), "round {round}");
+        rig.ip("sw", "link del p4");
+        eventually("end of the port", || state(&rig, "p4") == "absent");
+        assert_eq!(rig.ping("10.9.0.1", 1, 50), 0);
+        let (healthy, problems) = status(&rig);
+        assert!(!healthy);
+        assert!(
+            problems.contains("p4 is down: there is no such interface"),
+            "{problems}"
+        );
+        let routes = rig.ctl(&["routes"]).to_string();
+        assert!(!routes.contains("10.4.0.2"), "{routes}");
+        assert_eq!(port(&rig, "p4")["link_downs"], round + 1);
+    }
+    let output = others.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(received(&text), 600, "others lose nothing");
+    let leaked = rig.ctl_output(&["--json", "status"]).stdout;
+    let leaked: serde_json::Value = serde_json::from_slice(&leaked).expect("JSON");
+    assert_eq!(leaked["frames_leaked"], 0);
+    assert_eq!(rig.ctl(&["ports"]).as_array().unwrap().len(), 4);
+    assert!(!events(&rig, "port", "p4").is_empty());
+}
+
+/// SW-1: a port that is renamed goes on under its new name if that matches, and is none any more if
+/// it does not.
+#[test]
+fn an_interface_is_renamed() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("pr");
+    rig.start(&[]);
+    let rename = |rig: &Rig, from: &str, to: &str| {
+        rig.ip("sw", &format!("link set {from} down"));
+        rig.ip("sw", &format!("link set {from} name {to}"));
+        rig.ip("sw", &format!("link set {to} up"));
+    };
+    let before = port(&rig, "p2");
+    rename(&rig, "p2", "p7");
+    eventually("port of another name", || state(&rig, "p7") == "up");
+    assert_eq!(port(&rig, "p7")["ifindex"], before["ifindex"]);
+    assert!(port(&rig, "p2").is_null());
+    assert_eq!(events(&rig, "port", "p7"), ["it was p2 before"]);
+    eventually("way", || rig.ping("10.2.0.2", 1, 50) == 1);
+    let before = rig.sent("p7");
+    assert_eq!(rig.ping("10.2.0.2", 5, 20), 5);
+    assert!(rig.sent("p7") >= before + 5);
+    assert!(status(&rig).0);
+    rename(&rig, "p7", "x7");
+    eventually("end of the port", || state(&rig, "p7") == "absent");
+    // The kernel has its packets now, and does not forward.
+    assert_eq!(rig.ping("10.2.0.2", 1, 50), 0);
+    let program = rig.on("sw", "ip", &["link", "show", "x7"]);
+    assert!(!program.contains("xdp"), "{program}");
+    rename(&rig, "x7", "p7");
+    eventually("port again", || state(&rig, "p7") == "up");
+    eventually("way", || rig.ping("10.2.0.2", 1, 50) == 1);
+    assert!(status(&rig).0, "{:?}", status(&rig));
+}
+
+/// SW-1: an MTU above what AF_XDP carries takes a port out of use, with the reason; another one
+/// brings it back.
+#[test]
+fn an_mtu_is_too_large_for_a_while() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("pm");
+    rig.ip("b", "route replace default via 10.3.0.1");
+    rig.start(&[]);
+    assert_eq!(rig.ping("10.2.0.2", 2, 50), 2);
+    rig.ip("sw", "link set p2 mtu 1280");
+    eventually("smaller MTU", || port(&rig, "p2")["mtu"] == 1280);
+    assert_eq!(rig.ping("10.2.0.2", 2, 50), 2);
+    rig.ip("sw", "link set p2 mtu 9000");
+    eventually("refusal", || state(&rig, "p2") == "failed");
+    let why = reason(&rig, "p2");
+    assert!(why.contains("MTU 9000 is above"), "{why}");
+    let (healthy, problems) = status(&rig);
+    assert!(!healthy && problems.contains("MTU 9000"), "{problems}");
+    assert_eq!(rig.ping("10.2.0.2", 1, 50), 0);
+    assert_eq!(rig.ping("10.3.0.2", 2, 50), 2, "others forward");
+    rig.ip("sw", "link set p2 mtu 1500");
+    eventually("port again", || state(&rig, "p2") == "up");
+    eventually("way", || rig.ping("10.2.0.2", 1, 50) == 1);
+    assert!(status(&rig).0, "{:?}", status(&rig));
+}
+
+/// SW-1, MG-1: what cannot be opened is tried again and shown with the reason; what finds no room
+/// is refused by name. Neither ends the daemon, nor is an interface stacked on a port one itself.
+#[test]
+fn an_interface_that_cannot_be_a_port_is_shown() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("pf");
+    rig.start(&["memory.spare_queues=1"]);
+    // Its second receive queue could not send.
+    rig.ip(
+        "sw",
+        "link add p5 numrxqueues 2 numtxqueues 1 type veth peer name x5 numrxqueues 1 numtxqueues 1",
+    );
+    eventually("refusal", || state(&rig, "p5") == "failed");
+    let why = reason(&rig, "p5");
+    assert!(why.contains("2 receive queues"), "{why}");
+    let (healthy, problems) = status(&rig);
+    assert!(!healthy && problems.contains("p5 is down: "), "{problems}");
+    assert_eq!(events(&rig, "port", "p5").len(), 1, "said once");
+    // Its slot is the last one.
+    rig.link(4, "b");
+    eventually("refusal", || status(&rig).1.contains("p4: it matches"));
+    assert!(metrics(&rig).contains("switchd_ports_refused_total 1"));
+    rig.ip("sw", "link add pbr type bridge");
+    rig.ip("sw", "link del p5");
+    eventually("port in its place", || state(&rig, "p4") == "up");
+    assert_eq!(rig.ping("10.4.0.2", 3, 50), 3);
+    let (healthy, problems) = status(&rig);
+    assert!(healthy, "{problems}");
+    assert!(!metrics(&rig).contains("pbr"));
+}
+
+/// MG-1, MG-5: a port's link is shown as the administrator has it and as it is, with its changes,
+/// in the table, as events and as metrics; while it is down not all is well.
+#[test]
+fn links_are_watched() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("pl");
+    rig.start(&[]);
+    let row = port(&rig, "p3");
+    assert_eq!(
+        (&row["admin_up"], &row["carrier"]),
+        (&true.into(), &true.into())
+    );
+    assert!(row["last_change"].is_null() && row["reason"].is_null());
+    rig.ip("b", "link set e3 down");
+    eventually("lost carrier", || state(&rig, "p3") == "down");
+    let row = port(&rig, "p3");
+    assert_eq!(
+        (&row["admin_up"], &row["carrier"]),
+        (&true.into(), &false.into())
+    );
+    assert_eq!(reason(&rig, "p3"), "no carrier");
+    assert!(status(&rig).1.contains("p3 is down: no carrier"));
+    let health = ["-s", "-o", "/dev/null", "-w", "%{http_code}"];
+    let health = [&health[..], &["http://127.0.0.1:9101/healthz"]].concat();
+    assert_eq!(rig.on("sw", "curl", &health), "503");
+    rig.ip("sw", "link set p3 down");
+    eventually("port set down", || reason(&rig, "p3") == "it is set down");
+    rig.ip("b", "link set e3 up");
+    rig.ip("sw", "link set p3 up");
+    eventually("link", || state(&rig, "p3") == "up");
+    let row = port(&rig, "p3");
+    assert_eq!(
+        (&row["link_ups"], &row["link_downs"]),
+        (&1.into(), &1.into())
+    );
+    assert!(row["last_change"].as_f64().unwrap() > 1e9);
+    assert_eq!(
+        events(&rig, "link_down", "p3"),
+        ["the link is down: no carrier"]
+    );
+    assert_eq!(events(&rig, "link_up", "p3"), ["the link is up"]);
+    let text = metrics(&rig);
+    for line in [
+        "switchd_port_link_changes_total{port=\"p3\",to=\"down\"} 1",
+        "switchd_port_link_changes_total{port=\"p3\",to=\"up\"} 1",
+        "switchd_port_link_changes_total{port=\"p2\",to=\"up\"} 0",
+        "switchd_port_admin_up{port=\"p3\"} 1",
+        "switchd_port_carrier{port=\"p3\"} 1",
+    ] {
+        assert!(text.contains(line), "{line} is not in {text}");
+    }
+    assert!(status(&rig).0);
+}

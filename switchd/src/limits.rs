@@ -104,12 +104,27 @@ pub const ICMP_BURST: u64 = 100;
 /// (`icmp_msgs_per_sec`).
 pub const ICMP_INTERVAL: Span = Span::from_millis(1);
 
-/// How long a port may make up for having been served late: what a worker that was off its core for
-/// a scheduling slice can send at once afterwards. The peer's buffer has to take such a burst.
-pub const PORT_BURST: Span = Span::from_millis(1);
+/// How long a port may make up for having been served late, unless configured otherwise: as long as
+/// workers are planned to be late (`qos.headroom.poll_gap_microseconds`). Its device holds no more,
+/// and the peer's buffer has to take such a burst.
+pub const PORT_BURST: Span = Span::from_micros(100);
 
 /// Least burst of a port in bytes, so that a slow one can send two packets of any length in a row.
 pub const PORT_BURST_MIN: u64 = 2 * 4096;
+
+/// Least line time that the device of a port may hold: a worker whose turns are this short keeps it
+/// busy from the first packet on.
+pub const DEVICE_LEAST: Span = Span::from_micros(1);
+
+/// The same in bytes of line time, for slow ports: two packets of any length.
+pub const DEVICE_LEAST_BYTES: u64 = PORT_BURST_MIN;
+
+/// The same for ports without a speed: a batch of packets of 1000 bytes.
+pub const DEVICE_LEAST_UNSHAPED: u64 = 131_072;
+
+/// How long a device has to have too much before it gets less: longer than the time between two
+/// turns that are late because the kernel had other work for the core.
+pub const DEVICE_HOLD: Span = Span::from_millis(10);
 
 /// Commands and events between control and a worker that may be under way.
 pub const CHANNEL: usize = 1024;

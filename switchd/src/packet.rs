@@ -142,9 +142,8 @@ impl Parsed {
     }
 }
 
-/// What a packet takes on the wire beyond its frame: preamble and start delimiter (8), frame check
-/// sequence (4), interpacket gap (12); IEEE 802.3 clauses 3.1, 4.4.2.
-pub const WIRE_OVERHEAD: u64 = 24;
+/// What a packet takes on the wire beyond its frame.
+pub const WIRE_OVERHEAD: u64 = common::xdp::queue::LINE_OVERHEAD;
 
 /// Least length of a frame on the wire without its check sequence.
 const WIRE_MIN: u64 = 60;

@@ -2,9 +2,10 @@
 
 use super::app::{App, NewEnd, Report, Verb};
 use super::memory::Memory;
-use super::queue::{DeviceQueue, Outbox};
+use super::queue::{DeviceQueue, Outbox, WireTime};
 use super::totals::Totals;
-use common::time::Time;
+use common::time::{Span, Time};
+use common::units::Rate;
 use common::xdp::frame::{FramePool, Region};
 use hostd::net::port::NetPort;
 use hostd::verbs::{EngineConfig, EngineError, Route};
@@ -20,6 +21,7 @@ pub struct Host<const BYTES: bool> {
     config: EngineConfig,
     region: Arc<Region>,
     outbox: Outbox,
+    wire_time: WireTime,
     /// Packets and frames that earlier daemons received, sent, and lost when they crashed.
     pub past: Past,
 }
@@ -44,6 +46,11 @@ struct Running<const BYTES: bool> {
     app: App<BYTES>,
 }
 
+/// Bytes that a line carries between two looks of a daemon at its ports.
+pub fn bytes_between(speed: Rate, poll: Span) -> u32 {
+    u32::try_from(speed.bytes_in(poll)).unwrap_or(u32::MAX)
+}
+
 impl<const BYTES: bool> Host<BYTES> {
     /// A host whose daemon is not started.
     pub fn new(route: Route, config: EngineConfig, region: Arc<Region>) -> Self {
@@ -53,6 +60,7 @@ impl<const BYTES: bool> Host<BYTES> {
             config,
             region,
             outbox: Outbox::default(),
+            wire_time: WireTime::default(),
             past: Past::default(),
         }
     }
@@ -64,7 +72,7 @@ impl<const BYTES: bool> Host<BYTES> {
     pub fn start(&mut self, now: Time) -> Result<(), EngineError> {
         let (released_memory, _) = crossbeam_channel::bounded(1);
         let (mut app, control, doorbells, ring) = App::new();
-        let port = NetPort::new(vec![DeviceQueue::new(0, self.outbox.clone())]);
+        let port = NetPort::new(vec![self.device()]);
         let pool = FramePool::new(self.region.clone());
         let mut worker = Worker::new(
             self.config.clone(),
@@ -78,6 +86,18 @@ impl<const BYTES: bool> Host<BYTES> {
         })?;
         self.running = Some(Running { worker, app });
         Ok(())
+    }
+
+    /// The device of its port, whose ring is as long as the daemon's by default.
+    fn device(&self) -> DeviceQueue {
+        let ring = hostd::config::Frames::default().ring;
+        DeviceQueue::new(0, ring, self.outbox.clone(), self.wire_time.clone())
+    }
+
+    /// What time it is on the wires.
+    #[inline]
+    pub fn set_wire_time(&self, now: Time) {
+        self.wire_time.set(now);
     }
 
     /// Adds one end of a connection to the application.

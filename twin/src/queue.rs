@@ -1,40 +1,49 @@
 //! A port's queue of a simulated device: a receive ring that can be full, and a transmit side that
-//! passes the frames of a turn to the wire when the turn ends.
+//! passes the frames of a turn to the wire when the turn ends. The device of a switch has completed
+//! a frame when the frame has left: until then it counts as its backlog, as in a network card.
 
 use common::time::Time;
 use common::xdp::frame::{Frame, FramePool};
 use common::xdp::queue::QueueIo;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-
-/// Packets that wait in a receive ring at most, as in the daemons by default.
-pub const RECEIVE_RING: usize = 2048;
-
-/// Packets that a turn may hand to a device at most. The shaper and the pacer hold ports to their
-/// speed, so that there are never more than their burst.
-pub const TRANSMIT_RING: usize = 2048;
+use switchd::packet::wire_len;
 
 /// What a node has sent in its turn: ports and packets, in order.
 pub type Outbox = Rc<RefCell<Vec<(u16, Frame)>>>;
+
+/// The time of the wires, which a node's devices go by whatever its own clock shows.
+pub type WireTime = Rc<Cell<Time>>;
 
 /// The rings of one port.
 #[derive(Debug)]
 pub struct DeviceQueue {
     port: u16,
+    /// Packets that wait in the receive ring at most, and those in the transmit ring.
+    ring: usize,
     arrived: VecDeque<Frame>,
     /// Packets that it was handed in this turn.
     handed: usize,
+    /// Packets that the wire has not sent yet: when it will have, and their line time in bytes.
+    leaving: VecDeque<(Time, u64)>,
+    /// Line time in bytes of what was handed and has not left.
+    backlog: u64,
+    now: WireTime,
     outbox: Outbox,
 }
 
 impl DeviceQueue {
-    /// The queue of this port of a node with this outbox.
-    pub fn new(port: u16, outbox: Outbox) -> Self {
+    /// The queue of this port of a node with this outbox, with rings of so many packets.
+    pub fn new(port: u16, ring: u32, outbox: Outbox, now: WireTime) -> Self {
         Self {
             port,
+            ring: ring as usize,
             arrived: VecDeque::new(),
             handed: 0,
+            leaving: VecDeque::new(),
+            backlog: 0,
+            now,
             outbox,
         }
     }
@@ -45,11 +54,17 @@ impl DeviceQueue {
     /// The packet, if the ring is full.
     #[inline]
     pub fn deliver(&mut self, frame: Frame) -> Result<(), Frame> {
-        if self.arrived.len() >= RECEIVE_RING {
+        if self.arrived.len() >= self.ring {
             return Err(frame);
         }
         self.arrived.push_back(frame);
         Ok(())
+    }
+
+    /// The wire has taken a frame of `len` bytes, and will have sent it at `at`.
+    #[inline]
+    pub fn leaves(&mut self, len: u64, at: Time) {
+        self.leaving.push_back((at, wire_len(len)));
     }
 
     /// Packets that arrived and were not received yet.
@@ -61,6 +76,20 @@ impl DeviceQueue {
     /// Takes out what has arrived, as when the device is reset.
     pub fn clear(&mut self) -> impl Iterator<Item = Frame> + '_ {
         self.arrived.drain(..)
+    }
+
+    #[inline]
+    fn complete(&mut self) {
+        while let Some((at, bytes)) = self.leaving.front()
+            && *at <= self.now.get()
+        {
+            self.backlog -= bytes;
+            self.leaving.pop_front();
+        }
+    }
+
+    fn room(&self) -> usize {
+        self.ring.saturating_sub(self.leaving.len() + self.handed)
     }
 }
 
@@ -74,15 +103,20 @@ impl QueueIo for DeviceQueue {
 
     #[inline]
     fn transmit_room(&mut self, _pool: &mut FramePool) -> usize {
-        TRANSMIT_RING - self.handed
+        self.complete();
+        self.room()
     }
 
     #[inline]
     fn transmit(&mut self, batch: &mut Vec<Frame>) -> usize {
         let outbox = &mut self.outbox.borrow_mut();
-        let count = batch.len().min(TRANSMIT_RING - self.handed);
+        let count = batch.len().min(self.room());
         self.handed += count;
-        outbox.extend(batch.drain(..count).map(|frame| (self.port, frame)));
+        let handed = batch.drain(..count);
+        outbox.extend(handed.map(|frame| {
+            self.backlog += wire_len(frame.len() as u64);
+            (self.port, frame)
+        }));
         count
     }
 
@@ -93,5 +127,9 @@ impl QueueIo for DeviceQueue {
     /// None that anybody had to be woken for: the wire takes them without being kicked.
     fn in_flight(&self) -> usize {
         0
+    }
+
+    fn backlog(&self) -> u64 {
+        self.backlog
     }
 }

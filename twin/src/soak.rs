@@ -6,11 +6,12 @@
 use super::app::Verb;
 use super::check::Failure;
 use super::fault::Fault;
+use super::host::bytes_between;
 use super::network::{LinkClass, NodeId, Plan};
 use super::scenario::{PlannedFault, Scenario, Source, Target};
 use super::simulation::run;
 use super::sizes::Sizes;
-use super::switch::{SwitchSettings, burst};
+use super::switch::SwitchSettings;
 use super::topology::{Links, Shape};
 use super::wire::Impairment;
 use super::workload::{Pattern, Size, Spec};
@@ -225,7 +226,7 @@ fn host(dice: &mut Dice, links: Links, poll: Span) -> EngineConfig {
         ack_packets: dice.pick(&[1, 8, 16]),
         ack_delay: dice.pick(&[Span::from_micros(5), Span::from_micros(100)]),
         path_avoidance: Span::from_millis(2),
-        pacer_burst: 2 * u32::from(path_mtu) + burst(links.host.speed, poll),
+        pacer_burst: 2 * u32::from(path_mtu) + bytes_between(links.host.speed, poll),
         ..EngineConfig::default()
     }
 }

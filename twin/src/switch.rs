@@ -2,7 +2,7 @@
 //! a kernel whose tables are written from the plan.
 
 use super::network::{Hop as PlannedHop, NodeId, Plan};
-use super::queue::{DeviceQueue, Outbox, RECEIVE_RING};
+use super::queue::{DeviceQueue, Outbox, WireTime};
 use common::config::Refusals;
 use common::netlink::{
     Action, Address, Body, Change, Hop, Link, Message, Mirror, Neighbour, NeighbourKey,
@@ -12,17 +12,19 @@ use common::sync::snapshot::Reader;
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::wire::pause::PRIORITIES;
+use common::xdp::ModeChoice;
 use common::xdp::frame::Region;
+use common::xdp::queue::QueueIo;
 use std::sync::Arc;
 use switchd::config::ecmp::Dlb;
-use switchd::config::{PortFacts, Qos};
+use switchd::config::{Config, PortFacts, PortSettings, Qos};
 use switchd::control::program::Program;
 use switchd::control::publisher::TablePublisher;
 use switchd::drop::DropReason;
 use switchd::forward::dlb::quality::QualityTable;
 use switchd::forward::fib::FibWriter;
 use switchd::id::PortId;
-use switchd::limits::CELL;
+use switchd::limits::{CELL, MAX_CELLS};
 use switchd::stats::{PortStats, WorkerStats};
 use switchd::tables::policy::Policy;
 use switchd::tables::{Hashing, PortEntry, Tables};
@@ -80,21 +82,51 @@ impl SwitchSettings {
     /// The keys of `[qos]` that its ports cannot follow.
     pub fn compile(&self, plan: &Plan, node: NodeId) -> Result<Policy, Refusals> {
         let ports = &plan.nodes[node.index()].ports;
-        let Some(qos) = &self.qos else {
-            let cells = self.queue / u32::try_from(CELL).expect("a small constant");
-            return Ok(Policy::plain(ports.len(), cells));
-        };
+        let config = self.config();
         let leads_on = |link: usize| plan.links[link].across(node).node.index() >= plan.hosts;
         let is_edge = ports.iter().any(|link| !leads_on(*link));
-        let facts = ports.iter().map(|link| PortFacts {
-            name: plan.link_name(*link),
-            speed: Some(plan.links[*link].speed).filter(|speed| *speed != Rate::default()),
-            mtu: self.mtu,
-            ring: u32::try_from(RECEIVE_RING).expect("a small constant"),
-            uplink: is_edge && leads_on(*link),
+        let facts = ports.iter().map(|link| {
+            let uplink = is_edge && leads_on(*link);
+            let (port, speed) = self.port(plan, *link, uplink);
+            config.facts(&port, speed, self.mtu)
         });
         let facts: Vec<PortFacts> = facts.collect();
-        qos.compile(&facts).map(|compiled| compiled.policy)
+        config.qos.compile(&facts).map(|compiled| compiled.policy)
+    }
+
+    /// The configuration that its daemon runs with: what is not said here is as shipped.
+    pub fn config(&self) -> Config {
+        let mut config = Config::default();
+        match &self.qos {
+            Some(qos) => config.qos = (**qos).clone(),
+            // Queues that drop, and nothing else that limits.
+            None => {
+                config.qos.queue_depth_bytes = self.queue;
+                let cell = u32::try_from(CELL).expect("a small constant");
+                config.qos.buffer.size_bytes = MAX_CELLS * cell;
+            }
+        }
+        if let Some(dlb) = &self.dlb {
+            config.ecmp.dlb = (**dlb).clone();
+        }
+        config
+    }
+
+    /// The port that a link of `plan` begins or ends at, and its speed, as if the device said so.
+    fn port(&self, plan: &Plan, link: usize, uplink: bool) -> (PortSettings, Option<Rate>) {
+        let defaults = self.config().port_defaults;
+        let settings = PortSettings {
+            name: plan.link_name(link),
+            speed: defaults.speed,
+            burst: Span::from_micros(u64::from(defaults.burst_microseconds)),
+            mode: ModeChoice::Best,
+            uplink,
+        };
+        let speed = plan.links[link].speed;
+        (
+            settings,
+            Some(speed).filter(|speed| *speed != Rate::default()),
+        )
     }
 }
 
@@ -112,22 +144,20 @@ pub struct Switch {
     /// The quality of the ports, as that one measures it.
     quality: Arc<QualityTable>,
     region: Arc<Region>,
+    /// What its daemon is configured with.
+    config: Config,
     settings: SwitchSettings,
     /// What chances are drawn from.
     seed: u64,
     ports: usize,
     outbox: Outbox,
+    wire_time: WireTime,
     /// Ports at which packets have arrived since the last turn.
     ready: Vec<usize>,
     /// Packets that the daemon held when it crashed.
     pub lost_in_crash: u64,
     /// Packets that were in its receive rings then.
     pub lost_in_rings: u64,
-}
-
-/// What a port may send at once so that polling does not slow it down.
-pub fn burst(speed: Rate, poll: Span) -> u32 {
-    u32::try_from(speed.bytes_in(poll)).unwrap_or(u32::MAX)
 }
 
 /// The Ethernet address of a port.
@@ -155,28 +185,31 @@ impl Switch {
     /// The switch `node` of `plan`, with frames from `region`.
     pub fn new(plan: &Plan, node: NodeId, settings: SwitchSettings, region: Arc<Region>) -> Self {
         let links = plan.nodes[node.index()].ports.iter().zip(0_u16..);
-        let entries = links.map(|(link, port)| PortEntry {
-            name: plan.link_name(*link),
-            ifindex: ifindex(port),
-            mac: mac(node, port),
-            up: false,
-            mtu: settings.mtu,
-            speed: Some(plan.links[*link].speed).filter(|speed| *speed != Rate::default()),
-            icmp_v4: None,
-            icmp_v6: None,
-            // What the port may make up for between two looks.
-            burst: burst(plan.links[*link].speed, settings.poll),
+        let entries = links.map(|(link, port)| {
+            let (it, speed) = settings.port(plan, *link, false);
+            PortEntry {
+                burst: it.burst_bytes(speed),
+                name: it.name,
+                ifindex: ifindex(port),
+                mac: mac(node, port),
+                up: false,
+                mtu: settings.mtu,
+                speed,
+                icmp_v4: None,
+                icmp_v6: None,
+            }
         });
+        let config = settings.config();
         let hashing = Hashing {
             seed: plan.nodes[node.index()].hash_seed,
-            ..Hashing::default()
+            ..config.hashing(std::iter::empty())
         };
         let what = (
             entries.collect(),
             hashing,
             Arc::new(settings.policy(plan, node)),
         );
-        let mut switch = Self::stopped(what, settings, region);
+        let mut switch = Self::stopped(what, config, settings, region);
         switch.learn(plan, node);
         switch.start();
         switch
@@ -191,7 +224,8 @@ impl Switch {
         settings: SwitchSettings,
         region: Arc<Region>,
     ) -> Self {
-        let mut switch = Self::stopped(what, settings, region);
+        let config = settings.config();
+        let mut switch = Self::stopped(what, config, settings, region);
         switch.publisher.apply(mirror, &mut changes);
         switch.start();
         switch
@@ -199,14 +233,14 @@ impl Switch {
 
     fn stopped(
         (entries, hashing, policy): (Vec<PortEntry>, Hashing, Arc<Policy>),
+        config: Config,
         settings: SwitchSettings,
         region: Arc<Region>,
     ) -> Self {
         let ports = entries.len();
-        let mut program = Program::new(entries, hashing, policy);
-        if let Some(dlb) = &settings.dlb {
-            program = program.with_balancing(dlb.policy(), dlb.group_modes());
-        }
+        let dlb = &config.ecmp.dlb;
+        let program =
+            Program::new(entries, hashing, policy).with_balancing(dlb.policy(), dlb.group_modes());
         Self {
             worker: None,
             publisher: TablePublisher::new(program, FibWriter::small()),
@@ -216,10 +250,12 @@ impl Switch {
             ledger: Ledger::new(ports, 1),
             quality: Arc::new(QualityTable::new(ports)),
             region,
+            config,
             settings,
             seed: hashing.seed,
             ports,
             outbox: Outbox::default(),
+            wire_time: WireTime::default(),
             ready: Vec::new(),
             lost_in_crash: 0,
             lost_in_rings: 0,
@@ -339,12 +375,15 @@ impl Switch {
         self.ledger = Ledger::new(self.ports, 1);
         self.quality = Arc::new(QualityTable::new(self.ports));
         let reader: Reader<Tables> = self.publisher.reader();
+        let ring = self.config.memory.ring;
+        let device = |port: PortId| {
+            let (outbox, wire_time) = (self.outbox.clone(), self.wire_time.clone());
+            DeviceQueue::new(port.0, ring, outbox, wire_time)
+        };
         self.worker = Some(
             WorkerBuilder {
                 id: 0,
-                queues: ids
-                    .map(|port| (port, DeviceQueue::new(port.0, self.outbox.clone())))
-                    .collect(),
+                queues: ids.map(|port| (port, device(port))).collect(),
                 owners: vec![0; self.ports],
                 rings: rings(1).pop().expect("one worker"),
                 region: self.region.clone(),
@@ -426,9 +465,27 @@ impl Switch {
         Some(turn)
     }
 
+    /// What time it is on the wires.
+    #[inline]
+    pub fn set_wire_time(&self, now: Time) {
+        self.wire_time.set(now);
+    }
+
     /// Whether a port has more than a turn takes.
     pub fn has_more(&self) -> bool {
         !self.ready.is_empty()
+    }
+
+    /// What its daemon is configured with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Bytes of line time that the device of a port holds, as far as the worker knows.
+    pub fn backlog(&self, port: usize) -> u64 {
+        let worker = self.worker.as_ref();
+        let queue = worker.and_then(|worker| worker.queues().nth(port));
+        queue.map_or(0, QueueIo::backlog)
     }
 
     /// What the last turn has sent.

@@ -156,6 +156,12 @@ impl Wire {
         self.free_at
     }
 
+    /// The point in time at which all that was sent so far has left.
+    #[inline]
+    pub fn left_at(&self) -> Time {
+        Time::from_nanos(self.free_at.div_ceil(PICO))
+    }
+
     /// Changes what can happen to frames.
     pub fn set_impairment(&mut self, impairment: Impairment) {
         self.impairment = impairment;

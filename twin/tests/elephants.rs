@@ -31,6 +31,8 @@ groups = [3]
 xoff_bytes = 400000
 xon_bytes = 300000
 headroom = "auto"
+[class_of_priority]
+1 = 0
 [[queue]]
 queues = [1, 3]
 lossless = true

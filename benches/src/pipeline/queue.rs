@@ -101,6 +101,10 @@ impl QueueIo for Loopback {
     fn in_flight(&self) -> usize {
         0
     }
+
+    fn backlog(&self) -> u64 {
+        0
+    }
 }
 
 /// The queues alone: each batch is handed from receive to transmit directly.

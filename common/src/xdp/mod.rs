@@ -6,6 +6,7 @@
 //!   error   what can go wrong
 //!   frame   Frame, the linear token for one buffer; FramePool, a worker's store of free ones
 //!   queue   QueueIo, what an engine sees of a port's queue, real or simulated
+//!   in_flight  what lies in a transmit ring: packets, and their line time
 //!   umem    the memory of all frames, registered with the kernel
 //!   anchor  where the first socket of that memory is bound
 //!   ring    the rings that a socket shares with the kernel
@@ -21,6 +22,7 @@
 mod anchor;
 pub mod frame;
 mod heartbeat;
+mod in_flight;
 pub mod limits;
 pub mod mode;
 pub mod netdev;
@@ -37,6 +39,7 @@ mod error;
 
 pub use anchor::is_anchor;
 pub use error::{MtuError, XdpError};
+pub use in_flight::InFlight;
 pub use limits::mtu_limit;
 pub use mode::{Mode, ModeChoice};
 pub use port::{Port, PortOptions, open_port};

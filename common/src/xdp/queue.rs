@@ -3,6 +3,10 @@
 use super::frame::{Frame, FramePool};
 use crate::time::Time;
 
+/// What a packet takes on the line beyond its frame: preamble and start delimiter (8), frame check
+/// sequence (4), interpacket gap (12); IEEE 802.3 clauses 3.1, 4.4.2.
+pub const LINE_OVERHEAD: u64 = 24;
+
 /// One receive queue and one transmit queue of a port.
 ///
 /// A daemon gives its workers AF_XDP queues; the twin and the unit tests give them simulated ones.
@@ -34,4 +38,9 @@ pub trait QueueIo {
     /// whoever sleeps wakes within a millisecond or so and flushes: a device that was full or down
     /// does not say when it is ready.
     fn in_flight(&self) -> usize;
+
+    /// Bytes of line time ([`LINE_OVERHEAD`] and all) of the packets that the device was handed and
+    /// has not completed, as of the last [`Self::transmit_room`] or [`Self::flush`]: what a packet
+    /// that is handed to it now waits for.
+    fn backlog(&self) -> u64;
 }

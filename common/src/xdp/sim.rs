@@ -2,7 +2,7 @@
 //! of a node's size.)
 
 use super::frame::{Frame, FramePool};
-use super::queue::QueueIo;
+use super::queue::{LINE_OVERHEAD, QueueIo};
 use crate::time::Time;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -76,5 +76,14 @@ impl QueueIo for SimQueue {
 
     fn in_flight(&self) -> usize {
         self.0.borrow().sent.len()
+    }
+
+    fn backlog(&self) -> u64 {
+        let ends = self.0.borrow();
+        let line = ends
+            .sent
+            .iter()
+            .map(|frame| frame.len() as u64 + LINE_OVERHEAD);
+        line.sum()
     }
 }

@@ -17,6 +17,7 @@
 use super::error::XdpError;
 use super::frame::{Frame, FramePool, Region};
 use super::heartbeat::Heartbeat;
+use super::in_flight::InFlight;
 use super::limits::{CHUNK, FILL_FACTOR, PACKET_MAX};
 use super::mode::Mode;
 use super::queue::QueueIo;
@@ -104,7 +105,9 @@ pub struct AfXdpQueue {
     queue: u32,
     ring: u32,
     mode: Mode,
-    in_flight: u32,
+    in_flight: InFlight,
+    /// Whether frames came back since the last flush.
+    collected: bool,
     /// When packets last went out or came back.
     progress: Time,
     stalled: bool,
@@ -191,7 +194,8 @@ impl AfXdpQueue {
             queue,
             ring,
             mode,
-            in_flight: 0,
+            in_flight: InFlight::default(),
+            collected: false,
             progress: Time::ZERO,
             stalled: false,
             statistics_due: Time::ZERO,
@@ -289,10 +293,10 @@ impl AfXdpQueue {
     }
 
     /// Takes sent frames back.
-    fn collect(&mut self, pool: &mut FramePool) -> u32 {
+    fn collect(&mut self, pool: &mut FramePool) {
         let count = self.kernel.complete.available(1);
         if count == 0 {
-            return 0;
+            return;
         }
         let mut home = 0;
         for _ in 0..count {
@@ -305,8 +309,8 @@ impl AfXdpQueue {
             }
         }
         self.kernel.complete.release();
-        self.in_flight = self.in_flight.saturating_sub(home);
-        home
+        self.in_flight.completed(home);
+        self.collected |= home > 0;
     }
 
     /// Makes the system call that sends. Returns whether another one may help at once.
@@ -366,7 +370,7 @@ impl AfXdpQueue {
     }
 
     fn watch_progress(&mut self, progressed: bool, now: Time) {
-        if progressed || self.in_flight == 0 {
+        if progressed || self.in_flight.packets() == 0 {
             self.progress = now;
             self.stalled = false;
         } else if !self.stalled && now.since(self.progress) >= STALL {
@@ -429,14 +433,14 @@ impl QueueIo for AfXdpQueue {
     }
 
     fn transmit_room(&mut self, pool: &mut FramePool) -> usize {
-        if self.in_flight == self.ring {
+        if self.in_flight.packets() > 0 {
             self.collect(pool);
         }
-        (self.ring - self.in_flight) as usize
+        (self.ring - self.in_flight.packets()) as usize
     }
 
     fn transmit(&mut self, batch: &mut Vec<Frame>) -> usize {
-        let room = self.ring - self.in_flight;
+        let room = self.ring - self.in_flight.packets();
         let count = batch
             .len()
             .min(self.kernel.transmit.room(room).min(room) as usize);
@@ -460,7 +464,7 @@ impl QueueIo for AfXdpQueue {
         }
         if sent > 0 {
             self.kernel.transmit.publish();
-            self.in_flight += sent;
+            self.in_flight.handed(sent, bytes);
             self.counters.tx_packets.add(u64::from(sent));
             self.counters.tx_bytes.add(bytes);
         }
@@ -477,7 +481,8 @@ impl QueueIo for AfXdpQueue {
             self.send(now);
         }
         // After the call, which in copy mode completes what it sends to most devices.
-        let progressed = self.collect(pool) > 0;
+        self.collect(pool);
+        let progressed = std::mem::take(&mut self.collected);
         self.watch_progress(progressed, now);
         for frame in self.refused.drain(..) {
             self.counters.tx_refused.add(1);
@@ -490,7 +495,11 @@ impl QueueIo for AfXdpQueue {
     }
 
     fn in_flight(&self) -> usize {
-        self.in_flight as usize
+        self.in_flight.packets() as usize
+    }
+
+    fn backlog(&self) -> u64 {
+        self.in_flight.bytes()
     }
 }
 
@@ -527,7 +536,7 @@ impl fmt::Debug for AfXdpQueue {
         f.debug_struct("AfXdpQueue")
             .field("queue", &self.queue)
             .field("mode", &self.mode)
-            .field("in_flight", &self.in_flight)
+            .field("in_flight", &self.in_flight.packets())
             .finish_non_exhaustive()
     }
 }

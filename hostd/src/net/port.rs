@@ -149,6 +149,9 @@ mod tests {
         fn in_flight(&self) -> usize {
             0
         }
+        fn backlog(&self) -> u64 {
+            0
+        }
     }
 
     #[test]

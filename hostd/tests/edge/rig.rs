@@ -70,6 +70,10 @@ impl QueueIo for Plug {
     fn in_flight(&self) -> usize {
         0
     }
+
+    fn backlog(&self) -> u64 {
+        0
+    }
 }
 
 /// A daemon on threads of this process.

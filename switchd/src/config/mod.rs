@@ -42,7 +42,6 @@ pub use facts::PortFacts;
 pub use live::{Change, DEFAULT_PATH, ENV_PREFIX, Source, check_live};
 pub use policy::Compiled;
 pub use ports::PortSettings;
-pub(crate) use ports::burst_of;
 pub use qos::Qos;
 pub use schema::{
     Admin, Config, Log, Memory, Metrics, Neighbours, Netlink, PortDefaults, PortOverride, Stop,

@@ -4,9 +4,10 @@ use super::facts::PortFacts;
 use super::rules::matches_pattern;
 use super::schema::{Config, PortOverride};
 use super::speed::Speed;
-use crate::limits::{MAX_PORTS, PORT_BURST, PORT_BURST_MIN};
+use crate::limits::{MAX_PORTS, PORT_BURST_MIN};
 use crate::tables::PortEntry;
 use common::config::{Refusal, require};
+use common::time::Span;
 use common::units::Rate;
 use common::xdp::netdev::Device;
 use common::xdp::{Mode, ModeChoice, is_anchor, mtu_limit};
@@ -38,10 +39,20 @@ pub struct PortSettings {
     pub name: String,
     /// What the egress shaper enforces.
     pub speed: Speed,
+    /// What it may send at once, and its device may hold: so long at its speed.
+    pub burst: Span,
     /// AF_XDP mode.
     pub mode: ModeChoice,
     /// It belongs to the uplink group.
     pub uplink: bool,
+}
+
+impl PortSettings {
+    /// What a port of this speed may send at once, in bytes of line time; 0 without a speed.
+    pub fn burst_bytes(&self, speed: Option<Rate>) -> u32 {
+        let bytes = speed.map_or(0, |speed| speed.bytes_in(self.burst).max(PORT_BURST_MIN));
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
 }
 
 impl Config {
@@ -133,10 +144,14 @@ impl Config {
     }
 
     fn own_settings(&self, place: usize, port: &PortOverride) -> Result<PortSettings, Refusal> {
-        let mode = port.mode.as_ref().unwrap_or(&self.port_defaults.mode);
+        let defaults = &self.port_defaults;
+        let mode = port.mode.as_ref().unwrap_or(&defaults.mode);
+        let burst = port.burst_microseconds;
+        let burst = burst.unwrap_or(defaults.burst_microseconds);
         Ok(PortSettings {
             name: port.name.clone(),
-            speed: port.speed.unwrap_or(self.port_defaults.speed),
+            speed: port.speed.unwrap_or(defaults.speed),
+            burst: Span::from_micros(u64::from(burst)),
             mode: parse_mode(&format!("port[{place}].mode"), mode)?,
             uplink: port.uplink,
         })
@@ -146,6 +161,7 @@ impl Config {
         Ok(PortSettings {
             name: name.to_owned(),
             speed: self.port_defaults.speed,
+            burst: Span::from_micros(u64::from(self.port_defaults.burst_microseconds)),
             mode: parse_mode("port_defaults.mode", &self.port_defaults.mode)?,
             uplink: false,
         })
@@ -165,15 +181,9 @@ impl PortSettings {
             speed,
             icmp_v4: None,
             icmp_v6: None,
-            burst: burst_of(speed),
+            burst: self.burst_bytes(speed),
         }
     }
-}
-
-/// Bytes that a port of this speed may send at once after a pause.
-pub(crate) fn burst_of(speed: Option<Rate>) -> u32 {
-    let burst = speed.map_or(0, |speed| speed.bytes_in(PORT_BURST).max(PORT_BURST_MIN));
-    u32::try_from(burst).unwrap_or(u32::MAX)
 }
 
 /// Whether this is a pattern and not a name.

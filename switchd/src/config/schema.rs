@@ -3,7 +3,7 @@
 use super::ecmp::Ecmp;
 use super::qos::Qos;
 use super::speed::Speed;
-use crate::limits::{CELL, PUNT_RATE};
+use crate::limits::{CELL, PORT_BURST, PUNT_RATE};
 use crate::tables::Hashing;
 use common::time::Span;
 use serde::{Deserialize, Serialize};
@@ -66,6 +66,8 @@ pub struct Workers {
 pub struct PortDefaults {
     /// What the egress shaper enforces.
     pub speed: Speed,
+    /// What it may send at once, and its device may hold: so long at its speed.
+    pub burst_microseconds: u32,
     /// AF_XDP mode: best, native-zero-copy, native-copy or generic-copy.
     pub mode: String,
 }
@@ -79,6 +81,9 @@ pub struct PortOverride {
     /// What the egress shaper enforces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speed: Option<Speed>,
+    /// What it may send at once, and its device may hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst_microseconds: Option<u32>,
     /// AF_XDP mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
@@ -212,6 +217,7 @@ impl Default for PortDefaults {
     fn default() -> Self {
         Self {
             speed: Speed::Device,
+            burst_microseconds: u32::try_from(PORT_BURST.nanos() / 1000).expect("a small constant"),
             mode: "best".to_owned(),
         }
     }

@@ -126,6 +126,9 @@ impl Config {
             format_args!("{count} ports; at most {MAX_PORTS} are possible"),
         );
         refusals.keep(parse_mode("port_defaults.mode", &self.port_defaults.mode));
+        let check_burst = |key: &str, micros: u32| within(key, u64::from(micros), 1, 10_000);
+        let burst = self.port_defaults.burst_microseconds;
+        refusals.keep(check_burst("port_defaults.burst_microseconds", burst));
         for (place, port) in self.port.iter().enumerate() {
             let key = |name: &str| format!("port[{place}].{name}");
             if !(1..16).contains(&port.name.len()) {
@@ -140,6 +143,9 @@ impl Config {
                 &key("name"),
                 format_args!("{} is there twice", port.name),
             );
+            if let Some(burst) = port.burst_microseconds {
+                refusals.keep(check_burst(&key("burst_microseconds"), burst));
+            }
             if let Some(mode) = &port.mode {
                 refusals.keep(parse_mode(&key("mode"), mode));
             }

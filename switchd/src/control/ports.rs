@@ -166,23 +166,24 @@ impl State {
             let ifindex = slot.ifindex().filter(|index| links.contains(index))?;
             let settings = slot.settings.as_ref()?;
             let follows = settings.speed == Speed::Device && slot.link.now?.is_up();
-            follows.then(|| (settings.name.clone(), ifindex))
+            follows.then(|| (settings.clone(), ifindex))
         };
         let changed: Vec<_> = self.slots.iter().map(changed).collect();
         for (slot, port) in changed.into_iter().enumerate() {
-            let Some((name, ifindex)) = port else {
+            let Some((settings, ifindex)) = port else {
                 continue;
             };
-            let device = Device::lookup(&name).ok();
+            let device = Device::lookup(&settings.name).ok();
             let Some(device) = device.filter(|it| it.ifindex == ifindex) else {
                 continue;
             };
             let before = self.routing.publisher().ports()[slot].speed;
             if device.speed.is_some() && device.speed != before {
-                self.routing.set_speed(port_id(slot), device.speed);
+                let burst = settings.burst_bytes(device.speed);
+                self.routing.set_speed(port_id(slot), device.speed, burst);
                 let speed = device.speed.map(|it| it.to_string()).unwrap_or_default();
                 let text = format!("the link has a speed of {speed} now");
-                self.note_event(Event::new(EventKind::Port, text).at(name));
+                self.note_event(Event::new(EventKind::Port, text).at(settings.name));
                 self.wake_workers();
             }
         }

@@ -115,9 +115,9 @@ impl Routing {
         self.publisher.apply(mirror, &mut Vec::new())
     }
 
-    /// Makes port `id` send at most so fast.
-    pub fn set_speed(&mut self, id: PortId, speed: Option<Rate>) {
-        self.publisher.program_mut().set_speed(id, speed);
+    /// Makes port `id` send at most so fast, and `burst` bytes at once.
+    pub fn set_speed(&mut self, id: PortId, speed: Option<Rate>, burst: u32) {
+        self.publisher.program_mut().set_speed(id, speed, burst);
         let mirror = self.watch.mirror();
         self.publisher.apply(mirror, &mut Vec::new());
     }

@@ -12,6 +12,13 @@ impl<Q: QueueIo> Devices<Q> {
         self.queues[index].io.transmit_room(&mut self.pool)
     }
 
+    /// Bytes of line time that the device of queue `index` was handed and has not completed, as of
+    /// the last [`Self::room`] or [`Self::flush`].
+    #[inline]
+    pub fn backlog(&self, index: usize) -> u64 {
+        self.queues[index].io.backlog()
+    }
+
     /// Gives frames to the device of queue `index` and leaves in `frames` those that it has no room
     /// for. Returns how many it took. [`Self::kick`] and [`Self::flush`] make it send them.
     #[inline]

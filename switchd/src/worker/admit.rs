@@ -10,6 +10,7 @@ use crate::packet::{Edits, Packet};
 use crate::trace::Step;
 use crate::trace::probe::Lost;
 use crate::traffic::buffer::XoffChange;
+use crate::traffic::device_limit::DeviceRoom;
 use crate::traffic::egress_port::PolicyAndLedger;
 use crate::traffic::ports::Charged;
 use crate::traffic::trim::refused::{OnRefusal, on_refusal, trim_packet};
@@ -27,7 +28,10 @@ impl<Q: QueueIo> Worker<Q> {
             ledger: &self.ledger,
         };
         let devices = &mut self.devices;
-        let room = |queue| devices.room(queue);
+        let room = |queue| DeviceRoom {
+            frames: devices.room(queue),
+            backlog: devices.backlog(queue),
+        };
         self.ports.bypass(packet, buffer, now, room, |packet, own| {
             let (network, mac) = (packet.network, packet.mac);
             readdress(packet.frame.bytes_mut(), network, mac, own);

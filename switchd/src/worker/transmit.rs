@@ -7,6 +7,7 @@ use crate::limits::BATCH;
 use crate::packet::Edits;
 use crate::trace::probe::Lost;
 use crate::traffic::buffer::XoffChange;
+use crate::traffic::device_limit::DeviceRoom;
 use crate::traffic::ports::Charged;
 use common::time::Time;
 use common::xdp::queue::QueueIo;
@@ -34,9 +35,11 @@ impl<Q: QueueIo> Worker<Q> {
         let mut work = 0;
         loop {
             let queue = self.ports.at(place).queue;
-            let room = self.devices.room(queue).min(BATCH);
-            let wanted = room.saturating_sub(self.ports.at(place).staged.len());
-            self.serve(place, wanted, now);
+            let room = DeviceRoom {
+                frames: self.devices.room(queue).min(BATCH),
+                backlog: self.devices.backlog(queue),
+            };
+            self.serve(place, room, now);
             let port = self.ports.at_mut(place);
             let bytes: u64 = port.staged.iter().map(|frame| frame.len() as u64).sum();
             let sent = self.devices.transmit(queue, &mut port.staged);
@@ -51,10 +54,10 @@ impl<Q: QueueIo> Worker<Q> {
         }
     }
 
-    /// Takes packets from the queues of a port, at most `wanted`, and makes them ready for the
-    /// device.
+    /// Takes packets from the queues of a port, as many as its device may have, and makes them
+    /// ready for it.
     #[inline]
-    fn serve(&mut self, place: usize, wanted: usize, now: Time) {
+    fn serve(&mut self, place: usize, room: DeviceRoom, now: Time) {
         let Self {
             ports,
             ledger,
@@ -71,7 +74,7 @@ impl<Q: QueueIo> Worker<Q> {
                 rings.tell_owner(it.ingress);
             }
         };
-        ports.serve(place, wanted, now, ledger, release, |mut packet, own| {
+        ports.serve(place, room, now, ledger, release, |mut packet, own| {
             if packet.edits.contain(Edits::TRIMMED) {
                 stats.ports[packet.egress.index()].trimmed_sent.add(1);
             }

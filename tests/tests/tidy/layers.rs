@@ -54,6 +54,7 @@ const TRAFFIC: &[Floor] = &[
     apart(&[
         "buffer",
         "bypass",
+        "device_limit",
         "elephants",
         "headroom",
         "pfc_tx",

@@ -380,7 +380,10 @@ impl<const BYTES: bool> Fabric<BYTES> {
         }
         for (port, frame) in sent.drain(..) {
             let wire = self.wire_from(node, port);
+            let len = frame.len() as u64;
             self.send(wire, frame);
+            let left = self.wires[wire].left_at();
+            self.leaves((node, port), len, left);
         }
         self.sent = sent;
     }
@@ -429,6 +432,19 @@ impl<const BYTES: bool> Fabric<BYTES> {
                 self.trace.record(Kind::Lost, self.now, from, frame.bytes());
                 self.outside.give(frame);
             }
+        }
+    }
+
+    /// Tells the device of a daemon when a frame that it was handed has left.
+    #[inline]
+    fn leaves(&mut self, (node, port): (NodeId, u16), len: u64, at: Time) {
+        let queue = match &mut self.nodes[node.index()] {
+            Node::Switch(switch) => switch.queue(port),
+            Node::Host(host) => host.queue(),
+            Node::Tester(_) => None,
+        };
+        if let Some(queue) = queue {
+            queue.leaves(len, at);
         }
     }
 

@@ -125,6 +125,7 @@ impl<const BYTES: bool> Fabric<BYTES> {
             let Node::Switch(switch) = &mut self.nodes[node.index()] else {
                 break;
             };
+            switch.set_wire_time(self.now);
             let Some(turn) = switch.turn(local, &mut self.scratch) else {
                 return Time::NEVER;
             };
@@ -148,7 +149,9 @@ impl<const BYTES: bool> Fabric<BYTES> {
         for _ in 0..ROUNDS {
             let verb = self.verb;
             let mut said = std::mem::take(&mut self.reports);
+            let now = self.now;
             let host = self.host(node);
+            host.set_wire_time(now);
             let arrived = host.queue().map_or(0, |queue| queue.arrived());
             let Some(turn) = host.turn(local) else {
                 self.reports = said;

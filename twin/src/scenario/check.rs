@@ -12,8 +12,8 @@ use super::workloads::{FLOWS, source};
 use crate::app::Verb;
 use crate::flow::{Flow, Start};
 use crate::frames::packet_memory;
+use crate::host::bytes_between;
 use crate::network::LinkClass;
-use crate::switch::burst;
 use crate::topology::{Links, Shape};
 use crate::workload::Pattern;
 use common::time::{Span, Time};
@@ -308,7 +308,7 @@ fn host(raw: &RawHost, speed: Rate, poll: Span) -> At<(EngineConfig, Verb, u32)>
             Span::ZERO..=long,
         )?,
         // Nobody is ever later than a poll: two packets, so that the rate is kept between turns.
-        pacer_burst: 2 * u32::from(path_mtu) + burst(speed, poll),
+        pacer_burst: 2 * u32::from(path_mtu) + bytes_between(speed, poll),
         reorder_frames: 1 << 16,
         ..defaults
     };

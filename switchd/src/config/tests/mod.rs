@@ -35,6 +35,7 @@ fn the_shipped_file_lists_every_key_with_its_default() {
     expected.port.push(PortOverride {
         name: "eth0".to_owned(),
         speed: Some(Speed::Device),
+        burst_microseconds: Some(100),
         mode: Some(String::new()),
         uplink: false,
     });

@@ -36,7 +36,6 @@ mod spec;
 pub use port_punts::PortPunt;
 pub use spec::Spec;
 
-use crate::config::burst_of;
 use crate::config::ecmp::GroupMode;
 use crate::id::{GroupId, NextHopId, PortId};
 use crate::tables::dlb::DlbPolicy;
@@ -192,10 +191,10 @@ impl Program {
         self.dirty = true;
     }
 
-    /// Makes port `id` send at most so fast from the next update on.
-    pub fn set_speed(&mut self, id: PortId, speed: Option<Rate>) {
+    /// Makes port `id` send at most so fast, and `burst` bytes at once, from the next update on.
+    pub fn set_speed(&mut self, id: PortId, speed: Option<Rate>, burst: u32) {
         let port = &mut self.tables.ports[id.index()];
-        (port.speed, port.burst) = (speed, burst_of(speed));
+        (port.speed, port.burst) = (speed, burst);
         self.dirty = true;
     }
 

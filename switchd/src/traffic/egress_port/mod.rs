@@ -19,6 +19,8 @@ use crate::traffic::scheduler::Scheduler;
 use crate::traffic::shaper::Shaper;
 use rand_pcg::Pcg64Mcg;
 
+pub use serve::Allowance;
+
 /// The policy in force and the ledger of the buffer: what admission needs beside the port itself.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyAndLedger<'a> {

@@ -8,29 +8,44 @@ use crate::traffic::store::PacketStore;
 use crate::traffic::wred::Decision;
 use common::time::Time;
 
+/// What the device of a port may be handed.
+#[derive(Clone, Copy, Debug)]
+pub struct Allowance {
+    /// Packets.
+    pub packets: usize,
+    /// Bytes of line time. The last packet may exceed them.
+    pub bytes: u64,
+}
+
 impl EgressPort {
-    /// Hands packets that may be sent at `now` to `send`, at most `room`, in the order of the
-    /// scheduler.
+    /// Hands packets that may be sent at `now` to `send`, in the order of the scheduler, as many as
+    /// `allowance` says. Returns whether its bytes are used up while packets wait that could be
+    /// sent.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for `admit`")]
     pub fn dequeue(
         &mut self,
         now: Time,
-        room: usize,
+        allowance: Allowance,
         store: &mut PacketStore,
         ledger: &Ledger,
         mut send: impl FnMut(Packet),
-    ) {
+    ) -> bool {
         if self.ready() == 0 {
-            return;
+            return false;
         }
         self.shaper.refill(now);
         let mut over = self.over_their_rate(now);
         // Taken off the account together. Until then other workers see a little less of the service
         // region free than is.
         let (mut all, mut service) = (0, 0);
-        for _ in 0..room {
+        let (mut bytes, mut is_used_up) = (0, false);
+        for _ in 0..allowance.packets {
             if !self.shaper.allows() {
+                break;
+            }
+            if bytes >= allowance.bytes {
+                is_used_up = self.ready() & !over != 0;
                 break;
             }
             let Some(class) = self.scheduler.next(self.ready() & !over) else {
@@ -40,6 +55,7 @@ impl EgressPort {
             all += u64::from(packet.cells);
             service += shared;
             let line = wire_len(packet.frame.len() as u64);
+            bytes += line;
             self.shaper.spend(line);
             self.scheduler.spent(class, line);
             if self.shaped & 1 << class != 0 {
@@ -62,6 +78,7 @@ impl EgressPort {
             send(packet);
         }
         ledger.queue_out(self.port, service, all);
+        is_used_up
     }
 
     /// Takes the first packet of a queue that is not empty, to be sent. Returns it and how many of

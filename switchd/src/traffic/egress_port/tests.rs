@@ -64,7 +64,11 @@ impl Bench {
 
     fn dequeue(&mut self, port: &mut EgressPort, now: Time, room: usize) -> Vec<(u8, usize)> {
         let mut out = Vec::new();
-        port.dequeue(now, room, &mut self.store, &self.ledger, |packet| {
+        let all = Allowance {
+            packets: room,
+            bytes: u64::MAX,
+        };
+        port.dequeue(now, all, &mut self.store, &self.ledger, |packet| {
             out.push(packet)
         });
         port.show(&self.stats.ports[0]);
@@ -299,8 +303,12 @@ impl Herd {
     fn serve(&mut self, room: usize) -> usize {
         let mut out = Vec::new();
         let Bench { store, ledger, .. } = &mut self.bench;
+        let all = Allowance {
+            packets: room,
+            bytes: u64::MAX,
+        };
         self.port
-            .dequeue(self.now, room, store, ledger, |packet| out.push(packet));
+            .dequeue(self.now, all, store, ledger, |packet| out.push(packet));
         let left = out.len();
         for packet in out {
             let last = &mut self.seen[packet.flow as usize];

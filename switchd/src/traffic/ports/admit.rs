@@ -4,10 +4,11 @@ use super::{EgressPorts, progress};
 use crate::drop::DropReason;
 use crate::id::{PortId, TraceId};
 use crate::limits::BATCH;
-use crate::packet::{Edits, Packet};
+use crate::packet::{Edits, Packet, wire_len};
 use crate::tables::policy::Policy;
 use crate::trace::probe::Probe;
 use crate::trace::{MarkedAt, Region, Step};
+use crate::traffic::device_limit::DeviceRoom;
 use crate::traffic::egress_port::PolicyAndLedger;
 use crate::traffic::elephants::Place;
 use common::time::Time;
@@ -72,7 +73,7 @@ impl EgressPorts {
     /// to wait for: see [`bypass`](crate::traffic::bypass). Traced packets and packets with further
     /// edits take the queue.
     ///
-    /// `room` is how many frames the device of a queue takes. `readdress` gives the packet the
+    /// `room` is what the device of a queue takes. `readdress` gives the packet the
     /// addresses of the next link; its second argument is the port's own address.
     ///
     /// # Errors
@@ -84,7 +85,7 @@ impl EgressPorts {
         mut packet: Packet,
         buffer: PolicyAndLedger<'_>,
         now: Time,
-        room: impl FnOnce(usize) -> usize,
+        room: impl FnOnce(usize) -> DeviceRoom,
         readdress: impl FnOnce(&mut Packet, [u8; 6]),
     ) -> Result<(), Packet> {
         let Some(place) = self.place_of(packet.egress) else {
@@ -105,6 +106,9 @@ impl EgressPorts {
         }
         let port = &mut self.ports[place];
         port.manager.bypassed(packet.class, packet.frame.len());
+        port.room_bytes = port
+            .room_bytes
+            .saturating_sub(wire_len(packet.frame.len() as u64));
         readdress(&mut packet, port.mac);
         port.staged.push(packet.frame);
         self.occupied.set(place);
@@ -118,16 +122,18 @@ impl EgressPorts {
         place: usize,
         class: u8,
         now: Time,
-        room: impl FnOnce(usize) -> usize,
+        room: impl FnOnce(usize) -> DeviceRoom,
     ) -> bool {
         let port = &mut self.ports[place];
         if !port.up || !port.manager.is_open(class, now) {
             return false;
         }
         if port.room == 0 && port.staged.is_empty() {
-            port.room = room(port.queue).min(BATCH);
+            let room = room(port.queue);
+            port.room = room.frames.min(BATCH);
+            port.room_bytes = port.device.room(room.backlog, now);
         }
-        port.staged.len() < port.room
+        port.staged.len() < port.room && port.room_bytes > 0
     }
 
     /// Chooses the queue of a packet that is about to be admitted, or to bypass it, and the packet

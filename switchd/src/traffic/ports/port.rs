@@ -3,11 +3,12 @@
 
 use crate::id::PortId;
 use crate::limits::{BATCH, KICK_AGAIN};
-use crate::packet::Packet;
+use crate::packet::{Packet, wire_len};
 use crate::stats::WorkerStats;
 use crate::tables::Tables;
 use crate::tables::policy::Policy;
 use crate::traffic::buffer::Ledger;
+use crate::traffic::device_limit::DeviceLimit;
 use crate::traffic::flow_control::Pauses;
 use crate::traffic::shaper::Shaper;
 use crate::traffic::watchdog::{Steps, Watchdog};
@@ -37,9 +38,13 @@ pub struct OwnedPort {
     /// Packets on their way to the device: those that bypass the queues, then those that were
     /// dequeued.
     pub staged: Vec<Frame>,
+    /// How much of it may lie in the device.
+    pub(super) device: DeviceLimit,
     /// How many may be staged in this turn without asking the device for room; zero before it was
     /// asked.
     pub(super) room: usize,
+    /// Bytes of line time that may be staged beside, if `room` is not zero.
+    pub(super) room_bytes: u64,
 }
 
 impl OwnedPort {
@@ -54,7 +59,9 @@ impl OwnedPort {
             pauses: Pauses::default(),
             watchdog: Watchdog::new(None, Time::ZERO),
             staged: Vec::with_capacity(BATCH),
+            device: DeviceLimit::new(None, 0),
             room: 0,
+            room_bytes: 0,
         };
         // A watchdog that begins has nothing to do yet.
         let _ = owned.configure(tables, Time::ZERO);
@@ -68,6 +75,7 @@ impl OwnedPort {
         };
         self.mac = entry.mac;
         self.up = entry.up && self.attached;
+        self.device.configure(entry.speed, entry.burst);
         let shaper = Shaper::new(entry.speed, entry.burst);
         self.manager.configure(&tables.traffic, shaper);
         self.pauses
@@ -98,7 +106,8 @@ impl OwnedPort {
         } else {
             now + KICK_AGAIN
         };
-        let queued = self.manager.deadline().min(self.pauses.over_at());
+        let queued = self.manager.deadline().max(self.device.ready_at());
+        let queued = queued.min(self.pauses.over_at());
         queued.min(staged)
     }
 
@@ -112,6 +121,7 @@ impl OwnedPort {
     pub(super) fn stop_paused(&mut self, policy: &Policy, now: Time) {
         let stopped = self.pauses.stopped(policy, now);
         self.manager.stop(stopped);
+        self.device.forget();
     }
 
     /// Brings what control reads of its pauses up to date.
@@ -131,6 +141,13 @@ impl OwnedPort {
                 .last_storm
                 .set(status.last_storm.map_or(0, Time::nanos));
         }
+    }
+
+    /// Line time of what is on its way to the device.
+    #[inline]
+    pub(super) fn staged_line(&self) -> u64 {
+        let frames = self.staged.iter();
+        frames.map(|frame| wire_len(frame.len() as u64)).sum()
     }
 
     /// Whether it holds no packet.

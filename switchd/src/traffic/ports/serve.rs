@@ -6,6 +6,8 @@ use crate::packet::Packet;
 use crate::stats::WorkerStats;
 use crate::tables::policy::Policy;
 use crate::traffic::buffer::Ledger;
+use crate::traffic::device_limit::DeviceRoom;
+use crate::traffic::egress_port::Allowance;
 use common::time::Time;
 use common::xdp::frame::Frame;
 
@@ -63,24 +65,35 @@ impl EgressPorts {
         }
     }
 
-    /// Takes packets from the queues of the port at `place`, at most `wanted`, and stages what
-    /// `rewrite` makes of them for the device. `rewrite` gets the packet and the MAC address of the
-    /// port; `release` returns the charges of the packets.
+    /// Takes packets from the queues of the port at `place` and stages what `rewrite` makes of them
+    /// for the device, as much as that has room for beside what is staged already, and as its limit
+    /// allows. `rewrite` gets the packet and the MAC address of the port; `release` returns the
+    /// charges of the packets.
     #[inline]
     pub fn serve(
         &mut self,
         place: usize,
-        wanted: usize,
+        room: DeviceRoom,
         now: Time,
         ledger: &Ledger,
         mut release: impl FnMut(Charged),
         mut rewrite: impl FnMut(Packet, [u8; 6]) -> Frame,
     ) {
         let port = &mut self.ports[place];
+        let bytes = match std::mem::take(&mut port.room) {
+            // What bypasses the queues has asked, and used a part.
+            1.. => port.room_bytes,
+            0 => port.device.room(room.backlog + port.staged_line(), now),
+        };
+        let allowance = Allowance {
+            packets: room.frames.saturating_sub(port.staged.len()),
+            bytes,
+        };
         let (staged, mac) = (&mut port.staged, port.mac);
         let mut charged = None;
-        port.manager
-            .dequeue(now, wanted, &mut self.store, ledger, |packet| {
+        let is_used_up = port
+            .manager
+            .dequeue(now, allowance, &mut self.store, ledger, |packet| {
                 if let Some(before) = Charged::add(&mut charged, &packet) {
                     release(before);
                 }
@@ -88,6 +101,9 @@ impl EgressPorts {
             });
         if let Some(charged) = charged {
             release(charged);
+        }
+        if is_used_up {
+            port.device.reached(room.backlog, now);
         }
     }
 

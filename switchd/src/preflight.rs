@@ -118,7 +118,7 @@ pub fn warnings(config: &Config) -> Vec<String> {
         .map(|(_, path)| {
             format!(
                 "{path} is 0: while a worker is absent (workers.takeover_milliseconds) or switchd \
-                 restarts, the kernel drops what it could forward; set it to 1"
+                 restarts, the kernel does not forward in its place; set it to 1"
             )
         })
         .collect()

@@ -26,6 +26,8 @@
 #define PREFIXES4 1 // steer_prefix4 is not empty
 #define PREFIXES6 2 // steer_prefix6 is not empty
 #define VLANS 4     // steer_vlans is not empty
+#define TAKEOVER4 8  // the kernel forwards IPv4 while a worker is absent
+#define TAKEOVER6 16 // the same of IPv6
 // What a prefix is; other values are a reason to punt.
 #define VERDICT_FORWARD 0
 #define VERDICT_LOCAL 255
@@ -231,8 +233,6 @@ static __always_inline int punt(const struct port *port, __u32 reason) {
 // Whether the worker of a queue has taken no packets for too long. One that sleeps is woken by this
 // packet, and has as long from now on.
 static __always_inline int is_absent(const struct port *port, __u32 queue) {
-    if (!port->patience)
-        return 0;
     __u64 *heartbeat = bpf_map_lookup_elem(&steer_heartbeats, &queue);
     if (!heartbeat)
         return 0;
@@ -246,16 +246,21 @@ static __always_inline int is_absent(const struct port *port, __u32 queue) {
 
 static __always_inline int to_socket(struct xdp_md *context, const struct port *port) {
     __u32 queue = context->rx_queue_index;
-    if (is_absent(port, queue)) {
-        count(COUNT_PUNTED + REASON_ABSENT - 1);
-        return to_kernel();
-    }
     int verdict = bpf_redirect_map(&steer_sockets, queue, XDP_PASS);
     if (verdict == XDP_REDIRECT)
         count(COUNT_REDIRECTED);
     else
         count(COUNT_NO_SOCKET + (queue < port->queues ? queue : port->queues));
     return verdict;
+}
+
+// To the socket, or to the kernel if that forwards while the worker is absent.
+static __always_inline int forward(struct xdp_md *context, const struct port *port, __u32 takeover) {
+    if ((port->flags & takeover) && is_absent(port, context->rx_queue_index)) {
+        count(COUNT_PUNTED + REASON_ABSENT - 1);
+        return to_kernel();
+    }
+    return to_socket(context, port);
 }
 
 static __always_inline int same_station(const __u8 *one, const __u8 *other) {
@@ -273,9 +278,10 @@ static __always_inline int is_local6(const struct address6 *address) {
     return bpf_map_lookup_elem(&steer_local6, &key) != 0;
 }
 
-static __always_inline int by_verdict(struct xdp_md *context, const struct port *port, const __u8 *verdict) {
+static __always_inline int by_verdict(struct xdp_md *context, const struct port *port, const __u8 *verdict,
+                                      __u32 takeover) {
     if (!verdict || *verdict == VERDICT_FORWARD)
-        return to_socket(context, port);
+        return forward(context, port, takeover);
     return *verdict == VERDICT_LOCAL ? to_kernel() : punt(port, *verdict);
 }
 
@@ -301,10 +307,12 @@ static __always_inline int steer_ipv4(struct xdp_md *context, const struct port 
             return punt(port, reason);
         // Of other machines: never leaves its link (RFC 3927 §2.6.2), but the kernel would send it
         // on. The daemon counts it.
-        if (destination >> 16 == 0xa9fe || !(port->flags & PREFIXES4))
+        if (destination >> 16 == 0xa9fe)
             return to_socket(context, port);
+        if (!(port->flags & PREFIXES4))
+            return forward(context, port, TAKEOVER4);
         struct prefix4 key = {32, ip->destination};
-        return by_verdict(context, port, bpf_map_lookup_elem(&steer_prefix4, &key));
+        return by_verdict(context, port, bpf_map_lookup_elem(&steer_prefix4, &key), TAKEOVER4);
     }
     if (ip->protocol != PROTOCOL_UDP || (ip->fragment & bpf_htons(0x3fff)) || !is_local4(ip->destination))
         return to_kernel();
@@ -338,10 +346,10 @@ static __always_inline int steer_ipv6(struct xdp_md *context, const struct port 
                 return punt(port, REASON_DISCOVERY);
         }
         if (!(port->flags & PREFIXES6))
-            return to_socket(context, port);
+            return forward(context, port, TAKEOVER6);
         struct prefix6 key = {128};
         __builtin_memcpy(&key.address, &ip->destination, sizeof key.address);
-        return by_verdict(context, port, bpf_map_lookup_elem(&steer_prefix6, &key));
+        return by_verdict(context, port, bpf_map_lookup_elem(&steer_prefix6, &key), TAKEOVER6);
     }
     at += sizeof *ip;
     if (ip->next != PROTOCOL_UDP || at + 4 > end || ((__be16 *)at)[1] != bpf_htons(PORT_ROCE)

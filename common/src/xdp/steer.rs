@@ -53,6 +53,9 @@ const COUNT_NO_SOCKET: u32 = COUNT_PUNTED + PuntReason::Absent as u32;
 const FLAG_PREFIXES4: u8 = 1;
 const FLAG_PREFIXES6: u8 = 2;
 const FLAG_VLANS: u8 = 4;
+/// That the kernel forwards while a worker is absent.
+const FLAG_TAKEOVER4: u8 = 8;
+const FLAG_TAKEOVER6: u8 = 16;
 
 /// A process that was killed lets go of its devices within this many waits.
 pub(super) const RETRIES: u32 = 10;
@@ -123,6 +126,10 @@ pub struct SteerSettings {
     pub prefixes_v4: bool,
     /// There are prefixes of IPv6 to look at.
     pub prefixes_v6: bool,
+    /// IPv4 packets go to the kernel while a worker is absent.
+    pub takeover_v4: bool,
+    /// IPv6 packets go to the kernel while a worker is absent.
+    pub takeover_v6: bool,
 }
 
 /// What a port's program is to do from the start.
@@ -309,7 +316,9 @@ impl Steering {
         value[10..12].copy_from_slice(&queues.to_ne_bytes());
         value[12] = flag(settings.prefixes_v4, FLAG_PREFIXES4)
             | flag(settings.prefixes_v6, FLAG_PREFIXES6)
-            | flag(vlans, FLAG_VLANS);
+            | flag(vlans, FLAG_VLANS)
+            | flag(settings.takeover_v4, FLAG_TAKEOVER4)
+            | flag(settings.takeover_v6, FLAG_TAKEOVER6);
         value[13] = reason(settings.punt_v4);
         value[14] = reason(settings.punt_v6);
         value[16..24].copy_from_slice(&self.limit.0.to_ne_bytes());

@@ -44,6 +44,7 @@ impl State {
     fn configure_ports(&mut self) {
         let program = self.routing.program();
         let (prefixes_v4, prefixes_v6) = program.punted_families();
+        let takeover = self.told.takeover;
         self.told.settings.resize(self.ports.len(), None);
         self.told
             .punts
@@ -62,6 +63,8 @@ impl State {
                 punt_v6: reason(&punt.v6),
                 prefixes_v4,
                 prefixes_v6,
+                takeover_v4: takeover[0],
+                takeover_v6: takeover[1],
             };
             let fail = |error| tracing::error!("{}: steering: {error}", entry.name);
             if *settings != Some(next) {
@@ -103,6 +106,11 @@ impl State {
         let is_off = self.active.config.workers.takeover_milliseconds == 0;
         if is_off || !self.absences.are_due(now) {
             return;
+        }
+        // Packets are late if they wait for an absent worker, and lost where nobody forwards them.
+        let takeover = KERNEL_FORWARDING.map(|(_, path)| !preflight::is_zero(path));
+        if std::mem::replace(&mut self.told.takeover, takeover) != takeover {
+            self.configure_ports();
         }
         let entries = self.routing.publisher().ports().iter();
         let ports = self.ports.iter().zip(entries).enumerate();

@@ -17,6 +17,8 @@ pub(super) struct Told {
     pub(super) settings: Vec<Option<SteerSettings>>,
     /// By port: what is punted of it.
     pub(super) punts: Vec<PortPunt>,
+    /// Whether the kernel forwards IPv4, and IPv6, while a worker is absent.
+    pub(super) takeover: [bool; 2],
 }
 
 impl Told {

@@ -41,7 +41,7 @@ use common::sys::{Waker, monotonic};
 use common::time::Span;
 use common::xdp::netdev::Device;
 use common::xdp::{AfXdpQueue, Port, Prefixes, Umem, frames_needed, mtu_limit, open_port};
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -388,7 +388,8 @@ fn start_workers(
     let widths: Vec<u32> = ports.iter().map(|port| port.device.rx_queues).collect();
     let (handles, mut queues) = split(ports);
     let (event_sender, events) = bounded(CHANNEL);
-    let (detached_sender, detached) = bounded(CHANNEL);
+    // As many as there are queues, however many ports go at once.
+    let (detached_sender, detached) = unbounded();
     let slots = routing.publisher().ports().len();
     let waker = Waker::new().map_err(SwitchError::system("eventfd"))?;
     let wakers: io::Result<Vec<Waker>> = (0..count).map(|_| Waker::new()).collect();

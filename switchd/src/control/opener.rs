@@ -134,9 +134,14 @@ impl Work {
         options: &PortOptions,
     ) -> Result<Box<Port>, Unopened> {
         let name = &settings.name;
+        // No Ethernet device: it never will be. Whatever else is wrong may pass.
+        let no_ethernet = |error: &XdpError| {
+            matches!(error, XdpError::NoDevice { error, .. }
+                if error.raw_os_error() == Some(libc::EAFNOSUPPORT))
+        };
         let refuse = |error: XdpError, mtu| Unopened {
             why: error.to_string(),
-            is_unfit: matches!(error, XdpError::NoDevice { .. }),
+            is_unfit: no_ethernet(&error),
             mtu,
         };
         let device = Device::lookup(name).map_err(|error| refuse(error, 0))?;

@@ -137,6 +137,10 @@ impl Pending {
         }
         entry.waiting += 1;
         port.waiting += 1;
+        if self.waiting.is_empty() && waiting.since == now {
+            // What others waited for says nothing about this one.
+            self.backoff = PENDING_RETRY;
+        }
         self.waiting.push(waiting);
         self.again = self.again.min(now + self.backoff);
         Wait { ask, refused: None }

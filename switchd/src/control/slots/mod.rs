@@ -284,7 +284,12 @@ impl Slots {
                     (slot.stage, slot.failures) = (Stage::Absent { since: now }, 0);
                     None
                 }
-                Some(link) if now >= *retry_at || *seen != (link.index, link.mtu) => {
+                // An MTU of zero was not known: it tells of no change.
+                Some(link)
+                    if now >= *retry_at
+                        || seen.0 != link.index
+                        || (seen.1 != 0 && seen.1 != link.mtu) =>
+                {
                     self.open(number, Some(link))
                 }
                 Some(_) => None,

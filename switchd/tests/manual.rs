@@ -410,7 +410,7 @@ fn what_is_to_be_watched_exists() {
             let family = family.strip_suffix("_bytes").unwrap_or(family);
             let quoted = [name, family].map(|name| format!("\"{name}\""));
             let is_there = |it: &&str| quoted.iter().any(|name| it.contains(name));
-            assert!(METRICS.iter().any(|it| is_there(it)), "{name}");
+            assert!(METRICS.iter().any(is_there), "{name}");
         }
     }
     assert!(names > 30, "{names} were found");

@@ -4,8 +4,8 @@ use crate::limits::MAX_WORKERS;
 use std::fmt;
 use std::net::IpAddr;
 
-/// Number of a port: its place in [`Tables::ports`](crate::tables::Tables::ports), fixed for the
-/// life of the daemon.
+/// Number of a port: its place in [`Tables::ports`](crate::tables::Tables::ports), the same for
+/// a name as long as no other interface needs the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortId(pub u16);
 

@@ -4,12 +4,13 @@
 //! ```text
 //!   start   capabilities, devices ─▶ packet memory ─▶ kernel's tables ─▶ ports: program, sockets
 //!           ─▶ workers, a thread each ─▶ control, this thread ─▶ READY=1
-//!   stop    READY gone ─▶ workers drain, bounded ─▶ threads end ─▶ programs detached,
-//!           sockets closed: the devices are as they were
+//!   stop    READY gone ─▶ programs detached ─▶ workers drain, bounded ─▶ threads end ─▶ sockets
+//!           closed: the devices are as they were
 //! ```
 //!
 //! Nothing of the kernel is changed but this: an XDP program is attached to each port while the
-//! daemon runs, and the kernel is asked for neighbours. Addresses, routes, sysctls, link states and
+//! daemon runs, the kernel is asked for neighbours, and packet memory may need a device of its own
+//! to be bound to (`xsk-anchor0`, which stays). Addresses, routes, sysctls, link states and
 //! offloads stay as they are.
 
 use crate::config::{Compiled, Config, PortFacts, PortSettings, Source};

@@ -219,6 +219,7 @@ mod tests {
             ("REASONS", PuntReason::ALL.len()),
             ("REASON_VLAN", PuntReason::Vlan as usize),
             ("REASON_DISCOVERY", PuntReason::Discovery as usize),
+            ("REASON_ABSENT", PuntReason::Absent as usize),
             ("LOCAL_MAX", LOCAL_MAX),
             ("PREFIXES_MAX", PREFIXES_MAX as usize),
             ("VERDICT_LOCAL", 255),

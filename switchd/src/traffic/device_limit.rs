@@ -1,4 +1,4 @@
-//! \[9\] Device limit: how much of a port's line time may lie in its device.
+//! \[8\] Device limit: how much of a port's line time may lie in its device.
 //!
 //! What a device has been handed is out of reach: no strict priority overtakes it, no pause stops
 //! it, nothing is marked because of it. So a device is given what it can send until the worker is

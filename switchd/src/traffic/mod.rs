@@ -28,7 +28,7 @@
 //!   store        [7] [8]    the memory in which queued packets lie
 //!   scheduler    [8]        which queue is served next
 //!   shaper       [8]        when a queue or a port may send
-//!   device_limit [9]        how much may lie in the device of a port
+//!   device_limit [8]        how much may lie in the device of a port
 //!   flow_control [8]        pauses of a port in both directions: obeys its peer's, sends its own
 //!   pfc_tx       [8]        pausing the peer (obeying its pauses: common::flow_control::pfc_rx)
 //!   watchdog     [8]        what happens to a queue that its peer pauses for too long

@@ -98,7 +98,7 @@ impl Entry {
 
     #[inline]
     fn is(&self, flow: &Flow) -> bool {
-        (self.tag == flow.tag) & (self.lineage == flow.lineage) & (self.group != NOBODY)
+        (self.tag == flow.tag) & (self.lineage == flow.lineage) & self.is_used()
     }
 
     /// Whether its flow may still be inside a flowlet.

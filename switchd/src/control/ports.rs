@@ -11,10 +11,11 @@ use super::port_handle::PortHandle;
 use super::porter::{Leaving, Porter};
 use super::slots::{LinkState, Slot, Slots, Stage, Step};
 use super::state::State;
-use crate::config::{Config, PortSettings, Speed};
+use crate::config::{Config, PortFacts, PortSettings, Speed};
 use crate::id::PortId;
 use crate::tables::PortEntry;
 use crate::worker::events::{Detached, QueueCommand};
+use common::config::Refusals;
 use common::time::{Span, Time};
 use common::xdp::netdev::Device;
 use common::xdp::{AfXdpQueue, Mode, Port, PortOptions, Prefixes, PuntLimit, Role, mtu_limit};
@@ -70,7 +71,7 @@ impl State {
     /// These interfaces changed: ports come, go, or have another name, link or speed.
     pub(super) fn follow_links(&mut self, links: &[u32], now: Time) {
         self.note_links();
-        self.adopt_speeds(links);
+        self.adopt_devices(links);
         if self.porter.is_none() {
             return;
         }
@@ -160,13 +161,12 @@ impl State {
         }
     }
 
-    /// Takes over the speeds that these interfaces have negotiated.
-    fn adopt_speeds(&mut self, links: &[u32]) {
+    /// Takes over the speeds and MTUs that these interfaces have now.
+    fn adopt_devices(&mut self, links: &[u32]) {
         let changed = |slot: &Slot| {
             let ifindex = slot.ifindex().filter(|index| links.contains(index))?;
-            let settings = slot.settings.as_ref()?;
-            let follows = settings.speed == Speed::Device && slot.link.now?.is_up();
-            follows.then(|| (settings.clone(), ifindex))
+            let is_up = slot.link.now?.is_up();
+            Some((slot.settings.clone()?, ifindex)).filter(|_| is_up)
         };
         let changed: Vec<_> = self.slots.iter().map(changed).collect();
         for (slot, port) in changed.into_iter().enumerate() {
@@ -177,15 +177,23 @@ impl State {
             let Some(device) = device.filter(|it| it.ifindex == ifindex) else {
                 continue;
             };
+            let Some(known) = self.ports[slot].as_ref().map(|it| &it.device) else {
+                continue;
+            };
+            if known.speed == device.speed && known.mtu == device.mtu {
+                continue;
+            }
+            let speed = device.speed;
+            self.change_device(slot, &settings, device);
             let before = self.routing.publisher().ports()[slot].speed;
-            if device.speed.is_some() && device.speed != before {
-                let burst = settings.burst_bytes(device.speed);
-                self.routing.set_speed(port_id(slot), device.speed, burst);
-                let speed = device.speed.map(|it| it.to_string()).unwrap_or_default();
+            if settings.speed == Speed::Device && speed.is_some() && speed != before {
+                let burst = settings.burst_bytes(speed);
+                self.routing.set_speed(port_id(slot), speed, burst);
+                let speed = speed.map(|it| it.to_string()).unwrap_or_default();
                 let text = format!("the link has a speed of {speed} now");
                 self.note_event(Event::new(EventKind::Port, text).at(settings.name));
-                self.wake_workers();
             }
+            self.wake_workers();
         }
     }
 
@@ -234,18 +242,12 @@ impl State {
         let link = self.routing.mirror().link(device.ifindex);
         // It may have gone, or be another one by now.
         let is_there = link.is_some_and(|link| link.name == settings.name);
-        let prepared = self.active.prepare_port(slot, &facts);
-        let compiled = match (is_there, prepared) {
-            (true, Ok(compiled)) => compiled,
-            (false, _) => return self.abandon_port(slot, port, None),
-            (true, Err(refusals)) => {
-                let why = format!("[qos] does not allow it: {refusals}");
-                return self.abandon_port(slot, port, Some(why));
-            }
-        };
-        if let Some(compiled) = compiled {
-            self.active.take_port(slot, facts, &compiled);
-            self.routing.set_traffic(Arc::new(compiled.policy));
+        if !is_there {
+            return self.abandon_port(slot, port, None);
+        }
+        if let Err(refusals) = self.fit_policy(slot, facts) {
+            let why = format!("[qos] does not allow it: {refusals}");
+            return self.abandon_port(slot, port, Some(why));
         }
         let entry = settings.entry(device);
         let limit = mtu_limit(port.mode, &device.driver);
@@ -259,6 +261,30 @@ impl State {
         self.wake_workers();
         self.note_links();
         self.note_event(Event::new(EventKind::Port, text).at(settings.name));
+    }
+
+    /// Puts `[qos]` in force for what a port is now: its headroom depends on speed and MTU.
+    ///
+    /// # Errors
+    /// It does not fit together with this port. Then nothing has changed.
+    fn fit_policy(&mut self, slot: usize, facts: PortFacts) -> Result<(), Refusals> {
+        if let Some(compiled) = self.active.prepare_port(slot, &facts)? {
+            self.active.take_port(slot, facts, &compiled);
+            self.routing.set_traffic(Arc::new(compiled.policy));
+        }
+        Ok(())
+    }
+
+    /// The device of an open port is another one, or has another speed or MTU.
+    fn change_device(&mut self, slot: usize, settings: &PortSettings, device: Device) {
+        let facts = self.active.config.facts_of(settings, &device);
+        if let Err(refusals) = self.fit_policy(slot, facts) {
+            let text = format!("[qos] does not fit any more, and stays as it is: {refusals}");
+            self.note_event(Event::new(EventKind::Port, text).at(&settings.name));
+        }
+        if let Some(handle) = &mut self.ports[slot] {
+            handle.device = device;
+        }
     }
 
     /// Keeps an open port, and tells its program what others know already: local addresses here,
@@ -374,32 +400,19 @@ impl State {
 
     /// The interface of a port has another name, under which it stays a port.
     fn rename_port(&mut self, slot: usize, settings: PortSettings) {
-        let Some(handle) = &mut self.ports[slot] else {
+        let Some(handle) = &self.ports[slot] else {
             return;
         };
         let device = Device {
             name: settings.name.clone(),
             ..handle.device.clone()
         };
-        let facts = self.active.config.facts_of(&settings, &device);
-        match self.active.prepare_port(slot, &facts) {
-            Ok(Some(compiled)) => {
-                self.active.take_port(slot, facts, &compiled);
-                self.routing.set_traffic(Arc::new(compiled.policy));
-            }
-            Ok(None) => {}
-            Err(refusals) => {
-                let name = &settings.name;
-                tracing::error!("{name}: [qos] does not fit, and stays as it is: {refusals}");
-            }
-        }
-        handle.device = device;
+        self.change_device(slot, &settings, device.clone());
         let before = &self.routing.publisher().ports()[slot];
         let text = format!("it was {} before", before.name);
         let entry = PortEntry {
             name: settings.name.clone(),
-            mtu: u16::try_from(mtu_limit(Mode::NativeCopy, &handle.device.driver))
-                .unwrap_or(u16::MAX),
+            mtu: u16::try_from(mtu_limit(Mode::NativeCopy, &device.driver)).unwrap_or(u16::MAX),
             ..before.clone()
         };
         let name = settings.name.clone();

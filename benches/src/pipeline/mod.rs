@@ -30,11 +30,11 @@ use switchd::forward::fib::FibWriter;
 /// The most that a packet to a random route may cost, as a multiple of the reference loop, in the
 /// first [`BOUNDED`] cases.
 ///
-/// The bound was once 130 ns, on a quiet machine on which the plain switch takes 69 ns: 1.87 times
-/// as long. The plain switch takes 2.67 times as long as the reference loop (measured on a machine
-/// all of whose cores were busy, with others waiting), so 130 ns are 5.0 times the reference. The
-/// dearest bounded case takes 4.2 to 4.6 times as long as the reference.
-const RATIO_MAX: f64 = 5.0;
+/// The bound was once 130 ns. On a quiet machine the reference loop takes 19.4 ns (98 to 114 ns are
+/// 5.1 to 6.0 times that, whether the build before or this one is measured), so 130 ns are 6.7 times
+/// the reference. On a machine whose cores are all busy the reference, which waits for memory for
+/// most of its time, slows down more than the pipeline does, so that the bound is wider there.
+const RATIO_MAX: f64 = 6.7;
 
 /// What is measured.
 const CASES: [&str; 5] = [

@@ -109,9 +109,6 @@ pub enum XdpError {
         /// The kernel's answer.
         error: io::Error,
     },
-    /// The rings were not mapped.
-    #[error("cannot map the rings of a socket: {0}")]
-    Rings(io::Error),
     /// The device cannot do what is required.
     #[error("{ifname}: {required} mode is required, but the device offers only {offered}")]
     Mode {

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::str::FromStr;
-use xsk_rs::config::BindFlags;
 
 /// How packets get from the device to our memory and back, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,16 +25,6 @@ impl Mode {
         match self {
             Self::NativeZeroCopy | Self::NativeCopy => Hook::Native,
             Self::GenericCopy => Hook::Generic,
-        }
-    }
-
-    /// How the kernel is asked to bind a socket.
-    pub(super) fn flags(self) -> BindFlags {
-        match self {
-            Self::NativeZeroCopy => BindFlags::XDP_ZEROCOPY | BindFlags::XDP_USE_NEED_WAKEUP,
-            Self::NativeCopy | Self::GenericCopy => {
-                BindFlags::XDP_COPY | BindFlags::XDP_USE_NEED_WAKEUP
-            }
         }
     }
 }

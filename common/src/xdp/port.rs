@@ -164,7 +164,7 @@ fn check_mtu(device: &Device, mode: Mode) -> Result<(), MtuError> {
 fn bind_all(umem: &Umem, device: &Device, mode: Mode) -> Result<Vec<Bound>, XdpError> {
     (0..device.rx_queues)
         .map(|queue| {
-            bind_one(umem, device, queue, mode).map_err(|error| XdpError::Bind {
+            bind_one(umem, device, queue).map_err(|error| XdpError::Bind {
                 ifname: device.name.clone(),
                 queue,
                 mode,
@@ -176,10 +176,10 @@ fn bind_all(umem: &Umem, device: &Device, mode: Mode) -> Result<Vec<Bound>, XdpE
 
 /// The kernel gives a queue up some time after its socket is closed: waits for that, but not for
 /// ever.
-fn bind_one(umem: &Umem, device: &Device, queue: u32, mode: Mode) -> io::Result<Bound> {
+fn bind_one(umem: &Umem, device: &Device, queue: u32) -> io::Result<Bound> {
     let mut retries = 0;
     loop {
-        match umem.bind(&device.name, queue, mode.flags()) {
+        match umem.bind(device.ifindex, queue) {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) && retries < RETRIES => {
                 retries += 1;
                 std::thread::sleep(RETRY_WAIT);

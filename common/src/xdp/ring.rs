@@ -1,9 +1,8 @@
 //! The four rings that a socket shares with the kernel.
 //!
-//! libxdp (through xsk-rs) creates the socket and its rings and tears them down; here the rings are
-//! mapped a second time, because the wrappers of xsk-rs cannot describe a packet that begins
-//! elsewhere in its chunk than where the kernel put it, and because whether the kernel has taken
-//! everything is only seen in the rings.
+//! The wrappers of xsk-rs cannot describe a packet that begins elsewhere in its chunk than where
+//! the kernel put it, and whether the kernel has taken everything is only seen in the rings. So
+//! ports have sockets and rings of their own; xsk-rs has the memory and its anchor.
 //!
 //! ```text
 //!             we write            kernel writes       entries
@@ -18,6 +17,7 @@
     reason = "rings are memory shared with the kernel; see each SAFETY"
 )]
 
+use super::limits::FILL_FACTOR;
 use std::io;
 use std::marker::PhantomData;
 use std::mem::size_of;
@@ -30,46 +30,41 @@ pub(super) trait Entry: Copy {}
 impl Entry for u64 {}
 impl Entry for libc::xdp_desc {}
 
-/// Where a socket's rings begin in its file, and where their parts lie.
-pub(super) struct RingLayout(libc::xdp_mmap_offsets);
+/// The rings of one socket.
+pub(super) struct Rings {
+    pub(super) receive: ConsumerRing<libc::xdp_desc>,
+    pub(super) fill: ProducerRing<u64>,
+    pub(super) transmit: ProducerRing<libc::xdp_desc>,
+    pub(super) complete: ConsumerRing<u64>,
+}
 
-impl RingLayout {
-    /// Asks the kernel (XDP_MMAP_OFFSETS).
-    pub(super) fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
+impl Rings {
+    /// Gives `socket` its rings, with `ring` descriptors to receive and to send, and maps them. It
+    /// must not be bound yet: before Linux 6.4 rings of a bound socket cannot be mapped (EBUSY).
+    pub(super) fn make(socket: BorrowedFd<'_>, ring: u32) -> io::Result<Self> {
+        let fill = FILL_FACTOR * ring;
+        for (option, size) in [
+            (libc::XDP_RX_RING, ring),
+            (libc::XDP_UMEM_FILL_RING, fill),
+            (libc::XDP_TX_RING, ring),
+            (libc::XDP_UMEM_COMPLETION_RING, ring),
+        ] {
+            set_option(socket, libc::SOL_XDP, option, size)?;
+        }
         // SAFETY: the structure is integers only; all zero is a value of it.
-        let offsets = unsafe { std::mem::zeroed() };
+        let offsets: libc::xdp_mmap_offsets = unsafe { std::mem::zeroed() };
         let offsets = get_option(socket, libc::XDP_MMAP_OFFSETS, offsets)?;
-        Ok(Self(offsets))
-    }
-
-    pub(super) fn fill(&self, socket: BorrowedFd<'_>, size: u32) -> io::Result<ProducerRing<u64>> {
-        let place = i64::try_from(libc::XDP_UMEM_PGOFF_FILL_RING).expect("a small constant");
-        Map::new(socket, &self.0.fr, place, size).map(ProducerRing::new)
-    }
-
-    pub(super) fn receive(
-        &self,
-        socket: BorrowedFd<'_>,
-        size: u32,
-    ) -> io::Result<ConsumerRing<libc::xdp_desc>> {
-        Map::new(socket, &self.0.rx, libc::XDP_PGOFF_RX_RING, size).map(ConsumerRing::new)
-    }
-
-    pub(super) fn transmit(
-        &self,
-        socket: BorrowedFd<'_>,
-        size: u32,
-    ) -> io::Result<ProducerRing<libc::xdp_desc>> {
-        Map::new(socket, &self.0.tx, libc::XDP_PGOFF_TX_RING, size).map(ProducerRing::new)
-    }
-
-    pub(super) fn complete(
-        &self,
-        socket: BorrowedFd<'_>,
-        size: u32,
-    ) -> io::Result<ConsumerRing<u64>> {
-        let place = i64::try_from(libc::XDP_UMEM_PGOFF_COMPLETION_RING).expect("a small constant");
-        Map::new(socket, &self.0.cr, place, size).map(ConsumerRing::new)
+        let place = |place: u64| i64::try_from(place).expect("a small constant");
+        let at_fill = place(libc::XDP_UMEM_PGOFF_FILL_RING);
+        let at_complete = place(libc::XDP_UMEM_PGOFF_COMPLETION_RING);
+        let receive = Map::new(socket, &offsets.rx, libc::XDP_PGOFF_RX_RING, ring)?;
+        let transmit = Map::new(socket, &offsets.tx, libc::XDP_PGOFF_TX_RING, ring)?;
+        Ok(Self {
+            receive: ConsumerRing::new(receive),
+            fill: ProducerRing::new(Map::new(socket, &offsets.fr, at_fill, fill)?),
+            transmit: ProducerRing::new(transmit),
+            complete: ConsumerRing::new(Map::new(socket, &offsets.cr, at_complete, ring)?),
+        })
     }
 }
 

@@ -21,15 +21,15 @@ use super::in_flight::InFlight;
 use super::limits::{CHUNK, FILL_FACTOR, PACKET_MAX};
 use super::mode::Mode;
 use super::queue::QueueIo;
-use super::ring::{ConsumerRing, ProducerRing, RingLayout, get_option, set_option};
+use super::ring::{Rings, get_option, set_option};
 use super::steer::Attachment;
-use super::umem::{Holders, Umem, XskSocket};
+use super::umem::{Holders, Umem};
 use crate::sync::counter::Counter;
 use crate::time::{Span, Time};
 use std::fmt;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// XDP_MAX_TX_SKB_BUDGET (Linux 6.18): descriptors that one system call sends in copy mode.
@@ -118,34 +118,27 @@ pub struct AfXdpQueue {
     heartbeat: Heartbeat,
 }
 
-/// The socket and our view of its rings, which is unmapped before the socket is closed.
+/// The rings and their socket, which is closed after they are unmapped.
 struct Kernel {
-    receive: ConsumerRing<libc::xdp_desc>,
-    fill: ProducerRing<u64>,
-    transmit: ProducerRing<libc::xdp_desc>,
-    complete: ConsumerRing<u64>,
-    socket: XskSocket,
+    rings: Rings,
+    socket: OwnedFd,
 }
 
 /// A socket that is bound and not yet in use, and whether zero-copy.
 pub(super) struct Bound {
-    pub(super) socket: XskSocket,
+    kernel: Kernel,
     pub(super) zero_copy: bool,
 }
 
 impl Bound {
     /// Reads back how the kernel bound `socket`.
-    pub(super) fn new(socket: XskSocket) -> io::Result<Self> {
+    pub(super) fn new((socket, rings): (OwnedFd, Rings)) -> io::Result<Self> {
         let options = libc::xdp_options { flags: 0 };
-        let options = get_option(socket_fd(&socket), libc::XDP_OPTIONS, options)?;
+        let options = get_option(socket.as_fd(), libc::XDP_OPTIONS, options)?;
         let zero_copy = options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0;
-        Ok(Self { socket, zero_copy })
+        let kernel = Kernel { rings, socket };
+        Ok(Self { kernel, zero_copy })
     }
-}
-
-fn socket_fd(socket: &XskSocket) -> BorrowedFd<'_> {
-    // SAFETY: the descriptor is open as long as the socket, which is borrowed.
-    unsafe { BorrowedFd::borrow_raw(socket.transmit.fd().as_raw_fd()) }
 }
 
 impl AfXdpQueue {
@@ -158,7 +151,7 @@ impl AfXdpQueue {
         heartbeat: Heartbeat,
     ) -> Result<Self, XdpError> {
         let ring = umem.ring();
-        let fd = socket_fd(&bound.socket);
+        let fd = bound.kernel.socket.as_fd();
         // One call is to send a whole ring, where the kernel knows how to (else it sends 32). A
         // socket's memory counts for packets that the device still holds: a full ring must fit.
         let _ = set_option(fd, libc::SOL_XDP, MAX_TX_SKB_BUDGET, ring);
@@ -168,25 +161,8 @@ impl AfXdpQueue {
             libc::SO_SNDBUFFORCE,
             ring * u32::from(CHUNK),
         );
-        let rings = || {
-            let layout = RingLayout::of(fd)?;
-            io::Result::Ok((
-                layout.receive(fd, ring)?,
-                layout.fill(fd, FILL_FACTOR * ring)?,
-                layout.transmit(fd, ring)?,
-                layout.complete(fd, ring)?,
-            ))
-        };
-        let (receive, fill, transmit, complete) = rings().map_err(XdpError::Rings)?;
-        let kernel = Kernel {
-            receive,
-            fill,
-            transmit,
-            complete,
-            socket: bound.socket,
-        };
         let mut queue = Self {
-            kernel: ManuallyDrop::new(kernel),
+            kernel: ManuallyDrop::new(bound.kernel),
             umem: umem.clone(),
             region: umem.region().clone(),
             holders: umem.holders().clone(),
@@ -226,12 +202,12 @@ impl AfXdpQueue {
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        socket_fd(&self.kernel.socket)
+        self.kernel.socket.as_fd()
     }
 
     /// Gives the kernel buffers to receive into, at most `max`.
     fn restock(&mut self, pool: &mut FramePool, max: u32) {
-        let room = self.kernel.fill.room(max).min(max);
+        let room = self.kernel.rings.fill.room(max).min(max);
         let mut put = 0;
         while put < room {
             let Some(frame) = pool.take() else {
@@ -241,15 +217,16 @@ impl AfXdpQueue {
             assert!(self.region.owns(&frame), "a frame of another region");
             self.holders.lend(&frame, self.number);
             self.kernel
+                .rings
                 .fill
                 .put(u64::from(frame.into_index()) * u64::from(CHUNK));
             put += 1;
         }
         if put > 0 {
-            self.kernel.fill.publish();
+            self.kernel.rings.fill.publish();
         }
         // Zero-copy drivers stop receiving when they run out of buffers and wait to be told.
-        if self.kernel.fill.needs_wakeup() && self.mode.is_zero_copy() {
+        if self.kernel.rings.fill.needs_wakeup() && self.mode.is_zero_copy() {
             self.wake_receiver();
         }
     }
@@ -294,13 +271,13 @@ impl AfXdpQueue {
 
     /// Takes sent frames back.
     fn collect(&mut self, pool: &mut FramePool) {
-        let count = self.kernel.complete.available(1);
+        let count = self.kernel.rings.complete.available(1);
         if count == 0 {
             return;
         }
         let mut home = 0;
         for _ in 0..count {
-            let index = self.kernel.complete.take() / u64::from(CHUNK);
+            let index = self.kernel.rings.complete.take() / u64::from(CHUNK);
             if self.holders.end(index, self.number) {
                 let index = u32::try_from(index).expect("the table of holders is not longer");
                 // SAFETY: as in `accept`.
@@ -308,7 +285,7 @@ impl AfXdpQueue {
                 home += 1;
             }
         }
-        self.kernel.complete.release();
+        self.kernel.rings.complete.release();
         self.in_flight.completed(home);
         self.collected |= home > 0;
     }
@@ -346,21 +323,21 @@ impl AfXdpQueue {
     /// enough.
     fn send(&mut self, now: Time) {
         let must_ask = !self.mode.is_zero_copy()
-            || self.kernel.transmit.needs_wakeup()
+            || self.kernel.rings.transmit.needs_wakeup()
             || now.since(self.progress) >= KICK_INTERVAL;
         if !must_ask {
             return;
         }
         // A packet that the device threw away shows in the completion ring only.
         let mut state = (
-            self.kernel.transmit.pending(),
-            self.kernel.complete.produced(),
+            self.kernel.rings.transmit.pending(),
+            self.kernel.rings.complete.produced(),
         );
         for _ in 0..KICKS_PER_FLUSH {
             let again = self.kick();
             let reached = (
-                self.kernel.transmit.pending(),
-                self.kernel.complete.produced(),
+                self.kernel.rings.transmit.pending(),
+                self.kernel.rings.complete.produced(),
             );
             if !again || reached.0 == 0 || reached == state {
                 return;
@@ -408,21 +385,21 @@ impl QueueIo for AfXdpQueue {
         let max = u32::try_from(max).unwrap_or(u32::MAX).min(self.ring);
         // First, and more than are taken below, so that the ring fills up again after a burst.
         self.restock(pool, FILL_FACTOR * max);
-        let available = self.kernel.receive.available(1).min(max);
+        let available = self.kernel.rings.receive.available(1).min(max);
         if available == 0 {
             return 0;
         }
         let before = batch.len();
         let mut bytes = 0;
         for _ in 0..available {
-            let descriptor = self.kernel.receive.take();
+            let descriptor = self.kernel.rings.receive.take();
             if let Some(frame) = self.accept(descriptor, pool) {
                 frame.prefetch();
                 bytes += frame.len();
                 batch.push(frame);
             }
         }
-        self.kernel.receive.release();
+        self.kernel.rings.receive.release();
         let received = batch.len() - before;
         self.counters.rx_packets.add(received as u64);
         self.counters.rx_bytes.add(bytes as u64);
@@ -443,7 +420,7 @@ impl QueueIo for AfXdpQueue {
         let room = self.ring - self.in_flight.packets();
         let count = batch
             .len()
-            .min(self.kernel.transmit.room(room).min(room) as usize);
+            .min(self.kernel.rings.transmit.room(room).min(room) as usize);
         let (mut sent, mut bytes) = (0, 0);
         for frame in batch.drain(..count) {
             let len = frame.len();
@@ -454,7 +431,7 @@ impl QueueIo for AfXdpQueue {
             assert!(self.region.owns(&frame), "a frame of another region");
             self.holders.lend(&frame, self.number);
             let start = u64::from(frame.start());
-            self.kernel.transmit.put(libc::xdp_desc {
+            self.kernel.rings.transmit.put(libc::xdp_desc {
                 addr: u64::from(frame.into_index()) * u64::from(CHUNK) + start,
                 len: u32::try_from(len).expect("checked against PACKET_MAX"),
                 options: 0,
@@ -463,7 +440,7 @@ impl QueueIo for AfXdpQueue {
             bytes += len as u64;
         }
         if sent > 0 {
-            self.kernel.transmit.publish();
+            self.kernel.rings.transmit.publish();
             self.in_flight.handed(sent, bytes);
             self.counters.tx_packets.add(u64::from(sent));
             self.counters.tx_bytes.add(bytes);
@@ -477,7 +454,7 @@ impl QueueIo for AfXdpQueue {
 
     fn flush(&mut self, pool: &mut FramePool, now: Time) {
         self.heartbeat.beat(now);
-        if self.kernel.transmit.pending() > 0 {
+        if self.kernel.rings.transmit.pending() > 0 {
             self.send(now);
         }
         // After the call, which in copy mode completes what it sends to most devices.

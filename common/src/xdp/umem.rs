@@ -7,16 +7,19 @@
 //! The kernel binds later sockets to the UMEM by way of the socket that was bound first: its
 //! anchor, on a device that carries nothing for it.
 
-#![allow(unsafe_code, reason = "xsk-rs sockets and memory; see each SAFETY")]
+#![allow(unsafe_code, reason = "sockets and memory; see each SAFETY")]
 
 use super::anchor::anchor;
 use super::error::XdpError;
 use super::frame::{Frame, Region, TRADE};
 use super::limits::{CHUNK, FILL_FACTOR, HEADROOM, RING_MAX, RING_MIN};
+use super::ring::Rings;
 use crate::sys::{MemlockError, memlock_limit, raise_memlock};
 use std::fmt;
 use std::io;
+use std::mem::size_of_val;
 use std::num::NonZeroU32;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
@@ -92,16 +95,16 @@ impl Holders {
 /// A UMEM as xsk-rs has it, with the descriptors of its frames.
 type Registered = (xsk_rs::Umem, Vec<xsk_rs::FrameDesc>);
 
-/// A socket's halves as xsk-rs has them. Dropping all closes the socket.
-pub(super) struct XskSocket {
-    pub(super) transmit: TxQueue,
+/// The anchor's halves as xsk-rs has them. Dropping all closes the socket.
+struct Anchor {
+    transmit: TxQueue,
     _receive: RxQueue,
     _rings: Option<(FillQueue, CompQueue)>,
 }
 
 struct Shared {
-    xsk: xsk_rs::Umem,
-    _anchor: Mutex<XskSocket>,
+    _xsk: xsk_rs::Umem,
+    anchor: Mutex<Anchor>,
     holders: Arc<Holders>,
     /// Numbers of queues that may be given out again.
     numbers: Mutex<Numbers>,
@@ -153,9 +156,7 @@ impl Umem {
                 }
             })
         };
-        let bind = |(xsk, _): &Registered, device: &str| {
-            bind(xsk, device, 0, RING_MIN, BindFlags::XDP_COPY)
-        };
+        let bind = |(xsk, _): &Registered, device: &str| bind_anchor(xsk, device);
         let ((xsk, descriptors), anchor) = anchor(register, bind, XdpError::Anchor)?;
         let first = &descriptors[0];
         // SAFETY: the descriptor is of this UMEM and nothing has been received or filled yet.
@@ -166,8 +167,8 @@ impl Umem {
             std::ptr::with_exposed_provenance_mut::<u8>(data.expose_provenance() - first.addr());
         let base = NonNull::new(base).expect("mmap never maps address zero");
         let shared = Arc::new(Shared {
-            xsk,
-            _anchor: Mutex::new(anchor),
+            _xsk: xsk,
+            anchor: Mutex::new(anchor),
             holders: Arc::new(Holders::new(frames)),
             numbers: Mutex::new(Numbers::default()),
         });
@@ -230,9 +231,33 @@ impl Umem {
         reclaimed
     }
 
-    /// Opens an AF_XDP socket on a queue of a device.
-    pub(super) fn bind(&self, ifname: &str, queue: u32, flags: BindFlags) -> io::Result<XskSocket> {
-        bind(&self.shared.xsk, ifname, queue, self.ring, flags)
+    /// Opens an AF_XDP socket on a queue of the device with this index. The kernel binds a socket
+    /// that shares a UMEM as the anchor was bound, and lets it ask for nothing of its own.
+    pub(super) fn bind(&self, ifindex: u32, queue: u32) -> io::Result<(OwnedFd, Rings)> {
+        // SAFETY: makes a descriptor, and touches no memory.
+        let socket = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        if socket < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: it is new, and nobody else has it.
+        let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+        let rings = Rings::make(socket.as_fd(), self.ring)?;
+        let anchor = self.shared.anchor.lock().expect("never poisoned");
+        let shared = anchor.transmit.fd().as_raw_fd();
+        let address = libc::sockaddr_xdp {
+            sxdp_family: u16::try_from(libc::AF_XDP).expect("a small constant"),
+            sxdp_flags: libc::XDP_SHARED_UMEM,
+            sxdp_ifindex: ifindex,
+            sxdp_queue_id: queue,
+            sxdp_shared_umem_fd: u32::try_from(shared).expect("an open descriptor"),
+        };
+        let len = libc::socklen_t::try_from(size_of_val(&address)).expect("a small structure");
+        // SAFETY: `address` is `len` readable bytes.
+        let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) };
+        match result {
+            0 => Ok((socket, rings)),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 }
 
@@ -254,26 +279,19 @@ fn umem_config(ring: u32) -> UmemConfig {
         .expect("a page is a power of two and leaves room for packets")
 }
 
-fn bind(
-    umem: &xsk_rs::Umem,
-    ifname: &str,
-    queue: u32,
-    ring: u32,
-    flags: BindFlags,
-) -> io::Result<XskSocket> {
-    let size = QueueSize::new(ring).map_err(|_| io::ErrorKind::InvalidInput)?;
+fn bind_anchor(umem: &xsk_rs::Umem, ifname: &str) -> io::Result<Anchor> {
+    let size = QueueSize::new(RING_MIN).map_err(|_| io::ErrorKind::InvalidInput)?;
     let interface: Interface = ifname.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
     let config = SocketConfig::builder()
         .rx_queue_size(size)
         .tx_queue_size(size)
         .libxdp_flags(LibxdpFlags::XSK_LIBXDP_FLAGS_INHIBIT_PROG_LOAD)
-        .bind_flags(flags)
+        .bind_flags(BindFlags::XDP_COPY)
         .build();
     // SAFETY: program loading is inhibited, which is what the function asks for.
-    let (transmit, receive, rings) =
-        unsafe { xsk_rs::Socket::new(config, umem, &interface, queue) }
-            .map_err(|error| io_error(&error))?;
-    Ok(XskSocket {
+    let (transmit, receive, rings) = unsafe { xsk_rs::Socket::new(config, umem, &interface, 0) }
+        .map_err(|error| io_error(&error))?;
+    Ok(Anchor {
         transmit,
         _receive: receive,
         _rings: rings,

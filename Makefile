@@ -63,6 +63,7 @@ twin: setup
 
 # Binaries first: the tests in namespaces run the daemons that cargo built.
 test: setup
+	scripts/setup --guest
 	$(CARGO) build --workspace --bins
 	$(CARGO) test --workspace --no-fail-fast
 
@@ -80,7 +81,7 @@ lint: setup
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 	$(CARGO) test --quiet -p fabric-tests --test tidy --test dependencies
-	shellcheck scripts/setup scripts/install .ci/run tests/fuzz/guided/run
+	shellcheck scripts/setup scripts/install .ci/run tests/fuzz/guided/run lab/guest/src/init lab/guest/src/agent
 
 msrv: setup
 	@rustup run $(MSRV) rustc --version || { echo 'make msrv: first rustup toolchain install $(MSRV) --profile minimal'; exit 1; }

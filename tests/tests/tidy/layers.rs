@@ -101,6 +101,17 @@ const FLOORS: &[(&str, &[Floor])] = &[
     ("hostd/src/", HOSTD),
 ];
 
+/// What a crate that the tests of every other one use may not name.
+const OTHERS: &[&str] = &[
+    "common::",
+    "switchd::",
+    "hostd::",
+    "hostd_client::",
+    "lab::",
+    "twin::",
+    "fabric_tests::",
+];
+
 /// Folders or files of a crate, and what they may not name.
 const CRATES: &[(&str, &[&str])] = &[
     (
@@ -141,31 +152,28 @@ const CRATES: &[(&str, &[&str])] = &[
     // What ships does not know what simulates or tests it.
     (
         "common/src/",
-        &["twin::", "lab::", "netns::", "fabric_tests::"],
+        &["twin::", "lab::", "netns::", "guest::", "fabric_tests::"],
     ),
     (
         "switchd/src/",
-        &["twin::", "lab::", "netns::", "fabric_tests::"],
+        &["twin::", "lab::", "netns::", "guest::", "fabric_tests::"],
     ),
     (
         "hostd/src/",
-        &["twin::", "lab::", "netns::", "fabric_tests::"],
+        &["twin::", "lab::", "netns::", "guest::", "fabric_tests::"],
     ),
-    ("twin/src/", &["lab::", "netns::", "fabric_tests::"]),
-    ("lab/src/", &["hostd::", "twin::", "fabric_tests::"]),
-    // The tests of every crate use it.
     (
-        "lab/netns/",
-        &[
-            "common::",
-            "switchd::",
-            "hostd::",
-            "hostd_client::",
-            "lab::",
-            "twin::",
-            "fabric_tests::",
-        ],
+        "twin/src/",
+        &["lab::", "netns::", "guest::", "fabric_tests::"],
     ),
+    (
+        "lab/src/",
+        &["hostd::", "twin::", "guest::", "fabric_tests::"],
+    ),
+    // The tests of every crate use these.
+    ("lab/netns/", OTHERS),
+    ("lab/netns/", &["guest::"]),
+    ("lab/guest/", OTHERS),
 ];
 
 /// Module of the folder `root` that the file at `path` belongs to; `None` for the file that

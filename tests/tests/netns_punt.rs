@@ -332,7 +332,24 @@ fn a_port_in_a_bridge_is_the_bridges() {
     });
 }
 
-/// Whether the kernel has interfaces of this type. Otherwise says that `what` is not shown.
+/// Tests of this file that need more of a kernel than this machine's may have.
+const IN_GUEST: &[&str] = &[
+    "frames_of_the_kernels_vlan_are_the_kernels",
+    "a_port_in_a_vrf_is_the_vrfs",
+];
+
+/// SW-1: what this machine's kernel may not be able to show, by one that is.
+#[test]
+fn a_guest_has_vlans_and_vrfs() {
+    if !guest::available() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    guest::run_selected(IN_GUEST, Duration::from_secs(300));
+}
+
+/// Whether the kernel has interfaces of this type. Otherwise says that `what` is not shown here;
+/// tests that ask belong into [`IN_GUEST`].
 fn has(rig: &Rig, add: &str, what: &str) -> bool {
     let words = format!("ip link add {add}");
     let output = rig.lab.host("leaf1").run(words.split(' ')).unwrap();

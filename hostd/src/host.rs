@@ -125,7 +125,15 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
         let device = Device::lookup(&interface.name)?;
         let speed = interface.speed.or(device.speed);
         let speed = speed.ok_or_else(|| HostError::NoSpeed(interface.name.clone()))?;
-        devices.push((interface, device, speed));
+        let link = interface.link_speed.or(device.speed).unwrap_or(speed);
+        if link != speed {
+            tracing::warn!(
+                interface = %interface.name,
+                "packets are paced to {speed}, and pauses count by the {link} of the link: if that \
+                 is not what bits take there, say so with interface.link_speed, here and at the switch"
+            );
+        }
+        devices.push((interface, device, [speed, link]));
     }
     let queues = devices.iter().map(|(_, device, _)| device.rx_queues).sum();
     let frames = frames_needed(queues, config.frames.ring, 1, config.frames.reorder);
@@ -135,7 +143,7 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
         interfaces: Vec::new(),
         pool: FramePool::new(umem.region().clone()),
     };
-    for (interface, _, speed) in devices {
+    for (interface, _, [speed, link_speed]) in devices {
         let mut options = PortOptions::new(Role::Host);
         options.mode = interface.mode;
         let port = open_port(&umem, &interface.name, &options)?;
@@ -157,6 +165,7 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
             ifindex: port.device.ifindex,
             mac: port.device.mac,
             speed,
+            link_speed,
             mode: port.mode,
             steering: port.steering,
             queues,
@@ -187,7 +196,16 @@ pub struct Running {
     thread: JoinHandle<()>,
 }
 
-/// Starts a worker over `ports`, the fastest of which has this `speed`. `watch` registers the
+/// What packets are paced to, and what bits take on the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Speeds {
+    /// Of the pacer.
+    pub pacing: Rate,
+    /// Of the link.
+    pub link: Rate,
+}
+
+/// Starts a worker over `ports`, the fastest of which has these speeds. `watch` registers the
 /// descriptors that wake it besides doorbells.
 ///
 /// # Errors
@@ -195,12 +213,12 @@ pub struct Running {
 pub fn start_worker<Q: QueueIo + Send + 'static>(
     config: &Config,
     seed: [u8; 32],
-    speed: Rate,
+    speeds: Speeds,
     ports: Vec<NetPort<Q>>,
     pool: FramePool,
     watch: impl FnOnce(&Sleeper, &[NetPort<Q>]) -> io::Result<()>,
 ) -> io::Result<Running> {
-    let nap = nap_at(speed, config.transport.pacer_burst);
+    let nap = nap_at(speeds.pacing, config.transport.pacer_burst);
     let waker = Waker::new()?;
     let (worker, notices, control): (WorkerHandle, Notices, ControlHandle) =
         command::channels(waker.clone());
@@ -213,7 +231,7 @@ pub fn start_worker<Q: QueueIo + Send + 'static>(
         .name("hostd-unmap".to_owned())
         .spawn(move || to_unmap.into_iter().for_each(drop::<SharedMemory>))?;
     let mut rules = config.engine(seed);
-    rules.flow_control.speed = speed;
+    rules.flow_control.speed = speeds.link;
     let engine = Worker::new(rules, ports, pool, control, released_memory);
     let published = engine.published();
     let thread = std::thread::Builder::new()
@@ -277,10 +295,14 @@ async fn control(
     let listeners = Listeners::open(config).await?;
     let interfaces: Interfaces = Arc::new(opened.interfaces);
     let seed = secret().map_err(system("/dev/urandom"))?;
-    let speeds = interfaces.iter().map(|interface| interface.speed);
-    let speed = speeds.max().expect("at least one interface");
+    let speeds = interfaces.iter().map(|interface| Speeds {
+        pacing: interface.speed,
+        link: interface.link_speed,
+    });
+    let speeds = speeds.max_by_key(|it| it.pacing);
+    let speeds = speeds.expect("at least one interface");
     let (ports, pool) = (opened.ports, opened.pool);
-    let mut running = start_worker(config, seed, speed, ports, pool, |sleeper, ports| {
+    let mut running = start_worker(config, seed, speeds, ports, pool, |sleeper, ports| {
         let mut queues = ports.iter().flat_map(NetPort::queues);
         queues.try_for_each(|queue| sleeper.watch_socket(queue.as_fd()))
     })

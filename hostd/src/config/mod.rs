@@ -217,6 +217,10 @@ pub struct Interface {
     /// Speed that packets are paced to; that of the device if it tells one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed: Option<Rate>,
+    /// What bits take on the link, by which the quanta of pauses count; the speed of the device if
+    /// it tells one, and that of pacing if not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_speed: Option<Rate>,
     /// How AF_XDP is attached.
     #[serde(default = "best", with = "mode_name")]
     pub mode: ModeChoice,
@@ -404,9 +408,15 @@ impl Config {
                 &key("name"),
                 format_args!("{name} stands there twice"),
             );
-            if interface.speed.is_some_and(|speed| speed.bps() == 0) {
-                let reason = "a link of speed zero carries nothing";
-                refusals.add(Refusal::alone(key("speed"), reason));
+            let speeds = [
+                ("speed", interface.speed),
+                ("link_speed", interface.link_speed),
+            ];
+            for (name, speed) in speeds {
+                if speed.is_some_and(|speed| speed.bps() == 0) {
+                    let reason = "a link of speed zero carries nothing";
+                    refusals.add(Refusal::alone(key(name), reason));
+                }
             }
         }
         refusals.or(())

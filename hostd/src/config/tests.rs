@@ -28,6 +28,7 @@ fn the_shipped_file_is_complete_and_holds_the_defaults() {
     let eth0 = Interface {
         name: "eth0".to_owned(),
         speed: Some(Rate::from_gbps(25)),
+        link_speed: None,
         mode: ModeChoice::Best,
     };
     let defaults = Config {

@@ -15,6 +15,8 @@ pub struct Interface {
     pub mac: [u8; 6],
     /// What packets are paced to.
     pub speed: Rate,
+    /// What bits take on the link.
+    pub link_speed: Rate,
     /// How packets get in and out.
     pub mode: Mode,
     /// The program on it.

@@ -18,8 +18,8 @@ pub struct FlowControl {
     pub pause: bool,
     /// The priority, 0 to 7, of the packets with each DSCP.
     pub priority_of_dscp: [u8; DSCPS],
-    /// Speed of the port until a route tells it. Zero: not known, and a pause lasts as long as on
-    /// the slowest link ([`common::flow_control::SLOWEST`]).
+    /// Speed of the link, which quanta are counted at. Zero: that of routes, and until one is known
+    /// a pause lasts as long as on the slowest link ([`common::flow_control::SLOWEST`]).
     pub speed: Rate,
 }
 

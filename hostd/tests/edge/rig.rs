@@ -10,7 +10,7 @@ use hostd::app::socket::{Applications, Permissions, SocketStatistics, listen_at}
 use hostd::config::Config;
 use hostd::control::routes::{self, Questions};
 use hostd::edge::command::{Command, Notice, Report, WorkerHandle};
-use hostd::host::start_worker;
+use hostd::host::{Speeds, start_worker};
 use hostd::net::port::NetPort;
 use hostd::verbs::Route;
 use hostd_client::Context;
@@ -155,7 +155,10 @@ fn start(config: &Config, number: u8, plug: Plug, woken: Arc<EventFd>) -> Daemon
     let mut running = start_worker(
         config,
         seed,
-        Rate::from_gbps(10),
+        Speeds {
+            pacing: Rate::from_gbps(10),
+            link: Rate::from_gbps(10),
+        },
         ports,
         pool,
         |sleeper, _| sleeper.watch_socket(woken.as_fd()),

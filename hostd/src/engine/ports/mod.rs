@@ -14,6 +14,7 @@ use crate::limits;
 use crate::pauses::{Malformed, PauseCounters, Pauses};
 use crate::verbs::{EngineConfig, EngineError, FlowControl, PortId, PortSet, Route};
 use common::time::{Span, Time};
+use common::units::Rate;
 use pacer::Pacer;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -44,6 +45,8 @@ pub(super) struct Ports {
     ports: Vec<Port>,
     /// Priority of data packets.
     data_priority: usize,
+    /// The speed of the link is not known otherwise: it is that of the routes.
+    counts_by_routes: bool,
     /// Priority of acknowledgements and connection messages.
     control_priority: usize,
     /// How long data packets were paused so far, as of the last look. The clocks of senders
@@ -64,6 +67,7 @@ impl Ports {
                 control: Pause::default(),
                 routes: HashMap::new(),
             }],
+            counts_by_routes: rules.speed == Rate::default(),
             data_priority: rules.priority_of(config.data_class),
             control_priority: rules.priority_of(config.control_class),
             paused_total: Span::ZERO,
@@ -83,7 +87,8 @@ impl Ports {
         })
     }
 
-    /// Packets to `destination` are addressed this way from now on. The port has the route's speed.
+    /// Packets to `destination` are addressed this way from now on. The port is paced to the route's
+    /// speed, and its link has that one, too, unless the configuration says another.
     ///
     /// # Errors
     /// The addresses are of different families, or there are too many routes.
@@ -102,7 +107,9 @@ impl Ports {
         }
         port.routes.insert(destination, route);
         port.pacer.set_rate(route.rate);
-        port.pauses.set_speed(route.rate);
+        if self.counts_by_routes {
+            port.pauses.set_speed(route.rate);
+        }
         Ok(())
     }
 

@@ -7,10 +7,12 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use super::topology::{Node, Options, Qos, Topology};
+use super::topology::{Node, NodeRole, Options, Qos, Topology};
 use super::{LabError, node_dir, run_dir};
 use common::time::Span;
 use common::units::Rate;
+use switchd::config::{Config, PortFacts};
+use switchd::limits::{CELL, MAX_CELLS};
 
 /// What must be known of a laboratory that is up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,15 +122,31 @@ fn path(options: &Options, node: &Node, file: &str) -> Value {
     )
 }
 
-/// switchd: every interface of the node is a port of the link's speed.
-fn switchd(options: &Options, plan: &Topology, node: &Node) -> Table {
+/// switchd: every interface of the node is a port of the link's speed. The device says 10 Gb/s of
+/// any veth, and quanta are to count by what bits take.
+fn ports(options: &Options, plan: &Topology, node: &Node) -> Table {
     let ports = plan
         .ends(&node.name)
         .map(|end| Value::String(end.interface.clone()))
         .collect();
     let speed = Value::String(format!("{}bps", options.speed));
-    let mut all = table([
+    table([
         ("ports", Value::Array(ports)),
+        (
+            "port_defaults",
+            Value::Table(table([
+                ("speed", speed.clone()),
+                ("link_speed", speed),
+                ("burst_microseconds", Value::Integer(BURST_US)),
+            ])),
+        ),
+    ])
+}
+
+/// The configuration of a switch.
+fn switchd(options: &Options, plan: &Topology, node: &Node) -> Table {
+    let mut all = ports(options, plan, node);
+    all.extend(table([
         // Looking on before sleep takes time from the other daemons on the same cores.
         (
             "workers",
@@ -139,18 +157,11 @@ fn switchd(options: &Options, plan: &Topology, node: &Node) -> Table {
             ])),
         ),
         (
-            "port_defaults",
-            Value::Table(table([
-                ("speed", speed),
-                ("burst_microseconds", Value::Integer(BURST_US)),
-            ])),
-        ),
-        (
             "admin",
             Value::Table(table([("socket", path(options, node, "admin.sock"))])),
         ),
-    ]);
-    if let Some(qos) = qos(options) {
+    ]));
+    if let Some(qos) = qos(options, plan, node) {
         all.insert("qos".to_owned(), Value::Table(qos));
     }
     all
@@ -163,8 +174,8 @@ const BURST_US: i64 = 1_000;
 /// The shipped profile that follows the recommendations of Ultra Ethernet.
 const UET: &str = include_str!("../../etc/switchd-uet.toml");
 
-/// `[qos]` of every switch.
-fn qos(options: &Options) -> Option<Table> {
+/// `[qos]` of a switch.
+fn qos(options: &Options, plan: &Topology, node: &Node) -> Option<Table> {
     match options.qos {
         Qos::Plain => None,
         Qos::Uet => {
@@ -174,7 +185,10 @@ fn qos(options: &Options) -> Option<Table> {
                 _ => unreachable!("a test reads the profile"),
             }
         }
-        Qos::Lossless => Some(lossless(options).parse().expect("written below")),
+        Qos::Lossless => {
+            let lossless = Lossless::at(options, plan, node).qos(plan, node);
+            Some(lossless.parse().expect("written below"))
+        }
     }
 }
 
@@ -187,7 +201,7 @@ pub struct Lossless {
     pub xoff: u64,
     /// Bytes in a group at which its peer may send again.
     pub xon: u64,
-    /// Bytes that a group takes beyond [`Lossless::xoff`].
+    /// Bytes that a group takes beyond [`Lossless::xoff`], where that is most.
     pub headroom: u64,
     /// Depth of a queue in bytes below which no packet is marked.
     pub kmin: u64,
@@ -196,58 +210,101 @@ pub struct Lossless {
 }
 
 impl Lossless {
-    /// The thresholds for a laboratory with these options.
-    ///
-    /// A switch sees a packet only when it has a core, and a host obeys a pause only when it has
-    /// one. Headroom holds what a link delivers while both are late, counted twice for the switch
-    /// as [`switchd::traffic::headroom`] explains. hostd's packets are hundreds of bytes long, so
-    /// the cells that short packets would waste are not counted.
+    /// The thresholds of the first leaf of a laboratory with these options.
     #[must_use]
     pub fn of(options: &Options) -> Lossless {
+        let plan = Topology::plan(options);
+        let mut leaves = plan.nodes.iter().filter(|it| it.role == NodeRole::Leaf);
+        let leaf = leaves.next().expect("a plan has a leaf");
+        Self::at(options, &plan, leaf)
+    }
+
+    /// The thresholds of the switch `node`. Headroom is what switchd computes for a worker that sees
+    /// a packet only when it has a core, and for peers that obey a pause only when they have one.
+    fn at(options: &Options, plan: &Topology, node: &Node) -> Lossless {
         let late =
             Rate::from_bps(options.speed).bytes_in(Span::from_micros(LATE_BY_US.unsigned_abs()));
-        let headroom = 4 * late;
         let xoff = late.max(65_536);
-        let ports = u64::from(options.hosts.div_ceil(options.leaves))
-            + u64::from(options.spines.max(options.leaves));
-        Lossless {
-            buffer: (ports * (xoff + headroom)).next_multiple_of(1 << 20),
+        let mut all = Lossless {
+            buffer: u64::from(MAX_CELLS) * CELL as u64,
             xoff,
             xon: xoff / 2,
-            headroom,
+            headroom: 0,
             kmin: xoff / 5,
             kmax: xoff / 5 * 4,
+        };
+        let headroom = all.headrooms(options, plan, node);
+        if let Some(most) = headroom.iter().max() {
+            let needed: u64 = headroom.iter().map(|bytes| xoff + bytes).sum();
+            (all.headroom, all.buffer) = (*most, needed.next_multiple_of(1 << 20));
         }
+        all
     }
-}
 
-/// How long a pause lasts before it counts as a storm: the longest time that can be configured. At
-/// 100 Mb/s a single PFC frame asks for up to 335 ms, and a host that waits for a core cannot take
-/// it back: that is no storm, and switchd's own default of 200 ms would discard what waits. A
-/// deadlock lasts for ever and is still found.
-const STORM_MS: u64 = 5_000;
+    /// What switchd computes for each port of a switch; nothing if no buffer holds it all.
+    fn headrooms(&self, options: &Options, plan: &Topology, node: &Node) -> Vec<u64> {
+        let mut table = ports(options, plan, node);
+        let qos = self.qos(plan, node).parse().expect("written below");
+        table.insert("qos".to_owned(), Value::Table(qos));
+        let config: Config = table.try_into().expect("written below");
+        let names: Vec<String> = plan
+            .ends(&node.name)
+            .map(|end| end.interface.clone())
+            .collect();
+        let ports = config.resolve_ports(&names).expect("all of them are there");
+        let mtu = u16::try_from(options.mtu).unwrap_or(u16::MAX);
+        let ports: Vec<PortFacts> = ports
+            .iter()
+            .map(|port| config.facts(port, None, mtu))
+            .collect();
+        // What cannot be computed is refused by the daemon, with its reason.
+        let compiled = config.qos.compile(&ports).ok();
+        let groups = compiled.iter().flat_map(|it| &it.policy.ports);
+        groups
+            .map(|port| u64::from(port.groups[3].headroom) * CELL as u64)
+            .collect()
+    }
 
-/// hostd's data, which is of priority 3, is lossless.
-fn lossless(options: &Options) -> String {
-    let Lossless {
-        buffer,
-        xoff,
-        xon,
-        headroom,
-        kmin,
-        kmax,
-    } = Lossless::of(options);
-    format!(
-        r#"
+    /// `[qos]` of the switch `node`: hostd's data, which is of priority 3, is lossless.
+    fn qos(&self, plan: &Topology, node: &Node) -> String {
+        let Lossless {
+            buffer,
+            xoff,
+            xon,
+            headroom: _,
+            kmin,
+            kmax,
+        } = self;
+        let is_host = |name: &str| {
+            let mut nodes = plan.nodes.iter();
+            nodes.any(|it| it.name == name && !it.role.is_switch())
+        };
+        let hosts: Vec<String> = plan
+            .ends(&node.name)
+            .map(|end| end.interface.clone())
+            .filter(|name| is_host(name))
+            .collect();
+        let hosts = if hosts.is_empty() {
+            String::new()
+        } else {
+            format!("[[headroom.port]]\nports = {hosts:?}\npeer = \"hostd\"")
+        };
+        format!(
+            r#"
 [buffer]
 size_bytes = {buffer}
+[headroom]
+peer = "switchd"
+poll_gap_microseconds = {LATE_BY_US}
+shortest_frame_bytes = {SHORTEST}
+{hosts}
 [flow_control]
 mode = "pfc"
 [[group]]
 groups = [3]
 xoff_bytes = {xoff}
 xon_bytes = {xon}
-headroom = {headroom}
+headroom = "auto"
 [[queue]]
 queues = [3]
 lossless = true
@@ -257,8 +314,19 @@ max_bytes = {kmax}
 [watchdog]
 detection_time_milliseconds = {STORM_MS}
 "#
-    )
+        )
+    }
 }
+
+/// Bytes of the shortest frames of hostd's data that headroom has to hold any number of: copies are
+/// made of longer ones.
+const SHORTEST: u16 = 512;
+
+/// How long a pause lasts before it counts as a storm: the longest time that can be configured. At
+/// 100 Mb/s a single PFC frame asks for up to 335 ms, and a host that waits for a core cannot take
+/// it back: that is no storm, and switchd's own default of 200 ms would discard what waits. A
+/// deadlock lasts for ever and is still found.
+const STORM_MS: u64 = 5_000;
 
 /// A path is late by many milliseconds when a switch on it waits for a core; nothing is lost by
 /// that. Waits that are right for switches with cores of their own would have packets sent again in
@@ -267,12 +335,14 @@ const LATE_BY_US: i64 = 20_000;
 
 /// hostd: the host's one interface, at the link's speed.
 fn hostd(options: &Options, plan: &Topology, node: &Node) -> Table {
+    let speed = Value::String(format!("{}bps", options.speed));
     let interfaces = plan
         .ends(&node.name)
         .map(|end| {
             Value::Table(table([
                 ("name", Value::String(end.interface.clone())),
-                ("speed", Value::String(format!("{}bps", options.speed))),
+                ("speed", speed.clone()),
+                ("link_speed", speed.clone()),
             ]))
         })
         .collect();
@@ -309,4 +379,54 @@ fn hostd(options: &Options, plan: &Topology, node: &Node) -> Table {
         ),
         ("interface", Value::Array(interfaces)),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::config::Settings;
+
+    /// SW-12: each switch of a lossless laboratory has a configuration that is accepted as it is,
+    /// with headroom that switchd computes, whose peers are daemons; and its buffer holds it all.
+    #[test]
+    fn switches_of_a_lossless_laboratory_compute_their_headroom() {
+        for (hosts, speed) in [(4, 100_000_000), (8, 100_000_000), (4, 1_000_000_000)] {
+            let options = Options {
+                hosts,
+                speed,
+                qos: Qos::Lossless,
+                ..Options::default()
+            };
+            let plan = Topology::plan(&options);
+            for node in plan.nodes.iter().filter(|node| node.role.is_switch()) {
+                let config: Config = switchd(&options, &plan, node).try_into().unwrap();
+                assert_eq!(config.validate(), Ok(()), "{}", node.name);
+                let names: Vec<String> = plan
+                    .ends(&node.name)
+                    .map(|end| end.interface.clone())
+                    .collect();
+                let ports = config.resolve_ports(&names).unwrap();
+                let mtu = u16::try_from(options.mtu).unwrap();
+                // A veth says 10 Gb/s of itself.
+                let device = Some(Rate::from_gbps(10));
+                let facts: Vec<PortFacts> = ports
+                    .iter()
+                    .map(|port| config.facts(port, device, mtu))
+                    .collect();
+                let compiled = config.qos.compile(&facts).unwrap();
+                let late = Rate::from_bps(speed).bytes_in(Span::from_millis(20));
+                for (facts, made_of) in facts.iter().zip(&compiled.headroom) {
+                    let made_of = made_of.expect("computed");
+                    assert_eq!(made_of.response.bytes, late, "{}", facts.name);
+                    assert!(made_of.peer_backlog.bytes > 0, "{}", facts.name);
+                    if facts.name.starts_with('h') {
+                        assert_eq!(made_of.peer_backlog.bytes, 131_072);
+                    }
+                }
+                let service = u64::from(compiled.policy.regions.service) * CELL as u64;
+                let xoff = Lossless::of(&options).xoff;
+                assert!(service >= xoff * facts.len() as u64, "{}", node.name);
+            }
+        }
+    }
 }

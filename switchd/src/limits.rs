@@ -122,6 +122,10 @@ pub const DEVICE_LEAST_BYTES: u64 = PORT_BURST_MIN;
 /// The same for ports without a speed: a batch of packets of 1000 bytes.
 pub const DEVICE_LEAST_UNSHAPED: u64 = 131_072;
 
+/// Places in the transmit ring of a port that pauses its peer which packets leave free for control
+/// frames: two for each of two turns, before and after packets are sent.
+pub const CONTROL_FRAMES: usize = 4;
+
 /// How long a device has to have too much before it gets less: longer than the time between two
 /// turns that are late because the kernel had other work for the core.
 pub const DEVICE_HOLD: Span = Span::from_millis(10);

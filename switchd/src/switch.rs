@@ -73,13 +73,8 @@ pub fn run(config: &Config, source: Source) -> Result<(), SwitchError> {
     let spare = spare_slots(config, devices.len());
     let numbers = 0..devices.len() + spare;
     let compiled = compiled.spread(numbers.map(|number| number < devices.len()));
-    for warning in config
-        .ecmp
-        .dlb
-        .warnings(&facts)
-        .iter()
-        .chain(&compiled.warnings)
-    {
+    let active = ActiveConfig::new(source, config.clone(), facts, &compiled).with_spare(spare);
+    for warning in &active.warnings {
         tracing::warn!("{warning}");
     }
     let mut routing = follow_kernel(config, &devices, spare, &compiled)?;
@@ -95,7 +90,6 @@ pub fn run(config: &Config, source: Source) -> Result<(), SwitchError> {
     // What can still be refused comes before the first thread.
     let (admin, http) = runtime.block_on(async { listeners(config).await })?;
     let ledger = Ledger::new(ports.len() + spare, config.workers.count);
-    let active = ActiveConfig::new(source, config.clone(), facts, &compiled).with_spare(spare);
     let slots = slots(&devices, &ports, spare);
     let (threads, state) = start_workers(&umem, routing, ports, active, ledger)?;
     lock(&state).begin_to_steer(prefixes, steer);
@@ -156,6 +150,7 @@ fn vacant() -> PortEntry {
         up: false,
         mtu: 0,
         speed: None,
+        link: None,
         icmp_v4: None,
         icmp_v6: None,
         burst: 0,

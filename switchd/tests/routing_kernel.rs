@@ -43,6 +43,7 @@ fn routing() -> Routing {
         up: false,
         mtu: 1500,
         speed: None,
+        link: None,
         icmp_v4: None,
         icmp_v6: None,
         burst: 125_000,

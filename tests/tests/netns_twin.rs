@@ -186,6 +186,7 @@ impl Real {
             up: false,
             mtu: 3000,
             speed: None,
+            link: None,
             icmp_v4: None,
             icmp_v6: None,
             burst: 0,

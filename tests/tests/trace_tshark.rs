@@ -26,6 +26,7 @@ fn entry(name: &str) -> PortEntry {
         up: true,
         mtu: 1500,
         speed: None,
+        link: None,
         icmp_v4: None,
         icmp_v6: None,
         burst: 0,

@@ -87,8 +87,8 @@ impl SwitchSettings {
         let is_edge = ports.iter().any(|link| !leads_on(*link));
         let facts = ports.iter().map(|link| {
             let uplink = is_edge && leads_on(*link);
-            let (port, speed) = self.port(plan, *link, uplink);
-            config.facts(&port, speed, self.mtu)
+            let (port, device) = self.port(plan, *link, uplink);
+            config.facts(&port, device, self.mtu)
         });
         let facts: Vec<PortFacts> = facts.collect();
         config.qos.compile(&facts).map(|compiled| compiled.policy)
@@ -118,6 +118,7 @@ impl SwitchSettings {
         let settings = PortSettings {
             name: plan.link_name(link),
             speed: defaults.speed,
+            link: defaults.link_speed,
             burst: Span::from_micros(u64::from(defaults.burst_microseconds)),
             mode: ModeChoice::Best,
             uplink,
@@ -195,6 +196,7 @@ impl Switch {
                 up: false,
                 mtu: settings.mtu,
                 speed,
+                link: it.link.of(speed, speed),
                 icmp_v4: None,
                 icmp_v6: None,
             }

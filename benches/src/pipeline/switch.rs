@@ -66,6 +66,8 @@ fn everything_on() -> Policy {
     let facts = |port: u16| PortFacts {
         name: format!("p{port}"),
         speed: Some(Rate::from_gbps(100)),
+        link: Some(Rate::from_gbps(100)),
+        burst: 1_250_000,
         mtu: 1500,
         ring: 1024,
         uplink: false,
@@ -82,6 +84,7 @@ fn tables(duties: Duties) -> Tables {
         up: true,
         mtu: 1500,
         speed: Some(Rate::from_gbps(100)),
+        link: Some(Rate::from_gbps(100)),
         icmp_v4: None,
         icmp_v6: None,
         burst: 125_000,

@@ -7,8 +7,13 @@ use common::units::Rate;
 pub struct PortFacts {
     /// Its name.
     pub name: String,
-    /// Its speed, if it has one.
+    /// What its shaper enforces, if it has one.
     pub speed: Option<Rate>,
+    /// The speed of its link, if it is known: what arrives comes so fast at most.
+    pub link: Option<Rate>,
+    /// What it may send at once, and its device may hold, in bytes of line time; 0 without a
+    /// shaper, which leaves that to the ring.
+    pub burst: u32,
     /// Longest IP packet.
     pub mtu: u16,
     /// Frames that its receive ring holds.

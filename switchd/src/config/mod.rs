@@ -47,7 +47,7 @@ pub use schema::{
     Admin, Config, Log, Memory, Metrics, Neighbours, Netlink, PortDefaults, PortOverride, Stop,
     Workers,
 };
-pub use speed::Speed;
+pub use speed::{LinkSpeed, Speed};
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use super::facts::PortFacts;
 use super::rules::matches_pattern;
 use super::schema::{Config, PortOverride};
-use super::speed::Speed;
+use super::speed::{LinkSpeed, Speed};
 use crate::limits::{MAX_PORTS, PORT_BURST_MIN};
 use crate::tables::PortEntry;
 use common::config::{Refusal, require};
@@ -39,6 +39,8 @@ pub struct PortSettings {
     pub name: String,
     /// What the egress shaper enforces.
     pub speed: Speed,
+    /// What bits take on its link.
+    pub link: LinkSpeed,
     /// What it may send at once, and its device may hold: so long at its speed.
     pub burst: Span,
     /// AF_XDP mode.
@@ -56,11 +58,15 @@ impl PortSettings {
 }
 
 impl Config {
-    /// What has to be known of ports with these settings, speeds and MTUs to make their policy.
-    pub fn facts(&self, port: &PortSettings, speed: Option<Rate>, mtu: u16) -> PortFacts {
+    /// What has to be known of a port with these settings to make its policy: its device reports
+    /// the speed `device`.
+    pub fn facts(&self, port: &PortSettings, device: Option<Rate>, mtu: u16) -> PortFacts {
+        let speed = port.speed.of(device);
         PortFacts {
             name: port.name.clone(),
             speed,
+            link: port.link.of(device, speed),
+            burst: port.burst_bytes(speed),
             mtu,
             ring: self.memory.ring,
             uplink: port.uplink,
@@ -71,7 +77,7 @@ impl Config {
     pub fn facts_of(&self, port: &PortSettings, device: &Device) -> PortFacts {
         let mtu = device.mtu.min(mtu_limit(Mode::NativeCopy, &device.driver));
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
-        self.facts(port, port.speed.of(device), mtu)
+        self.facts(port, device.speed, mtu)
     }
 
     /// The ports on a machine with these `interfaces`: first the `[[port]]`s, then what the
@@ -144,34 +150,43 @@ impl Config {
     }
 
     fn own_settings(&self, place: usize, port: &PortOverride) -> Result<PortSettings, Refusal> {
-        let defaults = &self.port_defaults;
-        let mode = port.mode.as_ref().unwrap_or(&defaults.mode);
-        let burst = port.burst_microseconds;
-        let burst = burst.unwrap_or(defaults.burst_microseconds);
-        Ok(PortSettings {
-            name: port.name.clone(),
-            speed: port.speed.unwrap_or(defaults.speed),
-            burst: Span::from_micros(u64::from(burst)),
-            mode: parse_mode(&format!("port[{place}].mode"), mode)?,
-            uplink: port.uplink,
-        })
+        let mode = port.mode.as_ref().unwrap_or(&self.port_defaults.mode);
+        let mode = parse_mode(&format!("port[{place}].mode"), mode)?;
+        Ok(self.settings(&port.name, Some(port), mode))
     }
 
     fn default_settings(&self, name: &str) -> Result<PortSettings, Refusal> {
-        Ok(PortSettings {
+        let mode = parse_mode("port_defaults.mode", &self.port_defaults.mode)?;
+        Ok(self.settings(name, None, mode))
+    }
+
+    /// The settings of a port with keys of its `own`, if it has a section.
+    pub(super) fn settings(
+        &self,
+        name: &str,
+        own: Option<&PortOverride>,
+        mode: ModeChoice,
+    ) -> PortSettings {
+        let defaults = &self.port_defaults;
+        let burst = own.and_then(|it| it.burst_microseconds);
+        let burst = burst.unwrap_or(defaults.burst_microseconds);
+        PortSettings {
             name: name.to_owned(),
-            speed: self.port_defaults.speed,
-            burst: Span::from_micros(u64::from(self.port_defaults.burst_microseconds)),
-            mode: parse_mode("port_defaults.mode", &self.port_defaults.mode)?,
-            uplink: false,
-        })
+            speed: own.and_then(|it| it.speed).unwrap_or(defaults.speed),
+            link: own
+                .and_then(|it| it.link_speed)
+                .unwrap_or(defaults.link_speed),
+            burst: Span::from_micros(u64::from(burst)),
+            mode,
+            uplink: own.is_some_and(|it| it.uplink),
+        }
     }
 }
 
 impl PortSettings {
     /// The port as the tables have it, before the kernel is asked for its state.
     pub fn entry(&self, device: &Device) -> PortEntry {
-        let speed = self.speed.of(device);
+        let speed = self.speed.of(device.speed);
         PortEntry {
             name: self.name.clone(),
             ifindex: device.ifindex,
@@ -179,6 +194,7 @@ impl PortSettings {
             up: false,
             mtu: u16::try_from(mtu_limit(Mode::NativeCopy, &device.driver)).unwrap_or(u16::MAX),
             speed,
+            link: self.link.of(device.speed, speed),
             icmp_v4: None,
             icmp_v6: None,
             burst: self.burst_bytes(speed),

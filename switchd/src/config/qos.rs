@@ -84,10 +84,55 @@ pub struct Headroom {
     pub cable_metres: u32,
     /// Or how long they delay a bit, one way, as measured; zero: what follows from their length.
     pub cable_delay_nanoseconds: u64,
-    /// How long a peer takes to stop; zero: what its speed allows it (802.1Q).
+    /// What stops at the other end.
+    pub peer: Peer,
+    /// How long it takes to stop; zero: what follows from `peer`.
     pub peer_response_nanoseconds: u64,
+    /// What its device still sends then; zero: what follows from `peer`.
+    pub peer_backlog_bytes: u32,
+    /// Shortest frame of lossless classes, without its check sequence.
+    pub shortest_frame_bytes: u16,
     /// Longest time between two looks of a worker at its ports.
     pub poll_gap_microseconds: u64,
+    /// Ports with cables or peers of their own.
+    pub port: Vec<HeadroomPort>,
+}
+
+/// Cables and peers of some ports; those of all apply where one is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeadroomPort {
+    /// Names or patterns of ports; all if there are none.
+    #[serde(default)]
+    pub ports: Vec<String>,
+    /// Length of the cable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cable_metres: Option<u32>,
+    /// Or how long it delays a bit, one way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cable_delay_nanoseconds: Option<u64>,
+    /// What stops at the other end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<Peer>,
+    /// How long it takes to stop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer_response_nanoseconds: Option<u64>,
+    /// What its device still sends then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer_backlog_bytes: Option<u32>,
+}
+
+/// What obeys pauses at the other end of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Peer {
+    /// A device that stops within the time of 802.1Q.
+    #[default]
+    Hardware,
+    /// A switchd that is as late as this one, and has a port like this.
+    Switchd,
+    /// A hostd that is as late as this switchd.
+    Hostd,
 }
 
 /// PFC and PAUSE.
@@ -104,6 +149,70 @@ pub struct FlowControl {
     pub send: bool,
     /// Peers are obeyed.
     pub obey: bool,
+    /// Ports that do something else.
+    pub port: Vec<FlowControlPort>,
+}
+
+/// What some ports send and obey, instead of what all do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlowControlPort {
+    /// Names or patterns of ports; all if there are none.
+    #[serde(default)]
+    pub ports: Vec<String>,
+    /// 802.3x.
+    #[serde(default)]
+    pub pause: Directions,
+    /// 802.1Qbb.
+    #[serde(default)]
+    pub pfc: Directions,
+}
+
+/// Which way pauses go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Directions {
+    /// None.
+    #[default]
+    Off,
+    /// The peer's are obeyed.
+    Rx,
+    /// The peer is paused.
+    Tx,
+    /// Both.
+    Both,
+}
+
+impl Directions {
+    /// Whether the peer is paused.
+    pub fn send(self) -> bool {
+        matches!(self, Self::Tx | Self::Both)
+    }
+
+    /// Whether its pauses are obeyed.
+    pub fn obey(self) -> bool {
+        matches!(self, Self::Rx | Self::Both)
+    }
+
+    /// The ways of who sends, obeys, or does both.
+    pub fn of(send: bool, obey: bool) -> Self {
+        match (send, obey) {
+            (false, false) => Self::Off,
+            (false, true) => Self::Rx,
+            (true, false) => Self::Tx,
+            (true, true) => Self::Both,
+        }
+    }
+
+    /// Its name in the configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Rx => "rx",
+            Self::Tx => "tx",
+            Self::Both => "both",
+        }
+    }
 }
 
 /// How ports pause.
@@ -468,8 +577,12 @@ impl Default for Headroom {
         Self {
             cable_metres: 5,
             cable_delay_nanoseconds: 0,
+            peer: Peer::Hardware,
             peer_response_nanoseconds: 0,
+            peer_backlog_bytes: 0,
+            shortest_frame_bytes: 60,
             poll_gap_microseconds: 100,
+            port: Vec::new(),
         }
     }
 }
@@ -482,7 +595,7 @@ impl Default for Watchdog {
             restoration_time_milliseconds: 400,
             poll_interval_milliseconds: 100,
             action: "drop".to_owned(),
-            storms: 0,
+            storms: 8,
             window_milliseconds: 60_000,
             priority: Vec::new(),
         }
@@ -497,6 +610,7 @@ impl Default for FlowControl {
             quanta: u16::MAX,
             send: true,
             obey: true,
+            port: Vec::new(),
         }
     }
 }

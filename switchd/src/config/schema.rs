@@ -2,7 +2,7 @@
 
 use super::ecmp::Ecmp;
 use super::qos::Qos;
-use super::speed::Speed;
+use super::speed::{LinkSpeed, Speed};
 use crate::limits::{CELL, PORT_BURST, PUNT_RATE};
 use crate::tables::Hashing;
 use common::time::Span;
@@ -66,6 +66,8 @@ pub struct Workers {
 pub struct PortDefaults {
     /// What the egress shaper enforces.
     pub speed: Speed,
+    /// What bits take on the link.
+    pub link_speed: LinkSpeed,
     /// What it may send at once, and its device may hold: so long at its speed.
     pub burst_microseconds: u32,
     /// AF_XDP mode: best, native-zero-copy, native-copy or generic-copy.
@@ -81,6 +83,9 @@ pub struct PortOverride {
     /// What the egress shaper enforces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speed: Option<Speed>,
+    /// What bits take on the link.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link_speed: Option<LinkSpeed>,
     /// What it may send at once, and its device may hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst_microseconds: Option<u32>,
@@ -217,6 +222,7 @@ impl Default for PortDefaults {
     fn default() -> Self {
         Self {
             speed: Speed::Device,
+            link_speed: LinkSpeed::Device,
             burst_microseconds: u32::try_from(PORT_BURST.nanos() / 1000).expect("a small constant"),
             mode: "best".to_owned(),
         }

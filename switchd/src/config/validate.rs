@@ -4,11 +4,12 @@
 use super::facts::PortFacts;
 use super::ports::parse_mode;
 use super::rules::overlap;
-use super::schema::Config;
+use super::schema::{Config, PortOverride};
 use super::speed::Speed;
 use crate::limits::{CELL, MAX_PORTS, MAX_WORKERS, PUNT_RATE_MAX};
 use common::config::{Derived, Refusal, Refusals, Settings, within};
 use common::units::Rate;
+use common::xdp::ModeChoice;
 use common::xdp::limits::{RING_MAX, RING_MIN};
 use std::net::SocketAddr;
 
@@ -73,6 +74,11 @@ impl Settings for Config {
             if port.speed.is_none() {
                 let speed = self.port_defaults.speed.to_string();
                 all.push(Derived::new(key("speed"), speed, "port_defaults.speed"));
+            }
+            if port.link_speed.is_none() {
+                let speed = self.port_defaults.link_speed.to_string();
+                let from = "port_defaults.link_speed";
+                all.push(Derived::new(key("link_speed"), speed, from));
             }
             if port.mode.is_none() {
                 let mode = self.port_defaults.mode.clone();
@@ -193,23 +199,19 @@ impl Config {
     }
 
     /// Checks `[qos]` before the devices are known. Assumes that the ports it names exist if
-    /// `ports` and `[[port]]` leave room for them, and that those which take the speed of the
-    /// device have one.
+    /// `ports` and `[[port]]` leave room for them, that devices have a speed, and that it is the
+    /// one that a port is shaped to.
     fn validate_qos(&self) -> Result<(), Refusals> {
-        let speed = |speed: Speed| match speed {
-            Speed::Rate(rate) => Some(rate),
-            Speed::Device => Some(Rate::from_gbps(1)),
-            Speed::Unlimited => None,
+        let facts = |name: &String, own: Option<&PortOverride>| {
+            let port = self.settings(name, own, ModeChoice::Best);
+            let device = match port.speed {
+                Speed::Rate(rate) => rate,
+                Speed::Device | Speed::Unlimited => Rate::from_gbps(1),
+            };
+            self.facts(&port, Some(device), 1500)
         };
-        let facts = |name: String, of: Option<Speed>| PortFacts {
-            name,
-            speed: speed(of.unwrap_or(self.port_defaults.speed)),
-            mtu: 1500,
-            ring: self.memory.ring,
-            uplink: false,
-        };
-        let listed = self.port.iter().map(|it| facts(it.name.clone(), it.speed));
-        let matched = self.ports.iter().map(|it| facts(it.clone(), None));
+        let listed = self.port.iter().map(|it| facts(&it.name, Some(it)));
+        let matched = self.ports.iter().map(|it| facts(it, None));
         // What a section names is a port of its own if it can be one of those.
         let is_port = |name: &String| {
             let listed = self.port.iter().any(|it| overlap(name, &it.name));
@@ -217,8 +219,13 @@ impl Config {
         };
         let groups = self.qos.group.iter().flat_map(|it| it.ports.clone());
         let queues = self.qos.queue.iter().flat_map(|it| it.ports.clone());
-        let named = groups.chain(queues).filter(is_port);
-        let named = named.map(|it| facts(it, None));
+        let cables = self.qos.headroom.port.iter();
+        let cables = cables.flat_map(|it| it.ports.clone());
+        let pauses = self.qos.flow_control.port.iter();
+        let pauses = pauses.flat_map(|it| it.ports.clone());
+        let named = groups.chain(queues).chain(cables).chain(pauses);
+        let named = named.filter(is_port);
+        let named = named.map(|it| facts(&it, None));
         let mut all: Vec<PortFacts> = listed.chain(matched).chain(named).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all.dedup_by(|a, b| a.name == b.name);

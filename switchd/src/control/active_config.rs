@@ -25,13 +25,14 @@ impl ActiveConfig {
     /// The configuration at the start: `config`, which was read from `source` and compiled for
     /// `facts`.
     pub fn new(source: Source, config: Config, facts: Vec<PortFacts>, compiled: &Compiled) -> Self {
+        let facts: Vec<_> = facts.into_iter().map(Some).collect();
         Self {
             source,
             packets: config.buffer_packets(),
-            config,
             headroom: compiled.headroom.clone(),
-            warnings: compiled.warnings.clone(),
-            facts: facts.into_iter().map(Some).collect(),
+            warnings: warnings(&config, &facts, compiled),
+            config,
+            facts,
         }
     }
 
@@ -62,11 +63,24 @@ impl ActiveConfig {
         compile(&self.config, &all).map(Some)
     }
 
-    /// Port `number` is this from now on, and `compiled` is in force.
-    pub fn take_port(&mut self, number: usize, facts: PortFacts, compiled: &Compiled) {
+    /// Port `number` is this from now on, and `compiled` is in force. Returns the warnings that did
+    /// not hold before.
+    pub fn take_port(
+        &mut self,
+        number: usize,
+        facts: PortFacts,
+        compiled: &Compiled,
+    ) -> Vec<String> {
         self.facts[number] = Some(facts);
         self.headroom.clone_from(&compiled.headroom);
-        self.warnings.clone_from(&compiled.warnings);
+        self.warn(compiled)
+    }
+
+    fn warn(&mut self, compiled: &Compiled) -> Vec<String> {
+        let now = warnings(&self.config, &self.facts, compiled);
+        let before = std::mem::replace(&mut self.warnings, now);
+        let is_new = |it: &&String| !before.contains(it);
+        self.warnings.iter().filter(is_new).cloned().collect()
     }
 
     /// What `next` is compiled to, and how it differs, if it can be put in force while the switch
@@ -89,17 +103,21 @@ impl ActiveConfig {
         Ok((changes, compile(next, &self.facts)?))
     }
 
-    /// `next` is in force from now on, and was compiled to this.
-    pub fn replace(
-        &mut self,
-        next: Config,
-        headroom: Vec<Option<Breakdown>>,
-        warnings: Vec<String>,
-    ) {
+    /// `next` is in force from now on, and was compiled to this. Returns the warnings that did not
+    /// hold before.
+    pub fn replace(&mut self, next: Config, compiled: &Compiled) -> Vec<String> {
         self.config = next;
-        self.headroom = headroom;
-        self.warnings = warnings;
+        self.headroom.clone_from(&compiled.headroom);
+        self.warn(compiled)
     }
+}
+
+/// What is possible but unwise at these ports.
+fn warnings(config: &Config, facts: &[Option<PortFacts>], compiled: &Compiled) -> Vec<String> {
+    let ports: Vec<PortFacts> = facts.iter().flatten().cloned().collect();
+    let mut all = config.ecmp.dlb.warnings(&ports);
+    all.extend_from_slice(&compiled.warnings);
+    all
 }
 
 fn compile(config: &Config, facts: &[Option<PortFacts>]) -> Result<Compiled, Refusals> {

@@ -11,12 +11,13 @@ use super::port_handle::PortHandle;
 use super::porter::{Leaving, Porter};
 use super::slots::{LinkState, Slot, Slots, Stage, Step};
 use super::state::State;
-use crate::config::{Config, PortFacts, PortSettings, Speed};
+use crate::config::{Config, PortFacts, PortSettings};
 use crate::id::PortId;
-use crate::tables::PortEntry;
+use crate::tables::{PortEntry, PortSpeeds};
 use crate::worker::events::{Detached, QueueCommand};
 use common::config::Refusals;
 use common::time::{Span, Time};
+use common::units::Rate;
 use common::xdp::netdev::Device;
 use common::xdp::{AfXdpQueue, Mode, Port, PortOptions, Prefixes, PuntLimit, Role, mtu_limit};
 use std::collections::HashSet;
@@ -185,16 +186,31 @@ impl State {
             }
             let speed = device.speed;
             self.change_device(slot, &settings, device);
-            let before = self.routing.publisher().ports()[slot].speed;
-            if settings.speed == Speed::Device && speed.is_some() && speed != before {
-                let burst = settings.burst_bytes(speed);
-                self.routing.set_speed(port_id(slot), speed, burst);
-                let speed = speed.map(|it| it.to_string()).unwrap_or_default();
-                let text = format!("the link has a speed of {speed} now");
-                self.note_event(Event::new(EventKind::Port, text).at(settings.name));
+            if let Some(speed) = speed {
+                self.adopt_speed(slot, &settings, speed);
             }
             self.wake_workers();
         }
+    }
+
+    /// The link of a port has another speed: quanta count by it, and the shaper follows it if it is
+    /// told to.
+    fn adopt_speed(&mut self, slot: usize, settings: &PortSettings, device: Rate) {
+        let shaper = settings.speed.of(Some(device));
+        let link = settings.link.of(Some(device), shaper);
+        let port = &self.routing.publisher().ports()[slot];
+        if (port.speed, port.link) == (shaper, link) {
+            return;
+        }
+        let burst = settings.burst_bytes(shaper);
+        let speeds = PortSpeeds {
+            shaper,
+            link,
+            burst,
+        };
+        self.routing.set_speed(port_id(slot), speeds);
+        let text = format!("the link has a speed of {device} now");
+        self.note_event(Event::new(EventKind::Port, text).at(&settings.name));
     }
 
     fn wake_workers(&self) {
@@ -269,7 +285,9 @@ impl State {
     /// It does not fit together with this port. Then nothing has changed.
     fn fit_policy(&mut self, slot: usize, facts: PortFacts) -> Result<(), Refusals> {
         if let Some(compiled) = self.active.prepare_port(slot, &facts)? {
-            self.active.take_port(slot, facts, &compiled);
+            for warning in self.active.take_port(slot, facts, &compiled) {
+                tracing::warn!("{warning}");
+            }
             self.routing.set_traffic(Arc::new(compiled.policy));
         }
         Ok(())

@@ -9,11 +9,10 @@ use super::program::Program;
 use super::publisher::{SteerChanges, TablePublisher};
 use crate::forward::fib::FibWriter;
 use crate::id::PortId;
-use crate::tables::PortEntry;
 use crate::tables::policy::Policy;
+use crate::tables::{PortEntry, PortSpeeds};
 use common::netlink::{Change, Mirror, NeighbourKey, Watch};
 use common::time::{Span, Time};
-use common::units::Rate;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -115,9 +114,9 @@ impl Routing {
         self.publisher.apply(mirror, &mut Vec::new())
     }
 
-    /// Makes port `id` send at most so fast, and `burst` bytes at once.
-    pub fn set_speed(&mut self, id: PortId, speed: Option<Rate>, burst: u32) {
-        self.publisher.program_mut().set_speed(id, speed, burst);
+    /// Port `id` has these speeds from now on.
+    pub fn set_speed(&mut self, id: PortId, speeds: PortSpeeds) {
+        self.publisher.program_mut().set_speed(id, speeds);
         let mirror = self.watch.mirror();
         self.publisher.apply(mirror, &mut Vec::new());
     }

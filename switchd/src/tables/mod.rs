@@ -45,11 +45,25 @@ pub struct PortEntry {
     /// Speed that the egress shaper enforces, counted on the wire (preamble, frame check sequence
     /// and gap included); `None` for no shaper.
     pub speed: Option<Rate>,
+    /// Speed of the link, which the quanta of pauses are counted at; `None`: not known, and there is
+    /// no flow control.
+    pub link: Option<Rate>,
     /// Source address of ICMP messages about packets that arrived here; `None` sends none.
     pub icmp_v4: Option<Ipv4Addr>,
     /// As `icmp_v4`, for IPv6; a global address if there is one.
     pub icmp_v6: Option<Ipv6Addr>,
     /// Bytes that the port may send at once after a pause, to make up for having been served late.
+    pub burst: u32,
+}
+
+/// The speeds of a port: see [`PortEntry`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortSpeeds {
+    /// What its shaper enforces.
+    pub shaper: Option<Rate>,
+    /// What bits take on its link.
+    pub link: Option<Rate>,
+    /// What it may send at once, in bytes.
     pub burst: u32,
 }
 

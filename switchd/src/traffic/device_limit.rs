@@ -127,6 +127,23 @@ impl DeviceLimit {
     }
 }
 
+/// The most that the device of a port can hold, a frame aside, in bytes of line time: it is shaped
+/// to `speed`, may send `burst` bytes at once, has a link of speed `link`, and is served every
+/// `gap` at the latest.
+///
+/// A limit grows by a quarter when the device ran empty between two turns. So with turns that are
+/// never farther apart than the gap, it stays below what the link carries in a gap and a quarter.
+/// Where the shaper is another one, a device runs empty because of that, and the limit grows to the
+/// burst.
+pub fn worst_backlog(speed: Rate, burst: u32, link: Rate, gap: Span) -> u64 {
+    let (least, most) = bounds(Some(speed), burst);
+    if speed != link {
+        return most;
+    }
+    let carried = speed.bytes_in(gap);
+    carried.saturating_add(carried / 4).clamp(least, most)
+}
+
 /// The least and the most of the limit of a port.
 fn bounds(speed: Option<Rate>, burst: u32) -> (u64, u64) {
     let Some(speed) = speed else {
@@ -195,6 +212,32 @@ mod tests {
         limit.forget();
         assert_eq!(limit.ready_at(), Time::ZERO);
         assert_eq!(limit.room(0, at(100)), DEVICE_LEAST_BYTES);
+    }
+
+    /// SW-12, SW-15: however late turns are, within a gap, the device holds no more than is planned
+    /// for.
+    #[test]
+    fn the_device_holds_no_more_than_is_planned_for() {
+        for gap in [1, 3, 10, 40, 100, 1000] {
+            let planned = worst_backlog(SPEED, BURST, SPEED, Span::from_micros(gap));
+            let mut limit = DeviceLimit::new(Some(SPEED), BURST);
+            let (mut backlog, mut most) = (0_u64, 0);
+            for turn in 0..2_000 {
+                // Between nothing and a gap.
+                let late = Span::from_nanos(gap * 10 * (turn * 7919 % 101));
+                let now = at(turn * gap);
+                let room = limit.room(backlog, now);
+                backlog += room;
+                limit.reached(backlog, now);
+                most = most.max(backlog);
+                backlog = backlog.saturating_sub(SPEED.bytes_in(late));
+            }
+            assert!(most <= planned, "{gap} µs: {most} of {planned}");
+            assert!(most * 2 > planned, "{gap} µs: {most} of {planned}");
+        }
+        let slow = Rate::from_gbps(1);
+        let shaped = worst_backlog(slow, 12_500, SPEED, Span::from_micros(1));
+        assert_eq!(shaped, 12_500, "the shaper empties the device");
     }
 
     /// What was learnt lasts while the port stays as it is, and begins anew with another speed or

@@ -8,7 +8,7 @@
 
 use crate::drop::DropReason;
 use crate::id::PortId;
-use crate::limits::PRIORITIES;
+use crate::limits::{CONTROL_FRAMES, PRIORITIES};
 use crate::stats::PortStats;
 use crate::tables::policy::{FlowControl, Policy};
 use crate::traffic::pfc_tx::PfcSender;
@@ -26,7 +26,8 @@ pub struct Pauses {
     /// What its peer was asked for.
     pub(super) sender: PfcSender,
     flow_control: FlowControl,
-    /// The speed that quanta are counted at; without one there is no flow control.
+    /// The speed of the link, which quanta are counted at (IEEE 802.3 annex 31B.2); without one
+    /// there is no flow control.
     speed: Option<Rate>,
     /// When the first pause that is obeyed now ends.
     over_at: Time,
@@ -73,6 +74,17 @@ impl Pauses {
     /// Whether any priority can be paused by the peer.
     pub(super) fn obeys(&self) -> bool {
         self.flow_control.obeys() != 0
+    }
+
+    /// Places in the transmit ring that are kept free of packets: a pause must not wait for the next
+    /// turn because the ring is full of short frames.
+    #[inline]
+    pub(super) fn reserved(&self) -> usize {
+        if self.flow_control.sends() == 0 {
+            0
+        } else {
+            CONTROL_FRAMES
+        }
     }
 
     /// Takes a control frame of the peer.

@@ -36,7 +36,7 @@ impl<Q: QueueIo> Worker<Q> {
         loop {
             let queue = self.ports.at(place).queue;
             let room = DeviceRoom {
-                frames: self.devices.room(queue).min(BATCH),
+                frames: self.devices.room(queue),
                 backlog: self.devices.backlog(queue),
             };
             self.serve(place, room, now);

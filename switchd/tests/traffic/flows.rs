@@ -32,7 +32,10 @@ fn flows_are_shown() {
     }
     let mut rig = Rig::new("f");
     rig.settings(FLOWS);
-    rig.start(&["port_defaults.speed=1Gbps"]);
+    rig.start(&[
+        "port_defaults.speed=1Gbps",
+        "port_defaults.link_speed=1Gbps",
+    ]);
     rig.ip(
         "sw",
         "route add 10.9.0.0/16 nexthop via 10.2.0.2 nexthop via 10.3.0.2",

@@ -147,7 +147,10 @@ fn a_reload_loses_nothing() {
     }
     let mut rig = Rig::new("l");
     rig.settings(LOSSLESS);
-    rig.start(&["port_defaults.speed=1Gbps"]);
+    rig.start(&[
+        "port_defaults.speed=1Gbps",
+        "port_defaults.link_speed=1Gbps",
+    ]);
     assert_eq!(rig.ping("10.2.0.2", 2, 50), 2);
     let pings = rig
         .ping_command("10.2.0.2", 600, 2)
@@ -226,7 +229,11 @@ fn a_received_pause_is_obeyed() {
     rig.settings(LOSSLESS);
     // At 5 Mb/s the longest pause takes 65535 × 512 bits / 5 Mb/s = 6.71 s: long enough to look at
     // it. The watchdog would take it for a storm.
-    rig.start(&["port_defaults.speed=5Mbps", "qos.watchdog.enabled=false"]);
+    rig.start(&[
+        "port_defaults.speed=5Mbps",
+        "port_defaults.link_speed=5Mbps",
+        "qos.watchdog.enabled=false",
+    ]);
     assert_eq!(rig.ping("10.2.0.2", 2, 50), 2);
     let receiver = receive(&rig, 5);
     let script = "import socket,struct\ns=socket.socket(socket.AF_PACKET,socket.SOCK_RAW)\ns.bind(('e2',0))\n\
@@ -266,7 +273,10 @@ fn a_full_group_pauses_its_peer() {
     }
     let mut rig = Rig::new("x");
     rig.settings(LOSSLESS);
-    rig.start(&["port_defaults.speed=1Gbps"]);
+    rig.start(&[
+        "port_defaults.speed=1Gbps",
+        "port_defaults.link_speed=1Gbps",
+    ]);
     assert_eq!(rig.ping("10.2.0.2", 2, 50), 2);
     let capture = python(
         &rig,
@@ -338,7 +348,10 @@ fn the_traffic_manager_is_shown() {
             .replace("headroom = 262144", "headroom = \"auto\"")
             .replace("1000000", "100"),
     );
-    rig.start(&["port_defaults.speed=100Mbps"]);
+    rig.start(&[
+        "port_defaults.speed=100Mbps",
+        "port_defaults.link_speed=100Mbps",
+    ]);
     assert_eq!(rig.ping("10.2.0.2", 5, 10), 5);
     for (topic, word) in [
         ("buffer", "egress_service"),

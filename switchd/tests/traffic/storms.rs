@@ -77,7 +77,10 @@ fn a_storm_is_found_ended_and_shown() {
     }
     let mut rig = Rig::new("w");
     rig.settings(&format!("{LOSSLESS}{WATCHED}"));
-    rig.start(&["port_defaults.speed=5Mbps"]);
+    rig.start(&[
+        "port_defaults.speed=5Mbps",
+        "port_defaults.link_speed=5Mbps",
+    ]);
     assert_eq!(rig.ping("10.2.0.2", 2, 50), 2);
     let row = becomes(&rig, "operational", 0);
     assert_eq!(

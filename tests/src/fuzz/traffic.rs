@@ -148,6 +148,8 @@ fn compiled(variant: [&str; 6]) -> Variant {
     let ports = (0..SPEEDS.len()).map(|port| PortFacts {
         name: format!("p{port}"),
         speed: Some(speed(port)),
+        link: Some(speed(port)),
+        burst: BURST,
         mtu: 1500,
         ring: 64,
         uplink: port < 2,
@@ -185,9 +187,11 @@ impl Variant {
         for (number, port) in tables.ports.iter_mut().enumerate() {
             if self.paced {
                 (port.speed, port.burst) = (Some(speed(number)), BURST);
+                port.link = port.speed;
             } else {
                 // As the switch begins: one port has a speed.
                 port.speed = (number == 2).then(|| Rate::from_gbps(1));
+                port.link = port.speed;
                 port.burst = 125_000;
             }
         }

@@ -1,8 +1,9 @@
 //! `[qos.flow_control]` and `[qos.watchdog]`: what a port pauses, what it obeys, and when a pause
 //! is a storm.
 
+use super::ports::{concerns, known};
 use crate::config::facts::PortFacts;
-use crate::config::qos::{Mode, Qos};
+use crate::config::qos::{Directions, Mode, Qos};
 use crate::config::rules::class_numbers;
 use crate::limits::PRIORITIES;
 use crate::tables::policy::{Classify, FlowControl, PortPolicy};
@@ -10,7 +11,73 @@ use crate::tables::watchdog::{Settings, SettingsError, StormLimit, Times};
 use common::config::{Refusal, Refusals};
 use common::time::Span;
 
+/// What a port does, and which keys say so.
+struct Wanted {
+    mode: Mode,
+    send: bool,
+    obey: bool,
+    key: String,
+}
+
 impl Qos {
+    /// Refuses keys that no port could follow.
+    ///
+    /// # Errors
+    /// All of them.
+    pub(super) fn check_flow_control(&self, ports: &[PortFacts]) -> Result<(), Refusals> {
+        let of = &self.flow_control;
+        let mut refusals = Refusals::default();
+        refusals.require(
+            of.quanta > 0,
+            "qos.flow_control.quanta",
+            "0 is not a pause: 1 to 65535",
+        );
+        refusals.keep(class_numbers("qos.flow_control.priorities", &of.priorities));
+        for (place, port) in of.port.iter().enumerate() {
+            let key = |name: &str| format!("qos.flow_control.port[{place}].{name}");
+            refusals.keep(known(&key("ports"), &port.ports, ports));
+            refusals.require(
+                port.pause == Directions::Off || port.pfc == Directions::Off,
+                &key("pause"),
+                format_args!(
+                    "{:?} beside pfc = {:?}: a link has PAUSE or PFC, not both (IEEE 802.1Q clause 36.1); turn one of them off",
+                    port.pause.name(),
+                    port.pfc.name()
+                ),
+            );
+        }
+        refusals.or(())
+    }
+
+    /// What the port `name` is wanted to do: what the last section for it says, or what holds for
+    /// all.
+    fn wanted(&self, name: &str) -> Wanted {
+        let of = &self.flow_control;
+        let sections = of.port.iter().enumerate().rev();
+        let own = sections
+            .filter(|(_, it)| concerns(&it.ports, name))
+            .map(|(place, it)| {
+                let (mode, ways, key) = match (it.pfc, it.pause) {
+                    (Directions::Off, Directions::Off) => (Mode::Off, Directions::Off, "pfc"),
+                    (Directions::Off, pause) => (Mode::Pause, pause, "pause"),
+                    (pfc, _) => (Mode::Pfc, pfc, "pfc"),
+                };
+                Wanted {
+                    mode,
+                    send: ways.send(),
+                    obey: ways.obey(),
+                    key: format!("qos.flow_control.port[{place}].{key}"),
+                }
+            })
+            .next();
+        own.unwrap_or_else(|| Wanted {
+            mode: of.mode,
+            send: of.send,
+            obey: of.obey,
+            key: "qos.flow_control.mode".to_owned(),
+        })
+    }
+
     /// What `port` pauses and obeys.
     ///
     /// # Errors
@@ -22,18 +89,13 @@ impl Qos {
         facts: &PortFacts,
     ) -> Result<FlowControl, Refusals> {
         let of = &self.flow_control;
+        let wanted = self.wanted(&facts.name);
         let mut refusals = Refusals::default();
         refusals.require(
-            of.quanta > 0,
-            "qos.flow_control.quanta",
-            "0 is not a pause: 1 to 65535",
-        );
-        refusals.keep(class_numbers("qos.flow_control.priorities", &of.priorities));
-        refusals.require(
-            of.mode == Mode::Off || facts.speed.is_some(),
-            "qos.flow_control.mode",
+            wanted.mode == Mode::Off || facts.link.is_some(),
+            &wanted.key,
             format_args!(
-                "{} has no speed, and pauses are counted in its bits: give it one",
+                "{} has no speed, and pauses are counted in bits of its link: give it a link_speed",
                 facts.name
             ),
         );
@@ -43,10 +105,12 @@ impl Qos {
             .fold(0, |mask, priority| mask | 1 << priority);
         let priorities = match of.priorities.as_slice() {
             [] => lossless,
-            some => some.iter().fold(0, |mask, priority| mask | 1 << priority),
+            some => some
+                .iter()
+                .fold(0, |mask, priority| mask | 1 << (priority & 7)),
         };
         refusals.require(
-            of.mode == Mode::Off || lossless & !priorities == 0 || of.mode == Mode::Pause,
+            wanted.mode != Mode::Pfc || lossless & !priorities == 0,
             "qos.flow_control.priorities",
             format_args!(
                 "{:?} lack priorities of lossless groups: these are {:?}",
@@ -56,17 +120,18 @@ impl Qos {
                     .collect::<Vec<_>>()
             ),
         );
-        refusals.or(match of.mode {
+        let quanta = of.quanta;
+        refusals.or(match wanted.mode {
             Mode::Off => FlowControl::Off,
             Mode::Pause => FlowControl::Pause {
-                send: of.send && lossless != 0,
-                obey: of.obey,
-                quanta: of.quanta,
+                send: wanted.send && lossless != 0,
+                obey: wanted.obey,
+                quanta,
             },
             Mode::Pfc => FlowControl::Pfc {
-                send: if of.send { priorities } else { 0 },
-                obey: if of.obey { priorities } else { 0 },
-                quanta: of.quanta,
+                send: if wanted.send { priorities } else { 0 },
+                obey: if wanted.obey { priorities } else { 0 },
+                quanta,
             },
         })
     }

@@ -1,9 +1,12 @@
 //! `[qos.headroom]`: what lossless groups get beyond their threshold, and whether a shared pool is
 //! large enough (SW-12).
 
+use super::ports::{concerns, known};
 use crate::config::facts::PortFacts;
-use crate::config::qos::Qos;
+use crate::config::qos::{self, HeadroomPort, Peer, Qos};
+use crate::packet::wire_len;
 use crate::tables::policy::{FlowControl, GroupPolicy, Policy, PortPolicy};
+use crate::traffic::device_limit::worst_backlog;
 use crate::traffic::headroom::{Breakdown, Cable, Headroom};
 use crate::traffic::pfc_tx::quanta_time;
 use common::config::{Refusal, Refusals, within};
@@ -11,56 +14,107 @@ use common::time::Span;
 use common::units::Rate;
 use common::wire::ethernet;
 
+/// What a hostd may hand to its device in a row: `transport.pacer_burst` as it is shipped.
+const HOSTD_BACKLOG: u64 = 131_072;
+
 impl Qos {
-    pub(super) fn check_headroom(&self) -> Result<(), Refusals> {
+    pub(super) fn check_headroom(&self, ports: &[PortFacts]) -> Result<(), Refusals> {
         let of = &self.headroom;
         let mut refusals = Refusals::default();
-        let mut check = |name: &str, value, most| {
-            refusals.keep(within(&format!("qos.headroom.{name}"), value, 0, most));
+        let key = |name: &str| format!("qos.headroom.{name}");
+        let all = HeadroomPort {
+            ports: Vec::new(),
+            cable_metres: Some(of.cable_metres),
+            cable_delay_nanoseconds: Some(of.cable_delay_nanoseconds),
+            peer: Some(of.peer),
+            peer_response_nanoseconds: Some(of.peer_response_nanoseconds),
+            peer_backlog_bytes: Some(of.peer_backlog_bytes),
         };
-        check("cable_metres", u64::from(of.cable_metres), 100_000);
-        check(
-            "cable_delay_nanoseconds",
-            of.cable_delay_nanoseconds,
-            1_000_000_000,
-        );
-        check(
-            "peer_response_nanoseconds",
-            of.peer_response_nanoseconds,
-            1_000_000_000,
-        );
-        check("poll_gap_microseconds", of.poll_gap_microseconds, 1_000_000);
+        refusals.keep(all.check(&key));
+        let gap = of.poll_gap_microseconds;
+        refusals.keep(within(&key("poll_gap_microseconds"), gap, 0, 1_000_000));
+        let shortest = of.shortest_frame_bytes.into();
+        refusals.keep(within(&key("shortest_frame_bytes"), shortest, 60, 9216));
+        for (place, port) in of.port.iter().enumerate() {
+            let key = |name: &str| format!("qos.headroom.port[{place}].{name}");
+            refusals.keep(port.check(&key));
+            refusals.keep(known(&key("ports"), &port.ports, ports));
+        }
         refusals.or(())
     }
 
-    /// Headroom of a port, from its speed and what `[qos.headroom]` says.
+    /// Headroom of a port, from its speeds and what `[qos.headroom]` says.
     pub(super) fn computed(&self, key: &str, facts: &PortFacts) -> Result<Breakdown, Refusal> {
-        let Some(speed) = facts.speed else {
+        let Some(link) = facts.link else {
             let reason = format!(
-                "cannot be computed for {}, which has no speed: give it one, or a number of bytes",
+                "cannot be computed for {}, which has no speed: give it a link_speed, or a number of bytes",
                 facts.name
             );
             return Err(Refusal::new(key, reason));
         };
-        Ok(self.headroom_of(facts, speed).breakdown())
+        Ok(self.headroom_of(facts, link).breakdown())
     }
 
-    /// What the headroom of a port of this speed depends on.
-    fn headroom_of(&self, facts: &PortFacts, speed: Rate) -> Headroom {
-        let of = &self.headroom;
-        let response = of.peer_response_nanoseconds;
+    /// What the headroom of a port with a link of this speed depends on.
+    fn headroom_of(&self, facts: &PortFacts, link: Rate) -> Headroom {
+        let of = self.cable_and_peer(&facts.name);
+        let longest = u32::from(facts.mtu) + u32::try_from(ethernet::HEADER_LEN).expect("14");
+        let own = match facts.speed {
+            Some(speed) => worst_backlog(speed, facts.burst, link, self.poll_gap()),
+            None => u64::from(facts.ring) * wire_len(u64::from(longest)),
+        };
+        // What a peer in software does is not known here: it is planned to be as late as this
+        // switch, and its device to hold what its shipped configuration lets it hold.
+        let (response, peer) = match of.peer {
+            Peer::Hardware => (None, 0),
+            Peer::Switchd => (Some(self.poll_gap()), own),
+            Peer::Hostd => (Some(self.poll_gap()), HOSTD_BACKLOG),
+        };
         Headroom {
-            speed,
+            speed: link,
             cable: match of.cable_delay_nanoseconds {
                 0 => Cable::Metres(of.cable_metres),
                 delay => Cable::Delay(Span::from_nanos(delay)),
             },
-            longest: u32::from(facts.mtu) + u32::try_from(ethernet::HEADER_LEN).expect("14"),
-            shortest: 60,
-            response: (response > 0).then(|| Span::from_nanos(response)),
+            longest,
+            shortest: of.shortest_frame_bytes.into(),
+            response: match of.peer_response_nanoseconds {
+                0 => response,
+                nanos => Some(Span::from_nanos(nanos)),
+            },
             ring: facts.ring,
             gap: self.poll_gap(),
+            own,
+            peer: match of.peer_backlog_bytes {
+                0 => peer,
+                bytes => bytes.into(),
+            },
         }
+    }
+
+    /// `[qos.headroom]` as it is for the port `name`.
+    fn cable_and_peer(&self, name: &str) -> qos::Headroom {
+        let mut of = self.headroom.clone();
+        let its = |it: &&HeadroomPort| concerns(&it.ports, name);
+        for own in self.headroom.port.iter().filter(its) {
+            // A length that is said of this port is not that of a measured delay of all.
+            if own.cable_metres.is_some() {
+                of.cable_delay_nanoseconds = 0;
+            }
+            set(&mut of.cable_metres, own.cable_metres);
+            set(&mut of.cable_delay_nanoseconds, own.cable_delay_nanoseconds);
+            // Nor are numbers of one peer those of another.
+            if own.peer.is_some() {
+                (of.peer_response_nanoseconds, of.peer_backlog_bytes) = (0, 0);
+            }
+            set(&mut of.peer, own.peer);
+            set(
+                &mut of.peer_response_nanoseconds,
+                own.peer_response_nanoseconds,
+            );
+            set(&mut of.peer_backlog_bytes, own.peer_backlog_bytes);
+        }
+        of
     }
 
     /// The longest time between two looks of a worker at a port that is planned for.
@@ -73,17 +127,20 @@ impl Qos {
     pub(super) fn lateness_warnings(&self, policy: &Policy, ports: &[PortFacts]) -> Vec<String> {
         let ports = policy.ports.iter().zip(ports);
         ports
-            .filter_map(|(port, facts)| Some((port, facts, facts.speed?)))
-            .flat_map(|(port, facts, speed)| {
-                let ring = self.short_ring(port, facts, speed);
-                [ring, self.short_pause(port, facts, speed)]
+            .filter_map(|(port, facts)| Some((port, facts, facts.link?)))
+            .flat_map(|(port, facts, link)| {
+                [
+                    self.short_ring(port, facts, link),
+                    self.short_pause(port, facts, link),
+                    other_shaper(port, facts, link),
+                ]
             })
             .flatten()
             .collect()
     }
 
-    fn short_ring(&self, port: &PortPolicy, facts: &PortFacts, speed: Rate) -> Option<String> {
-        let needed = self.headroom_of(facts, speed).ring_needed();
+    fn short_ring(&self, port: &PortPolicy, facts: &PortFacts, link: Rate) -> Option<String> {
+        let needed = self.headroom_of(facts, link).ring_needed();
         let is_lossless = port.groups.iter().any(GroupPolicy::is_lossless);
         // A ring of 0 is none: a frame is accounted when it arrives.
         let is_short = facts.ring > 0 && u64::from(facts.ring) < needed;
@@ -98,13 +155,13 @@ impl Qos {
         })
     }
 
-    fn short_pause(&self, port: &PortPolicy, facts: &PortFacts, speed: Rate) -> Option<String> {
+    fn short_pause(&self, port: &PortPolicy, facts: &PortFacts, link: Rate) -> Option<String> {
         let (FlowControl::Pause { quanta, .. } | FlowControl::Pfc { quanta, .. }) =
             port.flow_control
         else {
             return None;
         };
-        let half = quanta_time(quanta, speed).divided_by(2);
+        let half = quanta_time(quanta, link).divided_by(2);
         let is_short = port.flow_control.sends() != 0 && half < self.poll_gap();
         is_short.then(|| {
             format!(
@@ -114,6 +171,44 @@ impl Qos {
                 self.poll_gap()
             )
         })
+    }
+}
+
+/// A warning if a port with pauses is shaped to another speed than its link has: pauses, and what
+/// arrives after them, count by the link.
+fn other_shaper(port: &PortPolicy, facts: &PortFacts, link: Rate) -> Option<String> {
+    let shaper = facts.speed.filter(|speed| *speed != link)?;
+    (port.flow_control != FlowControl::Off).then(|| {
+        format!(
+            "{}: it is shaped to {shaper}, and pauses and headroom count by the {link} of its link: if that is not what bits \
+             take there, say so with link_speed, here and at the peer",
+            facts.name
+        )
+    })
+}
+
+impl HeadroomPort {
+    fn check(&self, key: &dyn Fn(&str) -> String) -> Result<(), Refusals> {
+        let mut refusals = Refusals::default();
+        let mut check = |name: &str, value: Option<u64>, most| {
+            if let Some(value) = value {
+                refusals.keep(within(&key(name), value, 0, most));
+            }
+        };
+        check("cable_metres", self.cable_metres.map(u64::from), 100_000);
+        let delay = self.cable_delay_nanoseconds;
+        check("cable_delay_nanoseconds", delay, 1_000_000_000);
+        let response = self.peer_response_nanoseconds;
+        check("peer_response_nanoseconds", response, 1_000_000_000);
+        let backlog = self.peer_backlog_bytes.map(u64::from);
+        check("peer_backlog_bytes", backlog, 1 << 30);
+        refusals.or(())
+    }
+}
+
+fn set<T>(value: &mut T, own: Option<T>) {
+    if let Some(own) = own {
+        *value = own;
     }
 }
 

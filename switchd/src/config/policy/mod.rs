@@ -7,6 +7,7 @@ mod flow_control;
 mod groups;
 mod headroom;
 mod limit;
+mod ports;
 mod queues;
 mod relations;
 mod sections;
@@ -15,13 +16,14 @@ mod uet;
 
 use super::facts::PortFacts;
 use super::qos::{self, Qos};
-use super::rules::{cells, matches_pattern};
+use super::rules::cells;
 use crate::limits::{CELL, MAX_CELLS};
 use crate::tables::policy::{Policy, PolicyError, PortPolicy};
 use crate::traffic::headroom::Breakdown;
 use common::config::{Refusal, Refusals, require, within};
 use common::time::Span;
 use common::units::Rate;
+use ports::{concerns, known};
 use sections::Sections;
 
 /// A compiled `[qos]`.
@@ -97,7 +99,8 @@ impl Qos {
             "qos.plane_speed",
             "a plane of speed 0 carries nothing",
         ));
-        refusals.keep(self.check_headroom());
+        refusals.keep(self.check_headroom(ports));
+        refusals.keep(self.check_flow_control(ports));
         let mut policy = Policy::plain(ports.len(), cells(self.queue_depth_bytes));
         policy.classify = refusals.keep(self.classify()).unwrap_or_default();
         policy.trim = refusals.keep(self.trim.compile()).unwrap_or_default();
@@ -178,32 +181,6 @@ fn refused(error: PolicyError, ports: &[PortFacts], sections: &Sections) -> Refu
     }
 }
 
-/// Whether a section with these `patterns` applies to the port `name`.
-fn concerns(patterns: &[String], name: &str) -> bool {
-    patterns.is_empty()
-        || patterns
-            .iter()
-            .any(|pattern| matches_pattern(pattern, name))
-}
-
-/// Refuses patterns that match no port: they are most likely mistyped.
-fn known(key: &str, patterns: &[String], ports: &[PortFacts]) -> Result<(), Refusals> {
-    let mut refusals = Refusals::default();
-    for (place, pattern) in patterns.iter().enumerate() {
-        let is_port = |port: &PortFacts| matches_pattern(pattern, &port.name);
-        // Without ports there is nothing to compare with.
-        if !ports.is_empty() && !ports.iter().any(is_port) {
-            let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
-            let reason = format!(
-                "no port is called {pattern:?}; there are {}",
-                names.join(", ")
-            );
-            refusals.add(Refusal::new(format!("{key}[{place}]"), reason));
-        }
-    }
-    refusals.or(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,6 +192,8 @@ mod tests {
         let port = PortFacts {
             name: "swp7".to_owned(),
             speed: None,
+            link: None,
+            burst: 0,
             mtu: 1500,
             ring: 1024,
             uplink: false,

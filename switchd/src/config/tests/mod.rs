@@ -1,4 +1,5 @@
 mod lateness;
+mod pauses;
 mod uet;
 
 use super::*;
@@ -35,6 +36,7 @@ fn the_shipped_file_lists_every_key_with_its_default() {
     expected.port.push(PortOverride {
         name: "eth0".to_owned(),
         speed: Some(Speed::Device),
+        link_speed: Some(LinkSpeed::Device),
         burst_microseconds: Some(100),
         mode: Some(String::new()),
         uplink: false,
@@ -83,6 +85,19 @@ fn the_shipped_file_lists_every_key_with_its_default() {
         }),
         trim_bytes: Some(1),
         trim_rtx_bytes: Some(1),
+    });
+    qos.headroom.port.push(qos::HeadroomPort {
+        ports: vec!["eth1".to_owned()],
+        cable_metres: Some(0),
+        cable_delay_nanoseconds: Some(0),
+        peer: Some(qos::Peer::Switchd),
+        peer_response_nanoseconds: Some(0),
+        peer_backlog_bytes: Some(0),
+    });
+    qos.flow_control.port.push(qos::FlowControlPort {
+        ports: vec!["eth1".to_owned()],
+        pause: qos::Directions::Off,
+        pfc: qos::Directions::Rx,
     });
     qos.watchdog.priority.push(qos::WatchdogPriority {
         priorities: vec![4],
@@ -253,6 +268,8 @@ fn facts() -> Vec<PortFacts> {
     let port = |name: &str| PortFacts {
         name: name.to_owned(),
         speed: Some(Rate::from_gbps(100)),
+        link: Some(Rate::from_gbps(100)),
+        burst: 1_250_000,
         mtu: 1500,
         ring: 4096,
         uplink: false,

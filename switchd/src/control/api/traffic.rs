@@ -130,8 +130,14 @@ pub struct PfcPort {
     pub port: String,
     /// `off`, `pause` (802.3x) or `pfc` (802.1Qbb).
     pub mode: String,
+    /// Which way pauses go: `off`, `rx` (obeyed), `tx` (sent) or `both`.
+    #[serde(default)]
+    pub directions: String,
     /// Length of the pauses that are sent, in quanta.
     pub quanta: Option<u16>,
+    /// Speed of the link, which quanta are counted at; `null`: not known.
+    #[serde(default)]
+    pub link_speed: Option<String>,
     /// `software`: switchd sends and obeys; `mac-managed`: the device may keep the frames of the
     /// peer for itself; `unavailable`.
     pub capability: String,

@@ -319,6 +319,21 @@ impl State {
             let labels = [("port", row.port.as_str()), ("priority", priority.as_str())];
             family.add_f64(&labels, row.paused_milliseconds / 1e3);
         }
+        let help = "Whether the port pauses its peer (direction tx) or obeys its pauses (rx), by PFC or PAUSE: 1, or 0.";
+        let mut family = families.gauge("switchd_port_flow_control", help);
+        for row in &pfc.ports {
+            for kind in ["pfc", "pause"] {
+                for direction in ["rx", "tx"] {
+                    let labels = [
+                        ("port", row.port.as_str()),
+                        ("kind", kind),
+                        ("direction", direction),
+                    ];
+                    let ways = row.directions == "both" || row.directions == direction;
+                    family.add(&labels, u64::from(row.mode == kind && ways));
+                }
+            }
+        }
         for (name, help, value) in PORT_COUNTERS {
             let mut family = families.counter(name, help);
             for row in &pfc.ports {

@@ -60,12 +60,10 @@ impl State {
         if changes.is_empty() {
             return Ok(changes);
         }
-        for warning in &compiled.warnings {
+        for warning in self.active.replace(next.settings, &compiled) {
             tracing::warn!("{warning}");
         }
         self.routing.set_traffic(Arc::new(compiled.policy));
-        self.active
-            .replace(next.settings, compiled.headroom, compiled.warnings);
         self.workers.iter().for_each(|worker| worker.waker.wake());
         Ok(changes)
     }

@@ -54,6 +54,8 @@ impl Bench {
         let facts = names.map(|name| PortFacts {
             name: name.to_owned(),
             speed: Some(SPEED),
+            link: Some(SPEED),
+            burst: 10_000,
             mtu: 1500,
             ring: 1024,
             uplink: false,
@@ -65,6 +67,7 @@ impl Bench {
             up: true,
             mtu: 1500,
             speed: Some(SPEED),
+            link: Some(SPEED),
             icmp_v4: None,
             icmp_v6: None,
             burst: 10_000,

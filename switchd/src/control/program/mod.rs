@@ -40,11 +40,10 @@ use crate::config::ecmp::GroupMode;
 use crate::id::{GroupId, NextHopId, PortId};
 use crate::tables::dlb::DlbPolicy;
 use crate::tables::policy::Policy;
-use crate::tables::{Group, Hashing, PortEntry, Tables};
+use crate::tables::{Group, Hashing, PortEntry, PortSpeeds, Tables};
 use addresses::LocalAddresses;
 use common::netlink::{Change, Hop, Mirror, NeighbourKey, RouteKey, Table};
 use common::time::Time;
-use common::units::Rate;
 use common::xdp::{PuntReason, Verdict};
 use groups::Groups;
 use ipnet::IpNet;
@@ -191,10 +190,10 @@ impl Program {
         self.dirty = true;
     }
 
-    /// Makes port `id` send at most so fast, and `burst` bytes at once, from the next update on.
-    pub fn set_speed(&mut self, id: PortId, speed: Option<Rate>, burst: u32) {
+    /// Port `id` has these speeds from the next update on.
+    pub fn set_speed(&mut self, id: PortId, speeds: PortSpeeds) {
         let port = &mut self.tables.ports[id.index()];
-        (port.speed, port.burst) = (speed, burst);
+        (port.speed, port.link, port.burst) = (speeds.shaper, speeds.link, speeds.burst);
         self.dirty = true;
     }
 

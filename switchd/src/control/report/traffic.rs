@@ -1,5 +1,6 @@
 //! The rows of the traffic manager: buffer, priority groups, headroom, queues, flow control.
 
+use crate::config::qos::Directions;
 use crate::control::api::{
     Amount, BufferReport, HeadroomRow, PfcPort, PfcPriority, PfcReport, PortUsageRow,
     PriorityGroupRow, QueueRow, RegionRow,
@@ -242,7 +243,11 @@ impl State {
             pfc.ports.push(PfcPort {
                 port: entry.name.clone(),
                 mode: mode.to_owned(),
+                directions: Directions::of(flow_control.sends() != 0, flow_control.obeys() != 0)
+                    .name()
+                    .to_owned(),
                 quanta,
+                link_speed: entry.link.map(|speed| speed.to_string()),
                 capability: capability.to_owned(),
                 reason,
                 pause_received: of_port(|it| it.link_pauses[0].get()),
@@ -320,8 +325,8 @@ fn flow_control(policy: &Policy, port: usize) -> FlowControl {
 /// as received.
 fn capability(entry: &PortEntry, mac: Option<MacPauses>) -> (&'static str, String) {
     let name = &entry.name;
-    if entry.speed.is_none() {
-        let reason = "its speed is not known, and pauses are counted in its bits: give it one";
+    if entry.link.is_none() {
+        let reason = "the speed of its link is not known, and pauses are counted in its bits: give it a link_speed";
         return ("unavailable", reason.to_owned());
     }
     match mac {
@@ -350,12 +355,13 @@ mod tests {
             up: true,
             mtu: 1500,
             speed: None,
+            link: None,
             icmp_v4: None,
             icmp_v6: None,
             burst: 0,
         };
         assert_eq!(capability(&entry, None).0, "unavailable");
-        entry.speed = Some(common::units::Rate::from_gbps(10));
+        entry.link = Some(common::units::Rate::from_gbps(10));
         assert_eq!(capability(&entry, None).0, "software");
         assert_eq!(capability(&entry, Some(MacPauses::default())).0, "software");
         let pausing = MacPauses {

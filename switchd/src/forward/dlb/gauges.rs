@@ -180,6 +180,7 @@ mod tests {
             up: true,
             mtu: 1500,
             speed: Some(Rate::from_gbps(10)),
+            link: None,
             icmp_v4: None,
             icmp_v6: None,
             burst: 0,

@@ -1,16 +1,21 @@
 //! \[6\] Headroom: what still arrives of a lossless class after a pause was sent to its peer.
 //!
 //! ```text
-//!   us    xoff ──turn──▶ own frame ▶ pause ──cable──▶                       ──cable──▶ silence
-//!   peer                                             response ▶ last frame ▶
+//!   us    xoff ──turn──▶ own backlog ▶ pause ──cable──▶                                  ──▶ silence
+//!   peer                                              response ▶ its backlog ▶ last frame ──cable
 //!                ◀───────────── the peer sends all the time ──────────────▶
 //! ```
 //!
-//! The terms of the wire are those of 802.1Q (annex on PFC buffer requirements) as SONiC computes
+//! The terms of the wire are those of 802.1Q (annex O, buffer requirements of PFC) as SONiC computes
 //! them: the cable both ways, the frame that is on its way out when the pause is due, the pause
 //! itself, the peer's response time, and the frame that the peer has begun. A switch in software
-//! adds two: frames that lie unread in the receive ring when the threshold is crossed, and those
-//! that arrive until the worker has come round to sending the pause.
+//! adds three: frames that lie unread in the receive ring when the threshold is crossed, those that
+//! arrive until the worker has come round to sending the pause, and those that arrive while the
+//! device sends what it was handed before the pause. A peer in software adds what its device was
+//! handed before it read the pause.
+//!
+//! What arrives comes at the speed of the link, whatever the port itself is shaped to. What lies in
+//! the device follows the shaper, which lets it go.
 //!
 //! The buffer is accounted in cells and a short frame takes a whole one, so bytes on the wire are
 //! converted to cells for the worst frame length: the one that takes the most cells in the least
@@ -57,19 +62,20 @@ pub enum Cable {
 /// | term | bytes on the wire | cells |
 /// |---|---|---|
 /// | cable: 2 · 100 m ÷ 198 000 km/s | 1 263 | 16 |
-/// | own frame | 1 538 | 19 |
+/// | own backlog: 78 125 + 1 538 − 62 500 | 17 163 | 204 |
 /// | pause frame | 84 | 1 |
 /// | response: 67 · 512 bits | 4 288 | 52 |
+/// | peer's backlog: none | 0 | 0 |
 /// | peer's frame | 1 538 | 6 |
 /// | unread: 50 µs | 62 500 | 745 |
 /// | turn: 50 µs | 62 500 | 745 |
-/// | in all | 133 711 | 1 584 |
+/// | in all | 149 336 | 1 769 |
 ///
 /// A frame of 60 bytes takes 84 on the wire and one cell, so 84 bytes are a cell, save the peer's
 /// last frame, which is one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headroom {
-    /// Speed of the link.
+    /// Speed of the link, at which everything arrives.
     pub speed: Rate,
     /// The cable.
     pub cable: Cable,
@@ -84,6 +90,11 @@ pub struct Headroom {
     pub ring: u32,
     /// Longest time between two readings of the receive ring, its worker's scheduling included.
     pub gap: Span,
+    /// Most bytes of line time that the own device holds, a frame aside.
+    pub own: u64,
+    /// Most that the peer's device holds when it obeys, a frame aside; zero for a peer that stops
+    /// its device.
+    pub peer: u64,
 }
 
 /// A part of the headroom.
@@ -100,12 +111,15 @@ pub struct Term {
 pub struct Breakdown {
     /// On the cable, both ways.
     pub cable: Term,
-    /// Arrives while a frame of ours, begun before, delays the pause.
-    pub own_frame: Term,
+    /// Arrives while the device sends what it was handed before the pause, at least a frame that
+    /// has begun. It was handed that before the turn, and sends in that time, too.
+    pub own_backlog: Term,
     /// Arrives while the pause frame is sent.
     pub pause: Term,
     /// Arrives while the peer responds.
     pub response: Term,
+    /// What the peer's device was handed before the peer obeyed.
+    pub peer_backlog: Term,
     /// The frame that the peer has begun when it obeys.
     pub peer_frame: Term,
     /// Frames that had arrived when the threshold was crossed and were not read yet. A frame waits
@@ -118,12 +132,13 @@ pub struct Breakdown {
 
 impl Breakdown {
     /// Every term with its name, for tables.
-    pub fn terms(&self) -> [(&'static str, Term); 7] {
+    pub fn terms(&self) -> [(&'static str, Term); 8] {
         [
             ("cable", self.cable),
-            ("own frame", self.own_frame),
+            ("own backlog", self.own_backlog),
             ("pause frame", self.pause),
             ("response", self.response),
+            ("peer's backlog", self.peer_backlog),
             ("peer's frame", self.peer_frame),
             ("unread", self.unread),
             ("turn", self.turn),
@@ -153,18 +168,20 @@ impl Headroom {
             bytes,
             cells: self.cells_of(bytes),
         };
-        let backlog = self.backlog();
+        let unnoticed = self.unnoticed();
+        let frame = wire_len(longest);
         Breakdown {
             cable: line(self.cable_bytes()),
-            own_frame: line(wire_len(longest)),
+            own_backlog: self.own_backlog(line(frame), unnoticed),
             pause: line(wire_len(FRAME_LEN as u64)),
             response: line(self.response_bytes()),
+            peer_backlog: line(self.peer),
             peer_frame: Term {
-                bytes: wire_len(longest),
+                bytes: frame,
                 cells: cells(self.longest as usize),
             },
-            unread: backlog,
-            turn: backlog,
+            unread: unnoticed,
+            turn: unnoticed,
         }
     }
 
@@ -220,9 +237,22 @@ impl Headroom {
         }
     }
 
+    /// What the device has left to send at the end of a turn in which `turn` arrived, at least the
+    /// frame that has begun: it sends all the time, so a longer turn leaves less.
+    fn own_backlog(&self, frame: Term, turn: Term) -> Term {
+        let bytes = self.own.saturating_add(frame.bytes);
+        Term {
+            bytes: bytes.saturating_sub(turn.bytes).max(frame.bytes),
+            cells: self
+                .cells_of(bytes)
+                .saturating_sub(turn.cells)
+                .max(frame.cells),
+        }
+    }
+
     /// What arrives during a gap: the smaller of what the line carries and what the receive ring
     /// holds.
-    fn backlog(&self) -> Term {
+    fn unnoticed(&self) -> Term {
         let bytes = round_up(bits(self.speed, self.gap), 8 * NANOS);
         let ring = u64::from(self.ring);
         Term {

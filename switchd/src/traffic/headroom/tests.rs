@@ -12,6 +12,8 @@ fn link(speed: Rate, metres: u32) -> Headroom {
         response: None,
         ring: 0,
         gap: Span::ZERO,
+        own: 0,
+        peer: 0,
     }
 }
 
@@ -21,21 +23,23 @@ fn the_example_is_true() {
     let example = Headroom {
         ring: 2048,
         gap: Span::from_micros(50),
+        own: 78_125,
         ..link(Rate::from_gbps(10), 100)
     };
     let breakdown = example.breakdown();
     let expected = [
         (1_263, 16),
-        (1_538, 19),
+        (17_163, 204),
         (84, 1),
         (4_288, 52),
+        (0, 0),
         (1_538, 6),
         (62_500, 745),
         (62_500, 745),
     ];
     let terms = breakdown.terms().map(|(_, term)| (term.bytes, term.cells));
     assert_eq!(terms, expected);
-    assert_eq!((breakdown.bytes(), breakdown.cells()), (133_711, 1_584));
+    assert_eq!((breakdown.bytes(), breakdown.cells()), (149_336, 1_769));
     // 62 500 bytes are 744 frames of 84 bytes and a part of one.
     assert_eq!(example.ring_needed(), 745);
 }
@@ -110,6 +114,33 @@ fn a_slow_worker_needs_what_arrives_meanwhile() {
     assert_eq!(slow(0).unread, Term::default());
 }
 
+/// SW-12: what the device was handed delays the pause, less what it sends in the turn before; what
+/// the peer's device has comes on top.
+#[test]
+fn backlogs_delay_a_pause() {
+    let with = |own, peer, gap| {
+        let headroom = Headroom {
+            own,
+            peer,
+            ring: u32::MAX,
+            gap: Span::from_micros(gap),
+            ..link(Rate::from_gbps(10), 5)
+        };
+        headroom.breakdown()
+    };
+    // In 10 µs 12,500 bytes leave.
+    assert_eq!(
+        with(20_000, 0, 10).own_backlog.bytes,
+        20_000 + 1_538 - 12_500
+    );
+    // At least the frame that has begun.
+    assert_eq!(with(20_000, 0, 100).own_backlog.bytes, 1_538);
+    assert_eq!(with(0, 0, 0).own_backlog.bytes, 1_538);
+    let (alone, beside) = (with(0, 0, 10), with(0, 131_072, 10));
+    assert_eq!(beside.bytes() - alone.bytes(), 131_072);
+    assert_eq!(beside.peer_backlog.cells, 131_072_u64.div_ceil(84));
+}
+
 /// SW-12: a speed that the standard has no response time for has that of the next one.
 #[test]
 fn speeds_between_those_of_the_table_take_the_next() {
@@ -124,6 +155,7 @@ fn inputs() -> impl Strategy<Value = Headroom> {
         (0..u64::MAX).prop_map(|nanos| Cable::Delay(Span::from_nanos(nanos))),
     ];
     let times = (prop::option::of(0..u64::MAX), 0_u64..1_000_000_000);
+    let backlogs = (0_u64..10_000_000, 0_u64..10_000_000);
     (
         any::<u64>(),
         cable,
@@ -131,9 +163,10 @@ fn inputs() -> impl Strategy<Value = Headroom> {
         0_u32..10_000,
         times,
         0_u32..100_000,
+        backlogs,
     )
         .prop_map(
-            |(bps, cable, longest, shortest, (response, gap), ring)| Headroom {
+            |(bps, cable, longest, shortest, (response, gap), ring, (own, peer))| Headroom {
                 speed: Rate::from_bps(bps >> (bps % 40)),
                 cable,
                 longest,
@@ -141,6 +174,8 @@ fn inputs() -> impl Strategy<Value = Headroom> {
                 response: response.map(Span::from_nanos),
                 ring,
                 gap: Span::from_nanos(gap),
+                own,
+                peer,
             },
         )
 }
@@ -189,11 +224,24 @@ proptest! {
             Headroom { response: base.response.map(|span| span + Span::from_nanos(wide)), ..base },
             Headroom { ring: base.ring + more, ..base },
             Headroom { gap: base.gap + Span::from_nanos(wide), ..base },
+            Headroom { own: base.own + wide, ..base },
+            Headroom { peer: base.peer + wide, ..base },
         ];
         for grown in grown {
             let most = grown.breakdown();
             prop_assert!(most.cells() >= least.cells(), "{grown:?}");
-            for ((name, more), (_, less)) in most.terms().into_iter().zip(least.terms()) {
+            // A longer turn leaves less of the backlog; both together never shrink.
+            let both = |it: &Breakdown| {
+                let terms = [it.own_backlog, it.turn];
+                terms.iter().fold((0_u64, 0_u64), |(bytes, cells), it| {
+                    (bytes.saturating_add(it.bytes), cells.saturating_add(it.cells))
+                })
+            };
+            let (more, less) = (both(&most), both(&least));
+            prop_assert!(more.0 >= less.0 && more.1 >= less.1, "{grown:?}");
+            let others = |name: &str| name != "own backlog";
+            let terms = most.terms().into_iter().zip(least.terms());
+            for ((name, more), (_, less)) in terms.filter(|((name, _), _)| others(name)) {
                 prop_assert!(more.cells >= less.cells && more.bytes >= less.bytes, "{name}: {grown:?}");
             }
         }

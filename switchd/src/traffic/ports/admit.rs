@@ -130,7 +130,8 @@ impl EgressPorts {
         }
         if port.room == 0 && port.staged.is_empty() {
             let room = room(port.queue);
-            port.room = room.frames.min(BATCH);
+            let frames = room.frames.saturating_sub(port.pauses.reserved());
+            port.room = frames.min(BATCH);
             port.room_bytes = port.device.room(room.backlog, now);
         }
         port.staged.len() < port.room && port.room_bytes > 0

@@ -79,7 +79,7 @@ impl OwnedPort {
         let shaper = Shaper::new(entry.speed, entry.burst);
         self.manager.configure(&tables.traffic, shaper);
         self.pauses
-            .configure(&tables.traffic, self.port, entry.speed, now);
+            .configure(&tables.traffic, self.port, entry.link, now);
         self.stop_paused(&tables.traffic, now);
         let watched = tables.traffic.watchdog.filter(|_| self.pauses.obeys());
         self.watchdog.configure(watched, now)

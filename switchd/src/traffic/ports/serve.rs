@@ -2,6 +2,7 @@
 
 use super::EgressPorts;
 use crate::id::PortId;
+use crate::limits::BATCH;
 use crate::packet::Packet;
 use crate::stats::WorkerStats;
 use crate::tables::policy::Policy;
@@ -85,8 +86,9 @@ impl EgressPorts {
             1.. => port.room_bytes,
             0 => port.device.room(room.backlog + port.staged_line(), now),
         };
+        let packets = room.frames.saturating_sub(port.pauses.reserved());
         let allowance = Allowance {
-            packets: room.frames.saturating_sub(port.staged.len()),
+            packets: packets.min(BATCH).saturating_sub(port.staged.len()),
             bytes,
         };
         let (staged, mac) = (&mut port.staged, port.mac);

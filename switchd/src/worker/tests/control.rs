@@ -1,6 +1,7 @@
 //! MAC control: frames that are obeyed, refused, and sent, also between workers.
 
 use super::*;
+use crate::limits::CONTROL_FRAMES;
 use crate::tables::policy::{FlowControl, GroupPolicy, Limit};
 use crate::tables::watchdog::{Action, Settings};
 use common::wire::pause::{self, Control};
@@ -40,6 +41,7 @@ impl Switch {
             tables.traffic = Arc::new(lossless(ports, limit));
             for port in &mut tables.ports {
                 port.speed = Some(Rate::from_gbps(1));
+                port.link = port.speed;
             }
         });
         switch
@@ -172,7 +174,7 @@ fn a_pause_finds_the_owner_of_its_port() {
     switch.tables(|tables| {
         tables.traffic = Arc::new(lossless(2, LIMITS[0]));
         for port in &mut tables.ports {
-            port.speed = Some(Rate::from_gbps(1));
+            port.link = Some(Rate::from_gbps(1));
         }
     });
     switch.turn();
@@ -221,6 +223,82 @@ fn a_full_group_pauses_its_peer() {
         assert_eq!(switch.sum(|port| port.pauses[3].sent_xon.get()), 1);
         assert_eq!(sorted(&switch.run()[0]).0, [], "and not again");
     }
+}
+
+/// SW-30, SW-31: quanta are bit times of the link, whatever the port is shaped to, both where a
+/// pause is obeyed and where one is refreshed; and they follow a link that negotiates again.
+#[test]
+fn quanta_count_by_the_link() {
+    let mut switch = Switch::lossless(2, 1, TEN);
+    let link = |switch: &Switch, mbps| {
+        switch.tables(|tables| {
+            for port in &mut tables.ports {
+                (port.speed, port.burst) = (Some(Rate::from_mbps(10)), 125_000);
+                port.link = Some(Rate::from_mbps(mbps));
+            }
+        });
+    };
+    // 65535 quanta last 33.55 ms at 1 Gb/s and 335.5 ms at 100 Mb/s.
+    for (mbps, millis) in [(1_000, 33), (100, 335)] {
+        link(&switch, mbps);
+        switch.turn();
+        switch.pfc(1, u16::MAX);
+        switch.turn();
+        let begun = switch.now;
+        switch.offer(0, &packet());
+        switch.now = begun + Span::from_millis(millis);
+        switch.turn();
+        assert!(switch.wires[1].pick_up().is_none(), "{mbps} Mb/s: paused");
+        switch.now = begun + Span::from_millis(millis + 1);
+        assert_eq!(switch.run()[1].len(), 1, "{mbps} Mb/s: over");
+    }
+    // A pause of 100 quanta is refreshed after 25.6 µs at 1 Gb/s, and after 256 µs at 100 Mb/s.
+    for (mbps, refreshed) in [(1_000, 1), (100, 0)] {
+        link(&switch, mbps);
+        switch.pfc(1, u16::MAX);
+        switch.turn();
+        (0..11).for_each(|_| switch.offer(0, &packet()));
+        switch.turn();
+        let sent = |switch: &Switch| switch.sum(|port| port.pauses[3].sent_xoff.get());
+        let before = sent(&switch);
+        switch.now += Span::from_micros(20);
+        switch.turn();
+        assert_eq!(sent(&switch) - before, refreshed, "{mbps} Mb/s");
+        switch.pfc(1, 0);
+        assert_eq!(switch.run()[1].len(), 11);
+    }
+}
+
+/// SW-12: a pause leaves in the turn in which its threshold is crossed, even though short frames
+/// have filled the transmit ring of its port.
+#[test]
+fn a_pause_finds_room_in_a_full_ring() {
+    let mut switch = Switch::lossless(2, 1, TEN);
+    switch.tables(|tables| {
+        tables
+            .ports
+            .iter_mut()
+            .for_each(|port| port.burst = 1 << 20)
+    });
+    switch.turn();
+    switch.wires[0].set_room(20);
+    let reverse = Udp::to("10.0.0.9").frame();
+    (0..40).for_each(|_| switch.offer(1, &reverse));
+    for _ in 0..5 {
+        switch.turn();
+    }
+    switch.pfc(1, u16::MAX);
+    (0..12).for_each(|_| switch.offer(0, &packet()));
+    switch.turn();
+    let mut left = Vec::new();
+    while let Some(frame) = switch.wires[0].pick_up() {
+        left.push(frame.bytes().to_vec());
+        switch.outside.give(frame);
+    }
+    let (controls, others) = sorted(&left);
+    assert_eq!((controls.len(), others), (1, 20 - CONTROL_FRAMES));
+    switch.pfc(1, 0);
+    assert_eq!(switch.run()[1].len(), 12);
 }
 
 /// SW-12, SW-51 (HeadroomFull): a peer that sends on loses what exceeds the headroom, counted as

@@ -64,6 +64,7 @@ fn port_entry(port: usize) -> PortEntry {
         up: true,
         mtu: 1500,
         speed: None,
+        link: None,
         icmp_v4: Some(Ipv4Addr::new(10, n, 0, 254)),
         icmp_v6: Some(Ipv6Addr::new(0xfd00, u16::from(n), 0, 0, 0, 0, 0, 254)),
         burst: 125_000,

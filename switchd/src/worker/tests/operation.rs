@@ -59,7 +59,7 @@ fn a_new_policy_finds_groups_that_are_full() {
     };
     switch.tables(|tables| {
         tables.traffic = lossless(FlowControl::Off);
-        tables.ports[0].speed = Some(Rate::from_gbps(10));
+        tables.ports[0].link = Some(Rate::from_gbps(10));
     });
     hold(&switch, 1);
     for _ in 0..5 {

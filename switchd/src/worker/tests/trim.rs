@@ -44,6 +44,7 @@ impl Switch {
             tables.traffic = Arc::new(policy);
             for port in &mut tables.ports {
                 port.speed = Some(Rate::from_gbps(1));
+                port.link = port.speed;
             }
         });
         let held = WorkerCommand::Hold {

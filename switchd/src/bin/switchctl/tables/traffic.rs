@@ -177,6 +177,8 @@ pub(super) fn pfc(pfc: &PfcReport, all: bool) -> String {
         vec![
             row.port.clone(),
             row.mode.clone(),
+            row.directions.clone(),
+            or_dash(row.link_speed.as_ref()),
             row.quanta
                 .map_or_else(|| "-".to_owned(), |it| it.to_string()),
             row.pause_received.to_string(),
@@ -209,6 +211,8 @@ pub(super) fn pfc(pfc: &PfcReport, all: bool) -> String {
         &[
             "port",
             "mode",
+            "ways",
+            ">link",
             ">quanta",
             ">PAUSE rx",
             ">ignored",

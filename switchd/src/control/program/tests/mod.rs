@@ -33,6 +33,7 @@ fn port(name: &str, ifindex: u32) -> PortEntry {
         up: false,
         mtu: 3000,
         speed: None,
+        link: None,
         icmp_v4: None,
         icmp_v6: None,
         burst: 125_000,

@@ -1,7 +1,7 @@
 //! The composition root: opens everything, starts the two threads, drains and closes.
 
 use crate::app::socket::{self, Applications, Permissions};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::control::interfaces::{Interface, Interfaces};
 use crate::control::report::Sources;
 use crate::control::routes::{self, Router, RouterHandle};
@@ -12,6 +12,7 @@ use crate::edge::region::SharedMemory;
 use crate::net::port::NetPort;
 use crate::net::sleep::Sleeper;
 use crate::worker::{Published, Worker};
+use common::config::Loaded;
 use common::sys::{Waker, monotonic};
 use common::time::Span;
 use common::units::Rate;
@@ -87,18 +88,54 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> HostError {
     move |source| HostError::System { what, source }
 }
 
-/// Runs the daemon until a signal ends it.
+/// The speeds of an interface with this device.
+///
+/// # Errors
+/// Nobody says what packets are to be paced to.
+fn speeds(interface: &config::Interface, device: &Device) -> Result<Speeds, HostError> {
+    let pacing = interface.speed.or(device.speed);
+    let pacing = pacing.ok_or_else(|| HostError::NoSpeed(interface.name.clone()))?;
+    let link = interface.link_speed.or(device.speed).unwrap_or(pacing);
+    Ok(Speeds { pacing, link })
+}
+
+/// What follows from `config` for the interfaces that are there now, as comments behind it: what a
+/// switch has to know of this daemon as a peer among them.
+pub fn derived(config: &Config) -> String {
+    let of = |interface: &config::Interface| {
+        let device = Device::lookup(&interface.name)?;
+        speeds(interface, &device)
+    };
+    let mut text = String::from("\n");
+    for interface in &config.interface {
+        let name = &interface.name;
+        text += &match of(interface) {
+            Ok(Speeds { pacing, link }) => format!(
+                "# {name}: speed = {pacing}  # derived from interface.speed and the device\n\
+                 # {name}: link_speed = {link}  # derived from interface.link_speed and the device\n\
+                 # {name}: peer_backlog_bytes = {}  # derived from transport.pacer_burst: what it \
+                 announces to its switch\n",
+                config.transport.pacer_burst
+            ),
+            Err(error) => format!("# {name}: nothing is derived: {error}\n"),
+        };
+    }
+    text
+}
+
+/// Runs the daemon with this configuration until a signal ends it.
 ///
 /// # Errors
 /// See [`HostError`].
-pub fn run(config: &Config) -> Result<(), HostError> {
+pub fn run(loaded: &Loaded<Config>) -> Result<(), HostError> {
+    let config = &loaded.settings;
     raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(system("tokio"))?;
     let opened = open_ports(config)?;
-    let result = runtime.block_on(control(config, opened));
+    let result = runtime.block_on(control(loaded, opened));
     // Tasks that are left hold sockets and handles; they end here.
     runtime.shutdown_timeout(Duration::from_millis(100));
     result
@@ -123,9 +160,10 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
     let mut devices = Vec::new();
     for interface in &config.interface {
         let device = Device::lookup(&interface.name)?;
-        let speed = interface.speed.or(device.speed);
-        let speed = speed.ok_or_else(|| HostError::NoSpeed(interface.name.clone()))?;
-        let link = interface.link_speed.or(device.speed).unwrap_or(speed);
+        let speeds @ Speeds {
+            pacing: speed,
+            link,
+        } = speeds(interface, &device)?;
         if link != speed {
             tracing::warn!(
                 interface = %interface.name,
@@ -133,7 +171,7 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
                  is not what bits take there, say so with interface.link_speed, here and at the switch"
             );
         }
-        devices.push((interface, device, [speed, link]));
+        devices.push((interface, device, speeds));
     }
     let queues = devices.iter().map(|(_, device, _)| device.rx_queues).sum();
     let frames = frames_needed(queues, config.frames.ring, 1, config.frames.reorder);
@@ -143,7 +181,8 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
         interfaces: Vec::new(),
         pool: FramePool::new(umem.region().clone()),
     };
-    for (interface, _, [speed, link_speed]) in devices {
+    for (interface, _, speeds) in devices {
+        let (speed, link_speed) = (speeds.pacing, speeds.link);
         let mut options = PortOptions::new(Role::Host);
         options.mode = interface.mode;
         let port = open_port(&umem, &interface.name, &options)?;
@@ -288,10 +327,11 @@ fn work<Q: QueueIo>(mut worker: Worker<Q>, mut sleeper: Sleeper, nap: Span) {
 
 /// The control thread from beginning to end.
 async fn control(
-    config: &Config,
+    loaded: &Loaded<Config>,
     opened: Opened<common::xdp::AfXdpQueue>,
 ) -> Result<(), HostError> {
     use std::os::fd::AsFd;
+    let config = &loaded.settings;
     let listeners = Listeners::open(config).await?;
     let interfaces: Interfaces = Arc::new(opened.interfaces);
     let seed = secret().map_err(system("/dev/urandom"))?;
@@ -318,7 +358,7 @@ async fn control(
         routes.clone(),
         running.doorbells.clone(),
     );
-    listeners.serve(&running, &applications, &interfaces);
+    listeners.serve(loaded, &running, &applications, &interfaces);
     let mut router = tokio::spawn(router.run());
 
     tracing::info!(socket = %config.application.socket.display(), "ready");
@@ -366,12 +406,19 @@ impl Listeners {
     }
 
     /// Starts to answer. Liveness is judged from then on.
-    fn serve(self, running: &Running, applications: &Applications, interfaces: &Interfaces) {
+    fn serve(
+        self,
+        loaded: &Loaded<Config>,
+        running: &Running,
+        applications: &Applications,
+        interfaces: &Interfaces,
+    ) {
         let (worker, published) = (running.worker.clone(), running.published.clone());
         let sources = Sources {
             applications: applications.clone(),
             interfaces: interfaces.clone(),
             published: published.clone(),
+            config: in_force(loaded).into(),
         };
         let alive = Arc::new(AtomicBool::new(true));
         tokio::spawn(admin::serve(self.admin, sources.clone(), worker.clone()));
@@ -382,6 +429,13 @@ impl Listeners {
             tokio::spawn(common::metrics::serve(listener, source));
         }
     }
+}
+
+/// The configuration as TOML, with the place that set each key, and what follows from it.
+fn in_force(loaded: &Loaded<Config>) -> String {
+    // A configuration that was read can be written.
+    let text = loaded.show().unwrap_or_default();
+    text + &derived(&loaded.settings)
 }
 
 async fn listen_metrics(address: SocketAddr) -> Result<tokio::net::TcpListener, HostError> {

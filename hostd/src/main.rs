@@ -54,7 +54,7 @@ fn main() -> ExitCode {
         Some(Verb::ShowConfig) => {
             return match loaded.show() {
                 Ok(text) => {
-                    print!("{text}");
+                    print!("{text}{}", hostd::host::derived(&loaded.settings));
                     ExitCode::SUCCESS
                 }
                 Err(error) => fail(&error),
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
     if let Err(error) = common::log::start(&config.log.level) {
         return fail(&error);
     }
-    match hostd::host::run(config) {
+    match hostd::host::run(&loaded) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");

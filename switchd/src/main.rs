@@ -77,11 +77,12 @@ fn execute(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         }
         Some(Command::ShowConfig) => {
             print!("{}", loaded.show()?);
+            print!("{}", switchd::preflight::derived(config));
             Ok(())
         }
         Some(Command::Run) | None => {
             common::log::start(&config.log.level)?;
-            match switchd::switch::run(config, source) {
+            match switchd::switch::run(&loaded, source) {
                 // Told where it stands, as `check` would.
                 Err(SwitchError::Config(refusals)) => Err(loaded.refused(&refusals).into()),
                 ended => Ok(ended?),

@@ -1,6 +1,6 @@
 //! What is checked before anything is opened, so that the message names the cause.
 
-use crate::config::{Config, PortSettings};
+use crate::config::{Config, PortFacts, PortSettings, comments};
 use common::config::{Refusal, Refusals};
 use common::xdp::XdpError;
 use common::xdp::netdev::Device;
@@ -144,6 +144,26 @@ pub fn devices(config: &Config) -> Result<Vec<(PortSettings, Device)>, SwitchErr
             Ok((port, device))
         })
         .collect()
+}
+
+/// What follows from `config` for the interfaces that are there now, as comments behind it; why
+/// nothing does, if so.
+pub fn derived(config: &Config) -> String {
+    let values = || -> Result<_, SwitchError> {
+        let devices = devices(config)?;
+        let facts = devices.iter().map(|(port, it)| config.facts_of(port, it));
+        let facts: Vec<PortFacts> = facts.collect();
+        let compiled = config.qos.compile(&facts).map_err(SwitchError::Config)?;
+        let made_of = compiled.headroom.iter().map(Option::as_ref);
+        Ok(config.derived_of(facts.iter().zip(made_of)))
+    };
+    match values() {
+        Ok(values) => format!("\n{}", comments(&values)),
+        Err(error) => {
+            let error = error.to_string().replace('\n', " ");
+            format!("\n# nothing is derived for ports: {error}\n")
+        }
+    }
 }
 
 #[cfg(test)]

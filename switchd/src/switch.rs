@@ -36,6 +36,7 @@ use crate::worker::builder::WorkerBuilder;
 use crate::worker::events::{Detached, QueueLink, WorkerCommand, WorkerEvent};
 use crate::worker::rings::{RingEnds, rings};
 use crate::worker::thread::WorkerThread;
+use common::config::Loaded;
 use common::netlink::{self, Watch};
 use common::sync::counter::Counter;
 use common::sys::{Waker, monotonic};
@@ -57,11 +58,12 @@ const FIRST_SYNC: Span = Span::from_secs(30);
 /// How long the threads may take to end after the queues have drained.
 const END: Duration = Duration::from_secs(1);
 
-/// Runs the switch until SIGTERM or SIGINT. `source` is where `config` came from and is read again.
+/// Runs the switch until SIGTERM or SIGINT. `source` is where `loaded` came from and is read again.
 ///
 /// # Errors
 /// What prevents the start, or ended the run, in words for the operator.
-pub fn run(config: &Config, source: Source) -> Result<(), SwitchError> {
+pub fn run(loaded: &Loaded<Config>, source: Source) -> Result<(), SwitchError> {
+    let config = &loaded.settings;
     preflight::capabilities()?;
     let devices = preflight::devices(config)?;
     let umem = packet_memory(config, &devices)?;
@@ -73,7 +75,7 @@ pub fn run(config: &Config, source: Source) -> Result<(), SwitchError> {
     let spare = spare_slots(config, devices.len());
     let numbers = 0..devices.len() + spare;
     let compiled = compiled.spread(numbers.map(|number| number < devices.len()));
-    let active = ActiveConfig::new(source, config.clone(), facts, &compiled).with_spare(spare);
+    let active = ActiveConfig::new(source, loaded.clone(), facts, &compiled).with_spare(spare);
     for warning in &active.warnings {
         tracing::warn!("{warning}");
     }

@@ -72,6 +72,9 @@ enum What {
     /// Flow control that was received, and paused time, by priority.
     #[command(aliases = ["pause", "pfc"])]
     Pauses,
+    /// The configuration in force as TOML, with the place that set each key.
+    #[command(alias = "configuration")]
+    Config,
 }
 
 impl Verb {
@@ -86,6 +89,7 @@ impl Verb {
             What::Drops => Subject::Drops,
             What::Ports => Subject::Ports,
             What::Pauses => Subject::Pauses,
+            What::Config => Subject::Config,
         }
     }
 }
@@ -98,6 +102,8 @@ fn main() -> ExitCode {
         Ok(rows) => {
             let text = if cli.json {
                 format!("{rows:#}")
+            } else if subject == Subject::Config {
+                cell(rows[0].get("toml"))
             } else {
                 table(subject, &rows)
             };

@@ -30,6 +30,8 @@ pub enum Subject {
     Ports,
     /// Flow control that was received, and paused time, by priority.
     Pauses,
+    /// The configuration in force.
+    Config,
 }
 
 /// A request on the admin socket: one JSON line.
@@ -108,6 +110,7 @@ pub fn columns(subject: Subject) -> &'static [(&'static str, &'static str)] {
             ("pfc_resuming", "PFC resuming"),
             ("paused_us", "paused µs"),
         ],
+        Subject::Config => &[("toml", "configuration")],
     }
 }
 
@@ -120,6 +123,8 @@ pub struct Sources {
     pub interfaces: Interfaces,
     /// The worker's counters.
     pub published: Arc<Published>,
+    /// The configuration in force, as TOML with the place that set each key.
+    pub config: Arc<str>,
 }
 
 impl Sources {
@@ -134,6 +139,7 @@ impl Sources {
             Subject::Drops => self.drops(report),
             Subject::Ports => self.ports(),
             Subject::Pauses => pauses(report),
+            Subject::Config => vec![json!({ "toml": &*self.config })],
         };
         Value::Array(rows)
     }

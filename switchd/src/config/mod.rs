@@ -23,9 +23,11 @@
 //!   ports      from names and patterns to the ports of this machine
 //!   policy     from [qos] to the policy, a file for each of its parts
 //!   validate   what can be refused before the devices are known
+//!   derived    numbers of ports that follow from all that
 //!   live       where a configuration is read from, and what may change while the switch runs
 //! ```
 
+mod derived;
 pub mod ecmp;
 mod facts;
 mod live;
@@ -37,6 +39,7 @@ mod schema;
 mod speed;
 mod validate;
 
+pub use derived::{DerivedValue, comments};
 pub use ecmp::Ecmp;
 pub use facts::PortFacts;
 pub use live::{Change, DEFAULT_PATH, ENV_PREFIX, Source, check_live};

@@ -1,8 +1,9 @@
 //! The configuration in force, and what `[qos]` was compiled to.
 
-use crate::config::{Change, Compiled, Config, PortFacts, Source, check_live};
+use super::api::ConfigReport;
+use crate::config::{Change, Compiled, Config, DerivedValue, PortFacts, Source, check_live};
 use crate::traffic::headroom::Breakdown;
-use common::config::{Refusal, Refusals};
+use common::config::{Loaded, Refusal, Refusals};
 
 /// The configuration in force.
 #[derive(Debug)]
@@ -11,6 +12,10 @@ pub struct ActiveConfig {
     pub source: Source,
     /// The one in force.
     pub config: Config,
+    /// The same as TOML, with the place that set each key.
+    shown: String,
+    /// What follows from it for the ports.
+    values: Vec<DerivedValue>,
     /// What the ports were when they were opened; `None`: no port has this number yet.
     facts: Vec<Option<PortFacts>>,
     /// What computed headroom is made of, by port.
@@ -22,16 +27,25 @@ pub struct ActiveConfig {
 }
 
 impl ActiveConfig {
-    /// The configuration at the start: `config`, which was read from `source` and compiled for
+    /// The configuration at the start: `loaded`, which was read from `source` and compiled for
     /// `facts`.
-    pub fn new(source: Source, config: Config, facts: Vec<PortFacts>, compiled: &Compiled) -> Self {
+    pub fn new(
+        source: Source,
+        loaded: Loaded<Config>,
+        facts: Vec<PortFacts>,
+        compiled: &Compiled,
+    ) -> Self {
         let facts: Vec<_> = facts.into_iter().map(Some).collect();
+        let shown = shown(&loaded);
+        let config = loaded.settings;
         Self {
             source,
             packets: config.buffer_packets(),
             headroom: compiled.headroom.clone(),
             warnings: warnings(&config, &facts, compiled),
+            values: values(&config, &facts, compiled),
             config,
+            shown,
             facts,
         }
     }
@@ -43,6 +57,15 @@ impl ActiveConfig {
         self.facts.resize(count, None);
         self.headroom.resize(count, None);
         self
+    }
+
+    /// What is in force: TOML with the place that set each key, and the numbers of the ports that
+    /// follow from it.
+    pub fn report(&self) -> ConfigReport {
+        ConfigReport {
+            toml: self.shown.clone(),
+            derived: self.values.clone(),
+        }
     }
 
     /// What `[qos]` is compiled to when port `number` is what `facts` say; `None`: it was that
@@ -77,6 +100,7 @@ impl ActiveConfig {
     }
 
     fn warn(&mut self, compiled: &Compiled) -> Vec<String> {
+        self.values = values(&self.config, &self.facts, compiled);
         let now = warnings(&self.config, &self.facts, compiled);
         let before = std::mem::replace(&mut self.warnings, now);
         let is_new = |it: &&String| !before.contains(it);
@@ -105,11 +129,24 @@ impl ActiveConfig {
 
     /// `next` is in force from now on, and was compiled to this. Returns the warnings that did not
     /// hold before.
-    pub fn replace(&mut self, next: Config, compiled: &Compiled) -> Vec<String> {
-        self.config = next;
+    pub fn replace(&mut self, next: Loaded<Config>, compiled: &Compiled) -> Vec<String> {
+        self.shown = shown(&next);
+        self.config = next.settings;
         self.headroom.clone_from(&compiled.headroom);
         self.warn(compiled)
     }
+}
+
+fn shown(loaded: &Loaded<Config>) -> String {
+    // A configuration that was read can be written.
+    loaded.show().unwrap_or_default()
+}
+
+/// What follows from it for the ports that there are.
+fn values(config: &Config, facts: &[Option<PortFacts>], compiled: &Compiled) -> Vec<DerivedValue> {
+    let ports = facts.iter().zip(&compiled.headroom);
+    let ports = ports.filter_map(|(facts, made_of)| Some((facts.as_ref()?, made_of.as_ref())));
+    config.derived_of(ports)
 }
 
 /// What is possible but unwise at these ports.

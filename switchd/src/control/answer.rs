@@ -66,6 +66,7 @@ impl State {
                 let skipped = self.events.iter().len().saturating_sub(limit);
                 Answer::Events(self.events.iter().skip(skipped).cloned().collect())
             }
+            Topic::Config => Answer::Config(self.active.report()),
             Topic::Elephants => Answer::Elephants(self.elephants(limit)),
         }
     }

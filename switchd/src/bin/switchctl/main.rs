@@ -182,6 +182,10 @@ enum What {
     /// Flows that were moved to lower queues, those that sent most first
     #[command(alias = "elephant")]
     Elephants,
+    /// The configuration in force as TOML, with the place that set each key, and what follows from
+    /// it for the ports
+    #[command(alias = "configuration")]
+    Config,
     /// The last events
     #[command(alias = "event")]
     Events {
@@ -260,6 +264,7 @@ impl What {
             }
             Self::Events { limit } => (Topic::Events, None, Some(*limit)),
             Self::Elephants => (Topic::Elephants, None, None),
+            Self::Config => (Topic::Config, None, None),
         };
         Request::Show(ShowRequest {
             topic,

@@ -3,7 +3,7 @@
 
 mod traffic;
 
-pub use crate::config::Change;
+pub use crate::config::{Change, DerivedValue};
 pub use crate::trace::{Shown, Totals};
 pub use traffic::{
     Amount, BufferReport, Event, EventKind, HeadroomRow, PfcPort, PfcPriority, PfcReport,
@@ -133,6 +133,8 @@ pub enum Topic {
     Events,
     /// Flows that were moved to lower queues.
     Elephants,
+    /// The configuration in force.
+    Config,
 }
 
 /// The answer.
@@ -169,8 +171,18 @@ pub enum Answer {
     Events(Vec<Event>),
     Reloaded(Vec<Change>),
     Elephants(Vec<ElephantRow>),
+    Config(ConfigReport),
     Trace(TraceReport),
     Done,
+}
+
+/// The configuration in force.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ConfigReport {
+    /// Every key as TOML, each with the place that set it.
+    pub toml: String,
+    /// Numbers of the ports that follow from it.
+    pub derived: Vec<DerivedValue>,
 }
 
 /// Whether all is well.

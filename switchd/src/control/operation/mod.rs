@@ -60,7 +60,7 @@ impl State {
         if changes.is_empty() {
             return Ok(changes);
         }
-        for warning in self.active.replace(next.settings, &compiled) {
+        for warning in self.active.replace(next, &compiled) {
             tracing::warn!("{warning}");
         }
         self.routing.set_traffic(Arc::new(compiled.policy));

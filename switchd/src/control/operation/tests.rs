@@ -49,7 +49,8 @@ impl Bench {
             overrides: Vec::new(),
         };
         std::fs::write(&source.path, text).unwrap();
-        let config = source.load().unwrap().settings;
+        let loaded = source.load().unwrap();
+        let config = &loaded.settings;
         let names = ["p1", "p2"];
         let facts = names.map(|name| PortFacts {
             name: name.to_owned(),
@@ -83,7 +84,7 @@ impl Bench {
             Program::new(entries.to_vec(), Hashing::default(), policy),
         );
         let ledger = Ledger::new(2, 1);
-        let active = ActiveConfig::new(source, config, facts.to_vec(), &compiled);
+        let active = ActiveConfig::new(source, loaded, facts.to_vec(), &compiled);
         let (sender, commands) = crossbeam_channel::bounded(4);
         let worker = WorkerHandle {
             queues: crossbeam_channel::bounded(1).0,

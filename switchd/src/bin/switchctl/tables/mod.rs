@@ -5,6 +5,7 @@ mod traffic;
 
 use grid::{Rows, draw, or_dash, yes_no};
 use std::fmt::Write;
+use switchd::config::comments;
 use switchd::control::api::{
     Answer, Change, DropRow, ElephantRow, FlowletRow, GroupRow, NeighbourRow, NextHopRow,
     NextHopShare, PortRow, PuntedRow, RouteRow, Status, TraceReport, WorkerRow,
@@ -32,6 +33,7 @@ pub(crate) fn json(answer: &Answer) -> Result<String, String> {
         Answer::Events(rows) => serde_json::to_string_pretty(rows),
         Answer::Reloaded(rows) => serde_json::to_string_pretty(rows),
         Answer::Elephants(rows) => serde_json::to_string_pretty(rows),
+        Answer::Config(config) => serde_json::to_string_pretty(config),
         Answer::Trace(traced) => serde_json::to_string_pretty(traced),
         Answer::Done => serde_json::to_string_pretty(&serde_json::json!({ "done": true })),
     };
@@ -45,6 +47,7 @@ pub(crate) fn text(answer: &Answer, all: bool) -> String {
     match answer {
         Answer::Status(status) => status_text(status),
         Answer::Done => "done\n".to_owned(),
+        Answer::Config(config) => format!("{}\n{}", config.toml, comments(&config.derived)),
         Answer::Trace(traced) => traced_text(traced),
         Answer::Buffer(buffer) => traffic::buffer(buffer),
         Answer::Pfc(pfc) => traffic::pfc(pfc, all),
@@ -175,6 +178,7 @@ fn table(answer: &Answer, all: bool) -> String {
         Answer::Elephants(rows) => (ELEPHANT_COLUMNS, rows.iter().map(elephant_row).collect()),
         Answer::Status(_)
         | Answer::Done
+        | Answer::Config(_)
         | Answer::Trace(_)
         | Answer::Buffer(_)
         | Answer::Pfc(_) => (&[], Vec::new()),

@@ -219,8 +219,9 @@ impl Lossless {
         Self::at(options, &plan, leaf)
     }
 
-    /// The thresholds of the switch `node`. Headroom is what switchd computes for a worker that sees
-    /// a packet only when it has a core, and for peers that obey a pause only when they have one.
+    /// The thresholds of the switch `node`. Headroom is what switchd computes for a worker that
+    /// sees a packet only when it has a core, and for peers that obey a pause only when they have
+    /// one.
     fn at(options: &Options, plan: &Topology, node: &Node) -> Lossless {
         let late =
             Rate::from_bps(options.speed).bytes_in(Span::from_micros(LATE_BY_US.unsigned_abs()));

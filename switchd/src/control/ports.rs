@@ -195,7 +195,7 @@ impl State {
 
     /// The link of a port has another speed: quanta count by it, and the shaper follows it if it is
     /// told to.
-    fn adopt_speed(&mut self, slot: usize, settings: &PortSettings, device: Rate) {
+    pub(super) fn adopt_speed(&mut self, slot: usize, settings: &PortSettings, device: Rate) {
         let shaper = settings.speed.of(Some(device));
         let link = settings.link.of(Some(device), shaper);
         let port = &self.routing.publisher().ports()[slot];
@@ -294,13 +294,13 @@ impl State {
     }
 
     /// The device of an open port is another one, or has another speed or MTU.
-    fn change_device(&mut self, slot: usize, settings: &PortSettings, device: Device) {
+    pub(super) fn change_device(&mut self, slot: usize, settings: &PortSettings, device: Device) {
         let facts = self.active.config.facts_of(settings, &device);
         if let Err(refusals) = self.fit_policy(slot, facts) {
             let text = format!("[qos] does not fit any more, and stays as it is: {refusals}");
             self.note_event(Event::new(EventKind::Port, text).at(&settings.name));
         }
-        if let Some(handle) = &mut self.ports[slot] {
+        if let Some(Some(handle)) = self.ports.get_mut(slot) {
             handle.device = device;
         }
     }

@@ -45,8 +45,8 @@ pub struct PortEntry {
     /// Speed that the egress shaper enforces, counted on the wire (preamble, frame check sequence
     /// and gap included); `None` for no shaper.
     pub speed: Option<Rate>,
-    /// Speed of the link, which the quanta of pauses are counted at; `None`: not known, and there is
-    /// no flow control.
+    /// Speed of the link, which the quanta of pauses are counted at; `None`: not known, and there
+    /// is no flow control.
     pub link: Option<Rate>,
     /// Source address of ICMP messages about packets that arrived here; `None` sends none.
     pub icmp_v4: Option<Ipv4Addr>,

@@ -76,8 +76,8 @@ impl Pauses {
         self.flow_control.obeys() != 0
     }
 
-    /// Places in the transmit ring that are kept free of packets: a pause must not wait for the next
-    /// turn because the ring is full of short frames.
+    /// Places in the transmit ring that are kept free of packets: a pause must not wait for the
+    /// next turn because the ring is full of short frames.
     #[inline]
     pub(super) fn reserved(&self) -> usize {
         if self.flow_control.sends() == 0 {

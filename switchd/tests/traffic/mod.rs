@@ -3,6 +3,7 @@
 
 mod flows;
 mod storms;
+mod ways;
 
 use crate::support::{Rig, eventually, privileged, received};
 use std::process::{Child, Stdio};

@@ -87,8 +87,8 @@ impl Ports {
         })
     }
 
-    /// Packets to `destination` are addressed this way from now on. The port is paced to the route's
-    /// speed, and its link has that one, too, unless the configuration says another.
+    /// Packets to `destination` are addressed this way from now on. The port is paced to the
+    /// route's speed, and its link has that one, too, unless the configuration says another.
     ///
     /// # Errors
     /// The addresses are of different families, or there are too many routes.

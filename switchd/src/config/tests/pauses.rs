@@ -141,10 +141,7 @@ fn peers_in_software_take_longer() {
         "{error}"
     );
     let error = compiled("peer = \"friend\"", PFC, &facts()).unwrap_err();
-    assert!(
-        error.contains("`hardware`, `switchd` or `hostd`"),
-        "{error}"
-    );
+    assert!(error.contains("`hardware`, `switchd`, `hostd`"), "{error}");
 }
 
 /// SW-12: where frames are known to be longer they waste less of their cells.
@@ -155,7 +152,7 @@ fn longer_frames_need_fewer_cells() {
     assert!(least.windows(2).all(|it| it[1] < it[0]), "{least:?}");
     let error = compiled("shortest_frame_bytes = 59", PFC, &facts()).unwrap_err();
     assert!(
-        error.starts_with("qos.headroom.shortest_frame_bytes: 59 is not between 60"),
+        error.starts_with("qos.headroom.shortest_frame_bytes: 59 is not within 60"),
         "{error}"
     );
 }

@@ -1,12 +1,13 @@
 use super::*;
 use crate::config::{PortFacts, Source};
 use crate::control::active_config::ActiveConfig;
-use crate::control::api::{Answer, Request, ShowRequest, Topic};
+use crate::control::api::{Answer, ConfigReport, Request, ShowRequest, Topic};
 use crate::control::program::Program;
 use crate::control::routing::Routing;
 use crate::control::state::{TrafficHandle, WorkerHandle};
 use crate::forward::dlb::quality::QualityTable;
 use crate::id::PortId;
+use crate::limits::PORT_BURST;
 use crate::stats::WorkerStats;
 use crate::tables::{Hashing, PortEntry};
 use crate::traffic::buffer::Ledger;
@@ -15,6 +16,7 @@ use common::sync::counter::Counter;
 use common::sys::Waker;
 use common::time::Time;
 use common::units::Rate;
+use common::xdp::netdev::Device;
 use crossbeam_channel::Receiver;
 use std::path::Path;
 
@@ -25,6 +27,13 @@ const LOSSLESS: &str = "ports = [\"p*\"]\n\
     [qos.flow_control]\nmode = \"pfc\"\n\
     [[qos.group]]\ngroups = [3]\nxoff_bytes = 65536\nxon_bytes = 32768\nheadroom = 131072\n\
     [[qos.queue]]\nqueues = [3]\nlossless = true\nweight = 50\n";
+
+/// The same with computed headroom.
+fn auto() -> String {
+    LOSSLESS
+        .replace("headroom = 131072", "headroom = \"auto\"")
+        .replace("size_bytes = 1048576", "size_bytes = 4194304")
+}
 
 /// What control knows of a switch of two ports whose packets nobody forwards.
 struct Bench {
@@ -479,4 +488,135 @@ fn metrics_are_bounded() {
         !plain.contains("switchd_pg_") && !plain.contains("switchd_pfc_"),
         "{plain}"
     );
+}
+
+/// SW-12, SW-15, SW-31: when a link negotiates another speed, quanta, headroom and the shaper that
+/// is to have its speed follow; a shaper of its own stays.
+#[test]
+fn a_link_that_negotiates_again_is_followed() {
+    for (speed, shaper) in [
+        ("device", Rate::from_gbps(1)),
+        ("5Gbps", Rate::from_gbps(5)),
+    ] {
+        let text = format!("{}[port_defaults]\nspeed = \"{speed}\"\n", auto());
+        let mut bench = Bench::new(&text);
+        let headroom = |bench: &Bench| bench.state.policy().ports[0].groups[3].headroom;
+        let before = headroom(&bench);
+        let settings = bench.state.active.config.settings_of("p1").unwrap();
+        let device = Device {
+            name: "p1".to_owned(),
+            ifindex: 1,
+            mac: [2; 6],
+            mtu: 1500,
+            rx_queues: 1,
+            tx_queues: 1,
+            speed: Some(Rate::from_gbps(1)),
+            driver: "veth".to_owned(),
+            strips_vlan_tags: false,
+            up: true,
+            running: true,
+        };
+        bench.state.change_device(0, &settings, device);
+        bench.state.adopt_speed(0, &settings, Rate::from_gbps(1));
+        let ports = bench.state.routing.publisher().published().ports.clone();
+        assert_eq!(ports[0].link, Some(Rate::from_gbps(1)));
+        assert_eq!(ports[0].speed, Some(shaper));
+        assert_eq!(u64::from(ports[0].burst), shaper.bytes_in(PORT_BURST));
+        assert_eq!(ports[1].link, Some(SPEED), "the other stays");
+        assert!(
+            headroom(&bench) < before / 2,
+            "{} of {before}",
+            headroom(&bench)
+        );
+        let event = bench.last_event();
+        assert_eq!(event.port.as_deref(), Some("p1"));
+        assert_eq!(event.text, "the link has a speed of 1Gbps now");
+        let differs = bench
+            .state
+            .warnings()
+            .iter()
+            .any(|it| it.starts_with("p1: it is shaped to"));
+        assert_eq!(differs, speed != "device");
+    }
+}
+
+/// MG-1: what is unwise at a port that comes later is told as it is of those of the start, once.
+#[test]
+fn warnings_follow_ports_that_come() {
+    let gap = "[qos.headroom]\npoll_gap_microseconds = 50\n[qos.flow_control]";
+    let lossless = LOSSLESS.replace("[qos.flow_control]", gap);
+    let text = format!("{lossless}[ecmp.dlb]\nmode = \"flowlet\"\nidle_time_microseconds = 100\n");
+    let mut bench = Bench::new(&text);
+    assert_eq!(bench.state.warnings(), Vec::<String>::new());
+    let active = &mut bench.state.active;
+    let slow = PortFacts {
+        name: "p2".to_owned(),
+        speed: Some(Rate::from_mbps(100)),
+        link: Some(Rate::from_mbps(100)),
+        burst: 8192,
+        mtu: 1500,
+        ring: 1024,
+        uplink: false,
+    };
+    let compiled = active.prepare_port(1, &slow).unwrap().expect("another one");
+    let told = active.take_port(1, slow.clone(), &compiled);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].starts_with("p2: too slow to be measured each 16 µs"),
+        "{told:?}"
+    );
+    assert!(
+        active.take_port(1, slow, &compiled).is_empty(),
+        "told before"
+    );
+    assert_eq!(bench.state.warnings(), told);
+}
+
+/// MG-1: the configuration in force is shown with its origin, and what follows from it for the
+/// ports as they are now.
+#[test]
+fn the_configuration_in_force_is_shown() {
+    let mut bench = Bench::new(&auto());
+    let Answer::Config(before) = bench.show(Topic::Config) else {
+        panic!()
+    };
+    assert!(
+        before.toml.contains("xoff_bytes = 65536  # "),
+        "{}",
+        before.toml
+    );
+    assert!(before.toml.contains("switchd.toml:"), "{}", before.toml);
+    assert!(
+        before.toml.contains("cable_metres = 5  # default"),
+        "{}",
+        before.toml
+    );
+    let of = |report: &ConfigReport, name: &str| {
+        let mut rows = report.derived.iter();
+        let row = rows.find(|it| it.port == "p1" && it.name == name);
+        row.unwrap_or_else(|| panic!("{name}: {report:?}"))
+            .value
+            .clone()
+    };
+    assert_eq!(of(&before, "link_speed"), "10Gbps");
+    assert_eq!(of(&before, "burst_bytes"), "10000");
+    let headroom = bench.state.policy().ports[0].groups[3].headroom;
+    assert_eq!(of(&before, "headroom_bytes"), (headroom * 256).to_string());
+    // What it announces to a peer that is told `peer = "switchd"`.
+    assert_eq!(of(&before, "peer_response_nanoseconds"), "100000");
+    assert_eq!(of(&before, "peer_backlog_bytes"), "10000");
+    let gap = "[qos.headroom]\npoll_gap_microseconds = 50\n[qos.flow_control]";
+    let later = auto().replace("[qos.flow_control]", gap);
+    bench.write(&later);
+    bench.state.reload().unwrap();
+    let Answer::Config(after) = bench.show(Topic::Config) else {
+        panic!()
+    };
+    assert!(
+        after.toml.contains("poll_gap_microseconds = 50  # "),
+        "{}",
+        after.toml
+    );
+    assert_eq!(of(&after, "peer_response_nanoseconds"), "50000");
+    assert_ne!(of(&after, "headroom_bytes"), of(&before, "headroom_bytes"));
 }

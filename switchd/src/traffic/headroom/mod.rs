@@ -1,18 +1,18 @@
 //! \[6\] Headroom: what still arrives of a lossless class after a pause was sent to its peer.
 //!
 //! ```text
-//!   us    xoff ──turn──▶ own backlog ▶ pause ──cable──▶                                  ──▶ silence
-//!   peer                                              response ▶ its backlog ▶ last frame ──cable
+//!   us    xoff ──turn──▶ own backlog ▶ pause ──cable──▶                            ──▶ silence
+//!   peer                                        response ▶ backlog ▶ last frame ──cable
 //!                ◀───────────── the peer sends all the time ──────────────▶
 //! ```
 //!
-//! The terms of the wire are those of 802.1Q (annex O, buffer requirements of PFC) as SONiC computes
-//! them: the cable both ways, the frame that is on its way out when the pause is due, the pause
-//! itself, the peer's response time, and the frame that the peer has begun. A switch in software
-//! adds three: frames that lie unread in the receive ring when the threshold is crossed, those that
-//! arrive until the worker has come round to sending the pause, and those that arrive while the
-//! device sends what it was handed before the pause. A peer in software adds what its device was
-//! handed before it read the pause.
+//! The terms of the wire are those of 802.1Q (annex O, buffer requirements of PFC) as SONiC
+//! computes them: the cable both ways, the frame that is on its way out when the pause is due, the
+//! pause itself, the peer's response time, and the frame that the peer has begun. A switch in
+//! software adds three: frames that lie unread in the receive ring when the threshold is crossed,
+//! those that arrive until the worker has come round to sending the pause, and those that arrive
+//! while the device sends what it was handed before the pause. A peer in software adds what its
+//! device was handed before it read the pause.
 //!
 //! What arrives comes at the speed of the link, whatever the port itself is shaped to. What lies in
 //! the device follows the shaper, which lets it go.

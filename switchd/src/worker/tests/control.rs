@@ -282,7 +282,11 @@ fn a_pause_finds_room_in_a_full_ring() {
     });
     switch.turn();
     switch.wires[0].set_room(20);
-    let reverse = Udp::to("10.0.0.9").frame();
+    let reverse = Udp {
+        from: 1,
+        ..Udp::to("10.0.0.9")
+    };
+    let reverse = reverse.frame();
     (0..40).for_each(|_| switch.offer(1, &reverse));
     for _ in 0..5 {
         switch.turn();

@@ -8,11 +8,11 @@
 //!                 are made right
 //! ```
 //!
-//! What changes besides the end is in the IP header: its length, the IPv4 header checksum, and the
-//! DSCP, which becomes the trimmed code point. The ECN bits stay. The UDP length, the checksum of
-//! the transport and the ICRC belong to the sender: no router corrects them, and the receiver
-//! learns from the UDP length how long the packet was. A tag keeps its priority; the class of the
-//! trimmed packet follows from its new DSCP.
+//! What changes besides the end are the lengths and checksums of IP and of UDP, so that every
+//! receiver takes the packet for a whole one, and the DSCP, which becomes the trimmed code point.
+//! The ECN bits stay. A UDP checksum of zero, which says that there is none, stays. The checksums
+//! of other transports and the ICRC belong to the sender: no router corrects them. A tag keeps its
+//! priority; the class of the trimmed packet follows from its new DSCP.
 //!
 //! A packet is trimmed once: a trimmed code point is never trimmable ([`TrimPolicy::check`]), so
 //! that a trimmed packet which finds no room is dropped. Ports towards hosts may have a policy of
@@ -31,10 +31,11 @@
 pub mod refused;
 
 use crate::tables::trim::TrimPolicy;
+use common::wire::checksum::{self, Sum};
 use common::wire::ethernet;
 use common::wire::ip::{protocol, v4, v6};
 use common::wire::roce::{Bth, Headers, Mpeh, Opcode};
-use common::wire::{checksum, udp};
+use common::wire::udp;
 use common::xdp::frame::Frame;
 
 /// What a receiver needs of an IP packet to know what was lost: the headers of Ultra Ethernet's
@@ -110,13 +111,21 @@ fn trim_v4(ip: &mut [u8], room: usize, policy: &TrimPolicy) -> Option<Cut> {
         return None;
     }
     let total = packet.total_len();
-    let headers = packet.header_len() + transport_len(packet.protocol(), packet.payload());
+    let at = packet.header_len();
+    let headers = at + transport_len(packet.protocol(), packet.payload());
     let cut = Cut::new(total, headers, room, dscp)?;
+    let is_udp = packet.protocol() == protocol::UDP;
+    let pseudo = Sum::default()
+        .bytes(&packet.src().octets())
+        .bytes(&packet.dst().octets());
     let (old, new) = (u16::try_from(total).ok()?, u16::try_from(cut.kept).ok()?);
     packet.set_traffic_class(dscp << 2 | class & 3);
     let sum = checksum::update(packet.checksum(), old, new);
     ip[v4::field::TOTAL_LEN..][..2].copy_from_slice(&new.to_be_bytes());
     ip[v4::field::CHECKSUM..][..2].copy_from_slice(&sum.to_be_bytes());
+    if is_udp && cut.shortened {
+        correct_udp(&mut ip[at..cut.kept], pseudo);
+    }
     Some(cut)
 }
 
@@ -134,9 +143,41 @@ fn trim_v6(ip: &mut [u8], room: usize, policy: &TrimPolicy) -> Option<Cut> {
     let headers = upper.at + transport_len(upper.protocol, payload);
     let cut = Cut::new(total, headers, room, dscp)?;
     let len = u16::try_from(cut.kept - v6::HEADER_LEN).ok()?;
+    let pseudo = Sum::default()
+        .bytes(&packet.src().octets())
+        .bytes(&packet.dst().octets());
     packet.set_traffic_class(dscp << 2 | class & 3);
     ip[v6::field::PAYLOAD_LEN..][..2].copy_from_slice(&len.to_be_bytes());
+    if upper.protocol == protocol::UDP && cut.shortened {
+        correct_udp(&mut ip[upper.at..cut.kept], pseudo);
+    }
     Some(cut)
+}
+
+/// Makes the length and the checksum of a UDP datagram right after it was cut (RFC 768, RFC 8200
+/// §8.1). `addresses` is the sum of the addresses; the rest of the pseudo-header is the same for
+/// both versions of IP.
+fn correct_udp(datagram: &mut [u8], addresses: Sum) {
+    let Ok(len) = u16::try_from(datagram.len()) else {
+        return;
+    };
+    let said = [datagram[udp::field::LEN], datagram[udp::field::LEN + 1]];
+    if u16::from_be_bytes(said) <= len {
+        // Only what lay behind it was cut.
+        return;
+    }
+    datagram[udp::field::LEN..][..2].copy_from_slice(&len.to_be_bytes());
+    let checksum = udp::field::CHECKSUM..udp::field::CHECKSUM + 2;
+    if datagram[checksum.clone()] == [0, 0] {
+        return;
+    }
+    datagram[checksum.clone()].fill(0);
+    let pseudo = addresses.word(u16::from(protocol::UDP)).word(len);
+    let sum = match pseudo.bytes(datagram).finish() {
+        0 => 0xffff,
+        sum => sum,
+    };
+    datagram[checksum].copy_from_slice(&sum.to_be_bytes());
 }
 
 /// Bytes of the headers of a transport that begin `bytes`, which may be fewer.

@@ -138,6 +138,20 @@ fn expected(bytes: &[u8], network: u16, len: usize) -> Vec<u8> {
     let mut after = bytes[..len].to_vec();
     let ip = &mut after[network..];
     let total = |fixed: usize| u16::try_from(len - network - fixed).expect("short");
+    // Of UDP without extension headers, where something was cut off.
+    let header = if ip[0] >> 4 == 4 {
+        usize::from(ip[0] & 0xf) * 4
+    } else {
+        udp_of_v6(ip)
+    };
+    let is_cut = if ip[0] >> 4 == 4 {
+        u16::from_be_bytes([ip[2], ip[3]]) > total(0)
+    } else {
+        u16::from_be_bytes([ip[4], ip[5]]) > total(40)
+    };
+    if is_cut {
+        ip[header + 4..header + 6].copy_from_slice(&total(header).to_be_bytes());
+    }
     if ip[0] >> 4 == 4 {
         ip[1] = TRIMMED << 2 | ip[1] & 3;
         ip[2..4].copy_from_slice(&total(0).to_be_bytes());
@@ -150,7 +164,16 @@ fn expected(bytes: &[u8], network: u16, len: usize) -> Vec<u8> {
     after
 }
 
-/// The frame must be trimmed to `len` bytes, and nothing but the IP header may differ.
+/// Where UDP begins, behind one extension header at most.
+fn udp_of_v6(ip: &[u8]) -> usize {
+    match ip[6] {
+        protocol::HOP_BY_HOP => 40 + 8 * (usize::from(ip[41]) + 1),
+        _ => 40,
+    }
+}
+
+/// The frame must be trimmed to `len` bytes, and nothing but the IP header and the UDP length may
+/// differ.
 fn assert_cut(bytes: &[u8], network: u16, policy: &TrimPolicy, len: usize) {
     let (what, after) = trimmed(bytes, network, policy);
     let expected_what = Trimmed {
@@ -167,8 +190,8 @@ fn assert_refused(bytes: &[u8], network: u16, policy: &TrimPolicy) {
     assert_eq!(trimmed(bytes, network, policy), (None, bytes.to_vec()));
 }
 
-/// SW-23: cut to the size, DSCP, length and header checksum right, ECN, UDP and payload untouched;
-/// with and without MPEH, with and without a tag.
+/// SW-23: cut to the size, DSCP, lengths and header checksum right, ECN, ports and payload
+/// untouched; with and without MPEH, with and without a tag.
 #[test]
 fn data_packets_are_cut_to_their_headers() {
     for is_v6 in [false, true] {
@@ -183,7 +206,7 @@ fn data_packets_are_cut_to_their_headers() {
     }
 }
 
-/// SW-23: the receiver can read every header of what is left, and knows how long the packet was.
+/// SW-23: the receiver can read every header of what is left, and finds a whole datagram.
 #[test]
 fn what_is_left_tells_what_was_lost() {
     let immediate = Opcode::Multipath(Operation::WriteOnlyImmediate);
@@ -192,13 +215,42 @@ fn what_is_left_tells_what_was_lost() {
     let packet = v6::Packet::new_checked(&after[18..]).expect("a whole packet");
     let datagram = packet.payload();
     assert_eq!(datagram.len(), 8 + Headers::len_of(immediate));
-    assert_eq!(datagram, &bytes[18 + 40..][..datagram.len()]);
-    let said = u16::from_be_bytes([datagram[4], datagram[5]]);
-    assert_eq!(usize::from(said), bytes.len() - 18 - 40);
+    assert_eq!(datagram[..4], bytes[58..62], "ports");
+    assert_eq!(datagram[8..], bytes[66..][..datagram.len() - 8]);
+    let whole = udp::Datagram::new_checked(datagram).expect("a whole datagram");
+    assert_eq!(whole.payload().len(), Headers::len_of(immediate));
     let bth = Bth::parse(&datagram[8..]).expect("a BTH");
     assert_eq!((bth.psn, bth.dest_qp), (0x65_4321, 0x12_3456));
     let mpeh = Mpeh::parse(&datagram[20..]).expect("an MPEH");
     assert_eq!((mpeh.path, mpeh.flowlet), (3, 0x0405));
+}
+
+/// SW-23: a UDP checksum is that of what is left; one of zero, which says that there is none,
+/// stays.
+#[test]
+fn udp_checksums_are_made_right() {
+    for is_v6 in [false, true] {
+        let mut bytes = roce(is_v6, WRITES[0], 1024);
+        let at = usize::from(PLAIN) + if is_v6 { 40 } else { 20 };
+        // As any sender of UDP would: the sum over the whole datagram.
+        let sum = |bytes: &[u8]| {
+            let addresses = if is_v6 {
+                &bytes[22..54]
+            } else {
+                &bytes[26..34]
+            };
+            let len = u16::try_from(bytes.len() - at).expect("short");
+            let pseudo = Sum::default().bytes(addresses).word(17).word(len);
+            pseudo.bytes(&bytes[at..]).finish()
+        };
+        assert_eq!(bytes[at + 6..at + 8], [0, 0], "RoCEv2 has none");
+        let right = sum(&bytes);
+        bytes[at + 6..at + 8].copy_from_slice(&right.to_be_bytes());
+        assert_eq!(sum(&bytes), 0);
+        let (_, after) = trimmed(&bytes, PLAIN, &policy(SIZE_DEFAULT));
+        assert_eq!(sum(&after), 0);
+        assert_ne!(after[at + 6..at + 8], bytes[at + 6..at + 8]);
+    }
 }
 
 /// SW-23: a packet that fits keeps its bytes and its valid ICRC; only its DSCP says that there was

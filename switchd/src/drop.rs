@@ -25,6 +25,15 @@ common::drop_reasons! {
     ControlVector => "control_vector",
     /// The source or destination address must not appear on a wire (RFC 1812 §5.3.7, RFC 4291).
     Martian => "martian",
+    /// The source is an address of the switch itself, and the port does not allow that
+    /// (`accept_local`).
+    OwnSource => "own_source",
+    /// The route back to the source is missing, or leaves by another port than the rule of the port
+    /// (`rp_filter`) demands.
+    ReversePath => "reverse_path",
+    /// The port forwards no IPv4 packets: its `forwarding` is off while that of all interfaces is
+    /// on.
+    NotForwarding => "not_forwarding",
     /// The destination is a multicast or broadcast address, which this switch does not route.
     Multicast => "multicast",
     /// The packet arrived at a port that is down.

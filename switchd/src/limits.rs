@@ -1,6 +1,7 @@
 //! Every bound of the engine, with where it comes from.
 
 use common::time::Span;
+use common::units::Rate;
 
 /// Ports of one switch. A 2-rack-unit switch has 64; sub-ports and a margin make it 256, and a port
 /// number fits in a byte of a flow record.
@@ -104,6 +105,9 @@ pub const ICMP_BURST: u64 = 100;
 /// (`icmp_msgs_per_sec`).
 pub const ICMP_INTERVAL: Span = Span::from_millis(1);
 
+/// The same for errors by which senders find out the MTU of their path: ten times as many.
+pub const ICMP_TOO_BIG_INTERVAL: Span = Span::from_micros(100);
+
 /// How long a port may make up for having been served late, unless configured otherwise: as long as
 /// workers are planned to be late (`qos.headroom.poll_gap_microseconds`). Its device holds no more,
 /// and the peer's buffer has to take such a burst.
@@ -125,6 +129,13 @@ pub const DEVICE_LEAST_UNSHAPED: u64 = 131_072;
 /// Places in the transmit ring of a port that pauses its peer which packets leave free for control
 /// frames: two for each of two turns, before and after packets are sent.
 pub const CONTROL_FRAMES: usize = 4;
+
+/// Bytes of the packets that an idle queue could have sent: by so many of them its average moves.
+/// As RED's authors and Linux's recommend (`avpkt`).
+pub const IDLE_PACKET: u64 = 1000;
+
+/// The speed that an idle port without a speed is taken to have.
+pub const IDLE_RATE: Rate = Rate::from_bps(10_000_000_000);
 
 /// How long a device has to have too much before it gets less: longer than the time between two
 /// turns that are late because the kernel had other work for the core.

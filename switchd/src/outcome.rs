@@ -9,6 +9,8 @@ use common::wire::icmp::Problem;
 pub enum Outcome<T> {
     /// It goes on to the next stage.
     Forwarded(T),
+    /// It goes on in fragments of at most so many bytes.
+    Fragmented(T, u16),
     /// It waits until the MAC address of this neighbour is known.
     Unresolved(Neighbour),
     /// It is lost.

@@ -3,6 +3,7 @@
 use crate::id::{PortId, TraceId};
 use crate::limits::CELL;
 use common::xdp::frame::Frame;
+use common::xdp::queue::LINE_OVERHEAD;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A packet on its way from the ingress to an egress queue. It owns its frame.
@@ -122,6 +123,10 @@ pub struct Parsed {
     pub transport: u16,
     /// The packet is a fragment, the first one included.
     pub is_fragment: bool,
+    /// A router may fragment it: it is IPv4 and does not say otherwise.
+    pub may_fragment: bool,
+    /// The rules for source addresses are to be asked about it.
+    pub in_doubt: bool,
     /// Bytes of the IP packet.
     pub ip_len: u16,
     /// Destination address; an IPv4 address fills the first four bytes.
@@ -142,16 +147,13 @@ impl Parsed {
     }
 }
 
-/// What a packet takes on the wire beyond its frame.
-pub const WIRE_OVERHEAD: u64 = common::xdp::queue::LINE_OVERHEAD;
-
 /// Least length of a frame on the wire without its check sequence.
 const WIRE_MIN: u64 = 60;
 
 /// Bytes of line time that a frame of `len` bytes takes.
 #[inline]
 pub const fn wire_len(len: u64) -> u64 {
-    WIRE_OVERHEAD + if len < WIRE_MIN { WIRE_MIN } else { len }
+    LINE_OVERHEAD + if len < WIRE_MIN { WIRE_MIN } else { len }
 }
 
 /// Cells that a frame of `len` bytes takes; at least one.

@@ -225,8 +225,9 @@ fn every_packet_is_accounted_for() {
                     .map(|p| p[field].as_u64().unwrap())
                     .sum::<u64>()
             };
-            let (into, out) = (sum("rx_packets") + sum("icmp_sent"), sum("tx_packets"));
-            if into != out + sum("drops") {
+            let made = sum("icmp_sent") + sum("fragments");
+            let (into, out) = (sum("rx_packets") + made, sum("tx_packets"));
+            if into != out + sum("drops") + sum("fragmented") {
                 return Err(format!("{}: {into} in, {out} out: {ports:#?}", node.name));
             }
             for port in &ports {

@@ -5,7 +5,7 @@ use super::network::{Hop as PlannedHop, NodeId, Plan};
 use super::queue::{DeviceQueue, Outbox, WireTime};
 use common::config::Refusals;
 use common::netlink::{
-    Action, Address, Body, Change, Hop, Link, Message, Mirror, Neighbour, NeighbourKey,
+    Action, Address, Body, Change, Hop, Link, Message, Mirror, NO_MTU, Neighbour, NeighbourKey,
     NeighbourState, Route, RouteKey, RouteKind, Table,
 };
 use common::sync::snapshot::Reader;
@@ -336,6 +336,8 @@ impl Switch {
             protocol: 4,
             hops: hops.iter().map(hop).collect(),
             next_hop: None,
+            source: None,
+            mtu: NO_MTU,
         };
         self.tell(Body::Route(Action::Set, key, route));
     }

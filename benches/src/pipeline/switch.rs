@@ -103,6 +103,8 @@ fn tables(duties: Duties) -> Tables {
                 ifindex: u32::from(port),
                 address: Ipv4Addr::from_bits(id.0).into(),
                 mac: Some(neighbour_mac(port, neighbour)),
+                mtu: u16::MAX,
+                source: None,
             });
             tables.groups.push(Group::Forward(id));
         }

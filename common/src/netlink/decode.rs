@@ -4,10 +4,12 @@
 //! newer attribute, another family) is skipped. A message that contradicts itself is an error, but
 //! does not affect the next one.
 
+use super::attribute::{Attribute, DecodeError, attributes, i32_at, ip, u8_at, u16_at, u32_at};
 use super::rule::Rule;
+use super::settings::{accepts_local, settings};
 use super::types::{
-    Address, Hop, Link, Mac, Neighbour, NeighbourKey, NeighbourState, NextHop, NextHopKind, Route,
-    RouteKey, RouteKind, Vlan,
+    Address, Hop, Link, Mac, NO_MTU, Neighbour, NeighbourKey, NeighbourState, NextHop, NextHopKind,
+    Route, RouteKey, RouteKind, SettingsChange, Vlan,
 };
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -27,6 +29,7 @@ pub(super) mod kind {
     pub(in super::super) const ROUTE: u16 = 24;
     pub(in super::super) const NEIGHBOUR: u16 = 28;
     pub(in super::super) const RULE: u16 = 32;
+    pub(in super::super) const SETTINGS: u16 = 80;
     pub(in super::super) const NEXT_HOP: u16 = 104;
 }
 
@@ -80,28 +83,10 @@ pub enum Body {
     NextHop(Action, NextHop),
     /// A policy rule.
     Rule(Action, Rule),
+    /// Settings of IPv4 on an interface, or on all.
+    Settings(Action, SettingsChange),
     /// Well formed, of no interest here.
     Other,
-}
-
-/// Why a message is malformed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    /// A header or a fixed part does not fit in what was received.
-    #[error("cut short")]
-    Short,
-    /// A length field points outside of its message.
-    #[error("a length lies")]
-    Length,
-    /// An attribute has the wrong size for its type.
-    #[error("attribute {0} has the wrong size")]
-    Attribute(u16),
-    /// An attribute that must be there is not.
-    #[error("attribute {0} is missing")]
-    Missing(u16),
-    /// A field has a value that makes no sense.
-    #[error("impossible value {1} in {0}")]
-    Value(&'static str, u32),
 }
 
 /// Decodes all messages of one datagram. After a header whose length lies, nothing more of the
@@ -167,87 +152,11 @@ fn decode_body(number: u16, body: &[u8]) -> Result<Body, DecodeError> {
         kind::NEIGHBOUR | 29 => neighbour(body, action)?
             .map_or(Body::Other, |neighbour| Body::Neighbour(action, neighbour)),
         kind::RULE | 33 => rule(body)?.map_or(Body::Other, |rule| Body::Rule(action, rule)),
+        kind::SETTINGS | 81 => {
+            settings(body)?.map_or(Body::Other, |settings| Body::Settings(action, settings))
+        }
         kind::NEXT_HOP | 105 => Body::NextHop(action, next_hop(body, action)?),
         _ => Body::Other,
-    })
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Result<u16, DecodeError> {
-    let field = bytes.get(at..at + 2).ok_or(DecodeError::Short)?;
-    Ok(u16::from_ne_bytes(field.try_into().expect("two bytes")))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Result<u32, DecodeError> {
-    let field = bytes.get(at..at + 4).ok_or(DecodeError::Short)?;
-    Ok(u32::from_ne_bytes(field.try_into().expect("four bytes")))
-}
-
-fn i32_at(bytes: &[u8], at: usize) -> Result<i32, DecodeError> {
-    u32_at(bytes, at).map(u32::cast_signed)
-}
-
-fn u8_at(bytes: &[u8], at: usize) -> Result<u8, DecodeError> {
-    bytes.get(at).copied().ok_or(DecodeError::Short)
-}
-
-/// One attribute: its type without flags, and its value.
-struct Attribute<'a> {
-    kind: u16,
-    value: &'a [u8],
-}
-
-impl Attribute<'_> {
-    fn wrong<T>(&self) -> Result<T, DecodeError> {
-        Err(DecodeError::Attribute(self.kind))
-    }
-
-    fn u32(&self) -> Result<u32, DecodeError> {
-        let field = self.value.try_into().or_else(|_| self.wrong())?;
-        Ok(u32::from_ne_bytes(field))
-    }
-
-    /// An address of the family that the size implies.
-    fn address(&self) -> Result<IpAddr, DecodeError> {
-        ip(self.value).map_or_else(|| self.wrong(), Ok)
-    }
-
-    fn mac(&self) -> Option<Mac> {
-        self.value.try_into().ok()
-    }
-
-    fn name(&self) -> Result<String, DecodeError> {
-        let end = self.value.iter().position(|&byte| byte == 0);
-        let text = &self.value[..end.unwrap_or(self.value.len())];
-        Ok(String::from_utf8_lossy(text).into_owned())
-    }
-}
-
-fn ip(bytes: &[u8]) -> Option<IpAddr> {
-    if let Ok(octets) = <[u8; 4]>::try_from(bytes) {
-        return Some(Ipv4Addr::from(octets).into());
-    }
-    let octets = <[u8; 16]>::try_from(bytes).ok()?;
-    Some(Ipv6Addr::from(octets).into())
-}
-
-/// The attributes of `bytes`; ends with an error when a length lies.
-fn attributes(bytes: &[u8]) -> impl Iterator<Item = Result<Attribute<'_>, DecodeError>> {
-    let mut rest = bytes;
-    std::iter::from_fn(move || {
-        // Padding after the last one may be cut.
-        if rest.len() < 4 {
-            return None;
-        }
-        let len = usize::from(u16::from_ne_bytes([rest[0], rest[1]]));
-        // NLA_F_NESTED and NLA_F_NET_BYTEORDER are not part of the type.
-        let kind = u16::from_ne_bytes([rest[2], rest[3]]) & 0x3fff;
-        if len < 4 || len > rest.len() {
-            rest = &[];
-            return Some(Err(DecodeError::Length));
-        }
-        let value = &rest[4..len];
-        rest = &rest[len.next_multiple_of(4).min(rest.len())..];
-        Some(Ok(Attribute { kind, value }))
     })
 }
 
@@ -283,6 +192,7 @@ fn link(body: &[u8]) -> Result<Option<Link>, DecodeError> {
             5 => link.lower = Some(attribute.u32()?).filter(|&index| index != 0),
             10 => link.controller = Some(attribute.u32()?).filter(|&index| index != 0),
             18 => link_info(attribute.value, &mut link)?,
+            26 => link.accepts_local = accepts_local(attribute.value)?,
             // IFLA_LINK_NETNSID: the number above is of another namespace.
             37 => lower_is_elsewhere = true,
             _ => {}
@@ -392,8 +302,11 @@ fn neighbour(body: &[u8], action: Action) -> Result<Option<Neighbour>, DecodeErr
             return Err(DecodeError::Value("neighbour state", u32::from(bits)));
         }
     };
-    // Multicast and broadcast entries, of which the kernel tells in dumps only.
-    if state == NeighbourState::NoArp {
+    // Entries of groups and of loopback interfaces, of which the kernel tells in dumps only. Others
+    // of this state are neighbours that an administrator or a tunnel knows.
+    let is_station = |mac: Mac| mac[0] & 1 == 0 && mac != [0; 6];
+    let is_set = action == Action::Set;
+    if is_set && state == NeighbourState::NoArp && !mac.is_some_and(is_station) {
         return Ok(None);
     }
     Ok(Some(Neighbour {
@@ -422,7 +335,8 @@ fn route(body: &[u8]) -> Result<Option<(RouteKey, Route)>, DecodeError> {
     }
     let mut table = u32::from(u8_at(body, 4)?);
     let (mut address, mut source) = (unspecified, unspecified);
-    let (mut priority, mut next_hop) = (0, None);
+    let (mut priority, mut next_hop, mut mtu) = (0, None, NO_MTU);
+    let mut preferred = None;
     let mut single = Hop::default();
     let mut hops = None;
     for attribute in attributes(&body[12..]) {
@@ -431,6 +345,8 @@ fn route(body: &[u8]) -> Result<Option<(RouteKey, Route)>, DecodeError> {
             1 => address = attribute.address()?,
             2 => source = attribute.address()?,
             6 => priority = attribute.u32()?,
+            7 => preferred = Some(attribute.address()?),
+            8 => mtu = route_mtu(attribute.value)?,
             9 => hops = Some(multipath(attribute.value)?),
             15 => table = attribute.u32()?,
             30 => next_hop = Some(attribute.u32()?),
@@ -456,8 +372,26 @@ fn route(body: &[u8]) -> Result<Option<(RouteKey, Route)>, DecodeError> {
         protocol: u8_at(body, 5)?,
         hops: hops.into(),
         next_hop,
+        source: preferred,
+        mtu,
     };
     Ok(Some((key, route)))
+}
+
+/// RTAX_MTU: how large packets may be that are forwarded by the route. Whether it is locked matters
+/// only to those who find out the MTU of a path.
+fn route_mtu(metrics: &[u8]) -> Result<u16, DecodeError> {
+    let mut mtu = 0;
+    for attribute in attributes(metrics) {
+        let attribute = attribute?;
+        if attribute.kind == 2 {
+            mtu = attribute.u32()?;
+        }
+    }
+    Ok(match mtu {
+        0 => NO_MTU,
+        mtu => u16::try_from(mtu).unwrap_or(NO_MTU),
+    })
 }
 
 /// RTA_OIF, RTA_GATEWAY, RTA_VIA, RTA_ENCAP_TYPE: of a route, or of one hop of RTA_MULTIPATH.

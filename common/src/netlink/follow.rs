@@ -11,26 +11,33 @@
 
 use super::decode::{AF_INET, AF_INET6, Action, Body, Message, decode, flag, kind};
 use super::mirror::{Change, Kind, Mirror};
+use super::silent::{Loss, loss_of};
 use super::types::Link;
 use crate::time::{Span, Time};
 
 /// The steps of a resynchronisation, in the order that lets each find what it refers to.
-const STEPS: [Kind; 7] = [
+const STEPS: [Kind; 8] = [
     Kind::Links,
+    Kind::Settings,
     Kind::Addresses,
     Kind::Rules,
     Kind::NextHops,
+    Kind::Neighbours,
     Kind::Routes4,
     Kind::Routes6,
-    Kind::Neighbours,
 ];
+
+/// The first step that takes long when there are many routes. Those before are done at once.
+const ROUTES: usize = 6;
+
+const _: () = assert!(matches!(STEPS[ROUTES], Kind::Routes4));
 
 /// A reason to resynchronise is followed after this time, so that a burst of reasons costs one
 /// dump, and the kernel has finished what it was doing.
 const SETTLE: Span = Span::from_millis(20);
 
-/// At least this many times the length of the last dump passes until the next one: following a
-/// full table takes at most a fifth of the control thread.
+/// At least this many times the length of the last dump of routes passes until the next one:
+/// following a full table takes at most a fifth of the control thread.
 const REST: u64 = 4;
 
 /// A dump that is silent for this long is begun again.
@@ -60,7 +67,7 @@ pub enum ResyncReason {
     Periodic,
     /// An interface went down or came up: the kernel changes routes without saying so.
     Link,
-    /// A next hop object went, and its routes with it.
+    /// A next hop object or an address went, and routes with it.
     NextHop,
     /// The socket lost messages (ENOBUFS).
     Overrun,
@@ -119,6 +126,8 @@ pub struct Statistics {
     pub last_duration: Span,
     /// When it ended.
     pub last_end: Time,
+    /// How long the dumps of routes in it took.
+    pub last_routes: Span,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -130,6 +139,8 @@ struct Dump {
     interrupted: bool,
     began: Time,
     heard: Time,
+    /// The request is not sent before.
+    rests_until: Time,
 }
 
 /// Follows the kernel.
@@ -137,6 +148,8 @@ struct Dump {
 pub struct Follower {
     mirror: Mirror,
     changes: Vec<Change>,
+    /// What went without a word since changes were last taken.
+    losses: Vec<Loss>,
     settings: Settings,
     dump: Option<Dump>,
     /// The next resynchronisation, and why.
@@ -145,6 +158,8 @@ pub struct Follower {
     /// Number of our socket: its dumps, not those of others, answer us.
     port: u32,
     synced: bool,
+    /// When the last dump of routes was asked for.
+    routes_began: Time,
     statistics: Statistics,
 }
 
@@ -154,12 +169,14 @@ impl Follower {
         Self {
             mirror: Mirror::new(),
             changes: Vec::new(),
+            losses: Vec::new(),
             settings,
             dump: None,
             planned: (Time::ZERO, ResyncReason::Start),
             sequence: 0,
             port,
             synced: false,
+            routes_began: Time::ZERO,
             statistics: Statistics::default(),
         }
     }
@@ -186,13 +203,17 @@ impl Follower {
 
     /// Moves the changes since the last call to `changes`. An object may be named several times.
     pub fn take_changes(&mut self, changes: &mut Vec<Change>) {
+        if !self.losses.is_empty() {
+            let losses = std::mem::take(&mut self.losses);
+            self.mirror.lose(&losses, &mut self.changes);
+        }
         changes.append(&mut self.changes);
     }
 
     /// When [`Self::poll_request`] wants to be called at the latest.
     pub fn deadline(&self) -> Time {
         match &self.dump {
-            Some(dump) if dump.unsent => Time::ZERO,
+            Some(dump) if dump.unsent => dump.rests_until,
             Some(dump) => dump.heard + PATIENCE,
             None => self.planned.0,
         }
@@ -201,12 +222,19 @@ impl Follower {
     /// The request to send now, if any.
     pub fn poll_request(&mut self, now: Time) -> Option<Vec<u8>> {
         if let Some(dump) = &mut self.dump {
+            if dump.unsent {
+                if now < dump.rests_until {
+                    return None;
+                }
+                (dump.unsent, dump.heard) = (false, now);
+                if dump.step == ROUTES {
+                    self.routes_began = now;
+                }
+                return Some(dump_request(STEPS[dump.step], dump.sequence));
+            }
             if now >= dump.heard + PATIENCE {
                 self.dump = None;
                 self.plan(ResyncReason::Retry, now);
-            } else if dump.unsent {
-                dump.unsent = false;
-                return Some(dump_request(STEPS[dump.step], dump.sequence));
             }
             return None;
         }
@@ -223,6 +251,12 @@ impl Follower {
         // Zero marks messages that nobody asked for.
         self.sequence = self.sequence.checked_add(1).unwrap_or(1);
         self.mirror.begin(self.sequence);
+        let rests_until = if step == ROUTES {
+            let statistics = &self.statistics;
+            statistics.last_end + statistics.last_routes.times(REST)
+        } else {
+            now
+        };
         self.dump = Some(Dump {
             step,
             sequence: self.sequence,
@@ -230,12 +264,19 @@ impl Follower {
             interrupted: false,
             began,
             heard: now,
+            rests_until,
         });
     }
 
     fn plan(&mut self, reason: ResyncReason, now: Time) {
-        let rest = self.statistics.last_end + self.statistics.last_duration.times(REST);
-        let at = rest.max(now + SETTLE);
+        if let Some(dump) = &self.dump
+            && dump.unsent
+            && dump.step == ROUTES
+        {
+            // It has not looked at routes yet: the rest is looked at again, and then these once.
+            self.dump = None;
+        }
+        let at = now + SETTLE;
         // An urgent reason replaces the periodic plan, and stays when others follow.
         if at < self.planned.0 {
             self.planned = (at, reason);
@@ -275,8 +316,10 @@ impl Follower {
             _ => {
                 let known = self.changes.len();
                 self.note_silent_removals(&message, now);
+                let loss = loss_of(&self.mirror, &message.body);
                 self.mirror
                     .apply(message, answers.is_some(), &mut self.changes);
+                self.losses.extend(loss.filter(|_| self.synced));
                 if self.synced && answers.is_some() {
                     self.count_corrections(known);
                 }
@@ -301,7 +344,9 @@ impl Follower {
                     self.plan(ResyncReason::Link, now);
                 }
             }
-            Body::NextHop(Action::Removed, _) => self.plan(ResyncReason::NextHop, now),
+            Body::NextHop(Action::Removed, _) | Body::Address(Action::Removed, _) => {
+                self.plan(ResyncReason::NextHop, now);
+            }
             _ => {}
         }
     }
@@ -337,6 +382,7 @@ impl Follower {
             return;
         }
         self.synced = true;
+        self.statistics.last_routes = now.since(self.routes_began);
         self.statistics.last_duration = now.since(dump.began);
         self.statistics.last_end = now;
     }
@@ -349,6 +395,7 @@ fn dump_request(step: Kind, sequence: u32) -> Vec<u8> {
     let (number, family, fixed_len) = match step {
         Kind::Links => (kind::LINK, 0, 16),
         Kind::Addresses => (kind::ADDRESS, 0, 8),
+        Kind::Settings => (kind::SETTINGS, AF_INET, 4),
         Kind::NextHops => (kind::NEXT_HOP, 0, 8),
         Kind::Routes4 => (kind::ROUTE, AF_INET, 12),
         Kind::Routes6 => (kind::ROUTE, AF_INET6, 12),

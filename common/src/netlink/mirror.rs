@@ -7,11 +7,13 @@
 use super::decode::{Action, Body, Message, flag};
 use super::rule::Rule;
 use super::types::{
-    Address, Hop, Link, Neighbour, NeighbourKey, NextHop, Route, RouteKey, RouteKind, Table,
+    Address, Hop, Ipv4Settings, Link, Neighbour, NeighbourKey, NextHop, NextHopKind,
+    PROTOCOL_KERNEL, Route, RouteKey, RouteKind, Table,
 };
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Something that is different now: look it up in the [`Mirror`].
@@ -29,12 +31,15 @@ pub enum Change {
     NextHop(u32),
     /// The policy rules.
     Rules,
+    /// The settings of IPv4 on this interface, or on all.
+    Settings(u32),
 }
 
 /// A kind of object, which is also a step of a resynchronisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Links,
+    Settings,
     Addresses,
     NextHops,
     Routes4,
@@ -57,10 +62,14 @@ pub struct Mirror {
     neighbours: HashMap<NeighbourKey, Marked<Neighbour>>,
     next_hops: HashMap<u32, Marked<NextHop>>,
     rules: HashMap<Rule, Marked<()>>,
+    settings: HashMap<u32, Marked<Ipv4Settings>>,
     /// In the kernel's order: the first one is used.
     routes: HashMap<RouteKey, Vec<Marked<Route>>>,
     /// Lists of hops are shared: a full table has a million routes and a handful of lists.
     shared: HashSet<Arc<[Hop]>>,
+    /// Addresses that routes of others than the kernel name as their source, and perhaps some that
+    /// none does any more.
+    sources: HashSet<IpAddr>,
     /// The mark of what is written now.
     mark: u32,
     /// Messages contradicted what was known.
@@ -82,8 +91,10 @@ impl Mirror {
             neighbours: HashMap::new(),
             next_hops: HashMap::new(),
             rules: HashMap::new(),
+            settings: HashMap::new(),
             routes: HashMap::new(),
             shared: HashSet::new(),
+            sources: HashSet::new(),
             mark: 0,
             doubtful: false,
         }
@@ -147,6 +158,11 @@ impl Mirror {
         rules
     }
 
+    /// The settings of IPv4 on an interface, or of all together; `None` if they are not known.
+    pub fn settings(&self, ifindex: u32) -> Option<Ipv4Settings> {
+        self.settings.get(&ifindex).map(|marked| marked.value)
+    }
+
     /// The route that the kernel uses for this key.
     pub fn route(&self, key: &RouteKey) -> Option<&Route> {
         self.routes.get(key)?.first().map(|marked| &marked.value)
@@ -192,6 +208,19 @@ impl Mirror {
                     changes.push(Change::Rules);
                 }
             }
+            Body::Settings(action, change) => {
+                let ifindex = change.ifindex;
+                let known = self.settings(ifindex).unwrap_or_default();
+                if update(
+                    &mut self.settings,
+                    ifindex,
+                    action,
+                    change.apply(known),
+                    mark,
+                ) {
+                    changes.push(Change::Settings(ifindex));
+                }
+            }
             Body::Route(action, key, route) => {
                 self.apply_route(action, key, route, message.flags, in_dump, changes);
             }
@@ -212,6 +241,9 @@ impl Mirror {
             return;
         }
         route.hops = self.share(route.hops);
+        if let Some(source) = route.source.filter(|_| route.protocol != PROTOCOL_KERNEL) {
+            self.sources.insert(source);
+        }
         let set = self.routes.entry(key).or_default();
         let used = set.first().map(|marked| marked.value.clone());
         let sure = match (action, in_dump) {
@@ -225,6 +257,58 @@ impl Mirror {
         }
         if set.is_empty() {
             self.routes.remove(&key);
+        }
+    }
+
+    /// The lists of hops that routes share, and perhaps some that none has any more.
+    pub(super) fn hop_lists(&self) -> impl Iterator<Item = &Arc<[Hop]>> {
+        self.shared.iter()
+    }
+
+    /// Whether a route that the kernel did not make itself may name this address as its source.
+    pub(super) fn is_source(&self, address: &IpAddr) -> bool {
+        self.sources.contains(address)
+    }
+
+    /// Removes the routes that `keep` refuses.
+    pub(super) fn retain_routes(
+        &mut self,
+        changes: &mut Vec<Change>,
+        keep: impl Fn(&RouteKey, &Route) -> bool,
+    ) {
+        self.routes.retain(|key, set| {
+            if set.iter().all(|marked| keep(key, &marked.value)) {
+                return true;
+            }
+            let used = set.first().map(|marked| marked.value.clone());
+            set.retain(|marked| keep(key, &marked.value));
+            if set.first().map(|marked| &marked.value) != used.as_ref() {
+                changes.push(Change::Route(*key));
+            }
+            !set.is_empty()
+        });
+    }
+
+    /// Removes next hop objects, takes them out of groups, and removes groups of which nothing is
+    /// left, which are added to `gone`.
+    pub(super) fn remove_next_hops(&mut self, gone: &mut HashSet<u32>, changes: &mut Vec<Change>) {
+        for marked in self.next_hops.values_mut() {
+            let NextHopKind::Group(members) = &mut marked.value.kind else {
+                continue;
+            };
+            let before = members.len();
+            members.retain(|(id, _)| !gone.contains(id));
+            if members.len() < before {
+                changes.push(Change::NextHop(marked.value.id));
+            }
+            if members.is_empty() {
+                gone.insert(marked.value.id);
+            }
+        }
+        for id in gone.iter() {
+            if self.next_hops.remove(id).is_some() {
+                changes.push(Change::NextHop(*id));
+            }
         }
     }
 
@@ -256,6 +340,7 @@ impl Mirror {
                     changes.push(Change::Rules);
                 }
             }
+            Kind::Settings => sweep(&mut self.settings, mark, Change::Settings, changes),
             Kind::Routes4 => self.sweep_routes(true, changes),
             Kind::Routes6 => self.sweep_routes(false, changes),
         }

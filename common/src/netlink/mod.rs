@@ -10,8 +10,10 @@
 //! ```text
 //!   types      Link, Address, Neighbour, Route, NextHop: plain values
 //!   rule       Rule: which tables are asked
+//!   attribute  fields and attributes of messages; settings: those of IPv4
 //!   decode     bytes -> Message; never panics, never trusts a length
 //!   mirror     the state: applies messages, tells what changed
+//!   silent     what the kernel removes without saying so
 //!   follow     when to trust events and when to dump all and compare
 //!   watch      the socket, thin
 //!   request    what is asked of the kernel: resolve a neighbour, keep it alive, look up a route
@@ -23,26 +25,31 @@
 //! makes the requests.
 //!
 //! Events alone are not enough. The kernel removes next hops and routes of a link that goes down
-//! without saying so, and drops messages when the socket's buffer is full (ENOBUFS). So
-//! [`Follower`] dumps everything and compares after a link went down, after a next hop object was
-//! removed, after an overrun, when two messages contradict each other, and periodically.
+//! without saying so: these are found out from what it says. It drops messages when the socket's
+//! buffer is full (ENOBUFS). So [`Follower`] dumps everything and compares after a link went down,
+//! after a next hop object or an address was removed, after an overrun, when two messages
+//! contradict each other, and periodically.
 
+mod attribute;
 mod decode;
 mod follow;
 mod mirror;
 mod request;
 mod rule;
+mod settings;
+mod silent;
 mod types;
 mod watch;
 
-pub use decode::{Action, Body, DecodeError, Message, decode};
+pub use attribute::DecodeError;
+pub use decode::{Action, Body, Message, decode};
 pub use follow::{Follower, ResyncReason, Settings, Statistics};
 pub use mirror::{Change, Mirror};
 pub use request::{Requests, RouteAnswer};
 pub use rule::Rule;
 pub use types::{
-    Address, Hop, Link, Mac, Neighbour, NeighbourKey, NeighbourState, NextHop, NextHopKind, Route,
-    RouteKey, RouteKind, Table, Vlan,
+    ALL_LINKS, Address, Hop, Ipv4Settings, Link, Mac, NO_MTU, Neighbour, NeighbourKey,
+    NeighbourState, NextHop, NextHopKind, Route, RouteKey, RouteKind, SettingsChange, Table, Vlan,
 };
 pub use watch::{RECEIVE_BUFFER, Watch};
 

@@ -253,6 +253,62 @@ fn next_hop_objects_are_read() {
     assert_eq!(only(&blackhole), Body::NextHop(Action::Set, expected));
 }
 
+/// What a kernel writes of a route's MTU, of a neighbour that needs no resolution, and of settings.
+#[test]
+fn metrics_settings_and_static_neighbours_are_read() {
+    let metrics = message_attributes(&[(1, &4_u32.to_ne_bytes()), (2, &1200_u32.to_ne_bytes())]);
+    let route = message(
+        24,
+        0,
+        0,
+        &[2, 16, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0],
+        &[(1, &[10, 9, 0, 0]), (7, &[10, 0, 0, 1]), (8, &metrics)],
+    );
+    let Body::Route(_, _, route) = only(&route) else {
+        panic!("a route")
+    };
+    assert_eq!(
+        (route.mtu, route.source),
+        (1200, Some([10, 0, 0, 1].into()))
+    );
+    let neighbour = |mac: &[u8]| {
+        let header = [2, 0, 0, 0, 7, 0, 0, 0, 0x40, 0, 0, 1];
+        only(&message(
+            28,
+            0,
+            0,
+            &header,
+            &[(1, &[10, 0, 0, 9]), (2, mac)],
+        ))
+    };
+    assert!(matches!(
+        neighbour(&[2, 0, 0, 0, 0, 1]),
+        Body::Neighbour(..)
+    ));
+    for group in [[1, 0, 0x5e, 0, 0, 1], [0xff; 6], [0; 6]] {
+        assert_eq!(neighbour(&group), Body::Other, "{group:?}");
+    }
+    let settings = |ifindex: i32, more: (u16, &[u8])| {
+        let rest = [(1, &ifindex.to_ne_bytes()[..]), more];
+        only(&message(80, 0, 0, &[2, 0, 0, 0], &rest))
+    };
+    let expected = SettingsChange {
+        ifindex: ALL_LINKS,
+        rp_filter: Some(2),
+        ..SettingsChange::default()
+    };
+    let body = settings(-1, (3, &2_u32.to_ne_bytes()));
+    assert_eq!(body, Body::Settings(Action::Set, expected));
+    assert_eq!(settings(-2, (2, &[1, 0, 0, 0])), Body::Other);
+    // The 23rd of the settings that come with an interface.
+    let mut all = [0; 4 * 33];
+    all[4 * 22] = 1;
+    let of_family = message_attributes(&[(1, &all)]);
+    let families = message_attributes(&[(2, &of_family)]);
+    let link = message(16, 0, 0, &[0; 16], &[(3, b"l\0"), (26, &families)]);
+    assert!(matches!(only(&link), Body::Link(_, link) if link.accepts_local));
+}
+
 /// What a kernel writes of `ip rule`: its own, one that selects, one of VRFs.
 #[test]
 fn rules_are_read() {

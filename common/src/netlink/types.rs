@@ -54,12 +54,48 @@ pub struct Link {
     pub lower: Option<u32>,
     /// The tag of its frames on that interface.
     pub vlan: Option<Vlan>,
+    /// IPv4 packets from addresses of this machine are taken from it (`accept_local`).
+    pub accepts_local: bool,
 }
 
 impl Link {
     /// Whether packets can leave through it now.
     pub fn is_usable(&self) -> bool {
         self.up && self.running
+    }
+}
+
+/// What `net.ipv4.conf` says of an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ipv4Settings {
+    /// IPv4 packets that arrive are forwarded (`forwarding`).
+    pub forwards: bool,
+    /// How sources are checked (`rp_filter`): 0 not, 1 strictly, 2 loosely.
+    pub rp_filter: u32,
+}
+
+/// In place of the number of an interface: the settings of all interfaces together
+/// (`net.ipv4.conf.all`).
+pub const ALL_LINKS: u32 = u32::MAX;
+
+/// Some of the settings of an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SettingsChange {
+    /// The interface, or [`ALL_LINKS`].
+    pub ifindex: u32,
+    /// As [`Ipv4Settings::forwards`], if it is said.
+    pub forwards: Option<bool>,
+    /// As [`Ipv4Settings::rp_filter`], if it is said.
+    pub rp_filter: Option<u32>,
+}
+
+impl SettingsChange {
+    /// What the settings are after it.
+    pub fn apply(self, before: Ipv4Settings) -> Ipv4Settings {
+        Ipv4Settings {
+            forwards: self.forwards.unwrap_or(before.forwards),
+            rp_filter: self.rp_filter.unwrap_or(before.rp_filter),
+        }
     }
 }
 
@@ -270,7 +306,18 @@ pub struct Route {
     pub hops: Arc<[Hop]>,
     /// The next hop object to use instead of `hops`.
     pub next_hop: Option<u32>,
+    /// The address that this machine says something from by it (`src`), if it names one.
+    pub source: Option<IpAddr>,
+    /// The largest packet in bytes that a router sends by it, where its link carries larger ones;
+    /// [`NO_MTU`]: what the link carries.
+    pub mtu: u16,
 }
+
+/// Who made the routes that belong to addresses (RTPROT_KERNEL).
+pub(super) const PROTOCOL_KERNEL: u8 = 2;
+
+/// The MTU of a route that has none of its own: no packet is larger.
+pub const NO_MTU: u16 = u16::MAX;
 
 /// A next hop object (`ip nexthop`).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// Groups of rtnetlink that tell of what is mirrored (RTNLGRP_* of linux/rtnetlink.h).
-const GROUPS: [u32; 9] = [
+const GROUPS: [u32; 10] = [
     1,  // LINK
     3,  // NEIGH
     5,  // IPV4_IFADDR
@@ -21,11 +21,14 @@ const GROUPS: [u32; 9] = [
     9,  // IPV6_IFADDR
     11, // IPV6_ROUTE
     19, // IPV6_RULE
+    24, // IPV4_NETCONF
     32, // NEXTHOP
 ];
 
-/// Receive buffer in bytes: about 10 000 routes that arrive while the reader does something else.
-pub const RECEIVE_BUFFER: usize = 8 << 20;
+/// Receive buffer in bytes: about 250 000 routes that arrive while the reader does something else
+/// (the kernel takes twice the bytes, and about 1 KiB for each). It takes memory only while
+/// messages wait.
+pub const RECEIVE_BUFFER: usize = 128 << 20;
 
 /// The kernel builds parts of a dump as large as the reader's buffer, at most 32 KiB.
 const DATAGRAM: usize = 64 << 10;

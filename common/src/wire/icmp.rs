@@ -18,7 +18,10 @@ pub const MAX_V6: usize = 1280;
 
 /// Precedence "internetwork control" (RFC 1812 §4.3.2.5).
 const TRAFFIC_CLASS: u8 = 0xc0;
-const TTL: u8 = 64;
+/// The type of service, which is that of the packet (the same, RFC 1349 §4).
+const TYPE_OF_SERVICE: u8 = 0x1e;
+/// One more than the recommended default of 64 (RFC 1700): forwarding takes one.
+const TTL: u8 = 65;
 
 /// What went wrong with the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,9 +65,10 @@ impl Problem {
     }
 }
 
-/// Whether an ICMPv4 type is an error message (RFC 1812 §4.3.1).
+/// Whether an ICMPv4 type is an error message (RFC 1812 §4.3.1), or may be one: what is not known
+/// to be a question or an answer is not answered, as by Linux.
 pub const fn is_error_v4(icmp_type: u8) -> bool {
-    matches!(icmp_type, 3 | 4 | 5 | 11 | 12)
+    !matches!(icmp_type, 0 | 8 | 13..=18)
 }
 
 /// Whether an ICMPv6 type is an error message (RFC 4443 §2.1).
@@ -89,10 +93,11 @@ pub fn len_v6(original: &[u8]) -> usize {
 /// If `out` is shorter than [`len_v4`].
 pub fn emit_v4(out: &mut [u8], src: Ipv4Addr, dst: Ipv4Addr, problem: Problem, original: &[u8]) {
     let len = len_v4(original);
+    let tos = original.get(v4::field::TOS).copied().unwrap_or_default();
     let header = v4::Repr {
         src,
         dst,
-        traffic_class: TRAFFIC_CLASS,
+        traffic_class: TRAFFIC_CLASS | tos & TYPE_OF_SERVICE,
         ident: 0,
         ttl: TTL,
         protocol: protocol::ICMP,

@@ -114,6 +114,14 @@ impl Routing {
         self.publisher.apply(mirror, &mut Vec::new())
     }
 
+    /// Whether packets from the switch's own addresses are forwarded from every port. Returns what
+    /// the steering programs are to be told.
+    pub fn set_accept_own(&mut self, accept_own: bool) -> SteerChanges {
+        self.publisher.program_mut().set_accept_own(accept_own);
+        let mirror = self.watch.mirror();
+        self.publisher.apply(mirror, &mut Vec::new())
+    }
+
     /// Port `id` has these speeds from now on.
     pub fn set_speed(&mut self, id: PortId, speeds: PortSpeeds) {
         self.publisher.program_mut().set_speed(id, speeds);

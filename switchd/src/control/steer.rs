@@ -101,6 +101,13 @@ impl State {
         }
     }
 
+    /// Takes over the setting that the kernel tells of in no message.
+    pub fn note_accept_local(&mut self) {
+        let is_set = preflight::is_set("/proc/sys/net/ipv4/conf/all/accept_local");
+        let changes = self.routing.set_accept_own(is_set);
+        self.steer(&changes);
+    }
+
     /// Finds out whether workers were absent, and the kernel got their packets.
     pub fn note_absences(&mut self, now: Time) {
         let is_off = self.active.config.workers.takeover_milliseconds == 0;

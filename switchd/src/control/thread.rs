@@ -37,6 +37,9 @@ const WAITING: usize = crate::limits::MAX_NEXT_HOPS;
 /// A worker must have turned within this time for the watchdog to be fed.
 const ALIVE: Span = super::state::STANDSTILL;
 
+/// How often a setting of the kernel is read that it tells of in no message.
+const SETTINGS: Duration = Duration::from_secs(1);
+
 /// What the thread works with.
 #[derive(Debug)]
 pub struct Control {
@@ -108,6 +111,7 @@ impl Control {
             result = self.serve_workers() => result,
             () = self.feed_watchdog() => Ok(()),
             () = self.watch_thresholds() => Ok(()),
+            () = self.watch_settings() => Ok(()),
             () = self.obey_hangups(&mut hangup) => Ok(()),
             _ = terminate.recv() => Ok(()),
             _ = interrupt.recv() => Ok(()),
@@ -244,6 +248,16 @@ impl Control {
             state.sample_thresholds(monotonic());
             state.note_absences(monotonic());
             state.tend_ports(monotonic());
+        }
+    }
+
+    /// Looks for what the kernel tells of in no message.
+    async fn watch_settings(&self) {
+        let mut tick = tokio::time::interval(SETTINGS);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            lock(&self.state).note_accept_local();
         }
     }
 

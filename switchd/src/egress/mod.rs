@@ -1,9 +1,11 @@
 //! \[9\] Rewrite: what changes in a packet when it leaves.
 //!
 //! ```text
+//!   fragment  IPv4 packets that are too long for their link, cut
 //!   rewrite   MAC addresses, TTL or hop limit, and the marks that the packet collected
 //!   remark    the byte that holds DSCP and ECN, with the checksum over it
 //! ```
 
+pub mod fragment;
 pub mod remark;
 pub mod rewrite;

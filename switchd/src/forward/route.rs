@@ -5,7 +5,7 @@ use crate::drop::DropReason;
 use crate::forward::choice::Choice;
 use crate::id::{NextHopId, PortId};
 use crate::outcome::Outcome;
-use crate::packet::Parsed;
+use crate::packet::{Parsed, Version};
 use crate::tables::{Group, Tables};
 use common::wire::icmp::Problem;
 
@@ -46,30 +46,64 @@ fn send(tables: &Tables, next_hop: NextHopId, parsed: &Parsed) -> Outcome<Hop> {
     let Some(hop) = tables.next_hop(next_hop) else {
         return Outcome::Dropped(DropReason::NoNextHop);
     };
-    if let Some(refused) = leaves_by(tables, hop.port, parsed) {
-        return refused;
-    }
-    match hop.mac {
-        Some(mac) => Outcome::Forwarded(Hop {
-            port: hop.port,
-            next_hop,
-            mac,
-        }),
-        None => Outcome::Unresolved((hop.ifindex, hop.address)),
+    let size = match leaves_by(tables, (hop.port, hop.mtu), parsed) {
+        Ok(size) => size,
+        Err(refused) => return refused,
+    };
+    let Some(mac) = hop.mac else {
+        return Outcome::Unresolved((hop.ifindex, hop.address));
+    };
+    let hop = Hop {
+        port: hop.port,
+        next_hop,
+        mac,
+    };
+    match size {
+        Size::Fits => Outcome::Forwarded(hop),
+        Size::Exceeds(mtu) => Outcome::Fragmented(hop, mtu),
     }
 }
 
-/// Why the packet cannot leave by `port`.
+/// How a packet compares with what may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Size {
+    Fits,
+    /// It is longer than this, and may be fragmented (RFC 791 §2.3).
+    Exceeds(u16),
+}
+
+/// Least MTU of a link of IPv6.
+const LEAST_OF_V6: u16 = 1280;
+
+/// Whether the packet can leave by `port` on a route with this MTU, which an MTU of the port
+/// above it does not lift.
 #[inline]
-fn leaves_by(tables: &Tables, port: PortId, parsed: &Parsed) -> Option<Outcome<Hop>> {
+fn leaves_by(
+    tables: &Tables,
+    (port, mtu): (PortId, u16),
+    parsed: &Parsed,
+) -> Result<Size, Outcome<Hop>> {
     let Some(entry) = tables.port(port) else {
-        return Some(Outcome::Dropped(DropReason::NoNextHop));
+        return Err(Outcome::Dropped(DropReason::NoNextHop));
     };
     if !entry.up {
-        return Some(Outcome::Dropped(DropReason::EgressDown));
+        return Err(Outcome::Dropped(DropReason::EgressDown));
     }
-    let problem = Problem::TooBig { mtu: entry.mtu };
-    (parsed.ip_len > entry.mtu).then_some(Outcome::Answered(DropReason::TooBig, problem))
+    let mtu = entry.mtu.min(mtu);
+    if parsed.ip_len <= mtu {
+        Ok(Size::Fits)
+    } else if parsed.may_fragment {
+        Ok(Size::Exceeds(mtu))
+    } else {
+        // Every link of IPv6 carries this (RFC 8200 §5): a sender is told of less only if it sends
+        // less.
+        let mtu = match parsed.version {
+            Version::V6 if parsed.ip_len > LEAST_OF_V6 => mtu.max(LEAST_OF_V6),
+            _ => mtu,
+        };
+        let problem = Problem::TooBig { mtu };
+        Err(Outcome::Answered(DropReason::TooBig, problem))
+    }
 }
 
 #[cold]
@@ -80,7 +114,7 @@ fn without_next_hop(tables: &Tables, choice: Choice, parsed: &Parsed) -> Outcome
     };
     // Neither is answered, whatever the TTL.
     match group {
-        Some(Group::Local) => return Outcome::Dropped(DropReason::Local),
+        Some(Group::Local | Group::Broadcast) => return Outcome::Dropped(DropReason::Local),
         Some(Group::Punt(_)) => return Outcome::Dropped(DropReason::Punted),
         Some(Group::Blackhole) => return Outcome::Dropped(DropReason::Blackhole),
         _ => {}
@@ -89,13 +123,18 @@ fn without_next_hop(tables: &Tables, choice: Choice, parsed: &Parsed) -> Outcome
         return expired;
     }
     match group {
-        Some(Group::Glean { port, ifindex }) => {
-            let wait = Outcome::Unresolved((*ifindex, parsed.destination()));
-            leaves_by(tables, *port, parsed).unwrap_or(wait)
+        Some(Group::Glean { port, ifindex, mtu }) => {
+            let wait = |_| Outcome::Unresolved((*ifindex, parsed.destination()));
+            leaves_by(tables, (*port, *mtu), parsed).map_or_else(|refused| refused, wait)
         }
         Some(Group::Prohibit) => Outcome::Answered(DropReason::Prohibited, Problem::Prohibited),
         Some(Group::Unreachable) => {
-            Outcome::Answered(DropReason::Unreachable, Problem::HostUnreachable)
+            // As Linux answers: ICMPv6 has no code for a route that says so.
+            let problem = match parsed.version {
+                Version::V4 => Problem::HostUnreachable,
+                Version::V6 => Problem::NoRoute,
+            };
+            Outcome::Answered(DropReason::Unreachable, problem)
         }
         _ if choice == Choice::NoRoute => Outcome::Answered(DropReason::NoRoute, Problem::NoRoute),
         _ => Outcome::Answered(DropReason::NoNextHop, Problem::NoRoute),

@@ -12,6 +12,7 @@ use crate::stats::{FlowletRow, WorkerStats};
 use crate::tables::Tables;
 use common::sync::words::prefetch_all;
 use common::time::Time;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 /// A worker's forward stage: the routes, which all workers read, its flow table, and the gauges of
@@ -73,6 +74,11 @@ impl Forward {
     /// The group that the route of one packet leads to.
     pub fn look_up_one(&self, parsed: &Parsed) -> Option<GroupId> {
         look_up(&self.fib, parsed)
+    }
+
+    /// The group that the route to an IPv4 address leads to.
+    pub fn look_up_v4(&self, address: Ipv4Addr) -> Option<GroupId> {
+        self.fib.lookup_v4(address.octets())
     }
 
     /// The choice for a packet outside of a batch.

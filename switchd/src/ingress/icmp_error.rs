@@ -1,31 +1,67 @@
 //! ICMP errors: telling a sender what became of its packet.
 
-use crate::limits::{ICMP_BURST, ICMP_INTERVAL};
+use crate::limits::{ICMP_BURST, ICMP_INTERVAL, ICMP_TOO_BIG_INTERVAL};
 use crate::packet::{Parsed, Version};
 use crate::tables::PortEntry;
-use common::time::Time;
+use common::time::{Span, Time};
 use common::wire::ethernet::{self, Mac, ethertype};
 use common::wire::icmp::{self, Problem};
 use common::wire::ip::{protocol, v4, v6};
 use common::xdp::frame::{Frame, FramePool};
+use std::net::Ipv4Addr;
 
-/// Limits how many errors a worker sends (RFC 1812 §4.3.2.8, RFC 4443 §2.4 f): a token bucket of
-/// [`ICMP_BURST`] messages, one more each [`ICMP_INTERVAL`].
-#[derive(Debug, Default)]
+/// Limits how many errors a worker sends (RFC 1812 §4.3.2.8, RFC 4443 §2.4 f). Those by which
+/// senders find out the MTU of their path are not counted among the others: Linux does not limit
+/// them at all, and a sender that does not hear them loses all that it sends.
+#[derive(Debug)]
 pub struct Limiter {
-    /// The bucket is full again at this time.
+    errors: Bucket,
+    too_big: Bucket,
+}
+
+/// A token bucket of [`ICMP_BURST`] messages.
+#[derive(Debug)]
+struct Bucket {
+    /// Time in which there is one more.
+    interval: Span,
+    /// It is full again at this time.
     full_at: Time,
 }
 
-impl Limiter {
-    /// Whether an error may be sent now; takes it from the bucket.
-    pub fn allows(&mut self, now: Time) -> bool {
-        let next = self.full_at.max(now) + ICMP_INTERVAL;
-        let allowed = next.since(now) <= ICMP_INTERVAL.times(ICMP_BURST);
+impl Bucket {
+    fn new(interval: Span) -> Self {
+        Self {
+            interval,
+            full_at: Time::ZERO,
+        }
+    }
+
+    fn take(&mut self, now: Time) -> bool {
+        let next = self.full_at.max(now) + self.interval;
+        let allowed = next.since(now) <= self.interval.times(ICMP_BURST);
         if allowed {
             self.full_at = next;
         }
         allowed
+    }
+}
+
+impl Default for Limiter {
+    fn default() -> Self {
+        Self {
+            errors: Bucket::new(ICMP_INTERVAL),
+            too_big: Bucket::new(ICMP_TOO_BIG_INTERVAL),
+        }
+    }
+}
+
+impl Limiter {
+    /// Whether an error may be sent now; takes it from its bucket.
+    pub fn allows(&mut self, problem: Problem, now: Time) -> bool {
+        match problem {
+            Problem::TooBig { .. } => self.too_big.take(now),
+            _ => self.errors.take(now),
+        }
     }
 }
 
@@ -54,24 +90,37 @@ pub fn answer(
     if !may_be_reported(frame, parsed) {
         return Answer::Silence;
     }
-    if !limiter.allows(now) {
+    if !limiter.allows(problem, now) {
         return Answer::Suppressed;
     }
     about(frame, parsed, problem, port, pool).map_or(Answer::Suppressed, Answer::Send)
 }
 
-/// Whether an error may be sent about this packet at all: not about an error and not about a
-/// later fragment (RFC 1812 §4.3.2.7, RFC 4443 §2.4 e). Multicasts never come this far.
+/// Whether an error may be sent about this packet at all (RFC 1812 §4.3.2.7, RFC 4443 §2.4 e): not
+/// about an error, nor about what may be one. Not about a later fragment of IPv4, either; IPv6 has
+/// no such rule. Group addresses, of IP and of Ethernet, and sources that are no single host never
+/// come this far, so that the exceptions that RFC 4443 makes for groups are the kernel's.
 pub fn may_be_reported(frame: &[u8], parsed: &Parsed) -> bool {
+    let is_v4 = parsed.version == Version::V4;
     if parsed.transport == 0 {
-        return false;
+        return !is_v4;
     }
     let kind = frame.get(usize::from(parsed.transport)).copied();
-    match (parsed.protocol, kind) {
-        (protocol::ICMP, Some(kind)) => !icmp::is_error_v4(kind),
-        (protocol::ICMPV6, Some(kind)) => !icmp::is_error_v6(kind),
-        (protocol::ICMP | protocol::ICMPV6, None) => false,
+    match (is_v4, parsed.protocol, kind) {
+        (true, protocol::ICMP, kind) => kind.is_some_and(|kind| !icmp::is_error_v4(kind)),
+        // A first fragment without any of ICMP does not say that it is an error.
+        (false, protocol::ICMPV6, None) => parsed.is_fragment,
+        (false, protocol::ICMPV6, Some(kind)) => !icmp::is_error_v6(kind),
         _ => true,
+    }
+}
+
+/// Makes an ICMPv4 error in `frame` one from `source`, if it is one.
+pub fn say_from(frame: &mut [u8], source: Ipv4Addr) {
+    if let Some(ip) = frame.get_mut(ethernet::HEADER_LEN..)
+        && let Ok(mut packet) = v4::Packet::new_checked(ip)
+    {
+        packet.set_src(source);
     }
 }
 

@@ -8,6 +8,7 @@ use crate::packet::{NO_PCP, Parsed, Version};
 use common::wire::ethernet::ethertype;
 use common::wire::ip::{protocol, v4, v6};
 use common::wire::{self, vlan};
+use std::net::Ipv4Addr;
 
 /// Why a frame is not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,10 +84,8 @@ fn parse_v4(ip: &[u8], network: u16, pcp: u8) -> Result<Parsed, DropReason> {
         return Err(DropReason::BadChecksum);
     }
     let (src, dst) = (packet.src(), packet.dst());
-    // RFC 1812 §5.3.7: such sources, and these destinations, never come from a wire.
-    let impossible_source =
-        src.is_multicast() || src.is_loopback() || src.is_unspecified() || src.is_broadcast();
-    if impossible_source || dst.is_loopback() || dst.is_unspecified() || dst.is_link_local() {
+    // RFC 1812 §5.3.7: such sources, and these destinations, are not forwarded.
+    if is_no_host(src) || dst.is_unspecified() || dst.is_loopback() || dst.is_link_local() {
         return Err(DropReason::Martian);
     }
     if dst.is_multicast() || dst.is_broadcast() {
@@ -109,9 +108,20 @@ fn parse_v4(ip: &[u8], network: u16, pcp: u8) -> Result<Parsed, DropReason> {
             0
         },
         is_fragment: packet.is_fragment(),
+        may_fragment: !packet.dont_fragment(),
+        in_doubt: false,
         ip_len: u16::try_from(packet.total_len()).map_err(|_| DropReason::Malformed)?,
         dst: address,
     })
+}
+
+/// Whether an IPv4 source is not that of a single host of another link: unspecified, loopback,
+/// link-local (RFC 3927 §2.7), multicast, reserved (RFC 1112 §4) and broadcast. Linux would forward
+/// link-local and reserved ones.
+#[inline]
+fn is_no_host(source: Ipv4Addr) -> bool {
+    let first = source.octets()[0];
+    first == 127 || first >= 224 || source.is_link_local() || source.is_unspecified()
 }
 
 #[inline(always)]
@@ -142,6 +152,8 @@ fn parse_v6(ip: &[u8], network: u16, pcp: u8) -> Result<Parsed, DropReason> {
         network,
         transport: transport.map_or(0, |at| network + at),
         is_fragment: upper.is_some_and(|upper| upper.fragment.is_some()),
+        may_fragment: false,
+        in_doubt: false,
         ip_len: u16::try_from(v6::HEADER_LEN + packet.payload_len())
             .map_err(|_| DropReason::Malformed)?,
         dst: dst.octets(),

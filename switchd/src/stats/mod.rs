@@ -46,6 +46,24 @@ pub struct QueueStats {
 }
 
 impl QueueStats {
+    /// All but those by which control asks for the watermark to be cleared.
+    fn all(&self) -> [&Counter; 12] {
+        [
+            &self.enqueued_packets,
+            &self.enqueued_bytes,
+            &self.discarded_packets,
+            &self.dropped_packets,
+            &self.depth_packets,
+            &self.depth_bytes,
+            &self.depth_cells,
+            &self.peak_cells,
+            &self.sent_packets,
+            &self.sent_bytes,
+            &self.trimmed_packets,
+            &self.marked_packets,
+        ]
+    }
+
     /// Most cells since the watermark was cleared, also when the queue has not been used since.
     pub fn watermark(&self) -> u64 {
         if self.clear_peak.get() == self.cleared_peak.get() {
@@ -84,6 +102,22 @@ pub struct PauseStats {
 }
 
 impl PauseStats {
+    fn all(&self) -> [&Counter; 11] {
+        [
+            &self.received_xoff,
+            &self.received_xon,
+            &self.ignored,
+            &self.sent_xoff,
+            &self.sent_xon,
+            &self.storm_state,
+            &self.storms,
+            &self.restored,
+            &self.last_storm,
+            &self.paused_nanos,
+            &self.paused_until,
+        ]
+    }
+
     /// Whether it is paused at `now`.
     pub fn is_paused(&self, now: Time) -> bool {
         now.nanos() < self.paused_until.get()
@@ -128,6 +162,10 @@ pub struct PortStats {
     pub control_received: Counter,
     /// MAC control frames sent.
     pub control_sent: Counter,
+    /// Packets received here that were too long for the link they left by, and were fragmented.
+    pub fragmented: Counter,
+    /// What became of them: fragments.
+    pub fragments: Counter,
     /// ICMP messages that the rate limit or a lack of frames suppressed.
     pub icmp_suppressed: Counter,
     /// Packets that were received here and lost, by reason. Those that were on their way to the
@@ -206,6 +244,8 @@ impl Default for PortStats {
             icmp_sent: Counter::new(),
             control_received: Counter::new(),
             control_sent: Counter::new(),
+            fragmented: Counter::new(),
+            fragments: Counter::new(),
             icmp_suppressed: Counter::new(),
             drops: [const { Counter::new() }; DropReason::COUNT],
             queues: Default::default(),
@@ -214,6 +254,35 @@ impl Default for PortStats {
 }
 
 impl PortStats {
+    /// Begins to count from zero, as for another port. The worker calls it.
+    pub fn restart(&self) {
+        let packets = [
+            &self.rx_packets,
+            &self.rx_bytes,
+            &self.tx_packets,
+            &self.tx_bytes,
+            &self.trimmed_sent,
+            &self.trimmed_dropped,
+            &self.pauses_at,
+            &self.held,
+            &self.icmp_sent,
+            &self.control_received,
+            &self.control_sent,
+            &self.fragmented,
+            &self.fragments,
+            &self.icmp_suppressed,
+        ];
+        let pauses = self.pauses.iter().flat_map(PauseStats::all);
+        let queues = self.queues.iter().flat_map(QueueStats::all);
+        let all = packets
+            .into_iter()
+            .chain(&self.link_pauses)
+            .chain(&self.drops);
+        for counter in all.chain(pauses).chain(queues) {
+            counter.set(0);
+        }
+    }
+
     /// Packets lost for `reason`.
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.drops[reason.index()].get()
@@ -221,12 +290,12 @@ impl PortStats {
 
     /// Packets that the switch itself made because of this port.
     pub fn made(&self) -> u64 {
-        self.icmp_sent.get() + self.control_sent.get()
+        self.icmp_sent.get() + self.control_sent.get() + self.fragments.get()
     }
 
-    /// Packets received here that did not leave: lost, or meant for the port itself.
+    /// Packets received here that did not leave: lost, meant for the port itself, or fragmented.
     pub fn ended(&self) -> u64 {
-        self.dropped_in_all() + self.control_received.get()
+        self.dropped_in_all() + self.control_received.get() + self.fragmented.get()
     }
 
     /// Packets lost for any reason.

@@ -13,6 +13,7 @@ pub mod buckets;
 pub mod dlb;
 pub mod elephants;
 pub mod policy;
+pub mod sources;
 pub mod trim;
 pub mod watchdog;
 pub mod wred;
@@ -24,6 +25,7 @@ use common::units::Rate;
 use common::xdp::PuntReason;
 use dlb::DlbPolicy;
 use policy::{Policy, PolicyError};
+use sources::Sources;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,6 +80,11 @@ pub struct NextHop {
     pub address: IpAddr,
     /// The neighbour's MAC address; `None` while the kernel has not resolved it.
     pub mac: Option<[u8; 6]>,
+    /// Longest IP packet in bytes that may be sent to it by its routes, where the port sends longer
+    /// ones; 65535 is no limit.
+    pub mtu: u16,
+    /// The switch's own address on the neighbour's network: it tells it of problems from there.
+    pub source: Option<Ipv4Addr>,
 }
 
 /// What to do with packets to a prefix.
@@ -94,9 +101,13 @@ pub enum Group {
         port: PortId,
         /// The kernel's number of the interface.
         ifindex: u32,
+        /// As of a next hop.
+        mtu: u16,
     },
     /// An address of the switch itself.
     Local,
+    /// The broadcast address of one of its networks: it is the kernel's, and nobody sends from it.
+    Broadcast,
     /// Discard silently.
     Blackhole,
     /// Discard and answer that the host is unreachable.
@@ -179,6 +190,8 @@ pub struct Tables {
     pub dlb: Arc<DlbPolicy>,
     /// What the traffic manager is to do.
     pub traffic: Arc<Policy>,
+    /// Which sources packets may have.
+    pub sources: Arc<Sources>,
     /// Shared by all snapshots: cloning the tables keeps it.
     pub used: Arc<NextHopUse>,
 }
@@ -231,6 +244,7 @@ impl Tables {
             hashing,
             dlb: Arc::default(),
             traffic,
+            sources: Arc::default(),
             used: Arc::default(),
         }
     }
@@ -276,6 +290,7 @@ impl Tables {
                 }
                 Group::Glean { port, .. } => self.refers_to_port("group", number, *port)?,
                 Group::Local
+                | Group::Broadcast
                 | Group::Blackhole
                 | Group::Unreachable
                 | Group::Prohibit

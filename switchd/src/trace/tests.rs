@@ -504,6 +504,8 @@ fn a_trace_is_shown() {
         ifindex: 2,
         address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, n)),
         mac: None,
+        mtu: u16::MAX,
+        source: None,
     };
     let next_hops = [hop(1), hop(9)];
     let names = Names {

@@ -70,7 +70,6 @@ fn mask(of: impl Fn(usize) -> bool) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::WIRE_OVERHEAD;
     use crate::tables::elephants::{MIN_BYTES, Moves, Settings};
     use crate::tables::policy::{Limit, TrimAt, Wred};
     use crate::tables::wred::{Curve, Profile};
@@ -78,6 +77,7 @@ mod tests {
     use crate::traffic::shaper::Shaper;
     use common::time::{Span, Time};
     use common::units::Rate;
+    use common::xdp::queue::LINE_OVERHEAD;
     use std::num::NonZeroU8;
 
     const PORT: crate::id::PortId = crate::id::PortId(0);
@@ -190,7 +190,7 @@ mod tests {
         // A byte on a line of 1 Gb/s takes 8 ns.
         port.bypassed(3, 976);
         assert_eq!(open(&mut port, start), 0);
-        let over = start + Span::from_nanos(8 * (976 + WIRE_OVERHEAD));
+        let over = start + Span::from_nanos(8 * (976 + LINE_OVERHEAD));
         assert_eq!(open(&mut port, over - Span::from_nanos(2)), 0);
         assert_eq!(open(&mut port, over), u8::MAX);
     }

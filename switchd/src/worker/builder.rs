@@ -88,6 +88,7 @@ impl<Q: QueueIo> WorkerBuilder<Q> {
             queue_link: self.queue_link,
             probe: Probe::default(),
             stats: self.stats,
+            now: Time::ZERO,
             busy_at: None,
             due: Time::NEVER,
             scratch: Box::default(),

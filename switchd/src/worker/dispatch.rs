@@ -4,22 +4,25 @@
 use super::Worker;
 use super::events::WorkerEvent;
 use crate::drop::DropReason;
+use crate::egress::fragment::Plan;
 use crate::forward::choice::Choice;
 use crate::forward::ecmp;
 use crate::forward::route::{Hop, decide};
 use crate::id::{FlowKey, Neighbour, PortId, TraceId};
 use crate::ingress::classify::{Classified, classify};
-use crate::ingress::icmp_error::{Answer, answer};
+use crate::ingress::icmp_error::{Answer, answer, say_from};
 use crate::ingress::parse::{ParseException, parse};
 use crate::ingress::pending::{Wait, Waiting};
 use crate::outcome::Outcome;
 use crate::packet::{Edits, Packet, Parsed, cells};
+use crate::tables::{Group, Tables};
 use crate::trace::Step;
 use crate::trace::probe::Lost;
 use common::time::Time;
 use common::wire::icmp::Problem;
 use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
+use std::net::Ipv4Addr;
 
 /// Where a packet came from, for what is decided about it.
 #[derive(Clone, Copy)]
@@ -67,13 +70,18 @@ impl<Q: QueueIo> Worker<Q> {
         choice: Choice,
         origin: Origin,
     ) {
+        if parsed.in_doubt
+            && let Some(reason) = self.refuse_source(&frame, parsed, choice, origin.ingress)
+        {
+            return self.drop_packet(frame, origin, reason);
+        }
         match decide(&self.tables, choice, parsed) {
             Outcome::Forwarded(hop) => self.enqueue(frame, parsed, hop, origin),
             Outcome::Unresolved(neighbour) => self.wait(frame, parsed, neighbour, origin),
+            Outcome::Fragmented(hop, mtu) => self.fragment(frame, parsed, (hop, mtu), origin),
             Outcome::Dropped(reason) => self.drop_packet(frame, origin, reason),
             Outcome::Answered(reason, problem) => {
-                self.report(&frame, parsed, problem, origin);
-                self.drop_packet(frame, origin, reason);
+                self.answer_and_drop(frame, parsed, (reason, problem), origin);
             }
         }
     }
@@ -166,8 +174,7 @@ impl<Q: QueueIo> Worker<Q> {
         }
         match refused {
             Some((frame, Outcome::Answered(reason, problem))) => {
-                self.report(&frame, parsed, problem, origin);
-                self.drop_packet(frame, origin, reason);
+                self.answer_and_drop(frame, parsed, (reason, problem), origin);
             }
             refused => {
                 if trace.is_some() {
@@ -178,6 +185,59 @@ impl<Q: QueueIo> Worker<Q> {
                 }
             }
         }
+    }
+
+    /// Sends a packet in fragments of at most `mtu` bytes (RFC 791 §3.2). Each is a packet of its
+    /// own from here on.
+    #[cold]
+    fn fragment(&mut self, frame: Frame, parsed: &Parsed, (hop, mtu): (Hop, u16), origin: Origin) {
+        let Some(plan) = Plan::new(frame.bytes(), parsed.network, mtu) else {
+            let why = (DropReason::TooBig, Problem::TooBig { mtu });
+            return self.answer_and_drop(frame, parsed, why, origin);
+        };
+        let stats = self.stats.clone();
+        let counters = &stats.ports[origin.ingress.index()];
+        for number in 0..plan.count() {
+            let len = plan.frame_len(number);
+            let Some(mut fragment) = self.devices.pool.take_sized(len) else {
+                return self.drop_packet(frame, origin, DropReason::BufferFull);
+            };
+            plan.write(frame.bytes(), number, fragment.bytes_mut());
+            counters.fragments.add(1);
+            // All take the same way: no hash of theirs knows more than the addresses.
+            let parsed = Parsed {
+                is_fragment: true,
+                ..*parsed
+            };
+            // The first one is followed for the packet.
+            let trace = if number == 0 {
+                origin.trace
+            } else {
+                TraceId::NONE
+            };
+            let flow = None;
+            let origin = Origin {
+                trace,
+                flow,
+                ..origin
+            };
+            self.enqueue(fragment, &parsed, hop, origin);
+        }
+        counters.fragmented.add(1);
+        self.devices.pool.give(frame);
+    }
+
+    /// Loses a packet, and tells its sender why.
+    #[cold]
+    fn answer_and_drop(
+        &mut self,
+        frame: Frame,
+        parsed: &Parsed,
+        (reason, problem): (DropReason, Problem),
+        origin: Origin,
+    ) {
+        self.report(&frame, parsed, problem, origin);
+        self.drop_packet(frame, origin, reason);
     }
 
     /// Tells the sender of a packet what became of it, if that may and can be done.
@@ -191,7 +251,7 @@ impl<Q: QueueIo> Worker<Q> {
         let counters = &stats.ports[origin.ingress.index()];
         let (limiter, pool) = (&mut self.limiter, &mut self.devices.pool);
         let packet = (frame.bytes(), parsed);
-        let answer = match answer(limiter, pool, packet, problem, port, origin.now) {
+        let mut answer = match answer(limiter, pool, packet, problem, port, origin.now) {
             Answer::Send(answer) => answer,
             Answer::Suppressed => return counters.icmp_suppressed.add(1),
             Answer::Silence => return,
@@ -202,6 +262,9 @@ impl<Q: QueueIo> Worker<Q> {
                 // By the tables of this batch: newer ones could give another meaning to next hops
                 // that were chosen before them.
                 let routed = self.forward.route_own(&tables, (answer.bytes(), &parsed));
+                if let Some(source) = source_by(&tables, routed.choice) {
+                    say_from(answer.bytes_mut(), source);
+                }
                 // An answer that cannot be sent is not worth another: errors are never reported. It
                 // is another packet than the one that is followed.
                 let origin = Origin {
@@ -217,5 +280,23 @@ impl<Q: QueueIo> Worker<Q> {
             }
             Err(ParseException::Lost(reason)) => self.drop_packet(answer, origin.ingress, reason),
         }
+    }
+}
+
+/// The address from which the switch sends an ICMPv4 error: one of the interface that the error
+/// leaves by (RFC 1812 §4.3.2.4). ICMPv6 errors come from the interface that the packet arrived at,
+/// as Linux sends them.
+fn source_by(tables: &Tables, choice: Choice) -> Option<Ipv4Addr> {
+    let of_port = |port: PortId| tables.port(port)?.icmp_v4;
+    match choice {
+        Choice::Hop(id) => {
+            let hop = tables.next_hop(id)?;
+            hop.source.or_else(|| of_port(hop.port))
+        }
+        Choice::Special(id) => match tables.group(id)? {
+            Group::Glean { port, .. } => of_port(*port),
+            _ => None,
+        },
+        Choice::Dead | Choice::NoRoute => None,
     }
 }

@@ -21,6 +21,7 @@
 //!   flow_control   pauses, and the watchdogs
 //!   rings          between the workers
 //!   control_link   between a worker and control; events: what they tell each other
+//!   source         packets whose source is in doubt
 //!   queues         queues that come and go
 //!   trace          records of traced packets
 //!   builder        what a worker is made from
@@ -36,6 +37,7 @@ mod flow_control;
 mod queues;
 mod receive;
 pub mod rings;
+mod source;
 #[cfg(test)]
 mod tests;
 pub mod thread;
@@ -51,7 +53,7 @@ use crate::ingress::icmp_error::Limiter;
 use crate::ingress::pending::{Pending, Waiting};
 use crate::io::Devices;
 use crate::limits::{BATCH, KICK_AGAIN, LANES, PENDING_TOTAL, PRIORITIES, RING};
-use crate::packet::{Edits, Packet, WIRE_OVERHEAD};
+use crate::packet::{Edits, Packet};
 use crate::stats::WorkerStats;
 use crate::tables::Tables;
 use crate::trace::probe::{Lost, Probe};
@@ -61,7 +63,7 @@ use common::sync::snapshot::Reader;
 use common::sync::words::{prefetch, prefetch_all};
 use common::time::Time;
 use common::xdp::frame::Frame;
-use common::xdp::queue::QueueIo;
+use common::xdp::queue::{LINE_OVERHEAD, QueueIo};
 use control_link::ControlLink;
 use events::{QueueLink, WorkerCommand};
 use rings::{Crossing, Rings, WorkerSet};
@@ -102,6 +104,8 @@ pub struct Worker<Q> {
     queue_link: QueueLink<Q>,
     probe: Probe,
     stats: Arc<WorkerStats>,
+    /// When this turn began.
+    now: Time,
     /// When the last turn began, if it had something to do.
     busy_at: Option<Time>,
     /// When this turn was due at the latest.
@@ -148,7 +152,7 @@ fn reading(port: &OwnedPort, stats: &WorkerStats, now: Time) -> PortReading {
     }
     PortReading {
         port: port.port,
-        sent: counters.tx_bytes.get() + WIRE_OVERHEAD * counters.tx_packets.get(),
+        sent: counters.tx_bytes.get() + LINE_OVERHEAD * counters.tx_packets.get(),
         queued: port.manager.bytes(),
         paused,
         is_paused: port.is_paused(now),
@@ -176,6 +180,7 @@ impl<Q: QueueIo> Worker<Q> {
         self.ports.note_lateness(self.due, now);
         self.handle_commands(now);
         self.probe.set_now(now);
+        self.now = now;
         let has_new_tables = self.pick_up_tables(now);
         self.measure(now);
         self.ports.follow_flows(&self.tables, &self.stats, now);

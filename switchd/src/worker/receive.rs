@@ -3,6 +3,7 @@
 use super::Worker;
 use super::dispatch::Origin;
 use super::rings::Crossing;
+use super::source::is_in_doubt;
 use super::trace::{self, Routing};
 use crate::drop::DropReason;
 use crate::id::{PortId, TraceId};
@@ -107,7 +108,11 @@ impl<Q: QueueIo> Worker<Q> {
     #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
     fn parse(&self, ingress: PortId, frame: &Frame) -> Result<Parsed, ParseException> {
         match self.tables.port(ingress) {
-            Some(port) if port.up => parse(frame.bytes(), port.mac),
+            Some(port) if port.up => {
+                let mut parsed = parse(frame.bytes(), port.mac)?;
+                parsed.in_doubt = is_in_doubt(&self.tables, ingress, frame, &parsed);
+                Ok(parsed)
+            }
             _ => Err(ParseException::Lost(DropReason::IngressDown)),
         }
     }

@@ -94,6 +94,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
     }
 
     /// Whether a router must not fragment it.
+    #[inline]
     pub fn dont_fragment(&self) -> bool {
         be16(self.0.as_ref(), field::FRAGMENT) & DONT_FRAGMENT != 0
     }
@@ -152,6 +153,17 @@ impl<T: AsRef<[u8]>> Packet<T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
+    /// Replaces the source address and updates the header checksum. The checksum of a transport
+    /// that includes the address is the caller's.
+    pub fn set_src(&mut self, src: Ipv4Addr) {
+        let header_len = self.header_len();
+        let bytes = self.0.as_mut();
+        put(bytes, field::SRC, src.octets());
+        put(bytes, field::CHECKSUM, [0, 0]);
+        let sum = checksum::of(&bytes[..header_len]);
+        put(bytes, field::CHECKSUM, sum.to_be_bytes());
+    }
+
     /// Replaces DSCP and ECN and updates the checksum (RFC 1624).
     #[inline]
     pub fn set_traffic_class(&mut self, traffic_class: u8) {

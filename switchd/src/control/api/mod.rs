@@ -296,6 +296,12 @@ pub struct PortRow {
     pub punted: u64,
     /// ICMP messages sent because of packets from here.
     pub icmp_sent: u64,
+    /// Packets received here that were too long for the link they left by, and were fragmented.
+    #[serde(default)]
+    pub fragmented: u64,
+    /// What became of them: fragments.
+    #[serde(default)]
+    pub fragments: u64,
     /// System calls made to have packets sent.
     pub tx_kicks: u64,
 }

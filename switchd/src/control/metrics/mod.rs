@@ -24,7 +24,7 @@ type OfElephants = (
 );
 type OfProgram = (&'static str, &'static str, fn(&SteerCounts) -> u64);
 
-const PORT_COUNTERS: [OfPort; 6] = [
+const PORT_COUNTERS: [OfPort; 8] = [
     (
         "switchd_port_receive_packets_total",
         "Packets received from the port.",
@@ -54,6 +54,16 @@ const PORT_COUNTERS: [OfPort; 6] = [
         "switchd_icmp_suppressed_packets_total",
         "ICMP messages that the rate limit or a lack of frames suppressed.",
         |stats| stats.icmp_suppressed.get(),
+    ),
+    (
+        "switchd_fragmented_packets_total",
+        "Packets from the port that were too long for the link they left by, and were fragmented.",
+        |stats| stats.fragmented.get(),
+    ),
+    (
+        "switchd_fragments_total",
+        "Fragments that were made of packets from the port.",
+        |stats| stats.fragments.get(),
     ),
 ];
 

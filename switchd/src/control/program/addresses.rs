@@ -1,8 +1,9 @@
 //! Addresses of this machine: whose packets belong to the kernel, and which ones ports answer from.
 
-use super::kernel_rules::is_local_host;
-use common::netlink::{Mirror, Route, RouteKey, Table};
+use super::kernel_rules::{is_broadcast, is_local_host, is_local_network};
+use common::netlink::{Mirror, NeighbourKey, Route, RouteKey, Table};
 use common::xdp::LOCAL_MAX;
+use ipnet::IpNet;
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,6 +17,10 @@ pub(super) struct LocalAddresses {
     all: HashSet<IpAddr>,
     /// Those that routes of the table `local` name.
     from_routes: HashSet<IpAddr>,
+    /// Broadcast addresses of its networks.
+    broadcasts: HashSet<IpAddr>,
+    /// Networks that are local as a whole, but for that of the loopback interface.
+    networks: HashSet<IpNet>,
     /// Those that the steering programs find in their table of addresses.
     listed: HashSet<IpAddr>,
     /// Those beyond what that table holds: prefixes to them.
@@ -37,11 +42,36 @@ impl LocalAddresses {
     /// Updates the local addresses from a route. Returns whether they changed.
     pub(super) fn set_route(&mut self, key: &RouteKey, route: Option<&Route>) -> bool {
         let address = key.prefix.addr();
-        if is_local_host(key, route) {
-            self.from_routes.insert(address)
-        } else {
-            key.table == Table::LOCAL && self.from_routes.remove(&address)
+        if key.table != Table::LOCAL {
+            return false;
         }
+        let is_one = |is_one: bool, set: &mut HashSet<IpAddr>| {
+            if is_one {
+                set.insert(address)
+            } else {
+                set.remove(&address)
+            }
+        };
+        if key.prefix.prefix_len() == key.prefix.max_prefix_len() {
+            let host = is_one(is_local_host(key, route), &mut self.from_routes);
+            let broadcast = is_one(route.is_some_and(is_broadcast), &mut self.broadcasts);
+            host || broadcast
+        } else if !address.is_loopback() && route.is_some_and(is_local_network) {
+            self.networks.insert(key.prefix)
+        } else {
+            self.networks.remove(&key.prefix)
+        }
+    }
+
+    /// The addresses of this machine: no broadcast addresses.
+    pub(super) fn own(&self) -> impl Iterator<Item = IpAddr> {
+        let is_own = |address: &&IpAddr| !self.broadcasts.contains(address);
+        self.all.iter().filter(is_own).copied()
+    }
+
+    /// Whether whole IPv4 networks are local.
+    pub(super) fn has_networks(&self) -> bool {
+        self.networks.iter().any(|network| network.addr().is_ipv4())
     }
 
     /// The addresses that the steering programs list, in no order.
@@ -64,6 +94,7 @@ impl LocalAddresses {
         let assigned = mirror.addresses().map(|address| address.address);
         let next: HashSet<IpAddr> = assigned
             .chain(self.from_routes.iter().copied())
+            .chain(self.broadcasts.iter().copied())
             .filter(|address| !address.is_loopback())
             .collect();
         if next == self.all {
@@ -104,6 +135,17 @@ fn lowest_reachable(addresses: impl Iterator<Item = IpAddr>) -> AddressPair {
         }
     }
     (v4, v6)
+}
+
+/// The address from which this machine tells a neighbour something: its own on the neighbour's
+/// network, if it has one there.
+pub(super) fn address_towards(mirror: &Mirror, neighbour: &NeighbourKey) -> Option<Ipv4Addr> {
+    let shared = mirror.addresses().filter(|own| {
+        let network = IpNet::new(own.address, own.prefix_len);
+        own.ifindex == neighbour.ifindex
+            && network.is_ok_and(|network| network.contains(&neighbour.address))
+    });
+    lowest_reachable(shared.map(|own| own.address)).0
 }
 
 /// The address of an interface.

@@ -7,7 +7,7 @@ use crate::limits::{MAX_GROUPS, MAX_NEXT_HOPS};
 use crate::tables::buckets::Member;
 use common::netlink::NeighbourKey;
 use common::time::Time;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 #[derive(Debug)]
 struct Slot {
@@ -25,14 +25,17 @@ struct HopSlot {
     users: usize,
 }
 
+/// What identifies a next hop: the neighbour, and the MTU of the routes to it.
+pub(super) type HopKey = (NeighbourKey, u16);
+
 /// The groups and next hops in use.
 #[derive(Debug)]
 pub(super) struct Groups {
     by_spec: HashMap<Spec, GroupId>,
     slots: HashMap<GroupId, Slot>,
     ids: IdPool,
-    hops: HashMap<NeighbourKey, HopSlot>,
-    hop_keys: HashMap<NextHopId, NeighbourKey>,
+    hops: BTreeMap<HopKey, HopSlot>,
+    hop_keys: HashMap<NextHopId, HopKey>,
     hop_ids: IdPool,
     /// Lineages of buckets so far.
     lineages: u32,
@@ -44,7 +47,7 @@ impl Default for Groups {
             by_spec: HashMap::new(),
             slots: HashMap::new(),
             ids: IdPool::new(MAX_GROUPS),
-            hops: HashMap::new(),
+            hops: BTreeMap::new(),
             hop_keys: HashMap::new(),
             hop_ids: IdPool::new(MAX_NEXT_HOPS),
             lineages: 0,
@@ -61,16 +64,13 @@ impl Groups {
     }
 
     pub(super) fn next_hops(&self) -> impl Iterator<Item = (NeighbourKey, NextHopId)> {
-        self.hops.iter().map(|(&key, slot)| (key, slot.id))
+        self.hops.iter().map(|(&(key, _), slot)| (key, slot.id))
     }
 
-    pub(super) fn next_hop(&self, key: &NeighbourKey) -> Option<NextHopId> {
-        self.hops.get(key).map(|slot| slot.id)
-    }
-
-    /// The group of `spec`, if there is one.
-    pub(super) fn find(&self, spec: &Spec) -> Option<GroupId> {
-        self.by_spec.get(spec).copied()
+    /// The next hops that are this neighbour: one for each MTU of the routes to it.
+    pub(super) fn next_hops_of(&self, key: &NeighbourKey) -> impl Iterator<Item = NextHopId> {
+        let all = self.hops.range((*key, 0)..=(*key, u16::MAX));
+        all.map(|(_, slot)| slot.id)
     }
 
     /// What a group in use stands for.
@@ -116,7 +116,7 @@ impl Groups {
 
     /// The next hop `key`, with one more user, and whether it is new; `None` when there are too
     /// many.
-    pub(super) fn hold_hop(&mut self, key: NeighbourKey) -> Option<(NextHopId, bool)> {
+    pub(super) fn hold_hop(&mut self, key: HopKey) -> Option<(NextHopId, bool)> {
         if let Some(slot) = self.hops.get_mut(&key) {
             slot.users += 1;
             return Some((slot.id, false));

@@ -23,6 +23,18 @@ pub(super) fn is_local_host(key: &RouteKey, route: Option<&Route>) -> bool {
     key.table == Table::LOCAL && is_host && route.is_some_and(is_ours)
 }
 
+/// Whether a route of the table `local` is that of a network's broadcast address. Packets to it
+/// are the kernel's: it takes them, or sends them to the network if it is told to
+/// (`bc_forwarding`), but does not forward them as others (RFC 2644).
+pub(super) fn is_broadcast(route: &Route) -> bool {
+    route.kind == RouteKind::Broadcast
+}
+
+/// Whether a route of the table `local` leaves packets to it to the kernel.
+pub(super) fn is_local_network(route: &Route) -> bool {
+    route.kind == RouteKind::Local
+}
+
 /// The hops of a route: those of its next hop object if that is known, else its own.
 pub(super) fn hops_of<'a>(mirror: &Mirror, route: &'a Route) -> Cow<'a, [Hop]> {
     match route.next_hop.and_then(|id| object_hops(mirror, id)) {
@@ -64,12 +76,13 @@ pub(super) fn link_of(mirror: &Mirror, route: &Route) -> Option<u32> {
 pub(super) fn spec_of(mirror: &Mirror, route: &Route) -> Spec {
     match route.kind {
         RouteKind::Unicast => match route.next_hop {
-            Some(id) if mirror.next_hop(id).is_some() => Spec::Object(id),
-            _ => Spec::Hops(route.hops.clone()),
+            Some(id) if mirror.next_hop(id).is_some() => Spec::Object(id, route.mtu),
+            _ => Spec::Hops(route.hops.clone(), route.mtu),
         },
         RouteKind::Local | RouteKind::Anycast => Spec::Local,
-        // Directed broadcasts are not forwarded (RFC 2644), multicast is not routed here.
-        RouteKind::Blackhole | RouteKind::Broadcast | RouteKind::Multicast => Spec::Blackhole,
+        RouteKind::Broadcast => Spec::Broadcast,
+        // Multicast is not routed here.
+        RouteKind::Blackhole | RouteKind::Multicast => Spec::Blackhole,
         RouteKind::Prohibit => Spec::Prohibit,
         // Throw continues in the next table, and there is none.
         RouteKind::Unreachable | RouteKind::Throw => Spec::Unreachable,

@@ -31,6 +31,7 @@ mod ports;
 mod prefixes;
 mod punted;
 mod render;
+mod sources;
 mod spec;
 
 pub use port_punts::PortPunt;
@@ -41,7 +42,7 @@ use crate::id::{GroupId, NextHopId, PortId};
 use crate::tables::dlb::DlbPolicy;
 use crate::tables::policy::Policy;
 use crate::tables::{Group, Hashing, PortEntry, PortSpeeds, Tables};
-use addresses::LocalAddresses;
+use addresses::{LocalAddresses, address_towards};
 use common::netlink::{Change, Hop, Mirror, NeighbourKey, RouteKey, Table};
 use common::time::Time;
 use common::xdp::{PuntReason, Verdict};
@@ -96,6 +97,8 @@ pub struct Program {
     port_punts: Vec<PortPunt>,
     /// Routes in tables that the kernel asks after `main`.
     in_other_tables: HashSet<RouteKey>,
+    /// Packets from the switch's own addresses are forwarded, whatever port they arrive at.
+    accept_own: bool,
     /// What ports that came, went or were renamed make necessary.
     pending: Work,
 }
@@ -142,6 +145,7 @@ impl Program {
             punted: Punted::default(),
             port_punts: Vec::new(),
             in_other_tables: HashSet::new(),
+            accept_own: false,
             pending: Work::default(),
         }
     }
@@ -219,7 +223,7 @@ impl Program {
 
     /// Whether this neighbour is a next hop now.
     pub fn has_next_hop(&self, key: &NeighbourKey) -> bool {
-        self.groups.next_hop(key).is_some()
+        self.groups.next_hops_of(key).next().is_some()
     }
 
     /// What a group in use stands for.
@@ -240,8 +244,8 @@ impl Program {
     /// The hops that a group is configured with, for reports.
     pub fn hops_of_spec<'a>(&self, mirror: &Mirror, spec: &'a Spec) -> Cow<'a, [Hop]> {
         match spec {
-            Spec::Hops(hops) => Cow::Borrowed(hops),
-            Spec::Object(id) => {
+            Spec::Hops(hops, _) => Cow::Borrowed(hops),
+            Spec::Object(id, _) => {
                 Cow::Owned(kernel_rules::object_hops(mirror, *id).unwrap_or_default())
             }
             _ => Cow::Borrowed(&[]),
@@ -323,6 +327,7 @@ impl Program {
         }
         if work.ports {
             self.dirty |= ports::refresh(&mut self.tables.ports, &self.mtu_limits, mirror);
+            self.refresh_addresses(mirror);
             let changes = self.locals.refresh(mirror);
             (update.new_locals, update.old_locals) = (changes.added, changes.removed);
             work.verdicts
@@ -343,6 +348,9 @@ impl Program {
         }
         self.refresh_punted(mirror, &work, &mut update);
         self.resolve_modes();
+        if work.ports || (self.dirty && self.tables.sources.ask_for_ways()) {
+            self.refresh_sources(mirror);
+        }
         if std::mem::take(&mut self.dirty) {
             update.tables = Some(self.tables.clone());
         }
@@ -358,7 +366,7 @@ impl Program {
                 work.port_punts = true;
             }
             Change::Rules => work.port_punts = true,
-            Change::Address(_) => work.ports = true,
+            Change::Address(_) | Change::Settings(_) => work.ports = true,
             Change::NextHop(_) => work.groups = true,
             Change::Neighbour(key) => {
                 work.neighbours.insert(*key);
@@ -390,11 +398,23 @@ impl Program {
         }
     }
 
+    /// Follows the addresses from which neighbours are told something.
+    fn refresh_addresses(&mut self, mirror: &Mirror) {
+        for (key, id) in self.groups.next_hops() {
+            let hop = &mut self.tables.next_hops[id.index()];
+            let source = address_towards(mirror, &key);
+            if hop.source != source {
+                hop.source = source;
+                self.dirty = true;
+            }
+        }
+    }
+
     /// A neighbour changed: its MAC address, whether it answers, its host route.
     fn refresh_neighbour(&mut self, mirror: &Mirror, key: NeighbourKey, work: &mut Work) {
         let neighbour = mirror.neighbour(&key);
         let mac = neighbour.and_then(common::netlink::Neighbour::usable_mac);
-        if let Some(id) = self.groups.next_hop(&key) {
+        for id in self.groups.next_hops_of(&key) {
             let hop = &mut self.tables.next_hops[id.index()];
             if hop.mac != mac {
                 work.groups |= hop.mac.is_some() != mac.is_some();
@@ -477,9 +497,11 @@ impl Program {
             match groups.get(prefixes.group_of(prefix)?.index())? {
                 Group::Punt(reason) => Some(Verdict::Punt(*reason)),
                 // Never on a wire.
-                Group::Local if prefix.addr().is_loopback() => None,
-                Group::Local if is_host && locals.is_listed(&prefix.addr()) => None,
-                Group::Local => Some(Verdict::Local),
+                Group::Local | Group::Broadcast if prefix.addr().is_loopback() => None,
+                Group::Local | Group::Broadcast if is_host && locals.is_listed(&prefix.addr()) => {
+                    None
+                }
+                Group::Local | Group::Broadcast => Some(Verdict::Local),
                 _ => Some(Verdict::Forward),
             }
         };

@@ -19,7 +19,11 @@ pub(super) fn modes_of_groups(
     let mut modes = vec![common; count];
     // The first one last, so that it counts.
     for chosen in chosen.iter().rev() {
-        let of_object = chosen.object.and_then(|id| groups.find(&Spec::Object(id)));
+        // One for each MTU of its routes.
+        let of_object = groups.iter().filter_map(|(group, spec, _)| match spec {
+            Spec::Object(id, _) if chosen.object == Some(*id) => Some(group),
+            _ => None,
+        });
         let of_prefixes = chosen.prefixes.iter();
         let of_prefixes = of_prefixes.filter_map(|prefix| prefixes.group_of(prefix));
         for GroupId(id) in of_prefixes.chain(of_object) {

@@ -170,10 +170,11 @@ impl Prefixes {
         if self.selective.contains_key(&prefix) {
             return Some(Spec::Punt(PuntReason::Selective));
         }
-        let on_link = |ifindex| neighbour(mirror, port_of, ifindex, prefix.addr());
+        let on_link = |(ifindex, mtu)| neighbour(mirror, port_of, (ifindex, mtu), prefix.addr());
         match self.best_route(mirror, &prefix) {
             Some(route) => {
                 let link = link_of(mirror, route).filter(|_| is_host);
+                let link = link.map(|ifindex| (ifindex, route.mtu));
                 Some(
                     link.and_then(on_link)
                         .unwrap_or_else(|| spec_of(mirror, route)),
@@ -185,15 +186,15 @@ impl Prefixes {
     }
 
     /// The link of the longest prefix that covers this host, if that is a connected network: where
-    /// the kernel would resolve the host.
-    fn covering_link(&self, mirror: &Mirror, host: &IpNet) -> Option<u32> {
+    /// the kernel would resolve the host. With the MTU of the route.
+    fn covering_link(&self, mirror: &Mirror, host: &IpNet) -> Option<(u32, u16)> {
         let mut wider = host.supernet();
         while let Some(network) = wider {
             if self.selective.contains_key(&network) {
                 return None;
             }
             if let Some(route) = self.best_route(mirror, &network) {
-                return link_of(mirror, route);
+                return Some((link_of(mirror, route)?, route.mtu));
             }
             wider = network.supernet();
         }
@@ -205,12 +206,12 @@ impl Prefixes {
 fn neighbour(
     mirror: &Mirror,
     port_of: &HashMap<u32, PortId>,
-    ifindex: u32,
+    (ifindex, mtu): (u32, u16),
     address: IpAddr,
 ) -> Option<Spec> {
     let key = NeighbourKey { ifindex, address };
     mirror.neighbour(&key)?.usable_mac()?;
     port_of
         .contains_key(&ifindex)
-        .then_some(Spec::Neighbour(key))
+        .then_some(Spec::Neighbour(key, mtu))
 }

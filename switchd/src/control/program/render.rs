@@ -1,5 +1,6 @@
 //! From what a group stands for to its entry in the tables.
 
+use super::addresses::address_towards;
 use super::groups::Groups;
 use super::kernel_rules::object_hops;
 use super::spec::Spec;
@@ -39,7 +40,7 @@ impl Renderer<'_> {
         let ids: Vec<GroupId> = self
             .groups
             .iter()
-            .filter(|(_, spec, _)| matches!(spec, Spec::Hops(_) | Spec::Object(_)))
+            .filter(|(_, spec, _)| matches!(spec, Spec::Hops(..) | Spec::Object(..)))
             .map(|(id, _, _)| id)
             .collect();
         let mut rendered = Rendered::default();
@@ -59,22 +60,23 @@ impl Renderer<'_> {
     fn render_into(&mut self, id: GroupId, rendered: &mut Rendered) {
         let group = match self.groups.spec(id).clone() {
             Spec::Local => Group::Local,
+            Spec::Broadcast => Group::Broadcast,
             Spec::Blackhole => Group::Blackhole,
             Spec::Unreachable => Group::Unreachable,
             Spec::Prohibit => Group::Prohibit,
             Spec::Punt(reason) => Group::Punt(reason),
-            Spec::Neighbour(key) => {
+            Spec::Neighbour(key, mtu) => {
                 let hop = Hop {
                     ifindex: key.ifindex,
                     gateway: Some(key.address),
                     ..Hop::default()
                 };
-                self.render_hops(id, &[hop], rendered)
+                self.render_hops(id, (&[hop], mtu), rendered)
             }
-            Spec::Hops(hops) => self.render_hops(id, &hops, rendered),
-            Spec::Object(object) => match object_hops(self.mirror, object) {
+            Spec::Hops(hops, mtu) => self.render_hops(id, (&hops, mtu), rendered),
+            Spec::Object(object, mtu) => match object_hops(self.mirror, object) {
                 Some(hops) if hops.is_empty() => Group::Blackhole,
-                Some(hops) => self.render_hops(id, &hops, rendered),
+                Some(hops) => self.render_hops(id, (&hops, mtu), rendered),
                 // The object is gone and its routes will follow: until then nothing changes.
                 None => return,
             },
@@ -97,8 +99,13 @@ impl Renderer<'_> {
         }
     }
 
-    /// The content of a group that forwards to one of `hops`.
-    fn render_hops(&mut self, id: GroupId, hops: &[Hop], rendered: &mut Rendered) -> Group {
+    /// The content of a group that forwards packets of at most `mtu` bytes to one of `hops`.
+    fn render_hops(
+        &mut self,
+        id: GroupId,
+        (hops, mtu): (&[Hop], u16),
+        rendered: &mut Rendered,
+    ) -> Group {
         if let Some(reason) = why_punted(hops, self.port_of) {
             self.groups.replace_hops(id, Vec::new());
             return Group::Punt(reason);
@@ -110,21 +117,27 @@ impl Renderer<'_> {
                 Group::Glean {
                     port: self.port_of[&hop.ifindex],
                     ifindex: hop.ifindex,
+                    mtu,
                 }
             }
             None if hops.is_empty() => {
                 self.groups.replace_hops(id, Vec::new());
                 Group::Unreachable
             }
-            None => self.render_gateways(id, hops, rendered),
+            None => self.render_gateways(id, (hops, mtu), rendered),
         }
     }
 
-    fn render_gateways(&mut self, id: GroupId, hops: &[Hop], rendered: &mut Rendered) -> Group {
+    fn render_gateways(
+        &mut self,
+        id: GroupId,
+        (hops, mtu): (&[Hop], u16),
+        rendered: &mut Rendered,
+    ) -> Group {
         let mut members: Vec<(Member, bool)> = Vec::with_capacity(hops.len());
         let mut held = Vec::with_capacity(hops.len());
         for hop in hops {
-            let Some(member) = self.member(hop, &mut held, rendered) else {
+            let Some(member) = self.member((hop, mtu), &mut held, rendered) else {
                 rendered.overflow += 1;
                 continue;
             };
@@ -175,7 +188,7 @@ impl Renderer<'_> {
     /// The member that `hop` makes, and whether it is alive. Its next hop is added to `held`.
     fn member(
         &mut self,
-        hop: &Hop,
+        (hop, mtu): (&Hop, u16),
         held: &mut Vec<NextHopId>,
         rendered: &mut Rendered,
     ) -> Option<(Member, bool)> {
@@ -184,7 +197,7 @@ impl Renderer<'_> {
             ifindex: hop.ifindex,
             address: hop.gateway?,
         };
-        let (next_hop, is_new) = self.groups.hold_hop(key)?;
+        let (next_hop, is_new) = self.groups.hold_hop((key, mtu))?;
         held.push(next_hop);
         if is_new {
             let entry = NextHop {
@@ -192,6 +205,8 @@ impl Renderer<'_> {
                 ifindex: key.ifindex,
                 address: key.address,
                 mac: self.mirror.neighbour(&key).and_then(Neighbour::usable_mac),
+                mtu,
+                source: address_towards(self.mirror, &key),
             };
             let hops = &mut self.tables.next_hops;
             if hops.len() <= next_hop.index() {

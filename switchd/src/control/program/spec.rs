@@ -9,6 +9,8 @@ use std::sync::Arc;
 pub enum Spec {
     /// An address of this machine.
     Local,
+    /// The broadcast address of a network of this machine.
+    Broadcast,
     /// Discard.
     Blackhole,
     /// Discard, and answer that the destination is unreachable.
@@ -17,10 +19,10 @@ pub enum Spec {
     Prohibit,
     /// Left to the kernel, for this reason.
     Punt(PuntReason),
-    /// The hops of a route.
-    Hops(Arc<[Hop]>),
-    /// A next hop object of the kernel, which may change while the routes stay.
-    Object(u32),
-    /// A neighbour that is the destination itself.
-    Neighbour(NeighbourKey),
+    /// The hops of a route, and its MTU.
+    Hops(Arc<[Hop]>, u16),
+    /// A next hop object of the kernel, which may change while the routes stay, and their MTU.
+    Object(u32, u16),
+    /// A neighbour that is the destination itself, and the MTU of the route to it.
+    Neighbour(NeighbourKey, u16),
 }

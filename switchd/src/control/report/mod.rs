@@ -145,6 +145,8 @@ impl State {
             to_kernel: steered.passed,
             punted: steered.punted.iter().sum(),
             icmp_sent: self.port_sum(number, |stats| stats.icmp_sent.get()),
+            fragmented: self.port_sum(number, |stats| stats.fragmented.get()),
+            fragments: self.port_sum(number, |stats| stats.fragments.get()),
             tx_kicks: counters.iter().map(|it| it.tx_kicks.get()).sum(),
         }
     }

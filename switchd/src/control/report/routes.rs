@@ -48,6 +48,7 @@ impl State {
                 ("glean", vec![on_link])
             }
             Some(Group::Local) => ("local", Vec::new()),
+            Some(Group::Broadcast) => ("broadcast", Vec::new()),
             Some(Group::Unreachable) => ("unreachable", Vec::new()),
             Some(Group::Prohibit) => ("prohibit", Vec::new()),
             Some(Group::Punt(_)) => ("punt", Vec::new()),
@@ -112,7 +113,7 @@ impl State {
         let program = self.routing.program();
         let mut rows: Vec<GroupRow> = program
             .groups()
-            .filter(|(_, spec, _)| matches!(spec, Spec::Hops(_) | Spec::Object(_)))
+            .filter(|(_, spec, _)| matches!(spec, Spec::Hops(..) | Spec::Object(..)))
             .filter_map(|(id, spec, routes)| {
                 let (action, mut shares) = self.action(id);
                 let mode = self.mode(id);
@@ -120,7 +121,7 @@ impl State {
                     self.add_bands(&mut shares);
                 }
                 let object = match spec {
-                    Spec::Object(object) => Some(*object),
+                    Spec::Object(object, _) => Some(*object),
                     _ => None,
                 };
                 let members = program.hops_of_spec(self.routing.mirror(), spec).len();

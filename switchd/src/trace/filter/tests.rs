@@ -244,6 +244,8 @@ proptest! {
             network: place(network),
             transport: place(transport),
             is_fragment: false,
+            may_fragment: false,
+            in_doubt: false,
             ip_len: 0,
             dst: [0; 16],
         };

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::egress::remark::set_dscp;
-use crate::packet::WIRE_OVERHEAD;
 use crate::tables::elephants;
 use crate::tables::policy::{Hook, Limit};
 use common::time::Span;
@@ -103,7 +102,7 @@ fn a_shaped_port_stays_at_its_speed() {
     let mut switch = Switch::new(2, 1);
     // A packet takes as much time of the line as turns are apart.
     switch.tables(|tables| {
-        tables.ports[1].speed = Some(Rate::from_bps((LEN + WIRE_OVERHEAD) * 8 * 100_000));
+        tables.ports[1].speed = Some(Rate::from_bps((LEN + LINE_OVERHEAD) * 8 * 100_000));
         tables.ports[1].burst = 0;
     });
     switch.turn();

@@ -2,6 +2,7 @@
 
 mod bypass;
 mod control;
+mod kernel;
 mod operation;
 mod punted;
 mod queues;
@@ -19,6 +20,7 @@ use crate::id::{GroupId, NextHopId};
 use crate::tables::buckets::{Buckets, Member};
 use crate::tables::policy::Policy;
 use crate::tables::{Group, Hashing, NextHop, PortEntry};
+use common::netlink::NO_MTU;
 use common::sync::snapshot::Publisher;
 use common::time::Span;
 use common::units::Rate;
@@ -84,6 +86,8 @@ fn tables_of(ports: usize, fib: &mut FibWriter) -> Tables {
             ifindex: 100 + id,
             address: Ipv4Addr::new(10, u8::try_from(port).expect("few"), 0, 1).into(),
             mac: Some(mac(port, true)),
+            mtu: NO_MTU,
+            source: None,
         });
         tables.groups.push(Group::Forward(NextHopId(id)));
         for prefix in [format!("10.{port}.0.0/16"), format!("fd00:{port}::/32")] {
@@ -524,6 +528,7 @@ fn packets_wait_for_their_neighbour() {
         tables.groups[1] = Group::Glean {
             port: PortId(1),
             ifindex: 101,
+            mtu: NO_MTU,
         }
     });
     for src_port in 0..5 {
@@ -551,6 +556,8 @@ fn packets_wait_for_their_neighbour() {
             ifindex: 101,
             address,
             mac: Some([2, 9, 9, 9, 9, 9]),
+            mtu: NO_MTU,
+            source: None,
         });
         tables.groups.push(Group::Forward(NextHopId(2)));
     });
@@ -578,6 +585,7 @@ fn waiting_is_bounded() {
         tables.groups[1] = Group::Glean {
             port: PortId(1),
             ifindex: 101,
+            mtu: NO_MTU,
         }
     });
     for _ in 0..40 {

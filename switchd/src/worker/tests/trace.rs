@@ -210,8 +210,8 @@ fn a_full_queue_is_told_with_the_port() {
 #[test]
 fn waiting_for_a_neighbour_is_told() {
     let mut switch = Switch::new(2, 1);
-    let (port, ifindex) = (PortId(1), 101);
-    switch.tables(|tables| tables.groups[1] = Group::Glean { port, ifindex });
+    let (port, ifindex, mtu) = (PortId(1), 101, 1500);
+    switch.tables(|tables| tables.groups[1] = Group::Glean { port, ifindex, mtu });
     let collector = switch.follow(1, "in=p0");
     switch.offer(0, &Udp::to("10.1.0.9").frame());
     switch.run();

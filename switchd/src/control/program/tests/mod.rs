@@ -3,12 +3,13 @@ use crate::tables::Group;
 use crate::tables::dlb::{DlbPolicy, Mode};
 use crate::tables::policy::Policy;
 use common::netlink::{
-    Action, Address, Body, Hop, Link, Message, Neighbour, NeighbourState, NextHop, NextHopKind,
-    Route, RouteKey, RouteKind, Table,
+    Action, Address, Body, Hop, Link, Message, NO_MTU, Neighbour, NeighbourState, NextHop,
+    NextHopKind, Route, RouteKey, RouteKind, Table,
 };
 use proptest::prelude::*;
 
 mod punted;
+mod rules;
 
 const REPLACE: u16 = 0x100;
 
@@ -81,6 +82,8 @@ fn route_of(kind: RouteKind, hops: &[Hop], next_hop: Option<u32>) -> Route {
         protocol: 4,
         hops: hops.into(),
         next_hop,
+        source: None,
+        mtu: NO_MTU,
     }
 }
 
@@ -357,7 +360,7 @@ fn kinds_of_routes_have_their_groups() {
         (RouteKind::Unreachable, Group::Unreachable),
         (RouteKind::Prohibit, Group::Prohibit),
         (RouteKind::Local, Group::Local),
-        (RouteKind::Broadcast, Group::Blackhole),
+        (RouteKind::Broadcast, Group::Broadcast),
     ];
     for (kind, group) in kinds {
         let route = route_of(kind, &[], None);

@@ -1,0 +1,143 @@
+//! What the kernel removes without saying so, found out from what it does say: a full table takes
+//! seconds to dump and compare, and packets go wrong meanwhile.
+//!
+//! ```text
+//!   the kernel says                    IPv4 routes that are gone (fib_sync_down_dev, …_addr)
+//!   an interface is down or gone       all of whose hops leave by such interfaces; local ones only
+//!                                      if it is gone
+//!   the last address of an interface   all of whose hops leave by it
+//!     is removed
+//!   an address is removed              whose preferred source it was
+//!   a next hop object is removed       that used it, or a group of which nothing is left
+//! ```
+//!
+//! Next hop objects of an interface that is down are gone, too. IPv6 tells of its routes. Whatever
+//! this gets wrong the dump that follows makes right.
+
+use super::decode::{Action, Body};
+use super::mirror::{Change, Mirror};
+use super::types::{Hop, NextHopKind, PROTOCOL_KERNEL, Route, RouteKind};
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What a message means beyond what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// This interface went down; it is gone.
+    Link(u32, bool),
+    /// This IPv4 address of this interface is gone.
+    Address(u32, IpAddr),
+    /// This next hop object is gone.
+    NextHop(u32),
+}
+
+/// What a message that is about to be applied means beyond what it says.
+pub(super) fn loss_of(mirror: &Mirror, body: &Body) -> Option<Loss> {
+    match body {
+        Body::Link(Action::Removed, link) => Some(Loss::Link(link.index, true)),
+        Body::Link(Action::Set, link) => {
+            let was_up = mirror.link(link.index).is_some_and(|link| link.up);
+            (was_up && !link.up).then_some(Loss::Link(link.index, false))
+        }
+        Body::Address(Action::Removed, gone) => {
+            let loss = Loss::Address(gone.ifindex, gone.address);
+            gone.address.is_ipv4().then_some(loss)
+        }
+        Body::NextHop(Action::Removed, gone) => Some(Loss::NextHop(gone.id)),
+        _ => None,
+    }
+}
+
+/// What routes are removed by.
+#[derive(Debug, Default)]
+struct Removal {
+    /// Interfaces that are gone, and with them what is local on them.
+    gone_links: HashSet<u32>,
+    /// Lists of hops that are all dead, by their addresses, since routes share them.
+    dead_lists: HashSet<usize>,
+    /// Addresses that are gone.
+    sources: HashSet<IpAddr>,
+    /// Next hop objects that are gone.
+    next_hops: HashSet<u32>,
+}
+
+impl Removal {
+    fn concerns(&self, route: &Route) -> bool {
+        let Some(id) = route.next_hop else {
+            let is_local = route.kind == RouteKind::Local;
+            let is_kept = |hop: &Hop| is_local && !self.gone_links.contains(&hop.ifindex);
+            let is_dead =
+                self.dead_lists.contains(&address(&route.hops)) && !route.hops.iter().any(is_kept);
+            // The kernel tells of the routes that it made for the address.
+            let is_made = route.protocol == PROTOCOL_KERNEL;
+            let source = route.source.filter(|_| !is_made);
+            return is_dead || source.is_some_and(|source| self.sources.contains(&source));
+        };
+        self.next_hops.contains(&id)
+    }
+}
+
+impl Mirror {
+    /// Removes what went with `losses`, whose messages were applied, and appends what changed. One
+    /// look at all routes, however many losses there are.
+    pub(super) fn lose(&mut self, losses: &[Loss], changes: &mut Vec<Change>) {
+        let (mut removal, mut down, mut bare) =
+            (Removal::default(), HashSet::new(), HashSet::new());
+        for loss in losses {
+            match *loss {
+                // It may be back.
+                Loss::Link(ifindex, is_gone) if !self.is_up(ifindex) => {
+                    down.insert(ifindex);
+                    if is_gone {
+                        removal.gone_links.insert(ifindex);
+                    }
+                }
+                Loss::Address(ifindex, gone) => {
+                    let mut left = self.addresses().filter(|it| it.address.is_ipv4());
+                    if !left.any(|it| it.ifindex == ifindex) {
+                        bare.insert(ifindex);
+                        removal.gone_links.insert(ifindex);
+                    }
+                    if !self.addresses().any(|it| it.address == gone) {
+                        removal.sources.insert(gone);
+                    }
+                }
+                Loss::Link(..) => {}
+                Loss::NextHop(id) => {
+                    removal.next_hops.insert(id);
+                }
+            }
+        }
+        let of_down = self.next_hops().filter_map(|it| match it.kind {
+            NextHopKind::Single(hop) if down.contains(&hop.ifindex) => Some(it.id),
+            _ => None,
+        });
+        removal.next_hops.extend(of_down);
+        self.remove_next_hops(&mut removal.next_hops, changes);
+        let is_dead = |list: &&Arc<[Hop]>| {
+            let is_down = |hop: &Hop| !self.is_up(hop.ifindex);
+            let any_down = list.iter().any(|hop| down.contains(&hop.ifindex));
+            let all_bare = list.iter().all(|hop| bare.contains(&hop.ifindex));
+            any_down && list.iter().all(is_down) || !list.is_empty() && all_bare
+        };
+        removal.dead_lists = self.hop_lists().filter(is_dead).map(address).collect();
+        let is_nothing = removal.dead_lists.is_empty()
+            && removal.next_hops.is_empty()
+            && !removal.sources.iter().any(|it| self.is_source(it));
+        if !is_nothing {
+            self.retain_routes(changes, |key, route| {
+                key.prefix.addr().is_ipv6() || !removal.concerns(route)
+            });
+        }
+    }
+
+    fn is_up(&self, ifindex: u32) -> bool {
+        self.link(ifindex).is_some_and(|link| link.up)
+    }
+}
+
+/// Where a list is.
+fn address(hops: &Arc<[Hop]>) -> usize {
+    Arc::as_ptr(hops).addr()
+}

@@ -1,0 +1,90 @@
+//! What is asked of the sources of packets: the kernel's settings of each port.
+
+use super::Program;
+use super::kernel_rules::object_hops;
+use super::spec::Spec;
+use crate::id::PortId;
+use crate::tables::PortEntry;
+use crate::tables::sources::{PortRules, PortSet, ReversePath, Sources};
+use common::netlink::{ALL_LINKS, Hop, Mirror};
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+/// The rules of each port. `accept_own` is the setting of all interfaces.
+fn port_rules(mirror: &Mirror, ports: &[PortEntry], accept_own: bool) -> Vec<PortRules> {
+    let all = mirror.settings(ALL_LINKS).unwrap_or_default();
+    let of_port = |port: &PortEntry| {
+        let Some(own) = mirror.settings(port.ifindex) else {
+            return PortRules::default();
+        };
+        let has_address = mirror
+            .addresses()
+            .any(|it| it.ifindex == port.ifindex && it.address.is_ipv4());
+        PortRules {
+            // The stricter one of the two, but strict is the smaller number.
+            reverse_path: match own.rp_filter.max(all.rp_filter) {
+                0 => ReversePath::Any,
+                // Without an address of its own an interface is asked for its own routes only.
+                2 if has_address => ReversePath::Loose,
+                _ => ReversePath::Strict,
+            },
+            accepts_own: accept_own || mirror.link(port.ifindex).is_some_and(|it| it.accepts_local),
+            // Off everywhere says that forwarding is switchd's, and not the kernel's.
+            forwards: own.forwards || !all.forwards,
+        }
+    };
+    ports.iter().map(of_port).collect()
+}
+
+impl Program {
+    /// Whether `net.ipv4.conf.all.accept_local` is set, from the next update on.
+    pub fn set_accept_own(&mut self, accept_own: bool) {
+        if self.accept_own != accept_own {
+            self.accept_own = accept_own;
+            self.pending.ports = true;
+        }
+    }
+
+    /// Brings the rules for sources up to date.
+    pub(super) fn refresh_sources(&mut self, mirror: &Mirror) {
+        let own = self.locals.own().filter_map(|address| match address {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        });
+        let own: Vec<Ipv4Addr> = own.collect();
+        let rules = port_rules(mirror, &self.tables.ports, self.accept_own);
+        let sources = Sources::new(own.into_iter(), rules, self.locals.has_networks());
+        let sources = if sources.ask_for_ways() {
+            sources.with_ways(self.ways(mirror))
+        } else {
+            sources
+        };
+        if *self.tables.sources != sources {
+            self.tables.sources = Arc::new(sources);
+            self.dirty = true;
+        }
+    }
+
+    /// By group: the ports of all its hops, whether they are alive or not.
+    fn ways(&self, mirror: &Mirror) -> Vec<PortSet> {
+        let mut ways = vec![PortSet::default(); self.tables.groups.len()];
+        for (group, spec, _) in self.groups.iter() {
+            let hops = match spec {
+                Spec::Hops(hops, _) => Cow::Borrowed(&hops[..]),
+                Spec::Object(id, _) => Cow::Owned(object_hops(mirror, *id).unwrap_or_default()),
+                Spec::Neighbour(key, _) => Cow::Owned(vec![Hop {
+                    ifindex: key.ifindex,
+                    ..Hop::default()
+                }]),
+                _ => continue,
+            };
+            let Some(ports) = ways.get_mut(group.index()) else {
+                continue;
+            };
+            let numbers = hops.iter().filter_map(|hop| self.port_of.get(&hop.ifindex));
+            numbers.for_each(|port: &PortId| ports.insert(*port));
+        }
+        ways
+    }
+}

@@ -1,0 +1,215 @@
+//! MTUs of routes, and the rules for sources.
+
+use super::*;
+use crate::tables::sources::ReversePath;
+use common::netlink::{ALL_LINKS, SettingsChange};
+use std::net::Ipv4Addr;
+
+impl Rig {
+    /// The MTU of the next hop that packets to `prefix` have, and its buckets.
+    fn mtu(&self, prefix: &str) -> u16 {
+        let id = match self.group(prefix).expect("a route") {
+            Group::Forward(id) => *id,
+            Group::Balance(buckets) => buckets.table()[0],
+            Group::Glean { mtu, .. } => return *mtu,
+            other => panic!("{other:?}"),
+        };
+        self.tables.next_hops[id.index()].mtu
+    }
+
+    fn own(&self, address: &str) -> bool {
+        let address: Ipv4Addr = address.parse().unwrap();
+        self.tables.sources.doubt(PortId(0), address)
+    }
+}
+
+/// A route with an MTU.
+fn narrow(prefix: &str, hops: &[Hop], next_hop: Option<u32>, mtu: u16) -> Body {
+    let route = Route {
+        mtu,
+        ..route_of(RouteKind::Unicast, hops, next_hop)
+    };
+    Body::Route(Action::Set, key(prefix, 0), route)
+}
+
+/// SW-1: the MTU of a route is that of its next hops, and of the neighbours of a connected network;
+/// other routes by the same neighbours keep theirs.
+#[test]
+fn mtus_are_those_of_routes() {
+    let mut rig = Rig::new();
+    let gateway = [hop(1, "10.1.0.9", 1)];
+    let kind = NextHopKind::Single(gateway[0]);
+    rig.feed(vec![
+        neighbour(1, "10.1.0.9", NeighbourState::Reachable),
+        Body::NextHop(Action::Set, NextHop { id: 5, kind }),
+        route("10.9.0.0/16", 0, &gateway),
+        narrow("10.10.0.0/16", &gateway, None, 1200),
+        narrow("10.11.0.0/16", &[], Some(5), 1300),
+        narrow("10.12.0.0/16", &[], Some(5), NO_MTU),
+    ]);
+    let mtus = [
+        "10.9.0.0/16",
+        "10.10.0.0/16",
+        "10.11.0.0/16",
+        "10.12.0.0/16",
+    ];
+    assert_eq!(mtus.map(|it| rig.mtu(it)), [NO_MTU, 1200, 1300, NO_MTU]);
+    // All of them are the same neighbour.
+    let mac = |rig: &Rig| {
+        rig.tables
+            .next_hops
+            .iter()
+            .map(|it| it.mac)
+            .collect::<Vec<_>>()
+    };
+    assert!(mac(&rig).iter().all(Option::is_some));
+    rig.feed(vec![neighbour(1, "10.1.0.9", NeighbourState::Failed)]);
+    assert!(mac(&rig).iter().all(Option::is_none));
+    // A connected network, and a neighbour in it.
+    rig.feed(vec![
+        narrow("10.1.0.0/24", &[hop(1, "link", 1)], None, 900),
+        neighbour(1, "10.1.0.9", NeighbourState::Reachable),
+    ]);
+    assert_eq!(
+        ["10.1.0.0/24", "10.1.0.9/32"].map(|it| rig.mtu(it)),
+        [900; 2]
+    );
+    rig.feed(vec![narrow("10.10.0.0/16", &gateway, None, 1100)]);
+    assert_eq!(rig.mtu("10.10.0.0/16"), 1100);
+    rig.feed(vec![removed(narrow("10.10.0.0/16", &gateway, None, 1100))]);
+    assert!(rig.program.next_hops().count() <= 3);
+}
+
+/// SW-3: another MTU of a route moves no flow.
+#[test]
+fn another_mtu_moves_no_flow() {
+    let mut rig = Rig::new();
+    let hops = [hop(1, "10.1.0.1", 1), hop(2, "10.2.0.1", 2)];
+    rig.feed(vec![
+        neighbour(1, "10.1.0.1", NeighbourState::Reachable),
+        neighbour(2, "10.2.0.1", NeighbourState::Reachable),
+        route("10.9.0.0/16", 0, &hops),
+    ]);
+    let ports = |rig: &Rig| match rig.group("10.9.0.0/16") {
+        Some(Group::Balance(buckets)) => {
+            let ids = buckets.table().iter();
+            let ports = ids.map(|id| rig.tables.next_hops[id.index()].port);
+            ports.collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
+    };
+    let before = ports(&rig);
+    rig.feed(vec![narrow("10.9.0.0/16", &hops, None, 1200)]);
+    assert_eq!((ports(&rig), rig.mtu("10.9.0.0/16")), (before, 1200));
+}
+
+/// SW-1: neighbours that need no resolution are used as resolved ones.
+#[test]
+fn noarp_neighbours_are_resolved() {
+    let mut rig = Rig::new();
+    rig.feed(vec![neighbour(1, "10.1.0.7", NeighbourState::NoArp)]);
+    assert_eq!(rig.ways("10.1.0.7/32"), [("10.1.0.7".to_owned(), 1)]);
+}
+
+/// SW-1: the switch's addresses are in doubt as sources, its broadcast addresses are not; both are
+/// the kernel's as destinations.
+#[test]
+fn broadcasts_are_local_and_no_sources() {
+    let mut rig = Rig::new();
+    let local = |address: &str, kind| {
+        let key = RouteKey {
+            table: Table::LOCAL,
+            ..key(address, 0)
+        };
+        Body::Route(Action::Set, key, route_of(kind, &[hop(1, "link", 1)], None))
+    };
+    rig.feed(vec![
+        local("10.1.0.1/32", RouteKind::Local),
+        local("10.1.0.255/32", RouteKind::Broadcast),
+    ]);
+    let groups = [("10.1.0.1", Group::Local), ("10.1.0.255", Group::Broadcast)];
+    for (address, group) in groups {
+        assert!(rig.locals.contains(&address.parse().unwrap()), "{address}");
+        assert_eq!(rig.group(&format!("{address}/32")), Some(&group));
+    }
+    assert_eq!(rig.verdicts, HashMap::new(), "no look at prefixes");
+    assert_eq!((rig.own("10.1.0.1"), rig.own("10.1.0.255")), (true, false));
+    // A network that is local makes every source doubtful.
+    let network = local("77.7.0.0/16", RouteKind::Local);
+    rig.feed(vec![network.clone()]);
+    assert!(rig.own("192.0.2.77"));
+    rig.feed(vec![removed(network)]);
+    assert!(!rig.own("192.0.2.77"));
+}
+
+/// SW-1: `rp_filter` and `forwarding` are the stricter ones of the port's and of all; without an
+/// address a loose port is strict; forwarding that is off everywhere is switchd's.
+#[test]
+fn settings_are_rules_for_sources() {
+    let mut rig = Rig::new();
+    let set = |ifindex, forwards, rp_filter| {
+        let change = SettingsChange {
+            ifindex,
+            forwards,
+            rp_filter,
+        };
+        Body::Settings(Action::Set, change)
+    };
+    let rules = |rig: &Rig| {
+        let rules = rig.tables.sources.rules(PortId(0));
+        (rules.reverse_path, rules.forwards)
+    };
+    assert_eq!(rules(&rig), (ReversePath::Any, true));
+    let address = Address {
+        ifindex: 1,
+        address: "10.1.0.1".parse().unwrap(),
+        prefix_len: 24,
+    };
+    rig.feed(vec![
+        set(1, Some(false), Some(2)),
+        set(ALL_LINKS, Some(false), Some(0)),
+        Body::Address(Action::Set, address),
+    ]);
+    assert_eq!(rules(&rig), (ReversePath::Loose, true));
+    rig.feed(vec![Body::Address(Action::Removed, address)]);
+    assert_eq!(rules(&rig), (ReversePath::Strict, true));
+    // A message tells of one setting only.
+    rig.feed(vec![set(ALL_LINKS, Some(true), None)]);
+    assert_eq!(rules(&rig), (ReversePath::Strict, false));
+    rig.feed(vec![
+        set(1, Some(true), Some(0)),
+        set(ALL_LINKS, None, Some(1)),
+    ]);
+    assert_eq!(rules(&rig), (ReversePath::Strict, true));
+    // By all of the hops of a route a packet may come, whether they are alive or not.
+    rig.feed(vec![route(
+        "10.9.0.0/16",
+        0,
+        &[hop(1, "10.1.0.1", 1), hop(9, "10.3.0.1", 1)],
+    )]);
+    let id = rig.fib[&"10.9.0.0/16".parse().unwrap()];
+    let sources = &rig.tables.sources;
+    assert!(sources.leads_to(id, PortId(0)) && !sources.leads_to(id, PortId(1)));
+}
+
+/// SW-1: an error to a sender comes from the address on the sender's network.
+#[test]
+fn errors_come_from_the_address_on_the_network() {
+    let mut rig = Rig::new();
+    let address = |address: &str| {
+        let address = Address {
+            ifindex: 1,
+            address: address.parse().unwrap(),
+            prefix_len: 24,
+        };
+        Body::Address(Action::Set, address)
+    };
+    rig.feed(vec![
+        neighbour(1, "10.1.0.9", NeighbourState::Reachable),
+        address("10.0.0.1"),
+    ]);
+    let source = |rig: &Rig| rig.tables.next_hops[0].source;
+    assert_eq!(source(&rig), None);
+    rig.feed(vec![address("10.1.0.1")]);
+    assert_eq!(source(&rig), Some(Ipv4Addr::new(10, 1, 0, 1)));
+}

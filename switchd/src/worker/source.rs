@@ -1,0 +1,90 @@
+//! Packets whose source address is in doubt: what Linux's `fib_validate_source` asks about it. It
+//! asks nothing about the sources of IPv6.
+
+use super::Worker;
+use crate::drop::DropReason;
+use crate::forward::choice::Choice;
+use crate::id::{GroupId, PortId};
+use crate::packet::{Parsed, Version};
+use crate::tables::sources::{PortRules, ReversePath};
+use crate::tables::{Group, Tables};
+use common::wire::ip::v4;
+use common::xdp::frame::Frame;
+use common::xdp::queue::QueueIo;
+use std::net::Ipv4Addr;
+
+/// The source of an IPv4 packet.
+#[inline]
+fn source_of(frame: &Frame, parsed: &Parsed) -> Option<Ipv4Addr> {
+    let at = usize::from(parsed.network) + v4::field::SRC;
+    let octets: &[u8; 4] = frame.bytes().get(at..)?.first_chunk()?;
+    (parsed.version == Version::V4).then(|| Ipv4Addr::from(*octets))
+}
+
+/// Whether [`Worker::refuse_source`] is to be asked about a packet.
+#[inline]
+pub(super) fn is_in_doubt(
+    tables: &Tables,
+    ingress: PortId,
+    frame: &Frame,
+    parsed: &Parsed,
+) -> bool {
+    let source = source_of(frame, parsed);
+    source.is_some_and(|source| tables.sources.doubt(ingress, source))
+}
+
+impl<Q: QueueIo> Worker<Q> {
+    /// Why a packet with this source is not forwarded, if so.
+    #[cold]
+    pub(super) fn refuse_source(
+        &self,
+        frame: &Frame,
+        parsed: &Parsed,
+        choice: Choice,
+        ingress: PortId,
+    ) -> Option<DropReason> {
+        let rules = self.tables.sources.rules(ingress);
+        if !rules.forwards {
+            return Some(DropReason::NotForwarding);
+        }
+        let is_forwarded = match choice {
+            Choice::Hop(_) | Choice::Dead => true,
+            Choice::Special(id) => matches!(self.tables.group(id), Some(Group::Glean { .. })),
+            Choice::NoRoute => false,
+        };
+        if !is_forwarded {
+            // The kernel asks about sources once it knows where a packet goes.
+            return None;
+        }
+        let source = source_of(frame, parsed)?;
+        refuse(
+            &self.tables,
+            self.forward.look_up_v4(source),
+            rules,
+            ingress,
+        )
+    }
+}
+
+/// Why packets from a source to which `back` leads are refused, if so.
+fn refuse(
+    tables: &Tables,
+    back: Option<GroupId>,
+    rules: PortRules,
+    ingress: PortId,
+) -> Option<DropReason> {
+    let is_missing = match back.map(|id| (id, tables.group(id))) {
+        Some((_, Some(Group::Local))) => {
+            return (!rules.accepts_own).then_some(DropReason::OwnSource);
+        }
+        Some((_, Some(Group::Broadcast))) => return Some(DropReason::Martian),
+        // A route that is newer than the tables: they will have its group in a moment.
+        Some((_, None)) => false,
+        None | Some((_, Some(Group::Blackhole | Group::Unreachable | Group::Prohibit))) => true,
+        Some((id, _)) => {
+            rules.reverse_path == ReversePath::Strict && !tables.sources.leads_to(id, ingress)
+        }
+    };
+    let is_refused = is_missing && rules.reverse_path != ReversePath::Any;
+    is_refused.then_some(DropReason::ReversePath)
+}

@@ -1,0 +1,171 @@
+//! What the kernel does with packets that are no plain ones: too long for their link, from sources
+//! that are in doubt.
+
+use super::*;
+use crate::tables::sources::{PortRules, PortSet, ReversePath, Sources};
+
+/// The frame without "don't fragment".
+fn fragmentable(mut frame: Vec<u8>) -> Vec<u8> {
+    frame[20] &= !0x40;
+    frame[24..26].fill(0);
+    let sum = checksum::of(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+/// SW-1: an IPv4 packet that is too long leaves in fragments, in order, unless it says that it must
+/// not; every packet is accounted for. The MTU is the lesser one of the route and of the port.
+#[test]
+fn long_packets_are_fragmented() {
+    for (route, port) in [(600, 1500), (9000, 600)] {
+        let mut switch = Switch::new(2, 1);
+        switch.tables(|tables| {
+            tables.next_hops[1].mtu = route;
+            tables.ports[1].mtu = port;
+        });
+        let packet = Udp {
+            payload: 1400,
+            ..Udp::to("10.1.0.9")
+        };
+        switch.offer(0, &fragmentable(packet.frame()));
+        let left = switch.run();
+        let lens: Vec<usize> = left[1].iter().map(Vec::len).collect();
+        // 576 bytes of data are a multiple of 8.
+        assert_eq!(lens, [14 + 20 + 576, 14 + 20 + 576, 14 + 20 + 1408 - 1152]);
+        for fragment in &left[1] {
+            let packet = v4::Packet::new_checked(&fragment[14..]).expect("valid");
+            assert!(packet.verify_checksum());
+            assert_eq!((packet.ttl(), &fragment[..6]), (63, &mac(1, true)[..]));
+        }
+        let port = &switch.stats[0].ports[0];
+        assert_eq!((port.fragmented.get(), port.fragments.get()), (1, 3));
+        switch.offer(0, &packet.frame());
+        let left = switch.run();
+        assert_eq!((left[0].len(), left[1].len()), (1, 0));
+        assert_eq!(left[0][0][14 + 26..14 + 28], 600_u16.to_be_bytes());
+        assert_eq!(switch.dropped(DropReason::TooBig), 1);
+    }
+}
+
+/// SW-51: without free frames a packet that needs fragments is lost by name.
+#[test]
+fn fragments_without_frames_are_lost() {
+    let mut switch = Switch::new(2, 1);
+    switch.tables(|tables| tables.next_hops[1].mtu = 600);
+    let packet = Udp {
+        payload: 1400,
+        ..Udp::to("10.1.0.9")
+    };
+    let frame = fragmentable(packet.frame());
+    switch.offer(0, &frame);
+    let mut held = Vec::new();
+    held.extend(std::iter::from_fn(|| switch.outside.take()));
+    switch.turn();
+    assert_eq!(switch.dropped(DropReason::BufferFull), 1);
+    held.into_iter()
+        .for_each(|frame| switch.outside.give(frame));
+    switch.run();
+}
+
+/// SW-1: an address of the switch is no source, unless the port says so; of a filter that is wrong
+/// nothing is lost.
+#[test]
+fn own_addresses_are_no_sources() {
+    for accepts_own in [false, true] {
+        let mut switch = Switch::new(2, 1);
+        // 10.0.3.4 is the switch's; 10.0.3.5 only seems to be.
+        let own = [Ipv4Addr::new(10, 0, 3, 4), Ipv4Addr::new(10, 0, 3, 5)];
+        let rules = PortRules {
+            accepts_own,
+            ..PortRules::default()
+        };
+        switch.tables(|tables| {
+            tables.groups.push(Group::Local);
+            let sources = Sources::new(own.into_iter(), vec![rules; 2], false);
+            tables.sources = Arc::new(sources);
+        });
+        let prefix = "10.0.3.4/32".parse().expect("a prefix");
+        switch.fib.insert(prefix, GroupId(2)).expect("room");
+        let packet = Udp::to("10.1.0.9").frame();
+        let mut other = packet.clone();
+        other[29] = 5;
+        other[24..26].fill(0);
+        let sum = checksum::of(&other[14..34]);
+        other[24..26].copy_from_slice(&sum.to_be_bytes());
+        switch.offer(0, &packet);
+        switch.offer(0, &other);
+        let left = switch.run();
+        assert_eq!(left[1].len(), if accepts_own { 2 } else { 1 });
+        let expected = u64::from(!accepts_own);
+        assert_eq!(switch.dropped(DropReason::OwnSource), expected);
+    }
+}
+
+/// SW-1: the reverse path filter, strict and loose, and a port that does not forward.
+#[test]
+fn reverse_paths_are_checked() {
+    let cases = [
+        (ReversePath::Any, true, [1, 1, 1]),
+        (ReversePath::Loose, true, [1, 1, 0]),
+        (ReversePath::Strict, true, [1, 0, 0]),
+        (ReversePath::Any, false, [0, 0, 0]),
+    ];
+    for (reverse_path, forwards, expected) in cases {
+        let mut switch = Switch::new(3, 1);
+        let rules = PortRules {
+            reverse_path,
+            forwards,
+            ..PortRules::default()
+        };
+        let way = |port| {
+            let mut ports = PortSet::default();
+            ports.insert(PortId(port));
+            ports
+        };
+        switch.tables(|tables| {
+            let sources = Sources::new(std::iter::empty(), vec![rules; 3], false);
+            tables.sources = Arc::new(sources.with_ways((0..3).map(way).collect()));
+        });
+        // From behind port 0, from behind port 1, from nowhere.
+        for (source, expected) in [10, 10, 192].into_iter().zip([0, 1, 9]).zip(expected) {
+            let mut packet = Udp::to("10.2.0.9").frame();
+            (packet[26], packet[27]) = (source.0, source.1);
+            packet[24..26].fill(0);
+            let sum = checksum::of(&packet[14..34]);
+            packet[24..26].copy_from_slice(&sum.to_be_bytes());
+            switch.offer(0, &packet);
+            let left = switch.run();
+            assert_eq!(left[2].len(), expected, "{reverse_path:?} {source:?}");
+        }
+        let lost = 3 - expected.iter().sum::<usize>() as u64;
+        let reason = if forwards {
+            DropReason::ReversePath
+        } else {
+            DropReason::NotForwarding
+        };
+        assert_eq!(switch.dropped(reason), lost);
+    }
+}
+
+/// SW-1: errors by which a sender finds out the MTU of its path are not used up by others.
+#[test]
+fn path_mtu_discovery_has_a_limit_of_its_own() {
+    let mut switch = Switch::new(2, 1);
+    let expired = Udp {
+        ttl: 1,
+        ..Udp::to("10.1.0.9")
+    };
+    for _ in 0..500 {
+        switch.offer(0, &expired.frame());
+    }
+    let sent = switch.run()[0].len();
+    assert!(sent < 500, "{sent}");
+    let long = Udp {
+        payload: 1500,
+        ..Udp::to("10.1.0.9")
+    };
+    switch.offer(0, &long.frame());
+    let left = switch.run();
+    assert_eq!(left[0].len(), 1);
+    assert_eq!(left[0][0][34..36], [3, 4]);
+}

@@ -1,0 +1,246 @@
+//! The same packets through a router of Linux alone and through switchd, in network namespaces:
+//! what leaves, and by which port, must be the same. The oracle is the kernel that the test runs
+//! on.
+//!
+//! ```text
+//!    e1 10.1.0.2 ──── p1 10.1.0.1 ┌────┐ p2 10.2.0.1 ──── e2 10.2.0.2
+//!       (namespace of the ends)   │ rt │                     (the same)
+//!                                 └────┘
+//! ```
+
+mod packets;
+mod rig;
+
+use packets::{V4, V6, icmp4, icmp6};
+use rig::Rig;
+
+/// A frame, and what it is.
+type Case = (&'static str, Vec<u8>);
+
+/// SW-1: packets of every size, by routes with an MTU, locked or not: forwarded, fragmented, or
+/// answered with the MTU of the route.
+#[test]
+fn sizes_and_route_mtus() {
+    let udp = |dst: &str, len: usize| V4::new("10.1.0.2", dst).len(len);
+    let udp6 = |dst: &str, len: usize| V6::new("2001:db8:1::2", dst).len(len);
+    let options = [7, 4, 4, 0, 148, 4, 0, 0];
+    let cases = vec![
+        ("fits", udp("10.2.0.2", 1500).df().frame()),
+        (
+            "too big for the link, DF",
+            udp("10.3.0.1", 1400).df().frame(),
+        ),
+        ("route MTU, fits", udp("10.3.0.1", 1200).df().frame()),
+        ("route MTU, fragmented", udp("10.3.0.1", 1400).frame()),
+        ("locked MTU, fragmented", udp("10.4.0.1", 1500).frame()),
+        ("locked MTU, DF", udp("10.4.0.1", 601).df().frame()),
+        ("odd MTU, fragmented", udp("10.8.0.1", 1000).frame()),
+        (
+            "a later fragment is fragmented",
+            udp("10.4.0.1", 1300).fragment(100 | 0x2000).frame(),
+        ),
+        (
+            "the last fragment is fragmented",
+            udp("10.4.0.1", 1300).fragment(100).frame(),
+        ),
+        (
+            "a later fragment with DF",
+            udp("10.4.0.1", 1300).fragment(100).df().frame(),
+        ),
+        (
+            "options",
+            udp("10.4.0.1", 1300).options(&[1, 1, 1, 1]).frame(),
+        ),
+        ("TTL before size", udp("10.4.0.1", 1300).df().ttl(1).frame()),
+        (
+            "IPv6, MTU without lock",
+            udp6("2001:db8:3::1", 1400).frame(),
+        ),
+        ("IPv6, locked", udp6("2001:db8:4::1", 1400).frame()),
+        ("IPv6, locked, fits", udp6("2001:db8:4::1", 1300).frame()),
+        ("IPv6, below its least", udp6("2001:db8:8::1", 1281).frame()),
+        ("IPv6, least", udp6("2001:db8:8::1", 1280).frame()),
+    ];
+    let _ = options;
+    Rig::new("size", &[]).compare(&cases);
+}
+
+/// SW-1: sources that are no single host, that are the router's own, of another network, and
+/// destinations that are none.
+fn sources() -> Vec<Case> {
+    let from = |src: &str| V4::new(src, "10.2.0.2").frame();
+    let from6 = |src: &str| V6::new(src, "2001:db8:2::2").frame();
+    let to = |dst: &str| V4::new("10.1.0.2", dst).frame();
+    vec![
+        ("a host", from("10.1.0.2")),
+        ("a host of another network", from("192.0.2.1")),
+        ("a host behind another port", from("10.2.0.77")),
+        ("a host behind a multipath route", from("10.9.0.1")),
+        ("0.0.0.0", from("0.0.0.0")),
+        ("0/8", from("0.1.2.3")),
+        ("127/8", from("127.0.0.1")),
+        ("multicast", from("224.0.0.1")),
+        ("broadcast", from("255.255.255.255")),
+        ("own address of the port", from("10.1.0.1")),
+        ("own address of another port", from("10.2.0.1")),
+        ("own address of lo", from("10.99.0.1")),
+        ("blackholed source", from("10.5.0.1")),
+        ("unreachable source", from("10.6.0.1")),
+        ("own broadcast", from("10.1.0.255")),
+        ("to 0/8", to("0.1.2.3")),
+        ("to 127/8", to("127.0.0.1")),
+        ("to 240/4", to("240.0.0.1")),
+        ("to a network's broadcast", to("10.2.0.255")),
+        ("IPv6 host", from6("2001:db8:1::2")),
+        ("IPv6 ::", from6("::")),
+        ("IPv6 ::1", from6("::1")),
+        ("IPv6 multicast", from6("ff02::1")),
+        ("IPv6 mapped", from6("::ffff:10.1.0.2")),
+        ("IPv6 own address", from6("2001:db8:1::1")),
+        (
+            "no route, own source",
+            V4::new("10.1.0.1", "172.16.0.1").frame(),
+        ),
+    ]
+}
+
+/// SW-1: sources, without any filter.
+#[test]
+fn martians() {
+    Rig::new("mart", &[]).compare(&sources());
+}
+
+/// SW-1: sources, with `rp_filter` strict, loose, loose at a port without address, own addresses
+/// accepted, a port that does not forward, networks that are local.
+#[test]
+fn source_rules() {
+    for (name, sysctls) in [
+        ("str", &["net.ipv4.conf.p1.rp_filter=1"][..]),
+        ("loo", &["net.ipv4.conf.all.rp_filter=2"]),
+        (
+            "own",
+            &[
+                "net.ipv4.conf.p1.accept_local=1",
+                "net.ipv4.conf.p1.rp_filter=2",
+            ],
+        ),
+        ("all", &["net.ipv4.conf.all.accept_local=1"]),
+        ("off", &["net.ipv4.conf.p1.forwarding=0"]),
+        ("bc", &["net.ipv4.conf.all.bc_forwarding=1"]),
+    ] {
+        println!("{sysctls:?}");
+        Rig::new(name, sysctls).compare(&sources());
+    }
+    let rig = Rig::new("net", &[]);
+    rig.route("route add local 192.0.2.0/24 dev lo");
+    rig.compare(&sources());
+    let rig = Rig::new("bare", &["net.ipv4.conf.p1.rp_filter=2"]);
+    rig.route("address flush dev p1 scope global");
+    rig.route("route add 10.1.0.0/24 dev p1");
+    rig.compare(&sources());
+}
+
+/// SW-1: link-local and reserved sources are not forwarded (RFC 3927 §2.7, RFC 1112 §4), though
+/// Linux does.
+#[test]
+fn sources_that_linux_forwards() {
+    let from = |src: &str| V4::new(src, "10.2.0.2").frame();
+    let cases = vec![
+        ("169.254/16", from("169.254.1.1")),
+        ("240/4", from("240.0.0.1")),
+        ("255/8", from("255.1.1.1")),
+    ];
+    let Some((linux, ours)) = Rig::new("resv", &[]).run(&cases) else {
+        return;
+    };
+    for ((name, _), (linux, ours)) in cases.iter().zip(linux.iter().zip(&ours)) {
+        assert_eq!((linux[1].len(), &ours[1]), (1, &vec![]), "{name}");
+    }
+}
+
+/// SW-1: who is told of a packet that is not forwarded, by whom, and how much of it.
+#[test]
+fn errors() {
+    let expired = |src: &str| V4::new(src, "10.2.0.2").ttl(1);
+    let expired6 = |src: &str| V6::new(src, "2001:db8:2::2").ttl(1);
+    let to = |dst: &str| V4::new("10.1.0.2", dst).frame();
+    let to6 = |dst: &str| V6::new("2001:db8:1::2", dst).frame();
+    let mut cases: Vec<Case> = vec![
+        ("expired", expired("10.1.0.2").frame()),
+        ("expired, long", expired("10.1.0.2").len(1500).frame()),
+        ("expired, TOS", expired("10.1.0.2").tos(0x5d).frame()),
+        (
+            "expired, from a second network",
+            expired("10.11.0.2").frame(),
+        ),
+        (
+            "expired, from behind another port",
+            expired("10.2.0.77").frame(),
+        ),
+        (
+            "expired, first fragment",
+            expired("10.1.0.2").fragment(0x2000).frame(),
+        ),
+        (
+            "expired, later fragment",
+            expired("10.1.0.2").fragment(9).frame(),
+        ),
+        ("no route", to("172.16.0.1")),
+        ("blackhole", to("10.5.0.1")),
+        ("unreachable", to("10.6.0.1")),
+        ("prohibited", to("10.7.0.1")),
+        ("IPv6 expired", expired6("2001:db8:1::2").frame()),
+        (
+            "IPv6 expired, long",
+            expired6("2001:db8:1::2").len(1500).frame(),
+        ),
+        (
+            "IPv6 expired, first fragment",
+            expired6("2001:db8:1::2").fragment(0, 17).frame(),
+        ),
+        (
+            "IPv6 expired, later fragment",
+            expired6("2001:db8:1::2").fragment(8, 17).frame(),
+        ),
+        (
+            "IPv6 expired, later fragment of ICMPv6",
+            expired6("2001:db8:1::2").fragment(8, 58).frame(),
+        ),
+        ("IPv6 no route", to6("2001:db8:ffff::1")),
+        ("IPv6 blackhole", to6("2001:db8:5::1")),
+        ("IPv6 unreachable", to6("2001:db8:6::1")),
+        ("IPv6 prohibited", to6("2001:db8:7::1")),
+        ("noarp neighbour", to("10.2.0.9")),
+    ];
+    for kind in [
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 42, 255,
+    ] {
+        cases.push(("an ICMP type", icmp4("10.1.0.2", "10.2.0.2", kind)));
+    }
+    for kind in [0, 1, 2, 3, 4, 100, 127, 128, 129, 135, 200, 255] {
+        cases.push((
+            "an ICMPv6 type",
+            icmp6("2001:db8:1::2", "2001:db8:2::2", kind),
+        ));
+    }
+    Rig::new("icmp", &[]).compare(&cases);
+}
+
+/// SW-1: settings of the kernel are followed while switchd runs.
+#[test]
+fn settings_are_followed() {
+    let cases = sources();
+    let rig = Rig::new("live", &[]);
+    let Some(mut running) = rig.start() else {
+        return;
+    };
+    for sysctl in [
+        "net.ipv4.conf.p1.rp_filter=1",
+        "net.ipv4.conf.p1.rp_filter=0",
+        "net.ipv4.conf.all.rp_filter=2",
+    ] {
+        let before = running.send(&cases);
+        rig.sysctl(sysctl);
+        running.eventually_changes(&cases, &before, sysctl);
+    }
+}

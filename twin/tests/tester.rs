@@ -457,7 +457,12 @@ fn a_cell_that_stays_on_the_egress_side_is_noticed() {
         cells: 1,
         ..Packet::at(frame, PortId(0))
     };
-    let buffer = PolicyAndLedger { policy, ledger };
+    let now = Time::ZERO;
+    let buffer = PolicyAndLedger {
+        policy,
+        ledger,
+        now,
+    };
     assert!(port.admit(packet, &mut store, buffer).is_ok());
     std::mem::forget(store);
     assert_eq!(ledger.in_use(), 0, "nothing was charged where it arrived");

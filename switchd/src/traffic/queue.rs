@@ -7,8 +7,10 @@ use crate::tables::policy::Wred;
 use crate::traffic::elephants::Progress;
 use crate::traffic::store::{Chain, PacketStore};
 use crate::traffic::wred::{Average, Decision};
+use common::time::Time;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
+use std::num::NonZeroU8;
 
 /// How full a queue is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub(super) struct Queue {
     /// Most cells since they were last shown.
     peak: u64,
     average: Average,
+    /// While it is empty: until when the average has followed.
+    idle_since: Time,
     /// Totals of what was accepted, sent or refused.
     total: Total,
 }
@@ -166,6 +170,27 @@ impl Queue {
             _ => wred.profile.depth(&mut self.average, depth),
         };
         wred.profile.decide(depth, ect, || random.next_u32())
+    }
+
+    /// Lets the average follow the time that the queue has been empty until `now`, in which so many
+    /// packets a second could have been sent.
+    pub(super) fn rest(&mut self, exponent: NonZeroU8, packets_per_second: u64, now: Time) {
+        if !self.is_empty() {
+            return;
+        }
+        let idle = u128::from(now.since(self.idle_since).nanos());
+        let packets = idle * u128::from(packets_per_second) / 1_000_000_000;
+        let packets = u64::try_from(packets).unwrap_or(u64::MAX);
+        if packets > 0 {
+            self.average.rest(packets, exponent.get());
+            self.idle_since = now;
+        }
+    }
+
+    /// It is empty from `now` on.
+    #[inline]
+    pub(super) fn emptied(&mut self, now: Time) {
+        self.idle_since = now;
     }
 
     /// Counts a packet that is marked.

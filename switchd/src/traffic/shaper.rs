@@ -43,6 +43,11 @@ impl Shaper {
         self.tokens = self.tokens.min(self.depth);
     }
 
+    /// The speed; `None` for no limit.
+    pub fn rate(&self) -> Option<Rate> {
+        self.rate
+    }
+
     /// Adds what has accrued until `now`.
     #[inline]
     pub fn refill(&mut self, now: Time) {

@@ -26,6 +26,7 @@ impl<Q: QueueIo> Worker<Q> {
         let buffer = PolicyAndLedger {
             policy: &self.tables.traffic,
             ledger: &self.ledger,
+            now,
         };
         let devices = &mut self.devices;
         let room = |queue| DeviceRoom {
@@ -113,6 +114,7 @@ impl<Q: QueueIo> Worker<Q> {
         let buffer = PolicyAndLedger {
             policy: &self.tables.traffic,
             ledger: &self.ledger,
+            now: self.now,
         };
         if let Err((packet, reason)) = self.ports.admit(packet, buffer, &mut self.probe) {
             self.refused(packet, reason);

@@ -69,6 +69,7 @@ impl<Q: QueueIo> Worker<Q> {
         let buffer = PolicyAndLedger {
             policy: &self.tables.traffic,
             ledger: &self.ledger,
+            now,
         };
         let PauseStep::Send(wanted) = self.ports.pause_step(place, buffer, now) else {
             return;
@@ -128,6 +129,7 @@ impl<Q: QueueIo> Worker<Q> {
         let buffer = PolicyAndLedger {
             policy: &self.tables.traffic,
             ledger: &self.ledger,
+            now,
         };
         let (masks, stats) = (steps.masks, &self.stats);
         self.ports

@@ -2,7 +2,7 @@
 
 use super::{EgressPort, PolicyAndLedger};
 use crate::drop::DropReason;
-use crate::limits::CLASSES;
+use crate::limits::{CLASSES, IDLE_PACKET, IDLE_RATE};
 use crate::packet::{Edits, Packet, wire_len};
 use crate::tables::policy::{TrimAt, Wred};
 use crate::traffic::store::PacketStore;
@@ -97,7 +97,13 @@ impl EgressPort {
         let shared = self.room(class, request.cells, buffer);
         let shared = shared.ok_or(DropReason::QueueFull)?;
         match self.rules[class].wred {
-            Some(wred) => Ok((shared, self.is_marked(class, wred, request.ect)?)),
+            Some(wred) => {
+                if let Some(exponent) = wred.profile.average {
+                    let rate = self.packets_per_second();
+                    self.queues[class].rest(exponent, rate, buffer.now);
+                }
+                Ok((shared, self.is_marked(class, wred, request.ect)?))
+            }
             None => Ok((shared, false)),
         }
     }
@@ -115,6 +121,12 @@ impl EgressPort {
             .trim
             .threshold(request.dscp, at.bytes, at.rtx_bytes);
         limit.is_some_and(|limit| self.queues[class].bytes() + request.bytes > limit)
+    }
+
+    /// Packets that an idle queue could have sent in a second.
+    fn packets_per_second(&self) -> u64 {
+        let rate = self.shaper.rate().unwrap_or(IDLE_RATE);
+        rate.bps() / (8 * wire_len(IDLE_PACKET))
     }
 
     /// Whether a packet is marked at enqueue, or dropped early.

@@ -17,17 +17,21 @@ use crate::traffic::gates::Gates;
 use crate::traffic::queue::{Depth, Queue};
 use crate::traffic::scheduler::Scheduler;
 use crate::traffic::shaper::Shaper;
+use common::time::Time;
 use rand_pcg::Pcg64Mcg;
 
 pub use serve::Allowance;
 
-/// The policy in force and the ledger of the buffer: what admission needs beside the port itself.
+/// The policy in force, the ledger of the buffer and the time: what admission needs beside the port
+/// itself.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyAndLedger<'a> {
     /// The policy in force.
     pub policy: &'a Policy,
     /// The buffer.
     pub ledger: &'a Ledger,
+    /// When the turn began.
+    pub now: Time,
 }
 
 /// What a queue has to keep to.

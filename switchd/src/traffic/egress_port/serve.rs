@@ -65,6 +65,7 @@ impl EgressPort {
             // Before a pair that ends with this packet is forgotten.
             let moves_gates = self.gates.concern(class);
             if self.queues[class].is_empty() {
+                self.queues[class].emptied(now);
                 self.emptied(class);
             }
             if moves_gates {

@@ -4,12 +4,14 @@ use crate::id::FlowKey;
 use crate::packet::{Packet, cells, wire_len};
 use crate::stats::WorkerStats;
 use crate::tables::elephants::{Moves, Settings};
+use crate::tables::wred::Profile;
 use crate::traffic::elephants::Elephants;
 use crate::traffic::store::PacketStore;
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::frame::{FramePool, Region};
 use proptest::prelude::*;
+use std::num::NonZeroU8;
 use std::sync::Arc;
 
 /// What a port may send at once in these tests.
@@ -21,6 +23,7 @@ struct Bench {
     stats: Arc<WorkerStats>,
     policy: Policy,
     ledger: Arc<Ledger>,
+    now: Time,
 }
 
 impl Bench {
@@ -32,6 +35,7 @@ impl Bench {
             stats: WorkerStats::new(1),
             policy: Policy::plain(1, limit),
             ledger: Ledger::new(1, 1),
+            now: Time::ZERO,
         }
     }
 
@@ -49,6 +53,7 @@ impl Bench {
         let buffer = PolicyAndLedger {
             policy: &self.policy,
             ledger: &self.ledger,
+            now: self.now,
         };
         let admitted = port.admit(packet, &mut self.store, buffer);
         port.show(&self.stats.ports[0]);
@@ -104,6 +109,56 @@ fn higher_classes_go_first() {
     assert_eq!(order, [(5, 105), (3, 103), (1, 100), (1, 102)]);
     assert!(port.is_empty() && bench.store.is_empty());
     assert_eq!(port.deadline(), Time::NEVER);
+}
+
+/// SW-20: an average that was high when the queue emptied does not mark what arrives after an idle
+/// time, and marks what arrives at once.
+#[test]
+fn an_average_falls_while_its_queue_is_empty() {
+    let fill = |idle: Span| {
+        let mut bench = Bench::new(4096);
+        let profile = Profile {
+            average: NonZeroU8::new(6),
+            ..Profile::deterministic(40_000)
+        };
+        bench.policy.ports[0].queues[3].wred = Some(Wred {
+            profile,
+            at_dequeue: false,
+        });
+        let mut port = bench.port(Some(Rate::from_bps(1_000_000_000)));
+        let offer = |bench: &mut Bench, port: &mut EgressPort| {
+            let before = port.depth(3).marked;
+            let packet = Packet {
+                ecn: 1,
+                ..bench.packet(3, 1500)
+            };
+            let buffer = PolicyAndLedger {
+                policy: &bench.policy,
+                ledger: &bench.ledger,
+                now: bench.now,
+            };
+            assert!(port.admit(packet, &mut bench.store, buffer).is_ok());
+            port.depth(3).marked - before
+        };
+        (0..60).for_each(|_| {
+            offer(&mut bench, &mut port);
+        });
+        assert_eq!(offer(&mut bench, &mut port), 1, "the average is high");
+        bench.now += Span::from_secs(1);
+        while !port.is_empty() {
+            let now = bench.now;
+            bench.dequeue(&mut port, now, 10);
+            bench.now += Span::from_micros(100);
+        }
+        bench.now += idle;
+        let marked = offer(&mut bench, &mut port);
+        bench.dequeue(&mut port, Time::NEVER, 10);
+        marked
+    };
+    assert_eq!(fill(Span::ZERO), 1);
+    // Some 60 packets could have been sent: a third of the average is left.
+    assert_eq!(fill(Span::from_micros(500)), 0);
+    assert_eq!(fill(Span::from_secs(100)), 0);
 }
 
 /// SW-51 (QueueFull): a queue takes what its cells allow and no more; other queues do not suffer.
@@ -288,6 +343,7 @@ impl Herd {
         let buffer = PolicyAndLedger {
             policy: &self.bench.policy,
             ledger: &self.bench.ledger,
+            now: self.now,
         };
         match self.port.admit(packet, &mut self.bench.store, buffer) {
             Err((packet, _)) => self.bench.pool.give(packet.frame),

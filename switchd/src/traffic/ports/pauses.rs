@@ -182,7 +182,7 @@ impl EgressPorts {
         packets: &mut Vec<Packet>,
         now: Time,
     ) {
-        let PolicyAndLedger { policy, ledger } = buffer;
+        let PolicyAndLedger { policy, ledger, .. } = buffer;
         let Classify {
             class_of_priority,
             group_of_priority,

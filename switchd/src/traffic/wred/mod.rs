@@ -104,10 +104,9 @@ const FRACTION: u32 = 24;
 const _: () = assert!(EXPONENT_MAX as u32 + 9 <= FRACTION && FRACTION + u32::BITS < i64::BITS);
 
 /// Exponentially weighted moving average of a queue's depth, one step for each packet that arrives.
-///
-/// While no packet arrives it stands still: after an idle time the first packets meet the average
-/// of before. That errs towards marking for some 2ⁿ packets; a queue for which it matters has a
-/// smaller exponent or no average.
+/// While the queue is empty it moves as if packets arrived that find it so, as many as could have
+/// been sent ([`Self::rest`]): a queue that was full long ago does not mark what arrives now (Floyd
+/// and Jacobson, Random Early Detection Gateways, 1993, section 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Average(i64);
 
@@ -119,6 +118,23 @@ impl Average {
         let target = i64::from(depth) << FRACTION;
         self.0 += (target - self.0) >> exponent.min(EXPONENT_MAX);
         self.bytes()
+    }
+
+    /// Goes towards an empty queue, as if so many packets had found it.
+    pub fn rest(&mut self, packets: u64, exponent: u8) {
+        /// One, in fixed point.
+        const UNIT: u128 = 1 << 62;
+        let exponent = exponent.min(EXPONENT_MAX);
+        let (mut left, mut power, mut factor) = (packets, UNIT - (UNIT >> exponent), UNIT);
+        while left > 0 && factor > 0 {
+            if left & 1 != 0 {
+                factor = factor * power / UNIT;
+            }
+            power = power * power / UNIT;
+            left >>= 1;
+        }
+        let rested = u128::from(self.0.unsigned_abs()) * factor / UNIT;
+        self.0 = i64::try_from(rested).expect("no more than before");
     }
 
     /// The average in bytes, rounded to the nearest.

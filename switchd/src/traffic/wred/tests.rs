@@ -212,6 +212,34 @@ fn the_average_follows_the_queue() {
     assert_eq!(linear(ONE).depth(&mut average, 1000), 1000);
 }
 
+/// SW-20: while nothing arrives, the average moves as packets would move it that find the queue
+/// empty.
+#[test]
+fn an_idle_average_moves_as_by_packets() {
+    for exponent in [1, 4, 9, EXPONENT_MAX] {
+        for packets in [0_u64, 1, 7, 100, 5000] {
+            let mut stepped = Average::default();
+            (0..200_000).for_each(|_| {
+                stepped.update(1_000_000, exponent);
+            });
+            let mut rested = stepped;
+            (0..packets).for_each(|_| {
+                stepped.update(0, exponent);
+            });
+            rested.rest(packets, exponent);
+            let (stepped, rested) = (stepped.bytes(), rested.bytes());
+            assert!(
+                stepped.abs_diff(rested) <= 1,
+                "2^-{exponent}, {packets}: {rested}, not {stepped}"
+            );
+        }
+        let mut average = Average::default();
+        average.update(u32::MAX, exponent);
+        average.rest(u64::MAX, exponent);
+        assert_eq!(average.bytes(), 0);
+    }
+}
+
 proptest! {
     /// SW-20: the share of numbers that choose a packet is the line's, to within 2⁻¹⁶.
     #[test]

@@ -334,3 +334,91 @@ fn static_neighbours_are_not_to_be_asked_for() {
         assert!(!watch.mirror().is_static_neighbour(&key("10.0.0.3")));
     });
 }
+
+/// The IPv4 routes and the next hop objects.
+fn forwarding(mirror: &Mirror) -> Vec<String> {
+    let routes = mirror
+        .routes()
+        .filter(|(key, _)| key.prefix.addr().is_ipv4());
+    let objects = mirror.next_hops().map(|object| format!("{object:?}"));
+    // Hops that come with an object are not looked at.
+    let routes = routes.map(|(key, route)| {
+        let hops = route.hops.iter().filter(|_| route.next_hop.is_none());
+        (key, hops.collect::<Vec<_>>(), route.next_hop, route.kind)
+    });
+    let mut all: Vec<String> = routes
+        .map(|route| format!("{route:?}"))
+        .chain(objects)
+        .collect();
+    all.sort();
+    all
+}
+
+/// Reads events, and what is known of forwarding when the next dump begins.
+fn known_before_the_dump(watch: &mut Watch) -> Vec<String> {
+    let dumps = |watch: &Watch| watch.follower().statistics().resyncs.iter().sum::<u64>();
+    let mut poll = PollSet::new();
+    let before = dumps(watch);
+    loop {
+        let known = forwarding(watch.mirror());
+        let now = monotonic();
+        if !watch.pump(now, &mut Vec::new()).unwrap() {
+            let until = watch.deadline();
+            poll.wait([watch.as_fd()], until.since(now)).unwrap();
+        }
+        if dumps(watch) > before {
+            return known;
+        }
+    }
+}
+
+/// SW-2: what the kernel removes without a word is known at once from what it says: the dump that
+/// follows finds nothing that is wrong.
+#[test]
+fn silent_removals_are_known_without_a_dump() {
+    in_namespace(|| {
+        ip("link add third type veth peer name fourth");
+        ip("link set third up");
+        ip("link set fourth up");
+        ip("address add 10.0.3.1/24 dev third");
+        let mut watch = open();
+        let setup = [
+            "route add 10.9.0.0/16 via 10.0.0.2",
+            "route add 10.9.0.0/16 via 10.0.1.2 metric 50",
+            "route add 10.10.0.0/16 nexthop via 10.0.0.2 nexthop via 10.0.1.2",
+            "route add 10.11.0.0/16 nexthop via 10.0.0.2 nexthop via 10.0.0.3",
+            "route add 10.12.0.0/16 via 10.0.1.2 src 10.0.3.1",
+            "route add local 77.7.0.0/16 dev left",
+            "nexthop add id 1 via 10.0.0.2 dev left",
+            "nexthop add id 2 via 10.0.3.2 dev third",
+            "nexthop add id 9 group 1/2",
+            "nexthop add id 8 group 1",
+            "route add 10.13.0.0/16 nhid 1",
+            "route add 10.14.0.0/16 nhid 9",
+            "route add 10.15.0.0/16 nhid 8",
+            "route add 10.16.0.0/16 nhid 2",
+            "route add 10.17.0.0/16 via 10.0.3.2",
+            "-6 route add 2001:db8:1::/48 via 2001:db8::2",
+        ];
+        setup.into_iter().for_each(ip);
+        follow(&mut watch, Span::from_millis(200));
+        compare(&watch, "the beginning");
+        let silent = [
+            "link set left down",
+            "link set left up",
+            "nexthop del id 2",
+            "address del 10.0.3.1/24 dev third",
+            "address flush dev right",
+            "link del third",
+        ];
+        for step in silent {
+            let began = monotonic();
+            ip(step);
+            let known = known_before_the_dump(&mut watch);
+            assert_eq!(known, forwarding(open().mirror()), "after {step}");
+            follow(&mut watch, Span::from_millis(300));
+            compare(&watch, step);
+            eprintln!("{step}: {}", monotonic().since(began));
+        }
+    });
+}

@@ -31,6 +31,8 @@ impl Baseline {
                 (&mut port.to_kernel, base.to_kernel),
                 (&mut port.punted, base.punted),
                 (&mut port.icmp_sent, base.icmp_sent),
+                (&mut port.fragmented, base.fragmented),
+                (&mut port.fragments, base.fragments),
                 (&mut port.tx_kicks, base.tx_kicks),
             ]);
         }
@@ -80,6 +82,21 @@ impl Baseline {
             ]);
             row.paused_milliseconds = (row.paused_milliseconds - base.paused_milliseconds).max(0.0);
         }
+    }
+}
+
+impl Baseline {
+    /// Forgets what had been counted of a port: its counters begin again.
+    pub(super) fn forget(&mut self, port: &str) {
+        fn reset<T: Default>(rows: &mut [T], is_its: impl Fn(&T) -> bool) {
+            let its = rows.iter_mut().filter(|row| is_its(row));
+            its.for_each(|row| *row = T::default());
+        }
+        reset(&mut self.ports, |row| row.name == port);
+        reset(&mut self.queues, |row| row.port == port);
+        reset(&mut self.drops, |row| row.port == port);
+        reset(&mut self.pfc.ports, |row| row.port == port);
+        reset(&mut self.pfc.priorities, |row| row.port == port);
     }
 }
 

@@ -111,7 +111,7 @@ impl State {
             }
         }
         let done = porter.opener.take_done();
-        self.tell_leaving();
+        self.close_left();
         let is_news = !done.is_empty();
         for done in done {
             match done {
@@ -328,20 +328,28 @@ impl State {
     }
 
     /// Gives the queues of a port to the workers, as at the start.
-    fn hand_out(&self, slot: usize, queues: Vec<AfXdpQueue>) {
+    fn hand_out(&mut self, slot: usize, queues: Vec<AfXdpQueue>) {
         let count = self.workers.len();
         let mut hands: Vec<Vec<AfXdpQueue>> = (0..count).map(|_| Vec::new()).collect();
         for (number, queue) in queues.into_iter().enumerate() {
             hands[(slot + number) % count].push(queue);
         }
-        for (worker, queues) in self.workers.iter().zip(hands) {
-            let port = port_id(slot);
-            let command = QueueCommand::Attach { port, queues };
-            // There is room: commands for queues are few, and answered before the next follow.
-            if worker.queues.try_send(command).is_err() {
-                tracing::error!("a worker takes no queues: it stands still");
-            }
+        let Some(porter) = &mut self.porter else {
+            return;
+        };
+        let before = self.slots.succeed(slot);
+        if let Some(before) = &before {
+            self.baseline.forget(before);
         }
+        for (worker, queues) in hands.into_iter().enumerate() {
+            let command = QueueCommand::Attach {
+                port: port_id(slot),
+                queues,
+                is_new: before.is_some(),
+            };
+            porter.tell(worker, command);
+        }
+        porter.flush(self.workers.iter().map(|it| (&it.queues, &it.waker)));
     }
 
     /// Closes a port that was just opened and is not taken into use.
@@ -374,38 +382,32 @@ impl State {
         self.steer(&changes);
         let workers: HashSet<usize> = (0..self.workers.len()).collect();
         if let Some(porter) = &mut self.porter {
+            for worker in 0..self.workers.len() {
+                let port = port_id(slot);
+                porter.tell(worker, QueueCommand::Detach { port });
+            }
             let leaving = Leaving {
-                untold: workers.clone(),
                 waiting: workers,
                 queues: Vec::new(),
             };
             porter.leaving.insert(slot, leaving);
         }
-        self.tell_leaving();
+        self.close_left();
         let why = self.slots.get(slot).and_then(Slot::why_down);
         let text = format!("it is no port any more: {}", why.unwrap_or_default());
         self.note_event(Event::new(EventKind::Port, text).at(name));
     }
 
-    /// Tells workers of ports that leave, and closes those that all have let go.
-    fn tell_leaving(&mut self) {
+    /// Hands workers the commands that they have room for, and closes the ports that all have let
+    /// go.
+    fn close_left(&mut self) {
         let Some(porter) = &mut self.porter else {
             return;
         };
-        let mut left = Vec::new();
-        for (slot, leaving) in &mut porter.leaving {
-            let port = port_id(*slot);
-            leaving.untold.retain(|worker| {
-                let worker = &self.workers[*worker];
-                let sent = worker.queues.try_send(QueueCommand::Detach { port });
-                worker.waker.wake();
-                // One that takes no commands is told later.
-                sent.is_err()
-            });
-            if leaving.waiting.is_empty() {
-                left.push(*slot);
-            }
-        }
+        porter.flush(self.workers.iter().map(|it| (&it.queues, &it.waker)));
+        let all = porter.leaving.iter();
+        let left = all.filter(|(_, leaving)| leaving.waiting.is_empty());
+        let left: Vec<usize> = left.map(|(slot, _)| *slot).collect();
         for slot in left {
             let queues = porter.leaving.remove(&slot).map(|it| it.queues);
             porter.opener.order(Job::Close {

@@ -34,7 +34,7 @@ pub struct Pauses {
     /// Bit n: class n is held by an operator.
     pub(super) held: u8,
     /// Bit n: PFC is off for priority n until an operator turns it on.
-    pub(super) off: u8,
+    pub(crate) off: u8,
 }
 
 /// What a port does about a peer whose pauses may have to change.

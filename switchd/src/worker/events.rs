@@ -72,6 +72,9 @@ pub enum QueueCommand<Q> {
         port: PortId,
         /// Its queues, in the order of their numbers.
         queues: Vec<Q>,
+        /// Another port had this number before: nothing of that one is kept, neither counters nor
+        /// the state of its watchdog.
+        is_new: bool,
     },
     /// Let go of the port: what is queued for it is lost as
     /// [`EgressDown`](crate::drop::DropReason::EgressDown), its queues come back as [`Detached`].

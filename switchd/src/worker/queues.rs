@@ -20,9 +20,30 @@ impl<Q: QueueIo> Worker<Q> {
         while let Ok(command) = self.queue_link.commands.try_recv() {
             self.probe.set_now(now);
             match command {
-                QueueCommand::Attach { port, queues } => self.attach(port, queues, now),
+                QueueCommand::Attach {
+                    port,
+                    queues,
+                    is_new,
+                } => {
+                    if is_new {
+                        self.renew(port);
+                    }
+                    self.attach(port, queues, now);
+                }
                 QueueCommand::Detach { port } => self.detach(port),
             }
+        }
+    }
+
+    /// Another port has this number from now on.
+    #[cold]
+    fn renew(&mut self, port: PortId) {
+        if let Some(stats) = self.stats.ports.get(port.index()) {
+            stats.restart();
+        }
+        if let Some(place) = self.ports.place_of(port) {
+            self.ports.renew(place, &self.tables);
+            self.ledger.shut(port, 0);
         }
     }
 

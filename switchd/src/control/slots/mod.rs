@@ -174,6 +174,8 @@ pub struct Slots {
     refusals: u64,
     /// Interfaces that match and can be no ports.
     unfit: HashSet<u32>,
+    /// By slot: the name of the port that was open in it last.
+    last: Vec<String>,
 }
 
 impl Slots {
@@ -188,6 +190,7 @@ impl Slots {
         let mut slots: Vec<Slot> = ports.map(open).collect();
         slots.resize(slots.len() + spare, Slot::default());
         Self {
+            last: slots.iter().map(|slot| slot.name().to_owned()).collect(),
             slots,
             ..Self::default()
         }
@@ -261,6 +264,7 @@ impl Slots {
                     None => None,
                     Some(link) if link.name != name => {
                         if let Some(settings) = self.renamed(number, link, config) {
+                            self.last[number].clone_from(&settings.name);
                             self.slots[number].settings = Some(settings.clone());
                             return Some(Step::Rename(settings));
                         }
@@ -388,6 +392,14 @@ impl Slots {
     pub fn opened(&mut self, number: usize, ifindex: u32, mtu_limit: u32) {
         let slot = &mut self.slots[number];
         (slot.stage, slot.failures) = (Stage::Open { ifindex, mtu_limit }, 0);
+    }
+
+    /// The port of a slot is about to be taken into use. Returns the name of the port that had the
+    /// slot before, if that was another one.
+    pub fn succeed(&mut self, number: usize) -> Option<String> {
+        let name = self.slots[number].name().to_owned();
+        let before = std::mem::replace(&mut self.last[number], name);
+        (!before.is_empty() && before != self.last[number]).then_some(before)
     }
 
     /// The port of a slot could not be opened, or not be taken into use: `why`. Returns whether

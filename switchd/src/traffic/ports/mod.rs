@@ -47,6 +47,8 @@ pub struct EgressPorts {
     watch_at: Time,
     /// Longest time without a turn of the worker that the watchdogs do not have to know of.
     patience: Span,
+    /// Chances are drawn from it.
+    seed: u64,
 }
 
 impl EgressPorts {
@@ -82,6 +84,7 @@ impl EgressPorts {
             refresh_at: Time::NEVER,
             watch_at: Time::ZERO,
             patience: Span::MAX,
+            seed,
         };
         ports.watch_classes(tables, Time::ZERO);
         ports
@@ -109,6 +112,13 @@ impl EgressPorts {
         debug_assert!(port.is_empty(), "what it holds is lost by name");
         (port.attached, port.up, port.room) = (false, false, 0);
         self.occupied.clear(place);
+    }
+
+    /// The port at `place`, which is detached, becomes another one: nothing is kept of what its
+    /// queues, its pauses and its watchdog have seen.
+    pub fn renew(&mut self, place: usize, tables: &Tables) {
+        let port = self.ports[place].port;
+        self.ports[place] = OwnedPort::new(port, None, tables, self.seed);
     }
 
     /// The queue `before` has the index `after` now.

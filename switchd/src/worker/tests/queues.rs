@@ -20,7 +20,16 @@ impl Switch {
     }
 
     fn attach(&mut self, port: PortId, worker: usize, queues: Vec<SimQueue>) {
-        let command = QueueCommand::Attach { port, queues };
+        self.attach_as(false, port, worker, queues);
+    }
+
+    /// The same, perhaps as another port.
+    fn attach_as(&mut self, is_new: bool, port: PortId, worker: usize, queues: Vec<SimQueue>) {
+        let command = QueueCommand::Attach {
+            port,
+            queues,
+            is_new,
+        };
         let sent = self.queue_commands[worker].send(command);
         sent.expect("the worker lives");
     }
@@ -133,6 +142,48 @@ fn a_port_that_comes_forwards() {
             "{workers} workers"
         );
         assert_eq!(switch.charged(), 0);
+    }
+}
+
+/// SW-1, SW-32: a number that another port has now begins with its counters at zero and without the
+/// storm of the one before; a port that comes back goes on with both.
+#[test]
+fn another_port_begins_anew() {
+    for is_new in [false, true] {
+        let mut switch = Switch::lossless(2, 1, 4096);
+        (0..10).for_each(|_| switch.send(0, 1));
+        switch.run();
+        let packets = |switch: &Switch| {
+            let port = &switch.stats[0].ports[1];
+            (port.tx_packets.get(), port.queues[0].sent_packets.get())
+        };
+        let before = packets(&switch);
+        assert!(before.0 >= 10 && before.1 >= 10, "{before:?}");
+        let port = PortId(1);
+        let place = switch.workers[0].ports.place_of(port).expect("its owner");
+        switch.workers[0].ports.at_mut(place).pauses.off = 1 << 3;
+        switch.set_up(1, false);
+        let queues = switch.detach(port);
+        switch.attach_as(is_new, port, 0, queues);
+        switch.set_up(1, true);
+        switch.turn();
+        let place = switch.workers[0].ports.place_of(port).expect("its owner");
+        let off = switch.workers[0].ports.at(place).pauses.off;
+        let expected = if is_new {
+            ((0, 0), 0)
+        } else {
+            (before, 1 << 3)
+        };
+        assert_eq!((packets(&switch), off), expected, "{is_new}");
+        (0..3).for_each(|_| switch.send(0, 1));
+        switch.turn();
+        let after = packets(&switch);
+        assert_eq!(after.0, expected.0.0 + 3);
+        for wire in &switch.wires {
+            while let Some(frame) = wire.pick_up() {
+                switch.outside.give(frame);
+            }
+        }
     }
 }
 

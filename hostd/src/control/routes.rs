@@ -392,6 +392,8 @@ impl Router {
                 Change::Link(_) | Change::Route(_) | Change::NextHop(_) | Change::Rules => {
                     self.look_soon()
                 }
+                // Whether others' packets are forwarded is no concern of a host.
+                Change::Settings(_) => {}
             }
         }
         self.changes = changes;

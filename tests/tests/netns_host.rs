@@ -354,3 +354,13 @@ fn every_frame_of_a_copy_is_well_formed() {
     let paths: std::collections::BTreeSet<String> = ports.into_iter().collect();
     assert!(paths.len() >= 4, "source ports {paths:?}");
 }
+
+/// HT-1, SW-1: both daemons carry every length by the kernel of Debian 12 as by this machine's.
+#[test]
+fn a_guest_carries_every_length() {
+    if !guest::available() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    guest::run_selected(&["every_length_arrives"], Duration::from_secs(300));
+}

@@ -4,8 +4,10 @@
 //!   traffic   packets in and out, on every queue, under pressure, and every frame home again
 //!   opening   modes, limits, occupied devices, processes that were killed
 //!   steering  which packets are the kernel's
+//!   debian    some of these by the kernel of Debian 12
 //! ```
 
+mod debian;
 mod namespace;
 mod opening;
 mod punting;

@@ -2,8 +2,8 @@
 //! mirror that dumps afresh: after each change, what events told must be what a dump tells.
 
 use common::netlink::{
-    Change, Hop, Mirror, NextHopKind, RECEIVE_BUFFER, ResyncReason, RouteKey, RouteKind, Settings,
-    Table, Watch,
+    Change, FdbKey, FdbKind, Hop, Mirror, NextHopKind, RECEIVE_BUFFER, Requests, ResyncReason,
+    RouteKey, RouteKind, Settings, Table, Watch,
 };
 use common::sys::{PollSet, monotonic};
 use common::time::Span;
@@ -34,6 +34,8 @@ fn state(mirror: &Mirror) -> String {
         .map(|link| format!("{link:?}"))
         .chain(mirror.addresses().map(|address| format!("{address:?}")))
         .chain(mirror.rules().into_iter().map(|rule| format!("{rule:?}")))
+        .chain(mirror.bridge_ports().map(|port| format!("{port:?}")))
+        .chain(mirror.fdb().map(|entry| format!("{entry:?}")))
         .chain(mirror.next_hops().map(|next_hop| format!("{next_hop:?}")))
         .chain(mirror.routes().map(|route| format!("{route:?}")))
         .chain(
@@ -113,6 +115,144 @@ fn hops(watch: &Watch, key: &RouteKey) -> Vec<(String, u32)> {
         .collect();
     hops.sort();
     hops
+}
+
+/// SW-1: bridges, their ports and what they know are followed, and events alone make the state that
+/// a dump makes.
+#[test]
+fn bridges_are_followed() {
+    in_namespace(|| {
+        let mut watch = open();
+        let steps = [
+            "ip link add br0 type bridge forward_delay 0 mcast_snooping 0",
+            "ip link set br0 up",
+            "ip link set left master br0",
+            "ip link set right master br0",
+            "bridge link set dev left state 4",
+            "bridge link set dev left state 3 isolated on",
+            "bridge link set dev right hairpin on",
+            "bridge fdb add 02:00:00:00:07:01 dev left master static",
+            "bridge fdb add 02:00:00:00:07:02 dev right master dynamic",
+            "bridge fdb replace 02:00:00:00:07:02 dev left master dynamic",
+            "bridge fdb add 02:00:00:00:07:03 dev br0 self local",
+            "bridge fdb add 02:00:00:00:07:04 dev left self",
+            "bridge fdb del 02:00:00:00:07:01 dev left master",
+            "ip link set br0 type bridge ageing_time 2000",
+            "ip link set right nomaster",
+        ];
+        for step in steps {
+            netns::run(step).expect("the kernel does it");
+            follow(&mut watch, Span::from_millis(60));
+            compare(&watch, step);
+        }
+        let index = |watch: &Watch, name| watch.mirror().link_named(name).unwrap().index;
+        let (left, bridge) = (index(&watch, "left"), index(&watch, "br0"));
+        let port = watch.mirror().bridge_port(left).unwrap().clone();
+        assert!(port.is_isolated && port.bridge == bridge, "{port:?}");
+        assert_eq!(watch.mirror().bridge_port(index(&watch, "right")), None);
+        let settings = watch.mirror().link(bridge).unwrap().bridge.unwrap();
+        assert_eq!(settings.ageing, Span::from_secs(20));
+        let key = FdbKey {
+            bridge,
+            vlan: 0,
+            mac: [2, 0, 0, 0, 7, 2],
+        };
+        let entry = watch.mirror().fdb_entry(&key).unwrap();
+        assert_eq!(
+            (entry.ifindex, entry.kind),
+            (port.ifindex, FdbKind::Learned)
+        );
+        // What the kernel's filter of multicast addresses knows is not of the bridge.
+        let of_device = FdbKey {
+            mac: [2, 0, 0, 0, 7, 4],
+            ..key
+        };
+        assert_eq!(watch.mirror().fdb_entry(&of_device), None);
+        ip("link del br0");
+        follow(&mut watch, Span::from_millis(60));
+        compare(&watch, "link del br0");
+        assert_eq!(watch.mirror().fdb().count(), 0);
+    });
+}
+
+/// SW-1: the VLANs of a bridge's ports are followed where the kernel's bridge has them.
+#[test]
+fn vlans_of_bridges_are_followed() {
+    in_namespace(|| {
+        let mut watch = open();
+        if let Err(error) =
+            netns::run("ip link add br1 type bridge vlan_filtering 1 forward_delay 0")
+        {
+            return eprintln!("SKIP VLANs of bridges: {error}");
+        }
+        for step in [
+            "ip link set br1 up",
+            "ip link set left master br1",
+            "bridge vlan add dev left vid 10-20",
+            "bridge vlan add dev left vid 30 pvid untagged",
+            "bridge vlan del dev left vid 12",
+            "bridge fdb add 02:00:00:00:07:02 dev left master dynamic vlan 15",
+        ] {
+            netns::run(step).expect("the kernel does it");
+            follow(&mut watch, Span::from_millis(60));
+            compare(&watch, step);
+        }
+        let left = watch.mirror().link_named("left").unwrap();
+        let vlans = &watch.mirror().bridge_port(left.index).unwrap().vlans;
+        let vlans: Vec<_> = vlans
+            .iter()
+            .map(|it| (it.first, it.last, it.is_pvid))
+            .collect();
+        assert_eq!(
+            vlans,
+            [
+                (1, 1, false),
+                (10, 11, false),
+                (13, 20, false),
+                (30, 30, true)
+            ]
+        );
+    });
+}
+
+/// SW-1: a learned station does not age while the kernel is told that it is used, stays a learned
+/// one, and ages afterwards.
+#[test]
+fn a_station_in_use_does_not_age() {
+    in_namespace(|| {
+        // The kernel looks for stations that have aged every few seconds at most.
+        ip("link add br0 type bridge ageing_time 200");
+        ip("link set left master br0");
+        ip("link set br0 up");
+        netns::run("bridge fdb add 02:00:00:00:07:02 dev left master dynamic").unwrap();
+        let mut watch = open();
+        let key = FdbKey {
+            bridge: watch.mirror().link_named("br0").unwrap().index,
+            vlan: 0,
+            mac: [2, 0, 0, 0, 7, 2],
+        };
+        let entry = *watch.mirror().fdb_entry(&key).expect("it was set");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let end = monotonic() + Span::from_secs(6);
+        runtime.block_on(async {
+            let requests = Requests::connect().unwrap();
+            while monotonic() < end {
+                requests.use_station(&entry).await.unwrap();
+                tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+            }
+        });
+        follow(&mut watch, Span::from_millis(50));
+        assert_eq!(watch.mirror().fdb_entry(&key), Some(&entry));
+        compare(&watch, "use");
+        let end = monotonic() + Span::from_secs(20);
+        while watch.mirror().fdb_entry(&key).is_some() {
+            assert!(monotonic() < end, "it does not age");
+            follow(&mut watch, Span::from_millis(200));
+        }
+    });
 }
 
 /// SW-2: routes of all kinds are followed, and events alone make the state that a dump makes.

@@ -78,6 +78,20 @@ common::drop_reasons! {
     Wred => "wred",
     /// The packet was trimmed, and there is no room for its headers either.
     TrimFull => "trim_full",
+    /// The bridge does not know the source at this port, or the destination; the steering program
+    /// should have left the frame to the kernel.
+    StationUnknown => "station_unknown",
+    /// The destination is behind the port at which the frame arrived.
+    SamePort => "same_port",
+    /// Both ports are isolated: nothing passes between them.
+    PortIsolated => "port_isolated",
+    /// The egress port is no member of the VLAN of the frame.
+    VlanNotMember => "vlan_not_member",
+    /// The spanning tree does not let the ingress or egress port forward.
+    BridgeBlocked => "bridge_blocked",
+    /// The bridged frame exceeds the MTU of its egress port, or its buffer has no room for a tag;
+    /// nobody is told.
+    FrameTooLong => "frame_too_long",
     /// The watchdog has shut the queue or group because of a PFC storm.
     PfcStorm => "pfc_storm",
 }

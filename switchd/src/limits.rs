@@ -151,6 +151,23 @@ pub const PUNT_RATE: u32 = 100_000;
 /// The highest limit of punted packets: more than the kernel forwards on a core.
 pub const PUNT_RATE_MAX: u64 = 10_000_000;
 
+/// Stations of bridges that the workers know, unless configured otherwise: as many as a switch chip
+/// of the smaller kind. Each takes some 100 bytes, and a change copies 32 bytes of each.
+pub const FDB_ENTRIES: u32 = 16_384;
+
+/// The most of them: with the addresses of the bridges themselves they fit in the map of the
+/// steering programs.
+pub const FDB_ENTRIES_MAX: u64 = 65_536;
+
+/// Frames per second of each kind that the kernel is handed from a port of a bridge to flood or to
+/// learn from, unless configured otherwise. Flooding costs it a copy for each port: for 16 ports
+/// this is a tenth to a fifth of a core.
+pub const STORM_RATE: u32 = 10_000;
+
+/// The same of frames that ask for the switch itself or are of protocols between neighbours: more
+/// than the hosts behind a port have to ask.
+pub const CONTROL_RATE: u32 = 1_000;
+
 const _: () = assert!(LANES <= RING / 2, "a batch must fit in an idle ring");
 const _: () = assert!(PENDING_PER_PORT <= PENDING_TOTAL);
 const _: () = assert!(MAX_WORKERS <= u64::BITS as usize, "WorkerSet is one word");

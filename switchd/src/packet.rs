@@ -52,11 +52,14 @@ impl Edits {
     pub const REMARK: Self = Self(2);
     /// It was trimmed: nothing is left to change, but it counts.
     pub const TRIMMED: Self = Self(4);
+    /// Its link header is that of the next link already, and its TTL has been seen to: it was
+    /// bridged.
+    pub const ADDRESSED: Self = Self(8);
 
-    /// Whether there is nothing to be changed.
+    /// Whether nothing is to be changed beside what every packet of its kind has.
     #[inline]
     pub const fn is_empty(self) -> bool {
-        self.0 == 0
+        self.0 & !Self::ADDRESSED.0 == 0
     }
 
     /// Whether all of `other` are in it.

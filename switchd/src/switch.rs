@@ -42,7 +42,9 @@ use common::sync::counter::Counter;
 use common::sys::{Waker, monotonic};
 use common::time::Span;
 use common::xdp::netdev::Device;
-use common::xdp::{AfXdpQueue, Port, Prefixes, Umem, frames_needed, mtu_limit, open_port};
+use common::xdp::{
+    AfXdpQueue, BridgeMaps, Port, Prefixes, Umem, frames_needed, mtu_limit, open_port,
+};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::io;
 use std::net::IpAddr;
@@ -84,7 +86,9 @@ pub fn run(loaded: &Loaded<Config>, source: Source) -> Result<(), SwitchError> {
         .synchronise(monotonic() + FIRST_SYNC)
         .map_err(SwitchError::Netlink)?;
     let prefixes = Arc::new(Prefixes::new().map_err(SwitchError::system("map of prefixes"))?);
-    let ports = open_ports(&umem, config, &devices, &steer.new_locals, &prefixes)?;
+    let bridges = Arc::new(BridgeMaps::new().map_err(SwitchError::system("maps of bridges"))?);
+    let shared = (&prefixes, &bridges);
+    let ports = open_ports(&umem, config, &devices, &steer.new_locals, shared)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -94,7 +98,7 @@ pub fn run(loaded: &Loaded<Config>, source: Source) -> Result<(), SwitchError> {
     let ledger = Ledger::new(ports.len() + spare, config.workers.count);
     let slots = slots(&devices, &ports, spare);
     let (threads, state) = start_workers(&umem, routing, ports, active, ledger)?;
-    lock(&state).begin_to_steer(prefixes, steer);
+    lock(&state).begin_to_steer((prefixes, bridges), steer);
     let Threads {
         links,
         events,
@@ -198,7 +202,8 @@ fn follow_kernel(
     let dlb = &config.ecmp.dlb;
     let policy = Arc::new(compiled.policy.clone());
     let program = Program::new(entries.collect(), hashing, policy)
-        .with_balancing(dlb.policy(), dlb.group_modes());
+        .with_balancing(dlb.policy(), dlb.group_modes())
+        .with_bridging(config.bridge.fdb_entries as usize);
     Ok(Routing::new(watch, program))
 }
 
@@ -213,11 +218,12 @@ fn open_ports(
     config: &Config,
     devices: &[(PortSettings, Device)],
     locals: &[IpAddr],
-    prefixes: &Arc<Prefixes>,
+    (prefixes, bridges): (&Arc<Prefixes>, &Arc<BridgeMaps>),
 ) -> Result<Vec<Port>, SwitchError> {
     let open = |(port, device): &(PortSettings, Device)| {
         warn_of_stripped_tags(device);
-        let options = port_options(config, port, Some(prefixes.clone()), locals.to_vec());
+        let shared = (Some(prefixes.clone()), Some(bridges.clone()));
+        let options = port_options(config, port, shared, locals.to_vec());
         Ok(open_port(umem, &port.name, &options)?)
     };
     devices.iter().map(open).collect()

@@ -5,11 +5,12 @@
 //! does not affect the next one.
 
 use super::attribute::{Attribute, DecodeError, attributes, i32_at, ip, u8_at, u16_at, u32_at};
+use super::bridge::{bridge_link, bridge_port, fdb_entry};
 use super::rule::Rule;
 use super::settings::{accepts_local, settings};
 use super::types::{
-    Address, Hop, Link, Mac, NO_MTU, Neighbour, NeighbourKey, NeighbourState, NextHop, NextHopKind,
-    Route, RouteKey, RouteKind, SettingsChange, Vlan,
+    Address, BridgePort, FdbEntry, Hop, Link, NO_MTU, Neighbour, NeighbourKey, NeighbourState,
+    NextHop, NextHopKind, Route, RouteKey, RouteKind, SettingsChange, Vlan,
 };
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,6 +19,7 @@ const HEADER_LEN: usize = 16;
 
 pub(super) const AF_INET: u8 = 2;
 pub(super) const AF_INET6: u8 = 10;
+pub(super) const AF_BRIDGE: u8 = 7;
 
 /// Numbers of messages (RTM_*).
 pub(super) mod kind {
@@ -77,6 +79,10 @@ pub enum Body {
     Address(Action, Address),
     /// A neighbour.
     Neighbour(Action, Neighbour),
+    /// A port of a bridge, or the bridge itself.
+    BridgePort(Action, BridgePort),
+    /// A station that a bridge knows.
+    Fdb(Action, FdbEntry),
     /// A route.
     Route(Action, RouteKey, Route),
     /// A next hop object.
@@ -142,6 +148,9 @@ fn decode_body(number: u16, body: &[u8]) -> Result<Body, DecodeError> {
         kind::DONE => Body::Done(i32_at(body, 0).unwrap_or(0)),
         kind::ERROR => Body::Error(i32_at(body, 0)?),
         kind::OVERRUN => Body::Overrun,
+        kind::LINK | 17 | kind::NEIGHBOUR | 29 if body.first() == Some(&AF_BRIDGE) => {
+            decode_of_bridge(number, body, action)?
+        }
         kind::LINK | 17 => link(body)?.map_or(Body::Other, |link| Body::Link(action, link)),
         kind::ADDRESS | 21 => {
             address(body)?.map_or(Body::Other, |address| Body::Address(action, address))
@@ -157,6 +166,15 @@ fn decode_body(number: u16, body: &[u8]) -> Result<Body, DecodeError> {
         }
         kind::NEXT_HOP | 105 => Body::NextHop(action, next_hop(body, action)?),
         _ => Body::Other,
+    })
+}
+
+/// A message of the family of bridges.
+fn decode_of_bridge(number: u16, body: &[u8], action: Action) -> Result<Body, DecodeError> {
+    Ok(match number {
+        kind::LINK | 17 => bridge_port(body, action == Action::Set)?
+            .map_or(Body::Other, |port| Body::BridgePort(action, port)),
+        _ => fdb_entry(body)?.map_or(Body::Other, |entry| Body::Fdb(action, entry)),
     })
 }
 
@@ -202,7 +220,7 @@ fn link(body: &[u8]) -> Result<Option<Link>, DecodeError> {
     Ok(Some(link))
 }
 
-/// IFLA_INFO_KIND, and of VLANs IFLA_VLAN_ID and IFLA_VLAN_PROTOCOL in IFLA_INFO_DATA.
+/// IFLA_INFO_KIND, and what IFLA_INFO_DATA says of bridges and VLANs.
 fn link_info(bytes: &[u8], link: &mut Link) -> Result<(), DecodeError> {
     let mut data: &[u8] = &[];
     for attribute in attributes(bytes) {
@@ -212,6 +230,9 @@ fn link_info(bytes: &[u8], link: &mut Link) -> Result<(), DecodeError> {
             2 => data = attribute.value,
             _ => {}
         }
+    }
+    if link.kind.as_deref() == Some("bridge") {
+        link.bridge = Some(bridge_link(data)?);
     }
     if link.kind.as_deref() != Some("vlan") {
         return Ok(());

@@ -9,16 +9,18 @@
 //!                                                 again, later
 //! ```
 
-use super::decode::{AF_INET, AF_INET6, Action, Body, Message, decode, flag, kind};
+use super::decode::{AF_BRIDGE, AF_INET, AF_INET6, Action, Body, Message, decode, flag, kind};
 use super::mirror::{Change, Kind, Mirror};
 use super::silent::{Loss, loss_of};
 use super::types::Link;
 use crate::time::{Span, Time};
 
 /// The steps of a resynchronisation, in the order that lets each find what it refers to.
-const STEPS: [Kind; 8] = [
+const STEPS: [Kind; 10] = [
     Kind::Links,
     Kind::Settings,
+    Kind::BridgePorts,
+    Kind::Fdb,
     Kind::Addresses,
     Kind::Rules,
     Kind::NextHops,
@@ -28,7 +30,7 @@ const STEPS: [Kind; 8] = [
 ];
 
 /// The first step that takes long when there are many routes. Those before are done at once.
-const ROUTES: usize = 6;
+const ROUTES: usize = 8;
 
 const _: () = assert!(matches!(STEPS[ROUTES], Kind::Routes4));
 
@@ -388,6 +390,13 @@ impl Follower {
     }
 }
 
+/// An attribute of length 8 and type 29 with the value 4.
+const BRIDGE_VLANS: [u8; 8] = {
+    let ([a, b], [c, d]) = (8_u16.to_ne_bytes(), 29_u16.to_ne_bytes());
+    let [e, f, g, h] = 4_u32.to_ne_bytes();
+    [a, b, c, d, e, f, g, h]
+};
+
 /// A request to dump all objects of a kind: struct nlmsghdr and the fixed part of that kind.
 fn dump_request(step: Kind, sequence: u32) -> Vec<u8> {
     const GET: u16 = 2;
@@ -401,15 +410,25 @@ fn dump_request(step: Kind, sequence: u32) -> Vec<u8> {
         Kind::Routes6 => (kind::ROUTE, AF_INET6, 12),
         Kind::Neighbours => (kind::NEIGHBOUR, 0, 12),
         Kind::Rules => (kind::RULE, 0, 12),
+        Kind::BridgePorts => (kind::LINK, AF_BRIDGE, 16),
+        Kind::Fdb => (kind::NEIGHBOUR, AF_BRIDGE, 12),
     };
-    let len: u32 = 16 + fixed_len;
-    let mut request = Vec::with_capacity(32);
+    // The VLANs of bridge ports are told on request only: IFLA_EXT_MASK with
+    // RTEXT_FILTER_BRVLAN_COMPRESSED.
+    let mask: &[u8] = match step {
+        Kind::BridgePorts => &BRIDGE_VLANS,
+        _ => &[],
+    };
+    let fixed_end: u32 = 16 + fixed_len;
+    let len = fixed_end + u32::try_from(mask.len()).expect("a few bytes");
+    let mut request = Vec::with_capacity(40);
     request.extend_from_slice(&len.to_ne_bytes());
     request.extend_from_slice(&(number + GET).to_ne_bytes());
     request.extend_from_slice(&REQUEST_DUMP.to_ne_bytes());
     request.extend_from_slice(&sequence.to_ne_bytes());
     request.extend_from_slice(&0_u32.to_ne_bytes());
     request.push(family);
-    request.resize(usize::try_from(len).expect("a few bytes"), 0);
+    request.resize(usize::try_from(fixed_end).expect("a few bytes"), 0);
+    request.extend_from_slice(mask);
     request
 }

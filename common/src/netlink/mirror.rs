@@ -7,8 +7,8 @@
 use super::decode::{Action, Body, Message, flag};
 use super::rule::Rule;
 use super::types::{
-    Address, Hop, Ipv4Settings, Link, Neighbour, NeighbourKey, NextHop, NextHopKind,
-    PROTOCOL_KERNEL, Route, RouteKey, RouteKind, Table,
+    Address, BridgePort, FdbEntry, FdbKey, Hop, Ipv4Settings, Link, Neighbour, NeighbourKey,
+    NextHop, NextHopKind, PROTOCOL_KERNEL, Route, RouteKey, RouteKind, Table,
 };
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -33,6 +33,10 @@ pub enum Change {
     Rules,
     /// The settings of IPv4 on this interface, or on all.
     Settings(u32),
+    /// The port of a bridge, or the bridge, with this number.
+    BridgePort(u32),
+    /// This station of a bridge.
+    Fdb(FdbKey),
 }
 
 /// A kind of object, which is also a step of a resynchronisation.
@@ -46,6 +50,8 @@ pub(super) enum Kind {
     Routes6,
     Neighbours,
     Rules,
+    BridgePorts,
+    Fdb,
 }
 
 #[derive(Clone, Debug)]
@@ -63,6 +69,8 @@ pub struct Mirror {
     next_hops: HashMap<u32, Marked<NextHop>>,
     rules: HashMap<Rule, Marked<()>>,
     settings: HashMap<u32, Marked<Ipv4Settings>>,
+    bridge_ports: HashMap<u32, Marked<BridgePort>>,
+    fdb: HashMap<FdbKey, Marked<FdbEntry>>,
     /// In the kernel's order: the first one is used.
     routes: HashMap<RouteKey, Vec<Marked<Route>>>,
     /// Lists of hops are shared: a full table has a million routes and a handful of lists.
@@ -92,6 +100,8 @@ impl Mirror {
             next_hops: HashMap::new(),
             rules: HashMap::new(),
             settings: HashMap::new(),
+            bridge_ports: HashMap::new(),
+            fdb: HashMap::new(),
             routes: HashMap::new(),
             shared: HashSet::new(),
             sources: HashSet::new(),
@@ -163,6 +173,26 @@ impl Mirror {
         self.settings.get(&ifindex).map(|marked| marked.value)
     }
 
+    /// The port of a bridge, or the bridge, with this number.
+    pub fn bridge_port(&self, index: u32) -> Option<&BridgePort> {
+        self.bridge_ports.get(&index).map(|marked| &marked.value)
+    }
+
+    /// All ports of bridges, and bridges, in no order.
+    pub fn bridge_ports(&self) -> impl Iterator<Item = &BridgePort> {
+        self.bridge_ports.values().map(|marked| &marked.value)
+    }
+
+    /// A station of a bridge.
+    pub fn fdb_entry(&self, key: &FdbKey) -> Option<&FdbEntry> {
+        self.fdb.get(key).map(|marked| &marked.value)
+    }
+
+    /// All stations of bridges, in no order.
+    pub fn fdb(&self) -> impl Iterator<Item = &FdbEntry> {
+        self.fdb.values().map(|marked| &marked.value)
+    }
+
     /// The route that the kernel uses for this key.
     pub fn route(&self, key: &RouteKey) -> Option<&Route> {
         self.routes.get(key)?.first().map(|marked| &marked.value)
@@ -219,6 +249,18 @@ impl Mirror {
                     mark,
                 ) {
                     changes.push(Change::Settings(ifindex));
+                }
+            }
+            Body::BridgePort(action, port) => {
+                let index = port.ifindex;
+                if update(&mut self.bridge_ports, index, action, port, mark) {
+                    changes.push(Change::BridgePort(index));
+                }
+            }
+            Body::Fdb(action, entry) => {
+                let key = entry.key;
+                if update(&mut self.fdb, key, action, entry, mark) {
+                    changes.push(Change::Fdb(key));
                 }
             }
             Body::Route(action, key, route) => {
@@ -333,6 +375,8 @@ impl Mirror {
             Kind::Addresses => sweep(&mut self.addresses, mark, Change::Address, changes),
             Kind::NextHops => sweep(&mut self.next_hops, mark, Change::NextHop, changes),
             Kind::Neighbours => sweep(&mut self.neighbours, mark, Change::Neighbour, changes),
+            Kind::BridgePorts => sweep(&mut self.bridge_ports, mark, Change::BridgePort, changes),
+            Kind::Fdb => sweep(&mut self.fdb, mark, Change::Fdb, changes),
             Kind::Rules => {
                 let known = self.rules.len();
                 self.rules.retain(|_, marked| marked.mark == mark);

@@ -1,5 +1,6 @@
-//! What the Linux kernel knows about the network, mirrored: links, addresses, neighbours, routes
-//! and next hop objects. Read only; FRR, BIRD or `ip` write, the daemons follow.
+//! What the Linux kernel knows about the network, mirrored: links, addresses, neighbours, routes,
+//! next hop objects, ports and stations of bridges. Read only; FRR, BIRD or `ip` write, the daemons
+//! follow.
 //!
 //! ```text
 //!   socket ─ bytes ─▶ decode ─ Message ─▶ Follower ─ Change ─▶ daemon
@@ -8,6 +9,7 @@
 //! ```
 //!
 //! ```text
+//!   bridge     bytes of bridges, their ports and their stations
 //!   types      Link, Address, Neighbour, Route, NextHop: plain values
 //!   rule       Rule: which tables are asked
 //!   attribute  fields and attributes of messages; settings: those of IPv4
@@ -31,6 +33,7 @@
 //! contradict each other, and periodically.
 
 mod attribute;
+mod bridge;
 mod decode;
 mod follow;
 mod mirror;
@@ -48,8 +51,9 @@ pub use mirror::{Change, Mirror};
 pub use request::{Requests, RouteAnswer};
 pub use rule::Rule;
 pub use types::{
-    ALL_LINKS, Address, Hop, Ipv4Settings, Link, Mac, NO_MTU, Neighbour, NeighbourKey,
-    NeighbourState, NextHop, NextHopKind, Route, RouteKey, RouteKind, SettingsChange, Table, Vlan,
+    ALL_LINKS, Address, Bridge, BridgePort, FdbEntry, FdbKey, FdbKind, Hop, Ipv4Settings, Link,
+    Mac, NO_MTU, Neighbour, NeighbourKey, NeighbourState, NextHop, NextHopKind, PortVlan, Route,
+    RouteKey, RouteKind, SettingsChange, StpState, Table, Vlan,
 };
 pub use watch::{RECEIVE_BUFFER, Watch};
 

@@ -1,9 +1,9 @@
-//! What is asked of the kernel, through rtnetlink: resolve a neighbour, keep it alive, look up a
-//! route.
+//! What is asked of the kernel, through rtnetlink: resolve a neighbour, keep it alive, keep a
+//! station of a bridge alive, look up a route.
 
-use super::types::{NeighbourKey, RouteKind};
+use super::types::{FdbEntry, NeighbourKey, RouteKind};
 use futures_util::TryStreamExt;
-use rtnetlink::packet_route::neighbour::{NeighbourFlags, NeighbourState};
+use rtnetlink::packet_route::neighbour::{NeighbourAttribute, NeighbourFlags, NeighbourState};
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteVia};
 use rtnetlink::{Handle, RouteMessageBuilder};
 use std::io;
@@ -56,6 +56,26 @@ impl Requests {
             .replace()
             .execute()
             .await
+    }
+
+    /// Makes the bridge treat a station as one that has just sent a frame at its port (NTF_USE), so
+    /// that it does not age. A learned station stays a learned one.
+    ///
+    /// # Errors
+    /// The kernel's refusal: the port is gone or has left the bridge, or permission is lacking.
+    pub async fn use_station(&self, entry: &FdbEntry) -> Result<(), rtnetlink::Error> {
+        let mut request = self
+            .handle
+            .neighbours()
+            .add_bridge(entry.ifindex, &entry.key.mac)
+            .state(NeighbourState::Reachable)
+            .flags(NeighbourFlags::Use | NeighbourFlags::Controller)
+            .replace();
+        if entry.key.vlan != 0 {
+            let vlan = NeighbourAttribute::Vlan(entry.key.vlan);
+            request.message_mut().attributes.push(vlan);
+        }
+        request.execute().await
     }
 
     /// Asks how the kernel would send to `destination`, from `source` if given. `None`: it has no

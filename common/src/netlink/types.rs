@@ -1,5 +1,6 @@
 //! The objects of the mirror.
 
+use crate::time::Span;
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -56,6 +57,8 @@ pub struct Link {
     pub vlan: Option<Vlan>,
     /// IPv4 packets from addresses of this machine are taken from it (`accept_local`).
     pub accepts_local: bool,
+    /// What it is set to, if it is a bridge.
+    pub bridge: Option<Bridge>,
 }
 
 impl Link {
@@ -97,6 +100,145 @@ impl SettingsChange {
             rp_filter: self.rp_filter.unwrap_or(before.rp_filter),
         }
     }
+}
+
+/// What a bridge is set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bridge {
+    /// It looks at tags, and its ports are members of VLANs (`vlan_filtering`).
+    pub filters_vlans: bool,
+    /// The tags that it looks at are of 802.1ad and not of 802.1Q (`vlan_protocol`).
+    pub is_service: bool,
+    /// A station that has sent nothing for this long is forgotten.
+    pub ageing: Span,
+    /// Spanning tree states are of VLANs and not of ports (`mst_enabled`).
+    pub has_mst: bool,
+}
+
+/// State of a bridge's port in the spanning tree (BR_STATE_* of linux/if_bridge.h; 802.1Q clause
+/// 8.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StpState {
+    /// Its link is down, or it is turned off.
+    #[default]
+    Disabled,
+    /// It takes part in the protocol only.
+    Listening,
+    /// It learns stations, and forwards nothing.
+    Learning,
+    /// It forwards.
+    Forwarding,
+    /// It discards, so that there is no loop.
+    Blocking,
+}
+
+impl StpState {
+    /// The state for the kernel's number; `None` for one that makes no sense.
+    pub const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            0 => Self::Disabled,
+            1 => Self::Listening,
+            2 => Self::Learning,
+            3 => Self::Forwarding,
+            4 => Self::Blocking,
+            _ => return None,
+        })
+    }
+
+    /// The name that `bridge link` uses.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Disabled => "disabled",
+            Self::Listening => "listening",
+            Self::Learning => "learning",
+            Self::Forwarding => "forwarding",
+            Self::Blocking => "blocking",
+        }
+    }
+}
+
+/// VLANs in a row of which a port of a bridge is a member alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortVlan {
+    /// The first identifier, 1 to 4094.
+    pub first: u16,
+    /// The last one.
+    pub last: u16,
+    /// Frames without a tag belong to it.
+    pub is_pvid: bool,
+    /// Its frames leave without a tag.
+    pub is_untagged: bool,
+}
+
+/// A port of a bridge, or the bridge itself (`bridge link`, `bridge vlan`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BridgePort {
+    /// The interface.
+    pub ifindex: u32,
+    /// The bridge; the interface itself: this is about the bridge.
+    pub bridge: u32,
+    /// Its state in the spanning tree.
+    pub state: StpState,
+    /// Frames may leave by the port at which they arrived.
+    pub has_hairpin: bool,
+    /// Nothing passes between it and other isolated ports.
+    pub is_isolated: bool,
+    /// Only stations that are known at it may send.
+    pub is_locked: bool,
+    /// Tags stand for tunnels (`vlan_tunnel`).
+    pub has_tunnels: bool,
+    /// VLANs of which it is a member, in order.
+    pub vlans: Vec<PortVlan>,
+}
+
+/// What identifies a station: an address in a VLAN of a bridge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FdbKey {
+    /// The bridge.
+    pub bridge: u32,
+    /// The VLAN; 0 in a bridge that does not look at tags.
+    pub vlan: u16,
+    /// The address.
+    pub mac: Mac,
+}
+
+/// Where a station of a bridge comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FdbKind {
+    /// The bridge itself: frames to it are this machine's (`permanent`).
+    Local,
+    /// The administrator set it (`static`).
+    Static,
+    /// It has sent a frame, and ages.
+    Learned,
+    /// Another program manages it (`extern_learn`): it does not age.
+    External,
+    /// It asks to be let in at a locked port: nothing is sent to it (`locked`).
+    Locked,
+}
+
+impl FdbKind {
+    /// A word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Static => "static",
+            Self::Learned => "learned",
+            Self::External => "external",
+            Self::Locked => "locked",
+        }
+    }
+}
+
+/// An entry of the forwarding database of a bridge (`bridge fdb`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FdbEntry {
+    /// Who it is.
+    pub key: FdbKey,
+    /// The port behind which it is; the bridge itself for some of its own addresses.
+    pub ifindex: u32,
+    /// Where it comes from.
+    pub kind: FdbKind,
 }
 
 /// An address of an interface of this machine.

@@ -266,6 +266,26 @@ impl Frame {
         }
     }
 
+    /// Takes `count` bytes away at the front of the packet; does nothing when it has no more.
+    pub fn shrink_front(&mut self, count: u16) {
+        if count < self.len {
+            self.start += count;
+            self.len -= count;
+        }
+    }
+
+    /// Puts `count` bytes in front of the packet, with whatever values they have. False, and
+    /// nothing done, if its chunk has no such room there.
+    pub fn grow_front(&mut self, count: u16) -> bool {
+        let fits = count <= self.start;
+        if fits {
+            self.start -= count;
+            // Start and length together stay what they were.
+            self.len += count;
+        }
+        fits
+    }
+
     /// Asks the processor to fetch the first line of the packet, ahead of its use.
     #[inline]
     pub fn prefetch(&self) {

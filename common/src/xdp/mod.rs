@@ -13,6 +13,7 @@
 //!   socket  AfXdpQueue: one socket, one receive and one transmit queue
 //!   sim     SimQueue: a queue without a device, for tests
 //!   punt    what is for others and left to the kernel all the same, and why
+//!   bridge  what bridges know: ports and stations
 //!   steer   the XDP program that decides what belongs to the kernel
 //!   port    opening a device: mode, limits, program, a socket for each queue
 //!   heartbeat  how that program knows workers that take no packets
@@ -20,6 +21,7 @@
 //! ```
 
 mod anchor;
+mod bridge;
 pub mod frame;
 mod heartbeat;
 mod in_flight;
@@ -38,12 +40,15 @@ pub mod umem;
 mod error;
 
 pub use anchor::is_anchor;
+pub use bridge::{
+    BRIDGE_PORTS_MAX, BridgeMaps, BridgedPort, STATIONS_MAX, StationKey, StationPlace,
+};
 pub use error::{MtuError, XdpError};
 pub use in_flight::InFlight;
 pub use limits::mtu_limit;
 pub use mode::{Mode, ModeChoice};
 pub use port::{Port, PortOptions, open_port};
-pub use punt::{LOCAL_MAX, Prefixes, PuntLimit, PuntReason, Verdict};
+pub use punt::{LOCAL_MAX, Prefixes, PuntLimit, PuntReason, STORM_DROPS, StormLimits, Verdict};
 pub use socket::{AfXdpQueue, QueueCounters};
 pub use steer::{Role, SteerCounts, SteerSettings, Steering, VlanTag};
 pub use umem::{Umem, frames_needed};

@@ -1,10 +1,11 @@
 //! Opening a device: which mode, which limits, the program, a socket for each queue.
 
+use super::bridge::BridgeMaps;
 use super::error::{MtuError, XdpError};
 use super::limits::{QUEUES_MAX, mtu_limit};
 use super::mode::{Hook, Mode, ModeChoice};
 use super::netdev::Device;
-use super::punt::{Prefixes, PuntLimit};
+use super::punt::{Prefixes, PuntLimit, StormLimits};
 use super::socket::{AfXdpQueue, Bound};
 use super::steer::{Orders, RETRIES, RETRY_WAIT, Role, Steering};
 use super::umem::Umem;
@@ -25,8 +26,12 @@ pub struct PortOptions {
     pub local: Vec<IpAddr>,
     /// What is punted, shared by the ports of a switch; `None`: nothing.
     pub prefixes: Option<Arc<Prefixes>>,
+    /// What bridges know, shared by the ports of a switch; `None`: no port belongs to one.
+    pub bridges: Option<Arc<BridgeMaps>>,
     /// How much is punted; `None`: without limit.
     pub punt_limit: Option<PuntLimit>,
+    /// How much of what bridges flood and learn from is punted; `None`: without limit.
+    pub storm_limits: Option<StormLimits>,
     /// How long the worker of a queue may take no packets before the kernel gets them; zero: for
     /// ever.
     pub patience: Span,
@@ -40,7 +45,9 @@ impl PortOptions {
             mode: ModeChoice::Best,
             local: Vec::new(),
             prefixes: None,
+            bridges: None,
             punt_limit: None,
+            storm_limits: None,
             patience: Span::from_nanos(0),
         }
     }
@@ -50,7 +57,9 @@ impl PortOptions {
             role: self.role,
             local: &self.local,
             prefixes: self.prefixes.as_deref(),
+            bridges: self.bridges.as_deref(),
             punt_limit: self.punt_limit,
+            storm_limits: self.storm_limits,
             patience: self.patience,
         }
     }

@@ -41,11 +41,22 @@ pub enum PuntReason {
     /// The worker of the queue has taken no packets for too long. Not limited: nobody else would
     /// forward them.
     Absent = 10,
+    /// A bridge floods it: it is for all stations.
+    Broadcast = 11,
+    /// A bridge floods it, or hands it to those who want it: it is for a group.
+    Multicast = 12,
+    /// A bridge floods it: its destination is not known.
+    UnknownUnicast = 13,
+    /// A bridge learns from it: its source is not known at this port.
+    Learning = 14,
+    /// Only the bridge can forward it, or has to drop it: its destination is behind an interface
+    /// that is no port, or a port does not forward, or is no member of the VLAN.
+    Bridge = 15,
 }
 
 impl PuntReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 15] = [
         Self::NotAPort,
         Self::Encapsulated,
         Self::RouteType,
@@ -56,6 +67,11 @@ impl PuntReason {
         Self::Vlan,
         Self::Discovery,
         Self::Absent,
+        Self::Broadcast,
+        Self::Multicast,
+        Self::UnknownUnicast,
+        Self::Learning,
+        Self::Bridge,
     ];
 
     /// A word for it, as in metrics.
@@ -71,6 +87,11 @@ impl PuntReason {
             Self::Vlan => "vlan",
             Self::Discovery => "discovery",
             Self::Absent => "absent",
+            Self::Broadcast => "flood_broadcast",
+            Self::Multicast => "flood_multicast",
+            Self::UnknownUnicast => "flood_unknown",
+            Self::Learning => "learning",
+            Self::Bridge => "bridge",
         }
     }
 }
@@ -112,6 +133,41 @@ impl PuntLimit {
         (interval, interval * (rate / 100).max(64))
     }
 }
+
+/// How many frames of each kind the kernel is handed from one port of a bridge, so that a storm
+/// leaves it time for the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StormLimits {
+    /// Frames to all stations.
+    pub broadcast: PuntLimit,
+    /// Frames to groups.
+    pub multicast: PuntLimit,
+    /// Frames to a station that is not known, or from one.
+    pub unknown: PuntLimit,
+    /// Frames to all stations or to groups that ask for an address of this machine, or are of
+    /// protocols between neighbours.
+    pub control: PuntLimit,
+}
+
+/// Losses by the limits of a port of a bridge, in the order of [`StormLimits`]: name and meaning.
+pub const STORM_DROPS: [(&str, &str); 4] = [
+    (
+        "storm_broadcast",
+        "The bridge would flood the frame, which is for all stations, and [bridge] allows no more.",
+    ),
+    (
+        "storm_multicast",
+        "The bridge would flood the frame, which is for a group, and [bridge] allows no more.",
+    ),
+    (
+        "storm_unknown",
+        "The bridge does not know the source or destination of the frame, and [bridge] allows no more.",
+    ),
+    (
+        "storm_control",
+        "The frame asks this machine or is of a protocol between neighbours, and [bridge] allows no more.",
+    ),
+];
 
 /// The prefixes whose packets are not all forwarded by the daemon: one pair of maps for all ports.
 pub struct Prefixes {
@@ -220,6 +276,12 @@ mod tests {
             ("REASON_VLAN", PuntReason::Vlan as usize),
             ("REASON_DISCOVERY", PuntReason::Discovery as usize),
             ("REASON_ABSENT", PuntReason::Absent as usize),
+            ("REASON_BROADCAST", PuntReason::Broadcast as usize),
+            ("REASON_MULTICAST", PuntReason::Multicast as usize),
+            ("REASON_UNKNOWN", PuntReason::UnknownUnicast as usize),
+            ("REASON_LEARNING", PuntReason::Learning as usize),
+            ("REASON_BRIDGE", PuntReason::Bridge as usize),
+            ("BUCKETS", 1 + STORM_DROPS.len()),
             ("LOCAL_MAX", LOCAL_MAX),
             ("PREFIXES_MAX", PREFIXES_MAX as usize),
             ("VERDICT_LOCAL", 255),

@@ -6,6 +6,9 @@
 //
 // Punted packets are for other machines too, but only the kernel can do with them what its tables
 // say. They are counted by reason, and what exceeds the limit of the port is dropped and counted.
+//
+// At a port of a bridge the daemon gets the frames between stations that the bridge knows. The
+// kernel gets the rest, within limits of their own: it floods and learns.
 
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
@@ -16,9 +19,10 @@
 #define ROLE_HOST 1
 #define COUNT_PASSED 0
 #define COUNT_REDIRECTED 1
-#define COUNT_LIMITED 2   // punted packets dropped above the limit
-#define COUNT_PUNTED 3    // one for each reason from here on
-#define REASONS 10
+#define COUNT_LIMITED 2   // punted packets dropped above a limit, one for each bucket
+#define BUCKETS 5
+#define COUNT_PUNTED 7    // one for each reason from here on
+#define REASONS 15
 #define COUNT_NO_SOCKET (COUNT_PUNTED + REASONS) // one for each queue, then one for later queues
 #define QUEUES_MAX 256
 #define LOCAL_MAX 4096
@@ -28,6 +32,8 @@
 #define VLANS 4     // steer_vlans is not empty
 #define TAKEOVER4 8  // the kernel forwards IPv4 while a worker is absent
 #define TAKEOVER6 16 // the same of IPv6
+#define TAKEOVER_BRIDGED 32 // the same of frames that are bridged
+#define BRIDGED 64          // the port belongs to a bridge: see steer_bridge_ports
 // What a prefix is; other values are a reason to punt.
 #define VERDICT_FORWARD 0
 #define VERDICT_LOCAL 255
@@ -35,14 +41,34 @@
 #define REASON_VLAN 8
 #define REASON_DISCOVERY 9
 #define REASON_ABSENT 10
+#define REASON_BROADCAST 11
+#define REASON_MULTICAST 12
+#define REASON_UNKNOWN 13
+#define REASON_LEARNING 14
+#define REASON_BRIDGE 15
+// Limits of what is punted.
+#define BUCKET_PUNT 0
+#define BUCKET_BROADCAST 1
+#define BUCKET_MULTICAST 2
+#define BUCKET_UNKNOWN 3
+#define BUCKET_CONTROL 4
+// Ports of bridges.
+#define PORTS_MAX 256
+#define STATIONS_MAX 131072
+#define BRIDGE_FORWARDS 1 // spanning tree
+#define BRIDGE_FILTERS 2  // the bridge looks at tags
+#define STATION_LOCAL 1   // frames to it are this machine's
+#define ROUTED -1         // no verdict: what is for this machine is routed
 
 #define ETHERTYPE_IPV4 0x0800
+#define ETHERTYPE_ARP 0x0806
 #define ETHERTYPE_VLAN 0x8100
 #define ETHERTYPE_IPV6 0x86dd
 #define ETHERTYPE_MAC_CONTROL 0x8808
 #define ETHERTYPE_SERVICE_VLAN 0x88a8
 #define PROTOCOL_UDP 17
 #define PROTOCOL_ICMPV6 58
+#define NEIGHBOUR_SOLICITATION 135 // RFC 4861 section 4.3
 #define PORT_ROCE 4791 // RoCEv2, IBTA annex A17
 #define TAGS_MAX 2
 
@@ -54,16 +80,40 @@ struct port {
     __u8 punt4; // the reason to punt every IPv4 packet, or 0
     __u8 punt6; // the same of IPv6
     __u8 unused;
-    __u64 interval; // nanoseconds for each punted packet, 0: no limit
-    __u64 burst;    // nanoseconds
     __u64 patience; // nanoseconds without a heartbeat, 0: for ever
+    __u32 number;   // the place in steer_bridge_ports
+    __u32 unused2;
 };
 
-// The limit of punted packets: a token bucket, kept as the time at which it is full.
+// A limit of punted packets: a token bucket, kept as the time at which it is full.
 struct bucket {
     struct bpf_spin_lock lock;
     __u32 unused;
     __u64 due;
+    __u64 interval; // nanoseconds for each packet, 0: no limit
+    __u64 burst;    // nanoseconds
+};
+
+// A port of a bridge.
+struct bridge_port {
+    __u32 bridge; // 0: of none
+    __u16 pvid;   // VLAN of frames without a tag, 0: none
+    __be16 tag;   // EtherType of the tags that the bridge looks at
+    __u8 mac[6];  // of the bridge
+    __u8 flags;
+    __u8 unused;
+};
+
+// A station that a bridge knows, by its address and VLAN.
+struct station_key {
+    __u8 mac[6];
+    __u16 vlan;
+    __u32 bridge;
+};
+
+struct station {
+    __u16 port; // its place in steer_bridge_ports, or one that none has
+    __u16 flags;
 };
 
 struct ethernet {
@@ -122,10 +172,35 @@ struct {
 
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, 1);
+    __uint(max_entries, BUCKETS);
     __type(key, __u32);
     __type(value, struct bucket);
-} steer_bucket SEC(".maps");
+} steer_buckets SEC(".maps");
+
+// Shared by the ports of a switch: what bridges know.
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, STATIONS_MAX);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, struct station_key);
+    __type(value, struct station);
+} steer_stations SEC(".maps");
+
+// Shared by the ports of a switch, by number.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, PORTS_MAX);
+    __type(key, __u32);
+    __type(value, struct bridge_port);
+} steer_bridge_ports SEC(".maps");
+
+// VLANs of the bridge of which this port is a member, a bit each.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 4096 / 64);
+    __type(key, __u32);
+    __type(value, __u64);
+} steer_members SEC(".maps");
 
 // Shared by the ports of a switch: what is not forwarded by the daemon, and what is, inside it.
 struct {
@@ -201,12 +276,11 @@ static __always_inline int to_kernel(void) {
     return XDP_PASS;
 }
 
-static __always_inline int within_limit(const struct port *port) {
-    __u32 zero = 0;
-    struct bucket *bucket = bpf_map_lookup_elem(&steer_bucket, &zero);
-    if (!bucket || !port->interval)
+static __always_inline int within_limit(__u32 which) {
+    struct bucket *bucket = bpf_map_lookup_elem(&steer_buckets, &which);
+    if (!bucket || !bucket->interval)
         return 1;
-    __u64 now = bpf_ktime_get_ns(), burst = port->burst, interval = port->interval;
+    __u64 now = bpf_ktime_get_ns(), burst = bucket->burst, interval = bucket->interval;
     int within = 0;
     bpf_spin_lock(&bucket->lock);
     __u64 due = bucket->due;
@@ -220,14 +294,18 @@ static __always_inline int within_limit(const struct port *port) {
     return within;
 }
 
-static __always_inline int punt(const struct port *port, __u32 reason) {
-    if (!within_limit(port)) {
-        count(COUNT_LIMITED);
+static __always_inline int punt_within(__u32 bucket, __u32 reason) {
+    if (!within_limit(bucket)) {
+        count(COUNT_LIMITED + bucket);
         return XDP_DROP;
     }
     if (reason >= 1 && reason <= REASONS)
         count(COUNT_PUNTED + reason - 1);
     return to_kernel();
+}
+
+static __always_inline int punt(__u32 reason) {
+    return punt_within(BUCKET_PUNT, reason);
 }
 
 // Whether the worker of a queue has taken no packets for too long. One that sleeps is woken by this
@@ -282,7 +360,7 @@ static __always_inline int by_verdict(struct xdp_md *context, const struct port 
                                       __u32 takeover) {
     if (!verdict || *verdict == VERDICT_FORWARD)
         return forward(context, port, takeover);
-    return *verdict == VERDICT_LOCAL ? to_kernel() : punt(port, *verdict);
+    return *verdict == VERDICT_LOCAL ? to_kernel() : punt(*verdict);
 }
 
 // Whether the kernel has an interface for this tag on the port.
@@ -304,7 +382,7 @@ static __always_inline int steer_ipv4(struct xdp_md *context, const struct port 
             || is_local4(ip->destination))
             return to_kernel();
         if (reason)
-            return punt(port, reason);
+            return punt(reason);
         // Of other machines: never leaves its link (RFC 3927 §2.6.2), but the kernel would send it
         // on. The daemon counts it.
         if (destination >> 16 == 0xa9fe)
@@ -336,14 +414,14 @@ static __always_inline int steer_ipv6(struct xdp_md *context, const struct port 
             || is_local6(&ip->destination))
             return to_kernel();
         if (reason)
-            return punt(port, reason);
+            return punt(reason);
         // Router and neighbour discovery, redirects (RFC 4861 §4) to an address that the kernel may
         // answer for, though it has it not (proxy). A hop limit below 255 says that a router sent
         // it on: no discovery.
         if (ip->next == PROTOCOL_ICMPV6 && ip->hops == 255 && at + sizeof *ip + 1 <= end) {
             __u8 type = *(__u8 *)(at + sizeof *ip);
             if (type >= 133 && type <= 137)
-                return punt(port, REASON_DISCOVERY);
+                return punt(REASON_DISCOVERY);
         }
         if (!(port->flags & PREFIXES6))
             return forward(context, port, TAKEOVER6);
@@ -358,6 +436,110 @@ static __always_inline int steer_ipv6(struct xdp_md *context, const struct port 
     return to_socket(context, port);
 }
 
+static __always_inline int is_tag(__be16 type) {
+    return type == bpf_htons(ETHERTYPE_VLAN) || type == bpf_htons(ETHERTYPE_SERVICE_VLAN);
+}
+
+static __always_inline struct station *station(const struct bridge_port *own, const __u8 *mac, __u32 vlan) {
+    struct station_key key = {.vlan = vlan, .bridge = own->bridge};
+    __builtin_memcpy(key.mac, mac, sizeof key.mac);
+    return bpf_map_lookup_elem(&steer_stations, &key);
+}
+
+// Whether a frame to a group asks for the address of this machine (RFC 826, RFC 4861), or is of
+// protocols between neighbours (224.0.0.0/24, ff02::/120): these must not wait behind a storm.
+static __always_inline int is_control(const __u8 *group, __be16 type, void *at, void *end) {
+    if (type == bpf_htons(ETHERTYPE_ARP)) {
+        __be32 target;
+        if (at + 28 > end)
+            return 0;
+        __builtin_memcpy(&target, at + 24, sizeof target);
+        return is_local4(target);
+    }
+    if (type == bpf_htons(ETHERTYPE_IPV6)) {
+        struct ipv6 *ip = at;
+        if (group[0] == 0x33 && group[1] == 0x33 && !(group[2] | group[3] | group[4]))
+            return 1;
+        if (at + sizeof *ip + 24 > end)
+            return 0;
+        return ip->next == PROTOCOL_ICMPV6 && *(__u8 *)(at + sizeof *ip) == NEIGHBOUR_SOLICITATION
+               && is_local6(at + sizeof *ip + 8);
+    }
+    return type == bpf_htons(ETHERTYPE_IPV4) && group[0] == 0x01 && group[1] == 0x00 && group[2] == 0x5e
+           && !(group[3] | group[4]);
+}
+
+// A frame to several stations: the kernel floods it.
+static __always_inline int flood(const __u8 *group, __be16 type, void *at, void *end) {
+    int broadcast = (group[0] & group[1] & group[2] & group[3] & group[4] & group[5]) == 0xff;
+    __u32 reason = broadcast ? REASON_BROADCAST : REASON_MULTICAST;
+    if (is_control(group, type, at, end))
+        return punt_within(BUCKET_CONTROL, reason);
+    return punt_within(broadcast ? BUCKET_BROADCAST : BUCKET_MULTICAST, reason);
+}
+
+// A frame at a port of a bridge.
+static __always_inline int steer_bridged(struct xdp_md *context, const struct port *port, struct ethernet *ethernet,
+                                         void *end) {
+    __u32 number = port->number;
+    struct bridge_port *own = bpf_map_lookup_elem(&steer_bridge_ports, &number);
+    void *at = ethernet + 1;
+    __be16 type = ethernet->type;
+    __u32 vlan = 0;
+    if (!own)
+        return to_kernel();
+    __u8 *destination = ethernet->destination;
+    // 802.1Q table 8-1: protocols between neighbours, the spanning tree among them.
+    if (destination[0] == 0x01 && destination[1] == 0x80 && destination[2] == 0xc2
+        && !(destination[3] | destination[4] | (destination[5] & 0xf0)))
+        return to_kernel();
+    if (is_tag(type)) {
+        struct tag *tag = at;
+        if (at + sizeof *tag > end)
+            return to_kernel();
+        if ((port->flags & VLANS) && is_kernels_vlan(type, tag->control))
+            return same_station(destination, port->mac) ? punt(REASON_VLAN) : to_kernel();
+        if ((own->flags & BRIDGE_FILTERS) && type == own->tag) {
+            vlan = bpf_ntohs(tag->control) & 0xfff;
+            type = tag->type;
+            at += sizeof *tag;
+        }
+    }
+    if (own->flags & BRIDGE_FILTERS) {
+        if (!vlan)
+            vlan = own->pvid;
+        __u32 word = vlan / 64;
+        __u64 *bits = bpf_map_lookup_elem(&steer_members, &word);
+        // What is of no VLAN of the port is dropped there.
+        if (!vlan || !bits || !(*bits >> (vlan % 64) & 1))
+            return punt(REASON_BRIDGE);
+    }
+    if (!(own->flags & BRIDGE_FORWARDS) || (ethernet->source[0] & 1))
+        return punt(REASON_BRIDGE);
+    if (destination[0] & 1)
+        return flood(destination, type, at, end);
+    struct station *to = station(own, destination, vlan);
+    // The addresses of this machine are known without VLAN.
+    if (!to && vlan) {
+        struct station *local = station(own, destination, 0);
+        if (local && (local->flags & STATION_LOCAL))
+            return ROUTED;
+    }
+    if ((to && (to->flags & STATION_LOCAL)) || same_station(destination, own->mac)
+        || same_station(destination, port->mac))
+        return ROUTED;
+    struct station *from = station(own, ethernet->source, vlan);
+    if (!from || from->port != number)
+        return punt_within(BUCKET_UNKNOWN, REASON_LEARNING);
+    if (!to)
+        return punt_within(BUCKET_UNKNOWN, REASON_UNKNOWN);
+    __u32 place = to->port;
+    struct bridge_port *out = bpf_map_lookup_elem(&steer_bridge_ports, &place);
+    if (!out || out->bridge != own->bridge || !(out->flags & BRIDGE_FORWARDS))
+        return punt(REASON_BRIDGE);
+    return forward(context, port, TAKEOVER_BRIDGED);
+}
+
 SEC("xdp")
 int fabric_steer(struct xdp_md *context) {
     void *at = (void *)(long)context->data, *end = (void *)(long)context->data_end;
@@ -370,14 +552,19 @@ int fabric_steer(struct xdp_md *context) {
     // Pause and priority pause are sent to a group address of their own (802.3 31B, 802.1Qbb).
     if (type == bpf_htons(ETHERTYPE_MAC_CONTROL))
         return to_socket(context, port);
-    // Group addresses, and stations that are not this one.
-    if (!same_station(ethernet->destination, port->mac))
+    if (port->flags & BRIDGED) {
+        int verdict = steer_bridged(context, port, ethernet, end);
+        if (verdict != ROUTED)
+            return verdict;
+    } else if (!same_station(ethernet->destination, port->mac)) {
+        // Group addresses, and stations that are not this one.
         return to_kernel();
+    }
     at += sizeof *ethernet;
     __u32 vlan = 0, outermost = 1;
 #pragma unroll
     for (int tags = 0; tags < TAGS_MAX; tags++) {
-        if (type != bpf_htons(ETHERTYPE_VLAN) && type != bpf_htons(ETHERTYPE_SERVICE_VLAN))
+        if (!is_tag(type))
             break;
         struct tag *tag = at;
         if (at + sizeof *tag > end)

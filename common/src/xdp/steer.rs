@@ -15,6 +15,10 @@
 //!                                                                  local address
 //! ```
 //!
+//! At a port of a bridge (role Switch) the socket gets the frames between stations that the bridge
+//! knows, see [`super::BridgeMaps`]; those to the bridge are treated as above, and the kernel gets
+//! the rest.
+//!
 //! Punted packets go to the kernel as well, counted by reason, and up to a limit.
 //!
 //! A queue without a socket passes its packets to the kernel and counts them, as does one whose
@@ -22,12 +26,13 @@
 
 #![allow(unsafe_code, reason = "system calls of libbpf; see each SAFETY")]
 
+use super::bridge::BridgeMaps;
 use super::error::XdpError;
 use super::heartbeat::Heartbeats;
 use super::limits::mtu_limit;
 use super::mode::{Hook, Mode};
 use super::netdev::Device;
-use super::punt::{Prefixes, PuntLimit, PuntReason};
+use super::punt::{Prefixes, PuntLimit, PuntReason, STORM_DROPS, StormLimits};
 use crate::time::Span;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder, PrintLevel};
 use std::ffi::CStr;
@@ -44,10 +49,13 @@ const PROGRAM: &str = "fabric_steer";
 
 const COUNT_PASSED: u32 = 0;
 const COUNT_REDIRECTED: u32 = 1;
+/// One for each limit: of punted packets, then those of [`StormLimits`].
 const COUNT_LIMITED: u32 = 2;
-const COUNT_PUNTED: u32 = 3;
+const BUCKETS: usize = 1 + STORM_DROPS.len();
+const COUNT_PUNTED: u32 = 7;
+const _: () = assert!(COUNT_PUNTED as usize == COUNT_LIMITED as usize + BUCKETS);
 /// The number of the last reason is how many there are.
-const COUNT_NO_SOCKET: u32 = COUNT_PUNTED + PuntReason::Absent as u32;
+const COUNT_NO_SOCKET: u32 = COUNT_PUNTED + PuntReason::Bridge as u32;
 
 /// What marks in `struct port` of steer.bpf.c that a map is not empty.
 const FLAG_PREFIXES4: u8 = 1;
@@ -56,6 +64,9 @@ const FLAG_VLANS: u8 = 4;
 /// That the kernel forwards while a worker is absent.
 const FLAG_TAKEOVER4: u8 = 8;
 const FLAG_TAKEOVER6: u8 = 16;
+const FLAG_TAKEOVER_BRIDGED: u8 = 32;
+/// That the port belongs to a bridge.
+const FLAG_BRIDGED: u8 = 64;
 
 /// A process that was killed lets go of its devices within this many waits.
 pub(super) const RETRIES: u32 = 10;
@@ -97,6 +108,9 @@ pub struct SteerCounts {
     pub punted: [u64; PuntReason::ALL.len()],
     /// Packets dropped that were to be punted, above the limit.
     pub punt_limited: u64,
+    /// Frames dropped that a bridge was to flood or to learn from, above the limits, in the order
+    /// of [`StormLimits`].
+    pub storm_limited: [u64; STORM_DROPS.len()],
     /// Packets given to a socket.
     pub redirected: u64,
     /// Packets that were for a socket and went to the kernel because their queue has none: by
@@ -130,6 +144,8 @@ pub struct SteerSettings {
     pub takeover_v4: bool,
     /// IPv6 packets go to the kernel while a worker is absent.
     pub takeover_v6: bool,
+    /// The number of the port if it belongs to a bridge.
+    pub bridged: Option<u16>,
 }
 
 /// What a port's program is to do from the start.
@@ -138,7 +154,9 @@ pub(super) struct Orders<'a> {
     pub(super) role: Role,
     pub(super) local: &'a [IpAddr],
     pub(super) prefixes: Option<&'a Prefixes>,
+    pub(super) bridges: Option<&'a BridgeMaps>,
     pub(super) punt_limit: Option<PuntLimit>,
+    pub(super) storm_limits: Option<StormLimits>,
     pub(super) patience: Span,
 }
 
@@ -149,8 +167,6 @@ pub struct Steering {
     role: Role,
     hook: Hook,
     queues: u32,
-    /// Nanoseconds for each punted packet, and those that may be saved up.
-    limit: (u64, u64),
     /// How long the worker of a queue may take no packets; zero: for ever.
     patience: Span,
     heartbeats: Heartbeats,
@@ -158,6 +174,7 @@ pub struct Steering {
     settings: Mutex<(SteerSettings, bool)>,
     port: MapHandle,
     vlans: MapHandle,
+    members: MapHandle,
     local4: MapHandle,
     local6: MapHandle,
     sockets: MapHandle,
@@ -175,7 +192,7 @@ impl Steering {
         let fail = |action, error: libbpf_rs::Error| {
             XdpError::steering(&device.name, action, io::Error::other(format!("{error:#}")))
         };
-        let object = load(orders.prefixes).map_err(|error| fail("load", error))?;
+        let object = load(orders).map_err(|error| fail("load", error))?;
         let map = |name: &str| {
             let map = object.maps().find(|map| map.name() == name);
             MapHandle::try_from(&map.expect("the object was built with this map"))
@@ -186,19 +203,21 @@ impl Steering {
             role: orders.role,
             hook,
             queues: device.rx_queues,
-            limit: orders.punt_limit.map_or((0, 0), PuntLimit::nanoseconds),
             patience: orders.patience,
             heartbeats: Heartbeats::map(&map("steer_heartbeats")?)
                 .map_err(|error| XdpError::steering(&device.name, "map words of", error))?,
             settings: Mutex::default(),
             port: map("steer_port")?,
             vlans: map("steer_vlans")?,
+            members: map("steer_members")?,
             local4: map("steer_local4")?,
             local6: map("steer_local6")?,
             sockets: map("steer_sockets")?,
             counts: map("steer_counts")?,
         };
-        let configured = steering.set_mac(device.mac).and_then(|()| {
+        let limits = set_limits(&map("steer_buckets")?, &orders);
+        let configured = limits.and_then(|()| steering.set_mac(device.mac));
+        let configured = configured.and_then(|()| {
             let mut local = orders.local.iter();
             local.try_for_each(|address| steering.add_local(*address))
         });
@@ -292,6 +311,18 @@ impl Steering {
         self.change(|(_, vlans)| *vlans = !tags.is_empty())
     }
 
+    /// Says of which VLANs of its bridge the port is a member, in this form:
+    /// bit n of word m for VLAN 64 × m + n.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_members(&self, vlans: &[u64; 64]) -> io::Result<()> {
+        for (number, word) in (0_u32..).zip(vlans) {
+            update(&self.members, &number.to_ne_bytes(), &word.to_ne_bytes())?;
+        }
+        Ok(())
+    }
+
     fn change(&self, change: impl FnOnce(&mut (SteerSettings, bool))) -> io::Result<()> {
         let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = *settings;
@@ -302,14 +333,14 @@ impl Steering {
     }
 
     /// `struct port` of steer.bpf.c.
-    fn value(&self, (settings, vlans): (SteerSettings, bool)) -> [u8; 40] {
+    fn value(&self, (settings, vlans): (SteerSettings, bool)) -> [u8; 32] {
         let role: u32 = match self.role {
             Role::Switch => 0,
             Role::Host => 1,
         };
         let flag = |is_set, flag| if is_set { flag } else { 0 };
         let reason = |reason: Option<PuntReason>| reason.map_or(0, |reason| reason as u8);
-        let mut value = [0; 40];
+        let mut value = [0; 32];
         value[..4].copy_from_slice(&role.to_ne_bytes());
         value[4..10].copy_from_slice(&settings.mac);
         let queues = u16::try_from(self.queues).expect("at most QUEUES_MAX");
@@ -318,12 +349,14 @@ impl Steering {
             | flag(settings.prefixes_v6, FLAG_PREFIXES6)
             | flag(vlans, FLAG_VLANS)
             | flag(settings.takeover_v4, FLAG_TAKEOVER4)
-            | flag(settings.takeover_v6, FLAG_TAKEOVER6);
+            | flag(settings.takeover_v6, FLAG_TAKEOVER6)
+            | flag(self.patience != Span::ZERO, FLAG_TAKEOVER_BRIDGED)
+            | flag(settings.bridged.is_some(), FLAG_BRIDGED);
         value[13] = reason(settings.punt_v4);
         value[14] = reason(settings.punt_v6);
-        value[16..24].copy_from_slice(&self.limit.0.to_ne_bytes());
-        value[24..32].copy_from_slice(&self.limit.1.to_ne_bytes());
-        value[32..].copy_from_slice(&self.patience.nanos().to_ne_bytes());
+        value[16..24].copy_from_slice(&self.patience.nanos().to_ne_bytes());
+        let number = u32::from(settings.bridged.unwrap_or(0));
+        value[24..28].copy_from_slice(&number.to_ne_bytes());
         value
     }
 
@@ -355,10 +388,15 @@ impl Steering {
         for (count, number) in punted.iter_mut().zip(COUNT_PUNTED..) {
             *count = read(number)?;
         }
+        let mut storm_limited = [0; STORM_DROPS.len()];
+        for (count, number) in storm_limited.iter_mut().zip(COUNT_LIMITED + 1..) {
+            *count = read(number)?;
+        }
         Ok(SteerCounts {
             passed: read(COUNT_PASSED)?,
             punted,
             punt_limited: read(COUNT_LIMITED)?,
+            storm_limited,
             redirected: read(COUNT_REDIRECTED)?,
             no_socket: (0..=self.queues)
                 .map(|queue| read(COUNT_NO_SOCKET + queue))
@@ -388,19 +426,40 @@ impl fmt::Debug for Steering {
 }
 
 /// Loads the program with maps of its own, but for those that the ports share.
-fn load(prefixes: Option<&Prefixes>) -> Result<libbpf_rs::Object, libbpf_rs::Error> {
+fn load(orders: Orders<'_>) -> Result<libbpf_rs::Object, libbpf_rs::Error> {
     let mut object = ObjectBuilder::default()
         .name("steer")?
         .open_memory(&OBJECT.0)?;
-    if let Some(prefixes) = prefixes {
-        for mut map in object.maps_mut() {
-            let shared = map.name().to_str().and_then(|name| prefixes.of_map(name));
-            if let Some(shared) = shared {
-                map.reuse_fd(shared)?;
-            }
+    for mut map in object.maps_mut() {
+        let shared = map.name().to_str().and_then(|name| {
+            let prefixes = orders.prefixes.and_then(|prefixes| prefixes.of_map(name));
+            prefixes.or_else(|| orders.bridges.and_then(|bridges| bridges.of_map(name)))
+        });
+        if let Some(shared) = shared {
+            map.reuse_fd(shared)?;
         }
     }
     object.load()
+}
+
+/// Fills `struct bucket` of steer.bpf.c, which begins full.
+fn set_limits(buckets: &MapHandle, orders: &Orders<'_>) -> io::Result<()> {
+    let storms = orders.storm_limits;
+    let limits: [Option<PuntLimit>; BUCKETS] = [
+        orders.punt_limit,
+        storms.map(|it| it.broadcast),
+        storms.map(|it| it.multicast),
+        storms.map(|it| it.unknown),
+        storms.map(|it| it.control),
+    ];
+    for (number, limit) in (0_u32..).zip(limits) {
+        let (interval, burst) = limit.map_or((0, 0), PuntLimit::nanoseconds);
+        let mut value = [0; 32];
+        value[16..24].copy_from_slice(&interval.to_ne_bytes());
+        value[24..].copy_from_slice(&burst.to_ne_bytes());
+        update(buckets, &number.to_ne_bytes(), &value)?;
+    }
+    Ok(())
 }
 
 fn update(map: &MapHandle, key: &[u8], value: &[u8]) -> io::Result<()> {

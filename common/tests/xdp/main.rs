@@ -4,9 +4,12 @@
 //!   traffic   packets in and out, on every queue, under pressure, and every frame home again
 //!   opening   modes, limits, occupied devices, processes that were killed
 //!   steering  which packets are the kernel's
+//!   punting   which are its own though they are for others
+//!   bridging  which frames of a bridge's port are the daemon's
 //!   debian    some of these by the kernel of Debian 12
 //! ```
 
+mod bridging;
 mod debian;
 mod namespace;
 mod opening;

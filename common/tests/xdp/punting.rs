@@ -5,24 +5,32 @@ use crate::steering::{PORT, discovery, ethernet, ipv6, tagged, udp4};
 use crate::{open, send, umem};
 use common::xdp::frame::FramePool;
 use common::xdp::{
-    Port, PortOptions, Prefixes, PuntLimit, PuntReason, Role, SteerCounts, SteerSettings, Verdict,
-    VlanTag, open_port,
+    BridgeMaps, Port, PortOptions, Prefixes, PuntLimit, PuntReason, Role, STORM_DROPS, SteerCounts,
+    SteerSettings, StormLimits, Verdict, VlanTag, open_port,
 };
 use netns::privileged;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Two ends of a link: one sends, the other is the port that is looked at.
-struct Rig {
+pub(crate) struct Rig {
     _namespace: Namespace,
     pool: FramePool,
     source: Port,
-    port: Port,
+    pub(crate) port: Port,
     prefixes: Arc<Prefixes>,
+    pub(crate) bridges: Arc<BridgeMaps>,
 }
 
 impl Rig {
-    fn new(punt_limit: Option<PuntLimit>) -> Self {
+    pub(crate) fn new(punt_limit: Option<PuntLimit>) -> Self {
+        Self::with_storms(punt_limit, None)
+    }
+
+    pub(crate) fn with_storms(
+        punt_limit: Option<PuntLimit>,
+        storm_limits: Option<StormLimits>,
+    ) -> Self {
         let namespace = Namespace::new();
         namespace.veth("va", "vb", "");
         namespace.run("ip link set vb address 02:00:00:00:00:01");
@@ -31,9 +39,12 @@ impl Rig {
         let pool = FramePool::new(umem.region().clone());
         let source = open(&umem, "va");
         let prefixes = Arc::new(Prefixes::new().unwrap());
+        let bridges = Arc::new(BridgeMaps::new().unwrap());
         let options = PortOptions {
             prefixes: Some(prefixes.clone()),
+            bridges: Some(bridges.clone()),
             punt_limit,
+            storm_limits,
             local: vec!["10.0.0.1".parse().unwrap()],
             ..PortOptions::new(Role::Switch)
         };
@@ -44,10 +55,11 @@ impl Rig {
             source,
             port,
             prefixes,
+            bridges,
         }
     }
 
-    fn configure(&self, change: impl FnOnce(&mut SteerSettings)) {
+    pub(crate) fn configure(&self, change: impl FnOnce(&mut SteerSettings)) {
         let mut settings = SteerSettings {
             mac: PORT,
             ..SteerSettings::default()
@@ -61,7 +73,7 @@ impl Rig {
     }
 
     /// What the program did with one packet.
-    fn fate(&mut self, packet: Vec<u8>) -> Fate {
+    pub(crate) fn fate(&mut self, packet: Vec<u8>) -> Fate {
         let before = self.port.steering.counts().unwrap();
         send(&mut self.source.queues[0], &mut self.pool, &[packet]);
         let end = Instant::now() + Duration::from_secs(5);
@@ -84,12 +96,14 @@ impl Rig {
     }
 }
 
-#[derive(Debug, PartialEq)]
-enum Fate {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Fate {
     Socket,
     Kernel,
     Punted(PuntReason),
     Limited,
+    /// Above one of the limits of storms, by its name.
+    Storm(&'static str),
 }
 
 impl Fate {
@@ -99,6 +113,10 @@ impl Fate {
         }
         if after.punt_limited > before.punt_limited {
             return Self::Limited;
+        }
+        let storms = before.storm_limited.iter().zip(&after.storm_limited);
+        if let Some((_, (name, _))) = storms.zip(STORM_DROPS).find(|((a, b), _)| a != b) {
+            return Self::Storm(name);
         }
         assert_eq!(after.passed, before.passed + 1);
         let pairs = before.punted.iter().zip(&after.punted);

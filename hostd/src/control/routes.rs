@@ -389,6 +389,8 @@ impl Router {
                     }
                     self.look_soon();
                 }
+                // Of bridges only addresses and neighbours matter.
+                Change::BridgePort(_) | Change::Fdb(_) => {}
                 Change::Link(_) | Change::Route(_) | Change::NextHop(_) | Change::Rules => {
                     self.look_soon()
                 }

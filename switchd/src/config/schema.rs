@@ -3,9 +3,10 @@
 use super::ecmp::Ecmp;
 use super::qos::Qos;
 use super::speed::{LinkSpeed, Speed};
-use crate::limits::{CELL, PORT_BURST, PUNT_RATE};
+use crate::limits::{CELL, CONTROL_RATE, FDB_ENTRIES, PORT_BURST, PUNT_RATE, STORM_RATE};
 use crate::tables::Hashing;
 use common::time::Span;
+use common::xdp::{PuntLimit, StormLimits};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -32,6 +33,8 @@ pub struct Config {
     pub neighbours: Neighbours,
     /// What is left to the kernel to forward.
     pub punt: Punt,
+    /// Ports that belong to bridges of the kernel.
+    pub bridge: Bridge,
     /// Operators' socket.
     pub admin: Admin,
     /// Prometheus.
@@ -135,6 +138,27 @@ pub struct Punt {
     pub packets_per_second: u32,
 }
 
+/// Ports that belong to bridges of the kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Bridge {
+    /// Stations that the workers know at most; 0 leaves bridging to the kernel.
+    pub fdb_entries: u32,
+    /// Frames to all stations that the kernel is handed from each port at most.
+    pub broadcast_packets_per_second: u32,
+    /// The same of frames to groups.
+    pub multicast_packets_per_second: u32,
+    /// The same of frames to or from stations that are not known.
+    pub unknown_packets_per_second: u32,
+    /// The same of frames to all or to groups that ask for an address of the switch, or are of
+    /// protocols between neighbours.
+    pub control_packets_per_second: u32,
+    /// So many moves of a station are an event
+    pub flap_moves: u32,
+    /// in this time.
+    pub flap_seconds: u64,
+}
+
 /// Operators' socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -202,6 +226,33 @@ impl Default for Punt {
     fn default() -> Self {
         Self {
             packets_per_second: PUNT_RATE,
+        }
+    }
+}
+
+impl Default for Bridge {
+    fn default() -> Self {
+        Self {
+            fdb_entries: FDB_ENTRIES,
+            broadcast_packets_per_second: STORM_RATE,
+            multicast_packets_per_second: STORM_RATE,
+            unknown_packets_per_second: STORM_RATE,
+            control_packets_per_second: CONTROL_RATE,
+            flap_moves: 5,
+            flap_seconds: 10,
+        }
+    }
+}
+
+impl Bridge {
+    /// What the steering programs enforce at each port.
+    pub fn storm_limits(&self) -> StormLimits {
+        let limit = |packets_per_second| PuntLimit { packets_per_second };
+        StormLimits {
+            broadcast: limit(self.broadcast_packets_per_second),
+            multicast: limit(self.multicast_packets_per_second),
+            unknown: limit(self.unknown_packets_per_second),
+            control: limit(self.control_packets_per_second),
         }
     }
 }

@@ -6,7 +6,7 @@ use super::ports::parse_mode;
 use super::rules::overlap;
 use super::schema::{Config, PortOverride};
 use super::speed::Speed;
-use crate::limits::{CELL, MAX_PORTS, MAX_WORKERS, PUNT_RATE_MAX};
+use crate::limits::{CELL, FDB_ENTRIES_MAX, MAX_PORTS, MAX_WORKERS, PUNT_RATE_MAX};
 use common::config::{Derived, Refusal, Refusals, Settings, within};
 use common::units::Rate;
 use common::xdp::ModeChoice;
@@ -169,6 +169,32 @@ impl Config {
         check("qos.queue_depth_bytes", depth, 16 * CELL as u64, 1 << 30);
         let rate = u64::from(self.punt.packets_per_second);
         check("punt.packets_per_second", rate, 1, PUNT_RATE_MAX);
+        let bridge = &self.bridge;
+        let entries = u64::from(bridge.fdb_entries);
+        check("bridge.fdb_entries", entries, 0, FDB_ENTRIES_MAX);
+        for (key, rate) in [
+            (
+                "bridge.broadcast_packets_per_second",
+                bridge.broadcast_packets_per_second,
+            ),
+            (
+                "bridge.multicast_packets_per_second",
+                bridge.multicast_packets_per_second,
+            ),
+            (
+                "bridge.unknown_packets_per_second",
+                bridge.unknown_packets_per_second,
+            ),
+            (
+                "bridge.control_packets_per_second",
+                bridge.control_packets_per_second,
+            ),
+        ] {
+            check(key, u64::from(rate), 1, PUNT_RATE_MAX);
+        }
+        let moves = u64::from(bridge.flap_moves);
+        check("bridge.flap_moves", moves, 1, 1_000_000);
+        check("bridge.flap_seconds", bridge.flap_seconds, 1, 86_400);
         check(
             "netlink.resync_seconds",
             self.netlink.resync_seconds,

@@ -67,6 +67,8 @@ impl State {
                 Answer::Events(self.events.iter().skip(skipped).cloned().collect())
             }
             Topic::Config => Answer::Config(self.active.report()),
+            Topic::Bridge => Answer::Bridge(self.bridge_rows()),
+            Topic::Fdb => Answer::Fdb(self.station_rows(limit)),
             Topic::Elephants => Answer::Elephants(self.elephants(limit)),
         }
     }

@@ -24,6 +24,7 @@
 //!   baseline       what had been counted when the counters were cleared
 //!   event_log      what happened lately, bounded
 //!   thresholds     the sampling that finds thresholds being crossed
+//!   bridge_watch   stations that move too often; pure
 //!   absence        what the kernel was handed because workers took nothing
 //!   slots          which interface is which port, while they come and go; pure
 //!   port_handle    an open port
@@ -31,6 +32,7 @@
 //!   porter         ports that are being opened and closed
 //!   told           what the steering programs have been told
 //!   state          all that control knows; commands to workers; what is wrong
+//!   bridge         the ports and stations of bridges: what programs, kernel and operators are told
 //!   steer          what the steering programs are told: what is the kernel's
 //!   ports          takes the steps that the slots decide
 //!   pfc_watchdog   the watchdog's events and state, and PFC turned on again
@@ -50,6 +52,8 @@ pub mod admin;
 mod answer;
 pub mod api;
 mod baseline;
+mod bridge;
+mod bridge_watch;
 pub mod event_log;
 mod metrics;
 pub mod opener;

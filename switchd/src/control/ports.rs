@@ -19,18 +19,20 @@ use common::config::Refusals;
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::xdp::netdev::Device;
-use common::xdp::{AfXdpQueue, Mode, Port, PortOptions, Prefixes, PuntLimit, Role, mtu_limit};
+use common::xdp::{
+    AfXdpQueue, BridgeMaps, Mode, Port, PortOptions, Prefixes, PuntLimit, Role, mtu_limit,
+};
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// What a port is opened with: its program shares `prefixes` with others, and lists the addresses
-/// `local` from the start.
+/// What a port is opened with: its program shares `prefixes` and `bridges` with others, and lists
+/// the addresses `local` from the start.
 pub fn port_options(
     config: &Config,
     settings: &PortSettings,
-    prefixes: Option<Arc<Prefixes>>,
+    (prefixes, bridges): (Option<Arc<Prefixes>>, Option<Arc<BridgeMaps>>),
     local: Vec<IpAddr>,
 ) -> PortOptions {
     PortOptions {
@@ -38,6 +40,8 @@ pub fn port_options(
         mode: settings.mode,
         local,
         prefixes,
+        bridges,
+        storm_limits: Some(config.bridge.storm_limits()),
         punt_limit: Some(PuntLimit {
             packets_per_second: config.punt.packets_per_second,
         }),
@@ -225,7 +229,7 @@ impl State {
         let options = port_options(
             &self.active.config,
             &settings,
-            self.told.prefixes.clone(),
+            (self.told.prefixes.clone(), self.told.bridges.clone()),
             local,
         );
         if let Some(porter) = &self.porter {

@@ -8,14 +8,14 @@
 //!                                             every worker has moved on
 //! ```
 
-use super::program::{Program, Update};
+use super::program::{Program, StationMove, Update};
 use crate::forward::fib::{Fib, FibWriter};
 use crate::tables::policy::Policy;
 use crate::tables::{PortEntry, Tables};
 use common::netlink::{Change, Mirror};
 use common::sync::snapshot::{Publisher, Reader};
 use common::time::{Span, Time};
-use common::xdp::Verdict;
+use common::xdp::{StationKey, StationPlace, Verdict};
 use ipnet::IpNet;
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -36,6 +36,10 @@ pub struct SteerChanges {
     pub old_locals: Vec<IpAddr>,
     /// Prefixes that are to be treated so, or forgotten, in this order.
     pub verdicts: Vec<(IpNet, Option<Verdict>)>,
+    /// Stations of bridges that are there now, or to be forgotten.
+    pub stations: Vec<(StationKey, Option<StationPlace>)>,
+    /// Stations of bridges that moved.
+    pub moves: Vec<StationMove>,
     /// Interfaces that changed, came or went.
     pub links: Vec<u32>,
 }
@@ -160,6 +164,8 @@ impl TablePublisher {
             new_locals: update.new_locals,
             old_locals: update.old_locals,
             verdicts: update.verdicts,
+            stations: update.stations,
+            moves: update.moves,
             links: Vec::new(),
         }
     }

@@ -4,6 +4,7 @@ use super::absence::Absences;
 use super::active_config::ActiveConfig;
 use super::api::Event;
 use super::baseline::Baseline;
+use super::bridge_watch::BridgeWatch;
 use super::event_log::{EventLog, wall_clock};
 use super::port_handle::PortHandle;
 use super::porter::Porter;
@@ -139,6 +140,8 @@ pub struct State {
     pub(super) told: Told,
     /// Of each port's packets, how many its workers left to the kernel because they were absent.
     pub(super) absences: Absences,
+    /// What is known of bridges beside the tables.
+    pub(super) bridge_watch: BridgeWatch,
     /// The packet trace that runs.
     pub(super) trace: TraceSlot,
     /// Configurations read.
@@ -176,6 +179,7 @@ impl State {
             started,
             told: Told::default(),
             absences: Absences::default(),
+            bridge_watch: BridgeWatch::default(),
             trace: TraceSlot::default(),
             reloads: Reloads::started(wall_clock()),
             admin_requests: 0,
@@ -222,6 +226,7 @@ impl State {
     pub fn follow(&mut self, now: Time) -> std::io::Result<bool> {
         let (changes, more) = self.routing.follow(now)?;
         self.steer(&changes);
+        self.note_stations(&changes.moves, now);
         if !changes.links.is_empty() {
             self.follow_links(&changes.links, now);
         }

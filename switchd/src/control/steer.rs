@@ -7,14 +7,19 @@ use super::publisher::SteerChanges;
 use super::state::State;
 use crate::preflight::{self, KERNEL_FORWARDING};
 use common::time::Time;
-use common::xdp::{Prefixes, PuntReason, SteerSettings, VlanTag};
+use common::xdp::{BridgeMaps, Prefixes, PuntReason, SteerSettings, VlanTag};
 use std::sync::Arc;
 
 impl State {
-    /// Begins to tell the steering programs, which share `prefixes`, what is known already:
-    /// `changes` but for the local addresses, with which they were opened.
-    pub fn begin_to_steer(&mut self, prefixes: Arc<Prefixes>, mut changes: SteerChanges) {
+    /// Begins to tell the steering programs, which share `prefixes` and `bridges`, what is known
+    /// already: `changes` but for the local addresses, with which they were opened.
+    pub fn begin_to_steer(
+        &mut self,
+        (prefixes, bridges): (Arc<Prefixes>, Arc<BridgeMaps>),
+        mut changes: SteerChanges,
+    ) {
         self.told.prefixes = Some(prefixes);
+        self.told.bridges = Some(bridges);
         changes.new_locals.clear();
         self.steer(&changes);
     }
@@ -31,6 +36,9 @@ impl State {
         for (prefix, verdict) in &changes.verdicts {
             self.told.set(*prefix, *verdict);
         }
+        for (key, place) in &changes.stations {
+            self.told.set_station(*key, *place);
+        }
         for port in self.ports.iter().flatten() {
             for address in &changes.new_locals {
                 if let Err(error) = port.steering.add_local(*address) {
@@ -42,6 +50,7 @@ impl State {
     }
 
     fn configure_ports(&mut self) {
+        let bridged = self.tell_members();
         let program = self.routing.program();
         let (prefixes_v4, prefixes_v6) = program.punted_families();
         let takeover = self.told.takeover;
@@ -53,7 +62,7 @@ impl State {
         let entries = self.routing.publisher().ports().iter();
         let told = self.told.settings.iter_mut().zip(&mut self.told.punts);
         let ports = entries.zip(program.port_punts()).zip(&self.ports).zip(told);
-        for (((entry, punt), handle), (settings, told)) in ports {
+        for ((((entry, punt), handle), (settings, told)), bridged) in ports.zip(bridged) {
             let Some(handle) = handle else { continue };
             let reason =
                 |why: &Option<(PuntReason, String)>| why.as_ref().map(|(reason, _)| *reason);
@@ -65,6 +74,7 @@ impl State {
                 prefixes_v6,
                 takeover_v4: takeover[0],
                 takeover_v6: takeover[1],
+                bridged,
             };
             let fail = |error| tracing::error!("{}: steering: {error}", entry.name);
             if *settings != Some(next) {
@@ -156,18 +166,30 @@ impl State {
             };
             [of("IPv4", &punt.v4), of("IPv6", &punt.v6)]
         });
-        missing.into_iter().chain(by_rule.flatten())
+        let strangers = self.told.strangers.len();
+        let strangers = (strangers > 0).then(|| {
+            format!("{strangers} stations of bridges do not fit in the steering programs' table")
+        });
+        missing
+            .into_iter()
+            .chain(strangers)
+            .chain(by_rule.flatten())
     }
 
     /// What an operator should know of what is punted.
     pub(super) fn steering_warnings(&self) -> Vec<String> {
         let program = self.routing.program();
         let entries = self.routing.publisher().ports().iter();
+        let told = self.told.settings.iter().map(Option::as_ref);
+        let is_bridged = told.map(|it| it.is_some_and(|it| it.bridged.is_some()));
         let ports = entries.zip(program.port_punts());
-        let ports = ports.filter(|(entry, _)| !entry.name.is_empty());
+        let ports = ports.zip(is_bridged.chain(std::iter::repeat(false)));
+        let ports = ports.filter(|((entry, _), _)| !entry.name.is_empty());
         let mut warnings = Vec::new();
-        for (entry, punt) in ports {
-            if let Some((PuntReason::Controller, why)) = &punt.v4 {
+        for ((entry, punt), is_bridged) in ports {
+            if let Some((PuntReason::Controller, why)) = &punt.v4
+                && !is_bridged
+            {
                 let name = &entry.name;
                 warnings.push(format!("{name}: its packets are left to the kernel: {why}"));
             }

@@ -34,6 +34,9 @@ const QUESTIONS: usize = 256;
 /// packet comes.
 const WAITING: usize = crate::limits::MAX_NEXT_HOPS;
 
+/// How often it is looked whether the kernel is to be told of stations that sent frames.
+const STATIONS: Duration = Duration::from_millis(250);
+
 /// A worker must have turned within this time for the watchdog to be fed.
 const ALIVE: Span = super::state::STANDSTILL;
 
@@ -109,6 +112,7 @@ impl Control {
         let result = tokio::select! {
             result = self.follow_kernel() => result,
             result = self.serve_workers() => result,
+            result = self.refresh_stations() => result,
             () = self.feed_watchdog() => Ok(()),
             () = self.watch_thresholds() => Ok(()),
             () = self.watch_settings() => Ok(()),
@@ -180,6 +184,27 @@ impl Control {
                 && let Some(key) = waiting.pop_first()
             {
                 self.ask(&requests, &open, &answered, key, now);
+            }
+        }
+    }
+
+    /// Tells the kernel of stations that sent frames which it has not seen, so that its bridges
+    /// remember them.
+    async fn refresh_stations(&self) -> io::Result<()> {
+        let requests = Requests::connect()?;
+        let mut last = monotonic();
+        loop {
+            tokio::time::sleep(STATIONS).await;
+            let (now, every) = (monotonic(), lock(&self.state).stations_every());
+            if every.is_none_or(|every| now.since(last) < every) {
+                continue;
+            }
+            last = now;
+            let used = lock(&self.state).take_used_stations();
+            for entry in used {
+                if let Err(error) = requests.use_station(&entry).await {
+                    tracing::debug!("{entry:?} cannot be kept: {error}");
+                }
             }
         }
     }

@@ -1,7 +1,9 @@
 //! What the steering programs of the ports have been told.
 
 use super::program::PortPunt;
-use common::xdp::{Prefixes, SteerSettings, Verdict};
+use common::xdp::{
+    BridgeMaps, BridgedPort, Prefixes, StationKey, StationPlace, SteerSettings, Verdict,
+};
 use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,6 +19,12 @@ pub(super) struct Told {
     pub(super) settings: Vec<Option<SteerSettings>>,
     /// By port: what is punted of it.
     pub(super) punts: Vec<PortPunt>,
+    /// The maps of bridges that all ports share; `None` before the ports are open.
+    pub(super) bridges: Option<Arc<BridgeMaps>>,
+    /// By port: what it is in its bridge, and the VLANs of which it is a member.
+    pub(super) members: Vec<Option<(BridgedPort, [u64; 64])>>,
+    /// Stations of bridges that could not be told of.
+    pub(super) strangers: BTreeSet<StationKey>,
     /// Whether the kernel forwards IPv4, and IPv6, while a worker is absent.
     pub(super) takeover: [bool; 2],
 }
@@ -29,6 +37,25 @@ impl Told {
         }
         if let Some(punts) = self.punts.get_mut(port) {
             *punts = PortPunt::default();
+        }
+        if let Some(member) = self.members.get_mut(port) {
+            *member = None;
+        }
+    }
+
+    /// Tells of one station; `None`: it is not known any more.
+    pub(super) fn set_station(&mut self, key: StationKey, place: Option<StationPlace>) {
+        let Some(bridges) = &self.bridges else {
+            return;
+        };
+        self.strangers.remove(&key);
+        let done = match place {
+            Some(place) => bridges.set_station(key, place),
+            None => bridges.remove_station(key),
+        };
+        if let Err(error) = done {
+            tracing::error!("{key:?}: the steering programs cannot be told: {error}");
+            self.strangers.insert(key);
         }
     }
 

@@ -3,9 +3,11 @@
 //! ```text
 //!   fragment  IPv4 packets that are too long for their link, cut
 //!   rewrite   MAC addresses, TTL or hop limit, and the marks that the packet collected
+//!   retag     the tag of a frame that is bridged
 //!   remark    the byte that holds DSCP and ECN, with the checksum over it
 //! ```
 
 pub mod fragment;
 pub mod remark;
+pub mod retag;
 pub mod rewrite;

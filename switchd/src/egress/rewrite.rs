@@ -13,11 +13,18 @@ pub fn rewrite(packet: &mut Packet, src: [u8; 6]) {
     if !packet.edits.is_empty() {
         edit(packet);
     }
-    readdress(packet.frame.bytes_mut(), packet.network, packet.mac, src);
+    address(packet, src);
 }
 
-/// [`rewrite`] for a frame whose IP header begins at `network` and in which nothing else is to be
-/// changed.
+/// [`rewrite`] for a packet in which nothing else is to be changed.
+#[inline]
+pub fn address(packet: &mut Packet, src: [u8; 6]) {
+    if !packet.edits.contain(Edits::ADDRESSED) {
+        readdress(packet.frame.bytes_mut(), packet.network, packet.mac, src);
+    }
+}
+
+/// Gives a frame whose IP header begins at `network` its new MAC addresses, and decrements.
 #[inline]
 pub fn readdress(bytes: &mut [u8], network: u16, dst: [u8; 6], src: [u8; 6]) {
     let Some((link, ip)) = bytes.split_at_mut_checked(usize::from(network)) else {

@@ -7,11 +7,13 @@
 //!   fib     prefix -> group; changed in place while workers read it
 //!   choice  group -> next hop
 //!   route   next hop -> port and MAC address, or drop, or wait for the address
+//!   bridge  frames between the stations of a bridge
 //!   ecmp    which flow a packet belongs to: the hash that names its bucket
 //!   dlb     dynamic load balancing: the next hop with the best quality, for each flowlet
 //! ```
 
 pub mod batch;
+pub mod bridge;
 pub mod choice;
 pub mod dlb;
 pub mod ecmp;

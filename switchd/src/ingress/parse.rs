@@ -76,6 +76,68 @@ pub fn parse_any(frame: &[u8]) -> Option<Parsed> {
     parse(frame, own).ok()
 }
 
+/// Reads of a frame that is bridged what its class and its flow follow from. A bridge judges no
+/// packet: what is no IP packet, or none that makes sense, has no DSCP and no flow, and nothing in
+/// it is ever changed.
+#[inline]
+pub fn parse_bridged(frame: &[u8]) -> Parsed {
+    let opaque = Parsed {
+        version: Version::V4,
+        protocol: 0,
+        ttl: 0,
+        dscp: 0,
+        ecn: 0,
+        pcp: NO_PCP,
+        network: u16::try_from(frame.len()).unwrap_or(u16::MAX),
+        transport: 0,
+        is_fragment: true,
+        ip_len: 0,
+        dst: [0; 16],
+    };
+    let Ok(stack) = vlan::walk(frame) else {
+        return opaque;
+    };
+    let pcp = stack.outer.map_or(NO_PCP, |tag| tag.pcp());
+    let opaque = Parsed { pcp, ..opaque };
+    let ip = &frame[stack.payload_at..];
+    let Ok(network) = u16::try_from(stack.payload_at) else {
+        return opaque;
+    };
+    let class = match stack.ethertype {
+        ethertype::IPV4 => v4::Packet::new_checked(ip).ok().map(|packet| {
+            let at = if packet.fragment_offset() == 0 {
+                packet.header_len()
+            } else {
+                0
+            };
+            let upper = (packet.protocol(), at, packet.is_fragment());
+            (Version::V4, packet.traffic_class(), upper)
+        }),
+        ethertype::IPV6 => v6::Packet::new_checked(ip).ok().map(|packet| {
+            let upper = packet.upper().ok();
+            let is_fragment = upper.is_some_and(|upper| upper.fragment.is_some());
+            let first = upper.filter(|upper| upper.fragment.is_none_or(|offset| offset == 0));
+            let protocol = upper.map_or(protocol::NO_NEXT, |upper| upper.protocol);
+            let upper = (protocol, first.map_or(0, |upper| upper.at), is_fragment);
+            (Version::V6, packet.traffic_class(), upper)
+        }),
+        _ => None,
+    };
+    let Some((version, class, (protocol, at, is_fragment))) = class else {
+        return opaque;
+    };
+    Parsed {
+        version,
+        protocol,
+        dscp: class >> 2,
+        ecn: class & 3,
+        network,
+        transport: u16::try_from(at).map_or(0, |at| if at == 0 { 0 } else { network + at }),
+        is_fragment,
+        ..opaque
+    }
+}
+
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "see `parse`")]
 fn parse_v4(ip: &[u8], network: u16, pcp: u8) -> Result<Parsed, DropReason> {

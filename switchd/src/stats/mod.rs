@@ -158,6 +158,8 @@ pub struct PortStats {
     pub link_pauses: [Counter; 3],
     /// ICMP messages that the switch itself sent because of packets from this port.
     pub icmp_sent: Counter,
+    /// Frames from here that went on between two stations of a bridge so far.
+    pub bridged_packets: Counter,
     /// MAC control frames received: they end here.
     pub control_received: Counter,
     /// MAC control frames sent.
@@ -242,6 +244,7 @@ impl Default for PortStats {
             held: Counter::new(),
             link_pauses: Default::default(),
             icmp_sent: Counter::new(),
+            bridged_packets: Counter::new(),
             control_received: Counter::new(),
             control_sent: Counter::new(),
             fragmented: Counter::new(),

@@ -9,6 +9,7 @@
 //! worker that finds a group number which its tables lack picks up the newest tables. Numbers are
 //! reused only after `Publisher::passed` reports that no worker uses the old tables.
 
+pub mod bridge;
 pub mod buckets;
 pub mod dlb;
 pub mod elephants;
@@ -20,6 +21,7 @@ pub mod wred;
 
 use crate::id::{GroupId, NextHopId, PortId};
 use crate::limits::{MAX_GROUPS, MAX_NEXT_HOPS, MAX_PORTS};
+use bridge::Bridging;
 use buckets::Buckets;
 use common::units::Rate;
 use common::xdp::PuntReason;
@@ -192,6 +194,8 @@ pub struct Tables {
     pub traffic: Arc<Policy>,
     /// Which sources packets may have.
     pub sources: Arc<Sources>,
+    /// Ports of bridges, and the stations behind them.
+    pub bridging: Arc<Bridging>,
     /// Shared by all snapshots: cloning the tables keeps it.
     pub used: Arc<NextHopUse>,
 }
@@ -245,6 +249,7 @@ impl Tables {
             dlb: Arc::default(),
             traffic,
             sources: Arc::default(),
+            bridging: Arc::default(),
             used: Arc::default(),
         }
     }

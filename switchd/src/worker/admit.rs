@@ -5,7 +5,7 @@ use super::Worker;
 use super::rings::Crossing;
 use crate::drop::DropReason;
 use crate::egress::remark::set_dscp;
-use crate::egress::rewrite::readdress;
+use crate::egress::rewrite::address;
 use crate::packet::{Edits, Packet};
 use crate::trace::Step;
 use crate::trace::probe::Lost;
@@ -33,10 +33,7 @@ impl<Q: QueueIo> Worker<Q> {
             frames: devices.room(queue),
             backlog: devices.backlog(queue),
         };
-        self.ports.bypass(packet, buffer, now, room, |packet, own| {
-            let (network, mac) = (packet.network, packet.mac);
-            readdress(packet.frame.bytes_mut(), network, mac, own);
-        })
+        self.ports.bypass(packet, buffer, now, room, address)
     }
 
     /// Charges a packet to its group and hands it over, or drops it.

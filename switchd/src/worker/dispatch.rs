@@ -86,16 +86,29 @@ impl<Q: QueueIo> Worker<Q> {
         }
     }
 
-    /// Makes the packet of a frame that is to be sent: its class is known once its egress port is.
+    /// Sends a packet to its next hop.
     #[inline]
     fn enqueue(&mut self, frame: Frame, parsed: &Parsed, hop: Hop, origin: Origin) {
-        let Origin { ingress, trace, .. } = origin;
         let Hop {
-            port: egress,
+            port,
             next_hop,
             mac,
         } = hop;
         self.tables.used.mark(next_hop);
+        self.send(frame, parsed, (port, mac, Edits::default()), origin);
+    }
+
+    /// Makes the packet of a frame that leaves by a port, to an address, and with edits. Its class
+    /// is known once its egress port is.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        frame: Frame,
+        parsed: &Parsed,
+        (egress, mac, mut edits): (PortId, [u8; 6], Edits),
+        origin: Origin,
+    ) {
+        let Origin { ingress, trace, .. } = origin;
         let traffic = &self.tables.traffic;
         let Classified {
             class,
@@ -103,7 +116,6 @@ impl<Q: QueueIo> Worker<Q> {
             remapped_to,
             dscp,
         } = classify(traffic, parsed, ingress, egress);
-        let mut edits = Edits::default();
         if let Some(priority) = remapped_to {
             edits.add(Edits::REMARK);
             if trace.is_some() {

@@ -15,6 +15,7 @@
 //!
 //! ```text
 //!   receive        receive queues ─▶ batch ─▶ routes
+//!   bridge         frames between the stations of a bridge
 //!   dispatch       classify, or wait, or drop and answer
 //!   admit          bypass, or charge, cross, queue
 //!   transmit       queues ─▶ rewrite ─▶ devices
@@ -29,6 +30,7 @@
 //! ```
 
 mod admit;
+mod bridge;
 pub mod builder;
 mod control_link;
 mod dispatch;

@@ -55,6 +55,12 @@ impl<Q: QueueIo> Worker<Q> {
         let mut rest = frames.drain(..);
         for (ingress, count) in arrivals.drain(..) {
             self.count_received(ingress, &rest.as_slice()[..count]);
+            if self.tables.bridging.port(ingress).is_some() {
+                for frame in rest.by_ref().take(count) {
+                    self.receive_bridged(frame, ingress, now);
+                }
+                continue;
+            }
             for frame in rest.by_ref().take(count) {
                 match self.parse(ingress, &frame) {
                     Ok(parsed) => batch.push(frame, ingress, parsed),
@@ -119,7 +125,7 @@ impl<Q: QueueIo> Worker<Q> {
 
     /// Takes a MAC control frame, or gives it to the worker that owns the port it arrived at.
     #[cold]
-    fn receive_control(&mut self, frame: Frame, port: PortId, now: Time) {
+    pub(super) fn receive_control(&mut self, frame: Frame, port: PortId, now: Time) {
         let Some(owner) = self.rings.other_owner(port) else {
             return self.take_control(frame, port, now);
         };
@@ -133,7 +139,7 @@ impl<Q: QueueIo> Worker<Q> {
 
     /// Loses a frame that the parser refused.
     #[cold]
-    fn refuse(&mut self, frame: Frame, ingress: PortId, reason: DropReason) {
+    pub(super) fn refuse(&mut self, frame: Frame, ingress: PortId, reason: DropReason) {
         let arrival = Arrival {
             port: ingress,
             priority: None,

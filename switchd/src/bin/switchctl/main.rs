@@ -186,6 +186,12 @@ enum What {
     /// it for the ports
     #[command(alias = "configuration")]
     Config,
+    /// Ports that belong to bridges of the kernel, with their VLANs and spanning tree states
+    #[command(alias = "bridges")]
+    Bridge,
+    /// Stations that these bridges know, as `bridge fdb` has them, and who forwards to them
+    #[command(aliases = ["stations", "station"])]
+    Fdb(Rows),
     /// The last events
     #[command(alias = "event")]
     Events {
@@ -265,6 +271,8 @@ impl What {
             Self::Events { limit } => (Topic::Events, None, Some(*limit)),
             Self::Elephants => (Topic::Elephants, None, None),
             Self::Config => (Topic::Config, None, None),
+            Self::Bridge => (Topic::Bridge, None, None),
+            Self::Fdb(rows) => (Topic::Fdb, None, Some(rows.limit)),
         };
         Request::Show(ShowRequest {
             topic,

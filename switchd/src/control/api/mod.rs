@@ -1,10 +1,12 @@
 //! Requests and answers on the admin socket: one JSON request in a line, one JSON answer until the
 //! end of the stream.
 
+mod bridge;
 mod traffic;
 
 pub use crate::config::{Change, DerivedValue};
 pub use crate::trace::{Shown, Totals};
+pub use bridge::{BridgeRow, StationRow};
 pub use traffic::{
     Amount, BufferReport, Event, EventKind, HeadroomRow, PfcPort, PfcPriority, PfcReport,
     PortUsageRow, PriorityGroupRow, RegionRow, WatchdogRow,
@@ -135,6 +137,10 @@ pub enum Topic {
     Elephants,
     /// The configuration in force.
     Config,
+    /// Ports that belong to bridges of the kernel.
+    Bridge,
+    /// Stations of these bridges.
+    Fdb,
 }
 
 /// The answer.
@@ -172,6 +178,8 @@ pub enum Answer {
     Reloaded(Vec<Change>),
     Elephants(Vec<ElephantRow>),
     Config(ConfigReport),
+    Bridge(Vec<BridgeRow>),
+    Fdb(Vec<StationRow>),
     Trace(TraceReport),
     Done,
 }

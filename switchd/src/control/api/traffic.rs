@@ -281,6 +281,12 @@ pub enum EventKind {
     LinkUp,
     /// The link of a port went down.
     LinkDown,
+    /// A station of a bridge moves between ports.
+    StationMoves,
+    /// Bridges know more stations than there is room for.
+    FdbFull,
+    /// There is room for all again.
+    FdbRoom,
 }
 
 impl EventKind {
@@ -305,6 +311,9 @@ impl EventKind {
             Self::Port => "port",
             Self::LinkUp => "link_up",
             Self::LinkDown => "link_down",
+            Self::StationMoves => "station_moves",
+            Self::FdbFull => "fdb_full",
+            Self::FdbRoom => "fdb_room",
         }
     }
 }

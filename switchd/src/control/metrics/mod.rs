@@ -24,7 +24,12 @@ type OfElephants = (
 );
 type OfProgram = (&'static str, &'static str, fn(&SteerCounts) -> u64);
 
-const PORT_COUNTERS: [OfPort; 8] = [
+const PORT_COUNTERS: [OfPort; 9] = [
+    (
+        "switchd_bridged_packets_total",
+        "Frames received from the port and forwarded between stations of a bridge.",
+        |stats| stats.bridged_packets.get(),
+    ),
     (
         "switchd_port_receive_packets_total",
         "Packets received from the port.",
@@ -353,6 +358,18 @@ impl State {
             .gauge("switchd_punted_prefixes", help)
             .add(&[("family", "ipv4")], punted(false))
             .add(&[("family", "ipv6")], punted(true));
+        let (stations, lacking) = program.stations();
+        let help = "Stations of bridges of the kernel, by whether there is room for them.";
+        families
+            .gauge("switchd_fdb_stations", help)
+            .add(&[("held", "yes")], stations as u64)
+            .add(&[("held", "no")], lacking as u64);
+        families
+            .counter(
+                "switchd_fdb_moves_total",
+                "Times that a station of a bridge moved to another port.",
+            )
+            .add(&[], self.bridge_watch.moves);
         families
             .gauge("switchd_fib_bytes", "Memory that the route table uses.")
             .add(&[], self.routing.publisher().fib_writer().bytes() as u64);

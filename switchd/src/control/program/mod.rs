@@ -17,11 +17,13 @@
 //! ```text
 //!   changes ─▶ note ─┬─ ports, addresses ─▶ Tables.ports, local addresses
 //!                    ├─ prefixes ─▶ spec of the best route ─▶ groups (counted) ─▶ render ─▶ Tables
+//!                    ├─ bridges ─▶ ports with VLANs, stations ─▶ Tables.bridging
 //!                    ├─ neighbours ─▶ MAC of the next hop, host route
 //!                    └─ rules, links, groups ─▶ what is punted: whole ports, prefixes
 //! ```
 
 mod addresses;
+mod bridges;
 mod groups;
 mod id_pool;
 mod kernel_rules;
@@ -34,6 +36,7 @@ mod render;
 mod sources;
 mod spec;
 
+pub use bridges::{BridgeMember, StationMove};
 pub use port_punts::PortPunt;
 pub use spec::Spec;
 
@@ -43,9 +46,10 @@ use crate::tables::dlb::DlbPolicy;
 use crate::tables::policy::Policy;
 use crate::tables::{Group, Hashing, PortEntry, PortSpeeds, Tables};
 use addresses::{LocalAddresses, address_towards};
-use common::netlink::{Change, Hop, Mirror, NeighbourKey, RouteKey, Table};
-use common::time::Time;
-use common::xdp::{PuntReason, Verdict};
+use bridges::Bridges;
+use common::netlink::{Change, FdbEntry, FdbKey, Hop, Mirror, NeighbourKey, RouteKey, Table};
+use common::time::{Span, Time};
+use common::xdp::{PuntReason, StationKey, StationPlace, Verdict};
 use groups::Groups;
 use ipnet::IpNet;
 use prefixes::Prefixes;
@@ -69,6 +73,10 @@ pub struct Update {
     pub old_locals: Vec<IpAddr>,
     /// Prefixes that the steering programs are to treat so, or to forget, in this order.
     pub verdicts: Vec<(IpNet, Option<Verdict>)>,
+    /// Stations of bridges that the steering programs are to find there, or to forget.
+    pub stations: Vec<(StationKey, Option<StationPlace>)>,
+    /// Stations of bridges that moved.
+    pub moves: Vec<StationMove>,
 }
 
 /// The tables of a switch, and what they are made from.
@@ -99,6 +107,8 @@ pub struct Program {
     in_other_tables: HashSet<RouteKey>,
     /// Packets from the switch's own addresses are forwarded, whatever port they arrive at.
     accept_own: bool,
+    /// Bridges, and what they know.
+    bridges: Bridges,
     /// What ports that came, went or were renamed make necessary.
     pending: Work,
 }
@@ -116,6 +126,10 @@ struct Work {
     port_punts: bool,
     /// Prefixes that may be punted now, or not any more.
     verdicts: HashSet<IpNet>,
+    /// Ports of bridges, or their VLANs, may have changed.
+    bridge_ports: bool,
+    /// Stations of bridges that may have changed.
+    stations: BTreeSet<FdbKey>,
 }
 
 impl Program {
@@ -146,6 +160,7 @@ impl Program {
             port_punts: Vec::new(),
             in_other_tables: HashSet::new(),
             accept_own: false,
+            bridges: Bridges::default(),
             pending: Work::default(),
         }
     }
@@ -157,6 +172,15 @@ impl Program {
         self.tables.dlb = Arc::new(dlb);
         self.group_modes = modes;
         self.dirty = true;
+        self
+    }
+
+    /// The same with bridges, of which the workers know so many stations at most; 0: their ports
+    /// are left to the kernel.
+    #[must_use]
+    pub fn with_bridging(mut self, stations: usize) -> Self {
+        self.bridges = Bridges::new(stations, self.tables.hashing.seed);
+        self.tables.bridging = self.bridges.bridging();
         self
     }
 
@@ -191,6 +215,7 @@ impl Program {
         self.pending.ports = true;
         self.pending.groups = true;
         self.pending.port_punts = true;
+        self.pending.bridge_ports = true;
         self.dirty = true;
     }
 
@@ -257,6 +282,46 @@ impl Program {
         &self.port_punts
     }
 
+    /// By port: what it is in a bridge that the workers serve; empty before the first update.
+    pub fn bridge_members(&self) -> &[Option<BridgeMember>] {
+        self.bridges.members()
+    }
+
+    /// The bridge to which a port belongs, and why the workers do not serve it, if they don't.
+    pub fn bridge_of(
+        &self,
+        mirror: &Mirror,
+        port: &PortEntry,
+    ) -> Option<(u32, Option<&'static str>)> {
+        let bridge = bridges::bridge_of(mirror, port)?;
+        let off = "the database of stations has no room (bridge.fdb_entries = 0)";
+        let off = (!self.bridges.is_on()).then_some(off);
+        Some((
+            bridge,
+            off.or_else(|| bridges::why_kernels(mirror, port.ifindex, bridge)),
+        ))
+    }
+
+    /// Where a station of a bridge is, if workers and steering programs know it.
+    pub fn station_place(&self, key: &FdbKey) -> Option<StationPlace> {
+        self.bridges.place(key)
+    }
+
+    /// Stations of bridges that workers and steering programs know, and those that found no room.
+    pub fn stations(&self) -> (usize, usize) {
+        (self.bridges.stations(), self.bridges.lacking())
+    }
+
+    /// The shortest time after which a bridge forgets a station; `None`: there is no bridge.
+    pub fn station_ageing(&self, mirror: &Mirror) -> Option<Span> {
+        self.bridges.ageing(mirror)
+    }
+
+    /// Learned stations that have sent frames by the workers since this was last asked.
+    pub fn take_used_stations(&self, mirror: &Mirror) -> Vec<FdbEntry> {
+        self.bridges.take_used(mirror)
+    }
+
     /// Whether the steering programs have to look at prefixes of IPv4, and of IPv6.
     pub fn punted_families(&self) -> (bool, bool) {
         self.punted.families()
@@ -277,7 +342,11 @@ impl Program {
             let whole = if is_v6 { &punt.v6 } else { &punt.v4 };
             whole.is_some()
         };
-        self.port_punts.iter().any(by_port)
+        // What is for a bridge is no transit, unless it has routes.
+        let is_bridged =
+            |number: usize| matches!(self.bridges.members().get(number), Some(Some(_)));
+        let mut ports = self.port_punts.iter().enumerate();
+        ports.any(|(number, punt)| !is_bridged(number) && by_port(punt))
             || self
                 .punted()
                 .any(|(prefix, _)| prefix.addr().is_ipv6() == is_v6)
@@ -347,6 +416,7 @@ impl Program {
             self.account(&rendered);
         }
         self.refresh_punted(mirror, &work, &mut update);
+        self.refresh_bridges(mirror, &work, &mut update);
         self.resolve_modes();
         if work.ports || (self.dirty && self.tables.sources.ask_for_ways()) {
             self.refresh_sources(mirror);
@@ -364,6 +434,11 @@ impl Program {
                 work.ports = true;
                 work.groups = true;
                 work.port_punts = true;
+                work.bridge_ports = true;
+            }
+            Change::BridgePort(_) => work.bridge_ports = true,
+            Change::Fdb(key) => {
+                work.stations.insert(*key);
             }
             Change::Rules => work.port_punts = true,
             Change::Address(_) | Change::Settings(_) => work.ports = true,
@@ -507,6 +582,19 @@ impl Program {
         };
         let all = prefixes.iter().map(|(prefix, _)| prefix);
         update.verdicts = self.punted.refresh(&work.verdicts, verdict, all);
+    }
+
+    /// Finds out what bridges know now.
+    fn refresh_bridges(&mut self, mirror: &Mirror, work: &Work, update: &mut Update) {
+        let ports = &self.tables.ports;
+        let bridged = self
+            .bridges
+            .refresh(mirror, ports, work.bridge_ports, &work.stations);
+        if bridged.changed {
+            self.tables.bridging = self.bridges.bridging();
+            self.dirty = true;
+        }
+        (update.stations, update.moves) = (bridged.stations, bridged.moves);
     }
 
     fn renderer<'a>(&'a mut self, mirror: &'a Mirror) -> Renderer<'a> {

@@ -1,5 +1,6 @@
 //! What operators are shown: the rows of each topic.
 
+mod bridge;
 mod punted;
 mod routes;
 mod traffic;
@@ -14,7 +15,7 @@ use crate::tables::PortEntry;
 use common::netlink::ResyncReason;
 use common::sync::counter::Counter;
 use common::time::Time;
-use common::xdp::{QueueCounters, SteerCounts};
+use common::xdp::{QueueCounters, STORM_DROPS, SteerCounts};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -139,7 +140,8 @@ impl State {
             tx_bytes: self.port_sum(number, |stats| stats.tx_bytes.get()),
             drops: self.port_sum(number, PortStats::dropped_in_all)
                 + socket_drops(counters)
-                + steered.punt_limited,
+                + steered.punt_limited
+                + steered.storm_limited.iter().sum::<u64>(),
             trimmed_sent: self.port_sum(number, |stats| stats.trimmed_sent.get()),
             trimmed_dropped: self.port_sum(number, |stats| stats.trimmed_dropped.get()),
             to_kernel: steered.passed,
@@ -178,8 +180,11 @@ impl State {
                 rows.push(row(reason, description, packets));
             }
             let (reason, description) = PUNT_LIMIT;
-            let limited = handle.map_or(0, |it| it.steer_counts().punt_limited);
-            rows.push(row(reason, description, limited));
+            let counts = handle.map_or_else(SteerCounts::default, PortHandle::steer_counts);
+            rows.push(row(reason, description, counts.punt_limited));
+            for ((reason, description), limited) in STORM_DROPS.iter().zip(counts.storm_limited) {
+                rows.push(row(reason, description, limited));
+            }
         }
         rows
     }

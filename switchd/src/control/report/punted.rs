@@ -94,7 +94,12 @@ impl State {
             | PuntReason::Controller
             | PuntReason::Vlan
             | PuntReason::Discovery
-            | PuntReason::Absent => {
+            | PuntReason::Absent
+            | PuntReason::Broadcast
+            | PuntReason::Multicast
+            | PuntReason::UnknownUnicast
+            | PuntReason::Learning
+            | PuntReason::Bridge => {
                 debug_assert!(matches!(spec, Some(Spec::Punt(_))));
                 reason.label().to_owned()
             }

@@ -1,5 +1,6 @@
 //! The engine on simulated queues: whole workers, virtual time, every packet accounted for.
 
+mod bridge;
 mod bypass;
 mod control;
 mod kernel;

@@ -1,5 +1,6 @@
 //! Answers as text: a table for each topic, or JSON.
 
+mod bridge;
 mod grid;
 mod traffic;
 
@@ -34,6 +35,8 @@ pub(crate) fn json(answer: &Answer) -> Result<String, String> {
         Answer::Reloaded(rows) => serde_json::to_string_pretty(rows),
         Answer::Elephants(rows) => serde_json::to_string_pretty(rows),
         Answer::Config(config) => serde_json::to_string_pretty(config),
+        Answer::Bridge(rows) => serde_json::to_string_pretty(rows),
+        Answer::Fdb(rows) => serde_json::to_string_pretty(rows),
         Answer::Trace(traced) => serde_json::to_string_pretty(traced),
         Answer::Done => serde_json::to_string_pretty(&serde_json::json!({ "done": true })),
     };
@@ -176,6 +179,8 @@ fn table(answer: &Answer, all: bool) -> String {
         Answer::Events(rows) => traffic::events(rows),
         Answer::Reloaded(rows) => (CHANGE_COLUMNS, rows.iter().map(change_row).collect()),
         Answer::Elephants(rows) => (ELEPHANT_COLUMNS, rows.iter().map(elephant_row).collect()),
+        Answer::Bridge(rows) => bridge::ports(rows),
+        Answer::Fdb(rows) => bridge::stations(rows),
         Answer::Status(_)
         | Answer::Done
         | Answer::Config(_)

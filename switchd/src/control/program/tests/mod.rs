@@ -8,6 +8,7 @@ use common::netlink::{
 };
 use proptest::prelude::*;
 
+mod bridges;
 mod punted;
 mod rules;
 
@@ -21,6 +22,8 @@ struct Rig {
     tables: Tables,
     locals: HashSet<IpAddr>,
     verdicts: HashMap<IpNet, Verdict>,
+    stations: HashMap<StationKey, StationPlace>,
+    moves: Vec<StationMove>,
     publications: usize,
     epoch: u64,
     now: Time,
@@ -127,6 +130,8 @@ impl Rig {
             tables,
             locals: HashSet::new(),
             verdicts: HashMap::new(),
+            stations: HashMap::new(),
+            moves: Vec::new(),
             publications: 0,
             epoch: 0,
             now: Time::ZERO,
@@ -181,6 +186,13 @@ impl Rig {
                 None => self.verdicts.remove(&prefix),
             };
         }
+        for (key, place) in update.stations {
+            match place {
+                Some(place) => self.stations.insert(key, place),
+                None => self.stations.remove(&key),
+            };
+        }
+        self.moves.extend(update.moves);
         self.now += common::time::Span::from_secs(10);
         let epoch = self.epoch;
         self.program.reclaim(self.now, |wanted| wanted <= epoch);

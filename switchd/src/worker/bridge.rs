@@ -1,0 +1,72 @@
+//! Frames that arrive at the port of a bridge: \[4\] between its stations, and what a bridge
+//! changes in them.
+
+use super::Worker;
+use super::dispatch::Origin;
+use crate::drop::DropReason;
+use crate::egress::retag::Retag;
+use crate::forward::bridge::{Bridged, Tagged, decide};
+use crate::id::{PortId, TraceId};
+use crate::ingress::parse::parse_bridged;
+use crate::packet::{Edits, Parsed};
+use crate::tables::Tables;
+use common::time::Time;
+use common::wire::ethernet::{self, ethertype};
+use common::xdp::frame::Frame;
+use common::xdp::queue::QueueIo;
+
+/// What becomes of the tag of a frame on its way.
+#[inline]
+fn retag(tables: &Tables, ingress: PortId, bridged: &Bridged) -> Retag {
+    let vlan = bridged.vlan;
+    match (bridged.tagged, bridged.leaves_untagged) {
+        (Tagged::No, true) | (Tagged::Vlan, false) => Retag::Keep,
+        (Tagged::Priority | Tagged::Vlan, true) => Retag::Pop,
+        (Tagged::Priority, false) => Retag::Join { vlan },
+        (Tagged::No, false) => match tables.bridging.port(ingress).and_then(|own| own.tag) {
+            Some(tag) => Retag::Push { tag, vlan },
+            None => Retag::Keep,
+        },
+    }
+}
+
+impl<Q: QueueIo> Worker<Q> {
+    /// Takes a frame that arrived at a port of a bridge.
+    pub(super) fn receive_bridged(&mut self, frame: Frame, ingress: PortId, now: Time) {
+        if !self.tables.port(ingress).is_some_and(|port| port.up) {
+            return self.refuse(frame, ingress, DropReason::IngressDown);
+        }
+        let kind = frame.bytes().get(ethernet::field::ETHERTYPE..);
+        if kind.is_some_and(|kind| kind.starts_with(&ethertype::MAC_CONTROL.to_be_bytes())) {
+            return self.receive_control(frame, ingress, now);
+        }
+        match decide(&self.tables, ingress, frame.bytes()) {
+            Ok(bridged) => self.send_bridged(frame, bridged, ingress, now),
+            Err(reason) => self.refuse(frame, ingress, reason),
+        }
+    }
+
+    /// Sends a frame on its way between two stations.
+    #[inline]
+    fn send_bridged(&mut self, mut frame: Frame, bridged: Bridged, ingress: PortId, now: Time) {
+        if !retag(&self.tables, ingress, &bridged).apply(&mut frame) {
+            return self.refuse(frame, ingress, DropReason::FrameTooLong);
+        }
+        let parsed = Parsed {
+            pcp: bridged.pcp,
+            ..parse_bridged(frame.bytes())
+        };
+        if let Some(port) = self.stats.ports.get(ingress.index()) {
+            port.bridged_packets.add(1);
+        }
+        let origin = Origin {
+            ingress,
+            trace: TraceId::NONE,
+            flow: None,
+            since: now,
+            now,
+        };
+        let way = (bridged.egress, [0; 6], Edits::ADDRESSED);
+        self.send(frame, &parsed, way, origin);
+    }
+}

@@ -1,0 +1,153 @@
+//! Ports of bridges: frames go on as they are, with the tags that their VLANs want.
+
+use super::*;
+use crate::tables::bridge::{BridgePort, Bridging, Station};
+
+/// The station behind a port of a bridge.
+fn station(port: u16) -> [u8; 6] {
+    [2, 0, 0, 0, 9, u8::try_from(port).expect("few ports")]
+}
+
+impl Switch {
+    /// Makes the ports members of one bridge, with a station behind each that is known in these
+    /// VLANs.
+    fn bridge(&self, vlans: &[u16], change: impl Fn(u16, &mut BridgePort)) {
+        self.tables(|tables| {
+            let mut bridging = Bridging::default();
+            for number in 0..u16::try_from(tables.ports.len()).expect("few ports") {
+                let mut port = BridgePort {
+                    bridge: 1,
+                    forwards: true,
+                    ..BridgePort::default()
+                };
+                change(number, &mut port);
+                bridging.ports.push(Some(port));
+                for vlan in vlans {
+                    let known = Station {
+                        port: PortId(number),
+                        number: 0,
+                    };
+                    bridging.fdb.insert(1, *vlan, station(number), known);
+                }
+            }
+            tables.bridging = Arc::new(bridging);
+        });
+    }
+}
+
+/// A frame between two stations: what an IP packet of the switch's own kind would be, or anything.
+fn between(from: u16, to: u16, rest: &[u8]) -> Vec<u8> {
+    [&station(to)[..], &station(from), rest].concat()
+}
+
+/// An IP packet with a TTL of 1, whose header checksum is wrong.
+fn odd_packet() -> Vec<u8> {
+    let mut udp = Udp::to("10.1.0.9");
+    udp.ttl = 1;
+    let mut rest = udp.frame()[12..].to_vec();
+    rest[2 + 10] ^= 0xff;
+    rest
+}
+
+/// SW-1: a bridge changes no frame and judges none, by one worker or two; flow control still ends
+/// at the port.
+#[test]
+fn frames_pass_a_bridge_unchanged() {
+    let mut not_ip = vec![0x88, 0x47];
+    not_ip.resize(60, 0x45);
+    for workers in [1, 2] {
+        let mut switch = Switch::new(2, workers);
+        switch.bridge(&[0], |_, _| {});
+        let frames = [
+            between(0, 1, &odd_packet()),
+            between(0, 1, &not_ip),
+            between(0, 1, &[&[0x81, 0, 0x60, 5][..], &odd_packet()].concat()),
+        ];
+        for frame in &frames {
+            switch.offer(0, frame);
+        }
+        let mut control = vec![
+            1, 0x80, 0xc2, 0, 0, 1, 2, 0, 0, 0, 9, 0, 0x88, 0x08, 0, 1, 0, 0,
+        ];
+        control.resize(60, 0);
+        switch.offer(0, &control);
+        let left = switch.run();
+        assert_eq!(left[1], frames);
+        assert!(left[0].is_empty());
+        assert_eq!(switch.sum(|port| port.bridged_packets.get()), 3);
+        assert_eq!(switch.sum(|port| port.control_received.get()), 1);
+    }
+}
+
+/// SW-1: tags are put in, taken out and kept as the VLANs of the ports want it; inner tags stay.
+#[test]
+fn tags_follow_the_vlans_of_the_ports() {
+    let mut switch = Switch::new(3, 1);
+    // Ports 0 and 1: VLAN 5 without tag. Port 2: with tag.
+    switch.bridge(&[5], |number, port| {
+        port.tag = Some(0x8100);
+        port.members.insert(5, 5);
+        if number < 2 {
+            port.pvid = Some(5);
+            port.untagged.insert(5, 5);
+        }
+    });
+    let packet = Udp::to("10.1.0.9").frame()[12..].to_vec();
+    let tagged = |control: u16| [&[0x81, 0][..], &control.to_be_bytes(), &packet].concat();
+    let double = |control: u16| [&[0x81, 0][..], &control.to_be_bytes(), &tagged(77)].concat();
+    let cases = [
+        ((0, 1), packet.clone(), packet.clone()),
+        ((0, 2), packet.clone(), tagged(5)),
+        ((2, 0), tagged(0xa005), packet.clone()),
+        ((0, 2), tagged(0xa000), tagged(0xa005)),
+        ((0, 1), tagged(0xa000), packet.clone()),
+        ((2, 0), double(5), tagged(77)),
+    ];
+    for ((from, to), offered, expected) in cases {
+        switch.offer(usize::from(from), &between(from, to, &offered));
+        let left = switch.run();
+        assert_eq!(
+            left[usize::from(to)],
+            [between(from, to, &expected)],
+            "{from} {to}"
+        );
+        let others = left.iter().map(Vec::len).sum::<usize>();
+        assert_eq!(others, 1);
+    }
+}
+
+/// SW-51: what does not go on is counted for a reason of its own.
+#[test]
+fn frames_that_are_not_bridged_are_counted() {
+    let mut switch = Switch::new(4, 1);
+    switch.bridge(&[0], |number, port| {
+        port.is_isolated = number != 1;
+        port.forwards = number != 3;
+    });
+    let mut send = |from: u16, to: u16, len: usize| {
+        let mut frame = between(from, to, &[0x88, 0x47]);
+        frame.resize(len, 0);
+        switch.offer(usize::from(from), &frame);
+    };
+    send(0, 1, 60);
+    send(0, 1, 1519);
+    send(0, 0, 60);
+    send(0, 2, 60);
+    send(0, 3, 60);
+    send(0, 9, 60);
+    let left = switch.run();
+    assert_eq!(left.iter().map(Vec::len).collect::<Vec<_>>(), [0, 1, 0, 0]);
+    for reason in [
+        DropReason::FrameTooLong,
+        DropReason::SamePort,
+        DropReason::PortIsolated,
+        DropReason::BridgeBlocked,
+        DropReason::StationUnknown,
+    ] {
+        assert_eq!(switch.dropped(reason), 1, "{reason:?}");
+    }
+    switch.tables(|tables| tables.ports[0].up = false);
+    switch.offer(0, &between(0, 1, &[0; 60]));
+    switch.run();
+    assert_eq!(switch.dropped(DropReason::IngressDown), 1);
+}

@@ -142,6 +142,9 @@ struct Up {
     /// What the switches do to packets when there are too many
     #[arg(long, value_enum, default_value_t)]
     qos: Qos,
+    /// Put all hosts in one network: the switches' ports are in bridges, and nothing is routed
+    #[arg(long)]
+    l2: bool,
     /// Lead the link between two nodes through a bridge on which tcpdump sees it (leaf1:spine1)
     #[arg(long, value_name = "A:B", value_parser = pair)]
     tap: Vec<(String, String)>,
@@ -243,6 +246,7 @@ fn bring_up(up: Up) -> Result<(), LabError> {
         mtu: up.mtu,
         daemons,
         qos: up.qos,
+        l2: up.l2,
         taps: up.tap,
     };
     let name = options.name.clone();

@@ -56,6 +56,12 @@ pub(crate) fn status(lab: &Lab) {
     for node in &lab.plan().nodes {
         let daemon = daemons.iter().find(|daemon| daemon.node == node.name);
         let host = lab.host(&node.name);
+        // In one network of all hosts the switches have no addresses.
+        let has_addresses = !(lab.plan().l2 && node.role.is_switch());
+        let address = |v6| match has_addresses {
+            true => host.address(v6).to_string(),
+            false => "-".to_owned(),
+        };
         let mut row = vec![node.name.clone()];
         row.extend(match daemon {
             Some(d) => [
@@ -66,10 +72,7 @@ pub(crate) fn status(lab: &Lab) {
             ],
             None => ["-", "-", "-", "-"].map(str::to_owned),
         });
-        row.extend([
-            host.address(false).to_string(),
-            host.address(true).to_string(),
-        ]);
+        row.extend([address(false), address(true)]);
         nodes.add_row(row);
     }
     println!("{nodes}");

@@ -95,6 +95,13 @@ impl Builder {
         self
     }
 
+    /// All hosts in one network, by bridges.
+    #[must_use]
+    pub fn l2(mut self) -> Builder {
+        self.options.l2 = true;
+        self
+    }
+
     /// Leads the link between two nodes through a tap, for [`Lab::capture`].
     #[must_use]
     pub fn tap(mut self, a: &str, b: &str) -> Builder {

@@ -153,9 +153,16 @@ fn raise_tap(namespace: &str) -> Result<(), LabError> {
 fn raise_node(options: &Options, plan: &Topology, node: &Node) -> Result<(), LabError> {
     let ns = namespace(&options.name, &node.name);
     let mut commands = vec!["link set lo up".to_owned()];
+    let is_bridge = plan.l2 && node.role.is_switch();
+    if is_bridge {
+        commands.extend(bridge(plan));
+    }
     for end in plan.ends(&node.name) {
         offloads_off(&ns, &end.interface)?;
-        commands.extend(raise_end(end));
+        commands.extend(raise_end(plan, end)?);
+        if is_bridge {
+            commands.push(format!("link set {} master br0", end.interface));
+        }
     }
     ip_batch(Some(&ns), &commands)?;
     // switchd shapes its ports itself; the kernel needs a queueing discipline to do the same.
@@ -175,16 +182,30 @@ fn offloads_off(namespace: &str, interface: &str) -> Result<(), LabError> {
     run("ip", &arguments).map(drop)
 }
 
-fn raise_end(end: &End) -> Vec<String> {
+/// The bridge of a switch. Where there are loops, the spanning tree breaks them in some seconds.
+fn bridge(plan: &Topology) -> [String; 2] {
+    let spanning_tree = match plan.names(NodeRole::Spine).count() {
+        0 | 1 => "stp_state 0 forward_delay 0",
+        _ => "stp_state 1 forward_delay 200 hello_time 100",
+    };
+    [
+        format!("link add name br0 type bridge mcast_snooping 0 {spanning_tree}"),
+        "link set br0 up".to_owned(),
+    ]
+}
+
+fn raise_end(plan: &Topology, end: &End) -> Result<Vec<String>, LabError> {
     let up = format!("link set {} up", end.interface);
-    let addresses = end.addresses.iter().map(|(address, length)| {
+    let is_bridged = plan.l2 && plan.known(&end.node)?.role.is_switch();
+    let addresses = end.addresses.iter().filter(|_| !is_bridged);
+    let addresses = addresses.map(|(address, length)| {
         let nodad = if address.is_ipv6() { " nodad" } else { "" };
         format!(
             "addr replace {address}/{length} dev {}{nodad}",
             end.interface
         )
     });
-    std::iter::once(up).chain(addresses).collect()
+    Ok(std::iter::once(up).chain(addresses).collect())
 }
 
 /// Holds what the kernel sends on `interface` to `speed` bits per second. The bucket is a
@@ -264,7 +285,10 @@ pub fn set_link(
         return ip_batch(Some(&namespace(&options.name, b)), &[down]);
     }
     for (node, end) in [(a, first), (b, second)] {
-        ip_batch(Some(&namespace(&options.name, node)), &raise_end(end))?;
+        ip_batch(
+            Some(&namespace(&options.name, node)),
+            &raise_end(plan, end)?,
+        )?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@
 //! | leaf L to spine S | `10.(200+S).L.0/31` | spine `.0` | leaf `.1` |
 //! | | `fd00:ffff:S:L::/64` | spine `::1` | leaf `::2` |
 //! | all hosts of leaf L | `10.L.0.0/16`, `fd00:L::/32` | | |
+//! | with one network for all, host N | `10.0.0.0/24`, `fd00::/64` | | host `.N`, `::N` |
 //!
 //! (L, N, S counted from 1, hexadecimal in IPv6; hosts are counted over the whole fabric and fill
 //! one leaf after the other.) An interface carries the name of the node at its other end.
@@ -119,6 +120,9 @@ pub struct Options {
     /// What the switches' traffic managers do.
     #[serde(default)]
     pub qos: Qos,
+    /// All hosts are in one network: switches have their ports in a bridge each, and no addresses.
+    #[serde(default)]
+    pub l2: bool,
     /// Links that lead through a bridge on which [`super::capture`] listens, each by the names of
     /// its nodes in any order.
     pub taps: Vec<(String, String)>,
@@ -162,6 +166,7 @@ impl Default for Options {
             mtu: 3000,
             daemons: Daemons::All,
             qos: Qos::default(),
+            l2: false,
             taps: Vec::new(),
         }
     }
@@ -316,6 +321,9 @@ pub struct Topology {
     pub nodes: Vec<Node>,
     /// Hosts' links first, then those between leaves and spines.
     pub links: Vec<Link>,
+    /// All hosts are in one network, and nothing is routed.
+    #[serde(default)]
+    pub l2: bool,
 }
 
 impl Topology {
@@ -336,12 +344,17 @@ impl Topology {
         }
         let per_leaf = options.hosts.div_ceil(options.leaves);
         let mut links: Vec<Link> = (1..=options.hosts)
-            .map(|host| host_link(host, (host - 1) / per_leaf + 1))
+            .map(|host| (host, (host - 1) / per_leaf + 1))
+            .map(|(host, leaf)| match options.l2 {
+                true => one_network(host, host_link(host, leaf)),
+                false => host_link(host, leaf),
+            })
             .collect();
         for leaf in 1..=options.leaves {
             links.extend((1..=options.spines).map(|spine| spine_link(leaf, spine)));
         }
-        Topology { nodes, links }
+        let l2 = options.l2;
+        Topology { nodes, links, l2 }
     }
 
     /// The node called `name`.
@@ -430,6 +443,9 @@ impl Topology {
     /// Routes that `node` should have while the links in `down` (either order) carry nothing.
     #[must_use]
     pub fn routes(&self, node: &Node, down: &BTreeSet<(String, String)>) -> Vec<Route> {
+        if self.l2 {
+            return Vec::new();
+        }
         let up = |a: &str, b: &str| {
             !down.contains(&(a.to_owned(), b.to_owned()))
                 && !down.contains(&(b.to_owned(), a.to_owned()))
@@ -516,6 +532,18 @@ fn host_link(host: u8, leaf: u8) -> Link {
         lower: end(host_name.clone(), leaf_name.clone(), 2),
         upper: end(leaf_name, host_name, 1),
     }
+}
+
+/// The link of a host as one of a network that all hosts share.
+fn one_network(host: u8, mut link: Link) -> Link {
+    link.lower.addresses = [
+        (Ipv4Addr::new(10, 0, 0, host).into(), 24),
+        (
+            Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host.into()).into(),
+            64,
+        ),
+    ];
+    link
 }
 
 fn spine_link(leaf: u8, spine: u8) -> Link {

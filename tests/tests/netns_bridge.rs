@@ -1,0 +1,544 @@
+//! Ports of switchd in bridges of the kernel: the kernel floods, learns, ages and runs the spanning
+//! tree, switchd forwards between known stations, and both always know the same.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use lab::observe::{eventually, rows, switches};
+use lab::{Lab, exclusive, privileged};
+use serde_json::Value;
+
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// Switches whose ports are in a bridge called `br0` each; host n has 192.0.2.n.
+struct Rig {
+    lab: Lab,
+}
+
+impl Rig {
+    /// A spine and leaves with two hosts each, all in one network. `options` are those of the
+    /// bridges.
+    fn new(name: &str, leaves: u8, options: &str) -> Self {
+        let rig = Self {
+            lab: switches(name).size(leaves, 1, 2 * leaves).up().unwrap(),
+        };
+        for leaf in 1..=leaves {
+            let hosts = [2 * leaf - 1, 2 * leaf];
+            let [one, other] = hosts.map(|host| format!("h{host}"));
+            let node = format!("leaf{leaf}");
+            rig.bridge(&node, &[&one, &other, "spine1"], options);
+            for host in hosts {
+                let words = format!("ip address add 192.0.2.{host}/24 dev {node}");
+                rig.on(&format!("h{host}"), &words);
+            }
+        }
+        let leaves: Vec<String> = (1..=leaves).map(|leaf| format!("leaf{leaf}")).collect();
+        let names: Vec<&str> = leaves.iter().map(String::as_str).collect();
+        rig.bridge("spine1", &names, options);
+        rig
+    }
+
+    /// Puts ports of a switch into a bridge.
+    fn bridge(&self, node: &str, ports: &[&str], options: &str) {
+        let own = "forward_delay 0 mcast_snooping 0";
+        self.on(
+            node,
+            &format!("ip link add br0 type bridge {own} {options}"),
+        );
+        for port in ports {
+            self.on(node, &format!("ip address flush dev {port}"));
+            self.on(node, &format!("ip link set {port} master br0"));
+        }
+        self.on(node, "ip link set br0 up");
+        eventually("the ports of the bridge", SETTLE, || {
+            let rows = self.bridge_rows(node);
+            let taken = rows
+                .iter()
+                .filter(|row| row["left_to_kernel"].is_null() && row["state"] == "forwarding");
+            if taken.count() == ports.len() {
+                Ok(())
+            } else {
+                Err(format!("{rows:?}"))
+            }
+        });
+    }
+
+    /// Runs a command on a node.
+    fn on(&self, node: &str, line: &str) -> String {
+        let output = self.lab.host(node).run(line.split_whitespace()).unwrap();
+        output.expect_ok()
+    }
+
+    /// How many of `count` echo requests of a host to an address are answered, and the answers.
+    fn ping(&self, host: &str, destination: &str, count: usize) -> (usize, String) {
+        let count = count.to_string();
+        let words = [
+            "ping",
+            "-n",
+            "-c",
+            &count,
+            "-i",
+            "0.05",
+            "-W",
+            "1",
+            destination,
+        ];
+        let output = self.lab.host(host).run(words).unwrap();
+        (output.stdout.matches("bytes from").count(), output.stdout)
+    }
+
+    /// Waits until a host gets answers from an address.
+    fn wait_answer(&self, host: &str, destination: &str) {
+        eventually("an answer", SETTLE, || {
+            match self.ping(host, destination, 2) {
+                (2, _) => Ok(()),
+                (_, text) => Err(text),
+            }
+        });
+    }
+
+    fn bridge_rows(&self, node: &str) -> Vec<Value> {
+        rows(self.lab.switchctl(node, &["bridge"]).unwrap())
+    }
+
+    /// A count of a port of a bridge.
+    fn count(&self, node: &str, port: &str, what: &str) -> u64 {
+        let rows = self.bridge_rows(node);
+        let row = rows.iter().find(|row| row["port"] == port).unwrap();
+        row[what].as_u64().unwrap()
+    }
+
+    /// The stations behind ports that switchd knows: address, VLAN, port.
+    fn known(&self, node: &str) -> BTreeSet<(String, u64, String)> {
+        let text = |row: &Value, field: &str| row[field].as_str().unwrap().to_owned();
+        rows(self.lab.switchctl(node, &["fdb"]).unwrap())
+            .iter()
+            .filter(|row| row["by"] == "switchd")
+            .map(|row| {
+                (
+                    text(row, "mac"),
+                    row["vlan"].as_u64().unwrap_or(0),
+                    text(row, "port"),
+                )
+            })
+            .collect()
+    }
+
+    /// The same, as `bridge fdb` has it.
+    fn known_by_kernel(&self, node: &str) -> BTreeSet<(String, u64, String)> {
+        let text = self.on(node, "bridge -j fdb show br br0");
+        let rows: Vec<Value> = serde_json::from_str(&text).unwrap();
+        let text = |row: &Value, field: &str| row[field].as_str().unwrap_or_default().to_owned();
+        rows.iter()
+            .filter(|row| row["master"] == "br0" && row["state"] != "permanent")
+            .map(|row| {
+                (
+                    text(row, "mac"),
+                    row["vlan"].as_u64().unwrap_or(0),
+                    text(row, "ifname"),
+                )
+            })
+            .collect()
+    }
+
+    /// Waits until switchd and the kernel know the same stations.
+    fn wait_agreement(&self, node: &str) -> BTreeSet<(String, u64, String)> {
+        eventually("agreement", SETTLE, || {
+            let (ours, kernels) = (self.known(node), self.known_by_kernel(node));
+            if ours == kernels {
+                Ok(ours)
+            } else {
+                Err(format!("{ours:?}, but the kernel has {kernels:?}"))
+            }
+        })
+    }
+
+    /// The MAC address of a host.
+    fn mac(&self, host: &str) -> String {
+        let text = self.on(host, "ip -j link show dev leaf1");
+        let rows: Vec<Value> = serde_json::from_str(&text).unwrap();
+        rows[0]["address"].as_str().unwrap().to_owned()
+    }
+}
+
+/// SW-1: hosts of one network on two leaves reach each other through three bridges; from the second
+/// packet on switchd forwards, without a change of the TTL, and it knows what the kernel knows.
+#[test]
+fn hosts_of_one_network_reach_each_other_over_two_leaves() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::new("brtwo", 2, "");
+    rig.wait_answer("h1", "192.0.2.3");
+    let nodes = [("leaf1", "h1"), ("spine1", "leaf1"), ("leaf2", "spine1")];
+    let stations = nodes.map(|(node, _)| rig.wait_agreement(node));
+    assert!(stations.iter().all(|it| it.len() >= 2), "{stations:?}");
+    let counts = |what| nodes.map(|(node, port)| rig.count(node, port, what));
+    let (bridged, learning) = (counts("bridged_packets"), counts("learning_packets"));
+    let (answers, text) = rig.ping("h1", "192.0.2.3", 40);
+    assert_eq!(answers, 40, "{text}");
+    assert!(text.contains("ttl=64"), "{text}");
+    for ((after, before), (node, port)) in counts("bridged_packets").iter().zip(bridged).zip(nodes)
+    {
+        assert!(*after >= before + 40, "{node} {port}: {before} to {after}");
+    }
+    assert_eq!(counts("learning_packets"), learning);
+    for host in ["192.0.2.2", "192.0.2.4"] {
+        rig.wait_answer("h1", host);
+    }
+    for (node, _) in nodes {
+        rig.wait_agreement(node);
+    }
+    let status = rig.lab.host("leaf1").run(["switchctl", "status"]).unwrap();
+    assert!(
+        !status.stdout.contains("belongs to the bridge"),
+        "{}",
+        status.stdout
+    );
+}
+
+/// SW-1: a station that moves to another port is followed at once; one that moves to and fro is an
+/// event.
+#[test]
+fn stations_that_move_are_followed() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::new("brmove", 1, "");
+    let mac = rig.mac("h1");
+    rig.on("leaf1", "ip address add 192.0.2.254/24 dev br0");
+    rig.wait_answer("h1", "192.0.2.254");
+    let at = |port: &str| (mac.clone(), 0, port.to_owned());
+    assert!(rig.wait_agreement("leaf1").contains(&at("h1")));
+    // Host 2 takes the address over.
+    rig.on("h2", &format!("ip link set leaf1 address {mac}"));
+    rig.wait_answer("h2", "192.0.2.254");
+    assert!(rig.wait_agreement("leaf1").contains(&at("h2")));
+    for _ in 0..4 {
+        for host in ["h1", "h2"] {
+            rig.ping(host, "192.0.2.254", 1);
+        }
+    }
+    eventually("an event", SETTLE, || {
+        let events = rows(rig.lab.switchctl("leaf1", &["events"]).unwrap());
+        let of_moves = events.iter().find(|event| event["kind"] == "station_moves");
+        let text = of_moves.map(|event| event["text"].to_string());
+        let text = text.ok_or_else(|| format!("{events:?}"))?;
+        let says = |word: &str| text.contains(word);
+        if says(&mac) && says("h1") && says("h2") {
+            Ok(())
+        } else {
+            Err(text)
+        }
+    });
+}
+
+/// SW-1: nothing passes a port that the spanning tree blocks, and all does when it forwards again.
+#[test]
+fn blocked_ports_forward_nothing() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::new("brstp", 1, "");
+    rig.wait_answer("h1", "192.0.2.2");
+    let set = |state: u8, name: &str| {
+        rig.on("leaf1", &format!("bridge link set dev h2 state {state}"));
+        eventually("the state", SETTLE, || {
+            let rows = rig.bridge_rows("leaf1");
+            let row = rows.iter().find(|row| row["port"] == "h2").unwrap();
+            if row["state"] == name {
+                Ok(())
+            } else {
+                Err(format!("{row:?}"))
+            }
+        });
+    };
+    // A bridge without spanning tree has no port that blocks for long.
+    set(0, "disabled");
+    let bridged = rig.count("leaf1", "h1", "bridged_packets");
+    assert_eq!(rig.ping("h1", "192.0.2.2", 3).0, 0);
+    assert_eq!(rig.ping("h2", "192.0.2.1", 3).0, 0);
+    assert_eq!(rig.count("leaf1", "h1", "bridged_packets"), bridged);
+    set(3, "forwarding");
+    rig.wait_answer("h1", "192.0.2.2");
+}
+
+/// SW-1: a station does not age while switchd forwards its frames, though the kernel sees none of
+/// them; afterwards it does, on both sides.
+#[test]
+fn stations_in_use_do_not_age() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::new("brage", 1, "ageing_time 300");
+    rig.wait_answer("h1", "192.0.2.2");
+    // What the hosts know of each other lasts as long.
+    for (host, other) in [("h1", "h2"), ("h2", "h1")] {
+        let (number, mac) = (&other[1..], rig.mac(other));
+        rig.on(
+            host,
+            &format!("ip neighbour replace 192.0.2.{number} lladdr {mac} dev leaf1"),
+        );
+    }
+    rig.wait_answer("h1", "192.0.2.2");
+    let learning = rig.count("leaf1", "h1", "learning_packets");
+    let words = "ping -n -c 50 -i 0.25 -W 1 192.0.2.2";
+    let text = rig.on("h1", words);
+    assert_eq!(text.matches("bytes from").count(), 50, "{text}");
+    assert_eq!(rig.count("leaf1", "h1", "learning_packets"), learning);
+    let stations = [rig.mac("h1"), rig.mac("h2")];
+    let has = |known: &BTreeSet<(String, u64, String)>| {
+        stations
+            .iter()
+            .all(|mac| known.iter().any(|(it, ..)| it == mac))
+    };
+    assert!(has(&rig.known("leaf1")) && has(&rig.known_by_kernel("leaf1")));
+    eventually("ageing", Duration::from_secs(30), || {
+        let (ours, kernels) = (rig.known("leaf1"), rig.known_by_kernel("leaf1"));
+        let is_gone = |known: &BTreeSet<(String, u64, String)>| {
+            !stations
+                .iter()
+                .any(|mac| known.iter().any(|(it, ..)| it == mac))
+        };
+        if is_gone(&ours) && is_gone(&kernels) {
+            Ok(())
+        } else {
+            Err(format!("{ours:?} {kernels:?}"))
+        }
+    });
+}
+
+/// SW-1: a storm of broadcasts is limited and counted, and meanwhile a host finds the switch, and
+/// another host.
+#[test]
+fn a_storm_is_limited_and_the_switch_answers() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::new("brstorm", 2, "");
+    rig.on("leaf1", "ip address add 192.0.2.254/24 dev br0");
+    rig.wait_answer("h1", "192.0.2.3");
+    rig.wait_answer("h1", "192.0.2.254");
+    rig.wait_agreement("leaf1");
+    let storm = "ping -n -b -q -c 200000 -l 65000 -w 4 192.0.2.255";
+    std::thread::scope(|scope| {
+        let storm = scope.spawn(|| rig.lab.host("h1").run(storm.split(' ')).unwrap());
+        eventually("a storm", SETTLE, || {
+            match rig.count("leaf1", "h1", "storm_drops") {
+                0 => Err("no drops".to_owned()),
+                _ => Ok(()),
+            }
+        });
+        // The switch is asked for anew, at the very port of the storm.
+        let _ = rig
+            .lab
+            .host("h1")
+            .run("ip neighbour flush dev leaf1".split(' '));
+        rig.wait_answer("h1", "192.0.2.254");
+        rig.wait_answer("h1", "192.0.2.3");
+        storm.join().unwrap();
+    });
+    let drops = rows(rig.lab.switchctl("leaf1", &["show", "drops"]).unwrap());
+    let of_storm = |row: &&Value| row["reason"] == "storm_broadcast" && row["port"] == "h1";
+    let dropped = drops.iter().find(of_storm).expect("a row");
+    assert!(dropped["packets"].as_u64().unwrap() > 0);
+    let reasons: Vec<&Value> = drops.iter().map(|row| &row["reason"]).collect();
+    assert!(
+        !reasons.iter().any(|it| *it == "storm_control"),
+        "{reasons:?}"
+    );
+}
+
+/// Whether the kernel has what `line` makes. Otherwise says that `what` is not shown.
+fn has(line: &str, what: &str) -> bool {
+    let mut made = Ok(());
+    netns::in_new(|| {
+        let lines = ["ip link add va type veth peer name vb", line];
+        made = lines.iter().try_for_each(|line| netns::run(line).map(drop));
+    });
+    match made {
+        Ok(()) => true,
+        Err(error) => {
+            eprintln!("SKIP {what}: {error}");
+            false
+        }
+    }
+}
+
+impl Rig {
+    /// Two leaves whose first hosts are in VLAN 10 and whose second hosts are in VLAN 20, without
+    /// tags; all other links carry both with tags.
+    fn with_vlans(name: &str, options: &str) -> Self {
+        let rig = Self::new(name, 2, &format!("vlan_filtering 1 {options}"));
+        for (leaf, hosts) in [("leaf1", ["h1", "h2"]), ("leaf2", ["h3", "h4"])] {
+            for (port, vlan) in hosts.iter().zip([10, 20]) {
+                rig.on(leaf, &format!("bridge vlan del dev {port} vid 1"));
+                let how = "pvid untagged";
+                rig.on(
+                    leaf,
+                    &format!("bridge vlan add dev {port} vid {vlan} {how}"),
+                );
+            }
+            rig.trunk(leaf, "spine1");
+            rig.trunk("spine1", leaf);
+        }
+        rig
+    }
+
+    fn trunk(&self, node: &str, port: &str) {
+        self.on(node, &format!("bridge vlan del dev {port} vid 1"));
+        for vlan in [10, 20] {
+            self.on(node, &format!("bridge vlan add dev {port} vid {vlan}"));
+        }
+    }
+
+    /// Gives a host an interface for frames with a tag.
+    fn tagged_host(&self, host: &str, node: &str, vlan: u16, address: &str) {
+        let name = format!("{node}.{vlan}");
+        self.on(
+            host,
+            &format!("ip link add link {node} name {name} type vlan id {vlan}"),
+        );
+        self.on(host, &format!("ip address add {address} dev {name}"));
+        self.on(host, &format!("ip link set {name} up"));
+    }
+}
+
+const VLAN_BRIDGE: &str = "ip link add br9 type bridge vlan_filtering 1";
+const VLAN_INTERFACE: &str = "ip link add link va name va.5 type vlan id 5";
+
+/// SW-1: hosts of one VLAN reach each other over trunks, by switchd, and nobody else; `bridge fdb`
+/// and switchd know the same stations in the same VLANs.
+#[test]
+fn vlans_are_kept_apart() {
+    if !privileged() || !has(VLAN_BRIDGE, "VLANs of bridges") {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::with_vlans("brvlan", "");
+    for (host, other) in [("h1", "192.0.2.3"), ("h2", "192.0.2.4")] {
+        rig.wait_answer(host, other);
+    }
+    for node in ["leaf1", "spine1", "leaf2"] {
+        let known = rig.wait_agreement(node);
+        let vlans: BTreeSet<u64> = known.iter().map(|(_, vlan, _)| *vlan).collect();
+        assert!(vlans.is_superset(&[10, 20].into()), "{node}: {known:?}");
+    }
+    let bridged = rig.count("leaf1", "h1", "bridged_packets");
+    let (answers, text) = rig.ping("h1", "192.0.2.3", 20);
+    assert_eq!(answers, 20, "{text}");
+    assert!(rig.count("leaf1", "h1", "bridged_packets") >= bridged + 20);
+    for (host, other) in [
+        ("h1", "192.0.2.2"),
+        ("h1", "192.0.2.4"),
+        ("h2", "192.0.2.3"),
+    ] {
+        assert_eq!(rig.ping(host, other, 2).0, 0, "{host} {other}");
+    }
+    // A port that leaves the VLAN is cut off at once.
+    rig.on("leaf2", "bridge vlan del dev h3 vid 10");
+    assert_eq!(rig.ping("h1", "192.0.2.3", 2).0, 0);
+    rig.on("leaf2", "bridge vlan add dev h3 vid 10 pvid untagged");
+    rig.wait_answer("h1", "192.0.2.3");
+}
+
+/// SW-1: a host with tags is in several VLANs at one port.
+#[test]
+fn trunks_to_hosts_have_their_vlans() {
+    if !privileged()
+        || !has(VLAN_BRIDGE, "VLANs of bridges")
+        || !has(VLAN_INTERFACE, "VLAN interfaces of hosts")
+    {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::with_vlans("brtrunk", "");
+    rig.trunk("leaf1", "h1");
+    rig.on("h1", "ip address flush dev leaf1");
+    rig.tagged_host("h1", "leaf1", 10, "192.0.2.101/32");
+    rig.tagged_host("h1", "leaf1", 20, "192.0.2.102/32");
+    rig.on(
+        "h1",
+        "ip route add 192.0.2.3/32 dev leaf1.10 src 192.0.2.101",
+    );
+    rig.on(
+        "h1",
+        "ip route add 192.0.2.4/32 dev leaf1.20 src 192.0.2.102",
+    );
+    rig.wait_answer("h1", "192.0.2.3");
+    rig.wait_answer("h1", "192.0.2.4");
+    let mac = rig.mac("h1");
+    let known = rig.wait_agreement("leaf1");
+    for vlan in [10, 20] {
+        assert!(
+            known.contains(&(mac.clone(), vlan, "h1".to_owned())),
+            "{known:?}"
+        );
+    }
+    let bridged = rig.count("leaf1", "h1", "bridged_packets");
+    assert_eq!(rig.ping("h1", "192.0.2.4", 20).0, 20);
+    assert!(rig.count("leaf1", "h1", "bridged_packets") >= bridged + 20);
+}
+
+/// SW-1: a bridge of service VLANs carries the tags of its customers.
+#[test]
+fn service_vlans_carry_the_tags_of_customers() {
+    if !privileged()
+        || !has(VLAN_BRIDGE, "VLANs of bridges")
+        || !has(VLAN_INTERFACE, "VLAN interfaces of hosts")
+    {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::with_vlans("brqinq", "vlan_protocol 802.1ad");
+    for (host, node, address) in [
+        ("h1", "leaf1", "198.51.100.1/24"),
+        ("h3", "leaf2", "198.51.100.3/24"),
+        ("h4", "leaf2", "198.51.100.4/24"),
+    ] {
+        rig.tagged_host(host, node, 30, address);
+    }
+    rig.wait_answer("h1", "198.51.100.3");
+    rig.wait_answer("h1", "192.0.2.3");
+    for node in ["leaf1", "spine1", "leaf2"] {
+        rig.wait_agreement(node);
+    }
+    let bridged = rig.count("spine1", "leaf1", "bridged_packets");
+    assert_eq!(rig.ping("h1", "198.51.100.3", 20).0, 20);
+    assert!(rig.count("spine1", "leaf1", "bridged_packets") >= bridged + 20);
+    assert_eq!(rig.ping("h1", "198.51.100.4", 2).0, 0, "another customer");
+}
+
+/// SW-1: a laboratory of one network, where the spanning tree breaks the loops over two spines.
+#[test]
+fn a_laboratory_of_one_network_has_no_loops() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let lab = switches("brlab").size(2, 2, 4).l2().up().unwrap();
+    let rig = Rig { lab };
+    assert_eq!(rig.lab.host("h3").address(false).to_string(), "10.0.0.3");
+    eventually("an answer", Duration::from_secs(30), || {
+        match rig.ping("h1", "10.0.0.3", 2) {
+            (2, _) => Ok(()),
+            (_, text) => Err(text),
+        }
+    });
+    let (answers, text) = rig.ping("h1", "10.0.0.3", 20);
+    assert_eq!(answers, 20, "{text}");
+    assert!(text.contains("ttl=64") && !text.contains("DUP"), "{text}");
+    assert!(rig.count("leaf1", "h1", "bridged_packets") > 0);
+    let of = |node: &str| rig.bridge_rows(node);
+    let all: Vec<Value> = ["leaf1", "leaf2", "spine1", "spine2"]
+        .iter()
+        .flat_map(|it| of(it))
+        .collect();
+    let blocking = all.iter().filter(|row| row["state"] == "blocking");
+    assert_eq!(blocking.count(), 1, "{all:?}");
+}

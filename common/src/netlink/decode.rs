@@ -9,7 +9,7 @@ use super::bridge::{bridge_link, bridge_port, fdb_entry};
 use super::rule::Rule;
 use super::settings::{accepts_local, settings};
 use super::types::{
-    Address, BridgePort, FdbEntry, Hop, Link, NO_MTU, Neighbour, NeighbourKey, NeighbourState,
+    Address, BridgePort, FdbEntry, Hop, Link, Mac, NO_MTU, Neighbour, NeighbourKey, NeighbourState,
     NextHop, NextHopKind, Route, RouteKey, RouteKind, SettingsChange, Vlan,
 };
 use ipnet::IpNet;

@@ -92,6 +92,8 @@ pub fn parse_bridged(frame: &[u8]) -> Parsed {
         transport: 0,
         is_fragment: true,
         ip_len: 0,
+        may_fragment: false,
+        in_doubt: false,
         dst: [0; 16],
     };
     let Ok(stack) = vlan::walk(frame) else {

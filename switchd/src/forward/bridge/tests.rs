@@ -20,6 +20,7 @@ fn entry(number: u16) -> PortEntry {
         up: true,
         mtu: 1500,
         speed: None,
+        link: None,
         icmp_v4: None,
         icmp_v6: None,
         burst: 125_000,

@@ -60,6 +60,51 @@ struct Marked<T> {
     mark: u32,
 }
 
+/// The routes of a key.
+#[derive(Debug, Default)]
+struct RouteSet {
+    /// Of all of them: see [`traits_of`]. A look at those of a full table stays out of the lists.
+    traits: u64,
+    /// In the kernel's order: the first one is used.
+    list: Vec<Marked<Route>>,
+}
+
+impl RouteSet {
+    fn first(&self) -> Option<&Route> {
+        self.list.first().map(|marked| &marked.value)
+    }
+
+    /// The list has changed.
+    fn changed(&mut self) {
+        let all = self.list.iter().map(|marked| traits_of(&marked.value));
+        self.traits = all.fold(0, |all, one| all | one);
+    }
+}
+
+/// What a route is removed by without a word, a bit each: its hops (one of 62 bits, which other
+/// hops may have too), a next hop object, an address that it names as its source.
+fn traits_of(route: &Route) -> u64 {
+    let by = match route.next_hop {
+        Some(_) => BY_OBJECT,
+        None => hops_trait(&route.hops),
+    };
+    let is_told = route.protocol == PROTOCOL_KERNEL;
+    let source = route.source.filter(|_| !is_told);
+    by | source.map_or(0, |_| BY_SOURCE)
+}
+
+/// The trait of routes by next hop objects.
+pub(super) const BY_OBJECT: u64 = 1 << 63;
+/// The trait of routes that name their source.
+pub(super) const BY_SOURCE: u64 = 1 << 62;
+
+/// The trait of routes by these shared hops.
+pub(super) fn hops_trait(hops: &Arc<[Hop]>) -> u64 {
+    // Allocations are aligned: the low bits of their addresses say nothing.
+    let address = Arc::as_ptr(hops).addr() >> 4;
+    1 << (address % 62)
+}
+
 /// What the kernel knows.
 #[derive(Debug)]
 pub struct Mirror {
@@ -72,7 +117,7 @@ pub struct Mirror {
     bridge_ports: HashMap<u32, Marked<BridgePort>>,
     fdb: HashMap<FdbKey, Marked<FdbEntry>>,
     /// In the kernel's order: the first one is used.
-    routes: HashMap<RouteKey, Vec<Marked<Route>>>,
+    routes: HashMap<RouteKey, RouteSet>,
     /// Lists of hops are shared: a full table has a million routes and a handful of lists.
     shared: HashSet<Arc<[Hop]>>,
     /// Addresses that routes of others than the kernel name as their source, and perhaps some that
@@ -195,14 +240,14 @@ impl Mirror {
 
     /// The route that the kernel uses for this key.
     pub fn route(&self, key: &RouteKey) -> Option<&Route> {
-        self.routes.get(key)?.first().map(|marked| &marked.value)
+        self.routes.get(key)?.first()
     }
 
     /// All routes that are in use, by key, in no order.
     pub fn routes(&self) -> impl Iterator<Item = (&RouteKey, &Route)> {
         self.routes
             .iter()
-            .filter_map(|(key, set)| Some((key, &set.first()?.value)))
+            .filter_map(|(key, set)| Some((key, set.first()?)))
     }
 
     /// Applies what a message says and appends what changed. `in_dump` tells a report of what
@@ -287,17 +332,19 @@ impl Mirror {
             self.sources.insert(source);
         }
         let set = self.routes.entry(key).or_default();
-        let used = set.first().map(|marked| marked.value.clone());
+        let used = set.first().cloned();
+        let list = &mut set.list;
         let sure = match (action, in_dump) {
-            (Action::Set, true) => report(set, route, self.mark),
-            (Action::Set, false) => add(set, &key, route, flags, self.mark),
-            (Action::Removed, _) => remove(set, &route),
+            (Action::Set, true) => report(list, route, self.mark),
+            (Action::Set, false) => add(list, &key, route, flags, self.mark),
+            (Action::Removed, _) => remove(list, &route),
         };
+        set.changed();
         self.doubtful |= !sure;
-        if set.first().map(|marked| &marked.value) != used.as_ref() {
+        if set.first() != used.as_ref() {
             changes.push(Change::Route(key));
         }
-        if set.is_empty() {
+        if set.list.is_empty() {
             self.routes.remove(&key);
         }
     }
@@ -312,22 +359,24 @@ impl Mirror {
         self.sources.contains(address)
     }
 
-    /// Removes the routes that `keep` refuses.
+    /// Removes the routes that have one of `traits` and that `keep` refuses.
     pub(super) fn retain_routes(
         &mut self,
+        traits: u64,
         changes: &mut Vec<Change>,
         keep: impl Fn(&RouteKey, &Route) -> bool,
     ) {
         self.routes.retain(|key, set| {
-            if set.iter().all(|marked| keep(key, &marked.value)) {
+            if set.traits & traits == 0 || set.list.iter().all(|it| keep(key, &it.value)) {
                 return true;
             }
-            let used = set.first().map(|marked| marked.value.clone());
-            set.retain(|marked| keep(key, &marked.value));
-            if set.first().map(|marked| &marked.value) != used.as_ref() {
+            let used = set.first().cloned();
+            set.list.retain(|marked| keep(key, &marked.value));
+            set.changed();
+            if set.first() != used.as_ref() {
                 changes.push(Change::Route(*key));
             }
-            !set.is_empty()
+            !set.list.is_empty()
         });
     }
 
@@ -396,12 +445,16 @@ impl Mirror {
             if key.prefix.addr().is_ipv4() != v4 {
                 return true;
             }
-            let first_goes = set.first().is_some_and(|first| first.mark != mark);
-            set.retain(|marked| marked.mark == mark);
+            let first_goes = set.list.first().is_some_and(|first| first.mark != mark);
+            let before = set.list.len();
+            set.list.retain(|marked| marked.mark == mark);
+            if set.list.len() < before {
+                set.changed();
+            }
             if first_goes {
                 changes.push(Change::Route(*key));
             }
-            !set.is_empty()
+            !set.list.is_empty()
         });
         self.shared.retain(|hops| Arc::strong_count(hops) > 1);
     }

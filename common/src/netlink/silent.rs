@@ -15,7 +15,7 @@
 //! this gets wrong the dump that follows makes right.
 
 use super::decode::{Action, Body};
-use super::mirror::{Change, Mirror};
+use super::mirror::{BY_OBJECT, BY_SOURCE, Change, Mirror, hops_trait};
 use super::types::{Hop, NextHopKind, PROTOCOL_KERNEL, Route, RouteKind};
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -121,12 +121,19 @@ impl Mirror {
             let all_bare = list.iter().all(|hop| bare.contains(&hop.ifindex));
             any_down && list.iter().all(is_down) || !list.is_empty() && all_bare
         };
-        removal.dead_lists = self.hop_lists().filter(is_dead).map(address).collect();
-        let is_nothing = removal.dead_lists.is_empty()
-            && removal.next_hops.is_empty()
-            && !removal.sources.iter().any(|it| self.is_source(it));
-        if !is_nothing {
-            self.retain_routes(changes, |key, route| {
+        let mut traits = 0;
+        for list in self.hop_lists().filter(is_dead) {
+            removal.dead_lists.insert(address(list));
+            traits |= hops_trait(list);
+        }
+        if !removal.next_hops.is_empty() {
+            traits |= BY_OBJECT;
+        }
+        if removal.sources.iter().any(|it| self.is_source(it)) {
+            traits |= BY_SOURCE;
+        }
+        if traits != 0 {
+            self.retain_routes(traits, changes, |key, route| {
                 key.prefix.addr().is_ipv6() || !removal.concerns(route)
             });
         }

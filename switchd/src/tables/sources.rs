@@ -61,6 +61,13 @@ impl PortSet {
         }
     }
 
+    /// Removes a port.
+    pub fn remove(&mut self, port: PortId) {
+        if let Some(word) = self.0.get_mut(port.index() / 64) {
+            *word &= !(1 << (port.index() % 64));
+        }
+    }
+
     /// Whether it contains a port.
     #[inline]
     pub fn contains(&self, port: PortId) -> bool {
@@ -142,10 +149,28 @@ impl Sources {
         }
     }
 
+    /// The same where every source has a route, but for the addresses that are in doubt: then ports
+    /// that ask for no more than a route look at these only.
+    #[must_use]
+    pub fn sparing_loose_ports(mut self) -> Self {
+        for (port, rules) in (0..).zip(&self.rules) {
+            if rules.reverse_path == ReversePath::Loose && rules.forwards {
+                self.examined.remove(PortId(port));
+            }
+        }
+        self
+    }
+
     /// The same, knowing by which ports the packets of each group may leave.
     #[must_use]
     pub fn with_ways(self, ways: Vec<PortSet>) -> Self {
         Self { ways, ..self }
+    }
+
+    /// Whether a port asks for routes back.
+    pub fn ask_for_routes(&self) -> bool {
+        let asks = |rules: &PortRules| rules.reverse_path != ReversePath::Any;
+        self.rules.iter().any(asks)
     }
 
     /// Whether a port asks by which ports packets would leave.
@@ -207,6 +232,21 @@ mod tests {
         ways.insert(PortId(1));
         let sources = sources.with_ways(vec![PortSet::default(), ways]);
         assert!(sources.leads_to(GroupId(1), PortId(1)));
+        assert!(
+            sources
+                .clone()
+                .sparing_loose_ports()
+                .doubt(PortId(1), anybody)
+        );
+        let loose = PortRules {
+            reverse_path: ReversePath::Loose,
+            ..none
+        };
+        let loose = Sources::new(std::iter::once(anybody), vec![loose], false);
+        let other = Ipv4Addr::new(192, 0, 2, 2);
+        assert!(loose.ask_for_routes() && loose.doubt(PortId(0), other));
+        let spared = loose.sparing_loose_ports();
+        assert!(spared.doubt(PortId(0), anybody) && !spared.doubt(PortId(0), other));
         assert!(
             !sources.leads_to(GroupId(0), PortId(1)) && !sources.leads_to(GroupId(9), PortId(1))
         );

@@ -69,6 +69,11 @@ impl LocalAddresses {
         self.all.iter().filter(is_own).copied()
     }
 
+    /// The broadcast addresses of its networks.
+    pub(super) fn broadcasts(&self) -> impl Iterator<Item = IpAddr> {
+        self.broadcasts.iter().copied()
+    }
+
     /// Whether whole IPv4 networks are local.
     pub(super) fn has_networks(&self) -> bool {
         self.networks.iter().any(|network| network.addr().is_ipv4())

@@ -418,7 +418,8 @@ impl Program {
         self.refresh_punted(mirror, &work, &mut update);
         self.refresh_bridges(mirror, &work, &mut update);
         self.resolve_modes();
-        if work.ports || (self.dirty && self.tables.sources.ask_for_ways()) {
+        let has_changed = self.dirty || !update.routes.is_empty();
+        if work.ports || (has_changed && self.tables.sources.ask_for_routes()) {
             self.refresh_sources(mirror);
         }
         if std::mem::take(&mut self.dirty) {

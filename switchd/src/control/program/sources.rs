@@ -3,12 +3,13 @@
 use super::Program;
 use super::kernel_rules::object_hops;
 use super::spec::Spec;
-use crate::id::PortId;
-use crate::tables::PortEntry;
+use crate::id::{GroupId, PortId};
 use crate::tables::sources::{PortRules, PortSet, ReversePath, Sources};
+use crate::tables::{Group, PortEntry};
 use common::netlink::{ALL_LINKS, Hop, Mirror};
+use ipnet::Ipv4Net;
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The rules of each port. `accept_own` is the setting of all interfaces.
@@ -48,13 +49,20 @@ impl Program {
 
     /// Brings the rules for sources up to date.
     pub(super) fn refresh_sources(&mut self, mirror: &Mirror) {
-        let own = self.locals.own().filter_map(|address| match address {
+        let rules = port_rules(mirror, &self.tables.ports, self.accept_own);
+        let asks = |rules: &PortRules| rules.reverse_path != ReversePath::Any;
+        // A route back to a broadcast address is none.
+        let broadcasts = rules.iter().any(asks).then(|| self.locals.broadcasts());
+        let doubtful = self.locals.own().chain(broadcasts.into_iter().flatten());
+        let doubtful = doubtful.filter_map(|address| match address {
             IpAddr::V4(address) => Some(address),
             IpAddr::V6(_) => None,
         });
-        let own: Vec<Ipv4Addr> = own.collect();
-        let rules = port_rules(mirror, &self.tables.ports, self.accept_own);
-        let sources = Sources::new(own.into_iter(), rules, self.locals.has_networks());
+        let has_networks = self.locals.has_networks();
+        let mut sources = Sources::new(doubtful, rules, has_networks);
+        if !has_networks && sources.ask_for_routes() && self.has_routes_to_all() {
+            sources = sources.sparing_loose_ports();
+        }
         let sources = if sources.ask_for_ways() {
             sources.with_ways(self.ways(mirror))
         } else {
@@ -64,6 +72,20 @@ impl Program {
             self.tables.sources = Arc::new(sources);
             self.dirty = true;
         }
+    }
+
+    /// Whether there is a default route, and no route that discards.
+    fn has_routes_to_all(&self) -> bool {
+        let discards = |id: GroupId| {
+            let group = self.tables.groups.get(id.index());
+            matches!(
+                group,
+                None | Some(Group::Blackhole | Group::Unreachable | Group::Prohibit)
+            )
+        };
+        let default = Ipv4Net::default().into();
+        self.prefixes.group_of(&default).is_some()
+            && !self.groups.iter().any(|(id, _, _)| discards(id))
     }
 
     /// By group: the ports of all its hops, whether they are alive or not.

@@ -192,6 +192,46 @@ fn settings_are_rules_for_sources() {
     assert!(sources.leads_to(id, PortId(0)) && !sources.leads_to(id, PortId(1)));
 }
 
+/// SW-1: where every source has a route, a loose port looks at addresses of this machine only.
+#[test]
+fn a_default_route_spares_loose_ports() {
+    let mut rig = Rig::new();
+    let loose = SettingsChange {
+        ifindex: 1,
+        rp_filter: Some(2),
+        ..SettingsChange::default()
+    };
+    let address = Address {
+        ifindex: 1,
+        address: "10.1.0.1".parse().unwrap(),
+        prefix_len: 24,
+    };
+    let broadcast = RouteKey {
+        table: Table::LOCAL,
+        ..key("10.1.0.255/32", 0)
+    };
+    let hops = [hop(1, "link", 1)];
+    let broadcast_route = route_of(RouteKind::Broadcast, &hops, None);
+    rig.feed(vec![
+        Body::Settings(Action::Set, loose),
+        Body::Address(Action::Set, address),
+        Body::Route(Action::Set, broadcast, broadcast_route),
+    ]);
+    assert!(rig.own("192.0.2.77"));
+    let default = route("0.0.0.0/0", 0, &[hop(2, "10.2.0.1", 1)]);
+    rig.feed(vec![default.clone()]);
+    let doubts = |rig: &Rig| ["192.0.2.77", "10.1.0.1", "10.1.0.255"].map(|it| rig.own(it));
+    assert_eq!(doubts(&rig), [false, true, true]);
+    let discards = route_of(RouteKind::Blackhole, &[], None);
+    let discards = Body::Route(Action::Set, key("10.9.0.0/16", 0), discards);
+    rig.feed(vec![discards.clone()]);
+    assert_eq!(doubts(&rig), [true; 3]);
+    rig.feed(vec![removed(discards)]);
+    assert_eq!(doubts(&rig), [false, true, true]);
+    rig.feed(vec![removed(default)]);
+    assert_eq!(doubts(&rig), [true; 3]);
+}
+
 /// SW-1: an error to a sender comes from the address on the sender's network.
 #[test]
 fn errors_come_from_the_address_on_the_network() {

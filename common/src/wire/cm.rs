@@ -67,7 +67,8 @@ pub struct Req {
     pub initiator_depth: u8,
     /// Time in which the receiver must answer: 4.096 µs × 2^n, five bits.
     pub remote_cm_timeout: u8,
-    /// First PSN of the sender, 24 bits.
+    /// Starting PSN, 24 bits: the one that the sender of this message wants to receive first, at
+    /// which its peer begins to send (IBTA 12.6.5).
     pub starting_psn: u32,
     /// Time in which the sender answers: 4.096 µs × 2^n, five bits.
     pub local_cm_timeout: u8,
@@ -108,7 +109,8 @@ pub struct Rep {
     pub remote_comm_id: u32,
     /// Queue pair of the sender, 24 bits.
     pub local_qpn: u32,
-    /// First PSN of the sender, 24 bits.
+    /// Starting PSN, 24 bits: the one that the sender of this message wants to receive first, at
+    /// which its peer begins to send (IBTA 12.6.5).
     pub starting_psn: u32,
     /// READs and atomics that the sender answers at a time.
     pub responder_resources: u8,

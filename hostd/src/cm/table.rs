@@ -29,7 +29,7 @@ pub(crate) struct Connection {
     pub(crate) given: Given,
     /// What the peer's REQ said; on the side that accepts.
     pub(crate) asked: Option<Asked>,
-    /// Own first packet number.
+    /// The PSN that the peer is told to begin at.
     pub(crate) psn: u32,
     /// What was offered, or agreed on.
     pub(crate) offer: Option<Offer>,

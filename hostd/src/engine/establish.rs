@@ -174,13 +174,15 @@ impl<M: RegionMemory> Engine<M> {
         let receive = Transition::ReadyToReceive(ReadyToReceive {
             destination: connection.remote,
             destination_qpn: peer.qpn,
-            rq_psn: peer.psn,
+            // A Starting PSN is where the other side begins (IBTA 12.6.5): each receives from its own
+            // on, and sends from its peer's on.
+            rq_psn: connection.psn,
             path_mtu: peer.path_mtu,
             min_rnr_timer: MIN_RNR_TIMER,
             multipath: connection.offer.map(|offer| offer.config),
         });
         let send = Transition::ReadyToSend(ReadyToSend {
-            sq_psn: connection.psn,
+            sq_psn: peer.psn,
             timeout: connection.given.timeout,
             retry_count: connection.given.retry_count,
             rnr_retry: peer.rnr_retry,

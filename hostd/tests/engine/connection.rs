@@ -2,6 +2,7 @@
 
 use crate::network::{Impairment, Network};
 use common::time::Span;
+use common::wire::cm::{Mad, Message};
 use hostd::verbs::{
     ConnectionId, ConnectionParameters, EngineConfig, Event, Granularity, MultipathConfig, State,
     Status,
@@ -173,6 +174,48 @@ fn plain_connections_use_the_standards_opcodes_only() {
     for frame in frames {
         let opcode = frame[14 + 20 + 8];
         assert!(opcode < 0x20 || opcode == 0x64, "opcode {opcode:#x}");
+    }
+    network.close();
+}
+
+/// HT-10: a side begins to send at the PSN that its peer's REQ or REP said (IBTA 12.6.5), and not at
+/// the one that it said itself. Two engines that had it the other way round would understand each
+/// other.
+#[test]
+fn a_side_begins_at_the_starting_psn_of_its_peer() {
+    const BTH: usize = 14 + 20 + 8;
+    const MAD: usize = BTH + 12 + 8;
+    let mut network = Network::new(4, [config(None), config(None)]);
+    network.tap = Some(Vec::new());
+    let (qpns, _) = connect(&mut network);
+    send_one(&mut network, qpns);
+    network.hosts[0].receive_into(qpns[0], 1, 0, 100);
+    let send = network.hosts[1].send(1, 0, 100);
+    network.hosts[1]
+        .engine
+        .post_send(qpns[1], send)
+        .expect("room");
+    network.pass(Span::from_millis(20));
+    let frames = network.tap.take().expect("was set");
+    // What the other side of each host said.
+    let mut said = [None; 2];
+    for frame in frames.iter().filter(|frame| frame[BTH] == 0x64) {
+        match Mad::parse(&frame[MAD..]).expect("whole").message {
+            Message::Req(req) => said[1] = Some(req.starting_psn),
+            Message::Rep(rep) => said[0] = Some(rep.starting_psn),
+            _ => {}
+        }
+    }
+    assert_ne!(said[0], said[1]);
+    for (host, said) in said.into_iter().enumerate() {
+        let first = frames.iter().find(|frame| {
+            let to = u32::from_be_bytes([0, frame[BTH + 5], frame[BTH + 6], frame[BTH + 7]]);
+            // SEND first and SEND only.
+            matches!(frame[BTH], 0x00 | 0x04) && to == qpns[1 - host]
+        });
+        let first = first.expect("has sent");
+        let psn = u32::from_be_bytes([0, first[BTH + 9], first[BTH + 10], first[BTH + 11]]);
+        assert_eq!(Some(psn), said, "host {host}");
     }
     network.close();
 }

@@ -15,7 +15,7 @@ use crate::tables::bridge::{BridgeId, BridgePort, Bridging, Fdb, Station, Statio
 use common::netlink::{FdbEntry, FdbKey, FdbKind, Mirror, StpState};
 use common::time::Span;
 use common::xdp::{BridgedPort, StationKey, StationPlace};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// EtherTypes of tags.
@@ -242,7 +242,7 @@ impl Bridges {
                 .then_some(bridge)
         };
         let bridges: Vec<Option<u32>> = entries.iter().map(served).collect();
-        let in_use: HashSet<u32> = bridges.iter().flatten().copied().collect();
+        let in_use: BTreeSet<u32> = bridges.iter().flatten().copied().collect();
         let gone: Vec<u32> = self
             .numbers
             .keys()
@@ -257,12 +257,12 @@ impl Bridges {
             }
             self.numbers.remove(bridge);
         }
-        for bridge in in_use {
-            let free = || (1..).find(|number| !self.numbers.values().any(|used| used == number));
-            if !self.numbers.contains_key(&bridge) {
-                let number = free().expect("fewer bridges than ports");
-                self.numbers.insert(bridge, number);
-            }
+        let is_new = |bridge: &u32| !self.numbers.contains_key(bridge);
+        let new: Vec<u32> = in_use.into_iter().filter(is_new).collect();
+        for bridge in new {
+            let is_free = |number: &BridgeId| !self.numbers.values().any(|used| used == number);
+            let number = (1..).find(is_free).expect("fewer bridges than numbers");
+            self.numbers.insert(bridge, number);
         }
         let member = |(entry, bridge): (&PortEntry, &Option<u32>)| {
             let bridge = (*bridge)?;

@@ -20,6 +20,9 @@ const PROGRAMS: [&str; 7] = [
     "fabric",
 ];
 
+/// Folders of `etc/` with what runs beside the daemons.
+const EXAMPLES: [&str; 4] = ["grafana", "prometheus", "frr", "bird"];
+
 /// Runs a command; what it printed, on success.
 fn succeed(command: &mut Command) -> String {
     let output = command.output();
@@ -76,7 +79,14 @@ fn expected() -> BTreeSet<String> {
     });
     let uet = "usr/local/share/switchd/switchd-uet.toml".to_owned();
     let others = others.into_iter().flatten().chain([uet]);
-    programs.into_iter().chain(others).collect()
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../etc");
+    let mut examples = BTreeSet::new();
+    for example in EXAMPLES {
+        files(&shipped, &shipped.join(example), &mut examples);
+    }
+    let examples = examples.into_iter();
+    let examples = examples.map(|path| format!("usr/local/share/fabric/{path}"));
+    programs.into_iter().chain(others).chain(examples).collect()
 }
 
 fn configurations() -> BTreeSet<String> {

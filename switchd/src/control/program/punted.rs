@@ -52,7 +52,8 @@ impl Punted {
         verdict: impl Fn(&IpNet) -> Option<Verdict>,
         all: impl Iterator<Item = IpNet>,
     ) -> Vec<VerdictChange> {
-        let mut told = Vec::new();
+        // The last word on each prefix. Found by prefix, as a full table may be told of at once.
+        let mut told = HashMap::new();
         let mut moved = HashSet::new();
         for prefix in changed {
             match verdict(prefix).filter(|verdict| *verdict != Verdict::Forward) {
@@ -60,13 +61,13 @@ impl Punted {
                     let before = self.kept.insert(*prefix, verdict);
                     self.inside.remove(prefix);
                     if before != Some(verdict) {
-                        told.push((*prefix, Some(verdict)));
+                        told.insert(*prefix, Some(verdict));
                         moved.insert(*prefix);
                     }
                 }
                 None => {
                     if self.kept.remove(prefix).is_some() {
-                        told.push((*prefix, None));
+                        told.insert(*prefix, None);
                         moved.insert(*prefix);
                     }
                 }
@@ -77,7 +78,7 @@ impl Punted {
             self.lens = self.kept.keys().map(len).collect();
         }
         if self.kept.is_empty() && self.inside.is_empty() && moved.is_empty() {
-            return told;
+            return Vec::new();
         }
         let mut affected = changed.clone();
         if !moved.is_empty() {
@@ -90,20 +91,20 @@ impl Punted {
             let is_exception =
                 verdict(&prefix) == Some(Verdict::Forward) && self.is_inside_punted(&prefix);
             if is_exception && self.inside.insert(prefix) {
-                told.retain(|(known, _)| *known != prefix);
-                told.push((prefix, Some(Verdict::Forward)));
+                told.insert(prefix, Some(Verdict::Forward));
             } else if !is_exception && self.inside.remove(&prefix) {
-                told.push((prefix, None));
+                told.insert(prefix, None);
             }
         }
         // What is forwarded inside of something else is told of before that, and forgotten after.
-        told.sort_by_key(|(prefix, verdict)| {
+        let mut told: Vec<VerdictChange> = told.into_iter().collect();
+        told.sort_unstable_by_key(|(prefix, verdict)| {
             let step = match verdict {
                 Some(Verdict::Forward) => 0,
                 Some(_) => 1,
                 None => 2,
             };
-            (step, prefix.prefix_len())
+            (step, prefix.prefix_len(), *prefix)
         });
         told
     }

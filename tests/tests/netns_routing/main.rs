@@ -1,0 +1,270 @@
+//! Routing daemons beside switchd, as operators run them: FRR and BIRD with the configurations in
+//! `etc/`, each over the ports of a switch of its own, and lldpd.
+
+mod full_table;
+mod node;
+mod probe;
+mod rig;
+mod table;
+
+use std::collections::BTreeMap;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use lab::observe::{eventually, rows};
+use lab::{exclusive, privileged};
+
+use probe::{Echo, Probe};
+use rig::{PATIENCE, Rig, SWITCHES};
+
+/// Flows of a [`Probe`] by address family.
+const FLOWS: usize = 16;
+
+/// Networks behind the border, as the leaf knows them.
+const BEYOND: [&str; 2] = ["10.2.0.0/24", "2001:db8:2::/64"];
+
+/// Makes FRR use no next hop objects of the kernel.
+const NO_OBJECTS: &str = "no zebra nexthop kernel enable";
+
+fn probe(rig: &Rig) -> Probe {
+    let to = rig.addresses("h2");
+    Probe::start(rig.node("h1").namespace(), &to, FLOWS)
+}
+
+fn echo(rig: &Rig) -> Echo {
+    Echo::start(rig.node("h2").namespace())
+}
+
+/// SW-1, SW-2, SW-3: routes that FRR and BIRD learn over switchd's ports by BGP are forwarded:
+/// IPv4 and IPv6, by next hops of either family, ECMP over two links, in each form in which the
+/// daemons give them to the kernel.
+#[test]
+fn routes_of_frr_and_bird_are_forwarded() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::with("", |text| text.replace(NO_OBJECTS, "!"));
+    // BIRD, and FRR with next hop objects, give IPv4 routes the neighbours' IPv6 addresses
+    // (RFC 8950). As shipped FRR gives them 169.254.0.1 on either link, a neighbour of its making.
+    let is_of = |hops: &[(String, String)], start: &[&str]| {
+        let mut pairs = hops.iter().zip(start);
+        hops.len() == start.len() && pairs.all(|((_, hop), start)| hop.starts_with(start))
+    };
+    let forms = [
+        ("leaf", BEYOND[0], ["fe80::"; 2], ["169.254.0.1"; 2]),
+        ("leaf", BEYOND[1], ["fe80::"; 2], ["fe80::"; 2]),
+        (
+            "spine",
+            BEYOND[0],
+            ["192.0.2.2", "fe80::"],
+            ["192.0.2.2", "169.254.0.1"],
+        ),
+        (
+            "border",
+            "10.1.0.0/24",
+            ["192.0.2.1", "fe80::"],
+            ["192.0.2.1", "fe80::"],
+        ),
+    ];
+    for (name, prefix, objects, _) in forms {
+        let hops = rig.hops(name, prefix);
+        assert!(is_of(&hops, &objects), "{name} {prefix}: {hops:?}");
+    }
+    for name in ["leaf", "spine"] {
+        let groups = rows(rig.switchctl(name, &["ecmp"]));
+        let objects = groups.iter().filter(|row| row["object"].is_u64());
+        assert!(objects.count() > 0, "{groups:?}");
+    }
+    let _echo = echo(&rig);
+    assert_spread(&rig);
+    for name in ["leaf", "spine"] {
+        rig.vtysh(name, &["configure", NO_OBJECTS, "end", "clear bgp *"]);
+    }
+    for (name, prefix, _, own) in forms {
+        eventually(
+            &format!("routes of {name} by their own next hops"),
+            PATIENCE,
+            || {
+                let hops = rig.hops(name, prefix);
+                if is_of(&hops, &own) {
+                    Ok(())
+                } else {
+                    Err(format!("{hops:?}"))
+                }
+            },
+        );
+    }
+    rig.wait_for_hops("spine", "10.1.0.0/24", &["leaf1a", "leaf1b"]);
+    rig.wait_for_hops("border", "10.1.0.0/24", &["spine1", "spine2"]);
+    assert_spread(&rig);
+    rig.assert_nothing_dropped();
+}
+
+/// Traffic arrives, by both ways at each step, and no kernel forwards it.
+fn assert_spread(rig: &Rig) {
+    let ways = [
+        ("leaf", ["uplink1", "uplink2"]),
+        ("spine", ["border1", "border2"]),
+        ("spine", ["leaf1a", "leaf1b"]),
+        ("border", ["spine1", "spine2"]),
+    ];
+    let sent = || ways.map(|(name, ports)| ports.map(|port| rig.port(name, port, "tx_packets")));
+    let before = sent();
+    let seen = probe(rig).after(Duration::from_secs(1));
+    println!("{seen}");
+    assert_eq!(seen.lost(), 0, "{seen}");
+    for ((way, before), after) in ways.iter().zip(before).zip(sent()) {
+        let gains = [after[0] - before[0], after[1] - before[1]];
+        // 32 flows: that one way gets less than an eighth has a chance of one in a million.
+        let all = u64::try_from(seen.sent()).unwrap();
+        assert!(
+            gains.iter().sum::<u64>() >= all,
+            "{way:?}: {gains:?} of {all}"
+        );
+        assert!(
+            gains.iter().all(|gain| *gain > all / 8),
+            "{way:?}: {gains:?} of {all}"
+        );
+    }
+    for name in SWITCHES {
+        assert_eq!(rig.punted(name), 0, "{name}");
+    }
+}
+
+/// SW-2, SW-3: when a link is pulled its flows move to the other one, and those of the other one
+/// lose nothing; the same when a cable is cut of which neither end notices, which BFD finds.
+#[test]
+fn traffic_leaves_a_link_that_is_pulled_or_cut() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::up();
+    let _echo = echo(&rig);
+    let bfd = rig.bfd("leaf");
+    for (what, pull, plug, left) in [
+        (
+            "pulled",
+            ("spine", "ip link set dev leaf1a down"),
+            ("spine", "ip link set dev leaf1a up"),
+            "uplink2",
+        ),
+        (
+            "cut",
+            ("cable", "ip link set dev bridge down"),
+            ("cable", "ip link set dev bridge up"),
+            "uplink1",
+        ),
+    ] {
+        let running = probe(&rig);
+        sleep(Duration::from_millis(500));
+        let begun = Instant::now();
+        rig.node(pull.0).run(pull.1);
+        for prefix in BEYOND {
+            rig.wait_for_hops("leaf", prefix, &[left]);
+        }
+        for prefix in ["10.1.0.0/24", "2001:db8:1::/64"] {
+            let left = if left == "uplink1" {
+                "leaf1a"
+            } else {
+                "leaf1b"
+            };
+            rig.wait_for_hops("spine", prefix, &[left]);
+        }
+        let (moved, at) = (Instant::now(), begun.elapsed());
+        let seen = running.after(Duration::from_secs(2));
+        let (later, lost_later) = seen.since(moved);
+        println!("{what}: moved after {at:?}; {seen}");
+        assert!(
+            later > 0 && lost_later == 0,
+            "{lost_later} of {later} when moved"
+        );
+        assert!(
+            seen.hit() < 2 * FLOWS,
+            "the flows of the other link: {seen}"
+        );
+        rig.node(plug.0).run(plug.1);
+        rig.wait_for_sessions();
+        for prefix in BEYOND {
+            rig.wait_for_hops("leaf", prefix, &["uplink1", "uplink2"]);
+        }
+    }
+    // Neither interface of the link that was cut ever lost its carrier.
+    assert_eq!(rig.port("leaf", "uplink2", "link_downs"), 0);
+    let noticed = |after: &BTreeMap<String, u64>| {
+        let of = |name: &str| name.contains("uplink2");
+        let downs = |all: &BTreeMap<String, u64>| {
+            all.iter()
+                .filter(|(name, _)| of(name))
+                .map(|(_, downs)| *downs)
+                .sum::<u64>()
+        };
+        downs(after) > downs(&bfd)
+    };
+    let after = rig.bfd("leaf");
+    assert!(noticed(&after), "{bfd:?} {after:?}");
+}
+
+/// MG-5: BGP and BFD don't notice that switchd is killed, stopped or started: they run in the
+/// kernel of the box, and so does the traffic meanwhile.
+#[test]
+fn sessions_outlive_the_switch() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let mut rig = Rig::up();
+    let _echo = echo(&rig);
+    let sessions = |rig: &Rig| ["leaf", "spine"].map(|name| (rig.bgp(name), rig.bfd(name)));
+    let before = sessions(&rig);
+    for name in ["spine", "leaf"] {
+        for how in ["killed", "stopped"] {
+            let ways = BEYOND.map(|prefix| rig.hops(name, prefix));
+            let running = probe(&rig);
+            sleep(Duration::from_millis(500));
+            let mut switch = rig.running.remove(&(name, "switchd")).expect("it runs");
+            let away = Instant::now();
+            match how {
+                "killed" => switch.kill(),
+                _ => switch.stop(),
+            }
+            sleep(Duration::from_millis(1000));
+            rig.start_switch(name);
+            let absent = away.elapsed();
+            assert_eq!(BEYOND.map(|prefix| rig.hops(name, prefix)), ways);
+            let seen = running.after(Duration::from_secs(1));
+            println!("{name} {how}, away for {absent:?}: {seen}");
+            // All of them, were it not for the kernel.
+            let meanwhile = absent.as_millis() / 10 * 2 * FLOWS as u128;
+            assert!((seen.lost() as u128) < meanwhile / 4, "{seen}");
+        }
+    }
+    assert_eq!(sessions(&rig), before);
+}
+
+/// LLDP reaches lldpd at both ends of a link between two switches.
+#[test]
+fn lldp_goes_both_ways() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let mut rig = Rig::up();
+    for name in ["leaf", "spine"] {
+        rig.start_lldpd(name);
+    }
+    for (name, port, other, of_other) in [
+        ("leaf", "uplink1", "spine", "leaf1a"),
+        ("spine", "leaf1a", "leaf", "uplink1"),
+    ] {
+        eventually(&format!("the neighbour of {name}"), PATIENCE, || {
+            let found = rig.lldp_neighbour(name, port);
+            if found == Ok((other.to_owned(), of_other.to_owned())) {
+                Ok(())
+            } else {
+                Err(format!("{found:?}\n{}", rig.node(name).log("lldpd")))
+            }
+        });
+    }
+}

@@ -428,8 +428,10 @@ fn the_kernel_resolves_what_it_is_asked_to() {
         };
         let (found, missing) = runtime.block_on(async {
             let requests = Requests::connect().unwrap();
-            requests.use_neighbour(wanted).await.unwrap();
-            requests.use_neighbour(wanted).await.unwrap();
+            requests.use_neighbour(wanted, false).await.unwrap();
+            requests.use_neighbour(wanted, true).await.unwrap();
+            // Of one that came unnoticed the kernel forgets nothing.
+            requests.use_neighbour(wanted, false).await.unwrap_err();
             (
                 requests
                     .route_to("10.9.1.1".parse().unwrap(), None)

@@ -43,19 +43,25 @@ impl Requests {
     /// Makes the kernel treat the neighbour as one that a packet was just sent to (NTF_USE): an
     /// unknown one is resolved, a stale one is probed, a reachable one stays. The result comes as a
     /// change of the mirror. Not for one that [is static](super::NeighbourState::is_static): the
-    /// kernel would forget its address.
+    /// kernel would forget its address. One that is not `known` may have become so meanwhile (a
+    /// routing daemon replaces its own by removing it first): it is left as it is.
     ///
     /// # Errors
-    /// The kernel's refusal: the interface is gone or down, or permission is lacking.
-    pub async fn use_neighbour(&self, key: NeighbourKey) -> Result<(), rtnetlink::Error> {
-        self.handle
-            .neighbours()
+    /// The kernel's refusal: the interface is gone or down, permission is lacking, or there is a
+    /// neighbour that was not known.
+    pub async fn use_neighbour(
+        &self,
+        key: NeighbourKey,
+        known: bool,
+    ) -> Result<(), rtnetlink::Error> {
+        let neighbours = self.handle.neighbours();
+        let request = neighbours
             .add(key.ifindex, key.address)
             .state(NeighbourState::None)
-            .flags(NeighbourFlags::Use)
-            .replace()
-            .execute()
-            .await
+            .flags(NeighbourFlags::Use);
+        // Without, the kernel is told to make a new one and no other (NLM_F_EXCL).
+        let request = if known { request.replace() } else { request };
+        request.execute().await
     }
 
     /// Makes the bridge treat a station as one that has just sent a frame at its port (NTF_USE), so

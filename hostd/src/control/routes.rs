@@ -329,7 +329,8 @@ impl Router {
         if self.watch.mirror().is_static_neighbour(&next_hop) {
             return;
         }
-        if let Err(error) = self.requests.use_neighbour(next_hop).await {
+        let known = self.watch.mirror().neighbour(&next_hop).is_some();
+        if let Err(error) = self.requests.use_neighbour(next_hop, known).await {
             tracing::debug!(?next_hop, %error, "the kernel does not resolve the neighbour");
         }
     }

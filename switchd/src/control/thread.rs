@@ -243,9 +243,10 @@ impl Control {
             return;
         }
         questions(open).insert(key);
+        let known = lock(&self.state).routing.mirror().neighbour(&key).is_some();
         let (requests, open, answered) = (requests.clone(), open.clone(), answered.clone());
         tokio::spawn(async move {
-            if let Err(error) = requests.use_neighbour(key).await {
+            if let Err(error) = requests.use_neighbour(key, known).await {
                 tracing::debug!("asking for {} failed: {error}", key.address);
             }
             questions(&open).remove(&key);

@@ -232,6 +232,10 @@ fn sessions_outlive_the_switch() {
             sleep(Duration::from_millis(1000));
             rig.start_switch(name);
             let absent = away.elapsed();
+            for (prefix, hops) in BEYOND.into_iter().zip(&ways) {
+                let ports: Vec<&str> = hops.iter().map(|(port, _)| port.as_str()).collect();
+                rig.wait_for_hops(name, prefix, &ports);
+            }
             assert_eq!(BEYOND.map(|prefix| rig.hops(name, prefix)), ways);
             let seen = running.after(Duration::from_secs(1));
             println!("{name} {how}, away for {absent:?}: {seen}");

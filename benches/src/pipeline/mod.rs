@@ -30,10 +30,10 @@ use switchd::forward::fib::FibWriter;
 /// The most that a packet to a random route may cost, as a multiple of the reference loop, in the
 /// first [`BOUNDED`] cases.
 ///
-/// The bound was once 130 ns. On a quiet machine the reference loop takes 19.4 ns, so 130 ns are 6.7
-/// times the reference; the dearest bounded case takes 114 ns. On a machine whose cores are all busy
-/// the reference, which waits for memory most of its time, slows down more than the pipeline does:
-/// there the bound is wider.
+/// The bound was once 130 ns. On a quiet machine the reference loop takes 19.4 ns, so 130 ns are
+/// 6.7 times the reference; the dearest bounded case takes 114 ns. On a machine whose cores are all
+/// busy the reference, which waits for memory most of its time, slows down more than the pipeline
+/// does: there the bound is wider.
 const RATIO_MAX: f64 = 6.7;
 
 /// What is measured.

@@ -174,8 +174,8 @@ impl<M: RegionMemory> Engine<M> {
         let receive = Transition::ReadyToReceive(ReadyToReceive {
             destination: connection.remote,
             destination_qpn: peer.qpn,
-            // A Starting PSN is where the other side begins (IBTA 12.6.5): each receives from its own
-            // on, and sends from its peer's on.
+            // A Starting PSN is where the other side begins (IBTA 12.6.5): each receives from its
+            // own on, and sends from its peer's on.
             rq_psn: connection.psn,
             path_mtu: peer.path_mtu,
             min_rnr_timer: MIN_RNR_TIMER,

@@ -178,9 +178,9 @@ fn plain_connections_use_the_standards_opcodes_only() {
     network.close();
 }
 
-/// HT-10: a side begins to send at the PSN that its peer's REQ or REP said (IBTA 12.6.5), and not at
-/// the one that it said itself. Two engines that had it the other way round would understand each
-/// other.
+/// HT-10: a side begins to send at the PSN that its peer's REQ or REP said (IBTA 12.6.5), and not
+/// at the one that it said itself. Two engines that had it the other way round would understand
+/// each other.
 #[test]
 fn a_side_begins_at_the_starting_psn_of_its_peer() {
     const BTH: usize = 14 + 20 + 8;

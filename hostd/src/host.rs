@@ -37,6 +37,9 @@ const DRAIN_TIME: Duration = Duration::from_secs(3);
 /// How often the worker has to show that it lives, when systemd does not say.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
+/// How often the line that `systemctl status` shows is brought up to date.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Regions that may wait to be unmapped; beyond it the worker does it itself.
 const RELEASED_REGIONS: usize = 1024;
 
@@ -424,6 +427,7 @@ impl Listeners {
         tokio::spawn(admin::serve(self.admin, sources.clone(), worker.clone()));
         tokio::spawn(applications.clone().serve(self.application));
         tokio::spawn(heartbeat(worker, published, alive.clone()));
+        tokio::spawn(tell_status(sources.clone(), alive.clone()));
         if let Some(listener) = self.metrics {
             let source = Arc::new(Telemetry::new(sources, alive));
             tokio::spawn(common::metrics::serve(listener, source));
@@ -509,6 +513,26 @@ async fn heartbeat(worker: WorkerHandle, published: Arc<Published>, alive: Arc<A
             let _ = sd_notify::notify(&[NotifyState::Watchdog]);
         }
         tokio::time::sleep(pause).await;
+    }
+}
+
+/// Tells systemd how the daemon is, whenever that has changed: `STATUS=` of sd_notify(3).
+async fn tell_status(sources: Sources, alive: Arc<AtomicBool>) {
+    let mut told = String::new();
+    while std::env::var_os("NOTIFY_SOCKET").is_some() {
+        let applications = sources.applications.peers().len();
+        let mut text = format!(
+            "{} interfaces, {applications} applications connected",
+            sources.interfaces.len()
+        );
+        if !alive.load(Ordering::Relaxed) {
+            text += "; the worker stands still";
+        }
+        if text != told {
+            let _ = sd_notify::notify(&[NotifyState::Status(&text)]);
+            told = text;
+        }
+        tokio::time::sleep(STATUS_INTERVAL).await;
     }
 }
 

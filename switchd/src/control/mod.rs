@@ -69,6 +69,7 @@ mod report;
 pub mod routing;
 pub mod slots;
 pub mod state;
+mod status_text;
 mod steer;
 pub mod thread;
 mod thresholds;

@@ -12,6 +12,7 @@
 
 use super::admin;
 use super::state::{State, heartbeat_age, lock};
+use super::status_text;
 use crate::worker::events::WorkerEvent;
 use common::metrics::{Families, Source};
 use common::netlink::{NeighbourKey, Requests};
@@ -114,6 +115,7 @@ impl Control {
             result = self.serve_workers() => result,
             result = self.refresh_stations() => result,
             () = self.feed_watchdog() => Ok(()),
+            () = self.tell_status() => Ok(()),
             () = self.watch_thresholds() => Ok(()),
             () = self.watch_settings() => Ok(()),
             () = self.obey_hangups(&mut hangup) => Ok(()),
@@ -284,6 +286,24 @@ impl Control {
         loop {
             tick.tick().await;
             lock(&self.state).note_accept_local();
+        }
+    }
+
+    /// Tells systemd how the daemon is, whenever that has changed.
+    async fn tell_status(&self) {
+        if std::env::var_os("NOTIFY_SOCKET").is_none() {
+            return std::future::pending().await;
+        }
+        let mut told = String::new();
+        let mut tick = tokio::time::interval(Duration::from(status_text::INTERVAL));
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            let text = lock(&self.state).status_text(monotonic());
+            if text != told {
+                let _ = sd_notify::notify(&[sd_notify::NotifyState::Status(&text)]);
+                told = text;
+            }
         }
     }
 

@@ -175,6 +175,12 @@ impl<Q: QueueIo> Worker<Q> {
             };
             match self.parse(ingress, &frame) {
                 Ok(parsed) => {
+                    // Its source was looked at before it had to wait, unless it is an answer of the
+                    // switch itself.
+                    let parsed = Parsed {
+                        in_doubt: false,
+                        ..parsed
+                    };
                     let group = self.forward.look_up_one(&parsed);
                     if group.is_some_and(|group| self.tables.group(group).is_none()) {
                         self.pick_up_tables(now);

@@ -121,7 +121,7 @@ fn tables() -> Tables {
             address: IpAddr::from([10, 0, 0, 2]),
             // One neighbour is not known yet.
             mac: (number != 3).then_some([2, 0, 0, 0, 1, 0]),
-            mtu: if number == 2 { 600 } else { u16::MAX },
+            mtu: if number == 2 { 800 } else { u16::MAX },
             source: None,
         });
         tables

@@ -315,7 +315,8 @@ pub(super) fn error(problem: Problem, v6: bool) -> Fields {
         expect
             .is("ip.src", "192.0.2.1")
             .is("ip.dst", "10.0.0.1")
-            .is("ip.dsfield", 0xc0);
+            // Internetwork control, with the type of service of the packet: 0x1e of 0x6a.
+            .is("ip.dsfield", 0xca);
         expect.is("ip.checksum.status", 1);
         expect.is("icmp.type", type_v4.0).is("icmp.code", type_v4.1);
         expect.is("icmp.checksum.status", 1);

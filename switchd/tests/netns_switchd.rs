@@ -459,15 +459,31 @@ fn the_service_manager_is_told() {
         .env("WATCHDOG_USEC", "200000")
         .spawn()
         .unwrap();
-    let next = || {
+    let heard = || {
         let mut buffer = [0; 100];
         let len = socket.recv(&mut buffer).unwrap();
         String::from_utf8_lossy(&buffer[..len]).trim().to_owned()
     };
+    // What else it says is how it is, once a second at most.
+    let statuses = std::cell::RefCell::new(Vec::new());
+    let next = || {
+        loop {
+            let text = heard();
+            match text.strip_prefix("STATUS=") {
+                Some(status) => statuses.borrow_mut().push(status.to_owned()),
+                None => return text,
+            }
+        }
+    };
     assert_eq!(next(), "READY=1");
-    for _ in 0..4 {
+    for _ in 0..15 {
         assert_eq!(next(), "WATCHDOG=1");
     }
+    let said = statuses.borrow().clone();
+    assert!(
+        said.iter().any(|it| it.starts_with("3 of 3 ports up, ")),
+        "{said:?}"
+    );
     let id = nix::unistd::Pid::from_raw(i32::try_from(daemon.id()).unwrap());
     nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
     assert_eq!(daemon.wait().unwrap().code(), Some(0));

@@ -96,10 +96,11 @@ impl Node {
 
     /// As [`Self::spawn`], with folders `/run`, `/etc/frr` and `/var/tmp` of the machine's own, so
     /// that programs which are configured for one machine run several times. All that it starts
-    /// ends with it, whichever user it has become.
+    /// ends with it, whichever user it has become: the shell stays root and the first process of
+    /// the namespace, so that it gets the signal of `--kill-child` and takes the others with it.
     pub(crate) fn spawn_as_on_its_own_machine(&self, name: &str, words: &[&str]) -> Process {
         const SHELL: &str = "mount --bind \"$1/run\" /run && mount --bind \"$1/etc\" /etc/frr && \
-                             mount -t tmpfs tmpfs /var/tmp && shift && exec \"$@\"";
+                             mount -t tmpfs tmpfs /var/tmp && shift && \"$@\"; exit $?";
         let folder = self.folder.display().to_string();
         let mut all = vec!["unshare", "--mount", "--pid", "--fork", "--kill-child"];
         all.extend(["sh", "-c", SHELL, "sh", &folder]);

@@ -54,6 +54,12 @@ enum LabCommand {
     Up(Up),
     /// Take it down; also removes what a killed one has left
     Down(Named),
+    /// All laboratories that are up, or that a killed run has left
+    List {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Nodes, daemons and links
     Status {
         #[command(flatten)]
@@ -185,6 +191,10 @@ fn run(command: Top) -> Result<ExitCode, LabError> {
             sweep(&named.name)?;
             let what = if was_there { "is down" } else { "was not up" };
             println!("laboratory '{}' {what}", named.name);
+        }
+        Top::Lab(LabCommand::List { json }) => {
+            common::sys::end_quietly_on_broken_pipe();
+            show::list(&Lab::all()?, json);
         }
         Top::Lab(LabCommand::Status { named, json }) => {
             common::sys::end_quietly_on_broken_pipe();

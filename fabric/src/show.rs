@@ -31,6 +31,60 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
+/// Laboratories with their sizes, and how many of their daemons run.
+pub(crate) fn list(labs: &[Lab], as_json: bool) {
+    let counts = |lab: &Lab| {
+        let daemons = lab.daemons().unwrap_or_default();
+        (daemons.iter().filter(|it| it.ready).count(), daemons.len())
+    };
+    if as_json {
+        let row = |lab: &Lab| {
+            let (ready, daemons) = counts(lab);
+            json!({
+                "name": lab.name(),
+                "up": lab.is_up(),
+                "leaves": lab.options().leaves,
+                "spines": lab.options().spines,
+                "hosts": lab.options().hosts,
+                "daemons": daemons,
+                "ready": ready,
+            })
+        };
+        println!("{:#}", json!(labs.iter().map(row).collect::<Vec<_>>()));
+        return;
+    }
+    if labs.is_empty() {
+        println!("no laboratory is up");
+        return;
+    }
+    let mut rows = table(&[
+        "laboratory",
+        "state",
+        "leaves",
+        "spines",
+        "hosts",
+        "daemons ready",
+    ]);
+    for lab in labs {
+        let options = lab.options();
+        let (ready, daemons) = counts(lab);
+        rows.add_row([
+            lab.name().to_owned(),
+            if lab.is_up() {
+                "up"
+            } else {
+                "left by a killed run"
+            }
+            .to_owned(),
+            options.leaves.to_string(),
+            options.spines.to_string(),
+            options.hosts.to_string(),
+            format!("{ready} of {daemons}"),
+        ]);
+    }
+    println!("{rows}");
+}
+
 /// Nodes with their daemons and addresses, then links.
 pub(crate) fn status(lab: &Lab) {
     let options = lab.options();

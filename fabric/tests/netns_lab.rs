@@ -247,6 +247,55 @@ fn up_replaces_what_a_killed_one_has_left() {
     assert_gone("labz");
 }
 
+/// Namespaces that others have made under names of a laboratory are refused by name, and stay;
+/// `fabric lab list` shows what is there.
+#[test]
+fn namespaces_of_others_are_left_alone() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    sweep("labn").unwrap();
+    lab::command::run("ip", &["netns", "add", "labn-leaf1"]).unwrap();
+    let build = || {
+        Lab::builder()
+            .name("labn")
+            .size(1, 1, 1)
+            .daemons(Daemons::KernelRouters)
+            .up()
+    };
+    let refusal = build().map(drop).unwrap_err().to_string();
+    assert!(
+        refusal.contains("'labn' did not make the network namespaces labn-leaf1: "),
+        "{refusal}"
+    );
+    sweep("labn").unwrap();
+    assert_eq!(namespaces_of("labn").unwrap(), ["labn-leaf1"]);
+    lab::command::run("ip", &["netns", "delete", "labn-leaf1"]).unwrap();
+
+    let list = || {
+        let output = Command::new(FABRIC)
+            .args(["lab", "list", "--json"])
+            .output();
+        let rows: Vec<serde_json::Value> = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+        rows.into_iter().find(|row| row["name"] == "labn")
+    };
+    assert_eq!(list(), None);
+    let lab = build().unwrap();
+    let row = list().unwrap();
+    assert_eq!(
+        (&row["up"], &row["hosts"]),
+        (&true.into(), &1.into()),
+        "{row}"
+    );
+    // One that others make beside a laboratory stays as well.
+    lab::command::run("ip", &["netns", "add", "labn-h9"]).unwrap();
+    lab.down().unwrap();
+    assert_eq!(namespaces_of("labn").unwrap(), ["labn-h9"]);
+    lab::command::run("ip", &["netns", "delete", "labn-h9"]).unwrap();
+    assert_eq!(list(), None);
+}
+
 /// A laboratory that belongs to a process goes when that process goes, even by kill -9; and an
 /// interrupted `up` takes down what it has made.
 #[test]

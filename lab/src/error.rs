@@ -37,6 +37,18 @@ pub enum LabError {
     #[error("laboratory '{0}' is up already: `fabric lab down --name {0}` takes it down")]
     Exists(String),
 
+    /// Others have namespaces that the laboratory would make.
+    #[error(
+        "laboratory '{name}' did not make the network namespaces {namespaces}: choose another --name, or \
+         `ip netns delete` them"
+    )]
+    Strangers {
+        /// The laboratory.
+        name: String,
+        /// What is there.
+        namespaces: String,
+    },
+
     /// No laboratory of that name.
     #[error("no laboratory '{0}' is up")]
     Absent(String),

@@ -11,9 +11,9 @@ use super::command::installed;
 use super::control::{DaemonStatus, Request, SUPERVISE, ask};
 use super::settings::{State, binary};
 use super::supervisor::log_tail;
-use super::sweep::{supervisor, sweep};
+use super::sweep::{strangers, supervisor, sweep};
 use super::topology::{Daemons, NodeRole, Options, Qos, Topology};
-use super::{Host, LabError, Progress, node_dir, run_dir, settings, wiring};
+use super::{Host, LabError, Progress, RUN, node_dir, run_dir, settings, wiring};
 
 /// Longest time from the start of a daemon until it forwards.
 const READY_TIME: Duration = Duration::from_secs(20);
@@ -140,6 +140,13 @@ impl Builder {
         if supervisor(&name).is_some() {
             return Err(LabError::Exists(name));
         }
+        let strange = strangers(&name)?;
+        if !strange.is_empty() {
+            return Err(LabError::Strangers {
+                name,
+                namespaces: strange.join(", "),
+            });
+        }
         progress("what an earlier laboratory has left")?;
         sweep(&name)?;
         let made = self.make(progress);
@@ -252,6 +259,35 @@ impl Lab {
             process: None,
             detached: true,
         })
+    }
+
+    /// All laboratories that are up, or that a killed run has left, by name.
+    ///
+    /// # Errors
+    /// When the folder of laboratories cannot be read, or a laboratory's plan: it is of another
+    /// version.
+    pub fn all() -> Result<Vec<Lab>, LabError> {
+        let entries = match fs::read_dir(RUN) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(LabError::io(RUN))?,
+        };
+        let mut all = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(LabError::io(RUN))?.file_name();
+            match Self::open(&name.to_string_lossy()) {
+                // Files of others, and folders of laboratories that go just now.
+                Err(LabError::Absent(_)) => {}
+                lab => all.push(lab?),
+            }
+        }
+        all.sort_by(|a, b| a.name().cmp(b.name()));
+        Ok(all)
+    }
+
+    /// Whether its supervisor runs. Otherwise a killed run has left it.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        supervisor(self.name()).is_some()
     }
 
     /// Its plan.

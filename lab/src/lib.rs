@@ -25,8 +25,8 @@
 //! | [`observe`] | what is counted and checked from outside |
 //! | [`load`] | how long the daemons wait for a core that others have |
 //!
-//! It leaves nothing behind. Every object carries the laboratory's name, so [`sweep`] finds it
-//! without any state. The daemons die with their supervisor (`PDEATHSIG`). The supervisor of a
+//! It leaves nothing behind. Every object carries the laboratory's name, and [`sweep`] finds it by
+//! the plan. The daemons die with their supervisor (`PDEATHSIG`). The supervisor of a
 //! [`Lab`] takes the laboratory down when the process that made it has ended, for whatever reason
 //! (end of file on its standard input).
 

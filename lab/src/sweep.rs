@@ -1,7 +1,8 @@
 //! Takes a laboratory down, complete or not.
 //!
-//! It needs no record of what was made: the supervisor is known by its process identifier file and
-//! command line, namespaces by their names, processes by the namespace that they are in.
+//! The supervisor is known by its process identifier file and command line, processes by the
+//! namespace that they are in, and namespaces by their names and by the plan that is written before
+//! the first of them is made: others of such names are not the laboratory's, and stay.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +14,8 @@ use nix::unistd::Pid;
 
 use super::command::run;
 use super::control::SUPERVISE;
-use super::{LabError, run_dir};
+use super::settings::State;
+use super::{LabError, run_dir, wiring};
 
 /// How long a supervisor may take to stop its daemons, and these to drain.
 const STOP_TIME: Duration = Duration::from_secs(8);
@@ -33,7 +35,8 @@ pub fn sweep(name: &str) -> Result<(), LabError> {
 /// # Errors
 /// As [`sweep`].
 pub fn clear(name: &str) -> Result<(), LabError> {
-    let found = namespaces_of(name)?;
+    let mut found = namespaces_of(name)?;
+    found.retain(recorded(name));
     for ns in &found {
         kill_all_in(ns);
     }
@@ -50,7 +53,30 @@ pub fn clear(name: &str) -> Result<(), LabError> {
     }
 }
 
-/// Names of the namespaces that belong to the laboratory `name`.
+/// Whether the laboratory `name` has made the namespace of such a name, complete or not, as far as
+/// is written.
+fn recorded(name: &str) -> impl Fn(&String) -> bool + use<> {
+    let plan = State::load(name).map(|state| wiring::namespaces(&state.options, &state.plan()));
+    move |ns| match &plan {
+        Ok(plan) => plan.contains(ns),
+        Err(LabError::Absent(_)) => false,
+        // Of a version that writes something else: there was one.
+        Err(_) => true,
+    }
+}
+
+/// Namespaces that would be of the laboratory `name` by their names, but that it has not made.
+///
+/// # Errors
+/// When `ip` fails.
+pub fn strangers(name: &str) -> Result<Vec<String>, LabError> {
+    let mut found = namespaces_of(name)?;
+    let is_own = recorded(name);
+    found.retain(|ns| !is_own(ns));
+    Ok(found)
+}
+
+/// Namespaces with names that the laboratory `name` gives.
 ///
 /// # Errors
 /// When `ip` fails.

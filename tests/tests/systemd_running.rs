@@ -1,0 +1,226 @@
+//! The daemons as services of a real systemd: what `make install` installs is started, tells how it
+//! is, and logs with priorities.
+//!
+//! The systemd is process 1 of namespaces of its own, over a copy of the root file system that goes
+//! with it.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use lab::observe::eventually;
+use lab::settings::binaries;
+use lab::{exclusive, privileged};
+use netns::Namespace;
+
+/// Long enough for a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Arguments: a folder, the tree, the programs. What is written goes to a file system in memory.
+const BOOT: &str = r#"
+mount --make-rprivate /
+mkdir -p "$1/disk" "$1/root"
+mount -t tmpfs tmpfs "$1/disk"
+mkdir "$1/disk/upper" "$1/disk/work"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$1/disk/upper,workdir=$1/disk/work" "$1/root"
+PREFIX=/usr DESTDIR="$1/root" BUILT="$3" "$2/scripts/install"
+cd "$1/root"
+mkdir -p etc/switchd etc/hostd
+cp "$1/switchd.toml" etc/switchd/
+cp "$1/hostd.toml" etc/hostd/
+rm -f etc/systemd/system/multi-user.target.wants/* etc/systemd/system/timers.target.wants/*
+mount -t proc proc proc
+mount -t sysfs sysfs sys
+mount -t cgroup2 cgroup2 sys/fs/cgroup
+mount --rbind /dev dev
+mount -t tmpfs tmpfs run
+mount -t tmpfs tmpfs tmp
+exec chroot . /usr/bin/env -i container=test PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+    /lib/systemd/systemd --system --log-target=journal --unit=multi-user.target
+"#;
+
+/// A machine that systemd runs, with two links, `swp1` and `eth1`.
+struct Machine {
+    process: Child,
+    init: String,
+    namespace: Namespace,
+    _folder: tempfile::TempDir,
+}
+
+impl Machine {
+    fn boot() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let namespace = Namespace::new("systemd", "box").expect("root may make it");
+        for line in [
+            "ip link set lo up",
+            "ip link add swp1 type veth peer name far1",
+            "ip link add eth1 type veth peer name far2",
+            "ip address add 192.0.2.1/24 dev eth1",
+        ] {
+            namespace.run(line).expect("it succeeds");
+        }
+        for device in ["swp1", "far1", "eth1", "far2"] {
+            namespace.set_up(device).expect("it succeeds");
+        }
+        let files = [
+            ("switchd.toml", "ports = [\"swp1\"]\n"),
+            (
+                "hostd.toml",
+                "[[interface]]\nname = \"eth1\"\nspeed = \"1Gbps\"\n",
+            ),
+        ];
+        for (name, text) in files {
+            fs::write(folder.path().join(name), text).expect("our folder");
+        }
+        let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let process = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--", "ip", "netns", "exec"])
+            .args([namespace.name(), "unshare", "--mount", "--pid", "--fork"])
+            .args(["--cgroup", "--uts", "--ipc", "--kill-child"])
+            .args(["bash", "-euc", BOOT, "boot"])
+            .args([folder.path(), &tree, &binaries()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("setpriv");
+        let mut machine = Self {
+            process,
+            init: String::new(),
+            namespace,
+            _folder: folder,
+        };
+        let unshare = machine.process.id();
+        let children = format!("/proc/{unshare}/task/{unshare}/children");
+        machine.init = eventually("process 1", PATIENCE, || {
+            let text = fs::read_to_string(&children).map_err(|error| error.to_string())?;
+            let first = text.split_whitespace().next().ok_or("no child")?.to_owned();
+            let name = fs::read_to_string(format!("/proc/{first}/comm"));
+            match name.as_deref() {
+                Ok("systemd\n") => Ok(first),
+                other => Err(format!("{other:?}")),
+            }
+        });
+        eventually("start of the machine", PATIENCE, || {
+            let output = machine.output(&["systemctl", "is-system-running"]);
+            let state = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+            // Units of the copied system may fail, having no devices.
+            if ["running", "degraded"].contains(&state.as_str()) {
+                Ok(())
+            } else {
+                Err(format!(
+                    "{state} {}",
+                    String::from_utf8_lossy(&output.stderr)
+                ))
+            }
+        });
+        machine
+    }
+
+    fn output(&self, words: &[&str]) -> Output {
+        Command::new("nsenter")
+            .args(["-t", &self.init, "-m", "-p", "-u", "-i", "-r", "-w"])
+            .args(words)
+            .output()
+            .expect("nsenter")
+    }
+
+    /// Runs a command, which has to succeed.
+    fn run(&self, words: &[&str]) -> String {
+        let output = self.output(words);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {text}{errors}");
+        text
+    }
+
+    /// Waits until the status text of a unit is so.
+    fn wait_for_status(&self, unit: &str, wanted: impl Fn(&str) -> bool) {
+        eventually(&format!("status of {unit}"), PATIENCE, || {
+            let text = self.run(&["systemctl", "show", "-P", "StatusText", unit]);
+            if wanted(text.trim()) {
+                Ok(())
+            } else {
+                Err(text)
+            }
+        });
+    }
+
+    /// Messages of a unit, of this priority or worse.
+    fn journal(&self, unit: &str, priority: &str) -> String {
+        self.run(&[
+            "journalctl",
+            "-u",
+            unit,
+            "-p",
+            priority,
+            "-o",
+            "cat",
+            "_TRANSPORT=stdout",
+        ])
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// MG-5: the installed units start, their status says in a line how the daemons are, and follows;
+/// levels of the log are priorities of the journal.
+#[test]
+fn services_tell_systemd_how_they_are() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let machine = Machine::boot();
+    machine.run(&["systemd-sysusers"]);
+    machine.run(&["systemctl", "daemon-reload"]);
+    machine.run(&["systemctl", "start", "switchd", "hostd"]);
+    let well = |text: &str| text.starts_with("1 of 1 ports up, ") && text.ends_with(" routes");
+    machine.wait_for_status("switchd", well);
+    machine.wait_for_status("hostd", |text| {
+        text == "1 interfaces, 0 applications connected"
+    });
+    machine
+        .namespace
+        .run("ip link set far1 down")
+        .expect("it succeeds");
+    machine.wait_for_status("switchd", |text| {
+        text.starts_with("0 of 1 ports up, ") && text.contains("routes; ") && text.contains("swp1")
+    });
+    machine
+        .namespace
+        .run("ip link set far1 up")
+        .expect("it succeeds");
+    machine.wait_for_status("switchd", well);
+
+    // By priority: nothing went wrong yet; the kernel's forwarding is off, and a warning says so.
+    assert!(
+        machine
+            .journal("switchd", "info")
+            .contains("forwarding between 1 ports")
+    );
+    let warnings = machine.journal("switchd", "warning");
+    assert!(warnings.contains("ip_forward"), "{warnings}");
+    assert!(!warnings.contains("forwarding between"), "{warnings}");
+    for unit in ["switchd", "hostd"] {
+        assert_eq!(machine.journal(unit, "err"), "", "{unit}");
+    }
+    machine.run(&[
+        "sh",
+        "-c",
+        "echo 'nonsense = 1' >> /etc/switchd/switchd.toml",
+    ]);
+    assert!(
+        !machine
+            .output(&["systemctl", "restart", "switchd"])
+            .status
+            .success()
+    );
+    let errors = machine.journal("switchd", "err");
+    assert!(errors.contains("nonsense"), "{errors}");
+}

@@ -50,8 +50,8 @@ mod node;
 pub use access::exclusive;
 pub use error::LabError;
 pub use fabric::{Builder, Lab};
-pub use netns::privileged;
-pub use node::{Host, LAB_VARIABLE, Output};
+pub use netns::{Output, privileged};
+pub use node::{Host, LAB_VARIABLE};
 pub use topology::{NodeRole, Options, Topology};
 
 use std::path::{Path, PathBuf};

@@ -8,6 +8,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use netns::Output;
+
 use super::settings::binaries;
 use super::topology::Topology;
 use super::{LabError, namespace, node_dir};
@@ -26,40 +28,6 @@ pub struct Host<'a> {
     pub(super) lab: &'a str,
     pub(super) plan: &'a Topology,
     pub(super) name: &'a str,
-}
-
-/// What a command on a node has done.
-#[derive(Debug, Clone)]
-pub struct Output {
-    /// Its exit status; -1 after a signal.
-    pub status: i32,
-    /// What it printed.
-    pub stdout: String,
-    /// What it complained about.
-    pub stderr: String,
-}
-
-impl Output {
-    /// Whether it ended with status 0.
-    #[must_use]
-    pub fn ok(&self) -> bool {
-        self.status == 0
-    }
-
-    /// Its standard output.
-    ///
-    /// # Panics
-    /// When it has failed; for tests.
-    pub fn expect_ok(self) -> String {
-        assert!(
-            self.ok(),
-            "status {}\n{}\n{}",
-            self.status,
-            self.stdout,
-            self.stderr
-        );
-        self.stdout
-    }
 }
 
 impl Host<'_> {
@@ -128,11 +96,7 @@ impl Host<'_> {
             .stdin(Stdio::null())
             .output()
             .map_err(LabError::io(format!("a command on {}", self.name)))?;
-        Ok(Output {
-            status: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        })
+        Ok(output.into())
     }
 
     /// Starts a command; its output can be read from the child.

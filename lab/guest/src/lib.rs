@@ -25,7 +25,8 @@ mod kernel;
 mod machine;
 mod selected;
 
-pub use machine::{Guest, Nic, Options, Output, Script};
+pub use machine::{Guest, Nic, Options, Script};
+pub use netns::Output;
 pub use selected::{run_selected, run_selected_in};
 
 use kernel::Kernel;

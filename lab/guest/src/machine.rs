@@ -1,5 +1,6 @@
 //! The emulator and the line to the agent in the guest.
 
+use netns::Output;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -67,41 +68,6 @@ pub struct Nic {
     pub tap: String,
     /// Its MAC address, as in `02:00:00:00:00:01`.
     pub mac: String,
-}
-
-/// What a script has done.
-#[derive(Debug, Clone)]
-pub struct Output {
-    /// Its exit status; 128 and the number of the signal after one.
-    pub status: i32,
-    /// What it printed.
-    pub stdout: String,
-    /// What it complained about.
-    pub stderr: String,
-}
-
-impl Output {
-    /// Whether it ended with status 0.
-    #[must_use]
-    pub fn ok(&self) -> bool {
-        self.status == 0
-    }
-
-    /// Its standard output.
-    ///
-    /// # Panics
-    /// When it has failed; for tests.
-    #[must_use]
-    pub fn expect_ok(self) -> String {
-        assert!(
-            self.ok(),
-            "status {} in the guest\n{}\n{}",
-            self.status,
-            self.stdout,
-            self.stderr
-        );
-        self.stdout
-    }
 }
 
 /// A script that runs in the guest.

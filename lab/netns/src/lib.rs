@@ -3,6 +3,10 @@
 //!
 //! It depends on no other crate of the workspace, so that the tests of each can use it.
 
+mod output;
+
+pub use output::Output;
+
 use nix::sched::{CloneFlags, setns, unshare};
 use std::fs::File;
 use std::io;

@@ -63,7 +63,10 @@ impl<Q: QueueIo> Worker<Q> {
             }
             for frame in rest.by_ref().take(count) {
                 match self.parse(ingress, &frame) {
-                    Ok(parsed) => batch.push(frame, ingress, parsed),
+                    Ok(mut parsed) => {
+                        parsed.in_doubt = is_in_doubt(&self.tables, ingress, &frame, &parsed);
+                        batch.push(frame, ingress, parsed);
+                    }
                     Err(ParseException::Control) => self.receive_control(frame, ingress, now),
                     Err(ParseException::Lost(reason)) => self.refuse(frame, ingress, reason),
                 }
@@ -114,11 +117,7 @@ impl<Q: QueueIo> Worker<Q> {
     #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
     fn parse(&self, ingress: PortId, frame: &Frame) -> Result<Parsed, ParseException> {
         match self.tables.port(ingress) {
-            Some(port) if port.up => {
-                let mut parsed = parse(frame.bytes(), port.mac)?;
-                parsed.in_doubt = is_in_doubt(&self.tables, ingress, frame, &parsed);
-                Ok(parsed)
-            }
+            Some(port) if port.up => parse(frame.bytes(), port.mac),
             _ => Err(ParseException::Lost(DropReason::IngressDown)),
         }
     }
@@ -174,13 +173,9 @@ impl<Q: QueueIo> Worker<Q> {
                 now,
             };
             match self.parse(ingress, &frame) {
+                // Its source is in no doubt: that was looked at before it had to wait, unless it is
+                // an answer of the switch itself.
                 Ok(parsed) => {
-                    // Its source was looked at before it had to wait, unless it is an answer of the
-                    // switch itself.
-                    let parsed = Parsed {
-                        in_doubt: false,
-                        ..parsed
-                    };
                     let group = self.forward.look_up_one(&parsed);
                     if group.is_some_and(|group| self.tables.group(group).is_none()) {
                         self.pick_up_tables(now);

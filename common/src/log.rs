@@ -1,6 +1,10 @@
 //! Logging of the daemons: one line an event on stderr, where systemd and `fabric` pick it up.
+//!
+//! Nothing here fails for what stderr is: a full disk or a reader that is gone costs lines, which
+//! are counted, and never the daemon.
 
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -49,10 +53,7 @@ pub fn start(filter: &str) -> Result<(), LogError> {
         let builder = builder.with_ansi(false).without_time().with_level(false);
         builder.with_writer(Journal).try_init()
     } else {
-        builder
-            .with_writer(std::io::stderr)
-            .with_ansi(colours)
-            .try_init()
+        builder.with_writer(|| Lossy).with_ansi(colours).try_init()
     };
     started.map_err(|_| LogError::Running)
 }
@@ -61,10 +62,39 @@ pub fn start(filter: &str) -> Result<(), LogError> {
 /// journal.
 pub fn complain(program: &str, error: &dyn std::fmt::Display) {
     let text = format!("{program}: {error}");
-    if is_journal() {
-        eprint!("{}", prefixed(ERROR, &text));
+    put(&if is_journal() {
+        prefixed(ERROR, &text)
     } else {
-        eprintln!("{text}");
+        format!("{text}\n")
+    });
+}
+
+/// Events that stderr did not take, since the process began.
+pub fn lost() -> u64 {
+    LOST.load(Ordering::Relaxed)
+}
+
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+/// Writes to stderr what it takes.
+fn put(text: &str) {
+    if std::io::stderr().write_all(text.as_bytes()).is_err() {
+        LOST.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Stderr as a log: never an error, which the log's formatter would want to report on stderr.
+struct Lossy;
+
+impl Write for Lossy {
+    /// The formatter writes an event at once.
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        put(&String::from_utf8_lossy(text));
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 
@@ -118,8 +148,7 @@ impl<'a> MakeWriter<'a> for Journal {
 impl Write for Entry {
     /// The formatter writes an event at once.
     fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
-        let lines = prefixed(self.0, &String::from_utf8_lossy(text));
-        std::io::stderr().write_all(lines.as_bytes())?;
+        put(&prefixed(self.0, &String::from_utf8_lossy(text)));
         Ok(text.len())
     }
 
@@ -182,5 +211,28 @@ mod tests {
         ] {
             assert_eq!(prefixed(priority(&level), "a\n  b\n"), wanted);
         }
+    }
+    /// With its log on a full disk a daemon goes on, and counts what is lost. In a process of
+    /// its own, whose stderr is such a disk.
+    #[test]
+    fn a_full_disk_costs_lines_only() {
+        const CHILD: &str = "LOG_TEST_FULL";
+        let name = "log::tests::a_full_disk_costs_lines_only";
+        if std::env::var_os(CHILD).is_some() {
+            start("info").unwrap();
+            for number in 0..3 {
+                tracing::error!(number, "nobody reads this");
+            }
+            complain("nobody", &"nor this");
+            assert_eq!(lost(), 4);
+            return;
+        }
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(CHILD, "1")
+            .stderr(full.unwrap())
+            .status();
+        assert!(status.unwrap().success());
     }
 }

@@ -71,6 +71,11 @@ impl Host {
 
     fn start(&mut self) {
         let log = fs::File::create(self.folder.path().join("log")).expect("a log");
+        self.start_with(log);
+        self.wait_for("ready", || self.log().contains("ready"));
+    }
+
+    fn start_with(&mut self, log: fs::File) {
         let config = self.folder.path().join("hostd.toml");
         let mut command = self.command("hostd");
         command
@@ -79,7 +84,6 @@ impl Host {
             .stderr(log)
             .stdout(Stdio::null());
         self.daemon = Some(command.spawn().expect("it starts"));
-        self.wait_for("ready", || self.log().contains("ready"));
     }
 
     fn log(&self) -> String {
@@ -307,9 +311,13 @@ fn files_and_measurements_cross() {
     }
 }
 
-fn metrics(host: &Host) {
+fn scrape(host: &Host) -> String {
     let fetch = "curl -s http://127.0.0.1:9102/metrics";
-    let text = host.namespace.run(fetch).expect("the daemon answers");
+    host.namespace.run(fetch).expect("the daemon answers")
+}
+
+fn metrics(host: &Host) {
+    let text = scrape(host);
     let value = |sample: &str| -> f64 {
         let value = |line: &str| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok();
         let found = text.lines().find_map(value);
@@ -424,6 +432,42 @@ fn a_killed_daemon_is_replaced() {
     run(link.hosts[0]
         .command("hostcp")
         .args(["file", "10.9.0.2:again"]));
+}
+
+/// A daemon whose log is on a full disk starts, works and ends as others do, and counts the events
+/// that are lost. Without a log at all, a wrong configuration is still an exit with a status.
+#[test]
+fn a_full_log_disk_costs_lines_only() {
+    if !possible() {
+        return;
+    }
+    let full = || {
+        let file = fs::File::options().write(true).open("/dev/full");
+        file.expect("/dev/full")
+    };
+    let mut link = Link::new();
+    assert!(link.hosts[0].end("-TERM"));
+    link.hosts[0].start_with(full());
+    let host = &link.hosts[0];
+    let socket = host.folder.path().join("admin.sock");
+    host.wait_for("it answers", || {
+        let mut command = host.command("hostctl");
+        command.args(["--json", "show", "sessions"]);
+        socket.exists() && command.output().is_ok_and(|it| it.status.success())
+    });
+    let _receiver = serve(&link.hosts[1], "hostcp", &["serve", "--root", "."]);
+    fs::write(host.folder.path().join("file"), bytes(1_000_000)).expect("written");
+    run(host.command("hostcp").args(["file", "10.9.0.2:arrived"]));
+    let metrics = scrape(host);
+    let lost = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("log_lost_events_total "));
+    assert!(lost.is_some_and(|lost| lost != "0"), "{metrics}");
+    assert!(link.hosts[0].end("-TERM"), "it ends well");
+
+    let mut command = link.hosts[0].command("hostd");
+    let wrong = command.args(["check", "-c", "nowhere.toml"]).stderr(full());
+    assert_eq!(wrong.status().expect("starts").code(), Some(1));
 }
 
 /// What cannot work is refused with a reason.

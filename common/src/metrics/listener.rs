@@ -1,8 +1,10 @@
 //! The HTTP listener: answers in the form that was asked for.
 
+use super::guard::{Guarded, LIMITS, Limits};
 use super::{Source, openmetrics};
 use axum::Router;
-use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use flate2::Compression;
@@ -10,7 +12,9 @@ use flate2::write::GzEncoder;
 use std::io::Write;
 use std::sync::Arc;
 
-/// Answers `GET /metrics` and `GET /healthz` on `listener` until the task is dropped.
+/// Answers `GET /metrics` and `GET /healthz` on `listener` until the task is dropped: one request a
+/// connection, which ends after ten seconds whatever comes; of more than 32 connections the oldest
+/// end.
 ///
 /// # Errors
 /// The listener failed.
@@ -18,12 +22,29 @@ pub async fn serve(
     listener: tokio::net::TcpListener,
     source: Arc<dyn Source>,
 ) -> std::io::Result<()> {
+    serve_within(listener, source, LIMITS).await
+}
+
+/// As [`serve`], within `limits`.
+pub(super) async fn serve_within(
+    listener: tokio::net::TcpListener,
+    source: Arc<dyn Source>,
+    limits: Limits,
+) -> std::io::Result<()> {
     let health = source.clone();
     let scrape = async move |headers: HeaderMap| metrics(&headers, &*source);
     let router = Router::new()
         .route("/metrics", get(scrape))
-        .route("/healthz", get(async move || healthz(&*health)));
-    axum::serve(listener, router).await
+        .route("/healthz", get(async move || healthz(&*health)))
+        .layer(map_response(close));
+    axum::serve(Guarded::new(listener, limits), router).await
+}
+
+/// Says that this was the only request of its connection.
+async fn close(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 fn metrics(headers: &HeaderMap, source: &dyn Source) -> Response {

@@ -5,6 +5,7 @@
 //! units, `_total` on counters), and [`serve`] answers `GET /metrics` and `GET /healthz`. Who asks
 //! for it gets OpenMetrics, or an answer packed with gzip.
 
+mod guard;
 mod listener;
 mod openmetrics;
 mod process;

@@ -99,6 +99,11 @@ impl Families {
         ] {
             self.gauge(name, help).add_f64(&[], value);
         }
+        self.counter(
+            "log_lost_events_total",
+            "Events of the log that stderr did not take.",
+        )
+        .add(&[], crate::log::lost());
         // The descriptor of the folder itself is open while it is read.
         let open = std::fs::read_dir("/proc/self/fd")?
             .count()

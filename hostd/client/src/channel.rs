@@ -8,6 +8,7 @@
 use crate::Error;
 use crate::abi::answer::{Event, FromDaemon, Reply};
 use crate::abi::message::Request;
+use crate::abi::record::TAG_NONE;
 use crate::shm_socket::{self, Received};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The tag of requests whose reply nobody waits for.
-const TAG_UNHEARD: u32 = 0;
+const TAG_UNHEARD: u32 = TAG_NONE;
 
 #[derive(Debug)]
 pub(crate) struct Channel {
@@ -35,6 +36,10 @@ struct State {
     last_tag: u32,
     replies: HashMap<u32, (Reply, Vec<OwnedFd>)>,
     events: VecDeque<Event>,
+    /// Why the daemon does not want this session at all: said before anything was asked.
+    refusal: Option<Reply>,
+    /// The daemon has answered a request.
+    greeted: bool,
     /// A thread is reading the socket.
     reading: bool,
     gone: bool,
@@ -100,8 +105,16 @@ impl Channel {
             state.last_tag
         };
         let until = deadline(REPLY_TIMEOUT);
-        self.send(request, tag, descriptor, until)?;
-        match self.wait(until, |state| state.replies.remove(&tag)) {
+        match self.send(request, tag, descriptor, until) {
+            // It may have said why before it closed.
+            Ok(()) | Err(Error::DaemonGone) => {}
+            Err(error) => return Err(error),
+        }
+        let answer = |state: &mut State| {
+            let refusal = state.refusal.clone().map(|it| (it, Vec::new()));
+            state.replies.remove(&tag).or(refusal)
+        };
+        match self.wait(until, answer) {
             Ok((Reply::Error { code, text }, _)) => Err(Error::Refused { code, text }),
             Err(Error::TimedOut) => {
                 // What the daemon did is unknown now, so the session cannot go on.
@@ -228,9 +241,13 @@ impl Channel {
 
     /// One record; [`Error::TimedOut`] if none came in time.
     fn receive(&self, until: Instant) -> Result<Received, Error> {
+        let mut reset = false;
         loop {
             match shm_socket::receive(self.as_fd()) {
                 Ok(Some(received)) => return Ok(received),
+                // The kernel says once that requests were not read any more; behind it is what the
+                // daemon said before.
+                Err(Errno::ECONNRESET) if !reset => reset = true,
                 Ok(None) | Err(Errno::ECONNRESET) => return Err(Error::DaemonGone),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => {
@@ -254,9 +271,20 @@ fn store(state: &mut State, received: Received) -> Result<(), Error> {
     if received.truncated {
         return Err(Error::Protocol("a message is too long".to_owned()));
     }
+    if received.shortage {
+        return Err(Error::Kernel {
+            what: "recvmsg",
+            reason: Errno::EMFILE,
+        });
+    }
     match FromDaemon::decode(&received.bytes)? {
-        FromDaemon::Reply(TAG_UNHEARD, _) => {}
+        FromDaemon::Reply(TAG_UNHEARD, reply) => {
+            if !state.greeted && matches!(reply, Reply::Error { .. }) {
+                state.refusal = Some(reply);
+            }
+        }
         FromDaemon::Reply(tag, reply) => {
+            state.greeted = true;
             state.replies.insert(tag, (reply, received.descriptors));
         }
         FromDaemon::Event(event) => state.events.push_back(event),

@@ -23,6 +23,8 @@ pub struct Received {
     pub descriptors: Vec<OwnedFd>,
     /// The record, or its descriptors, were longer than any lawful one; the rest is lost.
     pub truncated: bool,
+    /// This process had no room for all of the descriptors; the others are lost.
+    pub shortage: bool,
 }
 
 /// The most descriptors that Linux lets one message carry (`SCM_MAX_FD`).
@@ -40,10 +42,16 @@ struct Control {
 /// # Errors
 /// `EAGAIN` if there is none now; what `recvmsg` says otherwise.
 pub fn receive(socket: BorrowedFd<'_>) -> Result<Option<Received>, Errno> {
+    receive_with(socket, size_of::<Control>())
+}
+
+/// As [`receive`], with this many bytes for control messages.
+fn receive_with(socket: BorrowedFd<'_>, room: usize) -> Result<Option<Received>, Errno> {
     let mut buffer = [0_u8; MESSAGE_MAX];
     let mut control = Control {
         bytes: [0; size_of::<Control>()],
     };
+    assert!(room <= control.bytes.len(), "the buffer has no more");
     let mut part = libc::iovec {
         iov_base: buffer.as_mut_ptr().cast(),
         iov_len: buffer.len(),
@@ -53,14 +61,15 @@ pub fn receive(socket: BorrowedFd<'_>) -> Result<Option<Received>, Errno> {
     header.msg_iov = &raw mut part;
     header.msg_iovlen = 1;
     header.msg_control = control.bytes.as_mut_ptr().cast();
-    header.msg_controllen = size_of::<Control>();
+    header.msg_controllen = room;
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: the header points at buffers of the lengths that it says, alive during the call.
     let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
     let len = usize::try_from(Errno::result(got)?).expect("not negative");
     let descriptors = own_descriptors(&header);
-    let truncated = header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0
-        || descriptors.len() > DESCRIPTORS_MAX;
+    let truncated = header.msg_flags & libc::MSG_TRUNC != 0 || descriptors.len() > DESCRIPTORS_MAX;
+    // The buffer takes all that a sender can attach: what is missing found no free number.
+    let shortage = header.msg_flags & libc::MSG_CTRUNC != 0;
     // SEQPACKET: no bytes is the end; an empty record is no lawful message either.
     if len == 0 {
         return Ok(None);
@@ -69,6 +78,7 @@ pub fn receive(socket: BorrowedFd<'_>) -> Result<Option<Received>, Errno> {
         bytes: buffer[..len].to_vec(),
         descriptors,
         truncated,
+        shortage,
     }))
 }
 
@@ -202,6 +212,24 @@ mod tests {
         );
         drop(a);
         assert!(receive(b.as_fd()).expect("the end").is_none());
+    }
+
+    /// HT-3: what a receiver has no room for is told apart from what is too long, and what came is
+    /// closed.
+    #[test]
+    fn a_shortage_of_descriptors_is_noticed() {
+        let (a, b) = pair();
+        let (reader, writer) = nix::unistd::pipe2(OFlag::O_NONBLOCK).expect("a pipe");
+        send(a.as_fd(), b"x", &[writer.as_fd(), writer.as_fd()]).expect("sent");
+        drop(writer);
+        // As when the kernel finds a free number for one of the two.
+        let received = receive_with(b.as_fd(), 16 + 4).expect("a record");
+        let received = received.expect("not the end");
+        assert!(received.shortage && !received.truncated);
+        assert_eq!(received.descriptors.len(), 1);
+        drop(received);
+        let got = nix::unistd::read(&reader, &mut [0; 1]);
+        assert_eq!(got, Ok(0), "a write end is still open");
     }
 
     /// HT-3: what is too long is noticed, and no descriptor stays open.

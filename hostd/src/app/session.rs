@@ -126,7 +126,7 @@ impl Session {
     ///
     /// # Errors
     /// The refusal; nothing has changed then.
-    pub async fn handle(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Outcome {
+    pub async fn handle(&mut self, request: Request, descriptors: &[OwnedFd]) -> Outcome {
         if descriptors.len() != request.descriptors() {
             let text = format!("{} file descriptors with this request", descriptors.len());
             return Err(Refusal::new(ErrorCode::BadMessage, text));

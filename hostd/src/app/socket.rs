@@ -12,7 +12,7 @@ use crate::edge::command::{Command, SessionId, WorkerHandle};
 use crate::readiness::readiness;
 use hostd_client::abi::answer::{Event, Reply};
 use hostd_client::abi::message::Request;
-use hostd_client::abi::record::{Record, tag_of};
+use hostd_client::abi::record::{Record, TAG_NONE, tag_of};
 use hostd_client::abi::types::ErrorCode;
 use hostd_client::shm_socket::{self, Received};
 use nix::errno::Errno;
@@ -46,6 +46,13 @@ const OUTGOING: usize = 64;
 
 /// How long an application may take to say hello.
 const HELLO_TIME: Duration = Duration::from_secs(5);
+
+/// Descriptors of one user that may wait to be closed. They are anything that an application has
+/// sent by mistake or malice, and the close of some takes as long as their owner likes.
+const CLOSING: usize = 512;
+
+/// What a message counts among them at least: each takes a thread while it is being closed.
+const CLOSING_MESSAGE: usize = 32;
 
 /// How long an application may leave its socket full.
 const STALL_TIME: Duration = Duration::from_secs(30);
@@ -129,6 +136,10 @@ pub struct SocketStatistics {
 #[derive(Debug, Default)]
 struct Sessions {
     events: HashMap<SessionId, (Peer, mpsc::Sender<Event>)>,
+    /// Connections by user: those that have not said hello, and those whose end takes time, too.
+    connections: HashMap<u32, u32>,
+    /// Descriptors that are being closed, by user.
+    closing: HashMap<u32, usize>,
     last: u32,
     statistics: SocketStatistics,
 }
@@ -250,12 +261,9 @@ impl Applications {
                 .await;
             match accepted {
                 Ok((stream, _)) => {
-                    let applications = self.clone();
-                    tokio::spawn(async move {
-                        if let Err(error) = applications.converse(stream.into()).await {
-                            tracing::debug!(%error, "application session ended");
-                        }
-                    });
+                    if let Err(error) = self.admit(stream.into()) {
+                        tracing::debug!(%error, "application turned away");
+                    }
                 }
                 // Out of descriptors or memory: pass, and not as fast as possible.
                 Err(error) => {
@@ -266,8 +274,9 @@ impl Applications {
         }
     }
 
-    /// One connection from beginning to end.
-    async fn converse(self, fd: OwnedFd) -> io::Result<()> {
+    /// Begins a session, or says why there is none. Nothing is read from who is refused, and
+    /// nothing is kept of it.
+    fn admit(&self, fd: OwnedFd) -> io::Result<()> {
         let credentials = getsockopt(&fd, sockopt::PeerCredentials)?;
         let peer = Peer {
             pid: credentials.pid(),
@@ -278,36 +287,58 @@ impl Applications {
         let permitted = self
             .permissions
             .allow(peer.uid, more.into_iter().chain([peer.gid]));
-        let (sender, events) = mpsc::channel(EVENTS);
-        let (id, own) = self.with(|sessions| {
-            sessions.last += 1;
-            let own = sessions
-                .events
-                .values()
-                .filter(|(other, _)| other.uid == peer.uid)
-                .count();
-            (SessionId(sessions.last), own)
-        });
-        let room = u32::try_from(own).unwrap_or(u32::MAX) < self.quota.sessions;
-        let line = Line::new(fd)?;
-        if !permitted || !room {
+        let refusal = if permitted {
+            self.take_place(peer.uid).err()
+        } else {
+            let text = format!(
+                "user {} is neither in application.users nor in one of application.groups",
+                peer.uid
+            );
+            Some(Refusal::new(ErrorCode::NotPermitted, text))
+        };
+        if let Some(refusal) = refusal {
             self.with(|sessions| sessions.statistics.refused += 1);
-            let refusal = if permitted {
-                let quota = self.quota.sessions;
-                let text = format!("the quota is {quota} sessions (application.quota.sessions)");
-                Refusal::new(ErrorCode::Quota, text)
-            } else {
-                let text = format!(
-                    "user {} is neither in application.users nor in one of application.groups",
-                    peer.uid
-                );
-                Refusal::new(ErrorCode::NotPermitted, text)
-            };
-            return line.turn_away(refusal).await;
+            let record = refusal.into_reply().encode(TAG_NONE);
+            shm_socket::send(fd.as_fd(), record.as_slice(), &[])?;
+            return Ok(());
         }
+        let place = Place {
+            applications: self.clone(),
+            uid: peer.uid,
+        };
+        let line = Line::new(fd)?;
+        let applications = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = applications.converse(line, peer, place).await {
+                tracing::debug!(%error, "application session ended");
+            }
+        });
+        Ok(())
+    }
+
+    /// One more connection of this user, if it may have one.
+    fn take_place(&self, uid: u32) -> Result<(), Refusal> {
+        let quota = self.quota.sessions;
         self.with(|sessions| {
+            let held = sessions.connections.entry(uid).or_default();
+            if *held >= quota {
+                let text = format!("the quota is {quota} sessions (application.quota.sessions)");
+                return Err(Refusal::new(ErrorCode::Quota, text));
+            }
+            *held += 1;
+            Ok(())
+        })
+    }
+
+    /// One connection from beginning to end.
+    async fn converse(self, mut line: Line, peer: Peer, place: Place) -> io::Result<()> {
+        let (sender, events) = mpsc::channel(EVENTS);
+        let id = self.with(|sessions| {
+            sessions.last += 1;
+            let id = SessionId(sessions.last);
             sessions.statistics.accepted += 1;
             sessions.events.insert(id, (peer, sender));
+            id
         });
         let session = Session::new(
             id,
@@ -316,17 +347,23 @@ impl Applications {
             self.routes.clone(),
             self.doorbells.clone(),
         );
-        let ended = self.exchange(line, session, events).await;
+        let ended = self.exchange(&mut line, session, events, &place).await;
         self.with(|sessions| sessions.events.remove(&id));
         self.worker.insist(Command::Close(id)).await;
+        // What lies unread in the socket may hold descriptors too; see `Place::put_away`. The place
+        // is taken until then.
+        let socket = line.socket.into_inner();
+        let _ = tokio::task::spawn_blocking(move || drop(socket)).await;
+        drop(place);
         ended
     }
 
     async fn exchange(
         &self,
-        mut line: Line,
+        line: &mut Line,
         mut session: Session,
         mut events: mpsc::Receiver<Event>,
+        place: &Place,
     ) -> io::Result<()> {
         let mut greeted = false;
         loop {
@@ -347,7 +384,7 @@ impl Applications {
                 }
                 received = line.receive(), if !line.has_outgoing() => {
                     let Some(received) = received? else { return Ok(()) };
-                    let lawful = self.answer(&mut line, &mut session, received).await;
+                    let lawful = self.answer(line, &mut session, received, place).await;
                     line.flush()?;
                     if !lawful {
                         self.with(|sessions| sessions.statistics.malformed += 1);
@@ -360,7 +397,13 @@ impl Applications {
     }
 
     /// Answers one record; false if it is none that the library would send.
-    async fn answer(&self, line: &mut Line, session: &mut Session, received: Received) -> bool {
+    async fn answer(
+        &self,
+        line: &mut Line,
+        session: &mut Session,
+        received: Received,
+        place: &Place,
+    ) -> bool {
         let tag = tag_of(&received.bytes);
         let decoded = Request::decode(&received.bytes);
         let (outcome, lawful) = match decoded {
@@ -372,8 +415,11 @@ impl Applications {
                 Err(Refusal::new(ErrorCode::BadMessage, error.to_string())),
                 false,
             ),
-            Ok((_, request)) => (session.handle(request, received.descriptors).await, true),
+            // The application's fault is not that the daemon has no number for its descriptor.
+            Ok(_) if received.shortage => (Err(Errno::EMFILE.into()), true),
+            Ok((_, request)) => (session.handle(request, &received.descriptors).await, true),
         };
+        let lawful = lawful && (outcome.is_ok() || place.put_away(received.descriptors));
         self.with(|sessions| match outcome {
             Ok(_) => sessions.statistics.requests += 1,
             Err(_) => sessions.statistics.refusals += 1,
@@ -384,6 +430,54 @@ impl Applications {
         line.first = false;
         line.queue(reply.encode(tag), descriptors);
         lawful && !hello_refused
+    }
+}
+
+/// A connection's place among those of its user, free when it is dropped.
+#[derive(Debug)]
+struct Place {
+    applications: Applications,
+    uid: u32,
+}
+
+impl Place {
+    /// Closes descriptors that were refused, on another thread and without waiting: a file system
+    /// in user space or a lingering socket may keep its closer for ever. False if too many of this
+    /// user's are being closed already.
+    fn put_away(&self, descriptors: Vec<OwnedFd>) -> bool {
+        if descriptors.is_empty() {
+            return true;
+        }
+        let (uid, count) = (self.uid, descriptors.len().max(CLOSING_MESSAGE));
+        let applications = self.applications.clone();
+        let before = applications.with(|sessions| {
+            let closing = sessions.closing.entry(uid).or_default();
+            *closing += count;
+            *closing - count
+        });
+        tokio::task::spawn_blocking(move || {
+            drop(descriptors);
+            applications.with(|sessions| {
+                let left = sessions.closing.remove(&uid).unwrap_or(0);
+                if left > count {
+                    sessions.closing.insert(uid, left - count);
+                }
+            });
+        });
+        before < CLOSING
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.applications.with(|sessions| {
+            if let Some(held) = sessions.connections.get_mut(&self.uid) {
+                *held -= 1;
+                if *held == 0 {
+                    sessions.connections.remove(&self.uid);
+                }
+            }
+        });
     }
 }
 
@@ -445,18 +539,5 @@ impl Line {
                 shm_socket::receive(fd.as_fd()).map_err(io::Error::from)
             })
             .await
-    }
-
-    /// Answers the first request with a refusal, and ends.
-    async fn turn_away(mut self, refusal: Refusal) -> io::Result<()> {
-        let first = tokio::time::timeout(HELLO_TIME, self.receive()).await??;
-        if let Some(received) = first {
-            self.queue(
-                refusal.into_reply().encode(tag_of(&received.bytes)),
-                Vec::new(),
-            );
-            self.flush()?;
-        }
-        Ok(())
     }
 }

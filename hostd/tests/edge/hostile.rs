@@ -1,148 +1,16 @@
 //! HT-3: applications that do not use the library.
 
-use crate::rig::{Daemon, PATIENCE, config, pair};
+use crate::raw::{HEAD, Raw, TAIL, is_well, rings};
+use crate::rig::{PATIENCE, config, pair};
 use hostd_client::abi::answer::{Event, FromDaemon, Reply};
-use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
-use hostd_client::abi::doorbell::Doorbell;
+use hostd_client::abi::descriptor::WORK_LEN;
 use hostd_client::abi::message::Request;
-use hostd_client::abi::ring::{Producer, RingMemory};
 use hostd_client::abi::types::{Access, ErrorCode, ObjectKind, Private};
-use hostd_client::shm::Mapping;
-use hostd_client::{Context, Error, shm_socket};
-use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use rand_core::Rng;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
-
-/// A connection without the library.
-struct Raw {
-    socket: OwnedFd,
-    doorbell: Option<(Doorbell, OwnedFd)>,
-}
-
-impl Raw {
-    fn connect(daemon: &Daemon) -> Self {
-        let flags = SockFlag::SOCK_CLOEXEC;
-        let fd = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).expect("a socket");
-        let address = UnixAddr::new(&daemon.socket).expect("a path");
-        connect(fd.as_raw_fd(), &address).expect("connected");
-        Self {
-            socket: fd,
-            doorbell: None,
-        }
-    }
-
-    fn greeted(daemon: &Daemon) -> Self {
-        let mut raw = Self::connect(daemon);
-        let (reply, mut fds) = raw.ask(&Request::hello(), &[]);
-        assert!(matches!(reply, Reply::Hello { .. }), "{reply:?}");
-        let wake = fds.pop().expect("the eventfd");
-        let doorbell = Doorbell::open(fds.pop().expect("the page").as_fd()).expect("the page");
-        raw.doorbell = Some((doorbell, wake));
-        raw
-    }
-
-    fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
-        shm_socket::send(self.socket.as_fd(), bytes, fds).is_ok()
-    }
-
-    /// The next message; `None` when the daemon has closed.
-    fn next(&self) -> Option<(FromDaemon, Vec<OwnedFd>)> {
-        let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
-        let time = PollTimeout::try_from(PATIENCE).expect("short");
-        assert!(
-            poll(&mut fds, time).expect("poll") > 0,
-            "the daemon says nothing"
-        );
-        match shm_socket::receive(self.socket.as_fd()) {
-            Ok(Some(received)) => {
-                let message = FromDaemon::decode(&received.bytes).expect("a lawful message");
-                Some((message, received.descriptors))
-            }
-            Ok(None) | Err(Errno::ECONNRESET) => None,
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    fn ask(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> (Reply, Vec<OwnedFd>) {
-        assert!(self.send(request.encode(9).as_slice(), fds));
-        match self.next() {
-            Some((FromDaemon::Reply(9, reply), fds)) => (reply, fds),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn refused(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> ErrorCode {
-        match self.ask(request, fds).0 {
-            Reply::Error { code, .. } => code,
-            other => panic!("{request:?} was not refused: {other:?}"),
-        }
-    }
-
-    fn ring(&self, slot: u32) {
-        let (doorbell, wake) = self.doorbell.as_ref().expect("greeted");
-        if doorbell.ring(slot) {
-            nix::unistd::write(wake, &1_u64.to_ne_bytes()).expect("rung");
-        }
-    }
-}
-
-/// A queue pair made by hand.
-struct Rings {
-    handle: u32,
-    slot: u32,
-    send: Mapping,
-    receives: Producer<WORK_LEN>,
-    completions: Mapping,
-}
-
-const TAIL: usize = 64;
-const HEAD: usize = 128;
-
-fn rings(raw: &Raw) -> Rings {
-    let (reply, fds) = raw.ask(&Request::CreateCompletionQueue { entries: 16 }, &[]);
-    let Reply::CompletionQueue {
-        handle: cq,
-        entries,
-    } = reply
-    else {
-        panic!("{reply:?}")
-    };
-    let len = |entries: u32, each: usize| 256 + u64::from(entries) * each as u64;
-    let completions =
-        Mapping::of_peer(fds[0].as_fd(), len(entries, COMPLETION_LEN)).expect("a ring");
-    let request = Request::CreateQueuePair {
-        send_cq: cq,
-        receive_cq: cq,
-        send_entries: 8,
-        receive_entries: 8,
-    };
-    let (reply, fds) = raw.ask(&request, &[]);
-    let Reply::QueuePair { handle, slot, .. } = reply else {
-        panic!("{reply:?}")
-    };
-    let send = Mapping::of_peer(fds[0].as_fd(), len(8, WORK_LEN)).expect("a ring");
-    let receives = RingMemory::open(fds[1].as_fd(), 8)
-        .expect("a ring")
-        .producer();
-    Rings {
-        handle,
-        slot,
-        send,
-        receives,
-        completions,
-    }
-}
-
-fn is_well(daemon: &Daemon) {
-    let context = daemon.application();
-    let memory = context.allocate(4096, Access::LOCAL_WRITE).expect("memory");
-    drop((memory, context));
-}
 
 /// Any bytes on the socket end the session that sent them, with a reason, and nothing else.
 #[test]
@@ -448,49 +316,3 @@ fn everything_is_released() {
     next.listen("::".parse().expect("any"), 5001, 1)
         .expect("its port is free again");
 }
-
-/// HT-3: who is neither named nor in a named group is told so, and gets nothing.
-#[test]
-fn the_wrong_user_is_refused() {
-    if !netns::privileged() {
-        return;
-    }
-    let mut config = config();
-    config.application.groups = vec!["4242".to_owned()];
-    config.application.users = vec!["4343".to_owned()];
-    let (a, _b) = pair(&config);
-    for (user, group, more, welcome) in [
-        ("4000", "4000", "4001", false),
-        ("4343", "4000", "4001", true),
-        ("4000", "4242", "4001", true),
-        ("4000", "4000", "4242", true),
-    ] {
-        // The folder is this user's alone.
-        let folder = a.socket.parent().expect("a folder");
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(folder, open).expect("opened");
-        let status = std::process::Command::new("setpriv")
-            .args(["--reuid", user, "--regid", group, "--groups", more, "--"])
-            .args(["/usr/bin/python3", "-c", PROBE])
-            .arg(&a.socket)
-            .status()
-            .expect("setpriv and python3 are there");
-        assert_eq!(
-            status.success(),
-            welcome,
-            "user {user}, group {group}, also in {more}"
-        );
-    }
-    assert_eq!(a.socket_statistics().refused, 1);
-    let _ = (Context::connect(&a.socket).expect("root"), Error::TimedOut);
-}
-
-/// Says hello and succeeds if the reply is the one to a hello.
-const PROBE: &str = "
-import socket, struct, sys
-s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-s.connect(sys.argv[1])
-s.send(struct.pack('<HHI4sHHQ', 1, 0, 7, b'hstd', 1, 0, 7))
-kind, = struct.unpack_from('<H', s.recv(512))
-sys.exit(kind != 101)
-";

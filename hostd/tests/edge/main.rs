@@ -2,7 +2,9 @@
 //! real daemons in this process (see `rig`).
 
 mod copy;
+mod doors;
 mod examples;
 mod hostile;
+mod raw;
 mod rig;
 mod work;

@@ -1,10 +1,14 @@
 //! The form of every message.
 //!
 //! A message is one SOCK_SEQPACKET record: kind (u16), two reserved bytes, tag (u32), then the
-//! fixed-width body of the kind. A reply bears the tag of its request; events have tag zero.
+//! fixed-width body of the kind. A reply bears the tag of its request; events have tag zero, and so
+//! has the refusal of a session that was not even asked what it wants.
 
 use super::MESSAGE_MAX;
 use super::codec::{DecodeError, Reader, Writer};
+
+/// The tag of what answers no request.
+pub const TAG_NONE: u32 = 0;
 
 /// A message being written.
 pub type Record = Writer<MESSAGE_MAX>;
@@ -25,5 +29,5 @@ pub(super) fn open(bytes: &[u8]) -> Result<(u16, u32, Reader<'_>), DecodeError> 
 
 /// The tag of a request that may be malformed otherwise, so that its refusal can be matched.
 pub fn tag_of(bytes: &[u8]) -> u32 {
-    open(bytes).map_or(0, |(_, tag, _)| tag)
+    open(bytes).map_or(TAG_NONE, |(_, tag, _)| tag)
 }

@@ -1,0 +1,191 @@
+//! HT-3: who comes in, and what those take who do not, or who only knock.
+
+use crate::raw::{Raw, is_well};
+use crate::rig::{Daemon, PATIENCE, config, pair};
+use hostd_client::abi::answer::{FromDaemon, Reply};
+use hostd_client::abi::message::Request;
+use hostd_client::abi::types::{Access, ErrorCode};
+use hostd_client::{Context, Error};
+use nix::sys::socket::{setsockopt, sockopt};
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+/// HT-3: who is neither named nor in a named group is told so, and gets nothing.
+#[test]
+fn the_wrong_user_is_refused() {
+    if !netns::privileged() {
+        return;
+    }
+    let mut config = config();
+    config.application.groups = vec!["4242".to_owned()];
+    config.application.users = vec!["4343".to_owned()];
+    let (a, _b) = pair(&config);
+    for (user, group, more, welcome) in [
+        ("4000", "4000", "4001", false),
+        ("4343", "4000", "4001", true),
+        ("4000", "4242", "4001", true),
+        ("4000", "4000", "4242", true),
+    ] {
+        // The folder is this user's alone.
+        let folder = a.socket.parent().expect("a folder");
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder, open).expect("opened");
+        let status = std::process::Command::new("setpriv")
+            .args(["--reuid", user, "--regid", group, "--groups", more, "--"])
+            .args(["/usr/bin/python3", "-c", PROBE])
+            .arg(&a.socket)
+            .status()
+            .expect("setpriv and python3 are there");
+        assert_eq!(
+            status.success(),
+            welcome,
+            "user {user}, group {group}, also in {more}"
+        );
+    }
+    assert_eq!(a.socket_statistics().refused, 1);
+    is_well(&a);
+}
+
+/// Succeeds if it is told nothing before its hello, and the reply is the one to a hello; who is
+/// refused is told so before it has said anything.
+const PROBE: &str = "
+import socket, struct, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.settimeout(1)
+s.connect(sys.argv[1])
+try:
+    first = s.recv(512)
+    assert struct.unpack_from('<HHII', first) == (107, 0, 0, 3), first
+    assert s.recv(512) == b''
+    sys.exit(1)
+except TimeoutError:
+    pass
+s.send(struct.pack('<HHI4sHHQ', 1, 0, 7, b'hstd', 1, 0, 7))
+kind, = struct.unpack_from('<H', s.recv(512))
+sys.exit(kind != 101)
+";
+
+fn refusal(raw: &Raw) -> ErrorCode {
+    match raw.next() {
+        Some((FromDaemon::Reply(0, Reply::Error { code, .. }), _)) => code,
+        other => panic!("not turned away: {other:?}"),
+    }
+}
+
+fn wait_welcome(daemon: &Daemon) {
+    let until = Instant::now() + PATIENCE;
+    while let Err(error) = Context::connect(&daemon.socket) {
+        assert!(Instant::now() < until, "{error}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// Connections that say nothing count, so that a user has no more of them than sessions; the next
+/// is told so without being read, in the library's words too.
+#[test]
+fn silent_connections_are_counted() {
+    let mut config = config();
+    config.application.quota.sessions = 4;
+    let (a, _b) = pair(&config);
+    let silent: Vec<Raw> = (0..4).map(|_| Raw::connect(&a)).collect();
+    assert_eq!(refusal(&Raw::connect(&a)), ErrorCode::Quota);
+    match Context::connect(&a.socket) {
+        Err(Error::Refused { code, text }) => {
+            assert_eq!(code, ErrorCode::Quota);
+            assert!(text.contains("application.quota.sessions"), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(a.socket_statistics().refused, 2);
+    drop(silent);
+    wait_welcome(&a);
+}
+
+/// A descriptor whose close takes as long as its sender likes keeps nobody else waiting: here a
+/// connection that lingers, with data that its peer does not read.
+#[test]
+fn a_descriptor_that_does_not_close() {
+    let (a, _b) = pair(&config());
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    for refused in [true, false] {
+        let mut lingering = TcpStream::connect(address).expect("connected");
+        let (unread, _) = listener.accept().expect("accepted");
+        let linger = libc::linger {
+            l_onoff: 1,
+            l_linger: 3600,
+        };
+        setsockopt(&lingering, sockopt::Linger, &linger).expect("lingers");
+        lingering.set_nonblocking(true).expect("nonblocking");
+        while lingering.write(&[0; 65_536]).is_ok() {}
+        let raw = Raw::greeted(&a);
+        let request = Request::RegisterRegion {
+            length: 4096,
+            iova: 0,
+            access: Access::LOCAL_WRITE,
+        };
+        if refused {
+            assert!(raw.send(request.encode(9).as_slice(), &[lingering.as_fd()]));
+            drop(lingering);
+            let reply = raw.next().expect("a reply").0;
+            let Reply::Error { code, .. } = (match reply {
+                FromDaemon::Reply(9, reply) => reply,
+                other => panic!("{other:?}"),
+            }) else {
+                panic!("registered");
+            };
+            assert_eq!(code, ErrorCode::BadMemory);
+        } else {
+            // The daemon has not read it when it closes the socket.
+            assert!(raw.send(&[0xff; 64], &[]));
+            assert!(raw.send(request.encode(9).as_slice(), &[lingering.as_fd()]));
+            drop(lingering);
+            while raw.next().is_some() {}
+        }
+        is_well(&a);
+        // Ends the lingering.
+        drop(unread);
+    }
+    a.wait_empty();
+}
+
+/// An application whose descriptors find no free number in the daemon is told of the shortage, and
+/// goes on when it is over. In a process of its own, which it takes all descriptors from.
+#[test]
+fn a_shortage_of_descriptors() {
+    const CHILD: &str = "HOSTD_EDGE_SHORTAGE";
+    if std::env::var_os(CHILD).is_none() {
+        let status = std::process::Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "doors::a_shortage_of_descriptors", "--nocapture"])
+            .env(CHILD, "1")
+            .status();
+        assert!(status.expect("started").success());
+        return;
+    }
+    let (a, _b) = pair(&config());
+    let raw = Raw::greeted(&a);
+    let (memfd, _mapping) =
+        hostd_client::shm::create_sealed(c"region", 4096).expect("shared memory");
+    let request = Request::RegisterRegion {
+        length: 4096,
+        iova: 0,
+        access: Access::LOCAL_WRITE,
+    };
+    let mut taken = Vec::new();
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        taken.push(file);
+    }
+    match raw.ask(&request, &[memfd.as_fd()]).0 {
+        Reply::Error { code, text } => {
+            assert_eq!(code, ErrorCode::Internal);
+            assert!(text.contains("lacks a resource"), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+    drop(taken);
+    let (reply, _) = raw.ask(&request, &[memfd.as_fd()]);
+    assert!(matches!(reply, Reply::Region { .. }), "{reply:?}");
+    assert_eq!(a.socket_statistics().malformed, 0);
+}

@@ -11,6 +11,7 @@ impl EngineStatistics {
     pub fn settled(&self) -> u64 {
         self.delivered
             + self.acknowledgements
+            + self.notifications
             + self.management
             + self.pauses.frames()
             + self.duplicates
@@ -19,8 +20,8 @@ impl EngineStatistics {
 }
 
 /// Counters of a whole engine. Each received packet is counted once: as delivered, as an
-/// acknowledgement, management, flow control or a duplicate, or as lost with a reason. Packets in a
-/// reorder buffer are not counted yet.
+/// acknowledgement, notification of congestion, management, flow control or a duplicate, or as lost
+/// with a reason. Packets in a reorder buffer are not counted yet.
 #[derive(Clone, Debug, Default)]
 pub struct EngineStatistics {
     /// Packets received, lost ones included.
@@ -40,6 +41,8 @@ pub struct EngineStatistics {
     pub delivered: u64,
     /// Acknowledgements of any kind that were taken in.
     pub acknowledgements: u64,
+    /// Notifications of congestion (CNPs) that were taken in.
+    pub notifications: u64,
     /// Messages of the connection manager that were taken in.
     pub management: u64,
     /// Flow control that was received, and how long it kept each priority from sending.
@@ -76,6 +79,8 @@ pub struct TransportCounters {
     pub rx_rnr: u64,
     /// Times that no receive was posted for a peer.
     pub tx_rnr: u64,
+    /// Notifications of congestion (CNPs) sent.
+    pub tx_cnps: u64,
 }
 
 impl TransportCounters {
@@ -90,6 +95,7 @@ impl TransportCounters {
             loss_reports: counters.loss_reports,
             rx_rnr: counters.rx_rnr,
             tx_rnr: counters.tx_rnr,
+            tx_cnps: counters.tx_cnps,
         }
     }
 
@@ -103,6 +109,7 @@ impl TransportCounters {
         self.loss_reports += now.loss_reports - before.loss_reports;
         self.rx_rnr += now.rx_rnr - before.rx_rnr;
         self.tx_rnr += now.tx_rnr - before.tx_rnr;
+        self.tx_cnps += now.tx_cnps - before.tx_cnps;
     }
 }
 
@@ -138,6 +145,10 @@ pub struct QueuePairCounters {
     pub rx_rnr: u64,
     /// Times that no receive was posted for the peer.
     pub tx_rnr: u64,
+    /// Notifications of congestion (CNPs) received.
+    pub rx_cnps: u64,
+    /// Notifications of congestion (CNPs) sent.
+    pub tx_cnps: u64,
     /// Packets received twice.
     pub duplicates: u64,
     /// Packets that came before one that was sent earlier (HT-44).

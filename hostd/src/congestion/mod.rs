@@ -1,7 +1,8 @@
 //! \[5\] How much may be in flight.
 //!
 //! ```text
-//!   fixed   a window of fixed size: losses are repaired, not avoided
+//!   fixed      a window of fixed size: losses are repaired, not avoided
+//!   notified   plain connections: halved by a notification of congestion, then it recovers
 //! ```
 //!
 //! An algorithm is one file and one variant of [`Controller`]. It takes the [`Feedback`] of every
@@ -9,16 +10,21 @@
 //! with a window.
 
 mod fixed;
+mod notified;
 
 pub(crate) use fixed::FixedWindow;
+pub(crate) use notified::NotifiedWindow;
 
 use crate::verbs::Feedback;
+use common::time::{Span, Time};
 
 /// The congestion control of a queue pair.
 #[derive(Clone, Debug)]
 pub(crate) enum Controller {
     /// See [`FixedWindow`].
     Fixed(FixedWindow),
+    /// See [`NotifiedWindow`].
+    Notified(NotifiedWindow),
 }
 
 impl Controller {
@@ -26,6 +32,7 @@ impl Controller {
     pub(crate) fn window(&self) -> u32 {
         match self {
             Self::Fixed(fixed) => fixed.window(),
+            Self::Notified(notified) => notified.window(),
         }
     }
 
@@ -33,6 +40,7 @@ impl Controller {
     pub(crate) fn on_feedback(&mut self, feedback: &Feedback) {
         match self {
             Self::Fixed(fixed) => fixed.on_feedback(feedback),
+            Self::Notified(notified) => notified.on_feedback(feedback),
         }
     }
 
@@ -40,6 +48,15 @@ impl Controller {
     pub(crate) fn timed_out(&mut self) {
         match self {
             Self::Fixed(fixed) => fixed.timed_out(),
+            Self::Notified(notified) => notified.timed_out(),
+        }
+    }
+
+    /// The peer tells of congestion (CNP); `round_trip` is the smoothed time, once measured.
+    pub(crate) fn notified(&mut self, round_trip: Option<Span>, now: Time) {
+        match self {
+            Self::Fixed(_) => {}
+            Self::Notified(notified) => notified.notified(round_trip, now),
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::verbs::{
     Completion, CompletionOpcode, DropReason, EngineError, ReceiveRequest, State, Status,
 };
 use common::time::Time;
+use common::wire::roce::{Flow, Headers};
 use common::xdp::frame::{Frame, FramePool};
 use std::net::IpAddr;
 
@@ -64,7 +65,7 @@ impl QueuePair {
         multipath: bool,
         delivery: &mut Delivery<'_, M>,
     ) {
-        if let Err(reason) = self.admit(&header, multipath) {
+        if let Err(reason) = self.admit(&header, multipath, delivery.now) {
             return delivery.drop_packet(frame, reason);
         }
         let Some(receiver) = &mut self.responder.receiver else {
@@ -97,7 +98,7 @@ impl QueuePair {
             Arrival::Beyond => DropReason::BeyondWindow,
             Arrival::Unwanted => {
                 self.counters.out_of_order += 1;
-                receiver.reports.on_gap();
+                receiver.reports.on_gap(header.psn);
                 DropReason::OutOfOrder
             }
         };
@@ -105,7 +106,7 @@ impl QueuePair {
     }
 
     /// Whether a data packet may be looked at.
-    fn admit(&mut self, header: &DataHeader, multipath: bool) -> Result<(), DropReason> {
+    fn admit(&mut self, header: &DataHeader, multipath: bool, now: Time) -> Result<(), DropReason> {
         let (Some(peer), Some(receiver)) = (&mut self.peer, &mut self.responder.receiver) else {
             return Err(DropReason::QueuePairState);
         };
@@ -118,6 +119,9 @@ impl QueuePair {
         }
         if !peer.steering.received(header.path) {
             return Err(DropReason::MalformedTransport);
+        }
+        if header.congested && !multipath {
+            receiver.notifier.on_marked(now);
         }
         self.data_arrived |= self.counters.rx_packets == 0;
         self.counters.rx_packets += 1;
@@ -195,7 +199,7 @@ impl QueuePair {
             }
         };
         let ends = matches!(outcome, Outcome::Finished(_));
-        receiver.reports.on_delivered(header.flowlet);
+        receiver.reports.on_delivered(&header);
         if let Some(open) = receiver.delivered(ends, delivery.now) {
             self.counters.reorder_span_max = self.counters.reorder_span_max.max(open);
         }
@@ -275,7 +279,7 @@ impl QueuePair {
         let receiver = self.responder.receiver.as_ref();
         let due = receiver.is_some_and(|receiver| {
             let due = receiver.reports.is_due(now) || receiver.report_is_due(now);
-            due && self.may_answer(receiver)
+            (due && self.may_answer(receiver)) || self.may_notify(receiver)
         });
         due || self.responder.may_resume()
     }
@@ -286,6 +290,12 @@ impl QueuePair {
         let refused = receiver.reports.refuses();
         let routed = self.peer.as_ref().is_some_and(|peer| peer.way.is_some());
         routed && (self.state.receives() || (self.state == State::Error && refused))
+    }
+
+    /// Whether the peer is to be told of congestion now.
+    fn may_notify(&self, receiver: &Receiver) -> bool {
+        let routed = self.peer.as_ref().is_some_and(|peer| peer.way.is_some());
+        receiver.notifier.is_due() && routed && self.state.receives()
     }
 
     /// When an acknowledgement is due without anything else happening.
@@ -299,11 +309,13 @@ impl QueuePair {
         }
     }
 
-    /// The acknowledgement that is due, through the port of the route.
+    /// The acknowledgement or notification of congestion that is due, through the port of the
+    /// route.
     pub(crate) fn acknowledge(&mut self, pool: &mut FramePool, now: Time) -> Departure {
         if !self.wants_to_acknowledge(now) {
             return Departure::Nothing;
         }
+        let credits = self.responder.credits();
         let (Some(peer), Some(receiver)) = (&self.peer, &mut self.responder.receiver) else {
             return Departure::Nothing;
         };
@@ -313,12 +325,21 @@ impl QueuePair {
         let Some(mut frame) = pool.take() else {
             return Departure::NoFrame;
         };
-        let loss = receiver.suspects_loss(now);
-        let fields = receiver.ack_fields(peer.qpn, peer.min_rnr_timer, loss);
         let entropy = peer.steering.entropy(receiver.reports.path());
         let flow = frame::on_path(&way.acknowledgements, entropy.port, entropy.flow_label);
-        let written = frame::lay_out(&mut frame, pool, &flow, &fields.headers(), 0);
-        if written.is_none() || frame::seal(frame.bytes_mut()).is_err() {
+        if receiver.notifier.is_due() {
+            receiver.notifier.on_left(now);
+            let headers = Headers::cnp(peer.qpn);
+            if !write(&mut frame, pool, &flow, &headers) {
+                pool.give(frame);
+                return Departure::Nothing;
+            }
+            self.counters.tx_cnps += 1;
+            return Departure::Frame(frame, way.port);
+        }
+        let loss = receiver.suspects_loss(now);
+        let fields = receiver.ack_fields(peer.qpn, peer.min_rnr_timer, credits, loss);
+        if !write(&mut frame, pool, &flow, &fields.headers()) {
             receiver.reports.on_left();
             pool.give(frame);
             return Departure::Nothing;
@@ -328,7 +349,16 @@ impl QueuePair {
             self.counters.loss_reports += 1;
         }
         receiver.reports.on_left();
+        if fields.tells_credits() {
+            self.responder.tell_credits(credits);
+        }
         self.counters.tx_acks += 1;
         Departure::Frame(frame, way.port)
     }
+}
+
+/// Writes a packet without payload into `frame`. Whether that was possible.
+fn write(frame: &mut Frame, pool: &FramePool, flow: &Flow, headers: &Headers) -> bool {
+    frame::lay_out(frame, pool, flow, headers, 0).is_some()
+        && frame::seal(frame.bytes_mut()).is_ok()
 }

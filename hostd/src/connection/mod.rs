@@ -27,6 +27,7 @@ use crate::limits;
 use crate::receive::Receiver;
 use crate::receive::report::Reports;
 use crate::recovery::Rules;
+use crate::send::credit::Credits;
 use crate::stats::{PathStatistics, QueuePairCounters, QueuePairStatistics, TransportCounters};
 use crate::verbs::{
     Access, Completion, DropReason, EngineConfig, EngineError, Granularity, MultipathConfig,
@@ -210,6 +211,7 @@ impl QueuePair {
             rnr_retry: (attributes.rnr_retry < 7).then_some(attributes.rnr_retry),
         };
         let span = send_span(agreed.as_ref());
+        self.requester.credits = Credits::new(self.requester.queue.completed());
         self.requester.sender = Some(Sender::new(Psn::new(attributes.sq_psn), span, rules));
     }
 

@@ -3,6 +3,7 @@
 use super::sender::Sender;
 use super::steering::{Choice, Steering};
 use crate::memory::{MemoryRange, RegionMemory, RegionTable};
+use crate::send::credit::Credits;
 use crate::send::flight::Departed;
 use crate::send::queue::SendQueue;
 use crate::send::segment::{Next, Segment};
@@ -19,6 +20,8 @@ pub(super) struct Requester {
     pub(super) queue: SendQueue,
     /// The next request failed its memory check; it completes with an error after those before it.
     pub(super) blocked: bool,
+    /// Which requests a plain peer has receives for.
+    pub(super) credits: Credits,
     /// From RTS on.
     pub(super) sender: Option<Sender>,
 }
@@ -43,6 +46,7 @@ impl Requester {
         Self {
             queue: SendQueue::new(requests),
             blocked: false,
+            credits: Credits::new(0),
             sender: None,
         }
     }
@@ -74,7 +78,7 @@ impl Requester {
                 ack_request: true,
             }));
         }
-        if !sender.may_send_new(steering) {
+        if !sender.may_send_new(steering) || self.waits_for_credit() {
             return Ok(None);
         }
         if let Next::Begin(request) = self.queue.next() {
@@ -95,7 +99,8 @@ impl Requester {
         // The peer answers at once if nothing follows this packet for now.
         let ack_request = (segment.position.ends() && self.queue.sends_last())
             || sender.flight().room() <= 1
-            || (plain && psn.value().is_multiple_of(PLAIN_ACK_INTERVAL));
+            || (plain && psn.value().is_multiple_of(PLAIN_ACK_INTERVAL))
+            || self.credits.end_at(request);
         Ok(Some(Outgoing {
             psn,
             segment,
@@ -104,6 +109,23 @@ impl Requester {
             request,
             ack_request,
         }))
+    }
+
+    /// Whether the next new packet has to wait until the peer has a receive for its message. One
+    /// packet alone goes without: its answer brings the peer's newest credits, or says that it has
+    /// none (InfiniBand 9.7.7.2.5).
+    pub(super) fn waits_for_credit(&self) -> bool {
+        let (Some(sender), Some(upcoming)) = (&self.sender, self.queue.upcoming()) else {
+            return false;
+        };
+        if !upcoming.opcode.takes_receive() || self.credits.allow(upcoming.number) {
+            return false;
+        }
+        match upcoming.first {
+            None => !sender.flight().is_idle(),
+            // A SEND whose first packet came has its receive. That of a WRITE is taken at its end.
+            Some(first) => !upcoming.opcode.is_write() && sender.flight().unacknowledged() == first,
+        }
     }
 
     /// Notes that a packet left.

@@ -19,6 +19,8 @@ pub(super) struct Responder {
     pub(super) receiver: Option<Receiver>,
     /// A receive was posted for a packet that waits for one.
     resume: bool,
+    /// The peer was told last that there is no receive.
+    told_none: bool,
 }
 
 /// What packets of the peer may do.
@@ -41,6 +43,7 @@ impl Responder {
             assembly: Assembly::Idle,
             receiver: None,
             resume: false,
+            told_none: false,
         }
     }
 
@@ -49,9 +52,27 @@ impl Responder {
         self.receives.len()
     }
 
-    /// Appends a buffer. A packet that waits for one may use it.
+    /// Messages that the peer may send beyond those that are complete.
+    pub(super) fn credits(&self) -> u32 {
+        let begun = matches!(self.assembly, Assembly::Send { .. });
+        let posted = u32::try_from(self.posted()).expect("bounded by the queue's capacity");
+        posted + u32::from(begun)
+    }
+
+    /// A plain peer is told of this many.
+    pub(super) fn tell_credits(&mut self, credits: u32) {
+        self.told_none = credits == 0;
+    }
+
+    /// Appends a buffer. A packet that waits for one may use it. A plain peer that was told of none
+    /// learns of it at once (InfiniBand 9.7.7.2.4), so that it does not have to ask.
     pub(super) fn post(&mut self, request: ReceiveRequest) {
         self.receives.push_back(request);
+        if std::mem::take(&mut self.told_none)
+            && let Some(receiver) = &mut self.receiver
+        {
+            receiver.reports.on_credit();
+        }
         self.resume = self.receiver.as_ref().is_some_and(Receiver::is_starved);
     }
 
@@ -108,6 +129,7 @@ impl Responder {
     /// Takes no packets any more; returns the frames that waited for their turn.
     pub(super) fn leave_peer(&mut self) -> impl Iterator<Item = Frame> + '_ {
         self.resume = false;
+        self.told_none = false;
         self.receiver.iter_mut().flat_map(Receiver::drain)
     }
 }

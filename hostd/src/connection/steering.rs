@@ -12,7 +12,7 @@
 //! An algorithm that needs to know more of a packet (its entropy value, Congestion Experienced,
 //! trimmed payload) gets it as a field of [`Feedback`] or a variant of [`PacketFate`].
 
-use crate::congestion::{Controller, FixedWindow};
+use crate::congestion::{Controller, FixedWindow, NotifiedWindow};
 use crate::path::{self, Entropy, LostPacket, PathSet};
 use crate::stats::PathStatistics;
 use crate::verbs::{Feedback, MultipathConfig, PacketFate, PortId, PortSet};
@@ -50,7 +50,10 @@ impl Steering {
     ) -> Self {
         Self {
             paths: PathSet::new(agreed, identity, avoidance, seed),
-            controller: Controller::Fixed(FixedWindow::new(window)),
+            controller: match agreed {
+                Some(_) => Controller::Fixed(FixedWindow::new(window)),
+                None => Controller::Notified(NotifiedWindow::new(window)),
+            },
         }
     }
 
@@ -105,6 +108,11 @@ impl Steering {
     /// A retransmission time-out expired.
     pub(super) fn timed_out(&mut self) {
         self.controller.timed_out();
+    }
+
+    /// The peer tells of congestion; `round_trip` is the smoothed time, once measured.
+    pub(super) fn notified(&mut self, round_trip: Option<Span>, now: Time) {
+        self.controller.notified(round_trip, now);
     }
 
     /// The peer reports the one-way delay of `path`.

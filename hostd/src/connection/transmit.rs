@@ -42,7 +42,7 @@ impl QueuePair {
         }
         let requester = &self.requester;
         let posted = !requester.queue.all_sent() && !requester.blocked;
-        (posted && sender.may_send_new(&peer.steering))
+        (posted && sender.may_send_new(&peer.steering) && !requester.waits_for_credit())
             || sender.retransmission(&peer.steering).is_some()
     }
 
@@ -132,6 +132,9 @@ impl QueuePair {
             Verdict::Impossible => return Err(DropReason::ImpossibleAcknowledgement),
         }
         effects.round_trip = sender.take_measured();
+        if let (AckKind::Ack { credits }, None) = (aeth.kind, peer.agreed) {
+            self.requester.credits.update(aeth.msn, credits);
+        }
         let unacknowledged = sender.flight().unacknowledged();
         // Nothing is left that could be refused.
         if sender.flight().is_idle() {
@@ -155,6 +158,22 @@ impl QueuePair {
         if let AckKind::Nak(code) = aeth.kind {
             self.refused(code, effects);
         }
+        Ok(())
+    }
+
+    /// The peer tells that a switch marked packets of this queue pair (CNP).
+    ///
+    /// # Errors
+    /// Why it is dropped; nothing has changed.
+    pub(crate) fn notified(&mut self, now: Time) -> Result<(), DropReason> {
+        let (Some(peer), Some(sender)) = (&mut self.peer, &self.requester.sender) else {
+            return Err(DropReason::QueuePairState);
+        };
+        if peer.agreed.is_some() {
+            return Err(DropReason::UnknownOpcode);
+        }
+        self.counters.rx_cnps += 1;
+        peer.steering.notified(sender.rtt(), now);
         Ok(())
     }
 

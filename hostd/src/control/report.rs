@@ -313,6 +313,8 @@ fn queue_pairs(report: &Report) -> Vec<Value> {
                 "tail_probes": counters.tail_probes,
                 "rx_rnr": counters.rx_rnr,
                 "tx_rnr": counters.tx_rnr,
+                "rx_cnps": counters.rx_cnps,
+                "tx_cnps": counters.tx_cnps,
                 "duplicates": counters.duplicates,
                 "out_of_order": counters.out_of_order,
                 "reorder_depth_max": counters.reorder_depth_max,

@@ -226,6 +226,11 @@ fn engine_counters(engine: &EngineStatistics, families: &mut Families) {
             engine.acknowledgements,
         ),
         (
+            "hostd_congestion_notifications_received_total",
+            "Notifications of congestion (CNPs) taken in.",
+            engine.notifications,
+        ),
+        (
             "hostd_management_packets_total",
             "Messages of the connection manager taken in.",
             engine.management,
@@ -288,6 +293,11 @@ fn transport(engine: &EngineStatistics, families: &mut Families) {
             "hostd_receiver_not_ready_sent_total",
             "Times that no receive was posted for a peer.",
             counters.tx_rnr,
+        ),
+        (
+            "hostd_congestion_notifications_sent_total",
+            "Notifications of congestion (CNPs) sent.",
+            counters.tx_cnps,
         ),
     ] {
         families.counter(name, help).add(&[], value);

@@ -48,10 +48,10 @@ impl<M: RegionMemory> Engine<M> {
             return self.drop_packet(frame, DropReason::WrongPartition, pool);
         }
         let (operation, multipath) = match bth.opcode {
-            Opcode::Rc(operation) => (operation, false),
-            Opcode::Multipath(operation) => (operation, true),
+            Opcode::Rc(operation) => (Some(operation), false),
+            Opcode::Multipath(operation) => (Some(operation), true),
             Opcode::UdSendOnly => return self.manage(frame, packet, pool),
-            Opcode::Cnp => return self.drop_packet(frame, DropReason::UnknownOpcode, pool),
+            Opcode::Cnp => (None, false),
         };
         let qpn = bth.dest_qp;
         let Some(queue_pair) = self.queue_pairs.get_mut(qpn) else {
@@ -66,7 +66,14 @@ impl<M: RegionMemory> Engine<M> {
             return self.drop_packet(frame, reason, pool);
         }
         match operation {
-            Operation::Acknowledge => {
+            None => {
+                match queue_pair.notified(now) {
+                    Ok(()) => self.statistics.notifications += 1,
+                    Err(reason) => self.statistics.drops.add(reason),
+                }
+                pool.give(frame);
+            }
+            Some(Operation::Acknowledge) => {
                 let paused_total = self.ports.paused_total();
                 let effects = &mut self.effects;
                 match queue_pair.acknowledged(&packet.headers, paused_total, effects, now) {
@@ -75,10 +82,10 @@ impl<M: RegionMemory> Engine<M> {
                 }
                 pool.give(frame);
             }
-            _ if operation.is_response() => {
+            Some(operation) if operation.is_response() => {
                 self.drop_packet(frame, DropReason::UnknownOpcode, pool);
             }
-            _ => {
+            Some(operation) => {
                 let header = DataHeader::new(packet, operation);
                 let Some((queue_pair, mut delivery)) = self.delivery(qpn, pool, now) else {
                     return pool.give(frame);

@@ -59,6 +59,8 @@ pub(crate) struct Acknowledgement {
     pub(crate) trigger: Psn,
     /// The peer takes the first gap for a loss.
     pub(crate) loss: bool,
+    /// It names what came out of order, and which packet caused it. That of a plain peer does not.
+    pub(crate) selective: bool,
 }
 
 /// What the receiver of data has to say.
@@ -71,6 +73,8 @@ pub(crate) struct AckFields {
     pub(crate) expected: Psn,
     /// Messages completed, modulo 2²⁴.
     pub(crate) msn: u32,
+    /// Receives that this side has for messages beyond those; `None` sets no limit.
+    pub(crate) credits: Option<u32>,
     /// How long the peer waits if no receive is posted: code 0–31.
     pub(crate) min_rnr_timer: u8,
     /// What multipath adds; `None` with a plain peer.
@@ -93,11 +97,18 @@ pub(crate) struct SackFields {
 }
 
 impl AckFields {
+    /// Whether it tells the peer how many receives there are.
+    pub(crate) fn tells_credits(&self) -> bool {
+        self.credits.is_some() && self.report == Report::Acknowledge
+    }
+
     /// The headers that say it.
     pub(crate) fn headers(&self) -> Headers {
         let kind = match self.report {
             Report::Acknowledge => AckKind::Ack {
-                credits: Aeth::NO_CREDIT_LIMIT,
+                credits: self
+                    .credits
+                    .map_or(Aeth::NO_CREDIT_LIMIT, Aeth::credit_code),
             },
             Report::SequenceError => AckKind::Nak(NakCode::PsnSequenceError),
             Report::NotReady => AckKind::ReceiverNotReady {
@@ -159,6 +170,7 @@ impl Acknowledgement {
                 acked: BitSet::default(),
                 trigger: expected.minus(1),
                 loss: false,
+                selective: false,
             };
         };
         let [a, b, c, d] = sack.bitmap;
@@ -167,6 +179,7 @@ impl Acknowledgement {
             acked: BitSet::from_words([a, b, c, d, 0, 0, 0, 0]),
             trigger: Psn::new(sack.trigger),
             loss: mpeh.has(AckFlags::LOSS),
+            selective: true,
         }
     }
 }

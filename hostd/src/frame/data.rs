@@ -70,6 +70,8 @@ pub(crate) struct DataHeader {
     pub(crate) flowlet: u16,
     pub(crate) tag: u16,
     pub(crate) probe: bool,
+    /// A switch marked it.
+    pub(crate) congested: bool,
     solicited: bool,
     /// `None`: an operation that queue pairs do not do.
     operation: Option<(bool, Position)>,
@@ -90,6 +92,7 @@ impl DataHeader {
             flowlet: mpeh.flowlet,
             tag: mpeh.tag,
             probe: mpeh.has(DataFlags::PROBE),
+            congested: packet.congested,
             solicited: headers.bth.solicited,
             operation: data_operation(operation),
             target: headers.reth.map(|reth| (reth.address, reth.rkey, reth.len)),

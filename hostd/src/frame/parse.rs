@@ -2,7 +2,7 @@
 
 use crate::verbs::DropReason;
 use common::wire::ethernet::{self, ethertype};
-use common::wire::ip::{protocol, v4, v6};
+use common::wire::ip::{Ecn, protocol, v4, v6};
 use common::wire::roce::{Headers, Opcode, icrc};
 use common::wire::udp;
 use std::net::IpAddr;
@@ -14,6 +14,8 @@ pub(crate) struct ReceivedPacket {
     pub(crate) source: IpAddr,
     pub(crate) destination: IpAddr,
     pub(crate) headers: Headers,
+    /// A switch marked it: Congestion Experienced (RFC 3168).
+    pub(crate) congested: bool,
     /// Where in the frame the payload is.
     pub(crate) payload: Range<usize>,
 }
@@ -21,7 +23,13 @@ pub(crate) struct ReceivedPacket {
 impl ReceivedPacket {
     /// Reads an Ethernet frame. Without `has_bytes` the payload of data packets counts as zeros.
     pub(crate) fn parse(frame: &[u8], has_bytes: bool) -> Result<Self, DropReason> {
-        let (source, destination, ip, transport) = parse_network(frame)?;
+        let Network {
+            source,
+            destination,
+            ecn,
+            ip,
+            transport,
+        } = parse_network(frame)?;
         let datagram = frame
             .get(transport.clone())
             .and_then(|bytes| udp::Datagram::new_checked(bytes).ok())
@@ -58,14 +66,23 @@ impl ReceivedPacket {
         Ok(Self {
             source,
             destination,
+            congested: ecn == Ecn::Ce,
             headers,
             payload,
         })
     }
 }
 
-/// Addresses of an IP packet in a frame, where it is, and where its UDP datagram is.
-type Network = (IpAddr, IpAddr, Range<usize>, Range<usize>);
+/// What an IP packet says.
+struct Network {
+    source: IpAddr,
+    destination: IpAddr,
+    ecn: Ecn,
+    /// Where it is in the frame.
+    ip: Range<usize>,
+    /// Where its UDP datagram is.
+    transport: Range<usize>,
+}
 
 fn parse_network(frame: &[u8]) -> Result<Network, DropReason> {
     const MALFORMED: DropReason = DropReason::MalformedHeaders;
@@ -82,7 +99,13 @@ fn parse_network(frame: &[u8]) -> Result<Network, DropReason> {
             }
             let end = start + ip.total_len();
             let transport = start + ip.header_len()..end;
-            Ok((ip.src().into(), ip.dst().into(), start..end, transport))
+            Ok(Network {
+                source: ip.src().into(),
+                destination: ip.dst().into(),
+                ecn: Ecn::of(ip.traffic_class()),
+                ip: start..end,
+                transport,
+            })
         }
         ethertype::IPV6 => {
             let ip = v6::Packet::new_checked(ethernet.payload()).map_err(|_| MALFORMED)?;
@@ -92,7 +115,13 @@ fn parse_network(frame: &[u8]) -> Result<Network, DropReason> {
             }
             let end = start + v6::HEADER_LEN + ip.payload_len();
             let transport = start + v6::HEADER_LEN..end;
-            Ok((ip.src().into(), ip.dst().into(), start..end, transport))
+            Ok(Network {
+                source: ip.src().into(),
+                destination: ip.dst().into(),
+                ecn: Ecn::of(ip.traffic_class()),
+                ip: start..end,
+                transport,
+            })
         }
         _ => Err(DropReason::NotRoce),
     }

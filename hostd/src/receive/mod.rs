@@ -4,7 +4,7 @@
 //! ```text
 //!   sequence   [7] expected, early, come before     place     [8] where the payload goes
 //!   order      [9] packets that wait for their turn  respond  [10] segments into messages
-//!   report     [11] acknowledgements: what, and when
+//!   report     [11] acknowledgements: what, and when  notify  [11] congestion: when it is told
 //!
 //!          expected                              expected + capacity
 //!   ──────────┼──────────────────────────────────────────┼──────────▶ PSN
@@ -16,6 +16,7 @@
 //! the head of the ring, and so do those behind it. A plain peer sends everything after a gap
 //! again, so its early packets are not kept.
 
+pub(crate) mod notify;
 mod order;
 mod place;
 pub(crate) mod report;
@@ -29,6 +30,7 @@ use crate::frame::{AckFields, DataHeader};
 use crate::verbs::Psn;
 use common::time::{Span, Time};
 use common::xdp::frame::Frame;
+use notify::Notifier;
 use order::ReorderRing;
 use report::Reports;
 use sequence::Sequence;
@@ -55,6 +57,7 @@ pub(crate) struct Receiver {
     /// The last packet of the ring's head had no receive.
     starved: bool,
     pub(crate) reports: Reports,
+    pub(crate) notifier: Notifier,
 }
 
 impl Receiver {
@@ -71,6 +74,7 @@ impl Receiver {
             msn: 0,
             starved: false,
             reports,
+            notifier: Notifier::default(),
         }
     }
 
@@ -97,12 +101,13 @@ impl Receiver {
     }
 
     /// What the receiver has to say to queue pair `destination_qpn` of the peer, which waits for
-    /// the time of code `min_rnr_timer` if no receive is posted. `loss`: the oldest gap is taken
-    /// for a loss.
+    /// the time of code `min_rnr_timer` if no receive is posted. `credits`: messages that a plain
+    /// peer may send beyond those that are complete. `loss`: the oldest gap is taken for a loss.
     pub(crate) fn ack_fields(
         &self,
         destination_qpn: u32,
         min_rnr_timer: u8,
+        credits: u32,
         loss: bool,
     ) -> AckFields {
         let reports = &self.reports;
@@ -111,6 +116,7 @@ impl Receiver {
             report: reports.report(),
             expected: self.expected(),
             msn: self.msn,
+            credits: (!self.reorders()).then_some(credits),
             min_rnr_timer,
             multipath: self
                 .reorders()

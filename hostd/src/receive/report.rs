@@ -5,6 +5,7 @@
 //! and when a loss is suspected.
 
 use crate::frame::{DataHeader, Refusal, Report, SackFields, Trigger, timestamp};
+use crate::verbs::Psn;
 use common::time::{Span, Time};
 
 /// See the module.
@@ -22,8 +23,11 @@ pub(crate) struct Reports {
     reordered: bool,
     /// Newest flowlet of a packet that was delivered in order.
     flowlet: u16,
-    /// The gap was reported to a plain peer; once is enough (InfiniBand 9.7.5.1.5).
-    sequence_error_sent: bool,
+    /// A plain peer was told to repeat from the expected packet on: by a NAK, or by an RNR NAK.
+    /// Once is enough until that packet comes (InfiniBand 9.7.5.1.5).
+    told_to_repeat: bool,
+    /// The newest packet of a plain peer that was dropped because it was early.
+    dropped: Psn,
 }
 
 impl Reports {
@@ -39,7 +43,8 @@ impl Reports {
             trigger: Trigger::default(),
             reordered: false,
             flowlet: 0,
-            sequence_error_sent: false,
+            told_to_repeat: false,
+            dropped: Psn::default(),
         }
     }
 
@@ -63,21 +68,31 @@ impl Reports {
     }
 
     /// A plain peer's packet came early and was dropped.
-    pub(crate) fn on_gap(&mut self) {
-        if !self.sequence_error_sent {
-            self.sequence_error_sent = true;
+    pub(crate) fn on_gap(&mut self, psn: Psn) {
+        if !self.told_to_repeat {
+            self.told_to_repeat = true;
+            self.dropped = psn;
             self.send_at_once(Report::SequenceError);
+        }
+        if self.dropped.is_before(psn) {
+            self.dropped = psn;
         }
     }
 
     /// The expected packet finds no receive.
     pub(crate) fn on_not_ready(&mut self) {
+        self.told_to_repeat = true;
         self.send_at_once(Report::NotReady);
     }
 
     /// A receive was posted for the packet that had found none.
     pub(crate) fn on_receive_posted(&mut self) {
         self.send_at_once(Report::Acknowledge);
+    }
+
+    /// A receive was posted, and the peer believes that there is none.
+    pub(crate) fn on_credit(&mut self) {
+        self.due = true;
     }
 
     /// The expected packet is refused.
@@ -91,10 +106,15 @@ impl Reports {
         self.due |= self.refuses();
     }
 
-    /// A packet of `flowlet` was delivered: the gap before it is closed.
-    pub(crate) fn on_delivered(&mut self, flowlet: u16) {
-        self.sequence_error_sent = false;
-        self.flowlet = flowlet;
+    /// A packet was delivered: the gap before it is closed, and there was a receive.
+    pub(crate) fn on_delivered(&mut self, header: &DataHeader) {
+        self.told_to_repeat = false;
+        self.flowlet = header.flowlet;
+        // What has not left yet would be wrong now. What was dropped behind it still is missing.
+        let missing = self.report == Report::SequenceError && header.psn.is_before(self.dropped);
+        if !missing && !self.refuses() {
+            self.report = Report::Acknowledge;
+        }
     }
 
     fn send_at_once(&mut self, report: Report) {

@@ -235,8 +235,10 @@ impl Flight {
         self.una = ack.expected;
         self.sacked.shift(advance);
         self.lost.shift(advance);
-        // A report of a loss is repeated without anything having come.
-        let spurious = acked_before && !ack.loss && self.names_all_known(ack);
+        // A report of a loss is repeated without anything having come, and a plain peer does not
+        // say what made it answer.
+        let repeats = ack.loss || !ack.selective;
+        let spurious = acked_before && !repeats && self.names_all_known(ack);
         let trigger = ack.trigger.since(ack.expected);
         for index in self.newly_acked(ack).iter() {
             acked += u32::from(self.take(index, index == trigger, &mut arrived));

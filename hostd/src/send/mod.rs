@@ -2,10 +2,12 @@
 //!
 //! ```text
 //!   queue     [1] requests in order
+//!   credit    [1] which of them a plain peer has receives for
 //!   segment   [2] requests into segments, one a packet
 //!   flight    [3] packets that are numbered and sent: in flight, come, lost
 //! ```
 
+pub(crate) mod credit;
 pub(crate) mod flight;
 pub(crate) mod queue;
 pub(crate) mod segment;

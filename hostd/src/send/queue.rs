@@ -54,6 +54,11 @@ impl SendQueue {
         self.entries.len()
     }
 
+    /// Requests completed so far: the number of the oldest request.
+    pub(crate) fn completed(&self) -> u32 {
+        self.completed
+    }
+
     /// Whether another request would find no room.
     pub(crate) fn is_full(&self) -> bool {
         self.entries.len() >= self.capacity

@@ -4,7 +4,7 @@
 use super::queue::{Entry, SendQueue};
 use crate::frame::Position;
 use crate::memory::MemoryRange;
-use crate::verbs::{Psn, SendRequest};
+use crate::verbs::{Psn, SendOpcode, SendRequest};
 
 /// What one packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,17 @@ pub(crate) enum Next {
     Begin(SendRequest),
     /// A segment to send: [`SendQueue::sent`] follows. The number names its request.
     Segment(u32, Segment),
+}
+
+/// The request that is being sent, or is next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Upcoming {
+    /// What it is.
+    pub(crate) opcode: SendOpcode,
+    /// Its number.
+    pub(crate) number: u32,
+    /// Its first packet, if that was sent.
+    pub(crate) first: Option<Psn>,
 }
 
 impl Entry {
@@ -62,6 +73,17 @@ impl SendQueue {
             None => Next::Begin(entry.request),
             Some(index) => Next::Segment(self.number(self.cursor), entry.segment(index, self.mtu)),
         }
+    }
+
+    /// The request that [`Self::next`] is about.
+    pub(crate) fn upcoming(&self) -> Option<Upcoming> {
+        let entry = self.entries.get(self.cursor)?;
+        let begun = self.packet.is_some_and(|index| index > 0);
+        Some(Upcoming {
+            opcode: entry.request.opcode,
+            number: self.number(self.cursor),
+            first: begun.then_some(entry.first),
+        })
     }
 
     /// The memory of the request that [`Next::Begin`] named was checked.
@@ -105,7 +127,6 @@ impl SendQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verbs::SendOpcode;
     use common::time::Time;
 
     fn request(wr_id: u64, len: u32) -> SendRequest {

@@ -19,6 +19,14 @@ impl SendOpcode {
         matches!(self, Self::SendWithImm | Self::RdmaWriteWithImm)
     }
 
+    /// Whether it takes a receive that the peer posted.
+    pub const fn takes_receive(self) -> bool {
+        match self {
+            Self::Send | Self::SendWithImm | Self::RdmaWriteWithImm => true,
+            Self::RdmaWrite => false,
+        }
+    }
+
     /// Whether the request names memory of the peer.
     pub const fn is_write(self) -> bool {
         matches!(self, Self::RdmaWrite | Self::RdmaWriteWithImm)

@@ -7,4 +7,6 @@ mod hostile;
 mod losses;
 mod network;
 mod pauses;
+mod plain;
+mod plain_peer;
 mod trouble;

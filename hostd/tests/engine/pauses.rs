@@ -125,6 +125,8 @@ fn a_paused_priority_waits_and_others_do_not() {
 fn a_resuming_frame_ends_the_pause() {
     let mut network = network();
     let qpns = network.connected(None);
+    // More receives than messages: nobody waits for credits.
+    network.hosts[1].receive_into(qpns[1], 0, 0, 3000);
     network.turn();
     network.tap = Some(Vec::new());
     for pause in [pfc(DATA, u16::MAX), Control::Pause(u16::MAX)] {

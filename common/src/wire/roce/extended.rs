@@ -156,6 +156,12 @@ pub struct Aeth {
     pub msn: u32,
 }
 
+/// Receives that a credit code stands for (IBA volume 1, table 47); code 31 says nothing.
+const CREDITS: [u32; 31] = [
+    0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
+    2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
+];
+
 /// RNR timer values in units of 10 µs (IBA volume 1, table 45).
 const RNR_TIMER: [u32; 32] = [
     65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
@@ -208,6 +214,18 @@ impl Aeth {
             AckKind::Nak(code) => 0x60 | code as u8,
         };
         put24(bytes, 1, self.msn);
+    }
+
+    /// The code for this many receives: that of the greatest number that is not more.
+    pub fn credit_code(receives: u32) -> u8 {
+        let above = CREDITS.partition_point(|&credits| credits <= receives);
+        u8::try_from(above - 1).expect("31 codes")
+    }
+
+    /// The receives that a credit code stands for; `None` for code 31, which sets no limit. Only
+    /// its low five bits count.
+    pub fn credits(code: u8) -> Option<u32> {
+        CREDITS.get(usize::from(code & 0x1f)).copied()
     }
 
     /// The time that an encoded RNR timer stands for, in nanoseconds. Only its low five bits count.

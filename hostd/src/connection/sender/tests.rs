@@ -10,6 +10,7 @@ struct Bed {
     steering: Steering,
     counters: QueuePairCounters,
     now: Time,
+    multipath: bool,
 }
 
 fn micros(n: u64) -> Span {
@@ -34,6 +35,7 @@ impl Bed {
             steering: Steering::new(agreed, 1, Span::from_millis(100), 1, 64),
             counters: QueuePairCounters::default(),
             now: Time::from_nanos(1_000_000_000),
+            multipath,
         }
     }
 
@@ -89,6 +91,7 @@ impl Bed {
                 .last()
                 .map_or_else(|| expected.minus(1), |&psn| Psn::new(psn)),
             loss,
+            selective: self.multipath,
         };
         self.sender
             .acknowledge(&ack, self.now, &mut self.steering, &mut self.counters)
@@ -310,6 +313,7 @@ fn the_trigger_is_acknowledged() {
         acked: BitSet::default(),
         trigger: Psn::new(trigger),
         loss: false,
+        selective: true,
     };
     for (trigger, in_flight) in [(0, 20), (7, 19), (7, 19), (19, 18), (300, 18)] {
         let answer = ack(trigger);
@@ -335,6 +339,7 @@ fn spurious_retransmissions_double_the_waits() {
         acked: BitSet::default(),
         trigger: Psn::new(0),
         loss: false,
+        selective: true,
     };
     for shift in [0, 1, 1, 1] {
         bed.sender

@@ -243,6 +243,39 @@ fn stations_that_move_are_followed() {
     });
 }
 
+/// SW-1: no frame is lost while the kernel forgets a station and learns it again: what is not known
+/// goes to the kernel, and what is on its way to a worker is forwarded.
+#[test]
+fn nothing_is_lost_while_stations_come_and_go() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::new("brgone", 1, "");
+    rig.wait_answer("h1", "192.0.2.2");
+    let forget = format!("bridge fdb del {} dev h2 master", rig.mac("h2"));
+    let words = "ping -n -q -i 0.0004 -c 8000 192.0.2.2";
+    let text = std::thread::scope(|scope| {
+        let ping = scope.spawn(|| rig.on("h1", words));
+        let mut forgotten = 0;
+        while !ping.is_finished() {
+            // It may not have been learned again yet.
+            let words = forget.split_whitespace();
+            forgotten += u32::from(rig.lab.host("leaf1").run(words).unwrap().ok());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(forgotten >= 10, "only {forgotten} times");
+        ping.join().unwrap()
+    });
+    let drops = rows(rig.lab.switchctl("leaf1", &["show", "drops"]).unwrap());
+    assert!(text.contains(" 8000 received"), "{text} {drops:?}");
+    assert!(
+        !drops.iter().any(|row| row["reason"] == "station_unknown"),
+        "{drops:?}"
+    );
+    assert!(rig.count("leaf1", "h1", "bridged_packets") > 1000);
+}
+
 /// SW-1: nothing passes a port that the spanning tree blocks, and all does when it forwards again.
 #[test]
 fn blocked_ports_forward_nothing() {

@@ -194,6 +194,10 @@ impl TablePublisher {
     /// has passed.
     fn reclaim(&mut self, now: Time) {
         self.reclaim_at = now + RECLAIM;
+        if self.program.forget_left_stations() {
+            self.snapshots.publish(self.program.tables().clone());
+            self.unsealed = true;
+        }
         if self.unsealed {
             self.unsealed = false;
             let epoch = self.snapshots.publish_shared(self.snapshots.current());

@@ -40,7 +40,12 @@ impl<Q: QueueIo> Worker<Q> {
         if kind.is_some_and(|kind| kind.starts_with(&ethertype::MAC_CONTROL.to_be_bytes())) {
             return self.receive_control(frame, ingress, now);
         }
-        match decide(&self.tables, ingress, frame.bytes()) {
+        let mut decision = decide(&self.tables, ingress, frame.bytes());
+        if decision.is_err() && self.pick_up_tables(now) {
+            // The steering program was told of what is newer than the tables of this turn.
+            decision = decide(&self.tables, ingress, frame.bytes());
+        }
+        match decision {
             Ok(bridged) => self.send_bridged(frame, bridged, ingress, now),
             Err(reason) => self.refuse(frame, ingress, reason),
         }

@@ -8,6 +8,9 @@
 //! ```
 //!
 //! A bridge has a number while a port of the switch belongs to it.
+//!
+//! Workers learn of a station before the steering programs do, and forget it at least a second
+//! after them. So no frame that a program has sent to a worker is lost for being unknown there.
 
 use crate::id::PortId;
 use crate::tables::PortEntry;
@@ -76,6 +79,14 @@ struct Known {
     number: Option<u32>,
 }
 
+/// A station that the workers are to forget.
+#[derive(Clone, Copy, Debug)]
+struct Leaving {
+    bridge: BridgeId,
+    key: FdbKey,
+    number: u32,
+}
+
 /// The bridges.
 #[derive(Debug)]
 pub(super) struct Bridges {
@@ -96,6 +107,10 @@ pub(super) struct Bridges {
     /// Numbers of stations that are free, below the first that was never used.
     free: Vec<u32>,
     unused: u32,
+    /// Stations that only the workers still know: since the last call of [`Self::forget_left`],
+    /// and since before.
+    leaving: Vec<Leaving>,
+    left: Vec<Leaving>,
     bridging: Arc<Bridging>,
 }
 
@@ -139,10 +154,13 @@ impl Bridges {
             lacking: BTreeSet::new(),
             free: Vec::new(),
             unused: 0,
+            leaving: Vec::new(),
+            left: Vec::new(),
             bridging: Arc::new(Bridging {
                 ports: Vec::new(),
                 fdb: Fdb::new(seed),
-                used: Arc::new(StationUse::new(limit)),
+                // Those that leave have numbers, too.
+                used: Arc::new(StationUse::new(2 * limit)),
             }),
         }
     }
@@ -257,6 +275,11 @@ impl Bridges {
             }
             self.numbers.remove(bridge);
         }
+        if !gone.is_empty() {
+            // No port is left at which a frame for them could wait.
+            self.forget_left();
+            update.changed |= self.forget_left();
+        }
         let is_new = |bridge: &u32| !self.numbers.contains_key(bridge);
         let new: Vec<u32> = in_use.into_iter().filter(is_new).collect();
         for bridge in new {
@@ -324,7 +347,7 @@ impl Bridges {
             self.lacking.insert(key);
             return;
         }
-        self.drop_number(key, before, update);
+        self.drop_number(key, before);
         self.counted -= usize::from(had);
         self.counted += usize::from(place != StationPlace::Local);
         let number = self.take_number(key, bridge, place, update);
@@ -346,7 +369,7 @@ impl Bridges {
             return;
         };
         self.counted -= usize::from(before.place != StationPlace::Local);
-        self.drop_number(key, Some(before), update);
+        self.drop_number(key, Some(before));
         update
             .stations
             .push((station_key(key, before.bridge), None));
@@ -377,15 +400,45 @@ impl Bridges {
         Some(number)
     }
 
-    fn drop_number(&mut self, key: FdbKey, before: Option<Known>, update: &mut BridgeUpdate) {
-        let Some(before) = before else { return };
-        let Some(number) = before.number else { return };
+    /// A station is behind no port, or behind another one, as far as the steering programs will be
+    /// told. The workers keep it until it has a place again, or for some time.
+    fn drop_number(&mut self, key: FdbKey, before: Option<Known>) {
+        if let Some(before) = before
+            && let Some(number) = before.number
+        {
+            let bridge = before.bridge;
+            self.leaving.push(Leaving {
+                bridge,
+                key,
+                number,
+            });
+        }
+    }
+
+    /// Makes the workers forget the stations that had left when this was last called: by now no
+    /// frame is on its way that the steering programs took for theirs. Returns whether there were
+    /// any.
+    pub(super) fn forget_left(&mut self) -> bool {
+        let left = std::mem::replace(&mut self.left, std::mem::take(&mut self.leaving));
+        if left.is_empty() {
+            return false;
+        }
         let bridging = Arc::make_mut(&mut self.bridging);
-        bridging.fdb.remove(before.bridge, key.vlan, key.mac);
-        // Its next owner has not sent anything yet.
-        bridging.used.take(number);
-        self.free.push(number);
-        update.changed = true;
+        for Leaving {
+            bridge,
+            key,
+            number,
+        } in left
+        {
+            let found = bridging.fdb.get(bridge, key.vlan, key.mac);
+            if found.is_some_and(|found| found.number == number) {
+                bridging.fdb.remove(bridge, key.vlan, key.mac);
+            }
+            // Its next owner has not sent anything yet.
+            bridging.used.take(number);
+            self.free.push(number);
+        }
+        true
     }
 }
 

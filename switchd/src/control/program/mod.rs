@@ -24,6 +24,7 @@
 
 mod addresses;
 mod bridges;
+mod bridging;
 mod groups;
 mod id_pool;
 mod kernel_rules;
@@ -47,8 +48,8 @@ use crate::tables::policy::Policy;
 use crate::tables::{Group, Hashing, PortEntry, PortSpeeds, Tables};
 use addresses::{LocalAddresses, address_towards};
 use bridges::Bridges;
-use common::netlink::{Change, FdbEntry, FdbKey, Hop, Mirror, NeighbourKey, RouteKey, Table};
-use common::time::{Span, Time};
+use common::netlink::{Change, FdbKey, Hop, Mirror, NeighbourKey, RouteKey, Table};
+use common::time::Time;
 use common::xdp::{PuntReason, StationKey, StationPlace, Verdict};
 use groups::Groups;
 use ipnet::IpNet;
@@ -280,46 +281,6 @@ impl Program {
     /// What is left to the kernel of each port, beside routes; empty before the first update.
     pub fn port_punts(&self) -> &[PortPunt] {
         &self.port_punts
-    }
-
-    /// By port: what it is in a bridge that the workers serve; empty before the first update.
-    pub fn bridge_members(&self) -> &[Option<BridgeMember>] {
-        self.bridges.members()
-    }
-
-    /// The bridge to which a port belongs, and why the workers do not serve it, if they don't.
-    pub fn bridge_of(
-        &self,
-        mirror: &Mirror,
-        port: &PortEntry,
-    ) -> Option<(u32, Option<&'static str>)> {
-        let bridge = bridges::bridge_of(mirror, port)?;
-        let off = "the database of stations has no room (bridge.fdb_entries = 0)";
-        let off = (!self.bridges.is_on()).then_some(off);
-        Some((
-            bridge,
-            off.or_else(|| bridges::why_kernels(mirror, port.ifindex, bridge)),
-        ))
-    }
-
-    /// Where a station of a bridge is, if workers and steering programs know it.
-    pub fn station_place(&self, key: &FdbKey) -> Option<StationPlace> {
-        self.bridges.place(key)
-    }
-
-    /// Stations of bridges that workers and steering programs know, and those that found no room.
-    pub fn stations(&self) -> (usize, usize) {
-        (self.bridges.stations(), self.bridges.lacking())
-    }
-
-    /// The shortest time after which a bridge forgets a station; `None`: there is no bridge.
-    pub fn station_ageing(&self, mirror: &Mirror) -> Option<Span> {
-        self.bridges.ageing(mirror)
-    }
-
-    /// Learned stations that have sent frames by the workers since this was last asked.
-    pub fn take_used_stations(&self, mirror: &Mirror) -> Vec<FdbEntry> {
-        self.bridges.take_used(mirror)
     }
 
     /// Whether the steering programs have to look at prefixes of IPv4, and of IPv6.
@@ -583,19 +544,6 @@ impl Program {
         };
         let all = prefixes.iter().map(|(prefix, _)| prefix);
         update.verdicts = self.punted.refresh(&work.verdicts, verdict, all);
-    }
-
-    /// Finds out what bridges know now.
-    fn refresh_bridges(&mut self, mirror: &Mirror, work: &Work, update: &mut Update) {
-        let ports = &self.tables.ports;
-        let bridged = self
-            .bridges
-            .refresh(mirror, ports, work.bridge_ports, &work.stations);
-        if bridged.changed {
-            self.tables.bridging = self.bridges.bridging();
-            self.dirty = true;
-        }
-        (update.stations, update.moves) = (bridged.stations, bridged.moves);
     }
 
     fn renderer<'a>(&'a mut self, mirror: &'a Mirror) -> Renderer<'a> {

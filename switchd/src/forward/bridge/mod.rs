@@ -2,14 +2,15 @@
 //! bridge would forward them (SW-1).
 //!
 //! ```text
-//!   port forwards? ─▶ VLAN of the frame ─▶ source known here? ─▶ port of the destination
-//!                     tag, or PVID                                forwards, is a member, not
-//!                     port is a member?                           isolated, another one
+//!   port forwards? ─▶ VLAN of the frame ─▶ port of the destination
+//!                     tag, or PVID         forwards, is a member, not isolated, another one
+//!                     port is a member?
 //! ```
 //!
 //! The steering program sends only frames here for which all of this holds but the rules between
-//! two ports, and the kernel gets the rest. A program that lags behind may bring others: they are
-//! dropped and counted.
+//! two ports, and whose source is known at the port; the kernel gets the rest. A program that lags
+//! behind may bring others: they are dropped and counted. Whether the source is known is not asked
+//! again, so that nothing is lost while a station moves.
 
 use crate::drop::DropReason;
 use crate::id::PortId;
@@ -110,10 +111,10 @@ pub fn decide(tables: &Tables, ingress: PortId, frame: &[u8]) -> Result<Bridged,
     }
     let (vlan, tagged) = vlan_of(own, &header)?;
     let find = |mac| bridging.fdb.get(own.bridge, vlan, mac);
-    let from = find(header.source).filter(|from| from.port == ingress);
-    let from = from.ok_or(DropReason::StationUnknown)?;
     let to = find(header.destination).ok_or(DropReason::StationUnknown)?;
-    bridging.used.mark(from.number);
+    if let Some(from) = find(header.source).filter(|from| from.port == ingress) {
+        bridging.used.mark(from.number);
+    }
     let out = way_out(bridging, own, (ingress, to), vlan)?;
     let leaves_untagged = out.tag.is_some() && out.untagged.contains(vlan);
     let bridged = Bridged {

@@ -151,3 +151,23 @@ fn frames_that_are_not_bridged_are_counted() {
     switch.run();
     assert_eq!(switch.dropped(DropReason::IngressDown), 1);
 }
+
+/// SW-1: a frame that the steering program took for known already is not lost by tables that the
+/// worker has not picked up in this turn.
+#[test]
+fn newer_tables_are_picked_up_for_a_station() {
+    let mut switch = Switch::new(2, 1);
+    switch.bridge(&[], |_, _| {});
+    switch.run();
+    let frame = between(0, 1, &odd_packet());
+    switch.offer(0, &frame);
+    let mut worker = switch.workers.remove(0);
+    // The tables come after the turn has begun.
+    let before = worker.reader.get().clone();
+    switch.bridge(&[0], |_, _| {});
+    worker.tables = before;
+    worker.receive(switch.now, 0..2);
+    switch.workers.push(worker);
+    assert_eq!(switch.run()[1], [frame]);
+    assert_eq!(switch.dropped(DropReason::StationUnknown), 0);
+}

@@ -1,7 +1,9 @@
 //! Bridges: what the kernel tells of them becomes what workers and steering programs know.
 
 use super::*;
-use common::netlink::{Bridge, BridgePort, FdbKind, PortVlan, StpState};
+use common::netlink::{Bridge, BridgePort, FdbEntry, FdbKind, PortVlan, StpState};
+
+use common::time::Span;
 
 const BRIDGE: u32 = 20;
 
@@ -97,6 +99,14 @@ impl Rig {
         self.stations.get(&key).copied()
     }
 
+    /// Time goes by: the workers forget stations that have left.
+    fn settle(&mut self) {
+        for _ in 0..2 {
+            self.program.forget_left_stations();
+        }
+        self.tables = self.program.tables().clone();
+    }
+
     fn found(&self, vlan: u16, last: u8) -> Option<u16> {
         let fdb = &self.tables.bridging.fdb;
         fdb.get(1, vlan, fdb_key(vlan, last).mac)
@@ -137,7 +147,33 @@ fn stations_are_where_the_kernel_has_them() {
     };
     assert_eq!(rig.moves, [moved]);
     rig.feed(vec![without(station(0, 1, 2, FdbKind::Learned))]);
+    rig.settle();
     assert_eq!((rig.told(0, 1), rig.found(0, 1)), (None, None));
+}
+
+/// SW-1: the workers forget a station later than the steering programs, so that a frame which one
+/// of these took for known finds it known; one that is back meanwhile stays.
+#[test]
+fn workers_forget_stations_last() {
+    let mut rig = Rig::bridged(2);
+    let learned = |last, port| station(0, last, port, FdbKind::Learned);
+    rig.feed(vec![learned(1, 1), learned(2, 1)]);
+    rig.feed(vec![without(learned(1, 1)), without(learned(2, 1))]);
+    assert_eq!((rig.told(0, 1), rig.found(0, 1)), (None, Some(0)));
+    assert!(!rig.program.forget_left_stations(), "a moment ago");
+    assert_eq!(rig.found(0, 1), Some(0));
+    // Others find room meanwhile, and one is back at another port.
+    rig.feed(vec![learned(3, 1), learned(1, 2)]);
+    assert_eq!((rig.found(0, 3), rig.found(0, 1)), (Some(0), Some(1)));
+    rig.settle();
+    assert_eq!((rig.found(0, 1), rig.found(0, 2)), (Some(1), None));
+    assert_eq!(rig.tables.bridging.fdb.len(), 2);
+    // Behind no port is as good as gone.
+    rig.feed(vec![learned(1, 9)]);
+    assert_eq!(rig.told(0, 1), Some(StationPlace::Elsewhere));
+    assert_eq!(rig.found(0, 1), Some(1));
+    rig.settle();
+    assert_eq!(rig.found(0, 1), None);
 }
 
 /// SW-1: a port that does not forward, or has VLANs, is known as that; one that leaves the bridge,
@@ -180,6 +216,7 @@ fn ports_are_what_the_kernel_makes_of_them() {
         without(member(1, StpState::Forwarding, &[])),
     ]);
     assert_eq!(port(&rig, 0), None);
+    rig.settle();
     // Until the kernel has forgotten it, the station is behind what is no port.
     assert_eq!(
         (rig.told(5, 1), rig.found(5, 1)),

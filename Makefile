@@ -30,7 +30,7 @@ MSRV = $(shell sed -n 's/^rust-version = "\(.*\)"$$/\1/p' Cargo.toml)
 # Colours and progress bars stay readable in logs.
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo test lab twin loom bench lint msrv fuzz soak build install uninstall setup clean
+.PHONY: help demo test lab twin loom bench lint msrv fuzz soak pictures build install uninstall setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -90,6 +90,10 @@ msrv: setup
 # A finding ends it; its input is then in target/fuzz/<target>/.
 fuzz: setup
 	for target in $(FUZZ); do tests/fuzz/guided/run $$target $(or $(FOR),60) || exit 1; done
+
+pictures: setup
+	$(CARGO) build --workspace --bins
+	$(CARGO) test -p fabric-tests --test netns_prometheus -- --ignored
 
 soak: setup
 	$(CARGO) build --release -p fabric --bin fabric

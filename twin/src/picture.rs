@@ -22,8 +22,9 @@ const KEY: u32 = 200;
 /// Height of the plot of a panel that is alone, and of one among several.
 const HEIGHT: [u32; 2] = [400, 190];
 
-/// What the title takes above, and the axis below.
+/// What the title of a picture takes above, that of a panel, and the axis below.
 const TITLE: u32 = 36;
+const PANEL_TITLE: u32 = 24;
 const AXIS: u32 = 52;
 
 /// Distance between names of lines.
@@ -72,6 +73,8 @@ pub type Line = (String, Vec<(f64, f64)>);
 /// Lines over a common axis, and what they are measured against.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Panel {
+    /// What stands above it, if anything.
+    pub title: String,
     /// What the upright axis measures; it begins at zero.
     pub y: String,
     /// What is drawn.
@@ -112,7 +115,8 @@ impl Picture {
     /// Heights of the panels: the last one has the axis of all.
     fn heights(&self) -> Vec<u32> {
         let plot = HEIGHT[usize::from(self.panels.len() > 1)];
-        let mut heights = vec![plot; self.panels.len()];
+        let titled = |panel: &Panel| plot + PANEL_TITLE * u32::from(!panel.title.is_empty());
+        let mut heights: Vec<_> = self.panels.iter().map(titled).collect();
         if let Some(last) = heights.last_mut() {
             *last += AXIS;
         }
@@ -146,7 +150,11 @@ impl Panel {
         let values = self.lines.iter().flat_map(|(_, points)| points);
         let levels = self.levels.iter().map(|level| level.1);
         let up = most(values.map(|point| point.1).chain(levels));
-        let mut chart = ChartBuilder::on(&plot)
+        let mut builder = ChartBuilder::on(&plot);
+        if !self.title.is_empty() {
+            builder.caption(&self.title, ("sans-serif", 15));
+        }
+        let mut chart = builder
             .margin(MARGIN)
             .x_label_area_size(if axis.is_some() { AXIS - MARGIN } else { 0 })
             .y_label_area_size(72)
@@ -216,6 +224,7 @@ mod tests {
 
     fn picture(panels: usize) -> Picture {
         let panel = Panel {
+            title: "In use".to_owned(),
             y: "bytes".to_owned(),
             lines: vec![("depth".to_owned(), vec![(0.0, 1.0), (2.0, 3.0)])],
             levels: vec![("full".to_owned(), 4.0)],
@@ -236,6 +245,7 @@ mod tests {
         let count = |word: &str| text.lines().filter(|line| line.trim() == word).count();
         assert_eq!((count("seconds"), count("bytes")), (1, 3));
         assert_eq!((count("depth"), count("full")), (3, 3));
+        assert_eq!(count("In use"), 3);
         assert_eq!(count("A queue &amp; its limit"), 1);
     }
 

@@ -49,6 +49,7 @@ pub fn draw(outcome: &Outcome, folder: &Path) -> Result<Vec<PathBuf>, PlotError>
                 title: format!("{title} — {of}"),
                 x: x.to_owned(),
                 panels: vec![Panel {
+                    title: String::new(),
                     y: y.to_owned(),
                     lines,
                     levels: Vec::new(),

@@ -321,6 +321,7 @@ fn draw(lab: &Lab, seen: &Seen, limits: Lossless, folder: &Path) -> Result<PathB
         x: "seconds since the copies began".to_owned(),
         panels: vec![
             Panel {
+                title: String::new(),
                 y: "KB in the queue".to_owned(),
                 lines: vec![line("depth", scaled(seen.series.depth(), 1e-3))],
                 levels: vec![
@@ -330,11 +331,13 @@ fn draw(lab: &Lab, seen: &Seen, limits: Lossless, folder: &Path) -> Result<PathB
                 ],
             },
             Panel {
+                title: String::new(),
                 y: "packets a second".to_owned(),
                 lines: vec![line("marked CE", marked), line("not marked", plain)],
                 levels: Vec::new(),
             },
             Panel {
+                title: String::new(),
                 y: "pauses a second".to_owned(),
                 lines: seen
                     .series

@@ -10,6 +10,7 @@
 #   make msrv       the oldest compiler that Cargo.toml promises builds all; rustup has to have it
 #   make fuzz       every reader of outside bytes, each for a minute, guided by coverage: `make fuzz FOR=600 FUZZ=roce`
 #   make soak       random fabrics, workloads and faults in the twin for half an hour: `make soak FOR=8h`
+#   make pictures   the dashboards of the manual, drawn from a real Prometheus over a laboratory
 #   make build      the release binaries, in target/release
 #   make install    what `make build` built, units and configuration: PREFIX=/usr/local, DESTDIR= for packages
 #   make uninstall  removes them, but leaves the configuration

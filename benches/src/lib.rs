@@ -18,6 +18,7 @@
 //!   copy        a file across a fabric: hostcp, hostperf and the kernel's TCP
 //!   idle        processor time of daemons without traffic
 //!   transport   the transport engine, both ends in one thread
+//!   transports  hostd between two hosts, beside bare AF_XDP and the kernel
 //!   twin        whole fabrics in virtual time
 //!
 //!   everything  what the traffic manager can do, all at once
@@ -41,4 +42,5 @@ pub mod rig;
 pub mod routes;
 pub mod run;
 pub mod transport;
+pub mod transports;
 pub mod twin;

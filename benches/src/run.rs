@@ -4,7 +4,7 @@ use crate::measure::Subject;
 use crate::measure::machine::Counters;
 use crate::measure::rounds::{self, Plan};
 use crate::report::GroupResult;
-use crate::{copy, forward, idle, lookup, pipeline, transport, twin};
+use crate::{copy, forward, idle, lookup, pipeline, transport, transports, twin};
 use std::time::{Duration, Instant};
 
 /// A bench.
@@ -65,6 +65,13 @@ pub const BENCHES: &[Bench] = &[
         privileged: false,
         seconds: 60,
         prepare: transport::prepare,
+    },
+    Bench {
+        name: "transports",
+        about: "hostd between two hosts, beside bare AF_XDP and the kernel's UDP and TCP",
+        privileged: true,
+        seconds: 45,
+        prepare: transports::prepare,
     },
     Bench {
         name: "twin",

@@ -88,12 +88,14 @@ impl Host {
             path_mtu: mtu,
             min_rnr_timer: 12,
             multipath: multipath.then(MultipathConfig::default),
+            max_dest_rd_atomic: 16,
         };
         let send = ReadyToSend {
             sq_psn: 0,
             timeout: 18,
             retry_count: 7,
             rnr_retry: 7,
+            max_rd_atomic: 16,
         };
         for transition in [
             Transition::Init(Access::REMOTE_WRITE),
@@ -149,6 +151,7 @@ impl Pair {
                     imm: 0,
                     signaled: true,
                     solicited: false,
+                    ..SendRequest::default()
                 };
                 let host = &mut self.hosts[0];
                 host.engine.post_send(host.qpn, write).expect("room");

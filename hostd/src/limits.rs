@@ -40,6 +40,18 @@ pub const WORK_REQUESTS: u32 = 16_384;
 /// the 2²³ within which two of them can be compared.
 pub const MESSAGE: u32 = 1 << 30;
 
+/// RDMA READs and atomic operations of one queue pair, in each direction, that may be outstanding:
+/// as many answers are remembered for repetition. `rdma_rxe` has 128.
+pub const RD_ATOMIC: u8 = 128;
+
+/// Those that connections offer and accept unless the application says otherwise.
+pub const RD_ATOMIC_DEFAULT: u8 = 16;
+
+/// Packets that one request of an RDMA READ asks for, at most. A longer READ takes several
+/// requests, each when answers to those before it have come, so that the requester bounds what is
+/// on its way. One word of bits says which have come.
+pub const READ_REQUEST: u32 = u64::BITS;
+
 /// Smallest path MTU of InfiniBand, in bytes of payload.
 pub const PATH_MTU_MIN: u16 = 256;
 
@@ -76,3 +88,4 @@ const _: () = assert!(SEND_SPAN.is_power_of_two() && SEND_SPAN <= REORDER_BUFFER
 const _: () = assert!(REORDER_BUFFER.is_power_of_two() && REORDER_BUFFER < 1 << 23);
 const _: () = assert!(QUEUE_PAIR_SLOT_BITS < QUEUE_PAIR_NUMBER_BITS);
 const _: () = assert!(PATHS <= 1 << 8);
+const _: () = assert!(RD_ATOMIC_DEFAULT <= RD_ATOMIC);

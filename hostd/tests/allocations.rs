@@ -75,12 +75,14 @@ impl Host {
             path_mtu: 1024,
             min_rnr_timer: 12,
             multipath: Some(MultipathConfig::default()),
+            max_dest_rd_atomic: 16,
         };
         let send = ReadyToSend {
             sq_psn: 0,
             timeout: 18,
             retry_count: 7,
             rnr_retry: 7,
+            max_rd_atomic: 16,
         };
         for transition in [
             Transition::Init(Access::REMOTE_WRITE),
@@ -131,6 +133,7 @@ fn carry(
                 imm: 1,
                 signaled: true,
                 solicited: false,
+                ..SendRequest::default()
             };
             let receive = ReceiveRequest {
                 wr_id: posted,

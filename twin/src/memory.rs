@@ -3,6 +3,7 @@
 
 use super::check::Check;
 use hostd::memory::RegionMemory;
+use hostd::verbs::AtomicOperation;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -138,6 +139,11 @@ impl<const BYTES: bool> RegionMemory for Memory<BYTES> {
             }
         }
         true
+    }
+
+    /// Never: simulated applications do no atomic operations.
+    fn atomic(&self, _: u64, _: AtomicOperation) -> Option<u64> {
+        None
     }
 
     fn copy_in(&self, offset: u64, from: &[u8]) -> bool {

@@ -50,6 +50,28 @@ pub(crate) struct Given {
     pub(crate) timeout: u8,
     pub(crate) retry_count: u8,
     pub(crate) rnr_retry: u8,
+    pub(crate) depth: Depth,
+}
+
+/// RDMA READs and atomic operations that one side can have outstanding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Depth {
+    /// Those of the other side.
+    pub(crate) responder_resources: u8,
+    /// Its own.
+    pub(crate) initiator_depth: u8,
+}
+
+impl Given {
+    /// What this side can do together with a peer that `asked`: each side's own ones are bounded by
+    /// the other's resources (InfiniBand 12.7.29, 12.7.30).
+    pub(crate) fn depth_with(&self, asked: &Asked) -> Depth {
+        let (own, peer) = (self.depth, asked.depth);
+        Depth {
+            responder_resources: own.responder_resources.min(peer.initiator_depth),
+            initiator_depth: own.initiator_depth.min(peer.responder_resources),
+        }
+    }
 }
 
 /// What a REQ said.
@@ -58,6 +80,7 @@ pub(crate) struct Asked {
     pub(crate) qpn: u32,
     pub(crate) psn: u32,
     pub(crate) rnr_retry: u8,
+    pub(crate) depth: Depth,
 }
 
 /// A message and whom it is for.

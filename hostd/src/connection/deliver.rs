@@ -87,7 +87,19 @@ impl QueuePair {
             }
             Arrival::Duplicate => {
                 self.counters.duplicates += 1;
-                receiver.reports.on_duplicate(&header, now);
+                if let Some(asked) = header.question() {
+                    let answers = self.responder.answers.as_mut();
+                    // One that waits in the ring is answered when it is its turn.
+                    let answered = !header.psn.is_before(receiver.expected())
+                        || answers.is_some_and(|answers| answers.ask_again(&asked, header.psn));
+                    if !answered {
+                        return delivery.drop_packet(frame, DropReason::ForgottenAnswer);
+                    }
+                }
+                // A plain peer takes the answer for the acknowledgement.
+                if header.question().is_none() || receiver.reorders() {
+                    receiver.reports.on_duplicate(&header, now);
+                }
                 if receiver.is_starved() && ahead == 0 {
                     receiver.reports.on_not_ready();
                     self.counters.tx_rnr += 1;
@@ -136,7 +148,10 @@ impl QueuePair {
         delivery: &mut Delivery<'_, M>,
     ) {
         if let Some(receiver) = &mut self.responder.receiver {
-            receiver.reports.on_in_order(&header, delivery.now);
+            // A plain peer takes the answer for the acknowledgement.
+            if header.question().is_none() || receiver.reorders() {
+                receiver.reports.on_in_order(&header, delivery.now);
+            }
         }
         let mut next = Some((frame, header));
         while let Some((frame, header)) = next {
@@ -159,17 +174,16 @@ impl QueuePair {
         delivery: &mut Delivery<'_, M>,
     ) -> bool {
         let responder = &mut self.responder;
-        let outcome = match (header.segment(frame.bytes()), &self.peer) {
-            (Some(segment), Some(peer)) => {
-                let rights = Rights {
-                    domain: self.request.domain.0,
-                    access: self.access,
-                    mtu: peer.path_mtu,
-                    qpn: self.number,
-                };
-                responder.accept(&segment, rights, delivery.regions)
-            }
-            _ => Outcome::Refused(Refusal::InvalidRequest, None),
+        let rights = Rights {
+            domain: self.request.domain.0,
+            access: self.access,
+            mtu: self.peer.as_ref().map_or(0, |peer| peer.path_mtu),
+            qpn: self.number,
+        };
+        let outcome = match (header.question(), header.segment(frame.bytes())) {
+            (Some(asked), _) => responder.answer(&asked, header.psn, rights, delivery.regions),
+            (None, Some(segment)) => responder.accept(&segment, rights, delivery.regions),
+            (None, None) => Outcome::Refused(Refusal::InvalidRequest, None),
         };
         let Some(receiver) = &mut responder.receiver else {
             delivery.drop_packet(frame, DropReason::QueuePairState);
@@ -200,7 +214,15 @@ impl QueuePair {
         };
         let ends = matches!(outcome, Outcome::Finished(_));
         receiver.reports.on_delivered(&header);
-        if let Some(open) = receiver.delivered(ends, delivery.now) {
+        let numbers = header.packets(rights.mtu);
+        while let Some(inside) = (numbers > 1)
+            .then(|| receiver.take_inside(numbers))
+            .flatten()
+        {
+            delivery.budget.give(1);
+            delivery.drop_packet(inside, DropReason::InsideRead);
+        }
+        if let Some(open) = receiver.delivered(numbers, ends, delivery.now) {
             self.counters.reorder_span_max = self.counters.reorder_span_max.max(open);
         }
         delivery.effects.delivered += 1;
@@ -279,15 +301,21 @@ impl QueuePair {
         let receiver = self.responder.receiver.as_ref();
         let due = receiver.is_some_and(|receiver| {
             let due = receiver.reports.is_due(now) || receiver.report_is_due(now);
-            (due && self.may_answer(receiver)) || self.may_notify(receiver)
+            (due && self.may_acknowledge(receiver)) || self.may_notify(receiver)
         });
         due || self.responder.may_resume()
     }
 
     /// Whether an acknowledgement may leave: there is a route, and the queue pair receives. After a
     /// failure only the refusal may leave.
-    fn may_answer(&self, receiver: &Receiver) -> bool {
+    ///
+    /// A plain peer gets answers and acknowledgements in the order of its requests, and a refusal
+    /// follows the answers before it in any case.
+    fn may_acknowledge(&self, receiver: &Receiver) -> bool {
         let refused = receiver.reports.refuses();
+        if (refused || !receiver.reorders()) && self.has_answers() {
+            return false;
+        }
         let routed = self.peer.as_ref().is_some_and(|peer| peer.way.is_some());
         routed && (self.state.receives() || (self.state == State::Error && refused))
     }
@@ -302,7 +330,7 @@ impl QueuePair {
     pub(super) fn report_deadline(&self) -> Time {
         match &self.responder.receiver {
             // A report that may not leave has no deadline.
-            Some(receiver) if self.may_answer(receiver) => {
+            Some(receiver) if self.may_acknowledge(receiver) => {
                 receiver.reports.deadline().min(receiver.deadline())
             }
             _ => Time::NEVER,

@@ -8,8 +8,10 @@
 //!   sender      packets on their way: flight, recovery, round trips
 //!   steering    the seams to path selection and congestion control
 //!   effects     what a call wants done outside of the queue pair
+//!   answers     answers of READs and atomic operations, sent and taken
 //! ```
 
+mod answers;
 mod deliver;
 mod effects;
 mod requester;
@@ -25,8 +27,10 @@ pub(crate) use transmit::Departure;
 use crate::frame;
 use crate::limits;
 use crate::receive::Receiver;
+use crate::receive::answer::Answers;
 use crate::receive::report::Reports;
 use crate::recovery::Rules;
+use crate::send::awaited::{Awaited, Patience};
 use crate::send::credit::Credits;
 use crate::stats::{PathStatistics, QueuePairCounters, QueuePairStatistics, TransportCounters};
 use crate::verbs::{
@@ -61,6 +65,8 @@ pub(crate) struct QueuePair {
     pub(crate) draining: bool,
     /// The first data packet arrived.
     pub(crate) data_arrived: bool,
+    /// The last packet that left was an answer.
+    answered_last: bool,
     /// In the engine's list of queue pairs with something to acknowledge.
     pub(crate) listed_to_acknowledge: bool,
     /// In the engine's list of queue pairs with something to send.
@@ -119,6 +125,7 @@ impl QueuePair {
             connection: None,
             draining: false,
             data_arrived: false,
+            answered_last: false,
             listed_to_acknowledge: false,
             listed_to_send: false,
         }
@@ -146,6 +153,7 @@ impl QueuePair {
                 self.leave_peer(effects);
                 self.peer = None;
                 self.responder.receiver = None;
+                self.responder.answers = None;
             }
         }
         self.state = next;
@@ -183,7 +191,10 @@ impl QueuePair {
         });
         let capacity = agreed.map_or(0, |agreed| u32::from(agreed.reorder_buffer));
         let first = Psn::new(attributes.rq_psn);
-        self.responder.receiver = Some(Receiver::new(first, capacity, tolerance, reports));
+        let mtu = attributes.path_mtu;
+        let receiver = Receiver::new(first, capacity, tolerance, reports, mtu);
+        self.responder.receiver = Some(receiver);
+        self.responder.answers = Some(Answers::new(attributes.max_dest_rd_atomic, mtu));
         let window = config.window.min(send_span(agreed.as_ref()));
         let avoidance = config.path_avoidance;
         self.peer = Some(Peer {
@@ -212,6 +223,16 @@ impl QueuePair {
         };
         let span = send_span(agreed.as_ref());
         self.requester.credits = Credits::new(self.requester.queue.completed());
+        let retries = u64::from(rules.retry_count) + 1;
+        let patience = Patience {
+            most: usize::from(attributes.max_rd_atomic),
+            tolerance: agreed.map(|agreed| agreed.reorder_time),
+            give_up: rules.ack_timeout.map(|timeout| timeout.times(retries)),
+        };
+        self.requester.awaited = Some(Awaited::new(patience));
+        self.requester
+            .queue
+            .set_answers(limits::READ_REQUEST.min(span));
         self.requester.sender = Some(Sender::new(Psn::new(attributes.sq_psn), span, rules));
     }
 
@@ -281,8 +302,7 @@ impl QueuePair {
 
     /// Nothing is sent any more, and the reorder buffer is emptied.
     pub(crate) fn leave_peer(&mut self, effects: &mut Effects) {
-        self.requester.blocked = false;
-        self.requester.sender = None;
+        self.requester.stop();
         for frame in self.responder.leave_peer() {
             effects.dropped.push(DropReason::QueuePairEnded);
             effects.released.push(frame);
@@ -343,6 +363,10 @@ impl QueuePair {
     pub(crate) fn deadline(&self, control_from: Time) -> Time {
         let sender = self.requester.sender.as_ref();
         let sender = sender.map_or(Time::NEVER, Sender::deadline);
-        sender.min(self.report_deadline().max(control_from))
+        let awaited = self.requester.awaited.as_ref();
+        let awaited = awaited.map_or(Time::NEVER, Awaited::deadline);
+        sender
+            .min(awaited)
+            .min(self.report_deadline().max(control_from))
     }
 }

@@ -3,6 +3,7 @@
 use super::sender::Sender;
 use super::steering::{Choice, Steering};
 use crate::memory::{MemoryRange, RegionMemory, RegionTable};
+use crate::send::awaited::{Again, Awaited};
 use crate::send::credit::Credits;
 use crate::send::flight::Departed;
 use crate::send::queue::SendQueue;
@@ -24,6 +25,10 @@ pub(super) struct Requester {
     pub(super) credits: Credits,
     /// From RTS on.
     pub(super) sender: Option<Sender>,
+    /// Answers that have not come; from RTS on.
+    pub(super) awaited: Option<Awaited>,
+    /// The peer refused a request at this packet, while answers to those before it are missing.
+    pub(super) refusal: Option<(Psn, Status)>,
 }
 
 /// A packet that is about to leave.
@@ -33,6 +38,8 @@ pub(super) struct Outgoing {
     pub(super) segment: Segment,
     /// It leaves again; the path of its last copy.
     pub(super) again: Option<u8>,
+    /// It asks for answers again.
+    pub(super) asks_again: Option<Again>,
     /// Sent to learn what became of the others.
     pub(super) probe: bool,
     /// The request it is of.
@@ -48,7 +55,50 @@ impl Requester {
             blocked: false,
             credits: Credits::new(0),
             sender: None,
+            awaited: None,
+            refusal: None,
         }
+    }
+
+    /// Nothing is sent or awaited any more.
+    pub(super) fn stop(&mut self) {
+        self.blocked = false;
+        self.sender = None;
+        self.awaited = None;
+        self.refusal = None;
+    }
+
+    /// Whether a new packet may leave, as far as windows and the requests before it let it.
+    pub(super) fn may_send_new(&self, steering: &Steering) -> bool {
+        let Some(sender) = &self.sender else {
+            return false;
+        };
+        !self.blocked
+            && !self.queue.all_sent()
+            && sender.may_send_new(steering)
+            && !self.waits_for_credit()
+            && self.may_ask(sender, steering)
+    }
+
+    /// Whether the next packet, if it asks for answers or is fenced, need not wait for answers.
+    fn may_ask(&self, sender: &Sender, steering: &Steering) -> bool {
+        let (Some(awaited), Some(request)) = (&self.awaited, self.queue.current()) else {
+            return true;
+        };
+        if request.fence && self.queue.begins() && !awaited.is_empty() {
+            return false;
+        }
+        // One that is not possible fails when it begins.
+        self.queue.next_answers().is_none_or(|answers| {
+            let room = answers <= sender.flight().room();
+            !awaited.is_possible() || (room && awaited.has_room(answers, steering.window()))
+        })
+    }
+
+    /// What is to be asked for again, if it may leave.
+    pub(super) fn next_again(&self, steering: &Steering) -> Option<Again> {
+        let (sender, awaited) = (self.sender.as_ref()?, self.awaited.as_ref()?);
+        awaited.again().filter(|_| sender.credit(steering) > 0)
     }
 
     /// What to send next: what is lost first, then what is new. A `plain` peer is asked for answers
@@ -73,16 +123,38 @@ impl Requester {
                 psn: again.psn,
                 segment: segment.ok_or(Status::Fatal)?,
                 again: Some(again.path),
+                asks_again: None,
                 probe: again.probe,
                 request: again.request,
                 ack_request: true,
             }));
         }
-        if !sender.may_send_new(steering) || self.waits_for_credit() {
+        if let Some(again) = self.next_again(steering) {
+            let segment = self
+                .queue
+                .ask_again(again.request, again.index, again.packets);
+            return Ok(Some(Outgoing {
+                psn: again.psn,
+                segment: segment.ok_or(Status::Fatal)?,
+                again: None,
+                asks_again: Some(again),
+                probe: false,
+                request: again.request,
+                ack_request: false,
+            }));
+        }
+        if !self.may_send_new(steering) {
             return Ok(None);
         }
         if let Next::Begin(request) = self.queue.next() {
-            match local_memory(&request, domain, regions) {
+            let possible = !request.opcode.is_answered()
+                || self.awaited.as_ref().is_some_and(Awaited::is_possible);
+            let checked = if possible {
+                local_memory(&request, domain, regions)
+            } else {
+                Err(Status::LocalQpOperation)
+            };
+            match checked {
                 Ok(memory) => self.queue.begin(memory),
                 // What was sent before may still succeed: only then it is this request's turn.
                 Err(status) if self.queue.at_front() => return Err(status),
@@ -98,13 +170,16 @@ impl Requester {
         let psn = sender.flight().next();
         // The peer answers at once if nothing follows this packet for now.
         let ack_request = (segment.position.ends() && self.queue.sends_last())
-            || sender.flight().room() <= 1
+            || sender.flight().room() <= segment.packets
             || (plain && psn.value().is_multiple_of(PLAIN_ACK_INTERVAL))
             || self.credits.end_at(request);
+        // The answer of a plain peer is the acknowledgement.
+        let ack_request = ack_request && !(plain && segment.request.opcode.is_answered());
         Ok(Some(Outgoing {
             psn,
             segment,
             again: None,
+            asks_again: None,
             probe: false,
             request,
             ack_request,
@@ -137,11 +212,24 @@ impl Requester {
             path: choice.path.path,
             at: now,
         };
+        let packets = outgoing.segment.packets;
         if outgoing.again.is_some() {
             sender.sent_again(outgoing.psn, departed);
+        } else if let (Some(again), Some(awaited)) = (&outgoing.asks_again, &mut self.awaited) {
+            awaited.asked_again(again);
         } else {
-            sender.sent(outgoing.request, departed);
+            sender.sent(outgoing.request, packets, departed);
             self.queue.sent(outgoing.psn);
+            if outgoing.segment.request.opcode.is_answered()
+                && let Some(awaited) = &mut self.awaited
+            {
+                if outgoing.segment.offset > 0 {
+                    self.credits.sent_part();
+                }
+                let index = outgoing.segment.offset / u32::from(self.queue.mtu().max(1));
+                let asked = (outgoing.psn, packets);
+                awaited.ask(outgoing.request, index, asked, sender.rto(), now);
+            }
         }
     }
 }
@@ -155,14 +243,14 @@ fn local_memory<M: RegionMemory>(
     if request.len == 0 {
         return Ok(None);
     }
+    // What is returned is written there.
+    let rights = if request.opcode.is_answered() {
+        Access::LOCAL_WRITE
+    } else {
+        Access::NONE
+    };
     regions
-        .local(
-            domain,
-            request.lkey,
-            request.addr,
-            request.len,
-            Access::NONE,
-        )
+        .local(domain, request.lkey, request.addr, request.len, rights)
         .map(Some)
         .map_err(|_| Status::LocalProtection)
 }

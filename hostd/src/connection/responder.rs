@@ -1,10 +1,11 @@
 //! The responder: the buffers that were posted for messages, and how far packets have come.
 
-use crate::frame::IncomingSegment;
+use crate::frame::{IncomingQuestion, IncomingSegment, Refusal};
 use crate::memory::{RegionMemory, RegionTable};
+use crate::receive::answer::{Answers, Permit};
 use crate::receive::respond::{Assembly, Outcome, Target};
 use crate::receive::{Held, Receiver};
-use crate::verbs::{Access, Completion, ReceiveRequest, Status};
+use crate::verbs::{Access, Completion, Psn, ReceiveRequest, Status};
 use common::xdp::frame::Frame;
 use std::collections::VecDeque;
 
@@ -17,6 +18,8 @@ pub(super) struct Responder {
     assembly: Assembly,
     /// From RTR on.
     pub(super) receiver: Option<Receiver>,
+    /// Answers to READs and atomic operations; from RTR on.
+    pub(super) answers: Option<Answers>,
     /// A receive was posted for a packet that waits for one.
     resume: bool,
     /// The peer was told last that there is no receive.
@@ -42,6 +45,7 @@ impl Responder {
             receives: VecDeque::with_capacity(receives as usize),
             assembly: Assembly::Idle,
             receiver: None,
+            answers: None,
             resume: false,
             told_none: false,
         }
@@ -102,6 +106,31 @@ impl Responder {
             qpn: rights.qpn,
         };
         self.assembly.accept(segment, &mut target)
+    }
+
+    /// Takes the next request in order, which is answered with data.
+    pub(super) fn answer<M: RegionMemory>(
+        &mut self,
+        asked: &IncomingQuestion,
+        psn: Psn,
+        rights: Rights,
+        regions: &RegionTable<M>,
+    ) -> Outcome {
+        let (Some(answers), Some(receiver)) = (&mut self.answers, &self.receiver) else {
+            return Outcome::Refused(Refusal::RemoteOperation, None);
+        };
+        if !self.assembly.is_idle() {
+            return Outcome::Refused(Refusal::InvalidRequest, None);
+        }
+        let permit = Permit {
+            domain: rights.domain,
+            access: rights.access,
+        };
+        let msn = (receiver.msn() + 1) & 0x00ff_ffff;
+        match answers.ask(asked, (psn, msn), permit, regions) {
+            Ok(()) => Outcome::Finished(None),
+            Err(refusal) => Outcome::Refused(refusal, None),
+        }
     }
 
     /// Gives the message up that is being received; the completion of its receive.

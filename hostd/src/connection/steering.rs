@@ -91,6 +91,19 @@ impl Steering {
         })
     }
 
+    /// Port and path of an answer, through one of the `free` ports. The peer bounds what it asks
+    /// for, so there is no window.
+    pub(super) fn choose_for_answer(&mut self, free: PortSet, now: Time) -> Option<Choice> {
+        let port = free.first()?;
+        let path = self.paths.select(None, now);
+        Some(Choice {
+            port,
+            path,
+            entropy: self.paths.entropy(path.path),
+            credit: 1,
+        })
+    }
+
     /// Passes the outcome of a packet to path selection and congestion control.
     pub(super) fn feedback(&mut self, feedback: &Feedback, now: Time) {
         let Feedback { path, sent, .. } = *feedback;

@@ -12,9 +12,11 @@ use super::{Peer, QueuePair};
 use crate::frame::{self, Acknowledgement, DataFields, PathFields};
 use crate::limits;
 use crate::memory::{RegionMemory, RegionTable};
+use crate::send::awaited::Awaited;
 use crate::send::flight::Verdict;
 use crate::verbs::{
-    Completion, DropReason, EngineError, PortId, PortSet, Psn, SendRequest, State, Status,
+    ATOMIC_LEN, Completion, DropReason, EngineError, PortId, PortSet, Psn, SendRequest, State,
+    Status,
 };
 use common::time::{Span, Time};
 use common::wire::roce::{AckKind, Aeth, Headers, NakCode};
@@ -34,6 +36,11 @@ pub(crate) enum Departure {
 impl QueuePair {
     /// Whether there is a data packet that may leave, as far as its port lets it.
     pub(crate) fn wants_to_send(&self) -> bool {
+        self.has_answers() || self.wants_to_request()
+    }
+
+    /// Whether a packet of an own request may leave.
+    fn wants_to_request(&self) -> bool {
         let (Some(peer), Some(sender)) = (&self.peer, &self.requester.sender) else {
             return false;
         };
@@ -41,13 +48,38 @@ impl QueuePair {
             return false;
         }
         let requester = &self.requester;
-        let posted = !requester.queue.all_sent() && !requester.blocked;
-        (posted && sender.may_send_new(&peer.steering) && !requester.waits_for_credit())
+        requester.may_send_new(&peer.steering)
             || sender.retransmission(&peer.steering).is_some()
+            || requester.next_again(&peer.steering).is_some()
     }
 
-    /// The next data packet, through one of the `free` ports.
+    /// The next data packet, through one of the `free` ports: answers to the peer and own requests
+    /// take turns.
     pub(crate) fn transmit<M: RegionMemory>(
+        &mut self,
+        free: PortSet,
+        pool: &mut FramePool,
+        regions: &RegionTable<M>,
+        effects: &mut Effects,
+        now: Time,
+    ) -> Departure {
+        if !self.has_answers() {
+            return self.transmit_request(free, pool, regions, effects, now);
+        }
+        if self.answered_last {
+            self.answered_last = false;
+            match self.transmit_request(free, pool, regions, effects, now) {
+                Departure::Nothing => {}
+                departure => return departure,
+            }
+        }
+        let departure = self.transmit_answer(free, pool, regions, effects, now);
+        self.answered_last = matches!(departure, Departure::Frame(..));
+        departure
+    }
+
+    /// The next packet of an own request.
+    fn transmit_request<M: RegionMemory>(
         &mut self,
         free: PortSet,
         pool: &mut FramePool,
@@ -87,7 +119,8 @@ impl QueuePair {
             Ok(()) => {
                 self.counters.tx_packets += 1;
                 self.counters.tx_bytes += u64::from(outgoing.segment.len);
-                self.counters.retransmits += u64::from(outgoing.again.is_some());
+                let again = outgoing.again.is_some() || outgoing.asks_again.is_some();
+                self.counters.retransmits += u64::from(again);
                 self.requester.left(&outgoing, &choice, now);
                 Departure::Frame(frame, choice.port)
             }
@@ -136,8 +169,9 @@ impl QueuePair {
             self.requester.credits.update(aeth.msn, credits);
         }
         let unacknowledged = sender.flight().unacknowledged();
-        // Nothing is left that could be refused.
-        if sender.flight().is_idle() {
+        // Nothing is left that could be refused, unless it is answers.
+        let awaits = self.requester.awaited.as_ref();
+        if sender.flight().is_idle() && awaits.is_none_or(Awaited::is_empty) {
             self.complete(unacknowledged, effects, now);
             return Ok(());
         }
@@ -156,7 +190,7 @@ impl QueuePair {
             self.fail_send(status, effects);
         }
         if let AckKind::Nak(code) = aeth.kind {
-            self.refused(code, effects);
+            self.refused(code, unacknowledged, effects);
         }
         Ok(())
     }
@@ -177,8 +211,9 @@ impl QueuePair {
         Ok(())
     }
 
-    /// The peer refused the oldest request.
-    fn refused(&mut self, code: NakCode, effects: &mut Effects) {
+    /// The peer refused the request with packet `psn`: the oldest one. If answers to those before
+    /// it are missing, they come first.
+    fn refused(&mut self, code: NakCode, psn: Psn, effects: &mut Effects) {
         let status = match code {
             NakCode::PsnSequenceError => return,
             NakCode::InvalidRequest => Status::RemoteInvalidRequest,
@@ -186,11 +221,15 @@ impl QueuePair {
             NakCode::RemoteOperationalError => Status::RemoteOperation,
             NakCode::InvalidRdRequest => Status::General,
         };
-        self.fail_send(status, effects);
+        if self.requester.queue.front_is_before(psn) {
+            self.requester.refusal = Some((psn, status));
+        } else {
+            self.fail_send(status, effects);
+        }
     }
 
     /// Completes the requests whose packets were all acknowledged.
-    fn complete(&mut self, unacknowledged: Psn, effects: &mut Effects, now: Time) {
+    pub(super) fn complete(&mut self, unacknowledged: Psn, effects: &mut Effects, now: Time) {
         while let Some((request, posted)) = self.requester.queue.complete(unacknowledged) {
             self.counters.tx_messages += 1;
             effects.send_latencies.push(now.since(posted));
@@ -198,6 +237,11 @@ impl QueuePair {
         }
         if self.requester.blocked && self.requester.queue.at_front() {
             self.requester.blocked = false;
+        }
+        if let Some((psn, status)) = self.requester.refusal
+            && !self.requester.queue.front_is_before(psn)
+        {
+            self.fail_send(status, effects);
         }
     }
 
@@ -227,7 +271,7 @@ impl QueuePair {
     }
 
     /// The oldest send request ends the queue pair.
-    fn fail_send(&mut self, status: Status, effects: &mut Effects) {
+    pub(super) fn fail_send(&mut self, status: Status, effects: &mut Effects) {
         if let Some((request, _)) = self.requester.queue.pop() {
             self.complete_send(&request, status, effects);
         }
@@ -247,12 +291,12 @@ impl QueuePair {
             return;
         };
         sender.paused(paused_total, now);
-        if sender.deadline() > now {
-            return;
+        if sender.deadline() <= now
+            && let Err(status) = sender.expire(now, &mut peer.steering, &mut self.counters)
+        {
+            return self.fail_send(status, effects);
         }
-        if let Err(status) = sender.expire(now, &mut peer.steering, &mut self.counters) {
-            self.fail_send(status, effects);
-        }
+        self.expire_answers(effects, now);
     }
 
     /// Checks a send request before it is posted.
@@ -263,7 +307,9 @@ impl QueuePair {
         if !matches!(self.state, State::ReadyToSend | State::Error) || self.draining {
             return Err(EngineError::State);
         }
-        if request.len > limits::MESSAGE {
+        if request.len > limits::MESSAGE
+            || (request.opcode.is_atomic() && request.len != ATOMIC_LEN)
+        {
             return Err(EngineError::Argument);
         }
         if self.requester.queue.is_full() {
@@ -302,6 +348,7 @@ fn compose<M: RegionMemory>(
     let fields = DataFields {
         request: &segment.request,
         position: segment.position,
+        asks: (segment.offset, segment.asks),
         destination_qpn: peer.qpn,
         psn: outgoing.psn,
         // The packet that uses the credit up asks for an answer, too.

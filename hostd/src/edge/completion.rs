@@ -130,6 +130,9 @@ fn opcode(opcode: crate::verbs::CompletionOpcode) -> CompletionOpcode {
     match opcode {
         Engine::Send => CompletionOpcode::Send,
         Engine::RdmaWrite => CompletionOpcode::Write,
+        Engine::RdmaRead => CompletionOpcode::Read,
+        Engine::CompSwap => CompletionOpcode::CompareSwap,
+        Engine::FetchAdd => CompletionOpcode::FetchAdd,
         Engine::Receive => CompletionOpcode::Receive,
         Engine::ReceiveRdmaWithImm => CompletionOpcode::ReceiveWriteImmediate,
     }

@@ -212,6 +212,7 @@ fn send_request(work: &SendWork) -> SendRequest {
         imm: work.immediate,
         signaled: work.signaled,
         solicited: work.solicited,
+        ..SendRequest::default()
     }
 }
 

@@ -1,7 +1,9 @@
 //! Memory of an application, as the engine reaches it.
 
 use crate::memory::RegionMemory;
+use crate::verbs::{ATOMIC_LEN, AtomicOperation};
 use hostd_client::shm::Mapping;
+use std::sync::atomic::Ordering;
 
 /// A region that an application registered: its memfd, mapped here too. Unmapped when the engine
 /// lets go of it.
@@ -42,6 +44,21 @@ impl RegionMemory for SharedMemory {
         }
         place.is_some()
     }
+
+    /// Atomic also against the application's own atomic instructions on the same memory.
+    fn atomic(&self, offset: u64, operation: AtomicOperation) -> Option<u64> {
+        let offset = self.place(offset, ATOMIC_LEN as usize)?;
+        if !offset.is_multiple_of(ATOMIC_LEN as usize) {
+            return None;
+        }
+        let word = self.0.double_word(offset);
+        Some(match operation {
+            AtomicOperation::CompareSwap { compare, swap } => word
+                .compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst)
+                .unwrap_or_else(|found| found),
+            AtomicOperation::FetchAdd(add) => word.fetch_add(add, Ordering::SeqCst),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -61,6 +78,13 @@ mod tests {
         for offset in [8191, 8192, 1 << 40, u64::MAX, u64::MAX - 1] {
             assert!(!memory.copy_in(offset, b"ab"));
             assert!(!memory.copy_out(offset, &mut back));
+            assert_eq!(memory.atomic(offset, AtomicOperation::FetchAdd(1)), None);
         }
+        assert_eq!(memory.atomic(4, AtomicOperation::FetchAdd(1)), None);
+        assert_eq!(memory.atomic(8, AtomicOperation::FetchAdd(7)), Some(0));
+        let swap = |compare, swap| AtomicOperation::CompareSwap { compare, swap };
+        assert_eq!(memory.atomic(8, swap(6, 1)), Some(7));
+        assert_eq!(memory.atomic(8, swap(7, 1)), Some(7));
+        assert_eq!(memory.atomic(8, AtomicOperation::FetchAdd(0)), Some(1));
     }
 }

@@ -1,7 +1,7 @@
 //! Packets into the engine: each to its queue pair, to connection management or to flow control.
 
 use super::Engine;
-use crate::frame::{DataHeader, ReceivedPacket};
+use crate::frame::{DataHeader, IncomingAnswer, ReceivedPacket};
 use crate::memory::RegionMemory;
 use crate::pauses;
 use crate::verbs::{DropReason, Event};
@@ -83,7 +83,13 @@ impl<M: RegionMemory> Engine<M> {
                 pool.give(frame);
             }
             Some(operation) if operation.is_response() => {
-                self.drop_packet(frame, DropReason::UnknownOpcode, pool);
+                let answer = IncomingAnswer::read(packet, frame.bytes());
+                let effects = &mut self.effects;
+                let taken = queue_pair.answered(&answer, &self.regions, effects, now);
+                if let Err(reason) = taken {
+                    self.statistics.drops.add(reason);
+                }
+                pool.give(frame);
             }
             Some(operation) => {
                 let header = DataHeader::new(packet, operation);

@@ -5,7 +5,7 @@ use super::Engine;
 use super::management::{Said, pair};
 use crate::cm::machine::{Input, Phase};
 use crate::cm::negotiation::{self, OFFER_LEN, Offer, mtu_code, mtu_of};
-use crate::cm::table::{Asked, Connection, Given};
+use crate::cm::table::{Asked, Connection, Depth, Given};
 use crate::limits;
 use crate::memory::RegionMemory;
 use crate::verbs::{Event, PrivateData, ReadyToReceive, ReadyToSend, Transition};
@@ -61,8 +61,8 @@ impl<M: RegionMemory> Engine<M> {
             service_id: service_id(connection.service),
             ca_guid: 0,
             local_qpn: connection.qpn.unwrap_or(0),
-            responder_resources: 0,
-            initiator_depth: 0,
+            responder_resources: connection.given.depth.responder_resources,
+            initiator_depth: connection.given.depth.initiator_depth,
             remote_cm_timeout: CM_RESPONSE,
             starting_psn: connection.psn,
             local_cm_timeout: CM_RESPONSE,
@@ -103,13 +103,14 @@ impl<M: RegionMemory> Engine<M> {
             agreed.as_ref(),
             &connection.given.private_data,
         );
+        let depth = connection.given.depth_with(&asked);
         let reply = Rep {
             local_comm_id: number,
             remote_comm_id: connection.remote_id,
             local_qpn: qpn,
             starting_psn: connection.psn,
-            responder_resources: 0,
-            initiator_depth: 0,
+            responder_resources: depth.responder_resources,
+            initiator_depth: depth.initiator_depth,
             rnr_retry_count: connection.given.rnr_retry,
             ca_guid: 0,
             private,
@@ -119,6 +120,7 @@ impl<M: RegionMemory> Engine<M> {
             psn: asked.psn,
             rnr_retry: asked.rnr_retry,
             path_mtu,
+            depth,
         };
         connection.message = Some(Message::Rep(Box::new(reply)));
         if !self.ready_queue_pair(number, &peer) {
@@ -141,17 +143,23 @@ impl<M: RegionMemory> Engine<M> {
         let path_mtu = agreed.map_or(connection.path_mtu, |agreed| agreed.path_mtu);
         connection.offer = agreed;
         connection.remote_id = reply.local_comm_id;
-        connection.asked = Some(Asked {
+        let asked = Asked {
             qpn: reply.local_qpn,
             psn: reply.starting_psn,
             rnr_retry: reply.rnr_retry_count,
-        });
+            depth: Depth {
+                responder_resources: reply.responder_resources,
+                initiator_depth: reply.initiator_depth,
+            },
+        };
+        connection.asked = Some(asked);
         connection.message = Some(Message::Rtu(pair(number, reply.local_comm_id)));
         let peer = PeerAttributes {
             qpn: reply.local_qpn,
             psn: reply.starting_psn,
             rnr_retry: reply.rnr_retry_count,
             path_mtu,
+            depth: connection.given.depth_with(&asked),
         };
         if !self.ready_queue_pair(number, &peer) {
             let _ = self.advance(number, Input::Drained, Said::Nothing);
@@ -179,6 +187,7 @@ impl<M: RegionMemory> Engine<M> {
             rq_psn: connection.psn,
             path_mtu: peer.path_mtu,
             min_rnr_timer: MIN_RNR_TIMER,
+            max_dest_rd_atomic: peer.depth.responder_resources,
             multipath: connection.offer.map(|offer| offer.config),
         });
         let send = Transition::ReadyToSend(ReadyToSend {
@@ -186,6 +195,7 @@ impl<M: RegionMemory> Engine<M> {
             timeout: connection.given.timeout,
             retry_count: connection.given.retry_count,
             rnr_retry: peer.rnr_retry,
+            max_rd_atomic: peer.depth.initiator_depth,
         });
         self.modify_queue_pair(qpn, &receive).is_ok() && self.modify_queue_pair(qpn, &send).is_ok()
     }
@@ -197,6 +207,8 @@ struct PeerAttributes {
     psn: u32,
     rnr_retry: u8,
     path_mtu: u16,
+    /// What both sides can do.
+    depth: Depth,
 }
 
 /// The offer, if there is one, and the application's data behind it.
@@ -225,11 +237,16 @@ pub(super) fn requested(req: &Req, source: IpAddr, transaction: u64) -> Option<C
             timeout: 0,
             retry_count: 0,
             rnr_retry: 0,
+            depth: Depth::default(),
         },
         asked: Some(Asked {
             qpn: req.local_qpn,
             psn: req.starting_psn,
             rnr_retry: req.rnr_retry_count.min(7),
+            depth: Depth {
+                responder_resources: req.responder_resources,
+                initiator_depth: req.initiator_depth,
+            },
         }),
         psn: 0,
         offer: Offer::parse(&req.private),

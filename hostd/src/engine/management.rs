@@ -3,8 +3,9 @@
 
 use super::Engine;
 use crate::cm::machine::{Action, Input, Phase, step};
-use crate::cm::table::{Connection, Given};
+use crate::cm::table::{Connection, Depth, Given};
 use crate::cm::{self, REJECT_DATA_MAX, REPLY_DATA_MAX};
+use crate::limits;
 use crate::memory::RegionMemory;
 use crate::verbs::{
     ConnectionId, ConnectionParameters, EngineError, Event, PrivateData, State, Transition,
@@ -439,7 +440,14 @@ fn private_data_within(data: &[u8], room: usize) -> Result<PrivateData, EngineEr
 }
 
 fn given(parameters: &ConnectionParameters<'_>, room: usize) -> Result<Given, EngineError> {
-    let fits = parameters.timeout < 32 && parameters.retry_count < 8 && parameters.rnr_retry < 8;
+    let depth = Depth {
+        responder_resources: parameters.responder_resources,
+        initiator_depth: parameters.initiator_depth,
+    };
+    let fits = parameters.timeout < 32
+        && parameters.retry_count < 8
+        && parameters.rnr_retry < 8
+        && depth.responder_resources.max(depth.initiator_depth) <= limits::RD_ATOMIC;
     if !fits {
         return Err(EngineError::Argument);
     }
@@ -448,5 +456,6 @@ fn given(parameters: &ConnectionParameters<'_>, room: usize) -> Result<Given, En
         timeout: parameters.timeout,
         retry_count: parameters.retry_count,
         rnr_retry: parameters.rnr_retry,
+        depth,
     })
 }

@@ -221,8 +221,10 @@ impl<M: RegionMemory> Engine<M> {
         self.domains.get(domain.0).ok_or(EngineError::Unknown)?;
         base.checked_add(memory.len())
             .ok_or(EngineError::Argument)?;
-        // REMOTE_WRITE requires LOCAL_WRITE: ibv_reg_mr(3).
-        if access.allows(Access::REMOTE_WRITE) && !access.allows(Access::LOCAL_WRITE) {
+        // REMOTE_WRITE and REMOTE_ATOMIC require LOCAL_WRITE: ibv_reg_mr(3).
+        let changes = [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC];
+        let changed_by_peers = changes.iter().any(|right| access.allows(*right));
+        if changed_by_peers && !access.allows(Access::LOCAL_WRITE) {
             return Err(EngineError::Argument);
         }
         self.regions

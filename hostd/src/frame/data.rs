@@ -2,9 +2,10 @@
 
 use super::parse::ReceivedPacket;
 use super::timestamp;
-use crate::verbs::{Psn, SendOpcode, SendRequest};
+use crate::limits;
+use crate::verbs::{ATOMIC_LEN, AtomicOperation, Psn, SendOpcode, SendRequest};
 use common::time::Time;
-use common::wire::roce::{Bth, DataFlags, Headers, Mpeh, Opcode, Operation, Reth};
+use common::wire::roce::{AtomicEth, Bth, DataFlags, Headers, Mpeh, Opcode, Operation, Reth};
 use std::ops::Range;
 
 /// Where in its message a segment lies.
@@ -77,7 +78,29 @@ pub(crate) struct DataHeader {
     operation: Option<(bool, Position)>,
     target: Option<(u64, u32, u32)>,
     imm: Option<u32>,
+    /// What it asks for, if it asks for an answer.
+    question: Option<Question>,
     payload: Range<usize>,
+}
+
+/// What a request asks for that is answered with data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// An RDMA READ.
+    Read,
+    /// An atomic operation.
+    Atomic(AtomicOperation),
+}
+
+/// A request that is answered with data, as it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IncomingQuestion {
+    pub(crate) question: Question,
+    /// The peer's view of this host's memory.
+    pub(crate) address: u64,
+    pub(crate) rkey: u32,
+    /// Bytes that are asked for.
+    pub(crate) len: u32,
 }
 
 impl DataHeader {
@@ -95,9 +118,36 @@ impl DataHeader {
             congested: packet.congested,
             solicited: headers.bth.solicited,
             operation: data_operation(operation),
-            target: headers.reth.map(|reth| (reth.address, reth.rkey, reth.len)),
+            target: headers
+                .reth
+                .map(|reth| (reth.address, reth.rkey, reth.len))
+                .or_else(|| headers.atomic.map(|to| (to.address, to.rkey, ATOMIC_LEN))),
             imm: headers.immediate,
+            question: question(operation, headers),
             payload: packet.payload.clone(),
+        }
+    }
+
+    /// What the packet asks for, if it is to be answered with data.
+    pub(crate) fn question(&self) -> Option<IncomingQuestion> {
+        let (address, rkey, len) = self.target?;
+        Some(IncomingQuestion {
+            question: self.question?,
+            address,
+            rkey,
+            len,
+        })
+    }
+
+    /// Sequence numbers that the packet takes with packets of `mtu` bytes: a READ takes those of
+    /// its answers (InfiniBand 9.4.4).
+    pub(crate) fn packets(&self, mtu: u16) -> u32 {
+        match (self.question, self.target) {
+            (Some(Question::Read), Some((_, _, len))) => {
+                let len = len.min(limits::MESSAGE);
+                len.div_ceil(u32::from(mtu.max(1))).max(1)
+            }
+            _ => 1,
         }
     }
 
@@ -120,6 +170,20 @@ impl DataHeader {
     }
 }
 
+/// What an operation asks for.
+fn question(operation: Operation, headers: &Headers) -> Option<Question> {
+    let atomic = headers.atomic;
+    Some(match operation {
+        Operation::ReadRequest => Question::Read,
+        Operation::CompareSwap => Question::Atomic(AtomicOperation::CompareSwap {
+            compare: atomic?.compare,
+            swap: atomic?.swap_or_add,
+        }),
+        Operation::FetchAdd => Question::Atomic(AtomicOperation::FetchAdd(atomic?.swap_or_add)),
+        _ => return None,
+    })
+}
+
 /// Whether an operation is a WRITE, and where in its message the segment lies.
 fn data_operation(operation: Operation) -> Option<(bool, Position)> {
     use Operation as O;
@@ -140,6 +204,12 @@ fn data_operation(operation: Operation) -> Option<(bool, Position)> {
 fn operation_of(opcode: SendOpcode, position: Position) -> Operation {
     use Operation as O;
     use Position::{First, Last, Middle, Only};
+    match opcode {
+        SendOpcode::RdmaRead => return O::ReadRequest,
+        SendOpcode::AtomicCmpAndSwp => return O::CompareSwap,
+        SendOpcode::AtomicFetchAndAdd => return O::FetchAdd,
+        _ => {}
+    }
     let imm = opcode.imm_at(position);
     match (opcode.is_write(), position, imm) {
         (false, First, _) => O::SendFirst,
@@ -164,6 +234,8 @@ pub(crate) struct DataFields<'a> {
     pub(crate) request: &'a SendRequest,
     /// Where in the message the segment lies.
     pub(crate) position: Position,
+    /// What a READ request asks for: where it begins in the message, and its bytes.
+    pub(crate) asks: (u32, u32),
     /// The peer's queue pair.
     pub(crate) destination_qpn: u32,
     pub(crate) psn: Psn,
@@ -209,6 +281,23 @@ impl DataFields<'_> {
                 len: request.len,
             });
         }
+        match request.opcode {
+            SendOpcode::RdmaRead => {
+                let (offset, len) = self.asks;
+                headers.reth = Some(Reth {
+                    address: request.remote_addr.wrapping_add(u64::from(offset)),
+                    rkey: request.rkey,
+                    len,
+                });
+            }
+            SendOpcode::AtomicCmpAndSwp => {
+                headers.atomic = Some(atomic(request, request.swap, request.compare_add));
+            }
+            SendOpcode::AtomicFetchAndAdd => {
+                headers.atomic = Some(atomic(request, request.compare_add, 0));
+            }
+            _ => {}
+        }
         if request.opcode.imm_at(position) {
             headers.immediate = Some(request.imm);
         }
@@ -216,8 +305,17 @@ impl DataFields<'_> {
     }
 }
 
+fn atomic(request: &SendRequest, swap_or_add: u64, compare: u64) -> AtomicEth {
+    AtomicEth {
+        address: request.remote_addr,
+        rkey: request.rkey,
+        swap_or_add,
+        compare,
+    }
+}
+
 impl PathFields {
-    fn header(&self, now: Time) -> Mpeh {
+    pub(super) fn header(&self, now: Time) -> Mpeh {
         let flag = |set: bool, mask: u8| if set { mask } else { 0 };
         Mpeh {
             path: self.path,

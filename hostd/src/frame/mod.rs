@@ -3,10 +3,12 @@
 //! ```text
 //!   data          data packets             parse     received frames, checked
 //!   acknowledge   acknowledgements         address   where packets go, and by which path
+//!   answer        answers to READs and atomic operations
 //! ```
 
 mod acknowledge;
 mod address;
+mod answer;
 mod data;
 mod parse;
 
@@ -14,8 +16,11 @@ pub(crate) use acknowledge::{
     AckFields, Acknowledgement, Refusal, Report, SPAN_WORDS, SackFields, Trigger,
 };
 pub(crate) use address::{flow, on_path};
+pub(crate) use answer::{AnswerFields, AnswerKind, IncomingAnswer};
 pub(crate) use common::wire::roce::frame::{seal, seal_sparse};
-pub(crate) use data::{DataFields, DataHeader, IncomingSegment, PathFields, Position};
+pub(crate) use data::{
+    DataFields, DataHeader, IncomingQuestion, IncomingSegment, PathFields, Position, Question,
+};
 pub(crate) use parse::ReceivedPacket;
 
 use common::time::Time;

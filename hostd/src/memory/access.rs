@@ -1,5 +1,7 @@
 //! How the engine reaches the memory of applications.
 
+use crate::verbs::AtomicOperation;
+
 /// Memory of an application as the engine sees it: bytes that can be copied out and in.
 ///
 /// The memory is shared with the application, which may write it at any time, so copies take
@@ -19,6 +21,11 @@ pub trait RegionMemory {
     /// Copies `from` into the region at `offset`; `false`, with nothing written, if that is not
     /// inside.
     fn copy_in(&self, offset: u64, from: &[u8]) -> bool;
+
+    /// Does an atomic operation on the 8 bytes at `offset`, in this machine's order of bytes;
+    /// returns what they were. `None`, with nothing done, if they are not inside or `offset` is not
+    /// a multiple of 8.
+    fn atomic(&self, offset: u64, operation: AtomicOperation) -> Option<u64>;
 
     /// Whether there are no bytes.
     fn is_empty(&self) -> bool {

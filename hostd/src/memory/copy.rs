@@ -2,6 +2,7 @@
 
 use super::access::RegionMemory;
 use super::table::{AccessDenied, MemoryRange, RegionTable};
+use crate::verbs::AtomicOperation;
 
 impl<M: RegionMemory> RegionTable<M> {
     /// Copies out of a checked range, `skip` bytes after its beginning. Fails if the region is
@@ -17,6 +18,18 @@ impl<M: RegionMemory> RegionTable<M> {
             .memory
             .copy_out(span.offset.saturating_add(u64::from(skip)), into);
         if copied { Ok(()) } else { Err(AccessDenied) }
+    }
+
+    /// Does an atomic operation at the beginning of a checked range; what was there. Fails if the
+    /// region is gone, or the 8 bytes are not aligned in it.
+    pub(crate) fn atomic(
+        &self,
+        span: MemoryRange,
+        operation: AtomicOperation,
+    ) -> Result<u64, AccessDenied> {
+        let region = self.regions.get(span.region).ok_or(AccessDenied)?;
+        let original = region.memory.atomic(span.offset, operation);
+        original.ok_or(AccessDenied)
     }
 
     /// Copies into a checked range, `skip` bytes after its beginning. Fails if the region is gone.

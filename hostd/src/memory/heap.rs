@@ -1,6 +1,7 @@
 //! Memory for simulated hosts and for tests.
 
 use super::access::RegionMemory;
+use crate::verbs::{ATOMIC_LEN, AtomicOperation};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A region in ordinary memory, for simulated hosts and for tests. Clones share the bytes.
@@ -49,5 +50,17 @@ impl RegionMemory for HeapMemory {
         };
         bytes[range].copy_from_slice(from);
         true
+    }
+
+    fn atomic(&self, offset: u64, operation: AtomicOperation) -> Option<u64> {
+        if !offset.is_multiple_of(u64::from(ATOMIC_LEN)) {
+            return None;
+        }
+        let mut bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let range = Self::range(offset, ATOMIC_LEN as usize, bytes.len())?;
+        let word = &mut bytes[range];
+        let original = u64::from_ne_bytes((&*word).try_into().ok()?);
+        word.copy_from_slice(&operation.apply(original).to_ne_bytes());
+        Some(original)
     }
 }

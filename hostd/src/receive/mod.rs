@@ -5,6 +5,7 @@
 //!   sequence   [7] expected, early, come before     place     [8] where the payload goes
 //!   order      [9] packets that wait for their turn  respond  [10] segments into messages
 //!   report     [11] acknowledgements: what, and when  notify  [11] congestion: when it is told
+//!   answer     [10] READs and atomic operations
 //!
 //!          expected                              expected + capacity
 //!   ──────────┼──────────────────────────────────────────┼──────────▶ PSN
@@ -16,6 +17,7 @@
 //! the head of the ring, and so do those behind it. A plain peer sends everything after a gap
 //! again, so its early packets are not kept.
 
+pub(crate) mod answer;
 pub(crate) mod notify;
 mod order;
 mod place;
@@ -56,13 +58,23 @@ pub(crate) struct Receiver {
     msn: u32,
     /// The last packet of the ring's head had no receive.
     starved: bool,
+    /// The peer has sent READs, which take numbers without packets: distances say little.
+    sparse: bool,
     pub(crate) reports: Reports,
     pub(crate) notifier: Notifier,
+    /// Payload bytes of a full packet.
+    mtu: u16,
 }
 
 impl Receiver {
     /// A receiver whose first packet is `first`. `capacity` is zero for a plain peer.
-    pub(crate) fn new(first: Psn, capacity: u32, tolerance: (u32, Span), reports: Reports) -> Self {
+    pub(crate) fn new(
+        first: Psn,
+        capacity: u32,
+        tolerance: (u32, Span),
+        reports: Reports,
+        mtu: u16,
+    ) -> Self {
         let sequence = Sequence::new(first, capacity);
         Self {
             ring: ReorderRing::new(sequence.capacity() > 0),
@@ -73,8 +85,10 @@ impl Receiver {
             repeats: 0,
             msn: 0,
             starved: false,
+            sparse: false,
             reports,
             notifier: Notifier::default(),
+            mtu,
         }
     }
 
@@ -131,6 +145,7 @@ impl Receiver {
 
     /// Keeps a packet that is `ahead` of the expected one.
     pub(crate) fn hold(&mut self, ahead: u32, frame: Frame, header: DataHeader, now: Time) {
+        self.sparse |= header.packets(self.mtu) > 1;
         let psn = self.sequence.expected().plus(ahead);
         let held = Held {
             frame,
@@ -154,10 +169,29 @@ impl Receiver {
         self.ring.take(self.sequence.expected())
     }
 
-    /// The expected packet was delivered. Returns how long the gap before it had been open, if it
-    /// closed one.
-    pub(crate) fn delivered(&mut self, ends_message: bool, now: Time) -> Option<Span> {
-        self.sequence.advance();
+    /// Messages completed, modulo 2²⁴.
+    pub(crate) fn msn(&self) -> u32 {
+        self.msn
+    }
+
+    /// A packet that waits with one of the `numbers` sequence numbers that the expected packet
+    /// takes: there can be none in good order.
+    pub(crate) fn take_inside(&mut self, numbers: u32) -> Option<Frame> {
+        let ahead = self.sequence.take_below(numbers)?;
+        let psn = self.sequence.expected().plus(ahead);
+        Some(self.ring.take(psn)?.frame)
+    }
+
+    /// The expected packet was delivered; it took `numbers` sequence numbers. Returns how long the
+    /// gap before it had been open, if it closed one.
+    pub(crate) fn delivered(
+        &mut self,
+        numbers: u32,
+        ends_message: bool,
+        now: Time,
+    ) -> Option<Span> {
+        self.sparse |= numbers > 1;
+        self.sequence.advance(numbers);
         self.msn = (self.msn + u32::from(ends_message)) & 0x00ff_ffff;
         self.starved = false;
         if !self.sequence.head_waits() {
@@ -195,11 +229,12 @@ impl Receiver {
             return false;
         };
         let (packets, time) = self.tolerance;
-        self.sequence
-            .waiting()
-            .highest()
-            .is_some_and(|ahead| ahead > packets)
-            || now.since(since) >= time
+        let overtaken_by = if self.sparse {
+            self.sequence.count()
+        } else {
+            self.sequence.waiting().highest().unwrap_or(0)
+        };
+        overtaken_by > packets || now.since(since) >= time
     }
 
     /// Whether the loss has to be reported at once, not with the next ordinary acknowledgement: it

@@ -1,5 +1,6 @@
 //! \[8\] Where the bytes of a message go: a range of a region, checked once when the message began.
 
+use crate::frame::IncomingQuestion;
 use crate::memory::{AccessDenied, MemoryRange, RegionMemory, RegionTable};
 use crate::verbs::{Access, ReceiveRequest};
 
@@ -44,6 +45,25 @@ impl Place {
         }
         let range = regions.remote(domain, rkey, addr, len, Access::REMOTE_WRITE)?;
         Ok(Self(Some(range)))
+    }
+
+    /// The memory that a peer named for an RDMA READ.
+    ///
+    /// # Errors
+    /// The key, the range or the right is wrong.
+    pub(super) fn read<M: RegionMemory>(
+        regions: &RegionTable<M>,
+        domain: u32,
+        asked: &IncomingQuestion,
+    ) -> Result<Option<MemoryRange>, AccessDenied> {
+        let IncomingQuestion {
+            address, rkey, len, ..
+        } = *asked;
+        if len == 0 {
+            return Ok(None);
+        }
+        let range = regions.remote(domain, rkey, address, len, Access::REMOTE_READ)?;
+        Ok(Some(range))
     }
 
     /// Puts a segment there, `offset` bytes after the message's first.

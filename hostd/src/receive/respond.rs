@@ -188,6 +188,11 @@ impl Assembly {
         Outcome::Finished(receive.map(completion))
     }
 
+    /// Whether no message is being received.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self, Self::Idle)
+    }
+
     /// Refuses a segment that does not fit the state or its length.
     fn invalid(&mut self, qpn: u32) -> Outcome {
         self.refuse(Refusal::InvalidRequest, qpn, Status::LocalQpOperation)

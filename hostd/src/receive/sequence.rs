@@ -98,11 +98,24 @@ impl Sequence {
         self.count -= 1;
     }
 
-    /// The expected packet was delivered.
-    pub(super) fn advance(&mut self) {
-        debug_assert!(!self.head_waits(), "the expected packet waits still");
-        self.expected = self.expected.plus(1);
-        self.waiting.shift(1);
+    /// The expected packet was delivered. It took `numbers` sequence numbers, among which none
+    /// waits.
+    pub(super) fn advance(&mut self, numbers: u32) {
+        debug_assert!(
+            self.waiting.lowest().is_none_or(|first| first >= numbers),
+            "packets wait still"
+        );
+        self.expected = self.expected.plus(numbers);
+        self.waiting.shift(numbers);
+    }
+
+    /// The first packet that waits less than `numbers` ahead of the expected one does not wait any
+    /// more: how far ahead it was.
+    pub(super) fn take_below(&mut self, numbers: u32) -> Option<u32> {
+        let ahead = self.waiting.lowest().filter(|ahead| *ahead < numbers)?;
+        self.waiting.clear(ahead);
+        self.count -= 1;
+        Some(ahead)
     }
 
     /// Nothing waits any more.

@@ -28,6 +28,12 @@ impl Credits {
         }
     }
 
+    /// A request was sent in one more part than counted: the peer takes each part of a READ for a
+    /// message of its own.
+    pub(crate) fn sent_part(&mut self) {
+        self.before = self.before.wrapping_sub(1);
+    }
+
     /// The newest acknowledgement says this.
     pub(crate) fn update(&mut self, msn: u32, code: u8) {
         self.limit = Aeth::credits(code).map(|credits| msn.wrapping_add(credits) & MASK);

@@ -99,6 +99,8 @@ pub(crate) struct Flight {
     /// Bit i for `una` + i.
     sacked: BitSet<SPAN_WORDS>,
     lost: BitSet<SPAN_WORDS>,
+    /// Numbers without a packet: those of the answers to a READ, after that of its request.
+    skipped: BitSet<SPAN_WORDS>,
     in_flight: u32,
     span: u32,
     /// The lowest lost packet is a probe.
@@ -115,6 +117,7 @@ impl Flight {
             slots: vec![Slot::default(); limits::SEND_SPAN as usize].into_boxed_slice(),
             sacked: BitSet::default(),
             lost: BitSet::default(),
+            skipped: BitSet::default(),
             in_flight: 0,
             span: span.clamp(1, limits::SEND_SPAN),
             probing: false,
@@ -168,9 +171,10 @@ impl Flight {
         })
     }
 
-    /// A new packet, part of `request`, leaves.
-    pub(crate) fn sent(&mut self, request: u32, departed: Departed) {
-        debug_assert!(self.room() > 0, "more packets than the span");
+    /// A new packet, part of `request`, leaves. It takes `numbers` sequence numbers: one, or those
+    /// of the answers that it asks for.
+    pub(crate) fn sent(&mut self, request: u32, numbers: u32, departed: Departed) {
+        debug_assert!(self.room() >= numbers, "more packets than the span");
         let psn = self.next;
         *self.slot_mut(psn) = Slot {
             sent: departed.at,
@@ -178,8 +182,30 @@ impl Flight {
             path: departed.path,
             copies: 1,
         };
-        self.next = psn.plus(1);
+        let outstanding = self.outstanding();
+        for skipped in 1..numbers {
+            self.skipped.set(outstanding + skipped);
+        }
+        self.next = psn.plus(numbers);
         self.in_flight += 1;
+    }
+
+    /// Whether packet `psn` was sent and is not acknowledged.
+    pub(crate) fn awaits(&self, psn: Psn) -> bool {
+        let index = psn.since(self.una);
+        index < self.outstanding() && !self.sacked.get(index) && !self.skipped.get(index)
+    }
+
+    /// What an answer to packet `psn` acknowledges, which has `numbers` sequence numbers: requests
+    /// are executed in order, so it and everything before it.
+    pub(crate) fn acknowledged_by_answer(psn: Psn, numbers: u32) -> Acknowledgement {
+        Acknowledgement {
+            expected: psn.plus(numbers),
+            acked: BitSet::default(),
+            trigger: psn,
+            loss: false,
+            selective: true,
+        }
     }
 
     /// A lost packet leaves again.
@@ -218,7 +244,7 @@ impl Flight {
         ack: &Acknowledgement,
         mut arrived: impl FnMut(&Slot, Arrived),
     ) -> Verdict {
-        let advance = ack.expected.since(self.una);
+        let mut advance = ack.expected.since(self.una);
         if advance > self.outstanding() {
             return if ack.expected.is_before(self.una) {
                 Verdict::Overtaken
@@ -226,6 +252,16 @@ impl Flight {
                 Verdict::Impossible
             };
         }
+        // A READ has come whole or not at all.
+        let mut whole = *ack;
+        if self.skipped.get(advance) {
+            while self.skipped.get(advance) {
+                advance += 1;
+            }
+            whole.expected = self.una.plus(advance);
+            whole.acked.shift(whole.expected.since(ack.expected));
+        }
+        let ack = &whole;
         let trigger = ack.trigger.since(self.una);
         let acked_before = ack.trigger.is_before(self.una) || self.sacked.get(trigger);
         let mut acked = 0;
@@ -235,6 +271,7 @@ impl Flight {
         self.una = ack.expected;
         self.sacked.shift(advance);
         self.lost.shift(advance);
+        self.skipped.shift(advance);
         // A report of a loss is repeated without anything having come, and a plain peer does not
         // say what made it answer.
         let repeats = ack.loss || !ack.selective;
@@ -245,7 +282,7 @@ impl Flight {
             self.sacked.set(index);
             self.lost.clear(index);
         }
-        if trigger == 0 && !self.is_idle() && !self.sacked.get(0) {
+        if trigger == 0 && !self.is_idle() && !self.sacked.get(0) && !self.skipped.get(0) {
             arrived(self.packet(0), Arrived::NotReady);
         }
         if acked > 0 {
@@ -295,6 +332,7 @@ impl Flight {
         acked
             .both(&BitSet::first(self.outstanding()))
             .without(&self.sacked)
+            .without(&self.skipped)
     }
 
     /// Packet `una` + `index` is acknowledged. Whether that is new.
@@ -304,7 +342,7 @@ impl Flight {
         trigger: bool,
         arrived: &mut impl FnMut(&Slot, Arrived),
     ) -> bool {
-        if self.sacked.get(index) {
+        if self.sacked.get(index) || self.skipped.get(index) {
             return false;
         }
         if !self.lost.get(index) {
@@ -328,8 +366,20 @@ impl Flight {
 
     /// Those of the first `n` packets that are neither acknowledged nor lost.
     pub(crate) fn in_flight_among(&self, n: u32) -> BitSet<SPAN_WORDS> {
-        let known = self.sacked.either(&self.lost);
+        let known = self.sacked.either(&self.lost).either(&self.skipped);
         BitSet::first(n).without(&known)
+    }
+
+    /// Packets from `una` + `index` on to the newest acknowledged one: those that may have
+    /// overtaken the first of them.
+    pub(crate) fn packets_after(&self, index: u32, newest: u32) -> u32 {
+        let distance = newest.saturating_sub(index);
+        if self.skipped == BitSet::default() {
+            return distance;
+        }
+        let between = self.skipped.both(&BitSet::first(newest));
+        let skipped = between.without(&BitSet::first(index)).iter().count();
+        distance.saturating_sub(u32::try_from(skipped).unwrap_or(distance))
     }
 
     /// Whether packets wait to be sent again.

@@ -5,8 +5,10 @@
 //!   credit    [1] which of them a plain peer has receives for
 //!   segment   [2] requests into segments, one a packet
 //!   flight    [3] packets that are numbered and sent: in flight, come, lost
+//!   awaited   [3] answers that were asked for: missing, come, lost
 //! ```
 
+pub(crate) mod awaited;
 pub(crate) mod credit;
 pub(crate) mod flight;
 pub(crate) mod queue;

@@ -5,6 +5,7 @@ use crate::verbs::Psn;
 use crate::verbs::SendRequest;
 use common::time::Time;
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// A request on its way.
 #[derive(Clone, Copy, Debug)]
@@ -14,8 +15,10 @@ pub(super) struct Entry {
     pub(super) memory: Option<MemoryRange>,
     /// Of its first packet; set when that is sent.
     pub(super) first: Psn,
-    /// How many packets it takes.
+    /// How many packet sequence numbers it takes.
     pub(super) packets: u32,
+    /// How many of its answers have come; as many as its packets if it has to be answered.
+    answered: u32,
 }
 
 /// Send requests in order: those sent and not acknowledged, the one being sent, those that wait.
@@ -30,6 +33,8 @@ pub(crate) struct SendQueue {
     /// Its next packet; `None` before its memory was checked.
     pub(super) packet: Option<u32>,
     pub(super) mtu: u16,
+    /// Answers that one packet asks for, at most.
+    pub(super) answers: u32,
 }
 
 impl SendQueue {
@@ -41,12 +46,23 @@ impl SendQueue {
             cursor: 0,
             packet: None,
             mtu: 0,
+            answers: 1,
         }
     }
 
     /// Sets the payload bytes of a full packet.
     pub(crate) fn set_mtu(&mut self, mtu: u16) {
         self.mtu = mtu;
+    }
+
+    /// Payload bytes of a full packet.
+    pub(crate) fn mtu(&self) -> u16 {
+        self.mtu
+    }
+
+    /// Sets how many answers one packet asks for, at most.
+    pub(crate) fn set_answers(&mut self, answers: u32) {
+        self.answers = answers.max(1);
     }
 
     /// Requests that have not completed.
@@ -81,25 +97,75 @@ impl SendQueue {
 
     /// Appends a request that is posted at `now`.
     pub(crate) fn push(&mut self, request: SendRequest, now: Time) {
+        let packets = if request.opcode.is_atomic() {
+            1
+        } else {
+            request.len.div_ceil(u32::from(self.mtu.max(1))).max(1)
+        };
         let entry = Entry {
             request,
             posted: now,
             memory: None,
             first: Psn::default(),
-            packets: request.len.div_ceil(u32::from(self.mtu.max(1))).max(1),
+            packets,
+            answered: 0,
         };
         self.entries.push_back(entry);
     }
 
-    /// Takes the oldest request out if all its packets are before `unacknowledged`: the request,
-    /// and when it was posted.
+    /// The request that is being sent, or begins next.
+    pub(crate) fn current(&self) -> Option<&SendRequest> {
+        self.entries.get(self.cursor).map(|entry| &entry.request)
+    }
+
+    /// Whether no packet of the current request was sent.
+    pub(crate) fn begins(&self) -> bool {
+        self.packet.is_none_or(|packet| packet == 0)
+    }
+
+    /// Where answer `index` of request `number` belongs: the request, its memory, and the bytes of
+    /// the message that it is to carry.
+    pub(crate) fn place_of_answer(
+        &self,
+        number: u32,
+        index: u32,
+    ) -> Option<(SendRequest, Option<MemoryRange>, Range<u32>)> {
+        let entry = self.entry(number)?;
+        let offset = index.checked_mul(u32::from(self.mtu))?;
+        let len = entry.request.len.checked_sub(offset)?;
+        let end = offset + len.min(u32::from(self.mtu));
+        Some((entry.request, entry.memory, offset..end))
+    }
+
+    /// Another answer to request `number` has come.
+    pub(crate) fn answered(&mut self, number: u32) {
+        let index = number.wrapping_sub(self.completed) as usize;
+        if let Some(entry) = self.entries.get_mut(index) {
+            entry.answered += 1;
+        }
+    }
+
+    pub(super) fn entry(&self, number: u32) -> Option<&Entry> {
+        self.entries
+            .get(number.wrapping_sub(self.completed) as usize)
+    }
+
+    /// Whether the oldest request was sent, and packet `psn` is not before its end.
+    pub(crate) fn front_is_before(&self, psn: Psn) -> bool {
+        let front = self.entries.front().filter(|_| self.cursor > 0);
+        front.is_some_and(|entry| !psn.is_before(entry.first.plus(entry.packets)))
+    }
+
+    /// Takes the oldest request out if all its packets are before `unacknowledged`, and all its
+    /// answers have come: the request, and when it was posted.
     pub(crate) fn complete(&mut self, unacknowledged: Psn) -> Option<(SendRequest, Time)> {
         if self.cursor == 0 {
             return None;
         }
         let entry = self.entries.front()?;
         let end = entry.first.plus(entry.packets);
-        if unacknowledged.is_before(end) {
+        let answered = !entry.request.opcode.is_answered() || entry.answered >= entry.packets;
+        if unacknowledged.is_before(end) || !answered {
             return None;
         }
         self.cursor -= 1;

@@ -19,6 +19,10 @@ pub(crate) struct Segment {
     pub(crate) offset: u32,
     /// Payload bytes.
     pub(crate) len: u16,
+    /// Bytes that a READ request asks for, from `offset` on.
+    pub(crate) asks: u32,
+    /// Sequence numbers that it takes: those of its answers, if it asks for some.
+    pub(crate) packets: u32,
 }
 
 /// What the send queue has next.
@@ -44,7 +48,26 @@ pub(crate) struct Upcoming {
 }
 
 impl Entry {
-    fn segment(&self, index: u32, mtu: u16) -> Segment {
+    /// A request for the `most` answers from packet `index` on.
+    fn question(&self, index: u32, mtu: u16, most: u32) -> Segment {
+        let packets = most.clamp(1, self.packets.saturating_sub(index).max(1));
+        let offset = index * u32::from(mtu);
+        let left = self.request.len.saturating_sub(offset);
+        Segment {
+            request: self.request,
+            memory: None,
+            position: Position::Only,
+            offset,
+            len: 0,
+            asks: left.min(packets * u32::from(mtu)),
+            packets,
+        }
+    }
+
+    fn segment(&self, index: u32, mtu: u16, most_answers: u32) -> Segment {
+        if self.request.opcode.is_answered() {
+            return self.question(index, mtu, most_answers);
+        }
         let offset = index * u32::from(mtu);
         let len = (self.request.len - offset).min(u32::from(mtu));
         let position = match (index == 0, index + 1 == self.packets) {
@@ -59,6 +82,8 @@ impl Entry {
             position,
             offset,
             len: u16::try_from(len).expect("at most the MTU"),
+            asks: 0,
+            packets: 1,
         }
     }
 }
@@ -71,7 +96,10 @@ impl SendQueue {
         };
         match self.packet {
             None => Next::Begin(entry.request),
-            Some(index) => Next::Segment(self.number(self.cursor), entry.segment(index, self.mtu)),
+            Some(index) => {
+                let segment = entry.segment(index, self.mtu, self.answers);
+                Next::Segment(self.number(self.cursor), segment)
+            }
         }
     }
 
@@ -84,6 +112,15 @@ impl SendQueue {
             number: self.number(self.cursor),
             first: begun.then_some(entry.first),
         })
+    }
+
+    /// How many sequence numbers the next segment takes, if it is of a request that asks for
+    /// answers.
+    pub(crate) fn next_answers(&self) -> Option<u32> {
+        let entry = self.entries.get(self.cursor)?;
+        let sent = self.packet.unwrap_or(0);
+        let asks = entry.request.opcode.is_answered();
+        asks.then(|| self.answers.min(entry.packets - sent))
     }
 
     /// The memory of the request that [`Next::Begin`] named was checked.
@@ -102,8 +139,14 @@ impl SendQueue {
         if index == 0 {
             entry.first = psn;
         }
-        self.packet = Some(index + 1);
-        if index + 1 == entry.packets {
+        let index = index
+            + if entry.request.opcode.is_answered() {
+                self.answers.min(entry.packets - index)
+            } else {
+                1
+            };
+        self.packet = Some(index);
+        if index == entry.packets {
             self.cursor += 1;
             self.packet = None;
         }
@@ -111,11 +154,15 @@ impl SendQueue {
 
     /// The segment that packet `psn` of request `number` carries, to be sent again.
     pub(crate) fn again(&self, number: u32, psn: Psn) -> Option<Segment> {
-        let entry = self
-            .entries
-            .get(number.wrapping_sub(self.completed) as usize)?;
+        let entry = self.entry(number)?;
         let index = psn.since(entry.first);
-        (index < entry.packets).then(|| entry.segment(index, self.mtu))
+        (index < entry.packets).then(|| entry.segment(index, self.mtu, self.answers))
+    }
+
+    /// A request for `packets` answers of request `number` from its packet `index` on.
+    pub(crate) fn ask_again(&self, number: u32, index: u32, packets: u32) -> Option<Segment> {
+        let entry = self.entry(number)?;
+        (index < entry.packets).then(|| entry.question(index, self.mtu, packets))
     }
 
     fn number(&self, place: usize) -> u32 {
@@ -132,15 +179,10 @@ mod tests {
     fn request(wr_id: u64, len: u32) -> SendRequest {
         SendRequest {
             wr_id,
-            opcode: SendOpcode::Send,
             lkey: 1,
-            addr: 0,
             len,
-            remote_addr: 0,
-            rkey: 0,
-            imm: 0,
             signaled: true,
-            solicited: false,
+            ..SendRequest::default()
         }
     }
 

@@ -19,6 +19,10 @@ impl Access {
     /// Peers may do atomic operations on it.
     pub const REMOTE_ATOMIC: Self = Self(1 << 3);
 
+    /// Peers may read and write it, and do atomic operations on it.
+    pub const ALL_REMOTE: Self =
+        Self(Self::REMOTE_WRITE.0 | Self::REMOTE_READ.0 | Self::REMOTE_ATOMIC.0);
+
     /// The rights of libibverbs' flags; `None` if a bit is unknown.
     pub const fn from_bits(bits: u32) -> Option<Self> {
         if bits < 1 << 4 {

@@ -75,6 +75,12 @@ pub enum CompletionOpcode {
     Send = 0,
     /// An RDMA WRITE, with or without immediate data.
     RdmaWrite = 1,
+    /// An RDMA READ.
+    RdmaRead = 2,
+    /// A compare and swap.
+    CompSwap = 3,
+    /// A fetch and add.
+    FetchAdd = 4,
     /// A receive that a SEND went into.
     Receive = 128,
     /// A receive that an RDMA WRITE with immediate data used up.
@@ -90,10 +96,12 @@ impl CompletionOpcode {
 
 impl From<SendOpcode> for CompletionOpcode {
     fn from(opcode: SendOpcode) -> Self {
-        if opcode.is_write() {
-            Self::RdmaWrite
-        } else {
-            Self::Send
+        match opcode {
+            SendOpcode::Send | SendOpcode::SendWithImm => Self::Send,
+            SendOpcode::RdmaWrite | SendOpcode::RdmaWriteWithImm => Self::RdmaWrite,
+            SendOpcode::RdmaRead => Self::RdmaRead,
+            SendOpcode::AtomicCmpAndSwp => Self::CompSwap,
+            SendOpcode::AtomicFetchAndAdd => Self::FetchAdd,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What applications say to each other while they connect.
 
+use crate::limits;
 use std::fmt;
 
 /// What an application says when it connects or accepts (`struct rdma_conn_param`).
@@ -14,6 +15,11 @@ pub struct ConnectionParameters<'a> {
     pub retry_count: u8,
     /// Tries when the peer has no receive posted, 0–6; 7 never gives up.
     pub rnr_retry: u8,
+    /// RDMA READs and atomic operations of the peer that may be outstanding, 0–128.
+    pub responder_resources: u8,
+    /// Own RDMA READs and atomic operations that may be outstanding, 0–128; not more than the peer
+    /// allows.
+    pub initiator_depth: u8,
 }
 
 impl Default for ConnectionParameters<'_> {
@@ -24,6 +30,8 @@ impl Default for ConnectionParameters<'_> {
             timeout: 18,
             retry_count: 7,
             rnr_retry: 7,
+            responder_resources: limits::RD_ATOMIC_DEFAULT,
+            initiator_depth: limits::RD_ATOMIC_DEFAULT,
         }
     }
 }

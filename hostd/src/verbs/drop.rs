@@ -35,6 +35,12 @@ common::drop_reasons! {
     QueuePairEnded => "queue_pair_ended",
     /// The request was refused, which ends the queue pair.
     RequestRefused => "request_refused",
+    /// An answer to an RDMA READ or an atomic operation of another kind or length than was asked.
+    WrongAnswer => "wrong_answer",
+    /// An RDMA READ or atomic operation that came before, but whose answer is not remembered.
+    ForgottenAnswer => "forgotten_answer",
+    /// Its sequence number is among those of the answers to an RDMA READ before it.
+    InsideRead => "inside_read",
     /// A connection message that is malformed or of an unknown kind.
     MalformedManagement => "malformed_management",
     /// A connection message about no connection that is known.

@@ -46,4 +46,4 @@ pub(crate) use psn::Psn;
 pub use queue_pair::QueuePairRequest;
 pub use route::Route;
 pub use state::{ReadyToReceive, ReadyToSend, State, Transition};
-pub use work::{ReceiveRequest, SendOpcode, SendRequest};
+pub use work::{ATOMIC_LEN, AtomicOperation, ReceiveRequest, SendOpcode, SendRequest};

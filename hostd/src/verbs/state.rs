@@ -68,6 +68,9 @@ pub struct ReadyToReceive {
     pub path_mtu: u16,
     /// How long the peer waits when no receive is posted: code 0–31 of the RNR NAK.
     pub min_rnr_timer: u8,
+    /// RDMA READs and atomic operations of the peer that may be outstanding, at most
+    /// [`limits::RD_ATOMIC`].
+    pub max_dest_rd_atomic: u8,
     /// What was negotiated; `None`: plain RoCEv2.
     pub multipath: Option<MultipathConfig>,
 }
@@ -84,6 +87,9 @@ pub struct ReadyToSend {
     pub retry_count: u8,
     /// Tries when the peer has no receive posted, 0–6; 7 never gives up.
     pub rnr_retry: u8,
+    /// Own RDMA READs and atomic operations that may be outstanding, at most
+    /// [`limits::RD_ATOMIC`]; not more than the peer's `max_dest_rd_atomic`.
+    pub max_rd_atomic: u8,
 }
 
 /// A change of state that is asked for.
@@ -134,7 +140,8 @@ impl ReadyToReceive {
             (1..=limits::PATHS).contains(&usize::from(agreed.paths))
                 && (1..=limits::REORDER_BUFFER).contains(&u32::from(agreed.reorder_buffer))
         });
-        if mtu && numbers && multipath && self.min_rnr_timer < 32 {
+        let depth = self.max_dest_rd_atomic <= limits::RD_ATOMIC;
+        if mtu && numbers && multipath && depth && self.min_rnr_timer < 32 {
             Ok(())
         } else {
             Err(EngineError::Argument)
@@ -147,7 +154,8 @@ impl ReadyToSend {
         let fits = self.sq_psn <= PSN_MAX
             && self.timeout < 32
             && self.retry_count < 8
-            && self.rnr_retry < 8;
+            && self.rnr_retry < 8
+            && self.max_rd_atomic <= limits::RD_ATOMIC;
         if fits {
             Ok(())
         } else {
@@ -167,6 +175,7 @@ mod tests {
         rq_psn: PSN_MAX,
         path_mtu: 1024,
         min_rnr_timer: 12,
+        max_dest_rd_atomic: 16,
         multipath: None,
     };
     const RTS: ReadyToSend = ReadyToSend {
@@ -174,6 +183,7 @@ mod tests {
         timeout: 14,
         retry_count: 7,
         rnr_retry: 7,
+        max_rd_atomic: 16,
     };
 
     /// HT-1: every pair of state and transition, as `ibv_modify_qp` has it.
@@ -213,6 +223,10 @@ mod tests {
                 ..RTR
             },
             ReadyToReceive {
+                max_dest_rd_atomic: limits::RD_ATOMIC + 1,
+                ..RTR
+            },
+            ReadyToReceive {
                 multipath: Some(MultipathConfig {
                     paths: 0,
                     ..MultipathConfig::default()
@@ -226,6 +240,11 @@ mod tests {
         }
         let rts = Transition::ReadyToSend(ReadyToSend {
             retry_count: 8,
+            ..RTS
+        });
+        assert_eq!(rts.check(State::ReadyToReceive), Err(EngineError::Argument));
+        let rts = Transition::ReadyToSend(ReadyToSend {
+            max_rd_atomic: limits::RD_ATOMIC + 1,
             ..RTS
         });
         assert_eq!(rts.check(State::ReadyToReceive), Err(EngineError::Argument));

@@ -1,9 +1,10 @@
 //! Work requests, with the names, numbers and meaning of libibverbs (HT-1).
 
 /// What a send queue is asked to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendOpcode {
     /// `IBV_WR_SEND`: the message goes into the receive that the peer posted.
+    #[default]
     Send,
     /// `IBV_WR_SEND_WITH_IMM`: the same, with 32 bits for the peer's completion.
     SendWithImm,
@@ -11,6 +12,40 @@ pub enum SendOpcode {
     RdmaWrite,
     /// `IBV_WR_RDMA_WRITE_WITH_IMM`: into the peer's region, and a receive of the peer completes.
     RdmaWriteWithImm,
+    /// `IBV_WR_RDMA_READ`: out of the peer's region, without a word to the peer's application.
+    RdmaRead,
+    /// `IBV_WR_ATOMIC_CMP_AND_SWP`: 8 bytes of the peer become `swap` if they were `compare_add`.
+    AtomicCmpAndSwp,
+    /// `IBV_WR_ATOMIC_FETCH_AND_ADD`: `compare_add` is added to 8 bytes of the peer.
+    AtomicFetchAndAdd,
+}
+
+/// Bytes that an atomic operation changes, and that it returns.
+pub const ATOMIC_LEN: u32 = 8;
+
+/// What an atomic operation does to the 8 bytes that it is aimed at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicOperation {
+    /// They become `swap` if they are `compare`.
+    CompareSwap {
+        /// What they have to be.
+        compare: u64,
+        /// What they become.
+        swap: u64,
+    },
+    /// This is added, modulo 2⁶⁴.
+    FetchAdd(u64),
+}
+
+impl AtomicOperation {
+    /// What becomes of the bytes if they are `original`.
+    pub const fn apply(self, original: u64) -> u64 {
+        match self {
+            Self::CompareSwap { compare, swap } if compare == original => swap,
+            Self::CompareSwap { .. } => original,
+            Self::FetchAdd(add) => original.wrapping_add(add),
+        }
+    }
 }
 
 impl SendOpcode {
@@ -23,7 +58,9 @@ impl SendOpcode {
     pub const fn takes_receive(self) -> bool {
         match self {
             Self::Send | Self::SendWithImm | Self::RdmaWriteWithImm => true,
-            Self::RdmaWrite => false,
+            Self::RdmaWrite | Self::RdmaRead | Self::AtomicCmpAndSwp | Self::AtomicFetchAndAdd => {
+                false
+            }
         }
     }
 
@@ -31,10 +68,20 @@ impl SendOpcode {
     pub const fn is_write(self) -> bool {
         matches!(self, Self::RdmaWrite | Self::RdmaWriteWithImm)
     }
+
+    /// Whether the request is an atomic operation.
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, Self::AtomicCmpAndSwp | Self::AtomicFetchAndAdd)
+    }
+
+    /// Whether the peer answers with data, which goes into local memory.
+    pub const fn is_answered(self) -> bool {
+        matches!(self, Self::RdmaRead) || self.is_atomic()
+    }
 }
 
 /// One request for the send queue (`struct ibv_send_wr` with one scatter/gather element).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendRequest {
     /// Given back in the completion.
     pub wr_id: u64,
@@ -42,13 +89,14 @@ pub struct SendRequest {
     pub opcode: SendOpcode,
     /// Key of the local region; not looked at when `len` is zero.
     pub lkey: u32,
-    /// Address of the payload in the local region's address space.
+    /// Address of the payload in the local region's address space. An RDMA READ and an atomic
+    /// operation put there what they return.
     pub addr: u64,
-    /// Bytes of payload.
+    /// Bytes of payload; of an atomic operation [`ATOMIC_LEN`].
     pub len: u32,
-    /// Address in the peer's region; for writes.
+    /// Address in the peer's region; for RDMA and atomic operations.
     pub remote_addr: u64,
-    /// Key of the peer's region; for writes.
+    /// Key of the peer's region; for RDMA and atomic operations.
     pub rkey: u32,
     /// Immediate data, for the opcodes that carry it.
     pub imm: u32,
@@ -56,6 +104,12 @@ pub struct SendRequest {
     pub signaled: bool,
     /// `IBV_SEND_SOLICITED`: the peer's completion is a solicited event.
     pub solicited: bool,
+    /// `IBV_SEND_FENCE`: begins when all RDMA READs and atomic operations before it are done.
+    pub fence: bool,
+    /// What is compared, or added; for atomic operations.
+    pub compare_add: u64,
+    /// What is swapped in; for compare and swap.
+    pub swap: u64,
 }
 
 /// One request for the receive queue (`struct ibv_recv_wr` with one scatter/gather element).

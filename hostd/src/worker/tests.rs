@@ -56,12 +56,14 @@ fn sending(queue: &SimQueue, region: &Arc<Region>) -> Worker<SimQueue, HeapMemor
         path_mtu: 1024,
         min_rnr_timer: 12,
         multipath: None,
+        max_dest_rd_atomic: 16,
     };
     let send = ReadyToSend {
         sq_psn: 0,
         timeout: 18,
         retry_count: 7,
         rnr_retry: 7,
+        max_rd_atomic: 16,
     };
     for transition in [
         Transition::Init(Access::NONE),
@@ -81,6 +83,7 @@ fn sending(queue: &SimQueue, region: &Arc<Region>) -> Worker<SimQueue, HeapMemor
         imm: 0,
         signaled: true,
         solicited: false,
+        ..SendRequest::default()
     };
     engine.post_send(qpn, message).expect("room");
     worker

@@ -5,8 +5,8 @@ use common::time::Span;
 use common::wire::Mac;
 use common::wire::cm::{Mad, Message, Pair, REQ_PRIVATE_LEN, Req, service_id};
 use common::wire::roce::frame::{Addresses, emit, layout, seal};
-use common::wire::roce::{AckKind, Aeth, Bth, Deth, Flow, Headers, Opcode, Operation};
-use hostd::verbs::{DropReason, EngineConfig, MultipathConfig};
+use common::wire::roce::{AckKind, Aeth, Bth, Deth, Flow, Headers, Opcode, Operation, Reth};
+use hostd::verbs::{DropReason, EngineConfig, MultipathConfig, SendOpcode, SendRequest};
 
 fn network() -> Network {
     Network::new(1, [EngineConfig::default(), EngineConfig::default()])
@@ -115,6 +115,54 @@ fn acknowledgements_of_nothing() {
     let bytes = frame(&network, &headers, &[]);
     network.inject(1, &bytes);
     assert_eq!(drops(&network, DropReason::ImpossibleAcknowledgement), 1);
+    network.close();
+}
+
+/// HT-1: a packet that claims a number which a READ before it takes for its answers, a question
+/// that is asked again when its answer is forgotten, and answers that are not what was asked for.
+#[test]
+fn answers_out_of_their_place() {
+    let mut network = network();
+    let [sender, receiver] = network.connected(Some(MultipathConfig::default()));
+    let first = 0xff_fff0;
+    let bytes = data(&network, receiver, first + 2);
+    network.inject(1, &bytes);
+    let rkey = network.hosts[1].keys.rkey;
+    let read = |network: &Network, psn, len| {
+        let opcode = Opcode::Multipath(Operation::ReadRequest);
+        let mut headers = Headers::new(Bth::new(opcode, receiver, psn));
+        let address = 0;
+        headers.reth = Some(Reth { address, rkey, len });
+        frame(network, &headers, &[])
+    };
+    let bytes = read(&network, first, 3000);
+    network.inject(1, &bytes);
+    assert_eq!(drops(&network, DropReason::InsideRead), 1);
+    let bytes = read(&network, first - 1, 10);
+    network.inject(1, &bytes);
+    assert_eq!(drops(&network, DropReason::ForgottenAnswer), 1);
+    // Host 0 asks for 10 bytes, and gets 4, or the result of an atomic operation.
+    let request = SendRequest {
+        opcode: SendOpcode::RdmaRead,
+        rkey,
+        ..network.hosts[0].send(1, 0, 10)
+    };
+    let engine = &mut network.hosts[0].engine;
+    engine.post_send(sender, request).expect("room");
+    network.turn();
+    network.hosts.swap(0, 1);
+    for operation in [Operation::ReadResponseOnly, Operation::AtomicAcknowledge] {
+        let opcode = Opcode::Multipath(operation);
+        let headers = Headers::new(Bth::new(opcode, sender, first));
+        let payload: &[u8] = if operation.has_payload() {
+            b"data"
+        } else {
+            &[]
+        };
+        let bytes = frame(&network, &headers, payload);
+        network.inject(1, &bytes);
+    }
+    assert_eq!(drops(&network, DropReason::WrongAnswer), 2);
     network.close();
 }
 

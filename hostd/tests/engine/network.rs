@@ -22,6 +22,9 @@ pub(crate) const FRAMES: u32 = 2048;
 /// Bytes of each host's region.
 pub(crate) const MEMORY: usize = 4 << 20;
 
+/// What peers may do with a host's region.
+pub(crate) const PEERS: Access = Access::ALL_REMOTE;
+
 /// A host: an engine, its memory, and what came out of it.
 pub(crate) struct Host {
     pub(crate) engine: Engine<HeapMemory>,
@@ -48,7 +51,7 @@ impl Host {
         let domain = engine.create_domain().expect("room");
         let cq = engine.create_completion_queue().expect("room");
         let memory = HeapMemory::new(vec![0; MEMORY]);
-        let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let rights = Access::LOCAL_WRITE | PEERS;
         let keys = engine
             .register(domain, memory.clone(), 0, rights)
             .expect("room");
@@ -81,7 +84,7 @@ impl Host {
             signal_all: false,
         };
         let qpn = self.engine.create_queue_pair(request).expect("room");
-        let init = Transition::Init(Access::REMOTE_WRITE);
+        let init = Transition::Init(PEERS);
         self.engine.modify_queue_pair(qpn, &init).expect("legal");
         qpn
     }
@@ -118,6 +121,7 @@ impl Host {
             imm: 0,
             signaled: true,
             solicited: false,
+            ..SendRequest::default()
         }
     }
 
@@ -186,6 +190,8 @@ pub(crate) struct Network {
     departures: u64,
     random: Pcg64Mcg,
     pub(crate) seed: u64,
+    /// RDMA READs and atomic operations that a responder takes at a time.
+    pub(crate) depth: u8,
     out: Vec<(PortId, Frame)>,
     /// Data packets that left host 0, by UDP source port hash.
     pub(crate) carried: [u64; 4],
@@ -211,6 +217,7 @@ impl Network {
             departures: 0,
             random: Pcg64Mcg::new(u128::from(seed)),
             seed,
+            depth: 16,
             out: Vec::new(),
             carried: [0; 4],
             tap: None,
@@ -224,6 +231,7 @@ impl Network {
             timeout: 12,
             retry_count: 7,
             rnr_retry: 7,
+            max_rd_atomic: 16,
         };
         self.connected_with(multipath, timeouts)
     }
@@ -234,6 +242,17 @@ impl Network {
         send: ReadyToSend,
     ) -> [u32; 2] {
         let qpns = [self.hosts[0].queue_pair(), self.hosts[1].queue_pair()];
+        self.connect(qpns, multipath, send);
+        qpns
+    }
+
+    /// Connects queue pairs that are in INIT.
+    pub(crate) fn connect(
+        &mut self,
+        qpns: [u32; 2],
+        multipath: Option<MultipathConfig>,
+        send: ReadyToSend,
+    ) {
         for (own, other) in [(0, 1), (1, 0)] {
             let receive = ReadyToReceive {
                 destination: self.hosts[other].address,
@@ -242,6 +261,7 @@ impl Network {
                 path_mtu: 1024,
                 min_rnr_timer: 12,
                 multipath,
+                max_dest_rd_atomic: self.depth,
             };
             let engine = &mut self.hosts[own].engine;
             for transition in [
@@ -253,7 +273,6 @@ impl Network {
                     .expect("legal");
             }
         }
-        qpns
     }
 
     fn below(&mut self, n: u64) -> u64 {

@@ -18,6 +18,7 @@ fn send() -> ReadyToSend {
         timeout: 14,
         retry_count: 7,
         rnr_retry: 7,
+        max_rd_atomic: 16,
     }
 }
 

@@ -113,6 +113,7 @@ impl PlainPeer {
         let qpn = network.hosts[1].queue_pair();
         let [peer, host] = [0, 1].map(|n: usize| network.hosts[n].address);
         let receive = ReadyToReceive {
+            max_dest_rd_atomic: 16,
             destination: peer,
             destination_qpn: QPN,
             rq_psn: FIRST_OF_PEER,

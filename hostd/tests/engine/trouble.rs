@@ -227,6 +227,7 @@ fn a_receiver_that_is_never_ready() {
             timeout: 12,
             retry_count: 7,
             rnr_retry: 3,
+            max_rd_atomic: 16,
         };
         let [sender, _] = network.connected_with(multipath, timeouts);
         let send = network.hosts[0].send(1, 0, 10);

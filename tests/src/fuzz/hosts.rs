@@ -111,12 +111,14 @@ impl Host {
             path_mtu: 1024,
             min_rnr_timer: 12,
             multipath: multipath.then(MultipathConfig::default),
+            max_dest_rd_atomic: 16,
         };
         let send = ReadyToSend {
             sq_psn: psn,
             timeout: 12,
             retry_count: 7,
             rnr_retry: 6,
+            max_rd_atomic: 16,
         };
         for transition in [
             Transition::ReadyToReceive(receive),
@@ -201,6 +203,7 @@ impl Host {
             imm: 5,
             signaled: true,
             solicited: false,
+            ..SendRequest::default()
         };
         self.posted += u32::from(self.engine.post_send(self.qpn, request).is_ok());
     }

@@ -346,6 +346,12 @@ pub enum CompletionOpcode {
     Send = 0,
     /// An RDMA WRITE of this side.
     Write = 1,
+    /// An RDMA READ of this side.
+    Read = 2,
+    /// A compare and swap of this side.
+    CompareSwap = 3,
+    /// A fetch and add of this side.
+    FetchAdd = 4,
     /// A message was received.
     Receive = 128,
     /// The peer wrote with immediate data; the receive's buffers were not touched.
@@ -357,6 +363,9 @@ impl CompletionOpcode {
         Ok(match byte {
             0 => Self::Send,
             1 => Self::Write,
+            2 => Self::Read,
+            3 => Self::CompareSwap,
+            4 => Self::FetchAdd,
             128 => Self::Receive,
             129 => Self::ReceiveWriteImmediate,
             _ => return Err(DecodeError::Field("opcode")),

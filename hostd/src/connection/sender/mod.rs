@@ -84,10 +84,10 @@ impl Sender {
         self.flight.retransmission()
     }
 
-    /// A new packet, part of `request`, leaves.
-    pub(super) fn sent(&mut self, request: u32, departed: Departed) {
+    /// A new packet, part of `request`, leaves; it takes `numbers` sequence numbers.
+    pub(super) fn sent(&mut self, request: u32, numbers: u32, departed: Departed) {
         let first = self.flight.is_idle();
-        self.flight.sent(request, departed);
+        self.flight.sent(request, numbers, departed);
         let round_trip = self.round_trip();
         self.recovery
             .on(Event::Sent { first }, round_trip, departed.at);
@@ -177,7 +177,7 @@ impl Sender {
             let suspect = Suspect {
                 sent: slot.sent,
                 copies: slot.copies,
-                overtaken_by: newest.saturating_sub(index),
+                overtaken_by: self.flight.packets_after(index, newest),
                 in_oldest_gap: index < oldest,
             };
             if judge.is_lost(&suspect) {

@@ -57,7 +57,7 @@ impl Bed {
         for _ in 0..packets {
             assert!(self.sender.may_send_new(&self.steering));
             let departed = self.depart(None);
-            self.sender.sent(0, departed);
+            self.sender.sent(0, 1, departed);
         }
     }
 

@@ -71,7 +71,7 @@ impl<M: RegionMemory> Table<M> {
             signal_all: false,
         })?;
         // The access rights of each region decide what peers may do.
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let access = Access::LOCAL_WRITE | Access::ALL_REMOTE;
         if let Err(error) = engine.modify_queue_pair(number, &Transition::Init(access)) {
             let _ = engine.destroy_queue_pair(number);
             return Err(error);

@@ -12,6 +12,7 @@ fn receiver(first: u32, capacity: u32) -> Receiver {
         capacity,
         tolerance,
         Reports::new(4, Span::from_micros(100)),
+        256,
     )
 }
 
@@ -37,12 +38,12 @@ fn early_packets_wait_for_their_turn() {
     assert_eq!(receiver.place(Psn::new(0xff_fffd)).1, Arrival::Duplicate);
     assert_eq!(receiver.place(receiver.expected()).1, Arrival::InOrder);
     assert!(receiver.take_head().is_none());
-    receiver.delivered(false, at(9));
+    receiver.delivered(1, false, at(9));
     let mut order = Vec::new();
     while let Some(held) = receiver.take_head() {
         order.push(held.frame.bytes()[0]);
         pool.give(held.frame);
-        let closed = receiver.delivered(true, at(9));
+        let closed = receiver.delivered(1, true, at(9));
         assert_eq!(closed.is_some(), order.len() == 3);
     }
     assert_eq!(order, [1, 2, 3]);
@@ -78,13 +79,13 @@ fn a_gap_is_reported_past_the_tolerance() {
     hold(&mut receiver, 6, at(1_100), &mut pool);
     assert_eq!(receiver.deadline(), at(2_020), "it is there");
     // The first gap closes; the next is as old as the first packet behind it.
-    receiver.delivered(false, at(600));
+    receiver.delivered(1, false, at(600));
     assert!(receiver.suspects_loss(at(600)), "still a packet missing");
-    let closed = receiver.delivered(false, at(601));
+    let closed = receiver.delivered(1, false, at(601));
     assert!(closed.is_none(), "the head is there");
     pool.give(receiver.take_head().expect("there").frame);
     assert_eq!(
-        receiver.delivered(false, at(602)),
+        receiver.delivered(1, false, at(602)),
         Some(Span::from_micros(602))
     );
     assert_eq!(receiver.deadline(), at(510));

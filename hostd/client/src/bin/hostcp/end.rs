@@ -179,6 +179,9 @@ impl End {
                 }
                 Ok(Some(Happened::Chunk(completion.byte_len)))
             }
+            CompletionOpcode::Read | CompletionOpcode::CompareSwap | CompletionOpcode::FetchAdd => {
+                Err(Failure::Protocol("an answer to no question".to_owned()))
+            }
         }
     }
 }

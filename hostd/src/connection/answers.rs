@@ -1,0 +1,209 @@
+//! Answers to RDMA READs and atomic operations: composed here for the peer, and taken from it.
+//!
+//! ```text
+//!   asked by the peer:  [10] answer ─▶ [4] choose ─▶ [6] compose
+//!   asked by this side: frame ─▶ [3] awaited ─▶ local memory ─▶ the flight, completions
+//! ```
+
+use super::QueuePair;
+use super::effects::Effects;
+use super::transmit::Departure;
+use crate::frame::{self, AnswerFields, IncomingAnswer, PathFields, Refusal};
+use crate::memory::{RegionMemory, RegionTable};
+use crate::receive::answer::Answers;
+use crate::send::flight::Flight;
+use crate::verbs::{DropReason, PortSet, SendRequest, State, Status};
+use common::time::Time;
+use common::xdp::frame::FramePool;
+use std::ops::Range;
+
+impl QueuePair {
+    /// Whether an answer may leave. After a refusal the answers before it still do.
+    pub(super) fn has_answers(&self) -> bool {
+        let responder = &self.responder;
+        let refused = || {
+            let receiver = responder.receiver.as_ref();
+            receiver.is_some_and(|receiver| receiver.reports.refuses())
+        };
+        responder.answers.as_ref().is_some_and(Answers::wait)
+            && (self.state.receives() || (self.state == State::Error && refused()))
+            && self.peer.as_ref().is_some_and(|peer| peer.way.is_some())
+    }
+
+    /// The next packet of an answer.
+    pub(super) fn transmit_answer<M: RegionMemory>(
+        &mut self,
+        free: PortSet,
+        pool: &mut FramePool,
+        regions: &RegionTable<M>,
+        effects: &mut Effects,
+        now: Time,
+    ) -> Departure {
+        let credits = self.responder.credits();
+        let (Some(peer), Some(answers)) = (&mut self.peer, &mut self.responder.answers) else {
+            return Departure::Nothing;
+        };
+        let (Some(way), Some(segment)) = (&peer.way, answers.next()) else {
+            return Departure::Nothing;
+        };
+        let Some(mut frame) = pool.take() else {
+            return Departure::NoFrame;
+        };
+        let Some(choice) = peer.steering.choose_for_answer(free, now) else {
+            pool.give(frame);
+            return Departure::Nothing;
+        };
+        let fields = AnswerFields {
+            kind: segment.kind,
+            destination_qpn: peer.qpn,
+            psn: segment.psn,
+            msn: segment.msn,
+            credits,
+            multipath: peer.agreed.map(|_| PathFields {
+                path: choice.path.path,
+                flowlet: choice.path.flowlet,
+                boundary: choice.path.boundary,
+                switched: choice.path.switched,
+                probe: false,
+            }),
+        };
+        let flow = frame::on_path(&way.data, choice.entropy.port, choice.entropy.flow_label);
+        let len = usize::from(segment.len);
+        let place = frame::lay_out(&mut frame, pool, &flow, &fields.headers(now), len);
+        let composed = place.is_some_and(|place| {
+            let payload = &mut frame.bytes_mut()[place.clone()];
+            let copied = segment
+                .memory
+                .is_none_or(|memory| regions.copy_out(memory, segment.offset, payload).is_ok());
+            let zeros = if M::HAS_BYTES { 0..0 } else { place };
+            copied && frame::seal_sparse(frame.bytes_mut(), zeros).is_ok()
+        });
+        if composed {
+            let fresh = answers.sent();
+            self.counters.tx_packets += 1;
+            self.counters.tx_bytes += u64::from(segment.len);
+            self.counters.retransmits += u64::from(!fresh);
+            return Departure::Frame(frame, choice.port);
+        }
+        pool.give(frame);
+        // The region was deregistered. One that repeats what the peer has got already is no loss.
+        if answers.fail() && self.state.receives() {
+            if let Some(receiver) = &mut self.responder.receiver {
+                receiver.reports.on_refused(Refusal::RemoteAccess);
+            }
+            self.fail(Status::LocalAccess, effects);
+        }
+        Departure::Nothing
+    }
+
+    /// Takes an answer.
+    ///
+    /// # Errors
+    /// Why it is dropped; nothing has changed.
+    pub(crate) fn answered<M: RegionMemory>(
+        &mut self,
+        answer: &IncomingAnswer<'_>,
+        regions: &RegionTable<M>,
+        effects: &mut Effects,
+        now: Time,
+    ) -> Result<(), DropReason> {
+        let requester = &mut self.requester;
+        let (Some(peer), Some(sender)) = (&mut self.peer, &mut requester.sender) else {
+            return Err(DropReason::QueuePairState);
+        };
+        let Some(awaited) = &mut requester.awaited else {
+            return Err(DropReason::QueuePairState);
+        };
+        if answer.multipath != peer.agreed.is_some() {
+            return Err(DropReason::UnknownOpcode);
+        }
+        let Some(expected) = awaited.expected(answer.psn) else {
+            if !answer.psn.is_before(sender.flight().next()) {
+                return Err(DropReason::ImpossibleAcknowledgement);
+            }
+            self.counters.duplicates += 1;
+            effects.duplicates += 1;
+            return Ok(());
+        };
+        let place = requester
+            .queue
+            .place_of_answer(expected.request, expected.index);
+        let (request, memory, range) = place.ok_or(DropReason::WrongAnswer)?;
+        let word;
+        let bytes = match fitting(answer, &request, &range)? {
+            Some(original) => {
+                word = original.to_ne_bytes();
+                &word[..]
+            }
+            None => answer.payload,
+        };
+        if !peer.steering.received(answer.path) {
+            return Err(DropReason::MalformedTransport);
+        }
+        self.counters.rx_packets += 1;
+        self.counters.rx_bytes += bytes.len() as u64;
+        effects.delivered += 1;
+        if let Some(memory) = memory
+            && regions.copy_in(memory, range.start, bytes).is_err()
+        {
+            // What follows an operation whose memory is gone fails with it, but what was before it
+            // may still succeed.
+            requester.refusal = Some((answer.psn, Status::LocalProtection));
+            self.complete_answered(effects, now);
+            return Ok(());
+        }
+        awaited.take(answer.psn, sender.rto(), now);
+        requester.queue.answered(expected.request);
+        let (question, numbers) = expected.question;
+        if sender.flight().awaits(question) {
+            let ack = Flight::acknowledged_by_answer(question, numbers);
+            sender.acknowledge(&ack, now, &mut peer.steering, &mut self.counters);
+            effects.round_trip = sender.take_measured();
+        }
+        self.complete_answered(effects, now);
+        Ok(())
+    }
+
+    fn complete_answered(&mut self, effects: &mut Effects, now: Time) {
+        if let Some(sender) = &self.requester.sender {
+            let unacknowledged = sender.flight().unacknowledged();
+            self.complete(unacknowledged, effects, now);
+        }
+    }
+
+    /// Does what the clocks of awaited answers say.
+    pub(super) fn expire_answers(&mut self, effects: &mut Effects, now: Time) {
+        let requester = &mut self.requester;
+        let (Some(sender), Some(awaited)) = (&requester.sender, &mut requester.awaited) else {
+            return;
+        };
+        if awaited.deadline() > now {
+            return;
+        }
+        let flight = sender.flight();
+        let rto = sender.rto();
+        match awaited.expire(rto, now, |psn| !flight.awaits(psn)) {
+            // The peer has failed, so it answers nothing any more.
+            Ok(lost) if lost > 0 => match requester.refusal {
+                Some((_, status)) => self.fail_send(status, effects),
+                None => self.counters.fast_retransmits += u64::from(lost),
+            },
+            Ok(_) => {}
+            Err(status) => self.fail_send(status, effects),
+        }
+    }
+}
+
+/// Whether an answer is what was asked for; what an atomic operation found.
+fn fitting(
+    answer: &IncomingAnswer<'_>,
+    request: &SendRequest,
+    range: &Range<u32>,
+) -> Result<Option<u64>, DropReason> {
+    let len = (range.end - range.start) as usize;
+    match answer.original {
+        Some(original) if request.opcode.is_atomic() => Ok(Some(original)),
+        None if !request.opcode.is_atomic() && answer.payload.len() == len => Ok(None),
+        _ => Err(DropReason::WrongAnswer),
+    }
+}

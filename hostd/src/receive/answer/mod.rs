@@ -1,0 +1,278 @@
+//! \[10\] Answers to RDMA READs and atomic operations: which there are to send, and which are
+//! remembered for peers that ask again (InfiniBand 9.7.5.1.3, 9.4.5).
+//!
+//! ```text
+//!   oldest                                              newest
+//!   ┌────────┬────────┬────────┬────────┐
+//!   │ atomic │  READ  │  READ  │ atomic │ ◀── asked, executed in order
+//!   └────────┴────────┴────────┴────────┘     at most `max_dest_rd_atomic`
+//!              next ──▶ end                   leaves when the port has room
+//! ```
+//!
+//! A READ is read when its answers leave, one packet at a time, so one that is long holds nothing.
+//! An atomic operation is done once, and its result is kept. Both are answered again if the peer
+//! asks again with the same sequence number.
+
+use super::place::Place;
+use crate::frame::{AnswerKind, IncomingQuestion, Position, Question, Refusal};
+use crate::limits;
+use crate::memory::{MemoryRange, RegionMemory, RegionTable};
+use crate::verbs::{ATOMIC_LEN, Access, Psn};
+use std::collections::VecDeque;
+
+/// What questions of the peer may do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Permit {
+    /// The protection domain of the queue pair.
+    pub(crate) domain: u32,
+    /// What peers may do through this queue pair.
+    pub(crate) access: Access,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    /// A READ: its memory, and what the peer called it.
+    Read {
+        memory: Option<MemoryRange>,
+        address: u64,
+        rkey: u32,
+        len: u32,
+    },
+    /// What an atomic operation found.
+    Atomic(u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    first: Psn,
+    packets: u32,
+    msn: u32,
+    what: What,
+    /// The next packet to send; as many as `end` if none is.
+    next: u32,
+    /// Where sending ends.
+    end: u32,
+    /// Where it began.
+    begin: u32,
+    /// All of it was sent once.
+    complete: bool,
+}
+
+/// A packet of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AnswerSegment {
+    pub(crate) psn: Psn,
+    pub(crate) kind: AnswerKind,
+    /// Messages completed up to the one that is answered.
+    pub(crate) msn: u32,
+    /// Where its payload is.
+    pub(crate) memory: Option<MemoryRange>,
+    /// How far into that.
+    pub(crate) offset: u32,
+    pub(crate) len: u16,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    ring: VecDeque<Answer>,
+    most: usize,
+    mtu: u16,
+    /// Answers with packets to send.
+    unsent: u32,
+}
+
+impl Answers {
+    /// No answers; at most `most` are remembered, in packets of `mtu` bytes.
+    pub(crate) fn new(most: u8, mtu: u16) -> Self {
+        Self {
+            ring: VecDeque::with_capacity(usize::from(most)),
+            most: usize::from(most),
+            mtu: mtu.max(1),
+            unsent: 0,
+        }
+    }
+
+    /// Whether packets are to be sent.
+    pub(crate) fn wait(&self) -> bool {
+        self.unsent > 0
+    }
+
+    /// Takes a question that is the next request in order; `psn` is its number, `msn` that of its
+    /// message.
+    ///
+    /// # Errors
+    /// Why it is refused; nothing was done.
+    pub(crate) fn ask<M: RegionMemory>(
+        &mut self,
+        asked: &IncomingQuestion,
+        (psn, msn): (Psn, u32),
+        permit: Permit,
+        regions: &RegionTable<M>,
+    ) -> Result<(), Refusal> {
+        let right = match asked.question {
+            Question::Read => Access::REMOTE_READ,
+            Question::Atomic(_) => Access::REMOTE_ATOMIC,
+        };
+        // More than were agreed on (InfiniBand 9.7.4.1.4); the one that is forgotten was answered.
+        let full = self.ring.len() >= self.most;
+        let busy = full && self.ring.front().is_none_or(|oldest| !oldest.complete);
+        if !permit.access.allows(right) || asked.len > limits::MESSAGE || busy {
+            return Err(Refusal::InvalidRequest);
+        }
+        let what = match asked.question {
+            Question::Read => What::Read {
+                memory: Place::read(regions, permit.domain, asked)
+                    .map_err(|_| Refusal::RemoteAccess)?,
+                address: asked.address,
+                rkey: asked.rkey,
+                len: asked.len,
+            },
+            Question::Atomic(operation) => {
+                if !asked.address.is_multiple_of(u64::from(ATOMIC_LEN)) {
+                    return Err(Refusal::InvalidRequest);
+                }
+                let (rkey, address) = (asked.rkey, asked.address);
+                let original = regions
+                    .remote(permit.domain, rkey, address, ATOMIC_LEN, right)
+                    .and_then(|place| regions.atomic(place, operation))
+                    .map_err(|_| Refusal::RemoteAccess)?;
+                What::Atomic(original)
+            }
+        };
+        if full {
+            self.forget_oldest();
+        }
+        let packets = match asked.question {
+            Question::Read => self.packets(asked.len),
+            Question::Atomic(_) => 1,
+        };
+        self.ring.push_back(Answer {
+            first: psn,
+            packets,
+            msn,
+            what,
+            next: 0,
+            end: packets,
+            begin: 0,
+            complete: false,
+        });
+        self.unsent += 1;
+        Ok(())
+    }
+
+    fn packets(&self, len: u32) -> u32 {
+        len.div_ceil(u32::from(self.mtu)).max(1)
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(oldest) = self.ring.pop_front() {
+            self.unsent -= u32::from(oldest.next < oldest.end);
+        }
+    }
+
+    /// Takes a question that came before, or asks for the rest of one that did. Whether its answer
+    /// is remembered; otherwise nothing is done.
+    pub(crate) fn ask_again(&mut self, asked: &IncomingQuestion, psn: Psn) -> bool {
+        let packets = self.packets(asked.len);
+        let mtu = u32::from(self.mtu);
+        let known = |answer: &&mut Answer| psn.since(answer.first) < answer.packets;
+        let Some(answer) = self.ring.iter_mut().find(known) else {
+            return false;
+        };
+        let from = psn.since(answer.first);
+        let packets = match (asked.question, answer.what) {
+            (Question::Atomic(_), What::Atomic(_)) => 1,
+            (
+                Question::Read,
+                What::Read {
+                    address, rkey, len, ..
+                },
+            ) => {
+                // Only what was asked for and allowed once.
+                let offset = from * mtu;
+                let inside = offset.checked_add(asked.len).is_some_and(|end| end <= len);
+                let same =
+                    asked.rkey == rkey && asked.address == address.wrapping_add(u64::from(offset));
+                if !same || !inside {
+                    return false;
+                }
+                packets
+            }
+            _ => return false,
+        };
+        let end = from + packets;
+        let was_unsent = answer.next < answer.end;
+        if was_unsent {
+            if from < answer.next {
+                (answer.begin, answer.next) = (from, from);
+            }
+            answer.end = answer.end.max(end);
+        } else {
+            (answer.begin, answer.next, answer.end) = (from, from, end);
+        }
+        self.unsent += u32::from(!was_unsent);
+        true
+    }
+
+    /// The next packet to send: the oldest answer first.
+    pub(crate) fn next(&self) -> Option<AnswerSegment> {
+        if self.unsent == 0 {
+            return None;
+        }
+        let answer = self.ring.iter().find(|answer| answer.next < answer.end)?;
+        let offset = answer.next * u32::from(self.mtu);
+        let (kind, memory, len) = match answer.what {
+            What::Atomic(original) => (AnswerKind::Atomic(original), None, 0),
+            What::Read { memory, len, .. } => {
+                let first = answer.next == answer.begin;
+                let position = match (first, answer.next + 1 == answer.end) {
+                    (true, true) => Position::Only,
+                    (true, false) => Position::First,
+                    (false, true) => Position::Last,
+                    (false, false) => Position::Middle,
+                };
+                let left = len.saturating_sub(offset).min(u32::from(self.mtu));
+                (AnswerKind::Read(position), memory, left)
+            }
+        };
+        Some(AnswerSegment {
+            psn: answer.first.plus(answer.next),
+            kind,
+            msn: answer.msn,
+            memory,
+            offset,
+            len: u16::try_from(len).expect("at most the MTU"),
+        })
+    }
+
+    /// That packet has left. Whether its answer was sent for the first time.
+    pub(crate) fn sent(&mut self) -> bool {
+        let unsent = |answer: &&mut Answer| answer.next < answer.end;
+        let Some(answer) = self.ring.iter_mut().find(unsent) else {
+            return false;
+        };
+        let fresh = !answer.complete;
+        answer.next += 1;
+        if answer.next == answer.end {
+            answer.complete = true;
+            self.unsent -= 1;
+        }
+        fresh
+    }
+
+    /// The answer that is sent first cannot be: its memory is gone. Whether the peer never got it
+    /// whole.
+    pub(crate) fn fail(&mut self) -> bool {
+        let unsent = |answer: &&mut Answer| answer.next < answer.end;
+        let Some(answer) = self.ring.iter_mut().find(unsent) else {
+            return false;
+        };
+        answer.next = answer.end;
+        self.unsent -= 1;
+        !answer.complete
+    }
+}
+
+#[cfg(test)]
+mod tests;

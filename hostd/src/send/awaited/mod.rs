@@ -1,0 +1,302 @@
+//! \[3\] The answers that are awaited: to RDMA READs and atomic operations.
+//!
+//! ```text
+//!   request ──▶ PSN p        answers: p, p+1 … p+n-1, each one bit of `missing`
+//!                            ├── come ──┼─ missing: asked for again ─┼── come ──▶ newest
+//! ```
+//!
+//! An answer has the sequence number that its request reserved for it (InfiniBand 9.4.4), so each
+//! is placed as it comes, in any order. Two things show that one is lost: newer ones came, for
+//! longer than paths differ in delay, or nothing comes at all. Then what is missing is asked for
+//! again by a request that begins there. A request that is lost itself is the flight's affair.
+
+use crate::verbs::{Psn, Status};
+use common::time::{Span, Time};
+use std::collections::VecDeque;
+
+/// Doublings of the wait for an answer at most.
+const TRIES_MAX: u32 = 8;
+
+/// How long answers may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Requests that may be unanswered at a time.
+    pub(crate) most: usize,
+    /// How much later than a newer one an answer may come; `None` with a plain peer, whose answers
+    /// come in order, and who repeats from a number on.
+    pub(crate) tolerance: Option<Span>,
+    /// Silence after which the peer is gone; `None` never gives up.
+    pub(crate) give_up: Option<Span>,
+}
+
+/// One request that was sent, and which of its answers are missing.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    request: u32,
+    first: Psn,
+    packets: u32,
+    /// The place of its first answer among those of the request.
+    index: u32,
+    /// Bit i: answer `first` + i has not come.
+    missing: u64,
+    /// Bit i: and it is to be asked for again.
+    again: u64,
+}
+
+/// An answer that was awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Expected {
+    /// The request that it answers.
+    pub(crate) request: u32,
+    /// Its place among the answers of that request.
+    pub(crate) index: u32,
+    /// The packet that asked for it, and how many answers that asked for.
+    pub(crate) question: (Psn, u32),
+}
+
+/// Answers to ask for again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Again {
+    pub(crate) request: u32,
+    pub(crate) psn: Psn,
+    /// The place of the first among the answers of the request.
+    pub(crate) index: u32,
+    pub(crate) packets: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Awaited {
+    /// From the oldest that is not answered whole to the newest.
+    asked: VecDeque<Asked>,
+    patience: Patience,
+    /// Answers that are missing.
+    outstanding: u32,
+    /// The newest answer that has come.
+    newest: Option<Psn>,
+    /// When something new came last, or was asked for after a pause.
+    heard: Time,
+    /// When silence has lasted too long.
+    silent_at: Time,
+    /// Times in a row that it did.
+    tries: u32,
+    /// The oldest missing answer while newer ones have come, and when it counts as lost.
+    gap: Option<(Psn, Time)>,
+}
+
+impl Awaited {
+    /// Nothing is awaited.
+    pub(crate) fn new(patience: Patience) -> Self {
+        Self {
+            asked: VecDeque::with_capacity(patience.most),
+            patience,
+            outstanding: 0,
+            newest: None,
+            heard: Time::ZERO,
+            silent_at: Time::NEVER,
+            tries: 0,
+            gap: None,
+        }
+    }
+
+    /// Whether no answer is missing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.asked.is_empty()
+    }
+
+    /// Whether another request for `packets` answers may be sent, if at most `window` may be on
+    /// their way.
+    pub(crate) fn has_room(&self, packets: u32, window: u32) -> bool {
+        let fits = self.asked.is_empty() || self.outstanding + packets <= window;
+        self.asked.len() < self.patience.most && fits
+    }
+
+    /// Whether requests that are answered may be sent at all.
+    pub(crate) fn is_possible(&self) -> bool {
+        self.patience.most > 0
+    }
+
+    /// A packet of `request` asks for `packets` answers, of which the first is answer `index` of
+    /// the request and has the sequence number `first`. An answer is late after `rto`.
+    pub(crate) fn ask(
+        &mut self,
+        request: u32,
+        index: u32,
+        (first, packets): (Psn, u32),
+        rto: Span,
+        now: Time,
+    ) {
+        if self.asked.is_empty() {
+            self.heard = now;
+            self.tries = 0;
+            self.silent_at = now + rto;
+            self.newest = None;
+        }
+        debug_assert!((1..=u64::BITS).contains(&packets), "bits of one word");
+        self.asked.push_back(Asked {
+            request,
+            first,
+            packets,
+            index,
+            missing: u64::MAX >> (u64::BITS - packets.clamp(1, u64::BITS)),
+            again: 0,
+        });
+        self.outstanding += packets;
+    }
+
+    /// The answer with this sequence number, if it is missing.
+    pub(crate) fn expected(&self, psn: Psn) -> Option<Expected> {
+        let asked = self.asked.iter().find(|asked| asked.covers(psn))?;
+        let bit = psn.since(asked.first);
+        (asked.missing >> bit & 1 == 1).then_some(Expected {
+            request: asked.request,
+            index: asked.index + bit,
+            question: (asked.first, asked.packets),
+        })
+    }
+
+    /// That answer has come.
+    pub(crate) fn take(&mut self, psn: Psn, rto: Span, now: Time) {
+        let Some(place) = self.asked.iter().position(|asked| asked.covers(psn)) else {
+            return;
+        };
+        let asked = &mut self.asked[place];
+        let bit = 1 << psn.since(asked.first);
+        asked.missing &= !bit;
+        asked.again &= !bit;
+        self.outstanding -= 1;
+        // In order: the peer remembers the newest answers, so none may be asked for that is older.
+        while self.asked.front().is_some_and(|asked| asked.missing == 0) {
+            self.asked.pop_front();
+        }
+        if self.newest.is_none_or(|newest| newest.is_before(psn)) {
+            self.newest = Some(psn);
+        }
+        self.heard = now;
+        self.tries = 0;
+        self.silent_at = if self.asked.is_empty() {
+            Time::NEVER
+        } else {
+            now + rto
+        };
+        self.find_gap(now);
+    }
+
+    /// Starts the clock of the oldest gap, if there is one that it does not run for.
+    fn find_gap(&mut self, now: Time) {
+        let oldest = self.asked.front().map(Asked::oldest_missing);
+        let open = oldest
+            .zip(self.newest)
+            .filter(|(oldest, newest)| oldest.is_before(*newest));
+        self.gap = open.map(|(oldest, _)| match self.gap {
+            Some((known, at)) if known == oldest => (oldest, at),
+            _ => (oldest, now + self.patience.tolerance.unwrap_or_default()),
+        });
+    }
+
+    /// When [`Self::expire`] is due.
+    pub(crate) fn deadline(&self) -> Time {
+        let gap = self.gap.map_or(Time::NEVER, |(_, at)| at);
+        gap.min(self.silent_at)
+    }
+
+    /// Marks what is lost by the clocks, and returns how many answers that are. `arrived` tells
+    /// whether the peer has a packet.
+    ///
+    /// # Errors
+    /// The peer does not answer any more.
+    pub(crate) fn expire(
+        &mut self,
+        rto: Span,
+        now: Time,
+        arrived: impl Fn(Psn) -> bool,
+    ) -> Result<u32, Status> {
+        let mut lost = 0;
+        if let (Some((oldest, at)), Some(newest)) = (self.gap, self.newest)
+            && at <= now
+        {
+            for asked in &mut self.asked {
+                lost += asked.mark(asked.before(newest));
+            }
+            self.gap = Some((oldest, now + rto));
+        }
+        if self.silent_at > now {
+            return Ok(lost);
+        }
+        if !self.asked.iter().any(|asked| arrived(asked.first)) {
+            self.heard = now;
+            self.silent_at = now + rto;
+            return Ok(lost);
+        }
+        let silence = now.since(self.heard);
+        if self.patience.give_up.is_some_and(|most| silence >= most) {
+            return Err(Status::RetryExceeded);
+        }
+        for asked in &mut self.asked {
+            if arrived(asked.first) {
+                lost += asked.mark(u64::MAX);
+            }
+        }
+        self.tries = (self.tries + 1).min(TRIES_MAX);
+        self.silent_at = now + rto.times(1 << self.tries);
+        Ok(lost)
+    }
+
+    /// What is to be asked for again first.
+    pub(crate) fn again(&self) -> Option<Again> {
+        let asked = self.asked.iter().find(|asked| asked.again != 0)?;
+        let bit = asked.again.trailing_zeros();
+        // A plain peer's record of a READ begins where it was last asked to repeat it from, so
+        // nothing may be skipped (as rdma_rxe does it).
+        let packets = match self.patience.tolerance {
+            Some(_) => (asked.again >> bit).trailing_ones(),
+            None => asked.packets - bit,
+        };
+        Some(Again {
+            request: asked.request,
+            psn: asked.first.plus(bit),
+            index: asked.index + bit,
+            packets,
+        })
+    }
+
+    /// That was done.
+    pub(crate) fn asked_again(&mut self, again: &Again) {
+        let covers = |asked: &&mut Asked| asked.covers(again.psn);
+        if let Some(asked) = self.asked.iter_mut().find(covers) {
+            let bits = u64::MAX >> (u64::BITS - again.packets.clamp(1, u64::BITS));
+            asked.again &= !(bits << again.psn.since(asked.first));
+        }
+    }
+}
+
+impl Asked {
+    fn covers(&self, psn: Psn) -> bool {
+        psn.since(self.first) < self.packets
+    }
+
+    fn oldest_missing(&self) -> Psn {
+        self.first.plus(self.missing.trailing_zeros())
+    }
+
+    /// Bits of the answers before `newest`.
+    fn before(&self, newest: Psn) -> u64 {
+        if newest.is_before(self.first) {
+            return 0;
+        }
+        match newest.since(self.first) {
+            bits @ 0..64 => (1 << bits) - 1,
+            _ => u64::MAX,
+        }
+    }
+
+    /// Those that are missing among `bits` are to be asked for again; how many that adds.
+    fn mark(&mut self, bits: u64) -> u32 {
+        let lost = self.missing & bits & !self.again;
+        self.again |= lost;
+        lost.count_ones()
+    }
+}
+
+#[cfg(test)]
+mod tests;

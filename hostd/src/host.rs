@@ -1,6 +1,6 @@
 //! The composition root: opens everything, starts the two threads, drains and closes.
 
-use crate::app::socket::{self, Applications, Permissions};
+use crate::app::socket::{self, Applications};
 use crate::config::{self, Config};
 use crate::control::interfaces::{Interface, Interfaces};
 use crate::control::report::Sources;
@@ -355,8 +355,7 @@ async fn control(
     let router = Router::open(interfaces.clone(), running.worker.clone(), questions)
         .map_err(system("netlink"))?;
     let applications = Applications::new(
-        Permissions::resolve(&config.application),
-        config.application.quota,
+        &config.application,
         running.worker.clone(),
         routes.clone(),
         running.doorbells.clone(),

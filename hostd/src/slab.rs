@@ -145,11 +145,6 @@ impl<T> Slab<T> {
             .filter(|slot| slot.value.is_some())
             .map(|slot| slot.number)
     }
-
-    /// All objects, to be changed.
-    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.slots.iter_mut().filter_map(|slot| slot.value.as_mut())
-    }
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ impl Region {
         len: usize,
         access: Access,
     ) -> Result<Self, Error> {
-        let (fd, map) = shm::create_sealed(c"hostd-region", len)?;
+        let (fd, map) = shm::create_region(c"hostd-region", len)?;
         let length = u64::try_from(len).map_err(|_| Error::kernel("memfd")(Errno::EFBIG))?;
         let request = Request::RegisterRegion {
             length,

@@ -31,6 +31,17 @@ pub enum MemoryError {
     /// It could shrink while it is in use.
     #[error("the memfd is not sealed against shrinking (F_SEAL_SHRINK)")]
     NotSealed,
+    /// It is sealed so that the daemon can neither write to it nor seal it further.
+    #[error("the memfd is sealed against the daemon's mapping or its seals")]
+    Closed,
+    /// Some of it is not allocated, so that whoever writes there first has to pay for it.
+    #[error("only {allocated} of the memfd's {has} bytes are allocated (see fallocate(2))")]
+    Sparse {
+        /// Bytes that it has.
+        has: u64,
+        /// Bytes with memory behind them.
+        allocated: u64,
+    },
     /// It is smaller than announced, or empty.
     #[error("the memfd has {has} bytes and not the {wanted} that were named")]
     TooShort {
@@ -71,7 +82,91 @@ pub fn create_sealed(name: &CStr, len: usize) -> Result<(OwnedFd, Mapping), Memo
     Ok((fd, mapping))
 }
 
+/// Creates a memfd of `len` zero bytes for a region, all of them allocated, and maps it. Its size
+/// can never change again; who registers it may seal it further.
+///
+/// # Errors
+/// What the kernel says: no memory, no descriptors.
+pub fn create_region(name: &CStr, len: usize) -> Result<(OwnedFd, Mapping), MemoryError> {
+    let fd = memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
+    let size = i64::try_from(len).map_err(|_| Errno::EFBIG)?;
+    nix::unistd::ftruncate(&fd, size)?;
+    if size > 0 {
+        nix::fcntl::posix_fallocate(&fd, 0, size)?;
+    }
+    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
+    fcntl(&fd, FcntlArg::F_ADD_SEALS(seals))?;
+    let mapping = Mapping::map(fd.as_fd(), len)?;
+    Ok((fd, mapping))
+}
+
+/// Whether this is a memfd at all. Never waits, whatever the descriptor is.
+///
+/// # Errors
+/// [`MemoryError::NotMemfd`].
+pub fn has_seals(fd: BorrowedFd<'_>) -> Result<(), MemoryError> {
+    let seals = fcntl(fd, FcntlArg::F_GET_SEALS);
+    seals.map(drop).map_err(|_| MemoryError::NotMemfd)
+}
+
+/// Whether all of a memfd is allocated.
+fn require_memory(fd: BorrowedFd<'_>) -> Result<(), MemoryError> {
+    let stat = nix::sys::stat::fstat(fd)?;
+    let has = u64::try_from(stat.st_size).unwrap_or(0);
+    let allocated = u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+    if allocated < has {
+        return Err(MemoryError::Sparse { has, allocated });
+    }
+    Ok(())
+}
+
 impl Mapping {
+    /// Maps a region that a peer made: as [`Self::of_peer`], and no access to it ever waits for
+    /// memory or takes this process's own.
+    ///
+    /// A page that is missing at an access is allocated by the kernel, and charged to the memory
+    /// cgroup of whoever touches it, for as long as it exists. So a memfd with holes is refused.
+    /// With `seal`, it is then sealed with `F_SEAL_FUTURE_WRITE`, which forbids its owner to punch
+    /// holes (`fallocate`, `MADV_REMOVE`) and every further mapping to write. Without, its owner
+    /// can punch holes later, and this process pays for the pages that it writes there: the caller
+    /// bounds the sum of such regions. All pages are mapped here, and locked if the limits of this
+    /// process permit, so that an access takes no page fault.
+    ///
+    /// # Errors
+    /// See [`MemoryError`].
+    pub fn of_region(fd: BorrowedFd<'_>, len: u64, seal: bool) -> Result<Self, MemoryError> {
+        let mapping = Self::of_peer(fd, len).map_err(|error| match error {
+            MemoryError::Kernel(Errno::EPERM) => MemoryError::Closed,
+            other => other,
+        })?;
+        // Refused before anything of it is changed, and looked at again when it cannot change.
+        require_memory(fd)?;
+        if seal {
+            let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
+            let seals = seals | SealFlag::from_bits_retain(libc::F_SEAL_FUTURE_WRITE);
+            fcntl(fd, FcntlArg::F_ADD_SEALS(seals)).map_err(|_| MemoryError::Closed)?;
+            require_memory(fd)?;
+        }
+        mapping.populate()?;
+        Ok(mapping)
+    }
+
+    /// Maps every page now, and keeps it in memory as far as this process may.
+    fn populate(&self) -> Result<(), Errno> {
+        let base = self.base.cast();
+        // SAFETY: the range is that of the mapping; locking changes no contents.
+        if unsafe { nix::sys::mman::mlock(base, self.len) }.is_ok() {
+            return Ok(());
+        }
+        // SAFETY: as above; pages are made present as by a write that writes nothing.
+        let result = unsafe { libc::madvise(base.as_ptr(), self.len, libc::MADV_POPULATE_WRITE) };
+        match Errno::result(result) {
+            // Before Linux 5.14 the pages are mapped as they are used.
+            Ok(_) | Err(Errno::EINVAL) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Maps the first `len` bytes of memory that a peer made, after checking that it is a memfd of
     /// ordinary pages, sealed against shrinking, and that long.
     ///
@@ -289,6 +384,65 @@ mod tests {
         assert!(bytes.iter().all(|byte| *byte == 0));
         assert!(!mapping.contains(4999, 2));
         assert!(Mapping::private(0).is_err());
+    }
+
+    fn memfd(len: i64) -> OwnedFd {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let fd = memfd_create(c"region", flags).expect("memfd");
+        nix::unistd::ftruncate(&fd, len).expect("size");
+        fcntl(&fd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).expect("sealed");
+        fd
+    }
+
+    fn punch(fd: &OwnedFd, len: i64) -> Result<(), Errno> {
+        use nix::fcntl::{FallocateFlags, fallocate};
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        fallocate(fd, flags, 0, len)
+    }
+
+    /// HT-3: a region whose memory would be the daemon's to find is refused, before and after holes
+    /// are punched; once it is sealed no hole can be.
+    #[test]
+    fn regions_have_all_their_memory() {
+        const LEN: i64 = 1 << 20;
+        let fd = memfd(LEN);
+        let (has, allocated) = (1 << 20, 0);
+        let sparse = MemoryError::Sparse { has, allocated };
+        assert_eq!(
+            Mapping::of_region(fd.as_fd(), 4096, false).unwrap_err(),
+            sparse
+        );
+        nix::fcntl::posix_fallocate(&fd, 0, LEN).expect("memory");
+        punch(&fd, 4096).expect("not sealed");
+        let allocated = has - 4096;
+        let sparse = MemoryError::Sparse { has, allocated };
+        assert_eq!(
+            Mapping::of_region(fd.as_fd(), 1 << 20, false).unwrap_err(),
+            sparse
+        );
+        nix::fcntl::posix_fallocate(&fd, 0, LEN).expect("memory");
+
+        let theirs = Mapping::of_peer(fd.as_fd(), 1 << 20).expect("the application's own mapping");
+        drop(Mapping::of_region(fd.as_fd(), 1 << 20, false).expect("whole"));
+        punch(&fd, 4096).expect("not sealed");
+        nix::fcntl::posix_fallocate(&fd, 0, LEN).expect("memory");
+        let ours = Mapping::of_region(fd.as_fd(), 1 << 20, true).expect("whole");
+        assert_eq!(punch(&fd, 4096).unwrap_err(), Errno::EPERM);
+        theirs.copy_in(77, b"both");
+        let mut back = [0; 4];
+        ours.copy_out(77, &mut back);
+        assert_eq!(&back, b"both");
+        assert_eq!(
+            Mapping::of_region(fd.as_fd(), 1 << 20, true).unwrap_err(),
+            MemoryError::Closed,
+            "a second mapping"
+        );
+        let (rings, _ours) = create_sealed(c"ring", 4096).expect("memory");
+        assert_eq!(
+            Mapping::of_region(rings.as_fd(), 4096, true).unwrap_err(),
+            MemoryError::Closed,
+            "sealed against seals"
+        );
     }
 
     /// HT-3: memory that could vanish under the daemon is refused.

@@ -3,7 +3,8 @@
 //! ```text
 //!   control thread (app)                        worker thread (edge)
 //!   socket    accepts, checks credentials
-//!   session   requests, quotas, replies  ──▶    sessions, rings, registered memory
+//!   session   requests, replies          ──▶    sessions, rings, registered memory
+//!   ledger    quotas
 //!             events to the application  ◀──
 //! ```
 //!
@@ -11,5 +12,7 @@
 //! checked, its memory cannot be unmapped (see `hostd_client::shm`), and its quota bounds its
 //! objects. When its socket closes, all its objects are released.
 
+pub mod ledger;
+pub mod refusal;
 pub mod session;
 pub mod socket;

@@ -1,6 +1,8 @@
 //! One application's requests, on the control thread: checked against its quota, carried out by the
 //! worker, answered.
 
+use super::ledger::{Account, Claim, Resource};
+use super::refusal::Refusal;
 use crate::config::Quota;
 use crate::control::routes::RouterHandle;
 use crate::doorbell::{Doorbell, Doorbells};
@@ -19,49 +21,12 @@ use hostd_client::abi::types::{Access, ErrorCode, ObjectKind, Private};
 use hostd_client::abi::{
     MESSAGE_LEN_MAX, QUEUE_PAIRS_MAX, RING_ENTRIES_MAX, VERSION_MAJOR, VERSION_MINOR, feature,
 };
-use hostd_client::shm::{Mapping, MemoryError};
+use hostd_client::shm::{Mapping, has_seals};
 use nix::fcntl::OFlag;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
-
-/// A refusal, on its way to becoming an error reply.
-#[derive(Debug)]
-pub struct Refusal {
-    code: ErrorCode,
-    text: String,
-}
-
-impl Refusal {
-    /// Refuses with a code and a text for people.
-    pub fn new(code: ErrorCode, text: impl Into<String>) -> Self {
-        Self {
-            code,
-            text: text.into(),
-        }
-    }
-
-    /// The reply.
-    pub fn into_reply(self) -> Reply {
-        Reply::error(self.code, self.text)
-    }
-}
-
-impl From<MemoryError> for Refusal {
-    fn from(error: MemoryError) -> Self {
-        Self::new(ErrorCode::BadMemory, error.to_string())
-    }
-}
-
-impl From<nix::errno::Errno> for Refusal {
-    fn from(error: nix::errno::Errno) -> Self {
-        Self::new(
-            ErrorCode::Internal,
-            format!("hostd lacks a resource: {error}"),
-        )
-    }
-}
 
 /// A reply and the descriptors that go with it.
 pub type Outcome = Result<(Reply, Vec<OwnedFd>), Refusal>;
@@ -77,34 +42,36 @@ pub struct Session {
     /// What the application writes to wake the worker, from its hello on.
     doorbell: Option<Doorbell>,
     greeted: bool,
-    memory: u64,
-    work_requests: u32,
-    /// Lengths by local key.
-    regions: HashMap<u32, u64>,
-    /// Bytes of the ring by handle.
-    completion_queues: HashMap<u32, u64>,
-    queue_pairs: HashMap<u32, HeldQueuePair>,
+    /// The application lets the daemon seal its regions.
+    seals: bool,
+    account: Account,
+    /// What is held, by handle.
+    regions: HashMap<u32, Claim>,
+    completion_queues: HashMap<u32, Claim>,
+    queue_pairs: HashMap<u32, (u32, Claim)>,
+    listeners: HashMap<u32, Claim>,
+    /// The socket and the doorbell.
+    _own: Claim,
+    /// Doorbells of queue pairs.
     slots: HashSet<u32>,
-    listeners: HashSet<u32>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct HeldQueuePair {
-    slot: u32,
-    work_requests: u32,
-    memory: u64,
 }
 
 impl Session {
     /// A session that has not said hello yet.
+    ///
+    /// # Errors
+    /// The daemon has no descriptors for it.
     pub fn new(
         id: SessionId,
         quota: Quota,
+        account: Account,
         worker: WorkerHandle,
         routes: RouterHandle,
         doorbells: Doorbells,
-    ) -> Self {
-        Self {
+    ) -> Result<Self, Refusal> {
+        // The socket, the doorbell, one that a request brings; the page of the doorbells.
+        let own = account.claim(&[(Resource::Descriptors, 3), (Resource::Mappings, 1)])?;
+        Ok(Self {
             id,
             quota,
             worker,
@@ -112,14 +79,20 @@ impl Session {
             doorbells,
             doorbell: None,
             greeted: false,
-            memory: 0,
-            work_requests: 0,
+            seals: false,
+            account,
             regions: HashMap::new(),
             completion_queues: HashMap::new(),
             queue_pairs: HashMap::new(),
+            listeners: HashMap::new(),
+            _own: own,
             slots: HashSet::new(),
-            listeners: HashSet::new(),
-        }
+        })
+    }
+
+    /// Its name.
+    pub fn id(&self) -> SessionId {
+        self.id
     }
 
     /// Carries out a request that came with `descriptors`.
@@ -221,6 +194,7 @@ impl Session {
             .ok_or_else(gone)?
             .map_err(refusal)?;
         self.greeted = true;
+        self.seals = features & feature::SEALED != 0;
         self.doorbell = Some(doorbell);
         let reply = Reply::Hello {
             major: VERSION_MAJOR,
@@ -233,21 +207,6 @@ impl Session {
         Ok((reply, vec![page, theirs]))
     }
 
-    /// Checks that `more` bytes are within the quota.
-    fn afford(&self, more: u64) -> Result<u64, Refusal> {
-        let quota = self.quota.memory();
-        let sum = self.memory.saturating_add(more);
-        if sum <= quota {
-            return Ok(sum);
-        }
-        let text = format!(
-            "{more} bytes with {} in use exceed the quota of {quota} bytes \
-             (application.quota.memory_mib)",
-            self.memory
-        );
-        Err(Refusal::new(ErrorCode::Quota, text))
-    }
-
     async fn register(
         &mut self,
         memfd: &OwnedFd,
@@ -255,17 +214,21 @@ impl Session {
         iova: u64,
         access: Access,
     ) -> Outcome {
-        below(self.regions.len(), self.quota.regions, "regions")?;
-        let memory = self.afford(length)?;
+        let unsealed = if self.seals { 0 } else { length };
+        let claim = self.account.claim(&[
+            (Resource::Memory, length),
+            (Resource::Unsealed, unsealed),
+            (Resource::Regions, 1),
+            (Resource::Mappings, 1),
+        ])?;
         if iova.checked_add(length).is_none() {
             let text = "the addresses of the region overflow";
             return Err(Refusal::new(ErrorCode::InvalidArgument, text));
         }
-        let memory_of_peer = SharedMemory::new(Mapping::of_peer(memfd.as_fd(), length)?);
-        let register = |answer| SessionCommand::Register(memory_of_peer, iova, access, answer);
+        let memory = self.map(memfd, length).await?;
+        let register = |answer| SessionCommand::Register(memory, iova, access, answer);
         let (lkey, rkey) = self.ask(register).await?;
-        self.memory = memory;
-        self.regions.insert(lkey, length);
+        self.regions.insert(lkey, claim);
         Ok((
             Reply::Region {
                 handle: lkey,
@@ -276,45 +239,49 @@ impl Session {
         ))
     }
 
+    /// Maps memory of the application, on another thread: there are as many pages to prepare as the
+    /// application likes.
+    async fn map(&self, memfd: &OwnedFd, length: u64) -> Result<SharedMemory, Refusal> {
+        // Anything else than a memfd may block, and is not even looked at elsewhere.
+        has_seals(memfd.as_fd())?;
+        let memfd = memfd.try_clone().map_err(|_| nix::errno::Errno::EMFILE)?;
+        let seal = self.seals;
+        let map = move || Mapping::of_region(memfd.as_fd(), length, seal);
+        let mapped = tokio::task::spawn_blocking(map).await;
+        let mapping = mapped.map_err(|_| gone())??;
+        Ok(SharedMemory::new(mapping))
+    }
+
     async fn create_completion_queue(&mut self, entries: u32) -> Outcome {
-        below(
-            self.completion_queues.len(),
-            self.quota.completion_queues,
-            "completion_queues",
-        )?;
         let entries = rounded(entries)?;
-        let bytes = ring_bytes(entries, COMPLETION_LEN);
-        let memory = self.afford(bytes)?;
+        let claim = self.account.claim(&[
+            (Resource::Memory, ring_bytes(entries, COMPLETION_LEN)),
+            (Resource::CompletionQueues, 1),
+            (Resource::Mappings, 1),
+            (Resource::Descriptors, 1),
+        ])?;
         let (fd, ring) = RingMemory::<COMPLETION_LEN>::create(c"hostd-completions", entries)?;
         let (read, write) = nix::unistd::pipe2(OFlag::O_NONBLOCK | OFlag::O_CLOEXEC)?;
         let producer = ring.producer();
         let wake = Wake::Pipe(write);
         let create = |answer| SessionCommand::CreateCompletionQueue(producer, wake, answer);
         let handle = self.ask(create).await?;
-        self.memory = memory;
-        self.completion_queues.insert(handle, bytes);
+        self.completion_queues.insert(handle, claim);
         Ok((Reply::CompletionQueue { handle, entries }, vec![fd, read]))
     }
 
     async fn create_queue_pair(&mut self, queues: [u32; 2], entries: [u32; 2]) -> Outcome {
-        below(
-            self.queue_pairs.len(),
-            self.quota.queue_pairs,
-            "queue_pairs",
-        )?;
         let [send_entries, receive_entries] = [rounded(entries[0])?, rounded(entries[1])?];
-        let work_requests = send_entries + receive_entries;
-        let all = u64::from(self.work_requests) + u64::from(work_requests);
-        if all > u64::from(self.quota.work_requests) {
-            let text = format!(
-                "room for {all} work requests exceeds the quota of {} \
-                 (application.quota.work_requests)",
-                self.quota.work_requests
-            );
-            return Err(Refusal::new(ErrorCode::Quota, text));
-        }
         let bytes = ring_bytes(send_entries, WORK_LEN) + ring_bytes(receive_entries, WORK_LEN);
-        let memory = self.afford(bytes)?;
+        let claim = self.account.claim(&[
+            (Resource::Memory, bytes),
+            (Resource::QueuePairs, 1),
+            (
+                Resource::WorkRequests,
+                u64::from(send_entries) + u64::from(receive_entries),
+            ),
+            (Resource::Mappings, 2),
+        ])?;
         let slot = (0..u32::try_from(QUEUE_PAIRS_MAX).unwrap_or(u32::MAX))
             .find(|slot| !self.slots.contains(slot))
             .ok_or_else(|| Refusal::new(ErrorCode::Quota, "no doorbell is free"))?;
@@ -332,15 +299,8 @@ impl Session {
         });
         let create = |answer| SessionCommand::CreateQueuePair(request, answer);
         let handle = self.ask(create).await?;
-        self.memory = memory;
-        self.work_requests += work_requests;
         self.slots.insert(slot);
-        let held = HeldQueuePair {
-            slot,
-            work_requests,
-            memory: bytes,
-        };
-        self.queue_pairs.insert(handle, held);
+        self.queue_pairs.insert(handle, (slot, claim));
         let qpn = handle;
         let reply = Reply::QueuePair {
             handle,
@@ -353,7 +313,7 @@ impl Session {
     }
 
     async fn listen(&mut self, address: IpAddr, port: u16) -> Outcome {
-        below(self.listeners.len(), self.quota.listeners, "listeners")?;
+        let claim = self.account.claim(&[(Resource::Listeners, 1)])?;
         if !address.is_unspecified() {
             let text = "hostd listens on all its addresses: give 0.0.0.0 or ::";
             return Err(Refusal::new(ErrorCode::InvalidArgument, text));
@@ -369,7 +329,7 @@ impl Session {
                 _ => refusal,
             })?;
         let handle = u32::from(port);
-        self.listeners.insert(handle);
+        self.listeners.insert(handle, claim);
         Ok((Reply::Listener { handle, port }, Vec::new()))
     }
 
@@ -386,22 +346,14 @@ impl Session {
         self.ask(|answer| SessionCommand::Destroy(kind, handle, answer))
             .await?;
         match kind {
-            ObjectKind::Region => {
-                self.memory -= self.regions.remove(&handle).unwrap_or(0);
-            }
-            ObjectKind::CompletionQueue => {
-                self.memory -= self.completion_queues.remove(&handle).unwrap_or(0);
-            }
+            ObjectKind::Region => drop(self.regions.remove(&handle)),
+            ObjectKind::CompletionQueue => drop(self.completion_queues.remove(&handle)),
             ObjectKind::QueuePair => {
-                if let Some(held) = self.queue_pairs.remove(&handle) {
-                    self.memory -= held.memory;
-                    self.work_requests -= held.work_requests;
-                    self.slots.remove(&held.slot);
+                if let Some((slot, _)) = self.queue_pairs.remove(&handle) {
+                    self.slots.remove(&slot);
                 }
             }
-            ObjectKind::Listener => {
-                self.listeners.remove(&handle);
-            }
+            ObjectKind::Listener => drop(self.listeners.remove(&handle)),
         }
         Ok(done(()))
     }
@@ -409,14 +361,6 @@ impl Session {
 
 fn done((): ()) -> (Reply, Vec<OwnedFd>) {
     (Reply::Done, Vec::new())
-}
-
-fn below(held: usize, quota: u32, name: &str) -> Result<(), Refusal> {
-    if u64::try_from(held).unwrap_or(u64::MAX) < u64::from(quota) {
-        return Ok(());
-    }
-    let text = format!("the quota is {quota} (application.quota.{name})");
-    Err(Refusal::new(ErrorCode::Quota, text))
 }
 
 fn rounded(entries: u32) -> Result<u32, Refusal> {

@@ -4,7 +4,9 @@
 //! application does not read is bounded, and one that exceeds the bound, or breaks the protocol, is
 //! disconnected. The end of its task ends the session in the worker.
 
-use super::session::{Refusal, Session};
+use super::ledger::Ledger;
+use super::refusal::Refusal;
+use super::session::Session;
 use crate::config::{Application, Quota};
 use crate::control::routes::RouterHandle;
 use crate::doorbell::Doorbells;
@@ -150,6 +152,7 @@ pub struct Applications {
     sessions: Arc<Mutex<Sessions>>,
     permissions: Arc<Permissions>,
     quota: Quota,
+    ledger: Ledger,
     worker: WorkerHandle,
     routes: RouterHandle,
     doorbells: Doorbells,
@@ -193,19 +196,18 @@ pub fn listen_at(path: &Path) -> io::Result<OwnedFd> {
 }
 
 impl Applications {
-    /// No session yet.
+    /// No session yet; who may connect, and hold how much, is the configuration's.
     pub fn new(
-        permissions: Permissions,
-        quota: Quota,
+        application: &Application,
         worker: WorkerHandle,
         routes: RouterHandle,
         doorbells: Doorbells,
     ) -> Self {
-        let permissions = Arc::new(permissions);
         Self {
             sessions: Arc::default(),
-            permissions,
-            quota,
+            permissions: Arc::new(Permissions::resolve(application)),
+            quota: application.quota,
+            ledger: Ledger::new(application),
             worker,
             routes,
             doorbells,
@@ -287,33 +289,55 @@ impl Applications {
         let permitted = self
             .permissions
             .allow(peer.uid, more.into_iter().chain([peer.gid]));
-        let refusal = if permitted {
-            self.take_place(peer.uid).err()
+        let session = if permitted {
+            self.begin(peer)
         } else {
             let text = format!(
                 "user {} is neither in application.users nor in one of application.groups",
                 peer.uid
             );
-            Some(Refusal::new(ErrorCode::NotPermitted, text))
+            Err(Refusal::new(ErrorCode::NotPermitted, text))
         };
-        if let Some(refusal) = refusal {
-            self.with(|sessions| sessions.statistics.refused += 1);
-            let record = refusal.into_reply().encode(TAG_NONE);
-            shm_socket::send(fd.as_fd(), record.as_slice(), &[])?;
-            return Ok(());
-        }
-        let place = Place {
-            applications: self.clone(),
-            uid: peer.uid,
+        let (session, place) = match session {
+            Ok(both) => both,
+            Err(refusal) => {
+                self.with(|sessions| sessions.statistics.refused += 1);
+                let record = refusal.into_reply().encode(TAG_NONE);
+                shm_socket::send(fd.as_fd(), record.as_slice(), &[])?;
+                return Ok(());
+            }
         };
         let line = Line::new(fd)?;
         let applications = self.clone();
         tokio::spawn(async move {
-            if let Err(error) = applications.converse(line, peer, place).await {
+            let conversation = applications.converse(line, session, peer, place);
+            if let Err(error) = conversation.await {
                 tracing::debug!(%error, "application session ended");
             }
         });
         Ok(())
+    }
+
+    /// A session of a user who is permitted, if there is room for it.
+    fn begin(&self, peer: Peer) -> Result<(Session, Place), Refusal> {
+        self.take_place(peer.uid)?;
+        let place = Place {
+            applications: self.clone(),
+            uid: peer.uid,
+        };
+        let id = self.with(|sessions| {
+            sessions.last += 1;
+            SessionId(sessions.last)
+        });
+        let session = Session::new(
+            id,
+            self.quota,
+            self.ledger.account(id, peer.uid),
+            self.worker.clone(),
+            self.routes.clone(),
+            self.doorbells.clone(),
+        )?;
+        Ok((session, place))
     }
 
     /// One more connection of this user, if it may have one.
@@ -331,25 +355,24 @@ impl Applications {
     }
 
     /// One connection from beginning to end.
-    async fn converse(self, mut line: Line, peer: Peer, place: Place) -> io::Result<()> {
+    async fn converse(
+        self,
+        mut line: Line,
+        mut session: Session,
+        peer: Peer,
+        place: Place,
+    ) -> io::Result<()> {
         let (sender, events) = mpsc::channel(EVENTS);
-        let id = self.with(|sessions| {
-            sessions.last += 1;
-            let id = SessionId(sessions.last);
+        let id = session.id();
+        self.with(|sessions| {
             sessions.statistics.accepted += 1;
             sessions.events.insert(id, (peer, sender));
-            id
         });
-        let session = Session::new(
-            id,
-            self.quota,
-            self.worker.clone(),
-            self.routes.clone(),
-            self.doorbells.clone(),
-        );
-        let ended = self.exchange(&mut line, session, events, &place).await;
+        let ended = self.exchange(&mut line, &mut session, events, &place).await;
         self.with(|sessions| sessions.events.remove(&id));
-        self.worker.insist(Command::Close(id)).await;
+        // What it held counts until it is free.
+        self.worker.ask(|buried| Command::Close(id, buried)).await;
+        drop(session);
         // What lies unread in the socket may hold descriptors too; see `Place::put_away`. The place
         // is taken until then.
         let socket = line.socket.into_inner();
@@ -361,7 +384,7 @@ impl Applications {
     async fn exchange(
         &self,
         line: &mut Line,
-        mut session: Session,
+        session: &mut Session,
         mut events: mpsc::Receiver<Event>,
         place: &Place,
     ) -> io::Result<()> {
@@ -384,7 +407,7 @@ impl Applications {
                 }
                 received = line.receive(), if !line.has_outgoing() => {
                     let Some(received) = received? else { return Ok(()) };
-                    let lawful = self.answer(line, &mut session, received, place).await;
+                    let lawful = self.answer(line, session, received, place).await;
                     line.flush()?;
                     if !lawful {
                         self.with(|sessions| sessions.statistics.malformed += 1);

@@ -11,11 +11,14 @@ use common::time::Span;
 use common::units::Rate;
 use common::xdp::ModeChoice;
 use common::xdp::limits::{RING_MAX, RING_MIN};
-use hostd_client::abi;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+mod application;
+
+pub use application::{Application, Quota, UserQuota};
 
 /// Everything that can be configured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -65,40 +68,6 @@ pub struct Metrics {
     pub enabled: bool,
     /// Address and port.
     pub listen: SocketAddr,
-}
-
-/// `[application]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Application {
-    /// Path of the Unix socket.
-    pub socket: PathBuf,
-    /// Users that may connect beside root, by name or number.
-    pub users: Vec<String>,
-    /// Groups whose members may connect, by name or number.
-    pub groups: Vec<String>,
-    /// What one session may hold.
-    pub quota: Quota,
-}
-
-/// `[application.quota]`: what one session, which is one process that connected, may hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Quota {
-    /// Sessions of one user.
-    pub sessions: u32,
-    /// Bytes of registered memory, in MiB.
-    pub memory_mib: u64,
-    /// Memory regions.
-    pub regions: u32,
-    /// Completion queues.
-    pub completion_queues: u32,
-    /// Queue pairs.
-    pub queue_pairs: u32,
-    /// Work requests that all queues together have room for.
-    pub work_requests: u32,
-    /// Listeners.
-    pub listeners: u32,
 }
 
 /// `[multipath]`
@@ -255,31 +224,6 @@ impl Default for Metrics {
     }
 }
 
-impl Default for Application {
-    fn default() -> Self {
-        Self {
-            socket: PathBuf::from(hostd_client::SOCKET_DEFAULT),
-            users: Vec::new(),
-            groups: vec!["hostd".to_owned()],
-            quota: Quota::default(),
-        }
-    }
-}
-
-impl Default for Quota {
-    fn default() -> Self {
-        Self {
-            sessions: 64,
-            memory_mib: 4096,
-            regions: 1024,
-            completion_queues: 256,
-            queue_pairs: 256,
-            work_requests: 1 << 16,
-            listeners: 32,
-        }
-    }
-}
-
 impl Default for Multipath {
     fn default() -> Self {
         let engine = MultipathConfig::default();
@@ -356,7 +300,7 @@ impl Settings for Config {
         let level = common::log::check(&self.log.level);
         refusals.keep(level.map_err(|error| Refusal::alone("log.level", error.to_string())));
         refusals.keep(self.validate_interfaces());
-        refusals.keep(self.application.quota.validate());
+        refusals.keep(self.application.validate());
         refusals.keep(self.multipath.validate());
         refusals.keep(self.transport.validate());
         refusals.keep(self.flow_control.rules());
@@ -456,41 +400,6 @@ impl Config {
             cm_retries: transport.cm_retries,
             time_wait: Span::from_millis(transport.time_wait_ms),
         }
-    }
-}
-
-impl Quota {
-    fn validate(&self) -> Result<(), Refusals> {
-        let mut refusals = Refusals::default();
-        let mut check = |name: &str, value, low, high| {
-            refusals.keep(within(
-                &format!("application.quota.{name}"),
-                value,
-                low,
-                high,
-            ));
-        };
-        let pairs = u64::try_from(abi::QUEUE_PAIRS_MAX).unwrap_or(u64::MAX);
-        let queues = limits::COMPLETION_QUEUES.into();
-        let listeners = u64::try_from(limits::LISTENERS).unwrap_or(u64::MAX);
-        check("sessions", self.sessions.into(), 1, 4096);
-        check("memory_mib", self.memory_mib, 1, 1 << 24);
-        check("regions", self.regions.into(), 1, limits::REGIONS.into());
-        check(
-            "completion_queues",
-            self.completion_queues.into(),
-            1,
-            queues,
-        );
-        check("queue_pairs", self.queue_pairs.into(), 1, pairs);
-        check("work_requests", self.work_requests.into(), 2, 1 << 30);
-        check("listeners", self.listeners.into(), 0, listeners);
-        refusals.or(())
-    }
-
-    /// Bytes of registered memory.
-    pub fn memory(&self) -> u64 {
-        self.memory_mib << 20
     }
 }
 

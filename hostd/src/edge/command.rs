@@ -45,8 +45,8 @@ pub enum Command<M = SharedMemory> {
         /// Done.
         answer: Answer<()>,
     },
-    /// A session has ended: everything it held is released.
-    Close(SessionId),
+    /// A session has ended: everything it held is released; the answer comes when it is.
+    Close(SessionId, oneshot::Sender<()>),
     /// Something that a session asks for.
     Session(SessionId, SessionCommand<M>),
     /// How packets to an address are sent.

@@ -44,6 +44,8 @@ pub(crate) struct AccessDenied;
 pub(crate) struct RegionTable<M> {
     pub(super) regions: Slab<Region<M>>,
     keys: HashMap<u32, (u32, Side)>,
+    /// Regions of each domain that has any.
+    domains: HashMap<u32, u32>,
     secret: [u8; 32],
     drawn: u64,
 }
@@ -53,6 +55,7 @@ impl<M: RegionMemory> RegionTable<M> {
         Self {
             regions: Slab::new(limits::REGIONS, 32),
             keys: HashMap::new(),
+            domains: HashMap::new(),
             secret,
             drawn: 0,
         }
@@ -82,6 +85,7 @@ impl<M: RegionMemory> RegionTable<M> {
         let number = self.regions.insert(region).ok()?;
         self.keys.insert(lkey, (number, Side::Local));
         self.keys.insert(rkey, (number, Side::Remote));
+        *self.domains.entry(domain).or_default() += 1;
         Some(keys)
     }
 
@@ -94,6 +98,12 @@ impl<M: RegionMemory> RegionTable<M> {
         let region = self.regions.remove(number)?;
         self.keys.remove(&region.keys.lkey);
         self.keys.remove(&region.keys.rkey);
+        if let Some(count) = self.domains.get_mut(&region.domain) {
+            *count -= 1;
+            if *count == 0 {
+                self.domains.remove(&region.domain);
+            }
+        }
         Some(region.memory)
     }
 
@@ -114,10 +124,8 @@ impl<M: RegionMemory> RegionTable<M> {
     }
 
     /// Whether `domain` has a region.
-    pub(crate) fn any_in(&mut self, domain: u32) -> bool {
-        self.regions
-            .values_mut()
-            .any(|region| region.domain == domain)
+    pub(crate) fn any_in(&self, domain: u32) -> bool {
+        self.domains.contains_key(&domain)
     }
 
     /// Checks a range named by its owner.

@@ -16,7 +16,7 @@
 use crate::edge::command::{Command, ControlHandle, Report};
 use crate::edge::region::SharedMemory;
 use crate::edge::statistics::EdgeStatistics;
-use crate::edge::table::Table;
+use crate::edge::table::{Burial, Table};
 use crate::engine::Engine;
 use crate::memory::RegionMemory;
 use crate::net::port::NetPort;
@@ -151,10 +151,16 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
         work += self.transmit(now);
         work += self.report_events();
         work += self.table.complete(&mut self.engine);
+        let burial = self.table.bury(&mut self.engine);
         self.finish_drain();
         self.publish(now);
-        let deadline = self.deadline(now);
-        let again = unserved > 0 || received >= BATCH || deadline <= now;
+        let mut deadline = self.deadline(now);
+        match burial {
+            Burial::Over => {}
+            Burial::More => work += 1,
+            Burial::Waits => deadline = deadline.min(now + COLLECT),
+        }
+        let again = unserved > 0 || received >= BATCH || deadline <= now || burial == Burial::More;
         Turn {
             work,
             again,
@@ -212,7 +218,9 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
                 let opened = self.table.open(session, doorbells, &mut self.engine);
                 let _ = answer.send(opened);
             }
-            Command::Close(session) => self.table.close(session, &mut self.engine),
+            Command::Close(session, buried) => {
+                self.table.close(session, buried, &mut self.engine);
+            }
             Command::Session(session, command) => {
                 self.table.carry_out(session, command, &mut self.engine);
             }

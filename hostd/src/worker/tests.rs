@@ -1,4 +1,6 @@
 use super::*;
+use crate::edge::command::{SessionCommand, SessionId};
+use crate::edge::table::BURIALS;
 use crate::memory::HeapMemory;
 use crate::verbs::{
     Access, QueuePairRequest, ReadyToReceive, ReadyToSend, Route, SendOpcode, SendRequest,
@@ -9,6 +11,8 @@ use common::wire::Mac;
 use common::wire::pause::Control;
 use common::xdp::frame::Region;
 use common::xdp::sim::SimQueue;
+use hostd_client::abi::doorbell::DoorbellPage;
+use hostd_client::abi::types::{self, ObjectKind};
 use std::net::{IpAddr, Ipv4Addr};
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -131,4 +135,73 @@ fn a_paused_worker_sleeps_until_the_pause_ends() {
     drop(worker);
     drop(wire);
     assert_eq!(FramePool::new(region).free_frames(), FRAMES as usize);
+}
+
+/// HT-3: what a session held is released in small parts, so that no turn takes long, and never
+/// faster than the thread that unmaps takes it; the end is told when nothing is left.
+#[test]
+fn the_dead_are_buried_bit_by_bit() {
+    const REGIONS: usize = 5_000;
+    const UNMAPPER: usize = 1_000;
+    let region = Region::heap(FRAMES, 2048, 0);
+    let (tell, commands) = crossbeam_channel::bounded(2 * REGIONS);
+    let (notices, _notices) = crossbeam_channel::bounded(8);
+    let (released_memory, unmapper) = crossbeam_channel::bounded(UNMAPPER);
+    let mut worker: Worker<SimQueue, HeapMemory> = Worker::new(
+        EngineConfig::default(),
+        vec![NetPort::new(vec![SimQueue::new(256)])],
+        FramePool::new(region),
+        ControlHandle::new(commands, notices),
+        released_memory,
+    );
+    let session = SessionId(1);
+    let (_fd, doorbells) = DoorbellPage::create().expect("a page");
+    let (answer, _opened) = oneshot::channel();
+    let open = Command::Open {
+        session,
+        doorbells,
+        answer,
+    };
+    tell.send(open).expect("room");
+    let mut keys = Vec::new();
+    for _ in 0..REGIONS {
+        let (answer, registered) = oneshot::channel();
+        let memory = HeapMemory::new(vec![0; 8]);
+        let register = SessionCommand::Register(memory, 0, types::Access::LOCAL_WRITE, answer);
+        tell.send(Command::Session(session, register))
+            .expect("room");
+        keys.push(registered);
+    }
+    let mut now = Time::from_nanos(1_000_000_000);
+    worker.turn(now);
+    let (lkey, _) = keys[0].try_recv().expect("answered").expect("registered");
+    let (answer, mut destroyed) = oneshot::channel();
+    let destroy = SessionCommand::Destroy(ObjectKind::Region, lkey, answer);
+    tell.send(Command::Session(session, destroy)).expect("room");
+    worker.turn(now);
+    assert!(destroyed.try_recv().is_ok_and(|it| it.is_ok()));
+
+    let (buried, mut end) = oneshot::channel();
+    tell.send(Command::Close(session, buried)).expect("room");
+    let mut left = REGIONS - 1;
+    let mut given = unmapper.try_iter().count();
+    assert_eq!(given, 1);
+    while left > 0 {
+        now += Span::from_millis(1);
+        let turn = worker.turn(now);
+        let sessions = worker.table.report();
+        let now_left = sessions.first().map_or(0, |held| held.regions.len());
+        assert!(left - now_left <= BURIALS, "{} at once", left - now_left);
+        if now_left == left {
+            // It waits, and does not spin.
+            assert_eq!(unmapper.len(), UNMAPPER);
+            assert!(turn.work == 0 && turn.deadline <= now + COLLECT);
+            given += unmapper.try_iter().count();
+        }
+        left = now_left;
+    }
+    assert!(end.try_recv().is_ok(), "told at the end");
+    given += unmapper.try_iter().count();
+    assert_eq!(given, REGIONS, "nothing was unmapped here");
+    assert!(worker.table.report().is_empty());
 }

@@ -6,7 +6,8 @@ use hostd_client::abi::answer::{Event, FromDaemon, Reply};
 use hostd_client::abi::descriptor::WORK_LEN;
 use hostd_client::abi::message::Request;
 use hostd_client::abi::types::{Access, ErrorCode, ObjectKind, Private};
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use hostd_client::shm::create_region;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl, posix_fallocate};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use rand_core::Rng;
 use std::os::fd::AsFd;
@@ -151,6 +152,12 @@ fn doubtful_memory() {
         nix::unistd::ftruncate(&memfd, 0).is_err(),
         "it cannot shrink any more"
     );
+    assert_eq!(
+        raw.refused(&register(8192, 0), &[memfd.as_fd()]),
+        ErrorCode::BadMemory,
+        "sparse"
+    );
+    posix_fallocate(&memfd, 0, 8192).expect("memory");
     for (length, iova, code) in [
         (8193, 0, ErrorCode::BadMemory),
         (0, 0, ErrorCode::BadMemory),
@@ -276,9 +283,7 @@ fn everything_is_released() {
         .expect("listens");
     let raw = Raw::greeted(&a);
     let own = rings(&raw);
-    let memfd = memfd_create(c"x", MFdFlags::MFD_ALLOW_SEALING).expect("memfd");
-    nix::unistd::ftruncate(&memfd, 1 << 20).expect("size");
-    fcntl(&memfd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).expect("sealed");
+    let (memfd, _mapping) = create_region(c"x", 1 << 20).expect("memory");
     let access = Access::LOCAL_WRITE.with(Access::REMOTE_WRITE);
     let (reply, _) = raw.ask(
         &Request::RegisterRegion {

@@ -6,7 +6,7 @@ use common::units::Rate;
 use common::xdp::frame::{Frame, FramePool, Region};
 use common::xdp::queue::QueueIo;
 use crossbeam_channel::{Receiver, Sender};
-use hostd::app::socket::{Applications, Permissions, SocketStatistics, listen_at};
+use hostd::app::socket::{Applications, SocketStatistics, listen_at};
 use hostd::config::Config;
 use hostd::control::routes::{self, Questions};
 use hostd::edge::command::{Command, Notice, Report, WorkerHandle};
@@ -166,11 +166,8 @@ fn start(config: &Config, number: u8, plug: Plug, woken: Arc<EventFd>) -> Daemon
     .expect("a worker");
     let worker = running.worker.clone();
     let (routes, questions) = routes::questions();
-    let permissions = Permissions::resolve(&config.application);
-    let quota = config.application.quota;
     let applications = Applications::new(
-        permissions,
-        quota,
+        &config.application,
         worker.clone(),
         routes.clone(),
         running.doorbells.clone(),

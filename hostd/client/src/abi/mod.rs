@@ -58,8 +58,13 @@ pub mod feature {
     pub const WRITE: u64 = 1 << 1;
     /// Several sub-paths per queue pair.
     pub const MULTIPATH: u64 = 1 << 2;
+    /// The daemon may seal regions against everything but writes through the mappings that exist
+    /// (`F_SEAL_FUTURE_WRITE`): the application maps a region before it registers it, and neither
+    /// maps nor registers it another time. Without it, the daemon registers little; see
+    /// [`crate::shm::Mapping::of_region`].
+    pub const SEALED: u64 = 1 << 16;
     /// All that this version knows.
-    pub const ALL: u64 = SEND | WRITE | MULTIPATH;
+    pub const ALL: u64 = SEND | WRITE | MULTIPATH | SEALED;
 }
 
 /// The longest message on the socket in bytes; longer ones are refused unread.

@@ -4,8 +4,13 @@
 //! Handles of applications are the engine's own numbers, which contain a generation. A session may
 //! only name what it owns.
 
+mod burial;
 mod events;
+mod grave;
 mod objects;
+
+pub use grave::{BURIALS, Burial};
+use grave::{Done, Grave};
 
 use super::command::{Answer, Notice, SessionCommand, SessionId, SessionReport};
 use super::completion::CompletionRing;
@@ -20,10 +25,11 @@ use crate::verbs::{
 use crossbeam_channel::Sender;
 use hostd_client::abi::answer::Event;
 use hostd_client::abi::doorbell::{DoorbellPage, WORDS};
-use hostd_client::abi::types::{ErrorCode, Private};
+use hostd_client::abi::types::{ErrorCode, ObjectKind, Private};
 use hostd_client::abi::{PRIVATE_MAX, QUEUE_PAIRS_MAX, RING_ENTRIES_MAX};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
+use tokio::sync::oneshot;
 
 /// Connection requests that may wait for one application's answer.
 const REQUESTS_WAITING: usize = 256;
@@ -59,6 +65,8 @@ pub struct Table<M> {
     /// Completion queues whose ring is full.
     starved: Vec<CompletionQueueId>,
     touched: Vec<CompletionQueueId>,
+    /// What ended sessions held and is not released yet.
+    graves: VecDeque<Grave>,
     notices: Vec<Notice>,
     draining: bool,
     /// What was counted.
@@ -78,15 +86,11 @@ impl<M: RegionMemory> Table<M> {
             requests: HashMap::new(),
             starved: Vec::new(),
             touched: Vec::new(),
+            graves: VecDeque::new(),
             notices: Vec::new(),
             draining: false,
             statistics: EdgeStatistics::default(),
         }
-    }
-
-    fn release(&self, memory: M) {
-        // Unmapped here if the other thread is far behind, or has ended.
-        let _ = self.released_memory.try_send(memory);
     }
 
     /// Begins a session.
@@ -113,14 +117,19 @@ impl<M: RegionMemory> Table<M> {
         Ok(())
     }
 
-    /// Ends a session and releases everything that it held.
-    pub fn close(&mut self, session: SessionId, engine: &mut Engine<M>) {
+    /// Ends a session. [`Self::bury`] releases what it held, and tells `buried` then.
+    pub fn close(
+        &mut self,
+        session: SessionId,
+        buried: oneshot::Sender<()>,
+        engine: &mut Engine<M>,
+    ) {
         let Some(application) = self.applications.remove(&session) else {
             return;
         };
-        for port in application.listeners {
-            self.listeners.remove(&port);
-            engine.unlisten(port);
+        for port in &application.listeners {
+            self.listeners.remove(port);
+            engine.unlisten(*port);
         }
         self.requests.retain(|_, (owner, connection)| {
             let keep = *owner != session;
@@ -129,23 +138,14 @@ impl<M: RegionMemory> Table<M> {
             }
             keep
         });
-        // The engine tells the peers.
-        for number in application.slots.into_iter().flatten() {
-            self.queue_pairs.remove(&number);
-            let _ = engine.destroy_queue_pair(number);
-        }
-        for id in application.completion_queues.into_values() {
-            self.completions.remove(&id);
-            let gone = engine.destroy_completion_queue(id);
-            debug_assert!(gone.is_ok(), "its queue pairs are gone");
-        }
-        for lkey in application.regions.into_keys() {
-            if let Ok(memory) = engine.deregister(lkey) {
-                self.release(memory);
-            }
-        }
-        let gone = engine.destroy_domain(application.domain);
-        debug_assert!(gone.is_ok(), "everything in it is gone");
+        self.graves.push_back(Grave {
+            session,
+            domain: Some(application.domain),
+            queue_pairs: application.slots.into_iter().flatten().collect(),
+            completion_queues: application.completion_queues.into_values().collect(),
+            regions: application.regions,
+            done: Done::Session(buried),
+        });
     }
 
     /// Carries out what a session asks for.
@@ -185,6 +185,9 @@ impl<M: RegionMemory> Table<M> {
                 reply(answer, rejected);
             }
             Asked::Disconnect(qp, answer) => reply(answer, self.disconnect(session, qp, engine)),
+            Asked::Destroy(ObjectKind::Region, lkey, answer) => {
+                self.destroy_region(session, lkey, answer);
+            }
             Asked::Destroy(kind, handle, answer) => {
                 reply(answer, self.destroy(session, kind, handle, engine));
             }
@@ -450,7 +453,7 @@ impl<M: RegionMemory> Table<M> {
         self.queue_pairs.get(&qp).map(|(session, _)| *session)
     }
 
-    /// What every session holds.
+    /// What every session holds, and what ended ones still do.
     pub fn report(&self) -> Vec<SessionReport> {
         let report = |(session, application): (&SessionId, &Application)| SessionReport {
             session: *session,
@@ -463,7 +466,8 @@ impl<M: RegionMemory> Table<M> {
             queue_pairs: application.queue_pairs,
             listeners: application.listeners.clone(),
         };
-        self.applications.iter().map(report).collect()
+        let ended = self.graves.iter().map(Grave::report);
+        self.applications.iter().map(report).chain(ended).collect()
     }
 
     /// Marks a queue pair to be served in the next turn.

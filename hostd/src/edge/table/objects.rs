@@ -1,7 +1,8 @@
 //! Objects of applications: made and given back.
 
+use super::grave::Grave;
 use super::{DYNAMIC_PORTS, Table};
-use crate::edge::command::{NewQueuePair, SessionId};
+use crate::edge::command::{Answer, NewQueuePair, SessionId};
 use crate::edge::completion::{CompletionRing, Wake};
 use crate::edge::queue_pair::WorkRings;
 use crate::engine::Engine;
@@ -112,6 +113,19 @@ impl<M: RegionMemory> Table<M> {
         Ok(port)
     }
 
+    /// Gives a region back. The answer goes when it is released: unmapping some GiB takes the time
+    /// of thousands of packets, so another thread does it.
+    pub(super) fn destroy_region(&mut self, session: SessionId, lkey: u32, answer: Answer<()>) {
+        let held = self.application(session);
+        match held.map(|application| application.regions.remove(&lkey)) {
+            Ok(Some(len)) => {
+                let grave = Grave::of_region(session, lkey, len, answer);
+                self.graves.push_back(grave);
+            }
+            _ => super::reply(answer, Err(EngineError::Unknown)),
+        }
+    }
+
     pub(super) fn destroy(
         &mut self,
         session: SessionId,
@@ -120,12 +134,8 @@ impl<M: RegionMemory> Table<M> {
         engine: &mut Engine<M>,
     ) -> Result<(), EngineError> {
         match kind {
-            ObjectKind::Region => {
-                let regions = &mut self.application(session)?.regions;
-                regions.remove(&handle).ok_or(EngineError::Unknown)?;
-                self.release(engine.deregister(handle)?);
-                Ok(())
-            }
+            // See `destroy_region`.
+            ObjectKind::Region => Err(EngineError::Argument),
             ObjectKind::CompletionQueue => {
                 let queues = &mut self.application(session)?.completion_queues;
                 let id = *queues.get(&handle).ok_or(EngineError::Unknown)?;

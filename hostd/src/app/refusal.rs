@@ -1,0 +1,43 @@
+//! Why an application does not get what it asks for.
+
+use hostd_client::abi::answer::Reply;
+use hostd_client::abi::types::ErrorCode;
+use hostd_client::shm::MemoryError;
+
+/// A refusal, on its way to becoming an error reply.
+#[derive(Debug)]
+pub struct Refusal {
+    /// For programs.
+    pub code: ErrorCode,
+    text: String,
+}
+
+impl Refusal {
+    /// Refuses with a code and a text for people.
+    pub fn new(code: ErrorCode, text: impl Into<String>) -> Self {
+        Self {
+            code,
+            text: text.into(),
+        }
+    }
+
+    /// The reply.
+    pub fn into_reply(self) -> Reply {
+        Reply::error(self.code, self.text)
+    }
+}
+
+impl From<MemoryError> for Refusal {
+    fn from(error: MemoryError) -> Self {
+        Self::new(ErrorCode::BadMemory, error.to_string())
+    }
+}
+
+impl From<nix::errno::Errno> for Refusal {
+    fn from(error: nix::errno::Errno) -> Self {
+        Self::new(
+            ErrorCode::Internal,
+            format!("hostd lacks a resource: {error}"),
+        )
+    }
+}

@@ -1,0 +1,54 @@
+//! What sessions leave behind, released bit by bit, so that the death of one that held much delays
+//! nobody's packets.
+
+use super::Table;
+use super::grave::{BURIALS, Burial, Done};
+use crate::engine::Engine;
+use crate::memory::RegionMemory;
+
+impl<M: RegionMemory> Table<M> {
+    /// Releases some of what ended sessions held. Everybody's graves have their turn.
+    pub fn bury(&mut self, engine: &mut Engine<M>) -> Burial {
+        let mut steps = BURIALS;
+        while let Some(mut grave) = self.graves.pop_front() {
+            loop {
+                if steps == 0 {
+                    self.graves.push_back(grave);
+                    return Burial::More;
+                }
+                steps -= 1;
+                if let Some(number) = grave.queue_pairs.pop() {
+                    self.queue_pairs.remove(&number);
+                    // The engine tells the peer.
+                    let _ = engine.destroy_queue_pair(number);
+                } else if let Some(id) = grave.completion_queues.pop() {
+                    self.completions.remove(&id);
+                    let gone = engine.destroy_completion_queue(id);
+                    debug_assert!(gone.is_ok(), "its queue pairs are gone");
+                } else if let Some((&lkey, _)) = grave.regions.first_key_value() {
+                    if self.released_memory.is_full() {
+                        self.graves.push_front(grave);
+                        return Burial::Waits;
+                    }
+                    grave.regions.remove(&lkey);
+                    if let Ok(memory) = engine.deregister(lkey) {
+                        // There is room, and no other sender. Without a receiver it is dropped.
+                        let _ = self.released_memory.try_send(memory);
+                    }
+                } else {
+                    break;
+                }
+            }
+            if let Some(domain) = grave.domain {
+                let gone = engine.destroy_domain(domain);
+                debug_assert!(gone.is_ok(), "everything in it is gone");
+            }
+            // Whoever waited may be gone.
+            match grave.done {
+                Done::Session(buried) => drop(buried.send(())),
+                Done::Region(answer) => drop(answer.send(Ok(()))),
+            }
+        }
+        Burial::Over
+    }
+}

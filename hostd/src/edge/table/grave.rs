@@ -1,0 +1,63 @@
+//! What an ended session leaves, and how far it is released.
+
+use crate::edge::command::{Answer, SessionId, SessionReport};
+use crate::verbs::{CompletionQueueId, DomainId};
+use std::collections::BTreeMap;
+use tokio::sync::oneshot;
+
+/// Objects that are released in a turn. Each costs about as much as a packet, and a turn takes some
+/// hundreds of those.
+pub const BURIALS: usize = 64;
+
+/// How far burials are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Burial {
+    /// Nothing is left to be released.
+    Over,
+    /// There is more than a turn takes.
+    More,
+    /// The thread that unmaps has to come along first.
+    Waits,
+}
+
+/// What a session left.
+#[derive(Debug)]
+pub(super) struct Grave {
+    pub(super) session: SessionId,
+    pub(super) domain: Option<DomainId>,
+    pub(super) queue_pairs: Vec<u32>,
+    pub(super) completion_queues: Vec<CompletionQueueId>,
+    pub(super) regions: BTreeMap<u32, u64>,
+    pub(super) done: Done,
+}
+
+/// Who waits for the end.
+#[derive(Debug)]
+pub(super) enum Done {
+    Session(oneshot::Sender<()>),
+    Region(Answer<()>),
+}
+
+impl Grave {
+    /// A single region, of a session that goes on.
+    pub(super) fn of_region(session: SessionId, lkey: u32, len: u64, answer: Answer<()>) -> Self {
+        Self {
+            session,
+            domain: None,
+            queue_pairs: Vec::new(),
+            completion_queues: Vec::new(),
+            regions: BTreeMap::from([(lkey, len)]),
+            done: Done::Region(answer),
+        }
+    }
+
+    pub(super) fn report(&self) -> SessionReport {
+        SessionReport {
+            session: self.session,
+            regions: self.regions.iter().map(|(key, len)| (*key, *len)).collect(),
+            completion_queues: self.completion_queues.len(),
+            queue_pairs: self.queue_pairs.len(),
+            listeners: Vec::new(),
+        }
+    }
+}

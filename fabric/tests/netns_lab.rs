@@ -361,7 +361,7 @@ fn mistakes_are_named() {
         assert!(!output.status.success(), "{words:?}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    assert!(fabric(&["lab", "up", "--mtu", "9000"]).contains("--mtu: 9000 is not in 1280..="));
+    assert!(fabric(&["lab", "up", "--mtu", "9217"]).contains("--mtu: 9217 is not in 1280..="));
     let hosts = fabric(&["lab", "up", "--hosts", "300"]);
     assert!(hosts.contains("300 is not in 1..=250: a host's"), "{hosts}");
     let twice = ["--tap", "leaf1:spine1", "--tap", "leaf1:spine1"];

@@ -17,6 +17,7 @@ use common::sys::{Waker, monotonic};
 use common::time::Span;
 use common::units::Rate;
 use common::xdp::frame::FramePool;
+use common::xdp::limits::PACKET_MAX;
 use common::xdp::netdev::Device;
 use common::xdp::queue::QueueIo;
 use common::xdp::{PortOptions, Role, Umem, XdpError, frames_needed, open_port};
@@ -33,6 +34,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// How long connections may take to close when the daemon ends.
 const DRAIN_TIME: Duration = Duration::from_secs(3);
+
+/// What a packet of data has besides its payload at most: Ethernet 14, IPv6 40, UDP 8, BTH 12,
+/// MPEH 8, RETH 16, ImmDt 4, ICRC 4.
+const HEADERS_MAX: usize = 14 + 40 + 8 + 12 + 8 + 16 + 4 + 4;
 
 /// How often the worker has to show that it lives, when systemd does not say.
 const HEARTBEAT: Duration = Duration::from_secs(2);
@@ -178,7 +183,15 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
     }
     let queues = devices.iter().map(|(_, device, _)| device.rx_queues).sum();
     let frames = frames_needed(queues, config.frames.ring, 1, config.frames.reorder);
-    let umem = Umem::new(frames, config.frames.ring)?;
+    // As long as the packets of the longest path MTU, where links carry them.
+    let jumbo = devices
+        .iter()
+        .any(|(_, device, _)| device.mtu > u32::from(PACKET_MAX));
+    let umem = if jumbo {
+        Umem::with_long_frames(frames, config.frames.ring)?
+    } else {
+        Umem::new(frames, config.frames.ring)?
+    };
     let mut opened = Opened {
         ports: Vec::new(),
         interfaces: Vec::new(),
@@ -274,6 +287,11 @@ pub fn start_worker<Q: QueueIo + Send + 'static>(
         .spawn(move || to_unmap.into_iter().for_each(drop::<SharedMemory>))?;
     let mut rules = config.engine(seed);
     rules.flow_control.speed = speeds.link;
+    // The MTU of a link may be raised while the daemon runs, its frames stay as long as they are.
+    let payload = pool.capacity().saturating_sub(HEADERS_MAX);
+    rules.path_mtu = rules
+        .path_mtu
+        .min(u16::try_from(payload).unwrap_or(u16::MAX));
     let engine = Worker::new(rules, ports, pool, control, released_memory);
     let published = engine.published();
     let thread = std::thread::Builder::new()

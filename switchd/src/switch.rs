@@ -41,6 +41,7 @@ use common::netlink::{self, Watch};
 use common::sync::counter::Counter;
 use common::sys::{Waker, monotonic};
 use common::time::Span;
+use common::xdp::limits::{PACKET_MAX, PIECES_MAX};
 use common::xdp::netdev::Device;
 use common::xdp::{
     AfXdpQueue, BridgeMaps, Port, Prefixes, Umem, frames_needed, mtu_limit, open_port,
@@ -173,11 +174,19 @@ fn packet_memory(config: &Config, devices: &[(PortSettings, Device)]) -> Result<
     // hands.
     let crossing = (limit(RING) + limit(OUTBOUND)) * (workers - 1);
     let engine = limit(PENDING_TOTAL) + crossing + 4 * limit(BATCH);
+    // Each may be a jumbo frame, where links carry them. In the buffer such a frame has more cells
+    // than chunks.
+    let is_jumbo = |device: &Device| device.mtu > u32::from(PACKET_MAX);
+    let pieces = if devices.iter().any(|(_, device)| is_jumbo(device)) {
+        PIECES_MAX
+    } else {
+        1
+    };
     let frames = frames_needed(
         queues + config.spare_queues(),
         config.memory.ring,
         workers,
-        config.buffer_packets() + workers * engine,
+        config.buffer_packets() + workers * engine * pieces,
     );
     tracing::info!("packet memory: {frames} frames, {} MiB", frames / 256);
     Ok(Umem::new(frames, config.memory.ring)?)

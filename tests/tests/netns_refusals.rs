@@ -115,11 +115,11 @@ fn a_large_mtu_is_refused() {
     let _alone = exclusive().unwrap();
     let lab = bare("remtu");
     for (node, interface, program) in [("leaf1", "h1", "switchd"), ("h1", "leaf1", "hostd")] {
-        let link = ["ip", "link", "set", interface, "mtu", "9000"];
+        let link = ["ip", "link", "set", interface, "mtu", "9217"];
         lab.host(node).run(link).unwrap().expect_ok();
         let said = refused(&lab, node, program);
         assert!(
-            said.contains("9000") && said.to_lowercase().contains("mtu"),
+            said.contains("9217") && said.to_lowercase().contains("mtu"),
             "{said}"
         );
     }

@@ -138,11 +138,11 @@ impl XdpError {
     }
 }
 
-/// The device may receive packets longer than a buffer; AF_XDP would lose them.
+/// The device may receive packets longer than AF_XDP carries: it would lose them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{ifname}: MTU {mtu} is above {limit}, the most that AF_XDP carries in {mode} mode on this device ({driver}); \
-     lower the MTU on both ends of the link (ip link set dev {ifname} mtu {limit})"
+     lower the MTU on both ends of the link (ip link set dev {ifname} mtu {limit}){hint}"
 )]
 pub struct MtuError {
     /// The device.
@@ -155,4 +155,6 @@ pub struct MtuError {
     pub mode: Mode,
     /// The device's driver.
     pub driver: String,
+    /// What else would help, if anything.
+    pub hint: &'static str,
 }

@@ -55,10 +55,18 @@ impl InFlight {
     /// Counts `packets` of `bytes` in all, without what the line adds, as handed to the device.
     #[inline]
     pub fn handed(&mut self, packets: u32, bytes: u64) {
-        if packets == 0 {
+        self.handed_in_pieces(packets, packets, bytes);
+    }
+
+    /// The same for packets that are handed over and completed in `pieces`, at least as many: from
+    /// then on these are what is counted.
+    #[inline]
+    pub fn handed_in_pieces(&mut self, pieces: u32, packets: u32, bytes: u64) {
+        if pieces == 0 {
             return;
         }
         let bytes = bytes + u64::from(packets) * LINE_OVERHEAD;
+        let packets = pieces;
         self.all.packets += packets;
         self.all.bytes += bytes;
         if self.count < BATCHES {
@@ -113,6 +121,9 @@ mod tests {
         assert_eq!((ring.packets(), ring.bytes()), (3, 3 * 84));
         ring.completed(100);
         assert_eq!((ring.packets(), ring.bytes()), (0, 0));
+        ring.handed_in_pieces(6, 2, 2 * 9014);
+        ring.completed(3);
+        assert_eq!((ring.packets(), ring.bytes()), (3, 9038));
     }
 
     /// However finely batches are cut, and in however many steps they complete, no byte stays

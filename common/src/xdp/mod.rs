@@ -11,6 +11,7 @@
 //!   anchor  where the first socket of that memory is bound
 //!   ring    the rings that a socket shares with the kernel
 //!   socket  AfXdpQueue: one socket, one receive and one transmit queue
+//!   pieces  packets that take several descriptors
 //!   sim     SimQueue: a queue without a device, for tests
 //!   punt    what is for others and left to the kernel all the same, and why
 //!   bridge  what bridges know: ports and stations
@@ -28,6 +29,7 @@ mod in_flight;
 pub mod limits;
 pub mod mode;
 pub mod netdev;
+mod pieces;
 pub mod port;
 mod punt;
 pub mod queue;
@@ -45,7 +47,7 @@ pub use bridge::{
 };
 pub use error::{MtuError, XdpError};
 pub use in_flight::InFlight;
-pub use limits::mtu_limit;
+pub use limits::{mtu_limit, multi_buffer};
 pub use mode::{Mode, ModeChoice};
 pub use port::{Port, PortOptions, open_port};
 pub use punt::{LOCAL_MAX, Prefixes, PuntLimit, PuntReason, STORM_DROPS, StormLimits, Verdict};

@@ -2,7 +2,7 @@
 
 use super::bridge::BridgeMaps;
 use super::error::{MtuError, XdpError};
-use super::limits::{QUEUES_MAX, mtu_limit};
+use super::limits::{QUEUES_MAX, mtu_limit, multi_buffer};
 use super::mode::{Hook, Mode, ModeChoice};
 use super::netdev::Device;
 use super::punt::{Prefixes, PuntLimit, StormLimits};
@@ -167,6 +167,11 @@ fn check_mtu(device: &Device, mode: Mode) -> Result<(), MtuError> {
         limit,
         mode,
         driver: device.driver.clone(),
+        hint: if multi_buffer() {
+            ""
+        } else {
+            ", or use Linux 6.6 or later, which carries jumbo frames"
+        },
     })
 }
 

@@ -18,8 +18,8 @@ pub trait QueueIo {
     /// ([`Frame::prefetch`]): nobody does that again.
     fn receive(&mut self, pool: &mut FramePool, batch: &mut Vec<Frame>, max: usize) -> usize;
 
-    /// How many packets [`Self::transmit`] would take now. May collect sent frames into `pool`
-    /// first.
+    /// How many packets [`Self::transmit`] would take now if each lay in one chunk. May collect
+    /// sent frames into `pool` first.
     fn transmit_room(&mut self, pool: &mut FramePool) -> usize;
 
     /// Takes packets from the front of `batch`, as many as there is room for, in order, and returns
@@ -34,9 +34,9 @@ pub trait QueueIo {
     /// this it is awake: a device may send packets elsewhere when it is silent for too long.
     fn doze(&mut self) {}
 
-    /// Packets that were taken but whose frames have not come back yet. While there are any,
-    /// whoever sleeps wakes within a millisecond or so and flushes: a device that was full or down
-    /// does not say when it is ready.
+    /// Packets, or parts of them, that were taken but whose frames have not come back yet. While
+    /// there are any, whoever sleeps wakes within a millisecond or so and flushes: a device that
+    /// was full or down does not say when it is ready.
     fn in_flight(&self) -> usize;
 
     /// Bytes of line time ([`LINE_OVERHEAD`] and all) of the packets that the device was handed and

@@ -2,7 +2,8 @@
 //!
 //! Descriptors become [`Frame`] tokens here and nowhere else, and what the kernel says about them
 //! is checked once, here: that the frame was lent to this very queue, and that the packet lies
-//! inside it.
+//! inside it. A packet that is longer than a chunk has a descriptor for each part of it, all but
+//! the last marked as continued.
 //!
 //! In copy mode the kernel sends only when it is asked, by a system call, and stops at the first
 //! packet that the device does not take. So kicks are triggered by level: as long as the transmit
@@ -18,12 +19,13 @@ use super::error::XdpError;
 use super::frame::{Frame, FramePool, Region};
 use super::heartbeat::Heartbeat;
 use super::in_flight::InFlight;
-use super::limits::{CHUNK, FILL_FACTOR, PACKET_MAX};
+use super::limits::{CHUNK, FILL_FACTOR, JUMBO_MAX};
 use super::mode::Mode;
+use super::pieces::{Assembly, fitting, has_gap, join};
 use super::queue::QueueIo;
 use super::ring::{Rings, get_option, set_option};
 use super::steer::Attachment;
-use super::umem::{Holders, Umem};
+use super::umem::{Ended, Holders, Umem};
 use crate::sync::counter::Counter;
 use crate::time::{Span, Time};
 use std::fmt;
@@ -61,7 +63,8 @@ pub struct QueueCounters {
     pub rx_packets: Counter,
     /// Bytes received, without frame check sequence.
     pub rx_bytes: Counter,
-    /// Descriptors from the kernel that made no sense; their packets are lost.
+    /// Packets that were lost because a descriptor from the kernel made no sense, or because they
+    /// were longer than any that may come.
     pub rx_invalid: Counter,
     /// Times that the fill ring could not be restocked fully because no frame was free.
     pub rx_fill_short: Counter,
@@ -69,8 +72,8 @@ pub struct QueueCounters {
     pub tx_packets: Counter,
     /// Bytes handed to the kernel, without frame check sequence.
     pub tx_bytes: Counter,
-    /// Packets that were not handed over because no device could send them: shorter than a header
-    /// or longer than a chunk.
+    /// Packets that were not handed over because no device could send them: shorter than a header,
+    /// or longer than any packet may be.
     pub tx_refused: Counter,
     /// System calls made to have packets sent.
     pub tx_kicks: Counter,
@@ -113,6 +116,7 @@ pub struct AfXdpQueue {
     stalled: bool,
     statistics_due: Time,
     refused: Vec<Frame>,
+    assembly: Assembly,
     counters: Arc<QueueCounters>,
     attachment: Arc<Attachment>,
     heartbeat: Heartbeat,
@@ -176,6 +180,7 @@ impl AfXdpQueue {
             stalled: false,
             statistics_due: Time::ZERO,
             refused: Vec::new(),
+            assembly: Assembly::Idle,
             counters: Arc::default(),
             attachment,
             heartbeat,
@@ -201,13 +206,19 @@ impl AfXdpQueue {
         &self.counters
     }
 
+    /// Bytes between one frame and the next.
+    #[inline]
+    fn frame_len(&self) -> u64 {
+        u64::from(self.region.chunk_len())
+    }
+
     fn fd(&self) -> BorrowedFd<'_> {
         self.kernel.socket.as_fd()
     }
 
     /// Gives the kernel buffers to receive into, at most `max`.
     fn restock(&mut self, pool: &mut FramePool, max: u32) {
-        let room = self.kernel.rings.fill.room(max).min(max);
+        let (room, frame_len) = (self.kernel.rings.fill.room(max).min(max), self.frame_len());
         let mut put = 0;
         while put < room {
             let Some(frame) = pool.take() else {
@@ -219,7 +230,7 @@ impl AfXdpQueue {
             self.kernel
                 .rings
                 .fill
-                .put(u64::from(frame.into_index()) * u64::from(CHUNK));
+                .put(u64::from(frame.into_index()) * frame_len);
             put += 1;
         }
         if put > 0 {
@@ -248,17 +259,16 @@ impl AfXdpQueue {
     /// The frame that `descriptor` speaks of, or `None` if that cannot be.
     #[inline]
     fn accept(&self, descriptor: libc::xdp_desc, pool: &mut FramePool) -> Option<Frame> {
-        let index = descriptor.addr / u64::from(CHUNK);
-        if !self.holders.end(index, self.number) {
+        let index = descriptor.addr / self.frame_len();
+        if self.holders.end(index, self.number) != Ended::Home {
             return None;
         }
         let index = u32::try_from(index).expect("the table of holders is not longer");
         // SAFETY: the loan that has just ended was the only holder of this frame.
         let mut frame = unsafe { self.region.frame(index) };
-        let start = descriptor.addr % u64::from(CHUNK);
-        let whole = descriptor.options & libc::XDP_PKT_CONTD == 0;
+        let start = descriptor.addr % self.frame_len();
         match (u16::try_from(start), u16::try_from(descriptor.len)) {
-            (Ok(start), Ok(len)) if whole && start.saturating_add(len) <= CHUNK => {
+            (Ok(start), Ok(len)) if start.saturating_add(len) <= CHUNK => {
                 frame.set_span(start, len, CHUNK);
                 Some(frame)
             }
@@ -269,6 +279,64 @@ impl AfXdpQueue {
         }
     }
 
+    /// Adds what came in a chunk, `None` if that made no sense, to the packet that it is of, which
+    /// goes on if there is `more`. Returns the packet when it is whole.
+    #[cold]
+    fn assemble(
+        &mut self,
+        piece: Option<Frame>,
+        more: bool,
+        pool: &mut FramePool,
+    ) -> Option<Frame> {
+        let begun = match std::mem::replace(&mut self.assembly, Assembly::Idle) {
+            Assembly::Idle => piece,
+            Assembly::Begun(first) => join(first, piece, pool),
+            Assembly::Skipped => {
+                piece.into_iter().for_each(|piece| pool.give(piece));
+                None
+            }
+        };
+        match begun {
+            Some(frame) if !more => return Some(frame),
+            Some(frame) => self.assembly = Assembly::Begun(frame),
+            None if more => self.assembly = Assembly::Skipped,
+            None => self.counters.rx_invalid.add(1),
+        }
+        None
+    }
+
+    /// Hands over a packet that takes more than one descriptor. Returns how many it took.
+    #[cold]
+    fn put_long(&mut self, frame: Frame) -> u32 {
+        let (mut put, mut next) = (0, Some(frame));
+        while let Some(mut frame) = next {
+            next = frame.detach();
+            let (start, len) = (frame.start(), frame.bytes().len());
+            let room = usize::from(CHUNK.saturating_sub(start));
+            let address = u64::from(frame.index()) * self.frame_len();
+            // Its parts, by where they begin in the frame.
+            let (first, second) = ((start, len.min(room)), (CHUNK, len.saturating_sub(room)));
+            let parts = if second.1 > 0 {
+                self.holders.lend_twice(&frame, self.number);
+                &[first, second][..]
+            } else {
+                self.holders.lend(&frame, self.number);
+                &[first][..]
+            };
+            for (place, (start, len)) in parts.iter().enumerate() {
+                let more = place + 1 < parts.len() || next.is_some();
+                self.kernel.rings.transmit.put(libc::xdp_desc {
+                    addr: address + u64::from(*start),
+                    len: u32::try_from(*len).expect("no longer than a chunk"),
+                    options: if more { libc::XDP_PKT_CONTD } else { 0 },
+                });
+                put += 1;
+            }
+            frame.into_index();
+        }
+        put
+    }
+
     /// Takes sent frames back.
     fn collect(&mut self, pool: &mut FramePool) {
         let count = self.kernel.rings.complete.available(1);
@@ -277,12 +345,16 @@ impl AfXdpQueue {
         }
         let mut home = 0;
         for _ in 0..count {
-            let index = self.kernel.rings.complete.take() / u64::from(CHUNK);
-            if self.holders.end(index, self.number) {
-                let index = u32::try_from(index).expect("the table of holders is not longer");
-                // SAFETY: as in `accept`.
-                pool.give(unsafe { self.region.frame(index) });
-                home += 1;
+            let index = self.kernel.rings.complete.take() / self.frame_len();
+            match self.holders.end(index, self.number) {
+                Ended::Home => {
+                    let index = u32::try_from(index).expect("the table of holders is not longer");
+                    // SAFETY: as in `accept`.
+                    pool.give(unsafe { self.region.frame(index) });
+                    home += 1;
+                }
+                Ended::Half => home += 1,
+                Ended::Unknown => {}
             }
         }
         self.kernel.rings.complete.release();
@@ -393,7 +465,12 @@ impl QueueIo for AfXdpQueue {
         let mut bytes = 0;
         for _ in 0..available {
             let descriptor = self.kernel.rings.receive.take();
-            if let Some(frame) = self.accept(descriptor, pool) {
+            let more = descriptor.options & libc::XDP_PKT_CONTD != 0;
+            let mut frame = self.accept(descriptor, pool);
+            if more || frame.is_none() || !matches!(self.assembly, Assembly::Idle) {
+                frame = self.assemble(frame, more, pool);
+            }
+            if let Some(frame) = frame {
                 frame.prefetch();
                 bytes += frame.len();
                 batch.push(frame);
@@ -403,9 +480,6 @@ impl QueueIo for AfXdpQueue {
         let received = batch.len() - before;
         self.counters.rx_packets.add(received as u64);
         self.counters.rx_bytes.add(bytes as u64);
-        self.counters
-            .rx_invalid
-            .add(u64::from(available) - received as u64);
         received
     }
 
@@ -418,30 +492,35 @@ impl QueueIo for AfXdpQueue {
 
     fn transmit(&mut self, batch: &mut Vec<Frame>) -> usize {
         let room = self.ring - self.in_flight.packets();
-        let count = batch
-            .len()
-            .min(self.kernel.rings.transmit.room(room).min(room) as usize);
-        let (mut sent, mut bytes) = (0, 0);
+        let room = self.kernel.rings.transmit.room(room).min(room);
+        let count = fitting(batch, room);
+        let (mut sent, mut pieces, mut bytes) = (0, 0, 0);
+        let frame_len = self.frame_len();
         for frame in batch.drain(..count) {
             let len = frame.len();
-            if !(PACKET_MIN..=usize::from(PACKET_MAX)).contains(&len) {
+            if !(PACKET_MIN..=usize::from(JUMBO_MAX)).contains(&len) || has_gap(&frame) {
                 self.refused.push(frame);
                 continue;
             }
+            sent += 1;
+            bytes += len as u64;
             assert!(self.region.owns(&frame), "a frame of another region");
+            if frame.is_chained() || usize::from(frame.start()) + len > usize::from(CHUNK) {
+                pieces += self.put_long(frame);
+                continue;
+            }
             self.holders.lend(&frame, self.number);
             let start = u64::from(frame.start());
             self.kernel.rings.transmit.put(libc::xdp_desc {
-                addr: u64::from(frame.into_index()) * u64::from(CHUNK) + start,
-                len: u32::try_from(len).expect("checked against PACKET_MAX"),
+                addr: u64::from(frame.into_index()) * frame_len + start,
+                len: u32::try_from(len).expect("checked against JUMBO_MAX"),
                 options: 0,
             });
-            sent += 1;
-            bytes += len as u64;
+            pieces += 1;
         }
         if sent > 0 {
             self.kernel.rings.transmit.publish();
-            self.in_flight.handed(sent, bytes);
+            self.in_flight.handed_in_pieces(pieces, sent, bytes);
             self.counters.tx_packets.add(u64::from(sent));
             self.counters.tx_bytes.add(bytes);
         }
@@ -488,6 +567,9 @@ impl Drop for AfXdpQueue {
         unsafe { ManuallyDrop::drop(&mut self.kernel) };
         let mut pool = FramePool::new(self.region.clone());
         for frame in self.refused.drain(..) {
+            pool.give(frame);
+        }
+        if let Assembly::Begun(frame) = std::mem::replace(&mut self.assembly, Assembly::Idle) {
             pool.give(frame);
         }
         if self.mode.is_zero_copy() {

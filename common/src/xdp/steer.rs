@@ -29,7 +29,7 @@
 use super::bridge::BridgeMaps;
 use super::error::XdpError;
 use super::heartbeat::Heartbeats;
-use super::limits::mtu_limit;
+use super::limits::{mtu_limit, multi_buffer};
 use super::mode::{Hook, Mode};
 use super::netdev::Device;
 use super::punt::{Prefixes, PuntLimit, PuntReason, STORM_DROPS, StormLimits};
@@ -430,6 +430,11 @@ fn load(orders: Orders<'_>) -> Result<libbpf_rs::Object, libbpf_rs::Error> {
     let mut object = ObjectBuilder::default()
         .name("steer")?
         .open_memory(&OBJECT.0)?;
+    if multi_buffer() {
+        for mut program in object.progs_mut() {
+            program.set_flags(libbpf_sys::BPF_F_XDP_HAS_FRAGS);
+        }
+    }
     for mut map in object.maps_mut() {
         let shared = map.name().to_str().and_then(|name| {
             let prefixes = orders.prefixes.and_then(|prefixes| prefixes.of_map(name));

@@ -12,7 +12,7 @@
 use super::anchor::anchor;
 use super::error::XdpError;
 use super::frame::{Frame, Region, TRADE};
-use super::limits::{CHUNK, FILL_FACTOR, HEADROOM, RING_MAX, RING_MIN};
+use super::limits::{CHUNK, FILL_FACTOR, HEADROOM, RING_MAX, RING_MIN, multi_buffer};
 use super::ring::Rings;
 use crate::sys::{MemlockError, memlock_limit, raise_memlock};
 use std::fmt;
@@ -29,7 +29,7 @@ use xsk_rs::config::{
 use xsk_rs::{CompQueue, FillQueue, RxQueue, TxQueue};
 
 /// Ports' queues of one daemon that may be open at a time.
-pub const QUEUES_MAX: u16 = u16::MAX - 1;
+pub const QUEUES_MAX: u16 = u16::MAX / 2 - 1;
 
 /// Frames that the kernel may hold for one queue with rings of `ring` descriptors.
 pub const fn frames_per_queue(ring: u32) -> u32 {
@@ -54,6 +54,23 @@ const WORKER_POOL: u32 = (super::frame::POOL_FULL + 4 * TRADE) as u32;
 /// Nobody in the kernel holds the frame.
 const HOME: u16 = 0;
 
+/// Added to the number of a queue that holds a frame by two descriptors.
+const TWICE: u16 = 1 << 15;
+
+/// How a loan ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The frame is back.
+    Home,
+    /// The kernel still has the other part of it.
+    Half,
+    /// There was none.
+    Unknown,
+}
+
+/// Chunks of a frame that holds a packet of RoCEv2 of any length.
+const LONG: u16 = 2;
+
 /// Which queue's rings hold a frame, for each frame. Checks what the kernel hands back, and finds
 /// what it still held when a socket is closed.
 pub(super) struct Holders(Box<[AtomicU16]>);
@@ -69,25 +86,42 @@ impl Holders {
         self.0[frame.index() as usize].store(queue, Ordering::Relaxed);
     }
 
-    /// Ends the loan of frame `index` to `queue`; false if there is none.
+    /// Notes that the rings of `queue` hold `frame` by two descriptors.
+    pub(super) fn lend_twice(&self, frame: &Frame, queue: u16) {
+        self.0[frame.index() as usize].store(queue | TWICE, Ordering::Relaxed);
+    }
+
+    /// Ends the loan of frame `index` to `queue`, or that of a part of it.
     #[inline]
-    pub(super) fn end(&self, index: u64, queue: u16) -> bool {
+    pub(super) fn end(&self, index: u64, queue: u16) -> Ended {
         let holder = usize::try_from(index)
             .ok()
             .and_then(|index| self.0.get(index));
-        match holder {
-            Some(holder) if holder.load(Ordering::Relaxed) == queue => {
+        let Some(holder) = holder else {
+            return Ended::Unknown;
+        };
+        match holder.load(Ordering::Relaxed) {
+            number if number == queue => {
                 holder.store(HOME, Ordering::Relaxed);
-                true
+                Ended::Home
             }
-            _ => false,
+            number if number == queue | TWICE => {
+                holder.store(queue, Ordering::Relaxed);
+                Ended::Half
+            }
+            _ => Ended::Unknown,
         }
+    }
+
+    /// Ends every loan of frame `index`.
+    fn bring_home(&self, index: u32) {
+        self.0[index as usize].store(HOME, Ordering::Relaxed);
     }
 
     /// Indices of the frames that the rings of `queue` hold.
     fn held_by(&self, queue: u16) -> impl Iterator<Item = u32> {
         (0..).zip(&self.0).filter_map(move |(index, holder)| {
-            (holder.load(Ordering::Relaxed) == queue).then_some(index)
+            (holder.load(Ordering::Relaxed) & !TWICE == queue).then_some(index)
         })
     }
 }
@@ -133,13 +167,29 @@ impl Umem {
     /// When `ring` is not a power of two from [`RING_MIN`] to [`RING_MAX`], and when the kernel
     /// refuses, above all because too little memory may be locked.
     pub fn new(frames: u32, ring: u32) -> Result<Self, XdpError> {
+        Self::of_chunks(1, frames, ring)
+    }
+
+    /// The same with frames of two chunks where the kernel carries packets of several: what is sent
+    /// from one may be twice as long, and what is received can be
+    /// [gathered](super::frame::FramePool::gather) in one.
+    ///
+    /// # Errors
+    /// As for [`Self::new`].
+    pub fn with_long_frames(frames: u32, ring: u32) -> Result<Self, XdpError> {
+        Self::of_chunks(if multi_buffer() { LONG } else { 1 }, frames, ring)
+    }
+
+    fn of_chunks(chunks: u16, frames: u32, ring: u32) -> Result<Self, XdpError> {
         if !ring.is_power_of_two() || !(RING_MIN..=RING_MAX).contains(&ring) {
             return Err(XdpError::Ring(ring));
         }
-        let bytes = u64::from(frames) * u64::from(CHUNK);
+        let frame_len = chunks * CHUNK;
+        let bytes = u64::from(frames) * u64::from(frame_len);
         // Root and CAP_IPC_LOCK need no limit, so only the registration itself tells.
         let _ = raise_memlock(bytes);
-        let count = NonZeroU32::new(frames).ok_or_else(|| {
+        let count = frames.saturating_mul(u32::from(chunks));
+        let count = NonZeroU32::new(count).ok_or_else(|| {
             XdpError::Umem(io::Error::new(io::ErrorKind::InvalidInput, "no frames"))
         })?;
         let register = || {
@@ -172,10 +222,10 @@ impl Umem {
             holders: Arc::new(Holders::new(frames)),
             numbers: Mutex::new(Numbers::default()),
         });
-        // SAFETY: xsk-rs mapped `frames` chunks of CHUNK bytes at `base`, which live as long as
-        // `shared` and which nothing of it touches but by our descriptors.
+        // SAFETY: xsk-rs mapped `frames × chunks` chunks of CHUNK bytes at `base`, which live as
+        // long as `shared` and which nothing of it touches but by our descriptors.
         let region =
-            unsafe { Region::new(base, frames, CHUNK, HEADROOM, Box::new(shared.clone())) };
+            unsafe { Region::new(base, frames, frame_len, HEADROOM, Box::new(shared.clone())) };
         Ok(Self {
             region,
             shared,
@@ -216,7 +266,7 @@ impl Umem {
         let mut pool = super::frame::FramePool::new(self.region.clone());
         let mut reclaimed = 0;
         for index in self.shared.holders.held_by(number) {
-            self.shared.holders.end(u64::from(index), number);
+            self.shared.holders.bring_home(index);
             // SAFETY: the index is in the table, hence below the number of frames; its token was
             // given up when the frame was lent, and the loan ends here.
             pool.give(unsafe { self.region.frame(index) });
@@ -286,7 +336,9 @@ fn bind_anchor(umem: &xsk_rs::Umem, ifname: &str) -> io::Result<Anchor> {
         .rx_queue_size(size)
         .tx_queue_size(size)
         .libxdp_flags(LibxdpFlags::XSK_LIBXDP_FLAGS_INHIBIT_PROG_LOAD)
-        .bind_flags(BindFlags::XDP_COPY)
+        .bind_flags(BindFlags::from_bits_retain(
+            BindFlags::XDP_COPY.bits() | if multi_buffer() { libc::XDP_USE_SG } else { 0 },
+        ))
         .build();
     // SAFETY: program loading is inhibited, which is what the function asks for.
     let (transmit, receive, rings) = unsafe { xsk_rs::Socket::new(config, umem, &interface, 0) }

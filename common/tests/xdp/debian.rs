@@ -5,6 +5,7 @@ use std::time::Duration;
 
 /// Those that measure no rates: a guest is slow.
 const IN_GUEST: &[&str] = &[
+    "jumbo::without_several_chunks_the_mtu_is_limited",
     "opening::a_port_can_be_opened_again_at_once",
     "opening::modes_are_chosen_shown_and_required",
     "opening::several_memories_fit_in_one_namespace",

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   traffic   packets in and out, on every queue, under pressure, and every frame home again
+//!   jumbo     packets in several chunks
 //!   opening   modes, limits, occupied devices, processes that were killed
 //!   steering  which packets are the kernel's
 //!   punting   which are its own though they are for others
@@ -11,6 +12,7 @@
 
 mod bridging;
 mod debian;
+mod jumbo;
 mod namespace;
 mod opening;
 mod punting;
@@ -51,7 +53,7 @@ fn packet(destination: [u8; 6], len: usize) -> Vec<u8> {
 fn send(queue: &mut AfXdpQueue, pool: &mut FramePool, packets: &[Vec<u8>]) {
     let mut batch: Vec<Frame> = packets
         .iter()
-        .map(|packet| pool.take_filled(packet).expect("a free frame"))
+        .map(|packet| pool.take_chain(packet).expect("free frames"))
         .collect();
     let end = Instant::now() + Duration::from_secs(5);
     while !batch.is_empty() || queue.in_flight() > 0 {
@@ -73,7 +75,7 @@ fn receive(queue: &mut AfXdpQueue, pool: &mut FramePool, count: usize) -> Vec<Ve
             sleep.wait([queue.as_fd()], Span::from_millis(100)).unwrap();
         }
         for frame in batch.drain(..) {
-            packets.push(frame.bytes().to_vec());
+            packets.push(frame.pieces().flatten().copied().collect());
             pool.give(frame);
         }
     }

@@ -47,9 +47,10 @@ impl<Q: QueueIo> NetPort<Q> {
         &mut self.queues[index].io
     }
 
-    /// Appends received packets to `batch`, at most `max`, and returns how many.
+    /// Appends received packets to `batch`, at most `max`, and returns how many. A packet that came
+    /// in several chunks is put together in one.
     pub fn receive(&mut self, pool: &mut FramePool, batch: &mut Vec<Frame>, max: usize) -> usize {
-        let count = self.queues.len();
+        let (count, before) = (self.queues.len(), batch.len());
         let mut received = 0;
         for step in 0..count {
             let index = (self.first + step) % count;
@@ -59,6 +60,12 @@ impl<Q: QueueIo> NetPort<Q> {
             }
         }
         self.first = (self.first + 1) % count;
+        for frame in &mut batch[before..] {
+            if frame.is_chained() {
+                // One that is longer than any packet of RoCEv2 stays in pieces: it is not whole.
+                pool.gather(frame);
+            }
+        }
         received
     }
 

@@ -24,6 +24,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use serde::{Deserialize, Serialize};
 
 use super::LabError;
+use common::xdp::{Mode, mtu_limit};
 
 /// Most leaves: their number is an octet of the address plan, below those of the spines.
 pub const MAX_LEAVES: u8 = 64;
@@ -33,9 +34,6 @@ pub const MAX_SPINES: u8 = 32;
 pub const MAX_HOSTS: u8 = 250;
 /// Most queues of an interface.
 pub const MAX_QUEUES: u8 = 8;
-/// Largest MTU that AF_XDP carries on veth in a frame of one page: the page less the headroom of
-/// XDP and the kernel's bookkeeping at its end (4096 − 256 − 320), less the Ethernet header.
-pub const MAX_MTU: u32 = 4096 - 256 - 320 - 14;
 /// IPv6 needs it (RFC 8200 §5).
 pub const MIN_MTU: u32 = 1280;
 
@@ -193,12 +191,13 @@ impl Options {
         ] {
             bound.check(value).or_else(|reason| bad(option, reason))?;
         }
-        if !(MIN_MTU..=MAX_MTU).contains(&self.mtu) {
+        let most = mtu_limit(Mode::NativeCopy, "veth");
+        if !(MIN_MTU..=most).contains(&self.mtu) {
             return bad(
                 "--mtu",
                 format!(
-                    "{} is not in {MIN_MTU}..={MAX_MTU}: IPv6 needs {MIN_MTU}, and AF_XDP on veth \
-                     carries {MAX_MTU} in a frame of one page",
+                    "{} is not in {MIN_MTU}..={most}: IPv6 needs {MIN_MTU}, and AF_XDP on veth \
+                     carries no more than {most} with this kernel",
                     self.mtu
                 ),
             );

@@ -109,7 +109,7 @@ fn options_outside_of_the_plan_are_refused() {
         (options(2, 2, 251), "--hosts"),
         (
             Options {
-                mtu: 9000,
+                mtu: 9217,
                 ..Options::default()
             },
             "--mtu",

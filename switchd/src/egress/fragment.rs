@@ -29,11 +29,12 @@ pub struct Plan {
 const UNIT: usize = 8;
 
 impl Plan {
-    /// For the packet whose IP header begins at `network`; `None` if no data fits beside the
-    /// header, or there is no such packet.
-    pub fn new(frame: &[u8], network: u16, mtu: u16) -> Option<Self> {
+    /// For the packet of a frame of `len` bytes whose IP header begins at `network`; its rest may
+    /// lie elsewhere. `None` if no data fits beside the header, or there is no such packet.
+    pub fn new((frame, len): (&[u8], usize), network: u16, mtu: u16) -> Option<Self> {
         let network = usize::from(network);
-        let packet = v4::Packet::new_checked(frame.get(network..)?).ok()?;
+        let len = len.checked_sub(network)?;
+        let packet = v4::Packet::new_partial(frame.get(network..)?, len).ok()?;
         let header = packet.header_len();
         let room = usize::from(mtu).checked_sub(header)? / UNIT * UNIT;
         (room > 0).then_some(Self {
@@ -148,7 +149,7 @@ mod tests {
     }
 
     fn fragments(frame: &[u8], mtu: u16) -> Vec<Vec<u8>> {
-        let plan = Plan::new(frame, NETWORK, mtu).expect("a packet");
+        let plan = Plan::new((frame, frame.len()), NETWORK, mtu).expect("a packet");
         let write = |number| {
             let mut out = vec![0; plan.frame_len(number)];
             plan.write(frame, number, &mut out);
@@ -169,7 +170,8 @@ mod tests {
         for broken in [[7, 1, 0, 0], [7, 0, 0, 0], [7, 9, 0, 0], [0, 7, 4, 0]] {
             assert_eq!(fragments(&frame(100, &broken, 0), 80)[1][34..38], broken);
         }
-        assert_eq!(Plan::new(&frame(100, &OPTIONS, 0), NETWORK, 39), None);
+        let whole = frame(100, &OPTIONS, 0);
+        assert_eq!(Plan::new((&whole, whole.len()), NETWORK, 39), None);
     }
 
     proptest! {

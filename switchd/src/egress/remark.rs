@@ -14,7 +14,7 @@
 use common::wire::ip::{Ecn, v4, v6};
 
 /// Replaces the DSCP of the IP packet that begins at `network`; only the low six bits of `dscp`
-/// count. The ECN bits stay. False, and nothing done, if no whole IP packet is there.
+/// count. The ECN bits stay. False, and nothing done, if no header of IP is there.
 #[inline]
 pub fn set_dscp(frame: &mut [u8], network: u16, dscp: u8) -> bool {
     update(frame, network, |class| Some(dscp << 2 | class & 3))
@@ -37,16 +37,20 @@ fn update(frame: &mut [u8], network: u16, change: impl FnOnce(u8) -> Option<u8>)
         return false;
     };
     let changed = match ip.first().map(|byte| byte >> 4) {
-        Some(4) => v4::Packet::new_checked(ip).ok().and_then(|mut packet| {
-            let class = change(packet.traffic_class())?;
-            packet.set_traffic_class(class);
-            Some(())
-        }),
-        Some(6) => v6::Packet::new_checked(ip).ok().and_then(|mut packet| {
-            let class = change(packet.traffic_class())?;
-            packet.set_traffic_class(class);
-            Some(())
-        }),
+        Some(4) => v4::Packet::new_partial(ip, usize::MAX)
+            .ok()
+            .and_then(|mut packet| {
+                let class = change(packet.traffic_class())?;
+                packet.set_traffic_class(class);
+                Some(())
+            }),
+        Some(6) => v6::Packet::new_partial(ip, usize::MAX)
+            .ok()
+            .and_then(|mut packet| {
+                let class = change(packet.traffic_class())?;
+                packet.set_traffic_class(class);
+                Some(())
+            }),
         _ => None,
     };
     changed.is_some()

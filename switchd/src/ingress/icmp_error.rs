@@ -139,7 +139,10 @@ pub fn about(
     let at = ethernet::HEADER_LEN;
     match parsed.version {
         Version::V4 => {
-            let (here, there) = (port.icmp_v4?, v4::Packet::new_checked(original).ok()?.src());
+            let (here, there) = (
+                port.icmp_v4?,
+                v4::Packet::new_partial(original, usize::MAX).ok()?.src(),
+            );
             let mut answer = pool.take_sized(at + icmp::len_v4(original))?;
             ethernet::emit(
                 answer.bytes_mut(),
@@ -157,7 +160,10 @@ pub fn about(
             Some(answer)
         }
         Version::V6 => {
-            let (here, there) = (port.icmp_v6?, v6::Packet::new_checked(original).ok()?.src());
+            let (here, there) = (
+                port.icmp_v6?,
+                v6::Packet::new_partial(original, usize::MAX).ok()?.src(),
+            );
             let mut answer = pool.take_sized(at + icmp::len_v6(original))?;
             ethernet::emit(
                 answer.bytes_mut(),

@@ -41,6 +41,16 @@ impl From<wire::Error> for ParseException {
     reason = "what is parsed goes from registers to its lane; through a result in memory it costs a stalled copy"
 )]
 pub fn parse(frame: &[u8], own: [u8; 6]) -> Result<Parsed, ParseException> {
+    parse_partial(frame, frame.len(), own)
+}
+
+/// The same for a frame of `len` bytes that begins with `frame`: the rest lies elsewhere.
+///
+/// # Errors
+/// Why the packet is not to be forwarded.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "see `parse`")]
+pub fn parse_partial(frame: &[u8], len: usize, own: [u8; 6]) -> Result<Parsed, ParseException> {
     let stack = vlan::walk(frame)?;
     if stack.ethertype == ethertype::MAC_CONTROL {
         return Err(ParseException::Control);
@@ -64,23 +74,24 @@ pub fn parse(frame: &[u8], own: [u8; 6]) -> Result<Parsed, ParseException> {
     let ip = &frame[stack.payload_at..];
     let network = u16::try_from(stack.payload_at).map_err(|_| DropReason::Malformed)?;
     match stack.ethertype {
-        ethertype::IPV4 => Ok(parse_v4(ip, network, pcp)?),
-        ethertype::IPV6 => Ok(parse_v6(ip, network, pcp)?),
+        ethertype::IPV4 => Ok(parse_v4(ip, len - stack.payload_at, network, pcp)?),
+        ethertype::IPV6 => Ok(parse_v6(ip, len - stack.payload_at, network, pcp)?),
         _ => Err(DropReason::UnknownEtherType.into()),
     }
 }
 
-/// Reads a frame for any destination; `None` if it would not be forwarded anyway.
-pub fn parse_any(frame: &[u8]) -> Option<Parsed> {
+/// Reads a frame of `len` bytes that begins with `frame`, for any destination; `None` if it would
+/// not be forwarded anyway.
+pub fn parse_any(frame: &[u8], len: usize) -> Option<Parsed> {
     let own = frame.first_chunk().copied().unwrap_or_default();
-    parse(frame, own).ok()
+    parse_partial(frame, len, own).ok()
 }
 
 /// Reads of a frame that is bridged what its class and its flow follow from. A bridge judges no
 /// packet: what is no IP packet, or none that makes sense, has no DSCP and no flow, and nothing in
-/// it is ever changed.
+/// it is ever changed. The frame has `len` bytes and begins with `frame`.
 #[inline]
-pub fn parse_bridged(frame: &[u8]) -> Parsed {
+pub fn parse_bridged(frame: &[u8], len: usize) -> Parsed {
     let opaque = Parsed {
         version: Version::V4,
         protocol: 0,
@@ -101,12 +112,12 @@ pub fn parse_bridged(frame: &[u8]) -> Parsed {
     };
     let pcp = stack.outer.map_or(NO_PCP, |tag| tag.pcp());
     let opaque = Parsed { pcp, ..opaque };
-    let ip = &frame[stack.payload_at..];
+    let (ip, ip_len) = (&frame[stack.payload_at..], len - stack.payload_at);
     let Ok(network) = u16::try_from(stack.payload_at) else {
         return opaque;
     };
     let class = match stack.ethertype {
-        ethertype::IPV4 => v4::Packet::new_checked(ip).ok().map(|packet| {
+        ethertype::IPV4 => v4::Packet::new_partial(ip, ip_len).ok().map(|packet| {
             let at = if packet.fragment_offset() == 0 {
                 packet.header_len()
             } else {
@@ -115,7 +126,7 @@ pub fn parse_bridged(frame: &[u8]) -> Parsed {
             let upper = (packet.protocol(), at, packet.is_fragment());
             (Version::V4, packet.traffic_class(), upper)
         }),
-        ethertype::IPV6 => v6::Packet::new_checked(ip).ok().map(|packet| {
+        ethertype::IPV6 => v6::Packet::new_partial(ip, ip_len).ok().map(|packet| {
             let upper = packet.upper().ok();
             let is_fragment = upper.is_some_and(|upper| upper.fragment.is_some());
             let first = upper.filter(|upper| upper.fragment.is_none_or(|offset| offset == 0));
@@ -142,8 +153,8 @@ pub fn parse_bridged(frame: &[u8]) -> Parsed {
 
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "see `parse`")]
-fn parse_v4(ip: &[u8], network: u16, pcp: u8) -> Result<Parsed, DropReason> {
-    let packet = v4::Packet::new_checked(ip)?;
+fn parse_v4(ip: &[u8], len: usize, network: u16, pcp: u8) -> Result<Parsed, DropReason> {
+    let packet = v4::Packet::new_partial(ip, len)?;
     if !packet.verify_checksum() {
         return Err(DropReason::BadChecksum);
     }
@@ -190,8 +201,8 @@ fn is_no_host(source: Ipv4Addr) -> bool {
 
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "see `parse`")]
-fn parse_v6(ip: &[u8], network: u16, pcp: u8) -> Result<Parsed, DropReason> {
-    let packet = v6::Packet::new_checked(ip)?;
+fn parse_v6(ip: &[u8], len: usize, network: u16, pcp: u8) -> Result<Parsed, DropReason> {
+    let packet = v6::Packet::new_partial(ip, len)?;
     let (src, dst) = (packet.src(), packet.dst());
     let link_local = dst.is_unicast_link_local() || src.is_unicast_link_local();
     let impossible_source = src.is_multicast() || src.is_loopback() || src.is_unspecified();

@@ -50,7 +50,7 @@ mod tracer;
 
 pub use collect::{Collector, Outcome, Totals, Trace};
 pub use filter::{DEFAULT_COUNT, Filter, FilterError, MAX_COUNT, ReasonSet};
-pub use record::{Arrival, Direction, How, MarkedAt, Record, Region, SNAP, Snap, Step};
+pub use record::{Arrival, Direction, Excerpt, How, MarkedAt, Record, Region, SNAP, Snap, Step};
 pub use session::session;
 pub use show::{Names, Shown, ShownStep, hexadecimal};
 pub use tracer::Tracer;

@@ -9,6 +9,7 @@ use crate::id::{PortId, TraceId};
 use crate::packet::{Edits, Packet, Parsed};
 use crate::tables::policy::Policy;
 use common::time::Time;
+use common::xdp::frame::Frame;
 
 /// A tracer and the time of the turn.
 #[derive(Debug)]
@@ -81,12 +82,12 @@ impl Probe {
             let at = MarkedAt::Dequeue;
             tracer.step(*now, packet.trace, Step::Marked { at });
         }
-        tracer.sent(*now, packet.trace, packet.egress, packet.frame.bytes());
+        tracer.sent(*now, packet.trace, packet.egress, &packet.frame);
     }
 
     /// Offers a packet to the filter; its number if it is followed from now on.
     #[cold]
-    pub fn begin(&mut self, arrival: Arrival, frame: &[u8], parsed: Option<&Parsed>) -> TraceId {
+    pub fn begin(&mut self, arrival: Arrival, frame: &Frame, parsed: Option<&Parsed>) -> TraceId {
         self.0
             .as_deref_mut()
             .map_or(TraceId::NONE, |Following { tracer, now }| {
@@ -101,7 +102,7 @@ impl Probe {
         &mut self,
         lost: Lost,
         reason: DropReason,
-        frame: &[u8],
+        frame: &Frame,
         parsed: Option<&Parsed>,
         priority: Option<u8>,
     ) {

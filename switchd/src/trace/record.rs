@@ -4,10 +4,48 @@ use crate::drop::DropReason;
 use crate::id::{GroupId, NextHopId, PortId, TraceId};
 use crate::packet::Version;
 use common::time::{Span, Time};
+use common::xdp::frame::Frame;
 
 /// Bytes of a frame that are kept, from the destination address on: the longest headers that are
 /// looked at (Ethernet with a tag 18, IPv6 40, UDP 8, BTH 12, MPEH and others 32) and some payload.
 pub const SNAP: usize = 128;
+
+/// What is looked at of a frame: its first bytes, and how long it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Excerpt<'a> {
+    /// The first bytes, with all headers.
+    pub bytes: &'a [u8],
+    /// Bytes of the frame; none is longer than this says.
+    pub len: u16,
+}
+
+impl<'a> From<&'a [u8]> for Excerpt<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        let len = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
+        Self { bytes, len }
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Excerpt<'a> {
+    fn from(bytes: &'a [u8; N]) -> Self {
+        bytes[..].into()
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Excerpt<'a> {
+    fn from(bytes: &'a Vec<u8>) -> Self {
+        bytes[..].into()
+    }
+}
+
+impl<'a> From<&'a Frame> for Excerpt<'a> {
+    fn from(frame: &'a Frame) -> Self {
+        Self {
+            bytes: frame.bytes(),
+            len: u16::try_from(frame.len()).unwrap_or(u16::MAX),
+        }
+    }
+}
 
 /// How a next hop was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! Tracers and their collector: what is followed, what is lost, and how it is shown.
 
-use super::tracer::{HAND_OVER, RING_RECORDS, frame_len};
+use super::tracer::{HAND_OVER, RING_RECORDS};
 use super::*;
 use crate::drop::DropReason;
 use crate::id::{GroupId, NextHopId, PortId, SESSIONS, TraceId};
-use crate::ingress::parse::{parse, parse_any};
+use crate::ingress::parse::{self, parse};
 use crate::limits::MAX_WORKERS;
-use crate::packet::Version;
+use crate::packet::{Parsed, Version};
 use crate::tables::{NextHop, PortEntry};
 use crate::trace::collect::{MAX_OPEN, MAX_RECORDS};
 use common::time::{Span, Time};
@@ -75,6 +75,14 @@ fn offer(tracer: &mut Tracer, now: u64, frame: &[u8]) -> TraceId {
     tracer.begin(at(now), arrival(1), frame, Some(&parsed))
 }
 
+fn parse_any(frame: &[u8]) -> Option<Parsed> {
+    parse::parse_any(frame, frame.len())
+}
+
+fn short(frame: &[u8]) -> u16 {
+    u16::try_from(frame.len()).unwrap()
+}
+
 fn route(egress: u16) -> Step {
     Step::Route {
         group: GroupId(4),
@@ -137,7 +145,7 @@ fn a_packet_is_followed_through_workers() {
     assert_eq!(collector.poll(), 1);
     let trace = collector.take().remove(0);
     let steps: Vec<Step> = trace.records.iter().map(|record| record.step).collect();
-    let len = frame_len(&in_bytes);
+    let len = short(&in_bytes);
     let port = PortId(1);
     assert_eq!(steps[0], Step::Received { port, len });
     assert!(matches!(steps[1], Step::Parsed { protocol: 17, .. }));
@@ -152,7 +160,7 @@ fn a_packet_is_followed_through_workers() {
     assert_eq!((came.direction, came.port), (Direction::In, PortId(1)));
     assert_eq!((went.direction, went.port), (Direction::Out, PortId(2)));
     assert_eq!(came.bytes(), &in_bytes[..SNAP]);
-    assert_eq!((came.len, went.len), (len, frame_len(&out_bytes)));
+    assert_eq!((came.len, went.len), (len, short(&out_bytes)));
 }
 
 /// MG-7: every Nth, at most N.
@@ -293,7 +301,7 @@ fn a_loss_is_noticed() {
     tracer.flush();
     let found = found(&mut collector);
     assert_eq!(found.len(), 1);
-    let (port, len) = (PortId(1), frame_len(&bytes));
+    let (port, len) = (PortId(1), short(&bytes));
     assert_eq!(found[0].records[0].step, Step::Noticed { port, len });
     assert_eq!(found[0].egress(), Some(PortId(2)));
     assert_eq!(found[0].snaps[0].bytes(), &bytes[..]);

@@ -1,7 +1,7 @@
 //! A worker's end of a session.
 
 use super::filter::{Filter, MAX_COUNT};
-use super::record::{Arrival, Direction, Record, SNAP, Snap, Step};
+use super::record::{Arrival, Direction, Excerpt, Record, SNAP, Snap, Step};
 use crate::drop::DropReason;
 use crate::id::{NUMBER_MASK, PortId, TraceId};
 use crate::packet::Parsed;
@@ -93,14 +93,15 @@ impl Tracer {
     ///
     /// A packet that matches but for which there is no room, because control is late, is counted as
     /// missed.
-    pub fn begin(
+    pub fn begin<'a>(
         &mut self,
         now: Time,
         arrival: Arrival,
-        frame: &[u8],
+        frame: impl Into<Excerpt<'a>>,
         parsed: Option<&Parsed>,
     ) -> TraceId {
-        if self.left == 0 || !self.filter.matches(arrival, frame, parsed) {
+        let frame = frame.into();
+        if self.left == 0 || !self.filter.matches(arrival, frame.bytes, parsed) {
             return TraceId::NONE;
         }
         if !self.filter.is_late() {
@@ -117,7 +118,7 @@ impl Tracer {
             }
             return TraceId::NONE;
         }
-        let (port, len) = (arrival.port, frame_len(frame));
+        let (port, len) = (arrival.port, frame.len);
         let id = self.follow(now, port, frame, Step::Received { port, len });
         if let Some(parsed) = parsed {
             let step = Step::Parsed {
@@ -142,7 +143,13 @@ impl Tracer {
     /// Records that a packet was sent, and its headers at that time. The
     /// [`Collector`](super::Collector) computes how long it had waited.
     #[inline]
-    pub fn sent(&mut self, now: Time, id: TraceId, port: PortId, frame: &[u8]) {
+    pub fn sent<'a>(
+        &mut self,
+        now: Time,
+        id: TraceId,
+        port: PortId,
+        frame: impl Into<Excerpt<'a>>,
+    ) {
         if id.is_some() && id.session() == self.base.session() {
             self.snap(now, id, Direction::Out, port, frame);
             let waited = Span::ZERO;
@@ -154,21 +161,22 @@ impl Tracer {
     /// decided. If the filter asks for losses and the packet was not followed so far, it is matched
     /// now by its present headers, which are `parsed`.
     #[expect(clippy::too_many_arguments, reason = "a loss is recorded in one place")]
-    pub fn dropped(
+    pub fn dropped<'a>(
         &mut self,
         now: Time,
         id: TraceId,
         arrival: Arrival,
         egress: Option<PortId>,
         reason: DropReason,
-        frame: &[u8],
+        frame: impl Into<Excerpt<'a>>,
         parsed: Option<&Parsed>,
     ) {
+        let frame = frame.into();
         let dropped = Step::Dropped { reason, egress };
         if id.is_some() {
             self.step(now, id, dropped);
-        } else if self.is_wanted_loss(arrival, egress, reason, frame, parsed) {
-            let (port, len) = (arrival.port, frame_len(frame));
+        } else if self.is_wanted_loss(arrival, egress, reason, frame.bytes, parsed) {
+            let (port, len) = (arrival.port, frame.len);
             let id = self.follow(now, port, frame, Step::Noticed { port, len });
             self.step(now, id, dropped);
         }
@@ -204,7 +212,7 @@ impl Tracer {
     }
 
     /// Gives a packet an id and records its first step.
-    fn follow(&mut self, now: Time, port: PortId, frame: &[u8], first: Step) -> TraceId {
+    fn follow(&mut self, now: Time, port: PortId, frame: Excerpt<'_>, first: Step) -> TraceId {
         self.left = self.left.saturating_sub(1);
         // Zero is left out: it would be no id in the first worker of the first session.
         self.number = self.number % NUMBER_MASK + 1;
@@ -227,23 +235,24 @@ impl Tracer {
         });
     }
 
-    pub(super) fn snap(
+    pub(super) fn snap<'a>(
         &mut self,
         time: Time,
         id: TraceId,
         direction: Direction,
         port: PortId,
-        frame: &[u8],
+        frame: impl Into<Excerpt<'a>>,
     ) {
-        let kept = frame.len().min(SNAP);
+        let frame = frame.into();
+        let kept = frame.bytes.len().min(SNAP);
         let mut bytes = [0; SNAP];
-        bytes[..kept].copy_from_slice(&frame[..kept]);
+        bytes[..kept].copy_from_slice(&frame.bytes[..kept]);
         let snap = Snap {
             id,
             time,
             direction,
             port,
-            len: frame_len(frame),
+            len: frame.len,
             kept: u8::try_from(kept).unwrap_or(u8::MAX),
             bytes,
         };
@@ -251,9 +260,4 @@ impl Tracer {
             self.counters.lost.add(1);
         }
     }
-}
-
-/// Bytes of a frame; none is longer than a `u16` says.
-pub(super) fn frame_len(frame: &[u8]) -> u16 {
-    u16::try_from(frame.len()).unwrap_or(u16::MAX)
 }

@@ -134,6 +134,7 @@ impl<Q: QueueIo> Worker<Q> {
         let Some(cut) = trim_packet(&mut packet, policy) else {
             return self.drop_charged(packet, reason);
         };
+        self.devices.pool.shed(&mut packet.frame);
         self.stats.ports[packet.egress.index()].queues[usize::from(class)]
             .trimmed_packets
             .add(1);

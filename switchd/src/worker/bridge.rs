@@ -40,10 +40,10 @@ impl<Q: QueueIo> Worker<Q> {
         if kind.is_some_and(|kind| kind.starts_with(&ethertype::MAC_CONTROL.to_be_bytes())) {
             return self.receive_control(frame, ingress, now);
         }
-        let mut decision = decide(&self.tables, ingress, frame.bytes());
+        let mut decision = decide(&self.tables, ingress, (frame.bytes(), frame.len()));
         if decision.is_err() && self.pick_up_tables(now) {
             // The steering program was told of what is newer than the tables of this turn.
-            decision = decide(&self.tables, ingress, frame.bytes());
+            decision = decide(&self.tables, ingress, (frame.bytes(), frame.len()));
         }
         match decision {
             Ok(bridged) => self.send_bridged(frame, bridged, ingress, now),
@@ -59,7 +59,7 @@ impl<Q: QueueIo> Worker<Q> {
         }
         let parsed = Parsed {
             pcp: bridged.pcp,
-            ..parse_bridged(frame.bytes())
+            ..parse_bridged(frame.bytes(), frame.len())
         };
         if let Some(port) = self.stats.ports.get(ingress.index()) {
             port.bridged_packets.add(1);

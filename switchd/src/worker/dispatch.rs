@@ -203,18 +203,35 @@ impl<Q: QueueIo> Worker<Q> {
     /// own from here on.
     #[cold]
     fn fragment(&mut self, frame: Frame, parsed: &Parsed, (hop, mtu): (Hop, u16), origin: Origin) {
-        let Some(plan) = Plan::new(frame.bytes(), parsed.network, mtu) else {
+        let Some(plan) = Plan::new((frame.bytes(), frame.len()), parsed.network, mtu) else {
             let why = (DropReason::TooBig, Problem::TooBig { mtu });
             return self.answer_and_drop(frame, parsed, why, origin);
         };
+        let mut whole = std::mem::take(&mut self.scratch.whole);
+        whole.clear();
+        frame.pieces().for_each(|piece| whole.extend(piece));
+        self.send_fragments(frame, &whole, parsed, (plan, hop), origin);
+        self.scratch.whole = whole;
+    }
+
+    /// Sends the packet of `frame`, which is `whole` in one piece, as planned.
+    fn send_fragments(
+        &mut self,
+        frame: Frame,
+        whole: &[u8],
+        parsed: &Parsed,
+        (plan, hop): (Plan, Hop),
+        origin: Origin,
+    ) {
         let stats = self.stats.clone();
         let counters = &stats.ports[origin.ingress.index()];
         for number in 0..plan.count() {
-            let len = plan.frame_len(number);
-            let Some(mut fragment) = self.devices.pool.take_sized(len) else {
+            let out = &mut self.scratch.fragment;
+            out.resize(plan.frame_len(number), 0);
+            plan.write(whole, number, out);
+            let Some(fragment) = self.devices.pool.take_chain(out) else {
                 return self.drop_packet(frame, origin, DropReason::BufferFull);
             };
-            plan.write(frame.bytes(), number, fragment.bytes_mut());
             counters.fragments.add(1);
             // All take the same way: no hash of theirs knows more than the addresses.
             let parsed = Parsed {

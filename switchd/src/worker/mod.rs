@@ -65,6 +65,7 @@ use common::sync::snapshot::Reader;
 use common::sync::words::{prefetch, prefetch_all};
 use common::time::Time;
 use common::xdp::frame::Frame;
+use common::xdp::limits::JUMBO_MAX;
 use common::xdp::queue::{LINE_OVERHEAD, QueueIo};
 use control_link::ControlLink;
 use events::{QueueLink, WorkerCommand};
@@ -126,6 +127,9 @@ pub struct Scratch {
     packets: Vec<Packet>,
     crossings: Vec<Crossing>,
     retries: Vec<Waiting>,
+    /// A packet that is cut into fragments, in one piece, and one of these.
+    whole: Vec<u8>,
+    fragment: Vec<u8>,
 }
 
 impl Default for Scratch {
@@ -138,6 +142,8 @@ impl Default for Scratch {
             packets: Vec::with_capacity(2 * RING),
             crossings: Vec::with_capacity(2 * RING),
             retries: Vec::with_capacity(PENDING_TOTAL),
+            whole: Vec::with_capacity(usize::from(JUMBO_MAX)),
+            fragment: Vec::with_capacity(usize::from(JUMBO_MAX)),
         }
     }
 }
@@ -398,7 +404,7 @@ impl<Q: QueueIo> Worker<Q> {
         }
         if self.probe.is_on() {
             let maps = &self.tables.traffic.classify;
-            trace::loss(&mut self.probe, maps, frame.bytes(), lost, reason);
+            trace::loss(&mut self.probe, maps, &frame, lost, reason);
         }
         self.devices.pool.give(frame);
     }

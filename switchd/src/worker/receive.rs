@@ -7,7 +7,7 @@ use super::source::is_in_doubt;
 use super::trace::{self, Routing};
 use crate::drop::DropReason;
 use crate::id::{PortId, TraceId};
-use crate::ingress::parse::{ParseException, parse};
+use crate::ingress::parse::{ParseException, parse_partial};
 use crate::ingress::pending::Waiting;
 use crate::limits::BATCH;
 use crate::packet::Parsed;
@@ -117,7 +117,7 @@ impl<Q: QueueIo> Worker<Q> {
     #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
     fn parse(&self, ingress: PortId, frame: &Frame) -> Result<Parsed, ParseException> {
         match self.tables.port(ingress) {
-            Some(port) if port.up => parse(frame.bytes(), port.mac),
+            Some(port) if port.up => parse_partial(frame.bytes(), frame.len(), port.mac),
             _ => Err(ParseException::Lost(DropReason::IngressDown)),
         }
     }
@@ -144,7 +144,7 @@ impl<Q: QueueIo> Worker<Q> {
             priority: None,
         };
         let lost = Lost {
-            trace: self.probe.begin(arrival, frame.bytes(), None),
+            trace: self.probe.begin(arrival, &frame, None),
             ..Lost::from(ingress)
         };
         self.drop_packet(frame, lost, reason);

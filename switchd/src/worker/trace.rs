@@ -21,6 +21,7 @@ use crate::tables::policy::Classify;
 use crate::tables::{Group, Tables};
 use crate::trace::probe::{Lost, Probe};
 use crate::trace::{Arrival, How, Step};
+use common::xdp::frame::Frame;
 
 /// What routes are told by.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +49,7 @@ pub(super) fn batch(probe: &mut Probe, routing: Routing<'_>, batch: &mut Batch) 
             port: *ingress,
             priority: Some(priority),
         };
-        let id = probe.begin(arrival, frame.bytes(), Some(parsed));
+        let id = probe.begin(arrival, frame, Some(parsed));
         traces.push(id);
         if !id.is_some() {
             continue;
@@ -114,11 +115,11 @@ pub(super) fn route(
 pub(super) fn loss(
     probe: &mut Probe,
     maps: &Classify,
-    frame: &[u8],
+    frame: &Frame,
     lost: Lost,
     reason: DropReason,
 ) {
-    let parsed = parse_any(frame);
+    let parsed = parse_any(frame.bytes(), frame.len());
     let priority = parsed.map(|parsed| priority(maps, &parsed));
     probe.lost(lost, reason, frame, parsed.as_ref(), priority);
 }

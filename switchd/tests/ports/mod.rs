@@ -142,12 +142,12 @@ fn an_mtu_is_too_large_for_a_while() {
     rig.ip("sw", "link set p2 mtu 1280");
     eventually("smaller MTU", || port(&rig, "p2")["mtu"] == 1280);
     assert_eq!(rig.ping("10.2.0.2", 2, 50), 2);
-    rig.ip("sw", "link set p2 mtu 9000");
+    rig.ip("sw", "link set p2 mtu 9217");
     eventually("refusal", || state(&rig, "p2") == "failed");
     let why = reason(&rig, "p2");
-    assert!(why.contains("MTU 9000 is above"), "{why}");
+    assert!(why.contains("MTU 9217 is above 9216"), "{why}");
     let (healthy, problems) = status(&rig);
-    assert!(!healthy && problems.contains("MTU 9000"), "{problems}");
+    assert!(!healthy && problems.contains("MTU 9217"), "{problems}");
     assert_eq!(rig.ping("10.2.0.2", 1, 50), 0);
     assert_eq!(rig.ping("10.3.0.2", 2, 50), 2, "others forward");
     rig.ip("sw", "link set p2 mtu 1500");

@@ -46,6 +46,18 @@ impl<T: AsRef<[u8]>> Packet<T> {
     /// If the version is not 4 or a length is impossible or more than there is.
     #[inline]
     pub fn new_checked(bytes: T) -> Result<Self> {
+        let len = bytes.as_ref().len();
+        Self::new_partial(bytes, len)
+    }
+
+    /// A view of `bytes`, which begin with an IPv4 header, where the rest of the packet lies
+    /// elsewhere: there are `len` bytes in all.
+    ///
+    /// # Errors
+    /// If the version is not 4, the header is not in `bytes`, or a length is impossible or more
+    /// than there is.
+    #[inline]
+    pub fn new_partial(bytes: T, len: usize) -> Result<Self> {
         let raw = bytes.as_ref();
         need("ipv4", raw, HEADER_LEN)?;
         if raw[field::VERSION_IHL] >> 4 != 4 {
@@ -66,7 +78,15 @@ impl<T: AsRef<[u8]>> Packet<T> {
                 value,
             });
         }
-        need("ipv4", packet.0.as_ref(), total)?;
+        let raw = packet.0.as_ref();
+        need("ipv4", raw, header)?;
+        if len < total {
+            return Err(Error::Truncated {
+                header: "ipv4",
+                needed: total,
+                found: len,
+            });
+        }
         Ok(packet)
     }
 
@@ -145,10 +165,11 @@ impl<T: AsRef<[u8]>> Packet<T> {
         Ipv4Addr::from(array::<4>(self.0.as_ref(), field::DST))
     }
 
-    /// The data, without what the frame holds beyond it.
+    /// The data, without what the frame holds beyond it; of a partial view what there is of it.
     #[inline]
     pub fn payload(&self) -> &[u8] {
-        &self.0.as_ref()[self.header_len()..self.total_len()]
+        let raw = self.0.as_ref();
+        &raw[self.header_len()..self.total_len().min(raw.len())]
     }
 }
 

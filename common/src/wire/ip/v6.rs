@@ -48,6 +48,18 @@ impl<T: AsRef<[u8]>> Packet<T> {
     /// If the version is not 6 or the payload length is more than there is.
     #[inline]
     pub fn new_checked(bytes: T) -> Result<Self> {
+        let len = bytes.as_ref().len();
+        Self::new_partial(bytes, len)
+    }
+
+    /// A view of `bytes`, which begin with an IPv6 header, where the rest of the packet lies
+    /// elsewhere: there are `len` bytes in all.
+    ///
+    /// # Errors
+    /// If the version is not 6, the fixed header is not in `bytes`, or the payload length is more
+    /// than there is.
+    #[inline]
+    pub fn new_partial(bytes: T, len: usize) -> Result<Self> {
         let raw = bytes.as_ref();
         need("ipv6", raw, HEADER_LEN)?;
         if raw[0] >> 4 != 6 {
@@ -57,11 +69,14 @@ impl<T: AsRef<[u8]>> Packet<T> {
                 value: u32::from(raw[0] >> 4),
             });
         }
-        need(
-            "ipv6",
-            raw,
-            HEADER_LEN + usize::from(be16(raw, field::PAYLOAD_LEN)),
-        )?;
+        let needed = HEADER_LEN + usize::from(be16(raw, field::PAYLOAD_LEN));
+        if len < needed {
+            return Err(Error::Truncated {
+                header: "ipv6",
+                needed,
+                found: len,
+            });
+        }
         Ok(Self(bytes))
     }
 
@@ -108,10 +123,12 @@ impl<T: AsRef<[u8]>> Packet<T> {
         Ipv6Addr::from(array::<16>(self.0.as_ref(), field::DST))
     }
 
-    /// What follows the fixed header, extension headers included.
+    /// What follows the fixed header, extension headers included; of a partial view what there is
+    /// of it.
     #[inline]
     pub fn payload(&self) -> &[u8] {
-        &self.0.as_ref()[HEADER_LEN..HEADER_LEN + self.payload_len()]
+        let raw = self.0.as_ref();
+        &raw[HEADER_LEN..(HEADER_LEN + self.payload_len()).min(raw.len())]
     }
 
     /// Walks the extension headers to the upper layer. The walk ends at a fragment that is not the
@@ -121,7 +138,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
     /// If an extension header leaves the packet, or there are more than [`MAX_EXTENSIONS`].
     #[inline]
     pub fn upper(&self) -> Result<Upper> {
-        let end = HEADER_LEN + self.payload_len();
+        let end = (HEADER_LEN + self.payload_len()).min(self.0.as_ref().len());
         let bytes = &self.0.as_ref()[..end];
         let mut upper = Upper {
             protocol: self.next_header(),

@@ -94,12 +94,17 @@ fn vlan_of(own: &BridgePort, header: &Header) -> Result<(u16, Tagged), DropReaso
         .ok_or(DropReason::UnknownVlan)
 }
 
-/// Decides where a frame goes that arrived at `ingress`, and notes that its source sent it.
+/// Decides where a frame goes that arrived at `ingress`, given its first bytes and its length, and
+/// notes that its source sent it.
 ///
 /// # Errors
 /// Why it goes nowhere.
 #[inline]
-pub fn decide(tables: &Tables, ingress: PortId, frame: &[u8]) -> Result<Bridged, DropReason> {
+pub fn decide(
+    tables: &Tables,
+    ingress: PortId,
+    (frame, len): (&[u8], usize),
+) -> Result<Bridged, DropReason> {
     let bridging = &*tables.bridging;
     let own = bridging.port(ingress).ok_or(DropReason::StationUnknown)?;
     if !own.forwards {
@@ -124,7 +129,7 @@ pub fn decide(tables: &Tables, ingress: PortId, frame: &[u8]) -> Result<Bridged,
         leaves_untagged,
         pcp: header.tag.map_or(NO_PCP, |(_, control)| control.pcp()),
     };
-    fits(tables, &bridged, (frame.len(), header.tag.is_some()))?;
+    fits(tables, &bridged, (len, header.tag.is_some()))?;
     Ok(bridged)
 }
 

@@ -75,6 +75,11 @@ fn frame((from, to): (u16, u16), tags: &[(u16, u16)], len: usize) -> Vec<u8> {
     bytes
 }
 
+/// Where a frame in one piece goes.
+fn decide(tables: &Tables, port: PortId, frame: &[u8]) -> Result<Bridged, DropReason> {
+    super::decide(tables, port, (frame, frame.len()))
+}
+
 /// Where a short frame that arrives at the port of its source goes.
 fn way(tables: &Tables, ways: (u16, u16), tags: &[(u16, u16)]) -> Result<Bridged, DropReason> {
     decide(tables, PortId(ways.0), &frame(ways, tags, 60))

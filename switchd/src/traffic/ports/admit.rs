@@ -70,8 +70,8 @@ impl EgressPorts {
     }
 
     /// Stages a packet that was not charged for the device, or gives it back if there is anything
-    /// to wait for: see [`bypass`](crate::traffic::bypass). Traced packets and packets with further
-    /// edits take the queue.
+    /// to wait for: see [`bypass`](crate::traffic::bypass). Traced packets, packets with further
+    /// edits and those that are longer than a chunk take the queue.
     ///
     /// `room` is what the device of a queue takes. `readdress` gives the packet the
     /// addresses of the next link; its second argument is the port's own address.
@@ -94,6 +94,7 @@ impl EgressPorts {
         if self.open_groups & 1 << (packet.group & 7) == 0
             || packet.trace.is_some()
             || !packet.edits.is_empty()
+            || packet.frame.is_chained()
             || buffer.ledger.is_shut(packet.ingress, packet.group)
             || !self.may_stage(place, packet.class, now, room)
         {

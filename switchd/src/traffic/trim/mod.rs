@@ -61,15 +61,19 @@ pub struct Trimmed {
 /// gives it the trimmed DSCP. `None`, and nothing changed, if the packet is not to be trimmed: then
 /// it is to be dropped.
 ///
-/// The frame never becomes longer. Padding that the packet does not need is cut off too.
+/// The frame never becomes longer. Padding that the packet does not need is cut off too. Chunks
+/// that it no longer needs stay with the frame.
 #[inline]
 pub fn trim(frame: &mut Frame, network: u16, policy: &TrimPolicy) -> Option<Trimmed> {
     let network = usize::from(network);
-    let room = usize::from(policy.size).checked_sub(network)?;
+    let len = frame.len().checked_sub(network)?;
     let ip = frame.bytes_mut().get_mut(network..)?;
+    // What is left lies in the first chunk.
+    let room = usize::from(policy.size).checked_sub(network)?;
+    let room = room.min(ip.len());
     let cut = match ip.first()? >> 4 {
-        4 => trim_v4(ip, room, policy)?,
-        6 => trim_v6(ip, room, policy)?,
+        4 => trim_v4(ip, len, room, policy)?,
+        6 => trim_v6(ip, len, room, policy)?,
         _ => return None,
     };
     // What pads a frame to the least length of Ethernet stays.
@@ -103,8 +107,8 @@ impl Cut {
 }
 
 #[inline]
-fn trim_v4(ip: &mut [u8], room: usize, policy: &TrimPolicy) -> Option<Cut> {
-    let mut packet = v4::Packet::new_checked(&mut *ip).ok()?;
+fn trim_v4(ip: &mut [u8], len: usize, room: usize, policy: &TrimPolicy) -> Option<Cut> {
+    let mut packet = v4::Packet::new_partial(&mut *ip, len).ok()?;
     let class = packet.traffic_class();
     let dscp = policy.becomes(class >> 2)?;
     if packet.is_fragment() {
@@ -130,8 +134,8 @@ fn trim_v4(ip: &mut [u8], room: usize, policy: &TrimPolicy) -> Option<Cut> {
 }
 
 #[inline]
-fn trim_v6(ip: &mut [u8], room: usize, policy: &TrimPolicy) -> Option<Cut> {
-    let mut packet = v6::Packet::new_checked(&mut *ip).ok()?;
+fn trim_v6(ip: &mut [u8], len: usize, room: usize, policy: &TrimPolicy) -> Option<Cut> {
+    let mut packet = v6::Packet::new_partial(&mut *ip, len).ok()?;
     let class = packet.traffic_class();
     let dscp = policy.becomes(class >> 2)?;
     let upper = packet.upper().ok()?;

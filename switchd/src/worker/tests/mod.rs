@@ -3,6 +3,7 @@
 mod bridge;
 mod bypass;
 mod control;
+mod jumbo;
 mod kernel;
 mod operation;
 mod punted;
@@ -183,8 +184,7 @@ impl Switch {
     }
 
     fn offer(&mut self, port: usize, bytes: &[u8]) {
-        let frame = self.outside.take_filled(bytes).expect("a free frame");
-        self.wires[port].deliver(frame);
+        self.wires[port].deliver(self.outside.take_chain(bytes).expect("free frames"));
         self.offered += 1;
     }
 
@@ -202,7 +202,7 @@ impl Switch {
             self.turn();
             for (port, wire) in self.wires.iter().enumerate() {
                 while let Some(frame) = wire.pick_up() {
-                    left[port].push(frame.bytes().to_vec());
+                    left[port].push(frame.pieces().flatten().copied().collect());
                     self.outside.give(frame);
                 }
             }

@@ -1,14 +1,4 @@
-//! Buffers and their tokens.
-//!
-//! All packet memory of a daemon is one [`Region`], cut into chunks of equal size. A [`Frame`] is
-//! the right to use one chunk: it is neither `Clone` nor `Copy`, so a chunk always has exactly one
-//! holder (a pool, a queue, a ring of the kernel), and memory is reached through the token only.
-//! Dropping a frame loses its chunk for good, so drops are counted ([`leaked`]) and the tests
-//! assert that the count does not move.
-//!
-//! Free frames live in a [`FramePool`], one per worker, which needs no lock. Frames move between
-//! workers with the packets they carry, so pools trade surplus through the region's depot: one
-//! lock-free operation for each [`TRADE`] frames.
+//! The memory, its tokens, and the pools of free ones.
 
 #![allow(
     unsafe_code,
@@ -28,6 +18,12 @@ pub const TRADE: usize = 64;
 
 /// A pool that holds this many frames gives [`TRADE`] of them to the depot.
 pub const POOL_FULL: usize = 4 * TRADE;
+
+/// What marks the number of a frame that is followed by another.
+pub(super) const CHAINED: u32 = 1 << 31;
+
+/// Bytes at the beginning of a chunk that a packet leaves free if another chunk follows.
+pub(super) const LINK_LEN: u16 = 32;
 
 static LEAKED: AtomicU64 = AtomicU64::new(0);
 
@@ -80,6 +76,7 @@ impl Region {
             "headroom {headroom} leaves nothing of a {chunk_len}-byte chunk"
         );
         assert!(frames > 0, "a region without frames");
+        assert!(frames < CHAINED, "too many frames");
         let batches = (frames as usize).div_ceil(TRADE);
         let region = Self {
             base,
@@ -144,8 +141,8 @@ impl Region {
 
     /// Whether `frame` is of this region, so that its index means here what it means there.
     pub(crate) fn owns(&self, frame: &Frame) -> bool {
-        let offset = frame.index as usize * usize::from(self.chunk_len);
-        frame.index < self.frames
+        let offset = frame.index() as usize * usize::from(self.chunk_len);
+        frame.index() < self.frames
             && self.base.as_ptr().addr() + offset == frame.chunk.as_ptr().addr()
     }
 
@@ -194,13 +191,16 @@ impl fmt::Debug for Region {
 
 /// The right to use one chunk of packet memory: a linear token.
 ///
-/// The packet is `bytes()`: `len` bytes that begin at `start` inside the chunk.
+/// The packet is `bytes()`: `len` bytes that begin at `start` inside the chunk. A packet that is
+/// longer than a chunk goes on in the chunks of further frames, which belong to this one.
 #[must_use = "a frame that is dropped is lost for good; give it back to a pool"]
 pub struct Frame {
-    chunk: NonNull<u8>,
-    index: u32,
-    start: u16,
-    len: u16,
+    pub(super) chunk: NonNull<u8>,
+    /// Number of the chunk, and [`CHAINED`].
+    pub(super) index: u32,
+    pub(super) start: u16,
+    /// Bytes in this chunk.
+    pub(super) len: u16,
 }
 
 // SAFETY: a frame is the only way to reach its chunk, so whoever holds it may be on any thread.
@@ -208,8 +208,9 @@ unsafe impl Send for Frame {}
 
 impl Frame {
     /// Number of the chunk, unique in its region.
+    #[inline]
     pub fn index(&self) -> u32 {
-        self.index
+        self.index & !CHAINED
     }
 
     /// Where the packet begins in its chunk.
@@ -217,31 +218,40 @@ impl Frame {
         self.start
     }
 
-    /// Length of the packet in bytes.
+    /// Length of the packet in bytes, in all its chunks.
     #[expect(
         clippy::len_without_is_empty,
         reason = "a frame is a buffer, not a collection"
     )]
+    #[inline]
     pub fn len(&self) -> usize {
+        if self.is_chained() {
+            return self.len_of_chain();
+        }
         usize::from(self.len)
     }
 
-    /// The packet.
+    /// The packet; of one in several chunks ([`Self::is_chained`]) what lies in the first.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: start + len stays inside the chunk (checked wherever they change), the chunk is
         // initialised memory of the region, and `&self` excludes writers.
         unsafe {
-            std::slice::from_raw_parts(self.chunk.as_ptr().add(usize::from(self.start)), self.len())
+            std::slice::from_raw_parts(
+                self.chunk.as_ptr().add(usize::from(self.start)),
+                usize::from(self.len),
+            )
         }
     }
 
-    /// The packet, to be changed in place.
+    /// The same, to be changed in place.
+    #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, and `&mut self` excludes every other access.
         unsafe {
             std::slice::from_raw_parts_mut(
                 self.chunk.as_ptr().add(usize::from(self.start)),
-                self.len(),
+                usize::from(self.len),
             )
         }
     }
@@ -259,14 +269,18 @@ impl Frame {
         self.len = len;
     }
 
-    /// Cuts the packet to `len` bytes; does nothing when it is not longer.
+    /// Cuts the packet to `len` bytes; does nothing when it is not longer. Chunks that are empty
+    /// then stay with the frame until [`FramePool::shed`].
     pub fn truncate(&mut self, len: usize) {
-        if len < self.len() {
+        if self.is_chained() {
+            self.truncate_chain(len);
+        } else if len < usize::from(self.len) {
             self.len = u16::try_from(len).expect("shorter than a u16");
         }
     }
 
-    /// Takes `count` bytes away at the front of the packet; does nothing when it has no more.
+    /// Takes `count` bytes away at the front of the packet; does nothing when its (first) chunk has
+    /// no more.
     pub fn shrink_front(&mut self, count: u16) {
         if count < self.len {
             self.start += count;
@@ -277,7 +291,8 @@ impl Frame {
     /// Puts `count` bytes in front of the packet, with whatever values they have. False, and
     /// nothing done, if its chunk has no such room there.
     pub fn grow_front(&mut self, count: u16) -> bool {
-        let fits = count <= self.start;
+        let taken = if self.is_chained() { LINK_LEN } else { 0 };
+        let fits = u32::from(count) + u32::from(taken) <= u32::from(self.start);
         if fits {
             self.start -= count;
             // Start and length together stay what they were.
@@ -299,7 +314,8 @@ impl Frame {
 
     /// Gives the token up without giving the chunk back: its index now stands in a kernel ring.
     pub(crate) fn into_index(self) -> u32 {
-        let index = self.index;
+        debug_assert!(!self.is_chained(), "further frames would be lost");
+        let index = self.index();
         std::mem::forget(self);
         index
     }
@@ -308,19 +324,23 @@ impl Frame {
 impl Drop for Frame {
     fn drop(&mut self) {
         LEAKED.fetch_add(1, Ordering::Relaxed);
+        // With all that follow it.
+        drop(self.detach());
     }
 }
 
 impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Frame({}, {}+{})", self.index, self.start, self.len)
+        let more = if self.is_chained() { ", …" } else { "" };
+        let (index, start, len) = (self.index(), self.start, self.len);
+        write!(f, "Frame({index}, {start}+{len}{more})")
     }
 }
 
 /// A worker's free frames. Not shared: trading with other pools goes through the region's depot.
 #[derive(Debug)]
 pub struct FramePool {
-    region: Arc<Region>,
+    pub(super) region: Arc<Region>,
     free: Vec<Frame>,
 }
 
@@ -380,15 +400,19 @@ impl FramePool {
     /// Moves the end of the packet; the bytes that are gained are undefined (old) content.
     ///
     /// # Panics
-    /// If the packet would leave its chunk.
+    /// If the packet would leave its chunk, or lies in several.
     pub fn resize(&self, frame: &mut Frame, len: usize) {
+        assert!(!frame.is_chained(), "its end is elsewhere");
         let len = u16::try_from(len).expect("packet length above 65535");
         frame.set_span(frame.start, len, self.region.chunk_len);
     }
 
-    /// Takes a frame back.
+    /// Takes a frame back, with all that follow it.
     #[inline]
     pub fn give(&mut self, mut frame: Frame) {
+        if frame.is_chained() {
+            self.give_rest(&mut frame);
+        }
         frame.start = self.region.headroom;
         frame.len = 0;
         self.free.push(frame);

@@ -1,0 +1,175 @@
+//! Links with an MTU of 9000: the kernel's traffic through two tiers of switches, and that of hostd
+//! with packets of 4,096 bytes of payload.
+
+use std::fs;
+use std::time::Duration;
+
+use lab::observe::{assert_healthy, eventually, fabric, gain, received, rows, switches};
+use lab::topology::Qos;
+use lab::traffic::{Receiver, iperf};
+use lab::{Lab, exclusive, node_dir, privileged};
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+
+/// Pings of `size` bytes of payload; what ping says.
+fn ping(lab: &Lab, v6: bool, size: usize, fragments: bool) -> String {
+    let to = lab.host("h4").address(v6).to_string();
+    let family = if v6 { "-6" } else { "-4" };
+    let rule = if fragments { "dont" } else { "do" };
+    let size = size.to_string();
+    let words = [
+        "ping", family, "-n", "-c", "5", "-i", "0.02", "-W", "1", "-M", rule, "-s", &size, &to,
+    ];
+    let output = lab.host("h1").run(words).unwrap();
+    format!("{}{}", output.stdout, output.stderr)
+}
+
+/// Sends datagrams of every kind of length, by the generator that the receiver has too.
+const DATAGRAMS: &str = "
+import random, socket, sys, time
+role, address, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
+family = socket.AF_INET6 if ':' in address else socket.AF_INET
+most = 8952 if ':' in address else 8972
+generator = random.Random(seed)
+expected = [generator.randbytes(n) for n in [18, 3797, 3798, 3799, 7637, 7638, 7639, most]
+            + [generator.randint(18, most) for _ in range(300)]]
+s = socket.socket(family, socket.SOCK_DGRAM)
+if role == 'receive':
+    s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20) # SO_RCVBUFFORCE
+    s.settimeout(5)
+    s.bind((address, 7777))
+    print('bound', flush=True)
+    for number, bytes in enumerate(expected):
+        got = s.recv(65536)
+        assert got == bytes, f'datagram {number}: {len(got)} bytes for {len(bytes)}'
+    print('all')
+else:
+    for bytes in expected:
+        s.sendto(bytes, (address, 7777))
+        time.sleep(0.001)
+";
+
+/// Whatever their length, datagrams from h1 to h4 arrive as they were.
+fn datagrams_arrive(lab: &Lab, v6: bool) {
+    use std::io::{BufRead, BufReader};
+    let seed = std::process::id().to_string();
+    println!("seed {seed}");
+    let to = lab.host("h4").address(v6).to_string();
+    let words = |role| ["python3", "-c", DATAGRAMS, role, &to, &seed].map(str::to_owned);
+    let receiver = words("receive");
+    let mut receiver = lab
+        .host("h4")
+        .spawn(receiver.each_ref().map(String::as_str))
+        .unwrap();
+    let mut said = BufReader::new(receiver.stdout.take().unwrap()).lines();
+    assert_eq!(said.next().unwrap().unwrap(), "bound");
+    let sender = words("send");
+    let sender = sender.each_ref().map(String::as_str);
+    lab.host("h1").run(sender).unwrap().expect_ok();
+    let last = said.next();
+    let output = receiver.wait_with_output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(last.map(Result::unwrap).as_deref(), Some("all"), "{error}");
+}
+
+/// SW-1: what the kernels of hosts send over links with an MTU of 9000 arrives, to the last byte,
+/// by two tiers of switches; what is too long for a link on its way is answered with its MTU, or
+/// fragmented.
+#[test]
+fn jumbo_frames_cross_the_fabric() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let lab = switches("jumbo").mtu(9000).up().unwrap();
+    for (v6, most) in [(false, 9000 - 28), (true, 9000 - 48)] {
+        for size in [8900, most] {
+            let text = ping(&lab, v6, size, false);
+            assert!(text.contains(" 0% packet loss"), "{text}");
+        }
+        datagrams_arrive(&lab, v6);
+    }
+    let through = iperf(lab.host("h1"), lab.host("h4"), &["-t", "2"]).unwrap();
+    println!("iperf3 at an MTU of 9000: {through:?}");
+    assert!(through.bits_per_second > 10e6, "{through:?}");
+    assert_healthy(&lab, &[]);
+
+    for (node, interface) in [("leaf2", "h4"), ("h4", "leaf2")] {
+        let link = ["ip", "link", "set", interface, "mtu", "4000"];
+        lab.host(node).run(link).unwrap().expect_ok();
+    }
+    for (v6, answer) in [(false, "mtu = 4000"), (true, "mtu=4000")] {
+        eventually("an answer with the MTU", Duration::from_secs(5), || {
+            let text = ping(&lab, v6, 8000, false);
+            let learnt = text.contains(answer) || text.contains("mtu: 4000");
+            if learnt { Ok(()) } else { Err(text) }
+        });
+    }
+    // Linux lets senders fragment by what they have learnt unless it is forgotten.
+    let forget = ["ip", "route", "flush", "cache"];
+    lab.host("h1").run(forget).unwrap().expect_ok();
+    let text = ping(&lab, false, 8900, true);
+    assert!(text.contains(" 0% packet loss"), "{text}");
+    let ports = rows(lab.switchctl("leaf2", &["show", "ports"]).unwrap());
+    let sum = |key: &str| {
+        ports
+            .iter()
+            .filter_map(|row| row[key].as_u64())
+            .sum::<u64>()
+    };
+    assert_eq!((sum("fragmented"), sum("fragments")), (5, 15));
+}
+
+/// HT-1, HT-10: with such links hostd sends packets of 4,096 bytes of payload, and what is copied
+/// by them is the same, in IPv4 and IPv6.
+#[test]
+fn hostd_sends_4096_bytes_in_a_packet() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let lab = fabric("juhost")
+        .mtu(9000)
+        .speed(200_000_000)
+        .qos(Qos::Plain)
+        .up()
+        .unwrap();
+    let root = node_dir(lab.name(), "h4").join("files");
+    let receiver = Receiver::start(lab.host("h4"), &root).unwrap();
+    let source = node_dir(lab.name(), "h1").join("source");
+    let mut bytes = vec![0; (16 << 20) + 3];
+    Pcg64::seed_from_u64(9).fill_bytes(&mut bytes);
+    fs::write(&source, &bytes).unwrap();
+    for v6 in [false, true] {
+        let before = received(&lab).unwrap();
+        let address = lab.host("h4").address(v6).to_string();
+        let address = if v6 { format!("[{address}]") } else { address };
+        let target = format!("{address}:copy");
+        let words = ["hostcp", &source.display().to_string(), &target].map(str::to_owned);
+        let copy = lab
+            .host("h1")
+            .spawn(words.each_ref().map(String::as_str))
+            .unwrap();
+        eventually("its queue pair", Duration::from_secs(5), || {
+            let pairs = rows(lab.hostctl("h1", &["show", "qps"]).unwrap());
+            let mtus: Vec<_> = pairs.iter().map(|row| row["mtu"].as_u64()).collect();
+            if mtus.contains(&Some(4096)) {
+                Ok(())
+            } else {
+                Err(format!("{mtus:?}"))
+            }
+        });
+        let output = copy.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let copied = fs::read(receiver.root().join("copy")).unwrap();
+        assert!(copied == bytes, "the same bytes");
+        fs::remove_file(receiver.root().join("copy")).unwrap();
+        let carried = gain(&before, &received(&lab).unwrap());
+        let on = |spine: &str| carried[&(spine.to_owned(), "leaf1".to_owned())];
+        let packets = on("spine1") + on("spine2");
+        // 4,097 packets of data, and few besides.
+        assert!((4097..6000).contains(&packets), "{packets} packets");
+    }
+    drop(receiver);
+    assert_healthy(&lab, &[]);
+}

@@ -29,10 +29,12 @@ pub(crate) struct Channel {
     socket: OwnedFd,
     state: Mutex<State>,
     changed: Condvar,
+    #[cfg(feature = "tokio")]
+    pub(crate) tasks: crate::asynchronous::Tasks,
 }
 
 #[derive(Debug, Default)]
-struct State {
+pub(crate) struct State {
     last_tag: u32,
     replies: HashMap<u32, (Reply, Vec<OwnedFd>)>,
     events: VecDeque<Event>,
@@ -82,6 +84,8 @@ impl Channel {
             socket,
             state: Mutex::default(),
             changed: Condvar::new(),
+            #[cfg(feature = "tokio")]
+            tasks: crate::asynchronous::Tasks::default(),
         }
     }
 
@@ -99,22 +103,14 @@ impl Channel {
         request: &Request,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<(Reply, Vec<OwnedFd>), Error> {
-        let tag = {
-            let mut state = self.lock();
-            state.last_tag = state.last_tag.checked_add(1).unwrap_or(TAG_UNHEARD + 1);
-            state.last_tag
-        };
+        let tag = self.next_tag();
         let until = deadline(REPLY_TIMEOUT);
         match self.send(request, tag, descriptor, until) {
             // It may have said why before it closed.
             Ok(()) | Err(Error::DaemonGone) => {}
             Err(error) => return Err(error),
         }
-        let answer = |state: &mut State| {
-            let refusal = state.refusal.clone().map(|it| (it, Vec::new()));
-            state.replies.remove(&tag).or(refusal)
-        };
-        match self.wait(until, answer) {
+        match self.wait(until, |state| state.answer(tag)) {
             Ok((Reply::Error { code, text }, _)) => Err(Error::Refused { code, text }),
             Err(Error::TimedOut) => {
                 // What the daemon did is unknown now, so the session cannot go on.
@@ -123,6 +119,13 @@ impl Channel {
             }
             other => other,
         }
+    }
+
+    /// The tag of the next request.
+    pub(crate) fn next_tag(&self) -> u32 {
+        let mut state = self.lock();
+        state.last_tag = state.last_tag.checked_add(1).unwrap_or(TAG_UNHEARD + 1);
+        state.last_tag
     }
 
     /// Sends a request whose reply nobody needs.
@@ -137,15 +140,7 @@ impl Channel {
         until: Instant,
         mut wanted: impl FnMut(&Event) -> Option<T>,
     ) -> Result<T, Error> {
-        self.wait(until, |state| {
-            let (index, found) = state
-                .events
-                .iter()
-                .enumerate()
-                .find_map(|(index, event)| wanted(event).map(|found| (index, found)))?;
-            state.events.remove(index);
-            Some(found)
-        })
+        self.wait(until, |state| state.event(&mut wanted))
     }
 
     /// Forgets events that concern an object which is no more.
@@ -162,11 +157,57 @@ impl Channel {
         }
     }
 
-    fn close(&self) {
+    pub(crate) fn close(&self) {
         let both = nix::sys::socket::Shutdown::Both;
         let _ = nix::sys::socket::shutdown(std::os::fd::AsRawFd::as_raw_fd(&self.socket), both);
         self.lock().gone = true;
+        self.announce();
+    }
+
+    /// Wakes all that wait: something came, or nobody reads the socket any more.
+    fn announce(&self) {
         self.changed.notify_all();
+        #[cfg(feature = "tokio")]
+        self.tasks.announce();
+    }
+
+    /// Reads what has come, unless a thread does, and lets `pick` look for what is wanted. Does not
+    /// wait.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn look<T>(
+        &self,
+        pick: &mut impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        let mut state = self.lock();
+        let mut came = false;
+        while !state.reading && !state.gone {
+            match self.receive(Instant::now()) {
+                Ok(received) => {
+                    let stored = store(&mut state, received);
+                    state.gone |= stored.is_err();
+                    came = true;
+                    stored?;
+                }
+                Err(Error::TimedOut) => break,
+                Err(error) => {
+                    state.gone = true;
+                    came = true;
+                    if !matches!(error, Error::DaemonGone) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        let found = pick(&mut state);
+        let gone = state.gone;
+        drop(state);
+        if came {
+            self.announce();
+        }
+        match found {
+            None if gone => Err(Error::DaemonGone),
+            found => Ok(found),
+        }
     }
 
     fn send(
@@ -231,7 +272,7 @@ impl Channel {
             state.gone |= outcome
                 .as_ref()
                 .is_err_and(|e| !matches!(e, Error::TimedOut));
-            self.changed.notify_all();
+            self.announce();
             match outcome {
                 Ok(()) | Err(Error::DaemonGone) => {}
                 Err(error) => return Err(error),
@@ -264,6 +305,22 @@ impl Channel {
                 }
             }
         }
+    }
+}
+
+impl State {
+    /// The reply to the request with this tag.
+    pub(crate) fn answer(&mut self, tag: u32) -> Option<(Reply, Vec<OwnedFd>)> {
+        let refusal = self.refusal.clone().map(|it| (it, Vec::new()));
+        self.replies.remove(&tag).or(refusal)
+    }
+
+    /// The first event that `wanted` picks; it is taken out.
+    pub(crate) fn event<T>(&mut self, wanted: impl FnMut(&Event) -> Option<T>) -> Option<T> {
+        let mut found = self.events.iter().map(wanted).enumerate();
+        let (index, found) = found.find_map(|(index, found)| Some((index, found?)))?;
+        self.events.remove(index);
+        Some(found)
     }
 }
 

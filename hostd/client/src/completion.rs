@@ -43,13 +43,15 @@ impl Completion {
 /// Where work requests report their end (`ibv_cq`).
 #[derive(Debug)]
 pub struct CompletionQueue {
-    context: Arc<Session>,
+    pub(crate) context: Arc<Session>,
     ring: Consumer<COMPLETION_LEN>,
     wake: OwnedFd,
     handle: u32,
     object: Arc<Object>,
     entries: u32,
     idle_polls: u32,
+    #[cfg(feature = "tokio")]
+    pub(crate) readiness: Option<tokio::io::unix::AsyncFd<OwnedFd>>,
 }
 
 impl CompletionQueue {
@@ -69,6 +71,8 @@ impl CompletionQueue {
             object: Object::new(context, ObjectKind::CompletionQueue, handle),
             entries,
             idle_polls: 0,
+            #[cfg(feature = "tokio")]
+            readiness: None,
         })
     }
 

@@ -11,6 +11,7 @@
 //!   shm      mappings of shared memory; with shm_socket the only unsafe code
 //!   channel  the socket: requests wait for their reply, events queue up
 //!   session  shared by the objects below: channel, doorbell, release of objects
+//!   asynchronous  the waits as futures, with feature `tokio`
 //!   context region completion queue_pair listener   the objects of the library
 //! ```
 //!
@@ -21,8 +22,15 @@
 //!
 //! Every call that waits takes a time-out, and the death of the daemon ends every wait with
 //! [`Error::DaemonGone`].
+//!
+//! With the feature `tokio` what waits for the network or the peer is there as a future, too, with
+//! a name that ends in `_async`: `CompletionQueue::next_async`, `QueuePair::connect_async`,
+//! `Listener::get_request_async` and others. Time-outs are tokio's own then. What makes an object
+//! only asks the daemon on this machine, which answers at once, and is the same for both.
 
 pub mod abi;
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod channel;
 mod completion;
 mod context;

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// A port on which connections are waited for (`rdma_listen`).
 #[derive(Debug)]
 pub struct Listener {
-    context: Arc<Session>,
+    pub(crate) context: Arc<Session>,
     handle: u32,
     port: u16,
 }
@@ -22,10 +22,10 @@ pub struct Listener {
 #[derive(Debug)]
 pub struct ConnectRequest {
     context: Arc<Session>,
-    request: u32,
+    pub(crate) request: u32,
     peer: IpAddr,
     private: Private,
-    answered: bool,
+    pub(crate) answered: bool,
 }
 
 impl Listener {
@@ -61,27 +61,28 @@ impl Listener {
     /// # Errors
     /// [`Error::TimedOut`], [`Error::DaemonGone`].
     pub fn get_request(&self, timeout: Duration) -> Result<ConnectRequest, Error> {
-        let ours = self.handle;
-        self.context
-            .channel
-            .wait_event(deadline(timeout), |event| match *event {
-                Event::ConnectRequest {
-                    listener,
-                    request,
-                    peer,
-                    private,
-                } if listener == ours => {
-                    let context = self.context.clone();
-                    Some(ConnectRequest {
-                        context,
-                        request,
-                        peer,
-                        private,
-                        answered: false,
-                    })
-                }
-                _ => None,
-            })
+        let until = deadline(timeout);
+        let wanted = |event: &Event| self.requested(event);
+        self.context.channel.wait_event(until, wanted)
+    }
+
+    /// The connection request that `event` tells this listener of.
+    pub(crate) fn requested(&self, event: &Event) -> Option<ConnectRequest> {
+        match *event {
+            Event::ConnectRequest {
+                listener,
+                request,
+                peer,
+                private,
+            } if listener == self.handle => Some(ConnectRequest {
+                context: self.context.clone(),
+                request,
+                peer,
+                private,
+                answered: false,
+            }),
+            _ => None,
+        }
     }
 }
 

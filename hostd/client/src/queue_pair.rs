@@ -131,10 +131,10 @@ pub struct Connected {
 /// A reliable connection's two work queues (`ibv_qp` of type `IBV_QPT_RC`).
 #[derive(Debug)]
 pub struct QueuePair {
-    context: Arc<Session>,
+    pub(crate) context: Arc<Session>,
     send: Producer<WORK_LEN>,
     receive: Producer<WORK_LEN>,
-    handle: u32,
+    pub(crate) handle: u32,
     number: u32,
     slot: u32,
     /// The queue pair itself first: the daemon gives no completion queue up that is in use.
@@ -253,15 +253,18 @@ impl QueuePair {
         private: Private,
         timeout: Duration,
     ) -> Result<Connected, Error> {
-        let (address, port) = (peer.ip(), peer.port());
-        let request = Request::Connect {
-            qp: self.handle,
-            address,
-            port,
-            private,
-        };
+        let request = self.connect_request(peer, private);
         self.context.channel.call(&request, None)?;
         self.established(timeout)
+    }
+
+    pub(crate) fn connect_request(&self, peer: SocketAddr, private: Private) -> Request {
+        Request::Connect {
+            qp: self.handle,
+            address: peer.ip(),
+            port: peer.port(),
+            private,
+        }
     }
 
     /// Accepts a connection request with this queue pair.
@@ -281,32 +284,9 @@ impl QueuePair {
     }
 
     fn established(&self, timeout: Duration) -> Result<Connected, Error> {
-        let ours = self.handle;
-        self.context
-            .channel
-            .wait_event(deadline(timeout), |event| match *event {
-                Event::Established {
-                    qp,
-                    peer,
-                    mtu,
-                    paths,
-                    granularity,
-                    private,
-                } if qp == ours => Some(Ok(Connected {
-                    peer,
-                    mtu,
-                    paths,
-                    granularity,
-                    private,
-                })),
-                Event::ConnectFailed {
-                    qp, reason, rej, ..
-                } if qp == ours => Some(Err(Error::ConnectFailed { reason, rej })),
-                Event::Disconnected { qp, reason } if qp == ours => {
-                    Some(Err(Error::Disconnected(reason)))
-                }
-                _ => None,
-            })?
+        let until = deadline(timeout);
+        let wanted = |event: &Event| established(self.handle, event);
+        self.context.channel.wait_event(until, wanted)?
     }
 
     /// Closes the connection (`rdma_disconnect`) and waits until it is closed. What is outstanding
@@ -326,13 +306,9 @@ impl QueuePair {
     /// # Errors
     /// [`Error::TimedOut`], [`Error::DaemonGone`].
     pub fn wait_disconnected(&self, timeout: Duration) -> Result<ErrorCode, Error> {
-        let ours = self.handle;
-        self.context
-            .channel
-            .wait_event(deadline(timeout), |event| match *event {
-                Event::Disconnected { qp, reason } if qp == ours => Some(reason),
-                _ => None,
-            })
+        let until = deadline(timeout);
+        let wanted = |event: &Event| disconnected(self.handle, event);
+        self.context.channel.wait_event(until, wanted)
     }
 
     fn ring(&self, posted: usize) {
@@ -351,6 +327,39 @@ impl Drop for QueuePair {
             | Event::Disconnected { qp, .. } => qp == ours,
             Event::ConnectRequest { .. } => false,
         });
+    }
+}
+
+/// Whether `event` ends the wait of queue pair `ours` for its connection, and how.
+pub(crate) fn established(ours: u32, event: &Event) -> Option<Result<Connected, Error>> {
+    match *event {
+        Event::Established {
+            qp,
+            peer,
+            mtu,
+            paths,
+            granularity,
+            private,
+        } if qp == ours => Some(Ok(Connected {
+            peer,
+            mtu,
+            paths,
+            granularity,
+            private,
+        })),
+        Event::ConnectFailed {
+            qp, reason, rej, ..
+        } if qp == ours => Some(Err(Error::ConnectFailed { reason, rej })),
+        Event::Disconnected { qp, reason } if qp == ours => Some(Err(Error::Disconnected(reason))),
+        _ => None,
+    }
+}
+
+/// Whether `event` says that the connection of queue pair `ours` has ended, and why.
+pub(crate) fn disconnected(ours: u32, event: &Event) -> Option<ErrorCode> {
+    match *event {
+        Event::Disconnected { qp, reason } if qp == ours => Some(reason),
+        _ => None,
     }
 }
 

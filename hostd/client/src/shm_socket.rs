@@ -37,6 +37,16 @@ struct Control {
     bytes: [u8; 16 + 4 * KERNEL_DESCRIPTORS_MAX + 4],
 }
 
+/// A copy of `descriptor` that tells the runtime when it is ready.
+#[cfg(feature = "tokio")]
+pub(crate) fn register(
+    descriptor: BorrowedFd<'_>,
+) -> std::io::Result<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
+    let copy = descriptor.try_clone_to_owned()?;
+    // SAFETY: an `OwnedFd` owns its descriptor, and nobody replaces it in there.
+    Ok(unsafe { tokio::io::unix::AsyncFd::register(copy) }?)
+}
+
 /// Receives one record without waiting; `None` at the end of the connection.
 ///
 /// # Errors

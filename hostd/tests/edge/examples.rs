@@ -23,6 +23,8 @@ pub(crate) fn built(name: &str) -> PathBuf {
                 "hostd-client",
                 "--bins",
                 "--examples",
+                "--features",
+                "tokio",
             ])
             .arg("--target-dir")
             .arg(folder.parent().expect("the target folder"))
@@ -123,10 +125,38 @@ fn many_paths() {
     assert!(server.contains("connected to"), "{server}");
 }
 
+/// HT-1: several connections at once on one thread, with futures.
+#[test]
+fn ping_pong_async() {
+    let (a, b) = pair(&config());
+    let mut server = Server::start(&b, "ping_pong_async");
+    let output = Command::new(example("ping_pong_async"))
+        .arg(format!("{}:{}", b.address, server.port))
+        .args(["5", "40"])
+        .env("HOSTD_SOCKET", &a.socket)
+        .output()
+        .expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}{errors}");
+    assert!(text.contains("5 connections, 40 rounds"), "{text}");
+    for _ in 0..5 {
+        let mut line = String::new();
+        server.output.read_line(&mut line).expect("a line");
+        assert!(line.ends_with(": answered 40 messages\n"), "{line}");
+    }
+}
+
 /// Who asks for help, or for nonsense, is told how to call them.
 #[test]
 fn usage_is_told() {
-    for name in ["ping_pong", "write_with_immediate", "many_paths"] {
+    let all = [
+        "ping_pong",
+        "ping_pong_async",
+        "write_with_immediate",
+        "many_paths",
+    ];
+    for name in all {
         for words in [
             &["--help"][..],
             &[],

@@ -1,0 +1,226 @@
+//! Waits as futures, on tokio.
+//!
+//! Tasks and threads may wait for one session at once. Any of them reads the socket for all, as
+//! [`crate::channel`] says; tasks never block, and learn from [`Tasks`] that another one has read
+//! something. A session is used by one runtime: that in which the first of its futures ran.
+
+use crate::abi::answer::{Event, Reply};
+use crate::abi::message::Request;
+use crate::channel::{Channel, REPLY_TIMEOUT, State};
+use crate::queue_pair::{disconnected, established};
+use crate::shm_socket::{self, register};
+use crate::{
+    Completion, CompletionQueue, ConnectRequest, Connected, Error, ErrorCode, Listener, Private,
+    QueuePair,
+};
+use nix::errno::Errno;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+/// What the tasks that wait for a session need.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks {
+    /// Somebody has read something.
+    stirred: Notify,
+    /// A copy of the socket, registered with the runtime.
+    socket: OnceLock<AsyncFd<OwnedFd>>,
+}
+
+impl Tasks {
+    pub(crate) fn announce(&self) {
+        self.stirred.notify_waiters();
+    }
+}
+
+fn kernel(what: &'static str) -> impl Fn(io::Error) -> Error {
+    move |error| Error::Kernel {
+        what,
+        reason: Errno::from_raw(error.raw_os_error().unwrap_or(0)),
+    }
+}
+
+impl Channel {
+    fn registered(&self) -> Result<&AsyncFd<OwnedFd>, Error> {
+        let socket = &self.tasks.socket;
+        if socket.get().is_none() {
+            // Of two that come at once, one is of no use.
+            let _ = socket.set(register(self.as_fd()).map_err(kernel("epoll_ctl"))?);
+        }
+        Ok(socket.get().expect("set above"))
+    }
+
+    /// Waits until `pick` finds what is wanted.
+    async fn until<T>(&self, mut pick: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
+        let socket = self.registered()?;
+        loop {
+            let stirred = self.tasks.stirred.notified();
+            tokio::pin!(stirred);
+            // From here on nothing that another one reads is missed.
+            stirred.as_mut().enable();
+            if let Some(found) = self.look(&mut pick)? {
+                return Ok(found);
+            }
+            tokio::select! {
+                () = stirred => {}
+                ready = socket.readable() => ready.map_err(kernel("epoll_wait"))?.clear_ready(),
+            }
+        }
+    }
+
+    async fn event<T>(&self, mut wanted: impl FnMut(&Event) -> Option<T>) -> Result<T, Error> {
+        self.until(|state| state.event(&mut wanted)).await
+    }
+
+    async fn send_async(&self, request: &Request, tag: u32) -> Result<(), Error> {
+        let record = request.encode(tag);
+        let socket = self.registered()?;
+        loop {
+            match shm_socket::send(self.as_fd(), record.as_slice(), &[]) {
+                Ok(()) => return Ok(()),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => {
+                    let ready = socket.writable().await;
+                    ready.map_err(kernel("epoll_wait"))?.clear_ready();
+                }
+                // It may have said why before it closed.
+                Err(Errno::EPIPE | Errno::ECONNRESET | Errno::ENOTCONN) => return Ok(()),
+                Err(reason) => {
+                    return Err(Error::Kernel {
+                        what: "sendmsg",
+                        reason,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Sends a request and waits for its reply. Refusals are errors.
+    async fn call_async(&self, request: &Request) -> Result<Reply, Error> {
+        let tag = self.next_tag();
+        let answer = async {
+            self.send_async(request, tag).await?;
+            self.until(|state| state.answer(tag)).await
+        };
+        match timeout(REPLY_TIMEOUT, answer).await {
+            Ok(Ok((Reply::Error { code, text }, _))) => Err(Error::Refused { code, text }),
+            Ok(other) => other.map(|(reply, _)| reply),
+            Err(_) => {
+                // What the daemon did is unknown now, so the session cannot go on.
+                self.close();
+                Err(Error::DaemonGone)
+            }
+        }
+    }
+}
+
+impl CompletionQueue {
+    /// Takes the oldest completion, waiting for it. A future that is dropped takes none.
+    ///
+    /// # Errors
+    /// [`Error::DaemonGone`].
+    pub async fn next_async(&mut self) -> Result<Completion, Error> {
+        loop {
+            if let Some(completion) = self.poll()? {
+                return Ok(completion);
+            }
+            if self.arm()? {
+                continue;
+            }
+            if self.readiness.is_none() {
+                self.readiness =
+                    Some(register(CompletionQueue::as_fd(self)).map_err(kernel("epoll_ctl"))?);
+            }
+            let readiness = self.readiness.as_ref().expect("set above");
+            let gone = self.context.channel.event(|_| None::<()>);
+            let ready = tokio::select! {
+                ready = readiness.readable() => Some(ready),
+                _ = gone => None,
+            };
+            match ready {
+                Some(ready) => ready.map_err(kernel("epoll_wait"))?.clear_ready(),
+                // What was done before stands in the ring still.
+                None => return self.poll()?.ok_or(Error::DaemonGone),
+            }
+        }
+    }
+}
+
+impl QueuePair {
+    /// As [`Self::connect`]. A future that is dropped leaves the attempt to the daemon: the queue
+    /// pair has to be dropped, too, or reset by its disconnection.
+    ///
+    /// # Errors
+    /// [`Error::ConnectFailed`] with the reason.
+    pub async fn connect_async(
+        &mut self,
+        peer: SocketAddr,
+        private: Private,
+    ) -> Result<Connected, Error> {
+        let request = self.connect_request(peer, private);
+        self.begin(&request).await
+    }
+
+    /// Asks the daemon for a connection, and waits until it stands.
+    async fn begin(&mut self, request: &Request) -> Result<Connected, Error> {
+        let channel = &self.context.channel;
+        channel.call_async(request).await?;
+        let ours = self.handle;
+        channel.event(|event| established(ours, event)).await?
+    }
+
+    /// As [`Self::disconnect`].
+    ///
+    /// # Errors
+    /// A refusal if there is no connection.
+    pub async fn disconnect_async(&mut self) -> Result<(), Error> {
+        let request = Request::Disconnect { qp: self.handle };
+        self.context.channel.call_async(&request).await?;
+        self.wait_disconnected_async().await.map(drop)
+    }
+
+    /// As [`Self::wait_disconnected`].
+    ///
+    /// # Errors
+    /// [`Error::DaemonGone`].
+    pub async fn wait_disconnected_async(&self) -> Result<ErrorCode, Error> {
+        let ours = self.handle;
+        let channel = &self.context.channel;
+        channel.event(|event| disconnected(ours, event)).await
+    }
+}
+
+impl Listener {
+    /// As [`Self::get_request`]. A future that is dropped takes none.
+    ///
+    /// # Errors
+    /// [`Error::DaemonGone`].
+    pub async fn get_request_async(&self) -> Result<ConnectRequest, Error> {
+        let channel = &self.context.channel;
+        channel.event(|event| self.requested(event)).await
+    }
+}
+
+impl ConnectRequest {
+    /// As [`Self::accept`].
+    ///
+    /// # Errors
+    /// [`Error::ConnectFailed`] if the peer has gone meanwhile.
+    pub async fn accept_async(
+        mut self,
+        queue_pair: &mut QueuePair,
+        private: Private,
+    ) -> Result<Connected, Error> {
+        self.answered = true;
+        let request = Request::Accept {
+            request: self.request,
+            qp: queue_pair.handle,
+            private,
+        };
+        queue_pair.begin(&request).await
+    }
+}

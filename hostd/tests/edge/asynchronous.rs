@@ -1,0 +1,203 @@
+//! Waits as futures: tasks of one thread on both sides of connections.
+
+use crate::rig::{Daemon, PATIENCE, config, pair};
+use hostd_client::{
+    Access, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Context, Error,
+    ErrorCode, Listener, Private, QueuePair, QueuePairOptions, ReceiveRequest, Region, SendRequest,
+};
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::timeout;
+
+const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+struct End {
+    queue_pair: QueuePair,
+    queue: CompletionQueue,
+    memory: Region,
+}
+
+impl End {
+    /// With a receive posted.
+    fn new(context: &Context) -> Self {
+        let queue = context.create_completion_queue(8).expect("a queue");
+        let options = QueuePairOptions {
+            send_entries: 4,
+            receive_entries: 4,
+        };
+        let queue_pair = context.create_queue_pair(&queue, &queue, options);
+        let memory = context.allocate(16, Access::LOCAL_WRITE);
+        let mut end = Self {
+            queue_pair: queue_pair.expect("a queue pair"),
+            queue,
+            memory: memory.expect("memory"),
+        };
+        let local = end.memory.slice(8, 8).expect("inside");
+        let request = ReceiveRequest { wr_id: 1, local };
+        end.queue_pair.post_receive(&request).expect("posted");
+        end
+    }
+
+    fn send(&mut self, number: u64) {
+        self.memory.write(0, &number.to_le_bytes()).expect("inside");
+        let local = self.memory.slice(0, 8).expect("inside");
+        let request = SendRequest::send(0, local);
+        self.queue_pair.post_send(&request).expect("posted");
+    }
+
+    /// The next completion of this kind.
+    async fn next(&mut self, wanted: CompletionOpcode) -> Completion {
+        loop {
+            let completion = within(self.queue.next_async()).await.expect("a completion");
+            assert_eq!(completion.status, CompletionStatus::Success);
+            if completion.opcode == wanted {
+                return completion;
+            }
+        }
+    }
+
+    fn received(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.memory.read(8, &mut bytes).expect("inside");
+        u64::from_le_bytes(bytes)
+    }
+}
+
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, future).await.expect("in time")
+}
+
+/// Runs on one thread, so whatever blocks it blocks all.
+fn run(future: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    LocalSet::new().block_on(&runtime, future);
+}
+
+/// Accepts so many connections, each answered by a task: the number that comes, and one.
+async fn serve(context: Arc<Context>, listener: Listener, count: usize) {
+    let mut tasks = Vec::new();
+    for _ in 0..count {
+        let request = within(listener.get_request_async()).await.expect("one");
+        let mut end = End::new(&context);
+        tasks.push(spawn_local(async move {
+            let accepted = request.accept_async(&mut end.queue_pair, Private::EMPTY);
+            within(accepted).await.expect("accepted");
+            end.next(CompletionOpcode::Receive).await;
+            end.send(end.received() + 1);
+            let left = within(end.queue_pair.wait_disconnected_async()).await;
+            left.expect("the daemon lives")
+        }));
+    }
+    for task in tasks {
+        assert_eq!(task.await.expect("no panic"), ErrorCode::Closed);
+    }
+}
+
+fn listen(context: &Context, b: &Daemon) -> (Listener, SocketAddr) {
+    let listener = context.listen(ANY, 0, 64).expect("a listener");
+    let peer = SocketAddr::from((b.address, listener.port()));
+    (listener, peer)
+}
+
+/// HT-1: both sides of many connections on one thread, with a session each, beside a thread that
+/// waits for the same session.
+#[test]
+fn many_connections_live_on_one_thread() {
+    const COUNT: usize = 24;
+    let (a, b) = pair(&config());
+    let (active, passive) = (Arc::new(a.application()), Arc::new(b.application()));
+    let (listener, peer) = listen(&passive, &b);
+    let (lonely, _) = listen(&active, &a);
+    let beside = std::thread::spawn(move || lonely.get_request(Duration::from_millis(200)));
+    run(async {
+        let server = spawn_local(serve(passive.clone(), listener, COUNT));
+        let mut tasks = Vec::new();
+        for number in 0..COUNT as u64 {
+            let context = active.clone();
+            tasks.push(spawn_local(async move {
+                let mut end = End::new(&context);
+                let connected = end.queue_pair.connect_async(peer, Private::EMPTY);
+                within(connected).await.expect("connected");
+                end.send(10 * number);
+                end.next(CompletionOpcode::Receive).await;
+                assert_eq!(end.received(), 10 * number + 1);
+                within(end.queue_pair.disconnect_async()).await
+            }));
+        }
+        for task in tasks {
+            task.await.expect("no panic").expect("disconnected");
+        }
+        server.await.expect("no panic");
+    });
+    let waited = beside.join().expect("no panic");
+    assert!(matches!(waited, Err(Error::TimedOut)), "{waited:?}");
+    drop((active, passive));
+    a.wait_empty();
+    b.wait_empty();
+}
+
+/// HT-1: a future that is given up takes nothing away from the next one.
+#[test]
+fn futures_that_are_dropped_take_nothing() {
+    let (a, b) = pair(&config());
+    let (active, passive) = (a.application(), b.application());
+    let (listener, peer) = listen(&passive, &b);
+    run(async {
+        let soon = Duration::from_millis(10);
+        assert!(timeout(soon, listener.get_request_async()).await.is_err());
+        let (mut one, mut other) = (End::new(&active), End::new(&passive));
+        assert!(timeout(soon, one.queue.next_async()).await.is_err());
+        let both = async {
+            tokio::join!(one.queue_pair.connect_async(peer, Private::EMPTY), async {
+                let request = listener.get_request_async().await?;
+                let accepted = request.accept_async(&mut other.queue_pair, Private::EMPTY);
+                accepted.await
+            })
+        };
+        let (connected, accepted) = within(both).await;
+        connected.expect("connected");
+        accepted.expect("accepted");
+        other.send(7);
+        one.next(CompletionOpcode::Receive).await;
+        assert_eq!(one.received(), 7);
+        let refused = one.queue_pair.connect_async(peer, Private::EMPTY).await;
+        assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+    });
+}
+
+/// HT-1: the death of the daemon ends every wait.
+#[test]
+fn every_wait_ends_with_the_daemon() {
+    let (a, _b) = pair(&config());
+    let context = a.application();
+    let (listener, _) = listen(&context, &a);
+    let mut end = End::new(&context);
+    let mut daemon = Some(a);
+    run(async {
+        let waits = async {
+            tokio::join!(
+                end.queue.next_async(),
+                listener.get_request_async(),
+                end.queue_pair.wait_disconnected_async(),
+                async {
+                    // The others wait by now: they were polled before.
+                    tokio::task::yield_now().await;
+                    drop(daemon.take());
+                }
+            )
+        };
+        let (completion, request, left, ()) = within(waits).await;
+        assert!(matches!(request, Err(Error::DaemonGone)), "{request:?}");
+        assert!(matches!(left, Err(Error::DaemonGone)), "{left:?}");
+        assert!(
+            matches!(completion, Err(Error::DaemonGone)),
+            "{completion:?}"
+        );
+    });
+}

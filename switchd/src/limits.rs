@@ -7,6 +7,10 @@ use common::units::Rate;
 /// number fits in a byte of a flow record.
 pub const MAX_PORTS: usize = 256;
 
+/// Interfaces that are no ports and that the workers serve: VLANs of ports, bridges and VLANs of
+/// bridges. Their number is in each packet that is routed, where a byte has room; 0 is none.
+pub const MAX_INTERFACES: usize = 255;
+
 /// Workers of one switch: more cores than a switch of [`MAX_PORTS`] ports can use, and a set of
 /// them fits in one word.
 pub const MAX_WORKERS: usize = 64;

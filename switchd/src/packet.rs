@@ -2,6 +2,7 @@
 
 use crate::id::{PortId, TraceId};
 use crate::limits::CELL;
+use crate::tables::interfaces::InterfaceId;
 use common::xdp::frame::Frame;
 use common::xdp::queue::LINE_OVERHEAD;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -130,6 +131,8 @@ pub struct Parsed {
     pub may_fragment: bool,
     /// The rules for source addresses are to be asked about it.
     pub in_doubt: bool,
+    /// The interface that it arrived by, if that is not the port itself.
+    pub interface: InterfaceId,
     /// Bytes of the IP packet.
     pub ip_len: u16,
     /// Destination address; an IPv4 address fills the first four bytes.

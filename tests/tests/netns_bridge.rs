@@ -97,6 +97,34 @@ impl Rig {
         });
     }
 
+    /// What an echo request of a host with these options prints.
+    fn ping_with(&self, host: &str, destination: &str, options: &[&str]) -> String {
+        let words = [&["ping", "-n", "-W", "1"], options, &[destination]].concat();
+        self.lab.host(host).run(words).unwrap().stdout
+    }
+
+    /// Packets that the ports of a switch have punted.
+    fn punted(&self, node: &str) -> u64 {
+        let ports = rows(self.lab.switchctl(node, &["show", "ports"]).unwrap());
+        ports.iter().filter_map(|row| row["punted"].as_u64()).sum()
+    }
+
+    /// Waits until the echo requests of a host to an address are answered, over one router and by
+    /// no kernel.
+    fn wait_routed(&self, host: &str, destination: &str) {
+        eventually(destination, SETTLE, || {
+            let before = self.punted("leaf1");
+            let (answers, text) = self.ping(host, destination, 5);
+            let punted = self.punted("leaf1") - before;
+            if answers == 5 && punted == 0 && text.contains("ttl=63") {
+                Ok(())
+            } else {
+                let why = self.lab.switchctl("leaf1", &["routes", "--punted"]);
+                Err(format!("{punted} punted: {text} {why:?}"))
+            }
+        });
+    }
+
     fn bridge_rows(&self, node: &str) -> Vec<Value> {
         rows(self.lab.switchctl(node, &["bridge"]).unwrap())
     }
@@ -400,6 +428,7 @@ const IN_GUEST: &[&str] = &[
     "vlans_are_kept_apart",
     "trunks_to_hosts_have_their_vlans",
     "service_vlans_carry_the_tags_of_customers",
+    "vlans_of_bridges_and_ports_are_routed",
 ];
 
 /// SW-1: what this machine's kernel may not be able to show, by one that is.
@@ -571,6 +600,77 @@ fn service_vlans_carry_the_tags_of_customers() {
     assert_eq!(rig.ping("h1", "198.51.100.3", 20).0, 20);
     assert!(rig.count("spine1", "leaf1", "bridged_packets") >= bridged + 20);
     assert_eq!(rig.ping("h1", "198.51.100.4", 2).0, 0, "another customer");
+}
+
+/// SW-1: switchd routes between VLANs of a bridge, and between them and a VLAN of a port, by the
+/// addresses that the kernel's interfaces have.
+#[test]
+fn vlans_of_bridges_and_ports_are_routed() {
+    if !privileged()
+        || !has(VLAN_BRIDGE, "VLANs of bridges")
+        || !has(VLAN_INTERFACE, "VLAN interfaces of hosts")
+    {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::with_vlans("brsvi", "");
+    for line in [
+        "sysctl -qw net.ipv4.ip_forward=1",
+        "sysctl -qw net.ipv6.conf.all.forwarding=1",
+    ] {
+        rig.on("leaf1", line);
+    }
+    let address = |node: &str, dev: &str, number: u8, last: u8| {
+        rig.on(
+            node,
+            &format!("ip address add 10.66.{number}.{last}/24 dev {dev}"),
+        );
+        let v6 = format!("ip address add fd00:66:{number}::{last}/64 dev {dev} nodad");
+        rig.on(node, &v6);
+    };
+    for (vlan, host) in [(10, "h1"), (20, "h2")] {
+        rig.on("leaf1", &format!("bridge vlan add dev br0 vid {vlan} self"));
+        let name = format!("br0.{vlan}");
+        rig.on(
+            "leaf1",
+            &format!("ip link add link br0 name {name} type vlan id {vlan}"),
+        );
+        rig.on("leaf1", &format!("ip link set {name} up"));
+        address("leaf1", &name, vlan, 254);
+        address(host, "leaf1", vlan, 1);
+        rig.on(
+            host,
+            &format!("ip route add 10.66.0.0/16 via 10.66.{vlan}.254"),
+        );
+        rig.on(
+            host,
+            &format!("ip route add fd00:66::/32 via fd00:66:{vlan}::254"),
+        );
+    }
+    for destination in ["10.66.20.1", "fd00:66:20::1"] {
+        rig.wait_routed("h1", destination);
+    }
+    let routes = rows(
+        rig.lab
+            .switchctl("leaf1", &["routes", "10.66.20.1/32"])
+            .unwrap(),
+    );
+    let hop = &routes[0]["next_hops"][0];
+    assert_eq!(
+        (&hop["interface"], &hop["port"]),
+        (&"br0.20".into(), &"h2".into())
+    );
+    // The second host moves into a VLAN of a port.
+    rig.on("leaf1", "ip link set h2 nomaster");
+    rig.on("leaf1", "ip link add link h2 name h2.30 type vlan id 30");
+    rig.on("leaf1", "ip link set h2.30 up");
+    address("leaf1", "h2.30", 30, 254);
+    rig.tagged_host("h2", "leaf1", 30, "10.66.30.1/24");
+    rig.on("h2", "ip route replace 10.66.0.0/16 via 10.66.30.254");
+    rig.wait_routed("h1", "10.66.30.1");
+    // An error comes from the interface that it leaves by.
+    let text = rig.ping_with("h1", "10.66.30.1", &["-t", "1", "-c", "1"]);
+    assert!(text.contains("From 10.66.10.254"), "{text}");
 }
 
 /// SW-1: a laboratory of one network, where the spanning tree breaks the loops over two spines.

@@ -105,6 +105,7 @@ fn tables(duties: Duties) -> Tables {
                 mac: Some(neighbour_mac(port, neighbour)),
                 mtu: u16::MAX,
                 source: None,
+                outlet: None,
             });
             tables.groups.push(Group::Forward(id));
         }

@@ -59,6 +59,7 @@
 #define BRIDGE_FILTERS 2  // the bridge looks at tags
 #define STATION_LOCAL 1   // frames to it are this machine's
 #define ROUTED -1         // no verdict: what is for this machine is routed
+#define SERVED -2         // the same, by the daemon
 
 #define ETHERTYPE_IPV4 0x0800
 #define ETHERTYPE_ARP 0x0806
@@ -194,10 +195,11 @@ struct {
     __type(value, struct bridge_port);
 } steer_bridge_ports SEC(".maps");
 
-// VLANs of the bridge of which this port is a member, a bit each.
+// VLANs of the bridge of which this port is a member, a bit each, and then those in which the daemon
+// routes what is for the bridge; 0: in a bridge that looks at no tags.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, 4096 / 64);
+    __uint(max_entries, 2 * 4096 / 64);
     __type(key, __u32);
     __type(value, __u64);
 } steer_members SEC(".maps");
@@ -220,10 +222,10 @@ struct {
 } steer_prefix6 SEC(".maps");
 
 // VLAN identifiers for which the kernel has an interface on this port: a bit each, of 802.1Q and
-// then of 802.1ad.
+// then of 802.1ad. Then the same of those for which the daemon routes.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, 2 * 4096 / 64);
+    __uint(max_entries, 4 * 4096 / 64);
     __type(key, __u32);
     __type(value, __u64);
 } steer_vlans SEC(".maps");
@@ -363,12 +365,16 @@ static __always_inline int by_verdict(struct xdp_md *context, const struct port 
     return *verdict == VERDICT_LOCAL ? to_kernel() : punt(*verdict);
 }
 
-// Whether the kernel has an interface for this tag on the port.
-static __always_inline int is_kernels_vlan(__be16 type, __be16 control) {
+static __always_inline int is_in_vlans(__be16 type, __be16 control, __u32 first) {
     __u32 id = bpf_ntohs(control) & 0xfff;
-    __u32 word = id / 64 + (type == bpf_htons(ETHERTYPE_SERVICE_VLAN) ? 64 : 0);
+    __u32 word = first + id / 64 + (type == bpf_htons(ETHERTYPE_SERVICE_VLAN) ? 64 : 0);
     __u64 *bits = bpf_map_lookup_elem(&steer_vlans, &word);
     return bits && (*bits >> (id % 64) & 1);
+}
+
+// Whether the kernel has an interface for this tag on the port.
+static __always_inline int is_kernels_vlan(__be16 type, __be16 control) {
+    return is_in_vlans(type, control, 0);
 }
 
 static __always_inline int steer_ipv4(struct xdp_md *context, const struct port *port, void *at, void *end,
@@ -518,6 +524,15 @@ static __always_inline int steer_bridged(struct xdp_md *context, const struct po
         return punt(REASON_BRIDGE);
     if (destination[0] & 1)
         return flood(destination, type, at, end);
+    // For an interface of the bridge. The kernel has it if the bridge has to learn.
+    if (same_station(destination, own->mac) && !is_tag(type)) {
+        __u32 word = 64 + vlan / 64;
+        __u64 *bits = bpf_map_lookup_elem(&steer_members, &word);
+        if (bits && (*bits >> (vlan % 64) & 1)) {
+            struct station *known = station(own, ethernet->source, vlan);
+            return known && known->port == number ? SERVED : ROUTED;
+        }
+    }
     struct station *to = station(own, destination, vlan);
     // The addresses of this machine are known without VLAN.
     if (!to && vlan) {
@@ -549,13 +564,15 @@ int fabric_steer(struct xdp_md *context) {
     if (!port || at + sizeof *ethernet > end)
         return to_kernel();
     __be16 type = ethernet->type;
+    int served = 0;
     // Pause and priority pause are sent to a group address of their own (802.3 31B, 802.1Qbb).
     if (type == bpf_htons(ETHERTYPE_MAC_CONTROL))
         return to_socket(context, port);
     if (port->flags & BRIDGED) {
         int verdict = steer_bridged(context, port, ethernet, end);
-        if (verdict != ROUTED)
+        if (verdict != ROUTED && verdict != SERVED)
             return verdict;
+        served = verdict == SERVED;
     } else if (!same_station(ethernet->destination, port->mac)) {
         // Group addresses, and stations that are not this one.
         return to_kernel();
@@ -570,17 +587,20 @@ int fabric_steer(struct xdp_md *context) {
         if (at + sizeof *tag > end)
             return to_kernel();
         // The outer tag decides, but for one that is there for its priority only.
-        if (outermost && (port->flags & VLANS) && is_kernels_vlan(type, tag->control))
+        if (outermost && (port->flags & VLANS) && is_kernels_vlan(type, tag->control)) {
+            // The daemon looks at the first tag.
+            served = !tags && !is_tag(tag->type) && is_in_vlans(type, tag->control, 128);
             vlan = REASON_VLAN;
+        }
         if (tag->control & bpf_htons(0xfff))
             outermost = 0;
         type = tag->type;
         at += sizeof *tag;
     }
     if (type == bpf_htons(ETHERTYPE_IPV4))
-        return steer_ipv4(context, port, at, end, vlan ? vlan : port->punt4);
+        return steer_ipv4(context, port, at, end, served ? 0 : vlan ? vlan : port->punt4);
     if (type == bpf_htons(ETHERTYPE_IPV6))
-        return steer_ipv6(context, port, at, end, vlan ? vlan : port->punt6);
+        return steer_ipv6(context, port, at, end, served ? 0 : vlan ? vlan : port->punt6);
     return to_kernel();
 }
 

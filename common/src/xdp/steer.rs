@@ -295,15 +295,18 @@ impl Steering {
         self.change(|(known, _)| *known = settings)
     }
 
-    /// Says for which tags the kernel has interfaces on the port: their frames are punted.
+    /// Says for which tags the kernel has interfaces on the port: their frames are punted, but for
+    /// those whose interfaces the daemon serves.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn set_vlans(&self, tags: &[VlanTag]) -> io::Result<()> {
-        let mut words = [0_u64; 2 * 64];
-        for tag in tags {
-            let word = usize::from(tag.id & 0xfff) / 64 + 64 * usize::from(tag.is_service);
-            words[word] |= 1 << (tag.id % 64);
+    pub fn set_vlans(&self, tags: &[VlanTag], served: &[VlanTag]) -> io::Result<()> {
+        let mut words = [0_u64; 4 * 64];
+        for (first, tags) in [(0, tags), (128, served)] {
+            for tag in tags {
+                let word = usize::from(tag.id & 0xfff) / 64 + 64 * usize::from(tag.is_service);
+                words[first + word] |= 1 << (tag.id % 64);
+            }
         }
         for (number, word) in (0_u32..).zip(words) {
             update(&self.vlans, &number.to_ne_bytes(), &word.to_ne_bytes())?;
@@ -311,13 +314,14 @@ impl Steering {
         self.change(|(_, vlans)| *vlans = !tags.is_empty())
     }
 
-    /// Says of which VLANs of its bridge the port is a member, in this form:
-    /// bit n of word m for VLAN 64 × m + n.
+    /// Says of which VLANs of its bridge the port is a member, and in which of them the daemon
+    /// routes what is for the bridge, in this form: bit n of word m for VLAN 64 × m + n. A bridge
+    /// that looks at no tags has VLAN 0.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn set_members(&self, vlans: &[u64; 64]) -> io::Result<()> {
-        for (number, word) in (0_u32..).zip(vlans) {
+    pub fn set_members(&self, vlans: &[u64; 64], routed: &[u64; 64]) -> io::Result<()> {
+        for (number, word) in (0_u32..).zip(vlans.iter().chain(routed)) {
             update(&self.members, &number.to_ne_bytes(), &word.to_ne_bytes())?;
         }
         Ok(())

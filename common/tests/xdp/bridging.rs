@@ -170,7 +170,7 @@ fn stations_are_known_in_their_vlans() {
     for vlan in [5_usize, 6, 4094] {
         members[vlan / 64] |= 1 << (vlan % 64);
     }
-    rig.port.steering.set_members(&members).unwrap();
+    rig.port.steering.set_members(&members, &[0; 64]).unwrap();
     assert_eq!(rig.fate(packet(THERE, HERE)), SOCKET);
     let tagged = |kind, control| in_vlan(THERE, HERE, kind, control);
     assert_eq!(rig.fate(tagged(0x8100, 5)), SOCKET);
@@ -200,7 +200,7 @@ fn stations_are_known_in_their_vlans() {
         is_service: false,
         id: 5,
     };
-    rig.port.steering.set_vlans(&[tag]).unwrap();
+    rig.port.steering.set_vlans(&[tag], &[]).unwrap();
     assert_eq!(rig.fate(tagged(0x8100, 5)), KERNEL);
     let vlan = Fate::Punted(PuntReason::Vlan);
     assert_eq!(rig.fate(in_vlan(PORT, HERE, 0x8100, 5)), vlan);
@@ -215,6 +215,44 @@ fn stations_are_known_in_their_vlans() {
         .unwrap();
     assert_eq!(rig.fate(tagged(0x88a8, 4094)), SOCKET);
     assert_eq!(rig.fate(tagged(0x8100, 4094)), BY_BRIDGE);
+}
+
+/// SW-1: what is for an interface of the bridge that the daemon serves is the daemon's to route,
+/// where the bridge knows its station.
+#[test]
+fn packets_for_an_interface_of_the_bridge_are_routed() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new(None);
+    bridged(&rig, &[5, 4094], |port| {
+        port.tag = Some(0x8100);
+        port.pvid = Some(5);
+    });
+    let controller = Fate::Punted(PuntReason::Controller);
+    let mut members = [0; 64];
+    for vlan in [5_usize, 4094] {
+        members[vlan / 64] |= 1 << (vlan % 64);
+    }
+    let bit = |vlan: usize| {
+        let mut words = [0; 64];
+        words[vlan / 64] |= 1 << (vlan % 64);
+        words
+    };
+    rig.port.steering.set_members(&members, &bit(5)).unwrap();
+    let to_bridge = |from, control| in_vlan(BRIDGE, from, 0x8100, control);
+    assert_eq!(rig.fate(to_bridge(HERE, 5)), SOCKET);
+    assert_eq!(rig.fate(packet(BRIDGE, HERE)), SOCKET, "by PVID");
+    assert_eq!(rig.fate(to_bridge(HERE, 4094)), controller, "another VLAN");
+    assert_eq!(rig.fate(to_bridge(UNKNOWN, 5)), controller, "to be learned");
+    assert_eq!(rig.fate(packet(PORT, HERE)), controller, "of the port");
+    let to_own = frame(BRIDGE, HERE, 0x0800, &udp4([10, 0, 0, 1], 80, 0));
+    assert_eq!(rig.fate(to_own), KERNEL, "its own address");
+    let mut double = to_bridge(HERE, 5);
+    double.splice(14..14, [0, 5, 0x81, 0]);
+    assert_eq!(rig.fate(double), controller, "of an interface on that");
+    rig.port.steering.set_members(&members, &[0; 64]).unwrap();
+    assert_eq!(rig.fate(to_bridge(HERE, 5)), controller);
 }
 
 /// SW-1: a storm is limited, each kind by itself; what asks for this machine, its neighbours'

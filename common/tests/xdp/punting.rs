@@ -199,7 +199,7 @@ fn whole_ports_vlans_and_discovery_are_punted() {
         (vec![tag(true, 5), tag(false, 4095)], false, true),
         (vec![tag(false, 69), tag(true, 4)], false, false),
     ] {
-        rig.port.steering.set_vlans(&tags).unwrap();
+        rig.port.steering.set_vlans(&tags, &[]).unwrap();
         let fate = |punted| match punted {
             true => Fate::Punted(PuntReason::Vlan),
             false => Fate::Socket,
@@ -212,6 +212,12 @@ fn whole_ports_vlans_and_discovery_are_punted() {
             "{tags:?}"
         );
     }
+    // The daemon serves the interface of one, whose frames have no other tag.
+    let (five, six) = (tag(false, 5), tag(true, 5));
+    rig.port.steering.set_vlans(&[five, six], &[five]).unwrap();
+    assert_eq!(rig.fate(customer), Fate::Socket);
+    assert_eq!(rig.fate(service), Fate::Punted(PuntReason::Vlan));
+    assert_eq!(rig.fate(priority_first), Fate::Punted(PuntReason::Vlan));
 }
 
 /// SW-1: what exceeds the limit is dropped and counted; nothing else is limited.

@@ -35,12 +35,13 @@ impl State {
                 continue;
             };
             let wanted = member.filter(|_| handle.is_some());
-            let next = wanted.map(|it| (it.steered(), *it.port.members.words()));
+            let routed = *program.routed_vlans(usize::from(number)).words();
+            let next = wanted.map(|it| (it.steered(), *it.port.members.words(), routed));
             let mut done = Ok(());
             if *told != next {
-                done = maps.set_port(number, next.map(|(port, _)| port));
-                if let (Some(handle), Some((_, vlans))) = (handle, &next) {
-                    done = done.and_then(|()| handle.steering.set_members(vlans));
+                done = maps.set_port(number, next.map(|(port, ..)| port));
+                if let (Some(handle), Some((_, vlans, routed))) = (handle, &next) {
+                    done = done.and_then(|()| handle.steering.set_members(vlans, routed));
                 }
                 match &done {
                     Ok(()) => *told = next,

@@ -86,9 +86,9 @@ impl State {
             if told == punt {
                 continue;
             }
-            if told.vlans != punt.vlans {
+            if (&told.vlans, &told.served) != (&punt.vlans, &punt.served) {
                 let tags: Vec<VlanTag> = punt.vlans.iter().map(|(tag, _)| *tag).collect();
-                if let Err(error) = handle.steering.set_vlans(&tags) {
+                if let Err(error) = handle.steering.set_vlans(&tags, &punt.served) {
                     fail(error);
                     continue;
                 }

@@ -8,6 +8,9 @@ use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// What a port is in its bridge, VLANs of which it is a member, VLANs in which it is routed.
+pub(super) type ToldMember = (BridgedPort, [u64; 64], [u64; 64]);
+
 /// What the programs have been told, beside local addresses.
 #[derive(Debug, Default)]
 pub(super) struct Told {
@@ -21,8 +24,8 @@ pub(super) struct Told {
     pub(super) punts: Vec<PortPunt>,
     /// The maps of bridges that all ports share; `None` before the ports are open.
     pub(super) bridges: Option<Arc<BridgeMaps>>,
-    /// By port: what it is in its bridge, and the VLANs of which it is a member.
-    pub(super) members: Vec<Option<(BridgedPort, [u64; 64])>>,
+    /// By port: what it is in its bridge.
+    pub(super) members: Vec<Option<ToldMember>>,
     /// Stations of bridges that could not be told of.
     pub(super) strangers: BTreeSet<StationKey>,
     /// Whether the kernel forwards IPv4, and IPv6, while a worker is absent.

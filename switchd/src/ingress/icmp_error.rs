@@ -3,12 +3,13 @@
 use crate::limits::{ICMP_BURST, ICMP_INTERVAL, ICMP_TOO_BIG_INTERVAL};
 use crate::packet::{Parsed, Version};
 use crate::tables::PortEntry;
+use crate::tables::interfaces::Interface;
 use common::time::{Span, Time};
 use common::wire::ethernet::{self, Mac, ethertype};
 use common::wire::icmp::{self, Problem};
 use common::wire::ip::{protocol, v4, v6};
 use common::xdp::frame::{Frame, FramePool};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Limits how many errors a worker sends (RFC 1812 §4.3.2.8, RFC 4443 §2.4 f). Those by which
 /// senders find out the MTU of their path are not counted among the others: Linux does not limit
@@ -77,6 +78,36 @@ pub enum Answer {
     Silence,
 }
 
+/// Who sends an error.
+#[derive(Clone, Copy, Debug)]
+pub struct Speaker {
+    mac: [u8; 6],
+    v4: Option<Ipv4Addr>,
+    v6: Option<Ipv6Addr>,
+}
+
+impl From<&PortEntry> for Speaker {
+    fn from(port: &PortEntry) -> Self {
+        Self {
+            mac: port.mac,
+            v4: port.icmp_v4,
+            v6: port.icmp_v6,
+        }
+    }
+}
+
+impl Speaker {
+    /// The same for a packet that arrived by an interface. ICMPv4 errors come from the interface
+    /// that they leave by.
+    #[must_use]
+    pub fn of_interface(self, interface: &Interface) -> Self {
+        Self {
+            v6: interface.icmp_v6,
+            ..self
+        }
+    }
+}
+
 /// Decides about the error for a packet that arrived at `port`, and makes it. Its MAC addresses are
 /// filled in by forwarding.
 pub fn answer(
@@ -84,7 +115,7 @@ pub fn answer(
     pool: &mut FramePool,
     (frame, parsed): (&[u8], &Parsed),
     problem: Problem,
-    port: &PortEntry,
+    port: Speaker,
     now: Time,
 ) -> Answer {
     if !may_be_reported(frame, parsed) {
@@ -131,7 +162,7 @@ pub fn about(
     frame: &[u8],
     parsed: &Parsed,
     problem: Problem,
-    port: &PortEntry,
+    port: Speaker,
     pool: &mut FramePool,
 ) -> Option<Frame> {
     let original = frame.get(usize::from(parsed.network)..)?;
@@ -140,7 +171,7 @@ pub fn about(
     match parsed.version {
         Version::V4 => {
             let (here, there) = (
-                port.icmp_v4?,
+                port.v4?,
                 v4::Packet::new_partial(original, usize::MAX).ok()?.src(),
             );
             let mut answer = pool.take_sized(at + icmp::len_v4(original))?;
@@ -161,7 +192,7 @@ pub fn about(
         }
         Version::V6 => {
             let (here, there) = (
-                port.icmp_v6?,
+                port.v6?,
                 v6::Packet::new_partial(original, usize::MAX).ok()?.src(),
             );
             let mut answer = pool.take_sized(at + icmp::len_v6(original))?;

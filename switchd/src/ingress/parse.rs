@@ -105,6 +105,7 @@ pub fn parse_bridged(frame: &[u8], len: usize) -> Parsed {
         ip_len: 0,
         may_fragment: false,
         in_doubt: false,
+        interface: 0,
         dst: [0; 16],
     };
     let Ok(stack) = vlan::walk(frame) else {
@@ -185,6 +186,7 @@ fn parse_v4(ip: &[u8], len: usize, network: u16, pcp: u8) -> Result<Parsed, Drop
         is_fragment: packet.is_fragment(),
         may_fragment: !packet.dont_fragment(),
         in_doubt: false,
+        interface: 0,
         ip_len: u16::try_from(packet.total_len()).map_err(|_| DropReason::Malformed)?,
         dst: address,
     })
@@ -229,6 +231,7 @@ fn parse_v6(ip: &[u8], len: usize, network: u16, pcp: u8) -> Result<Parsed, Drop
         is_fragment: upper.is_some_and(|upper| upper.fragment.is_some()),
         may_fragment: false,
         in_doubt: false,
+        interface: 0,
         ip_len: u16::try_from(v6::HEADER_LEN + packet.payload_len())
             .map_err(|_| DropReason::Malformed)?,
         dst: dst.octets(),

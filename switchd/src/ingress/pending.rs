@@ -14,6 +14,7 @@ use crate::limits::{
     PENDING_TOTAL, RESOLVE_BURST, RESOLVE_INTERVAL, RESOLVE_REFILL,
 };
 use crate::outcome::Outcome;
+use crate::tables::interfaces::InterfaceId;
 use common::time::{Span, Time};
 use common::wire::icmp::Problem;
 use common::xdp::frame::Frame;
@@ -29,6 +30,8 @@ pub struct Waiting {
     pub frame: Frame,
     /// Where it arrived.
     pub ingress: PortId,
+    /// The interface that it arrived by, if that is not the port itself.
+    pub interface: InterfaceId,
     /// Since when it waits.
     pub since: Time,
     /// Which traced packet it is, if it is one.
@@ -237,6 +240,7 @@ mod tests {
                 neighbour: (1, IpAddr::V4(Ipv4Addr::from_bits(address))),
                 frame: self.pool.take_sized(64).expect("a free frame"),
                 ingress: PortId(port),
+                interface: 0,
                 since: self.now,
                 trace: TraceId::NONE,
             };

@@ -160,6 +160,8 @@ pub struct PortStats {
     pub icmp_sent: Counter,
     /// Frames from here that went on between two stations of a bridge so far.
     pub bridged_packets: Counter,
+    /// Packets received for an interface that is no port, and routed.
+    pub interface_packets: Counter,
     /// MAC control frames received: they end here.
     pub control_received: Counter,
     /// MAC control frames sent.
@@ -245,6 +247,7 @@ impl Default for PortStats {
             link_pauses: Default::default(),
             icmp_sent: Counter::new(),
             bridged_packets: Counter::new(),
+            interface_packets: Counter::new(),
             control_received: Counter::new(),
             control_sent: Counter::new(),
             fragmented: Counter::new(),

@@ -13,6 +13,7 @@ pub mod bridge;
 pub mod buckets;
 pub mod dlb;
 pub mod elephants;
+pub mod interfaces;
 pub mod policy;
 pub mod sources;
 pub mod trim;
@@ -26,6 +27,7 @@ use buckets::Buckets;
 use common::units::Rate;
 use common::xdp::PuntReason;
 use dlb::DlbPolicy;
+use interfaces::{Interfaces, Outlet};
 use policy::{Policy, PolicyError};
 use sources::Sources;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -87,6 +89,8 @@ pub struct NextHop {
     pub mtu: u16,
     /// The switch's own address on the neighbour's network: it tells it of problems from there.
     pub source: Option<Ipv4Addr>,
+    /// Its link header, if it is behind an interface that is no port.
+    pub outlet: Option<Outlet>,
 }
 
 /// What to do with packets to a prefix.
@@ -196,6 +200,8 @@ pub struct Tables {
     pub sources: Arc<Sources>,
     /// Ports of bridges, and the stations behind them.
     pub bridging: Arc<Bridging>,
+    /// Interfaces that are no ports.
+    pub interfaces: Arc<Interfaces>,
     /// Shared by all snapshots: cloning the tables keeps it.
     pub used: Arc<NextHopUse>,
 }
@@ -250,6 +256,7 @@ impl Tables {
             traffic,
             sources: Arc::default(),
             bridging: Arc::default(),
+            interfaces: Arc::default(),
             used: Arc::default(),
         }
     }

@@ -114,6 +114,8 @@ pub struct Sources {
     own: OwnFilter,
     /// Ports all of whose packets are in doubt.
     examined: PortSet,
+    /// Whole networks are local to the switch: all packets are in doubt.
+    has_networks: bool,
     rules: Vec<PortRules>,
     /// By group: ports by which its packets may leave, dead next hops included. Empty while no port
     /// asks for it.
@@ -144,6 +146,7 @@ impl Sources {
         Self {
             own: OwnFilter::of(own),
             examined,
+            has_networks,
             rules,
             ways: Vec::new(),
         }
@@ -183,6 +186,12 @@ impl Sources {
     #[inline]
     pub fn doubt(&self, port: PortId, source: Ipv4Addr) -> bool {
         self.examined.contains(port) || self.own.may_contain(source)
+    }
+
+    /// The same of a packet that arrived by an interface with these rules.
+    #[inline]
+    pub fn doubt_by(&self, rules: PortRules, source: Ipv4Addr) -> bool {
+        rules.are_for_all() || self.has_networks || self.own.may_contain(source)
     }
 
     /// The rules of a port.

@@ -11,7 +11,6 @@ use crate::ingress::parse::parse_bridged;
 use crate::packet::{Edits, Parsed};
 use crate::tables::Tables;
 use common::time::Time;
-use common::wire::ethernet::{self, ethertype};
 use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
 
@@ -35,10 +34,6 @@ impl<Q: QueueIo> Worker<Q> {
     pub(super) fn receive_bridged(&mut self, frame: Frame, ingress: PortId, now: Time) {
         if !self.tables.port(ingress).is_some_and(|port| port.up) {
             return self.refuse(frame, ingress, DropReason::IngressDown);
-        }
-        let kind = frame.bytes().get(ethernet::field::ETHERTYPE..);
-        if kind.is_some_and(|kind| kind.starts_with(&ethertype::MAC_CONTROL.to_be_bytes())) {
-            return self.receive_control(frame, ingress, now);
         }
         let mut decision = decide(&self.tables, ingress, (frame.bytes(), frame.len()));
         if decision.is_err() && self.pick_up_tables(now) {

@@ -10,7 +10,7 @@ use crate::forward::ecmp;
 use crate::forward::route::{Hop, decide};
 use crate::id::{FlowKey, Neighbour, PortId, TraceId};
 use crate::ingress::classify::{Classified, classify};
-use crate::ingress::icmp_error::{Answer, answer, say_from};
+use crate::ingress::icmp_error::{Answer, Speaker, answer, say_from};
 use crate::ingress::parse::{ParseException, parse};
 use crate::ingress::pending::{Wait, Waiting};
 use crate::outcome::Outcome;
@@ -93,8 +93,12 @@ impl<Q: QueueIo> Worker<Q> {
             port,
             next_hop,
             mac,
+            outlet,
         } = hop;
         self.tables.used.mark(next_hop);
+        if let Some(outlet) = outlet {
+            return self.send_by(frame, parsed, (port, mac, outlet), origin);
+        }
         self.send(frame, parsed, (port, mac, Edits::default()), origin);
     }
 
@@ -175,6 +179,7 @@ impl<Q: QueueIo> Worker<Q> {
             neighbour,
             frame,
             ingress,
+            interface: parsed.interface,
             since,
             trace,
         };
@@ -280,7 +285,10 @@ impl<Q: QueueIo> Worker<Q> {
         let counters = &stats.ports[origin.ingress.index()];
         let (limiter, pool) = (&mut self.limiter, &mut self.devices.pool);
         let packet = (frame.bytes(), parsed);
-        let mut answer = match answer(limiter, pool, packet, problem, port, origin.now) {
+        let speaker = Speaker::from(port);
+        let interface = tables.interfaces.get(parsed.interface);
+        let speaker = interface.map_or(speaker, |it| speaker.of_interface(it));
+        let mut answer = match answer(limiter, pool, packet, problem, speaker, origin.now) {
             Answer::Send(answer) => answer,
             Answer::Suppressed => return counters.icmp_suppressed.add(1),
             Answer::Silence => return,

@@ -16,6 +16,7 @@
 //! ```text
 //!   receive        receive queues ─▶ batch ─▶ routes
 //!   bridge         frames between the stations of a bridge
+//!   interface      packets that arrive or leave by interfaces that are no ports
 //!   dispatch       classify, or wait, or drop and answer
 //!   admit          bypass, or charge, cross, queue
 //!   transmit       queues ─▶ rewrite ─▶ devices
@@ -36,6 +37,7 @@ mod control_link;
 mod dispatch;
 pub mod events;
 mod flow_control;
+mod interface;
 mod queues;
 mod receive;
 pub mod rings;

@@ -55,9 +55,13 @@ impl<Q: QueueIo> Worker<Q> {
         let mut rest = frames.drain(..);
         for (ingress, count) in arrivals.drain(..) {
             self.count_received(ingress, &rest.as_slice()[..count]);
-            if self.tables.bridging.port(ingress).is_some() {
+            if self.tables.bridging.port(ingress).is_some()
+                || self.tables.interfaces.doors(ingress).is_some()
+            {
                 for frame in rest.by_ref().take(count) {
-                    self.receive_bridged(frame, ingress, now);
+                    if let Some((frame, parsed)) = self.enter(frame, ingress, now) {
+                        batch.push(frame, ingress, parsed);
+                    }
                 }
                 continue;
             }
@@ -115,7 +119,7 @@ impl<Q: QueueIo> Worker<Q> {
 
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
-    fn parse(&self, ingress: PortId, frame: &Frame) -> Result<Parsed, ParseException> {
+    pub(super) fn parse(&self, ingress: PortId, frame: &Frame) -> Result<Parsed, ParseException> {
         match self.tables.port(ingress) {
             Some(port) if port.up => parse_partial(frame.bytes(), frame.len(), port.mac),
             _ => Err(ParseException::Lost(DropReason::IngressDown)),
@@ -160,6 +164,7 @@ impl<Q: QueueIo> Worker<Q> {
         for Waiting {
             frame,
             ingress,
+            interface,
             since,
             trace,
             ..
@@ -176,6 +181,10 @@ impl<Q: QueueIo> Worker<Q> {
                 // Its source is in no doubt: that was looked at before it had to wait, unless it is
                 // an answer of the switch itself.
                 Ok(parsed) => {
+                    let parsed = Parsed {
+                        interface,
+                        ..parsed
+                    };
                     let group = self.forward.look_up_one(&parsed);
                     if group.is_some_and(|group| self.tables.group(group).is_none()) {
                         self.pick_up_tables(now);

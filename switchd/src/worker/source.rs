@@ -29,8 +29,13 @@ pub(super) fn is_in_doubt(
     frame: &Frame,
     parsed: &Parsed,
 ) -> bool {
-    let source = source_of(frame, parsed);
-    source.is_some_and(|source| tables.sources.doubt(ingress, source))
+    let Some(source) = source_of(frame, parsed) else {
+        return false;
+    };
+    match tables.interfaces.get(parsed.interface) {
+        Some(interface) => tables.sources.doubt_by(interface.rules, source),
+        None => tables.sources.doubt(ingress, source),
+    }
 }
 
 impl<Q: QueueIo> Worker<Q> {
@@ -43,7 +48,9 @@ impl<Q: QueueIo> Worker<Q> {
         choice: Choice,
         ingress: PortId,
     ) -> Option<DropReason> {
-        let rules = self.tables.sources.rules(ingress);
+        let interface = self.tables.interfaces.get(parsed.interface);
+        let of_port = || self.tables.sources.rules(ingress);
+        let rules = interface.map_or_else(of_port, |interface| interface.rules);
         if !rules.forwards {
             return Some(DropReason::NotForwarding);
         }

@@ -387,8 +387,11 @@ pub struct PuntedRow {
 pub struct NextHopShare {
     /// Next hop; empty: on the link.
     pub address: String,
-    /// Interface.
+    /// The port.
     pub port: String,
+    /// The bridge or VLAN interface, if the next hop is behind one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
     /// Share of the flows in percent.
     pub percent: f64,
     /// Of a group that chooses by it: the quality of the port, from 0, the best, to 7.

@@ -24,11 +24,16 @@ type OfElephants = (
 );
 type OfProgram = (&'static str, &'static str, fn(&SteerCounts) -> u64);
 
-const PORT_COUNTERS: [OfPort; 9] = [
+const PORT_COUNTERS: [OfPort; 10] = [
     (
         "switchd_bridged_packets_total",
         "Frames received from the port and forwarded between stations of a bridge.",
         |stats| stats.bridged_packets.get(),
+    ),
+    (
+        "switchd_interface_packets_total",
+        "Packets received from the port for a bridge or a VLAN interface, and routed.",
+        |stats| stats.interface_packets.get(),
     ),
     (
         "switchd_port_receive_packets_total",

@@ -175,6 +175,23 @@ impl Bridges {
         &self.members
     }
 
+    /// Whether the workers serve ports of a bridge.
+    pub(super) fn is_served(&self, bridge: u32) -> bool {
+        self.numbers.contains_key(&bridge)
+    }
+
+    /// Numbers of the ports that are members of a bridge.
+    pub(super) fn ports_of(&self, bridge: u32) -> impl Iterator<Item = usize> {
+        let number = self.numbers.get(&bridge).copied();
+        let members = self.members.iter().enumerate();
+        let theirs = move |member: &Option<BridgeMember>| {
+            member.as_ref().map(|member| member.port.bridge) == number && number.is_some()
+        };
+        members
+            .filter(move |(_, member)| theirs(member))
+            .map(|(place, _)| place)
+    }
+
     /// Whether ports of bridges are served at all.
     pub(super) fn is_on(&self) -> bool {
         self.limit > 0

@@ -1,11 +1,15 @@
 //! What the program knows of bridges, for those who ask.
 
 use super::bridges::{self, BridgeMember};
+use super::interfaces::Surroundings;
 use super::{Program, Update, Work};
 use crate::tables::PortEntry;
-use common::netlink::{FdbEntry, FdbKey, Mirror};
+use crate::tables::bridge::VlanSet;
+use crate::tables::interfaces::Doors;
+use common::netlink::{FdbEntry, FdbKey, Mirror, Neighbour, NeighbourKey};
 use common::time::Span;
 use common::xdp::StationPlace;
+use std::sync::Arc;
 
 impl Program {
     /// By port: what it is in a bridge that the workers serve; empty before the first update.
@@ -58,8 +62,20 @@ impl Program {
         differ
     }
 
-    /// Finds out what bridges know now.
-    pub(super) fn refresh_bridges(&mut self, mirror: &Mirror, work: &Work, update: &mut Update) {
+    /// By port: the VLANs of its bridge in which the workers route what is for the bridge.
+    pub fn routed_vlans(&self, port: usize) -> VlanSet {
+        let doors = self.tables.interfaces.doors.get(port);
+        let doors = doors.and_then(Option::as_ref);
+        doors.map(Doors::vlans).unwrap_or_default()
+    }
+
+    /// Finds out what bridges know now, and what follows for interfaces and next hops behind them.
+    pub(super) fn refresh_bridges(
+        &mut self,
+        mirror: &Mirror,
+        work: &mut Work,
+        update: &mut Update,
+    ) {
         let ports = &self.tables.ports;
         let bridged = self
             .bridges
@@ -69,5 +85,75 @@ impl Program {
             self.dirty = true;
         }
         (update.stations, update.moves) = (bridged.stations, bridged.moves);
+        let changed = if work.ports || work.bridge_ports || work.port_punts {
+            self.refresh_interfaces(mirror, work)
+        } else {
+            Vec::new()
+        };
+        // Neighbours whose way may be another one.
+        let is_affected = |neighbour: &&Neighbour| {
+            if changed.contains(&neighbour.key.ifindex) {
+                return true;
+            }
+            let station = self.interfaces.station(neighbour);
+            station.is_some_and(|it| work.bridge_ports || work.stations.contains(&it))
+        };
+        let has_cause = work.bridge_ports || !work.stations.is_empty() || !changed.is_empty();
+        if has_cause && (self.interfaces.served().next().is_some() || !changed.is_empty()) {
+            let affected = mirror.neighbours().filter(is_affected);
+            work.neighbours.extend(affected.map(|it| it.key));
+        }
+    }
+
+    /// Finds the interfaces that are served. Returns those that are others than before.
+    fn refresh_interfaces(&mut self, mirror: &Mirror, work: &mut Work) -> Vec<u32> {
+        let changed = self.interfaces.refresh(Surroundings {
+            mirror,
+            ports: &self.tables.ports,
+            bridges: &self.bridges,
+            other_tables: !self.in_other_tables.is_empty(),
+            accept_own: self.accept_own,
+        });
+        let table = self.interfaces.table();
+        if !Arc::ptr_eq(&table, &self.tables.interfaces) {
+            self.tables.interfaces = table;
+            self.dirty = true;
+        }
+        if !changed.is_empty() {
+            work.groups = true;
+            work.port_punts = true;
+        }
+        changed
+    }
+
+    /// The way to a neighbour may be another one, if it is behind an interface that is no port.
+    pub(super) fn refresh_outlet(&mut self, mirror: &Mirror, key: NeighbourKey, work: &mut Work) {
+        if self.port_of.contains_key(&key.ifindex) {
+            return;
+        }
+        let way = self.interfaces.way(mirror, &self.bridges, &key);
+        let mut hops = 0;
+        for (id, mtu) in self.groups.next_hops_with_mtu(&key) {
+            hops += 1;
+            let Ok(way) = way else {
+                work.groups = true;
+                continue;
+            };
+            let hop = &mut self.tables.next_hops[id.index()];
+            let (outlet, mtu) = (Some(way.outlet), way.mtu.min(mtu));
+            if (hop.port, hop.outlet, hop.mtu) != (way.port, outlet, mtu) {
+                // Members are alive if their port is.
+                work.groups |= hop.port != way.port;
+                (hop.port, hop.outlet, hop.mtu) = (way.port, outlet, mtu);
+                self.dirty = true;
+            }
+        }
+        let is_resolved = || {
+            mirror
+                .neighbour(&key)
+                .and_then(Neighbour::usable_mac)
+                .is_some()
+        };
+        work.groups |= hops == 0 && self.interfaces.is_on_bridge(key.ifindex) && is_resolved();
     }
 }

@@ -73,6 +73,15 @@ impl Groups {
         all.map(|(_, slot)| slot.id)
     }
 
+    /// The same, each with the MTU of its routes.
+    pub(super) fn next_hops_with_mtu(
+        &self,
+        key: &NeighbourKey,
+    ) -> impl Iterator<Item = (NextHopId, u16)> {
+        let all = self.hops.range((*key, 0)..=(*key, u16::MAX));
+        all.map(|((_, mtu), slot)| (slot.id, *mtu))
+    }
+
     /// What a group in use stands for.
     pub(super) fn spec(&self, id: GroupId) -> &Spec {
         &self.slots[&id].spec

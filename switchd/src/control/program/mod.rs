@@ -27,6 +27,7 @@ mod bridges;
 mod bridging;
 mod groups;
 mod id_pool;
+mod interfaces;
 mod kernel_rules;
 mod modes;
 mod port_punts;
@@ -34,6 +35,7 @@ mod ports;
 mod prefixes;
 mod punted;
 mod render;
+mod source_rules;
 mod sources;
 mod spec;
 
@@ -52,10 +54,11 @@ use common::netlink::{Change, FdbKey, Hop, Mirror, NeighbourKey, RouteKey, Table
 use common::time::Time;
 use common::xdp::{PuntReason, StationKey, StationPlace, Verdict};
 use groups::Groups;
+use interfaces::Interfaces;
 use ipnet::IpNet;
 use prefixes::Prefixes;
 use punted::Punted;
-use render::{Rendered, Renderer};
+use render::{Outlets, Rendered, Renderer};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -110,6 +113,8 @@ pub struct Program {
     accept_own: bool,
     /// Bridges, and what they know.
     bridges: Bridges,
+    /// Interfaces that are no ports, and served all the same.
+    interfaces: Interfaces,
     /// What ports that came, went or were renamed make necessary.
     pending: Work,
 }
@@ -162,6 +167,7 @@ impl Program {
             in_other_tables: HashSet::new(),
             accept_own: false,
             bridges: Bridges::default(),
+            interfaces: Interfaces::default(),
             pending: Work::default(),
         }
     }
@@ -363,6 +369,7 @@ impl Program {
             work.verdicts
                 .extend(changes.beyond.into_iter().map(IpNet::from));
         }
+        self.refresh_bridges(mirror, &mut work, &mut update);
         for key in std::mem::take(&mut work.neighbours) {
             self.refresh_neighbour(mirror, key, &mut work);
         }
@@ -377,7 +384,6 @@ impl Program {
             self.account(&rendered);
         }
         self.refresh_punted(mirror, &work, &mut update);
-        self.refresh_bridges(mirror, &work, &mut update);
         self.resolve_modes();
         let has_changed = self.dirty || !update.routes.is_empty();
         if work.ports || (has_changed && self.tables.sources.ask_for_routes()) {
@@ -459,12 +465,15 @@ impl Program {
                 self.dirty = true;
             }
         }
+        self.refresh_outlet(mirror, key, work);
         work.prefixes.insert(IpNet::from(key.address));
     }
 
     /// Makes `prefix` lead where its best route says.
     fn install(&mut self, mirror: &Mirror, prefix: IpNet, update: &mut Update) {
-        let spec = self.prefixes.spec_for(mirror, &self.port_of, prefix);
+        let (port_of, interfaces) = (&self.port_of, &self.interfaces);
+        let is_ours = |ifindex| port_of.contains_key(&ifindex) || interfaces.serve(ifindex);
+        let spec = self.prefixes.spec_for(mirror, &is_ours, prefix);
         let before = self.prefixes.group_of(&prefix);
         let wanted = spec.is_some();
         let next = spec.and_then(|spec| self.hold_group(mirror, &spec, before));
@@ -523,7 +532,9 @@ impl Program {
                 keys.any(|key| key.prefix.addr().is_ipv6() == is_v6)
             };
             let other = (other(false), other(true));
-            self.port_punts = port_punts::port_punts(mirror, &self.tables.ports, other);
+            let ports = &self.tables.ports;
+            self.port_punts =
+                port_punts::port_punts(mirror, ports, other, |port| self.interfaces.tags(port));
         }
         let (prefixes, groups, locals) = (&self.prefixes, &self.tables.groups, &self.locals);
         let verdict = |prefix: &IpNet| {
@@ -549,7 +560,11 @@ impl Program {
     fn renderer<'a>(&'a mut self, mirror: &'a Mirror) -> Renderer<'a> {
         Renderer {
             mirror,
-            port_of: &self.port_of,
+            outlets: Outlets {
+                port_of: &self.port_of,
+                interfaces: &self.interfaces,
+                bridges: &self.bridges,
+            },
             groups: &mut self.groups,
             tables: &mut self.tables,
             predecessor: None,

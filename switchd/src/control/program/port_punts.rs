@@ -1,6 +1,7 @@
 //! Ports whose packets are the kernel's, all of them or those of some VLANs: what it decides by is
 //! more than a table of routes.
 
+use crate::id::PortId;
 use crate::tables::PortEntry;
 use common::netlink::{Mirror, Rule, Table};
 use common::xdp::{PuntReason, VlanTag};
@@ -14,17 +15,21 @@ pub struct PortPunt {
     pub v6: Option<(PuntReason, String)>,
     /// Tags of the kernel's VLAN interfaces on the port, with their names, in order.
     pub vlans: Vec<(VlanTag, String)>,
+    /// Those among the tags whose frames the workers route all the same.
+    pub served: Vec<VlanTag>,
 }
 
 /// What is punted of each of `ports`. `other_tables` says whether the kernel has routes of IPv4 and
-/// of IPv6 in tables that it asks after `main`.
+/// of IPv6 in tables that it asks after `main`, `served` for which tags of a port the workers
+/// route.
 pub(super) fn port_punts(
     mirror: &Mirror,
     ports: &[PortEntry],
     other_tables: (bool, bool),
+    served: impl Fn(PortId) -> Vec<VlanTag>,
 ) -> Vec<PortPunt> {
     let rules = mirror.rules();
-    let of_port = |port: &PortEntry| {
+    let of_port = |(number, port): (u16, &PortEntry)| {
         let controller = controller(mirror, port).map(|why| (PuntReason::Controller, why));
         let by_rule = |is_v6: bool, other_table: bool| {
             let foreign = foreign_rule(&rules, is_v6, &port.name);
@@ -41,9 +46,10 @@ pub(super) fn port_punts(
                 .or_else(|| by_rule(false, other_tables.0)),
             v6: controller.or_else(|| by_rule(true, other_tables.1)),
             vlans: vlans(mirror, port),
+            served: served(PortId(number)),
         }
     };
-    ports.iter().map(of_port).collect()
+    (0_u16..).zip(ports).map(of_port).collect()
 }
 
 /// The interface that takes the packets of a port from it, in words.
@@ -82,7 +88,7 @@ fn vlans(mirror: &Mirror, port: &PortEntry) -> Vec<(VlanTag, String)> {
 
 /// Why the kernel's rules for packets that arrive at `port` are others than to ask `local`, `main`
 /// and `default`.
-fn foreign_rule(rules: &[&Rule], is_v6: bool, port: &str) -> Option<String> {
+pub(super) fn foreign_rule(rules: &[&Rule], is_v6: bool, port: &str) -> Option<String> {
     let concern_it = |rule: &&&Rule| {
         // A rule of VRFs is for interfaces that belong to one: see `controller`. One for an output
         // interface is for sockets that are bound to it.

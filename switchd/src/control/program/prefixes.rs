@@ -3,7 +3,7 @@
 
 use super::kernel_rules::{link_of, spec_of};
 use super::spec::Spec;
-use crate::id::{GroupId, PortId};
+use crate::id::GroupId;
 use common::netlink::{Mirror, NeighbourKey, Route, RouteKey, Table};
 use common::xdp::PuntReason;
 use ipnet::IpNet;
@@ -163,14 +163,14 @@ impl Prefixes {
     pub(super) fn spec_for(
         &self,
         mirror: &Mirror,
-        port_of: &HashMap<u32, PortId>,
+        is_ours: &dyn Fn(u32) -> bool,
         prefix: IpNet,
     ) -> Option<Spec> {
         let is_host = prefix.prefix_len() == prefix.max_prefix_len();
         if self.selective.contains_key(&prefix) {
             return Some(Spec::Punt(PuntReason::Selective));
         }
-        let on_link = |(ifindex, mtu)| neighbour(mirror, port_of, (ifindex, mtu), prefix.addr());
+        let on_link = |(ifindex, mtu)| neighbour(mirror, is_ours, (ifindex, mtu), prefix.addr());
         match self.best_route(mirror, &prefix) {
             Some(route) => {
                 let link = link_of(mirror, route).filter(|_| is_host);
@@ -202,16 +202,15 @@ impl Prefixes {
     }
 }
 
-/// A neighbour that packets can be sent to, on the link of one of our ports.
+/// A neighbour that packets can be sent to, on the link of a port or of an interface that is
+/// served.
 fn neighbour(
     mirror: &Mirror,
-    port_of: &HashMap<u32, PortId>,
+    is_ours: &dyn Fn(u32) -> bool,
     (ifindex, mtu): (u32, u16),
     address: IpAddr,
 ) -> Option<Spec> {
     let key = NeighbourKey { ifindex, address };
     mirror.neighbour(&key)?.usable_mac()?;
-    port_of
-        .contains_key(&ifindex)
-        .then_some(Spec::Neighbour(key, mtu))
+    is_ours(ifindex).then_some(Spec::Neighbour(key, mtu))
 }

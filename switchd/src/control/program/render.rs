@@ -1,7 +1,9 @@
 //! From what a group stands for to its entry in the tables.
 
 use super::addresses::address_towards;
+use super::bridges::Bridges;
 use super::groups::Groups;
+use super::interfaces::{Interfaces, Way};
 use super::kernel_rules::object_hops;
 use super::spec::Spec;
 use crate::id::{GroupId, NextHopId, PortId};
@@ -23,11 +25,43 @@ pub(super) struct Rendered {
     pub(super) punts: Vec<GroupId>,
 }
 
+/// How next hops are reached: by ports, or by interfaces on ports and bridges.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outlets<'a> {
+    pub(super) port_of: &'a HashMap<u32, PortId>,
+    pub(super) interfaces: &'a Interfaces,
+    pub(super) bridges: &'a Bridges,
+}
+
+impl Outlets<'_> {
+    /// The port of a link, if all that leaves by the link leaves by that.
+    pub(super) fn port(&self, ifindex: u32) -> Option<PortId> {
+        let port = self.port_of.get(&ifindex).copied();
+        port.or_else(|| self.interfaces.port(ifindex))
+    }
+
+    /// The port by which packets reach a neighbour, and how, if it is behind an interface.
+    ///
+    /// # Errors
+    /// Why only the kernel can send them there.
+    pub(super) fn way(
+        &self,
+        mirror: &Mirror,
+        key: &NeighbourKey,
+    ) -> Result<(PortId, Option<Way>), PuntReason> {
+        if let Some(port) = self.port_of.get(&key.ifindex) {
+            return Ok((*port, None));
+        }
+        let way = self.interfaces.way(mirror, self.bridges, key)?;
+        Ok((way.port, Some(way)))
+    }
+}
+
 /// What groups are rendered from and into.
 #[derive(Debug)]
 pub(super) struct Renderer<'a> {
     pub(super) mirror: &'a Mirror,
-    pub(super) port_of: &'a HashMap<u32, PortId>,
+    pub(super) outlets: Outlets<'a>,
     pub(super) groups: &'a mut Groups,
     pub(super) tables: &'a mut Tables,
     /// The group that the route of a new one led to before.
@@ -40,7 +74,12 @@ impl Renderer<'_> {
         let ids: Vec<GroupId> = self
             .groups
             .iter()
-            .filter(|(_, spec, _)| matches!(spec, Spec::Hops(..) | Spec::Object(..)))
+            .filter(|(_, spec, _)| match spec {
+                Spec::Hops(..) | Spec::Object(..) => true,
+                // Their stations may have moved, or are not known any more.
+                Spec::Neighbour(key, _) => self.outlets.interfaces.serve(key.ifindex),
+                _ => false,
+            })
             .map(|(id, _, _)| id)
             .collect();
         let mut rendered = Rendered::default();
@@ -99,6 +138,39 @@ impl Renderer<'_> {
         }
     }
 
+    /// Why the kernel has to forward to `hops`, if it has. One that is not ours is enough: which
+    /// flows the kernel gives to it, only the kernel knows.
+    fn why_punted(&self, hops: &[Hop]) -> Option<PuntReason> {
+        let why = |hop: &Hop| {
+            if hop.encapsulated {
+                return Some(PuntReason::Encapsulated);
+            }
+            if self.outlets.port(hop.ifindex).is_some() {
+                return None;
+            }
+            let key = NeighbourKey {
+                ifindex: hop.ifindex,
+                // Who is on the link of a bridge the kernel finds out.
+                address: match hop.gateway {
+                    Some(address) => address,
+                    None => return Some(PuntReason::NotAPort),
+                },
+            };
+            self.outlets.way(self.mirror, &key).err()
+        };
+        let reasons: Vec<PuntReason> = hops.iter().filter_map(why).collect();
+        let first = *reasons.first()?;
+        if reasons.len() < hops.len() {
+            return Some(PuntReason::Mixed);
+        }
+        let is_encapsulated = reasons.contains(&PuntReason::Encapsulated);
+        Some(if is_encapsulated {
+            PuntReason::Encapsulated
+        } else {
+            first
+        })
+    }
+
     /// The content of a group that forwards packets of at most `mtu` bytes to one of `hops`.
     fn render_hops(
         &mut self,
@@ -106,19 +178,16 @@ impl Renderer<'_> {
         (hops, mtu): (&[Hop], u16),
         rendered: &mut Rendered,
     ) -> Group {
-        if let Some(reason) = why_punted(hops, self.port_of) {
+        if let Some(reason) = self.why_punted(hops) {
             self.groups.replace_hops(id, Vec::new());
             return Group::Punt(reason);
         }
         let on_link = hops.iter().find(|hop| hop.gateway.is_none());
-        match on_link {
-            Some(hop) => {
+        let port = |hop: &Hop| Some((self.outlets.port(hop.ifindex)?, hop.ifindex));
+        match on_link.and_then(port) {
+            Some((port, ifindex)) => {
                 self.groups.replace_hops(id, Vec::new());
-                Group::Glean {
-                    port: self.port_of[&hop.ifindex],
-                    ifindex: hop.ifindex,
-                    mtu,
-                }
+                Group::Glean { port, ifindex, mtu }
             }
             None if hops.is_empty() => {
                 self.groups.replace_hops(id, Vec::new());
@@ -192,11 +261,11 @@ impl Renderer<'_> {
         held: &mut Vec<NextHopId>,
         rendered: &mut Rendered,
     ) -> Option<(Member, bool)> {
-        let port = self.port_of[&hop.ifindex];
         let key = NeighbourKey {
             ifindex: hop.ifindex,
             address: hop.gateway?,
         };
+        let (port, way) = self.outlets.way(self.mirror, &key).ok()?;
         let (next_hop, is_new) = self.groups.hold_hop((key, mtu))?;
         held.push(next_hop);
         if is_new {
@@ -205,8 +274,9 @@ impl Renderer<'_> {
                 ifindex: key.ifindex,
                 address: key.address,
                 mac: self.mirror.neighbour(&key).and_then(Neighbour::usable_mac),
-                mtu,
+                mtu: way.map_or(mtu, |way| way.mtu.min(mtu)),
                 source: address_towards(self.mirror, &key),
+                outlet: way.map(|way| way.outlet),
             };
             let hops = &mut self.tables.next_hops;
             if hops.len() <= next_hop.index() {
@@ -225,19 +295,6 @@ impl Renderer<'_> {
         let resolved = self.tables.next_hops[next_hop.index()].mac.is_some();
         let alive = self.tables.ports[port.index()].up && resolved;
         Some((member, alive))
-    }
-}
-
-/// Why the kernel has to forward to `hops`, if it has. One that is not ours is enough: which flows
-/// the kernel gives to it, only the kernel knows.
-fn why_punted(hops: &[Hop], port_of: &HashMap<u32, PortId>) -> Option<PuntReason> {
-    let is_port = |hop: &&Hop| port_of.contains_key(&hop.ifindex);
-    let ours = hops.iter().filter(is_port).filter(|it| !it.encapsulated);
-    match ours.count() {
-        all if all == hops.len() => None,
-        0 if hops.iter().any(|hop| hop.encapsulated) => Some(PuntReason::Encapsulated),
-        0 => Some(PuntReason::NotAPort),
-        _ => Some(PuntReason::Mixed),
     }
 }
 

@@ -2,39 +2,20 @@
 
 use super::Program;
 use super::kernel_rules::object_hops;
+use super::source_rules::rules_of;
 use super::spec::Spec;
 use crate::id::{GroupId, PortId};
 use crate::tables::sources::{PortRules, PortSet, ReversePath, Sources};
 use crate::tables::{Group, PortEntry};
-use common::netlink::{ALL_LINKS, Hop, Mirror};
+use common::netlink::{Hop, Mirror};
 use ipnet::Ipv4Net;
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The rules of each port. `accept_own` is the setting of all interfaces.
+/// The rules of each port.
 fn port_rules(mirror: &Mirror, ports: &[PortEntry], accept_own: bool) -> Vec<PortRules> {
-    let all = mirror.settings(ALL_LINKS).unwrap_or_default();
-    let of_port = |port: &PortEntry| {
-        let Some(own) = mirror.settings(port.ifindex) else {
-            return PortRules::default();
-        };
-        let has_address = mirror
-            .addresses()
-            .any(|it| it.ifindex == port.ifindex && it.address.is_ipv4());
-        PortRules {
-            // The stricter one of the two, but strict is the smaller number.
-            reverse_path: match own.rp_filter.max(all.rp_filter) {
-                0 => ReversePath::Any,
-                // Without an address of its own an interface is asked for its own routes only.
-                2 if has_address => ReversePath::Loose,
-                _ => ReversePath::Strict,
-            },
-            accepts_own: accept_own || mirror.link(port.ifindex).is_some_and(|it| it.accepts_local),
-            // Off everywhere says that forwarding is switchd's, and not the kernel's.
-            forwards: own.forwards || !all.forwards,
-        }
-    };
+    let of_port = |port: &PortEntry| rules_of(mirror, port.ifindex, accept_own);
     ports.iter().map(of_port).collect()
 }
 

@@ -43,7 +43,7 @@ impl State {
                     why: why.clone(),
                 }));
             }
-            for (tag, name) in &punt.vlans {
+            for (tag, name) in punt.vlans.iter().filter(|it| !punt.served.contains(&it.0)) {
                 let standard = if tag.is_service { "802.1ad" } else { "802.1Q" };
                 rows.extend(["0.0.0.0/0", "::/0"].map(|prefix| PuntedRow {
                     prefix: prefix.to_owned(),
@@ -88,6 +88,14 @@ impl State {
                 let routes: Vec<String> = program.selective_routes(prefix).map(condition).collect();
                 format!("has routes for some packets only: {}", routes.join(", "))
             }
+            PuntReason::UnknownUnicast => format!(
+                "the bridge does not know where the next hop by {} is",
+                names(&|_| true)
+            ),
+            PuntReason::Bridge => format!(
+                "no port of switchd leads to the next hop by {} now",
+                names(&|_| true)
+            ),
             PuntReason::RouteType => "the type of its route is not known to switchd".to_owned(),
             // Reasons of ports, not of prefixes.
             PuntReason::Rule
@@ -97,9 +105,7 @@ impl State {
             | PuntReason::Absent
             | PuntReason::Broadcast
             | PuntReason::Multicast
-            | PuntReason::UnknownUnicast
-            | PuntReason::Learning
-            | PuntReason::Bridge => {
+            | PuntReason::Learning => {
                 debug_assert!(matches!(spec, Some(Spec::Punt(_))));
                 reason.label().to_owned()
             }

@@ -17,6 +17,9 @@ impl State {
         NextHopShare {
             address: hop.map_or_else(String::new, |hop| hop.address.to_string()),
             port: hop.map_or_else(String::new, |hop| self.port_name(hop.port)),
+            interface: hop
+                .filter(|hop| hop.outlet.is_some())
+                .map(|hop| self.interface_name(hop.ifindex)),
             percent,
             band: None,
         }
@@ -38,10 +41,13 @@ impl State {
                     .map(|(hop, share)| self.next_hop_share(hop, percent(share)));
                 ("forward", rows.collect())
             }
-            Some(Group::Glean { port, .. }) => {
+            Some(Group::Glean { port, ifindex, .. }) => {
+                let name = self.port_name(*port);
+                let interface = self.interface_name(*ifindex);
                 let on_link = NextHopShare {
                     address: String::new(),
-                    port: self.port_name(*port),
+                    interface: (interface != name).then_some(interface),
+                    port: name,
                     percent: 100.0,
                     band: None,
                 };

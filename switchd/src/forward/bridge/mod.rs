@@ -12,6 +12,8 @@
 //! behind may bring others: they are dropped and counted. Whether the source is known is not asked
 //! again, so that nothing is lost while a station moves.
 
+pub mod entrance;
+
 use crate::drop::DropReason;
 use crate::id::PortId;
 use crate::packet::NO_PCP;

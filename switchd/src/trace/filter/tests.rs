@@ -246,6 +246,7 @@ proptest! {
             is_fragment: false,
             may_fragment: false,
             in_doubt: false,
+            interface: 0,
             ip_len: 0,
             dst: [0; 16],
         };

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::tables::bridge::{BridgePort, Bridging, Station};
+use crate::tables::interfaces::{Doors, Interface, Interfaces, Outlet, tag_key};
+use crate::tables::sources::PortRules;
 
 /// The station behind a port of a bridge.
 fn station(port: u16) -> [u8; 6] {
@@ -170,4 +172,123 @@ fn newer_tables_are_picked_up_for_a_station() {
     switch.workers.push(worker);
     assert_eq!(switch.run()[1], [frame]);
     assert_eq!(switch.dropped(DropReason::StationUnknown), 0);
+}
+
+/// A bridge with an interface in VLAN 5 whose stations reach each other's networks: port 0 without
+/// tags, port 1 with; port 2 is routed, and has an interface for tag 7.
+fn with_interfaces() -> Switch {
+    let mut switch = Switch::new(3, 1);
+    switch.bridge(&[5], |number, port| {
+        port.tag = Some(0x8100);
+        port.members.insert(5, 6);
+        if number == 0 {
+            port.pvid = Some(5);
+        }
+    });
+    switch.tables(|tables| {
+        Arc::make_mut(&mut tables.bridging).ports[2] = None;
+        let interface = |name: &str| Interface {
+            name: name.to_owned(),
+            icmp_v6: Some("fd00:5::254".parse().unwrap()),
+            rules: PortRules::default(),
+        };
+        let door = |mac, key| {
+            Some(Doors {
+                mac,
+                interfaces: vec![(key, 1)],
+            })
+        };
+        let bridge = door(BRIDGE, 5);
+        tables.interfaces = Arc::new(Interfaces {
+            all: vec![interface("br0.5"), interface("p2.7")],
+            doors: vec![
+                bridge.clone(),
+                bridge,
+                door(mac(2, false), tag_key(0x8100, 7)),
+            ],
+        });
+        for (hop, tag) in tables
+            .next_hops
+            .iter_mut()
+            .zip([None, Some((0x8100, 5)), None])
+        {
+            hop.outlet = (hop.port.0 < 2).then_some(Outlet { mac: BRIDGE, tag });
+        }
+    });
+    switch.run();
+    switch
+}
+
+const BRIDGE: [u8; 6] = [2, 0, 0, 0, 5, 5];
+
+/// The frame of a packet, from a station to an address, with a tag or not.
+fn sent(udp: &Udp, (to, from): ([u8; 6], [u8; 6]), tag: Option<u16>) -> Vec<u8> {
+    let packet = &udp.frame()[12..];
+    let tag = tag.map(|control| [&[0x81, 0][..], &control.to_be_bytes()].concat());
+    [&to[..], &from, &tag.unwrap_or_default(), packet].concat()
+}
+
+/// SW-1: packets for an interface of a bridge, or of a tag of a port, are routed without their tag,
+/// and leave with the one of their next hop.
+#[test]
+fn packets_are_routed_between_interfaces_and_ports() {
+    let mut switch = with_interfaces();
+    let to = |port: usize| Udp::to(&format!("10.{port}.0.1"));
+    let routed = |port: usize| {
+        let mut udp = to(port);
+        udp.ttl -= 1;
+        udp
+    };
+    let cases = [
+        // From the bridge to a port: in a VLAN by PVID, by tag, with a priority.
+        (0, sent(&to(2), (BRIDGE, station(0)), None), 2, None),
+        (1, sent(&to(2), (BRIDGE, station(1)), Some(0xa005)), 2, None),
+        (0, sent(&to(2), (BRIDGE, station(0)), Some(0xa000)), 2, None),
+        // From a port, and its tag, to the bridge.
+        (2, sent(&to(0), (mac(2, false), [9; 6]), None), 0, None),
+        (
+            2,
+            sent(&to(1), (mac(2, false), [9; 6]), Some(0xa007)),
+            1,
+            Some(5),
+        ),
+        (
+            2,
+            sent(&to(1), (mac(2, false), [9; 6]), Some(0xa000)),
+            1,
+            Some(5),
+        ),
+        // Back to where it came from.
+        (1, sent(&to(1), (BRIDGE, station(1)), Some(5)), 1, Some(5)),
+    ];
+    for (number, (from, frame, egress, tag)) in cases.into_iter().enumerate() {
+        switch.offer(from, &frame);
+        let left = switch.run();
+        let source = if egress == 2 { mac(2, false) } else { BRIDGE };
+        let expected = sent(&routed(egress), (mac(egress, true), source), tag);
+        assert_eq!(left[egress], [expected], "{number}");
+        assert_eq!(left.iter().map(Vec::len).sum::<usize>(), 1, "{number}");
+    }
+    assert_eq!(switch.sum(|port| port.interface_packets.get()), 5);
+    // Not of a VLAN that has an interface, and not of the port.
+    switch.offer(0, &sent(&to(2), (BRIDGE, station(0)), Some(6)));
+    switch.offer(2, &sent(&to(1), (mac(2, false), [9; 6]), Some(8)));
+    assert_eq!(switch.run().iter().map(Vec::len).sum::<usize>(), 0);
+    assert_eq!(switch.dropped(DropReason::Punted), 1);
+    assert_eq!(switch.dropped(DropReason::UnknownVlan), 1);
+}
+
+/// SW-1: an error about a packet that came by an interface goes back by its bridge.
+#[test]
+fn errors_go_back_by_the_interface() {
+    let mut switch = with_interfaces();
+    let mut udp = Udp::to("10.2.0.1");
+    udp.ttl = 1;
+    switch.offer(1, &sent(&udp, (BRIDGE, station(1)), Some(5)));
+    let left = switch.run();
+    let total = left.iter().map(Vec::len).sum::<usize>();
+    assert_eq!(total, 1, "{left:?}");
+    let answer = left.iter().flatten().next().unwrap();
+    assert_eq!(answer[6..12], BRIDGE);
+    assert_eq!(switch.dropped(DropReason::TtlExpired), 1);
 }

@@ -90,6 +90,7 @@ fn tables_of(ports: usize, fib: &mut FibWriter) -> Tables {
             mac: Some(mac(port, true)),
             mtu: NO_MTU,
             source: None,
+            outlet: None,
         });
         tables.groups.push(Group::Forward(NextHopId(id)));
         for prefix in [format!("10.{port}.0.0/16"), format!("fd00:{port}::/32")] {
@@ -557,8 +558,7 @@ fn packets_wait_for_their_neighbour() {
             ifindex: 101,
             address,
             mac: Some([2, 9, 9, 9, 9, 9]),
-            mtu: NO_MTU,
-            source: None,
+            ..tables.next_hops[1].clone()
         });
         tables.groups.push(Group::Forward(NextHopId(2)));
     });

@@ -333,15 +333,16 @@ fn next_hops(shares: &[NextHopShare]) -> String {
         } else {
             &share.address
         };
+        let port = match &share.interface {
+            Some(interface) => format!("{interface} by {}", share.port),
+            None => share.port.clone(),
+        };
         if let Some(band) = share.band {
-            format!(
-                "{address} {} {:.0} % band {band}",
-                share.port, share.percent
-            )
+            format!("{address} {port} {:.0} % band {band}", share.percent)
         } else if shares.len() > 1 {
-            format!("{address} {} {:.0} %", share.port, share.percent)
+            format!("{address} {port} {:.0} %", share.percent)
         } else {
-            format!("{address} {}", share.port)
+            format!("{address} {port}")
         }
     };
     shares.iter().map(one).collect::<Vec<_>>().join(", ")

@@ -5,9 +5,9 @@ use common::netlink::{Bridge, BridgePort, FdbEntry, FdbKind, PortVlan, StpState}
 
 use common::time::Span;
 
-const BRIDGE: u32 = 20;
+pub(super) const BRIDGE: u32 = 20;
 
-fn bridge(filters_vlans: bool) -> Body {
+pub(super) fn bridge(filters_vlans: bool) -> Body {
     let link = Link {
         index: BRIDGE,
         name: "br0".to_owned(),
@@ -27,14 +27,14 @@ fn bridge(filters_vlans: bool) -> Body {
     Body::Link(Action::Set, link)
 }
 
-fn enslaved(index: u32, controller: Option<u32>) -> Body {
+pub(super) fn enslaved(index: u32, controller: Option<u32>) -> Body {
     let Body::Link(_, link) = link(index, true) else {
         panic!("a link")
     };
     Body::Link(Action::Set, Link { controller, ..link })
 }
 
-fn member(ifindex: u32, state: StpState, vlans: &[(u16, bool)]) -> Body {
+pub(super) fn member(ifindex: u32, state: StpState, vlans: &[(u16, bool)]) -> Body {
     let vlans = vlans.iter().map(|&(id, is_access)| PortVlan {
         first: id,
         last: id,
@@ -59,12 +59,12 @@ fn fdb_key(vlan: u16, last: u8) -> FdbKey {
     }
 }
 
-fn station(vlan: u16, last: u8, ifindex: u32, kind: FdbKind) -> Body {
+pub(super) fn station(vlan: u16, last: u8, ifindex: u32, kind: FdbKind) -> Body {
     let key = fdb_key(vlan, last);
     Body::Fdb(Action::Set, FdbEntry { key, ifindex, kind })
 }
 
-fn without(body: Body) -> Body {
+pub(super) fn without(body: Body) -> Body {
     match body {
         Body::Fdb(_, entry) => Body::Fdb(Action::Removed, entry),
         Body::BridgePort(_, port) => Body::BridgePort(Action::Removed, port),
@@ -74,7 +74,7 @@ fn without(body: Body) -> Body {
 
 impl Rig {
     /// Room for so many stations, and both ports in a bridge.
-    fn bridged(stations: usize) -> Self {
+    pub(super) fn bridged(stations: usize) -> Self {
         let mut rig = Self::new();
         let ports = vec![port("eth1", 1), port("eth2", 2)];
         rig.program = Program::new(ports, Hashing::default(), plain()).with_bridging(stations);

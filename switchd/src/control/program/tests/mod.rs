@@ -9,6 +9,7 @@ use common::netlink::{
 use proptest::prelude::*;
 
 mod bridges;
+mod interfaces;
 mod punted;
 mod rules;
 

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Rig {
-    fn verdict(&self, prefix: &str) -> Option<Verdict> {
+    pub(super) fn verdict(&self, prefix: &str) -> Option<Verdict> {
         self.verdicts.get(&prefix.parse().unwrap()).copied()
     }
 }

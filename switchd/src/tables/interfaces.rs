@@ -1,0 +1,88 @@
+//! Interfaces of the router that are no ports: VLANs of ports, bridges, and VLANs of bridges
+//! (SW-1). Their packets arrive at ports and leave by ports, like those of any other.
+
+use super::bridge::VlanSet;
+use super::sources::PortRules;
+use crate::id::PortId;
+use std::net::Ipv6Addr;
+
+/// Number of an interface, from 1; 0: none, the packet is the port's own.
+pub type InterfaceId = u8;
+
+/// An interface that is no port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Name of the interface.
+    pub name: String,
+    /// Source address of ICMPv6 errors about packets that arrived by it.
+    pub icmp_v6: Option<Ipv6Addr>,
+    /// What is asked of the sources of its packets.
+    pub rules: PortRules,
+}
+
+/// Which frames of a port are those of interfaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Doors {
+    /// The MAC address of the interfaces.
+    pub mac: [u8; 6],
+    /// By VLAN of the bridge of the port, or by [`tag_key`] for a port that belongs to none; in
+    /// order.
+    pub interfaces: Vec<(u32, InterfaceId)>,
+}
+
+impl Doors {
+    /// The interface, if there is one.
+    #[inline]
+    pub fn find(&self, key: u32) -> Option<InterfaceId> {
+        let found = self.interfaces.binary_search_by_key(&key, |(key, _)| *key);
+        found.ok().map(|place| self.interfaces[place].1)
+    }
+
+    /// The VLANs of the bridge that have one.
+    pub fn vlans(&self) -> VlanSet {
+        let mut vlans = VlanSet::default();
+        for (vlan, _) in &self.interfaces {
+            let vlan = u16::try_from(*vlan).unwrap_or(u16::MAX);
+            vlans.insert(vlan, vlan);
+        }
+        vlans
+    }
+}
+
+/// What an interface on a port itself is found by: the EtherType and the VLAN of its tag.
+#[inline]
+pub const fn tag_key(ethertype: u16, vlan: u16) -> u32 {
+    (ethertype as u32) << 16 | vlan as u32
+}
+
+/// All interfaces that are no ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interfaces {
+    /// By number, the first is 1.
+    pub all: Vec<Interface>,
+    /// By [`PortId`]; a port that is not in it, or `None`, has no interfaces beside itself.
+    pub doors: Vec<Option<Doors>>,
+}
+
+impl Interfaces {
+    /// Which frames of a port are those of interfaces; `None`: there are no such interfaces.
+    #[inline]
+    pub fn doors(&self, port: PortId) -> Option<&Doors> {
+        self.doors.get(port.index()).and_then(Option::as_ref)
+    }
+
+    /// The interface of this number.
+    #[inline]
+    pub fn get(&self, id: InterfaceId) -> Option<&Interface> {
+        self.all.get(usize::from(id).checked_sub(1)?)
+    }
+}
+
+/// What a frame to a neighbour behind an interface that is no port has in its link header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outlet {
+    /// The MAC address of the interface.
+    pub mac: [u8; 6],
+    /// EtherType and VLAN of the tag, if there is one.
+    pub tag: Option<(u16, u16)>,
+}

@@ -24,11 +24,26 @@ pub const REGIONS: u32 = 16 * QUEUE_PAIRS;
 /// Connections of the connection manager, those in time-wait included.
 pub const CONNECTIONS: u32 = 2 * QUEUE_PAIRS;
 
+/// Connections that peers asked for and that do not stand yet. At a flood of 10,000 requests a
+/// second each has a tenth of a second, some round trips and decisions of an application, before it
+/// makes way for a newer one.
+pub const HALF_OPEN: u32 = 1024;
+
+/// The same for one address.
+pub const HALF_OPEN_OF_SOURCE: u32 = 128;
+
+/// Connections for which strangers leave room: those that this host begins.
+pub const OUTGOING: u32 = 1024;
+
 /// Services that are listened on.
 pub const LISTENERS: usize = 1024;
 
-/// Destinations with a route.
-pub const ROUTES: usize = 4096;
+/// Destinations with a route: as many as queue pairs. Those without a connection make way for
+/// others.
+pub const ROUTES: usize = QUEUE_PAIRS as usize;
+
+/// The same for the applications of one user: half of them, so that no user takes all.
+pub const ROUTES_OF_USER: usize = ROUTES / 2;
 
 /// Events that wait for the application's side; connection requests above it are refused.
 pub const EVENTS: usize = 4 * QUEUE_PAIRS as usize;
@@ -82,6 +97,7 @@ pub const HEADERS: usize = 14 + 40 + 8 + 12 + 8 + 16 + 4;
 /// Bytes behind the payload: padding 3, ICRC 4.
 pub const TRAILER: usize = 3 + 4;
 
+const _: () = assert!(HALF_OPEN_OF_SOURCE < HALF_OPEN && HALF_OPEN + OUTGOING < CONNECTIONS);
 const _: () = assert!((MESSAGE / PATH_MTU_MIN as u32) < 1 << 23);
 const _: () = assert!(PLAIN_SEND_SPAN <= SEND_SPAN);
 const _: () = assert!(SEND_SPAN.is_power_of_two() && SEND_SPAN <= REORDER_BUFFER);

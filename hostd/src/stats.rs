@@ -35,7 +35,7 @@ pub struct EngineStatistics {
     /// Times that sending stopped because no frame was free.
     pub no_frame: u64,
     /// Packets that had come before and were acknowledged again. The first copy was only late, or
-    /// its acknowledgement was lost.
+    /// its acknowledgement was lost, or the peer probed whether this side is still there.
     pub duplicates: u64,
     /// Data packets whose payload was delivered.
     pub delivered: u64,
@@ -71,6 +71,8 @@ pub struct TransportCounters {
     pub timeouts: u64,
     /// Times that the newest packet was sent again to learn what became of it.
     pub tail_probes: u64,
+    /// Probes that were sent to silent peers.
+    pub keep_alives: u64,
     /// Packets that came before one that was sent earlier.
     pub out_of_order: u64,
     /// Acknowledgements sent with the loss flag.
@@ -91,6 +93,7 @@ impl TransportCounters {
             fast_retransmits: counters.fast_retransmits,
             timeouts: counters.timeouts,
             tail_probes: counters.tail_probes,
+            keep_alives: counters.keep_alives,
             out_of_order: counters.out_of_order,
             loss_reports: counters.loss_reports,
             rx_rnr: counters.rx_rnr,
@@ -105,6 +108,7 @@ impl TransportCounters {
         self.fast_retransmits += now.fast_retransmits - before.fast_retransmits;
         self.timeouts += now.timeouts - before.timeouts;
         self.tail_probes += now.tail_probes - before.tail_probes;
+        self.keep_alives += now.keep_alives - before.keep_alives;
         self.out_of_order += now.out_of_order - before.out_of_order;
         self.loss_reports += now.loss_reports - before.loss_reports;
         self.rx_rnr += now.rx_rnr - before.rx_rnr;
@@ -141,6 +145,8 @@ pub struct QueuePairCounters {
     pub timeouts: u64,
     /// Times that the newest packet was sent again to learn what became of it.
     pub tail_probes: u64,
+    /// Probes that were sent because the peer was silent.
+    pub keep_alives: u64,
     /// Times that the peer had no receive posted.
     pub rx_rnr: u64,
     /// Times that no receive was posted for the peer.
@@ -149,7 +155,7 @@ pub struct QueuePairCounters {
     pub rx_cnps: u64,
     /// Notifications of congestion (CNPs) sent.
     pub tx_cnps: u64,
-    /// Packets received twice.
+    /// Packets received twice, probes of a silent connection included.
     pub duplicates: u64,
     /// Packets that came before one that was sent earlier (HT-44).
     pub out_of_order: u64,

@@ -334,7 +334,7 @@ impl Applications {
             self.quota,
             self.ledger.account(id, peer.uid),
             self.worker.clone(),
-            self.routes.clone(),
+            self.routes.for_user(peer.uid),
             self.doorbells.clone(),
         )?;
         Ok((session, place))

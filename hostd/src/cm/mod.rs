@@ -11,6 +11,7 @@ pub(crate) mod machine;
 pub(crate) mod negotiation;
 pub(crate) mod table;
 
+use common::time::Span;
 use common::wire::cm::{REJ_PRIVATE_LEN, REP_PRIVATE_LEN, REQ_PRIVATE_LEN};
 
 /// Application bytes that a connection request carries; fewer when multipath is offered.
@@ -23,3 +24,8 @@ pub const REPLY_DATA_MAX: usize = REP_PRIVATE_LEN - negotiation::OFFER_LEN;
 
 /// Application bytes that a rejection carries.
 pub const REJECT_DATA_MAX: usize = REJ_PRIVATE_LEN;
+
+/// The time that a code of five bits stands for in connection messages: 4.096 µs × 2^`code`.
+pub(crate) const fn response_time(code: u8) -> Span {
+    Span::from_nanos(4_096 << (code & 31))
+}

@@ -130,6 +130,12 @@ pub struct Transport {
     pub cm_timeout_ms: u64,
     /// Times that a message of connection set-up is repeated.
     pub cm_retries: u8,
+    /// Milliseconds of silence after which a connected peer is probed; zero: never.
+    pub keep_alive_ms: u64,
+    /// Milliseconds from one probe without an answer to the next.
+    pub keep_alive_interval_ms: u64,
+    /// Probes without an answer after which a peer counts as gone.
+    pub keep_alive_probes: u8,
     /// Milliseconds for which an ended connection is remembered.
     pub time_wait_ms: u64,
 }
@@ -255,6 +261,9 @@ impl Default for Transport {
             pacer_burst: engine.pacer_burst,
             cm_timeout_ms: engine.cm_timeout.nanos() / 1_000_000,
             cm_retries: engine.cm_retries,
+            keep_alive_ms: engine.keep_alive.nanos() / 1_000_000,
+            keep_alive_interval_ms: engine.keep_alive_interval.nanos() / 1_000_000,
+            keep_alive_probes: engine.keep_alive_probes,
             time_wait_ms: engine.time_wait.nanos() / 1_000_000,
         }
     }
@@ -398,6 +407,9 @@ impl Config {
             pacer_burst: transport.pacer_burst,
             cm_timeout: Span::from_millis(transport.cm_timeout_ms),
             cm_retries: transport.cm_retries,
+            keep_alive: Span::from_millis(transport.keep_alive_ms),
+            keep_alive_interval: Span::from_millis(transport.keep_alive_interval_ms),
+            keep_alive_probes: transport.keep_alive_probes,
             time_wait: Span::from_millis(transport.time_wait_ms),
         }
     }
@@ -453,6 +465,10 @@ impl Transport {
         check("pacer_burst", self.pacer_burst.into(), 8192, 1 << 28);
         check("cm_timeout_ms", self.cm_timeout_ms, 1, 60_000);
         check("cm_retries", self.cm_retries.into(), 0, 15);
+        check("keep_alive_ms", self.keep_alive_ms, 0, TIME_MAX);
+        let interval = self.keep_alive_interval_ms;
+        check("keep_alive_interval_ms", interval, 1, TIME_MAX);
+        check("keep_alive_probes", self.keep_alive_probes.into(), 1, 100);
         check("time_wait_ms", self.time_wait_ms, 0, TIME_MAX);
         let (mtu, low, high) = (self.path_mtu, limits::PATH_MTU_MIN, limits::PATH_MTU_MAX);
         // InfiniBand's codes of an MTU, which connection set-up carries, are for powers of two.

@@ -140,6 +140,7 @@ impl QueuePair {
         if !peer.steering.received(answer.path) {
             return Err(DropReason::MalformedTransport);
         }
+        self.pulse.heard(now);
         self.counters.rx_packets += 1;
         self.counters.rx_bytes += bytes.len() as u64;
         effects.delivered += 1;

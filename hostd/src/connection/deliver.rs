@@ -68,6 +68,7 @@ impl QueuePair {
         if let Err(reason) = self.admit(&header, multipath, delivery.now) {
             return delivery.drop_packet(frame, reason);
         }
+        self.pulse.heard(delivery.now);
         let Some(receiver) = &mut self.responder.receiver else {
             return delivery.drop_packet(frame, DropReason::QueuePairState);
         };
@@ -304,6 +305,12 @@ impl QueuePair {
             (due && self.may_acknowledge(receiver)) || self.may_notify(receiver)
         });
         due || self.responder.may_resume()
+    }
+
+    /// Whether the queue pair ended because it refused a request of the peer, which the NAK says.
+    pub(crate) fn refuses(&self) -> bool {
+        let receiver = self.responder.receiver.as_ref();
+        receiver.is_some_and(|receiver| receiver.reports.refuses())
     }
 
     /// Whether an acknowledgement may leave: there is a route, and the queue pair receives. After a

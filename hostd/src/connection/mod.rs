@@ -6,6 +6,7 @@
 //!   requester   what it is asked to send          responder   what it received so far
 //!   transmit    requests into packets             deliver     packets into messages
 //!   sender      packets on their way: flight, recovery, round trips
+//!   pulse       how long the peer has been silent          probe       what is sent to it then
 //!   steering    the seams to path selection and congestion control
 //!   effects     what a call wants done outside of the queue pair
 //!   answers     answers of READs and atomic operations, sent and taken
@@ -14,6 +15,8 @@
 mod answers;
 mod deliver;
 mod effects;
+mod probe;
+mod pulse;
 mod requester;
 mod responder;
 mod sender;
@@ -39,6 +42,7 @@ use crate::verbs::{
 };
 use common::time::{Span, Time};
 use common::wire::roce::Flow;
+use pulse::Pulse;
 use requester::Requester;
 use responder::Responder;
 use sender::Sender;
@@ -56,6 +60,8 @@ pub(crate) struct QueuePair {
     responder: Responder,
     /// From RTR on.
     peer: Option<Peer>,
+    /// Whether the peer is still there.
+    pulse: Pulse,
     counters: QueuePairCounters,
     /// What the engine has taken over of the counters.
     reported: TransportCounters,
@@ -120,6 +126,7 @@ impl QueuePair {
             requester: Requester::new(request.max_send_wr),
             responder: Responder::new(request.max_recv_wr),
             peer: None,
+            pulse: Pulse::default(),
             counters: QueuePairCounters::default(),
             reported: TransportCounters::default(),
             connection: None,
@@ -221,6 +228,7 @@ impl QueuePair {
             retry_count: attributes.retry_count,
             rnr_retry: (attributes.rnr_retry < 7).then_some(attributes.rnr_retry),
         };
+        self.pulse = Pulse::new(config);
         let span = send_span(agreed.as_ref());
         self.requester.credits = Credits::new(self.requester.queue.completed());
         let retries = u64::from(rules.retry_count) + 1;
@@ -365,8 +373,7 @@ impl QueuePair {
         let sender = sender.map_or(Time::NEVER, Sender::deadline);
         let awaited = self.requester.awaited.as_ref();
         let awaited = awaited.map_or(Time::NEVER, Awaited::deadline);
-        sender
-            .min(awaited)
-            .min(self.report_deadline().max(control_from))
+        let answers = self.report_deadline().max(control_from);
+        sender.min(awaited).min(answers).min(self.pulse_deadline())
     }
 }

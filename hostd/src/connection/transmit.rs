@@ -51,6 +51,7 @@ impl QueuePair {
         requester.may_send_new(&peer.steering)
             || sender.retransmission(&peer.steering).is_some()
             || requester.next_again(&peer.steering).is_some()
+            || self.pulse.is_due()
     }
 
     /// The next data packet, through one of the `free` ports: answers to the peer and own requests
@@ -99,6 +100,7 @@ impl QueuePair {
         let next = requester.next_outgoing(&peer.steering, plain, domain, regions);
         let outgoing = match next {
             Ok(Some(outgoing)) => outgoing,
+            Ok(None) if self.pulse.is_due() => return self.transmit_probe(free, pool, now),
             Ok(None) => return Departure::Nothing,
             Err(status) => {
                 self.fail_send(status, effects);
@@ -159,11 +161,19 @@ impl QueuePair {
         if let Some(mpeh) = headers.mpeh {
             steering.one_way(mpeh.path, mpeh.tag);
         }
+        let awaits = self.requester.awaited.as_ref();
+        let idle = sender.flight().is_idle() && awaits.is_none_or(Awaited::is_empty);
+        if idle && self.pulse.is_waiting() {
+            // The answer to a probe says nothing of packets.
+            self.pulse.heard(now);
+            return Ok(());
+        }
         match sender.acknowledge(&ack, now, steering, counters) {
             Verdict::Valid(_) => {}
             Verdict::Overtaken => return Ok(()),
             Verdict::Impossible => return Err(DropReason::ImpossibleAcknowledgement),
         }
+        self.pulse.heard(now);
         effects.round_trip = sender.take_measured();
         if let (AckKind::Ack { credits }, None) = (aeth.kind, peer.agreed) {
             self.requester.credits.update(aeth.msn, credits);
@@ -294,6 +304,9 @@ impl QueuePair {
         if sender.deadline() <= now
             && let Err(status) = sender.expire(now, &mut peer.steering, &mut self.counters)
         {
+            return self.fail_send(status, effects);
+        }
+        if let Err(status) = self.watch_silence(now) {
             return self.fail_send(status, effects);
         }
         self.expire_answers(effects, now);

@@ -311,6 +311,7 @@ fn queue_pairs(report: &Report) -> Vec<Value> {
                 "fast_retransmits": counters.fast_retransmits,
                 "timeouts": counters.timeouts,
                 "tail_probes": counters.tail_probes,
+                "keep_alives": counters.keep_alives,
                 "rx_rnr": counters.rx_rnr,
                 "tx_rnr": counters.tx_rnr,
                 "rx_cnps": counters.rx_cnps,

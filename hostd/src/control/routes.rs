@@ -51,6 +51,8 @@ type Reached = Result<(), String>;
 pub struct Question {
     /// The address of the peer.
     pub destination: IpAddr,
+    /// The user whose application asks; `None` if packets wait.
+    pub user: Option<u32>,
     /// Where the answer goes; `None` if only packets wait.
     answer: Option<oneshot::Sender<Reached>>,
 }
@@ -59,6 +61,8 @@ pub struct Question {
 #[derive(Clone, Debug)]
 pub struct RouterHandle {
     questions: mpsc::Sender<Question>,
+    /// The user for whom is asked.
+    user: Option<u32>,
 }
 
 /// What is asked of a router; the other end of a [`RouterHandle`].
@@ -68,15 +72,28 @@ pub struct Questions(mpsc::Receiver<Question>);
 /// A handle, and the questions that come through it.
 pub fn questions() -> (RouterHandle, Questions) {
     let (sender, receiver) = mpsc::channel(QUESTIONS);
-    (RouterHandle { questions: sender }, Questions(receiver))
+    let handle = RouterHandle {
+        questions: sender,
+        user: None,
+    };
+    (handle, Questions(receiver))
 }
 
 impl RouterHandle {
+    /// A handle for the applications of a user, whose share of the table is bounded.
+    pub fn for_user(&self, user: u32) -> Self {
+        Self {
+            questions: self.questions.clone(),
+            user: Some(user),
+        }
+    }
+
     /// Packets to `destination` wait for a route.
     pub fn need(&self, destination: IpAddr) {
         // The engine asks again while they wait.
         let _ = self.questions.try_send(Question {
             destination,
+            user: None,
             answer: None,
         });
     }
@@ -89,6 +106,7 @@ impl RouterHandle {
         let (answer, reply) = oneshot::channel();
         let question = Question {
             destination,
+            user: self.user,
             answer: Some(answer),
         };
         let asked = self.questions.send(question).await;
@@ -120,6 +138,8 @@ impl Question {
 /// A peer.
 #[derive(Debug, Default)]
 struct Peer {
+    /// The user whose application asked for it first.
+    user: Option<u32>,
     /// The next hop.
     next_hop: Option<NeighbourKey>,
     /// Own address.
@@ -209,15 +229,53 @@ impl Router {
 
     async fn answer(&mut self, question: Question) {
         let destination = question.destination;
-        if !self.peers.contains_key(&destination) && self.peers.len() >= limits::ROUTES {
-            return question.answer(Err(format!("{} peers are too many", self.peers.len())));
+        let user = question.user;
+        if !self.peers.contains_key(&destination) && self.no_room_for(user).is_some() {
+            self.evict().await;
+            if let Some(reason) = self.no_room_for(user) {
+                return question.answer(Err(reason));
+            }
         }
-        let peer = self.peers.entry(destination).or_default();
+        let peer = self.peers.entry(destination).or_insert_with(|| Peer {
+            user,
+            ..Peer::default()
+        });
         peer.waiting.extend(question.answer);
         peer.give_up = monotonic() + RESOLVE_TIME;
         // The engine asks because it has no route, whatever it was told.
         peer.told = None;
         self.look_up(destination).await;
+    }
+
+    /// Why there is no room for a peer that an application of `user` asks for.
+    fn no_room_for(&self, user: Option<u32>) -> Option<String> {
+        let all = self.peers.len();
+        if all >= limits::ROUTES {
+            return Some(format!("{all} peers are too many"));
+        }
+        let user = user?;
+        let of_user = |peer: &&Peer| peer.user == Some(user);
+        let held = self.peers.values().filter(of_user).count();
+        (held >= limits::ROUTES_OF_USER)
+            .then(|| format!("{held} peers are too many for user {user}"))
+    }
+
+    /// Forgets the peers without a connection, here and in the worker.
+    async fn evict(&mut self) {
+        let Some(used) = self.worker.ask(Command::EvictRoutes).await else {
+            return;
+        };
+        self.peers
+            .retain(|destination, peer| used.contains(destination) || !peer.waiting.is_empty());
+        for (destination, peer) in &mut self.peers {
+            if !used.contains(destination) {
+                peer.told = None;
+            }
+        }
+        tracing::info!(
+            left = self.peers.len(),
+            "peers without a connection are forgotten"
+        );
     }
 
     /// Asks the kernel how it sends to a peer.

@@ -275,6 +275,11 @@ fn transport(engine: &EngineStatistics, families: &mut Families) {
             counters.tail_probes,
         ),
         (
+            "hostd_keep_alives_total",
+            "Probes sent to silent peers.",
+            counters.keep_alives,
+        ),
+        (
             "hostd_reordered_packets_total",
             "Data packets that came before one that was sent earlier.",
             counters.out_of_order,

@@ -16,6 +16,7 @@ use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
 use hostd_client::abi::doorbell::DoorbellPage;
 use hostd_client::abi::ring::{Consumer, Producer};
 use hostd_client::abi::types::{Access, ObjectKind, Private};
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::{Notify, oneshot};
@@ -51,6 +52,8 @@ pub enum Command<M = SharedMemory> {
     Session(SessionId, SessionCommand<M>),
     /// How packets to an address are sent.
     SetRoute(IpAddr, Route),
+    /// Forget routes that lead to no connection; the answer is the destinations of the others.
+    EvictRoutes(oneshot::Sender<HashSet<IpAddr>>),
     /// How everything stands.
     Report(oneshot::Sender<Report>),
     /// Close all connections and take no new ones; the answer comes when none is left.

@@ -5,11 +5,16 @@ use super::Engine;
 use super::management::{Said, pair};
 use crate::cm::machine::{Input, Phase};
 use crate::cm::negotiation::{self, OFFER_LEN, Offer, mtu_code, mtu_of};
-use crate::cm::table::{Asked, Connection, Depth, Given};
+use crate::cm::response_time;
+use crate::cm::table::{Asked, Connection, Depth};
 use crate::limits;
 use crate::memory::RegionMemory;
 use crate::verbs::{Event, PrivateData, ReadyToReceive, ReadyToSend, Transition};
-use common::wire::cm::{Message, REP_PRIVATE_LEN, REQ_PRIVATE_LEN, Rep, Req, service_id};
+use common::wire::cm::{
+    Message, RELIABLE_CONNECTION, REP_PRIVATE_LEN, REQ_PRIVATE_LEN, Rep, Req, about, reject,
+    service_id,
+};
+use common::wire::roce::Flow;
 use std::net::IpAddr;
 
 /// RNR timer code that is asked of peers: 0.64 ms.
@@ -64,6 +69,7 @@ impl<M: RegionMemory> Engine<M> {
             responder_resources: connection.given.depth.responder_resources,
             initiator_depth: connection.given.depth.initiator_depth,
             remote_cm_timeout: CM_RESPONSE,
+            transport: RELIABLE_CONNECTION,
             starting_psn: connection.psn,
             local_cm_timeout: CM_RESPONSE,
             retry_count: connection.given.retry_count,
@@ -95,7 +101,13 @@ impl<M: RegionMemory> Engine<M> {
             .zip(connection.offer)
             .map(|(config, offer)| Offer { config, path_mtu }.agree(&offer));
         connection.offer = agreed;
-        // Without an offer the REP has no place for another MTU than that of the REQ.
+        if agreed.is_none() && connection.path_mtu > path_mtu {
+            // Without an offer the REP has no place for another MTU than that of the REQ.
+            self.send_rejection(number, about::REQ, reject::INVALID_MTU, &[]);
+            let reason = Said::Refusal(reject::INVALID_MTU);
+            let _ = self.advance(number, Input::Rejection, reason);
+            return;
+        }
         let path_mtu = agreed.map_or(connection.path_mtu, |agreed| agreed.path_mtu);
         let mut private = [0; REP_PRIVATE_LEN];
         fill_private(
@@ -115,15 +127,8 @@ impl<M: RegionMemory> Engine<M> {
             ca_guid: 0,
             private,
         };
-        let peer = PeerAttributes {
-            qpn: asked.qpn,
-            psn: asked.psn,
-            rnr_retry: asked.rnr_retry,
-            path_mtu,
-            depth,
-        };
         connection.message = Some(Message::Rep(Box::new(reply)));
-        if !self.ready_queue_pair(number, &peer) {
+        if !self.ready_queue_pair(number, path_mtu) {
             let _ = self.advance(number, Input::GaveUp, Said::Nothing);
         }
     }
@@ -142,26 +147,20 @@ impl<M: RegionMemory> Engine<M> {
             .map(|((own, _), offer)| own.agree(&offer));
         let path_mtu = agreed.map_or(connection.path_mtu, |agreed| agreed.path_mtu);
         connection.offer = agreed;
-        connection.remote_id = reply.local_comm_id;
+        connection.message = Some(Message::Rtu(pair(number, reply.local_comm_id)));
         let asked = Asked {
             qpn: reply.local_qpn,
             psn: reply.starting_psn,
             rnr_retry: reply.rnr_retry_count,
+            retry_count: None,
+            response: response_time(CM_RESPONSE),
             depth: Depth {
                 responder_resources: reply.responder_resources,
                 initiator_depth: reply.initiator_depth,
             },
         };
-        connection.asked = Some(asked);
-        connection.message = Some(Message::Rtu(pair(number, reply.local_comm_id)));
-        let peer = PeerAttributes {
-            qpn: reply.local_qpn,
-            psn: reply.starting_psn,
-            rnr_retry: reply.rnr_retry_count,
-            path_mtu,
-            depth: connection.given.depth_with(&asked),
-        };
-        if !self.ready_queue_pair(number, &peer) {
+        self.connections.learn(number, reply.local_comm_id, asked);
+        if !self.ready_queue_pair(number, path_mtu) {
             let _ = self.advance(number, Input::Drained, Said::Nothing);
             return;
         }
@@ -172,43 +171,36 @@ impl<M: RegionMemory> Engine<M> {
     }
 
     /// Takes the queue pair of a connection to RTS. `false` if it cannot be.
-    fn ready_queue_pair(&mut self, number: u32, peer: &PeerAttributes) -> bool {
+    fn ready_queue_pair(&mut self, number: u32, path_mtu: u16) -> bool {
         let Some(connection) = self.connections.get(number) else {
             return false;
         };
-        let Some(qpn) = connection.qpn else {
+        let (Some(qpn), Some(asked)) = (connection.qpn, connection.asked) else {
             return false;
         };
+        let depth = connection.given.depth_with(&asked);
         let receive = Transition::ReadyToReceive(ReadyToReceive {
             destination: connection.remote,
-            destination_qpn: peer.qpn,
+            destination_qpn: asked.qpn,
             // A Starting PSN is where the other side begins (IBTA 12.6.5): each receives from its
             // own on, and sends from its peer's on.
             rq_psn: connection.psn,
-            path_mtu: peer.path_mtu,
+            path_mtu,
             min_rnr_timer: MIN_RNR_TIMER,
-            max_dest_rd_atomic: peer.depth.responder_resources,
+            max_dest_rd_atomic: depth.responder_resources,
             multipath: connection.offer.map(|offer| offer.config),
         });
+        let given = &connection.given;
         let send = Transition::ReadyToSend(ReadyToSend {
-            sq_psn: peer.psn,
-            timeout: connection.given.timeout,
-            retry_count: connection.given.retry_count,
-            rnr_retry: peer.rnr_retry,
-            max_rd_atomic: peer.depth.initiator_depth,
+            sq_psn: asked.psn,
+            timeout: given.timeout,
+            // The active side decides for both, as the REQ says it (IBTA 12.7.32 and 12.7.33).
+            retry_count: asked.retry_count.unwrap_or(given.retry_count),
+            rnr_retry: asked.rnr_retry,
+            max_rd_atomic: depth.initiator_depth,
         });
         self.modify_queue_pair(qpn, &receive).is_ok() && self.modify_queue_pair(qpn, &send).is_ok()
     }
-}
-
-/// What the queue pair of a connection needs to know of the peer's.
-struct PeerAttributes {
-    qpn: u32,
-    psn: u32,
-    rnr_retry: u8,
-    path_mtu: u16,
-    /// What both sides can do.
-    depth: Depth,
 }
 
 /// The offer, if there is one, and the application's data behind it.
@@ -222,37 +214,29 @@ fn fill_private(private: &mut [u8], offer: Option<&Offer>, data: &PrivateData) {
     private[at..at + len].copy_from_slice(&data.bytes()[..len]);
 }
 
-/// A REQ as the table keeps it.
-pub(super) fn requested(req: &Req, source: IpAddr, transaction: u64) -> Option<Connection> {
-    let path_mtu = mtu_of(req.path_mtu)?;
-    Some(Connection {
-        phase: Phase::Waiting,
-        remote: source,
-        remote_id: req.local_comm_id,
-        transaction,
-        qpn: None,
-        service: 0,
-        given: Given {
-            private_data: PrivateData::EMPTY,
-            timeout: 0,
-            retry_count: 0,
-            rnr_retry: 0,
-            depth: Depth::default(),
+/// A REQ as the table keeps it; `way` is the way back.
+pub(super) fn requested(
+    req: &Req,
+    source: IpAddr,
+    transaction: u64,
+    way: Option<Flow>,
+) -> Connection {
+    let path_mtu = mtu_of(req.path_mtu).unwrap_or(limits::PATH_MTU_MIN);
+    let mut connection = Connection::new(Phase::Waiting, source, transaction);
+    connection.remote_id = req.local_comm_id;
+    connection.asked = Some(Asked {
+        qpn: req.local_qpn,
+        psn: req.starting_psn,
+        rnr_retry: req.rnr_retry_count.min(7),
+        retry_count: Some(req.retry_count.min(7)),
+        response: response_time(req.remote_cm_timeout),
+        depth: Depth {
+            responder_resources: req.responder_resources,
+            initiator_depth: req.initiator_depth,
         },
-        asked: Some(Asked {
-            qpn: req.local_qpn,
-            psn: req.starting_psn,
-            rnr_retry: req.rnr_retry_count.min(7),
-            depth: Depth {
-                responder_resources: req.responder_resources,
-                initiator_depth: req.initiator_depth,
-            },
-        }),
-        psn: 0,
-        offer: Offer::parse(&req.private),
-        path_mtu: path_mtu.clamp(limits::PATH_MTU_MIN, limits::PATH_MTU_MAX),
-        message: None,
-        tries: 0,
-        deadline: None,
-    })
+    });
+    connection.way = way;
+    connection.offer = Offer::parse(&req.private);
+    connection.path_mtu = path_mtu;
+    connection
 }

@@ -1,18 +1,26 @@
 //! Messages of connection management in and out: queue pair 1.
+//!
+//! A message is obeyed only from the peer that it concerns: its source address, both communication
+//! identifiers, and, where the standard repeats it, the transaction fit. What concerns no
+//! connection is answered the way that it came, and leaves nothing behind.
 
 use super::Engine;
 use super::establish::requested;
-use super::management::Said;
-use crate::cm::machine::Input;
-use crate::cm::negotiation::OFFER_LEN;
+use super::management::{Said, pair as pair_of};
+use crate::cm::machine::{Input, Phase};
+use crate::cm::negotiation::{OFFER_LEN, mtu_code, mtu_of};
+use crate::cm::table::Outgoing;
 use crate::frame::{self, ReceivedPacket};
 use crate::limits;
 use crate::memory::RegionMemory;
 use crate::path::Entropy;
-use crate::verbs::{ConnectionId, DropReason, EngineError, Event, PortId, PrivateData};
+use crate::verbs::{ConnectionId, DropReason, Event, PortId, PrivateData};
 use common::time::Time;
-use common::wire::cm::{MAD_LEN, Mad, Message, Pair, REJ_PRIVATE_LEN, Rej, Req, reject};
-use common::wire::roce::{Bth, Deth, Headers, Opcode};
+use common::wire::cm::{
+    Dreq, MAD_LEN, Mad, Message, Mra, Pair, REJ_INFO_LEN, REJ_PRIVATE_LEN, RELIABLE_CONNECTION,
+    Rej, Rep, Req, SidrRep, SidrReq, about, reject, sidr,
+};
+use common::wire::roce::{Bth, Deth, Flow, Headers, Opcode};
 use common::xdp::frame::{Frame, FramePool};
 use std::net::IpAddr;
 
@@ -22,107 +30,233 @@ const GSI: u32 = 1;
 /// Services of TCP-like ports have these upper bits (IBTA annex A11.2).
 const SERVICE_PREFIX: u64 = common::wire::cm::service_id(0);
 
+/// Queue pairs of connections have numbers from here on: those below are for management.
+const FIRST_QUEUE_PAIR: u32 = 2;
+
+/// Where a message came from.
+#[derive(Clone, Copy, Debug)]
+struct Origin {
+    source: IpAddr,
+    transaction: u64,
+    /// The way back.
+    way: Option<Flow>,
+}
+
+/// A refusal: what the peer is told, and what is counted.
+type Refusal = (u16, DropReason);
+
 impl<M: RegionMemory> Engine<M> {
     /// Takes a packet for queue pair 1.
     pub(super) fn manage(&mut self, frame: Frame, packet: &ReceivedPacket, pool: &mut FramePool) {
         let parsed = parse(packet, frame.bytes());
+        let class = self.config.control_class;
+        let way = frame::back(frame.bytes(), packet.source, packet.destination, class);
         pool.give(frame);
-        let outcome = parsed.and_then(|mad| self.take_message(&mad, packet.source));
+        let outcome = parsed.and_then(|mad| {
+            let origin = Origin {
+                source: packet.source,
+                transaction: mad.transaction,
+                way,
+            };
+            self.take_message(&mad.message, &origin)
+        });
         match outcome {
             Ok(()) => self.statistics.management += 1,
             Err(reason) => self.statistics.drops.add(reason),
         }
     }
 
-    fn take_message(&mut self, mad: &Mad, source: IpAddr) -> Result<(), DropReason> {
-        let unknown = DropReason::UnknownConnection;
-        match &mad.message {
-            Message::Req(req) => self.take_request(req, source, mad.transaction),
-            Message::Rep(rep) => {
-                let names = pair_of(rep.local_comm_id, rep.remote_comm_id);
-                let known = self.known(&names, source);
-                let taken = known
-                    .and_then(|number| self.advance(number, Input::Reply, Said::Reply(rep)).ok());
-                // The peer would repeat it until it gives up.
-                taken.ok_or_else(|| {
-                    self.send_rejection(&names, source, mad.transaction, reject::INVALID_COMM_ID);
-                    unknown
-                })
+    fn take_message(&mut self, message: &Message, origin: &Origin) -> Result<(), DropReason> {
+        match message {
+            Message::Req(req) => self.take_request(req, origin),
+            Message::Rep(rep) => self.take_reply(rep, origin),
+            Message::Rtu(pair) => {
+                let number = self.confirm(pair, origin, false)?;
+                self.check_role(number, false)?;
+                self.obey(number, Input::Ready, Said::Nothing)
             }
-            Message::Rtu(names) => self.take_simple(names, source, Input::Ready),
-            Message::Rej(rej) => {
-                // A peer that refuses a REQ may have no number of its own.
-                let names = pair_of(rej.local_comm_id, rej.remote_comm_id);
-                let number = self.known(&names, source).ok_or(unknown)?;
-                self.advance(number, Input::Rejection, Said::Rejection(rej))
-                    .map_err(|_| unknown)
-            }
-            Message::Dreq(dreq) => {
-                let taken = self.take_simple(&dreq.pair, source, Input::DisconnectRequest);
-                if taken.is_err() {
-                    // The connection is over: the peer stops repeating (InfiniBand 12.10.6).
-                    let answer =
-                        Message::Drep(pair_of(dreq.pair.remote_comm_id, dreq.pair.local_comm_id));
-                    self.connections.send(source, mad.transaction, answer);
+            Message::Rej(rej) => self.take_rejection(rej, origin),
+            Message::Mra(mra) => self.take_patience(mra, origin),
+            Message::Dreq(dreq) => self.take_disconnect(dreq, origin),
+            Message::Drep(pair) => {
+                let number = self.known(pair, origin, false)?;
+                let connection = self.connections.get(number);
+                if connection.is_none_or(|known| known.closing != origin.transaction) {
+                    return Err(DropReason::ManagementTransaction);
                 }
-                taken
+                self.obey(number, Input::DisconnectReply, Said::Nothing)
             }
-            Message::Drep(names) => self.take_simple(names, source, Input::DisconnectReply),
+            Message::Lap(lap) => {
+                // A LAP begins a transaction of its own.
+                let number = self.known(&lap.pair, origin, false)?;
+                self.check_queue_pair(number, lap.remote_qpn)?;
+                self.obey(number, Input::Alternate, Said::Path(origin.transaction))
+            }
+            Message::SidrReq(question) => self.answer_question(question, origin),
+            // This side asks neither for alternate paths nor for datagram services.
+            Message::Apr(_) | Message::SidrRep(_) => Err(DropReason::ManagementPhase),
         }
     }
 
-    fn take_simple(
-        &mut self,
-        names: &Pair,
-        source: IpAddr,
-        input: Input,
-    ) -> Result<(), DropReason> {
-        self.known(names, source)
-            .and_then(|number| self.advance(number, input, Said::Nothing).ok())
-            .ok_or(DropReason::UnknownConnection)
+    fn obey(&mut self, number: u32, input: Input, said: Said<'_>) -> Result<(), DropReason> {
+        self.advance(number, input, said)
+            .map_err(|_| DropReason::ManagementPhase)
     }
 
-    /// The connection that a message from `source` is about.
-    fn known(&self, names: &Pair, source: IpAddr) -> Option<u32> {
-        let number = names.remote_comm_id;
-        let connection = self.connections.get(number)?;
-        let from_peer = connection.remote == source
-            && (connection.remote_id == 0
-                || names.local_comm_id == 0
-                || connection.remote_id == names.local_comm_id);
-        from_peer.then_some(number)
+    /// The connection that a message of its peer is about. `nameless`: see [`Connection::check`].
+    ///
+    /// [`Connection::check`]: crate::cm::table::Connection::check
+    fn known(&self, pair: &Pair, origin: &Origin, nameless: bool) -> Result<u32, DropReason> {
+        let number = pair.remote_comm_id;
+        let connection = self.connections.get(number);
+        let connection = connection.ok_or(DropReason::UnknownConnection)?;
+        connection.check(pair, origin.source, nameless)?;
+        Ok(number)
     }
 
-    fn take_request(
-        &mut self,
-        req: &Req,
-        source: IpAddr,
-        transaction: u64,
-    ) -> Result<(), DropReason> {
-        if req.src != source || req.local_comm_id == 0 {
+    /// The same for a message of the transaction that the REQ began.
+    fn confirm(&self, pair: &Pair, origin: &Origin, nameless: bool) -> Result<u32, DropReason> {
+        let number = self.known(pair, origin, nameless)?;
+        let connection = self.connections.get(number);
+        if connection.is_some_and(|known| known.transaction == origin.transaction) {
+            Ok(number)
+        } else {
+            Err(DropReason::ManagementTransaction)
+        }
+    }
+
+    /// Only the side that sent the REQ gets a REP, only the other one an RTU.
+    fn check_role(&self, number: u32, active: bool) -> Result<(), DropReason> {
+        let connection = self.connections.get(number);
+        if connection.is_some_and(|known| known.active == active) {
+            Ok(())
+        } else {
+            Err(DropReason::ManagementPhase)
+        }
+    }
+
+    fn check_queue_pair(&self, number: u32, named: u32) -> Result<(), DropReason> {
+        let connection = self.connections.get(number);
+        if connection.is_some_and(|known| known.own_qpn == named && named != 0) {
+            Ok(())
+        } else {
+            Err(DropReason::ManagementQueuePair)
+        }
+    }
+
+    fn take_reply(&mut self, rep: &Rep, origin: &Origin) -> Result<(), DropReason> {
+        let pair = pair_of(rep.local_comm_id, rep.remote_comm_id);
+        let number = match self.confirm(&pair, origin, false) {
+            Ok(number) => number,
+            Err(reason) => {
+                if reason == DropReason::UnknownConnection {
+                    // The peer would repeat it until it gives up.
+                    self.refuse_message(&pair, about::REP, reject::INVALID_COMM_ID, origin);
+                }
+                return Err(reason);
+            }
+        };
+        if rep.local_qpn < FIRST_QUEUE_PAIR {
             return Err(DropReason::MalformedManagement);
         }
-        if let Some(number) = self
-            .connections
-            .of_peer(source, req.local_comm_id, transaction)
-        {
-            return self
-                .advance(number, Input::Request, Said::Nothing)
-                .map_err(|_: EngineError| DropReason::UnknownConnection);
+        self.check_role(number, true)?;
+        let stale = self.connections.of_queue_pair(origin.source, rep.local_qpn);
+        if let Some(stale) = stale.filter(|&stale| stale != number) {
+            self.suspect(stale);
+            self.refuse_message(&pair, about::REP, reject::STALE_CONNECTION, origin);
+            let reason = Said::Refusal(reject::STALE_CONNECTION);
+            let _ = self.advance(number, Input::Rejection, reason);
+            return Err(DropReason::StaleConnection);
         }
-        // A queue pair that asks again for a connection has lost the one it had (InfiniBand
-        // 12.9.8.3).
-        if let Some(stale) = self.connections.of_queue_pair(source, req.local_qpn) {
-            let _ = self.advance(stale, Input::Drained, Said::Nothing);
-        }
-        let names = pair_of(req.local_comm_id, 0);
-        let port = u16::try_from(req.service_id ^ SERVICE_PREFIX).ok();
-        let Some(port) = port.filter(|&port| self.connections.listens(port)) else {
-            self.send_rejection(&names, source, transaction, reject::INVALID_SERVICE_ID);
-            return Ok(());
+        self.obey(number, Input::Reply, Said::Reply(rep))
+    }
+
+    fn take_rejection(&mut self, rej: &Rej, origin: &Origin) -> Result<(), DropReason> {
+        let pair = pair_of(rej.local_comm_id, rej.remote_comm_id);
+        let number = if pair.remote_comm_id == 0 && rej.reason == reject::TIMEOUT {
+            // Who gives up a REQ does not know the number of who did not answer it.
+            let table = &self.connections;
+            let asked = table.of_peer(origin.source, pair.local_comm_id, origin.transaction);
+            asked.ok_or(DropReason::UnknownConnection)?
+        } else {
+            // Who refuses a REQ may have no number of its own.
+            self.confirm(&pair, origin, rej.message == about::REQ)?
         };
-        let connection =
-            requested(req, source, transaction).ok_or(DropReason::MalformedManagement)?;
+        self.obey(number, Input::Rejection, Said::Rejection(rej))
+    }
+
+    fn take_patience(&mut self, mra: &Mra, origin: &Origin) -> Result<(), DropReason> {
+        let number = self.confirm(&mra.pair, origin, false)?;
+        let phase = self.connections.get(number).map(|known| known.phase);
+        let fits = match phase {
+            Some(Phase::Requesting) => mra.message == about::REQ,
+            Some(Phase::Replying) => mra.message == about::REP,
+            _ => false,
+        };
+        if !fits {
+            return Err(DropReason::ManagementPhase);
+        }
+        self.obey(number, Input::Patience, Said::Patience(mra))
+    }
+
+    fn take_disconnect(&mut self, dreq: &Dreq, origin: &Origin) -> Result<(), DropReason> {
+        let number = match self.known(&dreq.pair, origin, false) {
+            Ok(number) => number,
+            Err(reason) => {
+                if reason == DropReason::UnknownConnection {
+                    // The connection is over: the peer stops repeating (InfiniBand 12.10.6).
+                    let pair = pair_of(dreq.pair.remote_comm_id, dreq.pair.local_comm_id);
+                    self.answer(Message::Drep(pair), origin);
+                }
+                return Err(reason);
+            }
+        };
+        self.check_queue_pair(number, dreq.remote_qpn)?;
+        if let Some(connection) = self.connections.get_mut(number) {
+            connection.closing = origin.transaction;
+        }
+        self.obey(number, Input::DisconnectRequest, Said::Nothing)
+    }
+
+    fn take_request(&mut self, req: &Req, origin: &Origin) -> Result<(), DropReason> {
+        let source = origin.source;
+        if req.src != source || req.local_comm_id == 0 || req.local_qpn < FIRST_QUEUE_PAIR {
+            return Err(DropReason::MalformedManagement);
+        }
+        let known = self
+            .connections
+            .of_peer(source, req.local_comm_id, origin.transaction);
+        if let Some(number) = known {
+            return self.obey(number, Input::Request, Said::Nothing);
+        }
+        let pair = pair_of(req.local_comm_id, 0);
+        self.admit_request(req, origin).map_err(|(reason, drop)| {
+            self.refuse_message(&pair, about::REQ, reason, origin);
+            drop
+        })
+    }
+
+    /// Enters a new connection request, or says why not.
+    fn admit_request(&mut self, req: &Req, origin: &Origin) -> Result<(), Refusal> {
+        let source = origin.source;
+        // A queue pair that asks again for a connection has lost the one that it had, or it is not
+        // that queue pair that asks: InfiniBand 12.9.8.3.1.
+        if let Some(stale) = self.connections.of_queue_pair(source, req.local_qpn) {
+            self.suspect(stale);
+            return Err((reject::STALE_CONNECTION, DropReason::StaleConnection));
+        }
+        let port = u16::try_from(req.service_id ^ SERVICE_PREFIX).ok();
+        let port = port
+            .filter(|&port| self.connections.listens(port))
+            .ok_or((reject::INVALID_SERVICE_ID, DropReason::NoService))?;
+        if req.transport != RELIABLE_CONNECTION {
+            return Err((reject::INVALID_TRANSPORT, DropReason::NoService));
+        }
+        if mtu_of(req.path_mtu).is_none() {
+            return Err((reject::INVALID_MTU, DropReason::MalformedManagement));
+        }
+        self.make_room(source)?;
+        let connection = requested(req, source, origin.transaction, origin.way);
         let multipath = connection.offer.is_some() && self.config.multipath.is_some();
         let skip = if connection.offer.is_some() {
             OFFER_LEN
@@ -130,16 +264,11 @@ impl<M: RegionMemory> Engine<M> {
             0
         };
         let private_data = PrivateData::new(&req.private[skip..]).unwrap_or(PrivateData::EMPTY);
-        let room = self.events.len() < limits::EVENTS / 2;
-        let Some(number) = room.then(|| self.connections.insert(connection)).flatten() else {
-            self.send_rejection(&names, source, transaction, reject::NO_RESOURCES);
-            return Err(DropReason::ConnectionTableFull);
-        };
-        if self.ports.route(source).is_none() {
-            self.notify(Event::NeedRoute {
-                destination: source,
-            });
-        }
+        let draw = self.draw();
+        let number = self
+            .connections
+            .insert(connection, draw)
+            .ok_or((reject::NO_RESOURCES, DropReason::ConnectionTableFull))?;
         self.notify(Event::ConnectRequest {
             connection: ConnectionId(number),
             port,
@@ -150,21 +279,64 @@ impl<M: RegionMemory> Engine<M> {
         Ok(())
     }
 
-    /// Refuses a message of a peer with which there is no connection. `names` as the peer wrote
-    /// them.
-    fn send_rejection(&mut self, names: &Pair, to: IpAddr, transaction: u64, reason: u16) {
-        let rejection = Rej {
-            local_comm_id: names.remote_comm_id,
-            remote_comm_id: names.local_comm_id,
-            message: u8::from(reason == reject::INVALID_COMM_ID),
-            reason,
-            private: [0; REJ_PRIVATE_LEN],
-        };
-        let message = Message::Rej(Box::new(rejection));
-        self.connections.send(to, transaction, message);
+    /// Makes sure that there is room for a connection request of `source`.
+    fn make_room(&mut self, source: IpAddr) -> Result<(), Refusal> {
+        const FULL: Refusal = (reject::NO_RESOURCES, DropReason::ConnectionTableFull);
+        if self.connections.is_greedy(source) {
+            return Err((reject::NO_RESOURCES, DropReason::HalfOpen));
+        }
+        if self.connections.is_reserved() || self.events.len() >= limits::EVENTS / 2 {
+            return Err(FULL);
+        }
+        if self.connections.is_crowded() {
+            // Who really is there has long been answered, or asks again.
+            let oldest = self.connections.oldest_waiting().ok_or(FULL)?;
+            let _ = self.advance(oldest, Input::GaveUp, Said::Nothing);
+            self.statistics.drops.add(DropReason::ConnectionTableFull);
+        }
+        Ok(())
     }
 
-    /// Looks at connections whose time has come, and sends what they have to say.
+    /// Datagram services are not offered (InfiniBand 12.11).
+    fn answer_question(&mut self, question: &SidrReq, origin: &Origin) -> Result<(), DropReason> {
+        let answer = SidrRep {
+            request: question.request,
+            status: sidr::UNSUPPORTED,
+            qpn: 0,
+            service_id: question.service_id,
+            qkey: 0,
+        };
+        self.answer(Message::SidrRep(answer), origin);
+        Err(DropReason::NoService)
+    }
+
+    /// Refuses a message that belongs to no connection. `pair` as the peer wrote it.
+    fn refuse_message(&mut self, pair: &Pair, message: u8, reason: u16, origin: &Origin) {
+        let mut rejection = Rej {
+            local_comm_id: pair.remote_comm_id,
+            remote_comm_id: pair.local_comm_id,
+            message,
+            reason,
+            info_len: 0,
+            info: [0; REJ_INFO_LEN],
+            private: [0; REJ_PRIVATE_LEN],
+        };
+        if reason == reject::INVALID_MTU {
+            rejection.info_len = 1;
+            rejection.info[0] = mtu_code(self.config.path_mtu) << 4;
+        }
+        self.answer(Message::Rej(Box::new(rejection)), origin);
+    }
+
+    fn answer(&mut self, message: Message, origin: &Origin) {
+        let Some(way) = origin.way else { return };
+        if !self.connections.answer(way, origin.transaction, message) {
+            self.statistics.drops.add(DropReason::AnswersFull);
+        }
+    }
+
+    /// Looks at connections whose time has come, and sends what they have to say. Answers to
+    /// strangers come last.
     pub(super) fn transmit_management(
         &mut self,
         pool: &mut FramePool,
@@ -175,14 +347,15 @@ impl<M: RegionMemory> Engine<M> {
         while let Some(number) = self.connections.expired(now) {
             self.look_at_connection(number, now);
         }
-        while out.len() < end && !self.connections.outbox.is_empty() {
+        while out.len() < end && self.management_is_ready() {
             let Some(mut frame) = pool.take() else {
                 return self.wait_for_frames(now);
             };
-            let Some(outgoing) = self.connections.outbox.pop_front() else {
+            let own = self.connections.outbox.pop_front();
+            let Some(outgoing) = own.or_else(|| self.connections.answers.pop_front()) else {
                 return pool.give(frame);
             };
-            let written = self.write(&mut frame, pool, outgoing.remote, &outgoing.mad);
+            let written = self.write(&mut frame, pool, &outgoing);
             match written {
                 Some(port) => out.push((port, frame)),
                 None => pool.give(frame),
@@ -191,19 +364,17 @@ impl<M: RegionMemory> Engine<M> {
     }
 
     /// Writes a message into `into`, and returns the port that it leaves through; `None` if there
-    /// is no route.
-    fn write(
-        &mut self,
-        into: &mut Frame,
-        pool: &FramePool,
-        to: IpAddr,
-        mad: &Mad,
-    ) -> Option<PortId> {
-        let Some((port, route)) = self.ports.route(to) else {
-            self.notify(Event::NeedRoute { destination: to });
-            return None;
+    /// is no way.
+    fn write(&mut self, into: &mut Frame, pool: &FramePool, message: &Outgoing) -> Option<PortId> {
+        let to = message.remote;
+        let (port, flow) = match (self.ports.route(to), message.way) {
+            (Some((port, route)), _) => (port, frame::flow(&route, to, self.config.control_class)?),
+            (None, Some(way)) => (self.ports.main(), way),
+            (None, None) => {
+                self.notify(Event::NeedRoute { destination: to });
+                return None;
+            }
         };
-        let flow = frame::flow(&route, to, self.config.control_class)?;
         // Each message takes another path: repeating one helps though its path leads nowhere.
         self.connections.sent += 1;
         let entropy = Entropy::derive(self.connections.sent, 0, 0);
@@ -215,7 +386,7 @@ impl<M: RegionMemory> Engine<M> {
             src_qp: GSI,
         });
         let place = frame::lay_out(into, pool, &flow, &headers, MAD_LEN)?;
-        into.bytes_mut()[place].copy_from_slice(&mad.emit());
+        into.bytes_mut()[place].copy_from_slice(&message.mad.emit());
         frame::seal(into.bytes_mut()).ok()?;
         Some(port)
     }
@@ -227,7 +398,7 @@ impl<M: RegionMemory> Engine<M> {
 
     /// Whether a message waits to be sent.
     pub(super) fn management_is_ready(&self) -> bool {
-        !self.connections.outbox.is_empty()
+        !self.connections.outbox.is_empty() || !self.connections.answers.is_empty()
     }
 
     /// A queue pair is about to be destroyed: its connection ends.
@@ -236,13 +407,6 @@ impl<M: RegionMemory> Engine<M> {
             entry.qpn = None;
         }
         let _ = self.advance(connection, Input::Drained, Said::Nothing);
-    }
-}
-
-fn pair_of(local_comm_id: u32, remote_comm_id: u32) -> Pair {
-    Pair {
-        local_comm_id,
-        remote_comm_id,
     }
 }
 

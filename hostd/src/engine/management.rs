@@ -11,7 +11,10 @@ use crate::verbs::{
     ConnectionId, ConnectionParameters, EngineError, Event, PrivateData, State, Transition,
 };
 use common::time::{Span, Time};
-use common::wire::cm::{Dreq, Message, Pair, REJ_PRIVATE_LEN, Rej, Rep, reject};
+use common::wire::cm::{
+    Apr, Dreq, Message, Mra, Pair, REJ_INFO_LEN, REJ_PRIVATE_LEN, Rej, Rep, about, alternate,
+    reject,
+};
 use rand_core::Rng;
 use std::net::IpAddr;
 
@@ -21,12 +24,27 @@ const DECISION: Span = Span::from_secs(10);
 /// What is in flight has this long to be acknowledged before a connection ends.
 const DRAIN: Span = Span::from_secs(10);
 
+/// Service time-out of an MRA while the application decides: 4.096 µs × 2^22 ≈ 17 s, longer than
+/// [`DECISION`].
+const PATIENCE: u8 = 22;
+
+/// A peer's MRA is waited for no longer than this …
+const PATIENCE_MAX: Span = Span::from_secs(30);
+
+/// … and no more than so many of them in a row.
+const PATIENCE_TIMES: u8 = 8;
+
 /// What a peer's message said besides its kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Said<'a> {
     Nothing,
     Reply(&'a Rep),
     Rejection(&'a Rej),
+    Patience(&'a Mra),
+    /// The transaction of a LAP.
+    Path(u64),
+    /// This side refused, for this reason.
+    Refusal(u16),
 }
 
 impl<M: RegionMemory> Engine<M> {
@@ -61,26 +79,16 @@ impl<M: RegionMemory> Engine<M> {
         let room = cm::request_data_max(self.config.multipath.is_some());
         let given = given(parameters, room)?;
         self.free_queue_pair(qpn)?;
-        let transaction = self.random.next_u64();
-        let connection = Connection {
-            phase: Phase::Requesting,
-            remote: destination,
-            remote_id: 0,
-            transaction,
-            qpn: Some(qpn),
-            service: port,
-            given,
-            asked: None,
-            psn: self.first_psn(),
-            offer: None,
-            path_mtu: 0,
-            message: None,
-            tries: 0,
-            deadline: None,
-        };
+        let transaction = self.draw();
+        let mut connection = Connection::new(Phase::Requesting, destination, transaction);
+        connection.take_queue_pair(qpn);
+        connection.service = port;
+        connection.given = given;
+        connection.psn = self.first_psn();
+        let draw = self.draw();
         let number = self
             .connections
-            .insert(connection)
+            .insert(connection, draw)
             .ok_or(EngineError::TooMany)?;
         self.attach(qpn, number);
         Ok(ConnectionId(number))
@@ -110,7 +118,7 @@ impl<M: RegionMemory> Engine<M> {
             return Err(EngineError::State);
         }
         waiting.given = given;
-        waiting.qpn = Some(qpn);
+        waiting.take_queue_pair(qpn);
         waiting.psn = psn;
         self.attach(qpn, connection.0);
         self.advance(connection.0, Input::Accept, Said::Nothing)
@@ -170,8 +178,13 @@ impl<M: RegionMemory> Engine<M> {
         }
     }
 
+    /// Random bits that nobody can foresee.
+    pub(super) fn draw(&mut self) -> u64 {
+        self.random.next_u64()
+    }
+
     fn first_psn(&mut self) -> u32 {
-        u32::try_from(self.random.next_u64() & 0x00ff_ffff).expect("24 bits")
+        u32::try_from(self.draw() & 0x00ff_ffff).expect("24 bits")
     }
 
     /// Lets `input` happen to a connection.
@@ -214,43 +227,31 @@ impl<M: RegionMemory> Engine<M> {
             }
             // The message is composed when there is a route, by the clock.
             Action::Reply => connection.message = None,
-            Action::Refuse => self.refuse(number),
+            Action::Refuse => self.refuse(number, reject::CONSUMER),
             Action::Expire => {
-                self.refuse(number);
-                self.notify(Event::Unreachable {
-                    connection: id,
-                    qpn,
-                });
+                self.refuse(number, reject::CONSUMER);
+                self.tell_unreachable(id, qpn);
+            }
+            Action::AskPatience => self.ask_patience(number),
+            Action::BePatient => {
+                if let Said::Patience(mra) = said {
+                    self.be_patient(number, mra);
+                }
+            }
+            Action::RefusePath => {
+                if let Said::Path(transaction) = said {
+                    self.refuse_path(number, transaction);
+                }
             }
             Action::TellEstablished => self.tell_established(number, PrivateData::EMPTY),
-            Action::TellRejected => {
-                let (reason, data) = match said {
-                    Said::Rejection(rej) => (rej.reason, &rej.private[..]),
-                    _ => (reject::TIMEOUT, &[][..]),
-                };
-                if let Some(qpn) = qpn {
-                    let private_data = PrivateData::new(data).unwrap_or(PrivateData::EMPTY);
-                    self.notify(Event::Rejected {
-                        connection: id,
-                        qpn,
-                        reason,
-                        private_data,
-                    });
-                }
+            Action::TellRejected => self.tell_rejected(id, qpn, said),
+            Action::TellUnreachable => self.tell_unreachable(id, qpn),
+            Action::Cancel => self.cancel(number),
+            Action::GiveUp => {
+                self.cancel(number);
+                self.tell_unreachable(id, qpn);
             }
-            Action::TellUnreachable => self.notify(Event::Unreachable {
-                connection: id,
-                qpn,
-            }),
-            Action::RequestDisconnect => {
-                connection.message = Some(Message::Dreq(Dreq {
-                    pair: pair(number, connection.remote_id),
-                    remote_qpn: connection.asked.map_or(0, |asked| asked.qpn),
-                }));
-                if let Some(qpn) = qpn {
-                    self.fail_queue_pair(qpn);
-                }
-            }
+            Action::RequestDisconnect => self.request_disconnect(number, qpn),
             Action::Leave => {
                 connection.message = Some(Message::Drep(pair(number, connection.remote_id)));
                 self.repeat(number);
@@ -261,6 +262,79 @@ impl<M: RegionMemory> Engine<M> {
                 connection.message = Some(Message::Drep(pair(number, connection.remote_id)));
                 self.leave(id, qpn);
             }
+        }
+    }
+
+    fn tell_unreachable(&mut self, connection: ConnectionId, qpn: Option<u32>) {
+        self.notify(Event::Unreachable { connection, qpn });
+    }
+
+    fn tell_rejected(&mut self, connection: ConnectionId, qpn: Option<u32>, said: Said<'_>) {
+        let (reason, data) = match said {
+            Said::Rejection(rej) => (rej.reason, &rej.private[..]),
+            Said::Refusal(reason) => (reason, &[][..]),
+            _ => (reject::TIMEOUT, &[][..]),
+        };
+        if let Some(qpn) = qpn {
+            let private_data = PrivateData::new(data).unwrap_or(PrivateData::EMPTY);
+            self.notify(Event::Rejected {
+                connection,
+                qpn,
+                reason,
+                private_data,
+            });
+        }
+    }
+
+    fn request_disconnect(&mut self, number: u32, qpn: Option<u32>) {
+        let closing = self.draw();
+        if let Some(connection) = self.connections.get_mut(number) {
+            connection.closing = closing;
+            connection.message = Some(Message::Dreq(Dreq {
+                pair: pair(number, connection.remote_id),
+                remote_qpn: connection.asked.map_or(0, |asked| asked.qpn),
+            }));
+        }
+        if let Some(qpn) = qpn {
+            self.fail_queue_pair(qpn);
+        }
+    }
+
+    /// The application takes its time: the peer need not repeat its REQ (InfiniBand 12.6.6).
+    fn ask_patience(&mut self, number: u32) {
+        if let Some(connection) = self.connections.get(number) {
+            let mra = Mra {
+                pair: pair(number, connection.remote_id),
+                message: about::REQ,
+                service_timeout: PATIENCE,
+            };
+            self.connections.send(number, Message::Mra(mra));
+        }
+    }
+
+    fn be_patient(&mut self, number: u32, mra: &Mra) {
+        let Some(connection) = self.connections.get_mut(number) else {
+            return;
+        };
+        if connection.patience < PATIENCE_TIMES {
+            connection.patience += 1;
+            let asked = cm::response_time(mra.service_timeout).min(PATIENCE_MAX);
+            connection.extended = Some(asked);
+        }
+        if connection.remote_id == 0 {
+            connection.remote_id = mra.pair.local_comm_id;
+        }
+    }
+
+    /// Alternate paths are not supported, as with every RoCE device.
+    fn refuse_path(&mut self, number: u32, transaction: u64) {
+        if let Some(connection) = self.connections.get(number) {
+            let apr = Apr {
+                pair: pair(number, connection.remote_id),
+                status: alternate::UNSUPPORTED,
+            };
+            let message = Message::Apr(apr);
+            self.connections.send_in(number, transaction, message);
         }
     }
 
@@ -280,27 +354,50 @@ impl<M: RegionMemory> Engine<M> {
             return;
         };
         if let Some(message) = connection.message.clone() {
-            let (remote, transaction) = (connection.remote, connection.transaction);
-            self.connections.send(remote, transaction, message);
+            self.connections.send(number, message);
         }
     }
 
-    fn refuse(&mut self, number: u32) {
-        let Some(connection) = self.connections.get_mut(number) else {
+    /// Refuses the peer's REQ.
+    fn refuse(&mut self, number: u32, reason: u16) {
+        let Some(connection) = self.connections.get(number) else {
+            return;
+        };
+        let data = connection.given.private_data;
+        self.send_rejection(number, about::REQ, reason, data.bytes());
+    }
+
+    /// Tells the peer that it need not answer any more, if it was asked for anything. Its number
+    /// may not be known: then it finds the connection by this side's number and GUID (InfiniBand
+    /// 12.6.7).
+    fn cancel(&mut self, number: u32) {
+        let connection = self.connections.get(number);
+        if connection.is_some_and(|connection| connection.message.is_some()) {
+            self.send_rejection(number, about::OTHER, reject::TIMEOUT, &[]);
+        }
+    }
+
+    pub(super) fn send_rejection(&mut self, number: u32, message: u8, reason: u16, data: &[u8]) {
+        /// Bytes of the GUID, which this side says to be zero.
+        const GUID_LEN: u8 = 8;
+        let Some(connection) = self.connections.get(number) else {
             return;
         };
         let mut private = [0; REJ_PRIVATE_LEN];
-        let data = connection.given.private_data;
-        let len = data.bytes().len().min(REJ_PRIVATE_LEN);
-        private[..len].copy_from_slice(&data.bytes()[..len]);
-        connection.message = Some(Message::Rej(Box::new(Rej {
+        let len = data.len().min(REJ_PRIVATE_LEN);
+        private[..len].copy_from_slice(&data[..len]);
+        let timeout = reason == reject::TIMEOUT;
+        let rejection = Rej {
             local_comm_id: number,
             remote_comm_id: connection.remote_id,
-            message: 0,
-            reason: reject::CONSUMER,
+            message,
+            reason,
+            info_len: if timeout { GUID_LEN } else { 0 },
+            info: [0; REJ_INFO_LEN],
             private,
-        })));
-        self.repeat(number);
+        };
+        self.connections
+            .send(number, Message::Rej(Box::new(rejection)));
     }
 
     pub(super) fn tell_established(&mut self, number: u32, private_data: PrivateData) {
@@ -346,6 +443,17 @@ impl<M: RegionMemory> Engine<M> {
         }
     }
 
+    /// The peer of a connection may have forgotten it.
+    pub(super) fn suspect(&mut self, number: u32) {
+        let Some(qpn) = self.connections.get(number).and_then(|known| known.qpn) else {
+            return;
+        };
+        if let Some(queue_pair) = self.queue_pairs.get_mut(qpn) {
+            queue_pair.suspect();
+            self.list(qpn);
+        }
+    }
+
     /// Tells the connection manager of a queue pair that failed, or has nothing left to send.
     pub(super) fn note_queue_pair(&mut self, qpn: u32) {
         let Some(queue_pair) = self.queue_pairs.get_mut(qpn) else {
@@ -354,11 +462,13 @@ impl<M: RegionMemory> Engine<M> {
         let Some(connection) = queue_pair.connection else {
             return;
         };
-        let ended = self.connections.get(connection).is_none_or(|connection| {
-            matches!(connection.phase, Phase::Disconnecting | Phase::TimeWait)
-        });
+        let known = self.connections.get(connection);
+        let ended = known.is_none_or(|connection| connection.phase.ends());
         let failed = queue_pair.state == State::Error && !ended;
-        if failed || (queue_pair.draining && queue_pair.has_sent_all()) {
+        if failed && queue_pair.refuses() {
+            queue_pair.draining = false;
+            let _ = self.advance(connection, Input::Refused, Said::Nothing);
+        } else if failed || (queue_pair.draining && queue_pair.has_sent_all()) {
             queue_pair.draining = false;
             let _ = self.advance(connection, Input::Drained, Said::Nothing);
         } else if queue_pair.data_arrived {
@@ -374,6 +484,12 @@ impl<M: RegionMemory> Engine<M> {
             return;
         };
         let phase = connection.phase;
+        if phase == Phase::Waiting {
+            return self.look_at_waiting(number, now);
+        }
+        if let Some(more) = connection.extended.take() {
+            connection.deadline = Some(now + more);
+        }
         let due = match connection.deadline {
             Some(deadline) => deadline <= now,
             None => phase.repeats(),
@@ -386,12 +502,44 @@ impl<M: RegionMemory> Engine<M> {
             return;
         }
         let wait = match phase {
-            Phase::Waiting => DECISION,
             Phase::Draining => DRAIN,
+            // The first retransmission of a request whose NAK was lost comes meanwhile.
+            Phase::Refusing => self.config.cm_timeout,
             Phase::TimeWait => self.config.time_wait,
             _ => return self.rewake(number),
         };
         connection.deadline.get_or_insert(now + wait);
+        self.rewake(number);
+    }
+
+    /// The application has not decided yet: the peer is told before it repeats its REQ, and refused
+    /// in the end.
+    fn look_at_waiting(&mut self, number: u32, now: Time) {
+        let before_repetition = self.config.cm_timeout.divided_by(2);
+        let Some(connection) = self.connections.get_mut(number) else {
+            return;
+        };
+        let end = *connection.end.get_or_insert(now + DECISION);
+        let slow = match connection.deadline {
+            None => {
+                let response = connection.asked.map(|asked| asked.response.divided_by(2));
+                let wait = response.map_or(before_repetition, |half| half.min(before_repetition));
+                connection.deadline = Some(end.min(now + wait));
+                false
+            }
+            Some(deadline) if deadline <= now => {
+                connection.deadline = Some(end);
+                deadline < end
+            }
+            Some(_) => false,
+        };
+        if now >= end {
+            let _ = self.advance(number, Input::GaveUp, Said::Nothing);
+            return;
+        }
+        if slow {
+            let _ = self.advance(number, Input::Slow, Said::Nothing);
+        }
         self.rewake(number);
     }
 

@@ -43,13 +43,13 @@ use crate::verbs::{
     Access, Completion, CompletionQueueId, DomainId, EngineConfig, EngineError, Event,
     QueuePairRequest, ReceiveRequest, RegionKeys, Route, SendRequest, Transition,
 };
+use chacha20::ChaCha20Rng;
 use common::time::Time;
 use common::xdp::frame::{Frame, FramePool};
 use completions::CompletionQueues;
 use ports::Ports;
-use rand_core::Rng;
-use rand_pcg::Pcg64;
-use std::collections::VecDeque;
+use rand_core::{Rng, SeedableRng};
+use std::collections::{HashSet, VecDeque};
 use std::net::IpAddr;
 
 /// The transport engine of one worker; `M` is how it reaches applications' memory.
@@ -77,20 +77,23 @@ pub struct Engine<M> {
     out_of_frames_until: Time,
     events: VecDeque<Event>,
     statistics: EngineStatistics,
-    random: Pcg64,
+    /// Draws what strangers must not guess: numbers of queue pairs and connections, transactions,
+    /// first PSNs. Nothing that is sent tells what it draws next, or the keys of regions.
+    random: ChaCha20Rng,
 }
 
 impl<M: RegionMemory> Engine<M> {
     /// An engine without any object.
     pub fn new(config: EngineConfig) -> Self {
-        let mut random = random(&config.seed);
+        let mut random = ChaCha20Rng::from_seed(config.seed);
+        let mut secret = [0; 32];
+        random.fill_bytes(&mut secret);
         Self {
-            queue_pairs: Slab::new(limits::QUEUE_PAIRS, limits::QUEUE_PAIR_NUMBER_BITS)
-                .numbered_from(random.next_u64()),
+            queue_pairs: Slab::new(limits::QUEUE_PAIRS, limits::QUEUE_PAIR_NUMBER_BITS),
             domains: Slab::new(limits::DOMAINS, 32),
-            regions: RegionTable::new(config.seed),
+            regions: RegionTable::new(secret),
             completions: CompletionQueues::new(),
-            connections: ConnectionTable::new(random.next_u64()),
+            connections: ConnectionTable::new(),
             ports: Ports::new(&config),
             timers: Timers::default(),
             to_acknowledge: VecDeque::new(),
@@ -278,7 +281,7 @@ impl<M: RegionMemory> Engine<M> {
         let queue_pair = Box::new(QueuePair::new(request));
         let number = self
             .queue_pairs
-            .insert(queue_pair)
+            .insert_drawn(queue_pair, self.random.next_u64())
             .map_err(|_| EngineError::TooMany)?;
         *users += 1;
         for (queue, requests) in queue_ends(&request) {
@@ -394,13 +397,17 @@ impl<M: RegionMemory> Engine<M> {
         self.completions.next_ready()
     }
 
-    /// Sets or replaces the route to `destination`: how packets to it are addressed.
+    /// Sets or replaces the route to `destination`: how packets to it are addressed. When the table
+    /// is full, routes that lead to no connection make way.
     ///
     /// # Errors
     /// [`EngineError::Argument`]: the addresses are of different families.
     /// [`EngineError::TooMany`]: the table of routes is full.
     pub fn set_route(&mut self, destination: IpAddr, route: Route) -> Result<(), EngineError> {
         let port = self.ports.main();
+        if self.ports.is_full_for(port, destination) {
+            self.evict_routes();
+        }
         self.ports.set_route(port, destination, route)?;
         self.connections.routed(destination);
         let affected: Vec<_> = self.queue_pairs.numbers().collect();
@@ -414,6 +421,19 @@ impl<M: RegionMemory> Engine<M> {
             }
         }
         Ok(())
+    }
+
+    /// Forgets the routes that lead to no connection and no queue pair; returns the destinations of
+    /// those that do. One that is needed again is asked for again.
+    pub fn evict_routes(&mut self) -> HashSet<IpAddr> {
+        let mut used: HashSet<IpAddr> = self.connections.remotes().collect();
+        used.extend(
+            self.queue_pairs
+                .values()
+                .filter_map(|pair| pair.destination()),
+        );
+        self.ports.keep_routes(&used);
+        used
     }
 
     /// Counters of the engine.
@@ -437,15 +457,6 @@ impl<M: RegionMemory> Engine<M> {
             .get(qpn)
             .map_or_else(Vec::new, |queue_pair| queue_pair.path_statistics())
     }
-}
-
-/// The engine's random numbers that are not secrets.
-fn random(seed: &[u8; 32]) -> Pcg64 {
-    let word = |at: usize| {
-        let bytes = seed[at..at + 16].try_into().expect("16 of 32 bytes");
-        u128::from_le_bytes(bytes)
-    };
-    Pcg64::new(word(0), word(16))
 }
 
 /// The two work queues of a queue pair: the completion queue and the capacity of each.

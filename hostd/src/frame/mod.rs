@@ -15,7 +15,7 @@ mod parse;
 pub(crate) use acknowledge::{
     AckFields, Acknowledgement, Refusal, Report, SPAN_WORDS, SackFields, Trigger,
 };
-pub(crate) use address::{flow, on_path};
+pub(crate) use address::{back, flow, on_path};
 pub(crate) use answer::{AnswerFields, AnswerKind, IncomingAnswer};
 pub(crate) use common::wire::roce::frame::{seal, seal_sparse};
 pub(crate) use data::{

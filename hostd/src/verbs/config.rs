@@ -7,8 +7,9 @@ use common::time::Span;
 /// How an engine behaves; the same for all its queue pairs.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// Where all randomness comes from: keys, queue pairs' first packet numbers, spraying. Secret;
-    /// the daemon takes it from the kernel, a simulation from its own seed.
+    /// Seed of the cryptographic generator that all randomness comes from: keys, the numbers of
+    /// queue pairs and connections, transactions, first packet numbers, spraying. Secret; the
+    /// daemon takes it from the kernel, a simulation from its own seed.
     pub seed: [u8; 32],
     /// What queue pairs offer and accept in negotiation (HT-20). `None`: plain RoCEv2 only.
     pub multipath: Option<MultipathConfig>,
@@ -45,6 +46,12 @@ pub struct EngineConfig {
     pub cm_timeout: Span,
     /// Times that a connection message is sent again.
     pub cm_retries: u8,
+    /// Silence of a connected peer after which it is probed; zero: never.
+    pub keep_alive: Span,
+    /// From one probe without an answer to the next.
+    pub keep_alive_interval: Span,
+    /// Probes without an answer after which the peer counts as gone, and the queue pair fails.
+    pub keep_alive_probes: u8,
     /// How long an ended connection is remembered, for its peer's repeated messages.
     pub time_wait: Span,
 }
@@ -69,6 +76,9 @@ impl Default for EngineConfig {
             pacer_burst: 128 * 1024,
             cm_timeout: Span::from_millis(100),
             cm_retries: 5,
+            keep_alive: Span::from_secs(10),
+            keep_alive_interval: Span::from_secs(1),
+            keep_alive_probes: 5,
             time_wait: Span::from_secs(2),
         }
     }

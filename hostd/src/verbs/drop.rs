@@ -45,8 +45,26 @@ common::drop_reasons! {
     MalformedManagement => "malformed_management",
     /// A connection message about no connection that is known.
     UnknownConnection => "unknown_connection",
+    /// A connection message about the connection of another address.
+    ManagementSource => "cm_wrong_source",
+    /// A connection message that does not name the peer's side of the connection.
+    ManagementId => "cm_wrong_id",
+    /// An answer to another transaction than the connection's.
+    ManagementTransaction => "cm_wrong_transaction",
+    /// A request to disconnect, or a path, for another queue pair than the connection's.
+    ManagementQueuePair => "cm_wrong_queue_pair",
+    /// A connection message that does not fit the phase of its connection.
+    ManagementPhase => "cm_out_of_place",
+    /// A connection request or reply of a queue pair that is connected; the connection is probed.
+    StaleConnection => "stale_connection",
+    /// A connection request for a service or transport that is not offered; refused.
+    NoService => "no_service",
+    /// A connection request of an address that has too many half-open connections; refused.
+    HalfOpen => "half_open",
     /// A connection request that found no room.
     ConnectionTableFull => "connection_table_full",
+    /// As many answers to strangers wait as there may be; this one got none.
+    AnswersFull => "answers_full",
     /// A MAC control frame that is not understood.
     MalformedControl => "malformed_mac_control",
 }

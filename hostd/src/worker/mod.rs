@@ -229,6 +229,7 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
                     tracing::warn!(%destination, %error, "route refused");
                 }
             }
+            Command::EvictRoutes(answer) => drop(answer.send(self.engine.evict_routes())),
             Command::Report(answer) => drop(answer.send(self.report())),
             Command::Drain(answer) => {
                 self.table.drain(&mut self.engine);

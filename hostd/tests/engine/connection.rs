@@ -8,7 +8,7 @@ use hostd::verbs::{
     Status,
 };
 
-const PORT: u16 = 7471;
+pub(crate) const PORT: u16 = 7471;
 
 fn config(multipath: Option<MultipathConfig>) -> EngineConfig {
     EngineConfig {
@@ -17,12 +17,12 @@ fn config(multipath: Option<MultipathConfig>) -> EngineConfig {
     }
 }
 
-fn both() -> [EngineConfig; 2] {
+pub(crate) fn both() -> [EngineConfig; 2] {
     let multipath = Some(MultipathConfig::default());
     [config(multipath), config(multipath)]
 }
 
-fn parameters(private_data: &[u8]) -> ConnectionParameters<'_> {
+pub(crate) fn parameters(private_data: &[u8]) -> ConnectionParameters<'_> {
     ConnectionParameters {
         private_data,
         timeout: 12,
@@ -30,7 +30,7 @@ fn parameters(private_data: &[u8]) -> ConnectionParameters<'_> {
     }
 }
 
-fn request(network: &Network, host: usize) -> Option<(ConnectionId, Vec<u8>)> {
+pub(crate) fn request(network: &Network, host: usize) -> Option<(ConnectionId, Vec<u8>)> {
     network.hosts[host]
         .events
         .iter()
@@ -44,7 +44,7 @@ fn request(network: &Network, host: usize) -> Option<(ConnectionId, Vec<u8>)> {
         })
 }
 
-fn established(network: &Network, host: usize) -> Option<(ConnectionId, bool, Vec<u8>)> {
+pub(crate) fn established(network: &Network, host: usize) -> Option<(ConnectionId, bool, Vec<u8>)> {
     network.hosts[host]
         .events
         .iter()
@@ -59,12 +59,12 @@ fn established(network: &Network, host: usize) -> Option<(ConnectionId, bool, Ve
         })
 }
 
-fn has(network: &Network, host: usize, wanted: impl Fn(&Event) -> bool) -> bool {
+pub(crate) fn has(network: &Network, host: usize, wanted: impl Fn(&Event) -> bool) -> bool {
     network.hosts[host].events.iter().any(wanted)
 }
 
 /// Connects host 0 to host 1 through the connection manager.
-fn connect(network: &mut Network) -> ([u32; 2], [ConnectionId; 2]) {
+pub(crate) fn connect(network: &mut Network) -> ([u32; 2], [ConnectionId; 2]) {
     let qpns = [network.hosts[0].queue_pair(), network.hosts[1].queue_pair()];
     network.hosts[1].engine.listen(PORT).expect("free");
     let peer = network.hosts[1].address;

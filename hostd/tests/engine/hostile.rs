@@ -199,6 +199,8 @@ fn only_the_peer_is_heard() {
         bytes[42] = opcode;
         bytes[29] = source;
         bytes[47..50].copy_from_slice(&qpn.to_be_bytes()[1..]);
+        // Ahead of what was sent.
+        bytes[51..54].copy_from_slice(&[0xff, 0xff, 0xf5]);
         // The IPv4 header's checksum.
         let mut header = common::wire::ip::v4::Packet::new_checked(&mut bytes[14..34]);
         if let Ok(header) = &mut header {

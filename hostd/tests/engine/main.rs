@@ -2,10 +2,13 @@
 //! and a clock that only the tests move.
 
 mod answers;
+mod attackers;
 mod connection;
 mod delivery;
+mod forge;
 mod hostile;
 mod losses;
+mod messages;
 mod network;
 mod pauses;
 mod plain;

@@ -182,6 +182,12 @@ pub(super) fn mad(mad: &Mad) -> Fields {
             expect.is("infiniband.cm.drsp.localcommid", local_comm_id);
             expect.is("infiniband.cm.drsp.remotecommid", remote_comm_id);
         }
+        // Not among the samples.
+        Message::Mra(_)
+        | Message::Lap(_)
+        | Message::Apr(_)
+        | Message::SidrReq(_)
+        | Message::SidrRep(_) => {}
     }
     expect.0
 }

@@ -152,6 +152,11 @@ fn management() -> Vec<Sample> {
                 Message::Rtu(_) => "Rtu",
                 Message::Dreq(_) => "Dreq",
                 Message::Drep(_) => "Drep",
+                Message::Mra(_) => "Mra",
+                Message::Lap(_) => "Lap",
+                Message::Apr(_) => "Apr",
+                Message::SidrReq(_) => "SidrReq",
+                Message::SidrRep(_) => "SidrRep",
             };
             let mut sample = roce(name, v6, &headers, &mad.emit());
             sample.fields.extend(fields::mad(&mad));

@@ -16,7 +16,7 @@ use crate::verbs::{EngineConfig, EngineError, FlowControl, PortId, PortSet, Rout
 use common::time::{Span, Time};
 use common::units::Rate;
 use pacer::Pacer;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 /// The pause of packets of one kind (HT-45).
@@ -85,6 +85,20 @@ impl Ports {
             let route = port.routes.get(&destination)?;
             Some((PortId::new(number), *route))
         })
+    }
+
+    /// Whether there is no room for a route to another destination than those that are known.
+    pub(super) fn is_full_for(&self, port: PortId, destination: IpAddr) -> bool {
+        let routes = &self.ports[port.index()].routes;
+        routes.len() >= limits::ROUTES && !routes.contains_key(&destination)
+    }
+
+    /// Forgets the routes to all destinations but these.
+    pub(super) fn keep_routes(&mut self, used: &HashSet<IpAddr>) {
+        for port in &mut self.ports {
+            port.routes
+                .retain(|destination, _| used.contains(destination));
+        }
     }
 
     /// Packets to `destination` are addressed this way from now on. The port is paced to the

@@ -7,8 +7,10 @@
 //! ```text
 //!   active ── REQ ──▶ passive        REQ carries an IP CM header and the consumer's private data
 //!          ◀── REP ──                REJ in its place refuses
-//!          ── RTU ──▶
+//!          ── RTU ──▶               MRA: the answer to REQ or REP takes longer
+//!          ◀─ LAP / APR ─▶           an alternate path is offered, or refused
 //!          ◀─ DREQ / DREP ─▶         either side ends it
+//!   SIDR REQ / SIDR REP              who serves a datagram service
 //! ```
 
 use super::{Error, Result, array, be16, be24, be32, be64, need, put, put24};
@@ -30,6 +32,7 @@ pub const REP_PRIVATE_LEN: usize = 196;
 pub const REJ_PRIVATE_LEN: usize = 148;
 /// Bytes of additional reject information.
 pub const REJ_INFO_LEN: usize = 72;
+const REJ_INFO_MAX: u8 = 72;
 
 /// Service identifier of a TCP-like port (annex A11.2): the prefix, protocol 6, the port.
 pub const fn service_id(port: u16) -> u64 {
@@ -38,6 +41,8 @@ pub const fn service_id(port: u16) -> u64 {
 
 /// Why a connection is refused (IBA volume 1, table 108).
 pub mod reject {
+    /// No queue pair left.
+    pub const NO_QUEUE_PAIR: u16 = 1;
     /// No resources left.
     pub const NO_RESOURCES: u16 = 3;
     /// A message that was expected did not come in time.
@@ -46,9 +51,40 @@ pub mod reject {
     pub const INVALID_COMM_ID: u16 = 6;
     /// Nobody listens at that service.
     pub const INVALID_SERVICE_ID: u16 = 8;
+    /// The transport service is not known here.
+    pub const INVALID_TRANSPORT: u16 = 9;
+    /// The queue pair has a connection already (12.9.8.3.1).
+    pub const STALE_CONNECTION: u16 = 10;
+    /// The path MTU is not possible; the additional information is the code of one that is.
+    pub const INVALID_MTU: u16 = 26;
     /// The consumer said no.
     pub const CONSUMER: u16 = 28;
 }
+
+/// What becomes of an offered alternate path (IBA volume 1, table 117).
+pub mod alternate {
+    /// Alternate paths are not supported.
+    pub const UNSUPPORTED: u8 = 2;
+}
+
+/// What becomes of a question for a datagram service (IBA volume 1, table 121).
+pub mod sidr {
+    /// The service identifier is not supported.
+    pub const UNSUPPORTED: u8 = 1;
+}
+
+/// Which message a REJ or an MRA is about.
+pub mod about {
+    /// A REQ.
+    pub const REQ: u8 = 0;
+    /// A REP.
+    pub const REP: u8 = 1;
+    /// Neither; in an MRA a LAP.
+    pub const OTHER: u8 = 2;
+}
+
+/// Transport service of reliable connections in a REQ.
+pub const RELIABLE_CONNECTION: u8 = 0;
 
 /// Request for communication.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +103,8 @@ pub struct Req {
     pub initiator_depth: u8,
     /// Time in which the receiver must answer: 4.096 µs × 2^n, five bits.
     pub remote_cm_timeout: u8,
+    /// Transport service, two bits; see [`RELIABLE_CONNECTION`].
+    pub transport: u8,
     /// Starting PSN, 24 bits: the one that the sender of this message wants to receive first, at
     /// which its peer begins to send (IBTA 12.6.5).
     pub starting_psn: u32,
@@ -131,10 +169,14 @@ pub struct Rej {
     pub local_comm_id: u32,
     /// Identifier of the receiver's side.
     pub remote_comm_id: u32,
-    /// What is refused: 0 a REQ, 1 a REP, 2 neither.
+    /// What is refused, see [`about`].
     pub message: u8,
     /// Why, see [`reject`].
     pub reason: u16,
+    /// Bytes of additional information, [`REJ_INFO_LEN`] at most.
+    pub info_len: u8,
+    /// Additional reject information; its meaning depends on the reason.
+    pub info: [u8; REJ_INFO_LEN],
     /// The consumer's private data.
     pub private: [u8; REJ_PRIVATE_LEN],
 }
@@ -157,6 +199,61 @@ pub struct Dreq {
     pub remote_qpn: u32,
 }
 
+/// Message receipt acknowledgement: the answer takes longer than the sender of the message expects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mra {
+    /// Both sides.
+    pub pair: Pair,
+    /// Which message came, see [`about`].
+    pub message: u8,
+    /// Time in which the answer follows: 4.096 µs × 2^n, five bits.
+    pub service_timeout: u8,
+}
+
+/// Offer of an alternate path; less what only a receiver that takes it has to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lap {
+    /// Both sides.
+    pub pair: Pair,
+    /// Queue pair of the receiver, 24 bits.
+    pub remote_qpn: u32,
+}
+
+/// Answer to a [`Lap`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Apr {
+    /// Both sides.
+    pub pair: Pair,
+    /// What becomes of the path, see [`alternate`].
+    pub status: u8,
+}
+
+/// Question for the queue pair of a datagram service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SidrReq {
+    /// Names the question.
+    pub request: u32,
+    /// Partition key.
+    pub partition: u16,
+    /// Who is wanted.
+    pub service_id: u64,
+}
+
+/// Answer to a [`SidrReq`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SidrRep {
+    /// That of the question.
+    pub request: u32,
+    /// What becomes of it, see [`sidr`].
+    pub status: u8,
+    /// Queue pair of the service, 24 bits; zero without one.
+    pub qpn: u32,
+    /// That of the question.
+    pub service_id: u64,
+    /// Key of the queue pair.
+    pub qkey: u32,
+}
+
 /// A message of connection management.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
@@ -172,15 +269,30 @@ pub enum Message {
     Dreq(Dreq),
     /// Reply to the end.
     Drep(Pair),
+    /// The answer takes longer.
+    Mra(Mra),
+    /// Offer of an alternate path.
+    Lap(Lap),
+    /// Answer to it.
+    Apr(Apr),
+    /// Question for a datagram service.
+    SidrReq(SidrReq),
+    /// Answer to it.
+    SidrRep(SidrRep),
 }
 
 mod attribute {
     pub(super) const REQ: u16 = 0x0010;
+    pub(super) const MRA: u16 = 0x0011;
     pub(super) const REJ: u16 = 0x0012;
     pub(super) const REP: u16 = 0x0013;
     pub(super) const RTU: u16 = 0x0014;
     pub(super) const DREQ: u16 = 0x0015;
     pub(super) const DREP: u16 = 0x0016;
+    pub(super) const SIDR_REQ: u16 = 0x0017;
+    pub(super) const SIDR_REP: u16 = 0x0018;
+    pub(super) const LAP: u16 = 0x0019;
+    pub(super) const APR: u16 = 0x001a;
 }
 
 /// A message with the transaction that it belongs to.
@@ -214,30 +326,7 @@ impl Mad {
                 });
             }
         }
-        let body = &bytes[MAD_HEADER_LEN..MAD_LEN];
-        let pair = Pair {
-            local_comm_id: be32(body, 0),
-            remote_comm_id: be32(body, 4),
-        };
-        let message = match be16(bytes, 16) {
-            attribute::REQ => Message::Req(Box::new(Req::parse(body)?)),
-            attribute::REJ => Message::Rej(Box::new(Rej::parse(body, pair))),
-            attribute::REP => Message::Rep(Box::new(Rep::parse(body, pair))),
-            attribute::RTU => Message::Rtu(pair),
-            attribute::DREQ => Message::Dreq(Dreq {
-                pair,
-                remote_qpn: be24(body, 8),
-            }),
-            attribute::DREP => Message::Drep(pair),
-            other => {
-                let value = u32::from(other);
-                return Err(Error::Field {
-                    header: HEADER,
-                    field: "attribute",
-                    value,
-                });
-            }
-        };
+        let message = Message::parse(be16(bytes, 16), &bytes[MAD_HEADER_LEN..MAD_LEN])?;
         Ok(Self {
             transaction: be64(bytes, 8),
             message,
@@ -249,36 +338,123 @@ impl Mad {
         let mut bytes = [0; MAD_LEN];
         put(&mut bytes, 0, [1, CLASS, 2, 3]);
         put(&mut bytes, 8, self.transaction.to_be_bytes());
-        let body = &mut bytes[MAD_HEADER_LEN..];
-        let attribute = match &self.message {
-            Message::Req(req) => {
+        let attribute = self.message.emit(&mut bytes[MAD_HEADER_LEN..]);
+        put(&mut bytes, 16, attribute.to_be_bytes());
+        bytes
+    }
+}
+
+impl Message {
+    fn parse(attribute: u16, body: &[u8]) -> Result<Self> {
+        let pair = Pair {
+            local_comm_id: be32(body, 0),
+            remote_comm_id: be32(body, 4),
+        };
+        Ok(match attribute {
+            attribute::REQ => Self::Req(Box::new(Req::parse(body)?)),
+            attribute::REJ => Self::Rej(Box::new(Rej::parse(body, pair))),
+            attribute::REP => Self::Rep(Box::new(Rep::parse(body, pair))),
+            attribute::RTU => Self::Rtu(pair),
+            attribute::DREQ => Self::Dreq(Dreq {
+                pair,
+                remote_qpn: be24(body, 8),
+            }),
+            attribute::DREP => Self::Drep(pair),
+            attribute::MRA => Self::Mra(Mra {
+                pair,
+                message: body[8] >> 6,
+                service_timeout: body[9] >> 3,
+            }),
+            attribute::LAP => Self::Lap(Lap {
+                pair,
+                remote_qpn: be24(body, 12),
+            }),
+            attribute::APR => Self::Apr(Apr {
+                pair,
+                status: body[9],
+            }),
+            attribute::SIDR_REQ => Self::SidrReq(SidrReq {
+                request: be32(body, 0),
+                partition: be16(body, 4),
+                service_id: be64(body, 8),
+            }),
+            attribute::SIDR_REP => Self::SidrRep(SidrRep {
+                request: be32(body, 0),
+                status: body[4],
+                qpn: be24(body, 8),
+                service_id: be64(body, 12),
+                qkey: be32(body, 20),
+            }),
+            other => {
+                let value = u32::from(other);
+                return Err(Error::Field {
+                    header: HEADER,
+                    field: "attribute",
+                    value,
+                });
+            }
+        })
+    }
+
+    /// Writes the message into `body` and returns its attribute.
+    fn emit(&self, body: &mut [u8]) -> u16 {
+        match self {
+            Self::Req(req) => {
                 req.emit(body);
                 attribute::REQ
             }
-            Message::Rej(rej) => {
+            Self::Rej(rej) => {
                 rej.emit(body);
                 attribute::REJ
             }
-            Message::Rep(rep) => {
+            Self::Rep(rep) => {
                 rep.emit(body);
                 attribute::REP
             }
-            Message::Rtu(pair) => {
+            Self::Rtu(pair) => {
                 pair.emit(body);
                 attribute::RTU
             }
-            Message::Dreq(dreq) => {
+            Self::Dreq(dreq) => {
                 dreq.pair.emit(body);
                 put24(body, 8, dreq.remote_qpn);
                 attribute::DREQ
             }
-            Message::Drep(pair) => {
+            Self::Drep(pair) => {
                 pair.emit(body);
                 attribute::DREP
             }
-        };
-        put(&mut bytes, 16, attribute.to_be_bytes());
-        bytes
+            Self::Mra(mra) => {
+                mra.pair.emit(body);
+                body[8] = mra.message << 6;
+                body[9] = mra.service_timeout << 3;
+                attribute::MRA
+            }
+            Self::Lap(lap) => {
+                lap.pair.emit(body);
+                put24(body, 12, lap.remote_qpn);
+                attribute::LAP
+            }
+            Self::Apr(apr) => {
+                apr.pair.emit(body);
+                body[9] = apr.status;
+                attribute::APR
+            }
+            Self::SidrReq(question) => {
+                put(body, 0, question.request.to_be_bytes());
+                put(body, 4, question.partition.to_be_bytes());
+                put(body, 8, question.service_id.to_be_bytes());
+                attribute::SIDR_REQ
+            }
+            Self::SidrRep(answer) => {
+                put(body, 0, answer.request.to_be_bytes());
+                body[4] = answer.status;
+                put24(body, 8, answer.qpn);
+                put(body, 12, answer.service_id.to_be_bytes());
+                put(body, 20, answer.qkey.to_be_bytes());
+                attribute::SIDR_REP
+            }
+        }
     }
 }
 
@@ -317,6 +493,7 @@ impl Req {
             responder_resources: body[35],
             initiator_depth: body[39],
             remote_cm_timeout: body[43] >> 3,
+            transport: body[43] >> 1 & 3,
             starting_psn: be24(body, 44),
             local_cm_timeout: body[47] >> 3,
             retry_count: body[47] & 7,
@@ -344,7 +521,7 @@ impl Req {
         put24(body, 32, self.local_qpn);
         body[35] = self.responder_resources;
         body[39] = self.initiator_depth;
-        body[43] = self.remote_cm_timeout << 3;
+        body[43] = self.remote_cm_timeout << 3 | (self.transport & 3) << 1;
         put24(body, 44, self.starting_psn);
         body[47] = self.local_cm_timeout << 3 | self.retry_count & 7;
         put(body, 48, self.partition.to_be_bytes());
@@ -411,6 +588,8 @@ impl Rej {
             remote_comm_id: pair.remote_comm_id,
             message: body[8] >> 6,
             reason: be16(body, 10),
+            info_len: (body[9] >> 1).min(REJ_INFO_MAX),
+            info: array(body, 12),
             private: array(body, 12 + REJ_INFO_LEN),
         }
     }
@@ -422,124 +601,12 @@ impl Rej {
         };
         pair.emit(body);
         body[8] = self.message << 6;
+        body[9] = self.info_len.min(REJ_INFO_MAX) << 1;
         put(body, 10, self.reason.to_be_bytes());
+        put(body, 12, self.info);
         put(body, 12 + REJ_INFO_LEN, self.private);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn req(src: IpAddr, dst: IpAddr) -> Req {
-        Req {
-            local_comm_id: 0x0102_0304,
-            service_id: service_id(7471),
-            ca_guid: 0x1122_3344_5566_7788,
-            local_qpn: 0x12_3456,
-            responder_resources: 1,
-            initiator_depth: 2,
-            remote_cm_timeout: 20,
-            starting_psn: 0xab_cdef,
-            local_cm_timeout: 19,
-            retry_count: 7,
-            partition: 0xffff,
-            path_mtu: 4,
-            rnr_retry_count: 6,
-            max_cm_retries: 15,
-            flow_label: 0xf_1234,
-            traffic_class: 0x60,
-            hop_limit: 64,
-            ack_timeout: 18,
-            src_port: 40000,
-            src,
-            dst,
-            private: std::array::from_fn(|n| u8::try_from(n).expect("56 bytes")),
-        }
-    }
-
-    fn messages() -> Vec<Message> {
-        let pair = Pair {
-            local_comm_id: 1,
-            remote_comm_id: 2,
-        };
-        let v4 = |n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n));
-        let v6 = |n| IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n));
-        vec![
-            Message::Req(Box::new(req(v4(1), v4(2)))),
-            Message::Req(Box::new(req(v6(1), v6(2)))),
-            Message::Rep(Box::new(Rep {
-                local_comm_id: 1,
-                remote_comm_id: 2,
-                local_qpn: 77,
-                starting_psn: 88,
-                responder_resources: 3,
-                initiator_depth: 4,
-                rnr_retry_count: 7,
-                ca_guid: 5,
-                private: [9; REP_PRIVATE_LEN],
-            })),
-            Message::Rej(Box::new(Rej {
-                local_comm_id: 1,
-                remote_comm_id: 2,
-                message: 1,
-                reason: reject::CONSUMER,
-                private: [8; REJ_PRIVATE_LEN],
-            })),
-            Message::Rtu(pair),
-            Message::Dreq(Dreq {
-                pair,
-                remote_qpn: 5,
-            }),
-            Message::Drep(pair),
-        ]
-    }
-
-    /// HT-10: what is written is read back.
-    #[test]
-    fn messages_are_read_back() {
-        for message in messages() {
-            let mad = Mad {
-                transaction: 42,
-                message,
-            };
-            assert_eq!(Mad::parse(&mad.emit()), Ok(mad));
-        }
-    }
-
-    #[test]
-    fn foreign_mads_are_refused() {
-        let good = Mad {
-            transaction: 1,
-            message: messages().remove(0),
-        }
-        .emit();
-        assert!(Mad::parse(&good[..255]).is_err());
-        for (at, value) in [
-            (0, 2),
-            (1, 3),
-            (2, 1),
-            (3, 0x81),
-            (17, 0x99),
-            (24 + 140 + 1, 0x50),
-        ] {
-            let mut wrong = good;
-            wrong[at] = value;
-            assert!(Mad::parse(&wrong).is_err(), "byte {at}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0x10..0x1a_u8) {
-            let mut bytes = bytes;
-            let _ = Mad::parse(&bytes);
-            if bytes.len() >= MAD_LEN {
-                bytes[..4].copy_from_slice(&[1, CLASS, 2, 3]);
-                (bytes[16], bytes[17]) = (0, kind);
-                let _ = Mad::parse(&bytes);
-            }
-        }
-    }
-}
+mod tests;

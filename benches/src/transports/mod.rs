@@ -1,5 +1,5 @@
-//! HT-1, HT-2: hostd between two hosts, beside bare AF_XDP and the kernel's UDP and TCP, all on veth
-//! links of their own kind in one run.
+//! HT-1, HT-2: hostd between two hosts, beside bare AF_XDP and the kernel's UDP and TCP, all on
+//! veth links in one run.
 //!
 //! hostd moves packets of the link's MTU with checksums of its own. The kernel's TCP hands segments
 //! of 64 KiB from one namespace to the other on veth, and computes no checksum at all: its stream

@@ -1,62 +1,27 @@
 //! Waits as futures, on tokio.
 //!
 //! Tasks and threads may wait for one session at once. Any of them reads the socket for all, as
-//! [`crate::channel`] says; tasks never block, and learn from [`Tasks`] that another one has read
+//! [`crate::channel`] says; tasks never block, and learn from `tasks` that another one has read
 //! something. A session is used by one runtime: that in which the first of its futures ran.
 
 use crate::abi::answer::{Event, Reply};
 use crate::abi::message::Request;
 use crate::channel::{Channel, REPLY_TIMEOUT, State};
 use crate::queue_pair::{disconnected, established};
-use crate::shm_socket::{self, register};
+use crate::shm_socket;
+use crate::tasks::{kernel, register};
 use crate::{
     Completion, CompletionQueue, ConnectRequest, Connected, Error, ErrorCode, Listener, Private,
     QueuePair,
 };
 use nix::errno::Errno;
-use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
-use tokio::io::unix::AsyncFd;
-use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// What the tasks that wait for a session need.
-#[derive(Debug, Default)]
-pub(crate) struct Tasks {
-    /// Somebody has read something.
-    stirred: Notify,
-    /// A copy of the socket, registered with the runtime.
-    socket: OnceLock<AsyncFd<OwnedFd>>,
-}
-
-impl Tasks {
-    pub(crate) fn announce(&self) {
-        self.stirred.notify_waiters();
-    }
-}
-
-fn kernel(what: &'static str) -> impl Fn(io::Error) -> Error {
-    move |error| Error::Kernel {
-        what,
-        reason: Errno::from_raw(error.raw_os_error().unwrap_or(0)),
-    }
-}
-
 impl Channel {
-    fn registered(&self) -> Result<&AsyncFd<OwnedFd>, Error> {
-        let socket = &self.tasks.socket;
-        if socket.get().is_none() {
-            // Of two that come at once, one is of no use.
-            let _ = socket.set(register(self.as_fd()).map_err(kernel("epoll_ctl"))?);
-        }
-        Ok(socket.get().expect("set above"))
-    }
-
     /// Waits until `pick` finds what is wanted.
     async fn until<T>(&self, mut pick: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
-        let socket = self.registered()?;
+        let socket = self.tasks.registered(self.as_fd())?;
         loop {
             let stirred = self.tasks.stirred.notified();
             tokio::pin!(stirred);
@@ -78,7 +43,7 @@ impl Channel {
 
     async fn send_async(&self, request: &Request, tag: u32) -> Result<(), Error> {
         let record = request.encode(tag);
-        let socket = self.registered()?;
+        let socket = self.tasks.registered(self.as_fd())?;
         loop {
             match shm_socket::send(self.as_fd(), record.as_slice(), &[]) {
                 Ok(()) => return Ok(()),
@@ -132,8 +97,7 @@ impl CompletionQueue {
                 continue;
             }
             if self.readiness.is_none() {
-                self.readiness =
-                    Some(register(CompletionQueue::as_fd(self)).map_err(kernel("epoll_ctl"))?);
+                self.readiness = Some(register(CompletionQueue::as_fd(self))?);
             }
             let readiness = self.readiness.as_ref().expect("set above");
             let gone = self.context.channel.event(|_| None::<()>);

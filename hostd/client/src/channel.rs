@@ -30,7 +30,7 @@ pub(crate) struct Channel {
     state: Mutex<State>,
     changed: Condvar,
     #[cfg(feature = "tokio")]
-    pub(crate) tasks: crate::asynchronous::Tasks,
+    pub(crate) tasks: crate::tasks::Tasks,
 }
 
 #[derive(Debug, Default)]
@@ -85,7 +85,7 @@ impl Channel {
             state: Mutex::default(),
             changed: Condvar::new(),
             #[cfg(feature = "tokio")]
-            tasks: crate::asynchronous::Tasks::default(),
+            tasks: crate::tasks::Tasks::default(),
         }
     }
 

@@ -11,7 +11,7 @@
 //!   shm      mappings of shared memory; with shm_socket the only unsafe code
 //!   channel  the socket: requests wait for their reply, events queue up
 //!   session  shared by the objects below: channel, doorbell, release of objects
-//!   asynchronous  the waits as futures, with feature `tokio`
+//!   asynchronous  the waits as futures, with feature `tokio`; tasks   what they need
 //!   context region completion queue_pair listener   the objects of the library
 //! ```
 //!
@@ -41,6 +41,8 @@ mod region;
 mod session;
 pub mod shm;
 pub mod shm_socket;
+#[cfg(feature = "tokio")]
+mod tasks;
 
 pub use abi::descriptor::{CompletionOpcode, CompletionStatus};
 pub use abi::types::{Access, ErrorCode, Granularity, Private};

@@ -132,10 +132,14 @@ fn draw_the_dashboards() {
         server.kill().unwrap();
         server.wait().unwrap();
     }
+    draw(&prometheus, (start, start + SHOWN.as_secs()));
+}
+
+/// Draws what the dashboards show between two moments.
+fn draw(prometheus: &Prometheus, shown: (u64, u64)) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/images");
     for name in BOARDS {
         let board = board(name);
-        let shown = (start, start + SHOWN.as_secs());
         let panels = board["panels"]
             .as_array()
             .unwrap()
@@ -143,7 +147,7 @@ fn draw_the_dashboards() {
             .map(|panel| Panel {
                 title: panel["title"].as_str().unwrap().to_owned(),
                 y: unit(panel).to_owned(),
-                lines: lines(&prometheus, panel, shown),
+                lines: lines(prometheus, panel, shown),
                 levels: Vec::new(),
             });
         let panels = panels.filter(|panel| !panel.lines.is_empty());

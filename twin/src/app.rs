@@ -486,10 +486,13 @@ impl Endpoint {
                 opcode,
                 signaled: true,
                 solicited: false,
+                fence: false,
                 immediate: number(self.messages),
                 remote_address: if verb == Verb::Write { target } else { 0 },
                 rkey: if verb == Verb::Write { rkey } else { 0 },
                 buffers: SgeList::new(&list).expect("one buffer"),
+                compare_add: 0,
+                swap: 0,
             };
             let pushed = memory_works(self.send.push(&work.to_bytes()));
             assert!(pushed, "the ring has as many places");

@@ -56,6 +56,9 @@ pub enum Error {
     /// The ring holds as many requests as it was made for.
     #[error("the work queue is full")]
     QueueFull,
+    /// An atomic operation returns 8 bytes, and its local slice has another length.
+    #[error("an atomic operation returns 8 bytes, and there is room for {0}")]
+    AtomicLength(u32),
     /// A range is not inside its region.
     #[error("{len} bytes at {offset} are outside of a region of {region} bytes")]
     OutOfRange {

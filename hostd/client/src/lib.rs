@@ -51,7 +51,8 @@ pub use context::{Context, SOCKET_DEFAULT, SOCKET_ENV, socket_path};
 pub use error::Error;
 pub use listener::{ConnectRequest, Listener};
 pub use queue_pair::{
-    Connected, QueuePair, QueuePairOptions, ReceiveRequest, RemoteSlice, SendRequest,
+    AtomicOperation, Connected, QueuePair, QueuePairOptions, ReceiveRequest, RemoteSlice,
+    RemoteUse, SendRequest,
 };
 pub use region::{Region, Slice};
 pub use session::Limits;

@@ -1,7 +1,7 @@
 //! Queue pairs.
 
 use crate::abi::answer::{Event, Reply};
-use crate::abi::descriptor::{Opcode, ReceiveWork, SendWork, Sge, SgeList, WORK_LEN};
+use crate::abi::descriptor::{ATOMIC_LEN, Opcode, ReceiveWork, SendWork, Sge, SgeList, WORK_LEN};
 use crate::abi::message::Request;
 use crate::abi::ring::{Producer, RingMemory};
 use crate::abi::types::{ErrorCode, Granularity, ObjectKind, Private};
@@ -40,19 +40,51 @@ pub struct RemoteSlice {
     pub rkey: u32,
 }
 
+/// What an atomic operation does to 8 bytes of the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicOperation {
+    /// They become `swap` if they are `compare`.
+    CompareSwap {
+        /// What they have to be.
+        compare: u64,
+        /// What they become.
+        swap: u64,
+    },
+    /// This is added, modulo 2⁶⁴.
+    FetchAdd(u64),
+}
+
+/// How a request uses the memory of the peer that it names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RemoteUse {
+    /// RDMA WRITE.
+    #[default]
+    Write,
+    /// RDMA READ.
+    Read,
+    /// An atomic operation.
+    Atomic(AtomicOperation),
+}
+
 /// A request for the send queue (`ibv_send_wr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendRequest {
     /// Given back in the completion.
     pub wr_id: u64,
-    /// The bytes to send.
+    /// The bytes to send; of RDMA READs and atomic operations where the answer goes.
     pub local: Slice,
-    /// Where an RDMA WRITE goes; `None` for a SEND.
+    /// The peer's memory that is written, read or changed; `None` for a SEND.
     pub remote: Option<RemoteSlice>,
-    /// Immediate data for the peer.
+    /// What is done to that memory.
+    pub remote_use: RemoteUse,
+    /// Immediate data for the peer; not for READs and atomic operations.
     pub immediate: Option<u32>,
     /// Complete also when nothing went wrong (`IBV_SEND_SIGNALED`).
     pub signaled: bool,
+    /// The peer's completion is a solicited event (`IBV_SEND_SOLICITED`).
+    pub solicited: bool,
+    /// Begin when all READs and atomic operations before are done (`IBV_SEND_FENCE`).
+    pub fence: bool,
 }
 
 impl SendRequest {
@@ -62,8 +94,11 @@ impl SendRequest {
             wr_id,
             local,
             remote: None,
+            remote_use: RemoteUse::Write,
             immediate: None,
             signaled: true,
+            solicited: false,
+            fence: false,
         }
     }
 
@@ -75,6 +110,41 @@ impl SendRequest {
         }
     }
 
+    /// An RDMA READ that completes: the bytes of `remote` into `local`, which needs
+    /// [`crate::Access::LOCAL_WRITE`].
+    pub fn read(wr_id: u64, local: Slice, remote: RemoteSlice) -> Self {
+        Self {
+            remote_use: RemoteUse::Read,
+            ..Self::write(wr_id, local, remote)
+        }
+    }
+
+    /// An atomic operation that completes: `local`, 8 bytes with [`crate::Access::LOCAL_WRITE`],
+    /// gets what was at `remote` before, in the order of this machine's bytes. The address there is
+    /// a multiple of 8.
+    ///
+    /// It is atomic against all operations of peers on that host's memory, and against atomic
+    /// instructions of its owner on the same 8 bytes.
+    pub fn atomic(
+        wr_id: u64,
+        local: Slice,
+        remote: RemoteSlice,
+        operation: AtomicOperation,
+    ) -> Self {
+        Self {
+            remote_use: RemoteUse::Atomic(operation),
+            ..Self::write(wr_id, local, remote)
+        }
+    }
+
+    /// The same, but after all READs and atomic operations before it.
+    pub fn fenced(self) -> Self {
+        Self {
+            fence: true,
+            ..self
+        }
+    }
+
     /// The same with immediate data.
     pub fn with_immediate(self, immediate: u32) -> Self {
         Self {
@@ -83,23 +153,49 @@ impl SendRequest {
         }
     }
 
+    fn opcode(&self) -> Opcode {
+        match (self.remote, self.remote_use, self.immediate) {
+            (None, _, None) => Opcode::Send,
+            (None, _, Some(_)) => Opcode::SendWithImmediate,
+            (Some(_), RemoteUse::Write, None) => Opcode::Write,
+            (Some(_), RemoteUse::Write, Some(_)) => Opcode::WriteWithImmediate,
+            (Some(_), RemoteUse::Read, _) => Opcode::Read,
+            (Some(_), RemoteUse::Atomic(AtomicOperation::CompareSwap { .. }), _) => {
+                Opcode::CompareSwap
+            }
+            (Some(_), RemoteUse::Atomic(AtomicOperation::FetchAdd(_)), _) => Opcode::FetchAdd,
+        }
+    }
+
+    /// Whether the daemon would take it: an atomic operation returns 8 bytes.
+    fn check(&self) -> Result<(), Error> {
+        if self.opcode().is_atomic() && self.local.len != ATOMIC_LEN {
+            return Err(Error::AtomicLength(self.local.len));
+        }
+        Ok(())
+    }
+
     fn to_work(self) -> SendWork {
-        let opcode = match (self.remote.is_some(), self.immediate.is_some()) {
-            (false, false) => Opcode::Send,
-            (false, true) => Opcode::SendWithImmediate,
-            (true, false) => Opcode::Write,
-            (true, true) => Opcode::WriteWithImmediate,
+        let opcode = self.opcode();
+        let (compare_add, swap) = match self.remote_use {
+            RemoteUse::Atomic(AtomicOperation::CompareSwap { compare, swap }) => (compare, swap),
+            RemoteUse::Atomic(AtomicOperation::FetchAdd(add)) => (add, 0),
+            RemoteUse::Write | RemoteUse::Read => (0, 0),
         };
+        let operands = opcode.is_atomic();
         let remote = self.remote.unwrap_or_default();
         SendWork {
             wr_id: self.wr_id,
             opcode,
             signaled: self.signaled,
-            solicited: false,
+            solicited: self.solicited,
+            fence: self.fence,
             immediate: self.immediate.unwrap_or(0),
             remote_address: remote.address,
             rkey: remote.rkey,
             buffers: buffers(self.local),
+            compare_add: if operands { compare_add } else { 0 },
+            swap: if operands { swap } else { 0 },
         }
     }
 }
@@ -195,7 +291,7 @@ impl QueuePair {
     /// Posts a send request (`ibv_post_send`).
     ///
     /// # Errors
-    /// [`Error::QueueFull`] until the daemon has taken older requests.
+    /// [`Error::QueueFull`] until the daemon has taken older requests; [`Error::AtomicLength`].
     pub fn post_send(&mut self, request: &SendRequest) -> Result<(), Error> {
         match self.post_sends(std::slice::from_ref(request))? {
             0 => Err(Error::QueueFull),
@@ -206,8 +302,9 @@ impl QueuePair {
     /// Posts send requests with one ring of the doorbell, as many as fit, and returns how many.
     ///
     /// # Errors
-    /// The ring is broken.
+    /// The ring is broken; [`Error::AtomicLength`], and nothing is posted.
     pub fn post_sends(&mut self, requests: &[SendRequest]) -> Result<usize, Error> {
+        requests.iter().try_for_each(SendRequest::check)?;
         let works = requests.iter().map(|request| request.to_work().to_bytes());
         let posted = push_all(&mut self.send, works)?;
         self.ring(posted);

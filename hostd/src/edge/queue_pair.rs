@@ -203,6 +203,9 @@ fn send_request(work: &SendWork) -> SendRequest {
             Opcode::WriteWithImmediate => SendOpcode::RdmaWriteWithImm,
             Opcode::Send => SendOpcode::Send,
             Opcode::SendWithImmediate => SendOpcode::SendWithImm,
+            Opcode::Read => SendOpcode::RdmaRead,
+            Opcode::CompareSwap => SendOpcode::AtomicCmpAndSwp,
+            Opcode::FetchAdd => SendOpcode::AtomicFetchAndAdd,
         },
         lkey: local.lkey,
         addr: local.address,
@@ -212,7 +215,9 @@ fn send_request(work: &SendWork) -> SendRequest {
         imm: work.immediate,
         signaled: work.signaled,
         solicited: work.solicited,
-        ..SendRequest::default()
+        fence: work.fence,
+        compare_add: work.compare_add,
+        swap: work.swap,
     }
 }
 

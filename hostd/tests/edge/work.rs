@@ -3,9 +3,9 @@
 use crate::rig::{Daemon, PATIENCE, config, pair};
 use hostd::edge::command::Command;
 use hostd_client::{
-    Access, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Context, Error,
-    ErrorCode, Private, QueuePair, QueuePairOptions, ReceiveRequest, Region, RemoteSlice,
-    SendRequest, Slice,
+    Access, AtomicOperation, Completion, CompletionOpcode, CompletionQueue, CompletionStatus,
+    Context, Error, ErrorCode, Private, QueuePair, QueuePairOptions, ReceiveRequest, Region,
+    RemoteSlice, SendRequest, Slice,
 };
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -36,7 +36,10 @@ fn end_of(daemon: &Daemon, entries: u32) -> End {
     let queue_pair = context
         .create_queue_pair(&queue, &queue, options)
         .expect("a queue pair");
-    let access = Access::LOCAL_WRITE.with(Access::REMOTE_WRITE);
+    let access = Access::LOCAL_WRITE
+        .with(Access::REMOTE_WRITE)
+        .with(Access::REMOTE_READ)
+        .with(Access::REMOTE_ATOMIC);
     let memory = context.allocate(1 << 20, access).expect("memory");
     End {
         context,
@@ -97,6 +100,82 @@ fn connect(a: &Daemon, b: &Daemon, mut active: End, mut passive: End) -> (End, E
     assert_eq!((done.peer, accepted.peer), (b.address, a.address));
     assert_eq!((done.paths, done.mtu), (8, 2048));
     (active, passive)
+}
+
+/// HT-1: an application reads memory of another one, and does atomic operations on it; what it may
+/// not read is refused.
+#[test]
+fn memory_of_a_peer_is_read_and_changed_atomically() {
+    let (a, b) = pair(&config());
+    let (mut active, mut passive) = connected(&a, &b, |_| {});
+    let bytes: Vec<_> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
+    passive.memory.write(64, &bytes).expect("inside");
+    passive
+        .memory
+        .write(8, &41_u64.to_ne_bytes())
+        .expect("inside");
+    let rkey = passive.memory.rkey();
+    let local = |end: &End, offset, len| end.memory.slice(offset, len).expect("inside");
+    let word = local(&active, 16, 8);
+    let remote = |address| RemoteSlice { address, rkey };
+    let add = AtomicOperation::FetchAdd(1);
+    let swap = AtomicOperation::CompareSwap {
+        compare: 42,
+        swap: 7,
+    };
+    let whole = local(&active, 1000, bytes.len());
+    let requests = [
+        SendRequest::read(1, whole, remote(64)),
+        SendRequest::atomic(2, local(&active, 0, 8), remote(8), add),
+        SendRequest::atomic(3, local(&active, 8, 8), remote(8), swap),
+        SendRequest::read(4, word, remote(8)).fenced(),
+    ];
+    let posted = active.queue_pair.post_sends(&requests).expect("a ring");
+    assert_eq!(posted, requests.len());
+    use CompletionOpcode::{CompareSwap, FetchAdd, Read};
+    for (wr_id, opcode, len) in [
+        (1, Read, 300_000),
+        (2, FetchAdd, 8),
+        (3, CompareSwap, 8),
+        (4, Read, 8),
+    ] {
+        let done = active.next();
+        assert_eq!(done.status, CompletionStatus::Success);
+        assert_eq!(
+            (done.wr_id, done.opcode, done.byte_len),
+            (wr_id, opcode, len)
+        );
+    }
+    let mut got = vec![0; bytes.len()];
+    active.memory.read(1000, &mut got).expect("inside");
+    assert!(got == bytes);
+    let found = [0, 8, 16].map(|offset| {
+        let mut word = [0; 8];
+        active.memory.read(offset, &mut word).expect("inside");
+        u64::from_ne_bytes(word)
+    });
+    assert_eq!(found, [41, 42, 7]);
+    let mut wrong = SendRequest::atomic(5, word, remote(8), add);
+    wrong.local = local(&active, 0, 9);
+    let refused = active.queue_pair.post_send(&wrong);
+    assert!(matches!(refused, Err(Error::AtomicLength(9))));
+    // A region that peers may only write.
+    let access = Access::LOCAL_WRITE.with(Access::REMOTE_WRITE);
+    let closed = passive.context.allocate(4096, access).expect("memory");
+    let forbidden = RemoteSlice {
+        address: 0,
+        rkey: closed.rkey(),
+    };
+    let request = SendRequest::read(6, word, forbidden);
+    active.queue_pair.post_send(&request).expect("room");
+    // The end of the connection may overtake the refusal.
+    let status = active.next().status;
+    use CompletionStatus::{Flushed, RemoteAccess};
+    assert!(matches!(status, RemoteAccess | Flushed), "{status:?}");
+    assert!(
+        passive.queue.poll().expect("a ring").is_none(),
+        "it knows nothing"
+    );
 }
 
 /// HT-1: SEND with and without immediate data, WRITE with and without, all with their completions.

@@ -15,7 +15,8 @@
 //!  24  rkey         u32                       24  reserved  u64
 //!  28  reserved     u32
 //!  32  sge[1]       {address u64, length u32, lkey u32}
-//!  48  reserved     16 bytes
+//!  48  compare_add  u64 (0 unless the request is an atomic operation)
+//!  56  swap         u64 (0 unless it is a compare and swap)
 //! ```
 
 use super::codec::{DecodeError, Reader, Writer};
@@ -27,6 +28,10 @@ pub const WORK_LEN: usize = 64;
 /// Bytes of a completion.
 pub const COMPLETION_LEN: usize = 32;
 
+/// A work request begins when all READs and atomic operations before it are done
+/// (`IBV_SEND_FENCE`).
+pub const FLAG_FENCE: u8 = 1 << 0;
+
 /// A work request asks for a completion also when it succeeds (`IBV_SEND_SIGNALED`).
 pub const FLAG_SIGNALED: u8 = 1 << 1;
 
@@ -37,7 +42,11 @@ pub const FLAG_SOLICITED: u8 = 1 << 2;
 pub const COMPLETION_WITH_IMMEDIATE: u8 = 1 << 1;
 
 const SGE_LEN: usize = 16;
-const RESERVED: usize = WORK_LEN - 32 - SGE_MAX * SGE_LEN;
+const OPERANDS: usize = WORK_LEN - 32 - SGE_MAX * SGE_LEN;
+const _: () = assert!(OPERANDS == 16);
+
+/// Bytes that an atomic operation changes, and that it returns.
+pub const ATOMIC_LEN: u32 = 8;
 
 /// What a send queue is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +60,12 @@ pub enum Opcode {
     Send = 2,
     /// SEND with four bytes of immediate data.
     SendWithImmediate = 3,
+    /// RDMA READ.
+    Read = 4,
+    /// Compare and swap of 8 bytes of the peer.
+    CompareSwap = 5,
+    /// Fetch and add to 8 bytes of the peer.
+    FetchAdd = 6,
 }
 
 impl Opcode {
@@ -60,13 +75,21 @@ impl Opcode {
             1 => Ok(Self::WriteWithImmediate),
             2 => Ok(Self::Send),
             3 => Ok(Self::SendWithImmediate),
+            4 => Ok(Self::Read),
+            5 => Ok(Self::CompareSwap),
+            6 => Ok(Self::FetchAdd),
             _ => Err(DecodeError::Field("opcode")),
         }
     }
 
-    /// Whether the request names remote memory.
+    /// Whether the request writes remote memory.
     pub fn is_write(self) -> bool {
         matches!(self, Self::Write | Self::WriteWithImmediate)
+    }
+
+    /// Whether the request is an atomic operation.
+    pub fn is_atomic(self) -> bool {
+        matches!(self, Self::CompareSwap | Self::FetchAdd)
     }
 
     /// Whether the request carries immediate data.
@@ -119,7 +142,7 @@ impl SgeList {
         for sge in &self.list {
             writer = writer.u64(sge.address).u32(sge.length).u32(sge.lkey);
         }
-        writer.bytes(&[0; RESERVED])
+        writer
     }
 
     /// Only the first `len` are looked at: what stands behind them is old content of the slot.
@@ -145,7 +168,6 @@ impl SgeList {
             }
             *slot = sge;
         }
-        reader.reserved::<RESERVED>()?;
         if whole.total() > MESSAGE_LEN_MAX {
             return Err(DecodeError::Field("length"));
         }
@@ -164,14 +186,22 @@ pub struct SendWork {
     pub signaled: bool,
     /// Whether the peer's completion is a solicited one.
     pub solicited: bool,
+    /// Whether it waits for the READs and atomic operations before it.
+    pub fence: bool,
     /// Immediate data; zero when the opcode has none.
     pub immediate: u32,
-    /// Where a write goes, in the address space of the remote region; zero for sends.
+    /// Where a write goes, or what is read or changed, in the address space of the remote region;
+    /// zero for sends.
     pub remote_address: u64,
-    /// Remote key of the region that a write goes to; zero for sends.
+    /// Remote key of that region; zero for sends.
     pub rkey: u32,
-    /// The bytes to send.
+    /// The bytes to send, or where those go that are returned: of an atomic operation
+    /// [`ATOMIC_LEN`].
     pub buffers: SgeList,
+    /// What an atomic operation compares, or adds; zero otherwise.
+    pub compare_add: u64,
+    /// What a compare and swap swaps in; zero otherwise.
+    pub swap: u64,
 }
 
 /// A request to the receive queue.
@@ -186,8 +216,9 @@ pub struct ReceiveWork {
 impl SendWork {
     /// The descriptor for the ring.
     pub fn to_bytes(&self) -> [u8; WORK_LEN] {
-        let flags =
-            (u8::from(self.signaled) * FLAG_SIGNALED) | (u8::from(self.solicited) * FLAG_SOLICITED);
+        let flags = (u8::from(self.signaled) * FLAG_SIGNALED)
+            | (u8::from(self.solicited) * FLAG_SOLICITED)
+            | (u8::from(self.fence) * FLAG_FENCE);
         let writer = Writer::new()
             .u64(self.wr_id)
             .u8(self.opcode as u8)
@@ -198,7 +229,11 @@ impl SendWork {
             .u64(self.remote_address)
             .u32(self.rkey)
             .u32(0);
-        self.buffers.write(writer).full()
+        self.buffers
+            .write(writer)
+            .u64(self.compare_add)
+            .u64(self.swap)
+            .full()
     }
 
     /// Checks a descriptor that was copied from a ring. Keys and addresses are only checked for
@@ -211,7 +246,7 @@ impl SendWork {
         let wr_id = reader.u64()?;
         let opcode = Opcode::from_byte(reader.u8()?)?;
         let flags = reader.u8()?;
-        if flags & !(FLAG_SIGNALED | FLAG_SOLICITED) != 0 {
+        if flags & !(FLAG_SIGNALED | FLAG_SOLICITED | FLAG_FENCE) != 0 {
             return Err(DecodeError::Field("flags"));
         }
         let num_sge = reader.u8()?;
@@ -221,20 +256,32 @@ impl SendWork {
         let rkey = reader.u32()?;
         reader.reserved::<4>()?;
         let buffers = SgeList::read(&mut reader, num_sge)?;
+        let (compare_add, swap) = (reader.u64()?, reader.u64()?);
         reader.end()?;
+        if compare_add != 0 && !opcode.is_atomic() {
+            return Err(DecodeError::Field("compare_add"));
+        }
+        if swap != 0 && opcode != Opcode::CompareSwap {
+            return Err(DecodeError::Field("swap"));
+        }
+        if opcode.is_atomic() && buffers.total() != u64::from(ATOMIC_LEN) {
+            return Err(DecodeError::Field("length"));
+        }
         if remote_address.checked_add(buffers.total()).is_none() {
             return Err(DecodeError::Field("remote_addr"));
         }
-        let (signaled, solicited) = (flags & FLAG_SIGNALED != 0, flags & FLAG_SOLICITED != 0);
         Ok(Self {
             wr_id,
             opcode,
-            signaled,
-            solicited,
+            signaled: flags & FLAG_SIGNALED != 0,
+            solicited: flags & FLAG_SOLICITED != 0,
+            fence: flags & FLAG_FENCE != 0,
             immediate,
             remote_address,
             rkey,
             buffers,
+            compare_add,
+            swap,
         })
     }
 }
@@ -247,7 +294,7 @@ impl ReceiveWork {
             .u16(0)
             .u8(self.buffers.len)
             .bytes(&[0; 21]);
-        self.buffers.write(writer).full()
+        self.buffers.write(writer).bytes(&[0; OPERANDS]).full()
     }
 
     /// Checks a descriptor that was copied from a ring.
@@ -261,6 +308,7 @@ impl ReceiveWork {
         let num_sge = reader.u8()?;
         reader.reserved::<21>()?;
         let buffers = SgeList::read(&mut reader, num_sge)?;
+        reader.reserved::<OPERANDS>()?;
         reader.end()?;
         Ok(Self { wr_id, buffers })
     }

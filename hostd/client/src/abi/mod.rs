@@ -42,7 +42,9 @@ pub mod ring;
 pub mod types;
 
 /// Changes when an old peer can no longer be understood.
-pub const VERSION_MAJOR: u16 = 1;
+///
+/// 2: RDMA READ and atomic operations; the last 16 bytes of a work request are their operands.
+pub const VERSION_MAJOR: u16 = 2;
 
 /// Changes when something was added that an old peer may ignore.
 pub const VERSION_MINOR: u16 = 0;
@@ -58,13 +60,17 @@ pub mod feature {
     pub const WRITE: u64 = 1 << 1;
     /// Several sub-paths per queue pair.
     pub const MULTIPATH: u64 = 1 << 2;
+    /// RDMA READ.
+    pub const READ: u64 = 1 << 3;
+    /// Compare and swap, fetch and add.
+    pub const ATOMIC: u64 = 1 << 4;
     /// The daemon may seal regions against everything but writes through the mappings that exist
     /// (`F_SEAL_FUTURE_WRITE`): the application maps a region before it registers it, and neither
     /// maps nor registers it another time. Without it, the daemon registers little; see
     /// [`crate::shm::Mapping::of_region`].
     pub const SEALED: u64 = 1 << 16;
     /// All that this version knows.
-    pub const ALL: u64 = SEND | WRITE | MULTIPATH | SEALED;
+    pub const ALL: u64 = SEND | WRITE | MULTIPATH | READ | ATOMIC | SEALED;
 }
 
 /// The longest message on the socket in bytes; longer ones are refused unread.

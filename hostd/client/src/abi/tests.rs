@@ -25,6 +25,8 @@ fn accesses() -> impl Strategy<Value = Access> {
         Just(Access::default()),
         Just(Access::LOCAL_WRITE),
         Just(Access::LOCAL_WRITE.with(Access::REMOTE_WRITE)),
+        Just(Access::REMOTE_READ),
+        Just(Access::LOCAL_WRITE.with(Access::REMOTE_ATOMIC)),
     ]
 }
 
@@ -89,17 +91,27 @@ fn send_works() -> impl Strategy<Value = SendWork> {
         Just(Opcode::WriteWithImmediate),
         Just(Opcode::Send),
         Just(Opcode::SendWithImmediate),
+        Just(Opcode::Read),
+        Just(Opcode::CompareSwap),
+        Just(Opcode::FetchAdd),
     ];
     let sges = prop::collection::vec((0_u64..1 << 60, 0_u32..1 << 30, any::<u32>()), 0..=SGE_MAX);
     (
         any::<(u64, bool, bool, u32, u32)>(),
+        any::<(bool, u64, u64)>(),
         opcodes,
         0_u64..1 << 60,
         sges,
     )
         .prop_map(
-            |((wr_id, signaled, solicited, immediate, rkey), opcode, remote_address, sges)| {
-                let list: Vec<_> = sges
+            |(
+                (wr_id, signaled, solicited, immediate, rkey),
+                (fence, compare_add, swap),
+                opcode,
+                remote_address,
+                sges,
+            )| {
+                let mut list: Vec<_> = sges
                     .into_iter()
                     .map(|(address, length, lkey)| Sge {
                         address,
@@ -107,16 +119,27 @@ fn send_works() -> impl Strategy<Value = SendWork> {
                         lkey,
                     })
                     .collect();
+                if opcode.is_atomic() {
+                    list.resize(1, Sge::default());
+                    list[0].length = ATOMIC_LEN;
+                }
                 let buffers = SgeList::new(&list).expect("few enough");
                 SendWork {
                     wr_id,
                     opcode,
                     signaled,
                     solicited,
+                    fence,
                     immediate,
                     remote_address,
                     rkey,
                     buffers,
+                    compare_add: if opcode.is_atomic() { compare_add } else { 0 },
+                    swap: if opcode == Opcode::CompareSwap {
+                        swap
+                    } else {
+                        0
+                    },
                 }
             },
         )
@@ -161,8 +184,10 @@ proptest! {
     #[test]
     fn any_descriptor_is_survived(mut bytes: [u8; WORK_LEN], tame: bool) {
         if tame {
-            let tamed = [bytes[8] % 4, bytes[9] & 6, bytes[10] % 2, 0];
-            bytes[48..].fill(0);
+            let tamed = [bytes[8] % 7, bytes[9] & 7, bytes[10] % 2, 0];
+            if tamed[0] < 5 {
+                bytes[48..].fill(0);
+            }
             bytes[8..12].copy_from_slice(&tamed);
             bytes[28..32].fill(0);
         }
@@ -262,5 +287,7 @@ fn unlawful_access_is_refused() {
     record[24] = 2;
     assert_eq!(Request::decode(&record), Err(DecodeError::Field("access")));
     record[24] = 8;
+    assert_eq!(Request::decode(&record), Err(DecodeError::Field("access")));
+    record[24] = 16;
     assert_eq!(Request::decode(&record), Err(DecodeError::Field("access")));
 }

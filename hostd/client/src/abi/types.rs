@@ -13,6 +13,10 @@ impl Access {
     pub const LOCAL_WRITE: Self = Self(1);
     /// Peers may write there with RDMA WRITE; needs [`Self::LOCAL_WRITE`].
     pub const REMOTE_WRITE: Self = Self(2);
+    /// Peers may read there with RDMA READ.
+    pub const REMOTE_READ: Self = Self(4);
+    /// Peers may do atomic operations there; needs [`Self::LOCAL_WRITE`].
+    pub const REMOTE_ATOMIC: Self = Self(8);
 
     /// What both allow together.
     pub const fn with(self, other: Self) -> Self {
@@ -31,9 +35,10 @@ impl Access {
 
     pub(super) fn from_bits(bits: u32) -> Result<Self, DecodeError> {
         let access = Self(bits);
-        let known = bits & !(Self::LOCAL_WRITE.0 | Self::REMOTE_WRITE.0) == 0;
+        let known = bits < 1 << 4;
         // The rule of ibv_reg_mr(3).
-        let lawful = access.allows(Self::LOCAL_WRITE) || !access.allows(Self::REMOTE_WRITE);
+        let changes = bits & (Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0) != 0;
+        let lawful = access.allows(Self::LOCAL_WRITE) || !changes;
         if known && lawful {
             Ok(access)
         } else {

@@ -1,6 +1,7 @@
 //! Queue pairs.
 
 use crate::abi::answer::{Event, Reply};
+use crate::abi::by_hand::ByHand;
 use crate::abi::descriptor::{ATOMIC_LEN, Opcode, ReceiveWork, SendWork, Sge, SgeList, WORK_LEN};
 use crate::abi::message::Request;
 use crate::abi::ring::{Producer, RingMemory};
@@ -362,6 +363,22 @@ impl QueuePair {
             port: peer.port(),
             private,
         }
+    }
+
+    /// Readies the queue pair for a peer with which numbers were exchanged by other means
+    /// (`ibv_modify_qp` to RTR and RTS). The peer may send from then on. Nobody tells when it has
+    /// gone: requests fail then, with [`crate::CompletionStatus::RetryExceeded`].
+    ///
+    /// # Errors
+    /// There is no way to the peer, packets to it leave from another address than
+    /// [`ByHand::local`], or an attribute is out of range; the daemon says which.
+    pub fn connect_by_hand(&mut self, by_hand: &ByHand) -> Result<(), Error> {
+        let request = Request::ConnectByHand {
+            qp: self.handle,
+            by_hand: *by_hand,
+        };
+        self.context.channel.call(&request, None)?;
+        Ok(())
     }
 
     /// Accepts a connection request with this queue pair.

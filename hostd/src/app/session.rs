@@ -7,12 +7,13 @@ use crate::config::Quota;
 use crate::control::routes::RouterHandle;
 use crate::doorbell::{Doorbell, Doorbells};
 use crate::edge::command::{
-    Answer, Command, NewQueuePair, SessionCommand, SessionId, WorkerHandle,
+    Answer, Command, NewQueuePair, Readied, SessionCommand, SessionId, WorkerHandle,
 };
 use crate::edge::completion::Wake;
 use crate::edge::region::SharedMemory;
 use crate::verbs::EngineError;
 use hostd_client::abi::answer::Reply;
+use hostd_client::abi::by_hand::ByHand;
 use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
 use hostd_client::abi::doorbell::DoorbellPage;
 use hostd_client::abi::message::Request;
@@ -155,6 +156,7 @@ impl Session {
                 .ask(|answer| SessionCommand::Disconnect(qp, answer))
                 .await
                 .map(done),
+            Request::ConnectByHand { qp, by_hand } => self.connect_by_hand(qp, by_hand).await,
             Request::Destroy { kind, handle } => self.destroy(kind, handle).await,
         }
     }
@@ -340,6 +342,18 @@ impl Session {
             .map_err(|reason| Refusal::new(ErrorCode::Unreachable, reason))?;
         let connect = |answer| SessionCommand::Connect(qp, address, port, private, answer);
         self.ask(connect).await.map(done)
+    }
+
+    async fn connect_by_hand(&self, qp: u32, by_hand: ByHand) -> Outcome {
+        self.routes
+            .reach(by_hand.peer)
+            .await
+            .map_err(|reason| Refusal::new(ErrorCode::Unreachable, reason))?;
+        let connect = |answer| SessionCommand::ConnectByHand(qp, Box::new(by_hand), answer);
+        match self.ask(connect).await? {
+            Readied::Done => Ok(done(())),
+            Readied::Refused(text) => Err(Refusal::new(ErrorCode::InvalidArgument, text)),
+        }
     }
 
     async fn destroy(&mut self, kind: ObjectKind, handle: u32) -> Outcome {

@@ -12,6 +12,7 @@ use crate::verbs::{EngineError, Route};
 use common::sys::Waker;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use hostd_client::abi::answer::Event;
+use hostd_client::abi::by_hand::ByHand;
 use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
 use hostd_client::abi::doorbell::DoorbellPage;
 use hostd_client::abi::ring::{Consumer, Producer};
@@ -81,8 +82,19 @@ pub enum SessionCommand<M = SharedMemory> {
     Reject(u32, Private, Answer<()>),
     /// Close the connection of a queue pair.
     Disconnect(u32, Answer<()>),
+    /// Ready a queue pair for a peer, without connection management.
+    ConnectByHand(u32, Box<ByHand>, Answer<Readied>),
     /// Give an object back.
     Destroy(ObjectKind, u32, Answer<()>),
+}
+
+/// What became of a queue pair that was to be readied by hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Readied {
+    /// It is ready.
+    Done,
+    /// An attribute is not possible: which, and why, for people. Nothing has changed.
+    Refused(String),
 }
 
 /// A queue pair to be made.

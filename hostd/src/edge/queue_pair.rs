@@ -49,6 +49,8 @@ pub enum Link {
     Pending(ConnectionId),
     /// It stands.
     Up(ConnectionId),
+    /// Set up by hand.
+    ByHand,
     /// It has ended; what is posted is flushed.
     Ended,
     /// The application broke the rings.
@@ -119,7 +121,7 @@ impl WorkRings {
         let receives = self.serve_receives(engine, statistics)?;
         // As in verbs, nothing is sent before the connection stands; here it waits in the ring.
         let sends = match self.link {
-            Link::Up(_) | Link::Ended => self.serve_sends(engine, statistics)?,
+            Link::Up(_) | Link::ByHand | Link::Ended => self.serve_sends(engine, statistics)?,
             _ => Remains::Nothing,
         };
         Ok(match (receives, sends) {

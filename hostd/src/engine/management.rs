@@ -163,7 +163,7 @@ impl<M: RegionMemory> Engine<M> {
     }
 
     /// Checks that a queue pair can be given to a connection.
-    fn free_queue_pair(&self, qpn: u32) -> Result<(), EngineError> {
+    pub(super) fn free_queue_pair(&self, qpn: u32) -> Result<(), EngineError> {
         let queue_pair = self.queue_pairs.get(qpn).ok_or(EngineError::Unknown)?;
         if queue_pair.state == State::Init && queue_pair.connection.is_none() {
             Ok(())

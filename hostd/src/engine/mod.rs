@@ -20,9 +20,11 @@
 //!   dispatch     packets in, each to its queue pair          transmit     packets out, in turns
 //!   completions  completion queues                           schedule     who is due, and when
 //!   ports        pacers, pauses and routes of each port      management   calls that connect
+//!   by_hand      queue pairs readied without connections
 //!   establish    REQ and REP, and queue pairs readied        mads         connection messages
 //! ```
 
+mod by_hand;
 mod completions;
 mod dispatch;
 mod establish;
@@ -31,6 +33,8 @@ mod management;
 mod ports;
 mod schedule;
 mod transmit;
+pub use by_hand::NotReadied;
+
 use crate::cm::table::ConnectionTable;
 use crate::connection::{Completed, Delivery, Effects, QueuePair};
 use crate::limits;

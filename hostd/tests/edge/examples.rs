@@ -147,6 +147,41 @@ fn ping_pong_async() {
     }
 }
 
+/// HT-1, HT-10: queue pairs that are set up by hand, with numbers exchanged over TCP.
+#[test]
+fn rc_pingpong() {
+    let (a, b) = pair(&config());
+    let start = |daemon: &Daemon, words: &[&str]| {
+        Command::new(example("rc_pingpong"))
+            .args(["--gid", &daemon.address.to_string(), "-c", "-n", "50"])
+            .args(words)
+            .env("HOSTD_SOCKET", &daemon.socket)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts")
+    };
+    let mut process = start(&b, &["-p", "0", "-s", "5000"]);
+    let mut output = BufReader::new(process.stdout.take().expect("piped"));
+    let mut first = String::new();
+    output.read_line(&mut first).expect("a line");
+    let port = first.trim().rsplit(' ').next().expect("a port").to_owned();
+    let server = Server {
+        process,
+        output,
+        port,
+    };
+    let client = start(&a, &["-p", &server.port, "-s", "5000", "127.0.0.1"]);
+    let output = client.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("500000 bytes in "), "{text}");
+    let told = server.end();
+    assert!(
+        told.contains(&format!("GID ::ffff:{}", a.address)),
+        "{told}"
+    );
+}
+
 /// Who asks for help, or for nonsense, is told how to call them.
 #[test]
 fn usage_is_told() {

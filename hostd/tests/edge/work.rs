@@ -3,9 +3,9 @@
 use crate::rig::{Daemon, PATIENCE, config, pair};
 use hostd::edge::command::Command;
 use hostd_client::{
-    Access, AtomicOperation, Completion, CompletionOpcode, CompletionQueue, CompletionStatus,
-    Context, Error, ErrorCode, Private, QueuePair, QueuePairOptions, ReceiveRequest, Region,
-    RemoteSlice, SendRequest, Slice,
+    Access, AtomicOperation, ByHand, Completion, CompletionOpcode, CompletionQueue,
+    CompletionStatus, Context, Error, ErrorCode, Private, QueuePair, QueuePairOptions,
+    ReceiveRequest, Region, RemoteSlice, SendRequest, Slice,
 };
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -578,4 +578,71 @@ fn quotas_are_kept() {
     }
     let slice = Slice::EMPTY;
     assert!(slice.is_empty());
+}
+
+/// HT-1, HT-10: a queue pair is set up by hand only as it can work, or not at all; who asks is told
+/// what is wrong. It ends for its application alone.
+#[test]
+fn queue_pairs_by_hand() {
+    let (a, b) = pair(&config());
+    let mut end = end(&a);
+    let right = ByHand {
+        peer_number: 17,
+        ..ByHand::new(a.address, b.address)
+    };
+    let wrong = [
+        (
+            ByHand {
+                local: b.address,
+                ..right
+            },
+            "leave from",
+        ),
+        (ByHand { mtu: 4096, ..right }, "at most 2048"),
+        (ByHand { mtu: 1500, ..right }, "out of range"),
+        (
+            ByHand {
+                peer_number: 1 << 24,
+                ..right
+            },
+            "out of range",
+        ),
+        (
+            ByHand {
+                peer_psn: 1 << 24,
+                ..right
+            },
+            "out of range",
+        ),
+        (
+            ByHand {
+                psn: 1 << 24,
+                ..right
+            },
+            "out of range",
+        ),
+        (
+            ByHand {
+                rnr_retry: 8,
+                ..right
+            },
+            "out of range",
+        ),
+        (
+            ByHand {
+                max_rd_atomic: 129,
+                ..right
+            },
+            "out of range",
+        ),
+    ];
+    for (by_hand, text) in wrong {
+        let error = end.queue_pair.connect_by_hand(&by_hand);
+        let error = error.expect_err(text);
+        assert!(error.to_string().contains(text), "{error}");
+    }
+    end.queue_pair.connect_by_hand(&right).expect("possible");
+    let again = end.queue_pair.connect_by_hand(&right).unwrap_err();
+    assert!(again.to_string().contains("state"), "{again}");
+    end.queue_pair.disconnect(PATIENCE).expect("it ends");
 }

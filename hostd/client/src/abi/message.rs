@@ -2,6 +2,7 @@
 //!
 //! [`Request::decode`] takes any bytes at all and never panics.
 
+use super::by_hand::ByHand;
 use super::codec::{DecodeError, Reader};
 use super::record::{Record, header, open};
 use super::types::{Access, ObjectKind, Private};
@@ -87,6 +88,13 @@ pub enum Request {
         /// The queue pair.
         qp: u32,
     },
+    /// Ready a queue pair for a peer, without connection management.
+    ConnectByHand {
+        /// The queue pair.
+        qp: u32,
+        /// Both ends.
+        by_hand: ByHand,
+    },
     /// Give an object back.
     Destroy {
         /// What it is.
@@ -106,6 +114,7 @@ const ACCEPT: u16 = 7;
 const REJECT: u16 = 8;
 const DISCONNECT: u16 = 9;
 const DESTROY: u16 = 10;
+const CONNECT_BY_HAND: u16 = 16;
 
 impl Request {
     /// The `Hello` of this version.
@@ -183,6 +192,9 @@ impl Request {
             } => private.write(header(ACCEPT, tag).u32(request).u32(qp)),
             Self::Reject { request, private } => private.write(header(REJECT, tag).u32(request)),
             Self::Disconnect { qp } => header(DISCONNECT, tag).u32(qp),
+            Self::ConnectByHand { qp, by_hand } => {
+                by_hand.write(header(CONNECT_BY_HAND, tag).u32(qp))
+            }
             Self::Destroy { kind, handle } => {
                 header(DESTROY, tag).u16(kind as u16).u16(0).u32(handle)
             }
@@ -252,6 +264,10 @@ impl Request {
                 private: Private::read(r)?,
             },
             DISCONNECT => Self::Disconnect { qp: r.u32()? },
+            CONNECT_BY_HAND => Self::ConnectByHand {
+                qp: r.u32()?,
+                by_hand: ByHand::read(r)?,
+            },
             DESTROY => {
                 let kind = ObjectKind::from_number(r.u16()?)?;
                 r.reserved::<2>()?;

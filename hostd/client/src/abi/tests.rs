@@ -1,4 +1,5 @@
 use super::answer::*;
+use super::by_hand::ByHand;
 use super::codec::DecodeError;
 use super::descriptor::*;
 use super::message::*;
@@ -28,6 +29,36 @@ fn accesses() -> impl Strategy<Value = Access> {
         Just(Access::REMOTE_READ),
         Just(Access::LOCAL_WRITE.with(Access::REMOTE_ATOMIC)),
     ]
+}
+
+fn by_hands() -> impl Strategy<Value = Request> {
+    (
+        addresses(),
+        addresses(),
+        any::<(u32, u32, u32, u32, u16, [u8; 6])>(),
+    )
+        .prop_map(
+            |(local, peer, (qp, peer_number, psn, peer_psn, mtu, small))| {
+                let [timeout, retry_count, rnr_retry, min_rnr_timer, ..] = small;
+                Request::ConnectByHand {
+                    qp,
+                    by_hand: ByHand {
+                        local,
+                        peer,
+                        peer_number,
+                        psn,
+                        peer_psn,
+                        mtu,
+                        timeout,
+                        retry_count,
+                        rnr_retry,
+                        min_rnr_timer,
+                        max_dest_rd_atomic: small[4],
+                        max_rd_atomic: small[5],
+                    },
+                }
+            },
+        )
 }
 
 fn requests() -> impl Strategy<Value = Request> {
@@ -78,6 +109,7 @@ fn requests() -> impl Strategy<Value = Request> {
         (any::<u32>(), privates())
             .prop_map(|(request, private)| Request::Reject { request, private }),
         any::<u32>().prop_map(|qp| Request::Disconnect { qp }),
+        by_hands(),
         any::<u32>().prop_map(|handle| Request::Destroy {
             kind: ObjectKind::QueuePair,
             handle

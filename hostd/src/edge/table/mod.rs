@@ -5,6 +5,7 @@
 //! only name what it owns.
 
 mod burial;
+mod by_hand;
 mod events;
 mod grave;
 mod objects;
@@ -185,6 +186,9 @@ impl<M: RegionMemory> Table<M> {
                 reply(answer, rejected);
             }
             Asked::Disconnect(qp, answer) => reply(answer, self.disconnect(session, qp, engine)),
+            Asked::ConnectByHand(qp, by_hand, answer) => {
+                reply(answer, self.connect_by_hand(session, qp, &by_hand, engine));
+            }
             Asked::Destroy(ObjectKind::Region, lkey, answer) => {
                 self.destroy_region(session, lkey, answer);
             }
@@ -278,10 +282,11 @@ impl<M: RegionMemory> Table<M> {
         qp: u32,
         engine: &mut Engine<M>,
     ) -> Result<(), EngineError> {
-        let connection = self
-            .rings(session, qp)?
-            .connection()
-            .ok_or(EngineError::State)?;
+        let rings = self.rings(session, qp)?;
+        if rings.link == Link::ByHand {
+            return self.end_by_hand(qp, engine);
+        }
+        let connection = rings.connection().ok_or(EngineError::State)?;
         // What was posted before is sent before, as far as the engine's queue has room.
         if let Some((session, rings)) = self.queue_pairs.get_mut(&qp) {
             empty(

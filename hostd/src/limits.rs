@@ -88,6 +88,14 @@ pub const REORDER_BUFFER: u32 = 512;
 /// one: otherwise reports of losses and their repetitions could take all of a host's time.
 pub const REORDER_TIME_MIN: Span = Span::from_micros(100);
 
+/// A gap in the packets of a queue pair that is open for longer is given up when reorder buffers
+/// run short of frames. Senders give up earlier: with the time-out (1.07 s) and the retries (7)
+/// that connections are set up with, after 8.6 s.
+pub const GAP_ENDURANCE: Span = Span::from_secs(10);
+
+/// How often gaps are looked at for that: each time costs a look at every queue pair.
+pub const GAP_LOOK: Span = Span::from_secs(1);
+
 /// Sub-paths of one queue pair. The Path ID of MPEH has eight bits.
 pub const PATHS: usize = 256;
 

@@ -69,6 +69,7 @@ impl QueuePair {
             return delivery.drop_packet(frame, reason);
         }
         self.pulse.heard(delivery.now);
+        let owner = self.request.domain.0;
         let Some(receiver) = &mut self.responder.receiver else {
             return delivery.drop_packet(frame, DropReason::QueuePairState);
         };
@@ -79,7 +80,7 @@ impl QueuePair {
             Arrival::Early => {
                 self.counters.out_of_order += 1;
                 self.counters.reorder_depth_max = self.counters.reorder_depth_max.max(ahead);
-                let kept = delivery.budget.take();
+                let kept = delivery.budget.take(owner, receiver.waiting());
                 receiver.reports.on_early(&header, kept, now);
                 if kept {
                     return receiver.hold(ahead, frame, header, now);
@@ -154,6 +155,7 @@ impl QueuePair {
                 receiver.reports.on_in_order(&header, delivery.now);
             }
         }
+        let owner = self.request.domain.0;
         let mut next = Some((frame, header));
         while let Some((frame, header)) = next {
             if !self.deliver_one(frame, header, delivery) {
@@ -161,7 +163,7 @@ impl QueuePair {
             }
             let receiver = self.responder.receiver.as_mut();
             next = receiver.and_then(Receiver::take_head).map(|held| {
-                delivery.budget.give(1);
+                delivery.budget.give(owner, 1);
                 (held.frame, held.header)
             });
         }
@@ -196,7 +198,8 @@ impl QueuePair {
             Outcome::NotReady => {
                 self.counters.tx_rnr += 1;
                 receiver.reports.on_not_ready();
-                if receiver.reorders() && delivery.budget.take() {
+                let owner = rights.domain;
+                if receiver.reorders() && delivery.budget.take(owner, receiver.waiting()) {
                     receiver.hold(0, frame, header, delivery.now);
                     receiver.starve();
                 } else {
@@ -220,7 +223,7 @@ impl QueuePair {
             .then(|| receiver.take_inside(numbers))
             .flatten()
         {
-            delivery.budget.give(1);
+            delivery.budget.give(rights.domain, 1);
             delivery.drop_packet(inside, DropReason::InsideRead);
         }
         if let Some(open) = receiver.delivered(numbers, ends, delivery.now) {
@@ -232,6 +235,15 @@ impl QueuePair {
         self.complete_receive(completion, delivery.effects);
         delivery.pool.give(frame);
         true
+    }
+
+    /// Fails if a gap has been open since `before` or longer: its sender has given up, or never
+    /// meant to close it, and the packets behind it take the frames of others.
+    pub(crate) fn give_up_gap(&mut self, before: Time, effects: &mut Effects) {
+        let receiver = self.responder.receiver.as_ref();
+        if receiver.is_some_and(|receiver| receiver.gap_since().is_some_and(|it| it <= before)) {
+            self.fail(Status::RetryExceeded, effects);
+        }
     }
 
     /// Completes a receive, if one ended.
@@ -265,7 +277,7 @@ impl QueuePair {
             return false;
         }
         if let Some(held) = self.responder.resume() {
-            delivery.budget.give(1);
+            delivery.budget.give(self.request.domain.0, 1);
             self.deliver(held.frame, held.header, delivery);
         }
         true

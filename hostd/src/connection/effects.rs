@@ -28,6 +28,8 @@ pub(crate) struct Effects {
     pub(crate) dropped: Vec<DropReason>,
     /// Frames that left the reorder buffer without having been delivered.
     pub(crate) released: Vec<Frame>,
+    /// The protection domain for which they were held.
+    pub(crate) owner: u32,
     /// Data packets whose payload was delivered.
     pub(crate) delivered: u32,
     /// Data packets that had come before.
@@ -47,6 +49,7 @@ impl Default for Effects {
             failed: None,
             dropped: Vec::with_capacity(ROOM),
             released: Vec::with_capacity(ROOM),
+            owner: 0,
             delivered: 0,
             duplicates: 0,
             round_trip: None,

@@ -311,6 +311,7 @@ impl QueuePair {
     /// Nothing is sent any more, and the reorder buffer is emptied.
     pub(crate) fn leave_peer(&mut self, effects: &mut Effects) {
         self.requester.stop();
+        effects.owner = self.request.domain.0;
         for frame in self.responder.leave_peer() {
             effects.dropped.push(DropReason::QueuePairEnded);
             effects.released.push(frame);

@@ -2,6 +2,7 @@
 
 use super::Engine;
 use crate::frame::{DataHeader, IncomingAnswer, ReceivedPacket};
+use crate::limits;
 use crate::memory::RegionMemory;
 use crate::pauses;
 use crate::verbs::{DropReason, Event};
@@ -97,10 +98,34 @@ impl<M: RegionMemory> Engine<M> {
                     return pool.give(frame);
                 };
                 queue_pair.data(frame, header, multipath, &mut delivery);
+                if self.effects.dropped.contains(&DropReason::ReorderMemory) {
+                    self.carry_out_effects();
+                    self.give_up_gaps(now);
+                }
             }
         }
         self.carry_out_effects();
         self.schedule(qpn, now);
+    }
+
+    /// Frames run short: ends queue pairs whose gap nobody closes. Seldom, because it looks at all
+    /// of them.
+    fn give_up_gaps(&mut self, now: Time) {
+        if now < self.gaps_from {
+            return;
+        }
+        self.gaps_from = now + limits::GAP_LOOK;
+        let Some(before) = now.nanos().checked_sub(limits::GAP_ENDURANCE.nanos()) else {
+            return;
+        };
+        let all: Vec<u32> = self.queue_pairs.numbers().collect();
+        for qpn in all {
+            if let Some(queue_pair) = self.queue_pairs.get_mut(qpn) {
+                queue_pair.give_up_gap(Time::from_nanos(before), &mut self.effects);
+                self.carry_out_effects();
+                self.schedule(qpn, now);
+            }
+        }
     }
 
     /// Packets that wait in reorder buffers.

@@ -75,6 +75,8 @@ pub struct Engine<M> {
     effects: Effects,
     /// Frames that reorder buffers may hold together.
     budget: FrameBudget,
+    /// When gaps are looked at again should frames run short.
+    gaps_from: Time,
     /// Frames on their way back to a pool.
     spent: Vec<Frame>,
     /// The pool was empty: transmission pauses until then.
@@ -104,6 +106,7 @@ impl<M: RegionMemory> Engine<M> {
             to_send: VecDeque::new(),
             effects: Effects::default(),
             budget: FrameBudget::new(config.reorder_frames),
+            gaps_from: Time::ZERO,
             spent: Vec::new(),
             out_of_frames_until: Time::ZERO,
             events: VecDeque::with_capacity(limits::EVENTS),
@@ -154,6 +157,7 @@ impl<M: RegionMemory> Engine<M> {
             failed,
             dropped,
             released,
+            owner,
             delivered,
             duplicates,
             round_trip,
@@ -180,7 +184,7 @@ impl<M: RegionMemory> Engine<M> {
         }
         if !released.is_empty() {
             let frames = u32::try_from(released.len()).expect("bounded by the reorder buffers");
-            self.budget.give(frames);
+            self.budget.give(*owner, frames);
             self.spent.append(released);
         }
         if let Some((qpn, status)) = failed.take() {

@@ -212,6 +212,11 @@ impl Receiver {
         Some(self.ring.get(psn)?.arrived)
     }
 
+    /// Since when a packet is missing, as far as those tell that wait behind it.
+    pub(crate) fn gap_since(&self) -> Option<Time> {
+        self.gap_since.filter(|_| !self.sequence.head_waits())
+    }
+
     /// The head of the ring found no receive: it waits for one to be posted.
     pub(crate) fn starve(&mut self) {
         self.starved = true;
@@ -225,7 +230,7 @@ impl Receiver {
     /// Whether the missing packets count as lost: more packets than agreed overtook them, or the
     /// gap has been open for longer than agreed (HT-41).
     pub(crate) fn suspects_loss(&self, now: Time) -> bool {
-        let Some(since) = self.gap_since.filter(|_| !self.sequence.head_waits()) else {
+        let Some(since) = self.gap_since() else {
             return false;
         };
         let (packets, time) = self.tolerance;
@@ -258,7 +263,7 @@ impl Receiver {
 
     /// When a gap has to be looked at again.
     pub(crate) fn deadline(&self) -> Time {
-        let Some(since) = self.gap_since.filter(|_| !self.sequence.head_waits()) else {
+        let Some(since) = self.gap_since() else {
             return Time::NEVER;
         };
         match self.reported {

@@ -7,17 +7,38 @@ use crate::verbs::Psn;
 use common::time::Time;
 use common::xdp::frame::Frame;
 
-/// Frames that reorder buffers may hold together.
+/// Of all frames, a fourth is for owners and queue pairs below their least, and not shared.
+const KEPT: u32 = 4;
+
+/// An owner may hold as many frames as are free of the shared ones, times this: one alone takes two
+/// thirds of them, and nine leave some for the tenth.
+const GREED: u32 = 2;
+
+/// The part of all frames that each owner may hold as long as any is free.
+const LEAST_OF_OWNER: u32 = 64;
+
+/// Frames that each queue pair may hold as long as any is free, unless its owner holds a fourth of
+/// all.
+const LEAST_OF_QUEUE_PAIR: u32 = 8;
+
+/// Frames that reorder buffers may hold together, shared among owners: protection domains, one for
+/// each application.
 #[derive(Debug)]
 pub(crate) struct FrameBudget {
     held: u32,
     most: u32,
+    /// Frames held, by the slot of the domain: the low bits of its number.
+    owners: Box<[u32]>,
 }
 
 impl FrameBudget {
     /// None is held; at most `most` may be.
-    pub(crate) const fn new(most: u32) -> Self {
-        Self { held: 0, most }
+    pub(crate) fn new(most: u32) -> Self {
+        Self {
+            held: 0,
+            most,
+            owners: vec![0; limits::DOMAINS as usize].into_boxed_slice(),
+        }
     }
 
     /// Frames that are held.
@@ -25,16 +46,28 @@ impl FrameBudget {
         self.held
     }
 
-    /// Holds one more, if that may be.
-    pub(crate) fn take(&mut self) -> bool {
-        let room = self.held < self.most;
+    fn place(owner: u32) -> usize {
+        (owner % limits::DOMAINS) as usize
+    }
+
+    /// Holds one more for a queue pair of `owner` that holds `own`, if that may be.
+    pub(crate) fn take(&mut self, owner: u32, own: u32) -> bool {
+        let free = self.most - self.held;
+        let shared = free.saturating_sub(self.most / KEPT);
+        let held = &mut self.owners[Self::place(owner)];
+        let least = *held < self.most / LEAST_OF_OWNER
+            || (own < LEAST_OF_QUEUE_PAIR && *held < self.most.div_ceil(KEPT));
+        let room = free > 0 && (*held < GREED * shared || least);
+        *held += u32::from(room);
         self.held += u32::from(room);
         room
     }
 
-    /// Holds `frames` less.
-    pub(crate) fn give(&mut self, frames: u32) {
-        debug_assert!(frames <= self.held, "more frames given than taken");
+    /// Holds `frames` less for `owner`.
+    pub(crate) fn give(&mut self, owner: u32, frames: u32) {
+        let held = &mut self.owners[Self::place(owner)];
+        debug_assert!(frames <= *held, "more frames given than taken");
+        *held -= frames;
         self.held -= frames;
     }
 }

@@ -123,7 +123,8 @@ fn a_descriptor_that_does_not_close() {
         setsockopt(&lingering, sockopt::Linger, &linger).expect("lingers");
         lingering.set_nonblocking(true).expect("nonblocking");
         while lingering.write(&[0; 65_536]).is_ok() {}
-        let mut closer = None;
+        // Whichever close is the last waits: the daemon's, or, if it is faster, this one.
+        let closer;
         let raw = Raw::greeted(&a);
         let request = Request::RegisterRegion {
             length: 4096,
@@ -132,7 +133,7 @@ fn a_descriptor_that_does_not_close() {
         };
         if refused {
             assert!(raw.send(request.encode(9).as_slice(), &[lingering.as_fd()]));
-            drop(lingering);
+            closer = std::thread::spawn(move || drop(lingering));
             let reply = raw.next().expect("a reply").0;
             let Reply::Error { code, .. } = (match reply {
                 FromDaemon::Reply(9, reply) => reply,
@@ -152,16 +153,13 @@ fn a_descriptor_that_does_not_close() {
                 tries += 1;
                 assert!(tries < 1000, "it is always faster");
             }
-            // Where the daemon is faster, the last close is this one.
-            closer = Some(std::thread::spawn(move || drop(lingering)));
+            closer = std::thread::spawn(move || drop(lingering));
             while raw.next().is_some() {}
         }
         is_well(&a);
         // Ends the lingering.
         drop(unread);
-        if let Some(closer) = closer {
-            closer.join().expect("closed");
-        }
+        closer.join().expect("closed");
     }
     a.wait_empty();
 }

@@ -13,4 +13,5 @@ mod network;
 mod pauses;
 mod plain;
 mod plain_peer;
+mod shares;
 mod trouble;

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 const MEASURE: Duration = Duration::from_millis(150);
 const WARM_UP: Duration = Duration::from_millis(100);
 
+/// The station that offers frames.
+const SOURCE: &str = "02:00:00:00:00:01";
+
 /// Different UDP source ports.
 const FLOWS: u32 = 64;
 
@@ -42,6 +45,7 @@ pub(super) struct Links {
     /// The forwarder's, with `p0` and `p1`.
     pub(super) forwarder: Namespace,
     ends: Namespace,
+    /// Station that frames are offered to: `p0`, or the sink itself where they are bridged.
     in_mac: String,
     /// Station of `p1`.
     pub(super) out_mac: String,
@@ -66,6 +70,31 @@ impl Links {
             forwarder,
             ends,
         })
+    }
+
+    /// Makes both ports those of a bridge that knows the stations at both ends. `vlans`: `p0` is
+    /// an access port, and `p1` a trunk.
+    fn bridge(&mut self, vlans: bool) -> Result<(), String> {
+        let filtering = if vlans { " vlan_filtering 1" } else { "" };
+        let add = format!("ip link add br0 type bridge forward_delay 0{filtering}");
+        self.forwarder.run(&add)?;
+        for port in ["p0", "p1"] {
+            self.forwarder
+                .run(&format!("ip link set {port} master br0"))?;
+        }
+        self.forwarder.run("ip link set br0 up")?;
+        let vlan = if vlans { " vlan 5" } else { "" };
+        if vlans {
+            self.forwarder
+                .run("bridge vlan add dev p0 vid 5 pvid untagged")?;
+            self.forwarder.run("bridge vlan add dev p1 vid 5")?;
+        }
+        for (station, port) in [(SOURCE, "p0"), (&self.sink_mac, "p1")] {
+            let entry = format!("bridge fdb add {station} dev {port} master static{vlan}");
+            self.forwarder.run(&entry)?;
+        }
+        self.in_mac = self.sink_mac.clone();
+        Ok(())
     }
 
     /// Gives the forwarder addresses, and next hops for what is offered.
@@ -129,7 +158,6 @@ impl Contender {
     /// # Errors
     /// When it does not start, or forwards nothing; with the end of its log.
     pub(super) fn switchd(name: &str, folder: &Path, more: &str) -> Result<Self, String> {
-        let program = binary("switchd").map_err(|error| error.to_string())?;
         // With load balancing there has to be something to choose.
         let (short, hops) = if more.is_empty() {
             ("plain", &["10.0.1.2"][..])
@@ -138,6 +166,27 @@ impl Contender {
         };
         let link = Links::new(short)?;
         link.route(hops)?;
+        Self::start(name, folder, link, (short, more))
+    }
+
+    /// switchd between the stations of a bridge, or of one of its VLANs, where a tag is put in.
+    ///
+    /// # Errors
+    /// When the kernel has no such bridge, and as [`Self::switchd`].
+    pub(super) fn bridging(name: &str, folder: &Path, vlans: bool) -> Result<Self, String> {
+        let short = if vlans { "vlan" } else { "bridge" };
+        let mut link = Links::new(short)?;
+        link.bridge(vlans)?;
+        Self::start(name, folder, link, (short, ""))
+    }
+
+    fn start(
+        name: &str,
+        folder: &Path,
+        link: Links,
+        (short, more): (&str, &str),
+    ) -> Result<Self, String> {
+        let program = binary("switchd").map_err(|error| error.to_string())?;
         let folder = folder.join(short);
         std::fs::create_dir(&folder).map_err(|error| error.to_string())?;
         let config = folder.join("switchd.toml");

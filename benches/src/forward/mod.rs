@@ -10,7 +10,8 @@
 //! also decrement the TTL) and sends them out of `p1`. The *reflector* is the AF_XDP layer of this
 //! project with nothing on top. Its rate is what the kernel's copy path allows here, so switchd's
 //! ratio to it is the cost of the pipeline. switchd runs twice: plain, and with every feature of
-//! its traffic manager and its load balancing on ([`everything`]).
+//! its traffic manager and its load balancing on ([`everything`]). Two more bridge the same frames,
+//! one of them into a VLAN, whose tag it puts in.
 //!
 //! The kernel's receive path runs on the core of the source, the transmit path on that of the
 //! forwarder. The source is faster than every forwarder. A forwarder that was idle for some of the
@@ -36,6 +37,14 @@ const LENGTHS: [usize; 2] = [64, 1500];
 const REFLECTOR: usize = 0;
 const PLAIN: usize = 1;
 const EVERYTHING: usize = 2;
+const BRIDGING: usize = 3;
+
+/// Contenders that frames are bridged by; the second one is left out where the kernel's bridges
+/// have no VLANs.
+const BRIDGES: [&str; 2] = ["switchd, bridging", "switchd, bridging into a VLAN"];
+
+/// What bridging has to reach of routing.
+const BRIDGING_MIN: f64 = 0.95;
 
 /// What switchd has to reach of the reflector.
 const RATIO_MIN: f64 = 0.92;
@@ -69,7 +78,12 @@ pub fn prepare() -> Result<Box<dyn Subject>, String> {
         Contender::reflector(folder.path())?,
         Contender::switchd("switchd", folder.path(), "")?,
         Contender::switchd("switchd with everything on", folder.path(), &all)?,
+        Contender::bridging(BRIDGES[0], folder.path(), false)?,
     ];
+    match Contender::bridging(BRIDGES[1], folder.path(), true) {
+        Ok(contender) => contenders.push(contender),
+        Err(why) => eprintln!("bench: forward: left out: {}: {why}", BRIDGES[1]),
+    }
     match open_vswitch::start(folder.path()) {
         Ok(contender) => contenders.push(contender),
         Err(why) => eprintln!("bench: forward: left out: {why}"),
@@ -93,6 +107,9 @@ fn group(len: usize, names: &[String]) -> Group {
             Some(Bound::AtLeast(EVERYTHING_MIN)),
         ),
     ];
+    let bridging = (BRIDGING..names.len()).filter(|at| BRIDGES.contains(&names[*at].as_str()));
+    let bound = Some(Bound::AtLeast(BRIDGING_MIN));
+    figures.extend(bridging.map(|at| Figure::ratio(names, at, PLAIN, bound)));
     let others = EVERYTHING..names.len();
     figures.extend(others.map(|one| Figure::ratio(names, one, REFLECTOR, None)));
     Group {

@@ -125,7 +125,7 @@ pub fn parse_bridged(frame: &[u8], len: usize) -> Parsed {
                 0
             };
             let upper = (packet.protocol(), at, packet.is_fragment());
-            (Version::V4, packet.traffic_class(), upper)
+            (Version::V4, packet.ttl(), packet.traffic_class(), upper)
         }),
         ethertype::IPV6 => v6::Packet::new_partial(ip, ip_len).ok().map(|packet| {
             let upper = packet.upper().ok();
@@ -133,16 +133,22 @@ pub fn parse_bridged(frame: &[u8], len: usize) -> Parsed {
             let first = upper.filter(|upper| upper.fragment.is_none_or(|offset| offset == 0));
             let protocol = upper.map_or(protocol::NO_NEXT, |upper| upper.protocol);
             let upper = (protocol, first.map_or(0, |upper| upper.at), is_fragment);
-            (Version::V6, packet.traffic_class(), upper)
+            (
+                Version::V6,
+                packet.hop_limit(),
+                packet.traffic_class(),
+                upper,
+            )
         }),
         _ => None,
     };
-    let Some((version, class, (protocol, at, is_fragment))) = class else {
+    let Some((version, ttl, class, (protocol, at, is_fragment))) = class else {
         return opaque;
     };
     Parsed {
         version,
         protocol,
+        ttl,
         dscp: class >> 2,
         ecn: class & 3,
         network,

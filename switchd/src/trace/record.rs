@@ -141,6 +141,15 @@ pub enum Step {
         /// How it was chosen.
         how: How,
     },
+    /// It goes from one station of a bridge to another.
+    Bridged {
+        /// The VLAN; 0 in a bridge that looks at no tags.
+        vlan: u16,
+        /// The port that it leaves by, where its destination is.
+        egress: PortId,
+        /// Whether it leaves without a tag.
+        untagged: bool,
+    },
     /// It waits until the MAC address of its next hop is known.
     Unresolved {
         /// The kernel's number of the interface.

@@ -220,6 +220,14 @@ fn details(step: Step, names: &Names<'_>) -> Details {
             .with("next_hop", names.next_hop(next_hop))
             .with("port", names.port(egress))
             .with("how", how_name(how)),
+        Step::Bridged {
+            vlan,
+            egress,
+            untagged,
+        } => Details::of("bridged")
+            .maybe("vlan", (vlan != 0).then_some(vlan))
+            .with("port", names.port(egress))
+            .maybe("untagged", untagged.then_some(true)),
         Step::Unresolved { ifindex } => Details::of("unresolved").with("interface", ifindex),
         Step::Crossed { to } => Details::of("crossed").with("to_worker", to),
         Step::Admitted {

@@ -552,7 +552,7 @@ fn a_trace_is_shown() {
 #[test]
 fn every_step_is_shown() {
     let (class, port) = (1, PortId(7));
-    let steps: [(Step, &str); 11] = [
+    let steps: [(Step, &str); 12] = [
         (
             Step::Noticed { port, len: 60 },
             "noticed     port port 7, length 60",
@@ -579,6 +579,14 @@ fn every_step_is_shown() {
             "route       group 4, next hop 1, port port 7, how ecmp",
         ),
         (Step::Unresolved { ifindex: 9 }, "unresolved  interface 9"),
+        (
+            Step::Bridged {
+                vlan: 5,
+                egress: PortId(1),
+                untagged: true,
+            },
+            "bridged     vlan 5, port port 1, untagged true",
+        ),
         (Step::Crossed { to: 3 }, "crossed     to worker 3"),
         (
             Step::Marked {

@@ -3,6 +3,7 @@
 
 use super::Worker;
 use super::dispatch::Origin;
+use super::trace;
 use crate::drop::DropReason;
 use crate::egress::retag::Retag;
 use crate::forward::bridge::{Bridged, Tagged, decide};
@@ -10,6 +11,7 @@ use crate::id::{PortId, TraceId};
 use crate::ingress::parse::parse_bridged;
 use crate::packet::{Edits, Parsed};
 use crate::tables::Tables;
+use crate::trace::probe::Lost;
 use common::time::Time;
 use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
@@ -49,8 +51,18 @@ impl<Q: QueueIo> Worker<Q> {
     /// Sends a frame on its way between two stations.
     #[inline]
     fn send_bridged(&mut self, mut frame: Frame, bridged: Bridged, ingress: PortId, now: Time) {
+        let trace = if self.probe.is_on() {
+            let maps = &self.tables.traffic.classify;
+            trace::bridged(&mut self.probe, maps, (ingress, &frame), &bridged)
+        } else {
+            TraceId::NONE
+        };
         if !retag(&self.tables, ingress, &bridged).apply(&mut frame) {
-            return self.refuse(frame, ingress, DropReason::FrameTooLong);
+            let lost = Lost {
+                trace,
+                ..Lost::from(ingress)
+            };
+            return self.drop_packet(frame, lost, DropReason::FrameTooLong);
         }
         let parsed = Parsed {
             pcp: bridged.pcp,
@@ -61,7 +73,7 @@ impl<Q: QueueIo> Worker<Q> {
         }
         let origin = Origin {
             ingress,
-            trace: TraceId::NONE,
+            trace,
             flow: None,
             since: now,
             now,

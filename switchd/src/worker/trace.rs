@@ -9,12 +9,13 @@
 
 use crate::drop::DropReason;
 use crate::forward::batch::Batch;
+use crate::forward::bridge::Bridged;
 use crate::forward::choice::Choice;
 use crate::forward::ecmp;
 use crate::forward::stage::{Forward, Routed};
-use crate::id::TraceId;
+use crate::id::{PortId, TraceId};
 use crate::ingress::classify::{by_priority, priority};
-use crate::ingress::parse::parse_any;
+use crate::ingress::parse::{parse_any, parse_bridged};
 use crate::packet::{NO_PCP, Parsed};
 use crate::tables::dlb::Mode;
 use crate::tables::policy::Classify;
@@ -69,6 +70,47 @@ pub(super) fn batch(probe: &mut Probe, routing: Routing<'_>, batch: &mut Batch) 
         };
         route(probe, routing, id, routed, (frame.bytes(), parsed));
     }
+}
+
+/// Offers a frame that is bridged to the tracer, as it arrived, and tells where it goes if it is
+/// followed.
+#[cold]
+pub(super) fn bridged(
+    probe: &mut Probe,
+    maps: &Classify,
+    (ingress, frame): (PortId, &Frame),
+    bridged: &Bridged,
+) -> TraceId {
+    let parsed = Parsed {
+        pcp: bridged.pcp,
+        ..parse_bridged(frame.bytes(), frame.len())
+    };
+    let priority = priority(maps, &parsed);
+    let arrival = Arrival {
+        port: ingress,
+        priority: Some(priority),
+    };
+    // What is no IP packet has nothing else to be told of.
+    let is_ip = usize::from(parsed.network) < frame.bytes().len();
+    let id = probe.begin(arrival, frame, is_ip.then_some(&parsed));
+    if id.is_some() {
+        let (class, group) = by_priority(maps, &parsed);
+        let step = Step::Classified {
+            dscp: parsed.dscp,
+            pcp: (parsed.pcp != NO_PCP).then_some(parsed.pcp),
+            priority,
+            class,
+            group,
+        };
+        probe.step(id, step);
+        let step = Step::Bridged {
+            vlan: bridged.vlan,
+            egress: bridged.egress,
+            untagged: bridged.leaves_untagged,
+        };
+        probe.step(id, step);
+    }
+    id
 }
 
 /// Tells which next hop was chosen for a packet; nothing if none was: it is dropped, and why is

@@ -6,14 +6,14 @@ use crate::tables::interfaces::{Doors, Interface, Interfaces, Outlet, tag_key};
 use crate::tables::sources::PortRules;
 
 /// The station behind a port of a bridge.
-fn station(port: u16) -> [u8; 6] {
+pub(super) fn station(port: u16) -> [u8; 6] {
     [2, 0, 0, 0, 9, u8::try_from(port).expect("few ports")]
 }
 
 impl Switch {
     /// Makes the ports members of one bridge, with a station behind each that is known in these
     /// VLANs.
-    fn bridge(&self, vlans: &[u16], change: impl Fn(u16, &mut BridgePort)) {
+    pub(super) fn bridge(&self, vlans: &[u16], change: impl Fn(u16, &mut BridgePort)) {
         self.tables(|tables| {
             let mut bridging = Bridging::default();
             for number in 0..u16::try_from(tables.ports.len()).expect("few ports") {

@@ -43,6 +43,7 @@ fn stages(trace: &Trace) -> Vec<(&'static str, u8)> {
         Step::Classified { .. } => "classified",
         Step::Remapped { .. } => "remapped",
         Step::Route { .. } => "route",
+        Step::Bridged { .. } => "bridged",
         Step::Unresolved { .. } => "unresolved",
         Step::Crossed { .. } => "crossed",
         Step::Admitted { .. } => "admitted",
@@ -389,4 +390,40 @@ fn nothing_is_told_of_others() {
         "it belongs to another trace"
     );
     assert!(switch.workers.iter().all(|worker| !worker.probe.is_on()));
+}
+
+/// SW-51: of a frame that is bridged its VLAN, where its destination is, and how it leaves.
+#[test]
+fn a_bridged_frame_is_followed() {
+    let mut switch = Switch::new(2, 1);
+    switch.bridge(&[5], |number, port| {
+        port.tag = Some(0x8100);
+        port.members.insert(5, 5);
+        port.pvid = (number == 0).then_some(5);
+    });
+    let collector = switch.follow(1, "in=p0");
+    let station = super::bridge::station;
+    let packet = Udp::to("10.1.0.9").frame();
+    switch.offer(0, &[&station(1)[..], &station(0), &packet[12..]].concat());
+    switch.offer(
+        0,
+        &[&station(1)[..], &station(0), &[0x88, 0x47], &[0; 60]].concat(),
+    );
+    switch.run();
+    let traces = switch.traced(collector);
+    assert_eq!(traces.len(), 2);
+    let bridged = Step::Bridged {
+        vlan: 5,
+        egress: PortId(1),
+        untagged: false,
+    };
+    for (trace, is_ip) in traces.iter().zip([true, false]) {
+        let names = names(trace);
+        assert_eq!(names.contains(&"parsed"), is_ip, "{names:?}");
+        assert!(
+            trace.records.iter().any(|it| it.step == bridged),
+            "{names:?}"
+        );
+        assert_eq!(names.last(), Some(&"sent"));
+    }
 }

@@ -4,7 +4,9 @@ use super::*;
 use crate::egress::remark::set_dscp;
 use crate::packet::cells;
 use crate::tables::bridge::{BridgePort, Bridging, Station, VlanSet};
-use crate::tables::policy::TrimAt;
+use crate::tables::policy::{TrimAt, Wred};
+use crate::tables::wred::Profile;
+use crate::trace::Step;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -280,4 +282,48 @@ fn jumbo_frames_are_bridged() {
     switch.offer(0, &frame);
     assert_eq!(switch.run()[1].len(), 0);
     assert_eq!(switch.dropped(DropReason::FrameTooLong), 1);
+}
+
+/// SW-20, SW-51: a jumbo frame is marked in its queue, and a trace tells its whole length.
+#[test]
+fn jumbo_frames_are_marked_and_traced() {
+    let mut random = random();
+    let mut switch = Switch::of_mtu(2, 1, 9000);
+    let mut policy = Policy::plain(2, 4096);
+    policy.ports[1].queues[0].wred = Some(Wred {
+        profile: Profile::deterministic(2),
+        at_dequeue: false,
+    });
+    switch.tables(|tables| tables.traffic = Arc::new(policy));
+    for (dst, headers, is_v4) in [("10.1.0.9", 28, true), ("fd00:1::9", 48, false)] {
+        let collector = switch.follow(1, "");
+        let frame = noise(dst, 9000 - headers, &mut random);
+        let mut expected = forwarded(&frame, is_v4);
+        // ECT(0) comes, CE leaves.
+        let mut offered = frame.clone();
+        for (bytes, ecn) in [(&mut offered, 2_u8), (&mut expected, 3)] {
+            if is_v4 {
+                bytes[15] |= ecn;
+                bytes[24..26].fill(0);
+                let sum = checksum::of(&bytes[14..34]);
+                bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+            } else {
+                bytes[15] |= ecn << 4;
+            }
+        }
+        // The second one finds a packet in the queue.
+        switch.offer(0, &offered);
+        switch.offer(0, &offered);
+        assert!(switch.run()[1][1] == expected, "{dst}");
+        let traces = switch.traced(collector);
+        let received = traces[0]
+            .records
+            .iter()
+            .find_map(|record| match record.step {
+                Step::Received { len, .. } => Some(len),
+                _ => None,
+            });
+        assert_eq!(received, Some(9014));
+        assert!(traces[0].snaps.iter().all(|snap| snap.len == 9014));
+    }
 }

@@ -10,7 +10,7 @@ use crate::trace::{Collector, Filter, How, MarkedAt, Outcome, Region, Step, Trac
 
 impl Switch {
     /// Follows the packets that `text` describes from the next turn on.
-    fn follow(&self, number: u8, text: &str) -> Collector {
+    pub(super) fn follow(&self, number: u8, text: &str) -> Collector {
         let ports: Vec<String> = (0..self.wires.len()).map(|n| format!("p{n}")).collect();
         let filter = Filter::parse(text, &ports).expect("a good filter");
         let (tracers, collector) = session(number, filter, self.workers.len());
@@ -22,7 +22,7 @@ impl Switch {
     }
 
     /// Ends the trace, and returns what it has found.
-    fn traced(&mut self, collector: Collector) -> Vec<Trace> {
+    pub(super) fn traced(&mut self, collector: Collector) -> Vec<Trace> {
         for commands in &self.commands {
             let command = WorkerCommand::Trace(None);
             commands.send(command).expect("the worker listens");

@@ -210,7 +210,7 @@ impl QueuePair {
             Outcome::Refused(refusal, completion) => {
                 receiver.reports.on_refused(refusal);
                 delivery.drop_packet(frame, DropReason::RequestRefused);
-                let status = completion.map_or(Status::LocalQpOperation, |ended| ended.status);
+                let status = completion.map_or(refused_status(refusal), |ended| ended.status);
                 self.complete_receive(completion, delivery.effects);
                 self.fail(status, delivery.effects);
                 return false;
@@ -408,4 +408,12 @@ impl QueuePair {
 fn write(frame: &mut Frame, pool: &FramePool, flow: &Flow, headers: &Headers) -> bool {
     frame::lay_out(frame, pool, flow, headers, 0).is_some()
         && frame::seal(frame.bytes_mut()).is_ok()
+}
+
+/// Why the queue pair failed that refused a request of its peer, if no receive says it.
+fn refused_status(refusal: Refusal) -> Status {
+    match refusal {
+        Refusal::RemoteAccess => Status::LocalAccess,
+        Refusal::InvalidRequest | Refusal::RemoteOperation => Status::LocalQpOperation,
+    }
 }

@@ -10,7 +10,7 @@ use hostd::verbs::{
 
 pub(crate) const PORT: u16 = 7471;
 
-fn config(multipath: Option<MultipathConfig>) -> EngineConfig {
+pub(crate) fn config(multipath: Option<MultipathConfig>) -> EngineConfig {
     EngineConfig {
         multipath,
         ..EngineConfig::default()

@@ -286,6 +286,10 @@ impl<M: RegionMemory> Table<M> {
         if rings.link == Link::ByHand {
             return self.end_by_hand(qp, engine);
         }
+        if matches!(rings.link, Link::Ended | Link::Broken) {
+            // A fault or the peer was faster: it is what was asked for.
+            return Ok(());
+        }
         let connection = rings.connection().ok_or(EngineError::State)?;
         // What was posted before is sent before, as far as the engine's queue has room.
         if let Some((session, rings)) = self.queue_pairs.get_mut(&qp) {

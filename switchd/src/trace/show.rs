@@ -174,12 +174,8 @@ impl Details {
 
 fn details(step: Step, names: &Names<'_>) -> Details {
     match step {
-        Step::Received { port, len } => Details::of("received")
-            .with("port", names.port(port))
-            .with("length", len),
-        Step::Noticed { port, len } => Details::of("noticed")
-            .with("port", names.port(port))
-            .with("length", len),
+        Step::Received { port, len } => arrived("received", (port, len), names),
+        Step::Noticed { port, len } => arrived("noticed", (port, len), names),
         Step::Parsed {
             version,
             protocol,
@@ -224,10 +220,7 @@ fn details(step: Step, names: &Names<'_>) -> Details {
             vlan,
             egress,
             untagged,
-        } => Details::of("bridged")
-            .maybe("vlan", (vlan != 0).then_some(vlan))
-            .with("port", names.port(egress))
-            .maybe("untagged", untagged.then_some(true)),
+        } => bridged((vlan, egress, untagged), names),
         Step::Unresolved { ifindex } => Details::of("unresolved").with("interface", ifindex),
         Step::Crossed { to } => Details::of("crossed").with("to_worker", to),
         Step::Admitted {
@@ -256,6 +249,18 @@ fn details(step: Step, names: &Names<'_>) -> Details {
             .with("reason", reason.label())
             .maybe("port", egress.map(|port| names.port(port))),
     }
+}
+
+fn arrived(stage: &'static str, (port, len): (PortId, u16), names: &Names<'_>) -> Details {
+    let details = Details::of(stage).with("port", names.port(port));
+    details.with("length", len)
+}
+
+fn bridged((vlan, egress, untagged): (u16, PortId, bool), names: &Names<'_>) -> Details {
+    Details::of("bridged")
+        .maybe("vlan", (vlan != 0).then_some(vlan))
+        .with("port", names.port(egress))
+        .maybe("untagged", untagged.then_some(true))
 }
 
 const fn mark_name(at: MarkedAt) -> &'static str {

@@ -615,6 +615,11 @@ fn every_step_is_shown() {
             "sent        port port 7, waited ns 0",
         ),
     ];
+    assert_shown(&steps);
+}
+
+/// Each step is shown as its text.
+fn assert_shown(steps: &[(Step, &str)]) {
     let names = Names {
         ports: &[],
         next_hops: &[],
@@ -622,7 +627,7 @@ fn every_step_is_shown() {
     let (mut tracer, collector) = one("");
     let id = offer(&mut tracer, 0, &roce(false, 0));
     for (step, _) in steps {
-        tracer.step(at(1), id, step);
+        tracer.step(at(1), id, *step);
     }
     tracer.flush();
     let (found, _) = collector.finish();

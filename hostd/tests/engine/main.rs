@@ -15,4 +15,5 @@ mod pauses;
 mod plain;
 mod plain_peer;
 mod shares;
+mod sizes;
 mod trouble;

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use guest::{Guest, Nic, Options, Script};
 use hostd_client::{
-    Access, ByHand, Completion, CompletionQueue, CompletionStatus, Context, Private, QueuePair,
-    QueuePairOptions, ReceiveRequest, Region, RemoteSlice, SendRequest,
+    Access, AtomicOperation, ByHand, Completion, CompletionQueue, CompletionStatus, Context,
+    Private, QueuePair, QueuePairOptions, ReceiveRequest, Region, RemoteSlice, SendRequest,
 };
 use lab::capture::dissect;
 use lab::observe::{assert_healthy, fabric, rows, switches};
@@ -455,6 +455,7 @@ impl Talk {
         let pair = context.create_queue_pair(&completions, &completions, options);
         let mut pair = pair.unwrap();
         let rights = Access::LOCAL_WRITE.with(Access::REMOTE_WRITE);
+        let rights = rights.with(Access::REMOTE_READ).with(Access::REMOTE_ATOMIC);
         let region = context.allocate(BUFFER, rights).unwrap();
         let own = match h1 {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -566,6 +567,60 @@ impl Talk {
         assert!(found == pattern(len, seed), "{what}");
     }
 
+    /// An RDMA READ of `len` bytes each way.
+    fn reads(&mut self, len: usize) {
+        self.seed += 2;
+        let (ours, theirs, rkey) = (self.seed, self.seed - 1, self.region.rkey());
+        assert_eq!(self.ask(&format!("fill 0 {len} {theirs}")), "ok");
+        let local = self.region.slice(0, len).unwrap();
+        let request = SendRequest::read(7, local, self.remote);
+        self.pair.post_send(&request).unwrap();
+        self.next();
+        let mut found = vec![0; len];
+        self.region.read(0, &mut found).unwrap();
+        assert!(found == pattern(len, theirs), "{len} bytes are read");
+        self.region.write(0, &pattern(len, ours)).unwrap();
+        let request = format!("do read {len} 0 0 {rkey} 0 0");
+        assert_eq!(self.ask(&request), "success", "{len} bytes");
+        assert_eq!(self.ask(&format!("check 0 {len} {ours}")), "ok");
+    }
+
+    /// Atomic operations each way: what was there comes back, and what becomes of it stays.
+    fn atomics(&mut self) {
+        let word = |talk: &Self| {
+            let mut bytes = [0; 8];
+            talk.region.read(0, &mut bytes).unwrap();
+            u64::from_le_bytes(bytes)
+        };
+        let rkey = self.region.rkey();
+        self.region.write(0, &1000_u64.to_le_bytes()).unwrap();
+        for (request, before, after) in [
+            ("do faa 8 0 0 KEY 5 0", 1000, 1005),
+            ("do cas 8 0 0 KEY 1005 9", 1005, 9),
+            ("do cas 8 0 0 KEY 1005 7", 9, 9),
+        ] {
+            let request = request.replace("KEY", &rkey.to_string());
+            assert_eq!(self.ask(&request), "success");
+            assert_eq!(self.ask("word 0"), before.to_string(), "{request}");
+            assert_eq!(word(self), after, "{request}");
+        }
+        // The guest's word is 9 now, which the last one brought.
+        let (compare, swap) = (9, 70);
+        let swapped = AtomicOperation::CompareSwap { compare, swap };
+        for (operation, before, after) in [
+            (swapped, 9, 70),
+            (swapped, 70, 70),
+            (AtomicOperation::FetchAdd(30), 70, 100),
+        ] {
+            let local = self.region.slice(0, 8).unwrap();
+            let request = SendRequest::atomic(7, local, self.remote, operation);
+            self.pair.post_send(&request).unwrap();
+            self.next();
+            assert_eq!(word(self), before, "{operation:?}");
+            assert_eq!(self.ask("word 0"), after.to_string(), "{operation:?}");
+        }
+    }
+
     /// Every operation in both directions with a message of `len` bytes.
     fn all(&mut self, len: usize) {
         for write in [false, true] {
@@ -576,6 +631,8 @@ impl Talk {
         for operation in ["send", "send_imm", "write", "write_imm"] {
             self.guest_sends(operation, len);
         }
+        self.reads(len);
+        self.atomics();
     }
 
     /// The program ends, and has not complained.
@@ -606,9 +663,10 @@ fn verbs_peer() -> String {
     program
 }
 
-/// HT-1, HT-10, HT-43: SEND and RDMA WRITE, with immediate data and without, of 0 bytes to 1 MB,
-/// in both directions between hostd and a verbs program over Soft-RoCE, by IPv4 and IPv6; also when
-/// one in a hundred packets is lost either way, and then one of 16 MB. Every byte is right.
+/// HT-1, HT-10, HT-43: SEND and RDMA WRITE, with immediate data and without, and RDMA READ, of 0
+/// bytes to 1 MB, and atomic operations, in both directions between hostd and a verbs program over
+/// Soft-RoCE, by IPv4 and IPv6; also when one in a hundred packets is lost either way, and then one
+/// of 16 MB. Every byte is right.
 #[test]
 fn every_operation_between_hostd_and_soft_roce() {
     if !guest::available() {

@@ -133,7 +133,11 @@ impl Session {
                 self.create_queue_pair([send_cq, receive_cq], [send_entries, receive_entries])
                     .await
             }
-            Request::Listen { address, port, .. } => self.listen(address, port).await,
+            Request::Listen {
+                address,
+                port,
+                backlog,
+            } => self.listen(address, port, backlog).await,
             Request::Connect {
                 qp,
                 address,
@@ -314,13 +318,13 @@ impl Session {
         Ok((reply, vec![send_fd, receive_fd]))
     }
 
-    async fn listen(&mut self, address: IpAddr, port: u16) -> Outcome {
+    async fn listen(&mut self, address: IpAddr, port: u16, backlog: u16) -> Outcome {
         let claim = self.account.claim(&[(Resource::Listeners, 1)])?;
         if !address.is_unspecified() {
             let text = "hostd listens on all its addresses: give 0.0.0.0 or ::";
             return Err(Refusal::new(ErrorCode::InvalidArgument, text));
         }
-        let listen = |answer| SessionCommand::Listen(port, answer);
+        let listen = |answer| SessionCommand::Listen(port, backlog, answer);
         let port = self
             .ask(listen)
             .await

@@ -10,12 +10,12 @@ use super::session::Session;
 use crate::config::{Application, Quota};
 use crate::control::routes::RouterHandle;
 use crate::doorbell::Doorbells;
-use crate::edge::command::{Command, SessionId, WorkerHandle};
+use crate::edge::command::{Command, SessionCommand, SessionId, WorkerHandle};
 use crate::readiness::readiness;
 use hostd_client::abi::answer::{Event, Reply};
 use hostd_client::abi::message::Request;
 use hostd_client::abi::record::{Record, TAG_NONE, tag_of};
-use hostd_client::abi::types::ErrorCode;
+use hostd_client::abi::types::{ErrorCode, Private};
 use hostd_client::shm_socket::{self, Received};
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -33,14 +33,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// Events that wait for one application: connection requests of a full backlog, and an event for
-/// each of its queue pairs.
-const EVENTS: usize = 2048;
+/// Events that wait for one application: connection requests take half of the room at most, the
+/// rest is for what becomes of its queue pairs (two events for each until it is destroyed).
+const EVENTS: usize = 4096;
 
 /// Records that wait for room in the socket of one application. While there are any, its requests
 /// are not read.
@@ -55,9 +56,6 @@ const CLOSING: usize = 512;
 
 /// What a message counts among them at least: each takes a thread while it is being closed.
 const CLOSING_MESSAGE: usize = 32;
-
-/// How long an application may leave its socket full.
-const STALL_TIME: Duration = Duration::from_secs(30);
 
 /// Who may connect.
 #[derive(Clone, Debug, Default)]
@@ -131,8 +129,10 @@ pub struct SocketStatistics {
     pub refusals: u64,
     /// Sessions ended for malformed messages.
     pub malformed: u64,
-    /// Sessions ended because they did not read.
+    /// Sessions ended because they did not read their replies.
     pub stalled: u64,
+    /// Connection requests turned down because their application did not read its events.
+    pub unheard: u64,
 }
 
 #[derive(Debug, Default)]
@@ -152,6 +152,8 @@ pub struct Applications {
     sessions: Arc<Mutex<Sessions>>,
     permissions: Arc<Permissions>,
     quota: Quota,
+    /// How long an application may leave a reply unread.
+    patience: Duration,
     ledger: Ledger,
     worker: WorkerHandle,
     routes: RouterHandle,
@@ -207,6 +209,7 @@ impl Applications {
             sessions: Arc::default(),
             permissions: Arc::new(Permissions::resolve(application)),
             quota: application.quota,
+            patience: Duration::from_secs(application.reply_timeout_s),
             ledger: Ledger::new(application),
             worker,
             routes,
@@ -234,18 +237,32 @@ impl Applications {
         })
     }
 
-    /// Passes an event on. An application that lets too many lie is disconnected.
+    /// Passes an event on. What the network causes never ends a session: connection requests for an
+    /// application that lets too many lie are turned down, and what becomes of its queue pairs is
+    /// bounded by their number, because it is not heard while it does not listen. One that exceeds
+    /// that all the same is disconnected.
     pub fn deliver(&self, session: SessionId, event: Event) {
-        self.with(|sessions| {
-            let Some((_, events)) = sessions.events.get(&session) else {
-                return;
-            };
+        let turned_down = self.with(|sessions| {
+            let (_, events) = sessions.events.get(&session)?;
+            if let Event::ConnectRequest { request, .. } = event
+                && events.capacity() <= EVENTS / 2
+            {
+                sessions.statistics.unheard += 1;
+                return Some(request);
+            }
             if events.try_send(event).is_err() {
                 // Without a sender its task ends.
                 sessions.events.remove(&session);
                 sessions.statistics.stalled += 1;
             }
+            None
         });
+        if let Some(request) = turned_down {
+            let (answer, _) = oneshot::channel();
+            let reject = SessionCommand::Reject(request, Private::EMPTY, answer);
+            // Should the worker's channel be full, the request waits until its peer gives up.
+            self.worker.tell(Command::Session(session, reject));
+        }
     }
 
     /// Accepts connections for ever.
@@ -394,11 +411,11 @@ impl Applications {
             let busy = line.is_full();
             tokio::select! {
                 event = events.recv(), if !busy => match event {
-                    Some(event) => line.queue(event.encode(), Vec::new()),
+                    Some(event) => line.queue(event.encode()),
                     None => return Err(io::Error::other("it does not read its events")),
                 },
                 ready = line.writable(), if line.has_outgoing() => ready?,
-                () = tokio::time::sleep(STALL_TIME), if line.has_outgoing() => {
+                () = line.stalled(self.patience) => {
                     self.with(|sessions| sessions.statistics.stalled += 1);
                     return Err(io::Error::other("it does not read its replies"));
                 }
@@ -451,7 +468,7 @@ impl Applications {
             outcome.unwrap_or_else(|refusal| (refusal.into_reply(), Vec::new()));
         let hello_refused = line.first && matches!(reply, Reply::Error { .. });
         line.first = false;
-        line.queue(reply.encode(tag), descriptors);
+        line.queue_reply(reply.encode(tag), descriptors);
         lawful && !hello_refused
     }
 }
@@ -509,6 +526,14 @@ impl Drop for Place {
 struct Line {
     socket: AsyncFd<OwnedFd>,
     outgoing: VecDeque<(Record, Vec<OwnedFd>)>,
+    /// The number of the newest reply among the records that were queued.
+    last_reply: u64,
+    /// Records that were sent.
+    sent: u64,
+    /// Records that were queued.
+    queued: u64,
+    /// When the socket last took something, or a reply was queued.
+    moved: Instant,
     /// Nothing has been received yet.
     first: bool,
 }
@@ -518,12 +543,33 @@ impl Line {
         Ok(Self {
             socket: readiness(fd)?,
             outgoing: VecDeque::new(),
+            last_reply: 0,
+            sent: 0,
+            queued: 0,
+            moved: Instant::now(),
             first: true,
         })
     }
 
-    fn queue(&mut self, record: Record, descriptors: Vec<OwnedFd>) {
-        self.outgoing.push_back((record, descriptors));
+    fn queue(&mut self, event: Record) {
+        self.queued += 1;
+        self.outgoing.push_back((event, Vec::new()));
+    }
+
+    fn queue_reply(&mut self, reply: Record, descriptors: Vec<OwnedFd>) {
+        self.queued += 1;
+        self.last_reply = self.queued;
+        self.moved = Instant::now();
+        self.outgoing.push_back((reply, descriptors));
+    }
+
+    /// Returns when the application has left a reply unread for `patience`, or what stands before
+    /// it. Events alone wait for ever: they are the network's doing.
+    async fn stalled(&self, patience: Duration) {
+        if self.sent >= self.last_reply {
+            return std::future::pending().await;
+        }
+        tokio::time::sleep_until(self.moved + patience).await;
     }
 
     fn has_outgoing(&self) -> bool {
@@ -539,7 +585,11 @@ impl Line {
         while let Some((record, descriptors)) = self.outgoing.front() {
             let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
             match shm_socket::send(self.socket.get_ref().as_fd(), record.as_slice(), &borrowed) {
-                Ok(()) => drop(self.outgoing.pop_front()),
+                Ok(()) => {
+                    self.sent += 1;
+                    self.moved = Instant::now();
+                    self.outgoing.pop_front();
+                }
                 Err(Errno::EAGAIN) => return Ok(()),
                 Err(Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),

@@ -16,6 +16,8 @@ pub struct Application {
     pub users: Vec<String>,
     /// Groups whose members may connect, by name or number.
     pub groups: Vec<String>,
+    /// Seconds for which an application may leave a reply unread before it is disconnected.
+    pub reply_timeout_s: u64,
     /// MiB of memory that all applications together may have registered without letting hostd seal
     /// it. Each byte of it may be charged to hostd.
     pub unsealed_mib: u64,
@@ -71,6 +73,7 @@ impl Default for Application {
             socket: PathBuf::from(hostd_client::SOCKET_DEFAULT),
             users: Vec::new(),
             groups: vec!["hostd".to_owned()],
+            reply_timeout_s: 30,
             unsealed_mib: 256,
             quota: Quota::default(),
             user_quota: UserQuota::default(),
@@ -110,6 +113,8 @@ impl Application {
         let mut refusals = Refusals::default();
         let unsealed = within("application.unsealed_mib", self.unsealed_mib, 0, 1 << 24);
         refusals.keep(unsealed);
+        let timeout = self.reply_timeout_s;
+        refusals.keep(within("application.reply_timeout_s", timeout, 1, 3600));
         refusals.keep(self.quota.validate());
         refusals.keep(self.user_quota.validate());
         refusals.or(())

@@ -47,6 +47,11 @@ impl Telemetry {
             "Sessions ended for not reading.",
             socket.stalled,
         );
+        count(
+            "hostd_connection_requests_unheard_total",
+            "Connection requests turned down because their application read no events.",
+            socket.unheard,
+        );
         let malformed = "Sessions ended for malformed messages.";
         count(
             "hostd_sessions_malformed_total",
@@ -176,6 +181,11 @@ fn edge_counters(edge: &EdgeStatistics, families: &mut Families) {
             "hostd_broken_queues_total",
             "Queue pairs ended because their application broke a ring.",
             edge.broken_queues,
+        ),
+        (
+            "hostd_connection_requests_refused_total",
+            "Connection requests of peers turned down: nobody listens, or too many wait.",
+            edge.refused_requests,
         ),
         (
             "hostd_completion_ring_full_total",

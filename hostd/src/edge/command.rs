@@ -72,8 +72,8 @@ pub enum SessionCommand<M = SharedMemory> {
     CreateCompletionQueue(Producer<COMPLETION_LEN>, Wake, Answer<u32>),
     /// Create a queue pair.
     CreateQueuePair(Box<NewQueuePair>, Answer<u32>),
-    /// Listen on a port.
-    Listen(u16, Answer<u16>),
+    /// Listen on a port; so many connection requests may wait there for an answer.
+    Listen(u16, u16, Answer<u16>),
     /// Connect a queue pair.
     Connect(u32, IpAddr, u16, Private, Answer<()>),
     /// Accept a request with a queue pair.

@@ -15,6 +15,9 @@ pub struct EdgeStatistics {
     pub broken_queues: u64,
     /// Completions of queues that their application had broken, or whose ring had gone.
     pub lost_completions: u64,
+    /// Connection requests of peers that were turned down because nobody listens, or too many wait
+    /// for the application already.
+    pub refused_requests: u64,
     /// Times that a completion ring was full, so that work had to wait.
     pub full_rings: u64,
 }

@@ -2,6 +2,7 @@
 //! real daemons in this process (see `rig`).
 
 mod asynchronous;
+mod backlog;
 mod copy;
 mod doors;
 mod examples;

@@ -9,11 +9,12 @@ use crossbeam_channel::{Receiver, Sender};
 use hostd::app::socket::{Applications, SocketStatistics, listen_at};
 use hostd::config::Config;
 use hostd::control::routes::{self, Questions};
-use hostd::edge::command::{Command, Notice, Report, WorkerHandle};
+use hostd::edge::command::{Command, Notice, Report, SessionId, WorkerHandle};
 use hostd::host::{Speeds, start_worker};
 use hostd::net::port::NetPort;
 use hostd::verbs::Route;
 use hostd_client::Context;
+use hostd_client::abi::answer::Event;
 use nix::sys::eventfd::EventFd;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -242,6 +243,11 @@ impl Daemon {
                 }
             }
         }
+    }
+
+    /// Passes an event on as if the worker had reported it.
+    pub(crate) fn deliver(&self, session: SessionId, event: Event) {
+        self.applications.deliver(session, event);
     }
 
     /// Counters of the socket.

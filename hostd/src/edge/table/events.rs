@@ -1,6 +1,7 @@
 //! Events of the engine, on their way to applications.
 
-use super::{Link, Notice, REQUESTS_WAITING, Table, private};
+use super::{Link, Notice, REQUESTS_OF_SOURCE, REQUESTS_WAITING, Table, Waiting, private};
+use crate::edge::command::SessionId;
 use crate::engine::Engine;
 use crate::memory::RegionMemory;
 use crate::verbs::Status;
@@ -89,21 +90,26 @@ impl<M: RegionMemory> Table<M> {
             .get(&port)
             .copied()
             .filter(|_| !self.draining);
-        let Some(session) = owner else {
+        let room = |(session, backlog): &(SessionId, u16)| {
+            let backlog = usize::from(*backlog).max(1);
+            let own = || self.requests.values().filter(|it| it.session == *session);
+            own().count() < REQUESTS_WAITING
+                && own().filter(|it| it.port == port).count() < backlog
+                && own().filter(|it| it.source == peer).count() < REQUESTS_OF_SOURCE
+        };
+        let Some((session, _)) = owner.filter(room) else {
+            self.statistics.refused_requests += 1;
             let _ = engine.reject(connection, &[]);
             return None;
         };
-        let waiting = self
-            .requests
-            .values()
-            .filter(|(owner, _)| *owner == session)
-            .count();
-        if waiting >= REQUESTS_WAITING {
-            let _ = engine.reject(connection, &[]);
-            return None;
-        }
         let request = connection.number();
-        self.requests.insert(request, (session, connection));
+        let waiting = Waiting {
+            session,
+            connection,
+            port,
+            source: peer,
+        };
+        self.requests.insert(request, waiting);
         let (listener, private) = (u32::from(port), private(data));
         Some(Notice::Event(
             session,

@@ -32,8 +32,11 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 use tokio::sync::oneshot;
 
-/// Connection requests that may wait for one application's answer.
+/// Connection requests that may wait for one application's answer, whatever backlog it asks for.
 const REQUESTS_WAITING: usize = 256;
+
+/// Those of them that may come from one address.
+const REQUESTS_OF_SOURCE: usize = 64;
 
 /// First port that `Listen` with port zero tries (RFC 6335: the dynamic ports).
 const DYNAMIC_PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
@@ -53,6 +56,16 @@ struct Application {
     listeners: Vec<u16>,
 }
 
+/// A connection request that waits for its application's answer.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    session: SessionId,
+    connection: ConnectionId,
+    /// The port that the peer asked for, and its address.
+    port: u16,
+    source: IpAddr,
+}
+
 /// All applications, and who owns what.
 #[derive(Debug)]
 pub struct Table<M> {
@@ -60,9 +73,10 @@ pub struct Table<M> {
     applications: BTreeMap<SessionId, Application>,
     queue_pairs: HashMap<u32, (SessionId, WorkRings)>,
     completions: HashMap<CompletionQueueId, (SessionId, CompletionRing)>,
-    listeners: HashMap<u16, SessionId>,
+    /// Who listens, and the backlog.
+    listeners: HashMap<u16, (SessionId, u16)>,
     /// Connection requests that wait for an answer.
-    requests: HashMap<u32, (SessionId, ConnectionId)>,
+    requests: HashMap<u32, Waiting>,
     /// Completion queues whose ring is full.
     starved: Vec<CompletionQueueId>,
     touched: Vec<CompletionQueueId>,
@@ -132,10 +146,10 @@ impl<M: RegionMemory> Table<M> {
             self.listeners.remove(port);
             engine.unlisten(*port);
         }
-        self.requests.retain(|_, (owner, connection)| {
-            let keep = *owner != session;
+        self.requests.retain(|_, waiting| {
+            let keep = waiting.session != session;
             if !keep {
-                let _ = engine.reject(*connection, &[]);
+                let _ = engine.reject(waiting.connection, &[]);
             }
             keep
         });
@@ -170,7 +184,9 @@ impl<M: RegionMemory> Table<M> {
             Asked::CreateQueuePair(request, answer) => {
                 reply(answer, self.create_queue_pair(session, *request, engine));
             }
-            Asked::Listen(port, answer) => reply(answer, self.listen(session, port, engine)),
+            Asked::Listen(port, backlog, answer) => {
+                reply(answer, self.listen(session, port, backlog, engine));
+            }
             Asked::Connect(qp, address, port, private, answer) => {
                 reply(
                     answer,
@@ -181,8 +197,9 @@ impl<M: RegionMemory> Table<M> {
                 reply(answer, self.accept(session, request, qp, &private, engine));
             }
             Asked::Reject(request, private, answer) => {
-                let connection = self.take_request(session, request);
-                let rejected = connection.and_then(|id| engine.reject(id, private.as_slice()));
+                let waiting = self.take_request(session, request);
+                let rejected =
+                    waiting.and_then(|it| engine.reject(it.connection, private.as_slice()));
                 reply(answer, rejected);
             }
             Asked::Disconnect(qp, answer) => reply(answer, self.disconnect(session, qp, engine)),
@@ -238,16 +255,11 @@ impl<M: RegionMemory> Table<M> {
         Ok(())
     }
 
-    fn take_request(
-        &mut self,
-        session: SessionId,
-        request: u32,
-    ) -> Result<ConnectionId, EngineError> {
-        match self.requests.get(&request) {
-            Some((owner, connection)) if *owner == session => {
-                let connection = *connection;
+    fn take_request(&mut self, session: SessionId, request: u32) -> Result<Waiting, EngineError> {
+        match self.requests.get(&request).copied() {
+            Some(waiting) if waiting.session == session => {
                 self.requests.remove(&request);
-                Ok(connection)
+                Ok(waiting)
             }
             _ => Err(EngineError::Unknown),
         }
@@ -267,9 +279,10 @@ impl<M: RegionMemory> Table<M> {
         }
         // Receives that were posted before are in place when the first message comes.
         self.serve_one(qp, engine);
-        let connection = self.take_request(session, request)?;
+        let waiting = self.take_request(session, request)?;
+        let connection = waiting.connection;
         if let Err(error) = engine.accept(connection, qp, &parameters(private)) {
-            self.requests.insert(request, (session, connection));
+            self.requests.insert(request, waiting);
             return Err(error);
         }
         self.rings(session, qp)?.link = Link::Pending(connection);

@@ -95,6 +95,7 @@ impl<M: RegionMemory> Table<M> {
         &mut self,
         session: SessionId,
         port: u16,
+        backlog: u16,
         engine: &mut Engine<M>,
     ) -> Result<u16, EngineError> {
         self.may_connect()?;
@@ -109,7 +110,7 @@ impl<M: RegionMemory> Table<M> {
         let application = self.application(session)?;
         engine.listen(port)?;
         application.listeners.push(port);
-        self.listeners.insert(port, session);
+        self.listeners.insert(port, (session, backlog));
         Ok(port)
     }
 

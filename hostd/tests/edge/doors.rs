@@ -39,6 +39,7 @@ fn the_wrong_user_is_refused() {
             .args(["--reuid", user, "--regid", group, "--groups", more, "--"])
             .args(["/usr/bin/python3", "-c", PROBE])
             .arg(&a.socket)
+            .arg(hostd_client::abi::VERSION_MAJOR.to_string())
             .status()
             .expect("setpriv and python3 are there");
         assert_eq!(
@@ -65,7 +66,7 @@ try:
     sys.exit(1)
 except TimeoutError:
     pass
-s.send(struct.pack('<HHI4sHHQ', 1, 0, 7, b'hstd', 1, 0, 7))
+s.send(struct.pack('<HHI4sHHQ', 1, 0, 7, b'hstd', int(sys.argv[2]), 0, 7))
 kind, = struct.unpack_from('<H', s.recv(512))
 sys.exit(kind != 101)
 ";

@@ -79,6 +79,9 @@ impl Links {
         let add = format!("ip link add br0 type bridge forward_delay 0{filtering}");
         self.forwarder.run(&add)?;
         for port in ["p0", "p1"] {
+            // A port whose device takes tags off is left to the kernel.
+            let keep_tags = format!("ethtool -K {port} rxvlan off txvlan off");
+            self.forwarder.run(&keep_tags)?;
             self.forwarder
                 .run(&format!("ip link set {port} master br0"))?;
         }

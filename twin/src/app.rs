@@ -40,6 +40,9 @@ const COMPLETIONS: u32 = 4096;
 /// Where all applications listen.
 const SERVICE: u16 = 7471;
 
+/// Connection requests that may wait there: hosts of a fabric may all connect at once.
+const BACKLOG: u16 = u16::MAX;
+
 /// Commands and notices under way between application and daemon.
 const CHANNEL: usize = 64;
 
@@ -221,7 +224,7 @@ impl<const BYTES: bool> App<BYTES> {
         let created = self.ask(|answer| SessionCommand::CreateCompletionQueue(ring, wake, answer));
         turn();
         self.queue = answered(created)?;
-        let listening = self.ask(|answer| SessionCommand::Listen(SERVICE, answer));
+        let listening = self.ask(|answer| SessionCommand::Listen(SERVICE, BACKLOG, answer));
         turn();
         answered(listening)?;
         memory_works(self.completions.arm());

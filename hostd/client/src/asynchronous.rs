@@ -144,6 +144,10 @@ impl QueuePair {
     pub async fn disconnect_async(&mut self) -> Result<(), Error> {
         let request = Request::Disconnect { qp: self.handle };
         self.context.channel.call_async(&request).await?;
+        // Told before: nothing more comes.
+        if self.ended.get().is_some() {
+            return Ok(());
+        }
         self.wait_disconnected_async().await.map(drop)
     }
 
@@ -154,7 +158,9 @@ impl QueuePair {
     pub async fn wait_disconnected_async(&self) -> Result<ErrorCode, Error> {
         let ours = self.handle;
         let channel = &self.context.channel;
-        channel.event(|event| disconnected(ours, event)).await
+        let reason = channel.event(|event| disconnected(ours, event)).await?;
+        let _ = self.ended.set(reason);
+        Ok(reason)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::session::{Object, Session, descriptors, unexpected};
 use crate::{CompletionQueue, Error, Slice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// What a queue pair is made of (`ibv_qp_init_attr`).
@@ -234,6 +234,8 @@ pub struct QueuePair {
     pub(crate) handle: u32,
     number: u32,
     slot: u32,
+    /// Why the connection ended, once that was told.
+    pub(crate) ended: OnceLock<ErrorCode>,
     /// The queue pair itself first: the daemon gives no completion queue up that is in use.
     _objects: [Arc<Object>; 3],
 }
@@ -271,6 +273,7 @@ impl QueuePair {
             handle,
             number: qpn,
             slot,
+            ended: OnceLock::new(),
             _objects: [
                 Object::new(context, ObjectKind::QueuePair, handle),
                 send_queue,
@@ -404,7 +407,8 @@ impl QueuePair {
     }
 
     /// Closes the connection (`rdma_disconnect`) and waits until it is closed. What is outstanding
-    /// completes, with [`crate::CompletionStatus::Flushed`] if it was not done.
+    /// completes, with [`crate::CompletionStatus::Flushed`] if it was not done. A connection that has
+    /// ended already, by a fault or by the peer, is closed.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; a refusal if there is no connection.
@@ -412,6 +416,10 @@ impl QueuePair {
         self.context
             .channel
             .call(&Request::Disconnect { qp: self.handle }, None)?;
+        // Told before: nothing more comes.
+        if self.ended.get().is_some() {
+            return Ok(());
+        }
         self.wait_disconnected(timeout).map(|_| ())
     }
 
@@ -422,7 +430,9 @@ impl QueuePair {
     pub fn wait_disconnected(&self, timeout: Duration) -> Result<ErrorCode, Error> {
         let until = deadline(timeout);
         let wanted = |event: &Event| disconnected(self.handle, event);
-        self.context.channel.wait_event(until, wanted)
+        let reason = self.context.channel.wait_event(until, wanted)?;
+        let _ = self.ended.set(reason);
+        Ok(reason)
     }
 
     fn ring(&self, posted: usize) {

@@ -407,8 +407,8 @@ impl QueuePair {
     }
 
     /// Closes the connection (`rdma_disconnect`) and waits until it is closed. What is outstanding
-    /// completes, with [`crate::CompletionStatus::Flushed`] if it was not done. A connection that has
-    /// ended already, by a fault or by the peer, is closed.
+    /// completes, with [`crate::CompletionStatus::Flushed`] if it was not done. A connection that
+    /// has ended already, by a fault or by the peer, is closed.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; a refusal if there is no connection.

@@ -210,7 +210,8 @@ impl QueuePair {
             Outcome::Refused(refusal, completion) => {
                 receiver.reports.on_refused(refusal);
                 delivery.drop_packet(frame, DropReason::RequestRefused);
-                let status = completion.map_or(refused_status(refusal), |ended| ended.status);
+                let status =
+                    completion.map_or_else(|| refused_status(refusal), |ended| ended.status);
                 self.complete_receive(completion, delivery.effects);
                 self.fail(status, delivery.effects);
                 return false;

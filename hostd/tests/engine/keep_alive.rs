@@ -71,8 +71,8 @@ fn a_silent_peer_is_not_disturbed() {
             statistics.transport.keep_alives
         });
         assert!((11..40).contains(&(probes[0] + probes[1])), "{probes:?}");
-        for host in 0..2 {
-            assert_eq!(state(&network, host, qpns[host]), State::ReadyToSend);
+        for (host, &qpn) in qpns.iter().enumerate() {
+            assert_eq!(state(&network, host, qpn), State::ReadyToSend);
         }
         network.hosts[1].receive_into(qpns[1], 1, 0, 10_000);
         let send = network.hosts[0].send(1, 0, 9000);

@@ -438,6 +438,7 @@ mod tests {
             "a second mapping"
         );
         let (rings, _ours) = create_sealed(c"ring", 4096).expect("memory");
+        nix::fcntl::posix_fallocate(&rings, 0, 4096).expect("memory");
         assert_eq!(
             Mapping::of_region(rings.as_fd(), 4096, true).unwrap_err(),
             MemoryError::Closed,

@@ -398,6 +398,53 @@ fn ibv_rc_pingpong_plays_with_hostd() {
     rig.assert_understood(&file);
 }
 
+/// HT-10: the guest's `rping` and that of hostd ping each other, each as server and as client, with
+/// connections that librdmacm sets up. Each text comes back as it was.
+#[test]
+fn rping_plays_with_hostd() {
+    const COUNT: usize = 8;
+    if !guest::available() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let mut rig = Rig::with_hostd("roceping");
+    let capture = rig.lab.capture("leaf1", "h1", "udp port 4791").unwrap();
+    let [h1, h2] = ["h1", "h2"].map(|name| rig.lab.host(name).address(false));
+    // All pings together fit into a pipe.
+    let options = format!("-v -V -S 5000 -p {PORT}");
+    let inside = format!("ulimit -l unlimited; exec rping {options}");
+    let outside = format!("{} {options}", example("rping"));
+
+    let server = rig.guest.start(&format!("{inside} -s")).unwrap();
+    rig.inside("until rdma resource show cm_id | grep -q LISTEN; do sleep 0.1; done");
+    let words = format!("{outside} -c -C {COUNT} -a {h2}");
+    let output = rig.lab.host("h1").run(words.split(' ')).unwrap();
+    let ours = output.expect_ok();
+    assert_eq!(ours.matches("ping data: rdma-ping-").count(), COUNT);
+    let output = rig.guest.wait(server, LIMIT).unwrap();
+    let theirs = format!("{}{}", output.stdout, output.stderr);
+    assert_eq!(
+        theirs.matches("server ping data: rdma-ping-").count(),
+        COUNT
+    );
+
+    let words = format!("{outside} -s");
+    let mut process = rig.lab.host("h1").spawn(words.split(' ')).unwrap();
+    let mut output = BufReader::new(process.stdout.take().unwrap());
+    let mut first = String::new();
+    output.read_line(&mut first).unwrap();
+    assert!(first.starts_with("listening on port"), "{first}");
+    let client = format!("{inside} -c -C {COUNT} -a {h1}");
+    let client = rig.guest.run(&client, LIMIT).unwrap();
+    let theirs = client.expect_ok();
+    assert_eq!(theirs.matches("ping data: rdma-ping-").count(), COUNT);
+    let mut ours = String::new();
+    std::io::Read::read_to_string(&mut output, &mut ours).unwrap();
+    assert!(process.wait().unwrap().success(), "{ours}");
+    assert_eq!(ours.matches("server ping data: rdma-ping-").count(), COUNT);
+    rig.assert_understood(&capture.stop().unwrap());
+}
+
 /// Losses of one in a hundred UDP packets, in both directions of the guest's interface.
 const LOSSES: &str = "
     ip link add ifb0 mtu 3000 type ifb

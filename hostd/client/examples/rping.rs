@@ -143,7 +143,8 @@ impl End {
     /// the connection has ended.
     fn wait(&mut self, wanted: CompletionOpcode) -> Result<bool, Failure> {
         loop {
-            let completion = self.completions.next(TIMEOUT)?;
+            let completion = self.completions.next(TIMEOUT);
+            let completion = completion.map_err(|error| format!("{wanted:?}: {error}"))?;
             match completion.status {
                 CompletionStatus::Success => {}
                 CompletionStatus::Flushed => return Ok(false),

@@ -182,6 +182,41 @@ fn rc_pingpong() {
     );
 }
 
+/// HT-1, HT-10: SEND, RDMA READ and RDMA WRITE in the exchange of librdmacm's `rping`.
+#[test]
+fn rping() {
+    let (a, b) = pair(&config());
+    let start = |daemon: &Daemon, words: &[&str]| {
+        Command::new(example("rping"))
+            .args(words)
+            // Few enough bytes for the pipe that nobody reads until the end.
+            .args(["-v", "-V", "-S", "2500"])
+            .env("HOSTD_SOCKET", &daemon.socket)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts")
+    };
+    let mut process = start(&b, &["-s", "-p", "0"]);
+    let mut output = BufReader::new(process.stdout.take().expect("piped"));
+    let mut first = String::new();
+    output.read_line(&mut first).expect("a line");
+    let port = first.trim().rsplit(' ').next().expect("a port").to_owned();
+    let server = Server {
+        process,
+        output,
+        port,
+    };
+    let to = b.address.to_string();
+    let client = start(&a, &["-c", "-C", "20", "-a", &to, "-p", &server.port]);
+    let output = client.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("ping data: rdma-ping-19: "), "{text}");
+    let told = server.end();
+    let pings = told.matches("server ping data: rdma-ping-").count();
+    assert_eq!(pings, 20, "{told}");
+}
+
 /// Who asks for help, or for nonsense, is told how to call them.
 #[test]
 fn usage_is_told() {

@@ -189,8 +189,8 @@ fn rping() {
     let start = |daemon: &Daemon, words: &[&str]| {
         Command::new(example("rping"))
             .args(words)
-            // Few enough bytes for the pipe that nobody reads until the end.
-            .args(["-v", "-V", "-S", "2500"])
+            // All lines fit into the pipe, which nobody reads until the end.
+            .args(["-v", "-V", "-S", "500"])
             .env("HOSTD_SOCKET", &daemon.socket)
             .stdout(Stdio::piped())
             .spawn()

@@ -20,7 +20,8 @@ use crate::tables::policy::{Policy, PortPolicy, QueuePolicy};
 use common::xdp::limits::PACKET_MAX;
 
 /// Groups by which packets may bypass the buffer, at whatever port they arrive: the empty buffer
-/// has room in them for the largest frame. Bit n for group n.
+/// has room in them for the largest frame of one chunk. Longer ones never bypass. Bit n for group
+/// n.
 pub fn groups(policy: &Policy) -> u8 {
     let takes_any = |group: usize| {
         policy.ports.iter().all(|port| {
@@ -110,7 +111,7 @@ mod tests {
         const ALL: u8 = u8::MAX;
         const NOT_3: u8 = !(1 << 3);
         assert_eq!(queues_with(|_| ()), ALL);
-        // 3,840 bytes: the largest frame takes 15 cells.
+        // 3,840 bytes: the largest frame of one chunk takes 15 cells.
         for (limit, guaranteed, expected) in [(15, 0, ALL), (14, 0, NOT_3), (14, 1, ALL)] {
             let found = queues_with(|queue| {
                 queue.limit = Some(Limit::Static(limit));

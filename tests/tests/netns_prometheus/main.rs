@@ -63,6 +63,24 @@ fn metrics(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// The series that the expressions of the rules select by labels: `metric{label="value"}`.
+fn selectors(rules: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for line in rules
+        .lines()
+        .filter(|line| line.trim_start().starts_with("expr:"))
+    {
+        for (open, _) in line.match_indices('{') {
+            let start = line[..open]
+                .rfind(|it: char| !it.is_ascii_alphanumeric() && it != '_')
+                .map_or(0, |before| before + 1);
+            let close = line[open..].find('}').unwrap();
+            found.insert(line[start..=open + close].to_owned());
+        }
+    }
+    found
+}
+
 /// MG-5: Prometheus scrapes every daemon of a fabric with a lossless class under load; it accepts
 /// OpenMetrics; every dashboard has data everywhere, and the alerts watch what exists.
 #[test]
@@ -114,6 +132,13 @@ fn dashboards_and_alerts_find_what_they_ask_for() {
     assert!(asked.len() > 10, "{asked:?}");
     for name in &asked {
         assert!(known.contains(name.as_str()), "no daemon has {name}");
+    }
+    // A label's value that no daemon gives would leave an alert silent for ever.
+    let selected = selectors(&rules);
+    assert!(selected.len() > 5, "{selected:?}");
+    for selector in &selected {
+        let rows = prometheus.samples(selector).unwrap();
+        assert!(!rows.is_empty(), "no daemon has {selector}");
     }
     let evaluated = prometheus.ask("rules", &[]).unwrap();
     for group in evaluated["groups"].as_array().unwrap() {

@@ -15,6 +15,9 @@ pub const QUEUE_PAIR_NUMBER_BITS: u32 = 24;
 /// Completion queues of one engine: one per direction of each queue pair.
 pub const COMPLETION_QUEUES: u32 = 2 * QUEUE_PAIRS;
 
+/// Shared receive queues of one engine.
+pub const SHARED_QUEUES: u32 = QUEUE_PAIRS;
+
 /// Protection domains of one engine.
 pub const DOMAINS: u32 = QUEUE_PAIRS;
 

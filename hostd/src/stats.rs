@@ -167,6 +167,19 @@ pub struct QueuePairCounters {
     pub loss_reports: u64,
 }
 
+/// How a shared receive queue stands (`ibv_query_srq`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedQueueStatistics {
+    /// Receives that may be posted.
+    pub max_wr: u32,
+    /// The limit that is set; 0 if none is, or once it was reached.
+    pub limit: u32,
+    /// Receives that are posted and not taken.
+    pub posted: u32,
+    /// Queue pairs that take receives here.
+    pub queue_pairs: usize,
+}
+
 /// One queue pair as it stands.
 #[derive(Clone, Copy, Debug)]
 pub struct QueuePairStatistics {

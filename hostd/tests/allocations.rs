@@ -46,6 +46,7 @@ impl Host {
             receive_cq: cq,
             max_send_wr: 16,
             max_recv_wr: 16,
+            shared: None,
             signal_all: true,
         };
         let qpn = engine.create_queue_pair(request).expect("room");

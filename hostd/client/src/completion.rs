@@ -132,9 +132,25 @@ impl CompletionQueue {
     /// # Errors
     /// The ring is broken.
     pub fn arm(&mut self) -> Result<bool, Error> {
+        self.drain_wakes();
+        Ok(self.ring.arm()?)
+    }
+
+    /// Asks that [`Self::as_fd`] becomes readable with the next completion that is solicited, or
+    /// that did not succeed (`ibv_req_notify_cq` with `solicited_only`); also when the queue is
+    /// full. True if there is a completion of any kind already; then nothing was asked.
+    ///
+    /// # Errors
+    /// The ring is broken.
+    pub fn arm_solicited(&mut self) -> Result<bool, Error> {
+        self.drain_wakes();
+        Ok(self.ring.arm_urgent()?)
+    }
+
+    /// Forgets that this side was woken before.
+    fn drain_wakes(&self) {
         let mut old = [0; 64];
         while matches!(nix::unistd::read(&self.wake, &mut old), Ok(got) if got == old.len()) {}
-        Ok(self.ring.arm()?)
     }
 
     /// Waits until there is a completion; false when the time is over.
@@ -142,9 +158,27 @@ impl CompletionQueue {
     /// # Errors
     /// [`Error::DaemonGone`].
     pub fn wait(&mut self, timeout: Duration) -> Result<bool, Error> {
+        self.wait_armed(timeout, Self::arm)
+    }
+
+    /// Waits until there is a completion that is solicited or did not succeed, or no more fit, or
+    /// the time is over; whether there is a completion of any kind then. Does not wait while there
+    /// is one.
+    ///
+    /// # Errors
+    /// [`Error::DaemonGone`].
+    pub fn wait_solicited(&mut self, timeout: Duration) -> Result<bool, Error> {
+        self.wait_armed(timeout, Self::arm_solicited)
+    }
+
+    fn wait_armed(
+        &mut self,
+        timeout: Duration,
+        arm: impl Fn(&mut Self) -> Result<bool, Error>,
+    ) -> Result<bool, Error> {
         let until = deadline(timeout);
         loop {
-            if self.arm()? {
+            if arm(self)? {
                 return Ok(true);
             }
             let mut fds = [

@@ -9,10 +9,11 @@ use super::QueuePair;
 use super::effects::{Completed, Effects};
 use super::responder::Rights;
 use super::transmit::Departure;
-use crate::frame::{self, DataHeader, Refusal};
+use crate::frame::{self, DataHeader, IncomingSegment, Refusal};
 use crate::limits;
 use crate::memory::{RegionMemory, RegionTable};
 use crate::receive::respond::Outcome;
+use crate::receive::shared::SharedReceives;
 use crate::receive::{Arrival, FrameBudget, Receiver};
 use crate::verbs::{
     Completion, CompletionOpcode, DropReason, EngineError, ReceiveRequest, State, Status,
@@ -20,6 +21,7 @@ use crate::verbs::{
 use common::time::Time;
 use common::wire::roce::{Flow, Headers};
 use common::xdp::frame::{Frame, FramePool};
+use std::collections::VecDeque;
 use std::net::IpAddr;
 
 /// What a responder needs to deliver packets.
@@ -32,7 +34,24 @@ pub(crate) struct Delivery<'a, M> {
     /// Where delivered frames go.
     pub(crate) pool: &'a mut FramePool,
     pub(crate) effects: &'a mut Effects,
+    /// Where receives are taken from, if not from the queue pair's own.
+    pub(crate) shared: Option<SharedSource<'a>>,
     pub(crate) now: Time,
+}
+
+/// The shared receive queue of a queue pair.
+#[derive(Debug)]
+pub(crate) struct SharedSource<'a> {
+    pub(crate) receives: &'a mut SharedReceives,
+    /// Completions for which there is room where its receives complete.
+    pub(crate) room: usize,
+}
+
+impl SharedSource<'_> {
+    /// Whether a receive can be taken: there is one, and room for its completion.
+    fn has_receive(&self) -> bool {
+        self.room > 0 && self.receives.len() > 0
+    }
 }
 
 impl<M> Delivery<'_, M> {
@@ -103,8 +122,14 @@ impl QueuePair {
                     receiver.reports.on_duplicate(&header, now);
                 }
                 if receiver.is_starved() && ahead == 0 {
-                    receiver.reports.on_not_ready();
-                    self.counters.tx_rnr += 1;
+                    let shared = delivery.shared.as_ref();
+                    if shared.is_some_and(SharedSource::has_receive) {
+                        // There was no room for its completion before.
+                        self.responder.offer_shared();
+                    } else {
+                        receiver.reports.on_not_ready();
+                        self.counters.tx_rnr += 1;
+                    }
                 }
                 delivery.effects.duplicates += 1;
                 return delivery.pool.give(frame);
@@ -176,7 +201,6 @@ impl QueuePair {
         header: DataHeader,
         delivery: &mut Delivery<'_, M>,
     ) -> bool {
-        let responder = &mut self.responder;
         let rights = Rights {
             domain: self.request.domain.0,
             access: self.access,
@@ -184,11 +208,14 @@ impl QueuePair {
             qpn: self.number,
         };
         let outcome = match (header.question(), header.segment(frame.bytes())) {
-            (Some(asked), _) => responder.answer(&asked, header.psn, rights, delivery.regions),
-            (None, Some(segment)) => responder.accept(&segment, rights, delivery.regions),
+            (Some(asked), _) => {
+                let responder = &mut self.responder;
+                responder.answer(&asked, header.psn, rights, delivery.regions)
+            }
+            (None, Some(segment)) => self.accept(&segment, rights, delivery),
             (None, None) => Outcome::Refused(Refusal::InvalidRequest, None),
         };
-        let Some(receiver) = &mut responder.receiver else {
+        let Some(receiver) = &mut self.responder.receiver else {
             delivery.drop_packet(frame, DropReason::QueuePairState);
             return false;
         };
@@ -202,6 +229,9 @@ impl QueuePair {
                 if receiver.reorders() && delivery.budget.take(owner, receiver.waiting()) {
                     receiver.hold(0, frame, header, delivery.now);
                     receiver.starve();
+                    if let Some(shared) = &mut delivery.shared {
+                        shared.receives.wait(self.number);
+                    }
                 } else {
                     delivery.drop_packet(frame, DropReason::ReceiverNotReady);
                 }
@@ -236,6 +266,44 @@ impl QueuePair {
         self.complete_receive(completion, delivery.effects);
         delivery.pool.give(frame);
         true
+    }
+
+    /// Takes the next segment in order. The receive of its message comes from the shared queue, if
+    /// there is one.
+    fn accept<M: RegionMemory>(
+        &mut self,
+        segment: &IncomingSegment<'_>,
+        rights: Rights,
+        delivery: &mut Delivery<'_, M>,
+    ) -> Outcome {
+        let (responder, regions) = (&mut self.responder, delivery.regions);
+        let Some(shared) = &mut delivery.shared else {
+            return responder.accept(segment, rights, regions, None);
+        };
+        let before = shared.receives.len();
+        let mut none = VecDeque::new();
+        let receives = if shared.room > 0 {
+            shared.receives.queue()
+        } else {
+            &mut none
+        };
+        let outcome = responder.accept(segment, rights, regions, Some(receives));
+        if shared.receives.len() < before {
+            shared.room -= 1;
+            let effects = &mut *delivery.effects;
+            let taken = Completed::Taken(self.request.receive_cq);
+            effects.completed.push(taken);
+            if shared.receives.reaches_limit() {
+                effects.limit_reached = self.request.shared;
+            }
+        }
+        outcome
+    }
+
+    /// A receive of the shared queue may be there for a packet of this queue pair. Whether one
+    /// waits for it.
+    pub(crate) fn offer_shared(&mut self) -> bool {
+        self.state.receives() && self.responder.offer_shared()
     }
 
     /// Fails if a gap has been open since `before` or longer: its sender has given up, or never
@@ -292,7 +360,7 @@ impl QueuePair {
         if self.state == State::Reset {
             return Err(EngineError::State);
         }
-        if request.len > limits::MESSAGE {
+        if request.len > limits::MESSAGE || self.request.shared.is_some() {
             return Err(EngineError::Argument);
         }
         if self.responder.posted() >= self.request.max_recv_wr as usize {
@@ -363,7 +431,9 @@ impl QueuePair {
         if !self.wants_to_acknowledge(now) {
             return Departure::Nothing;
         }
-        let credits = self.responder.credits();
+        // Nobody knows for whom a shared receive will be (IBTA 9.7.7.2).
+        let credits = self.request.shared.is_none();
+        let credits = credits.then(|| self.responder.credits());
         let (Some(peer), Some(receiver)) = (&self.peer, &mut self.responder.receiver) else {
             return Departure::Nothing;
         };
@@ -397,7 +467,7 @@ impl QueuePair {
             self.counters.loss_reports += 1;
         }
         receiver.reports.on_left();
-        if fields.tells_credits() {
+        if let Some(credits) = credits.filter(|_| fields.tells_credits()) {
             self.responder.tell_credits(credits);
         }
         self.counters.tx_acks += 1;

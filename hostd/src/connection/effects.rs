@@ -1,7 +1,7 @@
 //! Effects of a call of a queue pair on the rest of the engine: collected during the call, carried
 //! out by the engine after it.
 
-use crate::verbs::{Completion, CompletionQueueId, DropReason, Status};
+use crate::verbs::{Completion, CompletionQueueId, DropReason, SharedQueueId, Status};
 use common::time::{Span, Time};
 use common::xdp::frame::Frame;
 
@@ -12,6 +12,8 @@ pub(crate) enum Completed {
     With(CompletionQueueId, Completion),
     /// A request ended silently: its place is free again.
     Silently(CompletionQueueId),
+    /// A receive of a shared queue was taken: it will complete here.
+    Taken(CompletionQueueId),
 }
 
 /// Completions of one call that need no allocation: all of a window's requests at once.
@@ -24,6 +26,10 @@ pub(crate) struct Effects {
     pub(crate) completed: Vec<Completed>,
     /// The queue pair failed: its number, and why.
     pub(crate) failed: Option<(u32, Status)>,
+    /// A shared receive queue has fewer receives than its limit says.
+    pub(crate) limit_reached: Option<SharedQueueId>,
+    /// A queue pair takes no receive of its shared queue any more.
+    pub(crate) last_taken: Option<u32>,
     /// Why packets that came were lost.
     pub(crate) dropped: Vec<DropReason>,
     /// Frames that left the reorder buffer without having been delivered.
@@ -47,6 +53,8 @@ impl Default for Effects {
         Self {
             completed: Vec::with_capacity(ROOM),
             failed: None,
+            limit_reached: None,
+            last_taken: None,
             dropped: Vec::with_capacity(ROOM),
             released: Vec::with_capacity(ROOM),
             owner: 0,

@@ -23,7 +23,7 @@ mod sender;
 mod steering;
 mod transmit;
 
-pub(crate) use deliver::Delivery;
+pub(crate) use deliver::{Delivery, SharedSource};
 pub(crate) use effects::{Completed, Effects};
 pub(crate) use transmit::Departure;
 
@@ -154,7 +154,10 @@ impl QueuePair {
             Transition::Init(access) => self.access = *access,
             Transition::ReadyToReceive(attributes) => self.meet_peer(attributes, config, draw()),
             Transition::ReadyToSend(attributes) => self.begin_to_send(attributes, config),
-            Transition::Error => self.end(effects),
+            Transition::Error => {
+                self.take_no_more(effects);
+                self.end(effects);
+            }
             Transition::Reset => {
                 self.forget(effects);
                 self.leave_peer(effects);
@@ -266,10 +269,18 @@ impl QueuePair {
         if self.state == State::Error {
             return;
         }
+        self.take_no_more(effects);
         self.state = State::Error;
         self.end(effects);
         self.check_invariants();
         effects.failed = Some((self.number, status));
+    }
+
+    /// The error state begins: no receive of a shared queue is taken any more. One that was taken
+    /// completes now.
+    fn take_no_more(&self, effects: &mut Effects) {
+        let begins = self.state != State::Error && self.request.shared.is_some();
+        effects.last_taken = begins.then_some(self.number);
     }
 
     /// Everything outstanding is flushed, and what waited for its turn is dropped.

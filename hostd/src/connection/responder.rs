@@ -56,7 +56,7 @@ impl Responder {
         self.receives.len()
     }
 
-    /// Messages that the peer may send beyond those that are complete.
+    /// Messages that the peer may send beyond those that are complete, of its own receives.
     pub(super) fn credits(&self) -> u32 {
         let begun = matches!(self.assembly, Assembly::Send { .. });
         let posted = u32::try_from(self.posted()).expect("bounded by the queue's capacity");
@@ -90,16 +90,25 @@ impl Responder {
         self.receives.drain(..).count()
     }
 
-    /// Takes the next segment in order.
+    /// A receive of the shared queue may be there for the packet that waits for one. Whether one
+    /// waits.
+    pub(super) fn offer_shared(&mut self) -> bool {
+        self.resume = self.receiver.as_ref().is_some_and(Receiver::is_starved);
+        self.resume
+    }
+
+    /// Takes the next segment in order. A message takes its receive from `shared`, if there is
+    /// such a queue.
     pub(super) fn accept<M: RegionMemory>(
         &mut self,
         segment: &IncomingSegment<'_>,
         rights: Rights,
         regions: &RegionTable<M>,
+        shared: Option<&mut VecDeque<ReceiveRequest>>,
     ) -> Outcome {
         let mut target = Target {
             regions,
-            receives: &mut self.receives,
+            receives: shared.unwrap_or(&mut self.receives),
             domain: rights.domain,
             access: rights.access,
             mtu: rights.mtu,

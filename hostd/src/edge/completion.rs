@@ -37,6 +37,8 @@ pub struct CompletionRing {
     wake: Wake,
     /// The application broke the ring.
     broken: bool,
+    /// A solicited completion, or one that did not succeed, was put in and not shown yet.
+    urgent: bool,
 }
 
 impl CompletionRing {
@@ -46,6 +48,7 @@ impl CompletionRing {
             ring,
             wake,
             broken: false,
+            urgent: false,
         }
     }
 
@@ -71,6 +74,7 @@ impl CompletionRing {
         let pushed =
             !self.broken && matches!(self.ring.push(&entry(completion).to_bytes()), Ok(true));
         if pushed {
+            self.urgent |= completion.solicited;
             statistics.completions += 1;
         } else {
             self.broken = true;
@@ -78,13 +82,16 @@ impl CompletionRing {
         }
     }
 
-    /// Shows the application what was put in, and wakes it if it sleeps.
-    pub fn publish(&mut self, statistics: &mut EdgeStatistics) {
+    /// Shows the application what was put in, and wakes it if it sleeps. One that waits for a
+    /// solicited completion is woken by one, by a failure, and when the ring is `full`, because
+    /// what it waits for may be behind.
+    pub fn publish(&mut self, full: bool, statistics: &mut EdgeStatistics) {
         if self.broken {
             return;
         }
         self.ring.publish();
-        if self.ring.take_wake_request() {
+        let urgent = std::mem::take(&mut self.urgent) || full;
+        if self.ring.take_wake_request(urgent) {
             statistics.wakes += 1;
             self.wake.ring();
         }

@@ -57,6 +57,12 @@ impl CompletionQueues {
         }
     }
 
+    /// Completions to come that a queue has places for.
+    pub(super) fn room(&self, id: CompletionQueueId) -> usize {
+        let room = |queue: &CompletionQueue| queue.capacity.saturating_sub(queue.committed);
+        self.queues.get(id.0).map_or(0, room)
+    }
+
     /// Takes the place of one completion to come.
     pub(crate) fn commit(&mut self, id: CompletionQueueId) -> Result<(), EngineError> {
         let queue = self.queues.get_mut(id.0).ok_or(EngineError::Unknown)?;

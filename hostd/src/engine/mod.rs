@@ -22,6 +22,7 @@
 //!   ports        pacers, pauses and routes of each port      management   calls that connect
 //!   by_hand      queue pairs readied without connections
 //!   establish    REQ and REP, and queue pairs readied        mads         connection messages
+//!   shared       shared receive queues
 //! ```
 
 mod by_hand;
@@ -32,14 +33,16 @@ mod mads;
 mod management;
 mod ports;
 mod schedule;
+mod shared;
 mod transmit;
 pub use by_hand::NotReadied;
 
 use crate::cm::table::ConnectionTable;
-use crate::connection::{Completed, Delivery, Effects, QueuePair};
+use crate::connection::{Completed, Delivery, Effects, QueuePair, SharedSource};
 use crate::limits;
 use crate::memory::{RegionMemory, RegionTable};
 use crate::receive::FrameBudget;
+use crate::receive::shared::SharedReceives;
 use crate::slab::Slab;
 use crate::stats::{EngineStatistics, PathStatistics, QueuePairStatistics};
 use crate::timers::Timers;
@@ -64,6 +67,7 @@ pub struct Engine<M> {
     domains: Slab<u32>,
     regions: RegionTable<M>,
     completions: CompletionQueues,
+    shared: Slab<SharedReceives>,
     connections: ConnectionTable,
     ports: Ports,
     timers: Timers,
@@ -99,6 +103,7 @@ impl<M: RegionMemory> Engine<M> {
             domains: Slab::new(limits::DOMAINS, 32),
             regions: RegionTable::new(secret),
             completions: CompletionQueues::new(),
+            shared: Slab::new(limits::SHARED_QUEUES, 32),
             connections: ConnectionTable::new(),
             ports: Ports::new(&config),
             timers: Timers::default(),
@@ -125,11 +130,15 @@ impl<M: RegionMemory> Engine<M> {
         now: Time,
     ) -> Option<(&'a mut QueuePair, Delivery<'a, M>)> {
         let queue_pair = self.queue_pairs.get_mut(qpn)?;
+        let room = self.completions.room(queue_pair.request.receive_cq);
+        let shared = queue_pair.request.shared;
+        let shared = shared.and_then(|id| self.shared.get_mut(id.number()));
         let delivery = Delivery {
             regions: &self.regions,
             budget: &mut self.budget,
             pool,
             effects: &mut self.effects,
+            shared: shared.map(|receives| SharedSource { receives, room }),
             now,
         };
         Some((queue_pair, delivery))
@@ -155,6 +164,8 @@ impl<M: RegionMemory> Engine<M> {
         let Effects {
             completed,
             failed,
+            limit_reached,
+            last_taken,
             dropped,
             released,
             owner,
@@ -168,6 +179,10 @@ impl<M: RegionMemory> Engine<M> {
             match completed {
                 Completed::With(queue, completion) => self.completions.push(queue, completion),
                 Completed::Silently(queue) => self.completions.release(queue),
+                Completed::Taken(queue) => {
+                    let room = self.completions.commit(queue);
+                    debug_assert!(room.is_ok(), "looked at before");
+                }
             }
         }
         let statistics = &mut self.statistics;
@@ -187,8 +202,15 @@ impl<M: RegionMemory> Engine<M> {
             self.budget.give(*owner, frames);
             self.spent.append(released);
         }
-        if let Some((qpn, status)) = failed.take() {
+        let (failed, last_taken) = (failed.take(), last_taken.take());
+        if let Some(queue) = limit_reached.take() {
+            self.notify(Event::SharedLimitReached { queue });
+        }
+        if let Some((qpn, status)) = failed {
             self.notify(Event::QueuePairFailed { qpn, status });
+        }
+        if let Some(qpn) = last_taken {
+            self.notify(Event::LastReceiveTaken { qpn });
         }
     }
 
@@ -271,16 +293,20 @@ impl<M: RegionMemory> Engine<M> {
     ///
     /// # Errors
     /// [`EngineError::Argument`]: a work queue of that length is not possible.
-    /// [`EngineError::Unknown`]: there is no such domain or completion queue.
+    /// [`EngineError::Unknown`]: there is no such domain, completion queue or shared receive queue
+    /// in the domain.
     /// [`EngineError::TooMany`]: the table of queue pairs is full.
     pub fn create_queue_pair(&mut self, request: QueuePairRequest) -> Result<u32, EngineError> {
         let fits = |requests: u32| (1..=limits::WORK_REQUESTS).contains(&requests);
         if !fits(request.max_send_wr) || !fits(request.max_recv_wr) {
             return Err(EngineError::Argument);
         }
-        let completions = &mut self.completions;
+        let completions = &self.completions;
         if !completions.contains(request.send_cq) || !completions.contains(request.receive_cq) {
             return Err(EngineError::Unknown);
+        }
+        if let Some(shared) = request.shared {
+            self.check_shared(shared, request.domain)?;
         }
         let users = self
             .domains
@@ -292,6 +318,8 @@ impl<M: RegionMemory> Engine<M> {
             .insert_drawn(queue_pair, self.random.next_u64())
             .map_err(|_| EngineError::TooMany)?;
         *users += 1;
+        self.attach_shared(&request);
+        let completions = &mut self.completions;
         for (queue, requests) in queue_ends(&request) {
             completions.attach(queue, requests);
         }
@@ -320,6 +348,7 @@ impl<M: RegionMemory> Engine<M> {
         if let Some(users) = self.domains.get_mut(request.domain.0) {
             *users -= 1;
         }
+        self.detach_shared(&request, qpn);
         if let Some(connection) = queue_pair.connection {
             self.abandon_connection(connection);
         }

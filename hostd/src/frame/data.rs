@@ -271,7 +271,8 @@ impl DataFields<'_> {
         };
         let mut bth = Bth::new(opcode, self.destination_qpn, self.psn.value());
         bth.ack_request = self.ack_request;
-        bth.solicited = request.solicited && position.ends();
+        // Only what completes at the peer can be solicited (IBTA 9.2.3).
+        bth.solicited = request.solicited && request.opcode.takes_receive() && position.ends();
         let mut headers = Headers::new(bth);
         headers.mpeh = self.multipath.map(|path| path.header(now));
         if request.opcode.address_at(position) {

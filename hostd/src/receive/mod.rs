@@ -6,6 +6,7 @@
 //!   order      [9] packets that wait for their turn  respond  [10] segments into messages
 //!   report     [11] acknowledgements: what, and when  notify  [11] congestion: when it is told
 //!   answer     [10] READs and atomic operations
+//!   shared     [10] receives of several queue pairs
 //!
 //!          expected                              expected + capacity
 //!   ──────────┼──────────────────────────────────────────┼──────────▶ PSN
@@ -24,6 +25,7 @@ mod place;
 pub(crate) mod report;
 pub(crate) mod respond;
 mod sequence;
+pub(crate) mod shared;
 
 pub(crate) use order::{FrameBudget, Held};
 pub(crate) use sequence::Arrival;
@@ -116,12 +118,13 @@ impl Receiver {
 
     /// What the receiver has to say to queue pair `destination_qpn` of the peer, which waits for
     /// the time of code `min_rnr_timer` if no receive is posted. `credits`: messages that a plain
-    /// peer may send beyond those that are complete. `loss`: the oldest gap is taken for a loss.
+    /// peer may send beyond those that are complete, if they are limited. `loss`: the oldest gap is
+    /// taken for a loss.
     pub(crate) fn ack_fields(
         &self,
         destination_qpn: u32,
         min_rnr_timer: u8,
-        credits: u32,
+        credits: Option<u32>,
         loss: bool,
     ) -> AckFields {
         let reports = &self.reports;
@@ -130,7 +133,7 @@ impl Receiver {
             report: reports.report(),
             expected: self.expected(),
             msn: self.msn,
-            credits: (!self.reorders()).then_some(credits),
+            credits: credits.filter(|_| !self.reorders()),
             min_rnr_timer,
             multipath: self
                 .reorders()

@@ -2,7 +2,7 @@
 
 use super::completion::Status;
 use super::connect::PrivateData;
-use super::id::ConnectionId;
+use super::id::{ConnectionId, SharedQueueId};
 use std::net::IpAddr;
 
 /// Something that the application's side has to know or do.
@@ -68,5 +68,17 @@ pub enum Event {
         qpn: u32,
         /// Why.
         status: Status,
+    },
+    /// Fewer receives are posted to a shared receive queue than its limit says
+    /// (`IBV_EVENT_SRQ_LIMIT_REACHED`). Said once each time that the limit is set.
+    SharedLimitReached {
+        /// Which queue.
+        queue: SharedQueueId,
+    },
+    /// A queue pair in the error state takes no receive of its shared queue any more, and those
+    /// that it took have completed (`IBV_EVENT_QP_LAST_WQE_REACHED`).
+    LastReceiveTaken {
+        /// Which queue pair.
+        qpn: u32,
     },
 }

@@ -6,6 +6,10 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CompletionQueueId(pub(crate) u32);
 
+/// A shared receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SharedQueueId(pub(crate) u32);
+
 /// A protection domain: regions and queue pairs of one serve only one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DomainId(pub(crate) u32);
@@ -33,4 +37,4 @@ macro_rules! show_number {
     };
 }
 
-show_number!(CompletionQueueId, DomainId, ConnectionId);
+show_number!(CompletionQueueId, SharedQueueId, DomainId, ConnectionId);

@@ -41,6 +41,7 @@ fn sending(queue: &SimQueue, region: &Arc<Region>) -> Worker<SimQueue, HeapMemor
         receive_cq: cq,
         max_send_wr: 4,
         max_recv_wr: 4,
+        shared: None,
         signal_all: true,
     };
     let qpn = engine.create_queue_pair(request).expect("room");

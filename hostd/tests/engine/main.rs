@@ -14,6 +14,7 @@ mod network;
 mod pauses;
 mod plain;
 mod plain_peer;
+mod shared_queue;
 mod shares;
 mod sizes;
 mod trouble;

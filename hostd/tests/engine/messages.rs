@@ -335,6 +335,8 @@ fn told(event: &Event) -> &'static str {
         Event::Unreachable { .. } => "unreachable",
         Event::Disconnected { .. } => "disconnected",
         Event::QueuePairFailed { .. } => "failed",
+        Event::SharedLimitReached { .. } => "limit",
+        Event::LastReceiveTaken { .. } => "last taken",
     }
 }
 

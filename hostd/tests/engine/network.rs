@@ -38,6 +38,8 @@ pub(crate) struct Host {
     pub(crate) events: Vec<Event>,
     /// Gives the engine the routes that it asks for.
     pub(crate) routed: bool,
+    /// Takes completions as they come.
+    pub(crate) polls: bool,
 }
 
 impl Host {
@@ -71,6 +73,7 @@ impl Host {
             completions: Vec::new(),
             events: Vec::new(),
             routed: true,
+            polls: true,
         }
     }
 
@@ -81,6 +84,7 @@ impl Host {
             receive_cq: self.cq,
             max_send_wr: 256,
             max_recv_wr: 256,
+            shared: None,
             signal_all: false,
         };
         let qpn = self.engine.create_queue_pair(request).expect("room");
@@ -126,7 +130,9 @@ impl Host {
     }
 
     fn collect(&mut self) {
-        while let Some(cq) = self.engine.next_ready_completion_queue() {
+        while self.polls
+            && let Some(cq) = self.engine.next_ready_completion_queue()
+        {
             while let Some(completion) = self.engine.poll_completion(cq) {
                 self.completions.push(completion);
             }

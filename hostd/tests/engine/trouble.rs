@@ -5,7 +5,7 @@ use crate::network::{MEMORY, Network};
 use common::time::Span;
 use hostd::verbs::{
     CompletionOpcode, DropReason, EngineConfig, EngineError, Event, MultipathConfig, ReadyToSend,
-    SendOpcode, State, Status, Transition,
+    SendOpcode, SendRequest, State, Status, Transition,
 };
 
 fn configs() -> [EngineConfig; 2] {
@@ -465,6 +465,40 @@ fn flags_and_immediate_data_arrive() {
     assert!(completion.solicited);
     assert_eq!(completion.opcode, CompletionOpcode::Receive);
     network.close();
+}
+
+/// HT-1: the SE bit leaves in the last packet of a message that completes at the peer, and in no
+/// other (IBTA 9.2.3).
+#[test]
+fn what_completes_at_the_peer_is_solicited() {
+    for (opcode, completes) in [
+        (SendOpcode::Send, true),
+        (SendOpcode::RdmaWriteWithImm, true),
+        (SendOpcode::RdmaWrite, false),
+        (SendOpcode::RdmaRead, false),
+    ] {
+        let mut network = Network::new(18, configs());
+        let [sender, receiver] = network.connected(None);
+        network.hosts[1].receive_into(receiver, 1, 0, 3000);
+        let send = SendRequest {
+            opcode,
+            solicited: true,
+            rkey: network.hosts[1].keys.rkey,
+            ..network.hosts[0].send(1, 0, 3000)
+        };
+        network.tap = Some(Vec::new());
+        let engine = &mut network.hosts[0].engine;
+        engine.post_send(sender, send).expect("room");
+        network.pass(Span::from_millis(5));
+        assert_eq!(network.hosts[0].completions.len(), 1, "{opcode:?}");
+        let frames = network.tap.take().expect("was set");
+        // The BTH follows Ethernet, IPv4 and UDP.
+        let own = frames.iter().filter(|frame| frame[14 + 15] == 1);
+        let solicited: Vec<_> = own.map(|frame| frame[43] & 0x80 != 0).collect();
+        let count = solicited.iter().filter(|bit| **bit).count();
+        assert_eq!(count, usize::from(completes), "{opcode:?}");
+        network.close();
+    }
 }
 
 /// HT-12: over IPv6 every path has its own flow label besides its source port.

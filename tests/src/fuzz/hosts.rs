@@ -84,6 +84,7 @@ impl Host {
             receive_cq: cq,
             max_send_wr: 64,
             max_recv_wr: 64,
+            shared: None,
             signal_all: true,
         };
         let qpn = engine.create_queue_pair(request).expect("room");

@@ -65,6 +65,7 @@ impl<M: RegionMemory> Table<M> {
             }
             EngineEvent::Disconnected { qpn, .. } => self.ended(qpn, ErrorCode::Closed),
             EngineEvent::QueuePairFailed { qpn, status } => self.ended(qpn, reason_of(status)),
+            EngineEvent::SharedLimitReached { .. } | EngineEvent::LastReceiveTaken { .. } => None,
         }
     }
 

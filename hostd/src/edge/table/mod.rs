@@ -383,7 +383,7 @@ impl<M: RegionMemory> Table<M> {
             let statistics = &mut self.statistics;
             let emptied = loop {
                 if !ring.has_room() {
-                    ring.publish(statistics);
+                    ring.publish(true, statistics);
                     if !ring.wait_for_room() {
                         break false;
                     }
@@ -393,7 +393,7 @@ impl<M: RegionMemory> Table<M> {
                     None => break true,
                 }
             };
-            ring.publish(statistics);
+            ring.publish(!emptied, statistics);
             if !emptied {
                 self.statistics.full_rings += 1;
                 self.starved.push(id);

@@ -69,6 +69,7 @@ impl<M: RegionMemory> Table<M> {
             receive_cq,
             max_send_wr: request.send_entries,
             max_recv_wr: request.receive_entries,
+            shared: None,
             signal_all: false,
         })?;
         // The access rights of each region decide what peers may do.

@@ -4,7 +4,8 @@
 //!     0  magic u32 · version u32 · entries u32 · bytes of an entry u32  (written once by hostd)
 //!    64  tail  u32   written by the producer only: entries ever put in
 //!   128  head  u32   written by the consumer only: entries ever taken out
-//!   192  armed u32   the consumer sleeps and wants to be woken by the next entry
+//!   192  armed u32   the consumer sleeps and wants to be woken: 1 by the next entry, 2 by the next
+//!                    urgent one (of completions: a solicited one, or one that did not succeed)
 //!   196  starved u32 the producer has more entries and wants to be woken by the next free slot
 //!   256  entries
 //! ```
@@ -31,6 +32,10 @@ const HEAD: usize = 128;
 const ARMED: usize = 192;
 const STARVED: usize = 196;
 const ENTRIES: usize = 256;
+
+/// Values of `armed`.
+const ANY: u32 = 1;
+const URGENT: u32 = 2;
 
 /// The other side broke the rules of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -228,11 +233,16 @@ impl<const N: usize> Producer<N> {
     }
 
     /// Whether the consumer sleeps and has to be woken now. Ask after [`Self::publish`]; a yes is
-    /// given once for each time that it armed.
-    pub fn take_wake_request(&self) -> bool {
+    /// given once for each time that it armed. `urgent`: something urgent is among what was
+    /// published, or nothing more fits.
+    pub fn take_wake_request(&self, urgent: bool) -> bool {
         full_fence();
         let armed = self.ring.map.word(ARMED);
-        armed.load(Ordering::Relaxed) != 0 && armed.swap(0, Ordering::Relaxed) != 0
+        match armed.load(Ordering::Relaxed) {
+            0 => false,
+            URGENT if !urgent => false,
+            _ => armed.swap(0, Ordering::Relaxed) != 0,
+        }
     }
 }
 
@@ -300,7 +310,20 @@ impl<const N: usize> Consumer<N> {
     /// # Errors
     /// [`RingFault`] if the producer's index is impossible.
     pub fn arm(&mut self) -> Result<bool, RingFault> {
-        self.ring.map.word(ARMED).store(1, Ordering::Relaxed);
+        self.arm_for(ANY)
+    }
+
+    /// Asks to be woken by the next entry that is urgent, or when no more fit. True if there is
+    /// an entry of any kind already: then take it first.
+    ///
+    /// # Errors
+    /// [`RingFault`] if the producer's index is impossible.
+    pub fn arm_urgent(&mut self) -> Result<bool, RingFault> {
+        self.arm_for(URGENT)
+    }
+
+    fn arm_for(&mut self, what: u32) -> Result<bool, RingFault> {
+        self.ring.map.word(ARMED).store(what, Ordering::Relaxed);
         full_fence();
         let ready = self.available()? > 0;
         if ready {

@@ -117,13 +117,13 @@ fn two_threads_lose_nothing() {
             }
             if next.is_multiple_of(7) || next == COUNT {
                 producer.publish();
-                if producer.take_wake_request() {
+                if producer.take_wake_request(true) {
                     wake.send(()).expect("the consumer lives");
                 }
             }
             if producer.room() == Ok(0) {
                 producer.publish();
-                if producer.take_wake_request() {
+                if producer.take_wake_request(true) {
                     wake.send(()).expect("the consumer lives");
                 }
             }
@@ -160,4 +160,24 @@ fn a_starved_producer_is_woken_once() {
     assert!(!consumer.take_starvation());
     assert_eq!(producer.starve(), Ok(true));
     assert!(!consumer.take_starvation(), "there is room already");
+}
+
+/// HT-1: who waits for urgent entries sleeps on while others come, and is woken once by an urgent
+/// one, which may have been published together with others.
+#[test]
+fn a_consumer_may_wait_for_urgent_entries_only() {
+    let (mut producer, mut consumer, _) = pair(8);
+    let mut publish = |urgent| {
+        producer.push(&[0; 8]).expect("a sound ring");
+        producer.publish();
+        producer.take_wake_request(urgent)
+    };
+    assert_eq!(consumer.arm_urgent(), Ok(false));
+    assert!(!publish(false) && !publish(false), "nothing urgent");
+    assert!(publish(true));
+    assert!(!publish(true), "once");
+    assert_eq!(consumer.arm_urgent(), Ok(true), "these come first");
+    while consumer.pop().expect("a sound ring").is_some() {}
+    assert_eq!(consumer.arm(), Ok(false));
+    assert!(publish(false), "any entry wakes again");
 }

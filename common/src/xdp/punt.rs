@@ -52,11 +52,14 @@ pub enum PuntReason {
     /// Only the bridge can forward it, or has to drop it: its destination is behind an interface
     /// that is no port, or a port does not forward, or is no member of the VLAN.
     Bridge = 15,
+    /// Its source is an IPv6 address of its link only: the kernel tells the sender, or sends it
+    /// back to that link.
+    LinkLocal = 16,
 }
 
 impl PuntReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::NotAPort,
         Self::Encapsulated,
         Self::RouteType,
@@ -72,6 +75,7 @@ impl PuntReason {
         Self::UnknownUnicast,
         Self::Learning,
         Self::Bridge,
+        Self::LinkLocal,
     ];
 
     /// A word for it, as in metrics.
@@ -92,6 +96,7 @@ impl PuntReason {
             Self::UnknownUnicast => "flood_unknown",
             Self::Learning => "learning",
             Self::Bridge => "bridge",
+            Self::LinkLocal => "link_local",
         }
     }
 }
@@ -281,6 +286,7 @@ mod tests {
             ("REASON_UNKNOWN", PuntReason::UnknownUnicast as usize),
             ("REASON_LEARNING", PuntReason::Learning as usize),
             ("REASON_BRIDGE", PuntReason::Bridge as usize),
+            ("REASON_LINK_LOCAL", PuntReason::LinkLocal as usize),
             ("BUCKETS", 1 + STORM_DROPS.len()),
             ("LOCAL_MAX", LOCAL_MAX),
             ("PREFIXES_MAX", PREFIXES_MAX as usize),

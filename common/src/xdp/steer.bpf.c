@@ -22,7 +22,7 @@
 #define COUNT_LIMITED 2   // punted packets dropped above a limit, one for each bucket
 #define BUCKETS 5
 #define COUNT_PUNTED 7    // one for each reason from here on
-#define REASONS 15
+#define REASONS 16
 #define COUNT_NO_SOCKET (COUNT_PUNTED + REASONS) // one for each queue, then one for later queues
 #define QUEUES_MAX 256
 #define LOCAL_MAX 4096
@@ -46,6 +46,7 @@
 #define REASON_UNKNOWN 13
 #define REASON_LEARNING 14
 #define REASON_BRIDGE 15
+#define REASON_LINK_LOCAL 16
 // Limits of what is punted.
 #define BUCKET_PUNT 0
 #define BUCKET_BROADCAST 1
@@ -358,6 +359,11 @@ static __always_inline int is_local6(const struct address6 *address) {
     return bpf_map_lookup_elem(&steer_local6, &key) != 0;
 }
 
+// Of fe80::/10.
+static __always_inline int is_link_local(const struct address6 *address) {
+    return address->bytes[0] == 0xfe && (address->bytes[1] & 0xc0) == 0x80;
+}
+
 static __always_inline int by_verdict(struct xdp_md *context, const struct port *port, const __u8 *verdict,
                                       __u32 takeover) {
     if (!verdict || *verdict == VERDICT_FORWARD)
@@ -415,9 +421,8 @@ static __always_inline int steer_ipv6(struct xdp_md *context, const struct port 
         return port->role == ROLE_SWITCH ? to_socket(context, port) : to_kernel();
     __u8 *destination = ip->destination.bytes;
     if (port->role == ROLE_SWITCH) {
-        if (destination[0] == 0xff                                            // multicast
-            || (destination[0] == 0xfe && (destination[1] & 0xc0) == 0x80)    // fe80::/10
-            || is_local6(&ip->destination))
+        if (destination[0] == 0xff // multicast
+            || is_link_local(&ip->destination) || is_local6(&ip->destination))
             return to_kernel();
         if (reason)
             return punt(reason);
@@ -429,11 +434,17 @@ static __always_inline int steer_ipv6(struct xdp_md *context, const struct port 
             if (type >= 133 && type <= 137)
                 return punt(REASON_DISCOVERY);
         }
-        if (!(port->flags & PREFIXES6))
-            return forward(context, port, TAKEOVER6);
-        struct prefix6 key = {128};
-        __builtin_memcpy(&key.address, &ip->destination, sizeof key.address);
-        return by_verdict(context, port, bpf_map_lookup_elem(&steer_prefix6, &key), TAKEOVER6);
+        __u8 *verdict = 0;
+        if (port->flags & PREFIXES6) {
+            struct prefix6 key = {128};
+            __builtin_memcpy(&key.address, &ip->destination, sizeof key.address);
+            verdict = bpf_map_lookup_elem(&steer_prefix6, &key);
+        }
+        // The kernel tells the sender that this goes beyond the scope of its source (RFC 4443 §3.1,
+        // code 2), or sends it back to its link.
+        if (is_link_local(&ip->source) && !(verdict && *verdict == VERDICT_LOCAL))
+            return punt(REASON_LINK_LOCAL);
+        return by_verdict(context, port, verdict, TAKEOVER6);
     }
     at += sizeof *ip;
     if (ip->next != PROTOCOL_UDP || at + 4 > end || ((__be16 *)at)[1] != bpf_htons(PORT_ROCE)

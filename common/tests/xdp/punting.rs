@@ -186,6 +186,20 @@ fn whole_ports_vlans_and_discovery_are_punted() {
     let proxied = ethernet(PORT, 0x86dd, &discovery("2001:db8::2", 135));
     assert_eq!(rig.fate(proxied), Fate::Punted(PuntReason::Discovery));
 
+    // From fe80::9.
+    let from_link = |destination| {
+        let mut packet = ipv6(destination, 17, &[0; 4]);
+        packet[8..12].copy_from_slice(&[0xfe, 0x80, 0, 0]);
+        ethernet(PORT, 0x86dd, &packet)
+    };
+    rig.set("2001:db8:7::/48", Verdict::Local);
+    rig.configure(|settings| settings.prefixes_v6 = true);
+    let fate = rig.fate(from_link("2001:db8::2"));
+    assert_eq!(fate, Fate::Punted(PuntReason::LinkLocal));
+    let fate = rig.fate(from_link("2001:db8:7::2"));
+    assert_eq!(fate, Fate::Kernel, "this machine's own");
+    rig.configure(|_| {});
+
     // The tags of `tagged` are of VLAN 5.
     let packet = udp4([9, 9, 9, 9], 80, 0);
     let customer = ethernet(PORT, 0x8100, &tagged(0x0800, &packet));

@@ -12,7 +12,7 @@ mod packets;
 mod rig;
 
 use packets::{V4, V6, icmp4, icmp6};
-use rig::Rig;
+use rig::{Rig, assert_same};
 
 /// A frame, and what it is.
 type Case = (&'static str, Vec<u8>);
@@ -102,6 +102,43 @@ fn sources() -> Vec<Case> {
             V4::new("10.1.0.1", "172.16.0.1").frame(),
         ),
     ]
+}
+
+/// SW-1, RFC 4443 §3.1: packets of IPv6 from an address of their link only. The sender learns that
+/// they go beyond it, they go back to their link, or have the fate of any other.
+#[test]
+fn link_local_sources() {
+    let from = "fe80::ff:fe00:102";
+    let to = |dst: &str| V6::new(from, dst);
+    let mut cases = vec![
+        ("to another link", to("2001:db8:2::2").frame()),
+        ("long", to("2001:db8:2::2").len(1500).frame()),
+        ("too long", to("2001:db8:4::1").len(1400).frame()),
+        ("expired", to("2001:db8:2::2").ttl(1).frame()),
+        ("back to its link", to("2001:db8:1::2").frame()),
+        ("to the router", to("2001:db8:1::1").frame()),
+        ("to the router's other link", to("2001:db8:2::1").frame()),
+        ("no route", to("2001:db8:ffff::1").frame()),
+        ("blackhole", to("2001:db8:5::1").frame()),
+        ("unreachable", to("2001:db8:6::1").frame()),
+        ("prohibited", to("2001:db8:7::1").frame()),
+        ("to a link-local address", to("fe80::1").frame()),
+        (
+            "unknown sender",
+            V6::new("fe80::77", "2001:db8:2::2").frame(),
+        ),
+        ("febf::", V6::new("febf::1", "2001:db8:2::2").frame()),
+        ("fec0::", V6::new("fec0::1", "2001:db8:2::2").frame()),
+    ];
+    cases.push(("an error", icmp6(from, "2001:db8:2::2", 1)));
+    let rig = Rig::new("link", &[]);
+    let Some((linux, ours)) = rig.run(&cases) else {
+        return;
+    };
+    assert_same(&cases, &linux, &ours);
+    // ICMPv6, destination unreachable, beyond scope of source address.
+    assert_eq!(linux[0][0][0].get(108..112), Some("0102"), "{:?}", linux[0]);
+    assert!(linux[0][1].is_empty());
 }
 
 /// SW-1: sources, without any filter.

@@ -105,7 +105,8 @@ impl State {
             | PuntReason::Absent
             | PuntReason::Broadcast
             | PuntReason::Multicast
-            | PuntReason::Learning => {
+            | PuntReason::Learning
+            | PuntReason::LinkLocal => {
                 debug_assert!(matches!(spec, Some(Spec::Punt(_))));
                 reason.label().to_owned()
             }

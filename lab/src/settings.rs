@@ -122,7 +122,8 @@ fn path(options: &Options, node: &Node, file: &str) -> Value {
     )
 }
 
-/// switchd: every interface of the node is a port of the link's speed. The device says 10 Gb/s of
+/// switchd: every interface of the node is a port of the link's speed, and hosts send from their own
+/// networks only. The device says 10 Gb/s of
 /// any veth, and quanta are to count by what bits take.
 fn ports(options: &Options, plan: &Topology, node: &Node) -> Table {
     let ports = plan
@@ -130,7 +131,7 @@ fn ports(options: &Options, plan: &Topology, node: &Node) -> Table {
         .map(|end| Value::String(end.interface.clone()))
         .collect();
     let speed = Value::String(format!("{}bps", options.speed));
-    table([
+    let mut all = table([
         ("ports", Value::Array(ports)),
         (
             "port_defaults",
@@ -140,7 +141,30 @@ fn ports(options: &Options, plan: &Topology, node: &Node) -> Table {
                 ("burst_microseconds", Value::Integer(BURST_US)),
             ])),
         ),
-    ])
+    ]);
+    // What is bridged has no route back.
+    if !options.l2 {
+        let port = |name: String| {
+            let strict = Value::String("strict".to_owned());
+            Value::Table(table([
+                ("name", Value::String(name)),
+                ("source_validation", strict),
+            ]))
+        };
+        let ports = ports_of_hosts(plan, node).map(port).collect();
+        all.insert("port".to_owned(), Value::Array(ports));
+    }
+    all
+}
+
+/// The ports of a switch that lead to hosts.
+fn ports_of_hosts<'a>(plan: &'a Topology, node: &'a Node) -> impl Iterator<Item = String> + 'a {
+    let is_host = |name: &str| {
+        let mut nodes = plan.nodes.iter();
+        nodes.any(|it| it.name == name && !it.role.is_switch())
+    };
+    let names = plan.ends(&node.name).map(|end| end.interface.clone());
+    names.filter(move |name| is_host(name))
 }
 
 /// The configuration of a switch.
@@ -276,15 +300,7 @@ impl Lossless {
             kmin,
             kmax,
         } = self;
-        let is_host = |name: &str| {
-            let mut nodes = plan.nodes.iter();
-            nodes.any(|it| it.name == name && !it.role.is_switch())
-        };
-        let hosts: Vec<String> = plan
-            .ends(&node.name)
-            .map(|end| end.interface.clone())
-            .filter(|name| is_host(name))
-            .collect();
+        let hosts: Vec<String> = ports_of_hosts(plan, node).collect();
         let hosts = if hosts.is_empty() {
             String::new()
         } else {

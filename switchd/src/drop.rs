@@ -31,6 +31,9 @@ common::drop_reasons! {
     /// The route back to the source is missing, or leaves by another port than the rule of the port
     /// (`rp_filter`) demands.
     ReversePath => "reverse_path",
+    /// The route back to the source leaves by another port than `source_validation` of the port
+    /// allows, or there is none.
+    SourceValidation => "source_validation",
     /// The port forwards no IPv4 packets: its `forwarding` is off while that of all interfaces is
     /// on.
     NotForwarding => "not_forwarding",

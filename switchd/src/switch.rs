@@ -31,6 +31,7 @@ use crate::limits::{BATCH, CHANNEL, MAX_PORTS, OUTBOUND, PENDING_TOTAL, RING};
 use crate::preflight::{self, SwitchError};
 use crate::stats::WorkerStats;
 use crate::tables::PortEntry;
+use crate::tables::validation::SourceValidation;
 use crate::traffic::buffer::Ledger;
 use crate::worker::builder::WorkerBuilder;
 use crate::worker::events::{Detached, QueueLink, WorkerCommand, WorkerEvent};
@@ -161,6 +162,7 @@ fn vacant() -> PortEntry {
         icmp_v4: None,
         icmp_v6: None,
         burst: 0,
+        validation: SourceValidation::Off,
     }
 }
 

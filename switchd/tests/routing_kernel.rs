@@ -12,6 +12,7 @@ use switchd::control::routing::Routing;
 use switchd::forward::fib::Fib;
 use switchd::id::GroupId;
 use switchd::tables::policy::Policy;
+use switchd::tables::validation::SourceValidation;
 use switchd::tables::{Hashing, PortEntry};
 
 /// SW-2: from the netlink message to the data path.
@@ -47,6 +48,7 @@ fn routing() -> Routing {
         icmp_v4: None,
         icmp_v6: None,
         burst: 125_000,
+        validation: SourceValidation::Off,
     };
     let program = Program::new(
         vec![port],

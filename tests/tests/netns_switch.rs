@@ -33,6 +33,59 @@ fn every_host_reaches_every_other() {
     assert_healthy(&lab, &[]);
 }
 
+/// SW-1, RFC 2827: in a laboratory the ports of hosts take packets from the hosts' own networks
+/// only, of IPv4 and IPv6, and count the others; the ports between switches take all.
+#[test]
+fn hosts_cannot_send_from_addresses_of_others() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let lab = switches("swspoof").up().unwrap();
+    let refused = || {
+        let ports = rows(lab.switchctl("leaf1", &["ports"]).unwrap());
+        let port = |name: &str| {
+            ports
+                .iter()
+                .find(|row| row["name"] == name)
+                .unwrap()
+                .clone()
+        };
+        assert_eq!(port("h1")["source_validation"], "strict");
+        assert_eq!(port("spine1")["source_validation"], "off");
+        assert_eq!(port("h2")["source_refused"], 0);
+        port("h1")["source_refused"].as_u64().unwrap()
+    };
+    let (h1, h3) = (lab.host("h1"), lab.host("h3"));
+    let mut expected = 0;
+    // Of a host at the same switch, of one behind both spines, of nobody.
+    for source in [
+        "10.1.2.2",
+        "10.2.4.2",
+        "203.0.113.9",
+        "fd00:1:2::2",
+        "fd00:2:4::2",
+        "2001:db8::9",
+    ] {
+        let v6 = source.contains(':');
+        let address = format!("ip address add {source} dev lo");
+        h1.run(address.split(' ')).unwrap().expect_ok();
+        let to = h3.address(v6).to_string();
+        let ping = [
+            "ping", "-n", "-c", "3", "-i", "0.05", "-W", "1", "-I", source, &to,
+        ];
+        let output = h1.run(ping).unwrap();
+        assert_eq!(output.stdout.matches("bytes from").count(), 0, "{source}");
+        expected += 3;
+        assert_eq!(refused(), expected, "{source}: {}", output.stdout);
+    }
+    for v6 in [false, true] {
+        let pings = ping(h1, h3, v6, 3, SHORT).unwrap();
+        assert_eq!(pings.lost(), 0, "its own source, IPv6 {v6}");
+    }
+    assert_eq!(refused(), expected);
+}
+
 /// SW-1: the switches are visible as routers: each answers when a packet's time is exceeded.
 #[test]
 fn traceroute_shows_every_hop() {

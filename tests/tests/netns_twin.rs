@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use switchd::config::{Config, ENV_PREFIX, PortSettings};
 use switchd::tables::PortEntry;
+use switchd::tables::validation::SourceValidation;
 use twin::app::Verb;
 use twin::fabric::{Fabric, Node};
 use twin::host::Host;
@@ -190,6 +191,7 @@ impl Real {
             icmp_v4: None,
             icmp_v6: None,
             burst: 0,
+            validation: SourceValidation::Off,
         };
         let settings = SwitchSettings {
             queue: 1 << 20,

@@ -11,6 +11,7 @@ use switchd::drop::DropReason;
 use switchd::id::{GroupId, NextHopId, PortId};
 use switchd::ingress::parse::parse;
 use switchd::tables::PortEntry;
+use switchd::tables::validation::SourceValidation;
 use switchd::trace::{self, Arrival, Filter, How, Names, Step, Trace, Tracer};
 
 const PORTS: [&str; 3] = ["swp1", "swp2", "swp3"];
@@ -30,6 +31,7 @@ fn entry(name: &str) -> PortEntry {
         icmp_v4: None,
         icmp_v6: None,
         burst: 0,
+        validation: SourceValidation::Off,
     }
 }
 

@@ -27,6 +27,7 @@ use switchd::id::PortId;
 use switchd::limits::{CELL, MAX_CELLS};
 use switchd::stats::{PortStats, WorkerStats};
 use switchd::tables::policy::Policy;
+use switchd::tables::validation::SourceValidation;
 use switchd::tables::{Hashing, PortEntry, Tables};
 use switchd::traffic::buffer::Ledger;
 use switchd::worker::builder::WorkerBuilder;
@@ -122,6 +123,7 @@ impl SwitchSettings {
             burst: Span::from_micros(u64::from(defaults.burst_microseconds)),
             mode: ModeChoice::Best,
             uplink,
+            source_validation: defaults.source_validation,
         };
         let speed = plan.links[link].speed;
         (
@@ -199,6 +201,7 @@ impl Switch {
                 link: it.link.of(speed, speed),
                 icmp_v4: None,
                 icmp_v6: None,
+                validation: SourceValidation::Off,
             }
         });
         let config = settings.config();

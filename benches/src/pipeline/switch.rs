@@ -22,6 +22,7 @@ use switchd::limits::BATCH;
 use switchd::stats::WorkerStats;
 use switchd::tables::buckets::{Buckets, Member};
 use switchd::tables::policy::Policy;
+use switchd::tables::validation::SourceValidation;
 use switchd::tables::{Group, Hashing, NextHop, PortEntry, Tables};
 use switchd::traffic::buffer::Ledger;
 use switchd::worker::Worker;
@@ -88,6 +89,7 @@ fn tables(duties: Duties) -> Tables {
         icmp_v4: None,
         icmp_v6: None,
         burst: 125_000,
+        validation: SourceValidation::Off,
     });
     let policy = Arc::new(policy(duties));
     let mut tables = Tables::new(ports.collect(), Hashing::default(), policy);

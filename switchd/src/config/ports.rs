@@ -6,6 +6,7 @@ use super::schema::{Config, PortOverride};
 use super::speed::{LinkSpeed, Speed};
 use crate::limits::{MAX_PORTS, PORT_BURST_MIN};
 use crate::tables::PortEntry;
+use crate::tables::validation::SourceValidation;
 use common::config::{Refusal, require};
 use common::time::Span;
 use common::units::Rate;
@@ -47,6 +48,8 @@ pub struct PortSettings {
     pub mode: ModeChoice,
     /// It belongs to the uplink group.
     pub uplink: bool,
+    /// What is asked of the sources of its packets.
+    pub source_validation: SourceValidation,
 }
 
 impl PortSettings {
@@ -179,6 +182,9 @@ impl Config {
             burst: Span::from_micros(u64::from(burst)),
             mode,
             uplink: own.is_some_and(|it| it.uplink),
+            source_validation: own
+                .and_then(|it| it.source_validation)
+                .unwrap_or(defaults.source_validation),
         }
     }
 }
@@ -198,6 +204,7 @@ impl PortSettings {
             icmp_v4: None,
             icmp_v6: None,
             burst: self.burst_bytes(speed),
+            validation: self.source_validation,
         }
     }
 }

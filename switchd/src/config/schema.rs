@@ -5,6 +5,7 @@ use super::qos::Qos;
 use super::speed::{LinkSpeed, Speed};
 use crate::limits::{CELL, CONTROL_RATE, FDB_ENTRIES, PORT_BURST, PUNT_RATE, STORM_RATE};
 use crate::tables::Hashing;
+use crate::tables::validation::SourceValidation;
 use common::time::Span;
 use common::xdp::{PuntLimit, StormLimits};
 use serde::{Deserialize, Serialize};
@@ -75,6 +76,8 @@ pub struct PortDefaults {
     pub burst_microseconds: u32,
     /// AF_XDP mode: best, native-zero-copy, native-copy or generic-copy.
     pub mode: String,
+    /// What the route back to the source of a packet has to be.
+    pub source_validation: SourceValidation,
 }
 
 /// A port with settings of its own; keys that are left out are as in `port_defaults`.
@@ -95,6 +98,9 @@ pub struct PortOverride {
     /// AF_XDP mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
+    /// What the route back to the source of a packet has to be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_validation: Option<SourceValidation>,
     /// It leads to the spine: it belongs to the uplink group.
     #[serde(default)]
     pub uplink: bool,
@@ -276,6 +282,7 @@ impl Default for PortDefaults {
             link_speed: LinkSpeed::Device,
             burst_microseconds: u32::try_from(PORT_BURST.nanos() / 1000).expect("a small constant"),
             mode: "best".to_owned(),
+            source_validation: SourceValidation::Off,
         }
     }
 }

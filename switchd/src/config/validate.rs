@@ -84,6 +84,11 @@ impl Settings for Config {
                 let mode = self.port_defaults.mode.clone();
                 all.push(Derived::new(key("mode"), mode, "port_defaults.mode"));
             }
+            if port.source_validation.is_none() {
+                let asked = self.port_defaults.source_validation.name().to_owned();
+                let from = "port_defaults.source_validation";
+                all.push(Derived::new(key("source_validation"), asked, from));
+            }
         }
         all
     }

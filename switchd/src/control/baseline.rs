@@ -26,6 +26,7 @@ impl Baseline {
                 (&mut port.tx_packets, base.tx_packets),
                 (&mut port.tx_bytes, base.tx_bytes),
                 (&mut port.drops, base.drops),
+                (&mut port.source_refused, base.source_refused),
                 (&mut port.trimmed_sent, base.trimmed_sent),
                 (&mut port.trimmed_dropped, base.trimmed_dropped),
                 (&mut port.to_kernel, base.to_kernel),

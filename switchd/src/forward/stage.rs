@@ -12,7 +12,7 @@ use crate::stats::{FlowletRow, WorkerStats};
 use crate::tables::Tables;
 use common::sync::words::prefetch_all;
 use common::time::Time;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 /// A worker's forward stage: the routes, which all workers read, its flow table, and the gauges of
@@ -79,6 +79,11 @@ impl Forward {
     /// The group that the route to an IPv4 address leads to.
     pub fn look_up_v4(&self, address: Ipv4Addr) -> Option<GroupId> {
         self.fib.lookup_v4(address.octets())
+    }
+
+    /// The group that the route to an IPv6 address leads to.
+    pub fn look_up_v6(&self, address: Ipv6Addr) -> Option<GroupId> {
+        self.fib.lookup_v6(address.octets())
     }
 
     /// The choice for a packet outside of a batch.

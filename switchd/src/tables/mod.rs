@@ -15,8 +15,10 @@ pub mod dlb;
 pub mod elephants;
 pub mod interfaces;
 pub mod policy;
+pub mod port_set;
 pub mod sources;
 pub mod trim;
+pub mod validation;
 pub mod watchdog;
 pub mod wred;
 
@@ -33,6 +35,7 @@ use sources::Sources;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use validation::SourceValidation;
 
 /// A routed port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +63,8 @@ pub struct PortEntry {
     pub icmp_v6: Option<Ipv6Addr>,
     /// Bytes that the port may send at once after a pause, to make up for having been served late.
     pub burst: u32,
+    /// What is asked of the sources of its packets, beside the kernel's settings.
+    pub validation: SourceValidation,
 }
 
 /// The speeds of a port: see [`PortEntry`].

@@ -4,9 +4,13 @@
 //! Most packets are not looked at. In doubt is one that arrives at a port with a rule (`rp_filter`
 //! above all), or whose source may be an address of the switch: a filter of a few bits for each
 //! address says so, and is right more often than not. What is in doubt is looked up.
+//!
+//! Ports whose configuration asks for more have all their packets looked at, of IPv6 as well: see
+//! [`Validation`].
 
+use super::port_set::PortSet;
+use super::validation::Validation;
 use crate::id::{GroupId, PortId};
-use crate::limits::MAX_PORTS;
 use std::net::Ipv4Addr;
 
 /// What the route back to a source has to be (RFC 3704; `rp_filter`).
@@ -46,33 +50,6 @@ impl PortRules {
     /// Whether every packet is to be looked at.
     fn are_for_all(self) -> bool {
         self.reverse_path != ReversePath::Any || !self.forwards
-    }
-}
-
-/// A set of ports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortSet([u64; MAX_PORTS / 64]);
-
-impl PortSet {
-    /// Adds a port.
-    pub fn insert(&mut self, port: PortId) {
-        if let Some(word) = self.0.get_mut(port.index() / 64) {
-            *word |= 1 << (port.index() % 64);
-        }
-    }
-
-    /// Removes a port.
-    pub fn remove(&mut self, port: PortId) {
-        if let Some(word) = self.0.get_mut(port.index() / 64) {
-            *word &= !(1 << (port.index() % 64));
-        }
-    }
-
-    /// Whether it contains a port.
-    #[inline]
-    pub fn contains(&self, port: PortId) -> bool {
-        let word = self.0.get(port.index() / 64);
-        word.is_some_and(|word| word >> (port.index() % 64) & 1 != 0)
     }
 }
 
@@ -120,6 +97,8 @@ pub struct Sources {
     /// By group: ports by which its packets may leave, dead next hops included. Empty while no port
     /// asks for it.
     ways: Vec<PortSet>,
+    /// What the configuration asks.
+    validation: Validation,
 }
 
 impl Default for Sources {
@@ -149,6 +128,7 @@ impl Sources {
             has_networks,
             rules,
             ways: Vec::new(),
+            validation: Validation::default(),
         }
     }
 
@@ -170,10 +150,22 @@ impl Sources {
         Self { ways, ..self }
     }
 
+    /// The same with what the configuration asks: the last of these steps.
+    #[must_use]
+    pub fn with_validation(mut self, validation: Validation) -> Self {
+        self.examined.unite(validation.asking());
+        Self { validation, ..self }
+    }
+
+    /// What the configuration asks.
+    pub fn validation(&self) -> &Validation {
+        &self.validation
+    }
+
     /// Whether a port asks for routes back.
     pub fn ask_for_routes(&self) -> bool {
         let asks = |rules: &PortRules| rules.reverse_path != ReversePath::Any;
-        self.rules.iter().any(asks)
+        self.rules.iter().any(asks) || self.validation.asks()
     }
 
     /// Whether a port asks by which ports packets would leave.
@@ -188,10 +180,19 @@ impl Sources {
         self.examined.contains(port) || self.own.may_contain(source)
     }
 
-    /// The same of a packet that arrived by an interface with these rules.
+    /// The same of an IPv6 packet.
     #[inline]
-    pub fn doubt_by(&self, rules: PortRules, source: Ipv4Addr) -> bool {
-        rules.are_for_all() || self.has_networks || self.own.may_contain(source)
+    pub fn doubt_v6(&self, port: PortId) -> bool {
+        self.validation.asking().contains(port)
+    }
+
+    /// The same of an IPv4 packet that arrived at `port` by an interface with these rules.
+    #[inline]
+    pub fn doubt_by(&self, rules: PortRules, port: PortId, source: Ipv4Addr) -> bool {
+        rules.are_for_all()
+            || self.has_networks
+            || self.own.may_contain(source)
+            || self.validation.asking().contains(port)
     }
 
     /// The rules of a port.

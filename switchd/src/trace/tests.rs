@@ -7,6 +7,7 @@ use crate::id::{GroupId, NextHopId, PortId, SESSIONS, TraceId};
 use crate::ingress::parse::{self, parse};
 use crate::limits::MAX_WORKERS;
 use crate::packet::{Parsed, Version};
+use crate::tables::validation::SourceValidation;
 use crate::tables::{NextHop, PortEntry};
 use crate::trace::collect::{MAX_OPEN, MAX_RECORDS};
 use common::time::{Span, Time};
@@ -111,6 +112,7 @@ fn entry(name: &str) -> PortEntry {
         icmp_v4: None,
         icmp_v6: None,
         burst: 0,
+        validation: SourceValidation::Off,
     }
 }
 

@@ -1,5 +1,5 @@
-//! Packets whose source address is in doubt: what Linux's `fib_validate_source` asks about it. It
-//! asks nothing about the sources of IPv6.
+//! Packets whose source address is in doubt: what Linux's `fib_validate_source` asks about it, which
+//! asks nothing about the sources of IPv6, and what the port's configuration asks (RFC 2827).
 
 use super::Worker;
 use crate::drop::DropReason;
@@ -8,17 +8,24 @@ use crate::id::{GroupId, PortId};
 use crate::packet::{Parsed, Version};
 use crate::tables::sources::{PortRules, ReversePath};
 use crate::tables::{Group, Tables};
-use common::wire::ip::v4;
+use common::wire::ip::{v4, v6};
 use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The source of an IPv4 packet.
 #[inline]
-fn source_of(frame: &Frame, parsed: &Parsed) -> Option<Ipv4Addr> {
+fn source_v4(frame: &Frame, parsed: &Parsed) -> Option<Ipv4Addr> {
     let at = usize::from(parsed.network) + v4::field::SRC;
     let octets: &[u8; 4] = frame.bytes().get(at..)?.first_chunk()?;
     (parsed.version == Version::V4).then(|| Ipv4Addr::from(*octets))
+}
+
+/// The source of an IPv6 packet.
+fn source_v6(frame: &Frame, parsed: &Parsed) -> Option<Ipv6Addr> {
+    let at = usize::from(parsed.network) + v6::field::SRC;
+    let octets: &[u8; 16] = frame.bytes().get(at..)?.first_chunk()?;
+    (parsed.version == Version::V6).then(|| Ipv6Addr::from(*octets))
 }
 
 /// Whether [`Worker::refuse_source`] is to be asked about a packet.
@@ -29,11 +36,11 @@ pub(super) fn is_in_doubt(
     frame: &Frame,
     parsed: &Parsed,
 ) -> bool {
-    let Some(source) = source_of(frame, parsed) else {
-        return false;
+    let Some(source) = source_v4(frame, parsed) else {
+        return tables.sources.doubt_v6(ingress);
     };
     match tables.interfaces.get(parsed.interface) {
-        Some(interface) => tables.sources.doubt_by(interface.rules, source),
+        Some(interface) => tables.sources.doubt_by(interface.rules, ingress, source),
         None => tables.sources.doubt(ingress, source),
     }
 }
@@ -48,6 +55,11 @@ impl<Q: QueueIo> Worker<Q> {
         choice: Choice,
         ingress: PortId,
     ) -> Option<DropReason> {
+        if !self.validates(frame, parsed, ingress) {
+            return Some(DropReason::SourceValidation);
+        }
+        // The kernel asks nothing about the sources of IPv6.
+        let source = source_v4(frame, parsed)?;
         let interface = self.tables.interfaces.get(parsed.interface);
         let of_port = || self.tables.sources.rules(ingress);
         let rules = interface.map_or_else(of_port, |interface| interface.rules);
@@ -63,13 +75,30 @@ impl<Q: QueueIo> Worker<Q> {
             // The kernel asks about sources once it knows where a packet goes.
             return None;
         }
-        let source = source_of(frame, parsed)?;
         refuse(
             &self.tables,
             self.forward.look_up_v4(source),
             rules,
             ingress,
         )
+    }
+
+    /// Whether the configuration of the port allows the source of a packet.
+    fn validates(&self, frame: &Frame, parsed: &Parsed, ingress: PortId) -> bool {
+        let validation = self.tables.sources.validation();
+        if !validation.asking().contains(ingress) {
+            return true;
+        }
+        let v4 = || Some(self.forward.look_up_v4(source_v4(frame, parsed)?));
+        let v6 = || Some(self.forward.look_up_v6(source_v6(frame, parsed)?));
+        let back = match parsed.version {
+            Version::V4 => v4(),
+            Version::V6 => v6(),
+        };
+        back.flatten().is_some_and(|id| {
+            // A route that is newer than the tables: they will have its group in a moment.
+            self.tables.group(id).is_none() || validation.allows(ingress, id)
+        })
     }
 }
 

@@ -19,6 +19,7 @@ use switchd::id::{GroupId, NextHopId, PortId};
 use switchd::ingress::parse::{ParseException, parse as parse_frame};
 use switchd::stats::{PortStats, WorkerStats};
 use switchd::tables::buckets::{Buckets, Member};
+use switchd::tables::validation::SourceValidation;
 use switchd::tables::{Group, Hashing, NextHop, PortEntry, Tables};
 use switchd::traffic::buffer::Ledger;
 use switchd::worker::Worker;
@@ -101,6 +102,7 @@ fn entry(number: u16) -> PortEntry {
         icmp_v4: (number != 1).then(|| Ipv4Addr::new(10, 0, 0, 254)),
         icmp_v6: (number != 1).then(|| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0xfe)),
         burst: 125_000,
+        validation: SourceValidation::Off,
     }
 }
 

@@ -4,6 +4,7 @@ mod uet;
 
 use super::*;
 use crate::tables::dlb::Mode;
+use crate::tables::validation::SourceValidation;
 use common::config::load_text;
 use common::units::Rate;
 use std::path::Path;
@@ -39,6 +40,7 @@ fn the_shipped_file_lists_every_key_with_its_default() {
         link_speed: Some(LinkSpeed::Device),
         burst_microseconds: Some(100),
         mode: Some(String::new()),
+        source_validation: Some(SourceValidation::Off),
         uplink: false,
     });
     let qos = &mut expected.qos;

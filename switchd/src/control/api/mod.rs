@@ -278,6 +278,12 @@ pub struct PortRow {
     pub mtu: u16,
     /// What the shaper enforces; `null`: nothing.
     pub speed: Option<String>,
+    /// What is asked of the sources of its packets: off, feasible, strict.
+    #[serde(default)]
+    pub source_validation: String,
+    /// Packets received here and lost because their sources are not allowed.
+    #[serde(default)]
+    pub source_refused: u64,
     /// AF_XDP mode.
     pub mode: String,
     /// Receive queues.

@@ -9,6 +9,7 @@ use crate::forward::dlb::quality::QualityTable;
 use crate::id::PortId;
 use crate::limits::PORT_BURST;
 use crate::stats::WorkerStats;
+use crate::tables::validation::SourceValidation;
 use crate::tables::{Hashing, PortEntry};
 use crate::traffic::buffer::Ledger;
 use common::netlink::{Settings, Watch};
@@ -81,6 +82,7 @@ impl Bench {
             icmp_v4: None,
             icmp_v6: None,
             burst: 10_000,
+            validation: SourceValidation::Off,
         });
         let compiled = config.qos.compile(&facts).unwrap();
         let settings = Settings {

@@ -115,6 +115,14 @@ impl Interfaces {
         }
     }
 
+    /// The bridge that an interface is on, if it is served.
+    pub(super) fn bridge(&self, ifindex: u32) -> Option<u32> {
+        match self.by_ifindex.get(&ifindex)?.on {
+            On::Port { .. } => None,
+            On::Bridge { bridge, .. } => Some(bridge),
+        }
+    }
+
     /// Tags of a port whose interfaces are served.
     pub(super) fn tags(&self, of: PortId) -> Vec<VlanTag> {
         let tag = |served: &Served| match served.on {

@@ -1,11 +1,14 @@
-//! What is asked of the sources of packets: the kernel's settings of each port.
+//! What is asked of the sources of packets: the kernel's settings of each port, and what the
+//! configuration asks beside them.
 
 use super::Program;
 use super::kernel_rules::object_hops;
 use super::source_rules::rules_of;
 use super::spec::Spec;
 use crate::id::{GroupId, PortId};
-use crate::tables::sources::{PortRules, PortSet, ReversePath, Sources};
+use crate::tables::port_set::PortSet;
+use crate::tables::sources::{PortRules, ReversePath, Sources};
+use crate::tables::validation::{SourceValidation, Validation, Ways};
 use crate::tables::{Group, PortEntry};
 use common::netlink::{Hop, Mirror};
 use ipnet::Ipv4Net;
@@ -49,6 +52,7 @@ impl Program {
         } else {
             sources
         };
+        let sources = sources.with_validation(self.validation(mirror));
         if *self.tables.sources != sources {
             self.tables.sources = Arc::new(sources);
             self.dirty = true;
@@ -72,16 +76,7 @@ impl Program {
     /// By group: the ports of all its hops, whether they are alive or not.
     fn ways(&self, mirror: &Mirror) -> Vec<PortSet> {
         let mut ways = vec![PortSet::default(); self.tables.groups.len()];
-        for (group, spec, _) in self.groups.iter() {
-            let hops = match spec {
-                Spec::Hops(hops, _) => Cow::Borrowed(&hops[..]),
-                Spec::Object(id, _) => Cow::Owned(object_hops(mirror, *id).unwrap_or_default()),
-                Spec::Neighbour(key, _) => Cow::Owned(vec![Hop {
-                    ifindex: key.ifindex,
-                    ..Hop::default()
-                }]),
-                _ => continue,
-            };
+        for (group, hops) in self.all_hops(mirror) {
             let Some(ports) = ways.get_mut(group.index()) else {
                 continue;
             };
@@ -89,5 +84,69 @@ impl Program {
             numbers.for_each(|port: &PortId| ports.insert(*port));
         }
         ways
+    }
+
+    /// What the configuration asks of the sources of packets.
+    fn validation(&self, mirror: &Mirror) -> Validation {
+        let asked = || self.tables.ports.iter().map(|port| port.validation);
+        if asked().all(|asked| asked == SourceValidation::Off) {
+            return Validation::default();
+        }
+        let mut ways = vec![Ways::default(); self.tables.groups.len()];
+        for (group, hops) in self.all_hops(mirror) {
+            let Some(ways) = ways.get_mut(group.index()) else {
+                continue;
+            };
+            for (number, hop) in hops.iter().enumerate() {
+                let ports = self.ports_behind(hop.ifindex);
+                ways.some.unite(&ports);
+                if number == 0 {
+                    ways.all = ports;
+                } else {
+                    ways.all.intersect(&ports);
+                }
+            }
+        }
+        Validation::new(asked(), ways)
+    }
+
+    /// The port that an interface is, or is on; all those of the bridge that it is on.
+    fn ports_behind(&self, ifindex: u32) -> PortSet {
+        let mut ports = PortSet::default();
+        let own = self.port_of.get(&ifindex).copied();
+        match own.or_else(|| self.interfaces.port(ifindex)) {
+            Some(port) => ports.insert(port),
+            None => {
+                for number in self
+                    .interfaces
+                    .bridge(ifindex)
+                    .into_iter()
+                    .flat_map(|it| self.bridges.ports_of(it))
+                {
+                    ports.insert(PortId(
+                        u16::try_from(number).expect("fewer ports than numbers"),
+                    ));
+                }
+            }
+        }
+        ports
+    }
+
+    /// The hops of each group that has any.
+    fn all_hops<'a>(
+        &'a self,
+        mirror: &'a Mirror,
+    ) -> impl Iterator<Item = (GroupId, Cow<'a, [Hop]>)> {
+        let hops_of = |spec: &'a Spec| match spec {
+            Spec::Hops(hops, _) => Some(Cow::Borrowed(&hops[..])),
+            Spec::Object(id, _) => Some(Cow::Owned(object_hops(mirror, *id).unwrap_or_default())),
+            Spec::Neighbour(key, _) => Some(Cow::Owned(vec![Hop {
+                ifindex: key.ifindex,
+                ..Hop::default()
+            }])),
+            _ => None,
+        };
+        let groups = self.groups.iter();
+        groups.filter_map(move |(group, spec, _)| Some((group, hops_of(spec)?)))
     }
 }

@@ -132,6 +132,8 @@ impl State {
             mac: mac_text(entry.mac),
             mtu: entry.mtu,
             speed: entry.speed.map(|speed| speed.to_string()),
+            source_validation: entry.validation.name().to_owned(),
+            source_refused: self.port_sum(number, |it| it.dropped(DropReason::SourceValidation)),
             mode: handle.map_or_else(String::new, |handle| handle.mode.to_string()),
             queues: counters.len(),
             rx_packets: self.port_sum(number, |stats| stats.rx_packets.get()),

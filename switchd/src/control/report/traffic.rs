@@ -344,6 +344,7 @@ fn capability(entry: &PortEntry, mac: Option<MacPauses>) -> (&'static str, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tables::validation::SourceValidation;
 
     /// SW-30, SW-31: the report names who handles pauses, with the reason.
     #[test]
@@ -359,6 +360,7 @@ mod tests {
             icmp_v4: None,
             icmp_v6: None,
             burst: 0,
+            validation: SourceValidation::Off,
         };
         assert_eq!(capability(&entry, None).0, "unavailable");
         entry.link = Some(common::units::Rate::from_gbps(10));

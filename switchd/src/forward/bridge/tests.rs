@@ -1,6 +1,7 @@
 use super::*;
 use crate::tables::bridge::{Bridging, VlanSet};
 use crate::tables::policy::Policy;
+use crate::tables::validation::SourceValidation;
 use crate::tables::{Hashing, PortEntry};
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ fn entry(number: u16) -> PortEntry {
         icmp_v4: None,
         icmp_v6: None,
         burst: 125_000,
+        validation: SourceValidation::Off,
     }
 }
 

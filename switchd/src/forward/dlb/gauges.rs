@@ -168,6 +168,7 @@ mod tests {
     use crate::forward::dlb::quality::WORST;
     use crate::tables::dlb::{DlbPolicy, Mode, Settings};
     use crate::tables::policy::Policy;
+    use crate::tables::validation::SourceValidation;
     use crate::tables::{Hashing, PortEntry};
     use common::time::Span;
     use common::units::Rate;
@@ -184,6 +185,7 @@ mod tests {
             icmp_v4: None,
             icmp_v6: None,
             burst: 0,
+            validation: SourceValidation::Off,
         };
         let policy = Arc::new(Policy::plain(1, 4096));
         let mut tables = Tables::new(vec![port], Hashing::default(), policy);

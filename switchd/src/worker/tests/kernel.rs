@@ -2,7 +2,9 @@
 //! that are in doubt.
 
 use super::*;
-use crate::tables::sources::{PortRules, PortSet, ReversePath, Sources};
+use crate::tables::port_set::PortSet;
+use crate::tables::sources::{PortRules, ReversePath, Sources};
+use crate::tables::validation::{SourceValidation, Validation, Ways};
 
 /// The frame without "don't fragment".
 fn fragmentable(mut frame: Vec<u8>) -> Vec<u8> {
@@ -145,6 +147,64 @@ fn reverse_paths_are_checked() {
         };
         assert_eq!(switch.dropped(reason), lost);
     }
+}
+
+/// SW-1, RFC 2827: a port that validates sources loses packets from others, of IPv4 and IPv6, without
+/// an answer to anybody; other ports lose none.
+#[test]
+fn sources_are_validated() {
+    let mut switch = Switch::new(3, 1);
+    let way = |port| {
+        let mut ports = PortSet::default();
+        ports.insert(PortId(port));
+        Ways {
+            some: ports,
+            all: ports,
+        }
+    };
+    switch.tables(|tables| {
+        let asked = [
+            SourceValidation::Strict,
+            SourceValidation::Off,
+            SourceValidation::Off,
+        ];
+        let validation = Validation::new(asked.into_iter(), (0..3).map(way).collect());
+        tables.sources = Arc::new(Sources::default().with_validation(validation));
+    });
+    let mut refused = 0;
+    for at in [0, 1] {
+        for dst in ["10.2.0.9", "fd00:2::9", "192.0.2.9"] {
+            // Its own source, that of a host at another port, and one without a route.
+            for whose in [at, 1 - at, 99] {
+                let packet = Udp {
+                    from: at,
+                    ..Udp::to(dst)
+                };
+                let mut frame = packet.frame();
+                let whose = u8::try_from(whose).expect("small");
+                if frame[12] == 8 {
+                    frame[27] = whose;
+                    frame[24..26].fill(0);
+                    let sum = checksum::of(&frame[14..34]);
+                    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+                } else {
+                    frame[25] = whose;
+                }
+                switch.offer(at, &frame);
+                let left = switch.run();
+                let is_valid = at == 1 || usize::from(whose) == at;
+                let is_routed = dst != "192.0.2.9";
+                refused += u64::from(!is_valid);
+                assert_eq!(left[2].len(), usize::from(is_valid && is_routed), "{dst}");
+                let answers = left[0].len() + left[1].len();
+                let has_way = usize::from(whose) < 2;
+                let answered = is_valid && !is_routed && has_way;
+                assert_eq!(answers, usize::from(answered), "{at} {dst} {whose}");
+                assert_eq!(switch.dropped(DropReason::SourceValidation), refused);
+            }
+        }
+    }
+    assert_eq!(refused, 6);
 }
 
 /// SW-1: errors by which a sender finds out the MTU of its path are not used up by others.

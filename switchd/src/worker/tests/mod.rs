@@ -21,6 +21,7 @@ use crate::forward::fib::FibWriter;
 use crate::id::{GroupId, NextHopId};
 use crate::tables::buckets::{Buckets, Member};
 use crate::tables::policy::Policy;
+use crate::tables::validation::SourceValidation;
 use crate::tables::{Group, Hashing, NextHop, PortEntry};
 use common::netlink::NO_MTU;
 use common::sync::snapshot::Publisher;
@@ -72,6 +73,7 @@ fn port_entry(port: usize) -> PortEntry {
         icmp_v4: Some(Ipv4Addr::new(10, n, 0, 254)),
         icmp_v6: Some(Ipv6Addr::new(0xfd00, u16::from(n), 0, 0, 0, 0, 0, 254)),
         burst: 125_000,
+        validation: SourceValidation::Off,
     }
 }
 

@@ -85,6 +85,35 @@ fn rig() -> Rig {
     rig
 }
 
+/// SW-1: a source behind a bridge is valid at all ports of the bridge, one behind a VLAN at the port
+/// of that.
+#[test]
+fn sources_behind_interfaces_are_valid_at_their_ports() {
+    let mut rig = rig();
+    let strict = |number| PortEntry {
+        validation: SourceValidation::Strict,
+        ..port(&format!("eth{number}"), number)
+    };
+    for (place, number) in [(0, 1), (1, 2)] {
+        let entry = strict(number);
+        rig.program.set_port(&rig.mirror, PortId(place), entry);
+    }
+    rig.feed(vec![]);
+    let valid = |rig: &Rig, prefix: &str| {
+        let group = rig.fib[&prefix.parse().unwrap()];
+        let validation = rig.tables.sources.validation();
+        [0, 1].map(|port| validation.allows(PortId(port), group))
+    };
+    assert_eq!(valid(&rig, "10.5.0.0/24"), [true, true]);
+    let mut rig = Rig::new();
+    rig.program.set_port(&rig.mirror, PortId(0), strict(1));
+    rig.feed(vec![
+        on(SVI, 1, 30, [2, 0, 0, 0, 0, 1]),
+        route("10.5.0.0/24", 0, &[hop(SVI, "link", 1)]),
+    ]);
+    assert_eq!(valid(&rig, "10.5.0.0/24"), [true, false]);
+}
+
 /// SW-1: a next hop behind a bridge leaves by the port of its station, tagged as the VLAN wants it
 /// there; while the bridge does not know the station, the kernel floods.
 #[test]

@@ -2,6 +2,7 @@ use super::*;
 use crate::tables::Group;
 use crate::tables::dlb::{DlbPolicy, Mode};
 use crate::tables::policy::Policy;
+use crate::tables::validation::SourceValidation;
 use common::netlink::{
     Action, Address, Body, Hop, Link, Message, NO_MTU, Neighbour, NeighbourState, NextHop,
     NextHopKind, Route, RouteKey, RouteKind, Table,
@@ -42,6 +43,7 @@ fn port(name: &str, ifindex: u32) -> PortEntry {
         icmp_v4: None,
         icmp_v6: None,
         burst: 125_000,
+        validation: SourceValidation::Off,
     }
 }
 

@@ -192,6 +192,61 @@ fn settings_are_rules_for_sources() {
     assert!(sources.leads_to(id, PortId(0)) && !sources.leads_to(id, PortId(1)));
 }
 
+/// SW-1, RFC 3704: a source is valid at the ports by which the next hops of the route back to it
+/// are reached: strictly, if all of them are. What is on a port is that port's.
+#[test]
+fn sources_are_valid_where_their_routes_lead() {
+    let mut rig = Rig::new();
+    let both = [hop(1, "10.1.0.1", 1), hop(2, "10.2.0.1", 1)];
+    let half = [hop(1, "10.1.0.1", 1), hop(9, "10.3.0.1", 1)];
+    rig.feed(vec![
+        route("10.8.0.0/16", 0, &both),
+        route("10.9.0.0/16", 0, &half),
+        route("10.7.0.0/16", 0, &[hop(9, "10.3.0.1", 1)]),
+        route("2001:db8::/64", 0, &[hop(1, "link", 1)]),
+        neighbour(1, "10.1.0.7", NeighbourState::Reachable),
+    ]);
+    assert!(!rig.tables.sources.validation().asks());
+    let prefixes = [
+        "10.1.0.0/24",
+        "10.1.0.7/32",
+        "2001:db8::/64",
+        "10.2.0.0/24",
+        "10.8.0.0/16",
+        "10.9.0.0/16",
+        "10.7.0.0/16",
+    ];
+    for (asked, expected) in [
+        (
+            SourceValidation::Strict,
+            [true, true, true, false, false, false, false],
+        ),
+        (
+            SourceValidation::Feasible,
+            [true, true, true, false, true, true, false],
+        ),
+    ] {
+        let entry = PortEntry {
+            validation: asked,
+            ..port("eth1", 1)
+        };
+        rig.program.set_port(&rig.mirror, PortId(0), entry);
+        rig.feed(vec![]);
+        let validation = rig.tables.sources.validation();
+        let asking = [0, 1].map(|port| validation.asking().contains(PortId(port)));
+        assert_eq!(asking, [true, false]);
+        let allowed = prefixes.map(|prefix| {
+            let group = rig.fib[&prefix.parse().unwrap()];
+            validation.allows(PortId(0), group)
+        });
+        assert_eq!(allowed, expected, "{asked:?}");
+    }
+    // A route that comes later.
+    rig.feed(vec![route("10.6.0.0/16", 0, &[hop(1, "10.1.0.9", 1)])]);
+    let group = rig.fib[&"10.6.0.0/16".parse().unwrap()];
+    assert!(rig.tables.sources.validation().allows(PortId(0), group));
+}
+
 /// SW-1: where every source has a route, a loose port looks at addresses of this machine only.
 #[test]
 fn a_default_route_spares_loose_ports() {

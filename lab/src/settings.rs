@@ -122,9 +122,9 @@ fn path(options: &Options, node: &Node, file: &str) -> Value {
     )
 }
 
-/// switchd: every interface of the node is a port of the link's speed, and hosts send from their own
-/// networks only. The device says 10 Gb/s of
-/// any veth, and quanta are to count by what bits take.
+/// switchd: every interface of the node is a port of the link's speed, and hosts send from their
+/// own networks only. The device says 10 Gb/s of any veth, and quanta are to count by what bits
+/// take.
 fn ports(options: &Options, plan: &Topology, node: &Node) -> Table {
     let ports = plan
         .ends(&node.name)

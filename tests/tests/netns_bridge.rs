@@ -427,6 +427,7 @@ fn a_storm_is_limited_and_the_switch_answers() {
 /// Tests of this file that need more of a kernel than this machine's may have.
 const IN_GUEST: &[&str] = &[
     "vlans_are_kept_apart",
+    "blocked_vlans_forward_nothing",
     "trunks_to_hosts_have_their_vlans",
     "service_vlans_carry_the_tags_of_customers",
     "vlans_of_bridges_and_ports_are_routed",
@@ -534,6 +535,47 @@ fn vlans_are_kept_apart() {
     assert_eq!(rig.ping("h1", "192.0.2.3", 2).0, 0);
     rig.on("leaf2", "bridge vlan add dev h3 vid 10 pvid untagged");
     rig.wait_answer("h1", "192.0.2.3");
+}
+
+/// SW-1: a VLAN of a port that the spanning tree blocks passes nothing in either direction, the
+/// others do, and it does when it forwards again.
+#[test]
+fn blocked_vlans_forward_nothing() {
+    if !privileged() || !has(VLAN_BRIDGE, "VLANs of bridges") {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let rig = Rig::with_vlans("brvstp", "");
+    let answers = || {
+        [("h1", "192.0.2.3"), ("h2", "192.0.2.4")].map(|(host, other)| rig.ping(host, other, 3).0)
+    };
+    let wait = |expected: [usize; 2]| {
+        eventually("the state", SETTLE, || match answers() {
+            got if got == expected => Ok(()),
+            got => Err(format!("{got:?} {:?}", rig.bridge_rows("leaf1"))),
+        });
+    };
+    wait([3, 3]);
+    for (node, port) in [("leaf1", "spine1"), ("leaf2", "h3"), ("leaf1", "h1")] {
+        let set = |state| {
+            rig.on(
+                node,
+                &format!("bridge vlan set dev {port} vid 10 state {state}"),
+            )
+        };
+        for state in ["blocking", "learning"] {
+            set(state);
+            wait([0, 3]);
+            let rows = rig.bridge_rows(node);
+            let row = rows.iter().find(|row| row["port"] == port).unwrap();
+            let vlans = row["vlans"].as_str().unwrap();
+            assert!(vlans.contains(&format!("10 {state}")), "{vlans}");
+            // The kernel would let it wait for a while, too.
+            assert_eq!(answers(), [0, 3], "{node} {port} {state}");
+        }
+        set("forwarding");
+        wait([3, 3]);
+    }
 }
 
 /// SW-1: a host with tags is in several VLANs at one port.

@@ -5,12 +5,12 @@
 //! does not affect the next one.
 
 use super::attribute::{Attribute, DecodeError, attributes, i32_at, ip, u8_at, u16_at, u32_at};
-use super::bridge::{bridge_link, bridge_port, fdb_entry};
+use super::bridge::{bridge_link, bridge_port, fdb_entry, vlan_states};
 use super::rule::Rule;
 use super::settings::{accepts_local, settings};
 use super::types::{
     Address, BridgePort, FdbEntry, Hop, Link, Mac, NO_MTU, Neighbour, NeighbourKey, NeighbourState,
-    NextHop, NextHopKind, Route, RouteKey, RouteKind, SettingsChange, Vlan,
+    NextHop, NextHopKind, Route, RouteKey, RouteKind, SettingsChange, Vlan, VlanState,
 };
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -33,6 +33,7 @@ pub(super) mod kind {
     pub(in super::super) const RULE: u16 = 32;
     pub(in super::super) const SETTINGS: u16 = 80;
     pub(in super::super) const NEXT_HOP: u16 = 104;
+    pub(in super::super) const VLAN: u16 = 112;
 }
 
 /// Flags of a message header (NLM_F_*).
@@ -81,6 +82,8 @@ pub enum Body {
     Neighbour(Action, Neighbour),
     /// A port of a bridge, or the bridge itself.
     BridgePort(Action, BridgePort),
+    /// VLANs of this port of a bridge, or of this bridge, with their states.
+    VlanStates(Action, u32, Vec<VlanState>),
     /// A station that a bridge knows.
     Fdb(Action, FdbEntry),
     /// A route.
@@ -163,6 +166,10 @@ fn decode_body(number: u16, body: &[u8]) -> Result<Body, DecodeError> {
         kind::RULE | 33 => rule(body)?.map_or(Body::Other, |rule| Body::Rule(action, rule)),
         kind::SETTINGS | 81 => {
             settings(body)?.map_or(Body::Other, |settings| Body::Settings(action, settings))
+        }
+        kind::VLAN | 113 => {
+            let (ifindex, states) = vlan_states(body)?;
+            Body::VlanStates(action, ifindex, states)
         }
         kind::NEXT_HOP | 105 => Body::NextHop(action, next_hop(body, action)?),
         _ => Body::Other,

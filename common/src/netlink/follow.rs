@@ -16,10 +16,11 @@ use super::types::Link;
 use crate::time::{Span, Time};
 
 /// The steps of a resynchronisation, in the order that lets each find what it refers to.
-const STEPS: [Kind; 10] = [
+const STEPS: [Kind; 11] = [
     Kind::Links,
     Kind::Settings,
     Kind::BridgePorts,
+    Kind::VlanStates,
     Kind::Fdb,
     Kind::Addresses,
     Kind::Rules,
@@ -30,7 +31,7 @@ const STEPS: [Kind; 10] = [
 ];
 
 /// The first step that takes long when there are many routes. Those before are done at once.
-const ROUTES: usize = 8;
+const ROUTES: usize = 9;
 
 const _: () = assert!(matches!(STEPS[ROUTES], Kind::Routes4));
 
@@ -411,6 +412,7 @@ fn dump_request(step: Kind, sequence: u32) -> Vec<u8> {
         Kind::Neighbours => (kind::NEIGHBOUR, 0, 12),
         Kind::Rules => (kind::RULE, 0, 12),
         Kind::BridgePorts => (kind::LINK, AF_BRIDGE, 16),
+        Kind::VlanStates => (kind::VLAN, AF_BRIDGE, 8),
         Kind::Fdb => (kind::NEIGHBOUR, AF_BRIDGE, 12),
     };
     // The VLANs of bridge ports are told on request only: IFLA_EXT_MASK with

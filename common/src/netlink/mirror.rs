@@ -8,7 +8,7 @@ use super::decode::{Action, Body, Message, flag};
 use super::rule::Rule;
 use super::types::{
     Address, BridgePort, FdbEntry, FdbKey, Hop, Ipv4Settings, Link, Neighbour, NeighbourKey,
-    NextHop, NextHopKind, PROTOCOL_KERNEL, Route, RouteKey, RouteKind, Table,
+    NextHop, NextHopKind, PROTOCOL_KERNEL, Route, RouteKey, RouteKind, StpState, Table, VlanState,
 };
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -51,6 +51,7 @@ pub(super) enum Kind {
     Neighbours,
     Rules,
     BridgePorts,
+    VlanStates,
     Fdb,
 }
 
@@ -115,6 +116,8 @@ pub struct Mirror {
     rules: HashMap<Rule, Marked<()>>,
     settings: HashMap<u32, Marked<Ipv4Settings>>,
     bridge_ports: HashMap<u32, Marked<BridgePort>>,
+    /// By port and VLAN: those that do not forward.
+    vlan_states: HashMap<(u32, u16), Marked<StpState>>,
     fdb: HashMap<FdbKey, Marked<FdbEntry>>,
     /// In the kernel's order: the first one is used.
     routes: HashMap<RouteKey, RouteSet>,
@@ -146,6 +149,7 @@ impl Mirror {
             rules: HashMap::new(),
             settings: HashMap::new(),
             bridge_ports: HashMap::new(),
+            vlan_states: HashMap::new(),
             fdb: HashMap::new(),
             routes: HashMap::new(),
             shared: HashSet::new(),
@@ -228,6 +232,14 @@ impl Mirror {
         self.bridge_ports.values().map(|marked| &marked.value)
     }
 
+    /// VLANs of this port of a bridge, or of this bridge, that have a state of their own other than
+    /// forwarding, in no order.
+    pub fn vlan_states(&self, ifindex: u32) -> impl Iterator<Item = (u16, StpState)> {
+        let states = self.vlan_states.iter();
+        let theirs = states.filter(move |((port, _), _)| *port == ifindex);
+        theirs.map(|((_, vlan), marked)| (*vlan, marked.value))
+    }
+
     /// A station of a bridge.
     pub fn fdb_entry(&self, key: &FdbKey) -> Option<&FdbEntry> {
         self.fdb.get(key).map(|marked| &marked.value)
@@ -302,6 +314,11 @@ impl Mirror {
                     changes.push(Change::BridgePort(index));
                 }
             }
+            Body::VlanStates(action, ifindex, states) => {
+                if self.set_vlan_states(action, ifindex, &states) {
+                    changes.push(Change::BridgePort(ifindex));
+                }
+            }
             Body::Fdb(action, entry) => {
                 let key = entry.key;
                 if update(&mut self.fdb, key, action, entry, mark) {
@@ -313,6 +330,22 @@ impl Mirror {
             }
             Body::Done(_) | Body::Error(_) | Body::Overrun | Body::Other => {}
         }
+    }
+
+    /// Sets the states of VLANs of a port; whether that made a difference.
+    fn set_vlan_states(&mut self, action: Action, ifindex: u32, states: &[VlanState]) -> bool {
+        let (mark, mut differs) = (self.mark, false);
+        for VlanState { first, last, state } in states {
+            let action = match state {
+                StpState::Forwarding => Action::Removed,
+                _ => action,
+            };
+            for vlan in *first..=*last {
+                let key = (ifindex, vlan);
+                differs |= update(&mut self.vlan_states, key, action, *state, mark);
+            }
+        }
+        differs
     }
 
     fn apply_route(
@@ -425,6 +458,10 @@ impl Mirror {
             Kind::NextHops => sweep(&mut self.next_hops, mark, Change::NextHop, changes),
             Kind::Neighbours => sweep(&mut self.neighbours, mark, Change::Neighbour, changes),
             Kind::BridgePorts => sweep(&mut self.bridge_ports, mark, Change::BridgePort, changes),
+            Kind::VlanStates => {
+                let change = |(ifindex, _)| Change::BridgePort(ifindex);
+                sweep(&mut self.vlan_states, mark, change, changes);
+            }
             Kind::Fdb => sweep(&mut self.fdb, mark, Change::Fdb, changes),
             Kind::Rules => {
                 let known = self.rules.len();

@@ -170,6 +170,18 @@ pub struct PortVlan {
     pub is_untagged: bool,
 }
 
+/// The state in the spanning tree of VLANs in a row, which is another thing than that of their
+/// port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VlanState {
+    /// The first identifier, 1 to 4094.
+    pub first: u16,
+    /// The last one.
+    pub last: u16,
+    /// Their state.
+    pub state: StpState,
+}
+
 /// A port of a bridge, or the bridge itself (`bridge link`, `bridge vlan`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BridgePort {

@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// Groups of rtnetlink that tell of what is mirrored (RTNLGRP_* of linux/rtnetlink.h).
-const GROUPS: [u32; 10] = [
+const GROUPS: [u32; 11] = [
     1,  // LINK
     3,  // NEIGH
     5,  // IPV4_IFADDR
@@ -23,6 +23,7 @@ const GROUPS: [u32; 10] = [
     19, // IPV6_RULE
     24, // IPV4_NETCONF
     32, // NEXTHOP
+    33, // BRVLAN
 ];
 
 /// Receive buffer in bytes: about 250 000 routes that arrive while the reader does something else
@@ -61,9 +62,10 @@ impl Watch {
             setsockopt(&borrowed, sockopt::RcvBuf, &receive_buffer)?;
         }
         for group in GROUPS {
-            // Kernels before 5.3 lack next hop objects, and so their group.
+            // Kernels before 5.3 lack next hop objects, and so their group, and those before 5.6
+            // the group of VLANs.
             match socket.add_membership(group) {
-                Err(error) if group != 32 => return Err(error),
+                Err(error) if group < 32 => return Err(error),
                 _ => {}
             }
         }

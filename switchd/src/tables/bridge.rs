@@ -32,6 +32,13 @@ impl VlanSet {
         }
     }
 
+    /// Takes a VLAN out.
+    pub fn remove(&mut self, id: u16) {
+        if let Some(word) = self.0.get_mut(usize::from(id) / 64) {
+            *word &= !(1 << (id % 64));
+        }
+    }
+
     /// Whether it has this VLAN.
     #[inline]
     pub fn contains(&self, id: u16) -> bool {

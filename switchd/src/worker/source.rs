@@ -1,5 +1,5 @@
-//! Packets whose source address is in doubt: what Linux's `fib_validate_source` asks about it, which
-//! asks nothing about the sources of IPv6, and what the port's configuration asks (RFC 2827).
+//! Packets whose source address is in doubt: what Linux's `fib_validate_source` asks about it,
+//! which asks nothing about the sources of IPv6, and what the port's configuration asks (RFC 2827).
 
 use super::Worker;
 use crate::drop::DropReason;

@@ -493,6 +493,10 @@ fn member(mirror: &Mirror, ifindex: u32, bridge: u32, number: BridgeId) -> Optio
                 port.pvid = Some(vlan.first);
             }
         }
+        // The kernel has what arrives in them, and drops it or learns from it.
+        for (vlan, _) in mirror.vlan_states(ifindex) {
+            port.members.remove(vlan);
+        }
     }
     Some(BridgeMember {
         port,

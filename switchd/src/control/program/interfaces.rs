@@ -289,26 +289,35 @@ fn on_bridge(
         return tag.is_none().then(|| (on(0, vec![0]), mac));
     }
     let own = around.mirror.bridge_port(bridge.index)?;
+    // The kernel drops what the bridge itself has in such a VLAN.
+    let mirror = around.mirror;
+    let is_blocked = |id| mirror.vlan_states(bridge.index).any(|(vlan, _)| vlan == id);
     match tag {
         Some(tag) => {
             let is_member = |vlan: &PortVlan| (vlan.first..=vlan.last).contains(&tag.id);
             let vlan = own.vlans.iter().find(|vlan| is_member(vlan))?;
+            if is_blocked(tag.id) {
+                return None;
+            }
             let is_its = tag.is_service == settings.is_service && !vlan.is_untagged;
             is_its.then(|| (on(tag.id, vec![tag.id]), mac))
         }
         None => {
             let pvid = own.vlans.iter().find(|vlan| vlan.is_pvid)?;
+            if untagged(own).any(is_blocked) {
+                return None;
+            }
             // What leaves by its PVID has to come back to it.
             pvid.is_untagged
-                .then(|| (on(pvid.first, untagged(own)), mac))
+                .then(|| (on(pvid.first, untagged(own).collect()), mac))
         }
     }
 }
 
 /// VLANs whose frames reach the bridge itself without a tag.
-fn untagged(own: &BridgePort) -> Vec<u16> {
+fn untagged(own: &BridgePort) -> impl Iterator<Item = u16> {
     let vlans = own.vlans.iter().filter(|vlan| vlan.is_untagged);
-    vlans.flat_map(|vlan| vlan.first..=vlan.last).collect()
+    vlans.flat_map(|vlan| vlan.first..=vlan.last)
 }
 
 /// What the workers are to know.

@@ -3,7 +3,7 @@
 use crate::control::api::{BridgeRow, StationRow};
 use crate::control::state::State;
 use crate::tables::PortEntry;
-use common::netlink::{BridgePort, FdbEntry, PortVlan};
+use common::netlink::{BridgePort, FdbEntry, PortVlan, StpState};
 use common::wire::ethernet::Mac;
 use common::xdp::{PuntReason, StationPlace, SteerCounts};
 
@@ -15,8 +15,8 @@ fn punted(counts: &SteerCounts, reasons: &[PuntReason]) -> u64 {
         .sum()
 }
 
-/// As `bridge vlan` has it, in one line.
-fn vlans(vlans: &[PortVlan]) -> String {
+/// As `bridge vlan` has it, in one line: VLANs, and those among them with a state of their own.
+fn vlans(vlans: &[PortVlan], states: impl Iterator<Item = (u16, StpState)>) -> String {
     let one = |vlan: &PortVlan| {
         let ids = if vlan.first == vlan.last {
             vlan.first.to_string()
@@ -26,7 +26,16 @@ fn vlans(vlans: &[PortVlan]) -> String {
         let how = if vlan.is_untagged { " untagged" } else { "" };
         format!("{ids}{how}")
     };
-    vlans.iter().map(one).collect::<Vec<_>>().join(", ")
+    let mut text = vlans.iter().map(one).collect::<Vec<_>>().join(", ");
+    let mut states: Vec<_> = states.collect();
+    if !states.is_empty() {
+        states.sort_unstable();
+        let states = states
+            .iter()
+            .map(|(vlan, state)| format!("{vlan} {}", state.name()));
+        text += &format!(" ({})", states.collect::<Vec<_>>().join(", "));
+    }
+    text
 }
 
 impl State {
@@ -65,7 +74,7 @@ impl State {
                 .to_owned(),
             left_to_kernel: why.map(str::to_owned).or(strips),
             pvid: members.iter().find(|it| it.is_pvid).map(|it| it.first),
-            vlans: vlans(members),
+            vlans: vlans(members, mirror.vlan_states(entry.ifindex)),
             isolated: known.is_some_and(|it| it.is_isolated),
             bridged_packets: self.port_sum(number, |stats| stats.bridged_packets.get()),
             flooded_packets: punted(&counts, &FLOODED),

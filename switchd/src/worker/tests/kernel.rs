@@ -4,7 +4,7 @@
 use super::*;
 use crate::tables::port_set::PortSet;
 use crate::tables::sources::{PortRules, ReversePath, Sources};
-use crate::tables::validation::{SourceValidation, Validation, Ways};
+use crate::tables::validation::{Validation, Ways};
 
 /// The frame without "don't fragment".
 fn fragmentable(mut frame: Vec<u8>) -> Vec<u8> {
@@ -149,8 +149,8 @@ fn reverse_paths_are_checked() {
     }
 }
 
-/// SW-1, RFC 2827: a port that validates sources loses packets from others, of IPv4 and IPv6, without
-/// an answer to anybody; other ports lose none.
+/// SW-1, RFC 2827: a port that validates sources loses packets from others, of IPv4 and IPv6,
+/// without an answer to anybody; other ports lose none.
 #[test]
 fn sources_are_validated() {
     let mut switch = Switch::new(3, 1);

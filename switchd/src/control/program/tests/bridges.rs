@@ -1,7 +1,7 @@
 //! Bridges: what the kernel tells of them becomes what workers and steering programs know.
 
 use super::*;
-use common::netlink::{Bridge, BridgePort, FdbEntry, FdbKind, PortVlan, StpState};
+use common::netlink::{Bridge, BridgePort, FdbEntry, FdbKind, PortVlan, StpState, VlanState};
 
 use common::time::Span;
 
@@ -49,6 +49,15 @@ pub(super) fn member(ifindex: u32, state: StpState, vlans: &[(u16, bool)]) -> Bo
         ..BridgePort::default()
     };
     Body::BridgePort(Action::Set, port)
+}
+
+pub(super) fn vlan_state(ifindex: u32, vlan: u16, state: StpState) -> Body {
+    let state = VlanState {
+        first: vlan,
+        last: vlan,
+        state,
+    };
+    Body::VlanStates(Action::Set, ifindex, vec![state])
 }
 
 fn fdb_key(vlan: u16, last: u8) -> FdbKey {
@@ -308,4 +317,34 @@ fn used_stations_are_for_the_kernel_to_remember() {
         rig.program.station_ageing(&rig.mirror),
         Some(Span::from_secs(300))
     );
+}
+
+/// SW-1: a port is no member of a VLAN for as long as that has a state at the port other than
+/// forwarding; the others stay.
+#[test]
+fn vlans_with_a_state_of_their_own_do_not_forward() {
+    let mut rig = Rig::bridged(100);
+    rig.feed(vec![
+        bridge(true),
+        member(1, StpState::Forwarding, &[(5, true), (6, false)]),
+    ]);
+    let vlans = |rig: &Rig| {
+        let port = rig.tables.bridging.port(PortId(0)).unwrap();
+        (port.pvid, [5, 6].map(|vlan| port.members.contains(vlan)))
+    };
+    assert_eq!(vlans(&rig), (Some(5), [true, true]));
+    for state in [StpState::Blocking, StpState::Learning, StpState::Disabled] {
+        rig.feed(vec![vlan_state(1, 5, state)]);
+        assert_eq!(vlans(&rig), (Some(5), [false, true]), "{state:?}");
+    }
+    rig.feed(vec![vlan_state(1, 5, StpState::Forwarding)]);
+    assert_eq!(vlans(&rig), (Some(5), [true, true]));
+    // A state goes with its VLAN.
+    rig.feed(vec![vlan_state(1, 6, StpState::Blocking)]);
+    assert_eq!(vlans(&rig).1, [true, false]);
+    let Body::VlanStates(_, port, states) = vlan_state(1, 6, StpState::Blocking) else {
+        panic!("a state")
+    };
+    rig.feed(vec![Body::VlanStates(Action::Removed, port, states)]);
+    assert_eq!(vlans(&rig).1, [true, true]);
 }

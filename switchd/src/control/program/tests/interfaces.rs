@@ -1,6 +1,6 @@
 //! Bridges and VLANs with addresses: served where the workers can do what the kernel does.
 
-use super::bridges::{BRIDGE, bridge, enslaved, member, station, without};
+use super::bridges::{BRIDGE, bridge, enslaved, member, station, vlan_state, without};
 use super::*;
 use crate::tables::interfaces::Outlet;
 use common::netlink::{BridgePort, FdbKind, PortVlan, StpState, Vlan};
@@ -85,8 +85,8 @@ fn rig() -> Rig {
     rig
 }
 
-/// SW-1: a source behind a bridge is valid at all ports of the bridge, one behind a VLAN at the port
-/// of that.
+/// SW-1: a source behind a bridge is valid at all ports of the bridge, one behind a VLAN at the
+/// port of that.
 #[test]
 fn sources_behind_interfaces_are_valid_at_their_ports() {
     let mut rig = rig();
@@ -112,6 +112,18 @@ fn sources_behind_interfaces_are_valid_at_their_ports() {
         route("10.5.0.0/24", 0, &[hop(SVI, "link", 1)]),
     ]);
     assert_eq!(valid(&rig, "10.5.0.0/24"), [true, false]);
+}
+
+/// SW-1: an interface is the kernel's while the bridge itself does not forward in its VLAN.
+#[test]
+fn a_vlan_that_the_bridge_blocks_is_the_kernels() {
+    let mut rig = rig();
+    for (vlan, left) in [(5, vec![(1, 1)]), (1, vec![(5, 1)])] {
+        rig.feed(vec![vlan_state(BRIDGE, vlan, StpState::Blocking)]);
+        assert_eq!(rig.doors(0), left);
+        rig.feed(vec![vlan_state(BRIDGE, vlan, StpState::Forwarding)]);
+        assert_eq!(rig.doors(0), [(1, 1), (5, 2)]);
+    }
 }
 
 /// SW-1: a next hop behind a bridge leaves by the port of its station, tagged as the VLAN wants it

@@ -13,8 +13,9 @@ use common::xdp::frame::{Frame, FramePool, Region};
 use hostd::engine::Engine;
 use hostd::memory::{HeapMemory, RegionMemory};
 use hostd::verbs::{
-    Access, CompletionQueueId, EngineConfig, MultipathConfig, PortId, QueuePairRequest,
-    ReadyToReceive, ReadyToSend, RegionKeys, Route, SendOpcode, SendRequest, Transition,
+    Access, CompletionQueueId, Cookies, EngineConfig, Multipath, MultipathConfig, PortId,
+    QueuePairRequest, ReadyToReceive, ReadyToSend, RegionKeys, Route, SendOpcode, SendRequest,
+    Transition,
 };
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
@@ -88,7 +89,10 @@ impl Host {
             rq_psn: 0,
             path_mtu: mtu,
             min_rnr_timer: 12,
-            multipath: multipath.then(MultipathConfig::default),
+            multipath: multipath.then(|| Multipath {
+                config: MultipathConfig::default(),
+                cookies: Cookies::default(),
+            }),
             max_dest_rd_atomic: 16,
         };
         let send = ReadyToSend {

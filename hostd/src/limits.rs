@@ -1,6 +1,7 @@
 //! Every limit of the engine, with where it comes from.
 
 use common::time::Span;
+use common::wire::roce::Extension;
 
 /// Queue pairs of one engine. Their number's low bits are the slot: 12 bits of slot, 12 bits of
 /// generation make the 24 bits of a QP number.
@@ -102,8 +103,9 @@ pub const GAP_LOOK: Span = Span::from_secs(1);
 /// Sub-paths of one queue pair. The Path ID of MPEH has eight bits.
 pub const PATHS: usize = 256;
 
-/// Bytes in front of the payload: Ethernet 14, IPv6 40, UDP 8, BTH 12, MPEH 8, RETH 16, ImmDt 4.
-pub const HEADERS: usize = 14 + 40 + 8 + 12 + 8 + 16 + 4;
+/// Bytes in front of the payload: Ethernet 14, IPv6 40, UDP 8, BTH 12, MPEH 8 and its extension 8,
+/// RETH 16, ImmDt 4.
+pub const HEADERS: usize = 14 + 40 + 8 + 12 + 8 + Extension::LEN + 16 + 4;
 
 /// Bytes behind the payload: padding 3, ICRC 4.
 pub const TRAILER: usize = 3 + 4;

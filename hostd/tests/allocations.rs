@@ -8,9 +8,9 @@ use common::xdp::frame::{Frame, FramePool, Region};
 use hostd::engine::Engine;
 use hostd::memory::HeapMemory;
 use hostd::verbs::{
-    Access, CompletionQueueId, EngineConfig, MultipathConfig, PortId, QueuePairRequest,
-    ReadyToReceive, ReadyToSend, ReceiveRequest, RegionKeys, Route, SendOpcode, SendRequest,
-    Transition,
+    Access, CompletionQueueId, Cookies, EngineConfig, Multipath, MultipathConfig, PortId,
+    QueuePairRequest, ReadyToReceive, ReadyToSend, ReceiveRequest, RegionKeys, Route, SendOpcode,
+    SendRequest, Transition,
 };
 use std::alloc::System;
 use std::net::{IpAddr, Ipv4Addr};
@@ -75,7 +75,10 @@ impl Host {
             rq_psn: 0,
             path_mtu: 1024,
             min_rnr_timer: 12,
-            multipath: Some(MultipathConfig::default()),
+            multipath: Some(Multipath {
+                config: MultipathConfig::default(),
+                cookies: Cookies::default(),
+            }),
             max_dest_rd_atomic: 16,
         };
         let send = ReadyToSend {

@@ -214,9 +214,9 @@ impl Ideal {
             .iter()
             .fold(Span::ZERO, |sum, link| sum + plan.links[*link].delay);
         let ip = if scenario.v6 { 40 } else { 20 };
-        // Ethernet, IP, UDP, BTH, ICRC, and MPEH.
+        // Ethernet, IP, UDP, BTH, ICRC, and MPEH with its extension.
         let multipath = if scenario.host.multipath.is_some() {
-            8
+            16
         } else {
             0
         };

@@ -4,14 +4,15 @@
 use super::network::{LinkId, NodeId, Plan};
 use common::time::Time;
 use common::wire::ethernet::ethertype;
-use common::wire::roce::{Bth, Opcode};
+use common::wire::roce::{Bth, Extension, Mpeh, Opcode};
 use std::fmt::{self, Write};
 use twox_hash::XxHash3_64;
 
-/// Bytes of a frame that enter the digest: Ethernet, IPv4, UDP, BTH, more of IPv6, and MPEH …
+/// Bytes of a frame that enter the digest: Ethernet, IPv4, UDP, BTH, more of IPv6, and MPEH
+/// with its extension …
 const HEADERS_V4: usize = 14 + 20 + 8 + 12;
 const MORE_OF_V6: usize = 20;
-const MPEH: usize = 8;
+const MPEH: usize = Mpeh::LEN + Extension::LEN;
 const HEADERS: usize = HEADERS_V4 + MORE_OF_V6 + MPEH;
 
 /// … and, where a host sends it, the ICRC, which stands for the rest: switches change nothing that

@@ -1,9 +1,10 @@
-//! The multipath offer: what two sides tell each other of their abilities in the private data of
-//! REQ (after the IP CM header) and REP (HT-20, HT-22).
+//! The multipath offer: what two sides tell each other of their abilities in the last bytes of the
+//! private data of REQ and REP (HT-20, HT-22). The application's data is in front of it, so that an
+//! application that knows nothing of the offer finds it where it looks.
 //!
 //! ```text
 //!   byte 0–3    4D 50 52 31 ("MPR1")
-//!   byte 4      version, 1
+//!   byte 4      version, 2
 //!   byte 5      bits 0–2 granularities that are known: flow, flowlet, packet;
 //!               bits 4–7 path MTU, 1 = 256 … 5 = 4096
 //!   byte 6–7    sub-paths at most
@@ -11,21 +12,26 @@
 //!   byte 10–11  reorder tolerance in µs
 //!   byte 12–13  reorder buffer in packets
 //!   byte 14–15  flowlet time-out in µs
+//!   byte 16–21  cookie: what the other side has to put into its packets
+//!   byte 22     blocks of the extension header that this side understands
+//!   byte 23     bytes of the application's data
 //! ```
 //!
-//! The application's data follows. The REP carries the result: the smaller number of each, the
-//! finest granularity that both know. A side that does not know the offer takes it for
-//! application data and answers without one: then the connection is plain RoCEv2.
+//! The REP carries the result: the smaller number of each, the finest granularity that both know;
+//! and the cookie of its own side. A side that does not know the offer, or only version 1, which
+//! had no cookie and was in front, takes it for what it is not interested in and answers without
+//! one: then the connection is plain RoCEv2.
 
 use crate::limits;
 use crate::verbs::{Granularity, MultipathConfig};
 use common::time::Span;
+use common::wire::roce::{Cookie, Extension};
 
 /// Bytes of an offer.
-pub(crate) const OFFER_LEN: usize = 16;
+pub(crate) const OFFER_LEN: usize = 24;
 
 const MAGIC: [u8; 4] = *b"MPR1";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// An offer, or its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +39,24 @@ pub(crate) struct Offer {
     pub(crate) config: MultipathConfig,
     /// Payload bytes of a full packet.
     pub(crate) path_mtu: u16,
+    /// What packets to this side carry.
+    pub(crate) cookie: Cookie,
 }
 
 impl Offer {
-    /// The offer at the front of `private`, if there is one that makes sense.
-    pub(crate) fn parse(private: &[u8]) -> Option<Self> {
-        let bytes: &[u8; OFFER_LEN] = private.first_chunk()?;
+    /// The offer at the end of `private`, if there is one that makes sense, and the application's
+    /// data. Without an offer that is all of `private`: nothing tells where it ends.
+    pub(crate) fn parse(private: &[u8]) -> (Option<Self>, &[u8]) {
+        let Some((front, bytes)) = private.split_last_chunk() else {
+            return (None, private);
+        };
+        match (Self::read(bytes), front.get(..usize::from(bytes[23]))) {
+            (Some(offer), Some(data)) => (Some(offer), data),
+            _ => (None, private),
+        }
+    }
+
+    fn read(bytes: &[u8; OFFER_LEN]) -> Option<Self> {
         if bytes[..4] != MAGIC || bytes[4] != VERSION {
             return None;
         }
@@ -54,12 +72,13 @@ impl Offer {
                 flowlet_timeout: micros(14),
             },
             path_mtu: mtu_of(bytes[5] >> 4)?,
+            cookie: Cookie::from_bytes(*bytes[16..].first_chunk()?),
         };
         (offer.config.paths > 0 && offer.config.reorder_buffer > 0).then_some(offer)
     }
 
-    /// The bytes of the offer.
-    pub(crate) fn emit(&self) -> [u8; OFFER_LEN] {
+    /// The bytes of the offer, with `data_len` bytes of the application's data in front of it.
+    fn emit(&self, data_len: u8) -> [u8; OFFER_LEN] {
         let config = self.config.within_limits();
         let micros = |span: Span| u16::try_from(span.nanos() / 1_000).unwrap_or(u16::MAX);
         let mut bytes = [0; OFFER_LEN];
@@ -73,13 +92,28 @@ impl Offer {
             config.reorder_buffer,
             micros(config.flowlet_timeout),
         ];
-        for (place, word) in bytes[6..].chunks_exact_mut(2).zip(words) {
+        for (place, word) in bytes[6..16].chunks_exact_mut(2).zip(words) {
             place.copy_from_slice(&word.to_be_bytes());
         }
+        bytes[16..22].copy_from_slice(&self.cookie.to_bytes());
+        bytes[22] = Extension::BLOCKS;
+        bytes[23] = data_len;
         bytes
     }
 
-    /// What both offer.
+    /// Fills the private data of a message: the application's `data`, and the offer, if there is
+    /// one. What finds no room is cut off.
+    pub(crate) fn fill(private: &mut [u8], offer: Option<&Self>, data: &[u8]) {
+        let room = private.len() - if offer.is_some() { OFFER_LEN } else { 0 };
+        let len = data.len().min(room).min(usize::from(u8::MAX));
+        private[..len].copy_from_slice(&data[..len]);
+        if let Some(offer) = offer {
+            let len = u8::try_from(len).expect("bounded above");
+            private[room..].copy_from_slice(&offer.emit(len));
+        }
+    }
+
+    /// What both offer, with the cookie of this side.
     pub(crate) fn agree(&self, other: &Self) -> Self {
         let (own, other_config) = (self.config.within_limits(), other.config.within_limits());
         Self {
@@ -92,6 +126,7 @@ impl Offer {
                 flowlet_timeout: own.flowlet_timeout.min(other_config.flowlet_timeout),
             },
             path_mtu: self.path_mtu.min(other.path_mtu),
+            cookie: self.cookie,
         }
     }
 }
@@ -144,8 +179,9 @@ pub(crate) const fn mtu_code(mtu: u16) -> u8 {
 /// The largest path MTU for a port that carries IP packets of `mtu` bytes; `None` below the
 /// smallest.
 pub(crate) fn path_mtu(mtu: u16, wanted: u16, v6: bool) -> Option<u16> {
-    /// UDP 8, BTH 12, MPEH 8, RETH 16, ImmDt 4, ICRC 4.
-    const TRANSPORT: u16 = 8 + 12 + 8 + 16 + 4 + 4;
+    /// UDP 8, BTH 12, MPEH 8 and its extension 8, RETH 16, ImmDt 4, ICRC 4.
+    const TRANSPORT: u16 = 8 + 12 + 8 + 8 + 16 + 4 + 4;
+    const _: () = assert!(Extension::LEN == 8);
     let headers = TRANSPORT + if v6 { 40 } else { 20 };
     let room = mtu.checked_sub(headers)?.min(wanted);
     (room >= limits::PATH_MTU_MIN)
@@ -177,17 +213,30 @@ mod tests {
                 flowlet_timeout: Span::from_micros(flowlet),
             },
             path_mtu: mtu_of(mtu).expect("a code"),
+            cookie: Cookie::new(numbers.0.into()),
         })
     }
 
     proptest! {
-        /// HT-20: an offer is read as it was written, and the result is the same from both sides,
-        /// and not more than either offered.
+        /// HT-20: an offer is read as it was written, with the application's data in front of it,
+        /// and the result is the same from both sides, but for the cookie of each, and not more
+        /// than either offered.
         #[test]
-        fn offers_meet_in_the_middle(one in offers(), other in offers()) {
-            prop_assert_eq!(Offer::parse(&one.emit()), Some(one));
+        fn offers_meet_in_the_middle(
+            one in offers(),
+            other in offers(),
+            data in proptest::collection::vec(any::<u8>(), 0..40),
+            room in 24..200_usize,
+        ) {
+            let mut private = vec![0; room];
+            Offer::fill(&mut private, Some(&one), &data);
+            let sent = data.len().min(room - OFFER_LEN);
+            prop_assert_eq!(&private[..sent], &data[..sent]);
+            prop_assert_eq!(Offer::parse(&private), (Some(one), &data[..sent]));
             let agreed = one.agree(&other);
-            prop_assert_eq!(agreed, other.agree(&one));
+            prop_assert_eq!(agreed.cookie, one.cookie);
+            let theirs = other.agree(&one);
+            prop_assert_eq!(Offer { cookie: agreed.cookie, ..theirs }, agreed);
             prop_assert_eq!(agreed.agree(&one), agreed);
             prop_assert!(agreed.config.paths <= one.config.paths.min(other.config.paths));
         }
@@ -195,11 +244,15 @@ mod tests {
         /// Any bytes: no panic, and nothing out of range comes out.
         #[test]
         fn any_private_data_is_survived(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
-            let mut offered = MAGIC.to_vec();
-            offered.push(VERSION);
-            offered.extend(&bytes);
+            let mut offered = bytes.clone();
+            if let Some(offer) = offered.last_chunk_mut::<OFFER_LEN>() {
+                offer[..4].copy_from_slice(&MAGIC);
+                offer[4] = VERSION;
+            }
             for private in [&bytes, &offered] {
-                if let Some(offer) = Offer::parse(private) {
+                let (offer, data) = Offer::parse(private);
+                prop_assert!(private.starts_with(data));
+                if let Some(offer) = offer {
                     prop_assert!(offer.config.paths > 0 && offer.path_mtu >= 256);
                     let agreed = offer.agree(&offer).config;
                     prop_assert!(agreed.paths <= 256);

@@ -9,7 +9,7 @@ use super::negotiation::Offer;
 use crate::limits;
 use crate::slab::Slab;
 use crate::timers::Timers;
-use crate::verbs::{DropReason, EngineError, PrivateData};
+use crate::verbs::{Cookies, DropReason, EngineError, PrivateData};
 use common::time::{Span, Time};
 use common::wire::cm::{Mad, Message, Pair};
 use common::wire::roce::Flow;
@@ -50,6 +50,8 @@ pub(crate) struct Connection {
     pub(crate) psn: u32,
     /// What was offered, or agreed on.
     pub(crate) offer: Option<Offer>,
+    /// What packets to each side carry if multipath was agreed on.
+    pub(crate) cookies: Cookies,
     /// Path MTU of the REQ that was sent.
     pub(crate) path_mtu: u16,
     /// The message that is repeated in this phase, or the last answer; `None` before there is a
@@ -141,6 +143,7 @@ impl Connection {
             way: None,
             psn: 0,
             offer: None,
+            cookies: Cookies::default(),
             path_mtu: 0,
             message: None,
             tries: 0,

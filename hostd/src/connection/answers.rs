@@ -69,7 +69,9 @@ impl QueuePair {
         };
         let flow = frame::on_path(&way.data, choice.entropy.port, choice.entropy.flow_label);
         let len = usize::from(segment.len);
-        let place = frame::lay_out(&mut frame, pool, &flow, &fields.headers(now), len);
+        let mut headers = fields.headers(now);
+        headers.extension = peer.extension();
+        let place = frame::lay_out(&mut frame, pool, &flow, &headers, len);
         let composed = place.is_some_and(|place| {
             let payload = &mut frame.bytes_mut()[place.clone()];
             let copied = segment

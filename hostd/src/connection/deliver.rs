@@ -76,6 +76,23 @@ impl QueuePair {
         }
     }
 
+    /// Whether a packet carries what only the peer of this queue pair's connection knows. A packet
+    /// without an extension header is plain, which is looked at where it is taken.
+    ///
+    /// # Errors
+    /// It does not: it is dropped, and changes nothing.
+    #[inline]
+    pub(crate) fn check_cookie(&self, headers: &Headers) -> Result<(), DropReason> {
+        match (&self.peer, headers.extension) {
+            (Some(peer), Some(extension))
+                if peer.agreed.is_some() && extension.cookie != peer.cookies.own =>
+            {
+                Err(DropReason::WrongCookie)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Takes a data packet. The frame goes to the pool, or waits for its turn.
     pub(crate) fn data<M: RegionMemory>(
         &mut self,
@@ -457,7 +474,9 @@ impl QueuePair {
         }
         let loss = receiver.suspects_loss(now);
         let fields = receiver.ack_fields(peer.qpn, peer.min_rnr_timer, credits, loss);
-        if !write(&mut frame, pool, &flow, &fields.headers()) {
+        let mut headers = fields.headers();
+        headers.extension = peer.extension();
+        if !write(&mut frame, pool, &flow, &headers) {
             receiver.reports.on_left();
             pool.give(frame);
             return Departure::Nothing;

@@ -37,11 +37,12 @@ use crate::send::awaited::{Awaited, Patience};
 use crate::send::credit::Credits;
 use crate::stats::{PathStatistics, QueuePairCounters, QueuePairStatistics, TransportCounters};
 use crate::verbs::{
-    Access, Completion, DropReason, EngineConfig, EngineError, Granularity, MultipathConfig,
-    PortId, Psn, QueuePairRequest, ReadyToReceive, ReadyToSend, Route, State, Status, Transition,
+    Access, Completion, Cookies, DropReason, EngineConfig, EngineError, Granularity,
+    MultipathConfig, PortId, Psn, QueuePairRequest, ReadyToReceive, ReadyToSend, Route, State,
+    Status, Transition,
 };
 use common::time::{Span, Time};
-use common::wire::roce::Flow;
+use common::wire::roce::{Extension, Flow};
 use pulse::Pulse;
 use requester::Requester;
 use responder::Responder;
@@ -87,9 +88,18 @@ struct Peer {
     path_mtu: u16,
     min_rnr_timer: u8,
     agreed: Option<MultipathConfig>,
+    /// What packets carry if multipath was agreed on.
+    cookies: Cookies,
     steering: Steering,
     /// Where packets go, once there is a route.
     way: Option<Way>,
+}
+
+impl Peer {
+    /// The extension header of packets to it.
+    fn extension(&self) -> Option<Extension> {
+        self.agreed.map(|_| Extension::new(self.cookies.peer))
+    }
 }
 
 /// A route as packets of one connection use it.
@@ -189,7 +199,8 @@ impl QueuePair {
     }
 
     fn meet_peer(&mut self, attributes: &ReadyToReceive, config: &EngineConfig, seed: u64) {
-        let agreed = attributes.multipath;
+        let agreed = attributes.multipath.map(|agreed| agreed.config);
+        let cookies = attributes.multipath.map(|agreed| agreed.cookies);
         let identity = u64::from(self.number) << 24 | u64::from(attributes.destination_qpn);
         let reports = match agreed {
             Some(_) => Reports::new(config.ack_packets, config.ack_delay),
@@ -213,6 +224,7 @@ impl QueuePair {
             path_mtu: attributes.path_mtu,
             min_rnr_timer: attributes.min_rnr_timer,
             agreed,
+            cookies: cookies.unwrap_or_default(),
             steering: Steering::new(agreed.as_ref(), identity, avoidance, seed, window),
             way: None,
         });

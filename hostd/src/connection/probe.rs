@@ -86,6 +86,7 @@ impl QueuePair {
             flowlet: choice.path.flowlet,
             tag: timestamp(now),
         });
+        headers.extension = peer.extension();
         let flow = frame::on_path(&way.data, choice.entropy.port, choice.entropy.flow_label);
         let written = frame::lay_out(&mut frame, pool, &flow, &headers, 0);
         if written.is_none() || frame::seal(frame.bytes_mut()).is_err() {

@@ -374,7 +374,8 @@ fn compose<M: RegionMemory>(
             probe: outgoing.probe || path.fresh,
         }),
     };
-    let headers = fields.headers(now);
+    let mut headers = fields.headers(now);
+    headers.extension = peer.extension();
     let flow = frame::on_path(&way.data, choice.entropy.port, choice.entropy.flow_label);
     let len = usize::from(segment.len);
     let place =

@@ -63,7 +63,10 @@ impl<M: RegionMemory> Engine<M> {
             };
             return self.drop_packet(frame, reason, pool);
         };
-        if let Err(reason) = queue_pair.check_peer(packet.source, packet.destination) {
+        let checked = queue_pair
+            .check_peer(packet.source, packet.destination)
+            .and_then(|()| queue_pair.check_cookie(&packet.headers));
+        if let Err(reason) = checked {
             return self.drop_packet(frame, reason, pool);
         }
         match operation {

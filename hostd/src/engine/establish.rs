@@ -4,17 +4,17 @@
 use super::Engine;
 use super::management::{Said, pair};
 use crate::cm::machine::{Input, Phase};
-use crate::cm::negotiation::{self, OFFER_LEN, Offer, mtu_code, mtu_of};
+use crate::cm::negotiation::{self, Offer, mtu_code, mtu_of};
 use crate::cm::response_time;
 use crate::cm::table::{Asked, Connection, Depth};
 use crate::limits;
 use crate::memory::RegionMemory;
-use crate::verbs::{Event, PrivateData, ReadyToReceive, ReadyToSend, Transition};
+use crate::verbs::{Event, Multipath, PrivateData, ReadyToReceive, ReadyToSend, Transition};
 use common::wire::cm::{
     Message, RELIABLE_CONNECTION, REP_PRIVATE_LEN, REQ_PRIVATE_LEN, Rep, Req, about, reject,
     service_id,
 };
-use common::wire::roce::Flow;
+use common::wire::roce::{Cookie, Flow};
 use std::net::IpAddr;
 
 /// RNR timer code that is asked of peers: 0.64 ms.
@@ -49,9 +49,11 @@ impl<M: RegionMemory> Engine<M> {
     }
 
     fn compose_request(&mut self, number: u32, source: IpAddr, path_mtu: u16) {
+        let cookie = Cookie::new(self.draw());
         let offer = self.config.multipath.map(|config| Offer {
             config: config.within_limits(),
             path_mtu,
+            cookie,
         });
         let max_cm_retries = self.config.cm_retries.min(15);
         let Some(connection) = self.connections.get_mut(number) else {
@@ -59,8 +61,10 @@ impl<M: RegionMemory> Engine<M> {
         };
         connection.path_mtu = path_mtu;
         connection.offer = offer;
+        connection.cookies.own = cookie;
         let mut private = [0; REQ_PRIVATE_LEN];
-        fill_private(&mut private, offer.as_ref(), &connection.given.private_data);
+        let data = connection.given.private_data.bytes();
+        Offer::fill(&mut private, offer.as_ref(), data);
         connection.message = Some(Message::Req(Box::new(Req {
             local_comm_id: number,
             service_id: service_id(connection.service),
@@ -91,16 +95,23 @@ impl<M: RegionMemory> Engine<M> {
     /// Agrees on everything, readies the queue pair and composes REP.
     fn compose_reply(&mut self, number: u32, path_mtu: u16) {
         let own = self.config.multipath;
+        let cookie = Cookie::new(self.draw());
         let Some(connection) = self.connections.get_mut(number) else {
             return;
         };
         let (Some(asked), Some(qpn)) = (connection.asked, connection.qpn) else {
             return;
         };
-        let agreed = own
-            .zip(connection.offer)
-            .map(|(config, offer)| Offer { config, path_mtu }.agree(&offer));
+        let agreed = own.zip(connection.offer).map(|(config, offer)| {
+            let own = Offer {
+                config,
+                path_mtu,
+                cookie,
+            };
+            own.agree(&offer)
+        });
         connection.offer = agreed;
+        connection.cookies.own = cookie;
         if agreed.is_none() && connection.path_mtu > path_mtu {
             // Without an offer the REP has no place for another MTU than that of the REQ.
             self.send_rejection(number, about::REQ, reject::INVALID_MTU, &[]);
@@ -110,11 +121,8 @@ impl<M: RegionMemory> Engine<M> {
         }
         let path_mtu = agreed.map_or(connection.path_mtu, |agreed| agreed.path_mtu);
         let mut private = [0; REP_PRIVATE_LEN];
-        fill_private(
-            &mut private,
-            agreed.as_ref(),
-            &connection.given.private_data,
-        );
+        let data = connection.given.private_data.bytes();
+        Offer::fill(&mut private, agreed.as_ref(), data);
         let depth = connection.given.depth_with(&asked);
         let reply = Rep {
             local_comm_id: number,
@@ -139,7 +147,11 @@ impl<M: RegionMemory> Engine<M> {
         let Some(connection) = self.connections.get_mut(number) else {
             return;
         };
-        let offer = Offer::parse(&reply.private);
+        let (offer, data) = match (own, connection.offer) {
+            (Some(_), Some(_)) => Offer::parse(&reply.private),
+            _ => (None, &reply.private[..]),
+        };
+        let data = PrivateData::new(data).unwrap_or(PrivateData::EMPTY);
         let agreed = connection
             .offer
             .zip(own)
@@ -147,6 +159,7 @@ impl<M: RegionMemory> Engine<M> {
             .map(|((own, _), offer)| own.agree(&offer));
         let path_mtu = agreed.map_or(connection.path_mtu, |agreed| agreed.path_mtu);
         connection.offer = agreed;
+        connection.cookies.peer = offer.map_or_else(Cookie::default, |offer| offer.cookie);
         connection.message = Some(Message::Rtu(pair(number, reply.local_comm_id)));
         let asked = Asked {
             qpn: reply.local_qpn,
@@ -165,8 +178,6 @@ impl<M: RegionMemory> Engine<M> {
             return;
         }
         self.repeat(number);
-        let skip = if agreed.is_some() { OFFER_LEN } else { 0 };
-        let data = PrivateData::new(&reply.private[skip..]).unwrap_or(PrivateData::EMPTY);
         self.tell_established(number, data);
     }
 
@@ -188,7 +199,10 @@ impl<M: RegionMemory> Engine<M> {
             path_mtu,
             min_rnr_timer: MIN_RNR_TIMER,
             max_dest_rd_atomic: depth.responder_resources,
-            multipath: connection.offer.map(|offer| offer.config),
+            multipath: connection.offer.map(|offer| Multipath {
+                config: offer.config,
+                cookies: connection.cookies,
+            }),
         });
         let given = &connection.given;
         let send = Transition::ReadyToSend(ReadyToSend {
@@ -203,20 +217,10 @@ impl<M: RegionMemory> Engine<M> {
     }
 }
 
-/// The offer, if there is one, and the application's data behind it.
-fn fill_private(private: &mut [u8], offer: Option<&Offer>, data: &PrivateData) {
-    let mut at = 0;
-    if let Some(offer) = offer {
-        private[..OFFER_LEN].copy_from_slice(&offer.emit());
-        at = OFFER_LEN;
-    }
-    let len = data.bytes().len().min(private.len() - at);
-    private[at..at + len].copy_from_slice(&data.bytes()[..len]);
-}
-
-/// A REQ as the table keeps it; `way` is the way back.
+/// A REQ with this offer as the table keeps it; `way` is the way back.
 pub(super) fn requested(
     req: &Req,
+    offer: Option<Offer>,
     source: IpAddr,
     transaction: u64,
     way: Option<Flow>,
@@ -236,7 +240,8 @@ pub(super) fn requested(
         },
     });
     connection.way = way;
-    connection.offer = Offer::parse(&req.private);
+    connection.offer = offer;
+    connection.cookies.peer = offer.map_or_else(Cookie::default, |offer| offer.cookie);
     connection.path_mtu = path_mtu;
     connection
 }

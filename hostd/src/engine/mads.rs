@@ -8,7 +8,7 @@ use super::Engine;
 use super::establish::requested;
 use super::management::{Said, pair as pair_of};
 use crate::cm::machine::{Input, Phase};
-use crate::cm::negotiation::{OFFER_LEN, mtu_code, mtu_of};
+use crate::cm::negotiation::{Offer, mtu_code, mtu_of};
 use crate::cm::table::Outgoing;
 use crate::frame::{self, ReceivedPacket};
 use crate::limits;
@@ -256,14 +256,10 @@ impl<M: RegionMemory> Engine<M> {
             return Err((reject::INVALID_MTU, DropReason::MalformedManagement));
         }
         self.make_room(source)?;
-        let connection = requested(req, source, origin.transaction, origin.way);
-        let multipath = connection.offer.is_some() && self.config.multipath.is_some();
-        let skip = if connection.offer.is_some() {
-            OFFER_LEN
-        } else {
-            0
-        };
-        let private_data = PrivateData::new(&req.private[skip..]).unwrap_or(PrivateData::EMPTY);
+        let (offer, data) = Offer::parse(&req.private);
+        let private_data = PrivateData::new(data).unwrap_or(PrivateData::EMPTY);
+        let connection = requested(req, offer, source, origin.transaction, origin.way);
+        let multipath = offer.is_some() && self.config.multipath.is_some();
         let draw = self.draw();
         let number = self
             .connections

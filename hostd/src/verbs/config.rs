@@ -3,6 +3,7 @@
 use super::flow_control::FlowControl;
 use crate::limits;
 use common::time::Span;
+use common::wire::roce::Cookie;
 
 /// How an engine behaves; the same for all its queue pairs.
 #[derive(Clone, Debug)]
@@ -112,6 +113,25 @@ pub struct MultipathConfig {
     pub reorder_buffer: u16,
     /// A pause that ends a flowlet.
     pub flowlet_timeout: Span,
+}
+
+/// What packets of a multipath connection carry, so that nobody can forge them who has not seen
+/// one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cookies {
+    /// Those to this side.
+    pub own: Cookie,
+    /// Those to the peer.
+    pub peer: Cookie,
+}
+
+/// What was agreed on with a peer (HT-20, HT-22).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Multipath {
+    /// How packets are spread and reordered.
+    pub config: MultipathConfig,
+    /// What packets carry.
+    pub cookies: Cookies,
 }
 
 impl Default for MultipathConfig {

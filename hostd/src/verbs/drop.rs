@@ -19,6 +19,8 @@ common::drop_reasons! {
     QueuePairState => "queue_pair_state",
     /// The addresses are not those of the queue pair's connection.
     WrongPeer => "wrong_peer",
+    /// The cookie in the extension header is not the one that the peer was told.
+    WrongCookie => "wrong_cookie",
     /// The partition key is not the default one.
     WrongPartition => "wrong_partition",
     /// Too far ahead for the reorder buffer.

@@ -21,7 +21,8 @@ pub enum Event {
         port: u16,
         /// Its address.
         source: IpAddr,
-        /// Its application data, with trailing zeros.
+        /// Its application data; of a peer that offers no multipath the whole field of the message,
+        /// whose end is zeros.
         private_data: PrivateData,
         /// It offers multipath, and so does this side.
         multipath: bool,

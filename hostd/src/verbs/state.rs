@@ -10,7 +10,7 @@
 //! ```
 
 use super::access::Access;
-use super::config::MultipathConfig;
+use super::config::Multipath;
 use super::error::EngineError;
 use crate::limits;
 use std::fmt;
@@ -72,7 +72,7 @@ pub struct ReadyToReceive {
     /// [`limits::RD_ATOMIC`].
     pub max_dest_rd_atomic: u8,
     /// What was negotiated; `None`: plain RoCEv2.
-    pub multipath: Option<MultipathConfig>,
+    pub multipath: Option<Multipath>,
 }
 
 /// Attributes that RTR → RTS needs.
@@ -137,6 +137,7 @@ impl ReadyToReceive {
             && (limits::PATH_MTU_MIN..=limits::PATH_MTU_MAX).contains(&self.path_mtu);
         let numbers = self.destination_qpn <= PSN_MAX && self.rq_psn <= PSN_MAX;
         let multipath = self.multipath.is_none_or(|agreed| {
+            let agreed = agreed.config;
             (1..=limits::PATHS).contains(&usize::from(agreed.paths))
                 && (1..=limits::REORDER_BUFFER).contains(&u32::from(agreed.reorder_buffer))
         });
@@ -166,6 +167,7 @@ impl ReadyToSend {
 
 #[cfg(test)]
 mod tests {
+    use super::super::config::{Cookies, MultipathConfig};
     use super::*;
     use std::net::Ipv4Addr;
 
@@ -227,9 +229,12 @@ mod tests {
                 ..RTR
             },
             ReadyToReceive {
-                multipath: Some(MultipathConfig {
-                    paths: 0,
-                    ..MultipathConfig::default()
+                multipath: Some(Multipath {
+                    config: MultipathConfig {
+                        paths: 0,
+                        ..MultipathConfig::default()
+                    },
+                    cookies: Cookies::default(),
                 }),
                 ..RTR
             },

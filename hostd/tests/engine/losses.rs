@@ -1,10 +1,12 @@
 //! Every reason for which the engine drops a packet, brought about on purpose.
 
-use crate::network::Network;
+use crate::network::{Network, cookie_of};
 use common::wire::Mac;
 use common::wire::cm::{Mad, Message, Pair};
 use common::wire::roce::frame::{Addresses, emit, layout, seal};
-use common::wire::roce::{AckKind, Aeth, Bth, Deth, Flow, Headers, Opcode, Operation, Reth};
+use common::wire::roce::{
+    AckKind, Aeth, Bth, Cookie, Deth, Extension, Flow, Headers, Opcode, Operation, Reth,
+};
 use hostd::verbs::{DropReason, EngineConfig, MultipathConfig, SendOpcode, SendRequest};
 
 fn network() -> Network {
@@ -23,8 +25,12 @@ fn frame(network: &Network, headers: &Headers, payload: &[u8]) -> Vec<u8> {
         traffic_class: 0,
         ttl: 64,
     };
-    let mut bytes = vec![0; layout(flow.addresses, headers, payload.len()).len];
-    let place = emit(&mut bytes, &flow, headers, payload.len());
+    let mut headers = *headers;
+    if headers.bth.opcode.is_multipath() && headers.extension.is_none() {
+        headers.extension = Some(Extension::new(cookie_of(destination.address)));
+    }
+    let mut bytes = vec![0; layout(flow.addresses, &headers, payload.len()).len];
+    let place = emit(&mut bytes, &flow, &headers, payload.len());
     bytes[place].copy_from_slice(payload);
     seal(&mut bytes).expect("a frame");
     bytes
@@ -46,6 +52,49 @@ fn management(network: &Network, mad: &[u8]) -> Vec<u8> {
 
 fn drops(network: &Network, reason: DropReason) -> u64 {
     network.hosts[1].engine.statistics().drops.get(reason)
+}
+
+/// HT-3: a packet of a multipath connection with another cookie than its peer was told changes
+/// nothing, whatever it is.
+#[test]
+fn packets_without_the_cookie() {
+    let mut network = network();
+    let [_, receiver] = network.connected(Some(MultipathConfig::default()));
+    let before = network.hosts[1].engine.queue_pair_statistics(receiver);
+    let operations = [
+        Operation::SendOnly,
+        Operation::ReadRequest,
+        Operation::FetchAdd,
+        Operation::Acknowledge,
+        Operation::ReadResponseOnly,
+        Operation::AtomicAcknowledge,
+    ];
+    for (operation, lost) in operations.into_iter().zip(1..) {
+        let psn = if operation.is_response() {
+            0xff_ffef
+        } else {
+            0xff_fff0
+        };
+        let mut headers = Headers::new(Bth::new(Opcode::Multipath(operation), receiver, psn));
+        let right = cookie_of(network.hosts[1].address);
+        headers.extension = Some(Extension::new(Cookie::new(right.bits() ^ 1)));
+        headers.aeth = operation.has_aeth().then_some(Aeth {
+            kind: AckKind::Ack { credits: 31 },
+            msn: 0,
+        });
+        let bytes = frame(&network, &headers, &[]);
+        network.inject(1, &bytes);
+        assert_eq!(
+            drops(&network, DropReason::WrongCookie),
+            lost,
+            "{operation:?}"
+        );
+    }
+    let after = network.hosts[1].engine.queue_pair_statistics(receiver);
+    assert_eq!(format!("{after:?}"), format!("{before:?}"));
+    let statistics = network.hosts[1].engine.statistics();
+    assert_eq!(statistics.drops.total(), 6);
+    network.close();
 }
 
 /// HT-40: what came before is counted and acknowledged again, what is too far ahead too, what waits

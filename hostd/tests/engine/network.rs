@@ -2,13 +2,14 @@
 
 use common::time::{Span, Time};
 use common::units::Rate;
+use common::wire::roce::Cookie;
 use common::xdp::frame::{Frame, FramePool, Region};
 use hostd::engine::Engine;
 use hostd::memory::HeapMemory;
 use hostd::verbs::{
-    Access, Completion, CompletionQueueId, DomainId, EngineConfig, Event, MultipathConfig, PortId,
-    QueuePairRequest, ReadyToReceive, ReadyToSend, ReceiveRequest, RegionKeys, Route, SendOpcode,
-    SendRequest, Transition,
+    Access, Completion, CompletionQueueId, Cookies, DomainId, EngineConfig, Event, Multipath,
+    MultipathConfig, PortId, QueuePairRequest, ReadyToReceive, ReadyToSend, ReceiveRequest,
+    RegionKeys, Route, SendOpcode, SendRequest, Transition,
 };
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
@@ -21,6 +22,19 @@ pub(crate) const FRAMES: u32 = 2048;
 
 /// Bytes of each host's region.
 pub(crate) const MEMORY: usize = 4 << 20;
+
+/// What packets to each host carry if the hosts were connected by hand.
+pub(crate) const COOKIES: [Cookie; 2] =
+    [Cookie::new(0xc001_1e11_e511), Cookie::new(0xc002_2e22_e522)];
+
+/// What packets to `address` carry if the hosts were connected by hand.
+pub(crate) fn cookie_of(address: IpAddr) -> Cookie {
+    let last = match address {
+        IpAddr::V4(address) => address.octets()[3],
+        IpAddr::V6(address) => address.octets()[15],
+    };
+    COOKIES[usize::from(last) - 1]
+}
 
 /// What peers may do with a host's region.
 pub(crate) const PEERS: Access = Access::ALL_REMOTE;
@@ -266,7 +280,13 @@ impl Network {
                 rq_psn: send.sq_psn,
                 path_mtu: 1024,
                 min_rnr_timer: 12,
-                multipath,
+                multipath: multipath.map(|config| Multipath {
+                    config,
+                    cookies: Cookies {
+                        own: COOKIES[own],
+                        peer: COOKIES[other],
+                    },
+                }),
                 max_dest_rd_atomic: self.depth,
             };
             let engine = &mut self.hosts[own].engine;

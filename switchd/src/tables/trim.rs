@@ -1,7 +1,7 @@
 //! Which packets are trimmed, and to what (SW-23).
 
 use common::wire::ip::v6;
-use common::wire::roce::{Bth, Mpeh, Reth};
+use common::wire::roce::{Bth, Extension, Mpeh, Reth};
 use common::wire::{ethernet, udp, vlan};
 
 /// Differentiated services code points (RFC 2474): six bits.
@@ -11,9 +11,10 @@ pub const DSCPS: usize = 64;
 /// (`SAI_SWITCH_ATTR_PACKET_TRIM_SIZE`). It holds [`SIZE_MIN`].
 pub const SIZE_DEFAULT: u16 = 128;
 
-/// Least size: the headers of the longest data packet, a WRITE ONLY with immediate data (4 bytes)
-/// and MPEH, over IPv6 in a frame with one tag. With less, trimming would silently do nothing.
-pub const SIZE_MIN: u16 = 106;
+/// Least size: the headers of the longest data packet, a WRITE ONLY with immediate data (4 bytes),
+/// MPEH and its extension, over IPv6 in a frame with one tag. With less, trimming would silently
+/// do nothing.
+pub const SIZE_MIN: u16 = 114;
 
 /// Largest size: the longest path MTU of RoCE. With more, nothing would ever be cut.
 pub const SIZE_MAX: u16 = 4096;
@@ -26,6 +27,7 @@ const _: () = assert!(
             + udp::HEADER_LEN
             + Bth::LEN
             + Mpeh::LEN
+            + Extension::LEN
             + Reth::LEN
             + 4
 );

@@ -1,6 +1,7 @@
 //! The transport engine against any frame, and against a network that does whatever the input says.
 
 use super::program::Program;
+use crate::wire::SAMPLE_COOKIE;
 use common::time::{Span, Time};
 use common::units::Rate;
 use common::wire::checksum;
@@ -11,9 +12,9 @@ use common::xdp::frame::{FramePool, Region};
 use hostd::engine::Engine;
 use hostd::memory::HeapMemory;
 use hostd::verbs::{
-    Access, CompletionQueueId, ConnectionId, ConnectionParameters, EngineConfig, Event,
-    MultipathConfig, QueuePairRequest, ReadyToReceive, ReadyToSend, ReceiveRequest, RegionKeys,
-    Route, SendOpcode, SendRequest, Transition,
+    Access, CompletionQueueId, ConnectionId, ConnectionParameters, Cookies, EngineConfig, Event,
+    Multipath, MultipathConfig, QueuePairRequest, ReadyToReceive, ReadyToSend, ReceiveRequest,
+    RegionKeys, Route, SendOpcode, SendRequest, Transition,
 };
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -111,7 +112,13 @@ impl Host {
             rq_psn: psn,
             path_mtu: 1024,
             min_rnr_timer: 12,
-            multipath: multipath.then(MultipathConfig::default),
+            multipath: multipath.then(|| Multipath {
+                config: MultipathConfig::default(),
+                cookies: Cookies {
+                    own: SAMPLE_COOKIE,
+                    peer: SAMPLE_COOKIE,
+                },
+            }),
             max_dest_rd_atomic: 16,
         };
         let send = ReadyToSend {

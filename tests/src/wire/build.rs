@@ -1,11 +1,13 @@
 //! The headers and messages of the samples: every field has a value that no other field has.
 
+use super::SAMPLE_COOKIE;
 use common::wire::cm::{
     self, Dreq, Message, Pair, REJ_PRIVATE_LEN, REP_PRIVATE_LEN, REQ_PRIVATE_LEN, Rej, Rep, Req,
 };
 use common::wire::roce::frame::{self, Addresses};
 use common::wire::roce::{
-    AckKind, Aeth, AtomicEth, Bth, DataFlags, Flow, Headers, Mpeh, Opcode, Operation, Reth, Sack,
+    AckKind, Aeth, AtomicEth, Bth, DataFlags, Extension, Flow, Headers, Mpeh, Opcode, Operation,
+    Reth, Sack,
 };
 
 /// Service identifier that the sample REQ asks for.
@@ -24,6 +26,7 @@ pub(super) fn headers(opcode: Opcode) -> Headers {
         flowlet: 0x0405,
         tag: 0x0607,
     });
+    headers.extension = multipath.then_some(Extension::new(SAMPLE_COOKIE));
     headers.reth = operation.has_reth().then_some(Reth {
         address: 0x1112_1314_1516_1718,
         rkey: 0x2122_2324,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Ethernet │ IPv4 or IPv6 │ UDP │ stream 2 │ sequence 8 │ time 8 │ zeros
-//!   Ethernet │ IPv4 or IPv6 │ UDP │ BTH │ MPEH │ stream 2 │ sequence 8 │ time 8 │ zeros │ ICRC
+//!   Ethernet │ IPv4 or IPv6 │ UDP │ BTH │ MPEH, extension │ as above │ ICRC
 //! ```
 //!
 //! The numbers are big-endian. They need no checksum: a frame with a wrong frame check sequence
@@ -171,7 +171,7 @@ fn read_packet(packet: &[u8]) -> Option<Arrival> {
     let payload = datagram.get(udp::HEADER_LEN..)?;
     let (number, sequence) = if u16::from_be_bytes(*to_port) == udp::ROCE_PORT {
         let bth = Bth::parse(payload).ok()?;
-        let body = payload.get(Headers::len_of(bth.opcode)..);
+        let body = payload.get(Headers::announced_len(bth.opcode, payload)..);
         let body = body.and_then(|body| body.get(..body.len().checked_sub(ICRC_LEN)?));
         match body.and_then(read_signature) {
             Some(signature) => signature,

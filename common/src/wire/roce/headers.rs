@@ -1,7 +1,7 @@
 //! All transport headers of one packet, read and written together.
 
 use super::super::{Error, Result, be32, be64, need, put};
-use super::{Aeth, AtomicEth, Bth, Deth, ICRC_LEN, Mpeh, Opcode, Operation, Reth, Sack};
+use super::{Aeth, AtomicEth, Bth, Deth, Extension, ICRC_LEN, Mpeh, Opcode, Operation, Reth, Sack};
 use std::ops::Range;
 
 /// BTH and whatever its opcode says that follows, up to the payload.
@@ -14,6 +14,8 @@ pub struct Headers {
     pub bth: Bth,
     /// Multipath extended header.
     pub mpeh: Option<Mpeh>,
+    /// Extension of the MPEH.
+    pub extension: Option<Extension>,
     /// Datagram header, in UD packets.
     pub deth: Option<Deth>,
     /// RDMA header.
@@ -41,6 +43,7 @@ impl Headers {
         Self {
             bth,
             mpeh: None,
+            extension: None,
             deth: None,
             reth: None,
             atomic: None,
@@ -60,7 +63,7 @@ impl Headers {
         Self::new(bth)
     }
 
-    /// Bytes from the BTH to the payload.
+    /// Bytes from the BTH to the payload; the shortest, if an extension makes it longer.
     pub fn len_of(opcode: Opcode) -> usize {
         let operation = match opcode {
             Opcode::UdSendOnly => return Bth::LEN + Deth::LEN,
@@ -70,7 +73,7 @@ impl Headers {
         let count = |there: bool, len: usize| if there { len } else { 0 };
         let multipath = opcode.is_multipath();
         Bth::LEN
-            + count(multipath, Mpeh::LEN)
+            + count(multipath, Mpeh::LEN + Extension::LEN)
             + count(operation.has_reth(), Reth::LEN)
             + count(operation.has_atomic(), AtomicEth::LEN)
             + count(operation.has_aeth(), Aeth::LEN)
@@ -78,6 +81,17 @@ impl Headers {
             + count(operation == Operation::AtomicAcknowledge, 8)
             + count(operation.has_immediate(), 4)
             + count(operation.has_invalidate(), 4)
+    }
+
+    /// Bytes from the BTH, which begins `bytes`, to the payload, as far as they tell.
+    #[inline]
+    pub fn announced_len(opcode: Opcode, bytes: &[u8]) -> usize {
+        let len = Self::len_of(opcode);
+        if !opcode.is_multipath() {
+            return len;
+        }
+        let extension = bytes.get(Bth::LEN + Mpeh::LEN..).unwrap_or_default();
+        len + Extension::announced_len(extension) - Extension::LEN
     }
 
     /// Reads the headers of `bytes`, the payload of a UDP datagram, and returns with them where the
@@ -89,7 +103,7 @@ impl Headers {
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, Range<usize>)> {
         let bth = Bth::parse(bytes)?;
-        let start = Self::len_of(bth.opcode);
+        let start = Self::announced_len(bth.opcode, bytes);
         let trailer = usize::from(bth.pad) + ICRC_LEN;
         need("roce", bytes, start + trailer)?;
         let payload = start..bytes.len() - trailer;
@@ -126,6 +140,9 @@ impl Headers {
         let multipath = self.bth.opcode.is_multipath();
         if multipath {
             self.mpeh = Some(Mpeh::parse(&bytes[next(Mpeh::LEN)..])?);
+            let (extension, len) = Extension::parse(&bytes[next(0)..])?;
+            next(len);
+            self.extension = Some(extension);
         }
         if operation.has_reth() {
             self.reth = Some(Reth::parse(&bytes[next(Reth::LEN)..])?);
@@ -153,7 +170,8 @@ impl Headers {
 
     /// Bytes from the BTH to the payload.
     pub fn len(&self) -> usize {
-        Self::len_of(self.bth.opcode)
+        let longer = self.extension.map_or(0, |it| it.len() - Extension::LEN);
+        Self::len_of(self.bth.opcode) + longer
     }
 
     /// Never: there is always a BTH.
@@ -186,6 +204,8 @@ impl Headers {
             self.mpeh
                 .unwrap_or_default()
                 .emit(&mut bytes[next(Mpeh::LEN)]);
+            let extension = self.extension.unwrap_or_default();
+            extension.emit(&mut bytes[next(extension.len())]);
         }
         if operation.has_reth() {
             let place = &mut bytes[next(Reth::LEN)];

@@ -1,16 +1,18 @@
 //! RoCEv2 (InfiniBand architecture, volume 1, chapter 9 and annex A17): what UDP port 4791 carries.
 //!
 //! ```text
-//!   BTH 12 │ MPEH 8 │ extended headers │ payload │ pad 0–3 │ ICRC 4
+//!   BTH 12 │ MPEH 8 │ extension 8– │ extended headers │ payload │ pad 0–3 │ ICRC 4
 //!            only with multipath
 //! ```
 //!
 //! A packet of a multipath connection has its opcode in the otherwise unassigned range 0xC0–0xDF:
-//! the low five bits are those of the reliable connection's operation, and an MPEH follows the BTH.
-//! A standard peer that ever saw one would drop it for its unknown transport, never misread it.
+//! the low five bits are those of the reliable connection's operation, and an MPEH and an extension
+//! header follow the BTH. A standard peer that ever saw one would drop it for its unknown
+//! transport, never misread it.
 
 mod bth;
 mod extended;
+mod extension;
 pub mod frame;
 mod headers;
 pub mod icrc;
@@ -22,6 +24,7 @@ mod tests;
 
 pub use bth::{Bth, PSN_MASK};
 pub use extended::{AckKind, Aeth, AtomicEth, Deth, NakCode, Reth};
+pub use extension::{Cookie, Extension};
 pub use frame::{Flow, Layout};
 pub use headers::Headers;
 pub use icrc::ICRC_LEN;

@@ -119,7 +119,8 @@ fn frames_are_the_vectors() {
     assert_eq!(bytes.len(), 14 + 20 + 8 + 12 + 4 + 4);
 }
 
-/// HT-11: the MPEH is eight bytes right after the BTH, in network order.
+/// HT-11: the MPEH is eight bytes right after the BTH, in network order, its reserved bytes are
+/// zero, and the extension follows it.
 #[test]
 fn mpeh_lies_after_the_bth() {
     let mut headers = write_only(Opcode::Multipath(Operation::WriteOnly));
@@ -129,11 +130,14 @@ fn mpeh_lies_after_the_bth() {
         flowlet: 0x0203,
         tag: 0x0a0b,
     });
+    headers.extension = Some(Extension::new(Cookie::new(0x0a1a_2a3a_4a5a)));
     let bytes = build(v4(), &headers, b"hello");
     assert_eq!(bytes[42], 0xca);
     assert_eq!(bytes[54..62], [7, 1, 2, 3, 0x0a, 0x0b, 0, 0]);
+    assert_eq!(bytes[62..70], [2, 0, 0x0a, 0x1a, 0x2a, 0x3a, 0x4a, 0x5a]);
     let (parsed, payload) = Headers::parse(&bytes[42..]).expect("valid");
     assert_eq!(parsed.mpeh, headers.mpeh);
+    assert_eq!(parsed.extension, headers.extension);
     assert_eq!(bytes[42..][payload], b"hello"[..]);
 }
 
@@ -216,6 +220,7 @@ fn any_headers() -> impl Strategy<Value = Headers> {
                 flowlet: 7,
                 tag: 9,
             });
+            headers.extension = multipath.then_some(Extension::new(Cookie::new(big)));
             headers.reth = operation.has_reth().then_some(Reth {
                 address: big,
                 rkey: word,

@@ -679,8 +679,8 @@ fn wrong_trimming_and_hooks_are_refused() {
     let cases = [
         (
             "rtx = [11]",
-            "size_bytes = 105",
-            "qos.trim.size_bytes: 105 is not within 106 to 4096",
+            "size_bytes = 113",
+            "qos.trim.size_bytes: 113 is not within 114 to 4096",
         ),
         (
             "\"10\" = 42",

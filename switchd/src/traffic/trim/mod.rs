@@ -34,7 +34,7 @@ use crate::tables::trim::TrimPolicy;
 use common::wire::checksum::{self, Sum};
 use common::wire::ethernet;
 use common::wire::ip::{protocol, v4, v6};
-use common::wire::roce::{Bth, Headers, Mpeh, Opcode};
+use common::wire::roce::{Bth, Extension, Headers, Mpeh, Opcode};
 use common::wire::udp;
 use common::xdp::frame::Frame;
 
@@ -210,8 +210,8 @@ fn roce_len(datagram: &[u8]) -> usize {
         return Bth::LEN;
     };
     match Opcode::from_byte(byte) {
-        Some(opcode) => Headers::len_of(opcode),
-        None if Opcode::announces_mpeh(byte) => Bth::LEN + Mpeh::LEN,
+        Some(opcode) => Headers::announced_len(opcode, &datagram[udp::HEADER_LEN..]),
+        None if Opcode::announces_mpeh(byte) => Bth::LEN + Mpeh::LEN + Extension::LEN,
         None => Bth::LEN,
     }
 }

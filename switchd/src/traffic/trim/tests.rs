@@ -321,14 +321,20 @@ fn all_headers_fit_or_nothing_is_cut() {
     let v4 = roce(false, WRITES[1], 1024);
     let v4 = with_inserted(&v4, &[1; 40]);
     assert_cut(&v4, PLAIN, &policy(128), 128);
-    // 14 + 60 + 8 + 12 + 8 + 16 bytes of headers.
-    assert_cut(&v4, PLAIN, &policy(118), 118);
-    assert_refused(&v4, PLAIN, &policy(117));
+    // 14 + 60 + 8 + 12 + 8 + 8 + 16 bytes of headers.
+    assert_cut(&v4, PLAIN, &policy(126), 126);
+    assert_refused(&v4, PLAIN, &policy(125));
+    // The extension of the MPEH has a block.
+    let mut longer = v4.clone();
+    longer[14 + 60 + 8 + 12 + 8] = 3;
+    longer[14 + 60 + 8 + 12 + 9] = 1;
+    assert_cut(&longer, PLAIN, &policy(130), 130);
+    assert_refused(&longer, PLAIN, &policy(129));
 
     let v6 = with_extensions(&roce(true, WRITES[1], 1024), 4);
-    // 14 + 40 + 32 + 8 + 12 + 8 + 16.
-    assert_cut(&v6, PLAIN, &policy(130), 130);
-    assert_refused(&v6, PLAIN, &policy(129));
+    // 14 + 40 + 32 + 8 + 12 + 8 + 8 + 16.
+    assert_cut(&v6, PLAIN, &policy(138), 138);
+    assert_refused(&v6, PLAIN, &policy(137));
 
     let deep = with_extensions(&roce(true, WRITES[0], 1024), 100);
     assert_refused(&deep, PLAIN, &policy(256));
@@ -353,7 +359,7 @@ fn every_transport_keeps_its_header() {
     assert_eq!(least(protocol::UDP, 2, 0x12), 8 + 12 + 16, "WRITE ONLY");
     assert_eq!(least(protocol::UDP, 8, 0x81), 8 + 12 + 16, "CNP");
     assert_eq!(least(protocol::UDP, 8, 0x24), 8 + 12, "another transport");
-    assert_eq!(least(protocol::UDP, 8, 0xdf), 8 + 12 + 8, "its MPEH");
+    assert_eq!(least(protocol::UDP, 8, 0xdf), 8 + 12 + 8 + 8, "its MPEH");
     assert_eq!(least(protocol::TCP, 12, 0xb0), 44, "options");
     assert_eq!(least(protocol::TCP, 12, 0x10), 20, "an impossible offset");
     assert_eq!(least(253, 12, 0xf0), 20, "an unknown protocol");
@@ -401,12 +407,12 @@ fn impossible_policies_are_refused() {
     assert_eq!(policy(SIZE_MAX).check(), Ok(()));
     let wrong: [(Change, &str); 8] = [
         (
-            |policy| policy.size = 105,
-            "a trimmed frame of 105 bytes; 106 to 4096 are possible",
+            |policy| policy.size = 113,
+            "a trimmed frame of 113 bytes; 114 to 4096 are possible",
         ),
         (
             |policy| policy.size = 4097,
-            "a trimmed frame of 4097 bytes; 106 to 4096 are possible",
+            "a trimmed frame of 4097 bytes; 114 to 4096 are possible",
         ),
         (
             |policy| policy.control |= 1 << 9,

@@ -9,6 +9,7 @@ use crate::control::{admin, telemetry::Telemetry};
 use crate::doorbell::Doorbells;
 use crate::edge::command::{self, Command, ControlHandle, Notice, Notices, WorkerHandle};
 use crate::edge::region::SharedMemory;
+use crate::limits;
 use crate::net::port::NetPort;
 use crate::net::sleep::Sleeper;
 use crate::worker::{Published, Worker};
@@ -182,7 +183,9 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
         devices.push((interface, device, speeds));
     }
     let queues = devices.iter().map(|(_, device, _)| device.rx_queues).sum();
-    let frames = frames_needed(queues, config.frames.ring, 1, config.frames.reorder);
+    let looped = u32::try_from(limits::LOOPED).expect("some hundreds");
+    let held = config.frames.reorder.saturating_add(looped);
+    let frames = frames_needed(queues, config.frames.ring, 1, held);
     // As long as the packets of the longest path MTU, where links carry them.
     let jumbo = devices
         .iter()

@@ -100,6 +100,9 @@ pub const GAP_ENDURANCE: Span = Span::from_secs(10);
 /// How often gaps are looked at for that: each time costs a look at every queue pair.
 pub const GAP_LOOK: Span = Span::from_secs(1);
 
+/// Packets of this host to itself that are under way: as many as a turn of the worker sends.
+pub const LOOPED: usize = 256;
+
 /// Sub-paths of one queue pair. The Path ID of MPEH has eight bits.
 pub const PATHS: usize = 256;
 

@@ -311,6 +311,51 @@ fn files_and_measurements_cross() {
     }
 }
 
+/// HT-1: applications of one host reach one another by any of its addresses, also by one that came
+/// later, and nothing of it leaves the host. Addresses that are none of hostd's are refused by
+/// name.
+#[test]
+fn a_host_reaches_itself() {
+    if !possible() {
+        return;
+    }
+    let link = Link::new();
+    let host = &link.hosts[0];
+    let sent = || -> u64 {
+        let path = "cat /sys/class/net/eth0/statistics/tx_bytes";
+        let output = host.namespace.run(path).expect("there");
+        output.trim().parse().expect("a number")
+    };
+    fs::create_dir_all(host.folder.path().join("inbox")).expect("a folder");
+    let _receiver = serve(host, "hostcp", &["serve", "--root", "inbox"]);
+    let name = host.namespace.name();
+    ip(&format!("-n {name} addr add 10.9.0.11/24 dev eth0"));
+    let before = sent();
+    let content = bytes(3_000_001);
+    fs::write(host.folder.path().join("file"), &content).expect("written");
+    for (own, file) in [
+        ("10.9.0.1", "first"),
+        ("[fd09::1]", "second"),
+        ("10.9.0.11", "third"),
+    ] {
+        let target = format!("{own}:{file}");
+        run(host.command("hostcp").args(["file", &target]));
+        let got = fs::read(host.folder.path().join("inbox").join(file));
+        assert!(got.expect(file) == content, "{target}");
+    }
+    let left = sent() - before;
+    assert!(left < 100_000, "{left} bytes left the host");
+    let refused = host
+        .command("hostcp")
+        .args(["file", "127.0.0.1:x"])
+        .output();
+    let text = String::from_utf8_lossy(&refused.expect("starts").stderr).into_owned();
+    assert!(text.contains("is this host itself, by lo"), "{text}");
+    let mut lossy = host.show("drops");
+    lossy.retain(|row| row["packets"] != 0);
+    assert!(lossy.is_empty(), "{lossy:?}");
+}
+
 fn scrape(host: &Host) -> String {
     let fetch = "curl -s http://127.0.0.1:9102/metrics";
     host.namespace.run(fetch).expect("the daemon answers")

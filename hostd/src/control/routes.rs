@@ -310,7 +310,7 @@ impl Router {
         };
         match answer.kind {
             RouteKind::Unicast => {}
-            RouteKind::Local => return Err(format!("{destination} is this host itself")),
+            RouteKind::Local => return self.find_own(destination),
             kind => return Err(format!("the route to {destination} is {kind:?}")),
         }
         let mirror = self.watch.mirror();
@@ -337,6 +337,36 @@ impl Router {
             },
             source,
         ))
+    }
+
+    /// The way to an address of this host: it begins and ends there.
+    fn find_own(&self, destination: IpAddr) -> Result<(NeighbourKey, IpAddr), String> {
+        let mirror = self.watch.mirror();
+        let mut names = Vec::new();
+        for address in mirror.addresses().filter(|it| it.address == destination) {
+            if self.interface(address.ifindex).is_some() {
+                let ifindex = address.ifindex;
+                let address = destination;
+                return Ok((NeighbourKey { ifindex, address }, destination));
+            }
+            let link = mirror.link(address.ifindex);
+            names.push(link.map_or("?", |link| link.name.as_str()));
+        }
+        Err(format!(
+            "{destination} is this host itself, by {}: hostd reaches itself by the addresses of its \
+             interfaces only",
+            if names.is_empty() {
+                "none of its addresses".to_owned()
+            } else {
+                names.join(", ")
+            }
+        ))
+    }
+
+    /// Whether a next hop is this host itself.
+    fn is_own(&self, key: &NeighbourKey) -> bool {
+        let mut all = self.watch.mirror().addresses();
+        all.any(|it| it.ifindex == key.ifindex && it.address == key.address)
     }
 
     fn interface(&self, ifindex: u32) -> Option<&Interface> {
@@ -377,14 +407,18 @@ impl Router {
         Some(Route {
             source,
             source_mac: interface.mac,
-            destination_mac: mirror.neighbour(&next_hop)?.usable_mac()?,
+            destination_mac: if self.is_own(&next_hop) {
+                interface.mac
+            } else {
+                mirror.neighbour(&next_hop)?.usable_mac()?
+            },
             mtu: u16::try_from(link.mtu).unwrap_or(u16::MAX),
             rate: interface.speed,
         })
     }
 
     async fn resolve(&self, next_hop: NeighbourKey) {
-        if self.watch.mirror().is_static_neighbour(&next_hop) {
+        if self.is_own(&next_hop) || self.watch.mirror().is_static_neighbour(&next_hop) {
             return;
         }
         let known = self.watch.mirror().neighbour(&next_hop).is_some();

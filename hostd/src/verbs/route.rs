@@ -10,7 +10,7 @@ pub struct Route {
     pub source: IpAddr,
     /// Own Ethernet address.
     pub source_mac: [u8; 6],
-    /// Ethernet address of the next hop.
+    /// Ethernet address of the next hop; the own one if the destination is this host itself.
     pub destination_mac: [u8; 6],
     /// Largest IP packet of the port.
     pub mtu: u16,

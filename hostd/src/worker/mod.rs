@@ -10,6 +10,10 @@
 //!              completions ┼ events ┼ packets to send
 //! ```
 //!
+//! Packets of this host to itself ([`Route`]) take no other way but that of the next
+//! turn: they are received there as if they had come from a port. They wait for the pace and the
+//! pauses of the port that they would leave through, and for room in its ring.
+//!
 //! The turn orders these and holds no policy. It takes the time as an argument and never waits;
 //! between turns without work the thread sleeps (`net::sleep`) until the engine's next deadline.
 
@@ -18,6 +22,7 @@ use crate::edge::region::SharedMemory;
 use crate::edge::statistics::EdgeStatistics;
 use crate::edge::table::{Burial, Table};
 use crate::engine::Engine;
+use crate::limits;
 use crate::memory::RegionMemory;
 use crate::net::port::NetPort;
 use crate::stats::EngineStatistics;
@@ -32,6 +37,7 @@ use tokio::sync::oneshot;
 
 /// Packets that a turn receives per port, and sends at most.
 const BATCH: usize = 256;
+const _: () = assert!(BATCH <= limits::LOOPED);
 
 /// Counters are published this often at most.
 const PUBLISH: Span = Span::from_millis(50);
@@ -87,6 +93,8 @@ pub struct Worker<Q: QueueIo, M: RegionMemory = SharedMemory> {
     stop: bool,
     received: Vec<Frame>,
     departing: Vec<(PortId, Frame)>,
+    /// Packets of this host to itself, to be received in the next turn.
+    looped: Vec<Frame>,
     published: Arc<Published>,
     publish_next: Time,
 }
@@ -109,8 +117,9 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
             control,
             drained: Vec::new(),
             stop: false,
-            received: Vec::with_capacity(2 * BATCH),
+            received: Vec::with_capacity(3 * BATCH),
             departing: Vec::with_capacity(BATCH),
+            looped: Vec::with_capacity(BATCH),
             published: Arc::default(),
             publish_next: Time::ZERO,
         }
@@ -181,6 +190,9 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
     }
 
     fn deadline(&self, now: Time) -> Time {
+        if !self.looped.is_empty() {
+            return now;
+        }
         let engine = self.engine.next_deadline();
         let sending = self.ports.iter().any(NetPort::is_sending);
         if self.ports.iter().any(NetPort::is_behind) || (engine <= now && sending) {
@@ -240,6 +252,7 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
     }
 
     fn receive(&mut self, now: Time) -> usize {
+        self.received.append(&mut self.looped);
         for port in &mut self.ports {
             port.receive(&mut self.pool, &mut self.received, BATCH);
         }
@@ -262,7 +275,11 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
             .engine
             .transmit(pool, now, &mut self.departing, room.min(BATCH));
         for (port, frame) in self.departing.drain(..) {
-            self.ports[port.index()].add(frame);
+            if is_loopback(frame.bytes()) {
+                self.looped.push(frame);
+            } else {
+                self.ports[port.index()].add(frame);
+            }
         }
         for port in &mut self.ports {
             port.flush(pool, now);
@@ -343,10 +360,18 @@ impl<Q: QueueIo, M: RegionMemory> Drop for Worker<Q, M> {
             let _ = self.engine.destroy_queue_pair(number);
         }
         self.engine.reclaim(&mut self.pool);
+        for frame in self.looped.drain(..) {
+            self.pool.give(frame);
+        }
         for port in &mut self.ports {
             port.abandon(&mut self.pool);
         }
     }
+}
+
+/// Whether a packet of the engine is for this host: both Ethernet addresses are the same.
+fn is_loopback(packet: &[u8]) -> bool {
+    packet.get(..6) == packet.get(6..12)
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ mod copy;
 mod doors;
 mod examples;
 mod hostile;
+mod loopback;
 mod raw;
 mod rig;
+mod solicited;
 mod work;

@@ -14,16 +14,25 @@
 //!
 //! Packets find their ports idle and bypass the queues. The cost of queues, buffer accounting and
 //! scheduler is measured with one more port whose groups admit no packet: then no packet bypasses.
+//!
+//! ```text
+//!   queue      the ports' queues, and the frames in them
+//!   switch     a switch with one worker
+//!   reference  the loop that the pipeline is compared with
+//!   links      VLANs, bridges and jumbo frames, compared with plain routing
+//! ```
 
+mod links;
 mod queue;
 mod reference;
 mod switch;
 
 use crate::measure::{Better, Bound, Figure, Group, Subject, Term};
 use crate::routes::{self, FULL_V4, FULL_V6};
-use ipnet::IpNet;
-use queue::{QueuesOnly, destinations, few};
+use links::{Asked, Others, asked};
+use queue::{Destination, LEAD, Links, PACKETS, QueuesOnly, WARM_UP, destinations, few};
 use reference::Reference;
+use std::sync::Arc;
 use switch::{Duties, Switch, fill};
 use switchd::forward::fib::FibWriter;
 
@@ -51,18 +60,10 @@ const BOUNDED: usize = 4;
 const QUEUES: usize = 0;
 const REFERENCE: usize = 1;
 const CASE: usize = 2;
+/// The cases that others are compared with: plain, and that with queues.
+const PLAIN: usize = CASE;
+const QUEUED: usize = CASE + 1;
 const CONTENDERS: usize = CASE + CASES.len();
-
-/// Packets of a turn: about 25 ms.
-const PACKETS: u64 = 250_000;
-
-/// Packets before each turn, not measured: they bring back into the caches what other contenders
-/// drove out.
-const LEAD: u64 = 25_000;
-
-/// Packets of each contender before anything is measured: buffers grow to their size, a million
-/// flows are seen once.
-const WARM_UP: u64 = 2_000_000;
 
 /// What is measured with the addresses of one family.
 struct Family {
@@ -74,10 +75,15 @@ struct Family {
     switches: [Switch; CASES.len()],
 }
 
+/// Groups of contenders.
+const FAMILIES: usize = 0;
+const JUMBO: usize = 2;
+
 /// The bench.
 struct Pipeline {
-    groups: [Group; 1],
+    groups: [Group; 3],
     families: [Family; 2],
+    others: Others,
     /// Kept: the switches read it.
     _routes: FibWriter,
 }
@@ -90,10 +96,17 @@ pub fn prepare() -> Result<Box<dyn Subject>, String> {
     let mut random = routes::random();
     let table = routes::table(FULL_V4, FULL_V6, &mut random);
     let routes = fill(&table, &mut random)?;
-    let families = [true, false].map(|v4| Family::new(v4, &table, &routes, &mut random));
+    let [v4, v6] = [true, false].map(|v4| destinations(&table, v4, &mut random));
+    let others = Others::new(&routes, &v4, &mut random);
+    let families = [(true, v4), (false, v6)].map(|(v4, to)| Family::new(v4, &to, &routes));
     Ok(Box::new(Pipeline {
-        groups: [group(&families)],
+        groups: [
+            group(&families),
+            links::vlans_and_bridges(),
+            links::jumbo_frames(),
+        ],
         families,
+        others,
         _routes: routes,
     }))
 }
@@ -157,11 +170,14 @@ fn group(families: &[Family; 2]) -> Group {
 }
 
 impl Family {
-    fn new(v4: bool, table: &[IpNet], routes: &FibWriter, random: &mut rand_pcg::Pcg64Mcg) -> Self {
-        let destinations = destinations(table, v4, random);
-        let few = few(&destinations);
+    fn new(v4: bool, destinations: &Arc<[Destination]>, routes: &FibWriter) -> Self {
+        let few = few(destinations);
         let switch = |destinations, everything, queued| {
-            let duties = Duties { everything, queued };
+            let duties = Duties {
+                everything,
+                queued,
+                ..Duties::plain(Links::Plain)
+            };
             let mut switch = Switch::new(routes, destinations, duties);
             switch.forward(WARM_UP);
             switch
@@ -171,14 +187,14 @@ impl Family {
         Self {
             name: if v4 { "IPv4" } else { "IPv6" },
             share,
-            queues: QueuesOnly::new(&destinations),
-            reference: Reference::new(&destinations, routes.bytes()),
+            queues: QueuesOnly::new(Links::Plain, destinations),
+            reference: Reference::new(destinations, routes.bytes()),
             switches: [
-                switch(&destinations, false, false),
-                switch(&destinations, false, true),
+                switch(destinations, false, false),
+                switch(destinations, false, true),
                 switch(&few, true, false),
                 switch(&few, true, true),
-                switch(&destinations, true, false),
+                switch(destinations, true, false),
             ],
         }
     }
@@ -208,8 +224,17 @@ impl Subject for Pipeline {
     }
 
     fn turn(&mut self, group: usize, contender: usize) -> Result<f64, String> {
-        let family = &mut self.families[contender / CONTENDERS];
-        let measured = family.turn(contender % CONTENDERS);
+        let [v4, _] = &mut self.families;
+        let measured = if group == FAMILIES {
+            self.families[contender / CONTENDERS].turn(contender % CONTENDERS)
+        } else {
+            match asked(group == JUMBO, contender) {
+                Asked::PlainQueues => v4.turn(QUEUES),
+                Asked::PlainSwitch if group == JUMBO => v4.turn(QUEUED),
+                Asked::PlainSwitch => v4.turn(PLAIN),
+                Asked::Other(other) => self.others.turn(other),
+            }
+        };
         measured.map_err(|why| format!("{}: {why}", self.groups[group].contenders[contender]))
     }
 
@@ -225,6 +250,6 @@ impl Subject for Pipeline {
                 checked.map_err(|why| format!("{}, {case}: {why}", family.name))?;
             }
         }
-        Ok(())
+        self.others.check()
     }
 }

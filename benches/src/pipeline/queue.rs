@@ -5,6 +5,7 @@ use crate::measure::{busy_time, nanos_each};
 use crate::routes;
 use common::time::Time;
 use common::wire::ip::{protocol, v4, v6};
+use common::wire::vlan::TAG_LEN;
 use common::wire::{Mac, ethernet, udp};
 use common::xdp::frame::{Frame, FramePool, Region};
 use common::xdp::queue::QueueIo;
@@ -23,8 +24,27 @@ pub(super) const DESTINATIONS: usize = 1 << 20;
 /// Flows of the traffic that is not of a million: what a worker has at the same time on a busy
 /// switch.
 pub(super) const FLOWS: usize = 2048;
-/// Bytes of each frame.
+/// Bytes of each frame but for tags.
 pub(super) const LEN: usize = 64;
+/// Bytes of a jumbo frame: an MTU of 9000.
+pub(super) const JUMBO: usize = 9014;
+/// The VLAN that all tagged frames are of.
+pub(super) const VLAN: u16 = 5;
+/// Stations behind each port of a bridge: as many as the shipped configuration has room for.
+pub(super) const STATIONS: u32 = 16_384 / PORTS as u32;
+/// The MAC address of a bridge.
+pub(super) const BRIDGE: [u8; 6] = [2, 0, 3, 0, 0, 0];
+
+/// Packets of a turn: about 25 ms.
+pub(super) const PACKETS: u64 = 250_000;
+
+/// Packets before each turn, not measured: they bring back into the caches what other contenders
+/// drove out.
+pub(super) const LEAD: u64 = 25_000;
+
+/// Packets of each contender before anything is measured: buffers grow to their size, a million
+/// flows are seen once.
+pub(super) const WARM_UP: u64 = 2_000_000;
 
 /// What is written into a frame before it is received: its destination, and what depends on it.
 #[derive(Clone, Copy)]
@@ -33,17 +53,92 @@ pub(super) enum Destination {
     V4([u8; 4], u16),
     /// An IPv6 address.
     V6([u8; 16]),
+    /// A number from which both stations of a bridged frame follow.
+    Station(u32),
+}
+
+/// How frames come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Links {
+    /// Without tags, routed.
+    Plain,
+    /// Each with the tag of a port's VLAN, routed, to leave with such a tag.
+    Tagged,
+    /// To a VLAN of a bridge, routed, to leave by such a VLAN: of two ports with a tag, of the
+    /// others without.
+    Svi,
+    /// Between the stations of a bridge without VLANs.
+    Bridged,
+    /// Between the stations of a VLAN of a bridge: of two ports with a tag, of the others without.
+    Joined,
+    /// As [`Self::Plain`], in several chunks.
+    Jumbo,
+}
+
+impl Links {
+    /// Whether frames have a tag on the link of this port.
+    pub(super) fn has_tag(self, port: u16) -> bool {
+        match self {
+            Self::Plain | Self::Bridged | Self::Jumbo => false,
+            Self::Tagged => true,
+            Self::Svi | Self::Joined => port % 2 == 1,
+        }
+    }
+
+    /// Bytes of a frame on the link of this port.
+    fn len(self, port: u16) -> usize {
+        if self == Self::Jumbo {
+            JUMBO
+        } else {
+            LEN + if self.has_tag(port) { TAG_LEN } else { 0 }
+        }
+    }
+}
+
+/// The station of this number behind a port of a bridge.
+pub(super) fn station(port: u16, number: u32) -> [u8; 6] {
+    let [_, port] = port.to_be_bytes();
+    let [_, _, high, low] = number.to_be_bytes();
+    [2, 0, 2, port, high, low]
 }
 
 impl Destination {
-    /// Writes it into a frame that has the rest.
+    /// Writes it into a frame without tags that has the rest.
     pub(super) fn write(self, frame: &mut [u8]) {
+        self.write_behind(0, 0, frame);
+    }
+
+    /// Writes it into a frame that has the rest, came by `port`, and has tags of `tags` bytes.
+    fn write_behind(self, tags: usize, port: u16, frame: &mut [u8]) {
+        let ip = &mut frame[tags..];
         match self {
             Self::V4(address, sum) => {
-                frame[24..26].copy_from_slice(&sum.to_be_bytes());
-                frame[30..34].copy_from_slice(&address);
+                ip[24..26].copy_from_slice(&sum.to_be_bytes());
+                ip[30..34].copy_from_slice(&address);
             }
-            Self::V6(address) => frame[38..54].copy_from_slice(&address),
+            Self::V6(address) => ip[38..54].copy_from_slice(&address),
+            Self::Station(number) => {
+                let others = u32::from(PORTS) - 1;
+                let [a, b, c, d] = number.to_be_bytes();
+                let other = 1 + u32::from(a) % others;
+                let egress = (port + u16::try_from(other).expect("few")) % PORTS;
+                let [to, from] = [[b, c], [c, d]].map(u16::from_be_bytes);
+                let [to, from] = [to, from].map(|number| u32::from(number) % STATIONS);
+                frame[..6].copy_from_slice(&station(egress, to));
+                frame[6..12].copy_from_slice(&station(port, from));
+            }
+        }
+    }
+
+    /// The same in the header of a jumbo frame.
+    fn in_jumbo(self) -> Self {
+        match self {
+            Self::V4(address, _) => {
+                let mut ip = [0; 20];
+                v4_header(address.into(), JUMBO).emit(&mut ip);
+                Self::V4(address, u16::from_be_bytes([ip[10], ip[11]]))
+            }
+            other => other,
         }
     }
 }
@@ -51,21 +146,36 @@ impl Destination {
 /// A port's queue that receives what it transmitted, with the next destination.
 pub(super) struct Loopback {
     idle: Vec<Frame>,
+    port: u16,
+    len: usize,
+    /// Bytes of tags in the header.
+    tags: usize,
     header: [u8; LEN],
     destinations: Arc<[Destination]>,
     next: usize,
 }
 
 impl Loopback {
-    pub(super) fn new(port: u16, destinations: Arc<[Destination]>, region: &Arc<Region>) -> Self {
-        let header = header(port, destinations[0]);
+    pub(super) fn new(
+        port: u16,
+        links: Links,
+        destinations: Arc<[Destination]>,
+        region: &Arc<Region>,
+    ) -> Self {
+        let len = links.len(port);
+        let header = link_header(port, links, destinations[0]);
         let mut pool = FramePool::new(region.clone());
         // Room for all frames: they leave by another port than they came.
         let mut idle = Vec::with_capacity(usize::from(PORTS) * FRAMES);
-        idle.extend((0..FRAMES).map_while(|_| pool.take_sized(LEN)));
+        let content = vec![0; len];
+        idle.extend((0..FRAMES).map_while(|_| pool.take_chain(&content)));
+        assert_eq!(idle.len(), FRAMES, "a region with room for all frames");
         let next = usize::from(port) * DESTINATIONS / usize::from(PORTS);
         Self {
             idle,
+            port,
+            len,
+            tags: if links.has_tag(port) { TAG_LEN } else { 0 },
             header,
             destinations,
             next,
@@ -77,9 +187,16 @@ impl QueueIo for Loopback {
     fn receive(&mut self, _: &mut FramePool, batch: &mut Vec<Frame>, max: usize) -> usize {
         let count = self.idle.len().min(max);
         for mut frame in self.idle.drain(..count) {
+            // Another tag than on the link by which it left.
+            if frame.len() > self.len {
+                frame.shrink_front(TAG);
+            } else if frame.len() < self.len {
+                let _ = frame.grow_front(TAG);
+            }
             let bytes = frame.bytes_mut();
-            bytes.copy_from_slice(&self.header);
-            self.destinations[self.next % DESTINATIONS].write(bytes);
+            bytes[..LEN].copy_from_slice(&self.header);
+            let destination = self.destinations[self.next % DESTINATIONS];
+            destination.write_behind(self.tags, self.port, bytes);
             self.next += 1;
             batch.push(frame);
         }
@@ -115,9 +232,9 @@ pub(super) struct QueuesOnly {
 }
 
 impl QueuesOnly {
-    pub(super) fn new(destinations: &Arc<[Destination]>) -> Self {
-        let region = region();
-        let queue = |port| Loopback::new(port, destinations.clone(), &region);
+    pub(super) fn new(links: Links, destinations: &Arc<[Destination]>) -> Self {
+        let region = region(links);
+        let queue = |port| Loopback::new(port, links, destinations.clone(), &region);
         Self {
             queues: (0..PORTS).map(queue).collect(),
             pool: FramePool::new(region.clone()),
@@ -139,8 +256,34 @@ impl QueuesOnly {
 }
 
 /// Memory for the frames of one contender.
-pub(super) fn region() -> Arc<Region> {
-    Region::heap(u32::from(PORTS) * 512, 2048, 256)
+pub(super) fn region(links: Links) -> Arc<Region> {
+    let (frames, chunk) = if links == Links::Jumbo {
+        (4 * FRAMES, 4096)
+    } else {
+        (2 * FRAMES, 2048)
+    };
+    let frames = u32::try_from(frames).expect("few");
+    Region::heap(u32::from(PORTS) * frames, chunk, 256)
+}
+
+/// The first bytes of a frame on the link of `port`, but for its destination.
+fn link_header(port: u16, links: Links, destination: Destination) -> [u8; LEN] {
+    let mut plain = header(port, destination);
+    if links == Links::Jumbo {
+        v4_header(Ipv4Addr::UNSPECIFIED, JUMBO).emit(&mut plain[14..]);
+    }
+    if links == Links::Svi {
+        plain[..6].copy_from_slice(&BRIDGE);
+    }
+    if !links.has_tag(port) {
+        return plain;
+    }
+    let mut tagged = [0; LEN];
+    tagged[..12].copy_from_slice(&plain[..12]);
+    tagged[12..14].copy_from_slice(&ethernet::ethertype::VLAN.to_be_bytes());
+    tagged[14..16].copy_from_slice(&VLAN.to_be_bytes());
+    tagged[16..].copy_from_slice(&plain[12..LEN - TAG_LEN]);
+    tagged
 }
 
 /// The headers of a frame that comes by `port`, but for its destination.
@@ -149,9 +292,9 @@ pub(super) fn header(port: u16, destination: Destination) -> [u8; LEN] {
     let (own, other) = (Mac(port_mac(port)), Mac(neighbour_mac(port, 0)));
     let src_port = 49_152 + port;
     match destination {
-        Destination::V4(..) => {
+        Destination::V4(..) | Destination::Station(_) => {
             ethernet::emit(&mut header, own, other, ethernet::ethertype::IPV4);
-            v4_header(Ipv4Addr::UNSPECIFIED).emit(&mut header[14..]);
+            v4_header(Ipv4Addr::UNSPECIFIED, LEN).emit(&mut header[14..]);
             udp::emit(&mut header[34..], src_port, 4791, 30);
         }
         Destination::V6(_) => {
@@ -174,7 +317,15 @@ pub(super) fn neighbour_mac(port: u16, neighbour: u16) -> [u8; 6] {
     [2, 0, 1, port, high, low]
 }
 
-fn v4_header(dst: Ipv4Addr) -> v4::Repr {
+/// Bytes of the link header and of that of IPv4.
+const HEADERS: usize = ethernet::HEADER_LEN + v4::HEADER_LEN;
+
+/// Bytes of a tag as a frame counts them.
+const TAG: u16 = 4;
+const _: () = assert!(TAG as usize == TAG_LEN);
+
+/// The IPv4 header of a frame of `len` bytes.
+fn v4_header(dst: Ipv4Addr, len: usize) -> v4::Repr {
     v4::Repr {
         src: Ipv4Addr::new(10, 0, 0, 1),
         dst,
@@ -182,7 +333,7 @@ fn v4_header(dst: Ipv4Addr) -> v4::Repr {
         ident: 0,
         ttl: 64,
         protocol: protocol::UDP,
-        payload_len: 30,
+        payload_len: u16::try_from(len - HEADERS).expect("a frame"),
     }
 }
 
@@ -211,7 +362,7 @@ pub(super) fn destinations(
             // Loopback addresses are in the table, but not on a wire.
             IpAddr::V4(dst) if v4 && !dst.is_loopback() && !dst.is_link_local() => {
                 let mut ip = [0; 20];
-                v4_header(dst).emit(&mut ip);
+                v4_header(dst, LEN).emit(&mut ip);
                 let sum = u16::from_be_bytes([ip[10], ip[11]]);
                 destinations.push(Destination::V4(dst.octets(), sum));
             }
@@ -227,4 +378,18 @@ pub(super) fn destinations(
 pub(super) fn few(destinations: &[Destination]) -> Arc<[Destination]> {
     let few = destinations.iter().take(FLOWS / usize::from(PORTS)).cycle();
     few.copied().take(DESTINATIONS).collect()
+}
+
+/// The same destinations as jumbo frames name them.
+pub(super) fn jumbo(destinations: &[Destination]) -> Arc<[Destination]> {
+    let jumbo = destinations
+        .iter()
+        .map(|destination| destination.in_jumbo());
+    jumbo.collect()
+}
+
+/// Pairs of stations.
+pub(super) fn stations(random: &mut rand_pcg::Pcg64Mcg) -> Arc<[Destination]> {
+    let pair = |_| Destination::Station(random.next_u32());
+    (0..DESTINATIONS).map(pair).collect()
 }

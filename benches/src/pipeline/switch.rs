@@ -1,13 +1,17 @@
 //! A switch with one worker, and the packets that circulate in it. No other file of this bench
 //! depends on switchd's internals.
 
-use super::queue::{Destination, Loopback, PORTS, neighbour_mac, port_mac, region};
+use super::queue::{
+    BRIDGE, Destination, Links, Loopback, PORTS, STATIONS, VLAN, neighbour_mac, port_mac, region,
+    station,
+};
 use crate::everything;
 use crate::measure::{busy_time, nanos_each};
 use common::sync::snapshot::Publisher;
 use common::sys::alloc::allocations;
 use common::time::{Span, Time};
 use common::units::Rate;
+use common::wire::ethernet::ethertype;
 use ipnet::IpNet;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
@@ -19,9 +23,12 @@ use switchd::forward::dlb::quality::QualityTable;
 use switchd::forward::fib::FibWriter;
 use switchd::id::{GroupId, NextHopId, PortId};
 use switchd::limits::BATCH;
-use switchd::stats::WorkerStats;
+use switchd::stats::{PortStats, WorkerStats};
+use switchd::tables::bridge::{BridgePort, Bridging, Fdb, Station, StationUse};
 use switchd::tables::buckets::{Buckets, Member};
+use switchd::tables::interfaces::{Doors, Interface, Interfaces, Outlet, tag_key};
 use switchd::tables::policy::Policy;
+use switchd::tables::sources::PortRules;
 use switchd::tables::validation::SourceValidation;
 use switchd::tables::{Group, Hashing, NextHop, PortEntry, Tables};
 use switchd::traffic::buffer::Ledger;
@@ -36,6 +43,8 @@ const NEIGHBOURS: u16 = 16;
 const BALANCED: u32 = 16;
 /// Virtual time of a turn; long enough for the shapers to let a batch go.
 const TURN: Span = Span::from_micros(10);
+/// The same, of jumbo frames.
+const JUMBO_TURN: Span = Span::from_micros(400);
 
 /// What a switch is to do.
 #[derive(Clone, Copy)]
@@ -44,6 +53,19 @@ pub(super) struct Duties {
     pub(super) everything: bool,
     /// All packets are queued.
     pub(super) queued: bool,
+    /// How frames come and go.
+    pub(super) links: Links,
+}
+
+impl Duties {
+    /// A switch that does nothing but forward.
+    pub(super) fn plain(links: Links) -> Self {
+        Self {
+            everything: false,
+            queued: false,
+            links,
+        }
+    }
 }
 
 /// The policy of such a switch.
@@ -51,7 +73,12 @@ fn policy(duties: Duties) -> Policy {
     let mut policy = if duties.everything {
         everything_on()
     } else {
-        Policy::plain(usize::from(PORTS), 4096)
+        let cells = if duties.links == Links::Jumbo {
+            1 << 20
+        } else {
+            4096
+        };
+        Policy::plain(usize::from(PORTS), cells)
     };
     if duties.queued {
         // A group that takes nothing at one port is bypassed at none. No packet comes by this port.
@@ -78,17 +105,19 @@ fn everything_on() -> Policy {
 }
 
 fn tables(duties: Duties) -> Tables {
+    let is_jumbo = duties.links == Links::Jumbo;
     let ports = (0..PORTS).map(|port| PortEntry {
         name: format!("p{port}"),
         ifindex: u32::from(port),
         mac: port_mac(port),
         up: true,
-        mtu: 1500,
+        mtu: if is_jumbo { 9000 } else { 1500 },
         speed: Some(Rate::from_gbps(100)),
         link: Some(Rate::from_gbps(100)),
         icmp_v4: None,
         icmp_v6: None,
-        burst: 125_000,
+        // What all ports receive in a turn may have to leave by one.
+        burst: if is_jumbo { 8 << 20 } else { 125_000 },
         validation: SourceValidation::Off,
     });
     let policy = Arc::new(policy(duties));
@@ -107,7 +136,7 @@ fn tables(duties: Duties) -> Tables {
                 mac: Some(neighbour_mac(port, neighbour)),
                 mtu: u16::MAX,
                 source: None,
-                outlet: None,
+                outlet: outlet(duties.links, port),
             });
             tables.groups.push(Group::Forward(id));
         }
@@ -125,13 +154,94 @@ fn tables(duties: Duties) -> Tables {
             .groups
             .push(Group::Balance(Buckets::new(&[0, 1, 2, 3].map(member))));
     }
+    if matches!(duties.links, Links::Svi | Links::Bridged | Links::Joined) {
+        tables.bridging = Arc::new(bridging(duties.links));
+    }
+    if matches!(duties.links, Links::Tagged | Links::Svi) {
+        tables.interfaces = Arc::new(interfaces(duties.links));
+    }
     tables
+}
+
+/// The link header of frames that leave by an interface of this port.
+fn outlet(links: Links, port: u16) -> Option<Outlet> {
+    let mac = match links {
+        Links::Tagged => port_mac(port),
+        Links::Svi => BRIDGE,
+        _ => return None,
+    };
+    let tag = links.has_tag(port).then_some((ethertype::VLAN, VLAN));
+    Some(Outlet { mac, tag })
+}
+
+/// A bridge of all ports, which knows the stations behind each.
+fn bridging(links: Links) -> Bridging {
+    let mut bridging = Bridging {
+        fdb: Fdb::new(1),
+        used: Arc::new(StationUse::new(usize::from(PORTS) * STATIONS as usize)),
+        ..Bridging::default()
+    };
+    let has_vlans = links != Links::Bridged;
+    let vlan = if has_vlans { VLAN } else { 0 };
+    for port in 0..PORTS {
+        let mut entry = BridgePort {
+            bridge: 1,
+            forwards: true,
+            ..BridgePort::default()
+        };
+        if has_vlans {
+            entry.tag = Some(ethertype::VLAN);
+            entry.members.insert(VLAN, VLAN);
+            if !links.has_tag(port) {
+                entry.pvid = Some(VLAN);
+                entry.untagged.insert(VLAN, VLAN);
+            }
+        }
+        bridging.ports.push(Some(entry));
+        for number in 0..STATIONS {
+            let known = Station {
+                port: PortId(port),
+                number: u32::from(port) * STATIONS + number,
+            };
+            bridging.fdb.insert(1, vlan, station(port, number), known);
+        }
+        if links == Links::Svi {
+            // Who sends to the interface of the bridge.
+            let known = Station {
+                port: PortId(port),
+                number: u32::from(port),
+            };
+            bridging.fdb.insert(1, vlan, neighbour_mac(port, 0), known);
+        }
+    }
+    bridging
+}
+
+/// An interface that packets arrive for at all ports.
+fn interfaces(links: Links) -> Interfaces {
+    let door = |port| {
+        let (mac, key) = match links {
+            Links::Tagged => (port_mac(port), tag_key(ethertype::VLAN, VLAN)),
+            _ => (BRIDGE, u32::from(VLAN)),
+        };
+        Some(Doors {
+            mac,
+            interfaces: vec![(key, 1)],
+        })
+    };
+    Interfaces {
+        all: vec![Interface {
+            name: "vlan".to_owned(),
+            icmp_v6: None,
+            rules: PortRules::default(),
+        }],
+        doors: (0..PORTS).map(door).collect(),
+    }
 }
 
 /// The switch and the frames that go round in it.
 pub(super) struct Switch {
-    /// All packets are to be queued; if not, only those that are too many for a turn are.
-    queued: bool,
+    duties: Duties,
     ledger: Arc<Ledger>,
     worker: Worker<Loopback>,
     stats: Arc<WorkerStats>,
@@ -147,7 +257,7 @@ impl Switch {
         duties: Duties,
     ) -> Self {
         let publisher = Publisher::new(tables(duties));
-        let region = region();
+        let region = region(duties.links);
         let stats = WorkerStats::new(usize::from(PORTS));
         let ledger = Ledger::new(usize::from(PORTS), 1);
         let handed = vec![(0..PORTS).map(PortId).collect::<Vec<_>>()];
@@ -157,7 +267,7 @@ impl Switch {
                 .map(|port| {
                     (
                         PortId(port),
-                        Loopback::new(port, destinations.clone(), &region),
+                        Loopback::new(port, duties.links, destinations.clone(), &region),
                     )
                 })
                 .collect(),
@@ -177,7 +287,7 @@ impl Switch {
         }
         .build();
         Self {
-            queued: duties.queued,
+            duties,
             ledger,
             worker,
             stats,
@@ -186,19 +296,24 @@ impl Switch {
         }
     }
 
+    fn sum(&self, count: impl Fn(&PortStats) -> u64) -> u64 {
+        self.stats.ports.iter().map(count).sum()
+    }
+
     fn received(&self) -> u64 {
-        self.stats
-            .ports
-            .iter()
-            .map(|port| port.rx_packets.get())
-            .sum()
+        self.sum(|port| port.rx_packets.get())
     }
 
     /// Forwards about `least` packets.
     pub(super) fn forward(&mut self, least: u64) {
         let end = self.received() + least;
+        let turn = if self.duties.links == Links::Jumbo {
+            JUMBO_TURN
+        } else {
+            TURN
+        };
         while self.received() < end {
-            self.now += TURN;
+            self.now += turn;
             self.worker.turn(self.now);
         }
     }
@@ -225,12 +340,7 @@ impl Switch {
     /// What was lost, or how many were queued.
     pub(super) fn check(&self) -> Result<(), String> {
         for reason in DropReason::ALL {
-            let lost: u64 = self
-                .stats
-                .ports
-                .iter()
-                .map(|port| port.dropped(*reason))
-                .sum();
+            let lost = self.sum(|port| port.dropped(*reason));
             if lost != 0 {
                 return Err(format!("{lost} packets were dropped: {}", reason.label()));
             }
@@ -241,8 +351,24 @@ impl Switch {
         let peak: u64 = (0..PORTS)
             .map(|port| self.ledger.port(PortId(port))[0].peak)
             .sum();
-        if (peak >= turn) != self.queued {
+        if self.duties.links != Links::Jumbo && (peak >= turn) != self.duties.queued {
             return Err(format!("{peak} of {turn} packets of a turn were queued"));
+        }
+        let all = self.received();
+        let (bridged, by_interface) = match self.duties.links {
+            Links::Plain | Links::Jumbo => (0, 0),
+            Links::Tagged | Links::Svi => (0, all),
+            Links::Bridged | Links::Joined => (all, 0),
+        };
+        let found = (
+            self.sum(|port| port.bridged_packets.get()),
+            self.sum(|port| port.interface_packets.get()),
+        );
+        if found != (bridged, by_interface) {
+            return Err(format!(
+                "of {all} packets {} were bridged and {} for an interface",
+                found.0, found.1
+            ));
         }
         Ok(())
     }
@@ -254,10 +380,7 @@ impl Switch {
 /// If it has no room for them.
 pub(super) fn fill(table: &[IpNet], random: &mut Pcg64Mcg) -> Result<FibWriter, String> {
     let mut routes = FibWriter::new();
-    let plain = Duties {
-        everything: false,
-        queued: false,
-    };
+    let plain = Duties::plain(Links::Plain);
     let groups = u32::try_from(tables(plain).groups.len()).expect("few groups");
     for prefix in table {
         let balanced = random.next_u32().is_multiple_of(2);

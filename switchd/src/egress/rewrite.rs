@@ -5,6 +5,14 @@ use crate::packet::{Edits, Packet};
 use common::wire::checksum;
 use common::wire::ethernet;
 use common::wire::ip::{v4, v6};
+use common::wire::vlan::TAG_LEN;
+use common::xdp::frame::Frame;
+
+/// Where the IP header begins behind a link header without a tag, and with one.
+const UNTAGGED: u16 = 14;
+const TAGGED: u16 = 18;
+const _: () = assert!(UNTAGGED as usize == ethernet::HEADER_LEN);
+const _: () = assert!(TAGGED as usize == ethernet::HEADER_LEN + TAG_LEN);
 
 /// Gives the packet its new MAC addresses and decrements its TTL or hop limit, which the forwarding
 /// stage has seen to be above one. The IPv4 header checksum is updated incrementally (RFC 1624).
@@ -35,6 +43,36 @@ pub fn readdress(bytes: &mut [u8], network: u16, dst: [u8; 6], src: [u8; 6]) {
         addresses[ethernet::field::SRC].copy_from_slice(&src);
     }
     decrement(ip);
+}
+
+/// Gives a frame whose IP header begins at `network` another link header: these MAC addresses
+/// (destination and source), and the tag (EtherType and VLAN, of priority 0) or none; and
+/// decrements. Nothing is moved: the EtherType stays where it is, in front of the IP header. The
+/// new place of that, or `None`, and nothing done, if there is no room for the tag.
+#[inline]
+pub fn relink(
+    frame: &mut Frame,
+    network: u16,
+    (dst, src): ([u8; 6], [u8; 6]),
+    tag: Option<(u16, u16)>,
+) -> Option<u16> {
+    let to = if tag.is_some() { TAGGED } else { UNTAGGED };
+    if network >= to {
+        frame.shrink_front(network - to);
+    } else if !frame.grow_front(to - network) {
+        return None;
+    }
+    let bytes = frame.bytes_mut();
+    let (link, ip) = bytes.split_at_mut_checked(usize::from(to))?;
+    link[ethernet::field::DST].copy_from_slice(&dst);
+    link[ethernet::field::SRC].copy_from_slice(&src);
+    if let Some((kind, vlan)) = tag {
+        let at = ethernet::field::ETHERTYPE;
+        link[at..at + 2].copy_from_slice(&kind.to_be_bytes());
+        link[at + 2..at + TAG_LEN].copy_from_slice(&vlan.to_be_bytes());
+    }
+    decrement(ip);
+    Some(to)
 }
 
 /// Does what the stages before wanted to be changed.
@@ -117,6 +155,39 @@ mod tests {
             assert!(packet.verify_checksum());
             assert_eq!((packet.ttl(), packet.payload()), (ttl - 1, &ip[20..]));
         }
+    }
+
+    /// SW-1: with a tag or none before and behind, what follows the link header is the same but for
+    /// the TTL.
+    #[test]
+    fn a_packet_gets_another_link_header() {
+        let (dst, src) = ([2, 0, 0, 0, 0, 9], [2, 0, 0, 0, 0, 1]);
+        let mut ip = [7; 40];
+        ip[0] = 0x60;
+        let mut less = ip;
+        less[7] -= 1;
+        for had in [&[][..], &[0x81, 0, 0xa0, 5]] {
+            for (tag, bytes) in [
+                (None, &[][..]),
+                (Some((0x88a8, 0x123)), &[0x88, 0xa8, 1, 0x23]),
+            ] {
+                let frame = |had: &[u8], ip: &[u8]| [&[0xee; 12], had, &[0x86, 0xdd], ip].concat();
+                let mut pool = FramePool::new(Region::heap(1, 256, 4));
+                let mut taken = pool.take_filled(&frame(had, &ip)).expect("a free frame");
+                let network = u16::try_from(14 + had.len()).unwrap();
+                let to = relink(&mut taken, network, (dst, src), tag);
+                assert_eq!(to.map(usize::from), Some(14 + bytes.len()));
+                let rest = frame(bytes, &less);
+                let expected = [&dst[..], &src, &rest[12..]].concat();
+                assert_eq!(taken.bytes(), expected);
+                pool.give(taken);
+            }
+        }
+        let mut pool = FramePool::new(Region::heap(1, 256, 3));
+        let mut taken = pool.take_filled(&ip).expect("a free frame");
+        assert_eq!(relink(&mut taken, 14, (dst, src), Some((0x8100, 5))), None);
+        assert_eq!(taken.bytes(), ip, "no room, and nothing done");
+        pool.give(taken);
     }
 
     /// SW-1: the hop limit of IPv6.

@@ -12,13 +12,12 @@ use super::Worker;
 use super::dispatch::Origin;
 use super::source::is_in_doubt;
 use crate::drop::DropReason;
-use crate::egress::retag::Retag;
-use crate::egress::rewrite::readdress;
+use crate::egress::rewrite::relink;
 use crate::forward::bridge::entrance::{Entrance, entrance};
 use crate::id::PortId;
 use crate::ingress::parse::ParseException;
 use crate::packet::{Edits, NO_PCP, Parsed};
-use crate::tables::interfaces::{InterfaceId, Outlet};
+use crate::tables::interfaces::Outlet;
 use common::time::Time;
 use common::wire::ethernet::{self, ethertype};
 use common::wire::vlan::TAG_LEN;
@@ -29,12 +28,17 @@ use common::xdp::queue::QueueIo;
 const TAG: u16 = 4;
 const _: () = assert!(TAG as usize == TAG_LEN);
 
+/// Bytes of the addresses and of a tag, or of the EtherType and what follows.
+const CONTROL_END: usize = ethernet::field::ETHERTYPE + TAG_LEN;
+
 impl<Q: QueueIo> Worker<Q> {
     /// Takes a frame that arrived at a port which belongs to a bridge or has VLANs. Returns it if
     /// it is to be routed.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
     pub(super) fn enter(
         &mut self,
-        frame: Frame,
+        mut frame: Frame,
         ingress: PortId,
         now: Time,
     ) -> Option<(Frame, Parsed)> {
@@ -47,45 +51,24 @@ impl<Q: QueueIo> Worker<Q> {
         if whose.is_err() && self.pick_up_tables(now) {
             whose = entrance(&self.tables, ingress, frame.bytes());
         }
-        match whose {
-            Ok(Entrance::Bridge) => self.receive_bridged(frame, ingress, now),
-            Ok(Entrance::Port) => return self.enter_by((0, NO_PCP), frame, ingress, now),
-            Ok(Entrance::Interface { id, has_tag, pcp }) => {
-                if let Some(frame) = self.strip(frame, ingress, has_tag) {
-                    return self.enter_by((id, pcp), frame, ingress, now);
-                }
+        let (interface, pcp) = match whose {
+            Ok(Entrance::Bridge) => {
+                self.receive_bridged(frame, ingress, now);
+                return None;
             }
-            Err(reason) => self.refuse(frame, ingress, reason),
-        }
-        None
-    }
-
-    /// Makes a frame of an interface one that could have arrived at the port itself, so that
-    /// nothing behind here has to tell them apart.
-    fn strip(&mut self, mut frame: Frame, ingress: PortId, has_tag: bool) -> Option<Frame> {
-        if has_tag && !Retag::Pop.apply(&mut frame) {
-            self.refuse(frame, ingress, DropReason::Truncated);
-            return None;
-        }
-        if let Some(port) = self.tables.port(ingress)
-            && let Some(destination) = frame.bytes_mut().first_chunk_mut()
-        {
-            *destination = port.mac;
-        }
-        if let Some(port) = self.stats.ports.get(ingress.index()) {
-            port.interface_packets.add(1);
-        }
-        Some(frame)
-    }
-
-    /// Parses a packet of an interface, or of the port itself; `pcp` is that of a tag it had.
-    fn enter_by(
-        &mut self,
-        (interface, pcp): (InterfaceId, u8),
-        frame: Frame,
-        ingress: PortId,
-        now: Time,
-    ) -> Option<(Frame, Parsed)> {
+            Ok(Entrance::Port) => (0, NO_PCP),
+            Ok(Entrance::Interface { id, has_tag, pcp }) => {
+                if !self.strip(&mut frame, ingress, has_tag) {
+                    self.refuse(frame, ingress, DropReason::Truncated);
+                    return None;
+                }
+                (id, pcp)
+            }
+            Err(reason) => {
+                self.refuse(frame, ingress, reason);
+                return None;
+            }
+        };
         match self.parse(ingress, &frame) {
             Ok(mut parsed) => {
                 parsed.interface = interface;
@@ -101,6 +84,29 @@ impl<Q: QueueIo> Worker<Q> {
         None
     }
 
+    /// Makes a frame of an interface one that could have arrived at the port itself, so that
+    /// nothing behind here has to tell them apart. False, and nothing done, if it ends within its
+    /// tag.
+    #[inline]
+    fn strip(&self, frame: &mut Frame, ingress: PortId, has_tag: bool) -> bool {
+        let Some(link) = frame.bytes().first_chunk::<{ CONTROL_END }>() else {
+            return false;
+        };
+        let source: [u8; 6] = std::array::from_fn(|at| link[ethernet::field::SRC.start + at]);
+        if has_tag {
+            frame.shrink_front(TAG);
+        }
+        let bytes = frame.bytes_mut();
+        if let Some(port) = self.tables.port(ingress) {
+            bytes[ethernet::field::DST].copy_from_slice(&port.mac);
+        }
+        bytes[ethernet::field::SRC].copy_from_slice(&source);
+        if let Some(port) = self.stats.ports.get(ingress.index()) {
+            port.interface_packets.add(1);
+        }
+        true
+    }
+
     /// Sends a packet to a neighbour behind an interface that is no port.
     pub(super) fn send_by(
         &mut self,
@@ -109,18 +115,10 @@ impl<Q: QueueIo> Worker<Q> {
         (egress, mac, outlet): (PortId, [u8; 6], Outlet),
         origin: Origin,
     ) {
-        readdress(frame.bytes_mut(), parsed.network, mac, outlet.mac);
-        let mut network = parsed.network;
-        // A tag with a priority only ends here.
-        while usize::from(network) > ethernet::HEADER_LEN && Retag::Pop.apply(&mut frame) {
-            network -= TAG;
-        }
-        if let Some((tag, vlan)) = outlet.tag {
-            if !(Retag::Push { tag, vlan }).apply(&mut frame) {
-                return self.drop_packet(frame, origin, DropReason::FrameTooLong);
-            }
-            network += TAG;
-        }
+        let Some(network) = relink(&mut frame, parsed.network, (mac, outlet.mac), outlet.tag)
+        else {
+            return self.drop_packet(frame, origin, DropReason::FrameTooLong);
+        };
         let transport = match parsed.transport {
             0 => 0,
             transport => transport - parsed.network + network,

@@ -133,6 +133,203 @@ fn jumbo_frames_cross_the_fabric() {
     assert_eq!((sum("fragmented"), sum("fragments")), (5, 15));
 }
 
+/// SW-1: between hosts of one network, flooded by the kernel's bridges until stations are known,
+/// and then by switchd.
+#[test]
+fn jumbo_frames_are_bridged() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let lab = switches("jubr").mtu(9000).l2().up().unwrap();
+    for v6 in [false, true] {
+        let most = if v6 { 9000 - 48 } else { 9000 - 28 };
+        // The bridges have just come up.
+        eventually("a way", Duration::from_secs(10), || {
+            let text = ping(&lab, v6, most, false);
+            let all = text.contains(" 0% packet loss");
+            if all { Ok(()) } else { Err(text) }
+        });
+        datagrams_arrive(&lab, v6);
+    }
+    let ports = rows(lab.switchctl("leaf2", &["show", "ports"]).unwrap());
+    let bytes: u64 = ports
+        .iter()
+        .filter_map(|row| row["rx_bytes"].as_u64())
+        .sum();
+    assert!(bytes > 1_000_000, "by switchd: {ports:?}");
+}
+
+/// Sends, or receives and compares, a frame of every length from 60 to 9014 bytes: IPv4, IPv6, or
+/// of a type that nobody understands. A router changes addresses, TTL and checksum, and a bridge
+/// nothing.
+const EVERY_LENGTH: &str = "
+import random, socket, struct, sys, time
+role, kind, seed, interface = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+sent_to, sent_from, left_to, left_from = (bytes.fromhex(it.replace(':', '')) for it in sys.argv[5:9])
+source, destination = sys.argv[9:]
+
+def ipv4(ttl, payload):
+    def header(checksum):
+        return struct.pack('!BBHHHBBH4s4s', 0x45, 0, 20 + len(payload), 7, 0x4000, ttl, 253, checksum,
+                           *(socket.inet_aton(it) for it in (source, destination)))
+    sum16 = sum(struct.unpack('!10H', header(0)))
+    while sum16 >> 16:
+        sum16 = (sum16 & 0xffff) + (sum16 >> 16)
+    return b'\\x08\\x00' + header(0xffff ^ sum16) + payload
+
+def ipv6(ttl, payload):
+    addresses = (socket.inet_pton(socket.AF_INET6, it) for it in (source, destination))
+    return b'\\x86\\xdd' + struct.pack('!IHBB16s16s', 6 << 28, len(payload), 253, ttl, *addresses) + payload
+
+def other(ttl, payload):
+    return b'\\x88\\xb5' + payload
+
+make, headers = {'ipv4': (ipv4, 34), 'ipv6': (ipv6, 54), 'other': (other, 14)}[kind]
+generator = random.Random(seed)
+frames = ((length, generator.randbytes(length - headers)) for length in range(60, 9015))
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+if role == 'receive':
+    s.setsockopt(socket.SOL_SOCKET, 33, 1 << 27) # SO_RCVBUFFORCE
+    s.settimeout(10)
+    s.bind((interface, 0))
+    print('bound', flush=True)
+    for length, payload in frames:
+        expected = left_to + left_from + make(63, payload)
+        while True:
+            got, address = s.recvfrom(65535)
+            if address[2] != socket.PACKET_OUTGOING and got[:14] == expected[:14]:
+                # Neither is what the kernels say to each other, of other protocols.
+                if kind == 'other' or got[23 if kind == 'ipv4' else 20] == 253:
+                    break
+        assert got == expected, f'{length} bytes: {len(got)}: {got[:80].hex()} for {expected[:80].hex()}'
+    print('all')
+else:
+    s.bind((interface, 0))
+    for length, payload in frames:
+        s.send(sent_to + sent_from + make(64, payload))
+        time.sleep(0.0003)
+";
+
+/// How frames from h1 reach h2, and what they become on the way.
+struct Way<'a> {
+    lab: &'a Lab,
+    /// What h1 sends to, and what they leave leaf1 from.
+    stations: [String; 2],
+}
+
+impl Way<'_> {
+    /// The MAC address of an interface.
+    fn mac(lab: &Lab, node: &str, interface: &str) -> String {
+        let path = format!("/sys/class/net/{interface}/address");
+        let text = lab.host(node).run(["cat", &path]).unwrap().expect_ok();
+        text.trim().to_owned()
+    }
+
+    /// Sends frames of every length of this kind; they arrive as they should.
+    fn every_length(&self, kind: &str) {
+        use std::io::{BufRead, BufReader};
+        let seed = std::process::id().to_string();
+        println!("{kind}: seed {seed}");
+        let [host, other] = ["h1", "h2"].map(|host| Self::mac(self.lab, host, "leaf1"));
+        let [to, from] = &self.stations;
+        let [source, destination] =
+            ["h1", "h2"].map(|host| self.lab.host(host).address(kind == "ipv6").to_string());
+        let words = |role| {
+            [
+                "python3",
+                "-c",
+                EVERY_LENGTH,
+                role,
+                kind,
+                &seed,
+                "leaf1",
+                to,
+                &host,
+                &other,
+                from,
+                &source,
+                &destination,
+            ]
+            .map(str::to_owned)
+        };
+        let receiver = words("receive");
+        let receiver = receiver.each_ref().map(String::as_str);
+        let mut receiver = self.lab.host("h2").spawn(receiver).unwrap();
+        let mut said = BufReader::new(receiver.stdout.take().unwrap()).lines();
+        assert_eq!(said.next().unwrap().unwrap(), "bound");
+        let sender = words("send");
+        let sender = sender.each_ref().map(String::as_str);
+        self.lab.host("h1").run(sender).unwrap().expect_ok();
+        let last = said.next();
+        let output = receiver.wait_with_output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(last.map(Result::unwrap).as_deref(), Some("all"), "{error}");
+    }
+}
+
+/// What leaf1 has counted at a port.
+fn counted(lab: &Lab, view: &[&str], port: &str, what: &str) -> u64 {
+    let rows = rows(lab.switchctl("leaf1", view).unwrap());
+    let found = |row: &&serde_json::Value| row["name"] == port || row["port"] == port;
+    rows.iter().find(found).unwrap()[what].as_u64().unwrap()
+}
+
+/// SW-1: a frame of every length that a link with an MTU of 9000 carries is routed byte for byte.
+#[test]
+fn frames_of_every_length_are_routed() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let lab = switches("julen").size(1, 1, 2).mtu(9000).up().unwrap();
+    assert!(ping_to(&lab, &lab.host("h2").address(false).to_string(), 100, true).contains(" 0% p"));
+    assert!(ping_to(&lab, &lab.host("h2").address(true).to_string(), 100, true).contains(" 0% p"));
+    let stations = ["h1", "h2"].map(|port| Way::mac(&lab, "leaf1", port));
+    let way = Way {
+        lab: &lab,
+        stations,
+    };
+    for kind in ["ipv4", "ipv6"] {
+        let sent = || counted(&lab, &["show", "ports"], "h2", "tx_packets");
+        let before = sent();
+        way.every_length(kind);
+        assert!(sent() - before >= 9014 - 59, "switchd has routed them");
+    }
+    assert_healthy(&lab, &[]);
+}
+
+/// SW-1: a frame of every length is bridged as it is, whether it is IP or not.
+#[test]
+fn frames_of_every_length_are_bridged() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let lab = switches("julenb")
+        .size(1, 1, 2)
+        .mtu(9000)
+        .l2()
+        .up()
+        .unwrap();
+    let to = lab.host("h2").address(false).to_string();
+    eventually("a way", Duration::from_secs(10), || {
+        let text = ping_to(&lab, &to, 100, true);
+        let all = text.contains(" 0% packet loss");
+        if all { Ok(()) } else { Err(text) }
+    });
+    let stations = [("h2", "leaf1"), ("h1", "leaf1")];
+    let stations = stations.map(|(node, interface)| Way::mac(&lab, node, interface));
+    let way = Way {
+        lab: &lab,
+        stations,
+    };
+    let bridged = || counted(&lab, &["bridge"], "h1", "bridged_packets");
+    let before = bridged();
+    way.every_length("other");
+    assert!(bridged() - before >= 9014 - 59, "switchd has bridged them");
+}
+
 /// HT-1, HT-10: with such links hostd sends packets of 4,096 bytes of payload, and what is copied
 /// by them is the same, in IPv4 and IPv6.
 #[test]

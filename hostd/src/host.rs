@@ -2,8 +2,8 @@
 
 use crate::app::socket::{self, Applications};
 use crate::config::{self, Config};
-use crate::control::interfaces::{Interface, Interfaces};
-use crate::control::report::Sources;
+use crate::control::interfaces::{Interface, Interfaces, Link, Standing, Wanted, fastest};
+use crate::control::report::{InForce, Sources};
 use crate::control::routes::{self, Router, RouterHandle};
 use crate::control::{admin, telemetry::Telemetry};
 use crate::doorbell::Doorbells;
@@ -12,6 +12,7 @@ use crate::edge::region::SharedMemory;
 use crate::limits;
 use crate::net::port::NetPort;
 use crate::net::sleep::Sleeper;
+use crate::verbs::Speeds;
 use crate::worker::{Published, Worker};
 use common::config::Loaded;
 use common::sys::{Waker, monotonic};
@@ -97,15 +98,21 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> HostError {
     move |source| HostError::System { what, source }
 }
 
+/// What the configuration says of an interface's speeds.
+fn wanted(interface: &config::Interface) -> Wanted {
+    Wanted {
+        speed: interface.speed,
+        link_speed: interface.link_speed,
+    }
+}
+
 /// The speeds of an interface with this device.
 ///
 /// # Errors
 /// Nobody says what packets are to be paced to.
 fn speeds(interface: &config::Interface, device: &Device) -> Result<Speeds, HostError> {
-    let pacing = interface.speed.or(device.speed);
-    let pacing = pacing.ok_or_else(|| HostError::NoSpeed(interface.name.clone()))?;
-    let link = interface.link_speed.or(device.speed).unwrap_or(pacing);
-    Ok(Speeds { pacing, link })
+    let speeds = wanted(interface).speeds(device.speed);
+    speeds.ok_or_else(|| HostError::NoSpeed(interface.name.clone()))
 }
 
 /// What follows from `config` for the interfaces that are there now, as comments behind it: what a
@@ -115,21 +122,23 @@ pub fn derived(config: &Config) -> String {
         let device = Device::lookup(&interface.name)?;
         speeds(interface, &device)
     };
-    let mut text = String::from("\n");
-    for interface in &config.interface {
-        let name = &interface.name;
-        text += &match of(interface) {
-            Ok(Speeds { pacing, link }) => format!(
-                "# {name}: speed = {pacing}  # derived from interface.speed and the device\n\
-                 # {name}: link_speed = {link}  # derived from interface.link_speed and the device\n\
-                 # {name}: peer_backlog_bytes = {}  # derived from transport.pacer_burst: what it \
-                 announces to its switch\n",
-                config.transport.pacer_burst
-            ),
-            Err(error) => format!("# {name}: nothing is derived: {error}\n"),
-        };
+    let interfaces = config.interface.iter();
+    let lines = interfaces.map(|interface| derived_of(config, &interface.name, of(interface)));
+    format!("\n{}", lines.collect::<String>())
+}
+
+/// The same of one interface.
+fn derived_of(config: &Config, name: &str, speeds: Result<Speeds, HostError>) -> String {
+    match speeds {
+        Ok(Speeds { pacing, link }) => format!(
+            "# {name}: speed = {pacing}  # derived from interface.speed and the device\n\
+             # {name}: link_speed = {link}  # derived from interface.link_speed and the device\n\
+             # {name}: peer_backlog_bytes = {}  # derived from transport.pacer_burst: what it \
+             announces to its switch\n",
+            config.transport.pacer_burst
+        ),
+        Err(error) => format!("# {name}: nothing is derived: {error}\n"),
     }
-    text
 }
 
 /// Runs the daemon with this configuration until a signal ends it.
@@ -201,7 +210,6 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
         pool: FramePool::new(umem.region().clone()),
     };
     for (interface, _, speeds) in devices {
-        let (speed, link_speed) = (speeds.pacing, speeds.link);
         let mut options = PortOptions::new(Role::Host);
         options.mode = interface.mode;
         let port = open_port(&umem, &interface.name, &options)?;
@@ -209,7 +217,7 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
             interface = %interface.name,
             mode = %port.mode,
             queues = port.queues.len(),
-            %speed,
+            speed = %speeds.pacing,
             mtu = port.device.mtu,
             "interface open"
         );
@@ -218,15 +226,16 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
             .iter()
             .map(|queue| queue.counters().clone())
             .collect();
+        let mtu = port.device.mtu;
+        let standing = Standing { speeds, mtu };
         opened.interfaces.push(Interface {
             name: interface.name.clone(),
             ifindex: port.device.ifindex,
             mac: port.device.mac,
-            speed,
-            link_speed,
             mode: port.mode,
             steering: port.steering,
             queues,
+            link: Link::new(wanted(interface), standing),
         });
         opened.ports.push(NetPort::new(port.queues));
     }
@@ -254,15 +263,6 @@ pub struct Running {
     thread: JoinHandle<()>,
 }
 
-/// What packets are paced to, and what bits take on the link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Speeds {
-    /// Of the pacer.
-    pub pacing: Rate,
-    /// Of the link.
-    pub link: Rate,
-}
-
 /// Starts a worker over `ports`, the fastest of which has these speeds. `watch` registers the
 /// descriptors that wake it besides doorbells.
 ///
@@ -276,7 +276,7 @@ pub fn start_worker<Q: QueueIo + Send + 'static>(
     pool: FramePool,
     watch: impl FnOnce(&Sleeper, &[NetPort<Q>]) -> io::Result<()>,
 ) -> io::Result<Running> {
-    let nap = nap_at(speeds.pacing, config.transport.pacer_burst);
+    let pacer_burst = config.transport.pacer_burst;
     let waker = Waker::new()?;
     let (worker, notices, control): (WorkerHandle, Notices, ControlHandle) =
         command::channels(waker.clone());
@@ -295,11 +295,12 @@ pub fn start_worker<Q: QueueIo + Send + 'static>(
     rules.path_mtu = rules
         .path_mtu
         .min(u16::try_from(payload).unwrap_or(u16::MAX));
-    let engine = Worker::new(rules, ports, pool, control, released_memory);
+    let mut engine = Worker::new(rules, ports, pool, control, released_memory);
+    engine.set_speeds(speeds);
     let published = engine.published();
     let thread = std::thread::Builder::new()
         .name("hostd-worker".to_owned())
-        .spawn(move || work(engine, sleeper, nap))?;
+        .spawn(move || work(engine, sleeper, pacer_burst))?;
     Ok(Running {
         worker,
         notices,
@@ -326,7 +327,8 @@ fn nap_at(speed: Rate, pacer_burst: u32) -> Span {
 }
 
 /// The worker's thread: turns while there is work, sleep otherwise.
-fn work<Q: QueueIo>(mut worker: Worker<Q>, mut sleeper: Sleeper, nap: Span) {
+fn work<Q: QueueIo>(mut worker: Worker<Q>, mut sleeper: Sleeper, pacer_burst: u32) {
+    let mut nap = (Rate::default(), NAP);
     loop {
         let now = monotonic();
         let turn = worker.turn(now);
@@ -340,7 +342,10 @@ fn work<Q: QueueIo>(mut worker: Worker<Q>, mut sleeper: Sleeper, nap: Span) {
         if !worker.may_sleep() {
             continue;
         }
-        let slept = sleeper.sleep(turn.deadline.max(now + nap));
+        if nap.0 != worker.pacing() {
+            nap = (worker.pacing(), nap_at(worker.pacing(), pacer_burst));
+        }
+        let slept = sleeper.sleep(turn.deadline.max(now + nap.1));
         worker.wake_up();
         if let Err(error) = slept {
             tracing::error!(%error, "cannot sleep");
@@ -359,12 +364,7 @@ async fn control(
     let listeners = Listeners::open(config).await?;
     let interfaces: Interfaces = Arc::new(opened.interfaces);
     let seed = secret().map_err(system("/dev/urandom"))?;
-    let speeds = interfaces.iter().map(|interface| Speeds {
-        pacing: interface.speed,
-        link: interface.link_speed,
-    });
-    let speeds = speeds.max_by_key(|it| it.pacing);
-    let speeds = speeds.expect("at least one interface");
+    let speeds = fastest(&interfaces).expect("at least one interface");
     let (ports, pool) = (opened.ports, opened.pool);
     let mut running = start_worker(config, seed, speeds, ports, pool, |sleeper, ports| {
         let mut queues = ports.iter().flat_map(NetPort::queues);
@@ -441,7 +441,7 @@ impl Listeners {
             applications: applications.clone(),
             interfaces: interfaces.clone(),
             published: published.clone(),
-            config: in_force(loaded).into(),
+            config: in_force(loaded, interfaces.clone()),
         };
         let alive = Arc::new(AtomicBool::new(true));
         tokio::spawn(admin::serve(self.admin, sources.clone(), worker.clone()));
@@ -455,11 +455,17 @@ impl Listeners {
     }
 }
 
-/// The configuration as TOML, with the place that set each key, and what follows from it.
-fn in_force(loaded: &Loaded<Config>) -> String {
+/// The configuration as TOML, with the place that set each key, and what follows from it for the
+/// interfaces as they are when it is asked for.
+fn in_force(loaded: &Loaded<Config>, interfaces: Interfaces) -> InForce {
     // A configuration that was read can be written.
     let text = loaded.show().unwrap_or_default();
-    text + &derived(&loaded.settings)
+    let config = loaded.settings.clone();
+    InForce::new(move || {
+        let derived = |it: &Interface| derived_of(&config, &it.name, Ok(it.link.now().speeds));
+        let derived: String = interfaces.iter().map(derived).collect();
+        format!("{text}\n{derived}")
+    })
 }
 
 async fn listen_metrics(address: SocketAddr) -> Result<tokio::net::TcpListener, HostError> {

@@ -94,6 +94,7 @@ pub fn columns(subject: Subject) -> &'static [(&'static str, &'static str)] {
             ("name", "port"),
             ("queue", "queue"),
             ("mode", "mode"),
+            ("mtu", "MTU"),
             ("speed", "speed"),
             ("link_speed", "link"),
             ("rx_packets", "rx packets"),
@@ -114,6 +115,29 @@ pub fn columns(subject: Subject) -> &'static [(&'static str, &'static str)] {
     }
 }
 
+/// The configuration in force, written when it is asked for: what follows from it changes with the
+/// interfaces.
+#[derive(Clone)]
+pub struct InForce(Arc<dyn Fn() -> String + Send + Sync>);
+
+impl InForce {
+    /// One that is written so.
+    pub fn new(write: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        Self(Arc::new(write))
+    }
+
+    /// As it is now.
+    pub fn text(&self) -> String {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for InForce {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("InForce").field(&self.text()).finish()
+    }
+}
+
 /// Everything from which a report is made.
 #[derive(Clone, Debug)]
 pub struct Sources {
@@ -124,7 +148,7 @@ pub struct Sources {
     /// The worker's counters.
     pub published: Arc<Published>,
     /// The configuration in force, as TOML with the place that set each key.
-    pub config: Arc<str>,
+    pub config: InForce,
 }
 
 impl Sources {
@@ -139,7 +163,7 @@ impl Sources {
             Subject::Drops => self.drops(report),
             Subject::Ports => self.ports(),
             Subject::Pauses => pauses(report),
-            Subject::Config => vec![json!({ "toml": &*self.config })],
+            Subject::Config => vec![json!({ "toml": self.config.text() })],
         };
         Value::Array(rows)
     }
@@ -227,13 +251,15 @@ impl Sources {
     fn ports(&self) -> Vec<Value> {
         let mut rows = Vec::new();
         for interface in self.interfaces.iter() {
+            let now = interface.link.now();
             for (queue, counters) in interface.queues.iter().enumerate() {
                 rows.push(json!({
                     "name": interface.name,
                     "queue": queue,
                     "mode": interface.mode.to_string(),
-                    "speed": interface.speed.to_string(),
-                    "link_speed": interface.link_speed.to_string(),
+                    "mtu": now.mtu,
+                    "speed": now.speeds.pacing.to_string(),
+                    "link_speed": now.speeds.link.to_string(),
                     "rx_packets": counters.rx_packets.get(),
                     "rx_bytes": counters.rx_bytes.get(),
                     "rx_ring_full": counters.kernel_rx_ring_full.get(),

@@ -5,16 +5,17 @@
 //! routes are looked up again and pushed to the worker. Neighbours in use are kept alive, as the
 //! kernel sees none of the packets.
 
-use super::interfaces::{Interface, Interfaces};
+use super::interfaces::{Interface, Interfaces, fastest};
 use crate::edge::command::{Command, WorkerHandle};
 use crate::limits;
 use crate::readiness::readiness;
-use crate::verbs::Route;
+use crate::verbs::{Route, Speeds};
 use common::netlink::{
     Change, Mirror, NeighbourKey, NeighbourState, Requests, RouteKind, Settings, Watch,
 };
 use common::sys::monotonic;
 use common::time::{Span, Time};
+use common::xdp::netdev::Device;
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
@@ -163,6 +164,8 @@ pub struct Router {
     peers: HashMap<IpAddr, Peer>,
     /// When all peers are looked up again.
     look_again: Time,
+    /// What the worker was told last of the speeds.
+    told_speeds: Option<Speeds>,
     changes: Vec<Change>,
 }
 
@@ -190,8 +193,11 @@ impl Router {
             questions,
             peers: HashMap::new(),
             look_again: Time::NEVER,
+            told_speeds: None,
             changes,
         };
+        // What the worker began with.
+        router.told_speeds = fastest(&router.interfaces);
         router.apply_changes();
         Ok(router)
     }
@@ -413,7 +419,7 @@ impl Router {
                 mirror.neighbour(&next_hop)?.usable_mac()?
             },
             mtu: u16::try_from(link.mtu).unwrap_or(u16::MAX),
-            rate: interface.speed,
+            rate: interface.link.now().speeds.pacing,
         })
     }
 
@@ -447,6 +453,7 @@ impl Router {
         while self.watch.pump(monotonic(), &mut changes)? {}
         self.changes = changes;
         self.apply_changes();
+        self.tell_speeds();
         let now = monotonic();
         if now >= self.look_again {
             self.look_again = Time::NEVER;
@@ -484,14 +491,56 @@ impl Router {
                 }
                 // Of bridges only addresses and neighbours matter.
                 Change::BridgePort(_) | Change::Fdb(_) => {}
-                Change::Link(_) | Change::Route(_) | Change::NextHop(_) | Change::Rules => {
-                    self.look_soon()
+                Change::Link(ifindex) => {
+                    self.link_changed(ifindex);
+                    self.look_soon();
                 }
+                Change::Route(_) | Change::NextHop(_) | Change::Rules => self.look_soon(),
                 // Whether others' packets are forwarded is no concern of a host.
                 Change::Settings(_) => {}
             }
         }
         self.changes = changes;
+    }
+
+    /// An interface may have another speed or MTU. Routes carry both to the worker: what is sent
+    /// from now on is paced so, and new connections take packets that fit.
+    fn link_changed(&self, ifindex: u32) {
+        let Some(interface) = self.interface(ifindex) else {
+            return;
+        };
+        let device = Device::lookup(&interface.name).ok();
+        // One of the same name may have come in its place.
+        let Some(device) = device.filter(|it| it.ifindex == ifindex) else {
+            return;
+        };
+        let Some(before) = interface.link.adopt(device.speed, device.mtu) else {
+            return;
+        };
+        let (name, now) = (&interface.name, interface.link.now());
+        tracing::info!(interface = %name, %before, %now, "the link is another one now");
+        if now.mtu < before.mtu {
+            tracing::warn!(
+                interface = %name,
+                mtu = now.mtu,
+                "connections keep the packets that were agreed on: those whose packets are longer \
+                 than the link takes now end when their retransmissions are used up"
+            );
+        }
+    }
+
+    /// Tells the worker the speeds if they are others than it knows.
+    fn tell_speeds(&mut self) {
+        let now = fastest(&self.interfaces);
+        let Some(speeds) = now.filter(|_| now != self.told_speeds) else {
+            return;
+        };
+        if self.worker.tell(Command::SetSpeeds(speeds)) {
+            self.told_speeds = now;
+        } else {
+            // Its channel is full.
+            self.look_again = self.look_again.min(monotonic() + SETTLE);
+        }
     }
 
     fn look_soon(&mut self) {

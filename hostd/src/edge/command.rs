@@ -8,7 +8,7 @@ use super::completion::Wake;
 use super::region::SharedMemory;
 use super::statistics::EdgeStatistics;
 use crate::stats::{EngineStatistics, PathStatistics, QueuePairStatistics};
-use crate::verbs::{EngineError, Route};
+use crate::verbs::{EngineError, Route, Speeds};
 use common::sys::Waker;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use hostd_client::abi::answer::Event;
@@ -53,6 +53,8 @@ pub enum Command<M = SharedMemory> {
     Session(SessionId, SessionCommand<M>),
     /// How packets to an address are sent.
     SetRoute(IpAddr, Route),
+    /// The speeds of the port, when they have changed.
+    SetSpeeds(Speeds),
     /// Forget routes that lead to no connection; the answer is the destinations of the others.
     EvictRoutes(oneshot::Sender<HashSet<IpAddr>>),
     /// How everything stands.

@@ -52,6 +52,7 @@ use crate::verbs::{
 };
 use chacha20::ChaCha20Rng;
 use common::time::Time;
+use common::units::Rate;
 use common::xdp::frame::{Frame, FramePool};
 use completions::CompletionQueues;
 use ports::Ports;
@@ -458,6 +459,11 @@ impl<M: RegionMemory> Engine<M> {
             }
         }
         Ok(())
+    }
+
+    /// Bits take this speed on the link from now on: pauses that begin count by it (HT-45).
+    pub fn set_link_speed(&mut self, speed: Rate) {
+        self.ports.set_link_speed(speed);
     }
 
     /// Forgets the routes that lead to no connection and no queue pair; returns the destinations of

@@ -44,6 +44,6 @@ pub use port::PortId;
 pub(crate) use port::PortSet;
 pub(crate) use psn::Psn;
 pub use queue_pair::{QueuePairRequest, SharedQueueRequest};
-pub use route::Route;
+pub use route::{Route, Speeds};
 pub use state::{ReadyToReceive, ReadyToSend, State, Transition};
 pub use work::{ATOMIC_LEN, AtomicOperation, ReceiveRequest, SendOpcode, SendRequest};

@@ -3,6 +3,15 @@
 use common::units::Rate;
 use std::net::IpAddr;
 
+/// What packets are paced to, and what bits take on the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Speeds {
+    /// Of the pacer.
+    pub pacing: Rate,
+    /// Of the link.
+    pub link: Rate,
+}
+
 /// How packets to a destination are addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {

@@ -26,8 +26,9 @@ use crate::limits;
 use crate::memory::RegionMemory;
 use crate::net::port::NetPort;
 use crate::stats::EngineStatistics;
-use crate::verbs::{EngineConfig, PortId};
+use crate::verbs::{EngineConfig, PortId, Speeds};
 use common::time::{Span, Time};
+use common::units::Rate;
 use common::xdp::frame::{Frame, FramePool};
 use common::xdp::queue::QueueIo;
 use crossbeam_channel::Sender;
@@ -85,6 +86,7 @@ pub struct Turn {
 #[derive(Debug)]
 pub struct Worker<Q: QueueIo, M: RegionMemory = SharedMemory> {
     engine: Engine<M>,
+    pacing: Rate,
     table: Table<M>,
     ports: Vec<NetPort<Q>>,
     pool: FramePool,
@@ -111,6 +113,7 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
     ) -> Self {
         Self {
             engine: Engine::new(config),
+            pacing: Rate::default(),
             table: Table::new(released_memory),
             ports,
             pool,
@@ -128,6 +131,18 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
     /// What other threads see of this worker.
     pub fn published(&self) -> Arc<Published> {
         self.published.clone()
+    }
+
+    /// The port has these speeds from now on. Pauses that have begun count as they did; packets are
+    /// paced as their routes say, which have that speed too.
+    pub fn set_speeds(&mut self, speeds: Speeds) {
+        self.pacing = speeds.pacing;
+        self.engine.set_link_speed(speeds.link);
+    }
+
+    /// What packets are paced to; zero: it is not known.
+    pub fn pacing(&self) -> Rate {
+        self.pacing
     }
 
     /// Its ports.
@@ -241,6 +256,7 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
                     tracing::warn!(%destination, %error, "route refused");
                 }
             }
+            Command::SetSpeeds(speeds) => self.set_speeds(speeds),
             Command::EvictRoutes(answer) => drop(answer.send(self.engine.evict_routes())),
             Command::Report(answer) => drop(answer.send(self.report())),
             Command::Drain(answer) => {

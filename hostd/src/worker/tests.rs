@@ -138,6 +138,39 @@ fn a_paused_worker_sleeps_until_the_pause_ends() {
     assert_eq!(FramePool::new(region).free_frames(), FRAMES as usize);
 }
 
+/// HT-45: pauses count by the speed that the link has when they begin, and not by that of routes.
+#[test]
+fn pauses_follow_the_speed_of_the_link() {
+    let region = Region::heap(FRAMES, 2048, 0);
+    let queue = SimQueue::new(256);
+    let mut wire = FramePool::new(region.clone());
+    let mut worker = sending(&queue, &region);
+    let mut now = Time::from_nanos(1_000_000_000);
+    worker.turn(now);
+    let mut times = [None; 8];
+    times[3] = Some(20_000);
+    let pause = Control::Pfc(times).emit(Mac([2; 6]));
+    let mut total = 0;
+    for (gbps, nanos) in [(1, 512_000), (10, 51_200), (100, 5_120), (1, 512_000)] {
+        let speeds = Speeds {
+            pacing: Rate::from_gbps(400),
+            link: Rate::from_gbps(gbps),
+        };
+        worker.set_speeds(speeds);
+        assert_eq!(worker.pacing(), speeds.pacing);
+        queue.deliver(wire.take_filled(&pause).expect("a frame"));
+        worker.turn(now);
+        // 20 000 quanta of 512 bits.
+        let lasts = nanos * 20;
+        now += Span::from_nanos(lasts);
+        worker.turn(now);
+        total += lasts;
+        let paused = worker.engine.statistics().pauses.paused[3];
+        assert_eq!(paused, Span::from_nanos(total), "{gbps}");
+        std::iter::from_fn(|| queue.pick_up()).for_each(|frame| wire.give(frame));
+    }
+}
+
 /// HT-3: what a session held is released in small parts, so that no turn takes long, and never
 /// faster than the thread that unmaps takes it; the end is told when nothing is left.
 #[test]

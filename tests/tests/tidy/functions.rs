@@ -15,7 +15,7 @@ const LONG: &[(&str, &str, &str)] = &[
         STORY,
     ),
     (
-        "hostd/tests/netns.rs",
+        "hostd/tests/netns/main.rs",
         "files_and_measurements_cross",
         STORY,
     ),

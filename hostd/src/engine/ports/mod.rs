@@ -127,6 +127,14 @@ impl Ports {
         Ok(())
     }
 
+    /// The quanta of pauses that begin from now on count by this speed, whatever routes say.
+    pub(super) fn set_link_speed(&mut self, speed: Rate) {
+        self.counts_by_routes = false;
+        for port in &mut self.ports {
+            port.pauses.set_speed(speed);
+        }
+    }
+
     /// Takes a MAC control frame that came through `port`.
     ///
     /// # Errors

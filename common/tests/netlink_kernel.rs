@@ -432,6 +432,39 @@ fn overruns_are_made_good() {
     });
 }
 
+/// SW-2: of a full table that is installed while the reader has no core no message is lost: nothing
+/// has to be dumped to know the last route.
+#[test]
+fn a_full_table_waits_for_its_reader() {
+    in_namespace(|| {
+        let mut watch = open();
+        let dumped = watch.follower().statistics().last_end;
+        let mut batch = String::new();
+        for n in 0..500_000 {
+            let address = std::net::Ipv4Addr::from_bits(0x1400_0000 + n * 256);
+            writeln!(batch, "route add {address}/24 via 10.0.0.2").unwrap();
+        }
+        batch += "route add 10.9.0.0/16 via 10.0.1.2\n";
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), batch).unwrap();
+        ip(&format!("-batch {}", file.path().display()));
+        let last = key("10.9.0.0/16", 0);
+        let took = until(&mut watch, |mirror| mirror.route(&last).is_some());
+        let statistics = *watch.follower().statistics();
+        assert_eq!(statistics.overruns, 0, "{statistics:?}");
+        assert_eq!(statistics.last_end, dumped, "{statistics:?}");
+        assert!(watch.mirror().routes().count() > 500_000);
+        println!("500,000 messages that had waited were read in {took}");
+        ip("route replace 10.9.0.0/16 via 10.0.0.2");
+        let hop = hops(&watch, &last);
+        let took = until(&mut watch, |mirror| {
+            let route = mirror.route(&last).expect("it stays");
+            route.hops[0].gateway == Some("10.0.0.2".parse().unwrap())
+        });
+        println!("a route that changed then, from {hop:?}: {took}");
+    });
+}
+
 /// SW-2: the kernel resolves a neighbour when asked, and says how it would send.
 #[test]
 fn the_kernel_resolves_what_it_is_asked_to() {

@@ -109,6 +109,13 @@ pub const ICMP_BURST: u64 = 100;
 /// (`icmp_msgs_per_sec`).
 pub const ICMP_INTERVAL: Span = Span::from_millis(1);
 
+/// ICMP errors to one destination in a row, as in Linux (XRLIM_BURST_FACTOR).
+pub const ICMP_PEER_BURST: u64 = 6;
+
+/// Destinations of ICMP errors that a worker remembers: with 1000 errors a second in all, those of
+/// four seconds.
+pub const ICMP_PEERS: usize = 4096;
+
 /// The same for errors by which senders find out the MTU of their path: ten times as many.
 pub const ICMP_TOO_BIG_INTERVAL: Span = Span::from_micros(100);
 

@@ -105,11 +105,6 @@ pub const KERNEL_FORWARDING: [(bool, &str); 2] = [
     (true, "/proc/sys/net/ipv6/conf/all/forwarding"),
 ];
 
-/// Whether a file of /proc holds a number other than zero.
-pub fn is_set(path: &str) -> bool {
-    std::fs::read_to_string(path).is_ok_and(|text| text.trim() != "0")
-}
-
 /// Whether a file of /proc holds a zero.
 pub fn is_zero(path: &str) -> bool {
     std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "0")

@@ -191,6 +191,7 @@ fn link(body: &[u8]) -> Result<Option<Link>, DecodeError> {
     const IFF_UP: u32 = 1;
     const IFF_LOOPBACK: u32 = 8;
     const IFF_RUNNING: u32 = 0x40;
+    const IFF_NOARP: u32 = 0x80;
     let index = u32_at(body, 4)?;
     let flags = u32_at(body, 8)?;
     let rest = body.get(16..).ok_or(DecodeError::Short)?;
@@ -205,6 +206,7 @@ fn link(body: &[u8]) -> Result<Option<Link>, DecodeError> {
         up: flags & IFF_UP != 0,
         running: flags & IFF_RUNNING != 0,
         loopback: flags & IFF_LOOPBACK != 0,
+        no_arp: flags & IFF_NOARP != 0,
         ..Link::default()
     };
     let mut lower_is_elsewhere = false;

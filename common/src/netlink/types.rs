@@ -47,6 +47,8 @@ pub struct Link {
     pub running: bool,
     /// It is a loopback interface.
     pub loopback: bool,
+    /// Nobody is asked for MAC addresses on it (`arp off`).
+    pub no_arp: bool,
     /// The bridge, bond or VRF it belongs to.
     pub controller: Option<u32>,
     /// What made it, as `ip link add type …` says it: "vlan", "bridge", "gre"; `None`: a driver.
@@ -468,7 +470,7 @@ pub struct Route {
 }
 
 /// Who made the routes that belong to addresses (RTPROT_KERNEL).
-pub(super) const PROTOCOL_KERNEL: u8 = 2;
+pub const PROTOCOL_KERNEL: u8 = 2;
 
 /// The MTU of a route that has none of its own: no packet is larger.
 pub const NO_MTU: u16 = u16::MAX;

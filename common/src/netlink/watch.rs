@@ -26,10 +26,10 @@ const GROUPS: [u32; 11] = [
     33, // BRVLAN
 ];
 
-/// Receive buffer in bytes: about 250 000 routes that arrive while the reader does something else
-/// (the kernel takes twice the bytes, and about 1 KiB for each). It takes memory only while
-/// messages wait.
-pub const RECEIVE_BUFFER: usize = 128 << 20;
+/// Receive buffer in bytes: about a million routes, a full table, that arrive while the reader does
+/// something else (the kernel takes twice the bytes, and about 1 KiB for each). It takes memory
+/// only while messages wait.
+pub const RECEIVE_BUFFER: usize = 512 << 20;
 
 /// The kernel builds parts of a dump as large as the reader's buffer, at most 32 KiB.
 const DATAGRAM: usize = 64 << 10;

@@ -42,6 +42,16 @@ pub enum Problem {
 }
 
 impl Problem {
+    /// The ICMPv4 type by which a sender is told.
+    pub const fn type_v4(self) -> u8 {
+        self.v4().0
+    }
+
+    /// The ICMPv6 type by which a sender is told.
+    pub const fn type_v6(self) -> u8 {
+        self.v6().0
+    }
+
     /// Type, code and the second word of the ICMPv4 header.
     const fn v4(self) -> (u8, u8, u32) {
         match self {

@@ -55,11 +55,14 @@ pub enum PuntReason {
     /// Its source is an IPv6 address of its link only: the kernel tells the sender, or sends it
     /// back to that link.
     LinkLocal = 16,
+    /// The neighbour is on a link where nobody is asked for MAC addresses (`arp off`), and nobody
+    /// has set its.
+    NoArp = 17,
 }
 
 impl PuntReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::NotAPort,
         Self::Encapsulated,
         Self::RouteType,
@@ -76,6 +79,7 @@ impl PuntReason {
         Self::Learning,
         Self::Bridge,
         Self::LinkLocal,
+        Self::NoArp,
     ];
 
     /// A word for it, as in metrics.
@@ -97,6 +101,7 @@ impl PuntReason {
             Self::Learning => "learning",
             Self::Bridge => "bridge",
             Self::LinkLocal => "link_local",
+            Self::NoArp => "no_arp",
         }
     }
 }

@@ -22,7 +22,7 @@
 #define COUNT_LIMITED 2   // punted packets dropped above a limit, one for each bucket
 #define BUCKETS 5
 #define COUNT_PUNTED 7    // one for each reason from here on
-#define REASONS 16
+#define REASONS 17
 #define COUNT_NO_SOCKET (COUNT_PUNTED + REASONS) // one for each queue, then one for later queues
 #define QUEUES_MAX 256
 #define LOCAL_MAX 4096

@@ -55,7 +55,7 @@ const BUCKETS: usize = 1 + STORM_DROPS.len();
 const COUNT_PUNTED: u32 = 7;
 const _: () = assert!(COUNT_PUNTED as usize == COUNT_LIMITED as usize + BUCKETS);
 /// The number of the last reason is how many there are.
-const COUNT_NO_SOCKET: u32 = COUNT_PUNTED + PuntReason::LinkLocal as u32;
+const COUNT_NO_SOCKET: u32 = COUNT_PUNTED + PuntReason::NoArp as u32;
 
 /// What marks in `struct port` of steer.bpf.c that a map is not empty.
 const FLAG_PREFIXES4: u8 = 1;

@@ -26,6 +26,7 @@
 //!   thresholds     the sampling that finds thresholds being crossed
 //!   bridge_watch   stations that move too often; pure
 //!   absence        what the kernel was handed because workers took nothing
+//!   silent_settings  settings of the kernel that are read from files
 //!   slots          which interface is which port, while they come and go; pure
 //!   port_handle    an open port
 //!   opener         the thread that opens and closes ports while the switch runs
@@ -67,6 +68,7 @@ pub mod program;
 pub mod publisher;
 mod report;
 pub mod routing;
+pub mod silent_settings;
 pub mod slots;
 pub mod state;
 mod status_text;

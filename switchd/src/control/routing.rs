@@ -7,6 +7,7 @@
 
 use super::program::Program;
 use super::publisher::{SteerChanges, TablePublisher};
+use super::silent_settings::SilentSettings;
 use crate::forward::fib::FibWriter;
 use crate::id::PortId;
 use crate::tables::policy::Policy;
@@ -114,10 +115,12 @@ impl Routing {
         self.publisher.apply(mirror, &mut Vec::new())
     }
 
-    /// Whether packets from the switch's own addresses are forwarded from every port. Returns what
-    /// the steering programs are to be told.
-    pub fn set_accept_own(&mut self, accept_own: bool) -> SteerChanges {
-        self.publisher.program_mut().set_accept_own(accept_own);
+    /// The kernel has these settings, of which it tells in no message. Returns what the steering
+    /// programs are to be told.
+    pub fn set_silent(&mut self, settings: SilentSettings) -> SteerChanges {
+        let program = self.publisher.program_mut();
+        program.set_accept_own(settings.accept_own);
+        program.set_error_rules(settings.errors);
         let mirror = self.watch.mirror();
         self.publisher.apply(mirror, &mut Vec::new())
     }

@@ -4,6 +4,7 @@
 use super::api::{Event, EventKind};
 use super::program::PortPunt;
 use super::publisher::SteerChanges;
+use super::silent_settings::SilentSettings;
 use super::state::State;
 use crate::preflight::{self, KERNEL_FORWARDING};
 use common::time::Time;
@@ -111,10 +112,13 @@ impl State {
         }
     }
 
-    /// Takes over the setting that the kernel tells of in no message.
-    pub fn note_accept_local(&mut self) {
-        let is_set = preflight::is_set("/proc/sys/net/ipv4/conf/all/accept_local");
-        let changes = self.routing.set_accept_own(is_set);
+    /// Takes over the settings that the kernel tells of in no message.
+    pub fn note_silent_settings(&mut self) {
+        let mirror = self.routing.mirror();
+        let links = self.routing.program().watched_links();
+        let names = links.filter_map(|it| Some((it, mirror.link(it)?.name.clone())));
+        let settings = SilentSettings::read(names, self.workers.len());
+        let changes = self.routing.set_silent(settings);
         self.steer(&changes);
     }
 

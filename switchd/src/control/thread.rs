@@ -285,7 +285,7 @@ impl Control {
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
-            lock(&self.state).note_accept_local();
+            lock(&self.state).note_silent_settings();
         }
     }
 

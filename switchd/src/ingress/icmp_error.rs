@@ -1,68 +1,123 @@
 //! ICMP errors: telling a sender what became of its packet.
 
-use crate::limits::{ICMP_BURST, ICMP_INTERVAL, ICMP_TOO_BIG_INTERVAL};
+use crate::limits::{ICMP_BURST, ICMP_PEER_BURST, ICMP_PEERS, ICMP_TOO_BIG_INTERVAL};
 use crate::packet::{Parsed, Version};
 use crate::tables::PortEntry;
+use crate::tables::errors::{ErrorRules, PeerRules};
 use crate::tables::interfaces::Interface;
 use common::time::{Span, Time};
 use common::wire::ethernet::{self, Mac, ethertype};
 use common::wire::icmp::{self, Problem};
 use common::wire::ip::{protocol, v4, v6};
 use common::xdp::frame::{Frame, FramePool};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Limits how many errors a worker sends (RFC 1812 §4.3.2.8, RFC 4443 §2.4 f). Those by which
-/// senders find out the MTU of their path are not counted among the others: Linux does not limit
-/// them at all, and a sender that does not hear them loses all that it sends.
-#[derive(Debug)]
+/// Limits how many errors a worker sends (RFC 1812 §4.3.2.8, RFC 4443 §2.4 f), in all and to each
+/// destination, as Linux does. Those by which senders find out the MTU of their path are not
+/// counted among the others: Linux does not limit them at all, and a sender that does not hear them
+/// loses all that it sends.
+#[derive(Debug, Default)]
 pub struct Limiter {
-    errors: Bucket,
-    too_big: Bucket,
+    rules: ErrorRules,
+    /// When errors that are limited may come in a burst again.
+    errors: Time,
+    /// The same of the others.
+    others: Time,
+    peers: Peers,
 }
 
-/// A token bucket of [`ICMP_BURST`] messages.
-#[derive(Debug)]
-struct Bucket {
-    /// Time in which there is one more.
-    interval: Span,
-    /// It is full again at this time.
-    full_at: Time,
-}
-
-impl Bucket {
-    fn new(interval: Span) -> Self {
-        Self {
-            interval,
-            full_at: Time::ZERO,
-        }
+/// Takes one token of a bucket that is full at `full_at`, and holds `burst` of them. A bucket that
+/// is full is as good as a new one.
+fn take(full_at: &mut Time, (interval, burst): (Span, u64), now: Time) -> bool {
+    let next = (*full_at).max(now) + interval;
+    let allowed = next.since(now) <= interval.times(burst);
+    if allowed {
+        *full_at = next;
     }
-
-    fn take(&mut self, now: Time) -> bool {
-        let next = self.full_at.max(now) + self.interval;
-        let allowed = next.since(now) <= self.interval.times(ICMP_BURST);
-        if allowed {
-            self.full_at = next;
-        }
-        allowed
-    }
-}
-
-impl Default for Limiter {
-    fn default() -> Self {
-        Self {
-            errors: Bucket::new(ICMP_INTERVAL),
-            too_big: Bucket::new(ICMP_TOO_BIG_INTERVAL),
-        }
-    }
+    allowed
 }
 
 impl Limiter {
-    /// Whether an error may be sent now; takes it from its bucket.
-    pub fn allows(&mut self, problem: Problem, now: Time) -> bool {
-        match problem {
-            Problem::TooBig { .. } => self.too_big.take(now),
-            _ => self.errors.take(now),
+    /// Follows the kernel's settings.
+    pub fn configure(&mut self, rules: &ErrorRules) {
+        if self.rules == *rules {
+            return;
         }
+        self.rules = *rules;
+        let limits_peers = |rules: PeerRules| rules.interval != Span::ZERO && rules.types != 0;
+        if limits_peers(rules.v4) || limits_peers(rules.v6) {
+            self.peers.make_room();
+        }
+    }
+
+    /// Whether an error may be sent to a destination now; takes it from its buckets.
+    pub fn allows(&mut self, problem: Problem, to: IpAddr, now: Time) -> bool {
+        let rules = &self.rules;
+        let (peer, icmp_type) = match to {
+            IpAddr::V4(_) => (rules.v4, problem.type_v4()),
+            IpAddr::V6(_) => (rules.v6, problem.type_v6()),
+        };
+        if matches!(problem, Problem::TooBig { .. }) || !peer.limits(icmp_type) {
+            let limit = (ICMP_TOO_BIG_INTERVAL, ICMP_BURST);
+            return take(&mut self.others, limit, now);
+        }
+        let limit = (rules.interval, u64::from(rules.burst.max(1)));
+        self.peers.allow(to, peer.interval, now) && take(&mut self.errors, limit, now)
+    }
+}
+
+/// A destination of errors.
+#[derive(Clone, Copy, Debug)]
+struct Peer {
+    address: IpAddr,
+    /// When its bucket is full: then there is nothing to remember.
+    full_at: Time,
+}
+
+/// The destinations that errors were sent to lately: sets of a table, of which the least recent one
+/// is forgotten when a set is full.
+#[derive(Debug, Default)]
+struct Peers(Vec<[Peer; PEER_WAYS]>);
+
+/// Places of a set.
+const PEER_WAYS: usize = 4;
+
+impl Peers {
+    fn make_room(&mut self) {
+        let none = Peer {
+            address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            full_at: Time::ZERO,
+        };
+        self.0.resize(ICMP_PEERS / PEER_WAYS, [none; PEER_WAYS]);
+    }
+
+    /// Whether a destination may have one more error.
+    fn allow(&mut self, to: IpAddr, interval: Span, now: Time) -> bool {
+        if self.0.is_empty() || interval == Span::ZERO {
+            return true;
+        }
+        let bits = match to {
+            IpAddr::V4(address) => u128::from(address.to_bits()),
+            IpAddr::V6(address) => address.to_bits(),
+        };
+        let [low, high] = [bits, bits >> 64].map(|it| u64::try_from(it & u128::from(u64::MAX)));
+        // Multiplicative hashing: the high bits of the product depend on all of the address.
+        let mixed = low.unwrap_or(0) ^ high.unwrap_or(0).rotate_left(31);
+        let hash = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let count = self.0.len();
+        let set = &mut self.0[usize::try_from(hash).unwrap_or(0) % count];
+        let known = set.iter().position(|peer| peer.address == to);
+        let place = known.unwrap_or_else(|| {
+            let oldest = (0..PEER_WAYS).min_by_key(|place| set[*place].full_at);
+            oldest.expect("a set has places")
+        });
+        if known.is_none() {
+            set[place] = Peer {
+                address: to,
+                full_at: Time::ZERO,
+            };
+        }
+        take(&mut set[place].full_at, (interval, ICMP_PEER_BURST), now)
     }
 }
 
@@ -97,6 +152,15 @@ impl From<&PortEntry> for Speaker {
 }
 
 impl Speaker {
+    /// The same with another IPv6 address.
+    #[must_use]
+    pub fn saying_from(self, v6: Ipv6Addr) -> Self {
+        Self {
+            v6: Some(v6),
+            ..self
+        }
+    }
+
     /// The same for a packet that arrived by an interface. ICMPv4 errors come from the interface
     /// that they leave by.
     #[must_use]
@@ -121,10 +185,26 @@ pub fn answer(
     if !may_be_reported(frame, parsed) {
         return Answer::Silence;
     }
-    if !limiter.allows(problem, now) {
+    let allowed = sender(frame, parsed).is_some_and(|to| limiter.allows(problem, to, now));
+    if !allowed {
         return Answer::Suppressed;
     }
     about(frame, parsed, problem, port, pool).map_or(Answer::Suppressed, Answer::Send)
+}
+
+/// The source of a packet.
+pub fn sender(frame: &[u8], parsed: &Parsed) -> Option<IpAddr> {
+    let packet = frame.get(usize::from(parsed.network)..)?;
+    match parsed.version {
+        Version::V4 => {
+            let packet = v4::Packet::new_partial(packet, usize::MAX).ok()?;
+            Some(packet.src().into())
+        }
+        Version::V6 => {
+            let packet = v6::Packet::new_partial(packet, usize::MAX).ok()?;
+            Some(packet.src().into())
+        }
+    }
 }
 
 /// Whether an error may be sent about this packet at all (RFC 1812 §4.3.2.7, RFC 4443 §2.4 e): not
@@ -211,5 +291,81 @@ pub fn about(
             );
             Some(answer)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(interval: Span) -> ErrorRules {
+        let types = 1 << 3 | 1 << 11;
+        ErrorRules {
+            interval: Span::from_millis(1),
+            burst: 50,
+            v4: PeerRules { interval, types },
+            ..ErrorRules::default()
+        }
+    }
+
+    /// SW-1: a destination gets six errors at once, and then one in each interval, whatever others
+    /// get; all of them together have a limit, too. Types that are not limited, and those that tell
+    /// an MTU, go on.
+    #[test]
+    fn errors_to_a_destination_are_limited() {
+        let mut limiter = Limiter::default();
+        limiter.configure(&rules(Span::from_secs(1)));
+        let to = |last| IpAddr::from([10, 0, 0, last]);
+        let expired = Problem::TimeExceeded;
+        let mut now = Time::from_nanos(1);
+        let sent = |limiter: &mut Limiter, to, problem, now| {
+            (0..20).filter(|_| limiter.allows(problem, to, now)).count()
+        };
+        assert_eq!(sent(&mut limiter, to(1), expired, now), 6);
+        assert_eq!(sent(&mut limiter, to(2), Problem::NoRoute, now), 6);
+        let too_big = Problem::TooBig { mtu: 1400 };
+        assert_eq!(sent(&mut limiter, to(1), too_big, now), 20);
+        for _ in 0..3 {
+            now += Span::from_secs(1);
+            assert_eq!(sent(&mut limiter, to(1), expired, now), 1);
+        }
+        // In all: 50 at once.
+        now += Span::from_secs(60);
+        let all: usize = (0..20)
+            .map(|last| sent(&mut limiter, to(last), expired, now))
+            .sum();
+        assert_eq!(all, 50);
+        // Without limits for destinations.
+        limiter.configure(&rules(Span::ZERO));
+        now += Span::from_secs(60);
+        assert_eq!(sent(&mut limiter, to(1), expired, now), 20);
+        let none = ErrorRules {
+            v4: PeerRules::default(),
+            ..rules(Span::from_secs(1))
+        };
+        limiter.configure(&none);
+        let all: usize = (0..4)
+            .map(|_| sent(&mut limiter, to(1), expired, now))
+            .sum();
+        assert_eq!(all, 80, "the type is not limited");
+    }
+
+    /// SW-1: many destinations need no more room, and each is limited as long as it is remembered.
+    #[test]
+    fn destinations_beyond_the_table_are_forgotten() {
+        let mut limiter = Limiter::default();
+        let rules = ErrorRules {
+            interval: Span::ZERO,
+            ..rules(Span::from_secs(1))
+        };
+        limiter.configure(&rules);
+        let now = Time::from_nanos(1);
+        let to = |n: u32| IpAddr::from(Ipv4Addr::from_bits(0x0a00_0000 + n));
+        let few = (0..100).flat_map(|n| std::iter::repeat_n(to(n), 20));
+        let sent = few.filter(|to| limiter.allows(Problem::NoRoute, *to, now));
+        assert_eq!(sent.count(), 600);
+        let many = (0..100_000).filter(|n| limiter.allows(Problem::NoRoute, to(*n), now));
+        assert!(many.count() >= 99_900);
+        assert_eq!(limiter.peers.0.len() * PEER_WAYS, ICMP_PEERS);
     }
 }

@@ -13,6 +13,7 @@ pub mod bridge;
 pub mod buckets;
 pub mod dlb;
 pub mod elephants;
+pub mod errors;
 pub mod interfaces;
 pub mod policy;
 pub mod port_set;
@@ -29,6 +30,7 @@ use buckets::Buckets;
 use common::units::Rate;
 use common::xdp::PuntReason;
 use dlb::DlbPolicy;
+use errors::Errors;
 use interfaces::{Interfaces, Outlet};
 use policy::{Policy, PolicyError};
 use sources::Sources;
@@ -207,6 +209,8 @@ pub struct Tables {
     pub bridging: Arc<Bridging>,
     /// Interfaces that are no ports.
     pub interfaces: Arc<Interfaces>,
+    /// ICMP errors.
+    pub errors: Arc<Errors>,
     /// Shared by all snapshots: cloning the tables keeps it.
     pub used: Arc<NextHopUse>,
 }
@@ -262,6 +266,7 @@ impl Tables {
             sources: Arc::default(),
             bridging: Arc::default(),
             interfaces: Arc::default(),
+            errors: Arc::default(),
             used: Arc::default(),
         }
     }

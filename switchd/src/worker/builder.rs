@@ -73,6 +73,8 @@ impl<Q: QueueIo> WorkerBuilder<Q> {
         let mut forward = Forward::new(self.fib, self.quality, self.seed, &self.stats);
         let read = |place| reading(ports.at(place), &self.stats, Time::ZERO);
         forward.configure(&tables, ports.len(), read, Time::ZERO);
+        let mut limiter = Limiter::default();
+        limiter.configure(&tables.errors.rules);
         Worker {
             id: self.id,
             devices,
@@ -80,7 +82,7 @@ impl<Q: QueueIo> WorkerBuilder<Q> {
             tables,
             forward,
             pending: Pending::new(count, self.seed),
-            limiter: Limiter::default(),
+            limiter,
             ledger: self.ledger,
             ports,
             rings: Rings::new(self.id, self.owners, self.rings),

@@ -8,9 +8,10 @@ use crate::egress::fragment::Plan;
 use crate::forward::choice::Choice;
 use crate::forward::ecmp;
 use crate::forward::route::{Hop, decide};
+use crate::forward::stage::Routed;
 use crate::id::{FlowKey, Neighbour, PortId, TraceId};
 use crate::ingress::classify::{Classified, classify};
-use crate::ingress::icmp_error::{Answer, Speaker, answer, say_from};
+use crate::ingress::icmp_error::{Answer, Speaker, answer, say_from, sender};
 use crate::ingress::parse::{ParseException, parse};
 use crate::ingress::pending::{Wait, Waiting};
 use crate::outcome::Outcome;
@@ -22,7 +23,7 @@ use common::time::Time;
 use common::wire::icmp::Problem;
 use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// Where a packet came from, for what is decided about it.
 #[derive(Clone, Copy)]
@@ -274,6 +275,32 @@ impl<Q: QueueIo> Worker<Q> {
         self.drop_packet(frame, origin, reason);
     }
 
+    /// The same with the source of the route to the sender of an IPv6 packet, if it has one and
+    /// leaves by the port at which the packet arrived: Linux looks for routes by that one only.
+    fn set_source_v6(
+        &self,
+        tables: &Tables,
+        (frame, parsed): (&[u8], &Parsed),
+        ingress: PortId,
+        speaker: Speaker,
+    ) -> Speaker {
+        let Some(IpAddr::V6(to)) = sender(frame, parsed) else {
+            return speaker;
+        };
+        let Some(group) = self.forward.look_up_v6(to) else {
+            return speaker;
+        };
+        let port = match tables.group(group) {
+            Some(Group::Forward(id)) => tables.next_hop(*id).map(|hop| hop.port),
+            Some(Group::Glean { port, .. }) => Some(*port),
+            _ => None,
+        };
+        match tables.errors.sources.get(&group) {
+            Some(IpAddr::V6(source)) if port == Some(ingress) => speaker.saying_from(*source),
+            _ => speaker,
+        }
+    }
+
     /// Tells the sender of a packet what became of it, if that may and can be done.
     #[cold]
     fn report(&mut self, frame: &Frame, parsed: &Parsed, problem: Problem, origin: Origin) {
@@ -283,11 +310,12 @@ impl<Q: QueueIo> Worker<Q> {
         };
         let stats = self.stats.clone();
         let counters = &stats.ports[origin.ingress.index()];
-        let (limiter, pool) = (&mut self.limiter, &mut self.devices.pool);
         let packet = (frame.bytes(), parsed);
         let speaker = Speaker::from(port);
         let interface = tables.interfaces.get(parsed.interface);
         let speaker = interface.map_or(speaker, |it| speaker.of_interface(it));
+        let speaker = self.set_source_v6(&tables, packet, origin.ingress, speaker);
+        let (limiter, pool) = (&mut self.limiter, &mut self.devices.pool);
         let mut answer = match answer(limiter, pool, packet, problem, speaker, origin.now) {
             Answer::Send(answer) => answer,
             Answer::Suppressed => return counters.icmp_suppressed.add(1),
@@ -299,7 +327,7 @@ impl<Q: QueueIo> Worker<Q> {
                 // By the tables of this batch: newer ones could give another meaning to next hops
                 // that were chosen before them.
                 let routed = self.forward.route_own(&tables, (answer.bytes(), &parsed));
-                if let Some(source) = source_by(&tables, routed.choice) {
+                if let Some(source) = source_by(&tables, routed, origin.ingress) {
                     say_from(answer.bytes_mut(), source);
                 }
                 // An answer that cannot be sent is not worth another: errors are never reported. It
@@ -320,16 +348,27 @@ impl<Q: QueueIo> Worker<Q> {
     }
 }
 
-/// The address from which the switch sends an ICMPv4 error: one of the interface that the error
-/// leaves by (RFC 1812 §4.3.2.4). ICMPv6 errors come from the interface that the packet arrived at,
-/// as Linux sends them.
-fn source_by(tables: &Tables, choice: Choice) -> Option<Ipv4Addr> {
+/// The address from which the switch sends an ICMPv4 error: that of the route to the sender, if it
+/// has one, else one of the interface that the error leaves by (RFC 1812 §4.3.2.4). Told so, Linux
+/// takes one of the interface that the packet arrived at, as it always does for ICMPv6.
+fn source_by(tables: &Tables, routed: Routed, ingress: PortId) -> Option<Ipv4Addr> {
     let of_port = |port: PortId| tables.port(port)?.icmp_v4;
-    match choice {
+    let is_inbound = tables.errors.rules.are_inbound;
+    let of_route = routed.group.and_then(|id| tables.errors.sources.get(&id));
+    if let Some(IpAddr::V4(source)) = of_route
+        && !is_inbound
+    {
+        return Some(*source);
+    }
+    match routed.choice {
         Choice::Hop(id) => {
             let hop = tables.next_hop(id)?;
+            if is_inbound && hop.port != ingress {
+                return of_port(ingress);
+            }
             hop.source.or_else(|| of_port(hop.port))
         }
+        Choice::Special(_) if is_inbound => of_port(ingress),
         Choice::Special(id) => match tables.group(id)? {
             Group::Glean { port, .. } => of_port(*port),
             _ => None,

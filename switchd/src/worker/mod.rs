@@ -334,6 +334,7 @@ impl<Q: QueueIo> Worker<Q> {
         let read = |place| reading(self.ports.at(place), &self.stats, now);
         let count = self.ports.len();
         self.forward.configure(&self.tables, count, read, now);
+        self.limiter.configure(&self.tables.errors.rules);
         true
     }
 

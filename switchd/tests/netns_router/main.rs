@@ -263,6 +263,113 @@ fn errors() {
     Rig::new("icmp", &[]).compare(&cases);
 }
 
+/// SW-1: on a link where nobody asks for MAC addresses, packets go to those that are set, and
+/// others to where the kernel sends them.
+#[test]
+fn links_without_arp() {
+    let rig = Rig::new("noarp", &[]);
+    rig.route("link set p2 arp off");
+    // The kernel has forgotten them.
+    for address in ["10.2.0.2", "2001:db8:2::2"] {
+        let words = "lladdr 02:00:00:00:02:02 dev p2 nud permanent";
+        rig.route(&format!("neighbour replace {address} {words}"));
+    }
+    rig.route("route add 10.20.0.0/16 via 10.2.0.60");
+    let to = |dst: &str| V4::new("10.1.0.2", dst).frame();
+    let to6 = |dst: &str| V6::new("2001:db8:1::2", dst).frame();
+    rig.compare(&[
+        ("a neighbour that is set", to("10.2.0.2")),
+        ("another one", to("10.2.0.50")),
+        ("a gateway that is set", to("10.3.0.1")),
+        ("another one", to("10.20.0.1")),
+        ("IPv6, a neighbour that is set", to6("2001:db8:2::2")),
+        ("IPv6, another one", to6("2001:db8:2::50")),
+        ("IPv6, a gateway that is set", to6("2001:db8:3::1")),
+        (
+            "too long",
+            V4::new("10.1.0.2", "10.3.0.1").len(1400).df().frame(),
+        ),
+    ]);
+}
+
+/// SW-1: errors come from the source of the route to the sender, or from where the packet arrived.
+#[test]
+fn sources_of_errors() {
+    let expired = |src: &str| V4::new(src, "10.2.0.2").ttl(1).frame();
+    let expired6 = |src: &str| V6::new(src, "2001:db8:2::2").ttl(1).frame();
+    let cases = vec![
+        ("connected", expired("10.1.0.2")),
+        ("by a gateway", expired("10.60.0.1")),
+        ("by a gateway, with a source", expired("10.61.0.1")),
+        ("connected, with a source", expired("10.62.0.2")),
+        ("by another port", expired("10.2.0.77")),
+        ("by another port, with a source", expired("10.63.0.1")),
+        ("IPv6, by a gateway", expired6("2001:db8:60::1")),
+        ("IPv6, with a source", expired6("2001:db8:61::1")),
+    ];
+    for (name, inbound) in [("srcout", 0), ("srcin", 1)] {
+        let setting = format!("net.ipv4.icmp_errors_use_inbound_ifaddr={inbound}");
+        println!("{setting}");
+        let rig = Rig::new(name, &[&setting]);
+        for words in [
+            "address add 2001:db8:99::1/128 dev lo",
+            "neighbour add 10.62.0.2 lladdr 02:00:00:00:01:02 dev p1 nud permanent",
+            "route add 10.60.0.0/16 via 10.1.0.2",
+            "route add 10.61.0.0/16 via 10.1.0.2 src 10.99.0.1",
+            "route add 10.62.0.0/24 dev p1 src 10.99.0.1",
+            "route add 10.63.0.0/16 via 10.2.0.2 src 10.99.0.1",
+            "route add 2001:db8:60::/48 via 2001:db8:1::2",
+            "route add 2001:db8:61::/48 via 2001:db8:1::2 src 2001:db8:99::1",
+        ] {
+            rig.route(words);
+        }
+        rig.compare(&cases);
+    }
+}
+
+/// SW-1: a destination gets as many errors as from Linux, also while another one gets too many.
+#[test]
+fn errors_are_limited_for_each_destination() {
+    let rig = Rig::new(
+        "limit",
+        &[
+            "net.ipv4.icmp_ratemask=6168",
+            "net.ipv6.icmp.ratelimit=1000",
+        ],
+    );
+    let expired = |src: &str| V4::new(src, "10.2.0.2").ttl(1).frame();
+    let expired6 = V6::new("2001:db8:1::2", "2001:db8:2::2").ttl(1).frame();
+    let too_long = V4::new("10.1.0.2", "10.4.0.1").len(1300).df().frame();
+    let repeated = |name, frame: Vec<u8>| std::iter::repeat_n((name, frame), 24);
+    let cases: Vec<Case> = repeated("one", expired("10.1.0.2"))
+        .chain([("another one", expired("10.11.0.2"))])
+        .chain(repeated("IPv6", expired6))
+        .chain(repeated("too long", too_long))
+        .collect();
+    let Some(runs) = rig.run(&cases) else {
+        return;
+    };
+    let answers = |run: &[rig::Seen], of: &str| {
+        let seen = cases.iter().zip(run).filter(|((name, _), _)| *name == of);
+        seen.map(|(_, seen)| seen[0].len()).sum::<usize>()
+    };
+    for (name, about) in [
+        ("one", 7),
+        ("another one", 1),
+        ("IPv6", 7),
+        ("too long", 24),
+    ] {
+        let [linux, ours] = [&runs.0, &runs.1].map(|run| answers(run, name));
+        println!("{name}: Linux {linux}, switchd {ours}");
+        // Frames come each 60 ms or later.
+        assert!(
+            linux.abs_diff(ours) <= 1 + about / 5,
+            "{name}: {linux} {ours}"
+        );
+        assert!(ours.abs_diff(about) <= 1 + about / 5, "{name}: {ours}");
+    }
+}
+
 /// SW-1: settings of the kernel are followed while switchd runs.
 #[test]
 fn settings_are_followed() {
@@ -275,6 +382,7 @@ fn settings_are_followed() {
         "net.ipv4.conf.p1.rp_filter=1",
         "net.ipv4.conf.p1.rp_filter=0",
         "net.ipv4.conf.all.rp_filter=2",
+        "net.ipv4.conf.p1.accept_local=1",
     ] {
         let before = running.send(&cases);
         rig.sysctl(sysctl);

@@ -112,7 +112,7 @@ impl Program {
             ports: &self.tables.ports,
             bridges: &self.bridges,
             other_tables: !self.in_other_tables.is_empty(),
-            accept_own: self.accept_own,
+            accept_own: &self.accept_own,
         });
         let table = self.interfaces.table();
         if !Arc::ptr_eq(&table, &self.tables.interfaces) {

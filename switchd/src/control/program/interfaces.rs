@@ -12,7 +12,7 @@
 use super::addresses::{interface_addresses, router_addresses};
 use super::bridges::Bridges;
 use super::port_punts::foreign_rule;
-use super::source_rules::rules_of;
+use super::source_rules::{AcceptOwn, rules_of};
 use crate::id::PortId;
 use crate::limits::MAX_INTERFACES;
 use crate::tables::PortEntry;
@@ -74,8 +74,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) bridges: &'a Bridges,
     /// The kernel has routes in tables that it asks after `main`.
     pub(super) other_tables: bool,
-    /// Packets from the switch's own addresses are forwarded, whatever they arrive at.
-    pub(super) accept_own: bool,
+    /// Where packets from the switch's own addresses are forwarded.
+    pub(super) accept_own: &'a AcceptOwn,
 }
 
 /// The interfaces that are served.
@@ -223,7 +223,7 @@ fn out_of(bridges: &Bridges, port: PortId, vlan: u16) -> Result<Option<(u16, u16
 /// What an interface is to the workers, if they can do with its packets what the kernel does.
 fn served(around: Surroundings<'_>, link: &Link) -> Option<Served> {
     let mirror = around.mirror;
-    if !link.is_usable() || link.controller.is_some() || around.other_tables {
+    if !link.is_usable() || link.no_arp || link.controller.is_some() || around.other_tables {
         return None;
     }
     let rules = mirror.rules();

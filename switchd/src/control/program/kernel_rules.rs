@@ -1,6 +1,6 @@
 //! What routes and next hop objects of the kernel mean.
 
-use super::spec::Spec;
+use super::spec::{Spec, Terms};
 use common::netlink::{Hop, Mirror, NextHopKind, Route, RouteKey, RouteKind, Table};
 use common::xdp::PuntReason;
 use ipnet::IpNet;
@@ -76,8 +76,8 @@ pub(super) fn link_of(mirror: &Mirror, route: &Route) -> Option<u32> {
 pub(super) fn spec_of(mirror: &Mirror, route: &Route) -> Spec {
     match route.kind {
         RouteKind::Unicast => match route.next_hop {
-            Some(id) if mirror.next_hop(id).is_some() => Spec::Object(id, route.mtu),
-            _ => Spec::Hops(route.hops.clone(), route.mtu),
+            Some(id) if mirror.next_hop(id).is_some() => Spec::Object(id, Terms::of(route)),
+            _ => Spec::Hops(route.hops.clone(), Terms::of(route)),
         },
         RouteKind::Local | RouteKind::Anycast => Spec::Local,
         RouteKind::Broadcast => Spec::Broadcast,

@@ -41,11 +41,13 @@ mod spec;
 
 pub use bridges::{BridgeMember, StationMove};
 pub use port_punts::PortPunt;
-pub use spec::Spec;
+pub use source_rules::AcceptOwn;
+pub use spec::{Spec, Terms};
 
 use crate::config::ecmp::GroupMode;
 use crate::id::{GroupId, NextHopId, PortId};
 use crate::tables::dlb::DlbPolicy;
+use crate::tables::errors::ErrorRules;
 use crate::tables::policy::Policy;
 use crate::tables::{Group, Hashing, PortEntry, PortSpeeds, Tables};
 use addresses::{LocalAddresses, address_towards};
@@ -109,8 +111,8 @@ pub struct Program {
     port_punts: Vec<PortPunt>,
     /// Routes in tables that the kernel asks after `main`.
     in_other_tables: HashSet<RouteKey>,
-    /// Packets from the switch's own addresses are forwarded, whatever port they arrive at.
-    accept_own: bool,
+    /// Where packets from the switch's own addresses are forwarded.
+    accept_own: AcceptOwn,
     /// Bridges, and what they know.
     bridges: Bridges,
     /// Interfaces that are no ports, and served all the same.
@@ -165,7 +167,7 @@ impl Program {
             punted: Punted::default(),
             port_punts: Vec::new(),
             in_other_tables: HashSet::new(),
-            accept_own: false,
+            accept_own: AcceptOwn::default(),
             bridges: Bridges::default(),
             interfaces: Interfaces::default(),
             pending: Work::default(),
@@ -466,6 +468,8 @@ impl Program {
             }
         }
         self.refresh_outlet(mirror, key, work);
+        // Without questions a neighbour is the switch's only while it is known.
+        work.groups |= mirror.link(key.ifindex).is_some_and(|link| link.no_arp);
         work.prefixes.insert(IpNet::from(key.address));
     }
 
@@ -505,12 +509,35 @@ impl Program {
             return None;
         };
         if is_new {
+            self.set_error_source(id, spec.source());
             let mut renderer = self.renderer(mirror);
             renderer.predecessor = predecessor;
             let rendered = renderer.render(id);
             self.account(&rendered);
         }
         Some(id)
+    }
+
+    /// The packets of a group, if they are this machine's, come from this address.
+    fn set_error_source(&mut self, id: GroupId, source: Option<IpAddr>) {
+        let known = &mut self.tables.errors;
+        if known.sources.get(&id).copied() == source {
+            return;
+        }
+        let sources = &mut Arc::make_mut(known).sources;
+        match source {
+            Some(source) => sources.insert(id, source),
+            None => sources.remove(&id),
+        };
+        self.dirty = true;
+    }
+
+    /// The kernel's limits of ICMP errors, and what it sends them from, from the next update on.
+    pub fn set_error_rules(&mut self, rules: ErrorRules) {
+        if self.tables.errors.rules != rules {
+            Arc::make_mut(&mut self.tables.errors).rules = rules;
+            self.dirty = true;
+        }
     }
 
     /// Notes the prefixes whose groups began or ceased to be punted.

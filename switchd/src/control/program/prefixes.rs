@@ -2,7 +2,7 @@
 //! hosts of their own.
 
 use super::kernel_rules::{link_of, spec_of};
-use super::spec::Spec;
+use super::spec::{Spec, Terms};
 use crate::id::GroupId;
 use common::netlink::{Mirror, NeighbourKey, Route, RouteKey, Table};
 use common::xdp::PuntReason;
@@ -170,11 +170,12 @@ impl Prefixes {
         if self.selective.contains_key(&prefix) {
             return Some(Spec::Punt(PuntReason::Selective));
         }
-        let on_link = |(ifindex, mtu)| neighbour(mirror, is_ours, (ifindex, mtu), prefix.addr());
+        let on_link =
+            |(ifindex, terms)| neighbour(mirror, is_ours, (ifindex, terms), prefix.addr());
         match self.best_route(mirror, &prefix) {
             Some(route) => {
                 let link = link_of(mirror, route).filter(|_| is_host);
-                let link = link.map(|ifindex| (ifindex, route.mtu));
+                let link = link.map(|ifindex| (ifindex, Terms::of(route)));
                 Some(
                     link.and_then(on_link)
                         .unwrap_or_else(|| spec_of(mirror, route)),
@@ -186,15 +187,15 @@ impl Prefixes {
     }
 
     /// The link of the longest prefix that covers this host, if that is a connected network: where
-    /// the kernel would resolve the host. With the MTU of the route.
-    fn covering_link(&self, mirror: &Mirror, host: &IpNet) -> Option<(u32, u16)> {
+    /// the kernel would resolve the host. With what the route says.
+    fn covering_link(&self, mirror: &Mirror, host: &IpNet) -> Option<(u32, Terms)> {
         let mut wider = host.supernet();
         while let Some(network) = wider {
             if self.selective.contains_key(&network) {
                 return None;
             }
             if let Some(route) = self.best_route(mirror, &network) {
-                return Some((link_of(mirror, route)?, route.mtu));
+                return Some((link_of(mirror, route)?, Terms::of(route)));
             }
             wider = network.supernet();
         }
@@ -207,10 +208,10 @@ impl Prefixes {
 fn neighbour(
     mirror: &Mirror,
     is_ours: &dyn Fn(u32) -> bool,
-    (ifindex, mtu): (u32, u16),
+    (ifindex, terms): (u32, Terms),
     address: IpAddr,
 ) -> Option<Spec> {
     let key = NeighbourKey { ifindex, address };
     mirror.neighbour(&key)?.usable_mac()?;
-    is_ours(ifindex).then_some(Spec::Neighbour(key, mtu))
+    is_ours(ifindex).then_some(Spec::Neighbour(key, terms))
 }

@@ -104,18 +104,18 @@ impl Renderer<'_> {
             Spec::Unreachable => Group::Unreachable,
             Spec::Prohibit => Group::Prohibit,
             Spec::Punt(reason) => Group::Punt(reason),
-            Spec::Neighbour(key, mtu) => {
+            Spec::Neighbour(key, terms) => {
                 let hop = Hop {
                     ifindex: key.ifindex,
                     gateway: Some(key.address),
                     ..Hop::default()
                 };
-                self.render_hops(id, (&[hop], mtu), rendered)
+                self.render_hops(id, (&[hop], terms.mtu), rendered)
             }
-            Spec::Hops(hops, mtu) => self.render_hops(id, (&hops, mtu), rendered),
-            Spec::Object(object, mtu) => match object_hops(self.mirror, object) {
+            Spec::Hops(hops, terms) => self.render_hops(id, (&hops, terms.mtu), rendered),
+            Spec::Object(object, terms) => match object_hops(self.mirror, object) {
                 Some(hops) if hops.is_empty() => Group::Blackhole,
-                Some(hops) => self.render_hops(id, (&hops, mtu), rendered),
+                Some(hops) => self.render_hops(id, (&hops, terms.mtu), rendered),
                 // The object is gone and its routes will follow: until then nothing changes.
                 None => return,
             },
@@ -146,7 +146,7 @@ impl Renderer<'_> {
                 return Some(PuntReason::Encapsulated);
             }
             if self.outlets.port(hop.ifindex).is_some() {
-                return None;
+                return self.lacks_mac(hop).then_some(PuntReason::NoArp);
             }
             let key = NeighbourKey {
                 ifindex: hop.ifindex,
@@ -169,6 +169,21 @@ impl Renderer<'_> {
         } else {
             first
         })
+    }
+
+    /// Whether nobody is asked for the MAC address of a hop, and it is not known: the kernel sends
+    /// such packets to its own.
+    fn lacks_mac(&self, hop: &Hop) -> bool {
+        let link = self.mirror.link(hop.ifindex);
+        if !link.is_some_and(|link| link.no_arp) {
+            return false;
+        }
+        let key = hop.gateway.map(|address| NeighbourKey {
+            ifindex: hop.ifindex,
+            address,
+        });
+        let neighbour = key.and_then(|key| self.mirror.neighbour(&key));
+        neighbour.and_then(Neighbour::usable_mac).is_none()
     }
 
     /// The content of a group that forwards packets of at most `mtu` bytes to one of `hops`.

@@ -2,9 +2,29 @@
 
 use crate::tables::sources::{PortRules, ReversePath};
 use common::netlink::{ALL_LINKS, Mirror};
+use std::collections::BTreeMap;
 
-/// The rules of an interface. `accept_own` is the setting of all interfaces.
-pub(super) fn rules_of(mirror: &Mirror, ifindex: u32, accept_own: bool) -> PortRules {
+/// Where packets from the switch's own addresses are forwarded (`accept_local`), as read from the
+/// kernel's files: it tells of changes in no message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AcceptOwn {
+    /// The setting of all interfaces.
+    pub all: bool,
+    /// Those of interfaces, by number.
+    pub of: BTreeMap<u32, bool>,
+}
+
+impl AcceptOwn {
+    /// Whether they are forwarded that arrive at an interface. What was not read is as the kernel
+    /// has told with the interface.
+    fn at(&self, mirror: &Mirror, ifindex: u32) -> bool {
+        let told = || mirror.link(ifindex).is_some_and(|it| it.accepts_local);
+        self.all || self.of.get(&ifindex).copied().unwrap_or_else(told)
+    }
+}
+
+/// The rules of an interface.
+pub(super) fn rules_of(mirror: &Mirror, ifindex: u32, accept_own: &AcceptOwn) -> PortRules {
     let all = mirror.settings(ALL_LINKS).unwrap_or_default();
     let Some(own) = mirror.settings(ifindex) else {
         return PortRules::default();
@@ -20,7 +40,7 @@ pub(super) fn rules_of(mirror: &Mirror, ifindex: u32, accept_own: bool) -> PortR
             2 if has_address => ReversePath::Loose,
             _ => ReversePath::Strict,
         },
-        accepts_own: accept_own || mirror.link(ifindex).is_some_and(|it| it.accepts_local),
+        accepts_own: accept_own.at(mirror, ifindex),
         // Off everywhere says that forwarding is switchd's, and not the kernel's.
         forwards: own.forwards || !all.forwards,
     }

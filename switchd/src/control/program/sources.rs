@@ -3,7 +3,7 @@
 
 use super::Program;
 use super::kernel_rules::object_hops;
-use super::source_rules::rules_of;
+use super::source_rules::{AcceptOwn, rules_of};
 use super::spec::Spec;
 use crate::id::{GroupId, PortId};
 use crate::tables::port_set::PortSet;
@@ -17,14 +17,20 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The rules of each port.
-fn port_rules(mirror: &Mirror, ports: &[PortEntry], accept_own: bool) -> Vec<PortRules> {
+fn port_rules(mirror: &Mirror, ports: &[PortEntry], accept_own: &AcceptOwn) -> Vec<PortRules> {
     let of_port = |port: &PortEntry| rules_of(mirror, port.ifindex, accept_own);
     ports.iter().map(of_port).collect()
 }
 
 impl Program {
-    /// Whether `net.ipv4.conf.all.accept_local` is set, from the next update on.
-    pub fn set_accept_own(&mut self, accept_own: bool) {
+    /// Interfaces whose settings are followed: ports, and those on them that the workers serve.
+    pub fn watched_links(&self) -> impl Iterator<Item = u32> {
+        let ports = self.port_of.keys().copied();
+        ports.chain(self.interfaces.served())
+    }
+
+    /// Where `accept_local` is set, from the next update on.
+    pub fn set_accept_own(&mut self, accept_own: AcceptOwn) {
         if self.accept_own != accept_own {
             self.accept_own = accept_own;
             self.pending.ports = true;
@@ -33,7 +39,7 @@ impl Program {
 
     /// Brings the rules for sources up to date.
     pub(super) fn refresh_sources(&mut self, mirror: &Mirror) {
-        let rules = port_rules(mirror, &self.tables.ports, self.accept_own);
+        let rules = port_rules(mirror, &self.tables.ports, &self.accept_own);
         let asks = |rules: &PortRules| rules.reverse_path != ReversePath::Any;
         // A route back to a broadcast address is none.
         let broadcasts = rules.iter().any(asks).then(|| self.locals.broadcasts());

@@ -1,8 +1,29 @@
 //! What a group stands for.
 
-use common::netlink::{Hop, NeighbourKey};
+use common::netlink::{Hop, NeighbourKey, PROTOCOL_KERNEL, Route};
 use common::xdp::PuntReason;
+use std::net::IpAddr;
 use std::sync::Arc;
+
+/// What a route says beside its hops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Terms {
+    /// Longest packet in bytes.
+    pub mtu: u16,
+    /// The address from which this machine sends by it (`src`), if somebody has set it: the
+    /// kernel's own routes have that of their network.
+    pub source: Option<IpAddr>,
+}
+
+impl Terms {
+    /// Those of a route.
+    pub fn of(route: &Route) -> Self {
+        Self {
+            mtu: route.mtu,
+            source: route.source.filter(|_| route.protocol != PROTOCOL_KERNEL),
+        }
+    }
+}
 
 /// What a group stands for. Routes with equal specifications share a group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -19,10 +40,22 @@ pub enum Spec {
     Prohibit,
     /// Left to the kernel, for this reason.
     Punt(PuntReason),
-    /// The hops of a route, and its MTU.
-    Hops(Arc<[Hop]>, u16),
-    /// A next hop object of the kernel, which may change while the routes stay, and their MTU.
-    Object(u32, u16),
-    /// A neighbour that is the destination itself, and the MTU of the route to it.
-    Neighbour(NeighbourKey, u16),
+    /// The hops of a route.
+    Hops(Arc<[Hop]>, Terms),
+    /// A next hop object of the kernel, which may change while the routes stay.
+    Object(u32, Terms),
+    /// A neighbour that is the destination itself, and what the route to it says.
+    Neighbour(NeighbourKey, Terms),
+}
+
+impl Spec {
+    /// The address from which this machine sends by it, if somebody has set it.
+    pub fn source(&self) -> Option<IpAddr> {
+        match self {
+            Self::Hops(_, terms) | Self::Object(_, terms) | Self::Neighbour(_, terms) => {
+                terms.source
+            }
+            _ => None,
+        }
+    }
 }

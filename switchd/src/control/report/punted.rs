@@ -96,6 +96,10 @@ impl State {
                 "no port of switchd leads to the next hop by {} now",
                 names(&|_| true)
             ),
+            PuntReason::NoArp => format!(
+                "nobody is asked for the MAC address of a next hop by {} (arp off), and none is set",
+                names(&|_| true)
+            ),
             PuntReason::RouteType => "the type of its route is not known to switchd".to_owned(),
             // Reasons of ports, not of prefixes.
             PuntReason::Rule

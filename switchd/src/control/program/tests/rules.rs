@@ -287,6 +287,84 @@ fn a_default_route_spares_loose_ports() {
     assert_eq!(doubts(&rig), [true; 3]);
 }
 
+/// SW-1: on a link without ARP packets to neighbours that are set are forwarded, the others are the
+/// kernel's.
+#[test]
+fn links_without_arp_have_the_neighbours_that_are_set() {
+    let mut rig = Rig::new();
+    let set_arp = |no_arp| {
+        let Body::Link(action, known) = link(2, true) else {
+            panic!("a link")
+        };
+        Body::Link(action, Link { no_arp, ..known })
+    };
+    rig.feed(vec![
+        neighbour(2, "10.2.0.7", NeighbourState::Permanent),
+        route("10.8.0.0/16", 0, &[hop(2, "10.2.0.7", 1)]),
+        route("10.9.0.0/16", 0, &[hop(2, "10.2.0.8", 1)]),
+        set_arp(true),
+    ]);
+    let prefixes = ["10.2.0.0/24", "10.2.0.7/32", "10.8.0.0/16", "10.9.0.0/16"];
+    let punted = |rig: &Rig| {
+        let is_punted = |prefix| {
+            let group = rig.group(prefix).unwrap();
+            matches!(group, Group::Punt(PuntReason::NoArp))
+        };
+        prefixes.map(is_punted)
+    };
+    assert_eq!(punted(&rig), [true, false, false, true]);
+    // Nobody is asked for it.
+    assert_eq!(rig.program.unresolved().count(), 0);
+    rig.feed(vec![neighbour(2, "10.2.0.8", NeighbourState::Permanent)]);
+    assert_eq!(punted(&rig), [true, false, false, false]);
+    rig.feed(vec![removed(neighbour(
+        2,
+        "10.2.0.8",
+        NeighbourState::Permanent,
+    ))]);
+    assert_eq!(punted(&rig), [true, false, false, true]);
+    rig.feed(vec![set_arp(false)]);
+    assert_eq!(punted(&rig), [false; 4]);
+}
+
+/// SW-1: routes that name their source have groups of their own, with it; those that the kernel
+/// made for its addresses have not.
+#[test]
+fn routes_have_sources() {
+    let mut rig = Rig::new();
+    let by = [hop(1, "10.1.0.1", 1)];
+    let from = |prefix: &str, source: &str, protocol| {
+        let route = Route {
+            source: Some(source.parse().unwrap()),
+            protocol,
+            ..route_of(RouteKind::Unicast, &by, None)
+        };
+        Body::Route(Action::Set, key(prefix, 0), route)
+    };
+    rig.feed(vec![
+        route("10.7.0.0/16", 0, &by),
+        from("10.8.0.0/16", "10.99.0.1", 4),
+        from("10.9.0.0/16", "10.99.0.2", 2),
+    ]);
+    let source = |rig: &Rig, prefix: &str| {
+        let group = rig.fib[&prefix.parse().unwrap()];
+        rig.tables.errors.sources.get(&group).copied()
+    };
+    let all = |rig: &Rig| ["10.7.0.0/16", "10.8.0.0/16", "10.9.0.0/16"].map(|it| source(rig, it));
+    let first = Some("10.99.0.1".parse().unwrap());
+    assert_eq!(all(&rig), [None, first, None]);
+    rig.feed(vec![from("10.8.0.0/16", "10.99.0.3", 4)]);
+    assert_eq!(
+        source(&rig, "10.8.0.0/16"),
+        Some("10.99.0.3".parse().unwrap())
+    );
+    // A number that is used again has the source of its new owner.
+    rig.feed(vec![removed(from("10.8.0.0/16", "10.99.0.3", 4))]);
+    rig.feed(vec![route("10.6.0.0/16", 0, &[hop(1, "10.1.0.2", 1)])]);
+    assert_eq!(source(&rig, "10.6.0.0/16"), None);
+    assert_eq!(source(&rig, "10.7.0.0/16"), None);
+}
+
 /// SW-1: an error to a sender comes from the address on the sender's network.
 #[test]
 fn errors_come_from_the_address_on_the_network() {

@@ -1,5 +1,6 @@
 //! `fabric`: laboratories of network namespaces, and the demonstration.
 
+mod compare;
 mod demo;
 mod file;
 mod interrupts;

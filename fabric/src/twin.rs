@@ -1,5 +1,6 @@
 //! `fabric twin`: fabrics in virtual time.
 
+use crate::compare::Compare;
 use crate::progress::spinner;
 use clap::{Args, Subcommand};
 use console::style;
@@ -25,6 +26,8 @@ pub(crate) enum Twin {
     Check(CheckArgs),
     /// Run random scenarios until a check fails, the time is over, or Ctrl-C
     Soak(SoakArgs),
+    /// Run the connection matrices of a folder with htsim's settings, beside given figures
+    Compare(Compare),
 }
 
 #[derive(Debug, Args)]
@@ -122,6 +125,7 @@ impl Twin {
             Self::Run(run) => run.run(),
             Self::Check(check) => check.run(),
             Self::Soak(soak) => soak.run(),
+            Self::Compare(compare) => compare.run(),
         };
         match result {
             Ok(()) => ExitCode::SUCCESS,

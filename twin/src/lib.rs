@@ -29,6 +29,7 @@
 //!   simulation   a scenario and a seed, from set-up to rest
 //!   check, audit the invariants;  trace: the events before one failed
 //!   sample, outcome, report, plot   figures;  picture: lines and axes as SVG
+//!   compare      connection matrices beside figures that are given
 //!   snapshot     the reviewed figures of the shipped scenarios
 //!   soak         random scenarios;  lossless: incasts that lose nothing
 //! ```
@@ -37,6 +38,7 @@ pub mod app;
 pub mod audit;
 pub mod bench;
 pub mod check;
+pub mod compare;
 pub mod fabric;
 pub mod fault;
 pub mod flow;

@@ -106,6 +106,10 @@ pub const LOOPED: usize = 256;
 /// Sub-paths of one queue pair. The Path ID of MPEH has eight bits.
 pub const PATHS: usize = 256;
 
+/// Entropy values of a queue pair that sprays packets over several sub-paths, as UET recommends for
+/// oblivious spraying: one byte names them.
+pub const ENTROPIES: usize = 256;
+
 /// Bytes in front of the payload: Ethernet 14, IPv6 40, UDP 8, BTH 12, MPEH 8 and its extension 8,
 /// RETH 16, ImmDt 4.
 pub const HEADERS: usize = 14 + 40 + 8 + 12 + 8 + Extension::LEN + 16 + 4;

@@ -147,6 +147,12 @@ pub struct QueuePairCounters {
     pub tail_probes: u64,
     /// Probes that were sent because the peer was silent.
     pub keep_alives: u64,
+    /// Packets of which the peer got the headers alone, because a switch trimmed them.
+    pub rx_trims: u64,
+    /// Packets of which the headers alone came.
+    pub trimmed: u64,
+    /// Packets that came with Congestion Experienced.
+    pub marked: u64,
     /// Times that the peer had no receive posted.
     pub rx_rnr: u64,
     /// Times that no receive was posted for the peer.

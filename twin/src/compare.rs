@@ -1,5 +1,5 @@
-//! Connection matrices side by side: each file of a folder is run on a fat tree with the settings of
-//! htsim's own comparisons, and its tail is put beside figures that are given.
+//! Connection matrices side by side: each file of a folder is run on a fat tree with the settings
+//! of htsim's own comparisons, and its tail is put beside figures that are given.
 //!
 //! ```text
 //!   DIR/NAME.cm       a matrix (see `matrix`); the smallest fat tree that has its hosts carries it
@@ -250,6 +250,49 @@ mod tests {
         // 2 MB take 160 µs at 100 Gb/s without headers.
         assert!((160.0..200.0).contains(&tail), "{tail} µs");
         assert!(table(&[row]).to_string().contains("one.cm"));
+    }
+
+    /// HT-34, HT-42, CC-8: as uet-htsim, the transport needs no time-out in an incast, and sprays a
+    /// permutation about as well as it can be done: 194 µs for 16 flows of 2 MB.
+    #[test]
+    fn the_transport_reaches_the_given_figures() {
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/matrices"));
+        for (only, slack) in [("permutation-16", 1.0), ("incast-15", 1.05)] {
+            let comparison = Comparison::load(folder, None, None, only).expect("a matrix");
+            let scenario = comparison.scenario(&comparison.matrices[0]).expect("it");
+            for seed in 1..4 {
+                let row = comparison.row(&run(&scenario, seed).expect("a run"));
+                let (tail, given) = (row.tail.expect("done"), row.given.expect("a figure"));
+                assert!(tail <= given * slack, "{only}, seed {seed}: {tail} µs");
+                assert_eq!(row.timeouts, 0, "{only}, seed {seed}");
+            }
+        }
+    }
+
+    /// A link at a tenth of its speed takes ten times as long for a flow, and no longer than that.
+    #[test]
+    fn a_slow_link_is_slow() {
+        let text = |fault: &str| {
+            format!(
+                "[topology]\nkind = \"pair\"\n[[workload]]\nkind = \"permutation\"\nsize = \"1MB\"\n{fault}"
+            )
+        };
+        let time = |fault: &str| {
+            let read = |_: &str| Err("none".to_owned());
+            let scenario = Scenario::parse(&text(fault), "pair", &read).expect("a scenario");
+            run(&scenario, 1).expect("a run").duration_ns
+        };
+        let slow = "[[fault]]\nkind = \"slow-link\"\nlink = \"h1-h2\"\npart = 0.1\n";
+        let (whole, tenth) = (time(""), time(slow));
+        assert!((9 * whole..11 * whole).contains(&tenth), "{whole} {tenth}");
+        let half = format!("{slow}until = \"10us\"\n");
+        assert!(time(&half) < 2 * whole, "it ends");
+        for part in ["0.0", "1.0", "2.5"] {
+            let fault = slow.replace("0.1", part);
+            let refused = Scenario::parse(&text(&fault), "pair", &|_| Err(String::new()));
+            let reason = refused.expect_err("no part").reason;
+            assert!(reason.contains("is not from 0.0001"), "{reason}");
+        }
     }
 
     #[test]

@@ -9,6 +9,8 @@ use common::time::Span;
 pub enum Fault {
     /// Frames come to harm on a link.
     Impairment(LinkId, Impairment),
+    /// A link has a part of its speed: more than nothing, and not all.
+    SlowLink(LinkId, f64),
     /// A link is down.
     LinkDown(LinkId),
     /// A daemon is dead.

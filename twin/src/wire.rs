@@ -78,6 +78,23 @@ pub struct WireCount {
     pub marked: u64,
 }
 
+/// Picoseconds of a byte, times 2^16, at a part of `speed`.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a part between nothing and one, of a number far below 2^53"
+)]
+fn per_byte(speed: Rate, part: f64) -> u64 {
+    let whole = (8_000_000_000_000_u128 << 16) / u128::from(speed.bps().max(1));
+    let whole = u64::try_from(whole).unwrap_or(u64::MAX);
+    if part < 1.0 {
+        (whole as f64 / part) as u64
+    } else {
+        whole
+    }
+}
+
 /// One direction of a link.
 #[derive(Debug)]
 pub struct Wire {
@@ -91,6 +108,8 @@ pub struct Wire {
     pub delay: Span,
     /// Picoseconds of a byte, times 2^16.
     per_byte: u64,
+    /// The part of its speed that it has.
+    part: f64,
     /// When the last frame has left, in picoseconds.
     free_at: u64,
     /// In the order in which they arrive.
@@ -117,13 +136,13 @@ impl Wire {
         carries: bool,
         seed: u64,
     ) -> Self {
-        let per_byte = (8_000_000_000_000_u128 << 16) / u128::from(speed.bps().max(1));
         Self {
             from,
             to,
             speed,
             delay,
-            per_byte: u64::try_from(per_byte).unwrap_or(u64::MAX),
+            per_byte: per_byte(speed, 1.0),
+            part: 1.0,
             free_at: 0,
             in_flight: VecDeque::new(),
             last_arrival: Time::ZERO,
@@ -160,6 +179,17 @@ impl Wire {
     #[inline]
     pub fn left_at(&self) -> Time {
         Time::from_nanos(self.free_at.div_ceil(PICO))
+    }
+
+    /// From the next frame on it has this part of its speed.
+    pub fn set_part(&mut self, part: f64) {
+        self.part = part;
+        self.per_byte = per_byte(self.speed, part);
+    }
+
+    /// The part of its speed that it has.
+    pub fn part(&self) -> f64 {
+        self.part
     }
 
     /// Changes what can happen to frames.

@@ -6,6 +6,7 @@
 //!   byte 0–3    4D 50 52 31 ("MPR1")
 //!   byte 4      version, 2
 //!   byte 5      bits 0–2 granularities that are known: flow, flowlet, packet;
+//!               bit 3 acknowledgements may tell which packets were marked or trimmed;
 //!               bits 4–7 path MTU, 1 = 256 … 5 = 4096
 //!   byte 6–7    sub-paths at most
 //!   byte 8–9    reorder tolerance in packets
@@ -32,6 +33,9 @@ pub(crate) const OFFER_LEN: usize = 24;
 
 const MAGIC: [u8; 4] = *b"MPR1";
 const VERSION: u8 = 2;
+
+/// The bit that says that marks of packets are understood.
+const MARKS: u8 = 1 << 3;
 
 /// An offer, or its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +74,7 @@ impl Offer {
                 reorder_time: micros(10),
                 reorder_buffer: word(12),
                 flowlet_timeout: micros(14),
+                marks: bytes[5] & MARKS != 0,
             },
             path_mtu: mtu_of(bytes[5] >> 4)?,
             cookie: Cookie::from_bytes(*bytes[16..].first_chunk()?),
@@ -85,6 +90,7 @@ impl Offer {
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = VERSION;
         bytes[5] = known(config.granularity) | mtu_code(self.path_mtu) << 4;
+        bytes[5] |= if config.marks { MARKS } else { 0 };
         let words = [
             config.paths,
             config.reorder_packets,
@@ -124,6 +130,7 @@ impl Offer {
                 reorder_time: own.reorder_time.min(other_config.reorder_time),
                 reorder_buffer: own.reorder_buffer.min(other_config.reorder_buffer),
                 flowlet_timeout: own.flowlet_timeout.min(other_config.flowlet_timeout),
+                marks: own.marks && other_config.marks,
             },
             path_mtu: self.path_mtu.min(other.path_mtu),
             cookie: self.cookie,
@@ -201,6 +208,7 @@ mod tests {
             0..=600_u16,
             100..=9_000_u64,
             1..=512_u16,
+            any::<bool>(),
         );
         (numbers, 0..=9_000_u64, 1..=5_u8).prop_map(|(numbers, flowlet, mtu)| Offer {
             config: MultipathConfig {
@@ -211,6 +219,7 @@ mod tests {
                 reorder_time: Span::from_micros(numbers.3),
                 reorder_buffer: numbers.4,
                 flowlet_timeout: Span::from_micros(flowlet),
+                marks: numbers.5,
             },
             path_mtu: mtu_of(mtu).expect("a code"),
             cookie: Cookie::new(numbers.0.into()),

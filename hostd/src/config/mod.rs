@@ -4,8 +4,9 @@
 //! two together.
 
 use crate::limits;
-use crate::verbs::{EngineConfig, Granularity, MultipathConfig};
-use crate::verbs::{FlowControl, PRIORITIES};
+use crate::verbs::{
+    Congestion, EngineConfig, FlowControl, Granularity, MultipathConfig, PRIORITIES, Spraying,
+};
 use common::config::{Refusal, Refusals, Settings, within};
 use common::time::Span;
 use common::units::Rate;
@@ -80,6 +81,8 @@ pub struct Multipath {
     pub paths: u16,
     /// What the scheduler decides for at once.
     pub granularity: GranularityName,
+    /// How packets are sprayed with granularity packet.
+    pub spraying: Spraying,
     /// Packets by which one may be overtaken before it is taken for lost.
     pub reorder_packets: u16,
     /// Microseconds by which a packet may be late before it is taken for lost.
@@ -110,6 +113,12 @@ pub struct Transport {
     pub path_mtu: u16,
     /// Packets in flight on a connection at most.
     pub window: u32,
+    /// What steers the window of connections with multipath.
+    pub congestion: Congestion,
+    /// Microseconds of a round trip through the idle network; zero: the shortest that is measured.
+    pub base_rtt_us: u64,
+    /// Code points that switches give packets whose payload they cut off.
+    pub trimmed_dscps: Vec<u8>,
     /// DSCP of data packets.
     pub data_dscp: u8,
     /// DSCP of acknowledgements and of connection set-up.
@@ -237,6 +246,7 @@ impl Default for Multipath {
             enabled: true,
             paths: engine.paths,
             granularity: GranularityName::Packet,
+            spraying: Spraying::default(),
             reorder_packets: engine.reorder_packets,
             reorder_time_us: engine.reorder_time.nanos() / 1_000,
             reorder_buffer: engine.reorder_buffer,
@@ -251,6 +261,11 @@ impl Default for Transport {
         Self {
             path_mtu: engine.path_mtu,
             window: engine.window,
+            congestion: engine.congestion,
+            base_rtt_us: engine.base_rtt.nanos() / 1_000,
+            trimmed_dscps: (0..64)
+                .filter(|dscp| engine.trimmed >> dscp & 1 == 1)
+                .collect(),
             data_dscp: engine.data_class >> 2,
             control_dscp: engine.control_class >> 2,
             rto_min_us: engine.rto_min.nanos() / 1_000,
@@ -391,9 +406,17 @@ impl Config {
                 reorder_time: Span::from_micros(multipath.reorder_time_us),
                 reorder_buffer: multipath.reorder_buffer,
                 flowlet_timeout: Span::from_micros(multipath.flowlet_timeout_us),
+                marks: true,
             }),
             path_mtu: transport.path_mtu,
             window: transport.window,
+            congestion: transport.congestion,
+            base_rtt: Span::from_micros(transport.base_rtt_us),
+            spraying: multipath.spraying,
+            trimmed: transport
+                .trimmed_dscps
+                .iter()
+                .fold(0, |mask, dscp| mask | 1 << (dscp & 63)),
             reorder_frames: self.frames.reorder,
             data_class: transport.data_dscp << 2 | ECT_0,
             control_class: transport.control_dscp << 2,
@@ -449,7 +472,11 @@ impl Transport {
             refusals.keep(within(&format!("transport.{name}"), value, low, high));
         };
         check("window", self.window.into(), 1, limits::SEND_SPAN.into());
+        check("base_rtt_us", self.base_rtt_us, 0, TIME_MAX);
         check("data_dscp", self.data_dscp.into(), 0, 63);
+        for (index, &dscp) in self.trimmed_dscps.iter().enumerate() {
+            check(&format!("trimmed_dscps[{index}]"), dscp.into(), 0, 63);
+        }
         check("control_dscp", self.control_dscp.into(), 0, 63);
         check("rto_min_us", self.rto_min_us, 1, TIME_MAX);
         check("rto_initial_us", self.rto_initial_us, 1, TIME_MAX);

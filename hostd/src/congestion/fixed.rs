@@ -47,16 +47,20 @@ mod tests {
     fn feedback(fate: PacketFate) -> Feedback {
         Feedback {
             path: 0,
+            entropy: 0,
             sent: Time::ZERO,
             round_trip: None,
+            delay: None,
             fate,
         }
     }
 
     fn acknowledged(window: &mut FixedWindow, packets: u32) {
-        let newest_copy = true;
         for _ in 0..packets {
-            window.on_feedback(&feedback(PacketFate::Delivered { newest_copy }));
+            window.on_feedback(&feedback(PacketFate::Delivered {
+                newest_copy: true,
+                marked: false,
+            }));
         }
     }
 

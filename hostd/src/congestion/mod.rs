@@ -3,20 +3,31 @@
 //! ```text
 //!   fixed      a window of fixed size: losses are repaired, not avoided
 //!   notified   plain connections: halved by a notification of congestion, then it recovers
+//!   nscc       by queueing delay, marks and trims (Ultra Ethernet)
+//!   swift      by the round trip alone          dctcp      by the part of packets that is marked
+//!   pipe       what they know of the network without queues
 //! ```
 //!
 //! An algorithm is one file and one variant of [`Controller`]. It takes the [`Feedback`] of every
-//! packet (path, departure, round-trip time, fate) and every retransmission time-out, and answers
-//! with a window.
+//! packet (path, entropy, departure, round-trip time, fate) and every retransmission time-out, with
+//! the time, and answers with a window.
 
+mod dctcp;
 mod fixed;
 mod notified;
+mod nscc;
+mod pipe;
+mod swift;
 
+pub(crate) use dctcp::Dctcp;
 pub(crate) use fixed::FixedWindow;
 pub(crate) use notified::NotifiedWindow;
+pub(crate) use nscc::Nscc;
+pub(crate) use swift::Swift;
 
 use crate::verbs::Feedback;
 use common::time::{Span, Time};
+use common::units::Rate;
 
 /// The congestion control of a queue pair.
 #[derive(Clone, Debug)]
@@ -25,6 +36,12 @@ pub(crate) enum Controller {
     Fixed(FixedWindow),
     /// See [`NotifiedWindow`].
     Notified(NotifiedWindow),
+    /// See [`Nscc`].
+    Nscc(Nscc),
+    /// See [`Swift`].
+    Swift(Swift),
+    /// See [`Dctcp`].
+    Dctcp(Dctcp),
 }
 
 impl Controller {
@@ -33,14 +50,39 @@ impl Controller {
         match self {
             Self::Fixed(fixed) => fixed.window(),
             Self::Notified(notified) => notified.window(),
+            Self::Nscc(nscc) => nscc.window(),
+            Self::Swift(swift) => whole(swift.exact()),
+            Self::Dctcp(dctcp) => whole(dctcp.exact()),
         }
     }
 
-    /// The outcome of a packet is known.
-    pub(crate) fn on_feedback(&mut self, feedback: &Feedback) {
+    /// The least time from one packet to the next; `None`: the window alone counts.
+    pub(crate) fn interval(&self) -> Option<Span> {
+        match self {
+            Self::Fixed(_) | Self::Notified(_) | Self::Dctcp(_) => None,
+            Self::Nscc(nscc) => nscc.interval(),
+            Self::Swift(swift) => swift.interval(),
+        }
+    }
+
+    /// The speed that packets leave at is known; zero: not.
+    pub(crate) fn set_speed(&mut self, speed: Rate) {
+        match self {
+            Self::Fixed(_) | Self::Notified(_) => {}
+            Self::Nscc(nscc) => nscc.set_speed(speed),
+            Self::Swift(swift) => swift.set_speed(speed),
+            Self::Dctcp(dctcp) => dctcp.set_speed(speed),
+        }
+    }
+
+    /// The outcome of a packet is known; that of `in_flight` packets is not.
+    pub(crate) fn on_feedback(&mut self, feedback: &Feedback, in_flight: u32, now: Time) {
         match self {
             Self::Fixed(fixed) => fixed.on_feedback(feedback),
             Self::Notified(notified) => notified.on_feedback(feedback),
+            Self::Nscc(nscc) => nscc.on_feedback(feedback, in_flight, now),
+            Self::Swift(swift) => swift.on_feedback(feedback, now),
+            Self::Dctcp(dctcp) => dctcp.on_feedback(feedback, now),
         }
     }
 
@@ -49,14 +91,30 @@ impl Controller {
         match self {
             Self::Fixed(fixed) => fixed.timed_out(),
             Self::Notified(notified) => notified.timed_out(),
+            Self::Nscc(nscc) => nscc.timed_out(),
+            Self::Swift(swift) => swift.timed_out(),
+            Self::Dctcp(dctcp) => dctcp.timed_out(),
         }
     }
 
     /// The peer tells of congestion (CNP); `round_trip` is the smoothed time, once measured.
     pub(crate) fn notified(&mut self, round_trip: Option<Span>, now: Time) {
         match self {
-            Self::Fixed(_) => {}
+            Self::Fixed(_) | Self::Nscc(_) | Self::Swift(_) | Self::Dctcp(_) => {}
             Self::Notified(notified) => notified.notified(round_trip, now),
         }
     }
 }
+
+/// Whole packets of a window, at least one.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a window is positive and far below the bounds of u32"
+)]
+fn whole(window: f64) -> u32 {
+    (window as u32).max(1)
+}
+
+#[cfg(test)]
+mod tests;

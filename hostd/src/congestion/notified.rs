@@ -84,9 +84,14 @@ mod tests {
     fn arrive(window: &mut NotifiedWindow, packets: u32) {
         let delivered = Feedback {
             path: 0,
+            entropy: 0,
             sent: Time::ZERO,
             round_trip: None,
-            fate: PacketFate::Delivered { newest_copy: true },
+            delay: None,
+            fate: PacketFate::Delivered {
+                newest_copy: true,
+                marked: false,
+            },
         };
         for _ in 0..packets {
             window.on_feedback(&delivered);

@@ -16,7 +16,7 @@ use crate::receive::respond::Outcome;
 use crate::receive::shared::SharedReceives;
 use crate::receive::{Arrival, FrameBudget, Receiver};
 use crate::verbs::{
-    Completion, CompletionOpcode, DropReason, EngineError, ReceiveRequest, State, Status,
+    Completion, CompletionOpcode, DropReason, EngineError, Psn, ReceiveRequest, State, Status,
 };
 use common::time::Time;
 use common::wire::roce::{Flow, Headers};
@@ -161,6 +161,22 @@ impl QueuePair {
         delivery.drop_packet(frame, reason);
     }
 
+    /// Takes the headers of a data packet whose payload a switch cut off: the peer is told at once,
+    /// if it can be (HT-42). Nothing else changes, because nobody vouches for these bytes.
+    /// Returns why the packet is dropped.
+    pub(crate) fn trimmed(&mut self, psn: Psn) -> DropReason {
+        let Some(receiver) = &mut self.responder.receiver else {
+            return DropReason::QueuePairState;
+        };
+        let (_, arrival) = receiver.place(psn);
+        let missing = matches!(arrival, Arrival::InOrder | Arrival::Early);
+        if !missing || !self.state.receives() || !receiver.reports.on_trimmed(psn) {
+            return DropReason::BadIcrc;
+        }
+        self.counters.trimmed += 1;
+        DropReason::Trimmed
+    }
+
     /// Whether a data packet may be looked at.
     fn admit(&mut self, header: &DataHeader, multipath: bool, now: Time) -> Result<(), DropReason> {
         let (Some(peer), Some(receiver)) = (&mut self.peer, &mut self.responder.receiver) else {
@@ -176,6 +192,7 @@ impl QueuePair {
         if !peer.steering.received(header.path) {
             return Err(DropReason::MalformedTransport);
         }
+        self.counters.marked += u64::from(header.congested);
         if header.congested && !multipath {
             receiver.notifier.on_marked(now);
         }
@@ -460,8 +477,13 @@ impl QueuePair {
         let Some(mut frame) = pool.take() else {
             return Departure::NoFrame;
         };
-        let entropy = peer.steering.entropy(receiver.reports.path());
-        let flow = frame::on_path(&way.acknowledgements, entropy.port, entropy.flow_label);
+        let own = || {
+            let entropy = peer.steering.entropy(0);
+            (entropy.port, entropy.flow_label)
+        };
+        let came = receiver.reports.entropy().filter(|_| peer.agreed.is_some());
+        let (port, label) = came.unwrap_or_else(own);
+        let flow = frame::on_path(&way.acknowledgements, port, label);
         if receiver.notifier.is_due() {
             receiver.notifier.on_left(now);
             let headers = Headers::cnp(peer.qpn);

@@ -48,7 +48,7 @@ use requester::Requester;
 use responder::Responder;
 use sender::Sender;
 use std::net::IpAddr;
-use steering::Steering;
+use steering::{Steering, SteeringPlan};
 
 /// A queue pair.
 #[derive(Debug)]
@@ -203,6 +203,9 @@ impl QueuePair {
         let cookies = attributes.multipath.map(|agreed| agreed.cookies);
         let identity = u64::from(self.number) << 24 | u64::from(attributes.destination_qpn);
         let reports = match agreed {
+            Some(agreed) if agreed.marks => {
+                Reports::new(config.ack_packets, config.ack_delay).with_marks()
+            }
             Some(_) => Reports::new(config.ack_packets, config.ack_delay),
             // A plain peer sets AckReq where it wants an answer; the rest is for the timer.
             None => Reports::new(limits::PLAIN_SEND_SPAN / 4, config.ack_delay),
@@ -217,7 +220,12 @@ impl QueuePair {
         self.responder.receiver = Some(receiver);
         self.responder.answers = Some(Answers::new(attributes.max_dest_rd_atomic, mtu));
         let window = config.window.min(send_span(agreed.as_ref()));
-        let avoidance = config.path_avoidance;
+        let plan = SteeringPlan {
+            identity,
+            seed,
+            window,
+            mtu: attributes.path_mtu,
+        };
         self.peer = Some(Peer {
             address: attributes.destination,
             qpn: attributes.destination_qpn,
@@ -225,7 +233,7 @@ impl QueuePair {
             min_rnr_timer: attributes.min_rnr_timer,
             agreed,
             cookies: cookies.unwrap_or_default(),
-            steering: Steering::new(agreed.as_ref(), identity, avoidance, seed, window),
+            steering: Steering::new(agreed.as_ref(), &plan, config),
             way: None,
         });
         self.requester.queue.set_mtu(attributes.path_mtu);
@@ -267,6 +275,7 @@ impl QueuePair {
     /// Packets go this way from now on; acknowledgements leave through `port`.
     pub(crate) fn set_route(&mut self, port: PortId, route: &Route, config: &EngineConfig) {
         let Some(peer) = &mut self.peer else { return };
+        peer.steering.set_speed(route.rate);
         let flow = |class| frame::flow(route, peer.address, class);
         let flows = flow(config.data_class).zip(flow(config.control_class));
         peer.way = flows.map(|(data, acknowledgements)| Way {
@@ -398,6 +407,11 @@ impl QueuePair {
         let awaited = self.requester.awaited.as_ref();
         let awaited = awaited.map_or(Time::NEVER, Awaited::deadline);
         let answers = self.report_deadline().max(control_from);
+        let held = self
+            .peer
+            .as_ref()
+            .and_then(|peer| peer.steering.held_until());
+        let sender = sender.min(held.unwrap_or(Time::NEVER));
         sender.min(awaited).min(answers).min(self.pulse_deadline())
     }
 }

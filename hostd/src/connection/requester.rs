@@ -36,7 +36,7 @@ pub(super) struct Requester {
 pub(super) struct Outgoing {
     pub(super) psn: Psn,
     pub(super) segment: Segment,
-    /// It leaves again; the path of its last copy.
+    /// It leaves again; the entropy value of its last copy.
     pub(super) again: Option<u8>,
     /// It asks for answers again.
     pub(super) asks_again: Option<Again>,
@@ -122,7 +122,7 @@ impl Requester {
             return Ok(Some(Outgoing {
                 psn: again.psn,
                 segment: segment.ok_or(Status::Fatal)?,
-                again: Some(again.path),
+                again: Some(again.entropy),
                 asks_again: None,
                 probe: again.probe,
                 request: again.request,
@@ -210,6 +210,7 @@ impl Requester {
         };
         let departed = Departed {
             path: choice.path.path,
+            entropy: choice.path.entropy,
             at: now,
         };
         let packets = outgoing.segment.packets;

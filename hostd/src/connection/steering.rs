@@ -6,17 +6,21 @@
 //!                          ▲
 //!              PathSet [4] ┼ Controller [5]
 //!                          ▼
-//!   path, departure, round trip, delivered / not ready / lost ──▶ feedback
+//!   path, entropy, departure, round trip,
+//!   delivered / marked / not ready / trimmed / lost ──▶ feedback
 //! ```
 //!
-//! An algorithm that needs to know more of a packet (its entropy value, Congestion Experienced,
-//! trimmed payload) gets it as a field of [`Feedback`] or a variant of [`PacketFate`].
+//! An algorithm that needs to know more of a packet gets it as a field of [`Feedback`] or a variant
+//! of [`PacketFate`].
 
-use crate::congestion::{Controller, FixedWindow, NotifiedWindow};
+use crate::congestion::{Controller, Dctcp, FixedWindow, NotifiedWindow, Nscc, Swift};
 use crate::path::{self, Entropy, LostPacket, PathSet};
 use crate::stats::PathStatistics;
-use crate::verbs::{Feedback, MultipathConfig, PacketFate, PortId, PortSet};
+use crate::verbs::{
+    Congestion, EngineConfig, Feedback, MultipathConfig, PacketFate, PortId, PortSet,
+};
 use common::time::{Span, Time};
+use common::units::Rate;
 
 /// Port and path of one packet.
 #[derive(Clone, Copy, Debug)]
@@ -31,30 +35,64 @@ pub(super) struct Choice {
     pub(super) credit: u32,
 }
 
+/// What one queue pair's steering is made for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SteeringPlan {
+    /// Does not change during the life of the queue pair.
+    pub(super) identity: u64,
+    /// Of random choices.
+    pub(super) seed: u64,
+    /// Packets in flight at most.
+    pub(super) window: u32,
+    /// Payload bytes of a full packet.
+    pub(super) mtu: u16,
+}
+
 /// Path selection and congestion control of a queue pair.
 #[derive(Debug)]
 pub(super) struct Steering {
     paths: PathSet,
     controller: Controller,
+    /// When the last packet left.
+    departed: Time,
+    /// Nothing leaves before: windows below one packet are paces.
+    held_until: Option<Time>,
 }
 
 impl Steering {
-    /// Steering over the negotiated paths, with a window of `window` packets. `identity` does not
-    /// change during the life of the queue pair.
+    /// Steering over the negotiated paths.
     pub(super) fn new(
         agreed: Option<&MultipathConfig>,
-        identity: u64,
-        avoidance: Span,
-        seed: u64,
-        window: u32,
+        plan: &SteeringPlan,
+        config: &EngineConfig,
     ) -> Self {
+        let SteeringPlan { window, mtu, .. } = *plan;
+        let controller = match (agreed, config.congestion) {
+            (None, _) => Controller::Notified(NotifiedWindow::new(window)),
+            (Some(_), Congestion::Fixed) => Controller::Fixed(FixedWindow::new(window)),
+            (Some(agreed), Congestion::Nscc) => {
+                Controller::Nscc(Nscc::new(window, mtu, config.base_rtt, agreed.marks))
+            }
+            (Some(_), Congestion::Swift) => {
+                Controller::Swift(Swift::new(window, mtu, config.base_rtt))
+            }
+            (Some(_), Congestion::Dctcp) => {
+                Controller::Dctcp(Dctcp::new(window, mtu, config.base_rtt))
+            }
+        };
+        let (identity, seed) = (plan.identity, plan.seed);
+        let spraying = config.spraying;
         Self {
-            paths: PathSet::new(agreed, identity, avoidance, seed),
-            controller: match agreed {
-                Some(_) => Controller::Fixed(FixedWindow::new(window)),
-                None => Controller::Notified(NotifiedWindow::new(window)),
-            },
+            paths: PathSet::new(agreed, spraying, identity, config.path_avoidance, seed),
+            controller,
+            departed: Time::ZERO,
+            held_until: None,
         }
+    }
+
+    /// Packets leave at this speed at most; zero: it is not known.
+    pub(super) fn set_speed(&mut self, speed: Rate) {
+        self.controller.set_speed(speed);
     }
 
     /// Packets that may be in flight.
@@ -64,11 +102,38 @@ impl Steering {
 
     /// Packets that may leave while `in_flight` are unacknowledged.
     pub(super) fn credit(&self, in_flight: u32) -> u32 {
-        self.window().saturating_sub(in_flight)
+        match self.held_until {
+            Some(_) => 0,
+            None => self.window().saturating_sub(in_flight),
+        }
     }
 
-    /// Port and path of the next packet, through one of the `free` ports. It avoids the path
-    /// `other_than`, where its last copy was lost, if there is another (HT-42). `None`: the packet
+    /// Until when nothing leaves, whatever the window is.
+    pub(super) fn held_until(&self) -> Option<Time> {
+        self.held_until
+    }
+
+    /// Lets packets leave again if it is time for them.
+    pub(super) fn release(&mut self, now: Time) {
+        self.held_until = self.held_until.filter(|until| *until > now);
+    }
+
+    /// A packet of an own request leaves.
+    pub(super) fn left(&mut self, now: Time) {
+        self.departed = now;
+        self.hold(now);
+    }
+
+    /// Holds the next packet back as long as the pace asks for.
+    fn hold(&mut self, now: Time) {
+        let until = self.controller.interval();
+        let until = until.map(|interval| self.departed + interval);
+        self.held_until = until.filter(|until| *until > now);
+    }
+
+    /// Port and path of the next packet, through one of the `free` ports. It avoids the entropy
+    /// value `other_than`, with which its last copy was lost, if there is another (HT-42). `None`:
+    /// the packet
     /// may not leave now.
     pub(super) fn choose(
         &mut self,
@@ -78,7 +143,7 @@ impl Steering {
         now: Time,
     ) -> Option<Choice> {
         let port = free.first()?;
-        let credit = self.credit(in_flight);
+        let credit = self.window().saturating_sub(in_flight);
         if credit == 0 {
             return None;
         }
@@ -86,7 +151,7 @@ impl Steering {
         Some(Choice {
             port,
             path,
-            entropy: self.paths.entropy(path.path),
+            entropy: self.paths.entropy_of(&path),
             credit,
         })
     }
@@ -99,27 +164,37 @@ impl Steering {
         Some(Choice {
             port,
             path,
-            entropy: self.paths.entropy(path.path),
+            entropy: self.paths.entropy_of(&path),
             credit: 1,
         })
     }
 
-    /// Passes the outcome of a packet to path selection and congestion control.
-    pub(super) fn feedback(&mut self, feedback: &Feedback, now: Time) {
+    /// Passes the outcome of a packet to path selection and congestion control; `in_flight`:
+    /// packets whose outcome is not known.
+    pub(super) fn feedback(&mut self, feedback: &Feedback, in_flight: u32, now: Time) {
         let Feedback { path, sent, .. } = *feedback;
         if let Some(round_trip) = feedback.round_trip {
             self.paths.measured(path, round_trip);
         }
         match feedback.fate {
-            PacketFate::Delivered { newest_copy: true } => self.paths.acknowledged(path, sent),
+            PacketFate::Delivered {
+                newest_copy: true, ..
+            } => self.paths.acknowledged(path, sent),
             PacketFate::Lost => self.paths.lost(LostPacket { path, sent }, now),
-            PacketFate::Delivered { newest_copy: false } | PacketFate::NotReady => {}
+            PacketFate::Delivered {
+                newest_copy: false, ..
+            }
+            | PacketFate::NotReady
+            | PacketFate::Trimmed => {}
         }
-        self.controller.on_feedback(feedback);
+        self.paths.on_feedback(feedback);
+        self.controller.on_feedback(feedback, in_flight, now);
+        self.hold(now);
     }
 
     /// A retransmission time-out expired.
-    pub(super) fn timed_out(&mut self) {
+    pub(super) fn timed_out(&mut self, now: Time) {
+        self.paths.timed_out(now);
         self.controller.timed_out();
     }
 
@@ -138,7 +213,7 @@ impl Steering {
         self.paths.received(path)
     }
 
-    /// The entropy of `path`: an acknowledgement returns on the path of the packet that caused it.
+    /// The entropy of `path`, for what is no answer to a packet.
     pub(super) fn entropy(&self, path: u8) -> Entropy {
         self.paths.entropy(path)
     }

@@ -123,7 +123,11 @@ impl QueuePair {
                 self.counters.tx_bytes += u64::from(outgoing.segment.len);
                 let again = outgoing.again.is_some() || outgoing.asks_again.is_some();
                 self.counters.retransmits += u64::from(again);
+                peer.steering.left(now);
                 self.requester.left(&outgoing, &choice, now);
+                if let Some(sender) = &mut self.requester.sender {
+                    sender.held(&peer.steering, now);
+                }
                 Departure::Frame(frame, choice.port)
             }
             Err(status) => {
@@ -301,6 +305,7 @@ impl QueuePair {
             return;
         };
         sender.paused(paused_total, now);
+        peer.steering.release(now);
         if sender.deadline() <= now
             && let Err(status) = sender.expire(now, &mut peer.steering, &mut self.counters)
         {

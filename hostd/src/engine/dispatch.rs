@@ -5,7 +5,7 @@ use crate::frame::{DataHeader, IncomingAnswer, ReceivedPacket};
 use crate::limits;
 use crate::memory::RegionMemory;
 use crate::pauses;
-use crate::verbs::{DropReason, Event};
+use crate::verbs::{DropReason, Event, Psn};
 use common::time::Time;
 use common::wire::roce::{Bth, Opcode, Operation};
 use common::xdp::frame::{Frame, FramePool};
@@ -18,7 +18,7 @@ impl<M: RegionMemory> Engine<M> {
     pub fn receive(&mut self, frame: Frame, pool: &mut FramePool, now: Time) {
         self.statistics.rx_packets += 1;
         self.statistics.rx_bytes += frame.len() as u64;
-        match ReceivedPacket::parse(frame.bytes(), M::HAS_BYTES) {
+        match ReceivedPacket::parse(frame.bytes(), M::HAS_BYTES, self.config.trimmed) {
             Ok(packet) => self.dispatch(frame, &packet, pool, now),
             Err(_) if pauses::is_control(frame.bytes()) => self.on_control_frame(frame, pool, now),
             Err(reason) => self.drop_packet(frame, reason, pool),
@@ -68,6 +68,11 @@ impl<M: RegionMemory> Engine<M> {
             .and_then(|()| queue_pair.check_cookie(&packet.headers));
         if let Err(reason) = checked {
             return self.drop_packet(frame, reason, pool);
+        }
+        if packet.trimmed {
+            let reason = queue_pair.trimmed(Psn::new(bth.psn));
+            self.drop_packet(frame, reason, pool);
+            return self.schedule(qpn, now);
         }
         match operation {
             None => {

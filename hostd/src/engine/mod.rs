@@ -76,6 +76,8 @@ pub struct Engine<M> {
     to_acknowledge: VecDeque<u32>,
     /// Queue pairs with something to send, in the order of their turns.
     to_send: VecDeque<u32>,
+    /// Packets that the first of them has sent since it is its turn.
+    turn_taken: usize,
     /// Effects of the queue pair that was called last.
     effects: Effects,
     /// Frames that reorder buffers may hold together.
@@ -110,6 +112,7 @@ impl<M: RegionMemory> Engine<M> {
             timers: Timers::default(),
             to_acknowledge: VecDeque::new(),
             to_send: VecDeque::new(),
+            turn_taken: 0,
             effects: Effects::default(),
             budget: FrameBudget::new(config.reorder_frames),
             gaps_from: Time::ZERO,

@@ -104,12 +104,20 @@ impl<M: RegionMemory> Engine<M> {
             let Some(&qpn) = self.to_send.front() else {
                 return;
             };
-            let turn = self.send_turn(qpn, pool, now, out, end.min(out.len() + TURN));
+            let before = out.len();
+            let left = TURN - self.turn_taken.min(TURN - 1);
+            let turn = self.send_turn(qpn, pool, now, out, end.min(before + left));
             self.carry_out_effects();
+            // A turn goes on where the port's pace interrupted it.
+            self.turn_taken += out.len() - before;
             match turn {
-                Turn::Over => self.to_send.rotate_left(1),
-                Turn::Paced => {}
+                Turn::Over | Turn::Paced if self.turn_taken >= TURN => {
+                    self.turn_taken = 0;
+                    self.to_send.rotate_left(1);
+                }
+                Turn::Over | Turn::Paced => {}
                 Turn::Done => {
+                    self.turn_taken = 0;
                     self.to_send.pop_front();
                     if let Some(queue_pair) = self.queue_pairs.get_mut(qpn) {
                         queue_pair.listed_to_send = false;

@@ -4,7 +4,7 @@ use crate::bit_set::BitSet;
 use crate::limits;
 use crate::verbs::Psn;
 use common::wire::roce::{
-    AckFlags, AckKind, Aeth, Bth, Headers, Mpeh, NakCode, Opcode, Operation, Sack,
+    AckFlags, AckKind, Aeth, Bth, Headers, Marks, Mpeh, NakCode, Opcode, Operation, Sack,
 };
 
 /// Words of a set of packets between the oldest that is not acknowledged and the newest.
@@ -46,6 +46,8 @@ pub(crate) struct Trigger {
     pub(crate) delay: u16,
     /// It was a probe.
     pub(crate) probe: bool,
+    /// UDP source port and flow label, which led it here; `None` before the first one.
+    pub(crate) entropy: Option<(u16, u32)>,
 }
 
 /// What an acknowledgement says.
@@ -59,6 +61,8 @@ pub(crate) struct Acknowledgement {
     pub(crate) trigger: Psn,
     /// The peer takes the first gap for a loss.
     pub(crate) loss: bool,
+    /// Which packets were marked, and of which the headers alone arrived.
+    pub(crate) marks: Option<Marks>,
     /// It names what came out of order, and which packet caused it. That of a plain peer does not.
     pub(crate) selective: bool,
 }
@@ -94,6 +98,8 @@ pub(crate) struct SackFields {
     pub(crate) reordered: bool,
     /// What is missing is taken for lost.
     pub(crate) loss: bool,
+    /// Packets that were marked or trimmed since the last acknowledgement.
+    pub(crate) marks: Option<Marks>,
 }
 
 impl AckFields {
@@ -150,6 +156,7 @@ impl AckFields {
             headers.sack = Some(Sack {
                 bitmap: sack.received,
                 trigger: sack.trigger.psn.value(),
+                marks: sack.marks,
             });
         }
         headers
@@ -157,6 +164,28 @@ impl AckFields {
 }
 
 impl Acknowledgement {
+    /// Whether it says that packet `psn` was marked.
+    pub(crate) fn is_marked(&self, psn: Psn) -> bool {
+        self.marks
+            .is_some_and(|marks| marks.marked & marks.bit(psn.value()) != 0)
+    }
+
+    /// Whether it tells of packets whose payload was cut off.
+    pub(crate) fn tells_of_trims(&self) -> bool {
+        self.marks.is_some_and(|marks| marks.trimmed != 0)
+    }
+
+    /// The packets of which it says that their payload was cut off.
+    pub(crate) fn trimmed(&self) -> impl Iterator<Item = Psn> + use<> {
+        let marks = self.marks.unwrap_or_default();
+        let mut left = marks.trimmed;
+        std::iter::from_fn(move || {
+            let index = (left != 0).then(|| left.trailing_zeros())?;
+            left &= left - 1;
+            Some(Psn::new(marks.base).plus(index))
+        })
+    }
+
     /// What an acknowledgement with these headers says.
     pub(crate) fn read(headers: &Headers, aeth: &Aeth) -> Self {
         let psn = Psn::new(headers.bth.psn);
@@ -170,6 +199,7 @@ impl Acknowledgement {
                 acked: BitSet::default(),
                 trigger: expected.minus(1),
                 loss: false,
+                marks: None,
                 selective: false,
             };
         };
@@ -179,6 +209,7 @@ impl Acknowledgement {
             acked: BitSet::from_words([a, b, c, d, 0, 0, 0, 0]),
             trigger: Psn::new(sack.trigger),
             loss: mpeh.has(AckFlags::LOSS),
+            marks: sack.marks,
             selective: true,
         }
     }

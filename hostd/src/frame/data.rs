@@ -71,6 +71,8 @@ pub(crate) struct DataHeader {
     pub(crate) flowlet: u16,
     pub(crate) tag: u16,
     pub(crate) probe: bool,
+    /// UDP source port and flow label, which led it here.
+    pub(crate) entropy: (u16, u32),
     /// A switch marked it.
     pub(crate) congested: bool,
     solicited: bool,
@@ -115,6 +117,7 @@ impl DataHeader {
             flowlet: mpeh.flowlet,
             tag: mpeh.tag,
             probe: mpeh.has(DataFlags::PROBE),
+            entropy: packet.entropy,
             congested: packet.congested,
             solicited: headers.bth.solicited,
             operation: data_operation(operation),

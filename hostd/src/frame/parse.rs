@@ -3,30 +3,36 @@
 use crate::verbs::DropReason;
 use common::wire::ethernet::{self, ethertype};
 use common::wire::ip::{Ecn, protocol, v4, v6};
-use common::wire::roce::{Headers, Opcode, icrc};
+use common::wire::roce::{Headers, Opcode, Operation, icrc};
 use common::wire::udp;
 use std::net::IpAddr;
 use std::ops::Range;
 
-/// A RoCEv2 packet whose headers and checksum are right.
+/// A RoCEv2 packet whose headers and checksum are right; of a trimmed one the headers.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivedPacket {
     pub(crate) source: IpAddr,
     pub(crate) destination: IpAddr,
     pub(crate) headers: Headers,
+    /// UDP source port and flow label, which led it here.
+    pub(crate) entropy: (u16, u32),
     /// A switch marked it: Congestion Experienced (RFC 3168).
     pub(crate) congested: bool,
+    /// A switch cut its payload off: nothing vouches for the headers.
+    pub(crate) trimmed: bool,
     /// Where in the frame the payload is.
     pub(crate) payload: Range<usize>,
 }
 
 impl ReceivedPacket {
     /// Reads an Ethernet frame. Without `has_bytes` the payload of data packets counts as zeros.
-    pub(crate) fn parse(frame: &[u8], has_bytes: bool) -> Result<Self, DropReason> {
+    /// `trimmed`: the code points of trimmed packets, bit n for DSCP n.
+    pub(crate) fn parse(frame: &[u8], has_bytes: bool, trimmed: u64) -> Result<Self, DropReason> {
         let Network {
             source,
             destination,
-            ecn,
+            class,
+            flow_label,
             ip,
             transport,
         } = parse_network(frame)?;
@@ -62,14 +68,30 @@ impl ReceivedPacket {
         } else {
             payload.start - ip.start..payload.end - ip.start
         };
-        icrc::verify_sparse(&frame[ip], zeros).map_err(|_| DropReason::BadIcrc)?;
+        let whole = icrc::verify_sparse(&frame[ip], zeros).is_ok();
+        // One that was short enough keeps its checksum, which does not cover the code point.
+        if !whole && (trimmed >> (class >> 2) & 1 == 0 || !is_data(&headers)) {
+            return Err(DropReason::BadIcrc);
+        }
         Ok(Self {
             source,
             destination,
-            congested: ecn == Ecn::Ce,
+            entropy: (datagram.src_port(), flow_label),
+            congested: Ecn::of(class) == Ecn::Ce,
+            trimmed: !whole,
             headers,
             payload,
         })
+    }
+}
+
+/// Whether it is a data packet of a multipath connection: others are not trimmed.
+fn is_data(headers: &Headers) -> bool {
+    match headers.bth.opcode {
+        Opcode::Multipath(operation) => {
+            !operation.is_response() && operation != Operation::Acknowledge
+        }
+        _ => false,
     }
 }
 
@@ -77,7 +99,10 @@ impl ReceivedPacket {
 struct Network {
     source: IpAddr,
     destination: IpAddr,
-    ecn: Ecn,
+    /// DSCP and ECN.
+    class: u8,
+    /// Of IPv6; zero over IPv4.
+    flow_label: u32,
     /// Where it is in the frame.
     ip: Range<usize>,
     /// Where its UDP datagram is.
@@ -102,7 +127,8 @@ fn parse_network(frame: &[u8]) -> Result<Network, DropReason> {
             Ok(Network {
                 source: ip.src().into(),
                 destination: ip.dst().into(),
-                ecn: Ecn::of(ip.traffic_class()),
+                class: ip.traffic_class(),
+                flow_label: 0,
                 ip: start..end,
                 transport,
             })
@@ -118,7 +144,8 @@ fn parse_network(frame: &[u8]) -> Result<Network, DropReason> {
             Ok(Network {
                 source: ip.src().into(),
                 destination: ip.dst().into(),
-                ecn: Ecn::of(ip.traffic_class()),
+                class: ip.traffic_class(),
+                flow_label: ip.flow_label(),
                 ip: start..end,
                 transport,
             })

@@ -69,11 +69,11 @@ impl Health {
         }
     }
 
-    /// A packet was taken for lost. Losses before the newest packet that came through say nothing
-    /// new.
-    pub(super) fn lost(&mut self, packet: LostPacket, now: Time) {
+    /// A packet was taken for lost; a `sprayed` one is only counted. Losses before the newest
+    /// packet that came through say nothing new.
+    pub(super) fn lost(&mut self, packet: LostPacket, sprayed: bool, now: Time) {
         self.lost += 1;
-        if packet.sent < self.newest_through || self.is_avoided() {
+        if sprayed || packet.sent < self.newest_through || self.is_avoided() {
             return;
         }
         self.vanished += 1;

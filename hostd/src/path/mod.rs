@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   entropy   Path ID to UDP source port and flow label
-//!   select    oblivious spraying, flowlets, one path
+//!   select    spraying, flowlets, one path        shuffle   random orders
+//!   spray     which entropy value a sprayed packet has: oblivious, bitmap, recycling, combined
 //!   health    delays, and packets that vanish
 //!   rtt       round-trip times (RFC 6298)
 //! ```
@@ -12,6 +13,8 @@ mod entropy;
 mod health;
 mod rtt;
 mod select;
+mod shuffle;
+mod spray;
 
 pub(crate) use entropy::Entropy;
 pub(crate) use health::LostPacket;
@@ -20,7 +23,7 @@ pub(crate) use select::{Choice, Selector};
 
 use crate::limits;
 use crate::stats::PathStatistics;
-use crate::verbs::{Granularity, MultipathConfig};
+use crate::verbs::{Feedback, Granularity, MultipathConfig, Spraying};
 use common::time::{Span, Time};
 use health::Health;
 
@@ -58,6 +61,7 @@ impl PathSet {
     /// the queue pair.
     pub(crate) fn new(
         agreed: Option<&MultipathConfig>,
+        spraying: Spraying,
         identity: u64,
         avoidance: Span,
         seed: u64,
@@ -73,7 +77,7 @@ impl PathSet {
             rx: None,
         };
         let selector = match agreed.map(|agreed| (agreed.granularity, agreed.flowlet_timeout)) {
-            Some((Granularity::Packet, _)) => Selector::oblivious(count, seed),
+            Some((Granularity::Packet, _)) => Selector::spray(spraying, count, seed),
             Some((Granularity::Flowlet, timeout)) => Selector::flowlet(count, seed, timeout),
             Some((Granularity::Flow, _)) | None => Selector::single(count, seed),
         };
@@ -91,8 +95,8 @@ impl PathSet {
         self.paths.len()
     }
 
-    /// The path of the next packet; not `other_than`, the one where its last copy was lost, as long
-    /// as there is a choice (HT-42).
+    /// The path of the next packet; not the entropy value `other_than`, with which its last copy
+    /// was lost, as long as there is a choice (HT-42).
     pub(crate) fn select(&mut self, other_than: Option<u8>, now: Time) -> Choice {
         self.end_avoidance(now);
         debug_assert_eq!(
@@ -105,7 +109,7 @@ impl PathSet {
         );
         let all = self.avoided >= self.paths.len();
         let paths = &self.paths;
-        let mut choice = self.selector.select(now, |id| {
+        let mut choice = self.selector.select(now, other_than, |id| {
             let path = &paths[usize::from(id)];
             (all || !path.health.is_avoided()) && (Some(id) != other_than || paths.len() == 1)
         });
@@ -113,6 +117,28 @@ impl PathSet {
         path.tx_packets += 1;
         choice.fresh = !std::mem::replace(&mut path.probed, true);
         choice
+    }
+
+    /// What tells a packet apart for which `choice` was made.
+    pub(crate) fn entropy_of(&self, choice: &Choice) -> Entropy {
+        match self.selector {
+            Selector::Spray(..) => Entropy::derive(self.identity, choice.entropy, 0),
+            Selector::Flowlet(_) | Selector::Single(_) => self.entropy(choice.path),
+        }
+    }
+
+    /// The outcome of a packet is known: which entropy values are good may follow from it.
+    pub(crate) fn on_feedback(&mut self, feedback: &Feedback) {
+        if let Selector::Spray(spray, _) = &mut self.selector {
+            spray.on_feedback(feedback.entropy, feedback.fate);
+        }
+    }
+
+    /// A retransmission time-out expired.
+    pub(crate) fn timed_out(&mut self, now: Time) {
+        if let Selector::Spray(spray, _) = &mut self.selector {
+            spray.timed_out(now);
+        }
     }
 
     /// What tells the packets of `path` apart.
@@ -142,11 +168,12 @@ impl PathSet {
         }
     }
 
-    /// A packet was taken for lost.
+    /// A packet was taken for lost. Sprayed ones take no path out: they have other means (HT-36).
     pub(crate) fn lost(&mut self, packet: LostPacket, now: Time) {
+        let sprayed = matches!(self.selector, Selector::Spray(..));
         if let Some(path) = self.paths.get_mut(usize::from(packet.path)) {
             let was = path.health.is_avoided();
-            path.health.lost(packet, now);
+            path.health.lost(packet, sprayed, now);
             self.avoided += usize::from(!was && path.health.is_avoided());
         }
     }

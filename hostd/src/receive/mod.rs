@@ -137,7 +137,7 @@ impl Receiver {
             min_rnr_timer,
             multipath: self
                 .reorders()
-                .then(|| reports.sack_fields(self.received_early(), loss)),
+                .then(|| reports.sack_fields(self.expected(), self.received_early(), loss)),
         }
     }
 

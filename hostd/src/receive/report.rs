@@ -7,6 +7,7 @@
 use crate::frame::{DataHeader, Refusal, Report, SackFields, Trigger, timestamp};
 use crate::verbs::Psn;
 use common::time::{Span, Time};
+use common::wire::roce::{MARK_BITS, Marks};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -19,8 +20,16 @@ pub(crate) struct Reports {
     deadline: Time,
     report: Report,
     trigger: Trigger,
+    /// A packet came that is acknowledged.
+    begun: bool,
     /// Something came out of order since the last acknowledgement.
     reordered: bool,
+    /// Packets that were marked or trimmed since the last acknowledgement.
+    marks: Marks,
+    /// Trims that have no place beside them in one acknowledgement.
+    more_marks: Marks,
+    /// The peer understands them.
+    tells_marks: bool,
     /// Newest flowlet of a packet that was delivered in order.
     flowlet: u16,
     /// A plain peer was told to repeat from the expected packet on: by a NAK, or by an RNR NAK.
@@ -41,11 +50,48 @@ impl Reports {
             deadline: Time::NEVER,
             report: Report::Acknowledge,
             trigger: Trigger::default(),
+            begun: false,
             reordered: false,
+            marks: Marks::default(),
+            more_marks: Marks::default(),
+            tells_marks: false,
             flowlet: 0,
             told_to_repeat: false,
             dropped: Psn::default(),
         }
+    }
+
+    /// Reports to a peer that understands marks and trims of packets.
+    pub(crate) fn with_marks(mut self) -> Self {
+        self.tells_marks = true;
+        self
+    }
+
+    /// The headers of packet `psn` came without its payload. It is told at once (HT-42); whether it
+    /// will be. What one acknowledgement cannot tell of follows in a second one; the sender's own
+    /// rules find what does not fit there either.
+    pub(crate) fn on_trimmed(&mut self, psn: Psn) -> bool {
+        if !self.tells_marks {
+            return false;
+        }
+        self.due = true;
+        for marks in [&mut self.marks, &mut self.more_marks] {
+            let bit = Self::bit(marks, psn);
+            marks.trimmed |= bit;
+            if bit != 0 {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The bit of packet `psn` in `marks`; zero if it has none.
+    fn bit(marks: &mut Marks, psn: Psn) -> u128 {
+        if marks.is_empty() {
+            // Later packets may be older ones.
+            marks.base = psn.minus(MARK_BITS / 2).value();
+        }
+        marks.bit(psn.value())
     }
 
     /// The expected packet came.
@@ -127,9 +173,10 @@ impl Reports {
         matches!(self.report, Report::Refused(_))
     }
 
-    /// The path of the packet that causes the acknowledgement.
-    pub(crate) fn path(&self) -> u8 {
-        self.trigger.path
+    /// UDP source port and flow label of the packet that causes the acknowledgement: what led it
+    /// here is the likeliest to lead back. `None` before the first one.
+    pub(crate) fn entropy(&self) -> Option<(u16, u32)> {
+        self.trigger.entropy
     }
 
     /// What the next acknowledgement says of the packets before it.
@@ -137,20 +184,32 @@ impl Reports {
         self.report
     }
 
-    /// What multipath adds to the next acknowledgement. `received`: the packets after the expected
-    /// one; `loss`: the oldest gap is taken for a loss.
-    pub(super) fn sack_fields(&self, received: [u64; 4], loss: bool) -> SackFields {
+    /// What multipath adds to the next acknowledgement. `expected`: the next packet; `received`:
+    /// the packets after it; `loss`: the oldest gap is taken for a loss.
+    pub(super) fn sack_fields(&self, expected: Psn, received: [u64; 4], loss: bool) -> SackFields {
+        let mut trigger = self.trigger;
+        if !self.begun {
+            // Nothing came that could have caused it.
+            trigger.psn = expected.minus(1);
+        }
         SackFields {
-            trigger: self.trigger,
+            trigger,
             received,
             flowlet: self.flowlet,
             reordered: self.reordered,
             loss,
+            marks: (!self.marks.is_empty()).then_some(self.marks),
         }
     }
 
     /// Counts a packet that will be acknowledged.
     fn count(&mut self, header: &DataHeader, now: Time) {
+        if header.congested && self.tells_marks {
+            let bit = Self::bit(&mut self.marks, header.psn);
+            self.marks.marked |= bit;
+            // The next packets have to find room.
+            self.due |= bit == 0;
+        }
         let mut probe = header.probe;
         if self.pending > 0 {
             probe |= self.trigger.probe;
@@ -160,7 +219,9 @@ impl Reports {
             path: header.path,
             delay: timestamp(now).wrapping_sub(header.tag),
             probe,
+            entropy: Some(header.entropy),
         };
+        self.begun = true;
         self.pending += 1;
         if self.pending == 1 {
             self.deadline = now + self.delay;
@@ -190,6 +251,8 @@ impl Reports {
         self.due = false;
         self.deadline = Time::NEVER;
         self.reordered = false;
+        self.marks = std::mem::take(&mut self.more_marks);
+        self.due = !self.marks.is_empty();
         self.trigger.probe = false;
         if !self.refuses() {
             self.report = Report::Acknowledge;

@@ -9,7 +9,7 @@
 //! No packet follows the last ones, so only silence shows their loss. Two clocks measure silence:
 //! one for the next probe, one for the retransmission time-out. Every change is an [`Event`] of one
 //! state machine. The events that the diagram leaves out change only what the rules remember, and
-//! [`Event::Paused`] the clocks:
+//! [`Event::Paused`] and [`Event::Held`] the clocks:
 //!
 //! ```text
 //!              Sent                  ┌──┐ Sent, or Acknowledged with news: the clocks restart
@@ -177,6 +177,11 @@ pub(crate) enum Event {
     Paused {
         /// For so long in all, up to now.
         total: Span,
+    },
+    /// Congestion control holds packets back: none leaves before.
+    Held {
+        /// Then.
+        until: Time,
     },
     /// [`Recovery::deadline`] may have passed.
     Expired {
@@ -371,10 +376,8 @@ impl Recovery {
                 Action::Nothing
             }
             (_, Event::FindLosses { reported }) => self.find_losses(reported, round_trip, now),
-            (_, Event::Paused { total }) => {
-                self.paused(total);
-                Action::Nothing
-            }
+            (_, Event::Paused { total }) => self.paused(total),
+            (_, Event::Held { until }) => self.held(until, round_trip),
             (_, Event::ReceiverNotReady { wait }) => self.receiver_not_ready(now + wait, now),
             (State::ReceiverNotReady { until, .. }, Event::Expired { .. }) if until <= now => {
                 self.state = State::Waiting(self.armed(round_trip, now));
@@ -500,7 +503,7 @@ impl Recovery {
 
     /// The port has paused data packets for `total` so far. The clocks stood still during the part
     /// of it that is new here. A clock that is stopped stays so: additions saturate.
-    fn paused(&mut self, total: Span) {
+    fn paused(&mut self, total: Span) -> Action {
         let span = total - self.paused_total;
         self.paused_total = total;
         self.silent_since += span;
@@ -508,6 +511,21 @@ impl Recovery {
             clocks.rto_at += span;
             clocks.probe_at += span;
         }
+        Action::Nothing
+    }
+
+    /// Nothing leaves before `until`, so nothing can be missed before a time-out after that.
+    fn held(&mut self, until: Time, round_trip: RoundTrip) -> Action {
+        let rto_at = until + self.rto(round_trip);
+        if let State::Waiting(clocks) | State::ReceiverNotReady { clocks, .. } = &mut self.state
+            && *clocks != Clocks::STOPPED
+        {
+            clocks.rto_at = clocks.rto_at.max(rto_at);
+            if clocks.probe_at < until {
+                clocks.probe_at = until;
+            }
+        }
+        Action::Nothing
     }
 
     /// A retransmission was spurious.

@@ -31,6 +31,8 @@ pub(crate) struct Slot {
     pub(crate) request: u32,
     /// The path of its newest copy.
     pub(crate) path: u8,
+    /// Which of the entropy values its newest copy had.
+    pub(crate) entropy: u8,
     /// How many copies left; saturates.
     pub(crate) copies: u8,
 }
@@ -40,6 +42,8 @@ pub(crate) struct Slot {
 pub(crate) struct Departed {
     /// Path ID.
     pub(crate) path: u8,
+    /// Which of the entropy values.
+    pub(crate) entropy: u8,
     /// When.
     pub(crate) at: Time,
 }
@@ -51,6 +55,8 @@ pub(crate) enum Arrived {
     Acked {
         /// It caused the acknowledgement.
         trigger: bool,
+        /// It was marked on its way.
+        marked: bool,
     },
     /// It caused the acknowledgement, but found no receive: it has to come again.
     NotReady,
@@ -84,8 +90,8 @@ pub(crate) struct Retransmission {
     pub(crate) psn: Psn,
     /// The request that it carries a part of.
     pub(crate) request: u32,
-    /// Where its last copy went.
-    pub(crate) path: u8,
+    /// Which of the entropy values its last copy had.
+    pub(crate) entropy: u8,
     /// Sent to learn what became of the others (flag P).
     pub(crate) probe: bool,
 }
@@ -166,7 +172,7 @@ impl Flight {
         Some(Retransmission {
             psn,
             request: slot.request,
-            path: slot.path,
+            entropy: slot.entropy,
             probe: self.probing,
         })
     }
@@ -180,6 +186,7 @@ impl Flight {
             sent: departed.at,
             request,
             path: departed.path,
+            entropy: departed.entropy,
             copies: 1,
         };
         let outstanding = self.outstanding();
@@ -204,6 +211,7 @@ impl Flight {
             acked: BitSet::default(),
             trigger: psn,
             loss: false,
+            marks: None,
             selective: true,
         }
     }
@@ -213,6 +221,7 @@ impl Flight {
         let slot = self.slot_mut(psn);
         slot.sent = departed.at;
         slot.path = departed.path;
+        slot.entropy = departed.entropy;
         slot.copies = slot.copies.saturating_add(1);
         let index = psn.since(self.una);
         debug_assert!(
@@ -266,7 +275,7 @@ impl Flight {
         let acked_before = ack.trigger.is_before(self.una) || self.sacked.get(trigger);
         let mut acked = 0;
         for index in 0..advance {
-            acked += u32::from(self.take(index, index == trigger, &mut arrived));
+            acked += u32::from(self.take(index, index == trigger, ack, &mut arrived));
         }
         self.una = ack.expected;
         self.sacked.shift(advance);
@@ -274,11 +283,11 @@ impl Flight {
         self.skipped.shift(advance);
         // A report of a loss is repeated without anything having come, and a plain peer does not
         // say what made it answer.
-        let repeats = ack.loss || !ack.selective;
+        let repeats = ack.loss || ack.tells_of_trims() || !ack.selective;
         let spurious = acked_before && !repeats && self.names_all_known(ack);
         let trigger = ack.trigger.since(ack.expected);
         for index in self.newly_acked(ack).iter() {
-            acked += u32::from(self.take(index, index == trigger, &mut arrived));
+            acked += u32::from(self.take(index, index == trigger, ack, &mut arrived));
             self.sacked.set(index);
             self.lost.clear(index);
         }
@@ -340,6 +349,7 @@ impl Flight {
         &mut self,
         index: u32,
         trigger: bool,
+        ack: &Acknowledgement,
         arrived: &mut impl FnMut(&Slot, Arrived),
     ) -> bool {
         if self.sacked.get(index) || self.skipped.get(index) {
@@ -348,8 +358,15 @@ impl Flight {
         if !self.lost.get(index) {
             self.in_flight -= 1;
         }
-        arrived(self.packet(index), Arrived::Acked { trigger });
+        let marked = ack.is_marked(self.una.plus(index));
+        arrived(self.packet(index), Arrived::Acked { trigger, marked });
         true
+    }
+
+    /// Packet `psn`, if it is in flight, and its distance from `una`.
+    pub(crate) fn in_flight_at(&self, psn: Psn) -> Option<(u32, &Slot)> {
+        let index = psn.since(self.una);
+        (self.awaits(psn) && !self.lost.get(index)).then(|| (index, self.slot(psn)))
     }
 
     /// The distance from `una` to the newest packet acknowledged out of order; zero if there is

@@ -4,6 +4,7 @@ use super::flow_control::FlowControl;
 use crate::limits;
 use common::time::Span;
 use common::wire::roce::Cookie;
+use serde::{Deserialize, Serialize};
 
 /// How an engine behaves; the same for all its queue pairs.
 #[derive(Clone, Debug)]
@@ -38,6 +39,16 @@ pub struct EngineConfig {
     pub ack_packets: u32,
     /// … or this long after a packet came.
     pub ack_delay: Span,
+    /// What steers the window of queue pairs with multipath. A plain peer's is halved by its
+    /// notifications of congestion.
+    pub congestion: Congestion,
+    /// Round trip through the idle network, which congestion control compares with; zero: the
+    /// shortest that was measured.
+    pub base_rtt: Span,
+    /// How packets are sprayed, with granularity [`Granularity::Packet`].
+    pub spraying: Spraying,
+    /// Code points that switches give packets whose payload they cut off: bit n for DSCP n.
+    pub trimmed: u64,
     /// A path on which packets vanish is not used for this long at first, up to 16 times as long
     /// when they vanish again.
     pub path_avoidance: Span,
@@ -73,6 +84,10 @@ impl Default for EngineConfig {
             rto_initial: Span::from_millis(50),
             ack_packets: 8,
             ack_delay: Span::from_micros(100),
+            congestion: Congestion::default(),
+            base_rtt: Span::ZERO,
+            spraying: Spraying::default(),
+            trimmed: 1 << TRIMMED_DSCP,
             path_avoidance: Span::from_millis(100),
             pacer_burst: 128 * 1024,
             cm_timeout: Span::from_millis(100),
@@ -85,6 +100,41 @@ impl Default for EngineConfig {
     }
 }
 
+/// The code point that switchd's shipped configuration gives trimmed packets of class AF31.
+const TRIMMED_DSCP: u8 = 42;
+
+/// Algorithms of congestion control.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Congestion {
+    /// A window of fixed size.
+    #[default]
+    Fixed,
+    /// NSCC of Ultra Ethernet: window by queueing delay, marks and trims (CC-8).
+    Nscc,
+    /// Swift: window by the round trip alone (CC-2).
+    Swift,
+    /// Window by the part of packets that is marked, as DCTCP (CC-7).
+    Dctcp,
+}
+
+/// How packets choose among entropy values (HT-34).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Spraying {
+    /// Each once before any repeats, whatever becomes of the packets.
+    Oblivious,
+    /// Those are passed over for a while that led through congestion.
+    Bitmap,
+    /// Those are used again that led through no congestion; others are tried if there are none
+    /// (REPS).
+    Recycling,
+    /// Those are used again that led through no congestion; if there are none, as with
+    /// [`Self::Bitmap`].
+    #[default]
+    Combined,
+}
+
 /// How the packets of a queue pair are spread over its sub-paths (HT-31, HT-34).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Granularity {
@@ -92,7 +142,7 @@ pub enum Granularity {
     Flow,
     /// A sub-path for each flowlet: a new one is chosen after a pause longer than the time-out.
     Flowlet,
-    /// A sub-path for each packet, obliviously.
+    /// A sub-path for each packet, as [`Spraying`] says.
     #[default]
     Packet,
 }
@@ -113,6 +163,8 @@ pub struct MultipathConfig {
     pub reorder_buffer: u16,
     /// A pause that ends a flowlet.
     pub flowlet_timeout: Span,
+    /// Acknowledgements tell which packets were marked or trimmed.
+    pub marks: bool,
 }
 
 /// What packets of a multipath connection carry, so that nobody can forge them who has not seen
@@ -143,6 +195,7 @@ impl Default for MultipathConfig {
             reorder_time: Span::from_millis(2),
             reorder_buffer: 512,
             flowlet_timeout: Span::from_micros(500),
+            marks: true,
         }
     }
 }

@@ -13,6 +13,8 @@ common::drop_reasons! {
     UnknownOpcode => "unknown_opcode",
     /// The invariant checksum is wrong.
     BadIcrc => "bad_icrc",
+    /// A switch cut the payload off; the peer is asked to send the packet again.
+    Trimmed => "trimmed",
     /// No queue pair of that number.
     UnknownQueuePair => "unknown_queue_pair",
     /// The queue pair does not receive in its state.

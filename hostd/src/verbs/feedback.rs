@@ -7,10 +7,15 @@ use common::time::{Span, Time};
 pub(crate) struct Feedback {
     /// Path ID of the newest copy.
     pub(crate) path: u8,
+    /// Which of the entropy values the newest copy had.
+    pub(crate) entropy: u8,
     /// When its newest copy left.
     pub(crate) sent: Time,
     /// The round-trip time, if it was measured.
     pub(crate) round_trip: Option<Span>,
+    /// The round-trip time of the packet that caused the acknowledgement: the newest that is known
+    /// of the network.
+    pub(crate) delay: Option<Span>,
     /// Whether it arrived.
     pub(crate) fate: PacketFate,
 }
@@ -22,9 +27,13 @@ pub(crate) enum PacketFate {
     Delivered {
         /// The newest copy probably arrived; `false`: an older one did.
         newest_copy: bool,
+        /// A switch marked it: Congestion Experienced.
+        marked: bool,
     },
     /// It arrived, but no receive was posted: it has to be sent again.
     NotReady,
+    /// A switch cut its payload off, and the peer says so.
+    Trimmed,
     /// It counts as lost.
     Lost,
 }

@@ -32,7 +32,9 @@ mod work;
 
 pub use access::{Access, RegionKeys};
 pub use completion::{Completion, CompletionOpcode, Status};
-pub use config::{Cookies, EngineConfig, Granularity, Multipath, MultipathConfig};
+pub use config::{
+    Congestion, Cookies, EngineConfig, Granularity, Multipath, MultipathConfig, Spraying,
+};
 pub use connect::{ConnectionParameters, PrivateData};
 pub use drop::{DROP_REASONS, DropCounters, DropReason};
 pub use error::EngineError;

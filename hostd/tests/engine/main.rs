@@ -17,4 +17,5 @@ mod plain_peer;
 mod shared_queue;
 mod shares;
 mod sizes;
+mod trims;
 mod trouble;

@@ -166,6 +166,10 @@ impl Host {
 pub(crate) struct Impairment {
     /// Per thousand packets lost.
     pub(crate) loss: u32,
+    /// Per thousand data packets whose payload a switch cuts off.
+    pub(crate) trims: u32,
+    /// Per thousand packets that a switch marks.
+    pub(crate) marks: u32,
     /// Per thousand packets that come twice.
     pub(crate) duplication: u32,
     /// One-way delay of the fastest path.
@@ -186,6 +190,8 @@ impl Default for Impairment {
     fn default() -> Self {
         Self {
             loss: 0,
+            trims: 0,
+            marks: 0,
             duplication: 0,
             delay: Span::from_micros(20),
             skew: Span::ZERO,
@@ -195,6 +201,34 @@ impl Default for Impairment {
             dead: [false; 2],
         }
     }
+}
+
+/// Bytes of a trimmed frame.
+const TRIMMED: usize = 128;
+
+/// Cuts the payload of a long data packet over IPv4 off, as a switch does that has no room for it.
+pub(crate) fn trim(bytes: &mut Vec<u8>) {
+    if bytes.len() <= TRIMMED || bytes[12] != 0x08 || bytes[15] >> 2 != 26 {
+        return;
+    }
+    bytes.truncate(TRIMMED);
+    let len = |from: usize| u16::try_from(TRIMMED - from).expect("short").to_be_bytes();
+    bytes[15] = 42 << 2 | bytes[15] & 3;
+    bytes[16..18].copy_from_slice(&len(14));
+    bytes[38..40].copy_from_slice(&len(34));
+    checksum(bytes);
+}
+
+/// Makes the checksum of an IPv4 header right.
+fn checksum(bytes: &mut [u8]) {
+    bytes[24..26].fill(0);
+    let words = bytes[14..34].chunks_exact(2);
+    let sum: u32 = words
+        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
+        .sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let folded = u16::try_from((folded & 0xffff) + (folded >> 16)).expect("folded");
+    bytes[24..26].copy_from_slice(&(!folded).to_be_bytes());
 }
 
 /// When a frame arrives, its number, where, and what it is.
@@ -310,7 +344,7 @@ impl Network {
     }
 
     fn depart(&mut self, from: usize, frame: &Frame) {
-        let bytes = frame.bytes().to_vec();
+        let mut bytes = frame.bytes().to_vec();
         if let Some(tap) = &mut self.tap {
             tap.push(bytes.clone());
         }
@@ -326,6 +360,13 @@ impl Network {
             || self.below(1000) < u64::from(impairment.loss)
         {
             return;
+        }
+        if impairment.trims > 0 && self.below(1000) < u64::from(impairment.trims) {
+            trim(&mut bytes);
+        }
+        if impairment.marks > 0 && self.below(1000) < u64::from(impairment.marks) {
+            bytes[15] |= 3;
+            checksum(&mut bytes);
         }
         let copies = 1 + u64::from(self.below(1000) < u64::from(impairment.duplication));
         for _ in 0..copies {

@@ -19,6 +19,7 @@ const MULTIPATH: MultipathConfig = MultipathConfig {
     reorder_time: Span::from_millis(2),
     reorder_buffer: 512,
     flowlet_timeout: Span::from_micros(500),
+    marks: true,
 };
 
 fn modes() -> [Option<MultipathConfig>; 2] {
@@ -501,7 +502,8 @@ fn what_completes_at_the_peer_is_solicited() {
     }
 }
 
-/// HT-12: over IPv6 every path has its own flow label besides its source port.
+/// HT-12: over IPv6 every entropy value has its own flow label besides its source port, and belongs
+/// to one path.
 #[test]
 fn ipv6_paths_have_flow_labels() {
     let mut network = Network::over(17, configs(), true);
@@ -512,8 +514,19 @@ fn ipv6_paths_have_flow_labels() {
     let entropies: std::collections::BTreeSet<_> = frames
         .iter()
         .filter(|frame| frame[14 + 8 + 15] == 1)
-        .map(|frame| (frame[54..56].to_vec(), frame[15..18].to_vec()))
+        // Source port, flow label, and Path ID after the 12 bytes of BTH.
+        .map(|frame| (frame[54..56].to_vec(), frame[15..18].to_vec(), frame[74]))
         .collect();
-    assert_eq!(entropies.len(), 8, "a port and a label for each path");
+    let ports: std::collections::BTreeSet<_> = entropies.iter().map(|it| &it.0).collect();
+    let labels: std::collections::BTreeSet<_> = entropies.iter().map(|it| &it.1).collect();
+    let paths: std::collections::BTreeSet<_> = entropies.iter().map(|it| it.2).collect();
+    assert!(ports.len() > 100 && ports.len() <= 256, "{}", ports.len());
+    assert_eq!(
+        entropies.len(),
+        ports.len(),
+        "a port has one label and path"
+    );
+    assert_eq!(labels.len(), ports.len(), "a label for each port");
+    assert_eq!(paths.len(), 8, "all paths");
     network.close();
 }

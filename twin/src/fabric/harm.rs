@@ -30,6 +30,13 @@ impl<const BYTES: bool> Fabric<BYTES> {
     }
 
     /// Changes what can happen to frames on a link, in both directions.
+    pub fn set_part(&mut self, link: LinkId, part: f64) {
+        for wire in [2 * link, 2 * link + 1] {
+            self.wires[wire].set_part(part);
+        }
+    }
+
+    /// Changes what can happen on a link.
     pub fn set_impairment(&mut self, link: LinkId, impairment: Impairment) {
         for wire in [2 * link, 2 * link + 1] {
             self.wires[wire].set_impairment(impairment);

@@ -291,6 +291,7 @@ fn host(raw: &RawHost, speed: Rate, poll: Span) -> At<(EngineConfig, Verb, u32)>
             "flowlet_timeout",
             paths.flowlet_timeout,
         )?,
+        marks: paths.marks,
     };
     let config = EngineConfig {
         multipath: raw.multipath.unwrap_or(true).then_some(multipath),
@@ -299,6 +300,14 @@ fn host(raw: &RawHost, speed: Rate, poll: Span) -> At<(EngineConfig, Verb, u32)>
         ack_packets: small(&raw.ack_packets, "ack_packets", 1..=64)?
             .unwrap_or(defaults.ack_packets),
         ack_delay: time(&raw.ack_delay, "ack_delay", Span::from_micros(10))?,
+        congestion: raw.congestion.unwrap_or(defaults.congestion),
+        base_rtt: period(
+            raw.base_rtt.as_ref(),
+            "base_rtt",
+            defaults.base_rtt,
+            Span::ZERO..=long,
+        )?,
+        spraying: raw.spraying.unwrap_or(defaults.spraying),
         rto_min,
         rto_initial,
         path_avoidance: period(

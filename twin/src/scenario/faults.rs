@@ -32,6 +32,7 @@ pub(super) fn fault(spanned: &Spanned<RawFault>, plan: &Plan) -> At<Vec<PlannedF
         .with_other("reordering", place(&raw.reordering))
         .with_other("lateness", place(&raw.lateness))
         .with_other("interval", place(&raw.interval))
+        .with_other("part", place(&raw.part))
         .with_other("ppm", place(&raw.ppm));
     let from = raw.from.as_ref().map_or(Span::ZERO, |it| it.get_ref().0);
     let until = raw.until.as_ref().map_or(Span::MAX, |it| it.get_ref().0);
@@ -84,6 +85,21 @@ fn targets(
             let links = links(raw, plan, at)?.unwrap_or_default();
             let harmed = |link| Target::Here(Fault::Impairment(link, impairment));
             Ok(links.into_iter().map(harmed).collect())
+        }
+        FaultKind::SlowLink => {
+            keys.has("link");
+            keys.has("part");
+            let part = raw.part.as_ref().map(|it| (*it.get_ref(), it.span().start));
+            let (part, place) = part.ok_or_else(|| (at, "SlowLink needs part".to_owned()))?;
+            if !(0.000_1..1.0).contains(&part) {
+                return Err((
+                    place,
+                    format!("part = {part} is not from 0.0001 to below 1"),
+                ));
+            }
+            let links = links(raw, plan, at)?.unwrap_or_default();
+            let slow = |link| Target::Here(Fault::SlowLink(link, part));
+            Ok(links.into_iter().map(slow).collect())
         }
         FaultKind::LinkDown => {
             keys.has("link");

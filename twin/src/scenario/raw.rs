@@ -4,7 +4,7 @@ use super::values::{Bytes, Chance, Period};
 use crate::app::Verb;
 use crate::sizes::Sizes;
 use common::units::Rate;
-use hostd::verbs::Granularity;
+use hostd::verbs::{Congestion, Granularity, Spraying};
 use serde::Deserialize;
 use switchd::config::Qos;
 use switchd::config::ecmp::Dlb;
@@ -97,6 +97,9 @@ pub(super) struct RawHost {
     pub(super) multipath: Option<bool>,
     pub(super) paths: Number,
     pub(super) granularity: Option<GranularityName>,
+    pub(super) spraying: Option<Spraying>,
+    pub(super) congestion: Option<Congestion>,
+    pub(super) base_rtt: Option<Spanned<Period>>,
     pub(super) window: Number,
     pub(super) path_mtu: Number,
     pub(super) reorder_packets: Number,
@@ -163,6 +166,7 @@ pub(super) struct RawWorkload {
 pub(super) enum FaultKind {
     #[serde(alias = "weather")]
     Impairment,
+    SlowLink,
     LinkDown,
     Crash,
     PfcStorm,
@@ -185,5 +189,6 @@ pub(super) struct RawFault {
     pub(super) reordering: Option<Spanned<Chance>>,
     pub(super) lateness: Option<Spanned<Period>>,
     pub(super) interval: Option<Spanned<Period>>,
+    pub(super) part: Option<Spanned<f64>>,
     pub(super) ppm: Option<Spanned<i64>>,
 }

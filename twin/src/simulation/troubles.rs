@@ -24,6 +24,15 @@ impl<const BYTES: bool> Simulation<BYTES> {
                 let impairment = self.impairment_on(link);
                 self.fabric.set_impairment(link, impairment);
             }
+            Fault::SlowLink(link, _) => {
+                let active = self.troubles.iter().zip(&self.active);
+                let parts = active.filter_map(|(trouble, active)| match trouble.fault {
+                    Fault::SlowLink(place, part) if place == link && *active => Some(part),
+                    _ => None,
+                });
+                let part = parts.fold(1.0, f64::min);
+                self.fabric.set_part(link, part);
+            }
             Fault::LinkDown(link) => {
                 let down = self.is_active(|other| *other == Fault::LinkDown(link));
                 self.fabric.set_link(link, !down);

@@ -63,7 +63,7 @@ impl Headers {
         Self::new(bth)
     }
 
-    /// Bytes from the BTH to the payload; the shortest, if an extension makes it longer.
+    /// Bytes from the BTH to the payload; the shortest, if an extension or marks make it longer.
     pub fn len_of(opcode: Opcode) -> usize {
         let operation = match opcode {
             Opcode::UdSendOnly => return Bth::LEN + Deth::LEN,
@@ -106,9 +106,9 @@ impl Headers {
         let start = Self::announced_len(bth.opcode, bytes);
         let trailer = usize::from(bth.pad) + ICRC_LEN;
         need("roce", bytes, start + trailer)?;
-        let payload = start..bytes.len() - trailer;
         let mut headers = Self::new(bth);
-        headers.parse_extended(bytes)?;
+        headers.parse_extended(&bytes[..bytes.len() - trailer])?;
+        let payload = headers.len()..bytes.len() - trailer;
         let has_payload = match bth.opcode {
             Opcode::UdSendOnly => true,
             Opcode::Cnp => false,
@@ -154,6 +154,7 @@ impl Headers {
             self.aeth = Some(Aeth::parse(&bytes[next(Aeth::LEN)..])?);
         }
         if multipath && operation == Operation::Acknowledge {
+            // Marks may follow, and nothing after them.
             self.sack = Some(Sack::parse(&bytes[next(Sack::LEN)..])?);
         }
         if operation == Operation::AtomicAcknowledge {
@@ -171,7 +172,8 @@ impl Headers {
     /// Bytes from the BTH to the payload.
     pub fn len(&self) -> usize {
         let longer = self.extension.map_or(0, |it| it.len() - Extension::LEN);
-        Self::len_of(self.bth.opcode) + longer
+        let marks = self.sack.map_or(0, |sack| sack.len() - Sack::LEN);
+        Self::len_of(self.bth.opcode) + longer + marks
     }
 
     /// Never: there is always a BTH.
@@ -220,9 +222,8 @@ impl Headers {
             self.aeth.iter().for_each(|aeth| aeth.emit(place));
         }
         if multipath && operation == Operation::Acknowledge {
-            self.sack
-                .unwrap_or_default()
-                .emit(&mut bytes[next(Sack::LEN)]);
+            let sack = self.sack.unwrap_or_default();
+            sack.emit(&mut bytes[next(sack.len())]);
         }
         if operation == Operation::AtomicAcknowledge {
             let original = self.atomic_original.unwrap_or(0);

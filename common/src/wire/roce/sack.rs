@@ -6,14 +6,14 @@
 //!               PSN = BTH.PSN + 1 + i has arrived
 //!   byte 32–34  PSN of the packet that caused this ACK, so that the sender learns which path and
 //!               which transmission it is about
-//!   byte 35     zero
+//!   byte 35     one if marks and trims of packets follow (`Marks`), zero if not
 //! ```
 //!
 //! The BTH's PSN is the last one before the first gap, as in any ACK, so a receiver that ignores
 //! the block still understands the rest.
 
 use super::super::{Error, Result, be24, need, put, put24};
-use super::PSN_MASK;
+use super::{Marks, PSN_MASK};
 
 /// PSNs after the acknowledged one that the bitmap speaks of.
 pub const SACK_BITS: usize = 256;
@@ -26,11 +26,21 @@ pub struct Sack {
     pub bitmap: [u64; WORDS],
     /// PSN of the packet that caused the ACK, 24 bits.
     pub trigger: u32,
+    /// What became of single packets on their way.
+    pub marks: Option<Marks>,
 }
 
 impl Sack {
-    /// Bytes of the block.
+    /// Bytes of the block, without the marks.
     pub const LEN: usize = SACK_BITS / 8 + 4;
+
+    /// Bytes of the block and of the marks that follow it.
+    pub const fn len(&self) -> usize {
+        match self.marks {
+            Some(_) => Self::LEN + Marks::LEN,
+            None => Self::LEN,
+        }
+    }
 
     /// Marks PSN + 1 + `offset` as arrived; offsets beyond the bitmap are ignored.
     #[inline]
@@ -62,22 +72,26 @@ impl Sack {
     /// Reads the block at the front of `bytes`.
     ///
     /// # Errors
-    /// If it is cut, or the last byte is not zero.
+    /// If it or the marks are cut, or the last byte is neither zero nor one.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         need("sack", bytes, Self::LEN)?;
-        if bytes[35] != 0 {
-            let value = u32::from(bytes[35]);
-            return Err(Error::Field {
-                header: "sack",
-                field: "reserved",
-                value,
-            });
-        }
+        let marks = match bytes[35] {
+            0 => None,
+            1 => Some(Marks::parse(&bytes[Self::LEN..])?),
+            other => {
+                return Err(Error::Field {
+                    header: "sack",
+                    field: "reserved",
+                    value: u32::from(other),
+                });
+            }
+        };
         let word = |n: usize| u64::from_le_bytes(super::super::array(bytes, 8 * n));
         Ok(Self {
             bitmap: std::array::from_fn(word),
             trigger: be24(bytes, 32),
+            marks,
         })
     }
 
@@ -88,6 +102,9 @@ impl Sack {
             put(bytes, 8 * n, word.to_le_bytes());
         }
         put24(bytes, 32, self.trigger & PSN_MASK);
-        bytes[35] = 0;
+        bytes[35] = u8::from(self.marks.is_some());
+        if let Some(marks) = &self.marks {
+            marks.emit(&mut bytes[Self::LEN..]);
+        }
     }
 }

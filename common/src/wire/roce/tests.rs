@@ -192,6 +192,37 @@ fn a_sack_says_what_arrived() {
     assert_eq!(Sack::parse(&bytes), Ok(sack));
 }
 
+/// HT-42: marks name packets from their base on, across the wrap of sequence numbers.
+#[test]
+fn marks_name_packets() {
+    let mut marks = Marks {
+        base: PSN_MASK - 1,
+        ..Marks::default()
+    };
+    assert!(marks.is_empty());
+    assert_eq!((marks.bit(PSN_MASK - 1), marks.bit(2)), (1, 1 << 4));
+    assert_eq!((marks.bit(PSN_MASK - 2), marks.bit(126)), (0, 0));
+    marks.marked = marks.bit(125);
+    marks.trimmed = marks.bit(PSN_MASK);
+    let sack = Sack {
+        marks: Some(marks),
+        ..Sack::default()
+    };
+    let mut bytes = [0xff; Sack::LEN + Marks::LEN];
+    sack.emit(&mut bytes);
+    assert_eq!(
+        (bytes[35], bytes[39], bytes[55], bytes[56]),
+        (1, 0, 0x80, 2)
+    );
+    assert_eq!(Sack::parse(&bytes), Ok(sack));
+    assert!(Sack::parse(&bytes[..71]).is_err(), "cut");
+    for (place, value) in [(35, 2), (39, 1)] {
+        let before = std::mem::replace(&mut bytes[place], value);
+        assert!(Sack::parse(&bytes).is_err(), "byte {place} is {value}");
+        bytes[place] = before;
+    }
+}
+
 fn any_headers() -> impl Strategy<Value = Headers> {
     let opcode = (0..OPERATIONS.len(), any::<bool>()).prop_map(|(n, multipath)| {
         if multipath {
@@ -241,6 +272,11 @@ fn any_headers() -> impl Strategy<Value = Headers> {
             headers.sack = (multipath && operation == Operation::Acknowledge).then_some(Sack {
                 bitmap: [big; 4],
                 trigger: psn,
+                marks: (small[4] & 1 != 0).then_some(Marks {
+                    base: qp,
+                    marked: u128::from(big) << 3,
+                    trimmed: u128::from(word) << 90,
+                }),
             });
             headers.atomic_original = (operation == Operation::AtomicAcknowledge).then_some(big);
             headers.immediate = operation.has_immediate().then_some(word);

@@ -111,11 +111,18 @@ impl Sender {
     ) -> Verdict {
         let shortest = self.rtt.shortest();
         let before = self.round_trip();
+        let in_flight = self.flight.in_flight();
         let mut measured = None;
+        // Karn: take an RTT sample only from packets sent once.
+        let delay = self.flight.in_flight_at(ack.trigger);
+        let delay = delay.filter(|(_, slot)| slot.copies == 1);
+        let delay = delay.map(|(_, slot)| now.since(slot.sent));
         let recovery = &mut self.recovery;
         let verdict = self.flight.acknowledge(ack, |slot, arrived| {
-            let trigger = arrived != Arrived::Acked { trigger: false };
-            // Karn: take an RTT sample only from packets sent once.
+            let (trigger, marked) = match arrived {
+                Arrived::Acked { trigger, marked } => (trigger, marked),
+                Arrived::NotReady => (true, false),
+            };
             let round_trip = (trigger && slot.copies == 1).then(|| now.since(slot.sent));
             measured = measured.or(round_trip);
             let fate = if arrived == Arrived::NotReady {
@@ -131,9 +138,16 @@ impl Sender {
                     newest_copy,
                 };
                 recovery.on(acked, before, now);
-                PacketFate::Delivered { newest_copy }
+                PacketFate::Delivered {
+                    newest_copy,
+                    marked,
+                }
             };
-            steering.feedback(&feedback(slot, round_trip, fate), now);
+            let feedback = Feedback {
+                delay,
+                ..feedback(slot, round_trip, fate)
+            };
+            steering.feedback(&feedback, in_flight, now);
         });
         let Verdict::Valid(news) = verdict else {
             return verdict;
@@ -151,10 +165,50 @@ impl Sender {
             outstanding: !self.flight.is_idle(),
         };
         self.recovery.on(event, self.round_trip(), now);
+        self.mark_trimmed(ack, now, steering, counters);
         let event = Event::FindLosses { reported: ack.loss };
         let judged = self.act(event, now, steering, counters);
         debug_assert!(judged.is_ok(), "only silence and a missing receive give up");
+        self.held(steering, now);
         verdict
+    }
+
+    /// The packets whose payload was cut off are to be sent again. What is said of a copy that has
+    /// been replaced says nothing of the new one: it is too soon for that. (The shortest round trip
+    /// may itself have been measured in a crowd.) What is said of a first copy gives a round-trip
+    /// time like an acknowledgement: it may be all that comes in an incast.
+    fn mark_trimmed(
+        &mut self,
+        ack: &Acknowledgement,
+        now: Time,
+        steering: &mut Steering,
+        counters: &mut QueuePairCounters,
+    ) {
+        for psn in ack.trimmed() {
+            let Some((index, slot)) = self.flight.in_flight_at(psn) else {
+                continue;
+            };
+            let took = now.since(slot.sent);
+            if slot.copies == 1 {
+                self.rtt.sample(took);
+            } else if let Some(shortest) = self.rtt.shortest()
+                && took < shortest.divided_by(4)
+            {
+                continue;
+            }
+            let slot = self.flight.mark_lost(index);
+            let feedback = feedback(&slot, None, PacketFate::Trimmed);
+            steering.feedback(&feedback, self.flight.in_flight(), now);
+            counters.rx_trims += 1;
+        }
+    }
+
+    /// While packets are held back the clocks do not count their absence.
+    pub(super) fn held(&mut self, steering: &Steering, now: Time) {
+        if let Some(until) = steering.held_until() {
+            let event = Event::Held { until };
+            self.recovery.on(event, self.round_trip(), now);
+        }
     }
 
     /// Marks the packets in flight that are lost by the rules of `judge`.
@@ -190,7 +244,8 @@ impl Sender {
     /// Packet `index` of the flight is lost: it will be sent again.
     fn mark_lost(&mut self, index: u32, now: Time, steering: &mut Steering) {
         let slot = self.flight.mark_lost(index);
-        steering.feedback(&feedback(&slot, None, PacketFate::Lost), now);
+        let feedback = feedback(&slot, None, PacketFate::Lost);
+        steering.feedback(&feedback, self.flight.in_flight(), now);
     }
 
     /// Everything that is in flight is lost.
@@ -279,7 +334,7 @@ impl Sender {
             Action::BackOff => {
                 counters.timeouts += 1;
                 self.mark_all_lost(now, steering);
-                steering.timed_out();
+                steering.timed_out(now);
             }
             Action::GiveUp(status) => return Err(status),
         }
@@ -296,8 +351,10 @@ impl Sender {
 fn feedback(slot: &Slot, round_trip: Option<Span>, fate: PacketFate) -> Feedback {
     Feedback {
         path: slot.path,
+        entropy: slot.entropy,
         sent: slot.sent,
         round_trip,
+        delay: round_trip,
         fate,
     }
 }

@@ -1,7 +1,9 @@
 use super::*;
 use crate::bit_set::BitSet;
+use crate::connection::steering::SteeringPlan;
 use crate::send::flight::News;
-use crate::verbs::{MultipathConfig, PortId, PortSet};
+use crate::verbs::{EngineConfig, MultipathConfig, PortId, PortSet, Spraying};
+use common::wire::roce::Marks;
 
 const TOLERANCE: u32 = 8;
 
@@ -30,9 +32,19 @@ impl Bed {
             rnr_retry: Some(2),
         };
         let agreed = multipath.then_some(&agreed);
+        let config = EngineConfig {
+            spraying: Spraying::Oblivious,
+            ..EngineConfig::default()
+        };
+        let plan = SteeringPlan {
+            identity: 1,
+            seed: 1,
+            window: 64,
+            mtu: 4096,
+        };
         Self {
             sender: Sender::new(Psn::new(first), 128, rules),
-            steering: Steering::new(agreed, 1, Span::from_millis(100), 1, 64),
+            steering: Steering::new(agreed, &plan, &config),
             counters: QueuePairCounters::default(),
             now: Time::from_nanos(1_000_000_000),
             multipath,
@@ -49,6 +61,7 @@ impl Bed {
             .expect("credit");
         Departed {
             path: choice.path.path,
+            entropy: choice.path.entropy,
             at: self.now,
         }
     }
@@ -64,8 +77,8 @@ impl Bed {
     fn resend(&mut self) -> Vec<u32> {
         let mut sent = Vec::new();
         while let Some(again) = self.sender.retransmission(&self.steering) {
-            let departed = self.depart(Some(again.path));
-            assert_ne!(departed.path, again.path, "another path");
+            let departed = self.depart(Some(again.entropy));
+            assert_ne!(departed.entropy, again.entropy, "another path");
             self.sender.sent_again(again.psn, departed);
             sent.push(again.psn.value());
         }
@@ -91,6 +104,7 @@ impl Bed {
                 .last()
                 .map_or_else(|| expected.minus(1), |&psn| Psn::new(psn)),
             loss,
+            marks: None,
             selective: self.multipath,
         };
         self.sender
@@ -313,6 +327,7 @@ fn the_trigger_is_acknowledged() {
         acked: BitSet::default(),
         trigger: Psn::new(trigger),
         loss: false,
+        marks: None,
         selective: true,
     };
     for (trigger, in_flight) in [(0, 20), (7, 19), (7, 19), (19, 18), (300, 18)] {
@@ -322,6 +337,54 @@ fn the_trigger_is_acknowledged() {
         let (flying, lost) = bed.sender.flight().census();
         assert_eq!(flying + u32::try_from(lost).expect("few"), in_flight);
     }
+}
+
+/// HT-42, HT-43: what was trimmed is sent again at once, once for each copy; a report of a copy
+/// that has been replaced, or of what was never sent, changes nothing.
+#[test]
+fn trimmed_packets_are_sent_again_at_once() {
+    let mut bed = Bed::new(0xff_fffe, true);
+    bed.send(20);
+    bed.pass(micros(100));
+    bed.answer(0, &[]);
+    let trimmed = |psns: &[u32]| {
+        let mut marks = Marks {
+            base: 0xff_ffc0,
+            ..Marks::default()
+        };
+        for &psn in psns {
+            assert_ne!(marks.bit(psn), 0, "within the bitmap");
+            marks.trimmed |= marks.bit(psn);
+        }
+        Acknowledgement {
+            expected: Psn::new(0),
+            acked: BitSet::default(),
+            trigger: Psn::new(0xff_ffff),
+            loss: false,
+            marks: Some(marks),
+            selective: true,
+        }
+    };
+    let report = |bed: &mut Bed, psns: &[u32]| {
+        bed.sender.acknowledge(
+            &trimmed(psns),
+            bed.now,
+            &mut bed.steering,
+            &mut bed.counters,
+        );
+        bed.resend()
+    };
+    // Before the oldest one, never sent, and two of those in flight.
+    assert_eq!(report(&mut bed, &[0xff_ffff, 40, 3, 5]), [3, 5]);
+    assert_eq!(bed.counters.rx_trims, 2);
+    bed.pass(micros(20));
+    assert!(report(&mut bed, &[3, 5]).is_empty(), "not the new copies");
+    bed.pass(micros(60));
+    assert_eq!(report(&mut bed, &[3]), [3], "the new copy");
+    assert_eq!(bed.sender.backoff_shift(), 0, "nothing was spurious");
+    bed.pass(micros(100));
+    bed.answer(18, &[]);
+    assert!(bed.sender.flight().is_idle());
 }
 
 /// HT-41: a spurious retransmission doubles the tolerance; time without such halves it.
@@ -339,6 +402,7 @@ fn spurious_retransmissions_double_the_waits() {
         acked: BitSet::default(),
         trigger: Psn::new(0),
         loss: false,
+        marks: None,
         selective: true,
     };
     for shift in [0, 1, 1, 1] {

@@ -1,0 +1,361 @@
+//! NSCC, the network-signalled congestion control of Ultra Ethernet (UET 3.6.13): a window that
+//! follows the queueing delay, marks and trims.
+//!
+//! ```text
+//!                    delay below the target          delay at the target or above
+//!   not marked       grows by what is missing        grows slowly, alike for all
+//!   marked           stays                           shrinks, once a round trip
+//! ```
+//!
+//! Below one packet the window is a pace: a packet each `window`-th part of a round trip. It is
+//! quickened alike for all senders while packets come unmarked, much if the network is idle; a mark
+//! slows it, and a trim halves it. So large incasts settle with few trims.
+//!
+//! When little gets through and packets are trimmed or very late, quick adapt sets the window to
+//! what did get through in the last interval. Reactions to what was sent before that are ignored.
+//!
+//! Windows are in bytes of payload, times in nanoseconds. Constants are those of uet-htsim, which
+//! scale with the path: by its delay-bandwidth product, compared with 100 Gb/s × 12 µs.
+
+use super::pipe::{nanos, span};
+use crate::verbs::{Feedback, PacketFate};
+use common::time::{Span, Time};
+use common::units::Rate;
+
+/// Delay-bandwidth product that the constants are for, in bytes, and its round trip in ns.
+const REFERENCE: (f64, f64) = (150_000.0, 12_000.0);
+
+/// The target of the queueing delay, in round trips: with trimming, and without.
+const TARGET_TRIMMING: f64 = 0.75;
+const TARGET_NO_TRIMMING: f64 = 1.0;
+
+/// The window is this many delay-bandwidth products at most.
+const WINDOW: f64 = 1.5;
+
+/// Quick adapt acts if less than this part of the largest window got through …
+const GATE: f64 = 1.0 / 8.0;
+
+/// … and the delay is this many times the target, unless packets were trimmed or lost.
+const LATE: f64 = 4.0;
+
+/// Proportional, fair and fast increase, and what every round trip adds, in packets.
+const ALPHA: f64 = 4.0;
+const FAIR: f64 = 5.0;
+const FAST: f64 = 0.25;
+const ETA: f64 = 0.15;
+
+/// How strongly the window shrinks, at most by half.
+const GAMMA: f64 = 0.8;
+
+/// Below one packet: the least part of a packet; how much an unmarked packet quickens the pace when
+/// the network is idle, as factor, and otherwise, in packets for a round trip; and how much a
+/// marked one at the target slows it.
+const LEAST: f64 = 1.0 / 128.0;
+const QUICKEN: f64 = 1.5;
+const ADD: f64 = 1.0 / 512.0;
+const SLOW: f64 = 0.25;
+
+/// Weight of a new sample in the mean of the queueing delay.
+const EWMA: f64 = 0.0125;
+
+/// Packets after which increases take effect.
+const ADJUST: f64 = 8.0;
+
+/// Queueing delay in ns below which the network counts as idle.
+const IDLE: f64 = 1_000.0;
+
+/// Without a known speed and without a measured round trip the window is the largest there is.
+#[derive(Clone, Copy, Debug)]
+struct Path {
+    /// Round trip without queueing.
+    base: f64,
+    /// Of the queueing delay.
+    target: f64,
+    /// Largest window.
+    most: f64,
+    /// Delay-bandwidth product, as multiple of the reference.
+    scale: f64,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Nscc {
+    /// Payload bytes of a packet.
+    mtu: f64,
+    /// Most bytes in flight by configuration.
+    limit: f64,
+    /// Target of the queueing delay, in round trips.
+    target: f64,
+    /// Bytes in a nanosecond; zero: not known.
+    speed: f64,
+    /// Round trip without queueing; `None`: not known yet.
+    base: Option<Span>,
+    /// It was configured, and is not measured.
+    configured: bool,
+    window: f64,
+    /// Mean of the queueing delay.
+    average: f64,
+    /// What the window grows by, times the window.
+    growth: f64,
+    /// Bytes since it was adjusted.
+    received: f64,
+    adjusted: Time,
+    added: Time,
+    shrunk: Time,
+    /// Bytes without queueing in a row, and whether the window grows fast.
+    idle: f64,
+    fast: bool,
+    /// Bytes that got through in this interval of quick adapt, and its end.
+    achieved: f64,
+    interval_end: Option<Time>,
+    /// Packets were trimmed or lost in this interval.
+    suffered: bool,
+    /// Bytes whose outcome is still from before the last quick adapt.
+    ignored: f64,
+}
+
+impl Nscc {
+    /// At most `window` packets of `mtu` bytes. `base`: the round trip without queueing, zero if it
+    /// is to be measured. `trims`: switches may trim packets, and the peer tells.
+    pub(crate) fn new(window: u32, mtu: u16, base: Span, trims: bool) -> Self {
+        let mtu = f64::from(mtu.max(1));
+        let limit = f64::from(window.max(1)) * mtu;
+        Self {
+            mtu,
+            limit,
+            target: if trims {
+                TARGET_TRIMMING
+            } else {
+                TARGET_NO_TRIMMING
+            },
+            speed: 0.0,
+            base: (base != Span::ZERO).then_some(base),
+            configured: base != Span::ZERO,
+            window: limit,
+            average: 0.0,
+            growth: 0.0,
+            received: 0.0,
+            adjusted: Time::ZERO,
+            added: Time::ZERO,
+            shrunk: Time::ZERO,
+            idle: 0.0,
+            fast: false,
+            achieved: 0.0,
+            interval_end: None,
+            suffered: false,
+            ignored: 0.0,
+        }
+    }
+
+    /// Packets that may be in flight.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a window is positive and far below the bounds of u32"
+    )]
+    pub(crate) fn window(&self) -> u32 {
+        ((self.window / self.mtu) as u32).max(1)
+    }
+
+    /// The time from one packet to the next, if the window is less than a packet.
+    pub(crate) fn interval(&self) -> Option<Span> {
+        let part = self.window / self.mtu;
+        let base = nanos(self.base?);
+        (part < 1.0).then(|| span(base / part))
+    }
+
+    /// The speed that packets leave at is known; zero: not.
+    #[expect(clippy::cast_precision_loss, reason = "a speed")]
+    pub(crate) fn set_speed(&mut self, speed: Rate) {
+        let before = std::mem::replace(&mut self.speed, speed.bps() as f64 / 8e9);
+        if before == 0.0
+            && let Some(path) = self.path()
+        {
+            self.window = path.most;
+        }
+    }
+
+    fn path(&self) -> Option<Path> {
+        let base = nanos(self.base?);
+        if self.speed == 0.0 {
+            return None;
+        }
+        let product = base * self.speed;
+        Some(Path {
+            base,
+            target: base * self.target,
+            most: (product * WINDOW).min(self.limit).max(self.mtu),
+            scale: product / REFERENCE.0,
+        })
+    }
+
+    /// The outcome of a packet is known; that of `in_flight` packets is not.
+    pub(crate) fn on_feedback(&mut self, feedback: &Feedback, in_flight: u32, now: Time) {
+        if let (false, Some(measured)) = (self.configured, feedback.round_trip) {
+            let known = self.base.is_some();
+            self.base = Some(self.base.map_or(measured, |base| base.min(measured)));
+            if let (false, Some(path)) = (known, self.path()) {
+                self.window = self.window.min(path.most);
+            }
+        }
+        let Some(path) = self.path() else { return };
+        let in_flight = f64::from(in_flight) * self.mtu;
+        match feedback.fate {
+            PacketFate::Delivered { marked, .. } => {
+                let delay = feedback
+                    .delay
+                    .map(|delay| (nanos(delay) - path.base).max(0.0));
+                self.arrived(delay, marked, in_flight, &path, now);
+            }
+            PacketFate::Trimmed => self.trimmed(in_flight, &path, now),
+            // What is lost says nothing of queues that trim.
+            PacketFate::Lost | PacketFate::NotReady => {}
+        }
+        debug_assert!(self.window > 0.0 && self.window <= self.limit);
+    }
+
+    fn arrived(
+        &mut self,
+        delay: Option<f64>,
+        marked: bool,
+        in_flight: f64,
+        path: &Path,
+        now: Time,
+    ) {
+        self.achieved += self.mtu;
+        let delay = delay.unwrap_or(self.average);
+        // What is late without a mark did not wait in a queue that marks.
+        let sample = if !marked && delay > path.target {
+            path.base * 0.25
+        } else {
+            delay
+        };
+        self.average = EWMA * sample + (1.0 - EWMA) * self.average;
+        if self.ignored > 0.0 {
+            self.ignored -= self.mtu;
+            if marked {
+                return;
+            }
+        }
+        if self.quick_adapt(delay > LATE * path.target, in_flight, path, now) {
+            return;
+        }
+        if self.window < self.mtu {
+            return self.change_pace(delay, marked, path);
+        }
+        match (marked, delay >= path.target) {
+            (false, true) => self.growth += FAIR * self.mtu * path.scale * self.mtu,
+            (false, false) => self.grow(delay, path),
+            (true, true) => self.shrink(path, now),
+            (true, false) => {}
+        }
+        self.received += self.mtu;
+        if self.received >= ADJUST * self.mtu || nanos(now.since(self.adjusted)) >= path.base {
+            self.adjust(path, now);
+        }
+        self.bound(path);
+    }
+
+    /// The window grows: fast if the network has been idle for a window, else by what is missing to
+    /// the target.
+    fn grow(&mut self, delay: f64, path: &Path) {
+        if delay < IDLE {
+            self.idle += self.mtu;
+            if self.fast || self.idle > self.window {
+                self.fast = true;
+                self.window += self.mtu * FAST * path.scale;
+                return;
+            }
+        } else {
+            self.idle = 0.0;
+        }
+        self.fast = false;
+        let alpha = ALPHA * self.mtu * path.scale / REFERENCE.1;
+        self.growth += alpha * self.mtu * (path.target - delay);
+    }
+
+    /// A packet came while the window is less than one.
+    fn change_pace(&mut self, delay: f64, marked: bool, path: &Path) {
+        let part = (delay / path.target).min(1.0);
+        if marked {
+            self.window *= 1.0 - SLOW * part;
+        } else if delay < IDLE {
+            self.window *= QUICKEN;
+        } else {
+            // Alike for all in the same time, so that they become alike.
+            let share = (ADD * self.mtu * self.mtu / self.window).min(self.window);
+            self.window += share * (1.0 - part);
+        }
+        self.growth = 0.0;
+        // It leaves the region with one packet.
+        self.window = self.window.clamp(LEAST * self.mtu, self.mtu);
+    }
+
+    fn shrink(&mut self, path: &Path, now: Time) {
+        if self.average > path.target && nanos(now.since(self.shrunk)) > path.base {
+            let part = GAMMA * (self.average - path.target) / self.average;
+            self.window *= (1.0 - part).max(0.5);
+            self.shrunk = now;
+        }
+    }
+
+    fn adjust(&mut self, path: &Path, now: Time) {
+        self.window += self.growth / self.window;
+        self.growth = 0.0;
+        self.received = 0.0;
+        self.adjusted = now;
+        if nanos(now.since(self.added)) > path.base {
+            self.window += ETA * self.mtu * path.scale;
+            self.added = now;
+        }
+    }
+
+    /// A packet was trimmed.
+    fn trimmed(&mut self, in_flight: f64, path: &Path, now: Time) {
+        self.suffered = true;
+        if self.ignored > 0.0 {
+            self.ignored -= self.mtu;
+            return;
+        }
+        if !self.quick_adapt(true, in_flight, path, now) {
+            self.window = (self.window - self.mtu).max(self.window / 2.0);
+            self.bound(path);
+        }
+    }
+
+    /// At the end of an interval: sets the window to what got through, if that was little and the
+    /// network is to blame. Whether it did.
+    fn quick_adapt(&mut self, bad: bool, in_flight: f64, path: &Path, now: Time) -> bool {
+        if self.interval_end.is_some_and(|end| now < end) {
+            return false;
+        }
+        let begun = self.interval_end.is_some();
+        let little = self.achieved < path.most * GATE;
+        let adapts = begun && little && (bad || self.suffered);
+        if adapts {
+            // With less than a packet in an interval it is not known how much less.
+            self.window = self.achieved.max(self.window.min(self.mtu) / 2.0);
+            self.ignored = in_flight;
+            self.growth = 0.0;
+            self.bound(path);
+        }
+        self.suffered = false;
+        self.achieved = 0.0;
+        self.interval_end = Some(now + span(path.base + path.target));
+        adapts
+    }
+
+    fn bound(&mut self, path: &Path) {
+        self.window = self.window.clamp(LEAST * self.mtu, path.most);
+    }
+
+    /// A time-out expired: one packet asks whether the network is back.
+    pub(crate) fn timed_out(&mut self) {
+        self.window = self.mtu;
+        self.growth = 0.0;
+        self.ignored = 0.0;
+    }
+}
+
+#[cfg(test)]
+mod tests;

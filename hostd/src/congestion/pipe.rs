@@ -1,0 +1,77 @@
+//! What a controller knows of the network without queues: the speed of the port, and the round
+//! trip. And times as it computes with them.
+
+use crate::verbs::Feedback;
+use common::time::Span;
+use common::units::Rate;
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pipe {
+    /// Payload bytes of a packet.
+    mtu: f64,
+    /// Bytes in a nanosecond; zero: not known.
+    speed: f64,
+    /// Round trip without queueing; `None`: not known yet.
+    base: Option<Span>,
+    /// The round trip was configured, and is not measured.
+    configured: bool,
+}
+
+impl Pipe {
+    /// For packets of `mtu` bytes. `base`: the round trip without queueing, zero if it is to be
+    /// measured.
+    pub(super) fn new(mtu: u16, base: Span) -> Self {
+        Self {
+            mtu: f64::from(mtu.max(1)),
+            speed: 0.0,
+            base: (base != Span::ZERO).then_some(base),
+            configured: base != Span::ZERO,
+        }
+    }
+
+    /// The speed that packets leave at is known; zero: not. Whether the delay-bandwidth product is
+    /// known since then.
+    #[expect(clippy::cast_precision_loss, reason = "a speed")]
+    pub(super) fn set_speed(&mut self, speed: Rate) -> bool {
+        let before = std::mem::replace(&mut self.speed, speed.bps() as f64 / 8e9);
+        before == 0.0 && self.product().is_some()
+    }
+
+    /// Learns the round trip. Whether the delay-bandwidth product is known since then.
+    pub(super) fn learn(&mut self, feedback: &Feedback) -> bool {
+        let (false, Some(measured)) = (self.configured, feedback.round_trip) else {
+            return false;
+        };
+        let known = self.base.is_some();
+        self.base = Some(self.base.map_or(measured, |base| base.min(measured)));
+        !known && self.product().is_some()
+    }
+
+    /// The round trip without queueing, in ns.
+    pub(super) fn base(&self) -> Option<f64> {
+        self.base.map(nanos)
+    }
+
+    /// The delay-bandwidth product, in packets.
+    pub(super) fn product(&self) -> Option<f64> {
+        let product = self.base()? * self.speed / self.mtu;
+        (product > 0.0).then_some(product)
+    }
+}
+
+/// A span in nanoseconds.
+#[expect(clippy::cast_precision_loss, reason = "times of a network are short")]
+pub(super) fn nanos(span: Span) -> f64 {
+    span.nanos() as f64
+}
+
+/// Nanoseconds as a span.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a time that was a span before"
+)]
+pub(super) fn span(nanos: f64) -> Span {
+    Span::from_nanos(nanos as u64)
+}

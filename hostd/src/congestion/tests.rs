@@ -1,0 +1,91 @@
+//! What tests of several algorithms share: packets, traces, and independent models in Python.
+
+use crate::verbs::{Feedback, PacketFate};
+use common::time::{Span, Time};
+use rand_core::Rng;
+use rand_pcg::Pcg64Mcg;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+/// Payload bytes of the packets of traces, and their round trip without queueing.
+pub(in crate::congestion) const MTU: u16 = 4096;
+pub(in crate::congestion) const BASE: Span = Span::from_micros(14);
+
+/// What became of a packet, and the round trip of the one that caused the acknowledgement.
+pub(in crate::congestion) fn feedback(fate: PacketFate, delay: Span) -> Feedback {
+    Feedback {
+        path: 0,
+        entropy: 0,
+        sent: Time::ZERO,
+        round_trip: None,
+        delay: Some(delay),
+        fate,
+    }
+}
+
+/// A packet that came.
+pub(in crate::congestion) fn came(marked: bool) -> PacketFate {
+    PacketFate::Delivered {
+        newest_copy: true,
+        marked,
+    }
+}
+
+/// A trace of 10,000 events for an independent model: time, round trip, kind, packets in flight,
+/// and the window after it, as `react` says.
+pub(in crate::congestion) fn trace(
+    seed: u128,
+    mut react: impl FnMut(&Feedback, u32, Time) -> f64,
+) -> String {
+    println!("seed {seed}");
+    let mut random = Pcg64Mcg::new(seed);
+    let mut now = Time::from_nanos(1_000_000);
+    let mut text = String::new();
+    // The queue wanders, and with it what becomes of packets.
+    let mut queue = 5_000_u64;
+    let mut kinds = [0; 3];
+    for _ in 0..10_000 {
+        now += Span::from_nanos(200 + random.next_u64() % 400);
+        queue = (queue + random.next_u64() % 2_001)
+            .saturating_sub(1_000)
+            .min(30_000);
+        let delay = BASE + Span::from_nanos(queue);
+        let draw = random.next_u64() % 12_000;
+        let (kind, name, fate) = match draw {
+            _ if queue > 14_000 && draw < queue - 14_000 => (0, "trim", PacketFate::Trimmed),
+            _ if draw + 3_000 < queue => (1, "mark", came(true)),
+            _ => (2, "ack", came(false)),
+        };
+        kinds[kind] += 1;
+        let in_flight = u32::try_from(random.next_u64() % 64).expect("few");
+        let window = react(&feedback(fate, delay), in_flight, now);
+        let (now, delay) = (now.nanos(), delay.nanos());
+        let _ = writeln!(text, "{now} {delay} {name} {in_flight} {window}");
+    }
+    assert!(kinds.iter().all(|count| *count > 300), "{kinds:?}");
+    text
+}
+
+/// How far a trace is apart from the model in the file `model`: the greatest relative difference of
+/// a window.
+pub(in crate::congestion) fn apart(model: &str, trace: &str) -> f64 {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/");
+    let mut child = Command::new("/usr/bin/python3")
+        .arg(format!("{folder}{model}"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3 runs the model");
+    let mut input = child.stdin.take().expect("a pipe");
+    let trace = trace.to_owned();
+    let writer = std::thread::spawn(move || input.write_all(trace.as_bytes()));
+    let output = child.wait_with_output().expect("the model ends");
+    writer
+        .join()
+        .expect("a thread")
+        .expect("the model reads all");
+    assert!(output.status.success(), "the model failed");
+    let said = String::from_utf8(output.stdout).expect("text");
+    said.trim().parse().expect("a number")
+}

@@ -1,0 +1,65 @@
+//! Random orders, drawn as they are used.
+
+use rand_core::Rng;
+use rand_pcg::Pcg64Mcg;
+
+/// The paths in a random order: each once a round.
+#[derive(Clone, Debug)]
+pub(crate) struct Shuffle {
+    order: Vec<u8>,
+    /// How much of the order of this round is drawn.
+    drawn: usize,
+    random: Pcg64Mcg,
+}
+
+impl Shuffle {
+    pub(super) fn new(paths: usize, seed: u64) -> Self {
+        Self {
+            order: (0..=u8::MAX).take(paths.max(1)).collect(),
+            drawn: 0,
+            random: Pcg64Mcg::new(u128::from(seed) << 64 | 0xcafe_f00d_d15e_a5e5),
+        }
+    }
+
+    /// The path that was drawn last.
+    pub(super) fn current(&self) -> Option<u8> {
+        Some(self.order[self.drawn.checked_sub(1)?])
+    }
+
+    /// Draws the next path that is usable. Those that are not are passed over, also for this round;
+    /// if none is, the next one is taken all the same.
+    pub(super) fn next_usable(&mut self, usable: impl Fn(u8) -> bool) -> u8 {
+        let fallback = self.next();
+        let mut path = fallback;
+        for _ in 0..2 * self.order.len() {
+            if usable(path) {
+                return path;
+            }
+            path = self.next();
+        }
+        fallback
+    }
+
+    /// One step of a Fisher–Yates shuffle: the order of a round is drawn path by path.
+    pub(super) fn next(&mut self) -> u8 {
+        if self.drawn == self.order.len() {
+            self.drawn = 0;
+        }
+        let left = self.order.len() - self.drawn;
+        let pick = self.drawn + below(&mut self.random, left);
+        self.order.swap(self.drawn, pick);
+        self.drawn += 1;
+        self.order[self.drawn - 1]
+    }
+}
+
+/// A random number below `n`, which is at most 256: the bias of the multiplication is 2⁻²⁴.
+pub(super) fn below(random: &mut Pcg64Mcg, n: usize) -> usize {
+    let product = u64::from(random.next_u32()) * n as u64;
+    usize::try_from(product >> 32).expect("below n")
+}
+
+/// Whether `value` is another one than the one to be avoided.
+pub(super) fn differs(value: u8, other_than: Option<u8>) -> bool {
+    Some(value) != other_than
+}

@@ -1,0 +1,83 @@
+//! Which entropy value a sprayed packet has (HT-34, HT-35).
+//!
+//! ```text
+//!   oblivious   each value once before any repeats, in an order that is drawn anew
+//!   bitmap      the same order, but values that led through congestion are passed over (STrack)
+//!   recycling   values that led through no congestion are used again, others if there are none
+//!               (REPS); after a time-out nothing new is tried for a while
+//!   combined    recycling first, bitmap if there is nothing to recycle
+//! ```
+//!
+//! Oblivious spraying never takes a value out, whatever becomes of packets (HT-36).
+
+mod bitmap;
+mod recycle;
+
+use super::shuffle::{Shuffle, differs};
+use crate::verbs::{PacketFate, Spraying};
+use bitmap::Bitmap;
+use common::time::Time;
+use recycle::Recycler;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) enum Spray {
+    /// See [`Spraying::Oblivious`].
+    Oblivious(Shuffle),
+    /// See [`Spraying::Bitmap`].
+    Bitmap(Bitmap),
+    /// See [`Spraying::Recycling`].
+    Recycling(Recycler, Shuffle),
+    /// See [`Spraying::Combined`].
+    Combined(Recycler, Bitmap),
+}
+
+impl Spray {
+    /// Spraying over `values` entropy values, 1 to 256.
+    pub(super) fn new(spraying: Spraying, values: usize, seed: u64) -> Self {
+        let order = Shuffle::new(values, seed);
+        match spraying {
+            Spraying::Oblivious => Self::Oblivious(order),
+            Spraying::Bitmap => Self::Bitmap(Bitmap::new(order, values)),
+            Spraying::Recycling => Self::Recycling(Recycler::default(), order),
+            Spraying::Combined => Self::Combined(Recycler::default(), Bitmap::new(order, values)),
+        }
+    }
+
+    /// The value of a packet that leaves now; not `other_than`, if there is a choice.
+    pub(super) fn choose(&mut self, other_than: Option<u8>, now: Time) -> u8 {
+        match self {
+            Self::Oblivious(order) => order.next_usable(|value| differs(value, other_than)),
+            Self::Bitmap(bitmap) => bitmap.choose(other_than),
+            Self::Recycling(recycler, order) => recycler
+                .take(other_than, now)
+                .unwrap_or_else(|| order.next_usable(|value| differs(value, other_than))),
+            Self::Combined(recycler, bitmap) => recycler
+                .take(other_than, now)
+                .unwrap_or_else(|| bitmap.choose(other_than)),
+        }
+    }
+
+    /// What became of a packet with value `value`.
+    pub(super) fn on_feedback(&mut self, value: u8, fate: PacketFate) {
+        match self {
+            Self::Oblivious(_) => {}
+            Self::Bitmap(bitmap) => bitmap.on_feedback(value, fate),
+            Self::Recycling(recycler, _) => recycler.on_feedback(value, fate),
+            Self::Combined(recycler, bitmap) => {
+                recycler.on_feedback(value, fate);
+                bitmap.on_feedback(value, fate);
+            }
+        }
+    }
+
+    /// A retransmission time-out expired.
+    pub(super) fn timed_out(&mut self, now: Time) {
+        if let Self::Recycling(recycler, _) | Self::Combined(recycler, _) = self {
+            recycler.timed_out(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! Values of packets that came through without a mark are used again (REPS, arXiv 2407.21625).
+//!
+//! A time-out says that part of the network is gone. Then nothing new is tried for a while: what is
+//! in the ring, used before or not, led somewhere not long ago.
+
+use super::super::shuffle::differs;
+use crate::verbs::PacketFate;
+use common::time::{Span, Time};
+
+/// Values that are remembered. A round trip's worth of them is more than enough: each is used once
+/// for each time that it led through.
+const RING: usize = 64;
+
+/// Values in use when the ring is frozen, as many as REPS remembers.
+const FROZEN: usize = 8;
+
+/// For how long a time-out keeps new values from being tried: routing converges meanwhile.
+const FREEZE: Span = Span::from_millis(10);
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Recycler {
+    ring: [u8; RING],
+    /// Where the next value is put.
+    head: usize,
+    /// Values that were not used again yet: the newest ones before `head`.
+    fresh: usize,
+    /// Values that were ever put in, up to all.
+    known: usize,
+    /// Where the next value is read while frozen.
+    cursor: usize,
+    frozen_until: Time,
+}
+
+impl Default for Recycler {
+    fn default() -> Self {
+        Self {
+            ring: [0; RING],
+            head: 0,
+            fresh: 0,
+            known: 0,
+            cursor: 0,
+            frozen_until: Time::ZERO,
+        }
+    }
+}
+
+impl Recycler {
+    /// The oldest value that was not used again yet; `None`: there is none, or it is `other_than`.
+    pub(super) fn take(&mut self, other_than: Option<u8>, now: Time) -> Option<u8> {
+        if self.fresh > 0 {
+            let value = self.ring[(self.head + RING - self.fresh) % RING];
+            self.fresh -= 1;
+            return Some(value).filter(|value| differs(*value, other_than));
+        }
+        if now >= self.frozen_until || self.known == 0 {
+            return None;
+        }
+        let newest = self.known.min(FROZEN);
+        self.cursor = (self.cursor + 1) % newest;
+        let value = self.ring[(self.head + RING - 1 - self.cursor) % RING];
+        Some(value).filter(|value| differs(*value, other_than))
+    }
+
+    /// What became of a packet with value `value`.
+    pub(super) fn on_feedback(&mut self, value: u8, fate: PacketFate) {
+        let good = PacketFate::Delivered {
+            newest_copy: true,
+            marked: false,
+        };
+        if fate == good {
+            self.ring[self.head] = value;
+            self.head = (self.head + 1) % RING;
+            self.fresh = (self.fresh + 1).min(RING);
+            self.known = (self.known + 1).min(RING);
+        }
+    }
+
+    /// A retransmission time-out expired: the ring is frozen, unless it is already.
+    pub(super) fn timed_out(&mut self, now: Time) {
+        if now >= self.frozen_until {
+            self.frozen_until = now + FREEZE;
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! HT-34, HT-35, HT-36: which entropy values are used after what.
+
+use super::*;
+use common::time::Span;
+use std::collections::BTreeSet;
+
+const GOOD: PacketFate = PacketFate::Delivered {
+    newest_copy: true,
+    marked: false,
+};
+const MARKED: PacketFate = PacketFate::Delivered {
+    newest_copy: true,
+    marked: true,
+};
+
+fn at(micros: u64) -> Time {
+    Time::from_nanos(micros * 1_000)
+}
+
+fn draw(spray: &mut Spray, count: usize) -> Vec<u8> {
+    (0..count).map(|_| spray.choose(None, at(0))).collect()
+}
+
+/// HT-34, HT-36: 256 values, each once before any repeats, in an order that is drawn anew; losses
+/// change nothing.
+#[test]
+fn oblivious_spraying_heeds_nothing() {
+    let mut spray = Spray::new(Spraying::Oblivious, 256, 7);
+    let mut orders = BTreeSet::new();
+    for _ in 0..20 {
+        for value in 0..=u8::MAX {
+            spray.on_feedback(value, PacketFate::Lost);
+        }
+        spray.timed_out(at(0));
+        let round = draw(&mut spray, 256);
+        assert_eq!(round.iter().collect::<BTreeSet<_>>().len(), 256);
+        orders.insert(round);
+    }
+    assert_eq!(orders.len(), 20);
+}
+
+/// HT-35: a marked value is passed over once, a lost one for many rounds; then it comes back.
+#[test]
+fn a_bitmap_passes_bad_values_over() {
+    let mut spray = Spray::new(Spraying::Bitmap, 16, 7);
+    draw(&mut spray, 16);
+    spray.on_feedback(3, MARKED);
+    spray.on_feedback(9, PacketFate::Lost);
+    let rounds: Vec<Vec<u8>> = (0..40).map(|_| draw(&mut spray, 16)).collect();
+    let first = |value: u8| rounds.iter().position(|round| round.contains(&value));
+    assert!(first(3).is_some_and(|round| round <= 2), "{:?}", first(3));
+    let back = first(9).expect("a lost value is tried again");
+    assert!((12..=18).contains(&back), "after {back} rounds");
+    // With all of them bad there is a choice all the same.
+    for value in 0..16 {
+        spray.on_feedback(value, PacketFate::Lost);
+    }
+    draw(&mut spray, 100);
+}
+
+/// HT-34: what came through is used again in its order, once; marked values are not.
+#[test]
+fn what_came_through_is_used_again() {
+    for spraying in [Spraying::Recycling, Spraying::Combined] {
+        let mut spray = Spray::new(spraying, 256, 7);
+        for value in [10, 20, 30] {
+            spray.on_feedback(value, GOOD);
+            spray.on_feedback(value + 1, MARKED);
+            spray.on_feedback(value + 2, PacketFate::Trimmed);
+        }
+        assert_eq!(draw(&mut spray, 3), [10, 20, 30]);
+        let next: BTreeSet<_> = draw(&mut spray, 200).into_iter().collect();
+        assert!(next.len() > 190, "others are tried: {}", next.len());
+    }
+}
+
+/// HT-36: after a time-out only what led somewhere is used for a while.
+#[test]
+fn a_time_out_freezes_what_is_known() {
+    let mut spray = Spray::new(Spraying::Recycling, 256, 7);
+    for value in [10, 20, 30] {
+        spray.on_feedback(value, GOOD);
+    }
+    spray.timed_out(at(1_000));
+    let used = |spray: &mut Spray, micros| {
+        let values = (0..100).map(|_| spray.choose(None, at(micros)));
+        values.collect::<BTreeSet<_>>()
+    };
+    assert_eq!(used(&mut spray, 1_000), BTreeSet::from([10, 20, 30]));
+    spray.on_feedback(40, GOOD);
+    assert_eq!(used(&mut spray, 10_999), BTreeSet::from([10, 20, 30, 40]));
+    let later = at(1_000) + Span::from_millis(10);
+    assert!(used(&mut spray, later.nanos() / 1_000).len() > 90);
+}
+
+/// HT-42: the copy of a lost packet has another value, if there is one.
+#[test]
+fn a_retransmission_goes_another_way() {
+    let all = [
+        Spraying::Oblivious,
+        Spraying::Bitmap,
+        Spraying::Recycling,
+        Spraying::Combined,
+    ];
+    for spraying in all {
+        let mut spray = Spray::new(spraying, 2, 7);
+        for _ in 0..50 {
+            spray.on_feedback(1, GOOD);
+            assert_eq!(spray.choose(Some(1), at(0)), 0, "{spraying:?}");
+        }
+        let mut alone = Spray::new(spraying, 1, 7);
+        assert_eq!(alone.choose(Some(0), at(0)), 0);
+    }
+}

@@ -3,6 +3,9 @@
 //!
 //! Needs root, `ip`, `ethtool`, and the programs of the workspace beside `hostd`.
 
+mod following;
+mod response;
+
 use netns::Namespace;
 use serde_json::Value;
 use std::fs;
@@ -128,6 +131,16 @@ struct Link {
 
 impl Link {
     fn new() -> Self {
+        Self::over(None, "1Gbps")
+    }
+
+    /// Two hosts at the ports `m1` and `m2` of a bridge in another namespace, which send as fast as
+    /// their links say they are.
+    fn between(bridge: &Namespace) -> Self {
+        Self::over(Some(bridge), "10Gbps")
+    }
+
+    fn over(bridge: Option<&Namespace>, speed: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let hosts = [1, 2].map(|index| Host {
@@ -138,15 +151,26 @@ impl Link {
             daemon: None,
         });
         let mut link = Self { hosts };
-        link.set_up();
+        link.set_up(bridge, speed);
         link
     }
 
-    fn set_up(&mut self) {
+    fn set_up(&mut self, bridge: Option<&Namespace>, speed: &str) {
         let [a, b] = [0, 1].map(|index| self.hosts[index].namespace.name());
-        ip(&format!(
-            "link add eth0 netns {a} type veth peer name eth0 netns {b}"
-        ));
+        if let Some(bridge) = bridge.map(Namespace::name) {
+            for (host, port) in [(a, "m1"), (b, "m2")] {
+                ip(&format!(
+                    "link add eth0 netns {host} type veth peer name {port} netns {bridge}"
+                ));
+                ip(&format!(
+                    "-n {bridge} link set {port} mtu 3000 master br0 up"
+                ));
+            }
+        } else {
+            ip(&format!(
+                "link add eth0 netns {a} type veth peer name eth0 netns {b}"
+            ));
+        }
         for (host, index) in self.hosts.iter_mut().zip([1, 2]) {
             let namespace = host.namespace.name().to_owned();
             ip(&format!("-n {namespace} link set lo up"));
@@ -163,7 +187,7 @@ impl Link {
             let _ = host.namespace.run(ethtool);
             let config = format!(
                 "[admin]\nsocket = '{0}/admin.sock'\n[application]\nsocket = '{0}/hostd.sock'\n\
-                 groups = []\n[[interface]]\nname = 'eth0'\nspeed = '1Gbps'\n",
+                 groups = []\n[[interface]]\nname = 'eth0'\nspeed = '{speed}'\n",
                 host.folder.path().display()
             );
             fs::write(host.folder.path().join("hostd.toml"), config).expect("written");

@@ -1,7 +1,7 @@
 //! Ports of bridges: frames go on as they are, with the tags that their VLANs want.
 
 use super::*;
-use crate::tables::bridge::{BridgePort, Bridging, Station};
+use crate::tables::bridge::{BridgePort, Bridging, Station, StationUse};
 use crate::tables::interfaces::{Doors, Interface, Interfaces, Outlet, tag_key};
 use crate::tables::sources::PortRules;
 
@@ -291,4 +291,60 @@ fn errors_go_back_by_the_interface() {
     let answer = left.iter().flatten().next().unwrap();
     assert_eq!(answer[6..12], BRIDGE);
     assert_eq!(switch.dropped(DropReason::TtlExpired), 1);
+}
+
+/// SW-1: a station whose packets are routed is noted like one whose frames are bridged, so that its
+/// bridge does not forget it; one that is known elsewhere is not.
+#[test]
+fn stations_that_are_routed_are_noted() {
+    let mut switch = with_interfaces();
+    let used = Arc::new(StationUse::new(2));
+    switch.tables(|tables| {
+        let bridging = Arc::make_mut(&mut tables.bridging);
+        bridging.used = used.clone();
+        for number in 0..2 {
+            let known = Station {
+                port: PortId(number),
+                number: number.into(),
+            };
+            bridging.fdb.insert(1, 5, station(number), known);
+        }
+    });
+    let udp = Udp::to("10.2.0.1");
+    let mut noted = |port: usize, from: u16| {
+        switch.offer(port, &sent(&udp, (BRIDGE, station(from)), Some(5)));
+        assert_eq!(switch.run()[2].len(), 1);
+        [0, 1].map(|number| used.take(number))
+    };
+    assert_eq!(noted(0, 0), [true, false]);
+    assert_eq!(noted(1, 1), [false, true]);
+    // It has moved, and the kernel is to find out by itself.
+    assert_eq!(noted(0, 1), [false, false]);
+}
+
+/// SW-11: the priority in the tag of a packet that is routed decides its class, as that of one that
+/// is bridged; without a tag its DSCP does.
+#[test]
+fn priorities_of_tags_count_where_packets_are_routed() {
+    let mut switch = with_interfaces();
+    switch.tables(|tables| {
+        let mut policy = (*tables.traffic).clone();
+        policy.classify.priority_of_pcp = Some([0, 1, 2, 3, 4, 5, 6, 7]);
+        tables.traffic = Arc::new(policy);
+    });
+    let port = mac(2, false);
+    for (ingress, to, (own, from), tag, class) in [
+        (1, 2, (BRIDGE, station(1)), Some(0xa005), 5),
+        (0, 2, (BRIDGE, station(0)), Some(0x6000), 3),
+        (0, 2, (BRIDGE, station(0)), None, 0),
+        (2, 1, (port, [9; 6]), Some(0xe007), 7),
+        (2, 1, (port, [9; 6]), None, 0),
+    ] {
+        let before = switch.stats[0].ports[to].queues[class].sent_packets.get();
+        let udp = Udp::to(&format!("10.{to}.0.1"));
+        switch.offer(ingress, &sent(&udp, (own, from), tag));
+        assert_eq!(switch.run()[to].len(), 1);
+        let after = switch.stats[0].ports[to].queues[class].sent_packets.get();
+        assert_eq!(after, before + 1, "{tag:?} is of class {class}");
+    }
 }

@@ -167,9 +167,15 @@ fn jumbo_frames_are_fragmented_or_answered() {
 }
 
 /// SW-23: what is left of a jumbo frame that was trimmed is right, and its other chunks are free at
-/// once, not when it leaves.
+/// once, not when it leaves; whether it is trimmed follows from all its bytes.
 #[test]
 fn trimmed_jumbo_frames_give_their_chunks_back() {
+    trim_of_five(2 * 9014, 2);
+    trim_of_five(2 * 9014 - 1, 1);
+}
+
+/// Of five jumbo frames so many find room in a queue of so many bytes, and the others are trimmed.
+fn trim_of_five(bytes: u32, whole: usize) {
     const DATA: u8 = 8;
     let mut random = random();
     let mut switch = Switch::of_mtu(2, 1, 9000);
@@ -178,7 +184,6 @@ fn trimmed_jumbo_frames_give_their_chunks_back() {
     policy.trim.trimmed_of[usize::from(DATA)] = 16;
     let size = usize::from(policy.trim.size);
     for port in &mut policy.ports {
-        let bytes = 2 * 9014;
         port.queues[1].trim = Some(TrimAt {
             bytes,
             rtx_bytes: bytes,
@@ -206,17 +211,18 @@ fn trimmed_jumbo_frames_give_their_chunks_back() {
     assert_eq!(switch.run()[1].len(), 0);
     assert_eq!(
         switch.in_use(),
-        2 * 5 + 3,
-        "two whole ones, and three in a chunk"
+        whole * 5 + (5 - whole),
+        "whole ones, and others in a chunk"
     );
-    let cells = 2 * cells(9014) + 3 * cells(size);
+    let cells = whole as u64 * cells(9014) + (5 - whole) as u64 * cells(size);
     assert_eq!(switch.workers[0].ledger.in_use(), cells);
     switch.commands[0].send(hold(0)).expect("a worker");
     let mut left = switch.run().remove(1);
     left.sort_by_key(Vec::len);
     let lens: Vec<_> = left.iter().map(Vec::len).collect();
-    assert_eq!(lens, [size, size, size, 9014, 9014]);
-    for (trimmed, whole) in left.iter().zip(&packets[2..]) {
+    let expected = [vec![size; 5 - whole], vec![9014; whole]].concat();
+    assert_eq!(lens, expected);
+    for (trimmed, whole) in left.iter().zip(&packets[whole..]) {
         let at = if whole[12..14] == [8, 0] {
             let ip = v4::Packet::new_checked(&trimmed[14..]).expect("valid");
             assert!(ip.verify_checksum());
@@ -326,4 +332,37 @@ fn jumbo_frames_are_marked_and_traced() {
         assert_eq!(received, Some(9014));
         assert!(traces[0].snaps.iter().all(|snap| snap.len == 9014));
     }
+}
+
+/// SW-15, SW-51: all bytes of a jumbo frame count in the queue that sends it, and on the line: a
+/// port keeps its speed.
+#[test]
+fn jumbo_frames_take_the_line_as_long_as_they_are() {
+    const FRAMES: u64 = 200;
+    let mut random = random();
+    let mut switch = Switch::of_mtu(2, 1, 9000);
+    let frame = noise("10.1.0.9", 9000 - 28, &mut random);
+    switch.offer(0, &frame);
+    assert_eq!(switch.run()[1].len(), 1);
+    let queue = &switch.stats[0].ports[1].queues[0];
+    let counted = (queue.enqueued_bytes.get(), queue.sent_bytes.get());
+    assert_eq!(counted, (9014, 9014));
+    switch.tables(|tables| tables.ports[1].speed = Some(Rate::from_mbps(100)));
+    let (start, mut sent, mut offered) = (switch.now, 0, 0);
+    while sent < FRAMES {
+        if offered < sent + 20 {
+            switch.offer(0, &frame);
+            offered += 1;
+        }
+        switch.now += Span::from_micros(20);
+        switch.workers[0].turn(switch.now);
+        while let Some(frame) = switch.wires[1].pick_up() {
+            sent += 1;
+            switch.outside.give(frame);
+        }
+    }
+    let wire = ((frame.len() as u64 + 24) * 8 * FRAMES) as f64;
+    let rate = wire / switch.now.since(start).as_secs_f64();
+    assert!((rate / 1e8 - 1.0).abs() < 0.05, "{rate}");
+    switch.run();
 }

@@ -197,6 +197,27 @@ fn ports_are_what_the_kernel_makes_of_them() {
     ]);
     let port = |rig: &Rig, number| rig.tables.bridging.port(PortId(number)).cloned();
     assert!(!port(&rig, 0).unwrap().forwards && port(&rig, 1).unwrap().forwards);
+    // A port that learns does not forward yet.
+    for state in [StpState::Listening, StpState::Learning, StpState::Disabled] {
+        rig.feed(vec![member(1, state, &[])]);
+        assert!(!port(&rig, 0).unwrap().forwards, "{state:?}");
+    }
+    let Body::BridgePort(action, plain) = member(1, StpState::Forwarding, &[]) else {
+        panic!("a port of a bridge")
+    };
+    for (has_hairpin, is_isolated) in [(true, false), (false, true), (false, false)] {
+        let changed = BridgePort {
+            has_hairpin,
+            is_isolated,
+            ..plain.clone()
+        };
+        rig.feed(vec![Body::BridgePort(action, changed)]);
+        let port = port(&rig, 0).unwrap();
+        assert_eq!(
+            (port.has_hairpin, port.is_isolated, port.forwards),
+            (has_hairpin, is_isolated, true)
+        );
+    }
     rig.feed(vec![
         bridge(true),
         member(1, StpState::Forwarding, &[(5, true), (6, false)]),

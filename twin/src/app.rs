@@ -251,6 +251,7 @@ impl<const BYTES: bool> App<BYTES> {
             receive: receive.consumer(),
             send_entries: RING,
             receive_entries: RING,
+            shared: 0,
             slot,
         });
         let created = self.ask(|answer| SessionCommand::CreateQueuePair(request, answer));

@@ -7,7 +7,7 @@ use crate::abi::types::Access;
 use crate::abi::{VERSION_MAJOR, feature};
 use crate::channel::Channel;
 use crate::session::{Limits, Session, descriptors, unexpected};
-use crate::{CompletionQueue, Error, Listener, QueuePair, QueuePairOptions, Region};
+use crate::{CompletionQueue, Error, Listener, QueuePair, QueuePairOptions, Region, SharedQueue};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use std::net::IpAddr;
@@ -130,7 +130,33 @@ impl Context {
         receive: &CompletionQueue,
         options: QueuePairOptions,
     ) -> Result<QueuePair, Error> {
-        QueuePair::create(&self.inner, send, receive, options)
+        QueuePair::create(&self.inner, send, receive, None, options)
+    }
+
+    /// The same, but receives are taken from `shared` (`srq` of `ibv_qp_init_attr`).
+    /// `options.receive_entries` is how many completions of receives may wait in the daemon on
+    /// behalf of this queue pair.
+    ///
+    /// # Errors
+    /// The daemon refuses: quota, or sizes that cannot be.
+    pub fn create_sharing_queue_pair(
+        &self,
+        send: &CompletionQueue,
+        receive: &CompletionQueue,
+        shared: &SharedQueue,
+        options: QueuePairOptions,
+    ) -> Result<QueuePair, Error> {
+        QueuePair::create(&self.inner, send, receive, Some(shared), options)
+    }
+
+    /// Creates a shared receive queue for at least `entries` receives (`ibv_create_srq`). With
+    /// fewer than `limit` posted, which is at most `entries`,
+    /// [`SharedQueue::wait_limit`] returns; zero: not before [`SharedQueue::set_limit`].
+    ///
+    /// # Errors
+    /// The daemon refuses: quota, or sizes that cannot be.
+    pub fn create_shared_queue(&self, entries: u32, limit: u32) -> Result<SharedQueue, Error> {
+        SharedQueue::create(&self.inner, entries, limit)
     }
 
     /// Waits for connections to `port` of all addresses of the daemon: `address` is the unspecified

@@ -59,6 +59,9 @@ pub enum Error {
     /// An atomic operation returns 8 bytes, and its local slice has another length.
     #[error("an atomic operation returns 8 bytes, and there is room for {0}")]
     AtomicLength(u32),
+    /// The queue pair takes its receives from a shared receive queue.
+    #[error("the queue pair has a shared receive queue: post receives there")]
+    SharedReceives,
     /// A range is not inside its region.
     #[error("{len} bytes at {offset} are outside of a region of {region} bytes")]
     OutOfRange {

@@ -5,6 +5,7 @@
 //!     ├─ Region           memfd, sealed, mapped by both   │
 //!     ├─ CompletionQueue  ring of completions  ◄──────────┤ hostd
 //!     ├─ QueuePair        rings of work requests  ───────►│
+//!     ├─ SharedQueue      ring of receives  ─────────────►│
 //!     └─ Listener         connection requests             ┘
 //!
 //!   abi      the interface of both sides: messages, descriptors, rings, doorbells
@@ -12,7 +13,7 @@
 //!   channel  the socket: requests wait for their reply, events queue up
 //!   session  shared by the objects below: channel, doorbell, release of objects
 //!   asynchronous  the waits as futures, with feature `tokio`; tasks   what they need
-//!   context region completion queue_pair listener   the objects of the library
+//!   context region completion queue_pair shared_queue listener   the objects of the library
 //! ```
 //!
 //! The names are those of libibverbs: a [`Region`] has local and remote keys, work requests are
@@ -39,6 +40,7 @@ mod listener;
 mod queue_pair;
 mod region;
 mod session;
+mod shared_queue;
 pub mod shm;
 pub mod shm_socket;
 #[cfg(feature = "tokio")]
@@ -57,3 +59,4 @@ pub use queue_pair::{
 };
 pub use region::{Region, Slice};
 pub use session::Limits;
+pub use shared_queue::SharedQueue;

@@ -8,7 +8,7 @@ use crate::abi::ring::{Producer, RingMemory};
 use crate::abi::types::{ErrorCode, Granularity, ObjectKind, Private};
 use crate::channel::deadline;
 use crate::session::{Object, Session, descriptors, unexpected};
-use crate::{CompletionQueue, Error, Slice};
+use crate::{CompletionQueue, Error, SharedQueue, Slice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
@@ -238,6 +238,8 @@ pub struct QueuePair {
     pub(crate) ended: OnceLock<ErrorCode>,
     /// The queue pair itself first: the daemon gives no completion queue up that is in use.
     _objects: [Arc<Object>; 3],
+    /// Where receives are posted, if not here. Given back after the queue pair.
+    shared: Option<Arc<Object>>,
 }
 
 impl QueuePair {
@@ -245,6 +247,7 @@ impl QueuePair {
         context: &Arc<Session>,
         send: &CompletionQueue,
         receive: &CompletionQueue,
+        shared: Option<&SharedQueue>,
         options: QueuePairOptions,
     ) -> Result<Self, Error> {
         let request = Request::CreateQueuePair {
@@ -252,6 +255,7 @@ impl QueuePair {
             receive_cq: receive.handle(),
             send_entries: options.send_entries,
             receive_entries: options.receive_entries,
+            shared: shared.map_or(0, SharedQueue::handle),
         };
         let (reply, fds) = context.channel.call(&request, None)?;
         let Reply::QueuePair {
@@ -279,6 +283,7 @@ impl QueuePair {
                 send_queue,
                 receive_queue,
             ],
+            shared: shared.map(SharedQueue::object),
         })
     }
 
@@ -318,7 +323,7 @@ impl QueuePair {
     /// Posts a receive (`ibv_post_recv`).
     ///
     /// # Errors
-    /// [`Error::QueueFull`] until the daemon has taken older receives.
+    /// [`Error::QueueFull`] until the daemon has taken older receives; [`Error::SharedReceives`].
     pub fn post_receive(&mut self, request: &ReceiveRequest) -> Result<(), Error> {
         match self.post_receives(std::slice::from_ref(request))? {
             0 => Err(Error::QueueFull),
@@ -329,16 +334,12 @@ impl QueuePair {
     /// Posts receives with one ring of the doorbell, as many as fit, and returns how many.
     ///
     /// # Errors
-    /// The ring is broken.
+    /// The ring is broken; [`Error::SharedReceives`].
     pub fn post_receives(&mut self, requests: &[ReceiveRequest]) -> Result<usize, Error> {
-        let works = requests.iter().map(|request| {
-            ReceiveWork {
-                wr_id: request.wr_id,
-                buffers: buffers(request.local),
-            }
-            .to_bytes()
-        });
-        let posted = push_all(&mut self.receive, works)?;
+        if self.shared.is_some() {
+            return Err(Error::SharedReceives);
+        }
+        let posted = push_all(&mut self.receive, receive_works(requests))?;
         self.ring(posted);
         Ok(posted)
     }
@@ -435,6 +436,24 @@ impl QueuePair {
         Ok(reason)
     }
 
+    /// Waits until the queue pair, whose connection has ended, takes no receive of its shared queue
+    /// any more (`IBV_EVENT_QP_LAST_WQE_REACHED`). True once; false when the time is over.
+    ///
+    /// # Errors
+    /// [`Error::DaemonGone`].
+    pub fn wait_last_receive(&self, timeout: Duration) -> Result<bool, Error> {
+        let ours = self.handle;
+        let last = |event: &Event| match *event {
+            Event::LastReceiveTaken { qp } if qp == ours => Some(()),
+            _ => None,
+        };
+        match self.context.channel.wait_event(deadline(timeout), last) {
+            Ok(()) => Ok(true),
+            Err(Error::TimedOut) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     fn ring(&self, posted: usize) {
         if posted > 0 {
             self.context.ring(self.slot);
@@ -448,8 +467,9 @@ impl Drop for QueuePair {
         self.context.channel.forget_events(|event| match *event {
             Event::Established { qp, .. }
             | Event::ConnectFailed { qp, .. }
+            | Event::LastReceiveTaken { qp }
             | Event::Disconnected { qp, .. } => qp == ours,
-            Event::ConnectRequest { .. } => false,
+            Event::ConnectRequest { .. } | Event::SharedLimitReached { .. } => false,
         });
     }
 }
@@ -499,7 +519,20 @@ fn buffers(local: Slice) -> SgeList {
     SgeList::new(&[sge]).expect("one is always allowed")
 }
 
-fn push_all(
+/// The descriptors of receives.
+pub(crate) fn receive_works(
+    requests: &[ReceiveRequest],
+) -> impl Iterator<Item = [u8; WORK_LEN]> + '_ {
+    requests.iter().map(|request| {
+        ReceiveWork {
+            wr_id: request.wr_id,
+            buffers: buffers(request.local),
+        }
+        .to_bytes()
+    })
+}
+
+pub(crate) fn push_all(
     ring: &mut Producer<WORK_LEN>,
     works: impl Iterator<Item = [u8; WORK_LEN]>,
 ) -> Result<usize, Error> {

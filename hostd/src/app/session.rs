@@ -7,7 +7,7 @@ use crate::config::Quota;
 use crate::control::routes::RouterHandle;
 use crate::doorbell::{Doorbell, Doorbells};
 use crate::edge::command::{
-    Answer, Command, NewQueuePair, Readied, SessionCommand, SessionId, WorkerHandle,
+    Answer, Command, NewQueuePair, NewSharedQueue, Readied, SessionCommand, SessionId, WorkerHandle,
 };
 use crate::edge::completion::Wake;
 use crate::edge::region::SharedMemory;
@@ -51,6 +51,7 @@ pub struct Session {
     completion_queues: HashMap<u32, Claim>,
     queue_pairs: HashMap<u32, (u32, Claim)>,
     listeners: HashMap<u32, Claim>,
+    shared: HashMap<u32, (u32, Claim)>,
     /// The socket and the doorbell.
     _own: Claim,
     /// Doorbells of queue pairs.
@@ -86,6 +87,7 @@ impl Session {
             completion_queues: HashMap::new(),
             queue_pairs: HashMap::new(),
             listeners: HashMap::new(),
+            shared: HashMap::new(),
             _own: own,
             slots: HashSet::new(),
         })
@@ -129,10 +131,19 @@ impl Session {
                 receive_cq,
                 send_entries,
                 receive_entries,
+                shared,
             } => {
-                self.create_queue_pair([send_cq, receive_cq], [send_entries, receive_entries])
+                let entries = [send_entries, receive_entries];
+                self.create_queue_pair([send_cq, receive_cq], entries, shared)
                     .await
             }
+            Request::CreateSharedQueue { entries, limit } => {
+                self.create_shared_queue(entries, limit).await
+            }
+            Request::LimitSharedQueue { queue, limit } => self
+                .ask(|answer| SessionCommand::LimitSharedQueue(queue, limit, answer))
+                .await
+                .map(done),
             Request::Listen {
                 address,
                 port,
@@ -276,7 +287,12 @@ impl Session {
         Ok((Reply::CompletionQueue { handle, entries }, vec![fd, read]))
     }
 
-    async fn create_queue_pair(&mut self, queues: [u32; 2], entries: [u32; 2]) -> Outcome {
+    async fn create_queue_pair(
+        &mut self,
+        queues: [u32; 2],
+        entries: [u32; 2],
+        shared: u32,
+    ) -> Outcome {
         let [send_entries, receive_entries] = [rounded(entries[0])?, rounded(entries[1])?];
         let bytes = ring_bytes(send_entries, WORK_LEN) + ring_bytes(receive_entries, WORK_LEN);
         let claim = self.account.claim(&[
@@ -288,9 +304,7 @@ impl Session {
             ),
             (Resource::Mappings, 2),
         ])?;
-        let slot = (0..u32::try_from(QUEUE_PAIRS_MAX).unwrap_or(u32::MAX))
-            .find(|slot| !self.slots.contains(slot))
-            .ok_or_else(|| Refusal::new(ErrorCode::Quota, "no doorbell is free"))?;
+        let slot = self.free_slot()?;
         let (send_fd, send) = RingMemory::<WORK_LEN>::create(c"hostd-sends", send_entries)?;
         let (receive_fd, receive) =
             RingMemory::<WORK_LEN>::create(c"hostd-receives", receive_entries)?;
@@ -301,6 +315,7 @@ impl Session {
             receive: receive.consumer(),
             send_entries,
             receive_entries,
+            shared,
             slot,
         });
         let create = |answer| SessionCommand::CreateQueuePair(request, answer);
@@ -316,6 +331,41 @@ impl Session {
             receive_entries,
         };
         Ok((reply, vec![send_fd, receive_fd]))
+    }
+
+    /// It counts as a queue pair: its doorbell is one of theirs.
+    async fn create_shared_queue(&mut self, entries: u32, limit: u32) -> Outcome {
+        let entries = rounded(entries)?;
+        let claim = self.account.claim(&[
+            (Resource::Memory, ring_bytes(entries, WORK_LEN)),
+            (Resource::QueuePairs, 1),
+            (Resource::WorkRequests, entries.into()),
+            (Resource::Mappings, 1),
+        ])?;
+        let slot = self.free_slot()?;
+        let (fd, ring) = RingMemory::<WORK_LEN>::create(c"hostd-shared", entries)?;
+        let request = Box::new(NewSharedQueue {
+            ring: ring.consumer(),
+            entries,
+            limit,
+            slot,
+        });
+        let create = |answer| SessionCommand::CreateSharedQueue(request, answer);
+        let handle = self.ask(create).await?;
+        self.slots.insert(slot);
+        self.shared.insert(handle, (slot, claim));
+        let reply = Reply::SharedQueue {
+            handle,
+            slot,
+            entries,
+        };
+        Ok((reply, vec![fd]))
+    }
+
+    fn free_slot(&self) -> Result<u32, Refusal> {
+        (0..u32::try_from(QUEUE_PAIRS_MAX).unwrap_or(u32::MAX))
+            .find(|slot| !self.slots.contains(slot))
+            .ok_or_else(|| Refusal::new(ErrorCode::Quota, "no doorbell is free"))
     }
 
     async fn listen(&mut self, address: IpAddr, port: u16, backlog: u16) -> Outcome {
@@ -368,6 +418,11 @@ impl Session {
             ObjectKind::CompletionQueue => drop(self.completion_queues.remove(&handle)),
             ObjectKind::QueuePair => {
                 if let Some((slot, _)) = self.queue_pairs.remove(&handle) {
+                    self.slots.remove(&slot);
+                }
+            }
+            ObjectKind::SharedQueue => {
+                if let Some((slot, _)) = self.shared.remove(&handle) {
                     self.slots.remove(&slot);
                 }
             }

@@ -74,6 +74,10 @@ pub enum SessionCommand<M = SharedMemory> {
     CreateCompletionQueue(Producer<COMPLETION_LEN>, Wake, Answer<u32>),
     /// Create a queue pair.
     CreateQueuePair(Box<NewQueuePair>, Answer<u32>),
+    /// Create a shared receive queue.
+    CreateSharedQueue(Box<NewSharedQueue>, Answer<u32>),
+    /// Set the limit of a shared receive queue.
+    LimitSharedQueue(u32, u32, Answer<()>),
     /// Listen on a port; so many connection requests may wait there for an answer.
     Listen(u16, u16, Answer<u16>),
     /// Connect a queue pair.
@@ -112,8 +116,23 @@ pub struct NewQueuePair {
     pub receive: Consumer<WORK_LEN>,
     /// Entries of the send ring.
     pub send_entries: u32,
-    /// Entries of the receive ring.
+    /// Receives that may be posted; with a shared queue: completions of receives that may wait.
     pub receive_entries: u32,
+    /// The shared receive queue, instead of the receive ring; zero: none.
+    pub shared: u32,
+    /// Its bit in the doorbell page.
+    pub slot: u32,
+}
+
+/// A shared receive queue to be made.
+#[derive(Debug)]
+pub struct NewSharedQueue {
+    /// The ring of receives.
+    pub ring: Consumer<WORK_LEN>,
+    /// Receives that may be posted.
+    pub entries: u32,
+    /// Fewer of them are an event; zero: none.
+    pub limit: u32,
     /// Its bit in the doorbell page.
     pub slot: u32,
 }

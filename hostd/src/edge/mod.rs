@@ -4,6 +4,7 @@
 //! ```text
 //!   table        sessions, what they own, and their doorbells
 //!   queue_pair   work requests from the rings
+//!   shared_queue receives from the rings of shared queues
 //!   completion   completions into the rings
 //!   region       registered memory
 //!   command      what the control thread asks of the worker, and what the worker reports
@@ -16,6 +17,7 @@
 pub mod command;
 pub mod completion;
 pub mod queue_pair;
+pub mod shared_queue;
 pub mod region;
 pub mod statistics;
 pub mod table;

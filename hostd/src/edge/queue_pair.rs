@@ -3,7 +3,7 @@
 use super::statistics::EdgeStatistics;
 use crate::engine::Engine;
 use crate::memory::RegionMemory;
-use crate::verbs::{CompletionQueueId, ConnectionId, EngineError};
+use crate::verbs::{CompletionQueueId, ConnectionId, EngineError, SharedQueueId};
 use crate::verbs::{ReceiveRequest, SendOpcode, SendRequest};
 use hostd_client::abi::codec::DecodeError;
 use hostd_client::abi::descriptor::{Opcode, ReceiveWork, SendWork, Sge, WORK_LEN};
@@ -68,6 +68,8 @@ pub struct WorkRings {
     held_receive: Option<ReceiveRequest>,
     /// Where its requests complete: sends, receives.
     pub queues: [CompletionQueueId; 2],
+    /// Where its receives come from, instead of its ring.
+    pub shared: Option<SharedQueueId>,
     /// Its bit in the doorbell page.
     pub slot: u32,
     /// Its connection.
@@ -92,6 +94,7 @@ impl WorkRings {
             held_send,
             held_receive,
             queues,
+            shared: None,
             slot,
             link,
         }
@@ -223,7 +226,7 @@ fn send_request(work: &SendWork) -> SendRequest {
     }
 }
 
-fn receive_request(work: &ReceiveWork) -> ReceiveRequest {
+pub(super) fn receive_request(work: &ReceiveWork) -> ReceiveRequest {
     let local: Sge = work.buffers.as_slice().first().copied().unwrap_or_default();
     ReceiveRequest {
         wr_id: work.wr_id,

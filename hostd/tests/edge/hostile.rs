@@ -68,6 +68,7 @@ fn requests_for_what_is_not_ones_own() {
         receive_cq: 1,
         send_entries: 1,
         receive_entries: 1,
+        shared: 0,
     };
     for request in [
         Request::Connect {

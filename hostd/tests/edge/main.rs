@@ -10,5 +10,6 @@ mod hostile;
 mod loopback;
 mod raw;
 mod rig;
+mod shared_queue;
 mod solicited;
 mod work;

@@ -116,6 +116,7 @@ pub(crate) fn rings(raw: &Raw) -> Rings {
         receive_cq: cq,
         send_entries: 8,
         receive_entries: 8,
+        shared: 0,
     };
     let (reply, fds) = raw.ask(&request, &[]);
     let Reply::QueuePair { handle, slot, .. } = reply else {

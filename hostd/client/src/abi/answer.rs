@@ -58,6 +58,15 @@ pub enum Reply {
         /// Entries of the receive ring after rounding.
         receive_entries: u32,
     },
+    /// To `CreateSharedQueue`. Descriptor: its ring.
+    SharedQueue {
+        /// Handle of the queue.
+        handle: u32,
+        /// Its bit in the doorbell page.
+        slot: u32,
+        /// Entries after rounding.
+        entries: u32,
+    },
     /// To `Listen`.
     Listener {
         /// Handle of the listener.
@@ -116,6 +125,17 @@ pub enum Event {
         /// Data of the peer's application.
         private: Private,
     },
+    /// Fewer receives are posted to a shared receive queue than its limit says.
+    SharedLimitReached {
+        /// Handle of the queue.
+        queue: u32,
+    },
+    /// A queue pair in the error state takes no receive of its shared queue any more; those that
+    /// it took have completed.
+    LastReceiveTaken {
+        /// Handle of the queue pair.
+        qp: u32,
+    },
     /// A connection ended; what was outstanding has been flushed.
     Disconnected {
         /// Handle of the queue pair.
@@ -141,11 +161,14 @@ const REPLY_QP: u16 = 104;
 const REPLY_LISTENER: u16 = 105;
 const REPLY_DONE: u16 = 106;
 const REPLY_ERROR: u16 = 107;
+const REPLY_SHARED: u16 = 124;
 
 const EVENT_CONNECT_REQUEST: u16 = 201;
 const EVENT_ESTABLISHED: u16 = 202;
 const EVENT_CONNECT_FAILED: u16 = 203;
 const EVENT_DISCONNECTED: u16 = 204;
+const EVENT_SHARED_LIMIT: u16 = 224;
+const EVENT_LAST_RECEIVE: u16 = 225;
 
 impl Reply {
     /// A refusal.
@@ -192,6 +215,14 @@ impl Reply {
                 .u32(*slot)
                 .u32(*send_entries)
                 .u32(*receive_entries),
+            Self::SharedQueue {
+                handle,
+                slot,
+                entries,
+            } => header(REPLY_SHARED, tag)
+                .u32(*handle)
+                .u32(*slot)
+                .u32(*entries),
             Self::Listener { handle, port } => {
                 header(REPLY_LISTENER, tag).u32(*handle).u16(*port).u16(0)
             }
@@ -255,6 +286,8 @@ impl Event {
                     .u32(reason as u32)
                     .u16(rej),
             ),
+            Self::SharedLimitReached { queue } => header(EVENT_SHARED_LIMIT, 0).u32(queue),
+            Self::LastReceiveTaken { qp } => header(EVENT_LAST_RECEIVE, 0).u32(qp),
             Self::Disconnected { qp, reason } => {
                 header(EVENT_DISCONNECTED, 0).u32(qp).u32(reason as u32)
             }
@@ -309,6 +342,11 @@ fn decode_reply(kind: u16, r: &mut Reader<'_>) -> Result<Reply, DecodeError> {
             send_entries: r.u32()?,
             receive_entries: r.u32()?,
         },
+        REPLY_SHARED => Reply::SharedQueue {
+            handle: r.u32()?,
+            slot: r.u32()?,
+            entries: r.u32()?,
+        },
         REPLY_LISTENER => {
             let (handle, port) = (r.u32()?, r.u16()?);
             r.reserved::<2>()?;
@@ -352,6 +390,8 @@ fn decode_event(kind: u16, r: &mut Reader<'_>) -> Result<Event, DecodeError> {
             rej: r.u16()?,
             private: Private::read(r)?,
         },
+        EVENT_SHARED_LIMIT => Event::SharedLimitReached { queue: r.u32()? },
+        EVENT_LAST_RECEIVE => Event::LastReceiveTaken { qp: r.u32()? },
         EVENT_DISCONNECTED => Event::Disconnected {
             qp: r.u32()?,
             reason: ErrorCode::from_number(r.u32()?)?,

@@ -44,8 +44,25 @@ pub enum Request {
         receive_cq: u32,
         /// Work requests that the send queue holds; rounded up to a power of two.
         send_entries: u32,
-        /// Work requests that the receive queue holds; rounded up to a power of two.
+        /// Work requests that the receive queue holds; rounded up to a power of two. With a shared
+        /// receive queue: completions of receives that may wait for this queue pair.
         receive_entries: u32,
+        /// Handle of the shared receive queue; zero: the queue pair has one of its own.
+        shared: u32,
+    },
+    /// Create a shared receive queue.
+    CreateSharedQueue {
+        /// Receives that it holds; rounded up to a power of two.
+        entries: u32,
+        /// Fewer receives than this are an event, once; zero: none.
+        limit: u32,
+    },
+    /// Set the limit of a shared receive queue.
+    LimitSharedQueue {
+        /// The queue.
+        queue: u32,
+        /// As above.
+        limit: u32,
     },
     /// Wait for connections.
     Listen {
@@ -115,6 +132,8 @@ const REJECT: u16 = 8;
 const DISCONNECT: u16 = 9;
 const DESTROY: u16 = 10;
 const CONNECT_BY_HAND: u16 = 16;
+const CREATE_SHARED: u16 = 24;
+const LIMIT_SHARED: u16 = 25;
 
 impl Request {
     /// The `Hello` of this version.
@@ -158,12 +177,20 @@ impl Request {
                 receive_cq,
                 send_entries,
                 receive_entries,
+                shared,
             } => header(CREATE_QP, tag)
                 .u32(send_cq)
                 .u32(receive_cq)
                 .u32(send_entries)
                 .u32(receive_entries)
-                .u64(0),
+                .u32(shared)
+                .u32(0),
+            Self::CreateSharedQueue { entries, limit } => {
+                header(CREATE_SHARED, tag).u32(entries).u32(limit)
+            }
+            Self::LimitSharedQueue { queue, limit } => {
+                header(LIMIT_SHARED, tag).u32(queue).u32(limit)
+            }
             Self::Listen {
                 address,
                 port,
@@ -235,6 +262,14 @@ impl Request {
                 Self::CreateCompletionQueue { entries }
             }
             CREATE_QP => decode_create_qp(r)?,
+            CREATE_SHARED => Self::CreateSharedQueue {
+                entries: r.u32()?,
+                limit: r.u32()?,
+            },
+            LIMIT_SHARED => Self::LimitSharedQueue {
+                queue: r.u32()?,
+                limit: r.u32()?,
+            },
             LISTEN => {
                 let (address, port, backlog) = (r.address()?, r.u16()?, r.u16()?);
                 r.reserved::<4>()?;
@@ -286,11 +321,13 @@ impl Request {
 fn decode_create_qp(r: &mut Reader<'_>) -> Result<Request, DecodeError> {
     let (send_cq, receive_cq) = (r.u32()?, r.u32()?);
     let (send_entries, receive_entries) = (r.u32()?, r.u32()?);
-    r.reserved::<8>()?;
+    let shared = r.u32()?;
+    r.reserved::<4>()?;
     Ok(Request::CreateQueuePair {
         send_cq,
         receive_cq,
         send_entries,
         receive_entries,
+        shared,
     })
 }

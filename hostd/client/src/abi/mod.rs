@@ -28,6 +28,7 @@
 //! | reply `Hello` | memfd of the doorbell page, eventfd that wakes the daemon |
 //! | reply `CompletionQueue` | memfd of the ring, read end of a pipe that wakes the application |
 //! | reply `QueuePair` | memfd of the send ring, memfd of the receive ring |
+//! | reply `SharedQueue` | memfd of the ring |
 //!
 //! The application is woken by a pipe and not by an eventfd on purpose: an eventfd is one open file
 //! for both sides, so an application could clear `O_NONBLOCK`, fill the counter and stop the
@@ -66,13 +67,15 @@ pub mod feature {
     pub const READ: u64 = 1 << 3;
     /// Compare and swap, fetch and add.
     pub const ATOMIC: u64 = 1 << 4;
+    /// Shared receive queues.
+    pub const SHARED: u64 = 1 << 8;
     /// The daemon may seal regions against everything but writes through the mappings that exist
     /// (`F_SEAL_FUTURE_WRITE`): the application maps a region before it registers it, and neither
     /// maps nor registers it another time. Without it, the daemon registers little; see
     /// [`crate::shm::Mapping::of_region`].
     pub const SEALED: u64 = 1 << 16;
     /// All that this version knows.
-    pub const ALL: u64 = SEND | WRITE | MULTIPATH | READ | ATOMIC | SEALED;
+    pub const ALL: u64 = SEND | WRITE | MULTIPATH | READ | ATOMIC | SHARED | SEALED;
 }
 
 /// The longest message on the socket in bytes; longer ones are refused unread.

@@ -76,13 +76,18 @@ fn requests() -> impl Strategy<Value = Request> {
             }
         }),
         any::<u32>().prop_map(|entries| Request::CreateCompletionQueue { entries }),
-        any::<(u32, u32, u32, u32)>().prop_map(
-            |(send_cq, receive_cq, send_entries, receive_entries)| {
+        any::<(u32, u32)>()
+            .prop_map(|(entries, limit)| Request::CreateSharedQueue { entries, limit }),
+        any::<(u32, u32)>()
+            .prop_map(|(queue, limit)| Request::LimitSharedQueue { queue, limit }),
+        any::<(u32, u32, u32, u32, u32)>().prop_map(
+            |(send_cq, receive_cq, send_entries, receive_entries, shared)| {
                 Request::CreateQueuePair {
                     send_cq,
                     receive_cq,
                     send_entries,
                     receive_entries,
+                    shared,
                 }
             }
         ),
@@ -249,6 +254,8 @@ proptest! {
             Event::Established { qp, peer, mtu, paths, granularity, private },
             Event::ConnectFailed { qp, reason: ErrorCode::Rejected, rej, private },
             Event::Disconnected { qp, reason: ErrorCode::Closed },
+            Event::SharedLimitReached { queue: qp },
+            Event::LastReceiveTaken { qp },
         ] {
             let decoded = FromDaemon::decode(event.encode().as_slice());
             prop_assert_eq!(decoded, Ok(FromDaemon::Event(event)));
@@ -284,6 +291,11 @@ fn replies_round_trip() {
             receive_entries: 5,
         },
         Reply::Listener { handle: 1, port: 2 },
+        Reply::SharedQueue {
+            handle: 1,
+            slot: 2,
+            entries: 3,
+        },
         Reply::Done,
         Reply::error(ErrorCode::Quota, "no more than 3 queue pairs"),
     ];

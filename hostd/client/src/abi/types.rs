@@ -127,6 +127,8 @@ pub enum ObjectKind {
     QueuePair = 3,
     /// A listener for connections.
     Listener = 4,
+    /// A shared receive queue.
+    SharedQueue = 5,
 }
 
 impl ObjectKind {
@@ -136,6 +138,7 @@ impl ObjectKind {
             2 => Ok(Self::CompletionQueue),
             3 => Ok(Self::QueuePair),
             4 => Ok(Self::Listener),
+            5 => Ok(Self::SharedQueue),
             _ => Err(DecodeError::Field("kind")),
         }
     }

@@ -21,6 +21,10 @@ impl<M: RegionMemory> Table<M> {
                     self.queue_pairs.remove(&number);
                     // The engine tells the peer.
                     let _ = engine.destroy_queue_pair(number);
+                } else if let Some(id) = grave.shared.pop() {
+                    self.shared.remove(&id.number());
+                    let gone = engine.destroy_shared_queue(id);
+                    debug_assert!(gone.is_ok(), "its queue pairs are gone");
                 } else if let Some(id) = grave.completion_queues.pop() {
                     self.completions.remove(&id);
                     let gone = engine.destroy_completion_queue(id);

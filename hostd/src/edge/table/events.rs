@@ -65,7 +65,18 @@ impl<M: RegionMemory> Table<M> {
             }
             EngineEvent::Disconnected { qpn, .. } => self.ended(qpn, ErrorCode::Closed),
             EngineEvent::QueuePairFailed { qpn, status } => self.ended(qpn, reason_of(status)),
-            EngineEvent::SharedLimitReached { .. } | EngineEvent::LastReceiveTaken { .. } => None,
+            EngineEvent::SharedLimitReached { queue } => {
+                let queue = queue.number();
+                let (session, ..) = self.shared.get(&queue)?;
+                Some(Notice::Event(
+                    *session,
+                    Event::SharedLimitReached { queue },
+                ))
+            }
+            EngineEvent::LastReceiveTaken { qpn: qp } => {
+                let session = self.owner(qp)?;
+                Some(Notice::Event(session, Event::LastReceiveTaken { qp }))
+            }
         }
     }
 

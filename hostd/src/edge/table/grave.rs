@@ -1,7 +1,7 @@
 //! What an ended session leaves, and how far it is released.
 
 use crate::edge::command::{Answer, SessionId, SessionReport};
-use crate::verbs::{CompletionQueueId, DomainId};
+use crate::verbs::{CompletionQueueId, DomainId, SharedQueueId};
 use std::collections::BTreeMap;
 use tokio::sync::oneshot;
 
@@ -26,6 +26,7 @@ pub(super) struct Grave {
     pub(super) session: SessionId,
     pub(super) domain: Option<DomainId>,
     pub(super) queue_pairs: Vec<u32>,
+    pub(super) shared: Vec<SharedQueueId>,
     pub(super) completion_queues: Vec<CompletionQueueId>,
     pub(super) regions: BTreeMap<u32, u64>,
     pub(super) done: Done,
@@ -45,6 +46,7 @@ impl Grave {
             session,
             domain: None,
             queue_pairs: Vec::new(),
+            shared: Vec::new(),
             completion_queues: Vec::new(),
             regions: BTreeMap::from([(lkey, len)]),
             done: Done::Region(answer),

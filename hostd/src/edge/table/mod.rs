@@ -9,6 +9,7 @@ mod by_hand;
 mod events;
 mod grave;
 mod objects;
+mod shared;
 
 pub use grave::{BURIALS, Burial};
 use grave::{Done, Grave};
@@ -16,12 +17,14 @@ use grave::{Done, Grave};
 use super::command::{Answer, Notice, SessionCommand, SessionId, SessionReport};
 use super::completion::CompletionRing;
 use super::queue_pair::{Link, Remains, TURN, WorkRings};
+use super::shared_queue::SharedRing;
 use super::statistics::EdgeStatistics;
 use crate::engine::Engine;
 use crate::memory::RegionMemory;
 use crate::verbs::Transition;
 use crate::verbs::{
     CompletionQueueId, ConnectionId, ConnectionParameters, DomainId, EngineError, PrivateData,
+    SharedQueueId,
 };
 use crossbeam_channel::Sender;
 use hostd_client::abi::answer::Event;
@@ -41,14 +44,23 @@ const REQUESTS_OF_SOURCE: usize = 64;
 /// First port that `Listen` with port zero tries (RFC 6335: the dynamic ports).
 const DYNAMIC_PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
+/// What a bit of a doorbell page stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    /// This queue pair.
+    QueuePair(u32),
+    /// This shared receive queue.
+    Shared(SharedQueueId),
+}
+
 /// One application.
 #[derive(Debug)]
 struct Application {
     doorbells: DoorbellPage,
     domain: DomainId,
-    /// Queue pairs that may have requests in their rings, by slot.
+    /// What may have requests in its rings, by slot.
     pending: [u64; WORDS],
-    slots: Vec<Option<u32>>,
+    slots: Vec<Option<Slot>>,
     /// Local keys and lengths.
     regions: BTreeMap<u32, u64>,
     completion_queues: HashMap<u32, CompletionQueueId>,
@@ -73,6 +85,7 @@ pub struct Table<M> {
     applications: BTreeMap<SessionId, Application>,
     queue_pairs: HashMap<u32, (SessionId, WorkRings)>,
     completions: HashMap<CompletionQueueId, (SessionId, CompletionRing)>,
+    shared: HashMap<u32, (SessionId, SharedQueueId, SharedRing)>,
     /// Who listens, and the backlog.
     listeners: HashMap<u16, (SessionId, u16)>,
     /// Connection requests that wait for an answer.
@@ -97,6 +110,7 @@ impl<M: RegionMemory> Table<M> {
             applications: BTreeMap::new(),
             queue_pairs: HashMap::new(),
             completions: HashMap::new(),
+            shared: HashMap::new(),
             listeners: HashMap::new(),
             requests: HashMap::new(),
             starved: Vec::new(),
@@ -153,10 +167,12 @@ impl<M: RegionMemory> Table<M> {
             }
             keep
         });
+        let slots = application.slots.iter().flatten().copied();
         self.graves.push_back(Grave {
             session,
             domain: Some(application.domain),
-            queue_pairs: application.slots.into_iter().flatten().collect(),
+            queue_pairs: slots.clone().filter_map(Slot::queue_pair).collect(),
+            shared: slots.filter_map(Slot::shared).collect(),
             completion_queues: application.completion_queues.into_values().collect(),
             regions: application.regions,
             done: Done::Session(buried),
@@ -183,6 +199,15 @@ impl<M: RegionMemory> Table<M> {
             }
             Asked::CreateQueuePair(request, answer) => {
                 reply(answer, self.create_queue_pair(session, *request, engine));
+            }
+            Asked::CreateSharedQueue(request, answer) => {
+                reply(answer, self.create_shared_queue(session, *request, engine));
+            }
+            Asked::LimitSharedQueue(queue, limit, answer) => {
+                reply(
+                    answer,
+                    self.limit_shared_queue(session, queue, limit, engine),
+                );
             }
             Asked::Listen(port, backlog, answer) => {
                 reply(answer, self.listen(session, port, backlog, engine));
@@ -318,10 +343,11 @@ impl<M: RegionMemory> Table<M> {
         engine.disconnect(connection)
     }
 
-    /// Takes requests out of the rings of all queue pairs whose doorbell rang, and returns how many
-    /// queue pairs are not done yet.
+    /// Takes requests out of the rings of all queues whose doorbell rang, and returns how many are
+    /// not done yet.
     pub fn serve(&mut self, engine: &mut Engine<M>) -> usize {
         let mut more = 0;
+        let mut broken = None;
         for application in self.applications.values_mut() {
             for index in 0..WORDS {
                 let mut bits = application.pending[index] | application.doorbells.take(index);
@@ -330,28 +356,40 @@ impl<M: RegionMemory> Table<M> {
                     let bit = bits.trailing_zeros();
                     bits &= bits - 1;
                     let slot = 64 * index + usize::try_from(bit).expect("below 64");
-                    // A bit without a queue pair means nothing.
-                    let Some(number) = application.slots[slot] else {
-                        continue;
-                    };
-                    let Some((session, rings)) = self.queue_pairs.get_mut(&number) else {
-                        continue;
-                    };
-                    match rings.serve(engine, &mut self.statistics) {
-                        Ok(Remains::Nothing) => {}
-                        Ok(Remains::Blocked) => application.pending[index] |= 1 << bit,
-                        Ok(Remains::More) => {
-                            application.pending[index] |= 1 << bit;
-                            more += 1;
+                    let statistics = &mut self.statistics;
+                    let served = match application.slots[slot] {
+                        // A bit without a queue means nothing.
+                        None => continue,
+                        Some(Slot::QueuePair(number)) => {
+                            let Some((session, rings)) = self.queue_pairs.get_mut(&number) else {
+                                continue;
+                            };
+                            rings.serve(engine, statistics).unwrap_or_else(|_| {
+                                statistics.broken_queues += 1;
+                                self.notices
+                                    .push(break_off(*session, number, rings, engine));
+                                Remains::Nothing
+                            })
                         }
-                        Err(_) => {
-                            self.statistics.broken_queues += 1;
-                            self.notices
-                                .push(break_off(*session, number, rings, engine));
+                        Some(Slot::Shared(queue)) => {
+                            let Some((_, _, ring)) = self.shared.get_mut(&queue.number()) else {
+                                continue;
+                            };
+                            ring.serve(engine, statistics).unwrap_or_else(|_| {
+                                statistics.broken_queues += 1;
+                                broken = Some(queue);
+                                Remains::Nothing
+                            })
                         }
-                    }
+                    };
+                    let left = u64::from(served != Remains::Nothing);
+                    application.pending[index] |= left << bit;
+                    more += usize::from(served == Remains::More);
                 }
             }
+        }
+        if let Some(queue) = broken {
+            self.break_sharing(queue, engine);
         }
         more
     }
@@ -499,6 +537,22 @@ impl<M: RegionMemory> Table<M> {
             if let Some(application) = self.applications.get_mut(session) {
                 application.pending[slot / 64] |= 1 << (slot % 64);
             }
+        }
+    }
+}
+
+impl Slot {
+    fn queue_pair(self) -> Option<u32> {
+        match self {
+            Self::QueuePair(number) => Some(number),
+            Self::Shared(_) => None,
+        }
+    }
+
+    fn shared(self) -> Option<SharedQueueId> {
+        match self {
+            Self::QueuePair(_) => None,
+            Self::Shared(queue) => Some(queue),
         }
     }
 }

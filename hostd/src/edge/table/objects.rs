@@ -1,7 +1,7 @@
 //! Objects of applications: made and given back.
 
 use super::grave::Grave;
-use super::{DYNAMIC_PORTS, Table};
+use super::{DYNAMIC_PORTS, Slot, Table};
 use crate::edge::command::{Answer, NewQueuePair, SessionId};
 use crate::edge::completion::{CompletionRing, Wake};
 use crate::edge::queue_pair::WorkRings;
@@ -51,6 +51,10 @@ impl<M: RegionMemory> Table<M> {
         request: NewQueuePair,
         engine: &mut Engine<M>,
     ) -> Result<u32, EngineError> {
+        let shared = match request.shared {
+            0 => None,
+            handle => Some(self.shared_queue(session, handle)?),
+        };
         let application = self.application(session)?;
         let queue = |handle| application.completion_queues.get(&handle).copied();
         let send_cq = queue(request.send_cq).ok_or(EngineError::Unknown)?;
@@ -69,7 +73,7 @@ impl<M: RegionMemory> Table<M> {
             receive_cq,
             max_send_wr: request.send_entries,
             max_recv_wr: request.receive_entries,
-            shared: None,
+            shared,
             signal_all: false,
         })?;
         // The access rights of each region decide what peers may do.
@@ -78,7 +82,7 @@ impl<M: RegionMemory> Table<M> {
             let _ = engine.destroy_queue_pair(number);
             return Err(error);
         }
-        *place = Some(number);
+        *place = Some(Slot::QueuePair(number));
         application.queue_pairs += 1;
         let NewQueuePair {
             send,
@@ -86,7 +90,8 @@ impl<M: RegionMemory> Table<M> {
             slot,
             ..
         } = request;
-        let rings = WorkRings::new(number, [send_cq, receive_cq], send, receive, slot);
+        let mut rings = WorkRings::new(number, [send_cq, receive_cq], send, receive, slot);
+        rings.shared = shared;
         self.queue_pairs.insert(number, (session, rings));
         Ok(number)
     }
@@ -156,6 +161,7 @@ impl<M: RegionMemory> Table<M> {
                 application.slots[slot] = None;
                 Ok(())
             }
+            ObjectKind::SharedQueue => self.destroy_shared_queue(session, handle, engine),
             ObjectKind::Listener => {
                 let listeners = &mut self.application(session)?.listeners;
                 let port = u16::try_from(handle).map_err(|_| EngineError::Unknown)?;

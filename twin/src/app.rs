@@ -375,6 +375,10 @@ impl<const BYTES: bool> App<BYTES> {
                 reports.push(Report::Ended(end.connection, end.side, reason.text()));
                 false
             }
+            // Applications of the twin neither share receives nor drain queues.
+            Event::SharedLimitReached { .. }
+            | Event::LastReceiveTaken { .. }
+            | Event::SendQueueDrained { .. } => false,
         }
     }
 

@@ -146,7 +146,8 @@ impl Context {
         shared: &SharedQueue,
         options: QueuePairOptions,
     ) -> Result<QueuePair, Error> {
-        QueuePair::create(&self.inner, send, receive, Some(shared), options)
+        let shared = Some((shared.handle(), shared.object()));
+        QueuePair::create(&self.inner, send, receive, shared, options)
     }
 
     /// Creates a shared receive queue for at least `entries` receives (`ibv_create_srq`). With

@@ -46,6 +46,7 @@ pub mod shm_socket;
 #[cfg(feature = "tokio")]
 mod tasks;
 
+pub use abi::attributes::{QueuePairAttributes, QueuePairState};
 pub use abi::by_hand::ByHand;
 pub use abi::descriptor::{CompletionOpcode, CompletionStatus};
 pub use abi::types::{Access, ErrorCode, Granularity, Private};

@@ -1,6 +1,7 @@
 //! Queue pairs.
 
 use crate::abi::answer::{Event, Reply};
+use crate::abi::attributes::{QueuePairAttributes, QueuePairState};
 use crate::abi::by_hand::ByHand;
 use crate::abi::descriptor::{ATOMIC_LEN, Opcode, ReceiveWork, SendWork, Sge, SgeList, WORK_LEN};
 use crate::abi::message::Request;
@@ -8,7 +9,7 @@ use crate::abi::ring::{Producer, RingMemory};
 use crate::abi::types::{ErrorCode, Granularity, ObjectKind, Private};
 use crate::channel::deadline;
 use crate::session::{Object, Session, descriptors, unexpected};
-use crate::{CompletionQueue, Error, SharedQueue, Slice};
+use crate::{CompletionQueue, Error, Slice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
@@ -247,7 +248,7 @@ impl QueuePair {
         context: &Arc<Session>,
         send: &CompletionQueue,
         receive: &CompletionQueue,
-        shared: Option<&SharedQueue>,
+        shared: Option<(u32, Arc<Object>)>,
         options: QueuePairOptions,
     ) -> Result<Self, Error> {
         let request = Request::CreateQueuePair {
@@ -255,7 +256,7 @@ impl QueuePair {
             receive_cq: receive.handle(),
             send_entries: options.send_entries,
             receive_entries: options.receive_entries,
-            shared: shared.map_or(0, SharedQueue::handle),
+            shared: shared.as_ref().map_or(0, |(handle, _)| *handle),
         };
         let (reply, fds) = context.channel.call(&request, None)?;
         let Reply::QueuePair {
@@ -283,7 +284,7 @@ impl QueuePair {
                 send_queue,
                 receive_queue,
             ],
-            shared: shared.map(SharedQueue::object),
+            shared: shared.map(|(_, object)| object),
         })
     }
 
@@ -436,6 +437,55 @@ impl QueuePair {
         Ok(reason)
     }
 
+    /// Takes the queue pair to RTR, RTS, SQD or ERR, or changes attributes in RTS or SQD
+    /// (`ibv_modify_qp`). `docs/transport.md` has the table of what each change takes. RTR and the
+    /// first RTS are for queue pairs without connection management, whose peers are plain ones.
+    ///
+    /// # Errors
+    /// The daemon names the attribute or the change that it refuses.
+    pub fn modify(
+        &mut self,
+        next: QueuePairState,
+        attributes: &QueuePairAttributes,
+    ) -> Result<(), Error> {
+        let request = Request::ModifyQueuePair {
+            qp: self.handle,
+            next,
+            attributes: *attributes,
+        };
+        self.context.channel.call(&request, None).map(|_| ())
+    }
+
+    /// The state and the attributes as they stand (`ibv_query_qp`).
+    ///
+    /// # Errors
+    /// [`Error::DaemonGone`].
+    pub fn query(&self) -> Result<(QueuePairState, QueuePairAttributes), Error> {
+        let request = Request::QueryQueuePair { qp: self.handle };
+        match self.context.channel.call(&request, None)? {
+            (Reply::QueuePairState { state, attributes }, _) => Ok((state, attributes)),
+            (reply, _) => Err(unexpected(&reply)),
+        }
+    }
+
+    /// Waits until all that had begun before SQD is acknowledged (`IBV_EVENT_SQ_DRAINED`), if
+    /// `notify_drained` asked for it. True once; false when the time is over.
+    ///
+    /// # Errors
+    /// [`Error::DaemonGone`].
+    pub fn wait_drained(&self, timeout: Duration) -> Result<bool, Error> {
+        let ours = self.handle;
+        let drained = |event: &Event| match *event {
+            Event::SendQueueDrained { qp } if qp == ours => Some(()),
+            _ => None,
+        };
+        match self.context.channel.wait_event(deadline(timeout), drained) {
+            Ok(()) => Ok(true),
+            Err(Error::TimedOut) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Waits until the queue pair, whose connection has ended, takes no receive of its shared queue
     /// any more (`IBV_EVENT_QP_LAST_WQE_REACHED`). True once; false when the time is over.
     ///
@@ -468,6 +518,7 @@ impl Drop for QueuePair {
             Event::Established { qp, .. }
             | Event::ConnectFailed { qp, .. }
             | Event::LastReceiveTaken { qp }
+            | Event::SendQueueDrained { qp }
             | Event::Disconnected { qp, .. } => qp == ours,
             Event::ConnectRequest { .. } | Event::SharedLimitReached { .. } => false,
         });

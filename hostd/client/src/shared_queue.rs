@@ -25,11 +25,7 @@ pub struct SharedQueue {
 }
 
 impl SharedQueue {
-    pub(crate) fn create(
-        context: &Arc<Session>,
-        entries: u32,
-        limit: u32,
-    ) -> Result<Self, Error> {
+    pub(crate) fn create(context: &Arc<Session>, entries: u32, limit: u32) -> Result<Self, Error> {
         let request = Request::CreateSharedQueue { entries, limit };
         let (reply, fds) = context.channel.call(&request, None)?;
         let Reply::SharedQueue {

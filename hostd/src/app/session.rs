@@ -13,6 +13,7 @@ use crate::edge::completion::Wake;
 use crate::edge::region::SharedMemory;
 use crate::verbs::EngineError;
 use hostd_client::abi::answer::Reply;
+use hostd_client::abi::attributes::{QueuePairAttributes, QueuePairState};
 use hostd_client::abi::by_hand::ByHand;
 use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
 use hostd_client::abi::doorbell::DoorbellPage;
@@ -172,6 +173,12 @@ impl Session {
                 .await
                 .map(done),
             Request::ConnectByHand { qp, by_hand } => self.connect_by_hand(qp, by_hand).await,
+            Request::ModifyQueuePair {
+                qp,
+                next,
+                attributes,
+            } => self.modify(qp, next, attributes).await,
+            Request::QueryQueuePair { qp } => self.query(qp).await,
             Request::Destroy { kind, handle } => self.destroy(kind, handle).await,
         }
     }
@@ -408,6 +415,32 @@ impl Session {
             Readied::Done => Ok(done(())),
             Readied::Refused(text) => Err(Refusal::new(ErrorCode::InvalidArgument, text)),
         }
+    }
+
+    async fn modify(
+        &self,
+        qp: u32,
+        next: QueuePairState,
+        attributes: QueuePairAttributes,
+    ) -> Outcome {
+        if let Some(peer) = attributes.destination {
+            self.routes
+                .reach(peer)
+                .await
+                .map_err(|reason| Refusal::new(ErrorCode::Unreachable, reason))?;
+        }
+        let given = Box::new(attributes);
+        let modify = |answer| SessionCommand::ModifyQueuePair(qp, next, given, answer);
+        match self.ask(modify).await? {
+            Readied::Done => Ok(done(())),
+            Readied::Refused(text) => Err(Refusal::new(ErrorCode::InvalidArgument, text)),
+        }
+    }
+
+    async fn query(&self, qp: u32) -> Outcome {
+        let query = |answer| SessionCommand::QueryQueuePair(qp, answer);
+        let (state, attributes) = self.ask(query).await?;
+        Ok((Reply::QueuePairState { state, attributes }, Vec::new()))
     }
 
     async fn destroy(&mut self, kind: ObjectKind, handle: u32) -> Outcome {

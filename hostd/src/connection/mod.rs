@@ -9,9 +9,11 @@
 //!   pulse       how long the peer has been silent          probe       what is sent to it then
 //!   steering    the seams to path selection and congestion control
 //!   effects     what a call wants done outside of the queue pair
+//!   adjust      attributes that change, and draining
 //!   answers     answers of READs and atomic operations, sent and taken
 //! ```
 
+mod adjust;
 mod answers;
 mod deliver;
 mod effects;
@@ -37,7 +39,7 @@ use crate::send::awaited::{Awaited, Patience};
 use crate::send::credit::Credits;
 use crate::stats::{PathStatistics, QueuePairCounters, QueuePairStatistics, TransportCounters};
 use crate::verbs::{
-    Access, Completion, Cookies, DropReason, EngineConfig, EngineError, Granularity,
+    Access, Attributes, Completion, Cookies, DropReason, EngineConfig, EngineError, Granularity,
     MultipathConfig, PortId, Psn, QueuePairRequest, ReadyToReceive, ReadyToSend, Route, State,
     Status, Transition,
 };
@@ -57,6 +59,10 @@ pub(crate) struct QueuePair {
     pub(crate) request: QueuePairRequest,
     pub(crate) state: State,
     access: Access,
+    /// As they were given, and changed.
+    attributes: Attributes,
+    /// The application is to be told when the send queue is drained.
+    tell_drained: bool,
     requester: Requester,
     responder: Responder,
     /// From RTR on.
@@ -133,6 +139,8 @@ impl QueuePair {
             request,
             state: State::Reset,
             access: Access::NONE,
+            attributes: Attributes::default(),
+            tell_drained: false,
             requester: Requester::new(request.max_send_wr),
             responder: Responder::new(request.max_recv_wr),
             peer: None,
@@ -161,14 +169,26 @@ impl QueuePair {
     ) -> Result<(), EngineError> {
         let next = transition.check(self.state)?;
         match transition {
-            Transition::Init(access) => self.access = *access,
-            Transition::ReadyToReceive(attributes) => self.meet_peer(attributes, config, draw()),
-            Transition::ReadyToSend(attributes) => self.begin_to_send(attributes, config),
+            Transition::Init(access) => {
+                self.access = *access;
+                self.attributes.access = Some(*access);
+            }
+            Transition::ReadyToReceive(attributes) => {
+                self.attributes.receives(attributes);
+                self.meet_peer(attributes, config, draw());
+            }
+            Transition::ReadyToSend(attributes) => {
+                self.attributes.sends(attributes);
+                self.begin_to_send(attributes, config);
+            }
+            Transition::Drain(tell) => self.drain(*tell),
+            Transition::Resume => self.requester.held = false,
             Transition::Error => {
                 self.take_no_more(effects);
                 self.end(effects);
             }
             Transition::Reset => {
+                self.attributes = Attributes::default();
                 self.forget(effects);
                 self.leave_peer(effects);
                 self.peer = None;
@@ -192,7 +212,7 @@ impl QueuePair {
             State::Reset => !meets && !sends && empty,
             State::Init => !meets && !sends,
             State::ReadyToReceive => meets && !sends,
-            State::ReadyToSend => meets && sends,
+            State::ReadyToSend | State::SendQueueDrained => meets && sends,
             State::Error => !sends && empty,
         };
         debug_assert!(right, "queue pair {} in {}", self.number, self.state);

@@ -9,7 +9,7 @@ use super::QueuePair;
 use super::transmit::Departure;
 use crate::frame::{self, timestamp};
 use crate::send::awaited::Awaited;
-use crate::verbs::{PortSet, State, Status};
+use crate::verbs::{PortSet, Status};
 use common::time::Time;
 use common::wire::roce::{Bth, Headers, Mpeh, Opcode, Operation, Reth};
 use common::xdp::frame::FramePool;
@@ -17,14 +17,14 @@ use common::xdp::frame::FramePool;
 impl QueuePair {
     /// The peer may be gone: it is probed now.
     pub(crate) fn suspect(&mut self) {
-        if self.state == State::ReadyToSend {
+        if self.state.sends() {
             self.pulse.suspect();
         }
     }
 
     /// When the silence of the peer has to be looked at.
     pub(super) fn pulse_deadline(&self) -> Time {
-        if self.state == State::ReadyToSend {
+        if self.state.sends() {
             self.pulse.deadline()
         } else {
             Time::NEVER
@@ -36,7 +36,7 @@ impl QueuePair {
     /// # Errors
     /// It is gone.
     pub(super) fn watch_silence(&mut self, now: Time) -> Result<(), Status> {
-        let (requester, sends) = (&self.requester, self.state == State::ReadyToSend);
+        let (requester, sends) = (&self.requester, self.state.sends());
         let Some(sender) = requester.sender.as_ref().filter(|_| sends) else {
             return Ok(());
         };

@@ -21,6 +21,8 @@ pub(super) struct Requester {
     pub(super) queue: SendQueue,
     /// The next request failed its memory check; it completes with an error after those before it.
     pub(super) blocked: bool,
+    /// No other message begins: the send queue is drained.
+    pub(super) held: bool,
     /// Which requests a plain peer has receives for.
     pub(super) credits: Credits,
     /// From RTS on.
@@ -53,6 +55,7 @@ impl Requester {
         Self {
             queue: SendQueue::new(requests),
             blocked: false,
+            held: false,
             credits: Credits::new(0),
             sender: None,
             awaited: None,
@@ -63,6 +66,7 @@ impl Requester {
     /// Nothing is sent or awaited any more.
     pub(super) fn stop(&mut self) {
         self.blocked = false;
+        self.held = false;
         self.sender = None;
         self.awaited = None;
         self.refusal = None;
@@ -73,11 +77,19 @@ impl Requester {
         let Some(sender) = &self.sender else {
             return false;
         };
-        !self.blocked
-            && !self.queue.all_sent()
+        let held = self.held && self.queue.begins();
+        !(self.blocked || held || self.queue.all_sent())
             && sender.may_send_new(steering)
             && !self.waits_for_credit()
             && self.may_ask(sender, steering)
+    }
+
+    /// Whether everything that has begun is over: sent, acknowledged and answered.
+    pub(super) fn is_drained(&self) -> bool {
+        let idle = |sender: &Sender| sender.flight().is_idle();
+        self.queue.begins()
+            && self.sender.as_ref().is_none_or(idle)
+            && self.awaited.as_ref().is_none_or(Awaited::is_empty)
     }
 
     /// Whether the next packet, if it asks for answers or is fenced, need not wait for answers.

@@ -44,7 +44,7 @@ impl QueuePair {
         let (Some(peer), Some(sender)) = (&self.peer, &self.requester.sender) else {
             return false;
         };
-        if peer.way.is_none() || self.state != State::ReadyToSend {
+        if peer.way.is_none() || !self.state.sends() {
             return false;
         }
         let requester = &self.requester;
@@ -88,7 +88,7 @@ impl QueuePair {
         effects: &mut Effects,
         now: Time,
     ) -> Departure {
-        if self.state != State::ReadyToSend {
+        if !self.state.sends() {
             return Departure::Nothing;
         }
         let Some(peer) = self.peer.as_mut().filter(|peer| peer.way.is_some()) else {
@@ -322,7 +322,7 @@ impl QueuePair {
     /// # Errors
     /// Why it is refused.
     pub(crate) fn check_send(&self, request: &SendRequest) -> Result<(), EngineError> {
-        if !matches!(self.state, State::ReadyToSend | State::Error) || self.draining {
+        if !(self.state.sends() || self.state == State::Error) || self.draining {
             return Err(EngineError::State);
         }
         if request.len > limits::MESSAGE

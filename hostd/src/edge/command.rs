@@ -12,6 +12,7 @@ use crate::verbs::{EngineError, Route, Speeds};
 use common::sys::Waker;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use hostd_client::abi::answer::Event;
+use hostd_client::abi::attributes::{QueuePairAttributes, QueuePairState};
 use hostd_client::abi::by_hand::ByHand;
 use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
 use hostd_client::abi::doorbell::DoorbellPage;
@@ -90,6 +91,15 @@ pub enum SessionCommand<M = SharedMemory> {
     Disconnect(u32, Answer<()>),
     /// Ready a queue pair for a peer, without connection management.
     ConnectByHand(u32, Box<ByHand>, Answer<Readied>),
+    /// Change the state or attributes of a queue pair.
+    ModifyQueuePair(
+        u32,
+        QueuePairState,
+        Box<QueuePairAttributes>,
+        Answer<Readied>,
+    ),
+    /// Tell the state and attributes of a queue pair.
+    QueryQueuePair(u32, Answer<(QueuePairState, QueuePairAttributes)>),
     /// Give an object back.
     Destroy(ObjectKind, u32, Answer<()>),
 }

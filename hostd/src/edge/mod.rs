@@ -17,7 +17,7 @@
 pub mod command;
 pub mod completion;
 pub mod queue_pair;
-pub mod shared_queue;
 pub mod region;
+pub mod shared_queue;
 pub mod statistics;
 pub mod table;

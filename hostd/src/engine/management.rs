@@ -439,7 +439,10 @@ impl<M: RegionMemory> Engine<M> {
             .and_then(|connection| connection.qpn);
         if let Some(queue_pair) = qpn.and_then(|qpn| self.queue_pairs.get_mut(qpn)) {
             queue_pair.draining = true;
-            self.list(qpn.unwrap_or(0));
+            let qpn = queue_pair.number;
+            // What was posted is sent before the end, also if the application held it back.
+            let _ = self.transit(qpn, &Transition::Resume);
+            self.list(qpn);
         }
     }
 

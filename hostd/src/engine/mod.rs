@@ -22,7 +22,7 @@
 //!   ports        pacers, pauses and routes of each port      management   calls that connect
 //!   by_hand      queue pairs readied without connections
 //!   establish    REQ and REP, and queue pairs readied        mads         connection messages
-//!   shared       shared receive queues
+//!   shared       shared receive queues                       modify       attributes
 //! ```
 
 mod by_hand;
@@ -31,6 +31,7 @@ mod dispatch;
 mod establish;
 mod mads;
 mod management;
+mod modify;
 mod ports;
 mod schedule;
 mod shared;

@@ -5,6 +5,7 @@
 
 use super::Engine;
 use crate::memory::RegionMemory;
+use crate::verbs::Event;
 use common::time::{Span, Time};
 
 /// How long nothing is tried after no frame was free.
@@ -23,6 +24,7 @@ impl<M: RegionMemory> Engine<M> {
             return;
         };
         queue_pair.report_to(&mut self.statistics.transport);
+        let drained = queue_pair.take_drained();
         if !queue_pair.listed_to_acknowledge && queue_pair.wants_to_acknowledge(now) {
             queue_pair.listed_to_acknowledge = true;
             self.to_acknowledge.push_back(qpn);
@@ -37,6 +39,9 @@ impl<M: RegionMemory> Engine<M> {
             deadline = now + FRAME_WAIT;
         }
         self.timers.at_latest(self.queue_pairs.slot(qpn), deadline);
+        if drained {
+            self.notify(Event::SendQueueDrained { qpn });
+        }
     }
 
     /// Does what the clocks of queue pairs say.

@@ -297,6 +297,18 @@ impl Recovery {
         }
     }
 
+    /// From now on the peer is waited for this long, and so often; clocks that run go on.
+    pub(crate) const fn set_patience(
+        &mut self,
+        ack_timeout: Option<Span>,
+        retry_count: u8,
+        rnr_retry: Option<u8>,
+    ) {
+        self.rules.ack_timeout = ack_timeout;
+        self.rules.retry_count = retry_count;
+        self.rules.rnr_retry = rnr_retry;
+    }
+
     /// Whether the peer takes packets, as far as is known.
     pub(crate) const fn may_send(&self) -> bool {
         !matches!(self.state, State::ReceiverNotReady { .. })

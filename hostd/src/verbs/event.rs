@@ -70,6 +70,12 @@ pub enum Event {
         /// Why.
         status: Status,
     },
+    /// A queue pair in SQD has sent all that it had begun, and it is acknowledged
+    /// (`IBV_EVENT_SQ_DRAINED`).
+    SendQueueDrained {
+        /// Which queue pair.
+        qpn: u32,
+    },
     /// Fewer receives are posted to a shared receive queue than its limit says
     /// (`IBV_EVENT_SRQ_LIMIT_REACHED`). Said once each time that the limit is set.
     SharedLimitReached {

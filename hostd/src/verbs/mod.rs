@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   work        requests of applications        completion  how they end
+//!   attributes  of queue pairs, and which change of state takes which
 //!   queue_pair  what a queue pair is made of    state       its states, and changes of them
 //!   connect     what applications tell each other while they connect
 //!   event       what the application's side has to know or do
@@ -14,6 +15,7 @@
 //! ```
 
 mod access;
+mod attributes;
 mod completion;
 mod config;
 mod connect;
@@ -31,6 +33,7 @@ mod state;
 mod work;
 
 pub use access::{Access, RegionKeys};
+pub use attributes::{Attributes, AttributesRefused};
 pub use completion::{Completion, CompletionOpcode, Status};
 pub use config::{
     Congestion, Cookies, EngineConfig, Granularity, Multipath, MultipathConfig, Spraying,

@@ -1,13 +1,15 @@
 //! The states of a queue pair, as in `ibv_modify_qp`.
 //!
 //! ```text
-//!              Init              ReadyToReceive             ReadyToSend
-//!   RESET ───────────▶ INIT ────────────────────▶ RTR ────────────────────▶ RTS
+//!              Init              ReadyToReceive             ReadyToSend      Drain
+//!   RESET ───────────▶ INIT ────────────────────▶ RTR ────────────────────▶ RTS ◀──────▶ SQD
 //!     ▲                 │                          │                         │
-//!     │ Reset           └──────────────┬───────────┴─────────────────────────┘
+//!     │ Reset           └──────────────┬───────────┴─────────────────────────┴──────Resume┘
 //!     │                                ▼  Error, or a failure
 //!     └────────── (any state)         ERR
 //! ```
+//!
+//! SQE is no state of reliable connections: a request that fails takes them to ERR (IBTA 10.3.1).
 
 use super::access::Access;
 use super::config::Multipath;
@@ -27,11 +29,23 @@ pub enum State {
     ReadyToReceive,
     /// Ready to send: everything works.
     ReadyToSend,
+    /// Send queue drained: messages that have begun are finished, no other begins.
+    SendQueueDrained,
     /// Failed or disconnected: what is posted is flushed.
     Error,
 }
 
 impl State {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Reset,
+        Self::Init,
+        Self::ReadyToReceive,
+        Self::ReadyToSend,
+        Self::SendQueueDrained,
+        Self::Error,
+    ];
+
     /// The name in libibverbs.
     pub const fn name(self) -> &'static str {
         match self {
@@ -39,13 +53,19 @@ impl State {
             Self::Init => "INIT",
             Self::ReadyToReceive => "RTR",
             Self::ReadyToSend => "RTS",
+            Self::SendQueueDrained => "SQD",
             Self::Error => "ERR",
         }
     }
 
     /// Whether packets of the peer are taken.
     pub(crate) const fn receives(self) -> bool {
-        matches!(self, Self::ReadyToReceive | Self::ReadyToSend)
+        matches!(self, Self::ReadyToReceive) || self.sends()
+    }
+
+    /// Whether packets of own requests may leave.
+    pub(crate) const fn sends(self) -> bool {
+        matches!(self, Self::ReadyToSend | Self::SendQueueDrained)
     }
 }
 
@@ -101,6 +121,10 @@ pub enum Transition {
     ReadyToReceive(ReadyToReceive),
     /// To RTS.
     ReadyToSend(ReadyToSend),
+    /// To SQD; whether its completion is an event.
+    Drain(bool),
+    /// From SQD back to RTS.
+    Resume,
     /// To ERR: what is outstanding is flushed.
     Error,
     /// To RESET: what is outstanding is forgotten.
@@ -121,6 +145,10 @@ impl Transition {
                 attributes.check()?;
                 State::ReadyToSend
             }
+            (State::ReadyToSend | State::SendQueueDrained, Self::Drain(_)) => {
+                State::SendQueueDrained
+            }
+            (State::SendQueueDrained, Self::Resume) => State::ReadyToSend,
             (_, Self::Error) => State::Error,
             (_, Self::Reset) => State::Reset,
             _ => return Err(EngineError::State),
@@ -191,11 +219,13 @@ mod tests {
     /// HT-1: every pair of state and transition, as `ibv_modify_qp` has it.
     #[test]
     fn only_the_verbs_transitions_exist() {
-        use State::{Error, Init, ReadyToReceive as Rtr, ReadyToSend as Rts, Reset};
+        use State::{
+            Error, Init, ReadyToReceive as Rtr, ReadyToSend as Rts, Reset, SendQueueDrained as Sqd,
+        };
         let to_init = Transition::Init(Access::REMOTE_WRITE);
         let to_rtr = Transition::ReadyToReceive(RTR);
         let to_rts = Transition::ReadyToSend(RTS);
-        for from in [Reset, Init, Rtr, Rts, Error] {
+        for from in State::ALL {
             let next = |transition: &Transition| transition.check(from).ok();
             assert_eq!(
                 next(&to_init),
@@ -204,6 +234,10 @@ mod tests {
             );
             assert_eq!(next(&to_rtr), (from == Init).then_some(Rtr), "{from}");
             assert_eq!(next(&to_rts), (from == Rtr).then_some(Rts), "{from}");
+            let sends = matches!(from, Rts | Sqd);
+            assert_eq!(next(&Transition::Drain(true)), sends.then_some(Sqd));
+            let drained = from == Sqd;
+            assert_eq!(next(&Transition::Resume), drained.then_some(Rts));
             assert_eq!(next(&Transition::Error), Some(Error));
             assert_eq!(next(&Transition::Reset), Some(Reset));
         }

@@ -8,6 +8,7 @@ mod doors;
 mod examples;
 mod hostile;
 mod loopback;
+mod modify;
 mod raw;
 mod rig;
 mod shared_queue;

@@ -250,7 +250,10 @@ fn broken_and_foreign_queues() {
         assert_eq!(thief.refused(&request, &[]), ErrorCode::NotFound);
     }
     let (reply, _) = owner.ask(&queue_pair(&owner, handle), &[]);
-    let Reply::QueuePair { handle: sharing, .. } = reply else {
+    let Reply::QueuePair {
+        handle: sharing, ..
+    } = reply
+    else {
         panic!("{reply:?}");
     };
     let (_, other, _) = create(&owner);

@@ -10,6 +10,7 @@ mod hostile;
 mod keep_alive;
 mod losses;
 mod messages;
+mod modify;
 mod network;
 mod pauses;
 mod plain;

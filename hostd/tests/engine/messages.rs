@@ -336,6 +336,7 @@ fn told(event: &Event) -> &'static str {
         Event::Disconnected { .. } => "disconnected",
         Event::QueuePairFailed { .. } => "failed",
         Event::SharedLimitReached { .. } => "limit",
+        Event::SendQueueDrained { .. } => "drained",
         Event::LastReceiveTaken { .. } => "last taken",
     }
 }

@@ -1,5 +1,6 @@
 //! What the daemon says on the application socket: replies and events.
 
+use super::attributes::{QueuePairAttributes, QueuePairState};
 use super::codec::{DecodeError, Reader};
 use super::record::{Record, header, open};
 use super::types::{ErrorCode, Granularity, Private};
@@ -67,6 +68,13 @@ pub enum Reply {
         /// Entries after rounding.
         entries: u32,
     },
+    /// To `QueryQueuePair`.
+    QueuePairState {
+        /// Its state.
+        state: QueuePairState,
+        /// What it was given, and what was changed since.
+        attributes: QueuePairAttributes,
+    },
     /// To `Listen`.
     Listener {
         /// Handle of the listener.
@@ -130,6 +138,11 @@ pub enum Event {
         /// Handle of the queue.
         queue: u32,
     },
+    /// A queue pair in SQD has sent all that it had begun, and it is acknowledged.
+    SendQueueDrained {
+        /// Handle of the queue pair.
+        qp: u32,
+    },
     /// A queue pair in the error state takes no receive of its shared queue any more; those that
     /// it took have completed.
     LastReceiveTaken {
@@ -162,6 +175,7 @@ const REPLY_LISTENER: u16 = 105;
 const REPLY_DONE: u16 = 106;
 const REPLY_ERROR: u16 = 107;
 const REPLY_SHARED: u16 = 124;
+const REPLY_QP_STATE: u16 = 125;
 
 const EVENT_CONNECT_REQUEST: u16 = 201;
 const EVENT_ESTABLISHED: u16 = 202;
@@ -169,6 +183,7 @@ const EVENT_CONNECT_FAILED: u16 = 203;
 const EVENT_DISCONNECTED: u16 = 204;
 const EVENT_SHARED_LIMIT: u16 = 224;
 const EVENT_LAST_RECEIVE: u16 = 225;
+const EVENT_DRAINED: u16 = 226;
 
 impl Reply {
     /// A refusal.
@@ -223,6 +238,10 @@ impl Reply {
                 .u32(*handle)
                 .u32(*slot)
                 .u32(*entries),
+            Self::QueuePairState { state, attributes } => {
+                let state = u32::from(*state as u8);
+                attributes.write(header(REPLY_QP_STATE, tag).u32(state))
+            }
             Self::Listener { handle, port } => {
                 header(REPLY_LISTENER, tag).u32(*handle).u16(*port).u16(0)
             }
@@ -287,6 +306,7 @@ impl Event {
                     .u16(rej),
             ),
             Self::SharedLimitReached { queue } => header(EVENT_SHARED_LIMIT, 0).u32(queue),
+            Self::SendQueueDrained { qp } => header(EVENT_DRAINED, 0).u32(qp),
             Self::LastReceiveTaken { qp } => header(EVENT_LAST_RECEIVE, 0).u32(qp),
             Self::Disconnected { qp, reason } => {
                 header(EVENT_DISCONNECTED, 0).u32(qp).u32(reason as u32)
@@ -347,6 +367,14 @@ fn decode_reply(kind: u16, r: &mut Reader<'_>) -> Result<Reply, DecodeError> {
             slot: r.u32()?,
             entries: r.u32()?,
         },
+        REPLY_QP_STATE => {
+            let state = QueuePairState::from_byte(r.u8()?)?;
+            r.reserved::<3>()?;
+            Reply::QueuePairState {
+                state,
+                attributes: QueuePairAttributes::read(r)?,
+            }
+        }
         REPLY_LISTENER => {
             let (handle, port) = (r.u32()?, r.u16()?);
             r.reserved::<2>()?;
@@ -391,6 +419,7 @@ fn decode_event(kind: u16, r: &mut Reader<'_>) -> Result<Event, DecodeError> {
             private: Private::read(r)?,
         },
         EVENT_SHARED_LIMIT => Event::SharedLimitReached { queue: r.u32()? },
+        EVENT_DRAINED => Event::SendQueueDrained { qp: r.u32()? },
         EVENT_LAST_RECEIVE => Event::LastReceiveTaken { qp: r.u32()? },
         EVENT_DISCONNECTED => Event::Disconnected {
             qp: r.u32()?,

@@ -2,6 +2,7 @@
 //!
 //! [`Request::decode`] takes any bytes at all and never panics.
 
+use super::attributes::{QueuePairAttributes, QueuePairState};
 use super::by_hand::ByHand;
 use super::codec::{DecodeError, Reader};
 use super::record::{Record, header, open};
@@ -112,6 +113,20 @@ pub enum Request {
         /// Both ends.
         by_hand: ByHand,
     },
+    /// Take a queue pair to a state, which may be the present one, with these attributes.
+    ModifyQueuePair {
+        /// The queue pair.
+        qp: u32,
+        /// Its next state: RTR, RTS, SQD or ERR.
+        next: QueuePairState,
+        /// What is given.
+        attributes: QueuePairAttributes,
+    },
+    /// Ask for the state and the attributes of a queue pair.
+    QueryQueuePair {
+        /// The queue pair.
+        qp: u32,
+    },
     /// Give an object back.
     Destroy {
         /// What it is.
@@ -134,6 +149,8 @@ const DESTROY: u16 = 10;
 const CONNECT_BY_HAND: u16 = 16;
 const CREATE_SHARED: u16 = 24;
 const LIMIT_SHARED: u16 = 25;
+const MODIFY_QP: u16 = 26;
+const QUERY_QP: u16 = 27;
 
 impl Request {
     /// The `Hello` of this version.
@@ -166,11 +183,10 @@ impl Request {
                 length,
                 iova,
                 access,
-            } => header(REGISTER, tag)
-                .u64(length)
-                .u64(iova)
-                .u32(access.bits())
-                .u32(0),
+            } => {
+                let record = header(REGISTER, tag).u64(length).u64(iova);
+                record.u32(access.bits()).u32(0)
+            }
             Self::CreateCompletionQueue { entries } => header(CREATE_CQ, tag).u32(entries).u32(0),
             Self::CreateQueuePair {
                 send_cq,
@@ -205,13 +221,10 @@ impl Request {
                 address,
                 port,
                 private,
-            } => private.write(
-                header(CONNECT, tag)
-                    .u32(qp)
-                    .address(address)
-                    .u16(port)
-                    .bytes(&[0; 2]),
-            ),
+            } => {
+                let record = header(CONNECT, tag).u32(qp).address(address);
+                private.write(record.u16(port).bytes(&[0; 2]))
+            }
             Self::Accept {
                 request,
                 qp,
@@ -222,6 +235,12 @@ impl Request {
             Self::ConnectByHand { qp, by_hand } => {
                 by_hand.write(header(CONNECT_BY_HAND, tag).u32(qp))
             }
+            Self::ModifyQueuePair {
+                qp,
+                next,
+                attributes,
+            } => attributes.write(header(MODIFY_QP, tag).u32(qp).u32(u32::from(next as u8))),
+            Self::QueryQueuePair { qp } => header(QUERY_QP, tag).u32(qp),
             Self::Destroy { kind, handle } => {
                 header(DESTROY, tag).u16(kind as u16).u16(0).u32(handle)
             }
@@ -236,26 +255,8 @@ impl Request {
         let (kind, tag, mut reader) = open(bytes)?;
         let r = &mut reader;
         let request = match kind {
-            HELLO => {
-                if r.u32()? != MAGIC {
-                    return Err(DecodeError::Field("magic"));
-                }
-                Self::Hello {
-                    major: r.u16()?,
-                    minor: r.u16()?,
-                    features: r.u64()?,
-                }
-            }
-            REGISTER => {
-                let (length, iova) = (r.u64()?, r.u64()?);
-                let access = Access::from_bits(r.u32()?)?;
-                r.reserved::<4>()?;
-                Self::RegisterRegion {
-                    length,
-                    iova,
-                    access,
-                }
-            }
+            HELLO => decode_hello(r)?,
+            REGISTER => decode_register(r)?,
             CREATE_CQ => {
                 let entries = r.u32()?;
                 r.reserved::<4>()?;
@@ -303,6 +304,8 @@ impl Request {
                 qp: r.u32()?,
                 by_hand: ByHand::read(r)?,
             },
+            MODIFY_QP => decode_modify(r)?,
+            QUERY_QP => Self::QueryQueuePair { qp: r.u32()? },
             DESTROY => {
                 let kind = ObjectKind::from_number(r.u16()?)?;
                 r.reserved::<2>()?;
@@ -316,6 +319,38 @@ impl Request {
         reader.end()?;
         Ok((tag, request))
     }
+}
+
+fn decode_hello(r: &mut Reader<'_>) -> Result<Request, DecodeError> {
+    if r.u32()? != MAGIC {
+        return Err(DecodeError::Field("magic"));
+    }
+    Ok(Request::Hello {
+        major: r.u16()?,
+        minor: r.u16()?,
+        features: r.u64()?,
+    })
+}
+
+fn decode_register(r: &mut Reader<'_>) -> Result<Request, DecodeError> {
+    let (length, iova) = (r.u64()?, r.u64()?);
+    let access = Access::from_bits(r.u32()?)?;
+    r.reserved::<4>()?;
+    Ok(Request::RegisterRegion {
+        length,
+        iova,
+        access,
+    })
+}
+
+fn decode_modify(r: &mut Reader<'_>) -> Result<Request, DecodeError> {
+    let (qp, next) = (r.u32()?, QueuePairState::from_byte(r.u8()?)?);
+    r.reserved::<3>()?;
+    Ok(Request::ModifyQueuePair {
+        qp,
+        next,
+        attributes: QueuePairAttributes::read(r)?,
+    })
 }
 
 fn decode_create_qp(r: &mut Reader<'_>) -> Result<Request, DecodeError> {

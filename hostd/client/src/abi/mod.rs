@@ -4,6 +4,7 @@
 //!   codec       fixed-width little-endian fields, read and written with checks
 //!   record      the form of every message on the Unix socket (SOCK_SEQPACKET)
 //!   types       access rights, private data, error codes
+//!   attributes  states and attributes of queue pairs
 //!   by_hand     both ends of a queue pair that is set up by hand
 //!   message     requests
 //!   answer      replies and events
@@ -35,6 +36,7 @@
 //! daemon in `write`. The write end of a pipe is the daemon's alone.
 
 pub mod answer;
+pub mod attributes;
 pub mod by_hand;
 pub mod codec;
 pub mod descriptor;

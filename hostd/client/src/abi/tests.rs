@@ -1,4 +1,5 @@
 use super::answer::*;
+use super::attributes::{QueuePairAttributes, QueuePairState};
 use super::by_hand::ByHand;
 use super::codec::DecodeError;
 use super::descriptor::*;
@@ -61,6 +62,41 @@ fn by_hands() -> impl Strategy<Value = Request> {
         )
 }
 
+fn attributes() -> impl Strategy<Value = QueuePairAttributes> {
+    (
+        prop::option::of(accesses()),
+        prop::option::of(addresses()),
+        any::<([Option<u32>; 3], Option<u16>, [Option<u8>; 6], Option<bool>)>(),
+    )
+        .prop_map(
+            |(access, destination, (numbers, path_mtu, small, notify_drained))| {
+                let [destination_number, rq_psn, sq_psn] = numbers;
+                let [
+                    min_rnr_timer,
+                    max_dest_rd_atomic,
+                    max_rd_atomic,
+                    timeout,
+                    ..,
+                ] = small;
+                QueuePairAttributes {
+                    access,
+                    destination,
+                    destination_number,
+                    rq_psn,
+                    sq_psn,
+                    path_mtu,
+                    min_rnr_timer,
+                    max_dest_rd_atomic,
+                    max_rd_atomic,
+                    timeout,
+                    retry_count: small[4],
+                    rnr_retry: small[5],
+                    notify_drained,
+                }
+            },
+        )
+}
+
 fn requests() -> impl Strategy<Value = Request> {
     prop_oneof![
         any::<(u16, u16, u64)>().prop_map(|(major, minor, features)| Request::Hello {
@@ -78,8 +114,7 @@ fn requests() -> impl Strategy<Value = Request> {
         any::<u32>().prop_map(|entries| Request::CreateCompletionQueue { entries }),
         any::<(u32, u32)>()
             .prop_map(|(entries, limit)| Request::CreateSharedQueue { entries, limit }),
-        any::<(u32, u32)>()
-            .prop_map(|(queue, limit)| Request::LimitSharedQueue { queue, limit }),
+        any::<(u32, u32)>().prop_map(|(queue, limit)| Request::LimitSharedQueue { queue, limit }),
         any::<(u32, u32, u32, u32, u32)>().prop_map(
             |(send_cq, receive_cq, send_entries, receive_entries, shared)| {
                 Request::CreateQueuePair {
@@ -115,6 +150,12 @@ fn requests() -> impl Strategy<Value = Request> {
             .prop_map(|(request, private)| Request::Reject { request, private }),
         any::<u32>().prop_map(|qp| Request::Disconnect { qp }),
         by_hands(),
+        (any::<u32>(), attributes()).prop_map(|(qp, attributes)| Request::ModifyQueuePair {
+            qp,
+            next: QueuePairState::SendQueueDrained,
+            attributes,
+        }),
+        any::<u32>().prop_map(|qp| Request::QueryQueuePair { qp }),
         any::<u32>().prop_map(|handle| Request::Destroy {
             kind: ObjectKind::QueuePair,
             handle
@@ -256,6 +297,7 @@ proptest! {
             Event::Disconnected { qp, reason: ErrorCode::Closed },
             Event::SharedLimitReached { queue: qp },
             Event::LastReceiveTaken { qp },
+            Event::SendQueueDrained { qp },
         ] {
             let decoded = FromDaemon::decode(event.encode().as_slice());
             prop_assert_eq!(decoded, Ok(FromDaemon::Event(event)));
@@ -291,6 +333,13 @@ fn replies_round_trip() {
             receive_entries: 5,
         },
         Reply::Listener { handle: 1, port: 2 },
+        Reply::QueuePairState {
+            state: QueuePairState::Error,
+            attributes: QueuePairAttributes {
+                timeout: Some(0),
+                ..QueuePairAttributes::default()
+            },
+        },
         Reply::SharedQueue {
             handle: 1,
             slot: 2,

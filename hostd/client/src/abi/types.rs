@@ -33,6 +33,15 @@ impl Access {
         self.0
     }
 
+    /// Rights of a queue pair, which may be any.
+    pub(super) fn from_flags(bits: u32) -> Result<Self, DecodeError> {
+        if bits < 1 << 4 {
+            Ok(Self(bits))
+        } else {
+            Err(DecodeError::Field("access"))
+        }
+    }
+
     pub(super) fn from_bits(bits: u32) -> Result<Self, DecodeError> {
         let access = Self(bits);
         let known = bits < 1 << 4;

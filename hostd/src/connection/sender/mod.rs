@@ -35,6 +35,17 @@ impl Sender {
         }
     }
 
+    /// From now on the peer is waited for this long, and so often.
+    pub(super) fn set_patience(
+        &mut self,
+        ack_timeout: Option<Span>,
+        retry_count: u8,
+        rnr_retry: Option<u8>,
+    ) {
+        self.recovery
+            .set_patience(ack_timeout, retry_count, rnr_retry);
+    }
+
     /// What was sent and is not acknowledged.
     pub(super) fn flight(&self) -> &Flight {
         &self.flight

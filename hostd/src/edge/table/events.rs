@@ -68,10 +68,11 @@ impl<M: RegionMemory> Table<M> {
             EngineEvent::SharedLimitReached { queue } => {
                 let queue = queue.number();
                 let (session, ..) = self.shared.get(&queue)?;
-                Some(Notice::Event(
-                    *session,
-                    Event::SharedLimitReached { queue },
-                ))
+                Some(Notice::Event(*session, Event::SharedLimitReached { queue }))
+            }
+            EngineEvent::SendQueueDrained { qpn: qp } => {
+                let session = self.owner(qp)?;
+                Some(Notice::Event(session, Event::SendQueueDrained { qp }))
             }
             EngineEvent::LastReceiveTaken { qpn: qp } => {
                 let session = self.owner(qp)?;

@@ -8,6 +8,7 @@ mod burial;
 mod by_hand;
 mod events;
 mod grave;
+mod modify;
 mod objects;
 mod shared;
 
@@ -231,6 +232,10 @@ impl<M: RegionMemory> Table<M> {
             Asked::ConnectByHand(qp, by_hand, answer) => {
                 reply(answer, self.connect_by_hand(session, qp, &by_hand, engine));
             }
+            Asked::ModifyQueuePair(qp, next, given, answer) => {
+                reply(answer, self.modify(session, qp, next, &given, engine));
+            }
+            Asked::QueryQueuePair(qp, answer) => reply(answer, self.query(session, qp, engine)),
             Asked::Destroy(ObjectKind::Region, lkey, answer) => {
                 self.destroy_region(session, lkey, answer);
             }

@@ -99,6 +99,13 @@ impl Awaited {
         }
     }
 
+    /// From now on so many requests may be unanswered, for so long.
+    pub(crate) fn set_patience(&mut self, most: usize, give_up: Option<Span>) {
+        self.asked.reserve(most.saturating_sub(self.asked.len()));
+        self.patience.most = most;
+        self.patience.give_up = give_up;
+    }
+
     /// Whether no answer is missing.
     pub(crate) fn is_empty(&self) -> bool {
         self.asked.is_empty()

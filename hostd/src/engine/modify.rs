@@ -1,0 +1,72 @@
+//! Queue pairs that applications take through their states by hand (`ibv_modify_qp`).
+
+use super::Engine;
+use crate::cm::negotiation::path_mtu;
+use crate::memory::RegionMemory;
+use crate::verbs::{Access, Attributes, AttributesRefused, State, Transition};
+
+impl<M: RegionMemory> Engine<M> {
+    /// Takes a queue pair to state `next`, which may be the present one, with these attributes. A
+    /// peer that is reached by hand is a plain one.
+    ///
+    /// # Errors
+    /// The attribute, or the change, that is refused.
+    pub fn modify_attributes(
+        &mut self,
+        qpn: u32,
+        next: State,
+        given: &Attributes,
+    ) -> Result<(), AttributesRefused> {
+        let queue_pair = self.queue_pairs.get(qpn);
+        let queue_pair = queue_pair.ok_or(AttributesRefused::Unknown)?;
+        let (from, known) = (queue_pair.state, queue_pair.attributes());
+        given.check(from, next)?;
+        let refused = AttributesRefused::NoTransition { from, to: next };
+        let transition = match (from, next) {
+            (_, State::Init) => {
+                let access = given.access.or(known.access).unwrap_or(Access::NONE);
+                Some(Transition::Init(access))
+            }
+            (_, State::ReadyToReceive) => {
+                let attributes = given.ready_to_receive().ok_or(refused)?;
+                self.free_queue_pair(qpn)
+                    .map_err(|_| AttributesRefused::Connecting)?;
+                if let Some((_, route)) = self.ports.route(attributes.destination) {
+                    let v6 = attributes.destination.is_ipv6();
+                    let most = path_mtu(route.mtu, self.config.path_mtu, v6).unwrap_or(0);
+                    if attributes.path_mtu > most {
+                        return Err(AttributesRefused::OutOfRange("path_mtu"));
+                    }
+                }
+                Some(Transition::ReadyToReceive(attributes))
+            }
+            (State::ReadyToReceive, State::ReadyToSend) => {
+                let attributes = given.ready_to_send().ok_or(refused)?;
+                Some(Transition::ReadyToSend(attributes))
+            }
+            (State::ReadyToSend, State::SendQueueDrained) => {
+                Some(Transition::Drain(given.notify_drained == Some(true)))
+            }
+            (State::SendQueueDrained, State::ReadyToSend) => Some(Transition::Resume),
+            (_, State::ReadyToSend | State::SendQueueDrained) => None,
+            (_, State::Error) => Some(Transition::Error),
+            (_, State::Reset) => Some(Transition::Reset),
+        };
+        if let Some(transition) = transition {
+            self.modify_queue_pair(qpn, &transition)
+                .map_err(|_| refused)?;
+        }
+        if let Some(queue_pair) = self.queue_pairs.get_mut(qpn) {
+            queue_pair.adjust(given);
+        }
+        self.list(qpn);
+        Ok(())
+    }
+
+    /// The state and the attributes of a queue pair (`ibv_query_qp`); `None` if there is no such
+    /// queue pair.
+    pub fn query_queue_pair(&self, qpn: u32) -> Option<(State, Attributes)> {
+        let queue_pair = self.queue_pairs.get(qpn)?;
+        Some((queue_pair.state, queue_pair.attributes()))
+    }
+}

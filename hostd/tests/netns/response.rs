@@ -92,6 +92,16 @@ impl Middle {
     }
 }
 
+/// Sends sixty pauses from the middle; what came of each.
+fn pauses(bridge: &Namespace) -> Vec<Value> {
+    let mut pauser = Command::new("ip");
+    pauser.args(["netns", "exec", bridge.name(), "python3", "-c", PAUSER]);
+    let output = run(pauser.args(["m1", "60"]));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let rows = text.lines().map(|line| serde_json::from_str(line));
+    rows.map(|row| row.expect("JSON")).collect()
+}
+
 /// HT-45, SW-12: what a hostd with its shipped settings still sends after a PFC frame is what one
 /// turn hands to its device, however late that turn is: no more than it announces to its switch
 /// (`peer_backlog_bytes`), and a packet.
@@ -100,61 +110,50 @@ fn what_follows_a_pause_is_what_was_announced() {
     if !possible() {
         return;
     }
-    const ROUNDS: usize = 60;
+    const MIDDLE: usize = 20;
+    const MOST: usize = 600;
     let middle = Middle::new();
     let [a, b] = &middle.link.hosts;
     let _server = serve(b, "hostperf", &["serve"]);
     let mut command = a.command("hostperf");
     command
-        .args(["write", "10.9.0.2", "-s", "1048576", "-D", "60"])
+        .args(["write", "10.9.0.2", "-s", "1048576", "-D", "300"])
         .stdout(Stdio::null());
     let _writer = Process(command.spawn().expect("starts"));
     a.wait_for("data", || !a.show("qps").is_empty());
-    let mut pauser = Command::new("ip");
-    pauser.args([
-        "netns",
-        "exec",
-        middle.bridge.name(),
-        "python3",
-        "-c",
-        PAUSER,
-    ]);
-    let output = run(pauser.args(["m1", &ROUNDS.to_string()]));
-    let text = String::from_utf8_lossy(&output.stdout);
-    let rounds: Vec<Value> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("JSON"))
-        .collect();
-    assert_eq!(rounds.len(), ROUNDS, "{text}");
+    // Most pauses come while hostd waits for acknowledgements: they say nothing.
+    let (mut sent, mut rounds) = (0, Vec::new());
+    while rounds.len() < MIDDLE && sent < MOST {
+        let of_batch = pauses(&middle.bridge);
+        sent += of_batch.len();
+        let in_data = |row: &Value| row["bytes"] != 0;
+        rounds.extend(of_batch.into_iter().filter(in_data));
+    }
+    assert!(rounds.len() >= MIDDLE / 4, "{} of {sent}", rounds.len());
     let sorted = |key: &str| {
         let mut values: Vec<f64> = rounds.iter().filter_map(|row| row[key].as_f64()).collect();
         values.sort_by(f64::total_cmp);
         values
     };
     let (times, bytes) = (sorted("us"), sorted("bytes"));
-    let median = |values: &[f64]| values[values.len() / 2];
+    let (half, last) = (rounds.len() / 2, rounds.len() - 1);
     println!(
-        "response: median {} µs, 90 % {} µs, most {} µs; bytes: median {}, most {}",
-        median(&times),
-        times[ROUNDS * 9 / 10],
-        times[ROUNDS - 1],
-        median(&bytes),
-        bytes[ROUNDS - 1]
+        "response, {} of {sent} pauses in the middle of data: median {} µs, most {} µs; bytes: \
+         median {}, most {}",
+        rounds.len(),
+        times[half],
+        times[last],
+        bytes[half],
+        bytes[last]
     );
-    let pauses = a.show("pauses");
-    let row = pauses
-        .iter()
-        .find(|row| row["priority"] == 3)
-        .expect("a row");
-    assert!(row["pfc_pausing"].as_u64() >= Some(ROUNDS as u64), "{row}");
+    let counted = a.show("pauses");
+    let row = counted.iter().find(|row| row["priority"] == 3);
+    let row = row.expect("a row");
+    assert!(row["pfc_pausing"].as_u64() >= Some(sent as u64), "{row}");
     // What a turn may hand to the device: the pacer's burst and the packet that exceeds it.
     let turn = f64::from(EngineConfig::default().pacer_burst + 2048 + 100);
     let over = bytes.iter().filter(|bytes| **bytes > turn).count();
     // A pause may stand behind so many acknowledgements that a turn does not read it yet.
-    assert!(over * 20 <= ROUNDS, "{over} rounds: {rounds:?}");
-    assert!(bytes[ROUNDS - 1] <= 2.0 * turn, "{rounds:?}");
-    assert!(
-        bytes[ROUNDS - 1] > 0.0,
-        "no pause came in the middle of data"
-    );
+    assert!(over <= rounds.len() / 5, "{over} rounds: {rounds:?}");
+    assert!(bytes[last] <= 2.0 * turn, "{rounds:?}");
 }

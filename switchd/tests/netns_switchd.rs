@@ -191,7 +191,9 @@ fn a_link_of_a_multipath_route_goes_and_comes() {
         ["drops", "nexthops", "neighbours", "ecmp", "ports"].map(|topic| rig.ctl(&[topic]))
     };
     let all_answered = |rig: &Rig| {
-        let answered = rig.ping("10.9.0.1", 20, 2);
+        // ping waits for the last answer no longer than for an interval, once others have come: an
+        // answer that a busy machine delays for longer would count as lost.
+        let answered = rig.ping("10.9.0.1", 20, 100);
         assert_eq!(answered, 20, "{:?}", seen(rig));
     };
     for _ in 0..2 {

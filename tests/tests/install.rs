@@ -21,7 +21,7 @@ const PROGRAMS: [&str; 7] = [
 ];
 
 /// Folders of `etc/` with what runs beside the daemons.
-const EXAMPLES: [&str; 4] = ["grafana", "prometheus", "frr", "bird"];
+const EXAMPLES: [&str; 5] = ["grafana", "prometheus", "frr", "bird", "wireshark"];
 
 /// Runs a command; what it printed, on success.
 fn succeed(command: &mut Command) -> String {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use fabric_tests::wire::{Sample, samples, write_pcap};
+use fabric_tests::wire::{ROCE_V4_AT, SAMPLE_COOKIE, Sample, samples, write_pcap};
 
 /// Dissection of one frame: what it complains about, and the fields that were asked for.
 struct Dissected {
@@ -17,8 +17,9 @@ struct Dissected {
 /// Wireshark's severity "warning" (`PI_WARN`); errors are above it, notes below.
 const WARNING: u32 = 0x0060_0000;
 
-/// Dissects `samples`, with `names` as the fields to show.
-fn dissect(samples: &[Sample], names: &[&str]) -> Vec<Dissected> {
+/// Dissects `samples`, with `names` as the fields to show; with a Lua script besides, if one is
+/// given.
+fn dissect(samples: &[Sample], names: &[&str], script: Option<&str>) -> Vec<Dissected> {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let capture = directory.path().join("samples.pcap");
     let frames = samples.iter().map(|sample| &sample.bytes[..]);
@@ -36,6 +37,9 @@ fn dissect(samples: &[Sample], names: &[&str]) -> Vec<Dissected> {
         "-r",
     ]);
     tshark.arg(&capture);
+    if let Some(script) = script {
+        tshark.args(["-X", &format!("lua_script:{script}")]);
+    }
     // It would take the payload of any SEND for NFS.
     tshark.args(["--disable-protocol", "rpcordma"]);
     // RoCEv2 has no UDP checksum over IPv6 either, where Wireshark wants one by default: its ICRC
@@ -105,7 +109,7 @@ fn wireshark_reads_what_we_send() {
         .flat_map(|sample| sample.fields.iter().map(|(name, _)| *name))
         .collect();
     let names: Vec<&str> = names.into_iter().collect();
-    let found = dissect(&samples, &names);
+    let found = dissect(&samples, &names, None);
     assert_eq!(found.len(), samples.len(), "frames that Wireshark found");
 
     let mut wrong = Vec::new();
@@ -129,5 +133,58 @@ fn wireshark_reads_what_we_send() {
         wrong.is_empty(),
         "Wireshark disagrees:\n  {}",
         wrong.join("\n  ")
+    );
+}
+
+/// HT-11: Wireshark with `etc/wireshark/mpeh.lua` shows the MPEH and its extension field by field,
+/// of packets that have one and of no others, and finds fault with what is not as it should be.
+#[test]
+fn the_script_for_wireshark_shows_the_mpeh() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../etc/wireshark/mpeh.lua");
+    let names = [
+        "mpeh.opcode",
+        "mpeh.path",
+        "mpeh.flags",
+        "mpeh.flowlet",
+        "mpeh.tag",
+        "mpeh.ext.length",
+        "mpeh.ext.blocks",
+        "mpeh.ext.cookie",
+        "mpeh.sack.trigger",
+    ];
+    let mut samples = samples();
+    samples.retain(|sample| !sample.name.contains("about"));
+    let found = dissect(&samples, &names, Some(script));
+    assert_eq!(found.len(), samples.len(), "frames that Wireshark found");
+    let mut seen = 0;
+    for (sample, found) in samples.iter().zip(&found) {
+        let values: Vec<String> = found.values.iter().map(|value| normal(value)).collect();
+        if !sample.name.starts_with("Multipath") {
+            let none = values.iter().all(String::is_empty);
+            assert!(none, "{}: {values:?}", sample.name);
+            continue;
+        }
+        seen += 1;
+        assert!(!found.malformed, "{}: {}", sample.name, found.messages);
+        let cookie = format!("{:012x}", SAMPLE_COOKIE.bits());
+        let expected = ["3", "1", "1029", "1543", "2", "0", &cookie];
+        assert_eq!(values[1..8], expected, "{}", sample.name);
+        let acknowledges = sample.name.contains("(Acknowledge)");
+        let trigger = if acknowledges { "9991768" } else { "" };
+        assert_eq!(values[8], trigger, "{}", sample.name);
+    }
+    assert_eq!(seen, 46, "every operation over both versions of IP");
+
+    let mut wrong = samples
+        .iter()
+        .find(|sample| sample.name == "Multipath(SendOnly) v4")
+        .expect("a sample")
+        .clone();
+    wrong.bytes[ROCE_V4_AT + 20] = 1;
+    let found = dissect(&[wrong], &names, Some(script));
+    assert!(
+        found[0].messages.contains("wrong length"),
+        "{}",
+        found[0].messages
     );
 }

@@ -158,6 +158,13 @@ impl QueuePair {
             return Err(DropReason::UnknownOpcode);
         }
         let ack = Acknowledgement::read(headers, &aeth);
+        let awaits = self.requester.awaited.as_ref();
+        let answered = awaits.is_none_or(Awaited::is_empty);
+        let refuses = !matches!(aeth.kind, AckKind::Ack { .. });
+        // A READ may be refused when a part of it has come, which acknowledges its request.
+        if refuses && answered && ack.expected == sender.flight().next() {
+            return Err(DropReason::ImpossibleAcknowledgement);
+        }
         let counters = &mut self.counters;
         let steering = &mut peer.steering;
         counters.rx_acks += 1;
@@ -165,9 +172,9 @@ impl QueuePair {
         if let Some(mpeh) = headers.mpeh {
             steering.one_way(mpeh.path, mpeh.tag);
         }
-        let awaits = self.requester.awaited.as_ref();
-        let idle = sender.flight().is_idle() && awaits.is_none_or(Awaited::is_empty);
-        if idle && self.pulse.is_waiting() {
+        let idle = sender.flight().is_idle() && answered;
+        let answers = ack.expected == sender.flight().unacknowledged();
+        if idle && answers && self.pulse.is_waiting() {
             // The answer to a probe says nothing of packets.
             self.pulse.heard(now);
             return Ok(());
@@ -219,6 +226,10 @@ impl QueuePair {
         };
         if peer.agreed.is_some() {
             return Err(DropReason::UnknownOpcode);
+        }
+        let awaits = self.requester.awaited.as_ref();
+        if sender.flight().is_idle() && awaits.is_none_or(Awaited::is_empty) {
+            return Err(DropReason::UnexpectedNotification);
         }
         self.counters.rx_cnps += 1;
         peer.steering.notified(sender.rtt(), now);

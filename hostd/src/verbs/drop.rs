@@ -33,8 +33,10 @@ common::drop_reasons! {
     OutOfOrder => "out_of_order",
     /// No receive was posted; the peer was told to wait.
     ReceiverNotReady => "receiver_not_ready",
-    /// An acknowledgement of what was never sent.
+    /// An acknowledgement of what was never sent, or a NAK about what is not on its way.
     ImpossibleAcknowledgement => "impossible_acknowledgement",
+    /// A notification of congestion for a queue pair that has nothing on its way.
+    UnexpectedNotification => "unexpected_notification",
     /// The queue pair has ended, or ended while the packet waited in the reorder buffer.
     QueuePairEnded => "queue_pair_ended",
     /// The request was refused, which ends the queue pair.

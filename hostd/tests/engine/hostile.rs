@@ -1,11 +1,12 @@
 //! Frames from anywhere with anything in them: never a panic, never a lost frame, never a byte
 //! where it does not belong (HT-3).
 
-use crate::network::{MEMORY, Network};
+use crate::network::{COOKIES, MEMORY, Network, PEERS};
 use common::time::Span;
 use common::wire::roce::frame;
+use hostd::memory::HeapMemory;
 use hostd::verbs::{
-    Access, ConnectionParameters, DropReason, EngineConfig, MultipathConfig, SendOpcode,
+    Access, ConnectionParameters, DropReason, EngineConfig, MultipathConfig, SendOpcode, Status,
 };
 use proptest::prelude::*;
 use std::sync::LazyLock;
@@ -58,15 +59,46 @@ fn recording() -> Vec<Vec<u8>> {
 
 static RECORDING: LazyLock<Vec<Vec<u8>>> = LazyLock::new(recording);
 
+/// What no frame may change: a region that is not open to peers, and one of another domain.
+struct Closed {
+    memories: [HeapMemory; 2],
+    rkeys: [u32; 2],
+}
+
+impl Closed {
+    fn new(network: &mut Network) -> Self {
+        let host = &mut network.hosts[1];
+        let other = host.engine.create_domain().expect("room");
+        let memories = [0x5a, 0xa5].map(|byte| HeapMemory::new(vec![byte; 8192]));
+        let rights = [Access::LOCAL_WRITE, Access::LOCAL_WRITE | PEERS];
+        let mut rkeys = [0; 2];
+        for (n, domain) in [host.domain, other].into_iter().enumerate() {
+            let memory = memories[n].clone();
+            let keys = host.engine.register(domain, memory, 0, rights[n]);
+            rkeys[n] = keys.expect("room").rkey;
+        }
+        Self { memories, rkeys }
+    }
+
+    fn is_untouched(&self) -> bool {
+        self.memories[0].to_vec() == vec![0x5a; 8192]
+            && self.memories[1].to_vec() == vec![0xa5; 8192]
+    }
+}
+
+/// Longest message of the transfer that frames are put into.
+const MESSAGE: u32 = 50_000;
+
 /// A network in which everything is there that a frame could hit.
 fn target(multipath: Option<MultipathConfig>) -> (Network, [u32; 2]) {
     let mut network = Network::new(1, configs());
+    network.fill(0);
     let qpns = network.connected(multipath);
     network.hosts[1].engine.listen(1).expect("free");
     for wr_id in 0..8 {
-        network.hosts[1].receive_into(qpns[1], wr_id, 0, 10_000);
+        network.hosts[1].receive_into(qpns[1], wr_id, 0, MESSAGE);
     }
-    let send = network.hosts[0].send(1, 0, 50_000);
+    let send = network.hosts[0].send(1, 0, MESSAGE);
     network.hosts[0]
         .engine
         .post_send(qpns[0], send)
@@ -92,28 +124,42 @@ proptest! {
     }
 
     /// HT-3: real frames with changed bytes behind a right checksum, repeated, cut, in any order,
-    /// in the middle of a transfer.
+    /// in the middle of a transfer, though they have the cookie: memory that peers may not write
+    /// stays as it was, also if they name its key, and without WRITEs and atomic operations so does
+    /// everything but the receives.
     #[test]
     fn spoiled_frames(
         spoiled in proptest::collection::vec(
-            (any::<prop::sample::Index>(), 42_usize..120, any::<u8>(), any::<bool>(), 0..60_usize),
+            (any::<prop::sample::Index>(), 42_usize..120, any::<u8>(), 0..6_usize, 0..60_usize),
             1..30,
         ),
         plain in any::<bool>(),
     ) {
         let frames = &*RECORDING;
         let (mut network, qpns) = target((!plain).then(MultipathConfig::default));
+        let closed = Closed::new(&mut network);
+        let sent = network.hosts[0].memory.to_vec();
+        let mut may_change = false;
         for (which, at, value, own, cut) in spoiled {
             let mut bytes = which.get(frames).clone();
             let len = bytes.len();
             if at < len - 4 {
                 bytes[at] = value;
             }
-            if own {
-                // To a queue pair that is there.
+            if own > 0 && len > 86 {
+                // To a queue pair that is there, as its peer sends it.
                 let qpn = qpns[1].to_be_bytes();
                 bytes[47..50].copy_from_slice(&qpn[1..]);
+                bytes[64..70].copy_from_slice(&COOKIES[1].to_bytes());
+                if own > 4 {
+                    // Where the key stands in a WRITE.
+                    bytes[78..82].copy_from_slice(&closed.rkeys[at % 2].to_be_bytes());
+                }
+                if plain {
+                    bytes[42] &= 0x1f;
+                }
             }
+            may_change |= matches!(bytes[42] & 0x1f, 0x06..=0x0b | 0x0d..=0x10 | 0x12..=0x14);
             let _ = frame::seal(&mut bytes);
             if cut > 50 {
                 bytes.truncate(len - cut);
@@ -123,6 +169,55 @@ proptest! {
             network.pass(Span::from_micros(10));
         }
         network.pass(Span::from_millis(30));
+        prop_assert!(closed.is_untouched());
+        if !may_change {
+            prop_assert!(network.hosts[0].memory.to_vec() == sent);
+            let memory = network.hosts[1].memory.to_vec();
+            let beyond = &memory[MESSAGE as usize..];
+            prop_assert!(beyond.iter().all(|byte| *byte == 0));
+        }
+        network.close();
+    }
+}
+
+/// HT-3: a WRITE to memory that is not open to peers is refused, one to memory that is arrives: the
+/// frames of the test above can do both.
+#[test]
+fn a_forged_write_that_fits_is_taken_or_refused() {
+    let write = RECORDING.iter().find(|frame| frame[42] == 0xc6);
+    let write = write.expect("recorded");
+    for closed_to_peers in [false, true] {
+        let (mut network, qpns) = target(Some(MultipathConfig::default()));
+        let closed = Closed::new(&mut network);
+        let mut bytes = write.clone();
+        bytes[47..50].copy_from_slice(&qpns[1].to_be_bytes()[1..]);
+        bytes[51..54].copy_from_slice(&0xff_fff0_u32.to_be_bytes()[1..]);
+        bytes[64..70].copy_from_slice(&COOKIES[1].to_bytes());
+        let rkey = if closed_to_peers {
+            closed.rkeys[0]
+        } else {
+            network.hosts[1].keys.rkey
+        };
+        bytes[70..78].fill(0);
+        bytes[78..82].copy_from_slice(&rkey.to_be_bytes());
+        bytes[90..98].copy_from_slice(b"forged!!");
+        // One packet of the smaller path MTU here.
+        bytes.truncate(86 + 1024 + 4);
+        for (at, before) in [(16, 14), (38, 34)] {
+            let len = u16::try_from(bytes.len() - before).expect("short");
+            bytes[at..at + 2].copy_from_slice(&len.to_be_bytes());
+        }
+        network.inject(1, &sealed(bytes));
+        let drops = &network.hosts[1].engine.statistics().drops;
+        let refused = drops.get(DropReason::RequestRefused);
+        assert_eq!(
+            (refused, drops.total()),
+            (u64::from(closed_to_peers), refused)
+        );
+        assert!(closed.is_untouched());
+        let memory = network.hosts[1].memory.to_vec();
+        let taken = memory.windows(8).any(|bytes| bytes == b"forged!!");
+        assert_eq!(taken, !closed_to_peers);
         network.close();
     }
 }
@@ -233,27 +328,42 @@ fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// HT-3: a region that is not open to peers is not written by them, though they know its key.
+/// HT-3: a region that is not open to peers is not written by them, though they know its key: they
+/// are told so. The same WRITE to one that is open arrives.
 #[test]
 fn a_regions_rights_count() {
-    let mut network = Network::new(2, configs());
-    let [sender, _] = network.connected(None);
-    let own = Access::LOCAL_WRITE;
-    let memory = network.hosts[1].memory.clone();
-    let domain = network.hosts[1].domain;
-    let keys = network.hosts[1]
-        .engine
-        .register(domain, memory, 0, own)
-        .expect("room");
-    let mut write = network.hosts[0].send(1, 0, 100);
-    write.opcode = SendOpcode::RdmaWrite;
-    write.rkey = keys.rkey;
-    network.fill(0);
-    network.hosts[0]
-        .engine
-        .post_send(sender, write)
-        .expect("room");
-    network.pass(Span::from_millis(5));
-    assert_eq!(network.hosts[1].memory.to_vec(), vec![0; MEMORY]);
-    network.close();
+    for rights in [
+        Access::LOCAL_WRITE,
+        Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+    ] {
+        let mut network = Network::new(2, configs());
+        let [sender, _] = network.connected(None);
+        let memory = network.hosts[1].memory.clone();
+        let domain = network.hosts[1].domain;
+        let engine = &mut network.hosts[1].engine;
+        let keys = engine.register(domain, memory, 0, rights).expect("room");
+        let mut write = network.hosts[0].send(1, 0, 100);
+        write.opcode = SendOpcode::RdmaWrite;
+        write.rkey = keys.rkey;
+        let bytes = network.fill(0);
+        let engine = &mut network.hosts[0].engine;
+        engine.post_send(sender, write).expect("room");
+        network.pass(Span::from_millis(5));
+        let statuses: Vec<_> = network.hosts[0]
+            .completions
+            .iter()
+            .map(|it| it.status)
+            .collect();
+        let drops = &network.hosts[1].engine.statistics().drops;
+        let refused = (drops.get(DropReason::RequestRefused), drops.total());
+        let memory = network.hosts[1].memory.to_vec();
+        if rights.allows(Access::REMOTE_WRITE) {
+            assert_eq!((statuses, refused), (vec![Status::Success], (0, 0)));
+            assert_eq!(memory[..100], bytes[..100]);
+        } else {
+            assert_eq!((statuses, refused), (vec![Status::RemoteAccess], (1, 1)));
+            assert_eq!(memory, vec![0; MEMORY]);
+        }
+        network.close();
+    }
 }

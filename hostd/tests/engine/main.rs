@@ -7,6 +7,7 @@ mod connection;
 mod delivery;
 mod forge;
 mod hostile;
+mod injection;
 mod keep_alive;
 mod losses;
 mod messages;

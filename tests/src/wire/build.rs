@@ -1,14 +1,16 @@
 //! The headers and messages of the samples: every field has a value that no other field has.
 
-use super::SAMPLE_COOKIE;
 use common::wire::cm::{
     self, Dreq, Message, Pair, REJ_PRIVATE_LEN, REP_PRIVATE_LEN, REQ_PRIVATE_LEN, Rej, Rep, Req,
 };
 use common::wire::roce::frame::{self, Addresses};
 use common::wire::roce::{
-    AckKind, Aeth, AtomicEth, Bth, DataFlags, Extension, Flow, Headers, Mpeh, Opcode, Operation,
-    Reth, Sack,
+    AckKind, Aeth, AtomicEth, Bth, Cookie, DataFlags, Extension, Flow, Headers, Mpeh, Opcode,
+    Operation, Reth, Sack,
 };
+
+/// Cookie of the samples of multipath connections.
+pub const SAMPLE_COOKIE: Cookie = Cookie::new(0xb1b2_b3b4_b5b6);
 
 /// Service identifier that the sample REQ asks for.
 const SERVICE: u64 = cm::service_id(7471);

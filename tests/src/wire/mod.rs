@@ -5,6 +5,8 @@
 mod build;
 mod fields;
 
+pub use build::SAMPLE_COOKIE;
+
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
@@ -14,9 +16,7 @@ use common::wire::icmp::{self, Problem};
 use common::wire::pause::Control;
 use common::wire::roce::frame::Addresses;
 use common::wire::roce::opcode::OPERATIONS;
-use common::wire::roce::{
-    AckKind, Aeth, Bth, Cookie, Deth, Flow, Headers, NakCode, Opcode, Operation,
-};
+use common::wire::roce::{AckKind, Aeth, Bth, Deth, Flow, Headers, NakCode, Opcode, Operation};
 use common::wire::vlan::TAG_LEN;
 
 /// A frame and what it says.
@@ -29,9 +29,6 @@ pub struct Sample {
     /// Wireshark's name of a field, and what must stand there.
     pub fields: Vec<(&'static str, String)>,
 }
-
-/// Cookie of the samples of multipath connections.
-pub const SAMPLE_COOKIE: Cookie = Cookie::new(0xb1b2_b3b4_b5b6);
 
 /// Offset of the UDP payload in a RoCEv2 frame over IPv4.
 pub const ROCE_V4_AT: usize = 14 + 20 + 8;

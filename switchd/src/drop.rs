@@ -39,6 +39,9 @@ common::drop_reasons! {
     NotForwarding => "not_forwarding",
     /// The destination is a multicast or broadcast address, which this switch does not route.
     Multicast => "multicast",
+    /// The packet has IPv4 options or an IPv6 hop-by-hop header, which only the kernel reads, and
+    /// the kernel's forwarding is off.
+    Options => "options",
     /// The packet arrived at a port that is down.
     IngressDown => "ingress_down",
     /// The TTL or hop limit ran out; answered with ICMP time exceeded.

@@ -105,6 +105,11 @@ pub const KERNEL_FORWARDING: [(bool, &str); 2] = [
     (true, "/proc/sys/net/ipv6/conf/all/forwarding"),
 ];
 
+/// Whether the kernel forwards IPv4, and IPv6. It does if it does not say.
+pub fn kernel_forwards() -> [bool; 2] {
+    KERNEL_FORWARDING.map(|(_, path)| !is_zero(path))
+}
+
 /// Whether a file of /proc holds a zero.
 pub fn is_zero(path: &str) -> bool {
     std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "0")

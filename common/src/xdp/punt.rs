@@ -58,11 +58,13 @@ pub enum PuntReason {
     /// The neighbour is on a link where nobody is asked for MAC addresses (`arp off`), and nobody
     /// has set its.
     NoArp = 17,
+    /// It has IPv4 options or an IPv6 hop-by-hop header, which each router reads.
+    Options = 18,
 }
 
 impl PuntReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::NotAPort,
         Self::Encapsulated,
         Self::RouteType,
@@ -80,6 +82,7 @@ impl PuntReason {
         Self::Bridge,
         Self::LinkLocal,
         Self::NoArp,
+        Self::Options,
     ];
 
     /// A word for it, as in metrics.
@@ -102,6 +105,7 @@ impl PuntReason {
             Self::Bridge => "bridge",
             Self::LinkLocal => "link_local",
             Self::NoArp => "no_arp",
+            Self::Options => "options",
         }
     }
 }
@@ -292,6 +296,7 @@ mod tests {
             ("REASON_LEARNING", PuntReason::Learning as usize),
             ("REASON_BRIDGE", PuntReason::Bridge as usize),
             ("REASON_LINK_LOCAL", PuntReason::LinkLocal as usize),
+            ("REASON_OPTIONS", PuntReason::Options as usize),
             ("BUCKETS", 1 + STORM_DROPS.len()),
             ("LOCAL_MAX", LOCAL_MAX),
             ("PREFIXES_MAX", PREFIXES_MAX as usize),

@@ -22,7 +22,7 @@
 #define COUNT_LIMITED 2   // punted packets dropped above a limit, one for each bucket
 #define BUCKETS 5
 #define COUNT_PUNTED 7    // one for each reason from here on
-#define REASONS 17
+#define REASONS 18
 #define COUNT_NO_SOCKET (COUNT_PUNTED + REASONS) // one for each queue, then one for later queues
 #define QUEUES_MAX 256
 #define LOCAL_MAX 4096
@@ -30,9 +30,9 @@
 #define PREFIXES4 1 // steer_prefix4 is not empty
 #define PREFIXES6 2 // steer_prefix6 is not empty
 #define VLANS 4     // steer_vlans is not empty
-#define TAKEOVER4 8  // the kernel forwards IPv4 while a worker is absent
-#define TAKEOVER6 16 // the same of IPv6
-#define TAKEOVER_BRIDGED 32 // the same of frames that are bridged
+#define FORWARDS4 8  // the kernel forwards IPv4 that it is handed
+#define FORWARDS6 16 // the same of IPv6
+#define FORWARDS_BRIDGED 32 // the same of frames that are bridged
 #define BRIDGED 64          // the port belongs to a bridge: see steer_bridge_ports
 // What a prefix is; other values are a reason to punt.
 #define VERDICT_FORWARD 0
@@ -47,6 +47,7 @@
 #define REASON_LEARNING 14
 #define REASON_BRIDGE 15
 #define REASON_LINK_LOCAL 16
+#define REASON_OPTIONS 18
 // Limits of what is punted.
 #define BUCKET_PUNT 0
 #define BUCKET_BROADCAST 1
@@ -68,11 +69,13 @@
 #define ETHERTYPE_IPV6 0x86dd
 #define ETHERTYPE_MAC_CONTROL 0x8808
 #define ETHERTYPE_SERVICE_VLAN 0x88a8
+#define PROTOCOL_HOP_BY_HOP 0
 #define PROTOCOL_UDP 17
 #define PROTOCOL_ICMPV6 58
 #define NEIGHBOUR_SOLICITATION 135 // RFC 4861 section 4.3
 #define PORT_ROCE 4791 // RoCEv2, IBTA annex A17
 #define TAGS_MAX 2
+#define OPTION_WORDS_MAX 10 // RFC 791 section 3.1
 
 struct port {
     __u32 role;
@@ -314,6 +317,8 @@ static __always_inline int punt(__u32 reason) {
 // Whether the worker of a queue has taken no packets for too long. One that sleeps is woken by this
 // packet, and has as long from now on.
 static __always_inline int is_absent(const struct port *port, __u32 queue) {
+    if (!port->patience)
+        return 0;
     __u64 *heartbeat = bpf_map_lookup_elem(&steer_heartbeats, &queue);
     if (!heartbeat)
         return 0;
@@ -336,8 +341,8 @@ static __always_inline int to_socket(struct xdp_md *context, const struct port *
 }
 
 // To the socket, or to the kernel if that forwards while the worker is absent.
-static __always_inline int forward(struct xdp_md *context, const struct port *port, __u32 takeover) {
-    if ((port->flags & takeover) && is_absent(port, context->rx_queue_index)) {
+static __always_inline int forward(struct xdp_md *context, const struct port *port, __u32 forwards) {
+    if ((port->flags & forwards) && is_absent(port, context->rx_queue_index)) {
         count(COUNT_PUNTED + REASON_ABSENT - 1);
         return to_kernel();
     }
@@ -364,11 +369,37 @@ static __always_inline int is_link_local(const struct address6 *address) {
     return address->bytes[0] == 0xfe && (address->bytes[1] & 0xc0) == 0x80;
 }
 
+// By what is said of the destination's prefix, if something is. Options are for each router to
+// read: the kernel does, where it forwards. The daemon counts what it drops.
 static __always_inline int by_verdict(struct xdp_md *context, const struct port *port, const __u8 *verdict,
-                                      __u32 takeover) {
-    if (!verdict || *verdict == VERDICT_FORWARD)
-        return forward(context, port, takeover);
-    return *verdict == VERDICT_LOCAL ? to_kernel() : punt(*verdict);
+                                      int has_options, __u32 forwards) {
+    if (verdict && *verdict != VERDICT_FORWARD)
+        return *verdict == VERDICT_LOCAL ? to_kernel() : punt(*verdict);
+    if (!has_options)
+        return forward(context, port, forwards);
+    return port->flags & forwards ? punt(REASON_OPTIONS) : to_socket(context, port);
+}
+
+// Whether a word of options says something: no-operations do not, nor does a zero behind them at the
+// end of the last word. What is cut says nothing.
+static __always_inline int says(const __be32 *word, const void *end, int is_last) {
+    if ((const void *)(word + 1) > end)
+        return 0;
+    __u32 bytes = bpf_ntohl(*word);
+    if (bytes == 0x01010101)
+        return 0;
+    return !is_last || (bytes && bytes != 0x01000000 && bytes != 0x01010000 && bytes != 0x01010100);
+}
+
+// Whether an IPv4 header has options that say something.
+static __always_inline int has_options(const struct ipv4 *ip, const void *end) {
+    const __be32 *word = (const __be32 *)(ip + 1);
+    int words = ip->version_length - 0x45;
+#pragma unroll
+    for (int number = 0; number < OPTION_WORDS_MAX; number++)
+        if (number < words && says(word + number, end, number == words - 1))
+            return 1;
+    return 0;
 }
 
 static __always_inline int is_in_vlans(__be16 type, __be16 control, __u32 first) {
@@ -399,10 +430,10 @@ static __always_inline int steer_ipv4(struct xdp_md *context, const struct port 
         // on. The daemon counts it.
         if (destination >> 16 == 0xa9fe)
             return to_socket(context, port);
-        if (!(port->flags & PREFIXES4))
-            return forward(context, port, TAKEOVER4);
+        int options = ip->version_length != 0x45 && has_options(ip, end);
         struct prefix4 key = {32, ip->destination};
-        return by_verdict(context, port, bpf_map_lookup_elem(&steer_prefix4, &key), TAKEOVER4);
+        const __u8 *verdict = port->flags & PREFIXES4 ? bpf_map_lookup_elem(&steer_prefix4, &key) : 0;
+        return by_verdict(context, port, verdict, options, FORWARDS4);
     }
     if (ip->protocol != PROTOCOL_UDP || (ip->fragment & bpf_htons(0x3fff)) || !is_local4(ip->destination))
         return to_kernel();
@@ -434,7 +465,7 @@ static __always_inline int steer_ipv6(struct xdp_md *context, const struct port 
             if (type >= 133 && type <= 137)
                 return punt(REASON_DISCOVERY);
         }
-        __u8 *verdict = 0;
+        const __u8 *verdict = 0;
         if (port->flags & PREFIXES6) {
             struct prefix6 key = {128};
             __builtin_memcpy(&key.address, &ip->destination, sizeof key.address);
@@ -444,7 +475,7 @@ static __always_inline int steer_ipv6(struct xdp_md *context, const struct port 
         // code 2), or sends it back to its link.
         if (is_link_local(&ip->source) && !(verdict && *verdict == VERDICT_LOCAL))
             return punt(REASON_LINK_LOCAL);
-        return by_verdict(context, port, verdict, TAKEOVER6);
+        return by_verdict(context, port, verdict, ip->next == PROTOCOL_HOP_BY_HOP, FORWARDS6);
     }
     at += sizeof *ip;
     if (ip->next != PROTOCOL_UDP || at + 4 > end || ((__be16 *)at)[1] != bpf_htons(PORT_ROCE)
@@ -563,7 +594,7 @@ static __always_inline int steer_bridged(struct xdp_md *context, const struct po
     struct bridge_port *out = bpf_map_lookup_elem(&steer_bridge_ports, &place);
     if (!out || out->bridge != own->bridge || !(out->flags & BRIDGE_FORWARDS))
         return punt(REASON_BRIDGE);
-    return forward(context, port, TAKEOVER_BRIDGED);
+    return forward(context, port, FORWARDS_BRIDGED);
 }
 
 SEC("xdp")

@@ -55,16 +55,16 @@ const BUCKETS: usize = 1 + STORM_DROPS.len();
 const COUNT_PUNTED: u32 = 7;
 const _: () = assert!(COUNT_PUNTED as usize == COUNT_LIMITED as usize + BUCKETS);
 /// The number of the last reason is how many there are.
-const COUNT_NO_SOCKET: u32 = COUNT_PUNTED + PuntReason::NoArp as u32;
+const COUNT_NO_SOCKET: u32 = COUNT_PUNTED + PuntReason::Options as u32;
 
 /// What marks in `struct port` of steer.bpf.c that a map is not empty.
 const FLAG_PREFIXES4: u8 = 1;
 const FLAG_PREFIXES6: u8 = 2;
 const FLAG_VLANS: u8 = 4;
-/// That the kernel forwards while a worker is absent.
-const FLAG_TAKEOVER4: u8 = 8;
-const FLAG_TAKEOVER6: u8 = 16;
-const FLAG_TAKEOVER_BRIDGED: u8 = 32;
+/// That the kernel forwards what it is handed.
+const FLAG_FORWARDS4: u8 = 8;
+const FLAG_FORWARDS6: u8 = 16;
+const FLAG_FORWARDS_BRIDGED: u8 = 32;
 /// That the port belongs to a bridge.
 const FLAG_BRIDGED: u8 = 64;
 
@@ -140,10 +140,10 @@ pub struct SteerSettings {
     pub prefixes_v4: bool,
     /// There are prefixes of IPv6 to look at.
     pub prefixes_v6: bool,
-    /// IPv4 packets go to the kernel while a worker is absent.
-    pub takeover_v4: bool,
-    /// IPv6 packets go to the kernel while a worker is absent.
-    pub takeover_v6: bool,
+    /// The kernel forwards IPv4: it gets packets with options, and all while a worker is absent.
+    pub forwards_v4: bool,
+    /// The same of IPv6.
+    pub forwards_v6: bool,
     /// The number of the port if it belongs to a bridge.
     pub bridged: Option<u16>,
 }
@@ -352,9 +352,9 @@ impl Steering {
         value[12] = flag(settings.prefixes_v4, FLAG_PREFIXES4)
             | flag(settings.prefixes_v6, FLAG_PREFIXES6)
             | flag(vlans, FLAG_VLANS)
-            | flag(settings.takeover_v4, FLAG_TAKEOVER4)
-            | flag(settings.takeover_v6, FLAG_TAKEOVER6)
-            | flag(self.patience != Span::ZERO, FLAG_TAKEOVER_BRIDGED)
+            | flag(settings.forwards_v4, FLAG_FORWARDS4)
+            | flag(settings.forwards_v6, FLAG_FORWARDS6)
+            | FLAG_FORWARDS_BRIDGED
             | flag(settings.bridged.is_some(), FLAG_BRIDGED);
         value[13] = reason(settings.punt_v4);
         value[14] = reason(settings.punt_v6);

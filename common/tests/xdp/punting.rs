@@ -234,6 +234,70 @@ fn whole_ports_vlans_and_discovery_are_punted() {
     assert_eq!(rig.fate(priority_first), Fate::Punted(PuntReason::Vlan));
 }
 
+/// SW-1: options are the kernel's where it forwards, and else the daemon's, which counts what it
+/// drops. No-operations are no options. What says where the packet goes comes first.
+#[test]
+fn options_are_the_kernels_where_it_forwards() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new(None);
+    let options = |to: [u8; 4], options: &[u8]| {
+        let mut packet = udp4(to, 80, 0);
+        packet[0] = 0x45 + u8::try_from(options.len() / 4).unwrap();
+        packet.splice(20..20, options.iter().copied());
+        ethernet(PORT, 0x0800, &packet)
+    };
+    let away = [9, 9, 9, 9];
+    let forty = |last: u8| [&[1; 39][..], &[last]].concat();
+    let said: [(&[u8], bool); 12] = [
+        (&[1, 1, 1, 1], false),
+        (&[0, 0, 0, 0], false),
+        // What ends before the last word is left to the kernel too, which does the same.
+        (&[1, 0, 0, 0, 0, 0, 0, 0], true),
+        (&[1, 1, 1, 0], false),
+        (&forty(0), false),
+        (&forty(7), true),
+        (&[1, 0, 1, 0], true),
+        (&[1, 1, 1, 0, 1, 0, 0, 0], true),
+        (&[0, 0, 0, 0, 1, 1, 1, 1], true),
+        (&[7, 7, 4, 0, 0, 0, 0, 0], true),
+        (&[1, 1, 1, 1, 148, 4, 0, 0], true),
+        (&[148, 4, 0, 0], true),
+    ];
+    let hop_by_hop = ethernet(
+        PORT,
+        0x86dd,
+        &ipv6("2001:db8::2", 0, &[17, 0, 5, 2, 0, 0, 1, 0]),
+    );
+    let punted = Fate::Punted(PuntReason::Options);
+    for (v4, v6) in [(false, false), (true, false), (false, true)] {
+        rig.configure(|settings| (settings.forwards_v4, settings.forwards_v6) = (v4, v6));
+        for (words, counts) in said {
+            let expected = if counts && v4 { punted } else { Fate::Socket };
+            assert_eq!(rig.fate(options(away, words)), expected, "{words:?}");
+        }
+        let expected = if v6 { punted } else { Fate::Socket };
+        assert_eq!(rig.fate(hop_by_hop.clone()), expected);
+    }
+    let record: &[u8] = &[7, 7, 4, 0, 0, 0, 0, 0];
+    // A header that is cut is the daemon's to count.
+    let mut cut = options(away, record);
+    cut.truncate(14 + 22);
+    rig.set("9.9.9.0/24", Verdict::Punt(PuntReason::NotAPort));
+    rig.set("77.7.0.0/16", Verdict::Local);
+    rig.configure(|settings| {
+        (settings.forwards_v4, settings.prefixes_v4) = (true, true);
+    });
+    let not_a_port = Fate::Punted(PuntReason::NotAPort);
+    assert_eq!(rig.fate(options(away, record)), not_a_port);
+    assert_eq!(rig.fate(options([77, 7, 1, 1], record)), Fate::Kernel);
+    assert_eq!(rig.fate(options([10, 0, 0, 1], record)), Fate::Kernel);
+    assert_eq!(rig.fate(options([8, 8, 8, 8], record)), punted);
+    cut[30] = 8;
+    assert_eq!(rig.fate(cut), Fate::Socket);
+}
+
 /// SW-1: what exceeds the limit is dropped and counted; nothing else is limited.
 #[test]
 fn punted_packets_are_limited() {

@@ -22,6 +22,7 @@ impl State {
         self.told.prefixes = Some(prefixes);
         self.told.bridges = Some(bridges);
         changes.new_locals.clear();
+        self.told.kernel_forwards = preflight::kernel_forwards();
         self.steer(&changes);
     }
 
@@ -54,7 +55,7 @@ impl State {
         let bridged = self.tell_members();
         let program = self.routing.program();
         let (prefixes_v4, prefixes_v6) = program.punted_families();
-        let takeover = self.told.takeover;
+        let kernel_forwards = self.told.kernel_forwards;
         self.told.settings.resize(self.ports.len(), None);
         self.told
             .punts
@@ -73,8 +74,8 @@ impl State {
                 punt_v6: reason(&punt.v6),
                 prefixes_v4,
                 prefixes_v6,
-                takeover_v4: takeover[0],
-                takeover_v6: takeover[1],
+                forwards_v4: kernel_forwards[0],
+                forwards_v6: kernel_forwards[1],
                 bridged,
             };
             let fail = |error| tracing::error!("{}: steering: {error}", entry.name);
@@ -122,15 +123,14 @@ impl State {
         self.steer(&changes);
     }
 
-    /// Finds out whether workers were absent, and the kernel got their packets.
+    /// Finds out whether the kernel forwards, and whether workers were absent and it got their packets.
     pub fn note_absences(&mut self, now: Time) {
-        let is_off = self.active.config.workers.takeover_milliseconds == 0;
-        if is_off || !self.absences.are_due(now) {
+        if !self.absences.are_due(now) {
             return;
         }
         // Packets are late if they wait for an absent worker, and lost where nobody forwards them.
-        let takeover = KERNEL_FORWARDING.map(|(_, path)| !preflight::is_zero(path));
-        if std::mem::replace(&mut self.told.takeover, takeover) != takeover {
+        let forwards = preflight::kernel_forwards();
+        if std::mem::replace(&mut self.told.kernel_forwards, forwards) != forwards {
             self.configure_ports();
         }
         let entries = self.routing.publisher().ports().iter();

@@ -28,8 +28,8 @@ pub(super) struct Told {
     pub(super) members: Vec<Option<ToldMember>>,
     /// Stations of bridges that could not be told of.
     pub(super) strangers: BTreeSet<StationKey>,
-    /// Whether the kernel forwards IPv4, and IPv6, while a worker is absent.
-    pub(super) takeover: [bool; 2],
+    /// Whether the kernel forwards IPv4, and IPv6.
+    pub(super) kernel_forwards: [bool; 2],
 }
 
 impl Told {

@@ -174,6 +174,9 @@ fn parse_v4(ip: &[u8], len: usize, network: u16, pcp: u8) -> Result<Parsed, Drop
         return Err(DropReason::Multicast);
     }
     let header = u16::try_from(packet.header_len()).map_err(|_| DropReason::Malformed)?;
+    if usize::from(header) != v4::HEADER_LEN && packet.has_options() {
+        return Err(DropReason::Options);
+    }
     let mut address = [0; 16];
     address[..4].copy_from_slice(&dst.octets());
     Ok(Parsed {
@@ -219,6 +222,10 @@ fn parse_v6(ip: &[u8], len: usize, network: u16, pcp: u8) -> Result<Parsed, Drop
     }
     if dst.is_multicast() {
         return Err(DropReason::Multicast);
+    }
+    // A hop-by-hop header is each router's to read (RFC 8200 §4.3).
+    if packet.next_header() == protocol::HOP_BY_HOP {
+        return Err(DropReason::Options);
     }
     // A chain that is not understood does not keep the packet from being forwarded (RFC 8200 §4).
     let upper = packet.upper().ok();

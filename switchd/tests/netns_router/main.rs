@@ -23,7 +23,6 @@ type Case = (&'static str, Vec<u8>);
 fn sizes_and_route_mtus() {
     let udp = |dst: &str, len: usize| V4::new("10.1.0.2", dst).len(len);
     let udp6 = |dst: &str, len: usize| V6::new("2001:db8:1::2", dst).len(len);
-    let options = [7, 4, 4, 0, 148, 4, 0, 0];
     let cases = vec![
         ("fits", udp("10.2.0.2", 1500).df().frame()),
         (
@@ -48,7 +47,7 @@ fn sizes_and_route_mtus() {
             udp("10.4.0.1", 1300).fragment(100).df().frame(),
         ),
         (
-            "options",
+            "no-operations",
             udp("10.4.0.1", 1300).options(&[1, 1, 1, 1]).frame(),
         ),
         ("TTL before size", udp("10.4.0.1", 1300).df().ttl(1).frame()),
@@ -61,7 +60,6 @@ fn sizes_and_route_mtus() {
         ("IPv6, below its least", udp6("2001:db8:8::1", 1281).frame()),
         ("IPv6, least", udp6("2001:db8:8::1", 1280).frame()),
     ];
-    let _ = options;
     Rig::new("size", &[]).compare(&cases);
 }
 
@@ -368,6 +366,107 @@ fn errors_are_limited_for_each_destination() {
         );
         assert!(ours.abs_diff(about) <= 1 + about / 5, "{name}: {ours}");
     }
+}
+
+/// IPv4 options, by what they say.
+const OPTIONS: [(&str, &[u8]); 16] = [
+    ("no-operations", &[1, 1, 1, 1]),
+    ("end of options", &[1, 0, 0, 0, 0, 0, 0, 0]),
+    ("something behind the end", &[0, 7, 3, 4]),
+    ("record route", &[7, 11, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+    ("record route, full", &[7, 7, 8, 10, 9, 9, 9, 0]),
+    ("record route, wrong pointer", &[7, 7, 3, 0, 0, 0, 0, 0]),
+    (
+        "timestamps of others",
+        &[68, 12, 5, 3, 10, 9, 9, 9, 0, 0, 0, 0],
+    ),
+    ("timestamps, full", &[68, 8, 9, 0, 0, 0, 0, 1]),
+    ("timestamps, overflowing", &[68, 8, 9, 0xf0, 0, 0, 0, 1]),
+    ("router alert", &[148, 4, 0, 0]),
+    (
+        "router alert behind no-operations",
+        &[1, 1, 1, 1, 148, 4, 0, 0],
+    ),
+    ("loose source route", &[131, 7, 4, 10, 2, 0, 2, 0]),
+    ("strict source route", &[137, 7, 4, 10, 2, 0, 2, 0]),
+    ("an unknown option", &[30, 4, 1, 2]),
+    ("an option that is too long", &[30, 9, 1, 2]),
+    ("an option without length", &[1, 1, 1, 30]),
+];
+
+/// Packets with options, and IPv6 packets with a hop-by-hop header.
+fn with_options() -> Vec<Case> {
+    let udp = |options: &[u8]| V4::new("10.1.0.2", "10.2.0.2").options(options);
+    let udp6 = |options: &[u8]| {
+        V6::new("2001:db8:1::2", "2001:db8:2::2")
+            .hop_by_hop(options)
+            .frame()
+    };
+    let mut cases: Vec<Case> = OPTIONS
+        .iter()
+        .map(|(name, options)| (*name, udp(options).frame()))
+        .collect();
+    let record = OPTIONS[3].1;
+    cases.extend([
+        ("record route, expired", udp(record).ttl(1).frame()),
+        (
+            "record route, without a route",
+            V4::new("10.1.0.2", "172.16.0.1").options(record).frame(),
+        ),
+        (
+            "record route, fragmented",
+            V4::new("10.1.0.2", "10.4.0.1")
+                .len(1300)
+                .options(record)
+                .frame(),
+        ),
+        ("IPv6 padding", udp6(&[1, 4, 0, 0, 0, 0])),
+        ("IPv6 padding that is not zero", udp6(&[1, 4, 0, 0, 7, 0])),
+        ("IPv6 router alert", udp6(&[5, 2, 0, 0, 1, 0])),
+        ("IPv6 unknown, skip", udp6(&[0x1e, 4, 0, 0, 0, 0])),
+        ("IPv6 unknown, discard", udp6(&[0x5e, 4, 0, 0, 0, 0])),
+        ("IPv6 unknown, tell", udp6(&[0x9e, 4, 0, 0, 0, 0])),
+        (
+            "IPv6 unknown, tell if no group",
+            udp6(&[0xde, 4, 0, 0, 0, 0]),
+        ),
+        ("IPv6 jumbo payload", udp6(&[0xc2, 4, 0, 1, 0, 0])),
+    ]);
+    cases
+}
+
+/// SW-1: options of IPv4 and hop-by-hop headers of IPv6 are read by the kernel: routes are recorded,
+/// source routes followed only where that is allowed, what is wrong is answered.
+#[test]
+fn options() {
+    Rig::new("opt", &[]).compare(&with_options());
+    let sourced = [
+        "net.ipv4.conf.all.accept_source_route=1",
+        "net.ipv4.conf.p1.accept_source_route=1",
+    ];
+    let rig = Rig::new("osr", &sourced);
+    rig.compare(&with_options());
+    let Some(mut running) = rig.start() else {
+        return;
+    };
+    running.send(&with_options());
+    assert!(running.count("ports", "punted") > 20);
+}
+
+/// SW-1, SW-51: where the kernel does not forward, packets with options are lost by name.
+#[test]
+fn options_without_the_kernels_forwarding() {
+    let off = ["net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0"];
+    let rig = Rig::new("onf", &off);
+    let Some(mut running) = rig.start() else {
+        return;
+    };
+    let seen = running.send(&with_options());
+    let forwarded = seen.iter().filter(|seen| !seen[1].is_empty()).count();
+    // No-operations, with and without an end.
+    assert_eq!(forwarded, 2);
+    let lost = with_options().len() - forwarded;
+    assert_eq!(running.count("drops", "options"), lost as u64);
 }
 
 /// SW-1: settings of the kernel are followed while switchd runs.

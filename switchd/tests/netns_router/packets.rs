@@ -131,6 +131,8 @@ pub(crate) struct V6 {
     len: usize,
     hop_limit: u8,
     next: u8,
+    /// A header in front of the payload.
+    extension: Vec<u8>,
     payload: Option<Vec<u8>>,
 }
 
@@ -142,6 +144,7 @@ impl V6 {
             len: 100,
             hop_limit: 64,
             next: 17,
+            extension: Vec::new(),
             payload: None,
         }
     }
@@ -168,13 +171,24 @@ impl V6 {
         self
     }
 
+    /// A hop-by-hop header with these options: six bytes, or eight more each.
+    pub(crate) fn hop_by_hop(mut self, options: &[u8]) -> Self {
+        let more = u8::try_from(options.len() / 8).unwrap();
+        self.extension = [&[self.next, more][..], options].concat();
+        assert_eq!(self.extension.len() % 8, 0);
+        self.next = 0;
+        self
+    }
+
     pub(crate) fn frame(&self) -> Vec<u8> {
         let len = self.len - 40;
         let mut packet = vec![0x60, 0, 0, 0];
-        packet.extend(u16::try_from(len).unwrap().to_be_bytes());
+        let all = len + self.extension.len();
+        packet.extend(u16::try_from(all).unwrap().to_be_bytes());
         packet.extend([self.next, self.hop_limit]);
         packet.extend(self.src.octets());
         packet.extend(self.dst.octets());
+        packet.extend(&self.extension);
         match &self.payload {
             Some(payload) => packet.extend(payload),
             None => {

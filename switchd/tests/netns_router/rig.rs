@@ -96,7 +96,8 @@ fn is_redirect(frame: &str) -> bool {
 fn normal(frame: &str) -> String {
     let byte = |at: usize| u8::from_str_radix(&frame[2 * at..2 * at + 2], 16).unwrap_or_default();
     let mut frame = frame.to_owned();
-    let is_v4_error = byte(12) == 8 && byte(23) == 1 && matches!(byte(34), 3 | 11 | 12);
+    let icmp = 14 + 4 * usize::from(byte(14) & 0xf);
+    let is_v4_error = byte(12) == 8 && byte(23) == 1 && matches!(byte(icmp), 3 | 11 | 12);
     let is_v6_error = byte(12) == 0x86 && byte(20) == 58 && byte(54) < 128;
     if is_v4_error {
         frame.replace_range(36..44, "--------");
@@ -326,6 +327,23 @@ impl Running {
             assert!(Instant::now() < limit, "switchd does not answer");
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// The sum of a column, or of the rows of a reason, in what `switchctl` shows.
+    pub(crate) fn count(&self, topic: &str, name: &str) -> u64 {
+        let output = Command::new(env!("CARGO_BIN_EXE_switchctl"))
+            .arg("--socket")
+            .arg(&self.socket)
+            .args(["--json", topic])
+            .output()
+            .unwrap();
+        let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let row = |row: &serde_json::Value| match row["reason"].as_str() {
+            Some(reason) if reason != name => 0,
+            Some(_) => row["packets"].as_u64().unwrap(),
+            None => row[name].as_u64().unwrap(),
+        };
+        rows.as_array().unwrap().iter().map(row).sum()
     }
 
     pub(crate) fn send(&mut self, cases: &[Case]) -> Vec<Seen> {

@@ -96,6 +96,15 @@ impl<T: AsRef<[u8]>> Packet<T> {
         usize::from(self.0.as_ref()[field::VERSION_IHL] & 0xf) * 4
     }
 
+    /// Whether it has options that say something: other than no-operations, and zeros behind them
+    /// (RFC 791 §3.1). Each router on the way reads them.
+    #[inline]
+    pub fn has_options(&self) -> bool {
+        let options = &self.0.as_ref()[HEADER_LEN..self.header_len()];
+        let rest = options.iter().skip_while(|byte| **byte == 1);
+        rest.copied().any(|byte| byte != 0)
+    }
+
     /// Bytes of header and payload.
     #[inline]
     pub fn total_len(&self) -> usize {

@@ -110,7 +110,8 @@ impl State {
             | PuntReason::Broadcast
             | PuntReason::Multicast
             | PuntReason::Learning
-            | PuntReason::LinkLocal => {
+            | PuntReason::LinkLocal
+            | PuntReason::Options => {
                 debug_assert!(matches!(spec, Some(Spec::Punt(_))));
                 reason.label().to_owned()
             }

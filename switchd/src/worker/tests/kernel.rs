@@ -49,6 +49,47 @@ fn long_packets_are_fragmented() {
     }
 }
 
+/// SW-51: options that say something, and hop-by-hop headers, are lost by name: the steering
+/// program leaves them to the kernel where that forwards. No-operations say nothing.
+#[test]
+fn options_are_not_passed_over() {
+    let good = Udp::to("10.1.0.9").frame();
+    let with = |options: &[u8]| {
+        let mut frame = good.clone();
+        let header = 20 + options.len();
+        frame.splice(34..34, options.iter().copied());
+        frame[14] = 0x40 | u8::try_from(header / 4).expect("at most 60");
+        let len = u16::try_from(frame.len() - 14).expect("short");
+        frame[16..18].copy_from_slice(&len.to_be_bytes());
+        frame[24..26].fill(0);
+        let sum = checksum::of(&frame[14..14 + header]);
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        frame
+    };
+    for (options, passes) in [
+        (&[1, 1, 1, 1][..], true),
+        (&[1, 0, 0, 0], true),
+        (&[0, 0, 0, 0, 0, 0, 0, 0], true),
+        (&[0, 1, 0, 0], false),
+        (&[1, 1, 1, 1, 148, 4, 0, 0], false),
+        (&[7, 7, 4, 0, 0, 0, 0, 0], false),
+    ] {
+        let mut switch = Switch::new(2, 1);
+        switch.offer(0, &with(options));
+        assert_eq!(switch.run()[1].len(), usize::from(passes), "{options:?}");
+        let lost = switch.dropped(DropReason::Options);
+        assert_eq!(lost, u64::from(!passes), "{options:?}");
+    }
+    let mut frame = Udp::to("2001:db8:1::9").frame();
+    frame.splice(54..54, [17, 0, 5, 2, 0, 0, 1, 0]);
+    frame[19] += 8;
+    frame[20] = 0;
+    let mut switch = Switch::new(2, 1);
+    switch.offer(0, &frame);
+    assert!(switch.run().iter().all(Vec::is_empty));
+    assert_eq!(switch.dropped(DropReason::Options), 1);
+}
+
 /// SW-51: without free frames a packet that needs fragments is lost by name.
 #[test]
 fn fragments_without_frames_are_lost() {

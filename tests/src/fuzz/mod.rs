@@ -9,13 +9,17 @@
 //!   targets.rs         readers of one message
 //!   settings.rs        what operators write
 //!   netlink.rs hosts.rs switch.rs   state machines that are fed a series
+//!   attack.rs management.rs         the transport engine against well-formed packets, and against
+//!                      connection messages; victim.rs has what must hold of it
 //!   traffic.rs   what the switch is told of its queues, and the books
 //!   program.rs         how a series is read from one input
 //!   mutate.rs          new inputs from old ones, from a seed
 //!   run.rs             replay, explore, report
 //! ```
 
+mod attack;
 mod hosts;
+mod management;
 mod mutate;
 mod netlink;
 mod program;
@@ -24,6 +28,7 @@ mod settings;
 mod switch;
 mod targets;
 mod traffic;
+mod victim;
 
 pub use run::{Failure, explore, replay};
 
@@ -62,6 +67,8 @@ pub const TARGETS: &[Target] = &[
     target("app_ring", targets::app_ring),
     target("host_frames", hosts::frames),
     target("host_dialogue", hosts::dialogue),
+    target("host_attack", attack::packets),
+    target("host_management", management::messages),
     target("switch_parse", switch::parse),
     target("switch_turns", switch::turns),
     target("switch_config", settings::switch_config),

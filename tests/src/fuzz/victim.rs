@@ -1,0 +1,285 @@
+//! An engine under attack: what every target that attacks one needs, and what has to hold of it.
+
+use common::time::{Span, Time};
+use common::units::Rate;
+use common::wire::roce::frame::seal;
+use common::wire::roce::{Headers, Opcode};
+use common::xdp::frame::{FramePool, Region};
+use hostd::engine::Engine;
+use hostd::memory::HeapMemory;
+use hostd::verbs::{
+    Access, CompletionQueueId, DomainId, EngineConfig, Event, QueuePairRequest, ReceiveRequest,
+    RegionKeys, Route, SendRequest, Transition,
+};
+use std::net::{IpAddr, Ipv4Addr};
+
+/// Frames of the engine.
+const FRAMES: u32 = 256;
+
+/// Bytes of each region.
+pub(super) const MEMORY: u16 = 1 << 14;
+
+/// What the region that nobody may reach is full of. Nothing else puts so many in a row anywhere.
+const SECRET: u8 = 0xa5;
+
+/// So many bytes of the secret in a packet are a leak.
+const LEAK: usize = 16;
+
+/// Time in which everything that was posted ends, well or badly: doubled time-outs, eight times,
+/// and the longest waits that a peer may ask for.
+const PATIENCE: Span = Span::from_secs(180);
+
+/// Times that the engine wakes in that time, at most.
+const WAKES: u32 = 100_000;
+
+/// Ethernet and IPv4 and UDP: where the BTH begins.
+pub(super) const BTH: usize = 14 + 20 + 8;
+
+/// Address of the engine.
+pub(super) const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+
+/// Address of its peer.
+pub(super) const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+
+/// Requests of one queue pair that have not ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Open {
+    pub(super) sends: u32,
+    pub(super) receives: u32,
+}
+
+/// A queue pair of the engine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pair {
+    pub(super) qpn: u32,
+    /// Marks its requests: queue pairs that are gone leave theirs behind.
+    life: u32,
+    pub(super) open: Open,
+}
+
+/// An engine, its memory, and what is expected of it.
+pub(super) struct Victim {
+    pub(super) engine: Engine<HeapMemory>,
+    pool: FramePool,
+    domain: DomainId,
+    cq: CompletionQueueId,
+    pub(super) keys: RegionKeys,
+    /// Keys of a region that peers have no right to.
+    pub(super) secret: RegionKeys,
+    hidden: HeapMemory,
+    pub(super) pairs: Vec<Pair>,
+    lives: u32,
+    pub(super) events: Vec<Event>,
+    pub(super) now: Time,
+}
+
+impl Victim {
+    /// An engine with `pairs` queue pairs in INIT.
+    pub(super) fn new(pairs: usize) -> Self {
+        let mut engine = Engine::new(EngineConfig {
+            seed: [7; 32],
+            reorder_frames: FRAMES / 2,
+            ..EngineConfig::default()
+        });
+        let domain = engine.create_domain().expect("room");
+        let cq = engine.create_completion_queue().expect("room");
+        let rights = Access::LOCAL_WRITE | Access::ALL_REMOTE;
+        let open = HeapMemory::new(vec![0; usize::from(MEMORY)]);
+        let keys = engine.register(domain, open, 0, rights).expect("room");
+        let hidden = HeapMemory::new(vec![SECRET; usize::from(MEMORY)]);
+        let secret = engine
+            .register(domain, hidden.clone(), 0, Access::LOCAL_WRITE)
+            .expect("room");
+        let mut victim = Self {
+            engine,
+            pool: FramePool::new(Region::heap(FRAMES, 4096, 0)),
+            domain,
+            cq,
+            keys,
+            secret,
+            hidden,
+            pairs: Vec::new(),
+            lives: 0,
+            events: Vec::new(),
+            now: Time::from_nanos(1_000_000_000),
+        };
+        for _ in 0..pairs {
+            let pair = victim.queue_pair();
+            victim.pairs.push(pair);
+        }
+        victim
+    }
+
+    fn queue_pair(&mut self) -> Pair {
+        let request = QueuePairRequest {
+            domain: self.domain,
+            send_cq: self.cq,
+            receive_cq: self.cq,
+            max_send_wr: 16,
+            max_recv_wr: 16,
+            signal_all: true,
+        };
+        let qpn = self.engine.create_queue_pair(request).expect("room");
+        let init = Transition::Init(Access::ALL_REMOTE);
+        self.engine.modify_queue_pair(qpn, &init).expect("legal");
+        self.lives += 1;
+        Pair {
+            qpn,
+            life: self.lives,
+            open: Open::default(),
+        }
+    }
+
+    /// Ends a queue pair, and puts a fresh one into its place.
+    pub(super) fn replace(&mut self, index: usize) {
+        let qpn = self.pairs[index].qpn;
+        self.engine.destroy_queue_pair(qpn).expect("exists");
+        self.pairs[index] = self.queue_pair();
+    }
+
+    /// Resets a queue pair: what is outstanding is forgotten.
+    pub(super) fn reset(&mut self, index: usize) {
+        let qpn = self.pairs[index].qpn;
+        self.collect();
+        self.lives += 1;
+        self.pairs[index].life = self.lives;
+        self.pairs[index].open = Open::default();
+        let engine = &mut self.engine;
+        engine
+            .modify_queue_pair(qpn, &Transition::Reset)
+            .expect("from any state");
+        let init = Transition::Init(Access::ALL_REMOTE);
+        engine.modify_queue_pair(qpn, &init).expect("legal");
+    }
+
+    pub(super) fn set_route(&mut self, destination: IpAddr) {
+        let route = Route {
+            source: OWN.into(),
+            source_mac: [2, 0, 0, 0, 0, 1],
+            destination_mac: [2, 0, 0, 0, 0, 2],
+            mtu: 1500,
+            rate: Rate::from_gbps(10),
+        };
+        self.engine.set_route(destination, route).expect("legal");
+    }
+
+    pub(super) fn post_send(&mut self, index: usize, request: SendRequest) {
+        let pair = &mut self.pairs[index];
+        let wr_id = u64::from(pair.life) << 1;
+        let request = SendRequest { wr_id, ..request };
+        let posted = self.engine.post_send(pair.qpn, request).is_ok();
+        pair.open.sends += u32::from(posted);
+    }
+
+    pub(super) fn post_receive(&mut self, index: usize, addr: u64, len: u32) {
+        let pair = &mut self.pairs[index];
+        let request = ReceiveRequest {
+            wr_id: u64::from(pair.life) << 1 | 1,
+            lkey: self.keys.lkey,
+            addr,
+            len,
+        };
+        let posted = self.engine.post_receive(pair.qpn, request).is_ok();
+        pair.open.receives += u32::from(posted);
+    }
+
+    pub(super) fn receive(&mut self, bytes: &[u8]) {
+        if let Some(frame) = self.pool.take_filled(bytes) {
+            self.engine.receive(frame, &mut self.pool, self.now);
+            self.collect();
+        }
+    }
+
+    /// What leaves now. It is well-formed, and does not tell the secret.
+    pub(super) fn transmit(&mut self) -> Vec<Vec<u8>> {
+        let mut out = Vec::new();
+        self.engine
+            .transmit(&mut self.pool, self.now, &mut out, 64);
+        let sent: Vec<_> = out
+            .iter()
+            .map(|(_, frame)| frame.bytes().to_vec())
+            .collect();
+        out.into_iter().for_each(|(_, frame)| self.pool.give(frame));
+        self.collect();
+        sent.iter().for_each(|bytes| check(bytes));
+        sent
+    }
+
+    /// Takes completions and events. No request ends twice.
+    pub(super) fn collect(&mut self) {
+        while let Some(completion) = self.engine.poll_completion(self.cq) {
+            let life = u32::try_from(completion.wr_id >> 1).expect("as posted");
+            let pair = self.pairs.iter_mut().find(|pair| pair.life == life);
+            let Some(pair) = pair else { continue };
+            let open = match completion.wr_id & 1 {
+                0 => &mut pair.open.sends,
+                _ => &mut pair.open.receives,
+            };
+            *open = open.checked_sub(1).expect("a request ended twice");
+        }
+        while let Some(event) = self.engine.next_event() {
+            self.events.push(event);
+        }
+    }
+
+    /// Nobody says anything any more, and the engine is left to its clock: it does not wake without
+    /// end. What it sends goes to `heard`.
+    pub(super) fn settle(&mut self, mut heard: impl FnMut(&mut Self, Vec<u8>)) {
+        let end = self.now + PATIENCE;
+        let mut wakes = 0;
+        while self.now < end {
+            for _ in 0..FRAMES {
+                let sent = self.transmit();
+                if sent.is_empty() {
+                    break;
+                }
+                for frame in sent {
+                    heard(self, frame);
+                }
+            }
+            let next = self.engine.next_deadline();
+            if next >= end {
+                break;
+            }
+            self.now = next.max(self.now + Span::from_micros(1));
+            wakes += 1;
+            assert!(wakes < WAKES, "the engine wakes without end");
+        }
+    }
+
+    /// All requests to send have ended.
+    pub(super) fn all_ended(&self) {
+        for (index, pair) in self.pairs.iter().enumerate() {
+            assert_eq!(pair.open.sends, 0, "queue pair {index}: requests hang");
+        }
+    }
+
+    /// Ends all queue pairs: the books agree, every frame is back, and the secret is whole.
+    pub(super) fn close(mut self) {
+        let all: Vec<_> = self.engine.queue_pairs().collect();
+        for qpn in all {
+            self.engine.destroy_queue_pair(qpn).expect("exists");
+        }
+        self.settle(|_, _| ());
+        assert_eq!(self.engine.connections(), 0, "connections are left");
+        self.engine.reclaim(&mut self.pool);
+        assert_eq!(self.pool.free_frames(), FRAMES as usize, "frames are lost");
+        let statistics = self.engine.statistics();
+        assert_eq!(statistics.rx_packets, statistics.settled(), "packets");
+        let hidden = self.hidden.to_vec();
+        assert!(hidden.iter().all(|&byte| byte == SECRET), "overwritten");
+    }
+}
+
+/// What the engine sends is whole, sealed, and tells nothing that nobody asked it to tell.
+fn check(bytes: &[u8]) {
+    let mut again = bytes.to_vec();
+    seal(&mut again).expect("a frame");
+    assert_eq!(again, bytes, "ICRC");
+    let (headers, payload) = Headers::parse(&bytes[BTH..]).expect("headers");
+    if headers.bth.opcode != Opcode::UdSendOnly {
+        let payload = &bytes[BTH..][payload];
+        let told = payload.windows(LEAK).any(|it| it == [SECRET; LEAK]);
+        assert!(!told, "the secret is told");
+    }
+}

@@ -13,6 +13,7 @@ use common::wire::roce::opcode::OPERATIONS;
 use common::wire::roce::{
     AckKind, Aeth, AtomicEth, Bth, Flow, Headers, Mpeh, NakCode, Opcode, PSN_MASK, Reth, Sack,
 };
+use hostd::stats::EngineStatistics;
 use hostd::verbs::{
     MultipathConfig, ReadyToReceive, ReadyToSend, SendOpcode, SendRequest, Transition,
 };
@@ -48,6 +49,11 @@ struct Attack {
 
 /// See the module.
 pub(super) fn packets(input: &[u8]) {
+    play(input);
+}
+
+/// The same; what the engine counted.
+fn play(input: &[u8]) -> EngineStatistics {
     let mut victim = Victim::new(2);
     victim.set_route(PEER.into());
     let mut attack = Attack {
@@ -63,7 +69,7 @@ pub(super) fn packets(input: &[u8]) {
     }
     attack.victim.settle(|_, _| ());
     attack.victim.all_ended();
-    attack.victim.close();
+    attack.victim.close()
 }
 
 impl Attack {
@@ -349,5 +355,32 @@ fn kind_of(byte: u8) -> AckKind {
         6 | 7 => AckKind::Nak(CODES[usize::from(low) % CODES.len()]),
         4 => AckKind::Ack { credits: low },
         _ => AckKind::Ack { credits: 31 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::victim::reached;
+    use super::*;
+
+    /// The corpus reaches what lies behind the checks of headers: messages are placed, READs and
+    /// atomic operations answered, answers taken, and access is refused for its reasons.
+    #[test]
+    fn the_corpus_reaches_the_engine() {
+        let all = reached("host_attack", play);
+        let sum = |of: fn(&EngineStatistics) -> u64| all.iter().map(of).sum::<u64>();
+        assert!(sum(|it| it.delivered) > 10);
+        assert!(sum(|it| it.acknowledgements) > 5);
+        assert!(sum(|it| it.duplicates) > 0);
+        assert!(sum(|it| it.notifications) > 0);
+        let mut reasons: Vec<_> = all
+            .iter()
+            .flat_map(|it| it.drops.iter())
+            .filter(|(_, count)| *count > 0)
+            .map(|(reason, _)| reason.label())
+            .collect();
+        reasons.sort_unstable();
+        reasons.dedup();
+        assert!(reasons.len() >= 4, "only {reasons:?}");
     }
 }

@@ -14,6 +14,7 @@ use common::wire::cm::{
 };
 use common::wire::roce::frame::{Addresses, emit, layout, seal};
 use common::wire::roce::{Bth, Deth, Flow, Headers, Opcode};
+use hostd::stats::EngineStatistics;
 use hostd::verbs::{ConnectionId, ConnectionParameters, Event};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -67,6 +68,11 @@ fn peer(number: u8) -> IpAddr {
 
 /// See the module.
 pub(super) fn messages(input: &[u8]) {
+    play(input);
+}
+
+/// The same; how many connections stood at any time, and what the engine counted.
+fn play(input: &[u8]) -> (usize, EngineStatistics) {
     let mut victim = Victim::new(PAIRS);
     // There is no way to the third one.
     (0..2).for_each(|number| victim.set_route(peer(number)));
@@ -88,7 +94,7 @@ pub(super) fn messages(input: &[u8]) {
     manager.learn();
     let begun = &manager.begun;
     assert!(begun.is_empty(), "nothing came of {begun:?}");
-    manager.victim.close();
+    (manager.known.len(), manager.victim.close())
 }
 
 impl Manager {
@@ -396,4 +402,32 @@ fn datagram(source: IpAddr, mad: &Mad) -> Vec<u8> {
     bytes[place].copy_from_slice(&payload);
     seal(&mut bytes).expect("a frame");
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::victim::reached;
+    use super::*;
+    use hostd::verbs::DropReason;
+
+    /// The corpus reaches connections from both sides, and each check of who says something.
+    #[test]
+    fn the_corpus_reaches_the_connection_manager() {
+        let all = reached("host_management", play);
+        let established: usize = all.iter().map(|it| it.0).sum();
+        assert!(established >= 2, "{established} connections");
+        for reason in [
+            DropReason::ManagementSource,
+            DropReason::ManagementId,
+            DropReason::ManagementTransaction,
+            DropReason::ManagementQueuePair,
+            DropReason::ManagementPhase,
+            DropReason::UnknownConnection,
+            DropReason::NoService,
+            DropReason::MalformedManagement,
+        ] {
+            let lost: u64 = all.iter().map(|it| it.1.drops.get(reason)).sum();
+            assert!(lost > 0, "{reason} is not reached");
+        }
+    }
 }

@@ -11,12 +11,14 @@
 //!   netlink.rs hosts.rs switch.rs   state machines that are fed a series
 //!   attack.rs management.rs         the transport engine against well-formed packets, and against
 //!                      connection messages; victim.rs has what must hold of it
+//!   application.rs     the daemon against an application, with the memory that they share
 //!   traffic.rs   what the switch is told of its queues, and the books
 //!   program.rs         how a series is read from one input
 //!   mutate.rs          new inputs from old ones, from a seed
 //!   run.rs             replay, explore, report
 //! ```
 
+mod application;
 mod attack;
 mod hosts;
 mod management;
@@ -69,6 +71,7 @@ pub const TARGETS: &[Target] = &[
     target("host_dialogue", hosts::dialogue),
     target("host_attack", attack::packets),
     target("host_management", management::messages),
+    target("host_application", application::steps),
     target("switch_parse", switch::parse),
     target("switch_turns", switch::turns),
     target("switch_config", settings::switch_config),

@@ -7,6 +7,7 @@ use common::wire::roce::{Headers, Opcode};
 use common::xdp::frame::{FramePool, Region};
 use hostd::engine::Engine;
 use hostd::memory::HeapMemory;
+use hostd::stats::EngineStatistics;
 use hostd::verbs::{
     Access, CompletionQueueId, DomainId, EngineConfig, Event, QueuePairRequest, ReceiveRequest,
     RegionKeys, Route, SendRequest, Transition,
@@ -193,8 +194,7 @@ impl Victim {
     /// What leaves now. It is well-formed, and does not tell the secret.
     pub(super) fn transmit(&mut self) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
-        self.engine
-            .transmit(&mut self.pool, self.now, &mut out, 64);
+        self.engine.transmit(&mut self.pool, self.now, &mut out, 64);
         let sent: Vec<_> = out
             .iter()
             .map(|(_, frame)| frame.bytes().to_vec())
@@ -254,8 +254,9 @@ impl Victim {
         }
     }
 
-    /// Ends all queue pairs: the books agree, every frame is back, and the secret is whole.
-    pub(super) fn close(mut self) {
+    /// Ends all queue pairs: the books agree, every frame is back, and the secret is whole. What
+    /// was counted.
+    pub(super) fn close(mut self) -> EngineStatistics {
         let all: Vec<_> = self.engine.queue_pairs().collect();
         for qpn in all {
             self.engine.destroy_queue_pair(qpn).expect("exists");
@@ -268,6 +269,7 @@ impl Victim {
         assert_eq!(statistics.rx_packets, statistics.settled(), "packets");
         let hidden = self.hidden.to_vec();
         assert!(hidden.iter().all(|&byte| byte == SECRET), "overwritten");
+        statistics.clone()
     }
 }
 
@@ -282,4 +284,18 @@ fn check(bytes: &[u8]) {
         let told = payload.windows(LEAK).any(|it| it == [SECRET; LEAK]);
         assert!(!told, "the secret is told");
     }
+}
+
+/// What the kept inputs of a target reach together, so that their mutations start from there.
+#[cfg(test)]
+pub(super) fn reached<T>(target: &str, run: fn(&[u8]) -> T) -> Vec<T> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus");
+    let entries = std::fs::read_dir(std::path::Path::new(folder).join(target));
+    let entries = entries.expect("the corpus");
+    entries
+        .map(|entry| {
+            let path = entry.expect("readable").path();
+            run(&std::fs::read(path).expect("readable"))
+        })
+        .collect()
 }

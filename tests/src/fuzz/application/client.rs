@@ -1,0 +1,203 @@
+//! An application, with its own ends of what it shares with the daemon.
+
+use super::daemon::{Daemon, OWN, PEER};
+use hostd::app::session::Session;
+use hostd_client::abi::answer::Reply;
+use hostd_client::abi::by_hand::ByHand;
+use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
+use hostd_client::abi::doorbell::Doorbell;
+use hostd_client::abi::message::Request;
+use hostd_client::abi::ring::memory_len;
+use hostd_client::abi::types::Access;
+use hostd_client::abi::{VERSION_MAJOR, VERSION_MINOR};
+use hostd_client::shm::{Mapping, create_region};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+/// Bytes of a region.
+pub(super) const MEMORY: usize = 8192;
+
+/// Entries of the rings.
+const ENTRIES: u32 = 8;
+
+/// Objects of each kind that an application remembers.
+const KNOWN: usize = 4;
+
+/// Where a ring has its indices.
+const TAIL: usize = 64;
+const HEAD: usize = 128;
+const FIRST_ENTRY: usize = 256;
+
+/// A ring as an application has it.
+pub(super) struct Ring {
+    pub(super) memory: Mapping,
+    pub(super) entry: usize,
+    /// Entries that it put in or took out.
+    pub(super) index: u32,
+}
+
+impl Ring {
+    pub(super) fn open(fd: &OwnedFd, entry: usize) -> Self {
+        let len = u64::try_from(memory_len(ENTRIES, entry)).expect("small");
+        let memory = Mapping::of_peer(fd.as_fd(), len).expect("a ring of the daemon");
+        Self {
+            memory,
+            entry,
+            index: 0,
+        }
+    }
+
+    pub(super) fn place(&self) -> usize {
+        FIRST_ENTRY + (self.index % ENTRIES) as usize * self.entry
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        let len = bytes.len().min(self.entry);
+        self.memory.copy_in(self.place(), &bytes[..len]);
+        self.index = self.index.wrapping_add(1);
+        self.memory.word(TAIL).store(self.index, Ordering::SeqCst);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<[u8; COMPLETION_LEN]> {
+        if self.memory.word(TAIL).load(Ordering::SeqCst) == self.index {
+            return None;
+        }
+        let mut bytes = [0; COMPLETION_LEN];
+        self.memory.copy_out(self.place(), &mut bytes);
+        self.index = self.index.wrapping_add(1);
+        self.memory.word(HEAD).store(self.index, Ordering::SeqCst);
+        Some(bytes)
+    }
+
+    /// Writes `bytes` anywhere in the ring.
+    pub(super) fn spoil(&self, at: u16, bytes: &[u8]) {
+        let at = usize::from(at) % self.memory.len();
+        let len = bytes.len().min(self.memory.len() - at);
+        self.memory.copy_in(at, &bytes[..len]);
+    }
+}
+
+pub(super) struct QueuePair {
+    pub(super) handle: u32,
+    pub(super) slot: u32,
+    pub(super) send: Ring,
+    pub(super) receive: Ring,
+}
+
+pub(super) struct Memory {
+    pub(super) handle: u32,
+    pub(super) rkey: u32,
+    pub(super) fd: OwnedFd,
+    pub(super) mapping: Mapping,
+}
+
+/// An application and what it holds.
+pub(super) struct Client {
+    pub(super) session: Session,
+    pub(super) bell: Doorbell,
+    pub(super) queues: Vec<(u32, Ring)>,
+    pub(super) pairs: Vec<QueuePair>,
+    pub(super) regions: Vec<Memory>,
+    pub(super) listeners: Vec<u32>,
+}
+
+pub(super) fn pick<T>(list: &mut [T], which: u8) -> Option<&mut T> {
+    let count = list.len();
+    list.get_mut(usize::from(which) % count.max(1))
+}
+
+pub(super) fn keep<T>(list: &mut Vec<T>, item: T) {
+    if list.len() == KNOWN {
+        list.remove(0);
+    }
+    list.push(item);
+}
+
+impl Client {
+    pub(super) fn new(daemon: &mut Daemon, user: u32, features: u64) -> Self {
+        let mut session = daemon.session(user);
+        let hello = Request::Hello {
+            major: VERSION_MAJOR,
+            minor: VERSION_MINOR,
+            features,
+        };
+        let (_, fds) = daemon.ask(&mut session, hello, &[]).expect("welcome");
+        let bell = Doorbell::open(fds[0].as_fd()).expect("the page");
+        Self {
+            session,
+            bell,
+            queues: Vec::new(),
+            pairs: Vec::new(),
+            regions: Vec::new(),
+            listeners: Vec::new(),
+        }
+    }
+
+    pub(super) fn register(&mut self, daemon: &mut Daemon, access: Access) {
+        let (fd, mapping) = create_region(c"fuzz", MEMORY).expect("memory");
+        let request = Request::RegisterRegion {
+            length: MEMORY as u64,
+            iova: 0,
+            access,
+        };
+        let fds = [fd];
+        let reply = daemon.ask(&mut self.session, request, &fds);
+        if let Some((Reply::Region { handle, rkey, .. }, _)) = reply {
+            let [fd] = fds;
+            let region = Memory {
+                handle,
+                rkey,
+                fd,
+                mapping,
+            };
+            keep(&mut self.regions, region);
+        }
+    }
+
+    pub(super) fn completion_queue(&mut self, daemon: &mut Daemon) {
+        let request = Request::CreateCompletionQueue { entries: ENTRIES };
+        let reply = daemon.ask(&mut self.session, request, &[]);
+        if let Some((Reply::CompletionQueue { handle, .. }, fds)) = reply {
+            let ring = Ring::open(&fds[0], COMPLETION_LEN);
+            keep(&mut self.queues, (handle, ring));
+        }
+    }
+
+    pub(super) fn queue_pair(&mut self, daemon: &mut Daemon, which: u8) {
+        let cq = pick(&mut self.queues, which).map_or(0, |it| it.0);
+        let request = Request::CreateQueuePair {
+            send_cq: cq,
+            receive_cq: cq,
+            send_entries: ENTRIES,
+            receive_entries: ENTRIES,
+        };
+        let reply = daemon.ask(&mut self.session, request, &[]);
+        if let Some((Reply::QueuePair { handle, slot, .. }, fds)) = reply {
+            let pair = QueuePair {
+                handle,
+                slot,
+                send: Ring::open(&fds[0], WORK_LEN),
+                receive: Ring::open(&fds[1], WORK_LEN),
+            };
+            keep(&mut self.pairs, pair);
+        }
+    }
+
+    /// Connects a queue pair with itself.
+    pub(super) fn connect(
+        &mut self,
+        daemon: &mut Daemon,
+        which: u8,
+        change: impl FnOnce(&mut ByHand),
+    ) {
+        let qp = pick(&mut self.pairs, which).map_or(0, |it| it.handle);
+        let mut by_hand = ByHand::new(OWN.into(), PEER.into());
+        by_hand.peer_number = qp;
+        by_hand.max_rd_atomic = 4;
+        by_hand.max_dest_rd_atomic = 4;
+        by_hand.rnr_retry = 2;
+        change(&mut by_hand);
+        let request = Request::ConnectByHand { qp, by_hand };
+        let _ = daemon.ask(&mut self.session, request, &[]);
+    }
+}

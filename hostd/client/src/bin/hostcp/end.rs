@@ -27,6 +27,10 @@ const RECEIVES: u32 = SLOTS + 4;
 /// Messages that may be on their way to the other side.
 const SENDS: u32 = SLOTS + 4;
 
+/// What a peer can cause while this side waits to send: it has no more chunks and messages under
+/// way until it takes this side's.
+const EARLIER: usize = (SLOTS + RECEIVES) as usize;
+
 /// How long nothing at all may happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -94,8 +98,7 @@ impl End {
     /// Sends a message beside the chunks.
     pub(crate) fn send(&mut self, message: &Message) -> Result<(), Failure> {
         while self.sends_outstanding >= SENDS {
-            let happened = self.happens_or_sent()?;
-            self.earlier.extend(happened);
+            self.put_off()?;
         }
         let offset = place(SLOTS + RECEIVES + self.next_send);
         let bytes = message.encode();
@@ -131,9 +134,20 @@ impl End {
     /// Waits until the peer has every message of this side.
     pub(crate) fn settle(&mut self) -> Result<(), Failure> {
         while self.sends_outstanding > 0 {
-            let happened = self.happens_or_sent()?;
-            self.earlier.extend(happened);
+            self.put_off()?;
         }
+        Ok(())
+    }
+
+    /// Waits for a completion; what it says is looked at later. A peer that goes on and takes no
+    /// messages breaks the protocol.
+    fn put_off(&mut self) -> Result<(), Failure> {
+        let happened = self.happens_or_sent()?;
+        if happened.is_some() && self.earlier.len() >= EARLIER {
+            let text = "it sends on and takes no messages";
+            return Err(Failure::Protocol(text.to_owned()));
+        }
+        self.earlier.extend(happened);
         Ok(())
     }
 

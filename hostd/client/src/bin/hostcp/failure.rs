@@ -1,5 +1,6 @@
 //! Why a copy fails.
 
+use crate::text::shown;
 use std::path::PathBuf;
 
 /// Why a copy failed; the text is for people.
@@ -26,6 +27,6 @@ pub(crate) enum Failure {
     #[error("the other side is no hostcp of this version: {0}")]
     Protocol(String),
     /// The receiver refused, or found a fault.
-    #[error("the receiver says: {0}")]
+    #[error("the receiver says: {}", shown(.0))]
     Receiver(String),
 }

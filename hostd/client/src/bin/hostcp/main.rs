@@ -23,6 +23,7 @@ mod options;
 mod receiver;
 mod sender;
 mod target;
+mod text;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;

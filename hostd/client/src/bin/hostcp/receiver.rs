@@ -6,12 +6,13 @@ use crate::failure::Failure;
 use crate::messages::{MAGIC, Message};
 use crate::options::ServeOptions;
 use crate::target::{Arrival, Root};
+use crate::text::shown;
 use hostd_client::{Access, CompletionStatus, ConnectRequest, Context, Error, Private};
 use nix::errno::Errno;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Copies that are received at a time; each takes a thread and some MiB of memory.
@@ -25,7 +26,6 @@ pub(crate) fn serve(socket: &Path, options: &ServeOptions) -> Result<(), Failure
     let listener = context.listen(any, options.port, 16)?;
     println!("receiving on port {}", listener.port());
     let busy = Arc::new(AtomicUsize::new(0));
-    let numbers = Arc::new(AtomicU64::new(u64::from(std::process::id()) << 32));
     loop {
         let request = match listener.get_request(Duration::from_secs(3600)) {
             Ok(request) => request,
@@ -36,9 +36,8 @@ pub(crate) fn serve(socket: &Path, options: &ServeOptions) -> Result<(), Failure
             request.reject(Private::EMPTY);
             continue;
         }
-        let unique = numbers.fetch_add(1, Ordering::Relaxed);
         if options.once {
-            return receive(&context, request, &root, unique);
+            return receive(&context, request, &root);
         }
         if busy.fetch_add(1, Ordering::AcqRel) >= COPIES {
             busy.fetch_sub(1, Ordering::AcqRel);
@@ -48,7 +47,7 @@ pub(crate) fn serve(socket: &Path, options: &ServeOptions) -> Result<(), Failure
         let (context, root, busy) = (context.clone(), root.clone(), busy.clone());
         std::thread::spawn(move || {
             let peer = request.peer();
-            if let Err(failure) = receive(&context, request, &root, unique) {
+            if let Err(failure) = receive(&context, request, &root) {
                 eprintln!("hostcp: from {peer}: {failure}");
             }
             busy.fetch_sub(1, Ordering::AcqRel);
@@ -57,18 +56,13 @@ pub(crate) fn serve(socket: &Path, options: &ServeOptions) -> Result<(), Failure
 }
 
 /// Receives one file, and tells the sender how it went.
-fn receive(
-    context: &Context,
-    request: ConnectRequest,
-    root: &Root,
-    unique: u64,
-) -> Result<(), Failure> {
+fn receive(context: &Context, request: ConnectRequest, root: &Root) -> Result<(), Failure> {
     let peer = request.peer();
     let mut end = End::new(context, Access::LOCAL_WRITE.with(Access::REMOTE_WRITE))?;
     request.accept(&mut end.queue_pair, Private::EMPTY, PATIENCE)?;
-    let fault = match take(&mut end, root, unique)? {
+    let fault = match take(&mut end, root)? {
         Ok((name, bytes)) => {
-            println!("{name}: {bytes} bytes from {peer}");
+            println!("{}: {bytes} bytes from {peer}", shown(&name));
             None
         }
         Err(text) => {
@@ -94,7 +88,7 @@ fn receive(
 /// A fault of this side's files is told to the sender; a fault of the connection ends everything.
 type Taken = Result<Result<(String, u64), String>, Failure>;
 
-fn take(end: &mut End, root: &Root, unique: u64) -> Taken {
+fn take(end: &mut End, root: &Root) -> Taken {
     let Message::Header {
         size,
         mode,
@@ -104,7 +98,7 @@ fn take(end: &mut End, root: &Root, unique: u64) -> Taken {
     else {
         return Err(Failure::Protocol("no header".to_owned()));
     };
-    let arrival = match root.begin(&target, &name, mode, unique) {
+    let arrival = match root.begin(&target, &name, mode) {
         Ok(arrival) => arrival,
         Err(text) => return Ok(Err(text)),
     };
@@ -114,7 +108,7 @@ fn take(end: &mut End, root: &Root, unique: u64) -> Taken {
         slots: SLOTS,
         chunk: CHUNK,
     })?;
-    let (bytes, ours, theirs) = match chunks(end, &arrival)? {
+    let (bytes, ours, theirs) = match chunks(end, &arrival, size)? {
         Ok(whole) => whole,
         Err(text) => return Ok(Err(text)),
     };
@@ -135,8 +129,8 @@ fn take(end: &mut End, root: &Root, unique: u64) -> Taken {
 type Digests = (u64, Digest, Digest);
 
 /// Receives chunks until the trailer arrives. A slot returns to the sender when the disk has its
-/// chunk.
-fn chunks(end: &mut End, arrival: &Arrival) -> Result<Result<Digests, String>, Failure> {
+/// chunk. More bytes than the `size` that was announced are not taken.
+fn chunks(end: &mut End, arrival: &Arrival, size: u64) -> Result<Result<Digests, String>, Failure> {
     let failed = |reason: Errno| format!("{:?}: {}", arrival.name(), reason.desc());
     let file = match arrival.file.try_clone() {
         Ok(file) => file,
@@ -156,10 +150,13 @@ fn chunks(end: &mut End, arrival: &Arrival) -> Result<Result<Digests, String>, F
         }
         match end.next()? {
             Happened::Chunk(len) if len <= CHUNK && came - written < u64::from(SLOTS) => {
+                bytes += u64::from(len);
+                if bytes > size {
+                    return Ok(Err(format!("more came than the {size} bytes announced")));
+                }
                 // The sender fills the slots in turn, and chunks complete in the order of sending.
                 writer.write(usize::try_from(len).unwrap_or(0));
                 came += 1;
-                bytes += u64::from(len);
             }
             Happened::Message(Message::Trailer(theirs)) => {
                 let ours = writer.finish();

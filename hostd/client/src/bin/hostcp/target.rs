@@ -7,6 +7,7 @@ use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::fs::File;
+use std::io::Read;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
@@ -51,6 +52,9 @@ impl Target {
     }
 }
 
+/// The longest name of a file that Linux has.
+const NAME_MAX: usize = 255;
+
 /// The receiver's root.
 #[derive(Debug)]
 pub(crate) struct Root {
@@ -81,15 +85,9 @@ impl Root {
         Ok(Self { folder, path })
     }
 
-    /// Begins a file at `target`, or at `name` in it if it is a folder. `unique` tells arrivals
-    /// apart. The text says what is wrong, for the sender.
-    pub(crate) fn begin(
-        &self,
-        target: &str,
-        name: &str,
-        mode: u32,
-        unique: u64,
-    ) -> Result<Arrival, String> {
+    /// Begins a file at `target`, or at `name` in it if it is a folder. The text says what is
+    /// wrong, for the sender.
+    pub(crate) fn begin(&self, target: &str, name: &str, mode: u32) -> Result<Arrival, String> {
         let inside = Path::new(target)
             .strip_prefix(&self.path)
             .unwrap_or_else(|_| Path::new(target));
@@ -102,11 +100,14 @@ impl Root {
         let name = file_name
             .ok_or_else(|| format!("{target:?} names no file"))?
             .to_owned();
+        if name.len() > NAME_MAX {
+            return Err(format!("the name has more than {NAME_MAX} bytes"));
+        }
         let parent = whole.parent().unwrap_or_else(|| Path::new("")).to_owned();
         let folder = self
             .open_inside(&parent, OFlag::O_DIRECTORY | OFlag::O_RDONLY, Mode::empty())
             .map_err(|error| format!("{target:?}: {}", error.desc()))?;
-        let temporary = format!(".{unique:016x}.hostcp");
+        let temporary = temporary_name().map_err(|error| format!("/dev/urandom: {error}"))?;
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
         let how = OpenHow::new()
             .flags(flags | OFlag::O_CLOEXEC)
@@ -142,6 +143,14 @@ impl Root {
             .resolve(resolve);
         openat2(&self.folder, path, how)
     }
+}
+
+/// A name that no peer can guess: who knew it could put another file into the place of one that
+/// arrives.
+fn temporary_name() -> std::io::Result<String> {
+    let mut random = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    Ok(format!(".{:032x}.hostcp", u128::from_le_bytes(random)))
 }
 
 /// The path, if it has only names in it.
@@ -222,6 +231,27 @@ mod tests {
         }
     }
 
+    /// HT-3: names of unfinished files cannot be foreseen, so that no peer replaces one; a name
+    /// that cannot be given is refused before anything is sent.
+    #[test]
+    fn unfinished_files_have_random_names() {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let root = Root::open(temporary.path()).expect("the root");
+        let begin = || root.begin("a", "f", 0o644).expect("begun");
+        let (first, second) = (begin(), begin());
+        let digits = |arrival: &Arrival| {
+            let name = arrival.temporary.strip_prefix('.');
+            let name = name.and_then(|it| it.strip_suffix(".hostcp"));
+            u128::from_str_radix(name.expect("the form"), 16).expect("digits")
+        };
+        // Of 128 random bits about half differ; with a counter few would.
+        let differ = (digits(&first) ^ digits(&second)).count_ones();
+        assert!((16..=112).contains(&differ), "{differ} bits");
+        let long = "x".repeat(NAME_MAX + 1);
+        assert!(root.begin(&long, "f", 0o644).is_err());
+        assert!(root.begin("", &long, 0o644).is_err());
+    }
+
     /// Nothing is written outside of the root, and nothing gets its name before it is whole.
     #[test]
     fn the_root_is_not_left() {
@@ -232,10 +262,10 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", base.join("file")).expect("a link");
         let root = Root::open(&base).expect("the root");
         for wrong in ["../x", "/etc/x", "sub/../../x", "out/x", "nowhere/x", ".."] {
-            assert!(root.begin(wrong, "f", 0o644, 1).is_err(), "{wrong}");
+            assert!(root.begin(wrong, "f", 0o644).is_err(), "{wrong}");
         }
         for wrong in ["..", "/", ""] {
-            assert!(root.begin("sub/", wrong, 0o644, 1).is_err(), "{wrong}");
+            assert!(root.begin("sub/", wrong, 0o644).is_err(), "{wrong}");
         }
         for (target, place) in [
             ("a", "a"),
@@ -245,7 +275,7 @@ mod tests {
             ("./sub/b", "sub/b"),
             ("file", "file"),
         ] {
-            let mut arrival = root.begin(target, "x/f", 0o600, 2).expect(target);
+            let mut arrival = root.begin(target, "x/f", 0o600).expect(target);
             arrival.file.write_all(target.as_bytes()).expect("written");
             assert!(
                 !base.join(place).exists() || place.len() < 6,
@@ -256,10 +286,10 @@ mod tests {
             assert_eq!(content, target.as_bytes());
             std::fs::remove_file(base.join(place)).expect("removed");
         }
-        drop(root.begin("a", "f", 0o644, 3).expect("begun"));
+        drop(root.begin("a", "f", 0o644).expect("begun"));
         let absolute = base.canonicalize().expect("a path").join("abs");
         let arrival = root
-            .begin(absolute.to_str().expect("UTF-8"), "f", 0o644, 3)
+            .begin(absolute.to_str().expect("UTF-8"), "f", 0o644)
             .expect("inside");
         assert_eq!(arrival.name(), "abs");
         drop(arrival);

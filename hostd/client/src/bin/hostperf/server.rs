@@ -9,14 +9,20 @@ use hostd_client::{
 };
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Serves measurements one after the other until something is wrong with hostd.
+/// Measurements at a time; each takes a thread and up to 64 MiB of memory.
+const MEASUREMENTS: usize = 16;
+
+/// Serves measurements, several at a time, until something is wrong with hostd. One above
+/// [`MEASUREMENTS`] is turned down.
 pub(crate) fn serve(socket: &Path, port: u16) -> Result<(), Failure> {
     let context = Context::connect(socket)?;
     let any = IpAddr::from(Ipv6Addr::UNSPECIFIED);
     let listener = context.listen(any, port, 16)?;
     println!("serving on port {}", listener.port());
+    let running = Arc::new(());
     loop {
         let request = match listener.get_request(Duration::from_secs(3600)) {
             Ok(request) => request,
@@ -24,9 +30,21 @@ pub(crate) fn serve(socket: &Path, port: u16) -> Result<(), Failure> {
             Err(error) => return Err(error.into()),
         };
         let peer = request.peer();
-        if let Err(failure) = measure(&context, request) {
-            eprintln!("hostperf: from {peer}: {failure}");
+        if Arc::strong_count(&running) > MEASUREMENTS {
+            eprintln!(
+                "hostperf: from {peer}: turned down, {MEASUREMENTS} measurements are running"
+            );
+            request.reject(Private::EMPTY);
+            continue;
         }
+        // Counted until the thread ends, however it ends.
+        let (context, place) = (context.clone(), running.clone());
+        std::thread::spawn(move || {
+            if let Err(failure) = measure(&context, request) {
+                eprintln!("hostperf: from {peer}: {failure}");
+            }
+            drop(place);
+        });
     }
 }
 

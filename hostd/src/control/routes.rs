@@ -6,8 +6,8 @@
 //! kernel sees none of the packets.
 
 use super::interfaces::{Interface, Interfaces, fastest};
+use super::peers::{Peer, Reached, Room, forget_unused};
 use crate::edge::command::{Command, WorkerHandle};
-use crate::limits;
 use crate::readiness::readiness;
 use crate::verbs::{Route, Speeds};
 use common::netlink::{
@@ -43,9 +43,6 @@ const RESYNC: Span = Span::from_secs(60);
 
 /// Receive buffer in bytes: a host has few routes.
 const RECEIVE_BUFFER: usize = 1 << 20;
-
-/// Whether an address can be reached, or why not.
-type Reached = Result<(), String>;
 
 /// A destination that needs a route.
 #[derive(Debug)]
@@ -136,22 +133,6 @@ impl Question {
     }
 }
 
-/// A peer.
-#[derive(Debug, Default)]
-struct Peer {
-    /// The user whose application asked for it first.
-    user: Option<u32>,
-    /// The next hop.
-    next_hop: Option<NeighbourKey>,
-    /// Own address.
-    source: Option<IpAddr>,
-    /// What the worker was told last.
-    told: Option<Route>,
-    waiting: Vec<oneshot::Sender<Reached>>,
-    /// When waiting requests fail because no answer came.
-    give_up: Time,
-}
-
 /// Follows the kernel and tells the worker.
 #[derive(Debug)]
 pub struct Router {
@@ -236,9 +217,18 @@ impl Router {
     async fn answer(&mut self, question: Question) {
         let destination = question.destination;
         let user = question.user;
-        if !self.peers.contains_key(&destination) && self.no_room_for(user).is_some() {
+        let told = self
+            .peers
+            .get(&destination)
+            .is_some_and(|peer| peer.told.is_some());
+        if told && question.answer.is_some() {
+            // An application connects where others do: the kernel need not be asked each time.
+            return question.answer(Ok(()));
+        }
+        let room = Room::DEFAULT;
+        if !self.peers.contains_key(&destination) && room.refuses(&self.peers, user).is_some() {
             self.evict().await;
-            if let Some(reason) = self.no_room_for(user) {
+            if let Some(reason) = room.refuses(&self.peers, user) {
                 return question.answer(Err(reason));
             }
         }
@@ -253,31 +243,12 @@ impl Router {
         self.look_up(destination).await;
     }
 
-    /// Why there is no room for a peer that an application of `user` asks for.
-    fn no_room_for(&self, user: Option<u32>) -> Option<String> {
-        let all = self.peers.len();
-        if all >= limits::ROUTES {
-            return Some(format!("{all} peers are too many"));
-        }
-        let user = user?;
-        let of_user = |peer: &&Peer| peer.user == Some(user);
-        let held = self.peers.values().filter(of_user).count();
-        (held >= limits::ROUTES_OF_USER)
-            .then(|| format!("{held} peers are too many for user {user}"))
-    }
-
     /// Forgets the peers without a connection, here and in the worker.
     async fn evict(&mut self) {
         let Some(used) = self.worker.ask(Command::EvictRoutes).await else {
             return;
         };
-        self.peers
-            .retain(|destination, peer| used.contains(destination) || !peer.waiting.is_empty());
-        for (destination, peer) in &mut self.peers {
-            if !used.contains(destination) {
-                peer.told = None;
-            }
-        }
+        forget_unused(&mut self.peers, &used);
         tracing::info!(
             left = self.peers.len(),
             "peers without a connection are forgotten"
@@ -300,6 +271,7 @@ impl Router {
             }
             Err(reason) => {
                 peer.next_hop = None;
+                peer.told = None;
                 tracing::debug!(%destination, %reason, "no way");
                 peer.waiting.drain(..).for_each(|waiting| {
                     let _ = waiting.send(Err(reason.clone()));
@@ -567,6 +539,7 @@ impl Router {
             if state == Some(NeighbourState::Failed)
                 && let Some(peer) = self.peers.get_mut(&destination)
             {
+                peer.told = None;
                 no_answer(destination, peer);
             }
         }

@@ -3,12 +3,13 @@
 use common::time::Span;
 use common::wire::roce::Extension;
 
-/// Queue pairs of one engine. Their number's low bits are the slot: 12 bits of slot, 12 bits of
-/// generation make the 24 bits of a QP number.
+/// Queue pairs of one engine: 10,000 and some. Their number's low bits are the slot: 14 bits of
+/// slot, 10 bits of generation make the 24 bits of a QP number. A table takes memory for what is in
+/// it, and 24 bytes for each slot.
 pub const QUEUE_PAIRS: u32 = 1 << QUEUE_PAIR_SLOT_BITS;
 
 /// Bits of a QP number that name its slot; the rest is the slot's generation.
-pub const QUEUE_PAIR_SLOT_BITS: u32 = 12;
+pub const QUEUE_PAIR_SLOT_BITS: u32 = 14;
 
 /// Bits of a QP number on the wire.
 pub const QUEUE_PAIR_NUMBER_BITS: u32 = 24;
@@ -22,8 +23,9 @@ pub const SHARED_QUEUES: u32 = QUEUE_PAIRS;
 /// Protection domains of one engine.
 pub const DOMAINS: u32 = QUEUE_PAIRS;
 
-/// Registered regions of one engine: sixteen for each queue pair.
-pub const REGIONS: u32 = 16 * QUEUE_PAIRS;
+/// Registered regions of one engine: four for each queue pair, and about as many as the kernel lets
+/// a process map by default (`vm.max_map_count`, 65530).
+pub const REGIONS: u32 = 4 * QUEUE_PAIRS;
 
 /// Connections of the connection manager, those in time-wait included.
 pub const CONNECTIONS: u32 = 2 * QUEUE_PAIRS;
@@ -49,8 +51,9 @@ pub const ROUTES: usize = QUEUE_PAIRS as usize;
 /// The same for the applications of one user: half of them, so that no user takes all.
 pub const ROUTES_OF_USER: usize = ROUTES / 2;
 
-/// Events that wait for the application's side; connection requests above it are refused.
-pub const EVENTS: usize = 4 * QUEUE_PAIRS as usize;
+/// Events that wait for the application's side: two for each queue pair, as many as its end causes.
+/// Connection requests above half of it are refused.
+pub const EVENTS: usize = 2 * QUEUE_PAIRS as usize;
 
 /// Work requests of one queue of a queue pair, as `rdma_rxe`'s `max_qp_wr`.
 pub const WORK_REQUESTS: u32 = 16_384;

@@ -27,6 +27,16 @@ struct Slot<T> {
     value: Option<T>,
 }
 
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Self {
+            number: 0,
+            ended: 0,
+            value: None,
+        }
+    }
+}
+
 impl<T> Slab<T> {
     /// A table for `capacity` objects whose numbers have `number_bits` bits.
     pub(crate) fn new(capacity: u32, number_bits: u32) -> Self {
@@ -54,7 +64,7 @@ impl<T> Slab<T> {
         let used = u32::try_from(self.slots.len()).expect("bounded by a u32");
         // Fresh slots first: as long as there are any, no number repeats.
         let index = if used < self.capacity {
-            self.add_slot();
+            self.slots.push(Slot::default());
             used
         } else if let Some(index) = self.free.pop_front() {
             index
@@ -74,9 +84,11 @@ impl<T> Slab<T> {
     /// object back when the table is full. The number differs from the last one of its slot. A
     /// table that is filled like this takes the room of all its slots at once.
     pub(crate) fn insert_drawn(&mut self, value: T, draw: u64) -> Result<u32, T> {
-        for index in u32::try_from(self.slots.len()).expect("bounded by a u32")..self.capacity {
-            self.add_slot();
-            self.free.push_back(index);
+        let used = u32::try_from(self.slots.len()).expect("bounded by a u32");
+        if used < self.capacity {
+            self.slots
+                .resize_with(self.capacity as usize, Slot::default);
+            self.free.extend(used..self.capacity);
         }
         let free = self.free.len() as u64;
         if free == 0 {
@@ -92,14 +104,6 @@ impl<T> Slab<T> {
             generation = generation % generations + 1;
         }
         Ok(self.occupy(index, generation, value))
-    }
-
-    fn add_slot(&mut self) {
-        self.slots.push(Slot {
-            number: 0,
-            ended: 0,
-            value: None,
-        });
     }
 
     fn occupy(&mut self, index: u32, generation: u32, value: T) -> u32 {

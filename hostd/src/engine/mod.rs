@@ -119,7 +119,7 @@ impl<M: RegionMemory> Engine<M> {
             gaps_from: Time::ZERO,
             spent: Vec::new(),
             out_of_frames_until: Time::ZERO,
-            events: VecDeque::with_capacity(limits::EVENTS),
+            events: VecDeque::new(),
             statistics: EngineStatistics::default(),
             random,
             config,
@@ -447,6 +447,10 @@ impl<M: RegionMemory> Engine<M> {
     /// [`EngineError::TooMany`]: the table of routes is full.
     pub fn set_route(&mut self, destination: IpAddr, route: Route) -> Result<(), EngineError> {
         let port = self.ports.main();
+        if self.ports.route(destination) == Some((port, route)) {
+            // Whoever needs it has it.
+            return Ok(());
+        }
         if self.ports.is_full_for(port, destination) {
             self.evict_routes();
         }

@@ -117,15 +117,16 @@ impl Flight {
     /// Nothing on its way. The first packet is `first`; at most `span` packets are between the
     /// oldest that is not acknowledged and the newest.
     pub(crate) fn new(first: Psn, span: u32) -> Self {
+        let span = span.clamp(1, limits::SEND_SPAN);
         Self {
             una: first,
             next: first,
-            slots: vec![Slot::default(); limits::SEND_SPAN as usize].into_boxed_slice(),
+            slots: vec![Slot::default(); span.next_power_of_two() as usize].into_boxed_slice(),
             sacked: BitSet::default(),
             lost: BitSet::default(),
             skipped: BitSet::default(),
             in_flight: 0,
-            span: span.clamp(1, limits::SEND_SPAN),
+            span,
             probing: false,
         }
     }
@@ -233,12 +234,18 @@ impl Flight {
         self.in_flight += 1;
     }
 
+    /// The place of a packet: the slots are a power of two, and no fewer than the span.
+    fn place(&self, psn: Psn) -> usize {
+        psn.value() as usize & (self.slots.len() - 1)
+    }
+
     fn slot(&self, psn: Psn) -> &Slot {
-        &self.slots[(psn.value() & (limits::SEND_SPAN - 1)) as usize]
+        &self.slots[self.place(psn)]
     }
 
     fn slot_mut(&mut self, psn: Psn) -> &mut Slot {
-        &mut self.slots[(psn.value() & (limits::SEND_SPAN - 1)) as usize]
+        let place = self.place(psn);
+        &mut self.slots[place]
     }
 
     /// What is known of packet `una` + `index`.

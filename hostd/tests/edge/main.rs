@@ -12,5 +12,7 @@ mod modify;
 mod raw;
 mod rig;
 mod shared_queue;
+mod siege;
 mod solicited;
+mod storm;
 mod work;

@@ -339,11 +339,12 @@ mod tests {
         let ledger = ledger();
         let account = |session| ledger.account(SessionId(session), 1000);
         let mut claims = Vec::new();
-        for session in 0..4 {
+        let sessions = limits::QUEUE_PAIRS / 4 / 256;
+        for session in 0..sessions {
             claims.push(account(session).claim(&[(QPS, 256)]).expect("within"));
             assert!(text(account(session).claim(&[(QPS, 1)])).contains("application.quota.queue"));
         }
-        let refused = text(account(9).claim(&[(Resource::Regions, 1), (QPS, 1)]));
+        let refused = text(account(99).claim(&[(Resource::Regions, 1), (QPS, 1)]));
         assert!(
             refused.contains("application.user_quota.queue"),
             "{refused}"
@@ -351,7 +352,7 @@ mod tests {
         // Nothing of a claim that was refused is kept.
         assert_eq!(ledger.lock().all[Resource::Regions as usize], 0);
         claims.pop();
-        claims.push(account(9).claim(&[(QPS, 256)]).expect("given back"));
+        claims.push(account(99).claim(&[(QPS, 256)]).expect("given back"));
         claims.clear();
         let held = ledger.lock();
         assert!(held.all == [0; KINDS] && held.users.is_empty() && held.sessions.is_empty());
@@ -371,18 +372,18 @@ mod tests {
                 .claim(&[(QPS, count)])
         };
         for uid in 1..=4 {
-            for _ in 0..4 {
+            for _ in 0..16 {
                 claims.extend(next(uid, 256));
             }
         }
-        assert_eq!(claims.len(), 14, "seven eighths");
+        assert_eq!(claims.len(), 56, "seven eighths");
         assert!(text(next(4, 1)).contains("hold little"));
-        claims.push(next(5, 64).expect("its share"));
+        claims.push(next(5, 256).expect("its share"));
         assert!(text(next(5, 1)).contains("hold little"));
         for uid in 6..13 {
-            claims.push(next(uid, 64).expect("its share"));
+            claims.push(next(uid, 256).expect("its share"));
         }
-        assert!(text(next(13, 1)).contains("4096"), "the table is full");
+        assert!(text(next(13, 1)).contains("16384"), "the table is full");
     }
 
     /// HT-3: the kernel's limits of the daemon are shared the same way, and a part is its own.

@@ -5,6 +5,11 @@ use crate::slab::Slab;
 use crate::verbs::{Completion, CompletionQueueId, EngineError};
 use std::collections::VecDeque;
 
+/// Completions that a queue has memory for from the start. The worker takes them out each turn, so
+/// more are there only when the application leaves a full ring unread: then the queue grows, up to
+/// its capacity.
+const RESERVED: usize = 1024;
+
 /// All completion queues of an engine.
 #[derive(Debug)]
 pub(crate) struct CompletionQueues {
@@ -128,7 +133,7 @@ impl CompletionQueue {
     fn attach(&mut self, work_requests: usize) {
         self.capacity += work_requests;
         self.users += 1;
-        let missing = self.capacity.saturating_sub(self.ready.len());
+        let missing = self.capacity.min(RESERVED).saturating_sub(self.ready.len());
         self.ready.reserve(missing);
     }
 

@@ -204,9 +204,17 @@ fn a_thousand_are_killed_in_mid_transfer() {
 
 /// Takes everything of one kind until it is refused, by the key of the configuration that says so;
 /// how many there were.
-fn fill(raw: &Raw, request: &Request, fd: Option<&std::os::fd::OwnedFd>, key: &str) -> usize {
-    let fds: Vec<_> = fd.iter().map(|fd| fd.as_fd()).collect();
+fn fill(raw: &Raw, request: &Request, key: &str) -> usize {
     for count in 0..1000 {
+        // A region that is registered cannot be registered again.
+        let memory = match request {
+            Request::RegisterRegion { length, .. } => {
+                let len = usize::try_from(*length).expect("small");
+                Some(create_region(c"region", len).expect("memory"))
+            }
+            _ => None,
+        };
+        let fds: Vec<_> = memory.iter().map(|it| it.0.as_fd()).collect();
         match raw.ask(request, &fds).0 {
             Reply::Error { code, text } => {
                 assert_eq!(code, ErrorCode::Quota, "{text}");
@@ -222,40 +230,33 @@ fn fill(raw: &Raw, request: &Request, fd: Option<&std::os::fd::OwnedFd>, key: &s
 /// A session that holds as much of everything as it may.
 fn full_session(daemon: &Daemon) -> Raw {
     let raw = Raw::greeted(daemon);
-    let (small, _one) = create_region(c"region", 4096).expect("memory");
-    let (large, _two) = create_region(c"region", LARGE).expect("memory");
     let register = |length| Request::RegisterRegion {
         length,
         iova: 0,
         access: Access::LOCAL_WRITE,
     };
-    let none = fill(
-        &raw,
-        &register(LARGE as u64),
-        Some(&large),
-        "quota.memory_mib",
-    );
-    let regions = fill(&raw, &register(4096), Some(&small), "quota.regions");
+    let none = fill(&raw, &register(LARGE as u64), "quota.memory_mib");
+    let regions = fill(&raw, &register(4096), "quota.regions");
     let queue = Request::CreateCompletionQueue { entries: 16 };
     let (reply, _) = raw.ask(&queue, &[]);
     let Reply::CompletionQueue { handle, .. } = reply else {
         panic!("{reply:?}");
     };
-    let queues = fill(&raw, &queue, None, "quota.completion_queues");
+    let queues = fill(&raw, &queue, "quota.completion_queues");
     let pair = |entries| Request::CreateQueuePair {
         send_cq: handle,
         receive_cq: handle,
         send_entries: entries,
         receive_entries: entries,
     };
-    let deep = fill(&raw, &pair(8), None, "quota.work_requests");
-    let flat = fill(&raw, &pair(1), None, "quota.queue_pairs");
+    let deep = fill(&raw, &pair(8), "quota.work_requests");
+    let flat = fill(&raw, &pair(1), "quota.queue_pairs");
     let listen = Request::Listen {
         address: "::".parse().expect("any"),
         port: 0,
         backlog: 4,
     };
-    let listeners = fill(&raw, &listen, None, "quota.listeners");
+    let listeners = fill(&raw, &listen, "quota.listeners");
     let taken = [none, regions, queues, deep, flat, listeners];
     assert_eq!(taken, [1, 4, 2, 2, 1, 2]);
     raw

@@ -22,7 +22,6 @@ use hostd_client::abi::types::{Access, ObjectKind, Private};
 use hostd_client::shm::create_region;
 use nix::fcntl::{FallocateFlags, fallocate};
 use std::net::Ipv4Addr;
-use std::os::fd::OwnedFd;
 
 /// What the region of the other application is full of.
 const TREASURE: u8 = 0xa5;

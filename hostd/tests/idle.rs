@@ -69,6 +69,7 @@ fn an_idle_queue_pair_is_small() {
         receive_cq: cq,
         max_send_wr: 16,
         max_recv_wr: 16,
+        shared: None,
         signal_all: false,
     };
     for number in 0..1000 {

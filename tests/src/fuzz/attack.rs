@@ -11,11 +11,13 @@ use common::wire::Mac;
 use common::wire::roce::frame::{Addresses, emit, layout, seal};
 use common::wire::roce::opcode::OPERATIONS;
 use common::wire::roce::{
-    AckKind, Aeth, AtomicEth, Bth, Flow, Headers, Mpeh, NakCode, Opcode, PSN_MASK, Reth, Sack,
+    AckKind, Aeth, AtomicEth, Bth, Cookie, Extension, Flow, Headers, Mpeh, NakCode, Opcode,
+    PSN_MASK, Reth, Sack,
 };
 use hostd::stats::EngineStatistics;
 use hostd::verbs::{
-    MultipathConfig, ReadyToReceive, ReadyToSend, SendOpcode, SendRequest, Transition,
+    Cookies, Multipath, MultipathConfig, ReadyToReceive, ReadyToSend, SendOpcode, SendRequest,
+    Transition,
 };
 
 /// Payload bytes of a full packet.
@@ -26,6 +28,9 @@ const FIRST: u32 = 0xff_fff8;
 
 /// Numbers of the peer's queue pairs.
 const PEERS: [u32; 2] = [0x2345, 0x2346];
+
+/// What packets of the multipath connection carry, both ways.
+const COOKIE: Cookie = Cookie::new(0x1234_5678_9abc);
 
 /// What the peer knows of a queue pair.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +87,13 @@ impl Attack {
             rq_psn: FIRST,
             path_mtu: MTU,
             min_rnr_timer: 12,
-            multipath: (index == 0).then(MultipathConfig::default),
+            multipath: (index == 0).then(|| Multipath {
+                config: MultipathConfig::default(),
+                cookies: Cookies {
+                    own: COOKIE,
+                    peer: COOKIE,
+                },
+            }),
             max_dest_rd_atomic: 4,
         };
         let send = ReadyToSend {
@@ -244,6 +255,9 @@ impl Attack {
         };
         let multipath = headers.bth.opcode.is_multipath();
         if multipath {
+            let wrong = headers.bth.solicited && headers.bth.fecn;
+            let cookie = if wrong { Cookie::new(1) } else { COOKIE };
+            headers.extension = Some(Extension::new(cookie));
             headers.mpeh = Some(Mpeh {
                 path: program.u8(),
                 flags: program.u8() & 0x0f,

@@ -169,9 +169,7 @@ impl Manager {
                     self.begun.retain(|begun| begun.connection != connection);
                 }
                 // Who disconnects before it stands is told nothing else.
-                Event::Disconnected { .. }
-                | Event::NeedRoute { .. }
-                | Event::QueuePairFailed { .. } => {}
+                _ => {}
             }
         }
         // A connection that its own application ended early ends without an event.

@@ -118,6 +118,7 @@ impl Victim {
             receive_cq: self.cq,
             max_send_wr: 16,
             max_recv_wr: 16,
+            shared: None,
             signal_all: true,
         };
         let qpn = self.engine.create_queue_pair(request).expect("room");

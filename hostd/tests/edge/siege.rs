@@ -248,6 +248,7 @@ fn full_session(daemon: &Daemon) -> Raw {
         receive_cq: handle,
         send_entries: entries,
         receive_entries: entries,
+        shared: 0,
     };
     let deep = fill(&raw, &pair(8), "quota.work_requests");
     let flat = fill(&raw, &pair(1), "quota.queue_pairs");

@@ -170,6 +170,7 @@ impl Client {
             receive_cq: cq,
             send_entries: ENTRIES,
             receive_entries: ENTRIES,
+            shared: 0,
         };
         let reply = daemon.ask(&mut self.session, request, &[]);
         if let Some((Reply::QueuePair { handle, slot, .. }, fds)) = reply {

@@ -480,29 +480,51 @@ fn control_frames_pass_every_queue() {
 
 /// The worst case for headroom: short frames, peers that stop as late as 802.1Q allows, and the
 /// lines to them saturated, from idleness, by twice as many others with the longest frames, if
-/// `reverse`: pauses leave behind what the device holds.
-fn worst(senders: usize, reverse: bool, group: &str, buffer: &str) -> Bench {
-    let mode = "mode = \"pfc\"";
-    let mut setup = star(3 * senders + 1, written(group, buffer, mode, ""));
-    setup.lossless = false;
-    setup.switch.poll = Span::from_micros(1);
-    setup.tester.response = Span::from_nanos(2017);
-    let mut bench = Bench::new(setup);
-    for from in 1..=senders {
-        bench.send(from, lossless(0, Sizes::Fixed(64)));
-        for other in [from + senders, from + 2 * senders] {
-            let saturates = Stream {
-                sizes: Sizes::Fixed(4200),
-                ..Stream::to(from)
-            };
-            if reverse {
-                bench.send(other, saturates);
+/// `reverse`: pauses leave behind what the device holds. The switch looks at its ports each
+/// `poll_gap` microseconds; lossless frames have `frame` bytes.
+struct Worst {
+    senders: usize,
+    reverse: bool,
+    poll_gap: u64,
+    frame: u16,
+    until: Time,
+}
+
+/// What most of the tests look at.
+const PROMPT: Worst = Worst {
+    senders: 8,
+    reverse: true,
+    poll_gap: 1,
+    frame: 60,
+    until: Time::from_nanos(150_000),
+};
+
+impl Worst {
+    fn run(&self, group: &str, buffer: &str) -> Bench {
+        let mut qos = (*written(group, buffer, "mode = \"pfc\"", "")).clone();
+        qos.headroom.poll_gap_microseconds = self.poll_gap;
+        qos.headroom.shortest_frame_bytes = self.frame;
+        let mut setup = star(3 * self.senders + 1, Arc::new(qos));
+        setup.lossless = false;
+        setup.switch.poll = Span::from_micros(self.poll_gap);
+        setup.tester.response = Span::from_nanos(2017);
+        let mut bench = Bench::new(setup);
+        for from in 1..=self.senders {
+            bench.send(from, lossless(0, Sizes::Fixed(self.frame + 4)));
+            for other in [from + self.senders, from + 2 * self.senders] {
+                let saturates = Stream {
+                    sizes: Sizes::Fixed(4200),
+                    ..Stream::to(from)
+                };
+                if self.reverse {
+                    bench.send(other, saturates);
+                }
             }
         }
+        bench.run_until(self.until);
+        finish(&mut bench);
+        bench
     }
-    bench.run_until(micros(150));
-    finish(&mut bench);
-    bench
 }
 
 /// Most headroom that a group used, and that all used together.
@@ -517,24 +539,32 @@ fn peaks(bench: &Bench) -> (u64, u64) {
     (most, ledger.regions()[1].peak)
 }
 
+/// Packets that were lost for headroom.
+fn lost(bench: &Bench) -> u64 {
+    let lost = bench.switch(0).dropped(DropReason::HeadroomFull);
+    // What saturates the lines drops: two to one.
+    let others = bench.switch(0).dropped(DropReason::QueueFull);
+    let all = bench.switch(0).sum(|port| port.dropped_in_all());
+    assert_eq!(lost + others, all);
+    lost
+}
+
+/// The headroom that a group was given, in cells.
+fn given(bench: &Bench) -> u64 {
+    u64::from(bench.switch(0).traffic().ports[0].groups[3].headroom)
+}
+
+const THRESHOLDS: &str = "xoff_bytes = 100000\nxon_bytes = 50000";
+
 /// SW-12: the computed headroom is enough in the worst case, also while the lines to the senders
-/// are saturated with the shipped burst, and most of it is used. With exactly what was used nothing
-/// is lost, with a cell less something is, and with half of it much, for the reason that it is.
+/// are saturated, and most of it is used. With exactly what was used nothing is lost, with a cell
+/// less something is, and with half of it much, for the reason that it is.
 #[test]
 fn headroom_is_exactly_enough() {
-    let thresholds = "xoff_bytes = 100000\nxon_bytes = 50000";
-    let computed = format!("{thresholds}\nheadroom = \"auto\"");
-    let auto = worst(8, true, &computed, "");
-    let lost = |bench: &Bench| {
-        let lost = bench.switch(0).dropped(DropReason::HeadroomFull);
-        // What saturates the lines drops: two to one.
-        let others = bench.switch(0).dropped(DropReason::QueueFull);
-        let all = bench.switch(0).sum(|port| port.dropped_in_all());
-        assert_eq!(lost + others, all);
-        lost
-    };
+    let computed = format!("{THRESHOLDS}\nheadroom = \"auto\"");
+    let auto = PROMPT.run(&computed, "");
     assert_eq!(lost(&auto), 0);
-    let computed = u64::from(auto.switch(0).traffic().ports[0].groups[3].headroom);
+    let computed = given(&auto);
     let (used, all) = peaks(&auto);
     println!("{used} of {computed} cells, {all} together");
     assert!(
@@ -542,18 +572,17 @@ fn headroom_is_exactly_enough() {
         "{used} of {computed}"
     );
     // What the own device holds is a part of it.
-    let alone = worst(8, false, &format!("{thresholds}\nheadroom = \"auto\""), "");
+    let alone = Worst {
+        reverse: false,
+        ..PROMPT
+    };
+    let alone = alone.run(&format!("{THRESHOLDS}\nheadroom = \"auto\""), "");
     let without = peaks(&alone).0;
     println!("{without} cells without traffic in reverse");
     assert!(without + 16 < used, "{without} of {used}");
     let of = |cells: u64, buffer: &str| {
         let bytes = cells * CELL as u64;
-        worst(
-            8,
-            true,
-            &format!("{thresholds}\nheadroom = {bytes}"),
-            buffer,
-        )
+        PROMPT.run(&format!("{THRESHOLDS}\nheadroom = {bytes}"), buffer)
     };
     assert_eq!(lost(&of(used, "")), 0);
     assert!(lost(&of(used - 1, "")) > 0);
@@ -566,6 +595,28 @@ fn headroom_is_exactly_enough() {
     assert!(lost(&of(used, &pool(all - 1))) > 0);
     let small = of(used, &pool(used));
     assert!(lost(&small) > 0 && peaks(&small).1 <= used);
+}
+
+/// SW-12: so it is with the poll gap that ships, for frames of which a receive ring takes as many as
+/// arrive in it. Turns at regular times find the own device nearly empty, so the term for what it
+/// holds, up to the shipped burst, is there for irregular ones, and is not used here.
+#[test]
+fn headroom_is_enough_for_the_shipped_poll_gap() {
+    let shipped = Worst {
+        senders: 2,
+        reverse: true,
+        poll_gap: Qos::default().headroom.poll_gap_microseconds,
+        frame: 1514,
+        until: Time::from_nanos(3_000_000),
+    };
+    let auto = shipped.run(&format!("{THRESHOLDS}\nheadroom = \"auto\""), "");
+    let (used, _) = peaks(&auto);
+    println!("{used} of {} cells", given(&auto));
+    assert_eq!(lost(&auto), 0);
+    assert!(used <= given(&auto) && used * 3 >= given(&auto), "{used}");
+    let less = (used - 1) * CELL as u64;
+    let less = shipped.run(&format!("{THRESHOLDS}\nheadroom = {less}"), "");
+    assert!(lost(&less) > 0);
 }
 
 /// SW-31: flow control that is turned off while a peer waits says nothing any more, and the peer

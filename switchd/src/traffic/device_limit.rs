@@ -37,7 +37,10 @@ pub struct DeviceLimit {
     limit: u64,
     /// Packets wait because of it, since it was last looked at.
     is_reached: bool,
-    /// When the device has half of it left; meaningful while it is reached.
+    /// The ring had no place for packets that wait, since it was last looked at: short ones fill it
+    /// before they reach the limit.
+    is_full: bool,
+    /// When the device has half of it left; meaningful while it is reached or the ring full.
     ready_at: Time,
     /// The least backlog that was found since `since` where packets waited.
     slack: u64,
@@ -55,6 +58,7 @@ impl DeviceLimit {
             most,
             limit: least,
             is_reached: false,
+            is_full: false,
             ready_at: Time::ZERO,
             slack: u64::MAX,
             since: Time::ZERO,
@@ -75,6 +79,7 @@ impl DeviceLimit {
         if self.is_reached {
             self.learn(backlog, now);
         }
+        self.is_full = false;
         self.limit.saturating_sub(backlog)
     }
 
@@ -87,6 +92,15 @@ impl DeviceLimit {
             Some(speed) => now + speed.time_for(backlog - self.limit / 2),
             None => now + LOOK_AGAIN,
         };
+    }
+
+    /// Packets wait, and the ring of the device, whose backlog is this, takes none now. There is
+    /// nothing to do until it has sent half.
+    #[inline]
+    pub fn full(&mut self, backlog: u64, now: Time) {
+        self.is_full = true;
+        let wait = self.speed.map(|speed| speed.time_for(backlog / 2));
+        self.ready_at = now + wait.unwrap_or(LOOK_AGAIN);
     }
 
     /// Which queues may send has changed: if the device runs empty now, that is no matter of the
@@ -114,7 +128,7 @@ impl DeviceLimit {
     /// When packets that wait because of it can go on; [`Time::ZERO`] if none do.
     #[inline]
     pub fn ready_at(&self) -> Time {
-        if self.is_reached {
+        if self.is_reached || self.is_full {
             self.ready_at
         } else {
             Time::ZERO
@@ -195,6 +209,20 @@ mod tests {
             limit.room(limit.bytes() / 2, at(time * 10_100 + 1));
         }
         assert_eq!(limit.bytes(), DEVICE_LEAST_BYTES);
+    }
+
+    /// Short packets fill the ring before its bytes are many. Those that wait go on when half of it
+    /// has left, not at once, for there would be nothing to do but look again.
+    #[test]
+    fn packets_that_wait_for_a_place_in_the_ring_go_on_when_half_has_left() {
+        let mut limit = DeviceLimit::new(Some(SPEED), BURST);
+        limit.full(4000, at(7));
+        assert_eq!(limit.ready_at(), at(7) + SPEED.time_for(2000));
+        limit.room(100, at(9));
+        assert_eq!(limit.ready_at(), Time::ZERO);
+        let mut limit = DeviceLimit::new(None, BURST);
+        limit.full(0, at(7));
+        assert_eq!(limit.ready_at(), at(7) + LOOK_AGAIN);
     }
 
     /// Packets that wait go on when half of the limit is left, at the speed of the port.

@@ -106,6 +106,8 @@ impl EgressPorts {
         }
         if is_used_up {
             port.device.reached(room.backlog, now);
+        } else if packets == 0 {
+            port.device.full(room.backlog, now);
         }
     }
 

@@ -131,7 +131,9 @@ pub struct Parsed {
     pub may_fragment: bool,
     /// The rules for source addresses are to be asked about it.
     pub in_doubt: bool,
-    /// The interface that it arrived by, if that is not the port itself.
+    /// The interface that it arrived by, if that is not the port itself. Then the frame in its
+    /// buffer has lost the tag, and has the destination MAC address of the port in place of its
+    /// own.
     pub interface: InterfaceId,
     /// Bytes of the IP packet.
     pub ip_len: u16,

@@ -2,6 +2,7 @@
 
 use crate::config::{Config, PortFacts, PortSettings, comments};
 use common::config::{Refusal, Refusals};
+use common::netlink::{Filter, filters};
 use common::xdp::XdpError;
 use common::xdp::netdev::Device;
 use std::io;
@@ -115,18 +116,38 @@ pub fn is_zero(path: &str) -> bool {
     std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "0")
 }
 
+/// A sentence about what packets pass in the kernel and not in switchd, if there is something.
+///
+/// # Errors
+/// The kernel refuses to tell.
+pub fn passed_by() -> io::Result<Option<String>> {
+    let found: Vec<String> = filters()?.iter().map(Filter::to_string).collect();
+    Ok((!found.is_empty()).then(|| {
+        format!(
+            "packets that switchd forwards do not pass what the kernel has for forwarded ones: {}",
+            found.join(", ")
+        )
+    }))
+}
+
 /// What an operator should know of the machine and `config` before the start, a sentence each.
 pub fn warnings(config: &Config) -> Vec<String> {
     let takes_over = config.workers.takeover_milliseconds > 0;
     let off = KERNEL_FORWARDING.iter().filter(|(_, path)| is_zero(path));
-    off.filter(|_| takes_over)
-        .map(|(_, path)| {
-            format!(
-                "{path} is 0: while a worker is absent (workers.takeover_milliseconds) or switchd \
+    let off = off.filter(|_| takes_over);
+    let passed_by = passed_by().unwrap_or_else(|error| {
+        Some(format!(
+            "whether filters of the kernel are passed by cannot be seen: {error}"
+        ))
+    });
+    off.map(|(_, path)| {
+        format!(
+            "{path} is 0: while a worker is absent (workers.takeover_milliseconds) or switchd \
                  restarts, the kernel does not forward in its place; set it to 1"
-            )
-        })
-        .collect()
+        )
+    })
+    .chain(passed_by)
+    .collect()
 }
 
 /// The ports of the configuration with their devices.

@@ -1,5 +1,6 @@
 //! switchd as an operator meets it: the real binary between real hosts, driven by `ip`.
 
+mod absence;
 mod ports;
 mod support;
 mod traffic;
@@ -370,6 +371,36 @@ fn an_operator_is_told_in_a_sentence() {
         String::from_utf8_lossy(&reloaded.stdout),
         "the configuration was read again: nothing has changed\n"
     );
+}
+
+/// SW-1, MG-7: what packets would pass in the kernel, and not in switchd, is warned of by `check`
+/// and in the status while it exists.
+#[test]
+fn filters_that_are_passed_by_are_warned_of() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("f");
+    rig.start(&[]);
+    let warned = |rig: &Rig| rig.ctl(&["status"])["warnings"].to_string();
+    assert!(!warned(&rig).contains("IPsec"), "{}", warned(&rig));
+    rig.ip(
+        "sw",
+        "xfrm policy add src 10.8.0.0/16 dst 10.9.0.0/16 dir fwd",
+    );
+    eventually("warning", || warned(&rig).contains(": 1 policy of IPsec"));
+    let config = rig.daemon_command(&[]);
+    let config = config.get_args().last().unwrap().to_str().unwrap();
+    let program = env!("CARGO_BIN_EXE_switchd");
+    let check = rig
+        .command("sw", program, &["check", "-c", config])
+        .output();
+    let errors = String::from_utf8(check.unwrap().stderr).unwrap();
+    assert!(errors.contains(": 1 policy of IPsec"), "{errors}");
+    let events = rig.ctl(&["events"]).to_string();
+    assert!(events.contains(": 1 policy of IPsec"), "{events}");
+    rig.ip("sw", "xfrm policy flush");
+    eventually("end of the warning", || !warned(&rig).contains("IPsec"));
 }
 
 /// SW-51, MG-7: an operator sees what each stage decided about a packet, and Wireshark why it was

@@ -18,6 +18,7 @@
 //!   silent     what the kernel removes without saying so
 //!   follow     when to trust events and when to dump all and compare
 //!   watch      the socket, thin
+//!   filters    what else judges or changes packets that the kernel forwards
 //!   request    what is asked of the kernel: resolve a neighbour, keep it alive, look up a route
 //! ```
 //!
@@ -35,6 +36,7 @@
 mod attribute;
 mod bridge;
 mod decode;
+mod filters;
 mod follow;
 mod mirror;
 mod request;
@@ -46,6 +48,7 @@ mod watch;
 
 pub use attribute::DecodeError;
 pub use decode::{Action, Body, Message, decode};
+pub use filters::{Filter, filters};
 pub use follow::{Follower, ResyncReason, Settings, Statistics};
 pub use mirror::{Change, Mirror};
 pub use request::{Requests, RouteAnswer};

@@ -197,8 +197,6 @@ pub struct BridgePort {
     pub has_hairpin: bool,
     /// Nothing passes between it and other isolated ports.
     pub is_isolated: bool,
-    /// Only stations that are known at it may send.
-    pub is_locked: bool,
     /// Tags stand for tunnels (`vlan_tunnel`).
     pub has_tunnels: bool,
     /// VLANs of which it is a member, in order.

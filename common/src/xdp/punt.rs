@@ -195,9 +195,18 @@ impl Prefixes {
     /// # Errors
     /// When the kernel refuses.
     pub fn new() -> io::Result<Self> {
+        Self::with_room(PREFIXES_MAX)
+    }
+
+    /// Empty ones with room for so many prefixes of each family. Programs take no others than those
+    /// of [`Self::new`].
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn with_room(prefixes: u32) -> io::Result<Self> {
         Ok(Self {
-            v4: create("steer_prefix4", 8)?,
-            v6: create("steer_prefix6", 20)?,
+            v4: create("steer_prefix4", 8, prefixes)?,
+            v6: create("steer_prefix6", 20, prefixes)?,
         })
     }
 
@@ -250,7 +259,7 @@ impl Prefixes {
     }
 }
 
-fn create(name: &str, key_size: u32) -> io::Result<MapHandle> {
+fn create(name: &str, key_size: u32, prefixes: u32) -> io::Result<MapHandle> {
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
         map_flags: libbpf_sys::BPF_F_NO_PREALLOC,
@@ -261,7 +270,7 @@ fn create(name: &str, key_size: u32) -> io::Result<MapHandle> {
         Some(name),
         key_size,
         1,
-        PREFIXES_MAX,
+        prefixes,
         &options,
     )
     .map_err(io::Error::other)

@@ -4,6 +4,7 @@ use super::api::ConfigReport;
 use crate::config::{Change, Compiled, Config, DerivedValue, PortFacts, Source, check_live};
 use crate::traffic::headroom::Breakdown;
 use common::config::{Loaded, Refusal, Refusals};
+use std::collections::BTreeMap;
 
 /// The configuration in force.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub struct ActiveConfig {
     values: Vec<DerivedValue>,
     /// What the ports were when they were opened; `None`: no port has this number yet.
     facts: Vec<Option<PortFacts>>,
+    /// What ports became that `[qos]` does not fit, and why not: it is compiled for what they were.
+    misfits: BTreeMap<usize, (PortFacts, String)>,
     /// What computed headroom is made of, by port.
     pub headroom: Vec<Option<Breakdown>>,
     /// What is possible but unwise in it.
@@ -47,6 +50,7 @@ impl ActiveConfig {
             config,
             shown,
             facts,
+            misfits: BTreeMap::new(),
         }
     }
 
@@ -95,8 +99,36 @@ impl ActiveConfig {
         compiled: &Compiled,
     ) -> Vec<String> {
         self.facts[number] = Some(facts);
+        self.misfits.remove(&number);
         self.headroom.clone_from(&compiled.headroom);
         self.warn(compiled)
+    }
+
+    /// `[qos]` does not fit what port `number` is now, and stays as it is.
+    pub fn note_misfit(&mut self, number: usize, facts: PortFacts, why: String) {
+        self.misfits.insert(number, (facts, why));
+    }
+
+    /// Port `number` is gone, or is what `[qos]` was compiled for.
+    pub fn forget_misfit(&mut self, number: usize) {
+        self.misfits.remove(&number);
+    }
+
+    /// Ports that `[qos]` does not fit, with what they are now.
+    pub fn misfits(&self) -> Vec<(usize, PortFacts)> {
+        let all = self.misfits.iter();
+        all.map(|(number, (facts, _))| (*number, facts.clone()))
+            .collect()
+    }
+
+    /// A sentence about each port that `[qos]` does not fit.
+    pub fn misfit_problems(&self) -> impl Iterator<Item = String> {
+        self.misfits.values().map(|(facts, why)| {
+            format!(
+                "{}: [qos] does not fit its speed and MTU of now, and is in force for those before: {why}",
+                facts.name
+            )
+        })
     }
 
     fn warn(&mut self, compiled: &Compiled) -> Vec<String> {

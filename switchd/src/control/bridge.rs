@@ -45,7 +45,10 @@ impl State {
                 }
                 match &done {
                     Ok(()) => *told = next,
-                    Err(error) => tracing::error!("bridge port {number}: steering: {error}"),
+                    Err(error) => {
+                        let place = usize::from(number);
+                        self.told.troubles.insert(place, error.to_string());
+                    }
                 }
             }
             // Of a device that takes tags off, the program cannot know the VLANs.

@@ -288,21 +288,43 @@ impl State {
     /// # Errors
     /// It does not fit together with this port. Then nothing has changed.
     fn fit_policy(&mut self, slot: usize, facts: PortFacts) -> Result<(), Refusals> {
-        if let Some(compiled) = self.active.prepare_port(slot, &facts)? {
-            for warning in self.active.take_port(slot, facts, &compiled) {
-                tracing::warn!("{warning}");
-            }
-            self.routing.set_traffic(Arc::new(compiled.policy));
+        let Some(compiled) = self.active.prepare_port(slot, &facts)? else {
+            self.active.forget_misfit(slot);
+            return Ok(());
+        };
+        for warning in self.active.take_port(slot, facts, &compiled) {
+            tracing::warn!("{warning}");
         }
+        self.routing.set_traffic(Arc::new(compiled.policy));
         Ok(())
+    }
+
+    /// Tries again to put `[qos]` in force for ports that it did not fit. What it is refused for
+    /// stays a problem.
+    pub(super) fn fit_misfits(&mut self) {
+        for (slot, facts) in self.active.misfits() {
+            let name = facts.name.clone();
+            match self.fit_policy(slot, facts.clone()) {
+                Ok(()) => {
+                    let text = "[qos] is in force for its speed and MTU of now";
+                    self.note_event(Event::new(EventKind::Port, text).at(name));
+                }
+                Err(refusals) => self.active.note_misfit(slot, facts, refusals.to_string()),
+            }
+        }
     }
 
     /// The device of an open port is another one, or has another speed or MTU.
     pub(super) fn change_device(&mut self, slot: usize, settings: &PortSettings, device: Device) {
         let facts = self.active.config.facts_of(settings, &device);
-        if let Err(refusals) = self.fit_policy(slot, facts) {
-            let text = format!("[qos] does not fit any more, and stays as it is: {refusals}");
-            self.note_event(Event::new(EventKind::Port, text).at(&settings.name));
+        match self.fit_policy(slot, facts.clone()) {
+            // What the others were refused for may have been this one.
+            Ok(()) => self.fit_misfits(),
+            Err(refusals) => {
+                let text = format!("[qos] does not fit any more, and stays as it is: {refusals}");
+                self.active.note_misfit(slot, facts, refusals.to_string());
+                self.note_event(Event::new(EventKind::Port, text).at(&settings.name));
+            }
         }
         if let Some(Some(handle)) = self.ports.get_mut(slot) {
             handle.device = device;
@@ -315,19 +337,14 @@ impl State {
         let (handle, queues) = PortHandle::split(port);
         let listed: HashSet<IpAddr> = self.routing.program().listed_locals().collect();
         let known: HashSet<IpAddr> = local.iter().copied().collect();
-        let name = &handle.device.name;
-        for address in known.difference(&listed) {
-            if let Err(error) = handle.steering.remove_local(*address) {
-                tracing::warn!("{name}: packets to {address}: {error}");
-            }
-        }
-        for address in listed.difference(&known) {
-            if let Err(error) = handle.steering.add_local(*address) {
-                tracing::error!("{name}: packets to {address}: {error}");
-            }
-        }
         self.ports[slot] = Some(handle);
         self.told.forget_port(slot);
+        for address in known.difference(&listed) {
+            self.tell_local(slot, *address, false);
+        }
+        for address in listed.difference(&known) {
+            self.tell_local(slot, *address, true);
+        }
         queues
     }
 
@@ -375,6 +392,8 @@ impl State {
             // If the interface is still there, the kernel has its packets from now on.
             handle.steering.detach();
         }
+        self.active.forget_misfit(slot);
+        self.told.forget_failures(slot);
         let before = &self.routing.publisher().ports()[slot];
         let entry = PortEntry {
             ifindex: 0,

@@ -341,6 +341,7 @@ impl State {
             problems.push(format!("{lacking} routes do not fit in the tables"));
         }
         problems.extend(self.slots.problems(&self.active.config));
+        problems.extend(self.active.misfit_problems());
         problems.extend(self.steering_problems());
         let leaked = common::xdp::frame::leaked();
         if leaked > 0 {

@@ -9,6 +9,8 @@ use super::state::State;
 use crate::preflight::{self, KERNEL_FORWARDING};
 use common::time::Time;
 use common::xdp::{BridgeMaps, Prefixes, PuntReason, SteerSettings, VlanTag};
+use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 impl State {
@@ -28,30 +30,58 @@ impl State {
 
     /// Updates the steering programs.
     pub fn steer(&mut self, changes: &SteerChanges) {
-        for port in self.ports.iter().flatten() {
-            for address in &changes.old_locals {
-                if let Err(error) = port.steering.remove_local(*address) {
-                    tracing::warn!("{}: packets to {address}: {error}", port.device.name);
-                }
-            }
-        }
+        self.tell_locals(&changes.old_locals, false);
         for (prefix, verdict) in &changes.verdicts {
             self.told.set(*prefix, *verdict);
         }
         for (key, place) in &changes.stations {
             self.told.set_station(*key, *place);
         }
-        for port in self.ports.iter().flatten() {
-            for address in &changes.new_locals {
-                if let Err(error) = port.steering.add_local(*address) {
-                    tracing::error!("{}: packets to {address}: {error}", port.device.name);
-                }
-            }
-        }
+        self.tell_locals(&changes.new_locals, true);
         self.configure_ports();
     }
 
+    /// Tells the programs of all ports to learn or to forget addresses.
+    fn tell_locals(&mut self, addresses: &[IpAddr], is_new: bool) {
+        for port in 0..self.ports.len() {
+            for address in addresses {
+                self.tell_local(port, *address, is_new);
+            }
+        }
+    }
+
+    /// Tells the program of one port to learn or to forget an address of this machine.
+    pub(super) fn tell_local(&mut self, port: usize, address: IpAddr, is_new: bool) {
+        let Some(handle) = &self.ports[port] else {
+            return;
+        };
+        let failed_before = self.told.locals.remove(&(port, address)).is_some();
+        let done = if is_new {
+            handle.steering.add_local(address)
+        } else {
+            handle.steering.remove_local(address)
+        };
+        if let Err(error) = done {
+            if !failed_before {
+                tracing::error!("{}: packets to {address}: {error}", handle.device.name);
+            }
+            self.told.locals.insert((port, address), is_new);
+        }
+    }
+
+    /// Tries again what the programs could not be told.
+    fn retry_steering(&mut self) {
+        self.told.retry();
+        for ((port, address), is_new) in self.told.locals.clone() {
+            self.tell_local(port, address, is_new);
+        }
+        if !self.told.troubles.is_empty() {
+            self.configure_ports();
+        }
+    }
+
     fn configure_ports(&mut self) {
+        let troubles_before = std::mem::take(&mut self.told.troubles);
         let bridged = self.tell_members();
         let program = self.routing.program();
         let (prefixes_v4, prefixes_v6) = program.punted_families();
@@ -64,7 +94,10 @@ impl State {
         let entries = self.routing.publisher().ports().iter();
         let told = self.told.settings.iter_mut().zip(&mut self.told.punts);
         let ports = entries.zip(program.port_punts()).zip(&self.ports).zip(told);
-        for ((((entry, punt), handle), (settings, told)), bridged) in ports.zip(bridged) {
+        let troubles = &mut self.told.troubles;
+        for (number, ((((entry, punt), handle), (settings, told)), bridged)) in
+            ports.zip(bridged).enumerate()
+        {
             let Some(handle) = handle else { continue };
             let reason =
                 |why: &Option<(PuntReason, String)>| why.as_ref().map(|(reason, _)| *reason);
@@ -78,7 +111,9 @@ impl State {
                 forwards_v6: kernel_forwards[1],
                 bridged,
             };
-            let fail = |error| tracing::error!("{}: steering: {error}", entry.name);
+            let mut fail = |error: io::Error| {
+                troubles.insert(number, error.to_string());
+            };
             if *settings != Some(next) {
                 match handle.steering.configure(next) {
                     Ok(()) => *settings = Some(next),
@@ -108,6 +143,12 @@ impl State {
             }
             *told = punt.clone();
         }
+        for (port, why) in &self.told.troubles {
+            if troubles_before.get(port) != Some(why) {
+                let name = &self.routing.publisher().ports()[*port].name;
+                tracing::error!("{name}: steering: {why}");
+            }
+        }
         for event in events {
             self.note_event(event);
         }
@@ -123,11 +164,13 @@ impl State {
         self.steer(&changes);
     }
 
-    /// Finds out whether the kernel forwards, and whether workers were absent and it got their packets.
+    /// Tries again what failed, and finds out whether the kernel forwards, and whether workers were
+    /// absent and it got their packets.
     pub fn note_absences(&mut self, now: Time) {
         if !self.absences.are_due(now) {
             return;
         }
+        self.retry_steering();
         // Packets are late if they wait for an absent worker, and lost where nobody forwards them.
         let forwards = preflight::kernel_forwards();
         if std::mem::replace(&mut self.told.kernel_forwards, forwards) != forwards {
@@ -151,12 +194,8 @@ impl State {
 
     /// What is wrong with steering, a sentence each.
     pub(super) fn steering_problems(&self) -> impl Iterator<Item = String> {
-        let missing = self.told.missing.len();
-        let missing = (missing > 0).then(|| {
-            format!(
-                "{missing} prefixes do not fit in the steering programs' table of what is punted"
-            )
-        });
+        let name = |port: usize| self.routing.publisher().ports()[port].name.clone();
+        let untold = self.told.problems(name);
         let entries = self.routing.publisher().ports().iter();
         let ports = entries.zip(self.routing.program().port_punts());
         let ports = ports.filter(|(entry, _)| !entry.name.is_empty());
@@ -170,14 +209,7 @@ impl State {
             };
             [of("IPv4", &punt.v4), of("IPv6", &punt.v6)]
         });
-        let strangers = self.told.strangers.len();
-        let strangers = (strangers > 0).then(|| {
-            format!("{strangers} stations of bridges do not fit in the steering programs' table")
-        });
-        missing
-            .into_iter()
-            .chain(strangers)
-            .chain(by_rule.flatten())
+        untold.into_iter().chain(by_rule.flatten())
     }
 
     /// What an operator should know of what is punted.
@@ -205,6 +237,19 @@ impl State {
                 ));
             }
         }
+        warnings.extend(self.told.passed_by.clone());
         warnings
+    }
+
+    /// Takes over what packets pass in the kernel and not here.
+    pub fn note_passed_by(&mut self, found: Option<String>) {
+        if self.told.passed_by == found {
+            return;
+        }
+        let text = found.clone().unwrap_or_else(|| {
+            "the kernel has nothing more for forwarded packets that switchd passes by".to_owned()
+        });
+        self.told.passed_by = found;
+        self.note_event(Event::new(EventKind::Punt, text));
     }
 }

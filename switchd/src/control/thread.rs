@@ -13,6 +13,7 @@
 use super::admin;
 use super::state::{State, heartbeat_age, lock};
 use super::status_text;
+use crate::preflight;
 use crate::worker::events::WorkerEvent;
 use common::metrics::{Families, Source};
 use common::netlink::{NeighbourKey, Requests};
@@ -43,6 +44,9 @@ const ALIVE: Span = super::state::STANDSTILL;
 
 /// How often a setting of the kernel is read that it tells of in no message.
 const SETTINGS: Duration = Duration::from_secs(1);
+
+/// How often it is looked for filters of the kernel.
+const FILTERS: Duration = Duration::from_secs(5);
 
 /// What the thread works with.
 #[derive(Debug)]
@@ -118,6 +122,7 @@ impl Control {
             () = self.tell_status() => Ok(()),
             () = self.watch_thresholds() => Ok(()),
             () = self.watch_settings() => Ok(()),
+            () = self.watch_filters() => Ok(()),
             () = self.obey_hangups(&mut hangup) => Ok(()),
             _ = terminate.recv() => Ok(()),
             _ = interrupt.recv() => Ok(()),
@@ -286,6 +291,23 @@ impl Control {
         loop {
             tick.tick().await;
             lock(&self.state).note_silent_settings();
+        }
+    }
+
+    /// Looks for what packets pass in the kernel and not in the workers.
+    async fn watch_filters(&self) {
+        let mut tick = tokio::time::interval(FILTERS);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            // Of many chains the kernel tells for milliseconds.
+            let found = tokio::task::spawn_blocking(preflight::passed_by).await;
+            match found.map_err(io::Error::other) {
+                Ok(Ok(found)) => lock(&self.state).note_passed_by(found),
+                Ok(Err(error)) | Err(error) => {
+                    tracing::debug!("filters of the kernel cannot be seen: {error}");
+                }
+            }
         }
     }
 

@@ -368,6 +368,28 @@ fn errors_are_limited_for_each_destination() {
     }
 }
 
+/// SW-1: a packet that leaves by the port at which it arrived is forwarded as by Linux, but nobody
+/// is told of a shorter way (ICMP redirect), though Linux tells.
+#[test]
+fn redirects_are_not_sent() {
+    // The ends leave out those of IPv6.
+    let cases = vec![("IPv4", V4::new("10.1.0.2", "10.12.0.1").frame())];
+    let rig = Rig::new("red", &["net.ipv4.conf.p1.send_redirects=1"]);
+    for words in [
+        "neighbour add 10.1.0.77 lladdr 02:00:00:00:01:77 dev p1 nud permanent",
+        "route add 10.12.0.0/16 via 10.1.0.77",
+    ] {
+        rig.route(words);
+    }
+    let Some((linux, ours)) = rig.run(&cases) else {
+        return;
+    };
+    for ((name, _), (linux, ours)) in cases.iter().zip(linux.iter().zip(&ours)) {
+        assert_eq!((linux[0].len(), ours[0].len()), (2, 1), "{name}: {linux:?}");
+        assert!(linux[0].contains(&ours[0][0]), "{name}");
+    }
+}
+
 /// IPv4 options, by what they say.
 const OPTIONS: [(&str, &[u8]); 16] = [
     ("no-operations", &[1, 1, 1, 1]),
@@ -435,8 +457,8 @@ fn with_options() -> Vec<Case> {
     cases
 }
 
-/// SW-1: options of IPv4 and hop-by-hop headers of IPv6 are read by the kernel: routes are recorded,
-/// source routes followed only where that is allowed, what is wrong is answered.
+/// SW-1: options of IPv4 and hop-by-hop headers of IPv6 are read by the kernel: routes are
+/// recorded, source routes followed only where that is allowed, what is wrong is answered.
 #[test]
 fn options() {
     Rig::new("opt", &[]).compare(&with_options());

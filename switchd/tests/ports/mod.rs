@@ -91,6 +91,38 @@ fn an_interface_comes_and_goes() {
     assert!(!events(&rig, "port", "p4").is_empty());
 }
 
+/// SW-1: a port whose MAC address changes while switchd runs goes on under the new one: frames to
+/// it are forwarded, and those to the former one are nobody's.
+#[test]
+fn a_port_gets_another_mac_address() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("pm");
+    rig.start(&[]);
+    assert_eq!(rig.ping("10.2.0.2", 2, 50), 2);
+    let macs = ["02:11:22:33:44:55", "02:66:77:88:99:aa"];
+    for mac in macs {
+        rig.ip("sw", &format!("link set p1 address {mac}"));
+        rig.ip("sw", &format!("link set p2 address {mac}"));
+        eventually("new address", || port(&rig, "p1")["mac"] == mac);
+        rig.ip("a", "neighbour flush dev e1");
+        rig.ip("b", "neighbour flush dev e2");
+        eventually("neighbours", || rig.ping("10.2.0.2", 1, 50) == 1);
+        let before = rig.sent("p2");
+        assert_eq!(rig.ping("10.2.0.2", 3, 50), 3);
+        assert!(rig.sent("p2") >= before + 3, "it is switchd that forwards");
+        let known = rig.on("a", "ip", &["neighbour", "show", "10.1.0.1"]);
+        assert!(known.contains(mac), "{known}");
+    }
+    let former = macs[0];
+    rig.ip(
+        "a",
+        &format!("neighbour replace 10.1.0.1 lladdr {former} dev e1 nud permanent"),
+    );
+    assert_eq!(rig.ping("10.2.0.2", 2, 50), 0);
+}
+
 /// SW-1: a port that is renamed goes on under its new name if that matches, and is none any more if
 /// it does not.
 #[test]

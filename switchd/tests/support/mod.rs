@@ -162,6 +162,11 @@ impl Rig {
         });
     }
 
+    /// The process of the daemon.
+    pub(crate) fn daemon_id(&self) -> u32 {
+        self.daemon.as_ref().expect("the daemon runs").id()
+    }
+
     /// Sends SIGHUP.
     pub(crate) fn hang_up(&self) {
         let daemon = self.daemon.as_ref().expect("the daemon runs");

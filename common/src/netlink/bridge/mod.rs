@@ -71,7 +71,6 @@ fn port_attributes(bytes: &[u8], port: &mut BridgePort) -> Result<Option<StpStat
             4 => port.has_hairpin = is_set(&attribute)?,
             29 => port.has_tunnels = is_set(&attribute)?,
             33 => port.is_isolated = is_set(&attribute)?,
-            39 => port.is_locked = is_set(&attribute)?,
             _ => {}
         }
     }

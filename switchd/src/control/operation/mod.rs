@@ -58,12 +58,14 @@ impl State {
         let prepared = self.active.prepare(&next.settings);
         let (changes, compiled) = prepared.map_err(|it| next.refused(&it).to_string())?;
         if changes.is_empty() {
+            self.fit_misfits();
             return Ok(changes);
         }
         for warning in self.active.replace(next, &compiled) {
             tracing::warn!("{warning}");
         }
         self.routing.set_traffic(Arc::new(compiled.policy));
+        self.fit_misfits();
         self.workers.iter().for_each(|worker| worker.waker.wake());
         Ok(changes)
     }

@@ -492,6 +492,64 @@ fn metrics_are_bounded() {
     );
 }
 
+/// The interface of p1.
+fn device(mtu: u32, speed: Rate) -> Device {
+    Device {
+        name: "p1".to_owned(),
+        ifindex: 1,
+        mac: [2; 6],
+        mtu,
+        rx_queues: 1,
+        tx_queues: 1,
+        speed: Some(speed),
+        driver: "veth".to_owned(),
+        strips_vlan_tags: false,
+        up: true,
+        running: true,
+    }
+}
+
+/// SW-12, SW-31: `[qos]` that does not fit a new speed stays a problem, survives a reload that does
+/// not help, and ends with one that does, or with the speed.
+#[test]
+fn a_policy_that_does_not_fit_stays_a_problem() {
+    let config = format!("{}[port_defaults]\nspeed = \"device\"\n", auto());
+    let problem = |bench: &Bench| {
+        let all = bench.state.problems(Time::ZERO);
+        all.into_iter().find(|it| it.starts_with("p1: [qos]"))
+    };
+    let headroom = |bench: &Bench| bench.state.policy().ports[0].groups[3].headroom;
+    let mut bench = Bench::new(&config);
+    let settings = bench.state.active.config.settings_of("p1").unwrap();
+    let before = headroom(&bench);
+    let fast = || device(1500, Rate::from_gbps(400));
+    bench.state.change_device(0, &settings, fast());
+    let told = problem(&bench).expect("a problem");
+    assert!(told.contains("headroom"), "{told}");
+    assert_eq!(headroom(&bench), before, "the old one is in force");
+    bench.state.reload().unwrap();
+    assert_eq!(problem(&bench), Some(told), "nothing changed");
+    // The larger the gap, the more headroom: it still does not fit.
+    let gap = "[qos.headroom]\npoll_gap_microseconds = 110\n[qos.flow_control]";
+    bench.write(&config.replace("[qos.flow_control]", gap));
+    bench.state.reload().unwrap();
+    assert!(problem(&bench).is_some());
+    let gap = "[qos.headroom]\npoll_gap_microseconds = 1\n[qos.flow_control]";
+    bench.write(&config.replace("[qos.flow_control]", gap));
+    bench.state.reload().unwrap();
+    assert_eq!(problem(&bench), None);
+    assert_ne!(headroom(&bench), before);
+    let text = "[qos] is in force for its speed and MTU of now";
+    assert!(bench.state.events.iter().any(|event| event.text == text));
+
+    let mut bench = Bench::new(&config);
+    bench.state.change_device(0, &settings, fast());
+    assert!(problem(&bench).is_some());
+    bench.state.change_device(0, &settings, device(1500, SPEED));
+    assert_eq!(problem(&bench), None);
+    assert_eq!(headroom(&bench), before);
+}
+
 /// SW-12, SW-15, SW-31: when a link negotiates another speed, quanta, headroom and the shaper that
 /// is to have its speed follow; a shaper of its own stays.
 #[test]
@@ -505,19 +563,7 @@ fn a_link_that_negotiates_again_is_followed() {
         let headroom = |bench: &Bench| bench.state.policy().ports[0].groups[3].headroom;
         let before = headroom(&bench);
         let settings = bench.state.active.config.settings_of("p1").unwrap();
-        let device = Device {
-            name: "p1".to_owned(),
-            ifindex: 1,
-            mac: [2; 6],
-            mtu: 1500,
-            rx_queues: 1,
-            tx_queues: 1,
-            speed: Some(Rate::from_gbps(1)),
-            driver: "veth".to_owned(),
-            strips_vlan_tags: false,
-            up: true,
-            running: true,
-        };
+        let device = device(1500, Rate::from_gbps(1));
         bench.state.change_device(0, &settings, device);
         bench.state.adopt_speed(0, &settings, Rate::from_gbps(1));
         let ports = bench.state.routing.publisher().published().ports.clone();

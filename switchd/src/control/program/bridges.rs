@@ -278,6 +278,33 @@ impl Bridges {
         };
         let bridges: Vec<Option<u32>> = entries.iter().map(served).collect();
         let in_use: BTreeSet<u32> = bridges.iter().flatten().copied().collect();
+        let are_gone = self.forget_unused(&in_use, update);
+        self.number_new(&in_use);
+        let member = |(entry, bridge): (&PortEntry, &Option<u32>)| {
+            let bridge = (*bridge)?;
+            member(mirror, entry.ifindex, bridge, self.numbers[&bridge])
+        };
+        let members: Vec<_> = entries.iter().zip(&bridges).map(member).collect();
+        let with_numbers = entries.iter().zip(&bridges).zip(0_u16..);
+        let port_of: HashMap<u32, PortId> = with_numbers
+            .filter(|((_, bridge), _)| bridge.is_some())
+            .map(|((entry, _), number)| (entry.ifindex, PortId(number)))
+            .collect();
+        let others = port_of != self.port_of || are_gone;
+        if members != self.members {
+            let ports = members
+                .iter()
+                .map(|it| it.as_ref().map(|it| it.port.clone()));
+            Arc::make_mut(&mut self.bridging).ports = ports.collect();
+            update.changed = true;
+        }
+        (self.members, self.port_of) = (members, port_of);
+        others
+    }
+
+    /// Forgets the stations and the numbers of bridges that no port belongs to any more. Returns
+    /// whether there were any.
+    fn forget_unused(&mut self, in_use: &BTreeSet<u32>, update: &mut BridgeUpdate) -> bool {
         let gone: Vec<u32> = self
             .numbers
             .keys()
@@ -293,37 +320,23 @@ impl Bridges {
             self.numbers.remove(bridge);
         }
         if !gone.is_empty() {
-            // No port is left at which a frame for them could wait.
-            self.forget_left();
+            // No port is left at which a frame for them could wait: those that had left before, and
+            // these.
+            update.changed |= self.forget_left();
             update.changed |= self.forget_left();
         }
-        let is_new = |bridge: &u32| !self.numbers.contains_key(bridge);
-        let new: Vec<u32> = in_use.into_iter().filter(is_new).collect();
+        !gone.is_empty()
+    }
+
+    /// Gives numbers to bridges that have none.
+    fn number_new(&mut self, in_use: &BTreeSet<u32>) {
+        let is_new = |bridge: &&u32| !self.numbers.contains_key(bridge);
+        let new: Vec<u32> = in_use.iter().filter(is_new).copied().collect();
         for bridge in new {
             let is_free = |number: &BridgeId| !self.numbers.values().any(|used| used == number);
             let number = (1..).find(is_free).expect("fewer bridges than numbers");
             self.numbers.insert(bridge, number);
         }
-        let member = |(entry, bridge): (&PortEntry, &Option<u32>)| {
-            let bridge = (*bridge)?;
-            member(mirror, entry.ifindex, bridge, self.numbers[&bridge])
-        };
-        let members: Vec<_> = entries.iter().zip(&bridges).map(member).collect();
-        let with_numbers = entries.iter().zip(&bridges).zip(0_u16..);
-        let port_of: HashMap<u32, PortId> = with_numbers
-            .filter(|((_, bridge), _)| bridge.is_some())
-            .map(|((entry, _), number)| (entry.ifindex, PortId(number)))
-            .collect();
-        let others = port_of != self.port_of || !gone.is_empty();
-        if members != self.members {
-            let ports = members
-                .iter()
-                .map(|it| it.as_ref().map(|it| it.port.clone()));
-            Arc::make_mut(&mut self.bridging).ports = ports.collect();
-            update.changed = true;
-        }
-        (self.members, self.port_of) = (members, port_of);
-        others
     }
 
     fn refresh_station(&mut self, mirror: &Mirror, key: FdbKey, update: &mut BridgeUpdate) {

@@ -365,11 +365,13 @@ fn a_port_in_a_bridge_is_the_bridges() {
 const IN_GUEST: &[&str] = &[
     "frames_of_the_kernels_vlan_are_the_kernels",
     "a_port_in_a_vrf_is_the_vrfs",
+    "packets_are_routed_through_ipip",
+    "packets_are_routed_through_gre",
 ];
 
 /// SW-1: what this machine's kernel may not be able to show, by one that is.
 #[test]
-fn a_guest_has_vlans_and_vrfs() {
+fn a_guest_has_vlans_vrfs_and_tunnels() {
     if !guest::available() {
         return;
     }
@@ -422,6 +424,83 @@ fn frames_of_the_kernels_vlan_are_the_kernels() {
     let before = rig.count();
     assert_eq!(rig.answered("203.0.113.1", &[]), 3, "through the switch");
     assert_eq!(rig.count(), before + 3);
+}
+
+/// Routes through a tunnel to h2 over a port: the kernel wraps what h1 sends, and unwraps the
+/// answers. `kind` are the words of `ip link add` with which both ends are made; `%n` is for their
+/// addresses.
+fn route_through_a_tunnel(name: &str, kind: &str) {
+    let rig = Rig::new(name);
+    let (near, far) = rig.lab.plan().between("leaf1", "h2").unwrap();
+    let [near, far] = [near, far].map(|end| end.addresses[0].0.to_string());
+    let made = |local: &str, remote: &str| {
+        let ends = format!("local {local} remote {remote}");
+        format!("tun0 type {}", kind.replace("%n", &ends))
+    };
+    if !has(&rig, &made(&near, &far), kind) {
+        return;
+    }
+    let h2 = |line: &str| {
+        let output = rig.lab.host("h2").run(line.split(' ')).unwrap();
+        output.expect_ok()
+    };
+    h2(&format!("ip link add {}", made(&far, &near)));
+    rig.leaf("ip address add 192.0.2.1/30 dev tun0");
+    rig.leaf("ip link set tun0 up");
+    rig.leaf("ip route add 203.0.113.0/24 via 192.0.2.2 dev tun0");
+    h2("ip address add 192.0.2.2/30 dev tun0");
+    h2("ip link set tun0 up");
+    h2("ip route add local 203.0.113.0/24 dev lo");
+    let h1 = rig.address("h1", false);
+    h2(&format!("ip route add {h1}/32 via 192.0.2.1 dev tun0"));
+    let why = rig.wait_punted("203.0.113.0/24", "", "not_a_port");
+    assert!(why.contains("tun0"), "{why}");
+    let counted = |what: &str| -> u64 {
+        let text = h2(&format!(
+            "cat /sys/class/net/tun0/statistics/{what}_packets"
+        ));
+        text.trim().parse().unwrap()
+    };
+    let before = (rig.count(), counted("rx"), counted("tx"));
+    assert_eq!(rig.answered("203.0.113.1", &[]), 3);
+    let after = (rig.count(), counted("rx"), counted("tx"));
+    assert_eq!(after.0, before.0 + 3, "punted");
+    // Neighbours are asked for through some tunnels, too.
+    assert!(
+        after.1 >= before.1 + 3 && after.2 >= before.2 + 3,
+        "{after:?}"
+    );
+    assert_healthy(&rig.lab, &[]);
+}
+
+/// SW-1: a route through a VXLAN tunnel is the kernel's, both ways.
+#[test]
+fn packets_are_routed_through_vxlan() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    route_through_a_tunnel("puvxlan", "vxlan id 7 %n dstport 4789");
+}
+
+/// SW-1: a route through IP in IP is the kernel's, both ways.
+#[test]
+fn packets_are_routed_through_ipip() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    route_through_a_tunnel("puipip", "ipip %n");
+}
+
+/// SW-1: a route through GRE is the kernel's, both ways.
+#[test]
+fn packets_are_routed_through_gre() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    route_through_a_tunnel("pugre", "gre %n");
 }
 
 /// SW-1: a port that was given to a VRF is the VRF's.

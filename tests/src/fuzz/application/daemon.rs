@@ -6,6 +6,7 @@ use common::time::{Span, Time};
 use common::units::Rate;
 use common::wire::roce::frame::seal;
 use common::xdp::frame::{FramePool, Region};
+use common::xdp::queue::QueueIo;
 use common::xdp::sim::SimQueue;
 use crossbeam_channel::Receiver;
 use hostd::app::ledger::Ledger;
@@ -200,13 +201,16 @@ impl Daemon {
         let Self {
             worker,
             region,
-            wire,
-            queue,
+            mut wire,
+            mut queue,
             ..
         } = self;
         drop(worker);
+        // What the network has not delivered yet is the network's.
+        let mut under_way: Vec<_> = std::iter::from_fn(|| queue.pick_up()).collect();
+        queue.receive(&mut wire, &mut under_way, usize::MAX);
+        under_way.drain(..).for_each(|frame| wire.give(frame));
         drop(wire);
-        drop(queue);
         let free = FramePool::new(region).free_frames();
         assert_eq!(free, FRAMES as usize, "frames are lost");
     }

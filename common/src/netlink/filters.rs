@@ -11,6 +11,9 @@ use std::fmt;
 use std::io;
 use std::os::fd::AsRawFd;
 
+/// Takes a message of a dump: its type and what it carries.
+type Take<'a> = dyn FnMut(u16, &[u8]) -> Result<(), DecodeError> + 'a;
+
 const REQUEST: u16 = 1;
 const DUMP: u16 = 0x300;
 const ERROR: u16 = 2;
@@ -196,12 +199,7 @@ fn policies(body: &[u8]) -> Result<Option<Filter>, DecodeError> {
 }
 
 /// Asks with four zero bytes behind the header, and hands over the messages of the answer.
-fn ask(
-    protocol: isize,
-    kind: u16,
-    flags: u16,
-    take: &mut dyn FnMut(u16, &[u8]) -> Result<(), DecodeError>,
-) -> io::Result<()> {
+fn ask(protocol: isize, kind: u16, flags: u16, take: &mut Take<'_>) -> io::Result<()> {
     /// The kernel builds parts of an answer of up to 32 KiB.
     const DATAGRAM: usize = 64 << 10;
     let socket = match Socket::new(protocol) {
@@ -242,10 +240,7 @@ fn first(bytes: &[u8]) -> Result<(usize, u16, &[u8]), DecodeError> {
 }
 
 /// Hands over the messages of a datagram. Returns whether more may follow.
-fn messages(
-    mut bytes: &[u8],
-    take: &mut dyn FnMut(u16, &[u8]) -> Result<(), DecodeError>,
-) -> io::Result<bool> {
+fn messages(mut bytes: &[u8], take: &mut Take<'_>) -> io::Result<bool> {
     while !bytes.is_empty() {
         let (len, kind, body) = first(bytes).map_err(io::Error::other)?;
         match kind {

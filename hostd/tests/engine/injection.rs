@@ -39,10 +39,10 @@ fn transfer(seed: u64) -> (Network, [u32; 2]) {
     // Gaps are open most of the time.
     network.impairment.jitter = Span::from_micros(40);
     network.impairment.loss = 20;
-    for host in 0..2 {
+    for (host, qpn) in qpns.into_iter().enumerate() {
         network.fill(host);
         for wr_id in 0..8 {
-            network.hosts[host].receive_into(qpns[host], wr_id, 1 << 21, 100_000);
+            network.hosts[host].receive_into(qpn, wr_id, 1 << 21, 100_000);
         }
         let rkey = network.hosts[1 - host].keys.rkey;
         let opcodes = [
@@ -52,7 +52,7 @@ fn transfer(seed: u64) -> (Network, [u32; 2]) {
             SendOpcode::AtomicFetchAndAdd,
         ];
         for n in 0..32_u64 {
-            let opcode = opcodes[n as usize % 4];
+            let opcode = opcodes[usize::try_from(n % 4).expect("below four")];
             let len = if opcode == SendOpcode::AtomicFetchAndAdd {
                 8
             } else {
@@ -66,7 +66,7 @@ fn transfer(seed: u64) -> (Network, [u32; 2]) {
                 ..network.hosts[host].send(100 + n, 1 << 20, len)
             };
             let engine = &mut network.hosts[host].engine;
-            engine.post_send(qpns[host], request).expect("room");
+            engine.post_send(qpn, request).expect("room");
         }
     }
     (network, qpns)
@@ -99,9 +99,14 @@ impl Attacker {
         self.random.next_u64() % n
     }
 
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        let place = self.below(all.len() as u64);
+        all[usize::try_from(place).expect("a place")]
+    }
+
     /// A frame to `host` that would be taken, but for the cookie.
     fn frame(&mut self, network: &Network, host: usize) -> Vec<u8> {
-        let operation = OPERATIONS[self.below(OPERATIONS.len() as u64) as usize];
+        let operation = self.one_of(&OPERATIONS);
         let near = u32::try_from(self.below(1024)).expect("small");
         let psn = (FIRST + near) & 0xff_ffff;
         let opcode = match self.below(8) {
@@ -113,8 +118,8 @@ impl Attacker {
         headers.bth.ack_request = self.below(2) == 0;
         if opcode.is_multipath() {
             headers.mpeh = Some(Mpeh {
-                path: self.random.next_u64() as u8 % 8,
-                flags: self.random.next_u64() as u8 & 7,
+                path: u8::try_from(self.below(8)).expect("small"),
+                flags: u8::try_from(self.below(8)).expect("small"),
                 ..Mpeh::default()
             });
             let guess = Cookie::new(self.random.next_u64());
@@ -136,7 +141,7 @@ impl Attacker {
         let kind = match self.below(6) {
             0 | 1 => AckKind::Ack { credits: 31 },
             2 => AckKind::ReceiverNotReady { timer: 31 },
-            _ => AckKind::Nak(NAKS[self.below(4) as usize]),
+            _ => AckKind::Nak(self.one_of(&NAKS)),
         };
         headers.aeth = operation.has_aeth().then_some(Aeth { kind, msn: 1 });
         headers.sack = (operation == Operation::Acknowledge).then_some(Sack {

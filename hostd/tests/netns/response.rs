@@ -98,7 +98,7 @@ fn pauses(bridge: &Namespace) -> Vec<Value> {
     pauser.args(["netns", "exec", bridge.name(), "python3", "-c", PAUSER]);
     let output = run(pauser.args(["m1", "60"]));
     let text = String::from_utf8_lossy(&output.stdout);
-    let rows = text.lines().map(|line| serde_json::from_str(line));
+    let rows = text.lines().map(serde_json::from_str);
     rows.map(|row| row.expect("JSON")).collect()
 }
 

@@ -598,8 +598,8 @@ fn headroom_is_exactly_enough() {
 }
 
 /// SW-12: so it is with the poll gap that ships, for frames of which a receive ring takes as many
-/// as arrive in it. Turns at regular times find the own device nearly empty, so the term for what it
-/// holds, up to the shipped burst, is there for irregular ones, and is not used here.
+/// as arrive in it. Turns at regular times find the own device nearly empty, so the term for what
+/// it holds, up to the shipped burst, is there for irregular ones, and is not used here.
 #[test]
 fn headroom_is_enough_for_the_shipped_poll_gap() {
     let shipped = Worst {

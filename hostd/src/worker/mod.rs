@@ -10,9 +10,9 @@
 //!              completions ┼ events ┼ packets to send
 //! ```
 //!
-//! Packets of this host to itself ([`Route`]) take no other way but that of the next
-//! turn: they are received there as if they had come from a port. They wait for the pace and the
-//! pauses of the port that they would leave through, and for room in its ring.
+//! Packets of this host to itself take no other way but that of the next turn: they are received
+//! there as if they had come from a port. They wait for the pace and the pauses of the port that
+//! they would leave through, and for room in its ring.
 //!
 //! The turn orders these and holds no policy. It takes the time as an argument and never waits;
 //! between turns without work the thread sleeps (`net::sleep`) until the engine's next deadline.

@@ -58,6 +58,13 @@ pub const EVENTS: usize = 2 * QUEUE_PAIRS as usize;
 /// Work requests of one queue of a queue pair, as `rdma_rxe`'s `max_qp_wr`.
 pub const WORK_REQUESTS: u32 = 16_384;
 
+/// Pieces of one work request (`max_sge`). `rdma_rxe` has 32.
+pub const SGE: usize = 16;
+
+/// Bytes of inline data of one work request (`max_inline_data`): four slots of a ring and half of
+/// the request's own are 288.
+pub const INLINE: usize = 256;
+
 /// Longest message in bytes. At the smallest path MTU it takes 2²² packet sequence numbers, half of
 /// the 2²³ within which two of them can be compared.
 pub const MESSAGE: u32 = 1 << 30;

@@ -8,9 +8,9 @@ use common::xdp::frame::{Frame, FramePool, Region};
 use hostd::engine::Engine;
 use hostd::memory::HeapMemory;
 use hostd::verbs::{
-    Access, CompletionQueueId, Cookies, EngineConfig, Multipath, MultipathConfig, PortId,
-    QueuePairRequest, ReadyToReceive, ReadyToSend, ReceiveRequest, RegionKeys, Route, SendOpcode,
-    SendRequest, Transition,
+    Access, CompletionQueueId, Cookies, EngineConfig, Local, Multipath, MultipathConfig, PortId,
+    QueuePairRequest, ReadyToReceive, ReadyToSend, RegionKeys, Route, SendOpcode, SendRequest, Sge,
+    Transition,
 };
 use std::alloc::System;
 use std::net::{IpAddr, Ipv4Addr};
@@ -37,7 +37,7 @@ impl Host {
         });
         let domain = engine.create_domain().expect("room");
         let cq = engine.create_completion_queue().expect("room");
-        let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let rights = Access::LOCAL_WRITE | Access::ALL_REMOTE;
         let memory = HeapMemory::new(vec![number; MESSAGE as usize]);
         let keys = engine.register(domain, memory, 0, rights).expect("room");
         let request = QueuePairRequest {
@@ -89,7 +89,7 @@ impl Host {
             max_rd_atomic: 16,
         };
         for transition in [
-            Transition::Init(Access::REMOTE_WRITE),
+            Transition::Init(Access::ALL_REMOTE),
             Transition::ReadyToReceive(receive),
             Transition::ReadyToSend(send),
         ] {
@@ -111,6 +111,52 @@ impl Host {
     }
 }
 
+/// Posts message `n`, and a receive if it takes one: the kinds of requests take turns, whole, in
+/// pieces and inline.
+fn post(hosts: &mut [Host; 2], n: u64, rkey: u32) {
+    let opcode = [
+        SendOpcode::RdmaWriteWithImm,
+        SendOpcode::Send,
+        SendOpcode::RdmaRead,
+        SendOpcode::AtomicFetchAndAdd,
+        SendOpcode::RdmaWrite,
+    ][(n % 5) as usize];
+    let [sender, receiver] = hosts;
+    let request = SendRequest {
+        wr_id: n,
+        opcode,
+        lkey: sender.keys.lkey,
+        addr: 0,
+        len: if opcode.is_atomic() { 8 } else { MESSAGE },
+        remote_addr: 0,
+        rkey,
+        imm: 1,
+        signaled: true,
+        solicited: false,
+        ..SendRequest::default()
+    };
+    let list = |lkey| {
+        [0, 1, 2, 3].map(|part| Sge {
+            addr: u64::from(MESSAGE / 4 * part),
+            len: MESSAGE / 4,
+            lkey,
+        })
+    };
+    if opcode.takes_receive() {
+        let pieces = list(receiver.keys.lkey);
+        let posted = receiver.engine.post_receive_into(receiver.qpn, n, &pieces);
+        posted.expect("room");
+    }
+    let pieces = list(sender.keys.lkey);
+    let local = match n / 5 % 3 {
+        1 if !opcode.is_atomic() => Local::Pieces(&pieces),
+        2 if !opcode.is_answered() => Local::Inline(&[7; 200]),
+        _ => Local::Named,
+    };
+    let posted = sender.engine.post_send_of(sender.qpn, request, local);
+    posted.expect("room");
+}
+
 /// Carries `messages` messages; every seventh batch comes backwards, every 97th packet not at all.
 fn carry(
     hosts: &mut [Host; 2],
@@ -122,35 +168,7 @@ fn carry(
     let rkey = hosts[1].keys.rkey;
     while done < messages {
         while posted < messages && posted < done + 4 {
-            let write = SendRequest {
-                wr_id: posted,
-                opcode: if posted % 2 == 0 {
-                    SendOpcode::RdmaWriteWithImm
-                } else {
-                    SendOpcode::Send
-                },
-                lkey: hosts[0].keys.lkey,
-                addr: 0,
-                len: MESSAGE,
-                remote_addr: 0,
-                rkey,
-                imm: 1,
-                signaled: true,
-                solicited: false,
-                ..SendRequest::default()
-            };
-            let receive = ReceiveRequest {
-                wr_id: posted,
-                lkey: hosts[1].keys.lkey,
-                addr: 0,
-                len: MESSAGE,
-            };
-            let [sender, receiver] = hosts;
-            receiver
-                .engine
-                .post_receive(receiver.qpn, receive)
-                .expect("room");
-            sender.engine.post_send(sender.qpn, write).expect("room");
+            post(hosts, posted, rkey);
             posted += 1;
         }
         for (n, host) in hosts.iter_mut().enumerate() {
@@ -175,7 +193,8 @@ fn carry(
     }
 }
 
-/// HT-1, HT-40, HT-43: sending, receiving, reordering, loss and its repair allocate nothing.
+/// HT-1, HT-40, HT-43: sending, receiving, reading, atomic operations, lists of pieces, inline
+/// data, reordering, loss and its repair allocate nothing.
 #[test]
 fn a_steady_state_allocates_nothing() {
     let region = Region::heap(4096, 2048, 0);
@@ -188,7 +207,7 @@ fn a_steady_state_allocates_nothing() {
     let mut now = Time::from_nanos(1_000_000);
     carry(&mut hosts, &mut under_way, &mut now, 50);
     let before = allocations();
-    carry(&mut hosts, &mut under_way, &mut now, 500);
+    carry(&mut hosts, &mut under_way, &mut now, 1500);
     let allocated = allocations() - before;
     let sent = hosts[0].engine.queue_pair_statistics(hosts[0].qpn);
     let counters = sent.expect("exists").counters;

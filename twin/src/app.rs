@@ -13,8 +13,8 @@ use hostd::edge::completion::Wake;
 use hostd::verbs::{EngineError, Route};
 use hostd_client::abi::answer::Event;
 use hostd_client::abi::descriptor::{
-    COMPLETION_LEN, CompletionEntry, CompletionOpcode, CompletionStatus, Opcode, ReceiveWork,
-    SendWork, Sge, SgeList, WORK_LEN,
+    COMPLETION_LEN, CompletionEntry, CompletionOpcode, CompletionStatus, Local, Opcode,
+    ReceiveWork, SendWork, Sge, SgeList, WORK_LEN,
 };
 use hostd_client::abi::doorbell::Doorbell;
 use hostd_client::abi::doorbell::DoorbellPage;
@@ -498,7 +498,7 @@ impl Endpoint {
                 immediate: number(self.messages),
                 remote_address: if verb == Verb::Write { target } else { 0 },
                 rkey: if verb == Verb::Write { rkey } else { 0 },
-                buffers: SgeList::new(&list).expect("one buffer"),
+                local: Local::Pieces(SgeList::new(&list).expect("one buffer")),
                 compare_add: 0,
                 swap: 0,
             };

@@ -62,6 +62,12 @@ pub enum Error {
     /// The queue pair takes its receives from a shared receive queue.
     #[error("the queue pair has a shared receive queue: post receives there")]
     SharedReceives,
+    /// A work request has more pieces of memory than [`crate::QueuePair::SGE_MAX`].
+    #[error("{0} pieces of memory are more than a work request may have")]
+    TooManyPieces(usize),
+    /// So many bytes cannot go inline, or the request is answered with data.
+    #[error("{0} bytes cannot go inline with this request")]
+    NotInline(usize),
     /// A range is not inside its region.
     #[error("{len} bytes at {offset} are outside of a region of {region} bytes")]
     OutOfRange {

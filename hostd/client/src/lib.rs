@@ -14,6 +14,7 @@
 //!   session  shared by the objects below: channel, doorbell, release of objects
 //!   asynchronous  the waits as futures, with feature `tokio`; tasks   what they need
 //!   context region completion queue_pair shared_queue listener   the objects of the library
+//!   lists   requests of several pieces, and with inline data
 //! ```
 //!
 //! The names are those of libibverbs: a [`Region`] has local and remote keys, work requests are
@@ -37,6 +38,7 @@ mod completion;
 mod context;
 mod error;
 mod listener;
+mod lists;
 mod queue_pair;
 mod region;
 mod session;

@@ -3,7 +3,7 @@
 use crate::abi::answer::{Event, Reply};
 use crate::abi::attributes::{QueuePairAttributes, QueuePairState};
 use crate::abi::by_hand::ByHand;
-use crate::abi::descriptor::{ATOMIC_LEN, Opcode, ReceiveWork, SendWork, Sge, SgeList, WORK_LEN};
+use crate::abi::descriptor::{ATOMIC_LEN, Local, Opcode, ReceiveWork, SendWork, SgeList, WORK_LEN};
 use crate::abi::message::Request;
 use crate::abi::ring::{Producer, RingMemory};
 use crate::abi::types::{ErrorCode, Granularity, ObjectKind, Private};
@@ -177,7 +177,7 @@ impl SendRequest {
         Ok(())
     }
 
-    fn to_work(self) -> SendWork {
+    pub(crate) fn to_work(self, local: Local) -> SendWork {
         let opcode = self.opcode();
         let (compare_add, swap) = match self.remote_use {
             RemoteUse::Atomic(AtomicOperation::CompareSwap { compare, swap }) => (compare, swap),
@@ -195,7 +195,7 @@ impl SendRequest {
             immediate: self.immediate.unwrap_or(0),
             remote_address: remote.address,
             rkey: remote.rkey,
-            buffers: buffers(self.local),
+            local,
             compare_add: if operands { compare_add } else { 0 },
             swap: if operands { swap } else { 0 },
         }
@@ -230,8 +230,8 @@ pub struct Connected {
 #[derive(Debug)]
 pub struct QueuePair {
     pub(crate) context: Arc<Session>,
-    send: Producer<WORK_LEN>,
-    receive: Producer<WORK_LEN>,
+    pub(crate) send: Producer<WORK_LEN>,
+    pub(crate) receive: Producer<WORK_LEN>,
     pub(crate) handle: u32,
     number: u32,
     slot: u32,
@@ -315,7 +315,10 @@ impl QueuePair {
     /// The ring is broken; [`Error::AtomicLength`], and nothing is posted.
     pub fn post_sends(&mut self, requests: &[SendRequest]) -> Result<usize, Error> {
         requests.iter().try_for_each(SendRequest::check)?;
-        let works = requests.iter().map(|request| request.to_work().to_bytes());
+        let works = requests.iter().map(|request| {
+            let local = Local::Pieces(buffers(request.local));
+            request.to_work(local).to_bytes()
+        });
         let posted = push_all(&mut self.send, works)?;
         self.ring(posted);
         Ok(posted)
@@ -504,7 +507,7 @@ impl QueuePair {
         }
     }
 
-    fn ring(&self, posted: usize) {
+    pub(crate) fn ring(&self, posted: usize) {
         if posted > 0 {
             self.context.ring(self.slot);
         }
@@ -562,12 +565,7 @@ fn buffers(local: Slice) -> SgeList {
     if local.is_empty() {
         return SgeList::default();
     }
-    let sge = Sge {
-        address: local.offset,
-        length: local.len,
-        lkey: local.lkey,
-    };
-    SgeList::new(&[sge]).expect("one is always allowed")
+    SgeList::new(&[local.sge()]).expect("one is always allowed")
 }
 
 /// The descriptors of receives.

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::abi::answer::Reply;
+use crate::abi::descriptor::Sge;
 use crate::abi::message::Request;
 use crate::abi::types::{Access, ObjectKind};
 use crate::session::{Session, unexpected};
@@ -44,6 +45,14 @@ impl Slice {
     /// Bytes of the slice.
     pub fn len(&self) -> u32 {
         self.len
+    }
+
+    pub(crate) fn sge(&self) -> Sge {
+        Sge {
+            address: self.offset,
+            length: self.len,
+            lkey: self.lkey,
+        }
     }
 
     /// Whether there are none.

@@ -11,6 +11,7 @@ use crate::edge::command::{
 };
 use crate::edge::completion::Wake;
 use crate::edge::region::SharedMemory;
+use crate::edge::work::RING_ENTRIES_MIN;
 use crate::verbs::EngineError;
 use hostd_client::abi::answer::Reply;
 use hostd_client::abi::attributes::{QueuePairAttributes, QueuePairState};
@@ -301,7 +302,11 @@ impl Session {
         shared: u32,
     ) -> Outcome {
         let [send_entries, receive_entries] = [rounded(entries[0])?, rounded(entries[1])?];
-        let bytes = ring_bytes(send_entries, WORK_LEN) + ring_bytes(receive_entries, WORK_LEN);
+        let rings = [send_entries, receive_entries].map(|entries| entries.max(RING_ENTRIES_MIN));
+        let bytes = rings
+            .map(|entries| ring_bytes(entries, WORK_LEN))
+            .iter()
+            .sum();
         let claim = self.account.claim(&[
             (Resource::Memory, bytes),
             (Resource::QueuePairs, 1),
@@ -312,9 +317,8 @@ impl Session {
             (Resource::Mappings, 2),
         ])?;
         let slot = self.free_slot()?;
-        let (send_fd, send) = RingMemory::<WORK_LEN>::create(c"hostd-sends", send_entries)?;
-        let (receive_fd, receive) =
-            RingMemory::<WORK_LEN>::create(c"hostd-receives", receive_entries)?;
+        let (send_fd, send) = RingMemory::<WORK_LEN>::create(c"hostd-sends", rings[0])?;
+        let (receive_fd, receive) = RingMemory::<WORK_LEN>::create(c"hostd-receives", rings[1])?;
         let request = Box::new(NewQueuePair {
             send_cq: queues[0],
             receive_cq: queues[1],
@@ -334,8 +338,8 @@ impl Session {
             handle,
             qpn,
             slot,
-            send_entries,
-            receive_entries,
+            send_entries: rings[0],
+            receive_entries: rings[1],
         };
         Ok((reply, vec![send_fd, receive_fd]))
     }
@@ -343,14 +347,15 @@ impl Session {
     /// It counts as a queue pair: its doorbell is one of theirs.
     async fn create_shared_queue(&mut self, entries: u32, limit: u32) -> Outcome {
         let entries = rounded(entries)?;
+        let places = entries.max(RING_ENTRIES_MIN);
         let claim = self.account.claim(&[
-            (Resource::Memory, ring_bytes(entries, WORK_LEN)),
+            (Resource::Memory, ring_bytes(places, WORK_LEN)),
             (Resource::QueuePairs, 1),
             (Resource::WorkRequests, entries.into()),
             (Resource::Mappings, 1),
         ])?;
         let slot = self.free_slot()?;
-        let (fd, ring) = RingMemory::<WORK_LEN>::create(c"hostd-shared", entries)?;
+        let (fd, ring) = RingMemory::<WORK_LEN>::create(c"hostd-shared", places)?;
         let request = Box::new(NewSharedQueue {
             ring: ring.consumer(),
             entries,
@@ -364,7 +369,7 @@ impl Session {
         let reply = Reply::SharedQueue {
             handle,
             slot,
-            entries,
+            entries: places,
         };
         Ok((reply, vec![fd]))
     }

@@ -130,7 +130,7 @@ impl QueuePair {
         let place = requester
             .queue
             .place_of_answer(expected.request, expected.index);
-        let (request, memory, range) = place.ok_or(DropReason::WrongAnswer)?;
+        let (request, payload, range) = place.ok_or(DropReason::WrongAnswer)?;
         let word;
         let bytes = match fitting(answer, &request, &range)? {
             Some(original) => {
@@ -146,9 +146,8 @@ impl QueuePair {
         self.counters.rx_packets += 1;
         self.counters.rx_bytes += bytes.len() as u64;
         effects.delivered += 1;
-        if let Some(memory) = memory
-            && regions.copy_in(memory, range.start, bytes).is_err()
-        {
+        let queue = &requester.queue;
+        if queue.scatter(payload, range.start, bytes, regions).is_err() {
             // What follows an operation whose memory is gone fails with it, but what was before it
             // may still succeed.
             requester.refusal = Some((answer.psn, Status::LocalProtection));

@@ -12,16 +12,16 @@ use super::transmit::Departure;
 use crate::frame::{self, DataHeader, IncomingSegment, Refusal};
 use crate::limits;
 use crate::memory::{RegionMemory, RegionTable};
+use crate::receive::posted::ReceiveQueue;
 use crate::receive::respond::Outcome;
 use crate::receive::shared::SharedReceives;
 use crate::receive::{Arrival, FrameBudget, Receiver};
 use crate::verbs::{
-    Completion, CompletionOpcode, DropReason, EngineError, Psn, ReceiveRequest, State, Status,
+    Completion, CompletionOpcode, DropReason, EngineError, Psn, Sge, State, Status,
 };
 use common::time::Time;
 use common::wire::roce::{Flow, Headers};
 use common::xdp::frame::{Frame, FramePool};
-use std::collections::VecDeque;
 use std::net::IpAddr;
 
 /// What a responder needs to deliver packets.
@@ -315,7 +315,7 @@ impl QueuePair {
             return responder.accept(segment, rights, regions, None);
         };
         let before = shared.receives.len();
-        let mut none = VecDeque::new();
+        let mut none = ReceiveQueue::new(0);
         let receives = if shared.room > 0 {
             shared.receives.queue()
         } else {
@@ -390,11 +390,11 @@ impl QueuePair {
     ///
     /// # Errors
     /// Why it is refused.
-    pub(crate) fn check_receive(&self, request: &ReceiveRequest) -> Result<(), EngineError> {
+    pub(crate) fn check_receive(&self, pieces: &[Sge]) -> Result<(), EngineError> {
         if self.state == State::Reset {
             return Err(EngineError::State);
         }
-        if request.len > limits::MESSAGE || self.request.shared.is_some() {
+        if pieces.len() > limits::SGE || self.request.shared.is_some() {
             return Err(EngineError::Argument);
         }
         if self.responder.posted() >= self.request.max_recv_wr as usize {
@@ -405,8 +405,8 @@ impl QueuePair {
 
     /// Appends a buffer that was checked to the receive queue; one posted in ERR is flushed at
     /// once.
-    pub(crate) fn post_receive(&mut self, request: ReceiveRequest, effects: &mut Effects) {
-        self.responder.post(request);
+    pub(crate) fn post_receive(&mut self, wr_id: u64, pieces: &[Sge], effects: &mut Effects) {
+        self.responder.post(wr_id, pieces);
         if self.state == State::Error {
             self.flush(effects);
         }

@@ -2,13 +2,13 @@
 
 use super::sender::Sender;
 use super::steering::{Choice, Steering};
-use crate::memory::{MemoryRange, RegionMemory, RegionTable};
+use crate::memory::{RegionMemory, RegionTable};
 use crate::send::awaited::{Again, Awaited};
 use crate::send::credit::Credits;
 use crate::send::flight::Departed;
 use crate::send::queue::SendQueue;
 use crate::send::segment::{Next, Segment};
-use crate::verbs::{Access, Psn, SendRequest, Status};
+use crate::verbs::{Psn, Status};
 use common::time::Time;
 
 /// A plain peer is asked for an acknowledgement at least this often, in packets.
@@ -162,12 +162,12 @@ impl Requester {
             let possible = !request.opcode.is_answered()
                 || self.awaited.as_ref().is_some_and(Awaited::is_possible);
             let checked = if possible {
-                local_memory(&request, domain, regions)
+                self.queue.check_memory(&request, domain, regions)
             } else {
                 Err(Status::LocalQpOperation)
             };
             match checked {
-                Ok(memory) => self.queue.begin(memory),
+                Ok(payload) => self.queue.begin(payload),
                 // What was sent before may still succeed: only then it is this request's turn.
                 Err(status) if self.queue.at_front() => return Err(status),
                 Err(_) => {
@@ -245,25 +245,4 @@ impl Requester {
             }
         }
     }
-}
-
-/// Checks the memory of a request that is about to be sent.
-fn local_memory<M: RegionMemory>(
-    request: &SendRequest,
-    domain: u32,
-    regions: &RegionTable<M>,
-) -> Result<Option<MemoryRange>, Status> {
-    if request.len == 0 {
-        return Ok(None);
-    }
-    // What is returned is written there.
-    let rights = if request.opcode.is_answered() {
-        Access::LOCAL_WRITE
-    } else {
-        Access::NONE
-    };
-    regions
-        .local(domain, request.lkey, request.addr, request.len, rights)
-        .map(Some)
-        .map_err(|_| Status::LocalProtection)
 }

@@ -1,21 +1,23 @@
 //! The responder: the buffers that were posted for messages, and how far packets have come.
 
 use crate::frame::{IncomingQuestion, IncomingSegment, Refusal};
-use crate::memory::{RegionMemory, RegionTable};
+use crate::memory::{Part, RegionMemory, RegionTable};
 use crate::receive::answer::{Answers, Permit};
+use crate::receive::posted::ReceiveQueue;
 use crate::receive::respond::{Assembly, Outcome, Target};
 use crate::receive::{Held, Receiver};
-use crate::verbs::{Access, Completion, Psn, ReceiveRequest, Status};
+use crate::verbs::{Access, Completion, Psn, ReceiveRequest, Sge, Status};
 use common::xdp::frame::Frame;
-use std::collections::VecDeque;
 
 /// What the responder owns.
 #[derive(Debug)]
 pub(super) struct Responder {
     /// Buffers that were posted and not used.
-    receives: VecDeque<ReceiveRequest>,
+    receives: ReceiveQueue,
     /// The message that is being received.
     assembly: Assembly,
+    /// Where it goes, if that is several pieces.
+    parts: Vec<Part>,
     /// From RTR on.
     pub(super) receiver: Option<Receiver>,
     /// Answers to READs and atomic operations; from RTR on.
@@ -42,8 +44,9 @@ impl Responder {
     /// A responder for `receives` buffers at a time, which takes no packets yet.
     pub(super) fn new(receives: u32) -> Self {
         Self {
-            receives: VecDeque::with_capacity(receives as usize),
+            receives: ReceiveQueue::new(receives),
             assembly: Assembly::Idle,
+            parts: Vec::new(),
             receiver: None,
             answers: None,
             resume: false,
@@ -70,8 +73,8 @@ impl Responder {
 
     /// Appends a buffer. A packet that waits for one may use it. A plain peer that was told of none
     /// learns of it at once (InfiniBand 9.7.7.2.4), so that it does not have to ask.
-    pub(super) fn post(&mut self, request: ReceiveRequest) {
-        self.receives.push_back(request);
+    pub(super) fn post(&mut self, wr_id: u64, pieces: &[Sge]) {
+        self.receives.push(wr_id, pieces);
         if std::mem::take(&mut self.told_none)
             && let Some(receiver) = &mut self.receiver
         {
@@ -82,12 +85,12 @@ impl Responder {
 
     /// Takes the oldest buffer back.
     pub(super) fn pop_receive(&mut self) -> Option<ReceiveRequest> {
-        self.receives.pop_front()
+        self.receives.pop()
     }
 
     /// Forgets all buffers, and returns how many there were.
     pub(super) fn forget_receives(&mut self) -> usize {
-        self.receives.drain(..).count()
+        self.receives.clear()
     }
 
     /// A receive of the shared queue may be there for the packet that waits for one. Whether one
@@ -104,11 +107,12 @@ impl Responder {
         segment: &IncomingSegment<'_>,
         rights: Rights,
         regions: &RegionTable<M>,
-        shared: Option<&mut VecDeque<ReceiveRequest>>,
+        shared: Option<&mut ReceiveQueue>,
     ) -> Outcome {
         let mut target = Target {
             regions,
             receives: shared.unwrap_or(&mut self.receives),
+            parts: &mut self.parts,
             domain: rights.domain,
             access: rights.access,
             mtu: rights.mtu,

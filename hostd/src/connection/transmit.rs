@@ -14,9 +14,11 @@ use crate::limits;
 use crate::memory::{RegionMemory, RegionTable};
 use crate::send::awaited::Awaited;
 use crate::send::flight::Verdict;
+use crate::send::lists::Payload;
+use crate::send::queue::SendQueue;
 use crate::verbs::{
-    ATOMIC_LEN, Completion, DropReason, EngineError, PortId, PortSet, Psn, SendRequest, State,
-    Status,
+    ATOMIC_LEN, Completion, DropReason, EngineError, Local, PortId, PortSet, Psn, SendRequest,
+    State, Status,
 };
 use common::time::{Span, Time};
 use common::wire::roce::{AckKind, Aeth, Headers, NakCode};
@@ -117,7 +119,16 @@ impl QueuePair {
             pool.give(frame);
             return Departure::Nothing;
         };
-        match compose(&mut frame, &outgoing, &choice, peer, pool, regions, now) {
+        let queue = &self.requester.queue;
+        match compose(
+            &mut frame,
+            &outgoing,
+            &choice,
+            peer,
+            (queue, regions),
+            pool,
+            now,
+        ) {
             Ok(()) => {
                 self.counters.tx_packets += 1;
                 self.counters.tx_bytes += u64::from(outgoing.segment.len);
@@ -332,13 +343,21 @@ impl QueuePair {
     ///
     /// # Errors
     /// Why it is refused.
-    pub(crate) fn check_send(&self, request: &SendRequest) -> Result<(), EngineError> {
+    pub(crate) fn check_send(
+        &self,
+        request: &SendRequest,
+        local: Local<'_>,
+    ) -> Result<(), EngineError> {
         if !(self.state.sends() || self.state == State::Error) || self.draining {
             return Err(EngineError::State);
         }
-        if request.len > limits::MESSAGE
-            || (request.opcode.is_atomic() && request.len != ATOMIC_LEN)
-        {
+        let opcode = request.opcode;
+        let possible = match local {
+            Local::Named => true,
+            Local::Pieces(pieces) => pieces.len() <= limits::SGE && !opcode.is_atomic(),
+            Local::Inline(bytes) => bytes.len() <= limits::INLINE && !opcode.is_answered(),
+        };
+        if !possible || (opcode.is_atomic() && request.len != ATOMIC_LEN) {
             return Err(EngineError::Argument);
         }
         if self.requester.queue.is_full() {
@@ -348,8 +367,13 @@ impl QueuePair {
     }
 
     /// Appends a request that was checked to the send queue; one posted in ERR is flushed at once.
-    pub(crate) fn post_send(&mut self, request: SendRequest, effects: &mut Effects) {
-        self.requester.queue.push(request, effects.turn);
+    pub(crate) fn post_send(
+        &mut self,
+        request: SendRequest,
+        local: Local<'_>,
+        effects: &mut Effects,
+    ) {
+        self.requester.queue.push(request, local, effects.turn);
         if self.state == State::Error {
             self.flush(effects);
         }
@@ -367,8 +391,8 @@ fn compose<M: RegionMemory>(
     outgoing: &Outgoing,
     choice: &Choice,
     peer: &Peer,
+    (queue, regions): (&SendQueue, &RegionTable<M>),
     pool: &FramePool,
-    regions: &RegionTable<M>,
     now: Time,
 ) -> Result<(), Status> {
     let way = peer.way.as_ref().ok_or(Status::General)?;
@@ -396,12 +420,11 @@ fn compose<M: RegionMemory>(
     let len = usize::from(segment.len);
     let place =
         frame::lay_out(frame, pool, &flow, &headers, len).ok_or(Status::LocalQpOperation)?;
-    if let Some(memory) = segment.memory {
-        let into = &mut frame.bytes_mut()[place.clone()];
-        regions
-            .copy_out(memory, segment.offset, into)
-            .map_err(|_| Status::LocalProtection)?;
-    }
-    let zeros = if M::HAS_BYTES { 0..0 } else { place };
+    let into = &mut frame.bytes_mut()[place.clone()];
+    queue
+        .gather(segment.payload, segment.offset, into, regions)
+        .map_err(|_| Status::LocalProtection)?;
+    let has_bytes = M::HAS_BYTES || matches!(segment.payload, Payload::Inline(_));
+    let zeros = if has_bytes { 0..0 } else { place };
     frame::seal_sparse(frame.bytes_mut(), zeros).map_err(|_| Status::General)
 }

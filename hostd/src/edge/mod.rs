@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   table        sessions, what they own, and their doorbells
-//!   queue_pair   work requests from the rings
+//!   queue_pair   work requests from the rings          work   requests out of their slots
 //!   shared_queue receives from the rings of shared queues
 //!   completion   completions into the rings
 //!   region       registered memory
@@ -21,3 +21,4 @@ pub mod region;
 pub mod shared_queue;
 pub mod statistics;
 pub mod table;
+pub mod work;

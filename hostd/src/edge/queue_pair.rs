@@ -1,33 +1,16 @@
 //! Work requests out of an application's rings.
 
 use super::statistics::EdgeStatistics;
+use super::work::{Broken, Copies, TakenReceive, TakenSend};
 use crate::engine::Engine;
 use crate::memory::RegionMemory;
 use crate::verbs::{CompletionQueueId, ConnectionId, EngineError, SharedQueueId};
-use crate::verbs::{ReceiveRequest, SendOpcode, SendRequest};
-use hostd_client::abi::codec::DecodeError;
-use hostd_client::abi::descriptor::{Opcode, ReceiveWork, SendWork, Sge, WORK_LEN};
-use hostd_client::abi::ring::{Consumer, RingFault};
+use hostd_client::abi::descriptor::WORK_LEN;
+use hostd_client::abi::ring::Consumer;
 
 /// Requests that one queue pair may hand over in a turn, per queue: bounds the turn, and keeps a
 /// busy queue pair from pushing others aside.
 pub(super) const TURN: u32 = 64;
-
-/// The application broke a rule of the rings: its queue pair is of no use any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Broken;
-
-impl From<RingFault> for Broken {
-    fn from(_: RingFault) -> Self {
-        Self
-    }
-}
-
-impl From<DecodeError> for Broken {
-    fn from(_: DecodeError) -> Self {
-        Self
-    }
-}
 
 /// Whether requests remain in the rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +47,11 @@ pub struct WorkRings {
     send: Consumer<WORK_LEN>,
     receive: Consumer<WORK_LEN>,
     /// Taken and checked, but refused by the engine, which had no room.
-    held_send: Option<SendRequest>,
-    held_receive: Option<ReceiveRequest>,
+    held_send: Option<TakenSend>,
+    held_receive: Option<TakenReceive>,
+    /// What belongs to these, or to those that were taken last.
+    sends: Copies,
+    receives: Copies,
     /// Where its requests complete: sends, receives.
     pub queues: [CompletionQueueId; 2],
     /// Where its receives come from, instead of its ring.
@@ -93,6 +79,8 @@ impl WorkRings {
             receive,
             held_send,
             held_receive,
+            sends: Copies::new(),
+            receives: Copies::new(),
             queues,
             shared: None,
             slot,
@@ -140,24 +128,25 @@ impl WorkRings {
         statistics: &mut EdgeStatistics,
     ) -> Result<Remains, Broken> {
         for _ in 0..TURN {
-            let request = match self.held_send.take() {
+            let taken = match self.held_send.take() {
                 Some(held) => held,
-                None => match self.send.pop()? {
-                    Some(bytes) => send_request(&SendWork::parse(&bytes)?),
+                None => match self.sends.take_send(&mut self.send)? {
+                    Some(taken) => taken,
                     None => {
                         self.send.release();
                         return Ok(Remains::Nothing);
                     }
                 },
             };
-            match engine.post_send(self.qpn, request) {
+            let local = self.sends.local(&taken);
+            match engine.post_send_of(self.qpn, taken.request, local) {
                 Ok(()) => statistics.sends += 1,
                 // Out of state: the connection is being closed. What is posted meanwhile waits for
                 // its end, and is flushed then.
                 Err(
                     EngineError::QueueFull | EngineError::CompletionQueueFull | EngineError::State,
                 ) => {
-                    self.held_send = Some(request);
+                    self.held_send = Some(taken);
                     self.send.release();
                     return Ok(Remains::Blocked);
                 }
@@ -174,20 +163,21 @@ impl WorkRings {
         statistics: &mut EdgeStatistics,
     ) -> Result<Remains, Broken> {
         for _ in 0..TURN {
-            let request = match self.held_receive.take() {
+            let taken = match self.held_receive.take() {
                 Some(held) => held,
-                None => match self.receive.pop()? {
-                    Some(bytes) => receive_request(&ReceiveWork::parse(&bytes)?),
+                None => match self.receives.take_receive(&mut self.receive)? {
+                    Some(taken) => taken,
                     None => {
                         self.receive.release();
                         return Ok(Remains::Nothing);
                     }
                 },
             };
-            match engine.post_receive(self.qpn, request) {
+            let pieces = self.receives.pieces(&taken);
+            match engine.post_receive_into(self.qpn, taken.wr_id, pieces) {
                 Ok(()) => statistics.receives += 1,
                 Err(EngineError::QueueFull | EngineError::CompletionQueueFull) => {
-                    self.held_receive = Some(request);
+                    self.held_receive = Some(taken);
                     self.receive.release();
                     return Ok(Remains::Blocked);
                 }
@@ -196,42 +186,5 @@ impl WorkRings {
         }
         self.receive.release();
         Ok(Remains::More)
-    }
-}
-
-fn send_request(work: &SendWork) -> SendRequest {
-    let local = work.buffers.as_slice().first().copied().unwrap_or_default();
-    SendRequest {
-        wr_id: work.wr_id,
-        opcode: match work.opcode {
-            Opcode::Write => SendOpcode::RdmaWrite,
-            Opcode::WriteWithImmediate => SendOpcode::RdmaWriteWithImm,
-            Opcode::Send => SendOpcode::Send,
-            Opcode::SendWithImmediate => SendOpcode::SendWithImm,
-            Opcode::Read => SendOpcode::RdmaRead,
-            Opcode::CompareSwap => SendOpcode::AtomicCmpAndSwp,
-            Opcode::FetchAdd => SendOpcode::AtomicFetchAndAdd,
-        },
-        lkey: local.lkey,
-        addr: local.address,
-        len: local.length,
-        remote_addr: work.remote_address,
-        rkey: work.rkey,
-        imm: work.immediate,
-        signaled: work.signaled,
-        solicited: work.solicited,
-        fence: work.fence,
-        compare_add: work.compare_add,
-        swap: work.swap,
-    }
-}
-
-pub(super) fn receive_request(work: &ReceiveWork) -> ReceiveRequest {
-    let local: Sge = work.buffers.as_slice().first().copied().unwrap_or_default();
-    ReceiveRequest {
-        wr_id: work.wr_id,
-        lkey: local.lkey,
-        addr: local.address,
-        len: local.length,
     }
 }

@@ -1,11 +1,12 @@
 //! Receives out of an application's ring, for a shared receive queue.
 
-use super::queue_pair::{Broken, Remains, TURN, receive_request};
+use super::queue_pair::{Remains, TURN};
 use super::statistics::EdgeStatistics;
+use super::work::{Broken, Copies, TakenReceive};
 use crate::engine::Engine;
 use crate::memory::RegionMemory;
-use crate::verbs::{EngineError, ReceiveRequest, SharedQueueId};
-use hostd_client::abi::descriptor::{ReceiveWork, WORK_LEN};
+use crate::verbs::{EngineError, SharedQueueId};
+use hostd_client::abi::descriptor::WORK_LEN;
 use hostd_client::abi::ring::Consumer;
 
 /// A shared receive queue of an application.
@@ -14,7 +15,9 @@ pub struct SharedRing {
     queue: SharedQueueId,
     ring: Consumer<WORK_LEN>,
     /// Taken and checked, but refused by the engine, which had no room.
-    held: Option<ReceiveRequest>,
+    held: Option<TakenReceive>,
+    /// What belongs to it, or to the one that was taken last.
+    copies: Copies,
     /// Its bit in the doorbell page.
     pub slot: u32,
     /// The application broke the ring: it is not looked at any more.
@@ -28,6 +31,7 @@ impl SharedRing {
             queue,
             ring,
             held: None,
+            copies: Copies::new(),
             slot,
             broken: false,
         }
@@ -57,17 +61,18 @@ impl SharedRing {
         statistics: &mut EdgeStatistics,
     ) -> Result<Remains, Broken> {
         for _ in 0..TURN {
-            let request = match self.held.take() {
+            let taken = match self.held.take() {
                 Some(held) => held,
-                None => match self.ring.pop()? {
-                    Some(bytes) => receive_request(&ReceiveWork::parse(&bytes)?),
+                None => match self.copies.take_receive(&mut self.ring)? {
+                    Some(taken) => taken,
                     None => return Ok(Remains::Nothing),
                 },
             };
-            match engine.post_shared_receive(self.queue, request) {
+            let pieces = self.copies.pieces(&taken);
+            match engine.post_shared_receive_into(self.queue, taken.wr_id, pieces) {
                 Ok(()) => statistics.receives += 1,
                 Err(EngineError::QueueFull) => {
-                    self.held = Some(request);
+                    self.held = Some(taken);
                     return Ok(Remains::Blocked);
                 }
                 Err(_) => return Err(Broken),

@@ -48,8 +48,8 @@ use crate::slab::Slab;
 use crate::stats::{EngineStatistics, PathStatistics, QueuePairStatistics};
 use crate::timers::Timers;
 use crate::verbs::{
-    Access, Completion, CompletionQueueId, DomainId, EngineConfig, EngineError, Event,
-    QueuePairRequest, ReceiveRequest, RegionKeys, Route, SendRequest, Transition,
+    Access, Completion, CompletionQueueId, DomainId, EngineConfig, EngineError, Event, Local,
+    QueuePairRequest, ReceiveRequest, RegionKeys, Route, SendRequest, Sge, Transition,
 };
 use chacha20::ChaCha20Rng;
 use common::time::Time;
@@ -397,17 +397,33 @@ impl<M: RegionMemory> Engine<M> {
     }
 
     /// Appends a request to a send queue. Errors that show only when it is carried out (keys,
-    /// ranges) are reported by its completion.
+    /// ranges, messages that are too long) are reported by its completion.
     ///
     /// # Errors
     /// [`EngineError::Unknown`]: there is no such queue pair. [`EngineError::State`]: it is not in
-    /// RTS, or its connection is about to end. [`EngineError::Argument`]: the message is too long.
+    /// RTS, or its connection is about to end. [`EngineError::Argument`]: the operation has no such
+    /// length.
     /// [`EngineError::QueueFull`] and [`EngineError::CompletionQueueFull`]: there is no room.
     pub fn post_send(&mut self, qpn: u32, request: SendRequest) -> Result<(), EngineError> {
+        self.post_send_of(qpn, request, Local::Named)
+    }
+
+    /// The same with bytes that the request itself does not name; its length is theirs.
+    ///
+    /// # Errors
+    /// As [`Self::post_send`]. [`EngineError::Argument`]: also if they are too many, or not
+    /// possible with that opcode.
+    pub fn post_send_of(
+        &mut self,
+        qpn: u32,
+        mut request: SendRequest,
+        local: Local<'_>,
+    ) -> Result<(), EngineError> {
+        request.len = local.len(request.len);
         let queue_pair = self.queue_pairs.get_mut(qpn).ok_or(EngineError::Unknown)?;
-        queue_pair.check_send(&request)?;
+        queue_pair.check_send(&request, local)?;
         self.completions.commit(queue_pair.request.send_cq)?;
-        queue_pair.post_send(request, &mut self.effects);
+        queue_pair.post_send(request, local, &mut self.effects);
         self.carry_out_effects();
         self.list(qpn);
         Ok(())
@@ -417,13 +433,30 @@ impl<M: RegionMemory> Engine<M> {
     ///
     /// # Errors
     /// [`EngineError::Unknown`]: there is no such queue pair. [`EngineError::State`]: it is in
-    /// RESET. [`EngineError::Argument`]: the buffer is too long. [`EngineError::QueueFull`] and
-    /// [`EngineError::CompletionQueueFull`]: there is no room.
+    /// RESET. [`EngineError::QueueFull`] and [`EngineError::CompletionQueueFull`]: there is no
+    /// room.
     pub fn post_receive(&mut self, qpn: u32, request: ReceiveRequest) -> Result<(), EngineError> {
+        let ReceiveRequest {
+            addr, len, lkey, ..
+        } = request;
+        self.post_receive_into(qpn, request.wr_id, &[Sge { addr, len, lkey }])
+    }
+
+    /// Appends a buffer of several pieces, which are filled in order.
+    ///
+    /// # Errors
+    /// As [`Self::post_receive`]. [`EngineError::Argument`]: there are more than
+    /// [`limits::SGE`].
+    pub fn post_receive_into(
+        &mut self,
+        qpn: u32,
+        wr_id: u64,
+        pieces: &[Sge],
+    ) -> Result<(), EngineError> {
         let queue_pair = self.queue_pairs.get_mut(qpn).ok_or(EngineError::Unknown)?;
-        queue_pair.check_receive(&request)?;
+        queue_pair.check_receive(pieces)?;
         self.completions.commit(queue_pair.request.receive_cq)?;
-        queue_pair.post_receive(request, &mut self.effects);
+        queue_pair.post_receive(wr_id, pieces, &mut self.effects);
         self.carry_out_effects();
         self.list(qpn);
         Ok(())

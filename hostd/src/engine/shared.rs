@@ -6,7 +6,7 @@ use crate::memory::RegionMemory;
 use crate::receive::shared::SharedReceives;
 use crate::stats::SharedQueueStatistics;
 use crate::verbs::{
-    DomainId, EngineError, Event, QueuePairRequest, ReceiveRequest, SharedQueueId,
+    DomainId, EngineError, Event, QueuePairRequest, ReceiveRequest, Sge, SharedQueueId,
     SharedQueueRequest,
 };
 
@@ -82,18 +82,35 @@ impl<M: RegionMemory> Engine<M> {
     /// at when a message takes it.
     ///
     /// # Errors
-    /// [`EngineError::Unknown`]: there is no such queue. [`EngineError::Argument`]: the buffer is
-    /// too long. [`EngineError::QueueFull`]: there is no room.
+    /// [`EngineError::Unknown`]: there is no such queue. [`EngineError::QueueFull`]: there is no
+    /// room.
     pub fn post_shared_receive(
         &mut self,
         id: SharedQueueId,
         request: ReceiveRequest,
     ) -> Result<(), EngineError> {
+        let ReceiveRequest {
+            addr, len, lkey, ..
+        } = request;
+        self.post_shared_receive_into(id, request.wr_id, &[Sge { addr, len, lkey }])
+    }
+
+    /// Appends a buffer of several pieces, which are filled in order.
+    ///
+    /// # Errors
+    /// As [`Self::post_shared_receive`]. [`EngineError::Argument`]: there are more than
+    /// [`limits::SGE`].
+    pub fn post_shared_receive_into(
+        &mut self,
+        id: SharedQueueId,
+        wr_id: u64,
+        pieces: &[Sge],
+    ) -> Result<(), EngineError> {
         let queue = self.shared.get_mut(id.0).ok_or(EngineError::Unknown)?;
-        if request.len > limits::MESSAGE {
+        if pieces.len() > limits::SGE {
             return Err(EngineError::Argument);
         }
-        queue.post(request)?;
+        queue.post(wr_id, pieces)?;
         while let Some(qpn) = queue.next_waiting() {
             let queue_pair = self.queue_pairs.get_mut(qpn);
             if queue_pair.is_some_and(|queue_pair| queue_pair.offer_shared()) {

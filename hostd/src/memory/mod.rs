@@ -4,15 +4,18 @@
 //! ```text
 //!   access   how the engine reaches memory    heap   memory of simulated hosts and tests
 //!   table    regions and their keys           copy   payloads out of them and into them
+//!   list     lists of pieces, copied as one
 //! ```
 
 mod access;
 mod copy;
 mod heap;
+mod list;
 mod table;
 
 pub use access::RegionMemory;
 pub use heap::HeapMemory;
+pub(crate) use list::Part;
 pub(crate) use table::{AccessDenied, MemoryRange, RegionTable};
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //!   sequence   [7] expected, early, come before     place     [8] where the payload goes
 //!   order      [9] packets that wait for their turn  respond  [10] segments into messages
 //!   report     [11] acknowledgements: what, and when  notify  [11] congestion: when it is told
-//!   answer     [10] READs and atomic operations
+//!   answer     [10] READs and atomic operations     posted   [10] receives that wait
 //!   shared     [10] receives of several queue pairs
 //!
 //!          expected                              expected + capacity
@@ -22,6 +22,7 @@ pub(crate) mod answer;
 pub(crate) mod notify;
 mod order;
 mod place;
+pub(crate) mod posted;
 pub(crate) mod report;
 pub(crate) mod respond;
 mod sequence;

@@ -1,32 +1,47 @@
-//! \[8\] Where the bytes of a message go: a range of a region, checked once when the message began.
+//! \[8\] Where the bytes of a message go: ranges of regions, checked once when the message began.
 
 use crate::frame::IncomingQuestion;
-use crate::memory::{AccessDenied, MemoryRange, RegionMemory, RegionTable};
-use crate::verbs::{Access, ReceiveRequest};
+use crate::memory::{AccessDenied, MemoryRange, Part, RegionMemory, RegionTable};
+use crate::verbs::{Access, ReceiveRequest, Sge};
 
 /// The place of a message that is being received; of one without bytes there is none, and nothing
 /// has to be valid.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place(Option<MemoryRange>);
+pub(crate) enum Place {
+    /// None.
+    #[default]
+    None,
+    /// One range.
+    Range(MemoryRange),
+    /// The parts that are kept beside it.
+    Parts,
+}
 
 impl Place {
-    /// The buffer of a posted receive.
+    /// The buffer of a posted receive; `pieces` if it names other than one, which become `parts`.
     ///
     /// # Errors
-    /// Its key, its range or its right is wrong.
+    /// A key, a range or a right is wrong.
     pub(super) fn posted<M: RegionMemory>(
         regions: &RegionTable<M>,
         domain: u32,
         receive: &ReceiveRequest,
+        pieces: impl ExactSizeIterator<Item = Sge>,
+        parts: &mut Vec<Part>,
     ) -> Result<Self, AccessDenied> {
-        let ReceiveRequest {
-            lkey, addr, len, ..
-        } = *receive;
-        if len == 0 {
-            return Ok(Self(None));
+        let rights = Access::LOCAL_WRITE;
+        if pieces.len() == 0 {
+            let ReceiveRequest {
+                addr, len, lkey, ..
+            } = *receive;
+            let part = regions.part(domain, &Sge { addr, len, lkey }, rights)?;
+            return Ok(part.map_or(Self::None, |part| Self::Range(part.range)));
         }
-        let range = regions.local(domain, lkey, addr, len, Access::LOCAL_WRITE)?;
-        Ok(Self(Some(range)))
+        parts.clear();
+        for piece in pieces {
+            parts.extend(regions.part(domain, &piece, rights)?);
+        }
+        Ok(Self::Parts)
     }
 
     /// The memory that a peer named for an RDMA WRITE.
@@ -41,10 +56,10 @@ impl Place {
         len: u32,
     ) -> Result<Self, AccessDenied> {
         if len == 0 {
-            return Ok(Self(None));
+            return Ok(Self::None);
         }
         let range = regions.remote(domain, rkey, addr, len, Access::REMOTE_WRITE)?;
-        Ok(Self(Some(range)))
+        Ok(Self::Range(range))
     }
 
     /// The memory that a peer named for an RDMA READ.
@@ -66,19 +81,21 @@ impl Place {
         Ok(Some(range))
     }
 
-    /// Puts a segment there, `offset` bytes after the message's first.
+    /// Puts a segment there, or into `parts`, `offset` bytes after the message's first.
     ///
     /// # Errors
     /// The region is gone.
     pub(super) fn put<M: RegionMemory>(
         self,
         regions: &RegionTable<M>,
+        parts: &[Part],
         offset: u32,
         payload: &[u8],
     ) -> Result<(), AccessDenied> {
-        match self.0 {
-            Some(range) => regions.copy_in(range, offset, payload),
-            None => Ok(()),
+        match self {
+            Self::None => Ok(()),
+            Self::Range(range) => regions.copy_in(range, offset, payload),
+            Self::Parts => regions.scatter(parts.iter().copied(), offset, payload),
         }
     }
 }

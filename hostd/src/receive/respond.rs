@@ -15,11 +15,11 @@
 //! nothing.
 
 use super::place::Place;
+use super::posted::ReceiveQueue;
 use crate::frame::{IncomingSegment, Position, Refusal};
 use crate::limits;
-use crate::memory::{RegionMemory, RegionTable};
+use crate::memory::{Part, RegionMemory, RegionTable};
 use crate::verbs::{Access, Completion, CompletionOpcode, ReceiveRequest, Status};
-use std::collections::VecDeque;
 
 /// What became of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,9 @@ pub(crate) enum Outcome {
 #[derive(Debug)]
 pub(crate) struct Target<'a, M> {
     pub(crate) regions: &'a RegionTable<M>,
-    pub(crate) receives: &'a mut VecDeque<ReceiveRequest>,
+    pub(crate) receives: &'a mut ReceiveQueue,
+    /// Of the receive that a SEND is placed in, if it has several.
+    pub(crate) parts: &'a mut Vec<Part>,
     pub(crate) domain: u32,
     /// What peers may do through this queue pair.
     pub(crate) access: Access,
@@ -129,7 +131,7 @@ impl Assembly {
         if len > receive.len - *received {
             return self.refuse(Refusal::InvalidRequest, target.qpn, Status::LocalLength);
         }
-        let placed = memory.put(target.regions, *received, arrival.payload);
+        let placed = memory.put(target.regions, target.parts, *received, arrival.payload);
         if placed.is_err() {
             return self.refuse(
                 Refusal::RemoteOperation,
@@ -172,7 +174,7 @@ impl Assembly {
             }
             return Outcome::NotReady;
         }
-        let placed = memory.put(target.regions, *received, arrival.payload);
+        let placed = memory.put(target.regions, target.parts, *received, arrival.payload);
         if placed.is_err() {
             return self.refuse(Refusal::RemoteAccess, target.qpn, Status::LocalProtection);
         }
@@ -182,7 +184,7 @@ impl Assembly {
         }
         let total = *total;
         *self = Self::Idle;
-        let receive = arrival.imm.and_then(|_| target.receives.pop_front());
+        let receive = arrival.imm.and_then(|_| target.receives.pop());
         let opcode = CompletionOpcode::ReceiveRdmaWithImm;
         let completion = |receive| finished(&receive, opcode, total, arrival, target.qpn);
         Outcome::Finished(receive.map(completion))
@@ -241,8 +243,9 @@ fn begin_write<M: RegionMemory>(
 }
 
 fn begin_send<M: RegionMemory>(target: &mut Target<'_, M>) -> Result<Assembly, Outcome> {
-    let receive = target.receives.pop_front().ok_or(Outcome::NotReady)?;
-    let memory = Place::posted(target.regions, target.domain, &receive);
+    let (receive, pieces) = target.receives.take().ok_or(Outcome::NotReady)?;
+    let (regions, domain) = (target.regions, target.domain);
+    let memory = Place::posted(regions, domain, &receive, pieces, target.parts);
     let memory = memory.map_err(|_| {
         let completion = failed(&receive, target.qpn, Status::LocalProtection);
         Outcome::Refused(Refusal::RemoteOperation, Some(completion))

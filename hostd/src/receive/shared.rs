@@ -5,8 +5,9 @@
 //! that finds none and keeps the packet waits in a line: each receive that is posted is offered to
 //! the first of the line.
 
+use super::posted::ReceiveQueue;
 use crate::stats::SharedQueueStatistics;
-use crate::verbs::{EngineError, ReceiveRequest};
+use crate::verbs::{EngineError, Sge};
 use std::collections::VecDeque;
 
 /// See the module.
@@ -17,7 +18,7 @@ pub(crate) struct SharedReceives {
     /// Queue pairs that take receives here.
     users: usize,
     /// Those that were posted and not taken, oldest first.
-    posted: VecDeque<ReceiveRequest>,
+    posted: ReceiveQueue,
     most: u32,
     /// Fewer posted ones than this are an event; 0: no event.
     limit: u32,
@@ -31,7 +32,7 @@ impl SharedReceives {
         Self {
             domain,
             users: 0,
-            posted: VecDeque::with_capacity(most as usize),
+            posted: ReceiveQueue::new(most),
             most,
             limit: 0,
             waiting: VecDeque::new(),
@@ -88,16 +89,16 @@ impl SharedReceives {
     ///
     /// # Errors
     /// [`EngineError::QueueFull`].
-    pub(crate) fn post(&mut self, request: ReceiveRequest) -> Result<(), EngineError> {
+    pub(crate) fn post(&mut self, wr_id: u64, pieces: &[Sge]) -> Result<(), EngineError> {
         if self.posted.len() >= self.most as usize {
             return Err(EngineError::QueueFull);
         }
-        self.posted.push_back(request);
+        self.posted.push(wr_id, pieces);
         Ok(())
     }
 
     /// Those that are posted, to be taken from the front.
-    pub(crate) fn queue(&mut self) -> &mut VecDeque<ReceiveRequest> {
+    pub(crate) fn queue(&mut self) -> &mut ReceiveQueue {
         &mut self.posted
     }
 

@@ -1,8 +1,7 @@
 //! \[1\] The send queue: requests in order, from when they are posted until they complete.
 
-use crate::memory::MemoryRange;
-use crate::verbs::Psn;
-use crate::verbs::SendRequest;
+use super::lists::{Lists, Payload};
+use crate::verbs::{Local, Psn, SendRequest};
 use common::time::Time;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,7 +11,8 @@ use std::ops::Range;
 pub(super) struct Entry {
     pub(super) request: SendRequest,
     posted: Time,
-    pub(super) memory: Option<MemoryRange>,
+    /// Where its bytes are.
+    pub(super) payload: Payload,
     /// Of its first packet; set when that is sent.
     pub(super) first: Psn,
     /// How many packet sequence numbers it takes.
@@ -25,6 +25,8 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     pub(super) entries: VecDeque<Entry>,
+    /// What requests consist of that name more than one piece.
+    pub(super) lists: Lists,
     capacity: usize,
     /// Requests completed so far: the number of the front entry.
     pub(super) completed: u32,
@@ -41,6 +43,7 @@ impl SendQueue {
     pub(crate) fn new(capacity: u32) -> Self {
         Self {
             entries: VecDeque::with_capacity(capacity as usize),
+            lists: Lists::default(),
             capacity: capacity as usize,
             completed: 0,
             cursor: 0,
@@ -95,8 +98,8 @@ impl SendQueue {
         self.cursor == 0
     }
 
-    /// Appends a request that is posted at `now`.
-    pub(crate) fn push(&mut self, request: SendRequest, now: Time) {
+    /// Appends a request whose bytes are in `local`, and that is posted at `now`.
+    pub(crate) fn push(&mut self, request: SendRequest, local: Local<'_>, now: Time) {
         let packets = if request.opcode.is_atomic() {
             1
         } else {
@@ -105,7 +108,7 @@ impl SendQueue {
         let entry = Entry {
             request,
             posted: now,
-            memory: None,
+            payload: self.lists.push(local),
             first: Psn::default(),
             packets,
             answered: 0,
@@ -116,6 +119,12 @@ impl SendQueue {
     /// The request that is being sent, or begins next.
     pub(crate) fn current(&self) -> Option<&SendRequest> {
         self.entries.get(self.cursor).map(|entry| &entry.request)
+    }
+
+    /// Where the bytes of that request are.
+    pub(super) fn current_payload(&self) -> Payload {
+        let entry = self.entries.get(self.cursor);
+        entry.map_or(Payload::None, |entry| entry.payload)
     }
 
     /// Whether no packet of the current request was sent.
@@ -129,12 +138,12 @@ impl SendQueue {
         &self,
         number: u32,
         index: u32,
-    ) -> Option<(SendRequest, Option<MemoryRange>, Range<u32>)> {
+    ) -> Option<(SendRequest, Payload, Range<u32>)> {
         let entry = self.entry(number)?;
         let offset = index.checked_mul(u32::from(self.mtu))?;
         let len = entry.request.len.checked_sub(offset)?;
         let end = offset + len.min(u32::from(self.mtu));
-        Some((entry.request, entry.memory, offset..end))
+        Some((entry.request, entry.payload, offset..end))
     }
 
     /// Another answer to request `number` has come.
@@ -175,6 +184,7 @@ impl SendQueue {
     /// Takes the oldest request out, whatever became of it: the request, and when it was posted.
     pub(crate) fn pop(&mut self) -> Option<(SendRequest, Time)> {
         let entry = self.entries.pop_front()?;
+        self.lists.pop(entry.payload, entry.request.len);
         self.completed = self.completed.wrapping_add(1);
         Some((entry.request, entry.posted))
     }

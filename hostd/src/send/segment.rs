@@ -1,9 +1,9 @@
 //! \[2\] Requests into segments, one a packet, each with its sequence number; and again from the
 //! number to the segment, for what is lost.
 
+use super::lists::Payload;
 use super::queue::{Entry, SendQueue};
 use crate::frame::Position;
-use crate::memory::MemoryRange;
 use crate::verbs::{Psn, SendOpcode, SendRequest};
 
 /// What one packet carries.
@@ -11,8 +11,8 @@ use crate::verbs::{Psn, SendOpcode, SendRequest};
 pub(crate) struct Segment {
     /// The request it is of.
     pub(crate) request: SendRequest,
-    /// Where the request's memory is; `None` for an empty message.
-    pub(crate) memory: Option<MemoryRange>,
+    /// Where the request's bytes are.
+    pub(crate) payload: Payload,
     /// Where in the message it lies.
     pub(crate) position: Position,
     /// Payload bytes of the message before it.
@@ -55,7 +55,7 @@ impl Entry {
         let left = self.request.len.saturating_sub(offset);
         Segment {
             request: self.request,
-            memory: None,
+            payload: Payload::None,
             position: Position::Only,
             offset,
             len: 0,
@@ -78,7 +78,7 @@ impl Entry {
         };
         Segment {
             request: self.request,
-            memory: self.memory,
+            payload: self.payload,
             position,
             offset,
             len: u16::try_from(len).expect("at most the MTU"),
@@ -124,9 +124,9 @@ impl SendQueue {
     }
 
     /// The memory of the request that [`Next::Begin`] named was checked.
-    pub(crate) fn begin(&mut self, memory: Option<MemoryRange>) {
+    pub(crate) fn begin(&mut self, payload: Payload) {
         if let Some(entry) = self.entries.get_mut(self.cursor) {
-            entry.memory = memory;
+            entry.payload = payload;
             self.packet = Some(0);
         }
     }
@@ -174,6 +174,7 @@ impl SendQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verbs::Local;
     use common::time::Time;
 
     fn request(wr_id: u64, len: u32) -> SendRequest {
@@ -191,7 +192,7 @@ mod tests {
         loop {
             match queue.next() {
                 Next::Nothing => return sent,
-                Next::Begin(_) => queue.begin(None),
+                Next::Begin(_) => queue.begin(Payload::None),
                 Next::Segment(number, segment) => {
                     queue.sent(*psn);
                     sent.push((number, *psn, segment));
@@ -208,7 +209,7 @@ mod tests {
         let mut queue = SendQueue::new(4);
         queue.set_mtu(256);
         for (wr_id, len) in [(0, 0), (1, 256), (2, 257), (3, 1000)] {
-            queue.push(request(wr_id, len), Time::ZERO);
+            queue.push(request(wr_id, len), Local::Named, Time::ZERO);
         }
         assert!(queue.is_full());
         let mut psn = Psn::new(0xff_fffe);

@@ -51,4 +51,5 @@ pub(crate) use psn::Psn;
 pub use queue_pair::{QueuePairRequest, SharedQueueRequest};
 pub use route::{Route, Speeds};
 pub use state::{ReadyToReceive, ReadyToSend, State, Transition};
-pub use work::{ATOMIC_LEN, AtomicOperation, ReceiveRequest, SendOpcode, SendRequest};
+pub(crate) use work::total;
+pub use work::{ATOMIC_LEN, AtomicOperation, Local, ReceiveRequest, SendOpcode, SendRequest, Sge};

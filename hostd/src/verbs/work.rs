@@ -80,7 +80,51 @@ impl SendOpcode {
     }
 }
 
-/// One request for the send queue (`struct ibv_send_wr` with one scatter/gather element).
+/// A piece of local memory (`struct ibv_sge`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sge {
+    /// Address in the address space of the region.
+    pub addr: u64,
+    /// Bytes. A piece without bytes is passed over, and its key is not looked at.
+    pub len: u32,
+    /// Local key of the region.
+    pub lkey: u32,
+}
+
+/// Where the bytes of a request to the send queue are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Local<'a> {
+    /// In the one piece that the request itself names.
+    #[default]
+    Named,
+    /// In these pieces, in order: at most [`crate::limits::SGE`]. The request's own piece is not
+    /// looked at.
+    Pieces(&'a [Sge]),
+    /// Here (`IBV_SEND_INLINE`): at most [`crate::limits::INLINE`] bytes, copied when the request
+    /// is posted. Not for what is answered with data.
+    Inline(&'a [u8]),
+}
+
+impl Local<'_> {
+    /// Bytes of a request that names `named` bytes itself. Sums beyond 32 bits are longer than any
+    /// message, and stay at the greatest number.
+    pub fn len(&self, named: u32) -> u32 {
+        match self {
+            Self::Named => named,
+            Self::Pieces(pieces) => total(pieces),
+            Self::Inline(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+/// Bytes of all pieces together; the greatest number if they are more.
+pub(crate) fn total(pieces: &[Sge]) -> u32 {
+    let add = |sum: u32, piece: &Sge| sum.saturating_add(piece.len);
+    pieces.iter().fold(0, add)
+}
+
+/// One request for the send queue (`struct ibv_send_wr` with one scatter/gather element; more of
+/// them are a [`Local`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendRequest {
     /// Given back in the completion.
@@ -112,7 +156,8 @@ pub struct SendRequest {
     pub swap: u64,
 }
 
-/// One request for the receive queue (`struct ibv_recv_wr` with one scatter/gather element).
+/// One request for the receive queue (`struct ibv_recv_wr` with one scatter/gather element; more
+/// of them are a list of [`Sge`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveRequest {
     /// Given back in the completion.

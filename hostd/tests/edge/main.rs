@@ -7,6 +7,7 @@ mod copy;
 mod doors;
 mod examples;
 mod hostile;
+mod lists;
 mod loopback;
 mod modify;
 mod raw;

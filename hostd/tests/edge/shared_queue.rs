@@ -213,7 +213,7 @@ fn broken_and_foreign_queues() {
     let owner = Raw::greeted(&a);
     let create = |raw: &Raw| {
         let request = Request::CreateSharedQueue {
-            entries: 4,
+            entries: 8,
             limit: 0,
         };
         let (reply, fds) = raw.ask(&request, &[]);
@@ -259,7 +259,7 @@ fn broken_and_foreign_queues() {
     let (_, other, _) = create(&owner);
     let busy = Request::Destroy { kind, handle };
     assert_eq!(owner.refused(&busy, &[]), ErrorCode::InUse);
-    let mut ring = RingMemory::<64>::open(fds[0].as_fd(), 4)
+    let mut ring = RingMemory::<64>::open(fds[0].as_fd(), 8)
         .expect("a ring")
         .producer();
     ring.push(&[0xff; 64]).expect("a sound ring");

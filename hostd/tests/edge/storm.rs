@@ -5,7 +5,7 @@ use crate::raw::{HEAD, Raw, Rings, TAIL, rings};
 use crate::rig::{Daemon, PATIENCE, config, pair};
 use hostd_client::abi::answer::{FromDaemon, Reply};
 use hostd_client::abi::by_hand::ByHand;
-use hostd_client::abi::descriptor::{Opcode, SendWork, Sge, SgeList, WORK_LEN};
+use hostd_client::abi::descriptor::{Local, Opcode, SendWork, Sge, SgeList, WORK_LEN};
 use hostd_client::abi::message::Request;
 use hostd_client::abi::types::Access;
 use hostd_client::abi::{VERSION_MAJOR, VERSION_MINOR, feature};
@@ -169,7 +169,7 @@ impl Attacker {
                 0
             },
             rkey: random.next_u32(),
-            buffers: SgeList::new(&[sge]).expect("one"),
+            local: Local::Pieces(SgeList::new(&[sge]).expect("one")),
             compare_add: 0,
             swap: 0,
         }

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-struct End {
-    context: Context,
-    queue: CompletionQueue,
-    queue_pair: QueuePair,
-    memory: Region,
+pub(crate) struct End {
+    pub(crate) context: Context,
+    pub(crate) queue: CompletionQueue,
+    pub(crate) queue_pair: QueuePair,
+    pub(crate) memory: Region,
 }
 
 fn end(daemon: &Daemon) -> End {
@@ -71,7 +71,7 @@ impl End {
 }
 
 /// Two ends, connected; `before` prepares the passive one.
-fn connected(a: &Daemon, b: &Daemon, before: impl FnOnce(&mut End)) -> (End, End) {
+pub(crate) fn connected(a: &Daemon, b: &Daemon, before: impl FnOnce(&mut End)) -> (End, End) {
     let (active, mut passive) = (end(a), end(b));
     before(&mut passive);
     connect(a, b, active, passive)

@@ -9,6 +9,7 @@ mod forge;
 mod hostile;
 mod injection;
 mod keep_alive;
+mod lists;
 mod losses;
 mod messages;
 mod modify;

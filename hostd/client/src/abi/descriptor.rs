@@ -13,14 +13,20 @@
 //!  12  immediate    u32                       16  byte_len  u32
 //!  16  remote_addr  u64                       20  immediate u32
 //!  24  rkey         u32                       24  reserved  u64
-//!  28  reserved     u32
-//!  32  sge[1]       {address u64, length u32, lkey u32}
-//!  48  compare_add  u64 (0 unless the request is an atomic operation)
-//!  56  swap         u64 (0 unless it is a compare and swap)
+//!  28  inline_len   u32 (0 unless flag 8 is set)
+//!  32  sge[2]       {address u64, length u32, lkey u32}
 //! ```
+//!
+//! Bytes 32 to 63 are something else in two cases. With an atomic operation the second piece is
+//! its operands: `compare_add` u64, `swap` u64. With flag 8 (`IBV_SEND_INLINE`) all 32 bytes are
+//! the first ones of the message, and `num_sge` is 0.
+//!
+//! What finds no place there follows in the next slots of the ring, 64 bytes each, which are
+//! published together with the first: four pieces a slot, or 64 bytes of inline data. What a
+//! length leaves unused may be anything.
 
 use super::codec::{DecodeError, Reader, Writer};
-use super::{MESSAGE_LEN_MAX, SGE_MAX};
+use super::{INLINE_MAX, SGE_MAX};
 
 /// Bytes of a work request.
 pub const WORK_LEN: usize = 64;
@@ -41,9 +47,25 @@ pub const FLAG_SOLICITED: u8 = 1 << 2;
 /// A completion carries immediate data (`IBV_WC_WITH_IMM`).
 pub const COMPLETION_WITH_IMMEDIATE: u8 = 1 << 1;
 
+/// The bytes of the message are in the ring and not in a region (`IBV_SEND_INLINE`).
+pub const FLAG_INLINE: u8 = 1 << 3;
+
 const SGE_LEN: usize = 16;
-const OPERANDS: usize = WORK_LEN - 32 - SGE_MAX * SGE_LEN;
-const _: () = assert!(OPERANDS == 16);
+
+/// Pieces that stand in the first slot of a work request.
+pub const SGE_FIRST: usize = 2;
+
+/// Pieces that stand in each slot after it.
+pub const SGE_MORE: usize = WORK_LEN / SGE_LEN;
+
+/// Bytes of inline data that stand in the first slot of a work request.
+pub const INLINE_FIRST: usize = SGE_FIRST * SGE_LEN;
+
+/// Slots of a ring that a work request takes, at most.
+pub const WORK_SLOTS_MAX: u32 = 5;
+
+const _: () = assert!(SGE_FIRST + (WORK_SLOTS_MAX as usize - 1) * SGE_MORE >= SGE_MAX);
+const _: () = assert!(INLINE_FIRST + (WORK_SLOTS_MAX as usize - 1) * WORK_LEN >= INLINE_MAX);
 
 /// Bytes that an atomic operation changes, and that it returns.
 pub const ATOMIC_LEN: u32 = 8;
@@ -109,70 +131,152 @@ pub struct Sge {
     pub lkey: u32,
 }
 
-/// The local buffers of one work request, at most [`SGE_MAX`].
+/// How many pieces of local memory a work request has, and the first of them; those beyond
+/// [`SGE_FIRST`] stand in slots of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SgeList {
-    list: [Sge; SGE_MAX],
-    len: u8,
+    first: [Sge; SGE_FIRST],
+    count: u8,
 }
 
 impl SgeList {
-    /// The buffers of `list`; `None` if there are more than [`SGE_MAX`].
+    /// The list that begins with `list`; `None` if that has more than [`SGE_MAX`].
     pub fn new(list: &[Sge]) -> Option<Self> {
-        let mut whole = Self::default();
-        whole.list.get_mut(..list.len())?.copy_from_slice(list);
-        whole.len = u8::try_from(list.len()).ok()?;
-        Some(whole)
-    }
-
-    /// The buffers in order.
-    pub fn as_slice(&self) -> &[Sge] {
-        &self.list[..usize::from(self.len)]
-    }
-
-    /// Bytes of all buffers together.
-    pub fn total(&self) -> u64 {
-        self.as_slice()
-            .iter()
-            .map(|sge| u64::from(sge.length))
-            .sum()
-    }
-
-    fn write(&self, mut writer: Writer<WORK_LEN>) -> Writer<WORK_LEN> {
-        for sge in &self.list {
-            writer = writer.u64(sge.address).u32(sge.length).u32(sge.lkey);
+        let count = u8::try_from(list.len()).ok()?;
+        if list.len() > SGE_MAX {
+            return None;
         }
-        writer
+        let mut first = [Sge::default(); SGE_FIRST];
+        for (place, sge) in first.iter_mut().zip(list) {
+            *place = *sge;
+        }
+        Some(Self { first, count })
     }
 
-    /// Only the first `len` are looked at: what stands behind them is old content of the slot.
-    fn read(reader: &mut Reader<'_>, len: u8) -> Result<Self, DecodeError> {
-        let mut whole = Self {
-            list: [Sge::default(); SGE_MAX],
-            len,
-        };
-        if usize::from(len) > SGE_MAX {
+    /// The pieces that stand in the first slot, in order.
+    pub fn first(&self) -> &[Sge] {
+        &self.first[..self.count().min(SGE_FIRST)]
+    }
+
+    /// All pieces, those in other slots included.
+    pub fn count(&self) -> usize {
+        usize::from(self.count)
+    }
+
+    /// Slots that follow the first.
+    pub fn more(&self) -> usize {
+        self.count().saturating_sub(SGE_FIRST).div_ceil(SGE_MORE)
+    }
+
+    fn bytes(&self) -> [u8; INLINE_FIRST] {
+        let mut writer = Writer::new();
+        for sge in &self.first {
+            writer = sge.write(writer);
+        }
+        writer.full()
+    }
+
+    fn read(first: &[u8; INLINE_FIRST], count: u8) -> Result<Self, DecodeError> {
+        if usize::from(count) > SGE_MAX {
             return Err(DecodeError::Field("num_sge"));
         }
-        for (index, slot) in whole.list.iter_mut().enumerate() {
-            let sge = Sge {
-                address: reader.u64()?,
-                length: reader.u32()?,
-                lkey: reader.u32()?,
-            };
-            if index >= usize::from(len) {
-                continue;
-            }
-            if sge.address.checked_add(u64::from(sge.length)).is_none() {
-                return Err(DecodeError::Field("sge"));
-            }
-            *slot = sge;
+        let mut list = Self {
+            first: [Sge::default(); SGE_FIRST],
+            count,
+        };
+        let mut reader = Reader::new(first);
+        // What stands behind them is old content of the slot.
+        for place in list.first.iter_mut().take(usize::from(count)) {
+            *place = Sge::read(&mut reader)?;
         }
-        if whole.total() > MESSAGE_LEN_MAX {
-            return Err(DecodeError::Field("length"));
-        }
-        Ok(whole)
+        Ok(list)
     }
+}
+
+impl Sge {
+    fn write<const N: usize>(&self, writer: Writer<N>) -> Writer<N> {
+        writer.u64(self.address).u32(self.length).u32(self.lkey)
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            address: reader.u64()?,
+            length: reader.u32()?,
+            lkey: reader.u32()?,
+        })
+    }
+
+    /// A slot with at most [`SGE_MORE`] of the pieces that did not find a place in the first.
+    ///
+    /// # Panics
+    /// If they are more.
+    pub fn slot(pieces: &[Self]) -> [u8; WORK_LEN] {
+        assert!(pieces.len() <= SGE_MORE, "{} pieces", pieces.len());
+        let mut writer = Writer::new();
+        for index in 0..SGE_MORE {
+            let piece = pieces.get(index).copied().unwrap_or_default();
+            writer = piece.write(writer);
+        }
+        writer.full()
+    }
+
+    /// The pieces of such a slot.
+    ///
+    /// # Errors
+    /// None: a slot has room for as many, and any bytes are some.
+    pub fn of_slot(slot: &[u8; WORK_LEN]) -> Result<[Self; SGE_MORE], DecodeError> {
+        let mut reader = Reader::new(slot);
+        let mut pieces = [Self::default(); SGE_MORE];
+        for piece in &mut pieces {
+            *piece = Self::read(&mut reader)?;
+        }
+        Ok(pieces)
+    }
+}
+
+/// Where the bytes of a request to the send queue are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Local {
+    /// In pieces of regions, or nowhere.
+    Pieces(SgeList),
+    /// In the ring: the first of so many bytes. Those beyond [`INLINE_FIRST`] stand in slots of
+    /// their own.
+    Inline([u8; INLINE_FIRST], u16),
+}
+
+impl Local {
+    /// Bytes in the ring; `None` if they are more than [`INLINE_MAX`].
+    pub fn inline(bytes: &[u8]) -> Option<Self> {
+        let len = u16::try_from(bytes.len()).ok()?;
+        if bytes.len() > INLINE_MAX {
+            return None;
+        }
+        let mut first = [0; INLINE_FIRST];
+        for (place, byte) in first.iter_mut().zip(bytes) {
+            *place = *byte;
+        }
+        Some(Self::Inline(first, len))
+    }
+
+    /// Slots that follow the first.
+    pub fn more(&self) -> usize {
+        match self {
+            Self::Pieces(list) => list.more(),
+            Self::Inline(_, len) => usize::from(*len)
+                .saturating_sub(INLINE_FIRST)
+                .div_ceil(WORK_LEN),
+        }
+    }
+}
+
+/// A slot with bytes of inline data that did not find a place in the first.
+///
+/// # Panics
+/// If they are more than a slot has.
+pub fn inline_slot(bytes: &[u8]) -> [u8; WORK_LEN] {
+    let mut slot = [0; WORK_LEN];
+    slot[..bytes.len()].copy_from_slice(bytes);
+    slot
 }
 
 /// A request to the send queue.
@@ -195,9 +299,9 @@ pub struct SendWork {
     pub remote_address: u64,
     /// Remote key of that region; zero for sends.
     pub rkey: u32,
-    /// The bytes to send, or where those go that are returned: of an atomic operation
+    /// The bytes to send, or where those go that are returned: of an atomic operation one piece of
     /// [`ATOMIC_LEN`].
-    pub buffers: SgeList,
+    pub local: Local,
     /// What an atomic operation compares, or adds; zero otherwise.
     pub compare_add: u64,
     /// What a compare and swap swaps in; zero otherwise.
@@ -216,28 +320,33 @@ pub struct ReceiveWork {
 impl SendWork {
     /// The descriptor for the ring.
     pub fn to_bytes(&self) -> [u8; WORK_LEN] {
+        let (count, inline_len, body) = match &self.local {
+            Local::Pieces(list) => (list.count, 0, list.bytes()),
+            Local::Inline(first, len) => (0, u32::from(*len), *first),
+        };
         let flags = (u8::from(self.signaled) * FLAG_SIGNALED)
             | (u8::from(self.solicited) * FLAG_SOLICITED)
-            | (u8::from(self.fence) * FLAG_FENCE);
+            | (u8::from(self.fence) * FLAG_FENCE)
+            | (u8::from(matches!(self.local, Local::Inline(..))) * FLAG_INLINE);
         let writer = Writer::new()
             .u64(self.wr_id)
             .u8(self.opcode as u8)
             .u8(flags)
-            .u8(self.buffers.len)
+            .u8(count)
             .u8(0)
             .u32(self.immediate)
             .u64(self.remote_address)
             .u32(self.rkey)
-            .u32(0);
-        self.buffers
-            .write(writer)
-            .u64(self.compare_add)
-            .u64(self.swap)
-            .full()
+            .u32(inline_len);
+        if self.opcode.is_atomic() {
+            let writer = writer.bytes(&body[..SGE_LEN]);
+            return writer.u64(self.compare_add).u64(self.swap).full();
+        }
+        writer.bytes(&body).full()
     }
 
-    /// Checks a descriptor that was copied from a ring. Keys and addresses are only checked for
-    /// what can be told without the tables: sums that overflow, messages above [`MESSAGE_LEN_MAX`].
+    /// Checks the first slot of a request that was copied from a ring. Lengths, keys and addresses
+    /// are checked when the request is carried out, and its completion says what was wrong.
     ///
     /// # Errors
     /// The field that cannot be.
@@ -246,7 +355,7 @@ impl SendWork {
         let wr_id = reader.u64()?;
         let opcode = Opcode::from_byte(reader.u8()?)?;
         let flags = reader.u8()?;
-        if flags & !(FLAG_SIGNALED | FLAG_SOLICITED | FLAG_FENCE) != 0 {
+        if flags & !(FLAG_SIGNALED | FLAG_SOLICITED | FLAG_FENCE | FLAG_INLINE) != 0 {
             return Err(DecodeError::Field("flags"));
         }
         let num_sge = reader.u8()?;
@@ -254,21 +363,25 @@ impl SendWork {
         let immediate = reader.u32()?;
         let remote_address = reader.u64()?;
         let rkey = reader.u32()?;
-        reader.reserved::<4>()?;
-        let buffers = SgeList::read(&mut reader, num_sge)?;
-        let (compare_add, swap) = (reader.u64()?, reader.u64()?);
+        let inline_len = reader.u32()?;
+        let body = reader.bytes::<INLINE_FIRST>()?;
         reader.end()?;
-        if compare_add != 0 && !opcode.is_atomic() {
-            return Err(DecodeError::Field("compare_add"));
+        let local = if flags & FLAG_INLINE == 0 {
+            if inline_len != 0 {
+                return Err(DecodeError::Field("inline_len"));
+            }
+            Local::Pieces(SgeList::read(&body, num_sge)?)
+        } else {
+            inline(opcode, num_sge, inline_len, body)?
+        };
+        let (mut compare_add, mut swap) = (0, 0);
+        if opcode.is_atomic() {
+            check_atomic(&local)?;
+            let mut operands = Reader::new(&body[SGE_LEN..]);
+            (compare_add, swap) = (operands.u64()?, operands.u64()?);
         }
         if swap != 0 && opcode != Opcode::CompareSwap {
             return Err(DecodeError::Field("swap"));
-        }
-        if opcode.is_atomic() && buffers.total() != u64::from(ATOMIC_LEN) {
-            return Err(DecodeError::Field("length"));
-        }
-        if remote_address.checked_add(buffers.total()).is_none() {
-            return Err(DecodeError::Field("remote_addr"));
         }
         Ok(Self {
             wr_id,
@@ -279,10 +392,35 @@ impl SendWork {
             immediate,
             remote_address,
             rkey,
-            buffers,
+            local,
             compare_add,
             swap,
         })
+    }
+}
+
+fn inline(
+    opcode: Opcode,
+    num_sge: u8,
+    len: u32,
+    first: [u8; INLINE_FIRST],
+) -> Result<Local, DecodeError> {
+    if opcode.is_atomic() || opcode == Opcode::Read {
+        return Err(DecodeError::Field("flags"));
+    }
+    if num_sge != 0 {
+        return Err(DecodeError::Field("num_sge"));
+    }
+    match u16::try_from(len) {
+        Ok(len) if usize::from(len) <= INLINE_MAX => Ok(Local::Inline(first, len)),
+        _ => Err(DecodeError::Field("inline_len")),
+    }
+}
+
+fn check_atomic(local: &Local) -> Result<(), DecodeError> {
+    match local {
+        Local::Pieces(SgeList { first, count: 1 }) if first[0].length == ATOMIC_LEN => Ok(()),
+        _ => Err(DecodeError::Field("length")),
     }
 }
 
@@ -292,12 +430,12 @@ impl ReceiveWork {
         let writer = Writer::new()
             .u64(self.wr_id)
             .u16(0)
-            .u8(self.buffers.len)
+            .u8(self.buffers.count)
             .bytes(&[0; 21]);
-        self.buffers.write(writer).bytes(&[0; OPERANDS]).full()
+        writer.bytes(&self.buffers.bytes()).full()
     }
 
-    /// Checks a descriptor that was copied from a ring.
+    /// Checks the first slot of a receive that was copied from a ring.
     ///
     /// # Errors
     /// The field that cannot be.
@@ -307,9 +445,9 @@ impl ReceiveWork {
         reader.reserved::<2>()?;
         let num_sge = reader.u8()?;
         reader.reserved::<21>()?;
-        let buffers = SgeList::read(&mut reader, num_sge)?;
-        reader.reserved::<OPERANDS>()?;
+        let body = reader.bytes::<INLINE_FIRST>()?;
         reader.end()?;
+        let buffers = SgeList::read(&body, num_sge)?;
         Ok(Self { wr_id, buffers })
     }
 }

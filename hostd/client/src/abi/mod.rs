@@ -52,7 +52,9 @@ pub mod types;
 pub const VERSION_MAJOR: u16 = 2;
 
 /// Changes when something was added that an old peer may ignore.
-pub const VERSION_MINOR: u16 = 0;
+///
+/// 1: lists of pieces, inline data.
+pub const VERSION_MINOR: u16 = 1;
 
 /// First word of a `Hello`, of every ring and of the doorbell page: "hstd".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"hstd");
@@ -76,8 +78,10 @@ pub mod feature {
     /// maps nor registers it another time. Without it, the daemon registers little; see
     /// [`crate::shm::Mapping::of_region`].
     pub const SEALED: u64 = 1 << 16;
+    /// Work requests of more than one piece of memory, and inline data.
+    pub const LISTS: u64 = 1 << 5;
     /// All that this version knows.
-    pub const ALL: u64 = SEND | WRITE | MULTIPATH | READ | ATOMIC | SHARED | SEALED;
+    pub const ALL: u64 = SEND | WRITE | MULTIPATH | READ | ATOMIC | LISTS | SHARED | SEALED;
 }
 
 /// The longest message on the socket in bytes; longer ones are refused unread.
@@ -96,8 +100,11 @@ pub const QUEUE_PAIRS_MAX: usize = 1024;
 /// A REQ of the RDMA CM has 92; its IP header (36) and the multipath offer take theirs first.
 pub const PRIVATE_MAX: usize = 32;
 
-/// Local buffers of one work request.
-pub const SGE_MAX: usize = 1;
+/// Pieces of local memory of one work request (`max_sge`).
+pub const SGE_MAX: usize = 16;
+
+/// Bytes of inline data of one work request (`max_inline_data`).
+pub const INLINE_MAX: usize = 256;
 
 /// The most bytes of one message: the engine's limit, which `Hello` reports.
 pub const MESSAGE_LEN_MAX: u64 = 1 << 30;

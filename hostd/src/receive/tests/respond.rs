@@ -1,14 +1,14 @@
 use crate::frame::{IncomingSegment, Position, Refusal};
 use crate::memory::{HeapMemory, RegionTable};
+use crate::receive::posted::ReceiveQueue;
 use crate::receive::respond::*;
-use crate::verbs::{Access, Completion, CompletionOpcode, ReceiveRequest, Status};
-use std::collections::VecDeque;
+use crate::verbs::{Access, Completion, CompletionOpcode, Sge, Status};
 
 const MTU: u16 = 256;
 
 struct Bed {
     regions: RegionTable<HeapMemory>,
-    receives: VecDeque<ReceiveRequest>,
+    receives: ReceiveQueue,
     memory: HeapMemory,
     rkey: u32,
     lkey: u32,
@@ -25,7 +25,7 @@ impl Bed {
             .expect("room");
         Self {
             regions,
-            receives: VecDeque::new(),
+            receives: ReceiveQueue::new(4),
             memory,
             rkey: keys.rkey,
             lkey: keys.lkey,
@@ -34,18 +34,15 @@ impl Bed {
     }
 
     fn post(&mut self, len: u32) {
-        self.receives.push_back(ReceiveRequest {
-            wr_id: 77,
-            lkey: self.lkey,
-            addr: 0,
-            len,
-        });
+        let (addr, lkey) = (0, self.lkey);
+        self.receives.push(77, &[Sge { addr, len, lkey }]);
     }
 
     fn accept(&mut self, arrival: &IncomingSegment<'_>) -> Outcome {
         let mut target = Target {
             regions: &self.regions,
             receives: &mut self.receives,
+            parts: &mut Vec::new(),
             domain: 1,
             access: Access::REMOTE_WRITE,
             mtu: MTU,

@@ -14,7 +14,7 @@ use common::time::Span;
 use daemon::{Daemon, PATIENCE, PEER};
 use hostd_client::abi::answer::Reply;
 use hostd_client::abi::descriptor::{
-    CompletionEntry, CompletionStatus, Opcode, ReceiveWork, SendWork, Sge, SgeList,
+    CompletionEntry, CompletionStatus, Local, Opcode, ReceiveWork, SendWork, Sge, SgeList,
 };
 use hostd_client::abi::feature;
 use hostd_client::abi::message::Request;
@@ -51,7 +51,7 @@ fn is_served(daemon: &mut Daemon, client: &mut Client) {
         immediate: 0,
         remote_address: 0,
         rkey: 0,
-        buffers: sge(from).expect("one"),
+        local: Local::Pieces(sge(from).expect("one")),
         compare_add: 0,
         swap: 0,
     };
@@ -299,7 +299,7 @@ fn post_send(client: &mut Client, which: u8, stranger: u32, program: &mut Progra
             _ => u64::from(len) & 0x1ff8,
         },
         rkey,
-        buffers: SgeList::new(&[sge]).expect("one"),
+        local: Local::Pieces(SgeList::new(&[sge]).expect("one")),
         compare_add: if opcode.is_atomic() { 1 } else { 0 },
         swap: 0,
     };

@@ -1,0 +1,132 @@
+//! Work requests of several pieces of memory, and with their bytes in the ring.
+
+use crate::abi::descriptor::{
+    INLINE_FIRST, Local, ReceiveWork, SGE_FIRST, SGE_MORE, Sge, SgeList, WORK_LEN, inline_slot,
+};
+use crate::abi::ring::Producer;
+use crate::abi::{INLINE_MAX, SGE_MAX};
+use crate::queue_pair::RemoteUse;
+use crate::{Error, QueuePair, SendRequest, Slice};
+
+impl QueuePair {
+    /// Pieces that one work request may have (`max_send_sge`, `max_recv_sge`).
+    pub const SGE_MAX: usize = SGE_MAX;
+
+    /// Bytes that one work request may carry inline (`max_inline_data`).
+    pub const INLINE_MAX: usize = INLINE_MAX;
+
+    /// Posts a send request of several pieces, instead of [`SendRequest::local`]: a SEND or an
+    /// RDMA WRITE of their bytes, one after the other, or an RDMA READ into them. Pieces without
+    /// bytes are passed over. More than two take further places in the ring, four pieces each.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`] until the daemon has taken older requests; [`Error::TooManyPieces`]
+    /// above [`Self::SGE_MAX`]; [`Error::AtomicLength`]: an atomic operation has one piece.
+    pub fn post_send_list(&mut self, request: &SendRequest, pieces: &[Slice]) -> Result<(), Error> {
+        let list = list(pieces)?;
+        if let RemoteUse::Atomic(_) = request.remote_use
+            && request.remote.is_some()
+        {
+            let [piece] = *pieces else {
+                return Err(Error::AtomicLength(total(pieces)));
+            };
+            return self.post_send(&SendRequest {
+                local: piece,
+                ..*request
+            });
+        }
+        let first = request.to_work(Local::Pieces(list)).to_bytes();
+        let posted = push_list(&mut self.send, &first, &list, pieces)?;
+        self.posted(posted)
+    }
+
+    /// Posts a SEND or an RDMA WRITE whose bytes are `bytes`, instead of [`SendRequest::local`]
+    /// (`IBV_SEND_INLINE`). They are copied into the ring, so they need no region, and may change
+    /// as soon as this returns. More than 32 take further places in the ring, 64 bytes each.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`] until the daemon has taken older requests; [`Error::NotInline`] above
+    /// [`Self::INLINE_MAX`], and for what is answered with data.
+    pub fn post_send_inline(&mut self, request: &SendRequest, bytes: &[u8]) -> Result<(), Error> {
+        let answered = request.remote.is_some() && request.remote_use != RemoteUse::Write;
+        let local = Local::inline(bytes).filter(|_| !answered);
+        let local = local.ok_or(Error::NotInline(bytes.len()))?;
+        let first = request.to_work(local).to_bytes();
+        let rest = bytes.get(INLINE_FIRST..).unwrap_or_default();
+        let more = rest.chunks(WORK_LEN).map(inline_slot);
+        let posted = push(&mut self.send, &first, more)?;
+        self.posted(posted)
+    }
+
+    /// Posts a receive of several pieces, which a message fills one after the other.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`] until the daemon has taken older receives; [`Error::TooManyPieces`]
+    /// above [`Self::SGE_MAX`].
+    pub fn post_receive_list(&mut self, wr_id: u64, pieces: &[Slice]) -> Result<(), Error> {
+        let buffers = list(pieces)?;
+        let first = ReceiveWork { wr_id, buffers }.to_bytes();
+        let posted = push_list(&mut self.receive, &first, &buffers, pieces)?;
+        self.posted(posted)
+    }
+
+    fn posted(&self, posted: bool) -> Result<(), Error> {
+        if !posted {
+            return Err(Error::QueueFull);
+        }
+        self.ring(1);
+        Ok(())
+    }
+}
+
+fn list(pieces: &[Slice]) -> Result<SgeList, Error> {
+    let too_many = Error::TooManyPieces(pieces.len());
+    if pieces.len() > SGE_MAX {
+        return Err(too_many);
+    }
+    let mut first = [Sge::default(); SGE_MAX];
+    for (place, piece) in first.iter_mut().zip(pieces) {
+        *place = piece.sge();
+    }
+    SgeList::new(&first[..pieces.len()]).ok_or(too_many)
+}
+
+fn total(pieces: &[Slice]) -> u32 {
+    let add = |sum: u32, piece: &Slice| sum.saturating_add(piece.len());
+    pieces.iter().fold(0, add)
+}
+
+fn push_list(
+    ring: &mut Producer<WORK_LEN>,
+    first: &[u8; WORK_LEN],
+    list: &SgeList,
+    pieces: &[Slice],
+) -> Result<bool, Error> {
+    debug_assert_eq!(list.count(), pieces.len());
+    let rest = pieces.get(SGE_FIRST..).unwrap_or_default();
+    let more = rest.chunks(SGE_MORE).map(|some| {
+        let mut slot = [Sge::default(); SGE_MORE];
+        for (place, piece) in slot.iter_mut().zip(some) {
+            *place = piece.sge();
+        }
+        Sge::slot(&slot)
+    });
+    push(ring, first, more)
+}
+
+/// Puts all slots of a request into the ring, if there is room for all of them.
+fn push(
+    ring: &mut Producer<WORK_LEN>,
+    first: &[u8; WORK_LEN],
+    more: impl ExactSizeIterator<Item = [u8; WORK_LEN]>,
+) -> Result<bool, Error> {
+    if (ring.room()? as usize) <= more.len() {
+        return Ok(false);
+    }
+    ring.push(first)?;
+    for slot in more {
+        ring.push(&slot)?;
+    }
+    ring.publish();
+    Ok(true)
+}

@@ -286,7 +286,9 @@ mod tests {
         let (whole, tenth) = (time(""), time(slow));
         assert!((9 * whole..11 * whole).contains(&tenth), "{whole} {tenth}");
         let half = format!("{slow}until = \"10us\"\n");
-        assert!(time(&half) < 2 * whole, "it ends");
+        // What the link was given while it was slow still leaves slowly: ten times 10 µs.
+        let half = time(&half);
+        assert!(half < 3 * whole, "it ends: {half} {whole}");
         for part in ["0.0", "1.0", "2.5"] {
             let fault = slow.replace("0.1", part);
             let refused = Scenario::parse(&text(&fault), "pair", &|_| Err(String::new()));

@@ -327,7 +327,7 @@ mod tests {
             }),
             ..Stream::to(0)
         };
-        assert_eq!((roce.least_size(false), roce.least_size(true)), (90, 110));
+        assert_eq!((roce.least_size(false), roce.least_size(true)), (98, 118));
         let small = Stream {
             sizes: Sizes::Fixed(63),
             ..Stream::to(0)

@@ -16,7 +16,7 @@ pub(crate) struct Compare {
     /// is not given
     #[arg(long, value_name = "FILE")]
     beside: Option<PathBuf>,
-    /// TOML file with tables of a scenario, such as [host], that replace the settings of htsim
+    /// TOML file with tables of a scenario, such as `[host]`, that replace the settings of htsim
     #[arg(long, value_name = "FILE")]
     with: Option<PathBuf>,
     /// Only matrices with this in their names

@@ -212,13 +212,13 @@ else:
 ";
 
 /// How frames from h1 reach h2, and what they become on the way.
-struct Way<'a> {
+struct Direction<'a> {
     lab: &'a Lab,
     /// What h1 sends to, and what they leave leaf1 from.
     stations: [String; 2],
 }
 
-impl Way<'_> {
+impl Direction<'_> {
     /// The MAC address of an interface.
     fn mac(lab: &Lab, node: &str, interface: &str) -> String {
         let path = format!("/sys/class/net/{interface}/address");
@@ -285,8 +285,8 @@ fn frames_of_every_length_are_routed() {
     let lab = switches("julen").size(1, 1, 2).mtu(9000).up().unwrap();
     assert!(ping_to(&lab, &lab.host("h2").address(false).to_string(), 100, true).contains(" 0% p"));
     assert!(ping_to(&lab, &lab.host("h2").address(true).to_string(), 100, true).contains(" 0% p"));
-    let stations = ["h1", "h2"].map(|port| Way::mac(&lab, "leaf1", port));
-    let way = Way {
+    let stations = ["h1", "h2"].map(|port| Direction::mac(&lab, "leaf1", port));
+    let way = Direction {
         lab: &lab,
         stations,
     };
@@ -319,8 +319,8 @@ fn frames_of_every_length_are_bridged() {
         if all { Ok(()) } else { Err(text) }
     });
     let stations = [("h2", "leaf1"), ("h1", "leaf1")];
-    let stations = stations.map(|(node, interface)| Way::mac(&lab, node, interface));
-    let way = Way {
+    let stations = stations.map(|(node, interface)| Direction::mac(&lab, node, interface));
+    let way = Direction {
         lab: &lab,
         stations,
     };

@@ -26,7 +26,7 @@ use switchd::limits::BATCH;
 use switchd::stats::{PortStats, WorkerStats};
 use switchd::tables::bridge::{BridgePort, Bridging, Fdb, Station, StationUse};
 use switchd::tables::buckets::{Buckets, Member};
-use switchd::tables::interfaces::{Doors, Interface, Interfaces, Outlet, tag_key};
+use switchd::tables::interfaces::{Interface, Interfaces, LinkHeader, PortInterfaces, tag_key};
 use switchd::tables::policy::Policy;
 use switchd::tables::sources::PortRules;
 use switchd::tables::validation::SourceValidation;
@@ -136,7 +136,7 @@ fn tables(duties: Duties) -> Tables {
                 mac: Some(neighbour_mac(port, neighbour)),
                 mtu: u16::MAX,
                 source: None,
-                outlet: outlet(duties.links, port),
+                link_header: link_header(duties.links, port),
             });
             tables.groups.push(Group::Forward(id));
         }
@@ -164,14 +164,14 @@ fn tables(duties: Duties) -> Tables {
 }
 
 /// The link header of frames that leave by an interface of this port.
-fn outlet(links: Links, port: u16) -> Option<Outlet> {
+fn link_header(links: Links, port: u16) -> Option<LinkHeader> {
     let mac = match links {
         Links::Tagged => port_mac(port),
         Links::Svi => BRIDGE,
         _ => return None,
     };
     let tag = links.has_tag(port).then_some((ethertype::VLAN, VLAN));
-    Some(Outlet { mac, tag })
+    Some(LinkHeader { mac, tag })
 }
 
 /// A bridge of all ports, which knows the stations behind each.
@@ -219,12 +219,12 @@ fn bridging(links: Links) -> Bridging {
 
 /// An interface that packets arrive for at all ports.
 fn interfaces(links: Links) -> Interfaces {
-    let door = |port| {
+    let on_port = |port| {
         let (mac, key) = match links {
             Links::Tagged => (port_mac(port), tag_key(ethertype::VLAN, VLAN)),
             _ => (BRIDGE, u32::from(VLAN)),
         };
-        Some(Doors {
+        Some(PortInterfaces {
             mac,
             interfaces: vec![(key, 1)],
         })
@@ -235,7 +235,7 @@ fn interfaces(links: Links) -> Interfaces {
             icmp_v6: None,
             rules: PortRules::default(),
         }],
-        doors: (0..PORTS).map(door).collect(),
+        on_port: (0..PORTS).map(on_port).collect(),
     }
 }
 

@@ -217,7 +217,7 @@ fn link(body: &[u8]) -> Result<Option<Link>, DecodeError> {
             3 => link.name = attribute.name()?,
             4 => link.mtu = attribute.u32()?,
             5 => link.lower = Some(attribute.u32()?).filter(|&index| index != 0),
-            10 => link.controller = Some(attribute.u32()?).filter(|&index| index != 0),
+            10 => link.master = Some(attribute.u32()?).filter(|&index| index != 0),
             18 => link_info(attribute.value, &mut link)?,
             26 => link.accepts_local = accepts_local(attribute.value)?,
             // IFLA_LINK_NETNSID: the number above is of another namespace.

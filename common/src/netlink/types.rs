@@ -50,7 +50,7 @@ pub struct Link {
     /// Nobody is asked for MAC addresses on it (`arp off`).
     pub no_arp: bool,
     /// The bridge, bond or VRF it belongs to.
-    pub controller: Option<u32>,
+    pub master: Option<u32>,
     /// What made it, as `ip link add type …` says it: "vlan", "bridge", "gre"; `None`: a driver.
     pub kind: Option<String>,
     /// The interface of this namespace on which it is stacked, or whose peer it is.

@@ -33,7 +33,7 @@ pub enum PuntReason {
     /// Policy rules decide, or a table that switchd does not follow.
     Rule = 6,
     /// The port belongs to a bridge, a bond, a VRF, or another interface that takes its packets.
-    Controller = 7,
+    Master = 7,
     /// The frame carries the tag of a VLAN for which the kernel has an interface on the port.
     Vlan = 8,
     /// Neighbour discovery for an address that this machine does not have: it may be a proxy.
@@ -71,7 +71,7 @@ impl PuntReason {
         Self::Mixed,
         Self::Selective,
         Self::Rule,
-        Self::Controller,
+        Self::Master,
         Self::Vlan,
         Self::Discovery,
         Self::Absent,
@@ -94,7 +94,7 @@ impl PuntReason {
             Self::Mixed => "mixed",
             Self::Selective => "selective",
             Self::Rule => "rule",
-            Self::Controller => "controller",
+            Self::Master => "master",
             Self::Vlan => "vlan",
             Self::Discovery => "discovery",
             Self::Absent => "absent",

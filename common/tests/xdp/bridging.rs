@@ -85,8 +85,8 @@ fn bridged(rig: &Rig, vlans: &[u16], change: impl Fn(&mut BridgedPort)) {
     }
     rig.configure(|settings| {
         settings.bridged = Some(OWN);
-        settings.punt_v4 = Some(PuntReason::Controller);
-        settings.punt_v6 = Some(PuntReason::Controller);
+        settings.punt_v4 = Some(PuntReason::Master);
+        settings.punt_v6 = Some(PuntReason::Master);
     });
 }
 
@@ -122,9 +122,9 @@ fn known_stations_are_the_daemons() {
     let pause = frame([1, 0x80, 0xc2, 0, 0, 1], HERE, 0x8808, &[0, 1]);
     assert_eq!(rig.fate(pause), SOCKET);
     // What is for this machine: its IP decides.
-    let controller = Fate::Punted(PuntReason::Controller);
+    let master = Fate::Punted(PuntReason::Master);
     for own in [BRIDGE, PORT] {
-        assert_eq!(rig.fate(packet(own, UNKNOWN)), controller);
+        assert_eq!(rig.fate(packet(own, UNKNOWN)), master);
         let local = frame(own, HERE, 0x0800, &udp4([10, 0, 0, 1], 80, 0));
         assert_eq!(rig.fate(local), KERNEL);
         assert_eq!(rig.fate(frame(own, HERE, 0x0806, &[0; 46])), KERNEL);
@@ -193,8 +193,8 @@ fn stations_are_known_in_their_vlans() {
         mac: [2, 0, 0, 0, 7, 8],
     };
     rig.bridges.set_station(key, StationPlace::Local).unwrap();
-    let controller = Fate::Punted(PuntReason::Controller);
-    assert_eq!(rig.fate(in_vlan(key.mac, HERE, 0x8100, 5)), controller);
+    let master = Fate::Punted(PuntReason::Master);
+    assert_eq!(rig.fate(in_vlan(key.mac, HERE, 0x8100, 5)), master);
     // A VLAN of the kernel's own on this port is not the bridge's.
     let tag = VlanTag {
         is_service: false,
@@ -229,7 +229,7 @@ fn packets_for_an_interface_of_the_bridge_are_routed() {
         port.tag = Some(0x8100);
         port.pvid = Some(5);
     });
-    let controller = Fate::Punted(PuntReason::Controller);
+    let master = Fate::Punted(PuntReason::Master);
     let mut members = [0; 64];
     for vlan in [5_usize, 4094] {
         members[vlan / 64] |= 1 << (vlan % 64);
@@ -243,16 +243,16 @@ fn packets_for_an_interface_of_the_bridge_are_routed() {
     let to_bridge = |from, control| in_vlan(BRIDGE, from, 0x8100, control);
     assert_eq!(rig.fate(to_bridge(HERE, 5)), SOCKET);
     assert_eq!(rig.fate(packet(BRIDGE, HERE)), SOCKET, "by PVID");
-    assert_eq!(rig.fate(to_bridge(HERE, 4094)), controller, "another VLAN");
-    assert_eq!(rig.fate(to_bridge(UNKNOWN, 5)), controller, "to be learned");
-    assert_eq!(rig.fate(packet(PORT, HERE)), controller, "of the port");
+    assert_eq!(rig.fate(to_bridge(HERE, 4094)), master, "another VLAN");
+    assert_eq!(rig.fate(to_bridge(UNKNOWN, 5)), master, "to be learned");
+    assert_eq!(rig.fate(packet(PORT, HERE)), master, "of the port");
     let to_own = frame(BRIDGE, HERE, 0x0800, &udp4([10, 0, 0, 1], 80, 0));
     assert_eq!(rig.fate(to_own), KERNEL, "its own address");
     let mut double = to_bridge(HERE, 5);
     double.splice(14..14, [0, 5, 0x81, 0]);
-    assert_eq!(rig.fate(double), controller, "of an interface on that");
+    assert_eq!(rig.fate(double), master, "of an interface on that");
     rig.port.steering.set_members(&members, &[0; 64]).unwrap();
-    assert_eq!(rig.fate(to_bridge(HERE, 5)), controller);
+    assert_eq!(rig.fate(to_bridge(HERE, 5)), master);
 }
 
 /// SW-1: a storm is limited, each kind by itself; what asks for this machine, its neighbours'

@@ -174,8 +174,8 @@ fn whole_ports_vlans_and_discovery_are_punted() {
         return;
     }
     let mut rig = Rig::new(None);
-    rig.configure(|settings| settings.punt_v4 = Some(PuntReason::Controller));
-    assert_eq!(rig.to4([9, 9, 9, 9]), Fate::Punted(PuntReason::Controller));
+    rig.configure(|settings| settings.punt_v4 = Some(PuntReason::Master));
+    assert_eq!(rig.to4([9, 9, 9, 9]), Fate::Punted(PuntReason::Master));
     assert_eq!(rig.to4([10, 0, 0, 1]), Fate::Kernel, "an own address");
     assert_eq!(rig.to6("2001:db8::2"), Fate::Socket);
     rig.configure(|settings| settings.punt_v6 = Some(PuntReason::Rule));

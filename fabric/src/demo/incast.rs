@@ -19,7 +19,7 @@ use rand_pcg::Pcg64;
 use switchd::control::api::{PriorityGroupRow, QueueRow};
 use twin::picture::{Panel, Picture};
 
-use super::samples::{Pauses, Points, Series, Watch, Way, kind, total};
+use super::samples::{Direction, Pauses, Points, Series, Watch, kind, total};
 use super::spark;
 use super::stage::{Stage, holds, losses, not_judged, say};
 use crate::file;
@@ -113,7 +113,7 @@ struct Seen {
     copies: Vec<Copied>,
     series: Series,
     queue: QueueRow,
-    headroom: Option<(Way, PriorityGroupRow)>,
+    headroom: Option<(Direction, PriorityGroupRow)>,
     lost: Counts,
     /// The longest wait of a daemon for a core.
     worst: Option<Wait>,

@@ -43,10 +43,10 @@ impl Depth {
 }
 
 /// Who has a peer paused: a switch, and the port to the peer, which is named after it.
-pub(super) type Way = (String, String);
+pub(super) type Direction = (String, String);
 
 /// Frames that pause a peer, by way and priority, since the switch was started.
-pub(super) type Pauses = BTreeMap<(Way, u8), u64>;
+pub(super) type Pauses = BTreeMap<(Direction, u8), u64>;
 
 /// Adds what a switch says of its pauses; ways without any are left out.
 fn add(pauses: &mut Pauses, switch: &str, pfc: &PfcReport) {
@@ -92,7 +92,7 @@ impl Series {
 
     /// Frames a second that pause a peer, by the name that `name` gives to a way; a way without any
     /// has no line.
-    pub(super) fn paused(&self, name: impl Fn(&Way) -> String) -> BTreeMap<String, Points> {
+    pub(super) fn paused(&self, name: impl Fn(&Direction) -> String) -> BTreeMap<String, Points> {
         let names: std::collections::BTreeSet<String> =
             self.all_pauses().keys().map(|(way, _)| name(way)).collect();
         let line = |wanted: String| {
@@ -149,7 +149,7 @@ pub(super) fn total<'a>(lines: impl IntoIterator<Item = &'a Points>) -> Points {
 }
 
 /// The kind of a way, for few lines: `leaf1 → hosts`, `spines → leaf2`.
-pub(super) fn kind(plan: &Topology, (from, to): &Way) -> String {
+pub(super) fn kind(plan: &Topology, (from, to): &Direction) -> String {
     let kind = |node: &str| match plan.node(node).map(|node| node.role) {
         Some(NodeRole::Host) => "hosts".to_owned(),
         Some(NodeRole::Spine) => "spines".to_owned(),
@@ -239,8 +239,8 @@ impl<'a> Watch<'a> {
     }
 
     /// The deepest use of headroom by any group of any switch.
-    pub(super) fn headroom(&self) -> Result<Option<(Way, PriorityGroupRow)>, LabError> {
-        let mut deepest: Option<(Way, PriorityGroupRow)> = None;
+    pub(super) fn headroom(&self) -> Result<Option<(Direction, PriorityGroupRow)>, LabError> {
+        let mut deepest: Option<(Direction, PriorityGroupRow)> = None;
         for switch in &self.switches {
             let Answer::Pg(groups) = self.lab.node(switch)?.show(Topic::Pg)? else {
                 return Err(unknown(switch, "priority groups"));
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    fn way(from: &str, to: &str) -> Way {
+    fn way(from: &str, to: &str) -> Direction {
         (from.to_owned(), to.to_owned())
     }
 

@@ -27,7 +27,10 @@ impl QueuePair {
         };
         responder.answers.as_ref().is_some_and(Answers::wait)
             && (self.state.receives() || (self.state == State::Error && refused()))
-            && self.peer.as_ref().is_some_and(|peer| peer.way.is_some())
+            && self
+                .peer
+                .as_ref()
+                .is_some_and(|peer| peer.addressing.is_some())
     }
 
     /// The next packet of an answer.
@@ -43,7 +46,7 @@ impl QueuePair {
         let (Some(peer), Some(answers)) = (&mut self.peer, &mut self.responder.answers) else {
             return Departure::Nothing;
         };
-        let (Some(way), Some(segment)) = (&peer.way, answers.next()) else {
+        let (Some(addressing), Some(segment)) = (&peer.addressing, answers.next()) else {
             return Departure::Nothing;
         };
         let Some(mut frame) = pool.take() else {
@@ -67,7 +70,11 @@ impl QueuePair {
                 probe: false,
             }),
         };
-        let flow = frame::on_path(&way.data, choice.entropy.port, choice.entropy.flow_label);
+        let flow = frame::on_path(
+            &addressing.data,
+            choice.entropy.port,
+            choice.entropy.flow_label,
+        );
         let len = usize::from(segment.len);
         let mut headers = fields.headers(now);
         headers.extension = peer.extension();

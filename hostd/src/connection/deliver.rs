@@ -68,7 +68,10 @@ impl QueuePair {
     /// Why they are dropped.
     pub(crate) fn check_peer(&self, source: IpAddr, destination: IpAddr) -> Result<(), DropReason> {
         let peer = self.peer.as_ref().ok_or(DropReason::QueuePairState)?;
-        let own = peer.way.as_ref().map(|way| way.data.addresses.src());
+        let own = peer
+            .addressing
+            .as_ref()
+            .map(|addressing| addressing.data.addresses.src());
         if peer.address == source && own.is_none_or(|own| own == destination) {
             Ok(())
         } else {
@@ -438,13 +441,19 @@ impl QueuePair {
         if (refused || !receiver.reorders()) && self.has_answers() {
             return false;
         }
-        let routed = self.peer.as_ref().is_some_and(|peer| peer.way.is_some());
+        let routed = self
+            .peer
+            .as_ref()
+            .is_some_and(|peer| peer.addressing.is_some());
         routed && (self.state.receives() || (self.state == State::Error && refused))
     }
 
     /// Whether the peer is to be told of congestion now.
     fn may_notify(&self, receiver: &Receiver) -> bool {
-        let routed = self.peer.as_ref().is_some_and(|peer| peer.way.is_some());
+        let routed = self
+            .peer
+            .as_ref()
+            .is_some_and(|peer| peer.addressing.is_some());
         receiver.notifier.is_due() && routed && self.state.receives()
     }
 
@@ -471,7 +480,7 @@ impl QueuePair {
         let (Some(peer), Some(receiver)) = (&self.peer, &mut self.responder.receiver) else {
             return Departure::Nothing;
         };
-        let Some(way) = &peer.way else {
+        let Some(addressing) = &peer.addressing else {
             return Departure::Nothing;
         };
         let Some(mut frame) = pool.take() else {
@@ -483,7 +492,7 @@ impl QueuePair {
         };
         let came = receiver.reports.entropy().filter(|_| peer.agreed.is_some());
         let (port, label) = came.unwrap_or_else(own);
-        let flow = frame::on_path(&way.acknowledgements, port, label);
+        let flow = frame::on_path(&addressing.acknowledgements, port, label);
         if receiver.notifier.is_due() {
             receiver.notifier.on_left(now);
             let headers = Headers::cnp(peer.qpn);
@@ -492,7 +501,7 @@ impl QueuePair {
                 return Departure::Nothing;
             }
             self.counters.tx_cnps += 1;
-            return Departure::Frame(frame, way.port);
+            return Departure::Frame(frame, addressing.port);
         }
         let loss = receiver.suspects_loss(now);
         let fields = receiver.ack_fields(peer.qpn, peer.min_rnr_timer, credits, loss);
@@ -512,7 +521,7 @@ impl QueuePair {
             self.responder.tell_credits(credits);
         }
         self.counters.tx_acks += 1;
-        Departure::Frame(frame, way.port)
+        Departure::Frame(frame, addressing.port)
     }
 }
 

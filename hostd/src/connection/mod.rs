@@ -98,7 +98,7 @@ struct Peer {
     cookies: Cookies,
     steering: Steering,
     /// Where packets go, once there is a route.
-    way: Option<Way>,
+    addressing: Option<Addressing>,
 }
 
 impl Peer {
@@ -110,7 +110,7 @@ impl Peer {
 
 /// A route as packets of one connection use it.
 #[derive(Debug)]
-struct Way {
+struct Addressing {
     /// The port that acknowledgements leave through.
     port: PortId,
     /// Addresses of data packets.
@@ -254,7 +254,7 @@ impl QueuePair {
             agreed,
             cookies: cookies.unwrap_or_default(),
             steering: Steering::new(agreed.as_ref(), &plan, config),
-            way: None,
+            addressing: None,
         });
         self.requester.queue.set_mtu(attributes.path_mtu);
     }
@@ -298,7 +298,7 @@ impl QueuePair {
         peer.steering.set_speed(route.rate);
         let flow = |class| frame::flow(route, peer.address, class);
         let flows = flow(config.data_class).zip(flow(config.control_class));
-        peer.way = flows.map(|(data, acknowledgements)| Way {
+        peer.addressing = flows.map(|(data, acknowledgements)| Addressing {
             port,
             data,
             acknowledgements,

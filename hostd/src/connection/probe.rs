@@ -56,7 +56,7 @@ impl QueuePair {
         let (Some(peer), Some(sender)) = (&mut self.peer, &self.requester.sender) else {
             return Departure::Nothing;
         };
-        let Some(way) = &peer.way else {
+        let Some(addressing) = &peer.addressing else {
             return Departure::Nothing;
         };
         let avoided = self.pulse.failed_path();
@@ -87,7 +87,11 @@ impl QueuePair {
             tag: timestamp(now),
         });
         headers.extension = peer.extension();
-        let flow = frame::on_path(&way.data, choice.entropy.port, choice.entropy.flow_label);
+        let flow = frame::on_path(
+            &addressing.data,
+            choice.entropy.port,
+            choice.entropy.flow_label,
+        );
         let written = frame::lay_out(&mut frame, pool, &flow, &headers, 0);
         if written.is_none() || frame::seal(frame.bytes_mut()).is_err() {
             pool.give(frame);

@@ -46,7 +46,7 @@ impl QueuePair {
         let (Some(peer), Some(sender)) = (&self.peer, &self.requester.sender) else {
             return false;
         };
-        if peer.way.is_none() || !self.state.sends() {
+        if peer.addressing.is_none() || !self.state.sends() {
             return false;
         }
         let requester = &self.requester;
@@ -93,7 +93,7 @@ impl QueuePair {
         if !self.state.sends() {
             return Departure::Nothing;
         }
-        let Some(peer) = self.peer.as_mut().filter(|peer| peer.way.is_some()) else {
+        let Some(peer) = self.peer.as_mut().filter(|peer| peer.addressing.is_some()) else {
             return Departure::Nothing;
         };
         let domain = self.request.domain.0;
@@ -395,7 +395,7 @@ fn compose<M: RegionMemory>(
     pool: &FramePool,
     now: Time,
 ) -> Result<(), Status> {
-    let way = peer.way.as_ref().ok_or(Status::General)?;
+    let addressing = peer.addressing.as_ref().ok_or(Status::General)?;
     let segment = &outgoing.segment;
     let path = choice.path;
     let fields = DataFields {
@@ -416,7 +416,11 @@ fn compose<M: RegionMemory>(
     };
     let mut headers = fields.headers(now);
     headers.extension = peer.extension();
-    let flow = frame::on_path(&way.data, choice.entropy.port, choice.entropy.flow_label);
+    let flow = frame::on_path(
+        &addressing.data,
+        choice.entropy.port,
+        choice.entropy.flow_label,
+    );
     let len = usize::from(segment.len);
     let place =
         frame::lay_out(frame, pool, &flow, &headers, len).ok_or(Status::LocalQpOperation)?;

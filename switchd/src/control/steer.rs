@@ -223,7 +223,7 @@ impl State {
         let ports = ports.filter(|((entry, _), _)| !entry.name.is_empty());
         let mut warnings = Vec::new();
         for ((entry, punt), is_bridged) in ports {
-            if let Some((PuntReason::Controller, why)) = &punt.v4
+            if let Some((PuntReason::Master, why)) = &punt.v4
                 && !is_bridged
             {
                 let name = &entry.name;

@@ -6,7 +6,7 @@ use crate::forward::choice::Choice;
 use crate::id::{NextHopId, PortId};
 use crate::outcome::Outcome;
 use crate::packet::{Parsed, Version};
-use crate::tables::interfaces::Outlet;
+use crate::tables::interfaces::LinkHeader;
 use crate::tables::{Group, Tables};
 use common::wire::icmp::Problem;
 
@@ -20,7 +20,7 @@ pub struct Hop {
     /// The neighbour's MAC address.
     pub mac: [u8; 6],
     /// The link header, if it is behind an interface that is no port.
-    pub outlet: Option<Outlet>,
+    pub link_header: Option<LinkHeader>,
 }
 
 /// Decides for a packet what to do with it.
@@ -60,7 +60,7 @@ fn send(tables: &Tables, next_hop: NextHopId, parsed: &Parsed) -> Outcome<Hop> {
         port: hop.port,
         next_hop,
         mac,
-        outlet: hop.outlet,
+        link_header: hop.link_header,
     };
     match size {
         Size::Fits => Outcome::Forwarded(hop),

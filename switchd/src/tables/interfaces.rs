@@ -22,7 +22,7 @@ pub struct Interface {
 
 /// Which frames of a port are those of interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Doors {
+pub struct PortInterfaces {
     /// The MAC address of the interfaces.
     pub mac: [u8; 6],
     /// By VLAN of the bridge of the port, or by [`tag_key`] for a port that belongs to none; in
@@ -30,7 +30,7 @@ pub struct Doors {
     pub interfaces: Vec<(u32, InterfaceId)>,
 }
 
-impl Doors {
+impl PortInterfaces {
     /// The interface, if there is one.
     #[inline]
     pub fn find(&self, key: u32) -> Option<InterfaceId> {
@@ -61,14 +61,14 @@ pub struct Interfaces {
     /// By number, the first is 1.
     pub all: Vec<Interface>,
     /// By [`PortId`]; a port that is not in it, or `None`, has no interfaces beside itself.
-    pub doors: Vec<Option<Doors>>,
+    pub on_port: Vec<Option<PortInterfaces>>,
 }
 
 impl Interfaces {
     /// Which frames of a port are those of interfaces; `None`: there are no such interfaces.
     #[inline]
-    pub fn doors(&self, port: PortId) -> Option<&Doors> {
-        self.doors.get(port.index()).and_then(Option::as_ref)
+    pub fn on_port(&self, port: PortId) -> Option<&PortInterfaces> {
+        self.on_port.get(port.index()).and_then(Option::as_ref)
     }
 
     /// The interface of this number.
@@ -80,7 +80,7 @@ impl Interfaces {
 
 /// What a frame to a neighbour behind an interface that is no port has in its link header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outlet {
+pub struct LinkHeader {
     /// The MAC address of the interface.
     pub mac: [u8; 6],
     /// EtherType and VLAN of the tag, if there is one.

@@ -31,7 +31,7 @@ use common::units::Rate;
 use common::xdp::PuntReason;
 use dlb::DlbPolicy;
 use errors::Errors;
-use interfaces::{Interfaces, Outlet};
+use interfaces::{Interfaces, LinkHeader};
 use policy::{Policy, PolicyError};
 use sources::Sources;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -97,7 +97,7 @@ pub struct NextHop {
     /// The switch's own address on the neighbour's network: it tells it of problems from there.
     pub source: Option<Ipv4Addr>,
     /// Its link header, if it is behind an interface that is no port.
-    pub outlet: Option<Outlet>,
+    pub link_header: Option<LinkHeader>,
 }
 
 /// What to do with packets to a prefix.

@@ -96,7 +96,7 @@ pub struct Sources {
     rules: Vec<PortRules>,
     /// By group: ports by which its packets may leave, dead next hops included. Empty while no port
     /// asks for it.
-    ways: Vec<PortSet>,
+    reverse_paths: Vec<PortSet>,
     /// What the configuration asks.
     validation: Validation,
 }
@@ -127,7 +127,7 @@ impl Sources {
             examined,
             has_networks,
             rules,
-            ways: Vec::new(),
+            reverse_paths: Vec::new(),
             validation: Validation::default(),
         }
     }
@@ -146,8 +146,11 @@ impl Sources {
 
     /// The same, knowing by which ports the packets of each group may leave.
     #[must_use]
-    pub fn with_ways(self, ways: Vec<PortSet>) -> Self {
-        Self { ways, ..self }
+    pub fn with_reverse_paths(self, reverse_paths: Vec<PortSet>) -> Self {
+        Self {
+            reverse_paths,
+            ..self
+        }
     }
 
     /// The same with what the configuration asks: the last of these steps.
@@ -169,7 +172,7 @@ impl Sources {
     }
 
     /// Whether a port asks by which ports packets would leave.
-    pub fn ask_for_ways(&self) -> bool {
+    pub fn ask_for_reverse_paths(&self) -> bool {
         let is_strict = |rules: &PortRules| rules.reverse_path == ReversePath::Strict;
         self.rules.iter().any(is_strict)
     }
@@ -202,7 +205,7 @@ impl Sources {
 
     /// Whether packets of a group may leave by a port.
     pub fn leads_to(&self, group: GroupId, port: PortId) -> bool {
-        let ports = self.ways.get(group.index());
+        let ports = self.reverse_paths.get(group.index());
         ports.is_some_and(|ports| ports.contains(port))
     }
 }
@@ -235,12 +238,12 @@ mod tests {
         let none = PortRules::default();
         let sources = Sources::new(std::iter::empty(), vec![none, strict], false);
         let anybody = Ipv4Addr::new(192, 0, 2, 1);
-        assert!(sources.ask_for_ways());
+        assert!(sources.ask_for_reverse_paths());
         assert!(!sources.doubt(PortId(0), anybody) && sources.doubt(PortId(1), anybody));
         assert!(!sources.doubt(PortId(255), anybody) && !sources.doubt(PortId(999), anybody));
-        let mut ways = PortSet::default();
-        ways.insert(PortId(1));
-        let sources = sources.with_ways(vec![PortSet::default(), ways]);
+        let mut reverse_paths = PortSet::default();
+        reverse_paths.insert(PortId(1));
+        let sources = sources.with_reverse_paths(vec![PortSet::default(), reverse_paths]);
         assert!(sources.leads_to(GroupId(1), PortId(1)));
         assert!(
             sources

@@ -34,7 +34,7 @@ impl SourceValidation {
 
 /// By which ports the packets of a group may leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ways {
+pub struct ReversePaths {
     /// At least one next hop is reached by it.
     pub some: PortSet,
     /// All of them are.
@@ -49,14 +49,17 @@ pub struct Validation {
     /// Those among them that are strict.
     strict: PortSet,
     /// By group.
-    ways: Vec<Ways>,
+    reverse_paths: Vec<ReversePaths>,
 }
 
 impl Validation {
-    /// What ports ask, by number, and the ways of the groups.
-    pub fn new(ports: impl Iterator<Item = SourceValidation>, ways: Vec<Ways>) -> Self {
+    /// What ports ask, by number, and the reverse paths of the groups.
+    pub fn new(
+        ports: impl Iterator<Item = SourceValidation>,
+        reverse_paths: Vec<ReversePaths>,
+    ) -> Self {
         let mut new = Self {
-            ways,
+            reverse_paths,
             ..Self::default()
         };
         for (number, asked) in (0..).zip(ports) {
@@ -83,12 +86,12 @@ impl Validation {
     /// Whether a packet may have arrived at `port`, if the route to its source leads to the group
     /// `back`.
     pub fn allows(&self, port: PortId, back: GroupId) -> bool {
-        let ways = self.ways.get(back.index());
-        ways.is_some_and(|ways| {
+        let reverse_paths = self.reverse_paths.get(back.index());
+        reverse_paths.is_some_and(|reverse_paths| {
             if self.strict.contains(port) {
-                ways.all.contains(port)
+                reverse_paths.all.contains(port)
             } else {
-                ways.some.contains(port)
+                reverse_paths.some.contains(port)
             }
         })
     }
@@ -107,11 +110,11 @@ mod tests {
             ports.iter().for_each(|port| set.insert(PortId(*port)));
             set
         };
-        let by_one = Ways {
+        let by_one = ReversePaths {
             some: set(&[0]),
             all: set(&[0]),
         };
-        let by_two = Ways {
+        let by_two = ReversePaths {
             some: set(&[0, 1]),
             all: set(&[]),
         };

@@ -516,7 +516,7 @@ fn a_trace_is_shown() {
         mac: None,
         mtu: u16::MAX,
         source: None,
-        outlet: None,
+        link_header: None,
     };
     let next_hops = [hop(1), hop(9)];
     let names = Names {

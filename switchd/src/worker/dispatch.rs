@@ -94,11 +94,11 @@ impl<Q: QueueIo> Worker<Q> {
             port,
             next_hop,
             mac,
-            outlet,
+            link_header,
         } = hop;
         self.tables.used.mark(next_hop);
-        if let Some(outlet) = outlet {
-            return self.send_by(frame, parsed, (port, mac, outlet), origin);
+        if let Some(link_header) = link_header {
+            return self.send_by(frame, parsed, (port, mac, link_header), origin);
         }
         self.send(frame, parsed, (port, mac, Edits::default()), origin);
     }

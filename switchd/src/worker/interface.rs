@@ -2,10 +2,10 @@
 //! and VLANs of bridges (SW-1).
 //!
 //! ```text
-//!   frame at a port ─▶ entrance ─┬─▶ to be bridged
+//!   frame at a port ─▶ input ────┬─▶ to be bridged
 //!                                └─▶ no tag, address of the port ─▶ routes, as any other
 //!
-//!   next hop with an outlet ─▶ addresses, TTL, tag ─▶ queues, as a frame that is bridged
+//!   next hop with a link header ─▶ addresses, TTL, tag ─▶ queues, as a frame that is bridged
 //! ```
 
 use super::Worker;
@@ -13,11 +13,11 @@ use super::dispatch::Origin;
 use super::source::is_in_doubt;
 use crate::drop::DropReason;
 use crate::egress::rewrite::relink;
-use crate::forward::bridge::entrance::{Entrance, entrance};
+use crate::forward::bridge::input::{Input, input_interface};
 use crate::id::PortId;
 use crate::ingress::parse::ParseException;
 use crate::packet::{Edits, NO_PCP, Parsed};
-use crate::tables::interfaces::Outlet;
+use crate::tables::interfaces::LinkHeader;
 use common::time::Time;
 use common::wire::ethernet::{self, ethertype};
 use common::wire::vlan::TAG_LEN;
@@ -47,17 +47,17 @@ impl<Q: QueueIo> Worker<Q> {
             self.receive_control(frame, ingress, now);
             return None;
         }
-        let mut whose = entrance(&self.tables, ingress, frame.bytes());
+        let mut whose = input_interface(&self.tables, ingress, frame.bytes());
         if whose.is_err() && self.pick_up_tables(now) {
-            whose = entrance(&self.tables, ingress, frame.bytes());
+            whose = input_interface(&self.tables, ingress, frame.bytes());
         }
         let (interface, pcp) = match whose {
-            Ok(Entrance::Bridge) => {
+            Ok(Input::Bridge) => {
                 self.receive_bridged(frame, ingress, now);
                 return None;
             }
-            Ok(Entrance::Port) => (0, NO_PCP),
-            Ok(Entrance::Interface { id, has_tag, pcp }) => {
+            Ok(Input::Port) => (0, NO_PCP),
+            Ok(Input::Interface { id, has_tag, pcp }) => {
                 if !self.strip(&mut frame, ingress, has_tag) {
                     self.refuse(frame, ingress, DropReason::Truncated);
                     return None;
@@ -112,11 +112,15 @@ impl<Q: QueueIo> Worker<Q> {
         &mut self,
         mut frame: Frame,
         parsed: &Parsed,
-        (egress, mac, outlet): (PortId, [u8; 6], Outlet),
+        (egress, mac, link_header): (PortId, [u8; 6], LinkHeader),
         origin: Origin,
     ) {
-        let Some(network) = relink(&mut frame, parsed.network, (mac, outlet.mac), outlet.tag)
-        else {
+        let Some(network) = relink(
+            &mut frame,
+            parsed.network,
+            (mac, link_header.mac),
+            link_header.tag,
+        ) else {
             return self.drop_packet(frame, origin, DropReason::FrameTooLong);
         };
         let transport = match parsed.transport {

@@ -56,7 +56,7 @@ impl<Q: QueueIo> Worker<Q> {
         for (ingress, count) in arrivals.drain(..) {
             self.count_received(ingress, &rest.as_slice()[..count]);
             if self.tables.bridging.port(ingress).is_some()
-                || self.tables.interfaces.doors(ingress).is_some()
+                || self.tables.interfaces.on_port(ingress).is_some()
             {
                 for frame in rest.by_ref().take(count) {
                     if let Some((frame, parsed)) = self.enter(frame, ingress, now) {

@@ -125,7 +125,7 @@ fn tables() -> Tables {
             mac: (number != 3).then_some([2, 0, 0, 0, 1, 0]),
             mtu: if number == 2 { 800 } else { u16::MAX },
             source: None,
-            outlet: None,
+            link_header: None,
         });
         tables
             .groups

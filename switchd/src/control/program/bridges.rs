@@ -122,7 +122,7 @@ impl Default for Bridges {
 
 /// The bridge to which a port belongs, as far as the kernel has told of it.
 pub(super) fn bridge_of(mirror: &Mirror, port: &PortEntry) -> Option<u32> {
-    let bridge = mirror.link(port.ifindex)?.controller?;
+    let bridge = mirror.link(port.ifindex)?.master?;
     mirror.link(bridge)?.bridge.map(|_| bridge)
 }
 

@@ -5,7 +5,7 @@ use super::interfaces::Surroundings;
 use super::{Program, Update, Work};
 use crate::tables::PortEntry;
 use crate::tables::bridge::VlanSet;
-use crate::tables::interfaces::Doors;
+use crate::tables::interfaces::PortInterfaces;
 use common::netlink::{FdbEntry, FdbKey, Mirror, Neighbour, NeighbourKey};
 use common::time::Span;
 use common::xdp::StationPlace;
@@ -64,9 +64,9 @@ impl Program {
 
     /// By port: the VLANs of its bridge in which the workers route what is for the bridge.
     pub fn routed_vlans(&self, port: usize) -> VlanSet {
-        let doors = self.tables.interfaces.doors.get(port);
-        let doors = doors.and_then(Option::as_ref);
-        doors.map(Doors::vlans).unwrap_or_default()
+        let on_port = self.tables.interfaces.on_port.get(port);
+        let on_port = on_port.and_then(Option::as_ref);
+        on_port.map(PortInterfaces::vlans).unwrap_or_default()
     }
 
     /// Finds out what bridges know now, and what follows for interfaces and next hops behind them.
@@ -90,7 +90,7 @@ impl Program {
         } else {
             Vec::new()
         };
-        // Neighbours whose way may be another one.
+        // Neighbours whose adjacency may be another one.
         let is_affected = |neighbour: &&Neighbour| {
             if changed.contains(&neighbour.key.ifindex) {
                 return true;
@@ -131,20 +131,20 @@ impl Program {
         if self.port_of.contains_key(&key.ifindex) {
             return;
         }
-        let way = self.interfaces.way(mirror, &self.bridges, &key);
+        let adjacency = self.interfaces.adjacency(mirror, &self.bridges, &key);
         let mut hops = 0;
         for (id, mtu) in self.groups.next_hops_with_mtu(&key) {
             hops += 1;
-            let Ok(way) = way else {
+            let Ok(adjacency) = adjacency else {
                 work.groups = true;
                 continue;
             };
             let hop = &mut self.tables.next_hops[id.index()];
-            let (outlet, mtu) = (Some(way.outlet), way.mtu.min(mtu));
-            if (hop.port, hop.outlet, hop.mtu) != (way.port, outlet, mtu) {
+            let (link_header, mtu) = (Some(adjacency.link_header), adjacency.mtu.min(mtu));
+            if (hop.port, hop.link_header, hop.mtu) != (adjacency.port, link_header, mtu) {
                 // Members are alive if their port is.
-                work.groups |= hop.port != way.port;
-                (hop.port, hop.outlet, hop.mtu) = (way.port, outlet, mtu);
+                work.groups |= hop.port != adjacency.port;
+                (hop.port, hop.link_header, hop.mtu) = (adjacency.port, link_header, mtu);
                 self.dirty = true;
             }
         }

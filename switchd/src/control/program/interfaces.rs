@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!   kernel                         here                        workers, steering programs
-//!   port.10, br0, br0.10      ──▶  served, on a port or a  ──▶ Interfaces.doors, VLANs in which
+//!   port.10, br0, br0.10      ──▶  served, on a port or a  ──▶ Interfaces.on_port, VLANs in which
 //!                                  VLAN of a bridge            packets to it are routed
-//!   neighbour on br0.10, its  ──▶  way: port, tag          ──▶ NextHop with an outlet
+//!   neighbour on br0.10, its  ──▶  adjacency: port, tag    ──▶ NextHop with a link header
 //!     place in the FDB             or why there is none        or a prefix that is punted
 //! ```
 
@@ -17,7 +17,7 @@ use crate::id::PortId;
 use crate::limits::MAX_INTERFACES;
 use crate::tables::PortEntry;
 use crate::tables::interfaces::{
-    Doors, Interface, InterfaceId, Interfaces as Table, Outlet, tag_key,
+    Interface, InterfaceId, Interfaces as Table, LinkHeader, PortInterfaces, tag_key,
 };
 use crate::tables::sources::ReversePath;
 use common::netlink::{BridgePort, FdbKey, Link, Mirror, Neighbour, NeighbourKey, PortVlan};
@@ -59,9 +59,9 @@ struct Served {
 
 /// How packets reach a neighbour behind an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct Adjacency {
     pub(super) port: PortId,
-    pub(super) outlet: Outlet,
+    pub(super) link_header: LinkHeader,
     /// Longest packet that the interface sends.
     pub(super) mtu: u16,
 }
@@ -149,12 +149,12 @@ impl Interfaces {
     ///
     /// # Errors
     /// Why only the kernel can send them there.
-    pub(super) fn way(
+    pub(super) fn adjacency(
         &self,
         mirror: &Mirror,
         bridges: &Bridges,
         key: &NeighbourKey,
-    ) -> Result<Way, PuntReason> {
+    ) -> Result<Adjacency, PuntReason> {
         let served = self.by_ifindex.get(&key.ifindex);
         let served = served.ok_or(PuntReason::NotAPort)?;
         let (port, tag) = match &served.on {
@@ -171,9 +171,9 @@ impl Interfaces {
                 (port, out_of(bridges, port, *leaves)?)
             }
         };
-        Ok(Way {
+        Ok(Adjacency {
             port,
-            outlet: Outlet {
+            link_header: LinkHeader {
                 mac: served.mac,
                 tag,
             },
@@ -223,7 +223,7 @@ fn out_of(bridges: &Bridges, port: PortId, vlan: u16) -> Result<Option<(u16, u16
 /// What an interface is to the workers, if they can do with its packets what the kernel does.
 fn served(around: Surroundings<'_>, link: &Link) -> Option<Served> {
     let mirror = around.mirror;
-    if !link.is_usable() || link.no_arp || link.controller.is_some() || around.other_tables {
+    if !link.is_usable() || link.no_arp || link.master.is_some() || around.other_tables {
         return None;
     }
     let rules = mirror.rules();
@@ -248,7 +248,7 @@ fn served(around: Surroundings<'_>, link: &Link) -> Option<Served> {
             if lower.bridge.is_some() {
                 on_bridge(around, lower, Some(tag))?
             } else {
-                on_port(around, lower, tag)?
+                of_tag(around, lower, tag)?
             }
         }
         _ => return None,
@@ -260,13 +260,13 @@ fn served(around: Surroundings<'_>, link: &Link) -> Option<Served> {
     })
 }
 
-fn on_port(around: Surroundings<'_>, lower: &Link, tag: VlanTag) -> Option<(On, [u8; 6])> {
+fn of_tag(around: Surroundings<'_>, lower: &Link, tag: VlanTag) -> Option<(On, [u8; 6])> {
     let mut ports = (0_u16..).zip(around.ports);
     let (number, entry) = ports.find(|(_, entry)| entry.ifindex == lower.index)?;
     let port = PortId(number);
     // 802.1Q clause 9.6: 0 is a priority only, and nobody uses 4095.
     let is_vlan = (1..4095).contains(&tag.id);
-    (is_vlan && lower.controller.is_none()).then_some((On::Port { port, tag }, entry.mac))
+    (is_vlan && lower.master.is_none()).then_some((On::Port { port, tag }, entry.mac))
 }
 
 fn on_bridge(
@@ -326,7 +326,7 @@ fn table(around: Surroundings<'_>, all: &BTreeMap<u32, Served>) -> Table {
     if all.is_empty() {
         return table;
     }
-    let mut doors: Vec<Option<Doors>> = vec![None; around.ports.len()];
+    let mut on_port: Vec<Option<PortInterfaces>> = vec![None; around.ports.len()];
     let (_, router_v6) = router_addresses(around.mirror);
     for (id, (ifindex, served)) in (1_u8..=InterfaceId::MAX).zip(all) {
         let name = around.mirror.link(*ifindex).map(|link| link.name.clone());
@@ -337,9 +337,9 @@ fn table(around: Surroundings<'_>, all: &BTreeMap<u32, Served>) -> Table {
             rules: rules_of(around.mirror, *ifindex, around.accept_own),
         });
         let mut open = |place: usize, keys: &mut dyn Iterator<Item = u32>| {
-            let doors = doors[place].get_or_insert_default();
-            doors.mac = served.mac;
-            doors.interfaces.extend(keys.map(|key| (key, id)));
+            let on_port = on_port[place].get_or_insert_default();
+            on_port.mac = served.mac;
+            on_port.interfaces.extend(keys.map(|key| (key, id)));
         };
         match &served.on {
             On::Port { port, tag } => {
@@ -356,9 +356,9 @@ fn table(around: Surroundings<'_>, all: &BTreeMap<u32, Served>) -> Table {
             }
         }
     }
-    for doors in doors.iter_mut().flatten() {
-        doors.interfaces.sort_unstable();
+    for on_port in on_port.iter_mut().flatten() {
+        on_port.interfaces.sort_unstable();
     }
-    table.doors = doors;
+    table.on_port = on_port;
     table
 }

@@ -60,7 +60,7 @@ use interfaces::Interfaces;
 use ipnet::IpNet;
 use prefixes::Prefixes;
 use punted::Punted;
-use render::{Outlets, Rendered, Renderer};
+use render::{Egresses, Rendered, Renderer};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -587,7 +587,7 @@ impl Program {
     fn renderer<'a>(&'a mut self, mirror: &'a Mirror) -> Renderer<'a> {
         Renderer {
             mirror,
-            outlets: Outlets {
+            egresses: Egresses {
                 port_of: &self.port_of,
                 interfaces: &self.interfaces,
                 bridges: &self.bridges,

@@ -30,7 +30,7 @@ pub(super) fn port_punts(
 ) -> Vec<PortPunt> {
     let rules = mirror.rules();
     let of_port = |(number, port): (u16, &PortEntry)| {
-        let controller = controller(mirror, port).map(|why| (PuntReason::Controller, why));
+        let master = master(mirror, port).map(|why| (PuntReason::Master, why));
         let by_rule = |is_v6: bool, other_table: bool| {
             let foreign = foreign_rule(&rules, is_v6, &port.name);
             let why = foreign.or_else(|| {
@@ -41,10 +41,8 @@ pub(super) fn port_punts(
             Some((PuntReason::Rule, why))
         };
         PortPunt {
-            v4: controller
-                .clone()
-                .or_else(|| by_rule(false, other_tables.0)),
-            v6: controller.or_else(|| by_rule(true, other_tables.1)),
+            v4: master.clone().or_else(|| by_rule(false, other_tables.0)),
+            v6: master.or_else(|| by_rule(true, other_tables.1)),
             vlans: vlans(mirror, port),
             served: served(PortId(number)),
         }
@@ -53,8 +51,8 @@ pub(super) fn port_punts(
 }
 
 /// The interface that takes the packets of a port from it, in words.
-fn controller(mirror: &Mirror, port: &PortEntry) -> Option<String> {
-    if let Some(index) = mirror.link(port.ifindex)?.controller {
+fn master(mirror: &Mirror, port: &PortEntry) -> Option<String> {
+    if let Some(index) = mirror.link(port.ifindex)?.master {
         let (kind, name) = mirror.link(index).map_or(("interface", ""), |link| {
             (link.kind.as_deref().unwrap_or("interface"), &link.name)
         });
@@ -90,7 +88,7 @@ fn vlans(mirror: &Mirror, port: &PortEntry) -> Vec<(VlanTag, String)> {
 /// and `default`.
 pub(super) fn foreign_rule(rules: &[&Rule], is_v6: bool, port: &str) -> Option<String> {
     let concern_it = |rule: &&&Rule| {
-        // A rule of VRFs is for interfaces that belong to one: see `controller`. One for an output
+        // A rule of VRFs is for interfaces that belong to one: see `master`. One for an output
         // interface is for sockets that are bound to it.
         let by_input = rule.input.as_ref().is_none_or(|input| input == port);
         rule.is_v6 == is_v6 && !rule.is_of_vrf && rule.output.is_none() && by_input

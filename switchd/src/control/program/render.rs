@@ -3,7 +3,7 @@
 use super::addresses::address_towards;
 use super::bridges::Bridges;
 use super::groups::Groups;
-use super::interfaces::{Interfaces, Way};
+use super::interfaces::{Adjacency, Interfaces};
 use super::kernel_rules::object_hops;
 use super::spec::Spec;
 use crate::id::{GroupId, NextHopId, PortId};
@@ -27,13 +27,13 @@ pub(super) struct Rendered {
 
 /// How next hops are reached: by ports, or by interfaces on ports and bridges.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Outlets<'a> {
+pub(super) struct Egresses<'a> {
     pub(super) port_of: &'a HashMap<u32, PortId>,
     pub(super) interfaces: &'a Interfaces,
     pub(super) bridges: &'a Bridges,
 }
 
-impl Outlets<'_> {
+impl Egresses<'_> {
     /// The port of a link, if all that leaves by the link leaves by that.
     pub(super) fn port(&self, ifindex: u32) -> Option<PortId> {
         let port = self.port_of.get(&ifindex).copied();
@@ -44,16 +44,16 @@ impl Outlets<'_> {
     ///
     /// # Errors
     /// Why only the kernel can send them there.
-    pub(super) fn way(
+    pub(super) fn adjacency(
         &self,
         mirror: &Mirror,
         key: &NeighbourKey,
-    ) -> Result<(PortId, Option<Way>), PuntReason> {
+    ) -> Result<(PortId, Option<Adjacency>), PuntReason> {
         if let Some(port) = self.port_of.get(&key.ifindex) {
             return Ok((*port, None));
         }
-        let way = self.interfaces.way(mirror, self.bridges, key)?;
-        Ok((way.port, Some(way)))
+        let adjacency = self.interfaces.adjacency(mirror, self.bridges, key)?;
+        Ok((adjacency.port, Some(adjacency)))
     }
 }
 
@@ -61,7 +61,7 @@ impl Outlets<'_> {
 #[derive(Debug)]
 pub(super) struct Renderer<'a> {
     pub(super) mirror: &'a Mirror,
-    pub(super) outlets: Outlets<'a>,
+    pub(super) egresses: Egresses<'a>,
     pub(super) groups: &'a mut Groups,
     pub(super) tables: &'a mut Tables,
     /// The group that the route of a new one led to before.
@@ -77,7 +77,7 @@ impl Renderer<'_> {
             .filter(|(_, spec, _)| match spec {
                 Spec::Hops(..) | Spec::Object(..) => true,
                 // Their stations may have moved, or are not known any more.
-                Spec::Neighbour(key, _) => self.outlets.interfaces.serve(key.ifindex),
+                Spec::Neighbour(key, _) => self.egresses.interfaces.serve(key.ifindex),
                 _ => false,
             })
             .map(|(id, _, _)| id)
@@ -145,7 +145,7 @@ impl Renderer<'_> {
             if hop.encapsulated {
                 return Some(PuntReason::Encapsulated);
             }
-            if self.outlets.port(hop.ifindex).is_some() {
+            if self.egresses.port(hop.ifindex).is_some() {
                 return self.lacks_mac(hop).then_some(PuntReason::NoArp);
             }
             let key = NeighbourKey {
@@ -156,7 +156,7 @@ impl Renderer<'_> {
                     None => return Some(PuntReason::NotAPort),
                 },
             };
-            self.outlets.way(self.mirror, &key).err()
+            self.egresses.adjacency(self.mirror, &key).err()
         };
         let reasons: Vec<PuntReason> = hops.iter().filter_map(why).collect();
         let first = *reasons.first()?;
@@ -198,7 +198,7 @@ impl Renderer<'_> {
             return Group::Punt(reason);
         }
         let on_link = hops.iter().find(|hop| hop.gateway.is_none());
-        let port = |hop: &Hop| Some((self.outlets.port(hop.ifindex)?, hop.ifindex));
+        let port = |hop: &Hop| Some((self.egresses.port(hop.ifindex)?, hop.ifindex));
         match on_link.and_then(port) {
             Some((port, ifindex)) => {
                 self.groups.replace_hops(id, Vec::new());
@@ -280,7 +280,7 @@ impl Renderer<'_> {
             ifindex: hop.ifindex,
             address: hop.gateway?,
         };
-        let (port, way) = self.outlets.way(self.mirror, &key).ok()?;
+        let (port, adjacency) = self.egresses.adjacency(self.mirror, &key).ok()?;
         let (next_hop, is_new) = self.groups.hold_hop((key, mtu))?;
         held.push(next_hop);
         if is_new {
@@ -289,9 +289,9 @@ impl Renderer<'_> {
                 ifindex: key.ifindex,
                 address: key.address,
                 mac: self.mirror.neighbour(&key).and_then(Neighbour::usable_mac),
-                mtu: way.map_or(mtu, |way| way.mtu.min(mtu)),
+                mtu: adjacency.map_or(mtu, |adjacency| adjacency.mtu.min(mtu)),
                 source: address_towards(self.mirror, &key),
-                outlet: way.map(|way| way.outlet),
+                link_header: adjacency.map(|adjacency| adjacency.link_header),
             };
             let hops = &mut self.tables.next_hops;
             if hops.len() <= next_hop.index() {

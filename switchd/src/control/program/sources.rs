@@ -8,7 +8,7 @@ use super::spec::Spec;
 use crate::id::{GroupId, PortId};
 use crate::tables::port_set::PortSet;
 use crate::tables::sources::{PortRules, ReversePath, Sources};
-use crate::tables::validation::{SourceValidation, Validation, Ways};
+use crate::tables::validation::{ReversePaths, SourceValidation, Validation};
 use crate::tables::{Group, PortEntry};
 use common::netlink::{Hop, Mirror};
 use ipnet::Ipv4Net;
@@ -53,8 +53,8 @@ impl Program {
         if !has_networks && sources.ask_for_routes() && self.has_routes_to_all() {
             sources = sources.sparing_loose_ports();
         }
-        let sources = if sources.ask_for_ways() {
-            sources.with_ways(self.ways(mirror))
+        let sources = if sources.ask_for_reverse_paths() {
+            sources.with_reverse_paths(self.reverse_paths(mirror))
         } else {
             sources
         };
@@ -80,16 +80,16 @@ impl Program {
     }
 
     /// By group: the ports of all its hops, whether they are alive or not.
-    fn ways(&self, mirror: &Mirror) -> Vec<PortSet> {
-        let mut ways = vec![PortSet::default(); self.tables.groups.len()];
+    fn reverse_paths(&self, mirror: &Mirror) -> Vec<PortSet> {
+        let mut reverse_paths = vec![PortSet::default(); self.tables.groups.len()];
         for (group, hops) in self.all_hops(mirror) {
-            let Some(ports) = ways.get_mut(group.index()) else {
+            let Some(ports) = reverse_paths.get_mut(group.index()) else {
                 continue;
             };
             let numbers = hops.iter().filter_map(|hop| self.port_of.get(&hop.ifindex));
             numbers.for_each(|port: &PortId| ports.insert(*port));
         }
-        ways
+        reverse_paths
     }
 
     /// What the configuration asks of the sources of packets.
@@ -98,22 +98,22 @@ impl Program {
         if asked().all(|asked| asked == SourceValidation::Off) {
             return Validation::default();
         }
-        let mut ways = vec![Ways::default(); self.tables.groups.len()];
+        let mut reverse_paths = vec![ReversePaths::default(); self.tables.groups.len()];
         for (group, hops) in self.all_hops(mirror) {
-            let Some(ways) = ways.get_mut(group.index()) else {
+            let Some(reverse_paths) = reverse_paths.get_mut(group.index()) else {
                 continue;
             };
             for (number, hop) in hops.iter().enumerate() {
                 let ports = self.ports_behind(hop.ifindex);
-                ways.some.unite(&ports);
+                reverse_paths.some.unite(&ports);
                 if number == 0 {
-                    ways.all = ports;
+                    reverse_paths.all = ports;
                 } else {
-                    ways.all.intersect(&ports);
+                    reverse_paths.all.intersect(&ports);
                 }
             }
         }
-        Validation::new(asked(), ways)
+        Validation::new(asked(), reverse_paths)
     }
 
     /// The port that an interface is, or is on; all those of the bridge that it is on.

@@ -103,7 +103,7 @@ impl State {
             PuntReason::RouteType => "the type of its route is not known to switchd".to_owned(),
             // Reasons of ports, not of prefixes.
             PuntReason::Rule
-            | PuntReason::Controller
+            | PuntReason::Master
             | PuntReason::Vlan
             | PuntReason::Discovery
             | PuntReason::Absent

@@ -18,7 +18,7 @@ impl State {
             address: hop.map_or_else(String::new, |hop| hop.address.to_string()),
             port: hop.map_or_else(String::new, |hop| self.port_name(hop.port)),
             interface: hop
-                .filter(|hop| hop.outlet.is_some())
+                .filter(|hop| hop.link_header.is_some())
                 .map(|hop| self.interface_name(hop.ifindex)),
             percent,
             band: None,

@@ -12,7 +12,7 @@
 //! behind may bring others: they are dropped and counted. Whether the source is known is not asked
 //! again, so that nothing is lost while a station moves.
 
-pub mod entrance;
+pub mod input;
 
 use crate::drop::DropReason;
 use crate::id::PortId;

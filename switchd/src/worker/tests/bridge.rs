@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::tables::bridge::{BridgePort, Bridging, Station, StationUse};
-use crate::tables::interfaces::{Doors, Interface, Interfaces, Outlet, tag_key};
+use crate::tables::interfaces::{Interface, Interfaces, LinkHeader, PortInterfaces, tag_key};
 use crate::tables::sources::PortRules;
 
 /// The station behind a port of a bridge.
@@ -192,19 +192,19 @@ fn with_interfaces() -> Switch {
             icmp_v6: Some("fd00:5::254".parse().unwrap()),
             rules: PortRules::default(),
         };
-        let door = |mac, key| {
-            Some(Doors {
+        let on_port = |mac, key| {
+            Some(PortInterfaces {
                 mac,
                 interfaces: vec![(key, 1)],
             })
         };
-        let bridge = door(BRIDGE, 5);
+        let bridge = on_port(BRIDGE, 5);
         tables.interfaces = Arc::new(Interfaces {
             all: vec![interface("br0.5"), interface("p2.7")],
-            doors: vec![
+            on_port: vec![
                 bridge.clone(),
                 bridge,
-                door(mac(2, false), tag_key(0x8100, 7)),
+                on_port(mac(2, false), tag_key(0x8100, 7)),
             ],
         });
         for (hop, tag) in tables
@@ -212,7 +212,7 @@ fn with_interfaces() -> Switch {
             .iter_mut()
             .zip([None, Some((0x8100, 5)), None])
         {
-            hop.outlet = (hop.port.0 < 2).then_some(Outlet { mac: BRIDGE, tag });
+            hop.link_header = (hop.port.0 < 2).then_some(LinkHeader { mac: BRIDGE, tag });
         }
     });
     switch.run();

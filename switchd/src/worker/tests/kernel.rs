@@ -4,7 +4,7 @@
 use super::*;
 use crate::tables::port_set::PortSet;
 use crate::tables::sources::{PortRules, ReversePath, Sources};
-use crate::tables::validation::{Validation, Ways};
+use crate::tables::validation::{ReversePaths, Validation};
 
 /// The frame without "don't fragment".
 fn fragmentable(mut frame: Vec<u8>) -> Vec<u8> {
@@ -167,7 +167,7 @@ fn reverse_paths_are_checked() {
         };
         switch.tables(|tables| {
             let sources = Sources::new(std::iter::empty(), vec![rules; 3], false);
-            tables.sources = Arc::new(sources.with_ways((0..3).map(way).collect()));
+            tables.sources = Arc::new(sources.with_reverse_paths((0..3).map(way).collect()));
         });
         // From behind port 0, from behind port 1, from nowhere.
         for (source, expected) in [10, 10, 192].into_iter().zip([0, 1, 9]).zip(expected) {
@@ -198,7 +198,7 @@ fn sources_are_validated() {
     let way = |port| {
         let mut ports = PortSet::default();
         ports.insert(PortId(port));
-        Ways {
+        ReversePaths {
             some: ports,
             all: ports,
         }

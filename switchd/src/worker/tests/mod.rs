@@ -92,7 +92,7 @@ fn tables_of(ports: usize, fib: &mut FibWriter) -> Tables {
             mac: Some(mac(port, true)),
             mtu: NO_MTU,
             source: None,
-            outlet: None,
+            link_header: None,
         });
         tables.groups.push(Group::Forward(NextHopId(id)));
         for prefix in [format!("10.{port}.0.0/16"), format!("fd00:{port}::/32")] {

@@ -27,11 +27,11 @@ pub(super) fn bridge(filters_vlans: bool) -> Body {
     Body::Link(Action::Set, link)
 }
 
-pub(super) fn enslaved(index: u32, controller: Option<u32>) -> Body {
+pub(super) fn enslaved(index: u32, master: Option<u32>) -> Body {
     let Body::Link(_, link) = link(index, true) else {
         panic!("a link")
     };
-    Body::Link(Action::Set, Link { controller, ..link })
+    Body::Link(Action::Set, Link { master, ..link })
 }
 
 pub(super) fn member(ifindex: u32, state: StpState, vlans: &[(u16, bool)]) -> Body {

@@ -2,7 +2,7 @@
 
 use super::bridges::{BRIDGE, bridge, enslaved, member, station, vlan_state, without};
 use super::*;
-use crate::tables::interfaces::Outlet;
+use crate::tables::interfaces::LinkHeader;
 use common::netlink::{BridgePort, FdbKind, PortVlan, StpState, Vlan};
 use common::xdp::VlanTag;
 
@@ -55,19 +55,19 @@ fn host(ifindex: u32, address: &str, last: u8) -> Body {
 }
 
 impl Rig {
-    /// The way to the one next hop of a prefix: port, outlet, MTU.
-    fn way(&self, prefix: &str) -> Option<(u16, Option<Outlet>, u16)> {
+    /// The adjacency of the one next hop of a prefix: port, link header, MTU.
+    fn adjacency(&self, prefix: &str) -> Option<(u16, Option<LinkHeader>, u16)> {
         let group = self.fib.get(&prefix.parse().unwrap())?;
         let Group::Forward(hop) = self.tables.group(*group)? else {
             return None;
         };
         let hop = self.tables.next_hop(*hop)?;
-        Some((hop.port.0, hop.outlet, hop.mtu))
+        Some((hop.port.0, hop.link_header, hop.mtu))
     }
 
-    fn doors(&self, port: u16) -> Vec<(u32, u8)> {
-        let doors = self.tables.interfaces.doors(PortId(port));
-        doors.map_or_else(Vec::new, |doors| doors.interfaces.clone())
+    fn on_port(&self, port: u16) -> Vec<(u32, u8)> {
+        let on_port = self.tables.interfaces.on_port(PortId(port));
+        on_port.map_or_else(Vec::new, |on_port| on_port.interfaces.clone())
     }
 }
 
@@ -120,9 +120,9 @@ fn a_vlan_that_the_bridge_blocks_is_the_kernels() {
     let mut rig = rig();
     for (vlan, left) in [(5, vec![(1, 1)]), (1, vec![(5, 1)])] {
         rig.feed(vec![vlan_state(BRIDGE, vlan, StpState::Blocking)]);
-        assert_eq!(rig.doors(0), left);
+        assert_eq!(rig.on_port(0), left);
         rig.feed(vec![vlan_state(BRIDGE, vlan, StpState::Forwarding)]);
-        assert_eq!(rig.doors(0), [(1, 1), (5, 2)]);
+        assert_eq!(rig.on_port(0), [(1, 1), (5, 2)]);
     }
 }
 
@@ -131,28 +131,31 @@ fn a_vlan_that_the_bridge_blocks_is_the_kernels() {
 #[test]
 fn next_hops_behind_bridges_leave_by_the_port_of_their_station() {
     let mut rig = rig();
-    assert_eq!(rig.doors(0), [(1, 1), (5, 2)]);
-    assert_eq!(rig.doors(0), rig.doors(1));
+    assert_eq!(rig.on_port(0), [(1, 1), (5, 2)]);
+    assert_eq!(rig.on_port(0), rig.on_port(1));
     assert!(rig.program.routed_vlans(0).contains(5) && !rig.program.routed_vlans(0).contains(6));
     let not_a_port = Some(Verdict::Punt(PuntReason::NotAPort));
     assert_eq!(rig.verdict("10.5.0.0/24"), not_a_port);
     rig.feed(vec![host(SVI, "10.5.0.2", 2)]);
     let flooded = Some(Verdict::Punt(PuntReason::UnknownUnicast));
     assert_eq!(rig.verdict("10.5.0.2/32"), flooded);
-    let outlet = |tag| {
+    let link_header = |tag| {
         let mac = BRIDGE_MAC;
-        Some(Outlet { mac, tag })
+        Some(LinkHeader { mac, tag })
     };
     rig.feed(vec![station(5, 2, 1, FdbKind::Learned)]);
-    assert_eq!(rig.way("10.5.0.2/32"), Some((0, outlet(None), 1400)));
+    assert_eq!(
+        rig.adjacency("10.5.0.2/32"),
+        Some((0, link_header(None), 1400))
+    );
     assert_eq!(rig.verdict("10.5.0.2/32"), Some(Verdict::Forward));
     // It moves to the port with tags.
     rig.feed(vec![station(5, 2, 2, FdbKind::Learned)]);
-    let tagged = Some((1, outlet(Some((0x8100, 5))), 1400));
-    assert_eq!(rig.way("10.5.0.2/32"), tagged);
+    let tagged = Some((1, link_header(Some((0x8100, 5))), 1400));
+    assert_eq!(rig.adjacency("10.5.0.2/32"), tagged);
     // A gateway is no other neighbour.
     rig.feed(vec![route("10.9.0.0/16", 0, &[hop(SVI, "10.5.0.2", 1)])]);
-    assert_eq!(rig.way("10.9.0.0/16"), tagged);
+    assert_eq!(rig.adjacency("10.9.0.0/16"), tagged);
     assert_eq!(rig.verdict("10.9.0.0/16"), None);
     rig.feed(vec![member(2, StpState::Blocking, &[(5, false)])]);
     let blocked = Some(Verdict::Punt(PuntReason::Bridge));
@@ -160,7 +163,7 @@ fn next_hops_behind_bridges_leave_by_the_port_of_their_station() {
     rig.feed(vec![member(2, StpState::Forwarding, &[(6, false)])]);
     assert_eq!(rig.verdict("10.9.0.0/16"), blocked, "no member of the VLAN");
     rig.feed(vec![member(2, StpState::Forwarding, &[(5, false)])]);
-    assert_eq!(rig.way("10.9.0.0/16"), tagged);
+    assert_eq!(rig.adjacency("10.9.0.0/16"), tagged);
     rig.feed(vec![without(station(5, 2, 2, FdbKind::Learned))]);
     assert_eq!(rig.verdict("10.9.0.0/16"), flooded);
     assert_eq!(rig.verdict("10.5.0.2/32"), flooded);
@@ -178,8 +181,8 @@ fn vlans_of_ports_are_served() {
         route("10.7.0.0/24", 0, &[hop(SVI, "link", 1)]),
         route("10.8.0.0/24", 0, &[hop(SVI, "10.7.0.1", 1)]),
     ]);
-    assert_eq!(rig.doors(0), [(0x8100_0007, 1)]);
-    assert_eq!(rig.doors(1), []);
+    assert_eq!(rig.on_port(0), [(0x8100_0007, 1)]);
+    assert_eq!(rig.on_port(1), []);
     let tag = VlanTag {
         is_service: false,
         id: 7,
@@ -189,19 +192,22 @@ fn vlans_of_ports_are_served() {
         (rig.verdict("10.7.0.0/24"), rig.verdict("10.8.0.0/24")),
         (None, None)
     );
-    let outlet = Outlet {
+    let link_header = LinkHeader {
         mac: [2, 0, 0, 0, 0, 1],
         tag: Some((0x8100, 7)),
     };
-    let way = Some((0, Some(outlet), 1400));
-    assert_eq!(rig.way("10.8.0.0/24"), way);
+    let adjacency = Some((0, Some(link_header), 1400));
+    assert_eq!(rig.adjacency("10.8.0.0/24"), adjacency);
     rig.feed(vec![host(SVI, "10.7.0.2", 2)]);
-    assert_eq!(rig.way("10.7.0.2/32"), way);
+    assert_eq!(rig.adjacency("10.7.0.2/32"), adjacency);
     // Another address than the port's: the program does not take its frames for the port's.
     rig.feed(vec![on(SVI, 1, 7, [2, 0, 0, 0, 0, 77])]);
     let not_a_port = Some(Verdict::Punt(PuntReason::NotAPort));
     assert_eq!(rig.verdict("10.8.0.0/24"), not_a_port);
-    assert_eq!((rig.doors(0), rig.way("10.7.0.2/32")), (vec![], None));
+    assert_eq!(
+        (rig.on_port(0), rig.adjacency("10.7.0.2/32")),
+        (vec![], None)
+    );
     assert!(rig.program.port_punts()[0].served.is_empty());
 }
 
@@ -247,16 +253,16 @@ fn interfaces_that_only_the_kernel_can_serve_are_left_to_it() {
         ),
     ];
     for (what, breaks, mends) in cases {
-        assert!(rig.way("10.9.0.0/16").is_some(), "before: {what}");
+        assert!(rig.adjacency("10.9.0.0/16").is_some(), "before: {what}");
         rig.feed(vec![breaks]);
         assert_eq!(rig.verdict("10.9.0.0/16"), not_a_port, "{what}");
-        assert_eq!(rig.way("10.5.0.2/32"), None, "{what}");
+        assert_eq!(rig.adjacency("10.5.0.2/32"), None, "{what}");
         rig.feed(vec![mends]);
-        assert!(rig.way("10.9.0.0/16").is_some(), "after: {what}");
+        assert!(rig.adjacency("10.9.0.0/16").is_some(), "after: {what}");
     }
     // Without VLANs the bridge itself is served, and one more port decides.
     rig.feed(vec![bridge(false)]);
-    assert_eq!(rig.doors(0), [(0, 1)]);
+    assert_eq!(rig.on_port(0), [(0, 1)]);
     rig.feed(vec![enslaved(1, None), enslaved(2, None)]);
-    assert_eq!((rig.doors(0), rig.doors(1)), (vec![], vec![]));
+    assert_eq!((rig.on_port(0), rig.on_port(1)), (vec![], vec![]));
 }

@@ -143,13 +143,13 @@ fn whole_ports_are_the_kernels() {
         with(21, &|link| {
             (link.kind, link.lower, link.vlan) = (kind("vlan"), Some(2), Some(vlan));
         }),
-        with(1, &|link| link.controller = Some(20)),
+        with(1, &|link| link.master = Some(20)),
     ]);
     let [first, second] = rig.program.port_punts() else {
         panic!("two ports")
     };
     let why = "the port belongs to the bridge eth20".to_owned();
-    assert_eq!(first.v4, Some((PuntReason::Controller, why)));
+    assert_eq!(first.v4, Some((PuntReason::Master, why)));
     assert_eq!(first.v4, first.v6);
     assert_eq!((&second.v4, &second.v6), (&None, &None));
     assert_eq!((second.vlans[0].0.id, &*second.vlans[0].1), (5, "eth21"));

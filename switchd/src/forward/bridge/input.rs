@@ -6,11 +6,11 @@ use crate::drop::DropReason;
 use crate::id::PortId;
 use crate::packet::NO_PCP;
 use crate::tables::Tables;
-use crate::tables::interfaces::{Doors, InterfaceId, tag_key};
+use crate::tables::interfaces::{InterfaceId, PortInterfaces, tag_key};
 
 /// Whose a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entrance {
+pub enum Input {
     /// It is routed as one of the port itself.
     Port,
     /// It is bridged.
@@ -32,26 +32,30 @@ pub enum Entrance {
 /// # Errors
 /// Why it is nobody's.
 #[inline]
-pub fn entrance(tables: &Tables, ingress: PortId, frame: &[u8]) -> Result<Entrance, DropReason> {
-    let doors = tables.interfaces.doors(ingress);
-    let to_doors = doors.filter(|doors| frame.starts_with(&doors.mac));
+pub fn input_interface(
+    tables: &Tables,
+    ingress: PortId,
+    frame: &[u8],
+) -> Result<Input, DropReason> {
+    let on_port = tables.interfaces.on_port(ingress);
+    let to_interfaces = on_port.filter(|on_port| frame.starts_with(&on_port.mac));
     let Some(own) = tables.bridging.port(ingress) else {
-        return Ok(to_doors.map_or(Entrance::Port, |doors| on_port(doors, frame)));
+        return Ok(to_interfaces.map_or(Input::Port, |on_port| of_tag(on_port, frame)));
     };
-    let Some(doors) = to_doors else {
-        return Ok(Entrance::Bridge);
+    let Some(on_port) = to_interfaces else {
+        return Ok(Input::Bridge);
     };
     let header = Header::of(frame)?;
     let (vlan, tagged) = vlan_of(own, &header)?;
     // The kernel has what is for another VLAN of the bridge.
-    let id = doors.find(u32::from(vlan)).ok_or(DropReason::Punted)?;
+    let id = on_port.find(u32::from(vlan)).ok_or(DropReason::Punted)?;
     let fdb = &tables.bridging.fdb;
     let from = fdb.get(own.bridge, vlan, header.source);
     if let Some(from) = from.filter(|from| from.port == ingress) {
         tables.bridging.used.mark(from.number);
     }
     let tag = header.tag.filter(|_| tagged != Tagged::No);
-    Ok(Entrance::Interface {
+    Ok(Input::Interface {
         id,
         has_tag: tag.is_some(),
         pcp: tag.map_or(NO_PCP, |(_, control)| control.pcp()),
@@ -59,13 +63,13 @@ pub fn entrance(tables: &Tables, ingress: PortId, frame: &[u8]) -> Result<Entran
 }
 
 /// The same at a port that belongs to no bridge: what has the tag of an interface is its.
-fn on_port(doors: &Doors, frame: &[u8]) -> Entrance {
+fn of_tag(on_port: &PortInterfaces, frame: &[u8]) -> Input {
     let tag = Header::of(frame).ok().and_then(|header| header.tag);
     let found = tag.and_then(|(kind, control)| {
-        let id = doors.find(tag_key(kind, control.vid()))?;
+        let id = on_port.find(tag_key(kind, control.vid()))?;
         Some((id, control.pcp()))
     });
-    found.map_or(Entrance::Port, |(id, pcp)| Entrance::Interface {
+    found.map_or(Input::Port, |(id, pcp)| Input::Interface {
         id,
         has_tag: true,
         pcp,

@@ -2,37 +2,49 @@
  * A peer of hostd over libibverbs, which does what it is told over TCP: one command a line, one
  * line of answer each. Runs in the guest, on Soft-RoCE.
  *
- *   verbs_peer PORT GID_INDEX MTU
+ *   verbs_peer PORT GID_INDEX MTU BUFFER_MIB
  *
  * The first two lines are "QPN PSN ADDRESS RKEY" of each side, the other side's with its GID in
  * hexadecimal in front. Then:
  *
- *   post LEN                        a receive into the buffer
- *   fill OFFSET LEN SEED            a pattern into the buffer
- *   check OFFSET LEN SEED           whether it is there
- *   do OP LEN IMM REMOTE RKEY A B   a request from or into the buffer; waits for its completion
- *   wait                            for a receive: its opcode, length and immediate data
- *   word OFFSET                     eight bytes of the buffer as a number
+ *   post PIECES LEN          a receive into the buffer
+ *   fill PIECES LEN SEED     a pattern into the buffer
+ *   check PIECES LEN SEED    whether it is there
+ *   do OP PIECES LEN IMM REMOTE RKEY A B
+ *                            a request from or into the buffer; waits for its completion
+ *   solicited 0|1            whether requests from now on are solicited
+ *   wait                     for a receive: its opcode, length and immediate data
+ *   arm 0|1                  asks for an event: of any completion, or of a solicited one
+ *   event MS                 waits for it: whether it has come
+ *   word OFFSET              eight bytes of the buffer as a number
+ *
+ * A message of several pieces has the last one in front, and gaps between them.
  */
 #include <arpa/inet.h>
 #include <endian.h>
 #include <infiniband/verbs.h>
 #include <inttypes.h>
+#include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#define BUFFER (20u << 20)
 #define RECEIVE 1
 #define REQUEST 2
-#define SECONDS 60
+#define SECONDS 100
+#define PIECES 16u
+#define GAP 24u
 
 static struct ibv_qp *qp;
 static struct ibv_cq *cq;
 static struct ibv_mr *mr;
+static struct ibv_comp_channel *channel;
 static uint8_t *buffer;
+static size_t buffer_size;
+static unsigned solicited;
 /* A completion of a receive that came while another one was waited for. */
 static struct ibv_wc early[64];
 static int earlies;
@@ -43,9 +55,70 @@ static void fail(const char *what)
 	exit(1);
 }
 
-static uint8_t pattern(uint64_t n, uint32_t seed)
+/* The pieces of a message; how many there are. */
+static int layout(struct ibv_sge *sge, uint32_t pieces, uint32_t len)
 {
-	return (uint8_t)((n * 7 + (n >> 8) * 13 + seed * 131) & 0xff);
+	uint32_t each, last;
+	if (pieces > PIECES)
+		pieces = PIECES;
+	if (pieces > len)
+		pieces = len;
+	if (pieces == 0)
+		return 0;
+	each = len / pieces;
+	last = len - each * (pieces - 1);
+	for (uint32_t i = 0; i < pieces; i++) {
+		uint64_t offset = (uint64_t)(pieces - 1 - i) * (last + GAP);
+		uint32_t length = i == pieces - 1 ? last : each;
+		if (offset + length > buffer_size) {
+			fprintf(stderr, "%u bytes in %u pieces do not fit\n", len, pieces);
+			exit(1);
+		}
+		sge[i] = (struct ibv_sge){
+			.addr = (uintptr_t)buffer + offset, .length = length, .lkey = mr->lkey};
+	}
+	return (int)pieces;
+}
+
+/*
+ * Fills the pieces of a message, or compares them: a text that says what is wrong, or nothing.
+ * Each row of 256 bytes is a part of the same sequence.
+ */
+static const char *visit(int compare, uint32_t pieces, uint32_t len, uint32_t seed)
+{
+	static uint8_t sequence[512];
+	static char wrong[64];
+	struct ibv_sge sge[PIECES];
+	int count = layout(sge, pieces, len);
+	uint64_t n = 0;
+	for (unsigned i = 0; i < sizeof sequence; i++)
+		sequence[i] = (uint8_t)(i * 7);
+	for (int i = 0; i < count; i++) {
+		uint8_t *at = (uint8_t *)(uintptr_t)sge[i].addr;
+		uint32_t left = sge[i].length;
+		while (left > 0) {
+			uint32_t column = n & 255, part = 256 - column;
+			uint8_t first = (uint8_t)((n >> 8) * 13 + (n >> 16) * 29 + (n >> 24) * 37 +
+						  (uint64_t)seed * 131);
+			/* 7 * 183 = 1 modulo 256. */
+			const uint8_t *row = sequence + (uint8_t)(first * 183) + column;
+			if (part > left)
+				part = left;
+			if (!compare) {
+				memcpy(at, row, part);
+			} else if (memcmp(at, row, part) != 0) {
+				while (*at == *row)
+					at++, row++, n++;
+				snprintf(wrong, sizeof wrong, "byte %" PRIu64 " is %u, not %u", n,
+					 *at, *row);
+				return wrong;
+			}
+			at += part;
+			n += part;
+			left -= part;
+		}
+	}
+	return NULL;
 }
 
 /* Waits for the completion of `id`; 0 when it comes. */
@@ -65,6 +138,8 @@ static int completion(uint64_t id, struct ibv_wc *wc)
 			return 0;
 		if (n == 1 && earlies < 64)
 			early[earlies++] = *wc;
+		if (n == 0)
+			sched_yield();
 	}
 	return 1;
 }
@@ -84,15 +159,15 @@ static void request(FILE *out, const char *line)
 		{"faa", IBV_WR_ATOMIC_FETCH_AND_ADD},
 	};
 	char name[16];
-	uint32_t len, imm, rkey;
+	uint32_t pieces, len, imm, rkey;
 	uint64_t remote, a, b;
 	struct ibv_send_wr wr = {.wr_id = REQUEST, .send_flags = IBV_SEND_SIGNALED}, *bad;
-	struct ibv_sge sge = {.addr = (uintptr_t)buffer, .lkey = mr->lkey};
+	struct ibv_sge sge[PIECES];
 	struct ibv_wc wc;
 	size_t i;
 
-	if (sscanf(line, "do %15s %u %u %" SCNu64 " %u %" SCNu64 " %" SCNu64, name, &len, &imm,
-		   &remote, &rkey, &a, &b) != 7) {
+	if (sscanf(line, "do %15s %u %u %u %" SCNu64 " %u %" SCNu64 " %" SCNu64, name, &pieces,
+		   &len, &imm, &remote, &rkey, &a, &b) != 8) {
 		fprintf(out, "what?\n");
 		return;
 	}
@@ -105,9 +180,10 @@ static void request(FILE *out, const char *line)
 	}
 	wr.opcode = names[i].opcode;
 	wr.imm_data = htonl(imm);
-	sge.length = len;
-	wr.sg_list = &sge;
-	wr.num_sge = len > 0;
+	wr.sg_list = sge;
+	wr.num_sge = layout(sge, pieces, len);
+	if (solicited)
+		wr.send_flags |= IBV_SEND_SOLICITED;
 	if (wr.opcode >= IBV_WR_ATOMIC_CMP_AND_SWP) {
 		wr.wr.atomic.remote_addr = remote;
 		wr.wr.atomic.rkey = rkey;
@@ -125,26 +201,45 @@ static void request(FILE *out, const char *line)
 		fprintf(out, "%s\n", ibv_wc_status_str(wc.status));
 }
 
+/* Waits for the event that was asked for. */
+static const char *event(int milliseconds)
+{
+	struct pollfd descriptor = {.fd = channel->fd, .events = POLLIN};
+	struct ibv_cq *which;
+	void *context;
+	if (poll(&descriptor, 1, milliseconds) != 1)
+		return "none";
+	if (ibv_get_cq_event(channel, &which, &context))
+		fail("ibv_get_cq_event");
+	ibv_ack_cq_events(which, 1);
+	return "event";
+}
+
 static void command(FILE *out, const char *line)
 {
-	uint32_t offset, len, seed;
-	if (sscanf(line, "post %u", &len) == 1) {
-		struct ibv_sge sge = {.addr = (uintptr_t)buffer, .length = len, .lkey = mr->lkey};
-		struct ibv_recv_wr wr = {.wr_id = RECEIVE, .sg_list = &sge, .num_sge = len > 0}, *bad;
+	uint32_t pieces, offset, len, seed, only;
+	int milliseconds;
+	if (sscanf(line, "post %u %u", &pieces, &len) == 2) {
+		struct ibv_sge sge[PIECES];
+		struct ibv_recv_wr wr = {.wr_id = RECEIVE, .sg_list = sge}, *bad;
+		wr.num_sge = layout(sge, pieces, len);
 		if (ibv_post_recv(qp, &wr, &bad))
 			fail("ibv_post_recv");
 		fprintf(out, "ok\n");
-	} else if (sscanf(line, "fill %u %u %u", &offset, &len, &seed) == 3) {
-		for (uint32_t n = 0; n < len; n++)
-			buffer[offset + n] = pattern(n, seed);
+	} else if (sscanf(line, "fill %u %u %u", &pieces, &len, &seed) == 3) {
+		visit(0, pieces, len, seed);
 		fprintf(out, "ok\n");
-	} else if (sscanf(line, "check %u %u %u", &offset, &len, &seed) == 3) {
-		for (uint32_t n = 0; n < len; n++)
-			if (buffer[offset + n] != pattern(n, seed)) {
-				fprintf(out, "byte %u is %u\n", n, buffer[offset + n]);
-				return;
-			}
+	} else if (sscanf(line, "check %u %u %u", &pieces, &len, &seed) == 3) {
+		const char *wrong = visit(1, pieces, len, seed);
+		fprintf(out, "%s\n", wrong ? wrong : "ok");
+	} else if (sscanf(line, "solicited %u", &solicited) == 1) {
 		fprintf(out, "ok\n");
+	} else if (sscanf(line, "arm %u", &only) == 1) {
+		if (ibv_req_notify_cq(cq, (int)only))
+			fail("ibv_req_notify_cq");
+		fprintf(out, "ok\n");
+	} else if (sscanf(line, "event %d", &milliseconds) == 1) {
+		fprintf(out, "%s\n", event(milliseconds));
 	} else if (strncmp(line, "do ", 3) == 0) {
 		request(out, line);
 	} else if (sscanf(line, "word %u", &offset) == 1) {
@@ -204,7 +299,7 @@ static void ready(const char *line, int index, int mtu, uint32_t psn)
 		fail("RTS");
 }
 
-static void set_up(void)
+static void set_up(size_t bytes)
 {
 	int rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 		     IBV_ACCESS_REMOTE_ATOMIC;
@@ -213,16 +308,21 @@ static void set_up(void)
 	struct ibv_pd *pd = context ? ibv_alloc_pd(context) : NULL;
 	struct ibv_qp_init_attr init = {
 		.qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = 16, .max_recv_wr = 64, .max_send_sge = 1, .max_recv_sge = 1},
+		.cap = {.max_send_wr = 16,
+			.max_recv_wr = 64,
+			.max_send_sge = PIECES,
+			.max_recv_sge = PIECES},
 	};
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = (unsigned)rights};
-	buffer = aligned_alloc(4096, BUFFER);
-	if (!pd || !buffer)
+	buffer = aligned_alloc(4096, bytes);
+	channel = context ? ibv_create_comp_channel(context) : NULL;
+	if (!pd || !buffer || !channel)
 		fail("device");
-	memset(buffer, 0, BUFFER);
-	mr = ibv_reg_mr(pd, buffer, BUFFER, rights);
-	cq = ibv_create_cq(context, 128, NULL, NULL, 0);
+	buffer_size = bytes;
+	memset(buffer, 0, bytes);
+	mr = ibv_reg_mr(pd, buffer, bytes, rights);
+	cq = ibv_create_cq(context, 128, NULL, channel, 0);
 	init.send_cq = init.recv_cq = cq;
 	qp = mr && cq ? ibv_create_qp(pd, &init) : NULL;
 	if (!qp)
@@ -241,9 +341,9 @@ int main(int argc, char **argv)
 	char line[256];
 	FILE *in, *out;
 
-	if (argc != 4)
+	if (argc != 5)
 		return 2;
-	set_up();
+	set_up((size_t)atoi(argv[4]) << 20);
 	address.sin_port = htons((uint16_t)atoi(argv[1]));
 	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
 	if (bind(listener, (struct sockaddr *)&address, sizeof address) || listen(listener, 1))

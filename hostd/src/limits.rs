@@ -58,6 +58,9 @@ pub const EVENTS: usize = 2 * QUEUE_PAIRS as usize;
 /// Work requests of one queue of a queue pair, as `rdma_rxe`'s `max_qp_wr`.
 pub const WORK_REQUESTS: u32 = 16_384;
 
+/// Memory windows of one engine: as many as regions.
+pub const WINDOWS: u32 = REGIONS;
+
 /// Pieces of one work request (`max_sge`). `rdma_rxe` has 32.
 pub const SGE: usize = 16;
 

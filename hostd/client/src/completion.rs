@@ -29,6 +29,8 @@ pub struct Completion {
     pub byte_len: u32,
     /// Immediate data of the peer.
     pub immediate: Option<u32>,
+    /// The own key that the peer's SEND took back (`IBV_WC_WITH_INV`).
+    pub invalidated: Option<u32>,
     /// [`crate::QueuePair::id`] of the queue pair.
     pub queue_pair: u32,
 }
@@ -122,6 +124,7 @@ impl CompletionQueue {
             opcode: entry.opcode,
             byte_len: entry.byte_len,
             immediate: entry.immediate,
+            invalidated: entry.invalidated,
             queue_pair: entry.qp,
         }))
     }

@@ -7,7 +7,10 @@ use crate::abi::types::Access;
 use crate::abi::{VERSION_MAJOR, feature};
 use crate::channel::Channel;
 use crate::session::{Limits, Session, descriptors, unexpected};
-use crate::{CompletionQueue, Error, Listener, QueuePair, QueuePairOptions, Region, SharedQueue};
+use crate::{
+    CompletionQueue, Error, Listener, MemoryWindow, QueuePair, QueuePairOptions, Region,
+    SharedQueue,
+};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use std::net::IpAddr;
@@ -108,6 +111,14 @@ impl Context {
     /// The kernel has no memory, or the quota does not allow it.
     pub fn allocate(&self, len: usize, access: Access) -> Result<Region, Error> {
         Region::allocate(&self.inner, len, access)
+    }
+
+    /// Makes a memory window of type 2 (`ibv_alloc_mw`). It counts as a region.
+    ///
+    /// # Errors
+    /// The daemon refuses: quota.
+    pub fn create_window(&self) -> Result<MemoryWindow, Error> {
+        MemoryWindow::create(&self.inner)
     }
 
     /// Creates a completion queue for at least `entries` completions (`ibv_create_cq`). It needs

@@ -15,6 +15,7 @@
 //!   asynchronous  the waits as futures, with feature `tokio`; tasks   what they need
 //!   context region completion queue_pair shared_queue listener   the objects of the library
 //!   lists   requests of several pieces, and with inline data
+//!   window   keys of regions that can be taken back
 //! ```
 //!
 //! The names are those of libibverbs: a [`Region`] has local and remote keys, work requests are
@@ -47,6 +48,7 @@ pub mod shm;
 pub mod shm_socket;
 #[cfg(feature = "tokio")]
 mod tasks;
+mod window;
 
 pub use abi::attributes::{QueuePairAttributes, QueuePairState};
 pub use abi::by_hand::ByHand;
@@ -63,3 +65,4 @@ pub use queue_pair::{
 pub use region::{Region, Slice};
 pub use session::Limits;
 pub use shared_queue::SharedQueue;
+pub use window::{Bind, MemoryWindow};

@@ -81,6 +81,9 @@ pub struct SendRequest {
     pub remote_use: RemoteUse,
     /// Immediate data for the peer; not for READs and atomic operations.
     pub immediate: Option<u32>,
+    /// With a SEND: the peer's key that is taken back when it has arrived
+    /// (`IBV_WR_SEND_WITH_INV`), instead of immediate data.
+    pub invalidate: Option<u32>,
     /// Complete also when nothing went wrong (`IBV_SEND_SIGNALED`).
     pub signaled: bool,
     /// The peer's completion is a solicited event (`IBV_SEND_SOLICITED`).
@@ -98,6 +101,7 @@ impl SendRequest {
             remote: None,
             remote_use: RemoteUse::Write,
             immediate: None,
+            invalidate: None,
             signaled: true,
             solicited: false,
             fence: false,
@@ -155,7 +159,19 @@ impl SendRequest {
         }
     }
 
+    /// The same SEND, which takes the peer's key `rkey` back: that of a memory window that the peer
+    /// bound on this connection.
+    pub fn with_invalidate(self, rkey: u32) -> Self {
+        Self {
+            invalidate: Some(rkey),
+            ..self
+        }
+    }
+
     fn opcode(&self) -> Opcode {
+        if self.remote.is_none() && self.invalidate.is_some() {
+            return Opcode::SendWithInvalidate;
+        }
         match (self.remote, self.remote_use, self.immediate) {
             (None, _, None) => Opcode::Send,
             (None, _, Some(_)) => Opcode::SendWithImmediate,
@@ -192,7 +208,10 @@ impl SendRequest {
             signaled: self.signaled,
             solicited: self.solicited,
             fence: self.fence,
-            immediate: self.immediate.unwrap_or(0),
+            immediate: match opcode {
+                Opcode::SendWithInvalidate => self.invalidate.unwrap_or(0),
+                _ => self.immediate.unwrap_or(0),
+            },
             remote_address: remote.address,
             rkey: remote.rkey,
             local,

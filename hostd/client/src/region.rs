@@ -5,7 +5,7 @@ use crate::abi::answer::Reply;
 use crate::abi::descriptor::Sge;
 use crate::abi::message::Request;
 use crate::abi::types::{Access, ObjectKind};
-use crate::session::{Session, unexpected};
+use crate::session::{Object, Session, unexpected};
 use crate::shm::{self, Mapping};
 use nix::errno::Errno;
 use std::os::fd::AsFd;
@@ -17,11 +17,12 @@ use std::sync::Arc;
 /// Bytes are copied in and out and never borrowed: the daemon may be reading them to send, and the
 /// daemon or a peer may be writing. What is written to a range that is being sent, or read from
 /// one that is being received into, is whatever the race yields, but never undefined behaviour.
+///
+/// The daemon gives the memory back when the region and the windows bound to it are dropped.
 #[derive(Debug)]
 pub struct Region {
-    context: Arc<Session>,
+    object: Arc<Object>,
     map: Mapping,
-    handle: u32,
     lkey: u32,
     rkey: u32,
 }
@@ -79,9 +80,8 @@ impl Region {
             return Err(unexpected(&reply));
         };
         Ok(Self {
-            context: context.clone(),
+            object: Object::new(context, ObjectKind::Region, handle),
             map,
-            handle,
             lkey,
             rkey,
         })
@@ -169,6 +169,11 @@ impl Region {
         Ok(())
     }
 
+    /// What keeps the region registered.
+    pub(crate) fn object(&self) -> Arc<Object> {
+        self.object.clone()
+    }
+
     fn check(&self, offset: usize, len: usize) -> Result<(), Error> {
         if self.map.contains(offset, len) {
             Ok(())
@@ -184,15 +189,5 @@ impl Region {
             len: number(len),
             region: number(self.map.len()),
         }
-    }
-}
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        let request = Request::Destroy {
-            kind: ObjectKind::Region,
-            handle: self.handle,
-        };
-        self.context.channel.tell(&request);
     }
 }

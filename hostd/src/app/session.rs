@@ -50,6 +50,7 @@ pub struct Session {
     account: Account,
     /// What is held, by handle.
     regions: HashMap<u32, Claim>,
+    windows: HashMap<u32, Claim>,
     completion_queues: HashMap<u32, Claim>,
     queue_pairs: HashMap<u32, (u32, Claim)>,
     listeners: HashMap<u32, Claim>,
@@ -86,6 +87,7 @@ impl Session {
             seals: false,
             account,
             regions: HashMap::new(),
+            windows: HashMap::new(),
             completion_queues: HashMap::new(),
             queue_pairs: HashMap::new(),
             listeners: HashMap::new(),
@@ -146,6 +148,7 @@ impl Session {
                 .ask(|answer| SessionCommand::LimitSharedQueue(queue, limit, answer))
                 .await
                 .map(done),
+            Request::CreateWindow => self.create_window().await,
             Request::Listen {
                 address,
                 port,
@@ -380,6 +383,14 @@ impl Session {
             .ok_or_else(|| Refusal::new(ErrorCode::Quota, "no doorbell is free"))
     }
 
+    /// A window counts as a region.
+    async fn create_window(&mut self) -> Outcome {
+        let claim = self.account.claim(&[(Resource::Regions, 1)])?;
+        let (handle, rkey) = self.ask(SessionCommand::CreateWindow).await?;
+        self.windows.insert(handle, claim);
+        Ok((Reply::Window { handle, rkey }, Vec::new()))
+    }
+
     async fn listen(&mut self, address: IpAddr, port: u16, backlog: u16) -> Outcome {
         let claim = self.account.claim(&[(Resource::Listeners, 1)])?;
         if !address.is_unspecified() {
@@ -453,6 +464,7 @@ impl Session {
             .await?;
         match kind {
             ObjectKind::Region => drop(self.regions.remove(&handle)),
+            ObjectKind::Window => drop(self.windows.remove(&handle)),
             ObjectKind::CompletionQueue => drop(self.completion_queues.remove(&handle)),
             ObjectKind::QueuePair => {
                 if let Some((slot, _)) = self.queue_pairs.remove(&handle) {

@@ -28,7 +28,7 @@ use std::net::IpAddr;
 #[derive(Debug)]
 pub(crate) struct Delivery<'a, M> {
     /// Where payloads go.
-    pub(crate) regions: &'a RegionTable<M>,
+    pub(crate) regions: &'a mut RegionTable<M>,
     /// How many frames may wait in reorder buffers.
     pub(crate) budget: &'a mut FrameBudget,
     /// Where delivered frames go.
@@ -285,6 +285,11 @@ impl QueuePair {
             }
         };
         let ends = matches!(outcome, Outcome::Finished(_));
+        if let Some(key) = completion.and_then(|completion| completion.invalidated) {
+            // Nothing has changed since it was found possible.
+            let regions = &mut delivery.regions;
+            let _ = regions.invalidate(rights.domain, Some(rights.qpn), key);
+        }
         receiver.reports.on_delivered(&header);
         let numbers = header.packets(rights.mtu);
         while let Some(inside) = (numbers > 1)
@@ -313,7 +318,7 @@ impl QueuePair {
         rights: Rights,
         delivery: &mut Delivery<'_, M>,
     ) -> Outcome {
-        let (responder, regions) = (&mut self.responder, delivery.regions);
+        let (responder, regions) = (&mut self.responder, &*delivery.regions);
         let Some(shared) = &mut delivery.shared else {
             return responder.accept(segment, rights, regions, None);
         };
@@ -369,6 +374,7 @@ impl QueuePair {
                 opcode: CompletionOpcode::Receive,
                 byte_len: 0,
                 imm: None,
+                invalidated: None,
                 qpn: self.number,
                 solicited: true,
             };

@@ -11,6 +11,7 @@
 //!   effects     what a call wants done outside of the queue pair
 //!   adjust      attributes that change, and draining
 //!   answers     answers of READs and atomic operations, sent and taken
+//!   windows     memory windows bound and taken back
 //! ```
 
 mod adjust;
@@ -24,6 +25,7 @@ mod responder;
 mod sender;
 mod steering;
 mod transmit;
+mod windows;
 
 pub(crate) use deliver::{Delivery, SharedSource};
 pub(crate) use effects::{Completed, Effects};

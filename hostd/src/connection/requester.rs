@@ -2,6 +2,7 @@
 
 use super::sender::Sender;
 use super::steering::{Choice, Steering};
+use super::windows;
 use crate::memory::{RegionMemory, RegionTable};
 use crate::send::awaited::{Again, Awaited};
 use crate::send::credit::Credits;
@@ -14,6 +15,10 @@ use common::time::Time;
 /// A plain peer is asked for an acknowledgement at least this often, in packets.
 const PLAIN_ACK_INTERVAL: u32 = 16;
 
+/// Requests that take no packets, carried out before it is another queue pair's turn. Each costs
+/// about as much as a packet.
+const LOCAL_TURN: usize = 16;
+
 /// What the requester owns.
 #[derive(Debug)]
 pub(super) struct Requester {
@@ -23,6 +28,8 @@ pub(super) struct Requester {
     pub(super) blocked: bool,
     /// No other message begins: the send queue is drained.
     pub(super) held: bool,
+    /// A request was carried out that took no packets: it may be complete.
+    pub(super) done_locally: bool,
     /// Which requests a plain peer has receives for.
     pub(super) credits: Credits,
     /// From RTS on.
@@ -56,6 +63,7 @@ impl Requester {
             queue: SendQueue::new(requests),
             blocked: false,
             held: false,
+            done_locally: false,
             credits: Credits::new(0),
             sender: None,
             awaited: None,
@@ -114,7 +122,7 @@ impl Requester {
     }
 
     /// What to send next: what is lost first, then what is new. A `plain` peer is asked for answers
-    /// in between.
+    /// in between. `owner`: domain and number of the queue pair.
     ///
     /// # Errors
     /// How the oldest request ends.
@@ -122,8 +130,8 @@ impl Requester {
         &mut self,
         steering: &Steering,
         plain: bool,
-        domain: u32,
-        regions: &RegionTable<M>,
+        owner: (u32, u32),
+        regions: &mut RegionTable<M>,
     ) -> Result<Option<Outgoing>, Status> {
         let Some(sender) = &self.sender else {
             return Ok(None);
@@ -155,27 +163,12 @@ impl Requester {
                 ack_request: false,
             }));
         }
-        if !self.may_send_new(steering) {
+        if !self.begin_next(steering, owner, regions)? {
             return Ok(None);
         }
-        if let Next::Begin(request) = self.queue.next() {
-            let possible = !request.opcode.is_answered()
-                || self.awaited.as_ref().is_some_and(Awaited::is_possible);
-            let checked = if possible {
-                self.queue.check_memory(&request, domain, regions)
-            } else {
-                Err(Status::LocalQpOperation)
-            };
-            match checked {
-                Ok(payload) => self.queue.begin(payload),
-                // What was sent before may still succeed: only then it is this request's turn.
-                Err(status) if self.queue.at_front() => return Err(status),
-                Err(_) => {
-                    self.blocked = true;
-                    return Ok(None);
-                }
-            }
-        }
+        let Some(sender) = &self.sender else {
+            return Ok(None);
+        };
         let Next::Segment(request, segment) = self.queue.next() else {
             return Ok(None);
         };
@@ -196,6 +189,49 @@ impl Requester {
             request,
             ack_request,
         }))
+    }
+
+    /// Carries out some of the requests that are next and take no packets, and checks the memory of
+    /// the one after them. Whether there is a packet to send.
+    fn begin_next<M: RegionMemory>(
+        &mut self,
+        steering: &Steering,
+        (domain, qpn): (u32, u32),
+        regions: &mut RegionTable<M>,
+    ) -> Result<bool, Status> {
+        for _ in 0..=LOCAL_TURN {
+            if !self.may_send_new(steering) {
+                return Ok(false);
+            }
+            let Next::Begin(request) = self.queue.next() else {
+                return Ok(true);
+            };
+            let possible = !request.opcode.is_answered()
+                || self.awaited.as_ref().is_some_and(Awaited::is_possible);
+            let checked = if request.opcode.is_local() {
+                windows::carry_out(&request, domain, qpn, regions).map(|()| None)
+            } else if possible {
+                self.queue.check_memory(&request, domain, regions).map(Some)
+            } else {
+                Err(Status::LocalQpOperation)
+            };
+            match checked {
+                Ok(Some(payload)) => self.queue.begin(payload),
+                Ok(None) => {
+                    let next = self.sender.as_ref().map(|sender| sender.flight().next());
+                    self.queue.done_locally(next.unwrap_or_default());
+                    self.credits.sent_nothing();
+                    self.done_locally = true;
+                }
+                // What was sent before may still succeed: only then it is this request's turn.
+                Err(status) if self.queue.at_front() => return Err(status),
+                Err(_) => {
+                    self.blocked = true;
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// Whether the next new packet has to wait until the peer has a receive for its message. One

@@ -118,6 +118,12 @@ impl Responder {
             mtu: rights.mtu,
             qpn: rights.qpn,
         };
+        let refused = segment
+            .invalidate
+            .is_some_and(|key| !regions.may_invalidate(rights.domain, Some(rights.qpn), key));
+        if refused {
+            return self.assembly.refuse_invalidation(segment, &mut target);
+        }
         self.assembly.accept(segment, &mut target)
     }
 
@@ -137,6 +143,7 @@ impl Responder {
         }
         let permit = Permit {
             domain: rights.domain,
+            qpn: rights.qpn,
             access: rights.access,
         };
         let msn = (receiver.msn() + 1) & 0x00ff_ffff;

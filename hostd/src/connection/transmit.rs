@@ -31,6 +31,8 @@ pub(crate) enum Departure {
     Frame(Frame, PortId),
     /// Nothing at present.
     Nothing,
+    /// Nothing yet: requests were carried out that take no packets.
+    Local,
     /// Something, but no frame was free.
     NoFrame,
 }
@@ -62,7 +64,7 @@ impl QueuePair {
         &mut self,
         free: PortSet,
         pool: &mut FramePool,
-        regions: &RegionTable<M>,
+        regions: &mut RegionTable<M>,
         effects: &mut Effects,
         now: Time,
     ) -> Departure {
@@ -81,12 +83,33 @@ impl QueuePair {
         departure
     }
 
-    /// The next packet of an own request.
+    /// The next packet of an own request, after those requests that take none.
     fn transmit_request<M: RegionMemory>(
         &mut self,
         free: PortSet,
         pool: &mut FramePool,
-        regions: &RegionTable<M>,
+        regions: &mut RegionTable<M>,
+        effects: &mut Effects,
+        now: Time,
+    ) -> Departure {
+        let departure = self.transmit_next(free, pool, regions, effects, now);
+        if std::mem::take(&mut self.requester.done_locally)
+            && let Some(sender) = &self.requester.sender
+        {
+            let unacknowledged = sender.flight().unacknowledged();
+            self.complete(unacknowledged, effects, now);
+            if matches!(departure, Departure::Nothing) {
+                return Departure::Local;
+            }
+        }
+        departure
+    }
+
+    fn transmit_next<M: RegionMemory>(
+        &mut self,
+        free: PortSet,
+        pool: &mut FramePool,
+        regions: &mut RegionTable<M>,
         effects: &mut Effects,
         now: Time,
     ) -> Departure {
@@ -96,10 +119,10 @@ impl QueuePair {
         let Some(peer) = self.peer.as_mut().filter(|peer| peer.addressing.is_some()) else {
             return Departure::Nothing;
         };
-        let domain = self.request.domain.0;
+        let owner = (self.request.domain.0, self.number);
         let plain = peer.agreed.is_none();
         let requester = &mut self.requester;
-        let next = requester.next_outgoing(&peer.steering, plain, domain, regions);
+        let next = requester.next_outgoing(&peer.steering, plain, owner, regions);
         let outgoing = match next {
             Ok(Some(outgoing)) => outgoing,
             Ok(None) if self.pulse.is_due() => return self.transmit_probe(free, pool, now),
@@ -125,7 +148,7 @@ impl QueuePair {
             &outgoing,
             &choice,
             peer,
-            (queue, regions),
+            (queue, &*regions),
             pool,
             now,
         ) {
@@ -267,8 +290,10 @@ impl QueuePair {
     /// Completes the requests whose packets were all acknowledged.
     pub(super) fn complete(&mut self, unacknowledged: Psn, effects: &mut Effects, now: Time) {
         while let Some((request, posted)) = self.requester.queue.complete(unacknowledged) {
-            self.counters.tx_messages += 1;
-            effects.send_latencies.push(now.since(posted));
+            if !request.opcode.is_local() {
+                self.counters.tx_messages += 1;
+                effects.send_latencies.push(now.since(posted));
+            }
             self.complete_send(&request, Status::Success, effects);
         }
         if self.requester.blocked && self.requester.queue.at_front() {
@@ -300,6 +325,7 @@ impl QueuePair {
             opcode: request.opcode.into(),
             byte_len: request.len,
             imm: None,
+            invalidated: None,
             qpn: self.number,
             solicited: !success,
         };
@@ -354,6 +380,7 @@ impl QueuePair {
         let opcode = request.opcode;
         let possible = match local {
             Local::Named => true,
+            _ if opcode.is_local() => false,
             Local::Pieces(pieces) => pieces.len() <= limits::SGE && !opcode.is_atomic(),
             Local::Inline(bytes) => bytes.len() <= limits::INLINE && !opcode.is_answered(),
         };

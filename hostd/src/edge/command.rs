@@ -73,6 +73,8 @@ pub enum SessionCommand<M = SharedMemory> {
     Register(M, u64, Access, Answer<(u32, u32)>),
     /// Create a completion queue; its ring, and what wakes the application.
     CreateCompletionQueue(Producer<COMPLETION_LEN>, Wake, Answer<u32>),
+    /// Create a memory window; its number and first key.
+    CreateWindow(Answer<(u32, u32)>),
     /// Create a queue pair.
     CreateQueuePair(Box<NewQueuePair>, Answer<u32>),
     /// Create a shared receive queue.

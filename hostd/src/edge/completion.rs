@@ -111,6 +111,7 @@ fn entry(completion: &Completion) -> CompletionEntry {
         opcode: opcode(completion.opcode),
         byte_len: completion.byte_len,
         immediate: completion.imm,
+        invalidated: completion.invalidated,
     }
 }
 
@@ -120,6 +121,7 @@ fn status(status: Status) -> CompletionStatus {
         Status::LocalLength => CompletionStatus::LocalLength,
         Status::LocalQpOperation => CompletionStatus::LocalQpOperation,
         Status::LocalProtection => CompletionStatus::LocalProtection,
+        Status::MemoryWindowBind => CompletionStatus::WindowBind,
         Status::LocalAccess => CompletionStatus::LocalAccess,
         Status::WorkRequestFlushed => CompletionStatus::Flushed,
         Status::RemoteInvalidRequest => CompletionStatus::RemoteInvalidRequest,
@@ -140,6 +142,8 @@ fn opcode(opcode: crate::verbs::CompletionOpcode) -> CompletionOpcode {
         Engine::RdmaRead => CompletionOpcode::Read,
         Engine::CompSwap => CompletionOpcode::CompareSwap,
         Engine::FetchAdd => CompletionOpcode::FetchAdd,
+        Engine::BindMw => CompletionOpcode::BindWindow,
+        Engine::LocalInv => CompletionOpcode::LocalInvalidate,
         Engine::Receive => CompletionOpcode::Receive,
         Engine::ReceiveRdmaWithImm => CompletionOpcode::ReceiveWriteImmediate,
     }

@@ -23,6 +23,7 @@
 //!   by_hand      queue pairs readied without connections
 //!   establish    REQ and REP, and queue pairs readied        mads         connection messages
 //!   shared       shared receive queues                       modify       attributes
+//!   windows      memory windows
 //! ```
 
 mod by_hand;
@@ -36,6 +37,7 @@ mod ports;
 mod schedule;
 mod shared;
 mod transmit;
+mod windows;
 pub use by_hand::NotReadied;
 
 use crate::cm::table::ConnectionTable;
@@ -139,7 +141,7 @@ impl<M: RegionMemory> Engine<M> {
         let shared = queue_pair.request.shared;
         let shared = shared.and_then(|id| self.shared.get_mut(id.number()));
         let delivery = Delivery {
-            regions: &self.regions,
+            regions: &mut self.regions,
             budget: &mut self.budget,
             pool,
             effects: &mut self.effects,
@@ -273,9 +275,10 @@ impl<M: RegionMemory> Engine<M> {
     /// Ends a region and returns its memory. Requests that still use it fail.
     ///
     /// # Errors
-    /// [`EngineError::Unknown`]: no region has this local key.
+    /// [`EngineError::Unknown`]: no region has this local key. [`EngineError::Busy`]: windows are
+    /// bound to it.
     pub fn deregister(&mut self, lkey: u32) -> Result<M, EngineError> {
-        self.regions.deregister(lkey).ok_or(EngineError::Unknown)
+        self.regions.deregister(lkey)
     }
 
     /// Makes a completion queue. It grows with the queue pairs that use it.

@@ -14,6 +14,9 @@ use common::xdp::frame::{Frame, FramePool};
 /// Packets of one queue pair that leave before it is the next one's turn.
 const TURN: usize = 16;
 
+/// How many queue pairs carry out requests that take no packets in one call.
+const LOCAL_TURNS: usize = 64;
+
 impl<M: RegionMemory> Engine<M> {
     /// Appends frames to send to `out`, each with the port that it leaves through, at most `room`,
     /// and returns how many. Also does everything whose time has come, so it is called when
@@ -67,7 +70,7 @@ impl<M: RegionMemory> Engine<M> {
             self.carry_out_effects();
             match departure {
                 Departure::Frame(frame, port) => out.push((port, frame)),
-                Departure::Nothing => {}
+                Departure::Nothing | Departure::Local => {}
                 Departure::NoFrame => {
                     self.schedule(qpn, now);
                     self.wait_for_frames(now);
@@ -100,7 +103,8 @@ impl<M: RegionMemory> Engine<M> {
         out: &mut Vec<(PortId, Frame)>,
         end: usize,
     ) {
-        while out.len() < end && !self.ports.free(now).is_empty() {
+        let mut local_turns = 0;
+        while out.len() < end && local_turns < LOCAL_TURNS && !self.ports.free(now).is_empty() {
             let Some(&qpn) = self.to_send.front() else {
                 return;
             };
@@ -116,6 +120,11 @@ impl<M: RegionMemory> Engine<M> {
                     self.to_send.rotate_left(1);
                 }
                 Turn::Over | Turn::Paced => {}
+                Turn::Local => {
+                    local_turns += 1;
+                    self.turn_taken = 0;
+                    self.to_send.rotate_left(1);
+                }
                 Turn::Done => {
                     self.turn_taken = 0;
                     self.to_send.pop_front();
@@ -151,12 +160,13 @@ impl<M: RegionMemory> Engine<M> {
             if free.is_empty() {
                 return Turn::Paced;
             }
-            match queue_pair.transmit(free, pool, &self.regions, &mut self.effects, now) {
+            match queue_pair.transmit(free, pool, &mut self.regions, &mut self.effects, now) {
                 Departure::Frame(frame, port) => {
                     self.ports.depart(port, frame.len(), now);
                     out.push((port, frame));
                 }
                 Departure::Nothing => return Turn::Done,
+                Departure::Local => return Turn::Local,
                 Departure::NoFrame => return Turn::NoFrame,
             }
         }
@@ -176,6 +186,8 @@ enum Turn {
     Over,
     /// It may have more, but not at this time.
     Paced,
+    /// It carried out requests without packets, and may have more.
+    Local,
     /// It has nothing more.
     Done,
     /// No frame was free.

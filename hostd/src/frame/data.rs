@@ -39,6 +39,11 @@ impl SendOpcode {
         self.has_imm() && position.ends()
     }
 
+    /// Whether a segment at `position` names a key that the peer invalidates.
+    pub(crate) const fn invalidates_at(self, position: Position) -> bool {
+        matches!(self, Self::SendWithInv) && position.ends()
+    }
+
     /// Whether a segment at `position` names the peer's memory.
     pub(crate) const fn address_at(self, position: Position) -> bool {
         self.is_write() && position.begins()
@@ -56,6 +61,8 @@ pub(crate) struct IncomingSegment<'a> {
     pub(crate) target: Option<(u64, u32, u32)>,
     /// Immediate data.
     pub(crate) imm: Option<u32>,
+    /// Key of this host that it invalidates.
+    pub(crate) invalidate: Option<u32>,
     /// The peer asks for a solicited event.
     pub(crate) solicited: bool,
     /// What it carries.
@@ -80,6 +87,7 @@ pub(crate) struct DataHeader {
     operation: Option<(bool, Position)>,
     target: Option<(u64, u32, u32)>,
     imm: Option<u32>,
+    invalidate: Option<u32>,
     /// What it asks for, if it asks for an answer.
     question: Option<Question>,
     payload: Range<usize>,
@@ -126,6 +134,7 @@ impl DataHeader {
                 .map(|reth| (reth.address, reth.rkey, reth.len))
                 .or_else(|| headers.atomic.map(|to| (to.address, to.rkey, ATOMIC_LEN))),
             imm: headers.immediate,
+            invalidate: headers.invalidate,
             question: question(operation, headers),
             payload: packet.payload.clone(),
         }
@@ -162,6 +171,7 @@ impl DataHeader {
             position,
             target: self.target,
             imm: self.imm,
+            invalidate: self.invalidate,
             solicited: self.solicited,
             payload: frame.get(self.payload.clone())?,
         })
@@ -194,8 +204,8 @@ fn data_operation(operation: Operation) -> Option<(bool, Position)> {
     Some(match operation {
         O::SendFirst => (false, First),
         O::SendMiddle => (false, Middle),
-        O::SendLast | O::SendLastImmediate => (false, Last),
-        O::SendOnly | O::SendOnlyImmediate => (false, Only),
+        O::SendLast | O::SendLastImmediate | O::SendLastInvalidate => (false, Last),
+        O::SendOnly | O::SendOnlyImmediate | O::SendOnlyInvalidate => (false, Only),
         O::WriteFirst => (true, First),
         O::WriteMiddle => (true, Middle),
         O::WriteLast | O::WriteLastImmediate => (true, Last),
@@ -211,6 +221,8 @@ fn operation_of(opcode: SendOpcode, position: Position) -> Operation {
         SendOpcode::RdmaRead => return O::ReadRequest,
         SendOpcode::AtomicCmpAndSwp => return O::CompareSwap,
         SendOpcode::AtomicFetchAndAdd => return O::FetchAdd,
+        SendOpcode::SendWithInv if position == Last => return O::SendLastInvalidate,
+        SendOpcode::SendWithInv if position == Only => return O::SendOnlyInvalidate,
         _ => {}
     }
     let imm = opcode.imm_at(position);
@@ -304,6 +316,9 @@ impl DataFields<'_> {
         }
         if request.opcode.imm_at(position) {
             headers.immediate = Some(request.imm);
+        }
+        if request.opcode.invalidates_at(position) {
+            headers.invalidate = Some(request.imm);
         }
         headers
     }

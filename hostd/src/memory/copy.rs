@@ -13,7 +13,7 @@ impl<M: RegionMemory> RegionTable<M> {
         skip: u32,
         into: &mut [u8],
     ) -> Result<(), AccessDenied> {
-        let region = self.regions.get(span.region).ok_or(AccessDenied)?;
+        let region = self.region(span)?;
         let copied = region
             .memory
             .copy_out(span.offset.saturating_add(u64::from(skip)), into);
@@ -27,7 +27,7 @@ impl<M: RegionMemory> RegionTable<M> {
         span: MemoryRange,
         operation: AtomicOperation,
     ) -> Result<u64, AccessDenied> {
-        let region = self.regions.get(span.region).ok_or(AccessDenied)?;
+        let region = self.region(span)?;
         let original = region.memory.atomic(span.offset, operation);
         original.ok_or(AccessDenied)
     }
@@ -39,7 +39,7 @@ impl<M: RegionMemory> RegionTable<M> {
         skip: u32,
         from: &[u8],
     ) -> Result<(), AccessDenied> {
-        let region = self.regions.get(span.region).ok_or(AccessDenied)?;
+        let region = self.region(span)?;
         let copied = region
             .memory
             .copy_in(span.offset.saturating_add(u64::from(skip)), from);

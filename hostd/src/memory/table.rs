@@ -8,24 +8,50 @@
 use super::access::RegionMemory;
 use crate::limits;
 use crate::slab::Slab;
-use crate::verbs::{Access, RegionKeys};
+use crate::verbs::{Access, EngineError, RegionKeys};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 
 /// Which key a look-up was made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
+pub(super) enum Side {
     Local,
     Remote,
+    /// The key of a window; its number is that of the window.
+    Window,
 }
 
 #[derive(Debug)]
 pub(super) struct Region<M> {
     pub(super) memory: M,
-    domain: u32,
-    base: u64,
-    access: Access,
+    pub(super) domain: u32,
+    pub(super) base: u64,
+    pub(super) access: Access,
     keys: RegionKeys,
+    /// Windows that are bound to it.
+    pub(super) bound: u32,
+}
+
+/// A memory window.
+#[derive(Debug)]
+pub(super) struct Window {
+    pub(super) domain: u32,
+    pub(super) rkey: u32,
+    /// What it is bound to, if it is.
+    pub(super) binding: Option<u32>,
+}
+
+/// What a window is bound to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Binding {
+    pub(super) qpn: u32,
+    pub(super) region: u32,
+    /// What peers call the first byte.
+    pub(super) base: u64,
+    /// Where that is in the region.
+    pub(super) offset: u64,
+    pub(super) len: u64,
+    pub(super) access: Access,
 }
 
 /// A range of a region that was checked: slot, generation and where it begins.
@@ -33,6 +59,8 @@ pub(super) struct Region<M> {
 pub(crate) struct MemoryRange {
     pub(super) region: u32,
     pub(super) offset: u64,
+    /// The binding of a window, if it was named by one: it counts only while that lasts.
+    pub(super) binding: Option<u32>,
 }
 
 /// Why a range of memory may not be used.
@@ -43,8 +71,10 @@ pub(crate) struct AccessDenied;
 #[derive(Debug)]
 pub(crate) struct RegionTable<M> {
     pub(super) regions: Slab<Region<M>>,
-    keys: HashMap<u32, (u32, Side)>,
-    /// Regions of each domain that has any.
+    pub(super) windows: Slab<Window>,
+    pub(super) bindings: Slab<Binding>,
+    pub(super) keys: HashMap<u32, (u32, Side)>,
+    /// Regions and windows of each domain that has any.
     domains: HashMap<u32, u32>,
     secret: [u8; 32],
     drawn: u64,
@@ -54,6 +84,8 @@ impl<M: RegionMemory> RegionTable<M> {
     pub(crate) fn new(secret: [u8; 32]) -> Self {
         Self {
             regions: Slab::new(limits::REGIONS, 32),
+            windows: Slab::new(limits::WINDOWS, 32),
+            bindings: Slab::new(limits::WINDOWS, 32),
             keys: HashMap::new(),
             domains: HashMap::new(),
             secret,
@@ -81,34 +113,76 @@ impl<M: RegionMemory> RegionTable<M> {
             base,
             access,
             keys,
+            bound: 0,
         };
         let number = self.regions.insert(region).ok()?;
         self.keys.insert(lkey, (number, Side::Local));
         self.keys.insert(rkey, (number, Side::Remote));
-        *self.domains.entry(domain).or_default() += 1;
+        self.enter(domain);
         Some(keys)
     }
 
     /// Takes the region with this local key out and returns its memory.
-    pub(crate) fn deregister(&mut self, lkey: u32) -> Option<M> {
-        let &(number, side) = self.keys.get(&lkey)?;
-        if side != Side::Local {
-            return None;
-        }
-        let region = self.regions.remove(number)?;
+    ///
+    /// # Errors
+    /// There is none, or windows are bound to it.
+    pub(crate) fn deregister(&mut self, lkey: u32) -> Result<M, EngineError> {
+        let number = self.number_of(lkey)?;
+        let region = self.regions.remove(number).ok_or(EngineError::Unknown)?;
         self.keys.remove(&region.keys.lkey);
         self.keys.remove(&region.keys.rkey);
-        if let Some(count) = self.domains.get_mut(&region.domain) {
+        self.leave(region.domain);
+        Ok(region.memory)
+    }
+
+    /// Forbids windows for a region that is going to be deregistered, not quite at once.
+    ///
+    /// # Errors
+    /// There is none, or windows are bound to it.
+    pub(crate) fn forbid_windows(&mut self, lkey: u32) -> Result<(), EngineError> {
+        let number = self.number_of(lkey)?;
+        let region = self.regions.get_mut(number).ok_or(EngineError::Unknown)?;
+        region.access = region.access.without(Access::BIND);
+        Ok(())
+    }
+
+    /// The number of the region with this local key, to which no window is bound.
+    fn number_of(&self, lkey: u32) -> Result<u32, EngineError> {
+        let known = self.keys.get(&lkey);
+        let &(number, _) = known
+            .filter(|(_, side)| *side == Side::Local)
+            .ok_or(EngineError::Unknown)?;
+        match self.regions.get(number) {
+            Some(region) if region.bound == 0 => Ok(number),
+            Some(_) => Err(EngineError::Busy),
+            None => Err(EngineError::Unknown),
+        }
+    }
+
+    pub(super) fn enter(&mut self, domain: u32) {
+        *self.domains.entry(domain).or_default() += 1;
+    }
+
+    pub(super) fn leave(&mut self, domain: u32) {
+        if let Some(count) = self.domains.get_mut(&domain) {
             *count -= 1;
             if *count == 0 {
-                self.domains.remove(&region.domain);
+                self.domains.remove(&domain);
             }
         }
-        Some(region.memory)
+    }
+
+    /// The region of a checked range, if both it and the binding that named it are still there.
+    pub(super) fn region(&self, range: MemoryRange) -> Result<&Region<M>, AccessDenied> {
+        let bound = |binding| self.bindings.get(binding).is_some();
+        let region = self.regions.get(range.region);
+        region
+            .filter(|_| range.binding.is_none_or(bound))
+            .ok_or(AccessDenied)
     }
 
     /// A fresh key. Zero is never a key, so that a forgotten field finds nothing.
-    fn draw(&mut self) -> u32 {
+    pub(super) fn draw(&mut self) -> u32 {
         loop {
             let digest = Sha256::new()
                 .chain_update(self.secret)
@@ -123,7 +197,7 @@ impl<M: RegionMemory> RegionTable<M> {
         }
     }
 
-    /// Whether `domain` has a region.
+    /// Whether `domain` has a region or a window.
     pub(crate) fn any_in(&self, domain: u32) -> bool {
         self.domains.contains_key(&domain)
     }
@@ -140,15 +214,18 @@ impl<M: RegionMemory> RegionTable<M> {
         self.check(domain, lkey, Side::Local, addr, len, rights)
     }
 
-    /// Checks a range named by a peer.
+    /// Checks a range named by a peer of a queue pair: its domain and its number.
     pub(crate) fn remote(
         &self,
-        domain: u32,
+        (domain, qpn): (u32, u32),
         rkey: u32,
         addr: u64,
         len: u32,
         rights: Access,
     ) -> Result<MemoryRange, AccessDenied> {
+        if let Some(&(number, Side::Window)) = self.keys.get(&rkey) {
+            return self.through_window(number, (domain, qpn), addr, len, rights);
+        }
         self.check(domain, rkey, Side::Remote, addr, len, rights)
     }
 
@@ -173,6 +250,7 @@ impl<M: RegionMemory> RegionTable<M> {
             Ok(MemoryRange {
                 region: number,
                 offset,
+                binding: None,
             })
         } else {
             Err(AccessDenied)

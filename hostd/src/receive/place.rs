@@ -50,7 +50,7 @@ impl Place {
     /// The key, the range or the right is wrong.
     pub(super) fn named<M: RegionMemory>(
         regions: &RegionTable<M>,
-        domain: u32,
+        asker: (u32, u32),
         rkey: u32,
         addr: u64,
         len: u32,
@@ -58,7 +58,7 @@ impl Place {
         if len == 0 {
             return Ok(Self::None);
         }
-        let range = regions.remote(domain, rkey, addr, len, Access::REMOTE_WRITE)?;
+        let range = regions.remote(asker, rkey, addr, len, Access::REMOTE_WRITE)?;
         Ok(Self::Range(range))
     }
 
@@ -68,7 +68,7 @@ impl Place {
     /// The key, the range or the right is wrong.
     pub(super) fn read<M: RegionMemory>(
         regions: &RegionTable<M>,
-        domain: u32,
+        asker: (u32, u32),
         asked: &IncomingQuestion,
     ) -> Result<Option<MemoryRange>, AccessDenied> {
         let IncomingQuestion {
@@ -77,7 +77,7 @@ impl Place {
         if len == 0 {
             return Ok(None);
         }
-        let range = regions.remote(domain, rkey, address, len, Access::REMOTE_READ)?;
+        let range = regions.remote(asker, rkey, address, len, Access::REMOTE_READ)?;
         Ok(Some(range))
     }
 

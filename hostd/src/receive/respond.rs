@@ -200,6 +200,22 @@ impl Assembly {
         self.refuse(Refusal::InvalidRequest, qpn, Status::LocalQpOperation)
     }
 
+    /// Refuses a SEND whose last segment is `arrival`, because the key that it is to invalidate is
+    /// not one that it may.
+    pub(crate) fn refuse_invalidation<M: RegionMemory>(
+        &mut self,
+        arrival: &IncomingSegment<'_>,
+        target: &mut Target<'_, M>,
+    ) -> Outcome {
+        if arrival.position.begins() && self.is_idle() {
+            match begin_send(target) {
+                Ok(begun) => *self = begun,
+                Err(outcome) => return outcome,
+            }
+        }
+        self.refuse(Refusal::RemoteAccess, target.qpn, Status::LocalAccess)
+    }
+
     /// Ends the message that was being received; its receive, if it has one, completes with
     /// `status`.
     fn refuse(&mut self, refusal: Refusal, qpn: u32, status: Status) -> Outcome {
@@ -233,8 +249,14 @@ fn begin_write<M: RegionMemory>(
     if !target.access.allows(Access::REMOTE_WRITE) || total > limits::MESSAGE {
         return Err(Refusal::InvalidRequest);
     }
-    let memory = Place::named(target.regions, target.domain, rkey, addr, total)
-        .map_err(|_| Refusal::RemoteAccess)?;
+    let memory = Place::named(
+        target.regions,
+        (target.domain, target.qpn),
+        rkey,
+        addr,
+        total,
+    )
+    .map_err(|_| Refusal::RemoteAccess)?;
     Ok(Assembly::Write {
         memory,
         total,
@@ -271,6 +293,7 @@ fn finished(
         opcode,
         byte_len,
         imm: arrival.imm,
+        invalidated: arrival.invalidate,
         qpn,
         solicited: arrival.solicited,
     }
@@ -284,6 +307,7 @@ fn failed(receive: &ReceiveRequest, qpn: u32, status: Status) -> Completion {
         opcode: CompletionOpcode::Receive,
         byte_len: 0,
         imm: None,
+        invalidated: None,
         qpn,
         solicited: true,
     }

@@ -34,6 +34,11 @@ impl Credits {
         self.before = self.before.wrapping_sub(1);
     }
 
+    /// A request was carried out that the peer does not hear of.
+    pub(crate) fn sent_nothing(&mut self) {
+        self.before = self.before.wrapping_add(1);
+    }
+
     /// The newest acknowledgement says this.
     pub(crate) fn update(&mut self, msn: u32, code: u8) {
         self.limit = Aeth::credits(code).map(|credits| msn.wrapping_add(credits) & MASK);

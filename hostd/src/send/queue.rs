@@ -88,9 +88,10 @@ impl SendQueue {
         self.cursor == self.entries.len()
     }
 
-    /// Whether nothing is posted after the request that is being sent.
+    /// Whether nothing that takes packets is posted after the request that is being sent.
     pub(crate) fn sends_last(&self) -> bool {
-        self.cursor + 1 == self.entries.len()
+        let mut after = self.entries.iter().skip(self.cursor + 1);
+        after.all(|entry| entry.request.opcode.is_local())
     }
 
     /// Whether the request that is being sent is the oldest.
@@ -102,6 +103,8 @@ impl SendQueue {
     pub(crate) fn push(&mut self, request: SendRequest, local: Local<'_>, now: Time) {
         let packets = if request.opcode.is_atomic() {
             1
+        } else if request.opcode.is_local() {
+            0
         } else {
             request.len.div_ceil(u32::from(self.mtu.max(1))).max(1)
         };

@@ -131,6 +131,15 @@ impl SendQueue {
         }
     }
 
+    /// The request that [`Next::Begin`] named was carried out here, before packet `next`.
+    pub(crate) fn done_locally(&mut self, next: Psn) {
+        if let Some(entry) = self.entries.get_mut(self.cursor) {
+            entry.first = next;
+            self.cursor += 1;
+            self.packet = None;
+        }
+    }
+
     /// The segment that [`Next::Segment`] named got this sequence number.
     pub(crate) fn sent(&mut self, psn: Psn) {
         let (Some(entry), Some(index)) = (self.entries.get_mut(self.cursor), self.packet) else {

@@ -19,13 +19,23 @@ impl Access {
     /// Peers may do atomic operations on it.
     pub const REMOTE_ATOMIC: Self = Self(1 << 3);
 
+    /// Windows may be bound to it (`IBV_ACCESS_MW_BIND`).
+    pub const BIND: Self = Self(1 << 4);
+    /// Of a window: its first byte has address zero (`IBV_ACCESS_ZERO_BASED`).
+    pub const ZERO_BASED: Self = Self(1 << 5);
+
     /// Peers may read and write it, and do atomic operations on it.
     pub const ALL_REMOTE: Self =
         Self(Self::REMOTE_WRITE.0 | Self::REMOTE_READ.0 | Self::REMOTE_ATOMIC.0);
 
+    /// The rights in this one that are not in `other`.
+    pub(crate) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// The rights of libibverbs' flags; `None` if a bit is unknown.
     pub const fn from_bits(bits: u32) -> Option<Self> {
-        if bits < 1 << 4 {
+        if bits < 1 << 6 {
             Some(Self(bits))
         } else {
             None

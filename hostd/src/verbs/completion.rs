@@ -17,6 +17,8 @@ pub enum Status {
     LocalProtection = 4,
     /// The queue pair was in the error state, or came into it.
     WorkRequestFlushed = 5,
+    /// A memory window could not be bound.
+    MemoryWindowBind = 6,
     /// The responder had no right to write into its buffer.
     LocalAccess = 8,
     /// The peer found the message invalid.
@@ -44,6 +46,7 @@ impl Status {
             Self::LocalQpOperation => "IBV_WC_LOC_QP_OP_ERR",
             Self::LocalProtection => "IBV_WC_LOC_PROT_ERR",
             Self::WorkRequestFlushed => "IBV_WC_WR_FLUSH_ERR",
+            Self::MemoryWindowBind => "IBV_WC_MW_BIND_ERR",
             Self::LocalAccess => "IBV_WC_LOC_ACCESS_ERR",
             Self::RemoteInvalidRequest => "IBV_WC_REM_INV_REQ_ERR",
             Self::RemoteAccess => "IBV_WC_REM_ACCESS_ERR",
@@ -81,6 +84,10 @@ pub enum CompletionOpcode {
     CompSwap = 3,
     /// A fetch and add.
     FetchAdd = 4,
+    /// A memory window was bound.
+    BindMw = 5,
+    /// A key was invalidated.
+    LocalInv = 6,
     /// A receive that a SEND went into.
     Receive = 128,
     /// A receive that an RDMA WRITE with immediate data used up.
@@ -97,7 +104,9 @@ impl CompletionOpcode {
 impl From<SendOpcode> for CompletionOpcode {
     fn from(opcode: SendOpcode) -> Self {
         match opcode {
-            SendOpcode::Send | SendOpcode::SendWithImm => Self::Send,
+            SendOpcode::Send | SendOpcode::SendWithImm | SendOpcode::SendWithInv => Self::Send,
+            SendOpcode::LocalInv => Self::LocalInv,
+            SendOpcode::BindMw => Self::BindMw,
             SendOpcode::RdmaWrite | SendOpcode::RdmaWriteWithImm => Self::RdmaWrite,
             SendOpcode::RdmaRead => Self::RdmaRead,
             SendOpcode::AtomicCmpAndSwp => Self::CompSwap,
@@ -119,6 +128,8 @@ pub struct Completion {
     pub byte_len: u32,
     /// The peer's immediate data.
     pub imm: Option<u32>,
+    /// The key that the peer's SEND invalidated (`IBV_WC_WITH_INV`).
+    pub invalidated: Option<u32>,
     /// The local queue pair.
     pub qpn: u32,
     /// The peer asked for a solicited event, or the status is an error: wakes a queue that waits

@@ -8,6 +8,8 @@ pub enum SendOpcode {
     Send,
     /// `IBV_WR_SEND_WITH_IMM`: the same, with 32 bits for the peer's completion.
     SendWithImm,
+    /// `IBV_WR_SEND_WITH_INV`: the same, and the peer's key in `imm` is invalidated.
+    SendWithInv,
     /// `IBV_WR_RDMA_WRITE`: into the peer's region, without a word to the peer.
     RdmaWrite,
     /// `IBV_WR_RDMA_WRITE_WITH_IMM`: into the peer's region, and a receive of the peer completes.
@@ -18,6 +20,11 @@ pub enum SendOpcode {
     AtomicCmpAndSwp,
     /// `IBV_WR_ATOMIC_FETCH_AND_ADD`: `compare_add` is added to 8 bytes of the peer.
     AtomicFetchAndAdd,
+    /// `IBV_WR_LOCAL_INV`: the own key in `imm` is invalidated.
+    LocalInv,
+    /// `IBV_WR_BIND_MW`: the window whose number is in `imm` is bound to `swap` bytes at `addr` of
+    /// the region with the key `lkey`, with the rights in `compare_add`; peers name it by `rkey`.
+    BindMw,
 }
 
 /// Bytes that an atomic operation changes, and that it returns.
@@ -57,10 +64,13 @@ impl SendOpcode {
     /// Whether it takes a receive that the peer posted.
     pub const fn takes_receive(self) -> bool {
         match self {
-            Self::Send | Self::SendWithImm | Self::RdmaWriteWithImm => true,
-            Self::RdmaWrite | Self::RdmaRead | Self::AtomicCmpAndSwp | Self::AtomicFetchAndAdd => {
-                false
-            }
+            Self::Send | Self::SendWithImm | Self::SendWithInv | Self::RdmaWriteWithImm => true,
+            Self::RdmaWrite
+            | Self::RdmaRead
+            | Self::AtomicCmpAndSwp
+            | Self::AtomicFetchAndAdd
+            | Self::LocalInv
+            | Self::BindMw => false,
         }
     }
 
@@ -72,6 +82,11 @@ impl SendOpcode {
     /// Whether the request is an atomic operation.
     pub const fn is_atomic(self) -> bool {
         matches!(self, Self::AtomicCmpAndSwp | Self::AtomicFetchAndAdd)
+    }
+
+    /// Whether the request is done on this side alone, and takes no packet.
+    pub const fn is_local(self) -> bool {
+        matches!(self, Self::LocalInv | Self::BindMw)
     }
 
     /// Whether the peer answers with data, which goes into local memory.
@@ -142,7 +157,8 @@ pub struct SendRequest {
     pub remote_addr: u64,
     /// Key of the peer's region; for RDMA and atomic operations.
     pub rkey: u32,
-    /// Immediate data, for the opcodes that carry it.
+    /// Immediate data, for the opcodes that carry it; the key or the window, for those that
+    /// invalidate or bind one.
     pub imm: u32,
     /// `IBV_SEND_SIGNALED`: complete also when nothing went wrong.
     pub signaled: bool,

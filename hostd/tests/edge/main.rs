@@ -16,4 +16,5 @@ mod shared_queue;
 mod siege;
 mod solicited;
 mod storm;
+mod windows;
 mod work;

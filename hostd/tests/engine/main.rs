@@ -22,3 +22,4 @@ mod shares;
 mod sizes;
 mod trims;
 mod trouble;
+mod windows;

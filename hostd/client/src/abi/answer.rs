@@ -75,6 +75,13 @@ pub enum Reply {
         /// What it was given, and what was changed since.
         attributes: QueuePairAttributes,
     },
+    /// To `CreateWindow`.
+    Window {
+        /// Handle of the window.
+        handle: u32,
+        /// Its first key, which opens nothing: the low 8 bits of those after it are free.
+        rkey: u32,
+    },
     /// To `Listen`.
     Listener {
         /// Handle of the listener.
@@ -176,6 +183,7 @@ const REPLY_DONE: u16 = 106;
 const REPLY_ERROR: u16 = 107;
 const REPLY_SHARED: u16 = 124;
 const REPLY_QP_STATE: u16 = 125;
+const REPLY_WINDOW: u16 = 109;
 
 const EVENT_CONNECT_REQUEST: u16 = 201;
 const EVENT_ESTABLISHED: u16 = 202;
@@ -242,6 +250,7 @@ impl Reply {
                 let state = u32::from(*state as u8);
                 attributes.write(header(REPLY_QP_STATE, tag).u32(state))
             }
+            Self::Window { handle, rkey } => header(REPLY_WINDOW, tag).u32(*handle).u32(*rkey),
             Self::Listener { handle, port } => {
                 header(REPLY_LISTENER, tag).u32(*handle).u16(*port).u16(0)
             }
@@ -375,6 +384,10 @@ fn decode_reply(kind: u16, r: &mut Reader<'_>) -> Result<Reply, DecodeError> {
                 attributes: QueuePairAttributes::read(r)?,
             }
         }
+        REPLY_WINDOW => Reply::Window {
+            handle: r.u32()?,
+            rkey: r.u32()?,
+        },
         REPLY_LISTENER => {
             let (handle, port) = (r.u32()?, r.u16()?);
             r.reserved::<2>()?;

@@ -1,25 +1,27 @@
-//! Work requests and completions as they stand in the rings.
+//! Work requests as they stand in the rings, in 64 bytes.
 //!
-//! Numbers of opcodes, flags and statuses are those of libibverbs (`ibv_wr_opcode`,
-//! `ibv_send_flags`, `ibv_wc_status`, `ibv_wc_opcode`, `ibv_wc_flags`).
+//! Numbers of opcodes and flags are those of libibverbs (`ibv_wr_opcode`, `ibv_send_flags`).
 //!
 //! ```text
-//!  work request, 64 bytes                     completion, 32 bytes
-//!   0  wr_id        u64                        0  wr_id     u64
-//!   8  opcode       u8  (0 in receives)        8  qp        u32  handle of the queue pair
-//!   9  flags        u8  (0 in receives)       12  status    u16
-//!  10  num_sge      u8                        14  opcode    u8
-//!  11  reserved     u8                        15  flags     u8   2: immediate is valid
-//!  12  immediate    u32                       16  byte_len  u32
-//!  16  remote_addr  u64                       20  immediate u32
-//!  24  rkey         u32                       24  reserved  u64
+//!   0  wr_id        u64
+//!   8  opcode       u8  (0 in receives)
+//!   9  flags        u8  (0 in receives)
+//!  10  num_sge      u8
+//!  11  reserved     u8
+//!  12  immediate    u32
+//!  16  remote_addr  u64
+//!  24  rkey         u32
 //!  28  inline_len   u32 (0 unless flag 8 is set)
 //!  32  sge[2]       {address u64, length u32, lkey u32}
 //! ```
 //!
-//! Bytes 32 to 63 are something else in two cases. With an atomic operation the second piece is
-//! its operands: `compare_add` u64, `swap` u64. With flag 8 (`IBV_SEND_INLINE`) all 32 bytes are
-//! the first ones of the message, and `num_sge` is 0.
+//! Requests that invalidate a key have it for immediate data.
+//!
+//! Bytes 32 to 63 are something else in some cases. With an atomic operation the second piece is
+//! its operands: `compare_add` u64, `swap` u64. When a window is bound, they are its rights and its
+//! bytes; the first piece says where in its region it begins, immediate data is its handle, and
+//! `rkey` its next key. With flag 8 (`IBV_SEND_INLINE`) all 32 bytes are the first ones of the
+//! message, and `num_sge` is 0.
 //!
 //! What finds no place there follows in the next slots of the ring, 64 bytes each, which are
 //! published together with the first: four pieces a slot, or 64 bytes of inline data. What a
@@ -28,11 +30,13 @@
 use super::codec::{DecodeError, Reader, Writer};
 use super::{INLINE_MAX, SGE_MAX};
 
+pub use super::completion::{
+    COMPLETION_LEN, COMPLETION_WITH_IMMEDIATE, COMPLETION_WITH_INVALIDATE, CompletionEntry,
+    CompletionOpcode, CompletionStatus,
+};
+
 /// Bytes of a work request.
 pub const WORK_LEN: usize = 64;
-
-/// Bytes of a completion.
-pub const COMPLETION_LEN: usize = 32;
 
 /// A work request begins when all READs and atomic operations before it are done
 /// (`IBV_SEND_FENCE`).
@@ -43,9 +47,6 @@ pub const FLAG_SIGNALED: u8 = 1 << 1;
 
 /// The receiver's completion is a solicited one (`IBV_SEND_SOLICITED`).
 pub const FLAG_SOLICITED: u8 = 1 << 2;
-
-/// A completion carries immediate data (`IBV_WC_WITH_IMM`).
-pub const COMPLETION_WITH_IMMEDIATE: u8 = 1 << 1;
 
 /// The bytes of the message are in the ring and not in a region (`IBV_SEND_INLINE`).
 pub const FLAG_INLINE: u8 = 1 << 3;
@@ -88,6 +89,12 @@ pub enum Opcode {
     CompareSwap = 5,
     /// Fetch and add to 8 bytes of the peer.
     FetchAdd = 6,
+    /// Take an own key back.
+    LocalInvalidate = 7,
+    /// Bind a memory window.
+    BindWindow = 8,
+    /// SEND that takes a key of the peer back.
+    SendWithInvalidate = 9,
 }
 
 impl Opcode {
@@ -100,6 +107,9 @@ impl Opcode {
             4 => Ok(Self::Read),
             5 => Ok(Self::CompareSwap),
             6 => Ok(Self::FetchAdd),
+            7 => Ok(Self::LocalInvalidate),
+            8 => Ok(Self::BindWindow),
+            9 => Ok(Self::SendWithInvalidate),
             _ => Err(DecodeError::Field("opcode")),
         }
     }
@@ -112,6 +122,23 @@ impl Opcode {
     /// Whether the request is an atomic operation.
     pub fn is_atomic(self) -> bool {
         matches!(self, Self::CompareSwap | Self::FetchAdd)
+    }
+
+    /// Whether operands stand in the place of the second piece.
+    pub fn has_operands(self) -> bool {
+        self.is_atomic() || self == Self::BindWindow
+    }
+
+    /// Whether the message of the request can stand in the ring.
+    pub fn can_be_inline(self) -> bool {
+        matches!(
+            self,
+            Self::Write
+                | Self::WriteWithImmediate
+                | Self::Send
+                | Self::SendWithImmediate
+                | Self::SendWithInvalidate
+        )
     }
 
     /// Whether the request carries immediate data.
@@ -292,7 +319,8 @@ pub struct SendWork {
     pub solicited: bool,
     /// Whether it waits for the READs and atomic operations before it.
     pub fence: bool,
-    /// Immediate data; zero when the opcode has none.
+    /// Immediate data; zero when the opcode has none. The key that is invalidated; the handle of
+    /// the window that is bound.
     pub immediate: u32,
     /// Where a write goes, or what is read or changed, in the address space of the remote region;
     /// zero for sends.
@@ -302,9 +330,9 @@ pub struct SendWork {
     /// The bytes to send, or where those go that are returned: of an atomic operation one piece of
     /// [`ATOMIC_LEN`].
     pub local: Local,
-    /// What an atomic operation compares, or adds; zero otherwise.
+    /// What an atomic operation compares, or adds; rights of a window; zero otherwise.
     pub compare_add: u64,
-    /// What a compare and swap swaps in; zero otherwise.
+    /// What a compare and swap swaps in; bytes of a window; zero otherwise.
     pub swap: u64,
 }
 
@@ -338,7 +366,7 @@ impl SendWork {
             .u64(self.remote_address)
             .u32(self.rkey)
             .u32(inline_len);
-        if self.opcode.is_atomic() {
+        if self.opcode.has_operands() {
             let writer = writer.bytes(&body[..SGE_LEN]);
             return writer.u64(self.compare_add).u64(self.swap).full();
         }
@@ -375,12 +403,12 @@ impl SendWork {
             inline(opcode, num_sge, inline_len, body)?
         };
         let (mut compare_add, mut swap) = (0, 0);
-        if opcode.is_atomic() {
-            check_atomic(&local)?;
+        if opcode.has_operands() {
+            check_operated(opcode, &local)?;
             let mut operands = Reader::new(&body[SGE_LEN..]);
             (compare_add, swap) = (operands.u64()?, operands.u64()?);
         }
-        if swap != 0 && opcode != Opcode::CompareSwap {
+        if swap != 0 && opcode == Opcode::FetchAdd {
             return Err(DecodeError::Field("swap"));
         }
         Ok(Self {
@@ -405,7 +433,7 @@ fn inline(
     len: u32,
     first: [u8; INLINE_FIRST],
 ) -> Result<Local, DecodeError> {
-    if opcode.is_atomic() || opcode == Opcode::Read {
+    if !opcode.can_be_inline() {
         return Err(DecodeError::Field("flags"));
     }
     if num_sge != 0 {
@@ -417,9 +445,10 @@ fn inline(
     }
 }
 
-fn check_atomic(local: &Local) -> Result<(), DecodeError> {
+fn check_operated(opcode: Opcode, local: &Local) -> Result<(), DecodeError> {
+    let len = if opcode.is_atomic() { ATOMIC_LEN } else { 0 };
     match local {
-        Local::Pieces(SgeList { first, count: 1 }) if first[0].length == ATOMIC_LEN => Ok(()),
+        Local::Pieces(SgeList { first, count: 1 }) if first[0].length == len => Ok(()),
         _ => Err(DecodeError::Field("length")),
     }
 }
@@ -449,168 +478,5 @@ impl ReceiveWork {
         reader.end()?;
         let buffers = SgeList::read(&body, num_sge)?;
         Ok(Self { wr_id, buffers })
-    }
-}
-
-/// How a work request ended (`ibv_wc_status`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u16)]
-pub enum CompletionStatus {
-    /// Done.
-    Success = 0,
-    /// The message is longer than the receive buffer, or than a message may be.
-    LocalLength = 1,
-    /// The request makes no sense for its queue pair.
-    LocalQpOperation = 2,
-    /// A buffer is not within a region that its key names, or the region forbids the access.
-    LocalProtection = 4,
-    /// The queue pair was in error, or was closed, before the request was done.
-    Flushed = 5,
-    /// The region of a receive forbids writing.
-    LocalAccess = 8,
-    /// The peer could not take the request: its receive buffer was too short.
-    RemoteInvalidRequest = 9,
-    /// The peer refused access to its memory.
-    RemoteAccess = 10,
-    /// The peer failed to carry the request out.
-    RemoteOperation = 11,
-    /// The peer did not answer.
-    RetryExceeded = 12,
-    /// The peer had no receive posted for too long.
-    RnrRetryExceeded = 13,
-    /// The queue pair or the daemon failed.
-    Fatal = 19,
-    /// Something else.
-    General = 21,
-}
-
-impl CompletionStatus {
-    fn from_number(number: u16) -> Result<Self, DecodeError> {
-        Ok(match number {
-            0 => Self::Success,
-            1 => Self::LocalLength,
-            2 => Self::LocalQpOperation,
-            4 => Self::LocalProtection,
-            5 => Self::Flushed,
-            8 => Self::LocalAccess,
-            9 => Self::RemoteInvalidRequest,
-            10 => Self::RemoteAccess,
-            11 => Self::RemoteOperation,
-            12 => Self::RetryExceeded,
-            13 => Self::RnrRetryExceeded,
-            19 => Self::Fatal,
-            21 => Self::General,
-            _ => return Err(DecodeError::Field("status")),
-        })
-    }
-
-    /// What it means, for people.
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::LocalLength => "local length error",
-            Self::LocalQpOperation => "local queue pair operation error",
-            Self::LocalProtection => "local protection error: buffer outside of its region",
-            Self::Flushed => "flushed: the connection ended first",
-            Self::LocalAccess => "the region of a receive forbids writing",
-            Self::RemoteInvalidRequest => "the peer's receive buffer is too short",
-            Self::RemoteAccess => "the peer refused access to its memory",
-            Self::RemoteOperation => "the peer failed to carry out the request",
-            Self::RetryExceeded => "the peer does not answer",
-            Self::RnrRetryExceeded => "the peer posted no receive in time",
-            Self::Fatal => "the transport failed",
-            Self::General => "general error",
-        }
-    }
-}
-
-/// What a completion is about (`ibv_wc_opcode`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum CompletionOpcode {
-    /// A SEND of this side.
-    Send = 0,
-    /// An RDMA WRITE of this side.
-    Write = 1,
-    /// An RDMA READ of this side.
-    Read = 2,
-    /// A compare and swap of this side.
-    CompareSwap = 3,
-    /// A fetch and add of this side.
-    FetchAdd = 4,
-    /// A message was received.
-    Receive = 128,
-    /// The peer wrote with immediate data; the receive's buffers were not touched.
-    ReceiveWriteImmediate = 129,
-}
-
-impl CompletionOpcode {
-    fn from_byte(byte: u8) -> Result<Self, DecodeError> {
-        Ok(match byte {
-            0 => Self::Send,
-            1 => Self::Write,
-            2 => Self::Read,
-            3 => Self::CompareSwap,
-            4 => Self::FetchAdd,
-            128 => Self::Receive,
-            129 => Self::ReceiveWriteImmediate,
-            _ => return Err(DecodeError::Field("opcode")),
-        })
-    }
-}
-
-/// An entry of a completion queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CompletionEntry {
-    /// Name of the work request.
-    pub wr_id: u64,
-    /// Handle of the queue pair.
-    pub qp: u32,
-    /// How it ended.
-    pub status: CompletionStatus,
-    /// What it was; undefined (as in verbs) unless the status is success.
-    pub opcode: CompletionOpcode,
-    /// Bytes received or written by the peer; on the sending side those of the request.
-    pub byte_len: u32,
-    /// Immediate data, if the peer sent some.
-    pub immediate: Option<u32>,
-}
-
-impl CompletionEntry {
-    /// The entry for the ring.
-    pub fn to_bytes(&self) -> [u8; COMPLETION_LEN] {
-        let flags = u8::from(self.immediate.is_some()) * COMPLETION_WITH_IMMEDIATE;
-        Writer::new()
-            .u64(self.wr_id)
-            .u32(self.qp)
-            .u16(self.status as u16)
-            .u8(self.opcode as u8)
-            .u8(flags)
-            .u32(self.byte_len)
-            .u32(self.immediate.unwrap_or(0))
-            .u64(0)
-            .full()
-    }
-
-    /// Checks an entry that was copied from a ring.
-    ///
-    /// # Errors
-    /// The field that cannot be.
-    pub fn parse(bytes: &[u8; COMPLETION_LEN]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes);
-        let (wr_id, qp) = (reader.u64()?, reader.u32()?);
-        let status = CompletionStatus::from_number(reader.u16()?)?;
-        let opcode = CompletionOpcode::from_byte(reader.u8()?)?;
-        let flags = reader.u8()?;
-        let (byte_len, immediate) = (reader.u32()?, reader.u32()?);
-        let immediate = (flags & COMPLETION_WITH_IMMEDIATE != 0).then_some(immediate);
-        Ok(Self {
-            wr_id,
-            qp,
-            status,
-            opcode,
-            byte_len,
-            immediate,
-        })
     }
 }

@@ -65,6 +65,8 @@ pub enum Request {
         /// As above.
         limit: u32,
     },
+    /// Create a memory window of type 2.
+    CreateWindow,
     /// Wait for connections.
     Listen {
         /// The unspecified address: all of the daemon's.
@@ -151,6 +153,7 @@ const CREATE_SHARED: u16 = 24;
 const LIMIT_SHARED: u16 = 25;
 const MODIFY_QP: u16 = 26;
 const QUERY_QP: u16 = 27;
+const CREATE_WINDOW: u16 = 18;
 
 impl Request {
     /// The `Hello` of this version.
@@ -207,6 +210,7 @@ impl Request {
             Self::LimitSharedQueue { queue, limit } => {
                 header(LIMIT_SHARED, tag).u32(queue).u32(limit)
             }
+            Self::CreateWindow => header(CREATE_WINDOW, tag),
             Self::Listen {
                 address,
                 port,
@@ -271,6 +275,7 @@ impl Request {
                 queue: r.u32()?,
                 limit: r.u32()?,
             },
+            CREATE_WINDOW => Self::CreateWindow,
             LISTEN => {
                 let (address, port, backlog) = (r.address()?, r.u16()?, r.u16()?);
                 r.reserved::<4>()?;

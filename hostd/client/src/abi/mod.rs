@@ -8,7 +8,8 @@
 //!   by_hand     both ends of a queue pair that is set up by hand
 //!   message     requests
 //!   answer      replies and events
-//!   descriptor  work requests and completions in the rings
+//!   descriptor  work requests in the rings
+//!   completion  completions in theirs
 //!   ring        single-producer single-consumer rings in sealed shared memory
 //!   doorbell    the session's page of doorbell bits, and the daemon's "I sleep" flag
 //! ```
@@ -39,6 +40,7 @@ pub mod answer;
 pub mod attributes;
 pub mod by_hand;
 pub mod codec;
+pub mod completion;
 pub mod descriptor;
 pub mod doorbell;
 pub mod message;
@@ -53,7 +55,7 @@ pub const VERSION_MAJOR: u16 = 2;
 
 /// Changes when something was added that an old peer may ignore.
 ///
-/// 1: lists of pieces, inline data.
+/// 1: lists of pieces, inline data; invalidation of keys, memory windows.
 pub const VERSION_MINOR: u16 = 1;
 
 /// First word of a `Hello`, of every ring and of the doorbell page: "hstd".
@@ -80,8 +82,11 @@ pub mod feature {
     pub const SEALED: u64 = 1 << 16;
     /// Work requests of more than one piece of memory, and inline data.
     pub const LISTS: u64 = 1 << 5;
+    /// SEND with invalidate, local invalidate, memory windows of type 2.
+    pub const INVALIDATE: u64 = 1 << 6;
     /// All that this version knows.
-    pub const ALL: u64 = SEND | WRITE | MULTIPATH | READ | ATOMIC | LISTS | SHARED | SEALED;
+    pub const ALL: u64 =
+        SEND | WRITE | MULTIPATH | READ | ATOMIC | LISTS | INVALIDATE | SHARED | SEALED;
 }
 
 /// The longest message on the socket in bytes; longer ones are refused unread.

@@ -29,6 +29,7 @@ fn accesses() -> impl Strategy<Value = Access> {
         Just(Access::LOCAL_WRITE.with(Access::REMOTE_WRITE)),
         Just(Access::REMOTE_READ),
         Just(Access::LOCAL_WRITE.with(Access::REMOTE_ATOMIC)),
+        Just(Access::BIND),
     ]
 }
 
@@ -126,6 +127,7 @@ fn requests() -> impl Strategy<Value = Request> {
                 }
             }
         ),
+        Just(Request::CreateWindow),
         (addresses(), any::<(u16, u16)>()).prop_map(|(address, (port, backlog))| {
             Request::Listen {
                 address,
@@ -181,6 +183,9 @@ fn send_works() -> impl Strategy<Value = SendWork> {
         Just(Opcode::Read),
         Just(Opcode::CompareSwap),
         Just(Opcode::FetchAdd),
+        Just(Opcode::LocalInvalidate),
+        Just(Opcode::BindWindow),
+        Just(Opcode::SendWithInvalidate),
     ];
     let locals = (lists(), prop::collection::vec(any::<u8>(), 0..=INLINE_MAX));
     (
@@ -198,12 +203,11 @@ fn send_works() -> impl Strategy<Value = SendWork> {
                 remote_address,
                 ((mut list, bytes), inline),
             )| {
-                if opcode.is_atomic() {
+                if opcode.has_operands() {
                     list.resize(1, Sge::default());
-                    list[0].length = ATOMIC_LEN;
+                    list[0].length = if opcode.is_atomic() { ATOMIC_LEN } else { 0 };
                 }
-                let answered = opcode.is_atomic() || opcode == Opcode::Read;
-                let local = if inline && !answered {
+                let local = if inline && opcode.can_be_inline() {
                     Local::inline(&bytes).expect("few enough")
                 } else {
                     Local::Pieces(SgeList::new(&list).expect("few enough"))
@@ -218,8 +222,12 @@ fn send_works() -> impl Strategy<Value = SendWork> {
                     remote_address,
                     rkey,
                     local,
-                    compare_add: if opcode.is_atomic() { compare_add } else { 0 },
-                    swap: if opcode == Opcode::CompareSwap {
+                    compare_add: if opcode.has_operands() {
+                        compare_add
+                    } else {
+                        0
+                    },
+                    swap: if opcode.has_operands() && opcode != Opcode::FetchAdd {
                         swap
                     } else {
                         0
@@ -283,7 +291,7 @@ proptest! {
     #[test]
     fn any_descriptor_is_survived(mut bytes: [u8; WORK_LEN], tame: bool) {
         if tame {
-            let tamed = [bytes[8] % 7, bytes[9] & 15, bytes[10] % 17, 0];
+            let tamed = [bytes[8] % 10, bytes[9] & 15, bytes[10] % 17, 0];
             bytes[8..12].copy_from_slice(&tamed);
             bytes[30..32].fill(0);
             bytes[29] &= 1;
@@ -305,7 +313,9 @@ proptest! {
     #[test]
     fn completions_round_trip(wr_id: u64, qp: u32, byte_len: u32, immediate: Option<u32>) {
         let (status, opcode) = (CompletionStatus::RnrRetryExceeded, CompletionOpcode::Receive);
-        let entry = CompletionEntry { wr_id, qp, status, opcode, byte_len, immediate };
+        let invalidated = immediate.is_none().then_some(!qp);
+        let entry =
+            CompletionEntry { wr_id, qp, status, opcode, byte_len, immediate, invalidated };
         prop_assert_eq!(CompletionEntry::parse(&entry.to_bytes()), Ok(entry));
     }
 
@@ -354,6 +364,7 @@ fn replies_round_trip() {
             send_entries: 4,
             receive_entries: 5,
         },
+        Reply::Window { handle: 1, rkey: 2 },
         Reply::Listener { handle: 1, port: 2 },
         Reply::QueuePairState {
             state: QueuePairState::Error,
@@ -403,6 +414,6 @@ fn unlawful_access_is_refused() {
     assert_eq!(Request::decode(&record), Err(DecodeError::Field("access")));
     record[24] = 8;
     assert_eq!(Request::decode(&record), Err(DecodeError::Field("access")));
-    record[24] = 16;
+    record[24] = 32;
     assert_eq!(Request::decode(&record), Err(DecodeError::Field("access")));
 }

@@ -18,6 +18,11 @@ impl Access {
     /// Peers may do atomic operations there; needs [`Self::LOCAL_WRITE`].
     pub const REMOTE_ATOMIC: Self = Self(8);
 
+    /// Memory windows may be bound there (`IBV_ACCESS_MW_BIND`).
+    pub const BIND: Self = Self(16);
+    /// Of a memory window: its first byte has address zero (`IBV_ACCESS_ZERO_BASED`).
+    pub const ZERO_BASED: Self = Self(32);
+
     /// What both allow together.
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -44,7 +49,7 @@ impl Access {
 
     pub(super) fn from_bits(bits: u32) -> Result<Self, DecodeError> {
         let access = Self(bits);
-        let known = bits < 1 << 4;
+        let known = bits < 1 << 5;
         // The rule of ibv_reg_mr(3).
         let changes = bits & (Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0) != 0;
         let lawful = access.allows(Self::LOCAL_WRITE) || !changes;
@@ -138,6 +143,8 @@ pub enum ObjectKind {
     Listener = 4,
     /// A shared receive queue.
     SharedQueue = 5,
+    /// A memory window.
+    Window = 6,
 }
 
 impl ObjectKind {
@@ -148,6 +155,7 @@ impl ObjectKind {
             3 => Ok(Self::QueuePair),
             4 => Ok(Self::Listener),
             5 => Ok(Self::SharedQueue),
+            6 => Ok(Self::Window),
             _ => Err(DecodeError::Field("kind")),
         }
     }

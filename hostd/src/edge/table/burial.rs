@@ -29,6 +29,9 @@ impl<M: RegionMemory> Table<M> {
                     self.completions.remove(&id);
                     let gone = engine.destroy_completion_queue(id);
                     debug_assert!(gone.is_ok(), "its queue pairs are gone");
+                } else if let Some(number) = grave.windows.pop() {
+                    let gone = engine.destroy_window(number);
+                    debug_assert!(gone.is_ok(), "it was there");
                 } else if let Some((&lkey, _)) = grave.regions.first_key_value() {
                     if self.released_memory.is_full() {
                         self.graves.push_front(grave);

@@ -28,6 +28,7 @@ pub(super) struct Grave {
     pub(super) queue_pairs: Vec<u32>,
     pub(super) shared: Vec<SharedQueueId>,
     pub(super) completion_queues: Vec<CompletionQueueId>,
+    pub(super) windows: Vec<u32>,
     pub(super) regions: BTreeMap<u32, u64>,
     pub(super) done: Done,
 }
@@ -48,6 +49,7 @@ impl Grave {
             queue_pairs: Vec::new(),
             shared: Vec::new(),
             completion_queues: Vec::new(),
+            windows: Vec::new(),
             regions: BTreeMap::from([(lkey, len)]),
             done: Done::Region(answer),
         }

@@ -32,7 +32,7 @@ use hostd_client::abi::answer::Event;
 use hostd_client::abi::doorbell::{DoorbellPage, WORDS};
 use hostd_client::abi::types::{ErrorCode, ObjectKind, Private};
 use hostd_client::abi::{PRIVATE_MAX, QUEUE_PAIRS_MAX, RING_ENTRIES_MAX};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use tokio::sync::oneshot;
 
@@ -64,6 +64,7 @@ struct Application {
     slots: Vec<Option<Slot>>,
     /// Local keys and lengths.
     regions: BTreeMap<u32, u64>,
+    windows: BTreeSet<u32>,
     completion_queues: HashMap<u32, CompletionQueueId>,
     queue_pairs: usize,
     listeners: Vec<u16>,
@@ -139,6 +140,7 @@ impl<M: RegionMemory> Table<M> {
             pending: [0; WORDS],
             slots: vec![None; QUEUE_PAIRS_MAX],
             regions: BTreeMap::new(),
+            windows: BTreeSet::new(),
             completion_queues: HashMap::new(),
             queue_pairs: 0,
             listeners: Vec::new(),
@@ -175,6 +177,7 @@ impl<M: RegionMemory> Table<M> {
             queue_pairs: slots.clone().filter_map(Slot::queue_pair).collect(),
             shared: slots.filter_map(Slot::shared).collect(),
             completion_queues: application.completion_queues.into_values().collect(),
+            windows: application.windows.into_iter().collect(),
             regions: application.regions,
             done: Done::Session(buried),
         });
@@ -198,6 +201,7 @@ impl<M: RegionMemory> Table<M> {
                     self.create_completion_queue(session, ring, wake, engine),
                 );
             }
+            Asked::CreateWindow(answer) => reply(answer, self.create_window(session, engine)),
             Asked::CreateQueuePair(request, answer) => {
                 reply(answer, self.create_queue_pair(session, *request, engine));
             }
@@ -237,7 +241,7 @@ impl<M: RegionMemory> Table<M> {
             }
             Asked::QueryQueuePair(qp, answer) => reply(answer, self.query(session, qp, engine)),
             Asked::Destroy(ObjectKind::Region, lkey, answer) => {
-                self.destroy_region(session, lkey, answer);
+                self.destroy_region(session, lkey, engine, answer);
             }
             Asked::Destroy(kind, handle, answer) => {
                 reply(answer, self.destroy(session, kind, handle, engine));

@@ -45,6 +45,17 @@ impl<M: RegionMemory> Table<M> {
         Ok(id.number())
     }
 
+    pub(super) fn create_window(
+        &mut self,
+        session: SessionId,
+        engine: &mut Engine<M>,
+    ) -> Result<(u32, u32), EngineError> {
+        let application = self.application(session)?;
+        let (number, rkey) = engine.create_window(application.domain)?;
+        application.windows.insert(number);
+        Ok((number, rkey))
+    }
+
     pub(super) fn create_queue_pair(
         &mut self,
         session: SessionId,
@@ -122,15 +133,34 @@ impl<M: RegionMemory> Table<M> {
 
     /// Gives a region back. The answer goes when it is released: unmapping some GiB takes the time
     /// of thousands of packets, so another thread does it.
-    pub(super) fn destroy_region(&mut self, session: SessionId, lkey: u32, answer: Answer<()>) {
-        let held = self.application(session);
-        match held.map(|application| application.regions.remove(&lkey)) {
-            Ok(Some(len)) => {
+    pub(super) fn destroy_region(
+        &mut self,
+        session: SessionId,
+        lkey: u32,
+        engine: &mut Engine<M>,
+        answer: Answer<()>,
+    ) {
+        match self.release_region(session, lkey, engine) {
+            Ok(len) => {
                 let grave = Grave::of_region(session, lkey, len, answer);
                 self.graves.push_back(grave);
             }
-            _ => super::reply(answer, Err(EngineError::Unknown)),
+            Err(error) => super::reply(answer, Err(error)),
         }
+    }
+
+    /// Takes a region from its session: its length.
+    fn release_region(
+        &mut self,
+        session: SessionId,
+        lkey: u32,
+        engine: &mut Engine<M>,
+    ) -> Result<u64, EngineError> {
+        let regions = &mut self.application(session)?.regions;
+        let len = *regions.get(&lkey).ok_or(EngineError::Unknown)?;
+        engine.forbid_windows(lkey)?;
+        regions.remove(&lkey);
+        Ok(len)
     }
 
     pub(super) fn destroy(
@@ -150,6 +180,12 @@ impl<M: RegionMemory> Table<M> {
                 queues.remove(&handle);
                 self.completions.remove(&id);
                 Ok(())
+            }
+            ObjectKind::Window => {
+                if !self.application(session)?.windows.remove(&handle) {
+                    return Err(EngineError::Unknown);
+                }
+                engine.destroy_window(handle)
             }
             ObjectKind::QueuePair => {
                 let slot = self.rings(session, handle)?.slot;

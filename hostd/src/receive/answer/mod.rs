@@ -25,6 +25,8 @@ use std::collections::VecDeque;
 pub(crate) struct Permit {
     /// The protection domain of the queue pair.
     pub(crate) domain: u32,
+    /// The number of the queue pair.
+    pub(crate) qpn: u32,
     /// What peers may do through this queue pair.
     pub(crate) access: Access,
 }
@@ -122,7 +124,7 @@ impl Answers {
         }
         let what = match asked.question {
             Question::Read => What::Read {
-                memory: Place::read(regions, permit.domain, asked)
+                memory: Place::read(regions, (permit.domain, permit.qpn), asked)
                     .map_err(|_| Refusal::RemoteAccess)?,
                 address: asked.address,
                 rkey: asked.rkey,
@@ -134,7 +136,13 @@ impl Answers {
                 }
                 let (rkey, address) = (asked.rkey, asked.address);
                 let original = regions
-                    .remote(permit.domain, rkey, address, ATOMIC_LEN, right)
+                    .remote(
+                        (permit.domain, permit.qpn),
+                        rkey,
+                        address,
+                        ATOMIC_LEN,
+                        right,
+                    )
                     .and_then(|place| regions.atomic(place, operation))
                     .map_err(|_| Refusal::RemoteAccess)?;
                 What::Atomic(original)

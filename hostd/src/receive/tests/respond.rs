@@ -58,6 +58,7 @@ fn send(position: Position, payload: &[u8]) -> IncomingSegment<'_> {
         position,
         target: None,
         imm: None,
+        invalidate: None,
         solicited: false,
         payload,
     }
@@ -233,7 +234,7 @@ fn a_region_that_goes_away() {
     let full = [1; 256];
     let first = write(&bed, Position::First, 512, &full);
     assert_eq!(bed.accept(&first), Outcome::Taken);
-    bed.regions.deregister(bed.lkey);
+    assert!(bed.regions.deregister(bed.lkey).is_ok());
     let last = write(&bed, Position::Last, 0, &full);
     assert_eq!(
         refusal(bed.accept(&last)),

@@ -193,9 +193,13 @@ impl End {
                 }
                 Ok(Some(Happened::Chunk(completion.byte_len)))
             }
-            CompletionOpcode::Read | CompletionOpcode::CompareSwap | CompletionOpcode::FetchAdd => {
-                Err(Failure::Protocol("an answer to no question".to_owned()))
-            }
+            CompletionOpcode::Read
+            | CompletionOpcode::CompareSwap
+            | CompletionOpcode::FetchAdd
+            | CompletionOpcode::BindWindow
+            | CompletionOpcode::LocalInvalidate => Err(Failure::Protocol(
+                "the end of what was not asked for".to_owned(),
+            )),
         }
     }
 }

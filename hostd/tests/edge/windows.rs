@@ -1,0 +1,198 @@
+//! Memory windows of applications, and keys that their peers take back.
+
+use crate::rig::{Daemon, PATIENCE, config, pair};
+use hostd_client::abi::types::ErrorCode;
+use hostd_client::{
+    Access, Bind, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Context, Error,
+    MemoryWindow, Private, QueuePair, QueuePairOptions, ReceiveRequest, Region, RemoteSlice,
+    SendRequest,
+};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+struct End {
+    context: Context,
+    queue: CompletionQueue,
+    queue_pair: QueuePair,
+    memory: Region,
+}
+
+impl End {
+    fn new(daemon: &Daemon) -> Self {
+        let context = daemon.application();
+        let queue = context.create_completion_queue(64).expect("a queue");
+        let queue_pair = context
+            .create_queue_pair(&queue, &queue, QueuePairOptions::default())
+            .expect("a queue pair");
+        let rights = Access::LOCAL_WRITE.with(Access::BIND);
+        let memory = context.allocate(1 << 16, rights).expect("memory");
+        Self {
+            context,
+            queue,
+            queue_pair,
+            memory,
+        }
+    }
+
+    /// The next completion, which is that of `wr_id`.
+    fn done(&mut self, wr_id: u64) -> Completion {
+        let done = self.queue.next(PATIENCE).expect("a completion");
+        assert_eq!(done.wr_id, wr_id, "{done:?}");
+        done
+    }
+
+    /// Binds `window` to bytes 1000 to 1999 of the memory, for peers that write there.
+    fn bind(&mut self, window: &mut MemoryWindow) -> u32 {
+        let bind = Bind {
+            region: &self.memory,
+            offset: 1000,
+            len: 1000,
+            access: Access::REMOTE_WRITE.with(Access::ZERO_BASED),
+        };
+        let rkey = self.queue_pair.post_bind(1, window, bind).expect("posted");
+        assert_eq!(rkey, window.rkey());
+        let done = self.done(1);
+        assert!(done.is_success(), "{done:?}");
+        assert_eq!(done.opcode, CompletionOpcode::BindWindow);
+        rkey
+    }
+
+    fn write(&mut self, rkey: u32, address: u64) -> CompletionStatus {
+        let local = self.memory.slice(0, 10).expect("inside");
+        let write = SendRequest::write(2, local, RemoteSlice { address, rkey });
+        self.queue_pair.post_send(&write).expect("posted");
+        self.done(2).status
+    }
+}
+
+fn connected(a: &Daemon, b: &Daemon) -> [End; 2] {
+    let (mut first, mut second) = (End::new(a), End::new(b));
+    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let listener = second.context.listen(any, 0, 1).expect("a listener");
+    let peer = SocketAddr::new(b.address, listener.port());
+    let queue_pair = &mut second.queue_pair;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let request = listener.get_request(PATIENCE).expect("a request");
+            request
+                .accept(queue_pair, Private::EMPTY, PATIENCE)
+                .expect("accepted");
+        });
+        first
+            .queue_pair
+            .connect(peer, Private::EMPTY, PATIENCE)
+            .expect("connected");
+    });
+    [first, second]
+}
+
+/// HT-1: an application opens a part of its memory, its peer writes there and gives the key back
+/// with its next message; then the key opens nothing, and the next bind has another one.
+#[test]
+fn a_peer_writes_and_gives_the_key_back() {
+    let (a, b) = pair(&config());
+    let [mut first, mut second] = connected(&a, &b);
+    first.memory.write(0, b"0123456789").expect("inside");
+    let mut window = second.context.create_window().expect("a window");
+    let mut keys = Vec::new();
+    for round in 0..3 {
+        let rkey = second.bind(&mut window);
+        keys.push(rkey);
+        assert_eq!(first.write(rkey, 5), CompletionStatus::Success);
+        let mut bytes = [0; 10];
+        second.memory.read(1005, &mut bytes).expect("inside");
+        assert_eq!(&bytes, b"0123456789");
+
+        let local = second.memory.slice(0, 100).expect("inside");
+        let receive = ReceiveRequest { wr_id: 3, local };
+        second.queue_pair.post_receive(&receive).expect("posted");
+        let local = first.memory.slice(0, 10).expect("inside");
+        let send = SendRequest::send(4, local).with_invalidate(rkey);
+        first.queue_pair.post_send(&send).expect("posted");
+        assert!(first.done(4).is_success(), "round {round}");
+        let received = second.done(3);
+        assert!(received.is_success(), "{received:?}");
+        assert_eq!(
+            (received.invalidated, received.immediate),
+            (Some(rkey), None)
+        );
+    }
+    assert!(keys[0] != keys[1] && keys[1] != keys[2], "{keys:?}");
+    assert_eq!(first.write(keys[2], 5), CompletionStatus::RemoteAccess);
+}
+
+/// HT-1: what the application takes back itself opens nothing; what is wrong with a bind the
+/// completion says, and it ends the connection as any failed request does.
+#[test]
+fn an_application_takes_its_key_back() {
+    let (a, b) = pair(&config());
+    let [mut first, mut second] = connected(&a, &b);
+    let mut window = second.context.create_window().expect("a window");
+    let rkey = second.bind(&mut window);
+    let queue_pair = &mut second.queue_pair;
+    queue_pair.post_local_invalidate(5, rkey).expect("posted");
+    let done = second.done(5);
+    assert!(done.is_success(), "{done:?}");
+    assert_eq!(done.opcode, CompletionOpcode::LocalInvalidate);
+
+    second.bind(&mut window);
+    let outside = Bind {
+        region: &second.memory,
+        offset: 1 << 16,
+        len: 1,
+        access: Access::REMOTE_READ,
+    };
+    let refused = second.queue_pair.post_bind(7, &mut window, outside);
+    assert!(
+        matches!(refused, Err(Error::OutOfRange { .. })),
+        "{refused:?}"
+    );
+    let again = Bind {
+        region: &second.memory,
+        offset: 0,
+        len: 1,
+        access: Access::REMOTE_READ,
+    };
+    let queue_pair = &mut second.queue_pair;
+    queue_pair.post_bind(6, &mut window, again).expect("posted");
+    assert_eq!(second.done(6).status, CompletionStatus::WindowBind);
+    assert_ne!(first.write(rkey, 0), CompletionStatus::Success);
+}
+
+/// HT-1, HT-3: windows count as regions against the quota, what is dropped is free again, and a
+/// region that is dropped before its window goes with it.
+#[test]
+fn windows_have_a_quota() {
+    let mut config = config();
+    config.application.quota.regions = 4;
+    let (a, b) = pair(&config);
+    let [_first, mut second] = connected(&a, &b);
+    let mut windows: Vec<_> = (0..3)
+        .map(|_| second.context.create_window().expect("within the quota"))
+        .collect();
+    let refused = second.context.create_window().expect_err("one too many");
+    assert!(
+        matches!(
+            &refused,
+            Error::Refused {
+                code: ErrorCode::Quota,
+                ..
+            }
+        ),
+        "{refused:?}"
+    );
+    second.bind(&mut windows[0]);
+    windows.truncate(1);
+    let rights = Access::LOCAL_WRITE.with(Access::BIND);
+    let other = second
+        .context
+        .allocate(4096, rights)
+        .expect("there is room");
+    drop(std::mem::replace(&mut second.memory, other));
+    let regions = |report: &hostd::edge::command::Report| -> usize {
+        report.sessions.iter().map(|it| it.regions.len()).sum()
+    };
+    // Those of both ends are on different daemons.
+    b.wait_for("the region is kept for its window", |it| regions(it) == 2);
+    drop(windows);
+    b.wait_for("both are gone", |report| regions(report) == 1);
+}

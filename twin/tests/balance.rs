@@ -8,6 +8,7 @@ use common::wire::roce::Mpeh;
 use std::sync::Arc;
 use switchd::config::Qos;
 use switchd::config::ecmp::Dlb;
+use switchd::drop::DropReason;
 use switchd::forward::dlb::quality::WORST;
 use switchd::id::PortId;
 use switchd::stats::FlowletStats;
@@ -411,5 +412,116 @@ fn weights_are_kept() {
         let sent = [0, 1].map(|spine| queued_to(&bench, spine).iter().sum::<u64>());
         assert_eq!(sent.iter().sum::<u64>(), 6000);
         assert!(sent[0].abs_diff(4000) <= 300, "{mode}: {sent:?}");
+    }
+}
+
+/// A leaf with testers at 1 Gb/s and an uplink of each of these speeds, in Mb/s.
+fn uplinks(speeds: [u64; 2], testers: usize, dlb: Dlb) -> Setup {
+    let mut setup = Setup::leaf_spine((2, 2), testers, at(1));
+    setup.switch.dlb = Some(Arc::new(dlb));
+    let plan = &mut setup.plan;
+    for (spine, speed) in speeds.iter().enumerate() {
+        let spine = plan.hosts + 2 + spine;
+        for link in plan.nodes[spine].ports.clone() {
+            plan.links[link].speed = Rate::from_mbps(*speed);
+        }
+    }
+    setup
+}
+
+/// The share of new flows that take the idle one of two uplinks of so many Mb/s, with the sampling
+/// interval as shipped, while a flow uses the other at `percent` of its speed in frames of `size`.
+fn of_new_flows(mbps: u64, percent: u64, size: u16) -> f64 {
+    const PROBES: u16 = 1000;
+    // Longer than between two frames of the other flow, which so keeps its uplink.
+    let dlb = dlb("flowlet", 100_000, "ageing_milliseconds = 4000");
+    let mut bench = Bench::new(uplinks([mbps; 2], 1, dlb));
+    let background = Stream {
+        dscp: 24,
+        sizes: Sizes::Fixed(size),
+        rate: Some(Rate::from_bps(mbps * percent * 10_000)),
+        ..Stream::to(1)
+    };
+    bench.send(0, background);
+    let millis = |n: u64| micros(n * 1000 * 100 / mbps);
+    // The bands have settled.
+    let probes = Stream {
+        dscp: 8,
+        from_ports: (0..PROBES).map(|probe| 0xd000 + probe).collect(),
+        sizes: Sizes::Fixed(64),
+        // A frame of 64 bytes each millisecond at 100 Mb/s, drifting past the frames of the other.
+        rate: Some(Rate::from_bps(mbps * 6_830)),
+        start: millis(20),
+        packets: u64::from(PROBES),
+        ..Stream::to(1)
+    };
+    bench.send(0, probes);
+    bench.run_until(millis(1100));
+    let [used, idle] = {
+        let mut queued = [0, 1].map(|spine| queued_to(&bench, spine));
+        queued.sort_by_key(|classes| std::cmp::Reverse(classes[3]));
+        queued
+    };
+    bench.finish();
+    assert!(used[3] > 100 && idle[3] == 0, "{used:?} {idle:?}");
+    assert_eq!(used[1] + idle[1], u64::from(PROBES));
+    f64::from(u32::try_from(idle[1]).expect("few")) / f64::from(PROBES)
+}
+
+/// SW-4, SW-7: at least 95 of 100 new flowlets choose the idle one of two uplinks, also where a
+/// frame takes longer than the configured sampling interval: the interval follows from the speed.
+#[test]
+fn new_flowlets_choose_the_idle_uplink_of_any_speed() {
+    for mbps in [10, 100, 1000] {
+        for percent in [50, 75, 95] {
+            for size in [1000, 1500] {
+                let share = of_new_flows(mbps, percent, size);
+                eprintln!("{mbps} Mb/s, {percent} %, {size} bytes: {share:.3}");
+                assert!(
+                    share >= 0.95,
+                    "{mbps} Mb/s, {percent} %, {size} bytes: {share}"
+                );
+            }
+        }
+    }
+}
+
+/// What leaves by uplinks of two speeds, when so much is sent as `percent` of both carry, in many
+/// flows of bursts; and what is lost.
+fn over_unequal(mode: &str, speeds: [u64; 2], percent: u64) -> ([u64; 2], u64) {
+    let mut bench = Bench::new(uplinks(speeds, 4, dlb(mode, 256, "")));
+    let total: u64 = speeds.iter().sum();
+    for from in 0..4 {
+        let stream = Stream {
+            from_ports: (0..16).map(|flow| 0xc000 + 61 * flow).collect(),
+            rate: Some(Rate::from_bps(total * percent * 10_000 / 4)),
+            ..Stream::to(4 + from)
+        };
+        bench.send(from, stream);
+    }
+    bench.run_until(micros(1_000_000));
+    bench.finish();
+    let sent = [0, 1].map(|spine| queued_to(&bench, spine).iter().sum::<u64>());
+    let lost = (0..4).map(|it| bench.switch(it).dropped(DropReason::QueueFull));
+    (sent, lost.sum())
+}
+
+/// SW-4, SW-7: uplinks of unequal speeds that are nearly full carry packets as their speeds are,
+/// within a fifth (bands of quality are coarse), and nothing is lost at one while the other has
+/// room.
+#[test]
+fn unequal_uplinks_get_shares_as_their_speeds() {
+    for mode in ["packet", "flowlet"] {
+        for speeds in [[200, 100], [400, 100], [2000, 1000]] {
+            let (sent, lost) = over_unequal(mode, speeds, 90);
+            let speeds_are = ratio(speeds[0] << 8, speeds[1] << 8);
+            let share = ratio(sent[0] << 8, sent[1] << 8) / speeds_are;
+            eprintln!("{mode} {speeds:?}: {share:.2} of what the speeds say, lost {lost}");
+            assert!(
+                (0.8..=1.2).contains(&share),
+                "{mode} {speeds:?}: {share:.2}"
+            );
+            assert_eq!(lost, 0, "{mode} {speeds:?}");
+        }
     }
 }

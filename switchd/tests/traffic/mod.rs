@@ -2,6 +2,7 @@
 //! reloads and pauses on the wire.
 
 mod flows;
+mod resilience;
 mod storms;
 mod ways;
 

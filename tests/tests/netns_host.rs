@@ -115,7 +115,7 @@ fn every_length_arrives() {
     }
 }
 
-/// HT-41, HT-43: a pulled link in the middle of a copy: what was on it is sent again over the other
+/// HT-24, HT-43: a pulled link in the middle of a copy: what was on it is sent again over the other
 /// paths. First while the routes still lead into the hole, then with routes that have followed.
 #[test]
 fn a_copy_survives_a_pulled_link() {
@@ -152,8 +152,8 @@ fn a_copy_survives_a_pulled_link() {
     }
 }
 
-/// HT-41: kill -9 of a spine's daemon in the middle of a copy: the other paths carry it, and the
-/// spine is used again when it is back.
+/// HT-24, HT-36: kill -9 of a spine's daemon in the middle of a copy: the other paths carry it, and
+/// the spine is used again when it is back.
 #[test]
 fn a_copy_survives_a_crash_of_a_switch() {
     if !privileged() {

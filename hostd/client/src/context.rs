@@ -5,7 +5,7 @@ use crate::abi::doorbell::Doorbell;
 use crate::abi::message::Request;
 use crate::abi::types::Access;
 use crate::abi::{VERSION_MAJOR, feature};
-use crate::channel::Channel;
+use crate::channel::{Channel, deadline};
 use crate::session::{Limits, Session, descriptors, unexpected};
 use crate::{
     CompletionQueue, Error, Listener, MemoryWindow, QueuePair, QueuePairOptions, Region,
@@ -17,6 +17,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Environment variable that names the daemon's application socket.
 pub const SOCKET_ENV: &str = "HOSTD_SOCKET";
@@ -27,6 +28,17 @@ pub const SOCKET_DEFAULT: &str = "/run/hostd/hostd.sock";
 /// The path of the application socket: from [`SOCKET_ENV`], or [`SOCKET_DEFAULT`].
 pub fn socket_path() -> PathBuf {
     std::env::var_os(SOCKET_ENV).map_or_else(|| PathBuf::from(SOCKET_DEFAULT), PathBuf::from)
+}
+
+/// Time between two looks for a daemon that is not there.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// Whether this is how it looks while no daemon runs, or one begins or ends.
+fn is_absent(error: &Error) -> bool {
+    let Error::NoDaemon { reason, .. } = error else {
+        return matches!(error, Error::DaemonGone);
+    };
+    matches!(reason, Errno::ENOENT | Errno::ECONNREFUSED | Errno::EAGAIN)
 }
 
 /// A session with the daemon; `ibv_context` and its protection domain in one. Clones share it, and
@@ -60,6 +72,27 @@ impl Context {
         let address = UnixAddr::new(path).map_err(no_daemon)?;
         connect(fd.as_raw_fd(), &address).map_err(no_daemon)?;
         Self::over(fd)
+    }
+
+    /// Opens a session with the daemon at `path`, and waits for one that is not there, or is just
+    /// being started again. Tries every 50 ms, and sleeps meanwhile.
+    ///
+    /// # Errors
+    /// No daemon there after `timeout`: why the last try failed; or it refuses this user or this
+    /// version.
+    pub fn connect_within(path: &Path, timeout: Duration) -> Result<Self, Error> {
+        let until = deadline(timeout);
+        loop {
+            let absent = match Self::connect(path) {
+                Err(error @ (Error::NoDaemon { .. } | Error::DaemonGone)) => error,
+                other => return other,
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || !is_absent(&absent) {
+                return Err(absent);
+            }
+            std::thread::sleep(left.min(RETRY));
+        }
     }
 
     /// Opens a session over a connected socket.

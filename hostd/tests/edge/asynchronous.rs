@@ -178,7 +178,7 @@ fn futures_that_are_dropped_take_nothing() {
     });
 }
 
-/// HT-1: the death of the daemon ends every wait.
+/// HT-2: the death of the daemon ends every wait.
 #[test]
 fn every_wait_ends_with_the_daemon() {
     let (a, _b) = pair(&config());

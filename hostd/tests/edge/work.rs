@@ -379,7 +379,7 @@ fn waiting_ends() {
     assert_eq!(completion.byte_len, 7);
 }
 
-/// The death of the daemon is an error for everybody who waits, and for nobody a hang.
+/// HT-2: the death of the daemon is an error for everybody who waits, and for nobody a hang.
 #[test]
 fn the_death_of_the_daemon_is_noticed() {
     let (a, b) = pair(&config());

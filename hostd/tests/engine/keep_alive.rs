@@ -20,7 +20,7 @@ fn kinds() -> [Option<MultipathConfig>; 2] {
     [None, Some(MultipathConfig::default())]
 }
 
-/// HT-23: the side that only receives learns that its peer vanished: 10 s of silence, five probes a
+/// HT-24: the side that only receives learns that its peer vanished: 10 s of silence, five probes a
 /// second apart, then the queue pair fails and the receives are flushed.
 #[test]
 fn a_peer_that_vanished_is_noticed() {
@@ -54,7 +54,7 @@ fn a_peer_that_vanished_is_noticed() {
     }
 }
 
-/// HT-23: a peer that is silent but there answers, also over a network that loses a tenth; then
+/// HT-24: a peer that is silent but there answers, also over a network that loses a tenth; then
 /// data flows as before.
 #[test]
 fn a_silent_peer_is_not_disturbed() {
@@ -102,7 +102,7 @@ fn keep_alive_can_be_off() {
     network.close();
 }
 
-/// HT-1, HT-23: a request that the peer refuses fails with the verbs' status on the side that
+/// HT-1, HT-10: a request that the peer refuses fails with the verbs' status on the side that
 /// asked, and with the reason on the other, though the network lets messages overtake the NAK. The
 /// connection ends on both sides.
 #[test]
@@ -131,7 +131,7 @@ fn a_refused_request_is_known_as_such_by_both() {
     }
 }
 
-/// HT-20: an application that takes its time is announced by an MRA, and waited for: the REQ is
+/// HT-10: an application that takes its time is announced by an MRA, and waited for: the REQ is
 /// not repeated, though the connection manager would give up long before.
 #[test]
 fn a_slow_application_is_waited_for() {
@@ -169,7 +169,7 @@ fn a_slow_application_is_waited_for() {
     network.close();
 }
 
-/// HT-20: the side that connects decides how often the other one tries again (IBTA 12.7.32).
+/// HT-10: the side that connects decides how often the other one tries again (IBTA 12.7.32).
 #[test]
 fn the_retry_count_of_the_request_is_honoured() {
     let took = [0, 7].map(|retry_count| {

@@ -214,7 +214,7 @@ fn answers_out_of_their_place() {
     network.close();
 }
 
-/// HT-20: connection messages that make no sense, or are about nothing that is known.
+/// HT-10: connection messages that make no sense, or are about nothing that is known.
 #[test]
 fn connection_messages_about_nothing() {
     let mut network = network();

@@ -393,7 +393,7 @@ const TABLE: [(&str, [&str; 12], &str); 9] = [
     ], "ERR"),
 ];
 
-/// HT-20, HT-23, InfiniBand 12.9: every cell of the table of phase and message.
+/// HT-10, HT-23, InfiniBand 12.9: every cell of the table of phase and message.
 #[test]
 fn every_message_in_every_phase() {
     let mut wrong = Vec::new();

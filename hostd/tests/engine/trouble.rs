@@ -85,7 +85,7 @@ fn half_of_the_paths_lead_nowhere() {
     }
 }
 
-/// HT-41, HT-63: hosts whose threads are kept waiting for longer than the time-outs are late, not
+/// HT-41: hosts whose threads are kept waiting for longer than the time-outs are late, not
 /// lossy: the sender learns it and repeats little.
 #[test]
 fn late_hosts_are_not_lossy() {

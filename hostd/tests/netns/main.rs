@@ -5,6 +5,7 @@
 
 mod following;
 mod response;
+mod vanished;
 
 use netns::Namespace;
 use serde_json::Value;
@@ -378,6 +379,49 @@ fn a_host_reaches_itself() {
     let mut lossy = host.show("drops");
     lossy.retain(|row| row["packets"] != 0);
     assert!(lossy.is_empty(), "{lossy:?}");
+}
+
+/// HT-3: a sender that holds many places of a receiver, and sends nothing, is refused further ones;
+/// a sender with another address still finds one.
+#[test]
+fn a_sender_cannot_take_all_places_of_a_receiver() {
+    use hostd_client::{Context, Error, Private, QueuePairOptions};
+    if !possible() {
+        return;
+    }
+    let link = Link::new();
+    let [a, b] = &link.hosts;
+    fs::create_dir_all(b.folder.path().join("inbox")).expect("a folder");
+    let _receiver = serve(b, "hostcp", &["serve", "--root", "inbox"]);
+    let context = Context::connect(&a.folder.path().join("hostd.sock")).expect("a daemon");
+    let queue = context.create_completion_queue(8).expect("a queue");
+    let peer = "10.9.0.2:18516".parse().expect("an address");
+    let mut silent = Vec::new();
+    let refused = loop {
+        let options = QueuePairOptions::default();
+        let pair = context.create_queue_pair(&queue, &queue, options);
+        let mut pair = pair.expect("a queue pair");
+        let magic = Private::new(b"hcp2").expect("short");
+        match pair.connect(peer, magic, PATIENCE) {
+            Ok(_) => silent.push(pair),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::ConnectFailed { .. }), "{refused}");
+    assert_eq!(silent.len(), 8, "half of the places");
+    fs::write(b.folder.path().join("file"), bytes(1_000_000)).expect("written");
+    run(b.command("hostcp").args(["file", "10.9.0.2:other"]));
+    for mut pair in silent {
+        pair.disconnect(PATIENCE).expect("closed");
+    }
+    fs::write(a.folder.path().join("file"), bytes(1_000_000)).expect("written");
+    a.wait_for("a place", || {
+        let copy = a
+            .command("hostcp")
+            .args(["file", "10.9.0.2:again"])
+            .output();
+        copy.expect("starts").status.success()
+    });
 }
 
 fn scrape(host: &Host) -> String {

@@ -20,6 +20,7 @@ mod end;
 mod failure;
 mod messages;
 mod options;
+mod places;
 mod receiver;
 mod sender;
 mod target;
@@ -53,7 +54,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Receive files.
+    /// Receive files, 16 at a time. A sender's address (of IPv6 its /64) may have one more as long
+    /// as it has fewer than there are free places, so half of them at most. Others are refused.
     Serve(ServeOptions),
 }
 

@@ -5,6 +5,7 @@ use crate::end::{CHUNK, End, Happened, PATIENCE, SLOTS};
 use crate::failure::Failure;
 use crate::messages::{MAGIC, Message};
 use crate::options::ServeOptions;
+use crate::places::{Full, Places};
 use crate::target::{Arrival, Root};
 use crate::text::shown;
 use hostd_client::{Access, CompletionStatus, ConnectRequest, Context, Error, Private};
@@ -12,11 +13,7 @@ use nix::errno::Errno;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-
-/// Copies that are received at a time; each takes a thread and some MiB of memory.
-const COPIES: usize = 16;
 
 /// Receives files until something is wrong with hostd, or one.
 pub(crate) fn serve(socket: &Path, options: &ServeOptions) -> Result<(), Failure> {
@@ -25,7 +22,7 @@ pub(crate) fn serve(socket: &Path, options: &ServeOptions) -> Result<(), Failure
     let any = IpAddr::from(Ipv6Addr::UNSPECIFIED);
     let listener = context.listen(any, options.port, 16)?;
     println!("receiving on port {}", listener.port());
-    let busy = Arc::new(AtomicUsize::new(0));
+    let places = Arc::new(Places::default());
     loop {
         let request = match listener.get_request(Duration::from_secs(3600)) {
             Ok(request) => request,
@@ -39,18 +36,27 @@ pub(crate) fn serve(socket: &Path, options: &ServeOptions) -> Result<(), Failure
         if options.once {
             return receive(&context, request, &root);
         }
-        if busy.fetch_add(1, Ordering::AcqRel) >= COPIES {
-            busy.fetch_sub(1, Ordering::AcqRel);
-            request.reject(Private::EMPTY);
-            continue;
-        }
-        let (context, root, busy) = (context.clone(), root.clone(), busy.clone());
+        let peer = request.peer();
+        let place = match places.take(peer) {
+            Ok(place) => place,
+            Err(full) => {
+                if full.is_worth_saying() {
+                    let Full { held, refused } = full;
+                    eprintln!(
+                        "hostcp: from {peer}: refused, it sends {held} files now; {refused} \
+                         refused so far"
+                    );
+                }
+                request.reject(Private::EMPTY);
+                continue;
+            }
+        };
+        let (context, root) = (context.clone(), root.clone());
         std::thread::spawn(move || {
-            let peer = request.peer();
             if let Err(failure) = receive(&context, request, &root) {
                 eprintln!("hostcp: from {peer}: {failure}");
             }
-            busy.fetch_sub(1, Ordering::AcqRel);
+            drop(place);
         });
     }
 }

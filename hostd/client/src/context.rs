@@ -4,6 +4,8 @@ use crate::abi::answer::Reply;
 use crate::abi::doorbell::Doorbell;
 use crate::abi::message::Request;
 use crate::abi::types::Access;
+#[cfg(doc)]
+use crate::abi::types::ErrorCode;
 use crate::abi::{VERSION_MAJOR, feature};
 use crate::channel::{Channel, deadline};
 use crate::session::{Limits, Session, descriptors, unexpected};
@@ -17,6 +19,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 /// Environment variable that names the daemon's application socket.
@@ -129,6 +132,7 @@ impl Context {
                 doorbell,
                 wake,
                 limits,
+                memory: AtomicU64::new(0),
             }),
         })
     }
@@ -141,7 +145,10 @@ impl Context {
     /// Allocates and registers memory of `len` zero bytes (`ibv_reg_mr`).
     ///
     /// # Errors
-    /// The kernel has no memory, or the quota does not allow it.
+    /// [`Error::Refused`] with [`ErrorCode::InvalidArgument`]: no bytes at all, or flags that do
+    /// not go together; with [`ErrorCode::Quota`]: more than [`Self::limits`] and the memory in use
+    /// leave, which is found before any memory is allocated, or than the user's quota. The kernel
+    /// has no memory.
     pub fn allocate(&self, len: usize, access: Access) -> Result<Region, Error> {
         Region::allocate(&self.inner, len, access)
     }

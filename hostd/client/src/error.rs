@@ -34,7 +34,7 @@ pub enum Error {
     /// The time given to the call is over.
     #[error("timed out")]
     TimedOut,
-    /// The daemon refused the request.
+    /// The daemon refused the request, or the library for it.
     #[error("hostd refused: {text}")]
     Refused {
         /// Why, for programs.
@@ -107,6 +107,14 @@ impl From<RingFault> for Error {
 }
 
 impl Error {
+    /// A request that the daemon would refuse for what it says.
+    pub(crate) fn argument(text: &str) -> Self {
+        Self::Refused {
+            code: ErrorCode::InvalidArgument,
+            text: text.to_owned(),
+        }
+    }
+
     pub(crate) fn kernel(what: &'static str) -> impl FnOnce(Errno) -> Self {
         move |reason| Self::Kernel { what, reason }
     }

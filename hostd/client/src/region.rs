@@ -4,8 +4,8 @@ use crate::Error;
 use crate::abi::answer::Reply;
 use crate::abi::descriptor::Sge;
 use crate::abi::message::Request;
-use crate::abi::types::{Access, ObjectKind};
-use crate::session::{Object, Session, unexpected};
+use crate::abi::types::Access;
+use crate::session::{Object, Reserved, Session, unexpected};
 use crate::shm::{self, Mapping};
 use nix::errno::Errno;
 use std::os::fd::AsFd;
@@ -68,8 +68,16 @@ impl Region {
         len: usize,
         access: Access,
     ) -> Result<Self, Error> {
-        let (fd, map) = shm::create_region(c"hostd-region", len)?;
+        if len == 0 {
+            return Err(Error::argument("a region has at least one byte"));
+        }
+        if let Some(fault) = access.fault_of_region() {
+            return Err(Error::argument(fault));
+        }
         let length = u64::try_from(len).map_err(|_| Error::kernel("memfd")(Errno::EFBIG))?;
+        // Before the memory is there: the kernel would look for it however much it is.
+        let reserved = Reserved::take(context, length)?;
+        let (fd, map) = shm::create_region(c"hostd-region", len)?;
         let request = Request::RegisterRegion {
             length,
             iova: 0,
@@ -80,7 +88,7 @@ impl Region {
             return Err(unexpected(&reply));
         };
         Ok(Self {
-            object: Object::new(context, ObjectKind::Region, handle),
+            object: Object::region(reserved, handle),
             map,
             lkey,
             rkey,

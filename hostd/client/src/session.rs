@@ -4,15 +4,17 @@ use crate::Error;
 use crate::abi::answer::Reply;
 use crate::abi::doorbell::Doorbell;
 use crate::abi::message::Request;
+use crate::abi::types::ErrorCode;
 use crate::abi::types::ObjectKind;
 use crate::channel::Channel;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What the daemon allows this application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of memory that may be registered.
+    /// Bytes of memory that may be registered, rings of queues among them.
     pub memory: u64,
     /// Queue pairs.
     pub queue_pairs: u32,
@@ -28,6 +30,47 @@ pub(crate) struct Session {
     /// Wakes the daemon.
     pub(crate) wake: OwnedFd,
     pub(crate) limits: Limits,
+    /// Bytes of the regions of this session.
+    pub(crate) memory: AtomicU64,
+}
+
+/// Bytes of the session's quota that a region takes; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    context: Arc<Session>,
+    bytes: u64,
+}
+
+impl Reserved {
+    /// Takes `bytes` of what the daemon allows this session, before any memory is allocated. The
+    /// daemon, which counts rings and the user's other sessions too, has the last word.
+    ///
+    /// # Errors
+    /// [`ErrorCode::Quota`].
+    pub(crate) fn take(context: &Arc<Session>, bytes: u64) -> Result<Self, Error> {
+        let most = context.limits.memory;
+        let more = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= most);
+        let order = Ordering::Relaxed;
+        match context.memory.fetch_update(order, order, more) {
+            Ok(_) => Ok(Self {
+                context: context.clone(),
+                bytes,
+            }),
+            Err(held) => Err(Error::Refused {
+                code: ErrorCode::Quota,
+                text: format!(
+                    "{bytes} more than the {held} in use exceed the quota of {most} \
+                     (application.quota.memory_mib)"
+                ),
+            }),
+        }
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.context.memory.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl Session {
@@ -51,6 +94,8 @@ pub(crate) struct Object {
     context: Arc<Session>,
     kind: ObjectKind,
     handle: u32,
+    /// What it takes of the quota of memory, if it is a region: free after the daemon was told.
+    _reserved: Option<Reserved>,
 }
 
 impl Object {
@@ -59,6 +104,17 @@ impl Object {
             context: context.clone(),
             kind,
             handle,
+            _reserved: None,
+        })
+    }
+
+    /// A region, which takes some of the quota.
+    pub(crate) fn region(reserved: Reserved, handle: u32) -> Arc<Self> {
+        Arc::new(Self {
+            context: reserved.context.clone(),
+            kind: ObjectKind::Region,
+            handle,
+            _reserved: Some(reserved),
         })
     }
 }

@@ -42,7 +42,10 @@ pub enum MemoryError {
         /// Bytes with memory behind them.
         allocated: u64,
     },
-    /// It is smaller than announced, or empty.
+    /// Nothing of it is to be mapped.
+    #[error("a region has at least one byte, and none was named")]
+    Empty,
+    /// It is smaller than announced.
     #[error("the memfd has {has} bytes and not the {wanted} that were named")]
     TooShort {
         /// Bytes that it has.
@@ -188,7 +191,10 @@ impl Mapping {
         }
         let stat = nix::sys::stat::fstat(fd)?;
         let has = u64::try_from(stat.st_size).unwrap_or(0);
-        if len == 0 || len > has {
+        if len == 0 {
+            return Err(MemoryError::Empty);
+        }
+        if len > has {
             return Err(MemoryError::TooShort { has, wanted: len });
         }
         let len = usize::try_from(len).map_err(|_| Errno::EFBIG)?;
@@ -196,7 +202,7 @@ impl Mapping {
     }
 
     fn map(fd: BorrowedFd<'_>, len: usize) -> Result<Self, MemoryError> {
-        let size = NonZeroUsize::new(len).ok_or(MemoryError::TooShort { has: 0, wanted: 0 })?;
+        let size = NonZeroUsize::new(len).ok_or(MemoryError::Empty)?;
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
         let base = unsafe { mmap(None, size, access, MapFlags::MAP_SHARED, fd, 0)? };
@@ -211,7 +217,7 @@ impl Mapping {
     /// # Errors
     /// What the kernel says: no memory.
     pub fn private(len: usize) -> Result<Self, MemoryError> {
-        let size = NonZeroUsize::new(len).ok_or(MemoryError::TooShort { has: 0, wanted: 0 })?;
+        let size = NonZeroUsize::new(len).ok_or(MemoryError::Empty)?;
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: as in `map`.
         let base = unsafe { mmap_anonymous(None, size, access, MapFlags::MAP_PRIVATE)? };

@@ -12,6 +12,12 @@ pub struct Refusal {
     text: String,
 }
 
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 impl Refusal {
     /// Refuses with a code and a text for people.
     pub fn new(code: ErrorCode, text: impl Into<String>) -> Self {

@@ -242,6 +242,9 @@ impl Session {
         iova: u64,
         access: Access,
     ) -> Outcome {
+        if let Some(fault) = access.fault_of_region() {
+            return Err(Refusal::new(ErrorCode::InvalidArgument, fault));
+        }
         let unsealed = if self.seals { 0 } else { length };
         let claim = self.account.claim(&[
             (Resource::Memory, length),
@@ -439,6 +442,9 @@ impl Session {
         next: QueuePairState,
         attributes: QueuePairAttributes,
     ) -> Outcome {
+        if let Some(fault) = attributes.access.and_then(Access::fault_of_queue_pair) {
+            return Err(Refusal::new(ErrorCode::InvalidArgument, fault));
+        }
         if let Some(peer) = attributes.destination {
             self.routes
                 .reach(peer)

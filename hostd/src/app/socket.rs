@@ -464,6 +464,9 @@ impl Applications {
             Ok(_) => sessions.statistics.requests += 1,
             Err(_) => sessions.statistics.refusals += 1,
         });
+        if let Err(refusal) = &outcome {
+            tracing::debug!(session = session.id().0, code = ?refusal.code, "refused: {refusal}");
+        }
         let (reply, descriptors) =
             outcome.unwrap_or_else(|refusal| (refusal.into_reply(), Vec::new()));
         let hello_refused = line.first && matches!(reply, Reply::Error { .. });

@@ -177,6 +177,20 @@ fn doubtful_memory() {
         ErrorCode::BadMemory
     );
     assert_eq!(raw.refused(&register(1, 0), &[]), ErrorCode::BadMessage);
+    // Flags that do not go together, or that do not exist: the session goes on.
+    for access in [
+        Access::REMOTE_WRITE,
+        Access::REMOTE_ATOMIC,
+        Access::ZERO_BASED,
+    ] {
+        let request = Request::RegisterRegion {
+            length: 8192,
+            iova: 0,
+            access,
+        };
+        let code = raw.refused(&request, &[memfd.as_fd()]);
+        assert_eq!(code, ErrorCode::InvalidArgument, "{access:?}");
+    }
     let (reply, _) = raw.ask(&register(8192, 1 << 40), &[memfd.as_fd()]);
     assert!(matches!(reply, Reply::Region { .. }), "{reply:?}");
 }

@@ -491,6 +491,46 @@ fn refusals_have_reasons() {
     );
 }
 
+/// HT-3: what can be seen to be wrong is refused before any memory is allocated, says what it is,
+/// and does not end the session.
+#[test]
+fn memory_is_asked_for_before_it_is_allocated() {
+    let (a, _b) = pair(&config());
+    let context = a.application();
+    let refused = |len, access| match context.allocate(len, access) {
+        Err(Error::Refused { code, text }) => (code, text),
+        other => panic!("{len}: {other:?}"),
+    };
+    // More than any machine has: the kernel is not asked.
+    let huge = 5 << 40;
+    let (code, text) = refused(huge, Access::LOCAL_WRITE);
+    assert_eq!(code, ErrorCode::Quota);
+    assert!(
+        text.contains(&huge.to_string()) && text.contains("memory_mib"),
+        "{text}"
+    );
+    // What is held counts; a second huge one does not wrap around.
+    let held = context.allocate(4096, Access::LOCAL_WRITE).expect("within");
+    let rest = usize::try_from(context.limits().memory).expect("64 bits");
+    assert_eq!(refused(rest, Access::LOCAL_WRITE).0, ErrorCode::Quota);
+    assert_eq!(refused(usize::MAX, Access::LOCAL_WRITE).0, ErrorCode::Quota);
+    drop(held);
+    for (len, access, words) in [
+        (0, Access::LOCAL_WRITE, "at least one byte"),
+        (4096, Access::REMOTE_WRITE, "REMOTE_WRITE needs LOCAL_WRITE"),
+        (
+            4096,
+            Access::REMOTE_ATOMIC,
+            "REMOTE_ATOMIC needs LOCAL_WRITE",
+        ),
+    ] {
+        let (code, text) = refused(len, access);
+        assert_eq!(code, ErrorCode::InvalidArgument);
+        assert!(text.contains(words), "{text}");
+    }
+    assert!(context.allocate(4096, Access::LOCAL_WRITE).is_ok());
+}
+
 /// HT-3: quotas are kept, and what is given back can be had again.
 #[test]
 fn quotas_are_kept() {

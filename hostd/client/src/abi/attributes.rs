@@ -116,7 +116,7 @@ impl QueuePairAttributes {
         }
         let given = |bit: u32| mask & 1 << bit != 0;
         Ok(Self {
-            access: Some(Access::from_flags(r.u32()?)?).filter(|_| given(0)),
+            access: Some(Access::from_bits(r.u32()?)).filter(|_| given(0)),
             destination: Some(r.address()?).filter(|_| given(1)),
             destination_number: Some(r.u32()?).filter(|_| given(2)),
             rq_psn: Some(r.u32()?).filter(|_| given(3)),

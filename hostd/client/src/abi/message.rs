@@ -339,7 +339,7 @@ fn decode_hello(r: &mut Reader<'_>) -> Result<Request, DecodeError> {
 
 fn decode_register(r: &mut Reader<'_>) -> Result<Request, DecodeError> {
     let (length, iova) = (r.u64()?, r.u64()?);
-    let access = Access::from_bits(r.u32()?)?;
+    let access = Access::from_bits(r.u32()?);
     r.reserved::<4>()?;
     Ok(Request::RegisterRegion {
         length,

@@ -400,20 +400,31 @@ fn a_long_text_is_cut_at_a_character() {
     assert_eq!(text, "ü".repeat(128));
 }
 
+/// Flags that cannot be are an argument to refuse, not a message that cannot be read, and the fault
+/// is named.
 #[test]
-fn unlawful_access_is_refused() {
-    let mut record = Request::RegisterRegion {
-        length: 1,
-        iova: 0,
-        access: Access::LOCAL_WRITE,
+fn unlawful_access_is_named() {
+    let write = Access::LOCAL_WRITE;
+    for (access, fault) in [
+        (Access::REMOTE_WRITE, Some("REMOTE_WRITE needs LOCAL_WRITE")),
+        (
+            Access::REMOTE_ATOMIC,
+            Some("REMOTE_ATOMIC needs LOCAL_WRITE"),
+        ),
+        (Access::REMOTE_WRITE.with(write), None),
+        (Access::REMOTE_ATOMIC.with(write).with(Access::BIND), None),
+        (Access::REMOTE_READ, None),
+    ] {
+        assert_eq!(access.fault_of_region(), fault, "{access:?}");
+        let request = Request::RegisterRegion {
+            length: 1,
+            iova: 0,
+            access,
+        };
+        let decoded = Request::decode(request.encode(1).as_slice());
+        assert_eq!(decoded, Ok((1, request)));
     }
-    .encode(1)
-    .as_slice()
-    .to_vec();
-    record[24] = 2;
-    assert_eq!(Request::decode(&record), Err(DecodeError::Field("access")));
-    record[24] = 8;
-    assert_eq!(Request::decode(&record), Err(DecodeError::Field("access")));
-    record[24] = 32;
-    assert_eq!(Request::decode(&record), Err(DecodeError::Field("access")));
+    assert!(Access::ZERO_BASED.fault_of_region().is_some());
+    assert!(Access::BIND.fault_of_queue_pair().is_some());
+    assert_eq!(Access::REMOTE_WRITE.fault_of_queue_pair(), None);
 }

@@ -38,26 +38,33 @@ impl Access {
         self.0
     }
 
-    /// Rights of a queue pair, which may be any.
-    pub(super) fn from_flags(bits: u32) -> Result<Self, DecodeError> {
-        if bits < 1 << 4 {
-            Ok(Self(bits))
+    /// The flags as an application gives them, which may be any: see [`Self::fault_of_region`] and
+    /// [`Self::fault_of_queue_pair`].
+    pub(super) const fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
+    /// Why a region cannot have these flags; `None` if it can. The rule of ibv_reg_mr(3).
+    pub fn fault_of_region(self) -> Option<&'static str> {
+        let lacks_write = !self.allows(Self::LOCAL_WRITE);
+        if self.0 >= 1 << 5 {
+            Some(
+                "only LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC and BIND are flags of a region",
+            )
+        } else if lacks_write && self.allows(Self::REMOTE_WRITE) {
+            Some("REMOTE_WRITE needs LOCAL_WRITE")
+        } else if lacks_write && self.allows(Self::REMOTE_ATOMIC) {
+            Some("REMOTE_ATOMIC needs LOCAL_WRITE")
         } else {
-            Err(DecodeError::Field("access"))
+            None
         }
     }
 
-    pub(super) fn from_bits(bits: u32) -> Result<Self, DecodeError> {
-        let access = Self(bits);
-        let known = bits < 1 << 5;
-        // The rule of ibv_reg_mr(3).
-        let changes = bits & (Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0) != 0;
-        let lawful = access.allows(Self::LOCAL_WRITE) || !changes;
-        if known && lawful {
-            Ok(access)
-        } else {
-            Err(DecodeError::Field("access"))
-        }
+    /// Why a queue pair cannot have these flags; `None` if it can.
+    pub fn fault_of_queue_pair(self) -> Option<&'static str> {
+        (self.0 >= 1 << 4).then_some(
+            "only LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ and REMOTE_ATOMIC are flags of a queue pair",
+        )
     }
 }
 

@@ -101,3 +101,54 @@ fn one_worker_of_two_stands_still() {
     let events = rig.ctl(&["events"]).to_string();
     assert!(events.contains("a worker takes no packets"), "{events}");
 }
+
+/// SW-1, SW-51: what goes from one worker to ports of another that stands still is lost, by name,
+/// when the ring between them is full. It costs the ports of the first worker nothing: their
+/// packets neither wait nor find the buffer taken. When the other one runs again, so do its ports.
+#[test]
+fn a_worker_that_stands_still_costs_others_nothing() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("st");
+    // Nobody takes over: everything is left to the workers.
+    rig.start(&["workers.takeover_milliseconds=0"]);
+    rig.ip("b", "route replace 10.1.0.0/24 via 10.3.0.1");
+    assert_eq!(rig.ping("10.3.0.2", 3, 20), 3);
+    assert_eq!(rig.ping("10.2.0.2", 3, 20), 3);
+    let lost = |reason: &str| {
+        let drops = rig.ctl(&["drops"]);
+        let rows = drops.as_array().unwrap().iter();
+        let packets = rows
+            .filter(|row| row["reason"] == reason)
+            .map(|row| row["packets"].as_u64().unwrap());
+        packets.sum::<u64>()
+    };
+    let stopped = Stopped::worker(&rig, 1);
+    // Sixteen a millisecond, until nobody listens.
+    let flood = "import select,socket,sys\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n\
+        while not select.select([sys.stdin],[],[],0.001)[0]:\n \
+        for n in range(16): s.sendto(b'x'*1000,('10.2.0.2',9))\n";
+    let mut flood = rig
+        .command("a", "python3", &["-c", flood])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The ring to the worker that stands still is full, and stays full.
+    eventually("a full ring", || lost("ring_full") > 1000);
+    let before = lost("ring_full");
+    assert_eq!(rig.ping("10.3.0.2", 300, 3), 300, "{}", rig.ctl(&["drops"]));
+    assert!(lost("ring_full") > before, "the flood went on meanwhile");
+    drop(flood.stdin.take());
+    assert!(flood.wait().unwrap().success());
+    for reason in ["buffer_full", "queue_full", "ingress_full"] {
+        assert_eq!(lost(reason), 0, "{reason}");
+    }
+    drop(stopped);
+    eventually("the way by the other worker", || {
+        rig.ping("10.2.0.2", 1, 20) == 1
+    });
+    let before = lost("ring_full");
+    assert_eq!(rig.ping("10.2.0.2", 20, 10), 20);
+    assert_eq!(lost("ring_full"), before);
+}

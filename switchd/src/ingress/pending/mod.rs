@@ -194,11 +194,19 @@ impl Pending {
 /// The entry of a neighbour in its set. A new one takes the place of the one that was asked for
 /// the longest time ago, among those that no packet waits for; `None`: there is none.
 fn entry_for(set: &mut [Option<Entry>; WAYS], neighbour: Neighbour) -> Option<&mut Entry> {
-    let is_it = |entry: &Option<Entry>| entry.is_some_and(|entry| entry.neighbour == neighbour);
+    let is_it = |entry: &Option<Entry>| {
+        #[cfg(test)]
+        tests::looked();
+        entry.is_some_and(|entry| entry.neighbour == neighbour)
+    };
     if let Some(place) = set.iter().position(is_it) {
         return set[place].as_mut();
     }
-    let free = |entry: &&mut Option<Entry>| entry.is_none_or(|entry| entry.waiting == 0);
+    let free = |entry: &&mut Option<Entry>| {
+        #[cfg(test)]
+        tests::looked();
+        entry.is_none_or(|entry| entry.waiting == 0)
+    };
     let place = set
         .iter_mut()
         .filter(free)
@@ -211,95 +219,4 @@ fn entry_for(set: &mut [Option<Entry>; WAYS], neighbour: Neighbour) -> Option<&m
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use common::xdp::frame::{FramePool, Region};
-    use std::net::{IpAddr, Ipv4Addr};
-
-    const PORTS: usize = 4;
-
-    struct Rig {
-        pending: Pending,
-        pool: FramePool,
-        now: Time,
-    }
-
-    impl Rig {
-        fn new() -> Self {
-            Self {
-                pending: Pending::new(PORTS, 1),
-                pool: FramePool::new(Region::heap(8 * 1024, 2048, 64)),
-                now: Time::ZERO,
-            }
-        }
-
-        /// A packet from `port` to neighbour `address`; whether the kernel is asked, whether it
-        /// waits.
-        fn offer(&mut self, port: u16, address: u32) -> (bool, bool) {
-            let waiting = Waiting {
-                neighbour: (1, IpAddr::V4(Ipv4Addr::from_bits(address))),
-                frame: self.pool.take_sized(64).expect("a free frame"),
-                ingress: PortId(port),
-                interface: 0,
-                since: self.now,
-                trace: TraceId::NONE,
-            };
-            let Wait { ask, refused } = self.pending.wait(waiting, self.now);
-            let waits = refused.is_none();
-            if let Some((frame, _)) = refused {
-                self.pool.give(frame);
-            }
-            (ask, waits)
-        }
-    }
-
-    /// SW-1: a port at which a scan of unused addresses arrives uses up its own share: packets from
-    /// other ports wait, and the kernel is asked for their neighbours.
-    #[test]
-    fn a_scan_costs_its_own_port_only() {
-        let mut rig = Rig::new();
-        let mut asked = 0;
-        for address in 0..100_000 {
-            asked += u64::from(rig.offer(0, address).0);
-        }
-        assert_eq!(rig.pending.len(), PENDING_PER_PORT);
-        assert_eq!(asked, RESOLVE_BURST);
-        for address in 200_000..200_032 {
-            assert_eq!(rig.offer(1, address), (true, true), "{address}");
-        }
-        // A second later it may ask again, at the rate of its bucket.
-        rig.now += Span::from_secs(1);
-        let again = (300_000..400_000).filter(|address| rig.offer(0, *address).0);
-        assert_eq!(again.count() as u64, RESOLVE_BURST);
-    }
-
-    /// SW-1: one neighbour is asked for once a second, however many packets wait for it, and they
-    /// are looked up again less and less often until tables change.
-    #[test]
-    fn a_neighbour_is_asked_for_once_a_second() {
-        let mut rig = Rig::new();
-        let mut asked = 0;
-        for _ in 0..2500 {
-            asked += u64::from(rig.offer(0, 7).0);
-            rig.now += Span::from_millis(1);
-        }
-        assert_eq!(asked, 3);
-        assert_eq!(rig.pending.len(), PENDING_PER_NEIGHBOUR);
-        let mut out = Vec::new();
-        let mut waits = |rig: &mut Rig, new_tables| {
-            rig.pending.take(&mut out, new_tables);
-            out.drain(..).for_each(|waiting| {
-                let refused = rig.pending.wait(waiting, rig.now).refused;
-                refused
-                    .into_iter()
-                    .for_each(|(frame, _)| rig.pool.give(frame));
-            });
-            rig.pending.deadline().since(rig.now)
-        };
-        assert_eq!(waits(&mut rig, true), PENDING_RETRY);
-        for times in [2, 4, 8, 16, 32, 64, 128, 128] {
-            assert_eq!(waits(&mut rig, false), PENDING_RETRY.times(times));
-        }
-        assert_eq!(waits(&mut rig, true), PENDING_RETRY);
-    }
-}
+mod tests;

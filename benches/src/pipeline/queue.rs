@@ -24,6 +24,8 @@ pub(super) const DESTINATIONS: usize = 1 << 20;
 /// Flows of the traffic that is not of a million: what a worker has at the same time on a busy
 /// switch.
 pub(super) const FLOWS: usize = 2048;
+/// Bytes in front of a frame that a device leaves free, as AF_XDP does.
+const HEADROOM: u16 = 256;
 /// Bytes of each frame but for tags.
 pub(super) const LEN: usize = 64;
 /// Bytes of a jumbo frame: an MTU of 9000.
@@ -184,14 +186,14 @@ impl Loopback {
 }
 
 impl QueueIo for Loopback {
-    fn receive(&mut self, _: &mut FramePool, batch: &mut Vec<Frame>, max: usize) -> usize {
+    fn receive(&mut self, pool: &mut FramePool, batch: &mut Vec<Frame>, max: usize) -> usize {
         let count = self.idle.len().min(max);
         for mut frame in self.idle.drain(..count) {
-            // Another tag than on the link by which it left.
-            if frame.len() > self.len {
-                frame.shrink_front(TAG);
-            } else if frame.len() < self.len {
-                let _ = frame.grow_front(TAG);
+            if !frame.is_chained() {
+                // As a device does, behind the headroom, wherever the packet began that has left.
+                let _ = frame.grow_front(frame.start());
+                frame.shrink_front(HEADROOM);
+                pool.resize(&mut frame, self.len);
             }
             let bytes = frame.bytes_mut();
             bytes[..LEN].copy_from_slice(&self.header);
@@ -263,7 +265,7 @@ pub(super) fn region(links: Links) -> Arc<Region> {
         (2 * FRAMES, 2048)
     };
     let frames = u32::try_from(frames).expect("few");
-    Region::heap(u32::from(PORTS) * frames, chunk, 256)
+    Region::heap(u32::from(PORTS) * frames, chunk, HEADROOM)
 }
 
 /// The first bytes of a frame on the link of `port`, but for its destination.
@@ -319,10 +321,6 @@ pub(super) fn neighbour_mac(port: u16, neighbour: u16) -> [u8; 6] {
 
 /// Bytes of the link header and of that of IPv4.
 const HEADERS: usize = ethernet::HEADER_LEN + v4::HEADER_LEN;
-
-/// Bytes of a tag as a frame counts them.
-const TAG: u16 = 4;
-const _: () = assert!(TAG as usize == TAG_LEN);
 
 /// The IPv4 header of a frame of `len` bytes.
 fn v4_header(dst: Ipv4Addr, len: usize) -> v4::Repr {

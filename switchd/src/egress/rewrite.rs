@@ -7,6 +7,7 @@ use common::wire::ethernet;
 use common::wire::ip::{v4, v6};
 use common::wire::vlan::TAG_LEN;
 use common::xdp::frame::Frame;
+use std::hint::select_unpredictable;
 
 /// Where the IP header begins behind a link header without a tag, and with one.
 const UNTAGGED: u16 = 14;
@@ -49,6 +50,9 @@ pub fn readdress(bytes: &mut [u8], network: u16, dst: [u8; 6], src: [u8; 6]) {
 /// (destination and source), and the tag (EtherType and VLAN, of priority 0) or none; and
 /// decrements. Nothing is moved: the EtherType stays where it is, in front of the IP header. The
 /// new place of that, or `None`, and nothing done, if there is no room for the tag.
+///
+/// What it does takes the same way with a tag and without, for a packet of the one kind often
+/// follows one of the other.
 #[inline]
 pub fn relink(
     frame: &mut Frame,
@@ -57,21 +61,29 @@ pub fn relink(
     tag: Option<(u16, u16)>,
 ) -> Option<u16> {
     let to = if tag.is_some() { TAGGED } else { UNTAGGED };
-    if network >= to {
-        frame.shrink_front(network - to);
-    } else if !frame.grow_front(to - network) {
+    let len = frame.bytes().len();
+    if len < usize::from(network) + v4::HEADER_LEN {
+        return None;
+    }
+    // The header that goes leaves its room to the one that comes.
+    frame.shrink_front(network);
+    if !frame.grow_front(to) {
+        let restored = frame.grow_front(network);
+        debug_assert!(restored, "it began there");
         return None;
     }
     let bytes = frame.bytes_mut();
-    let (link, ip) = bytes.split_at_mut_checked(usize::from(to))?;
-    link[ethernet::field::DST].copy_from_slice(&dst);
-    link[ethernet::field::SRC].copy_from_slice(&src);
-    if let Some((kind, vlan)) = tag {
-        let at = ethernet::field::ETHERTYPE;
-        link[at..at + 2].copy_from_slice(&kind.to_be_bytes());
-        link[at + 2..at + TAG_LEN].copy_from_slice(&vlan.to_be_bytes());
-    }
-    decrement(ip);
+    decrement(bytes.get_mut(usize::from(to)..)?);
+    let head = bytes.first_chunk_mut::<{ ethernet::HEADER_LEN + 2 }>()?;
+    head[ethernet::field::DST].copy_from_slice(&dst);
+    head[ethernet::field::SRC].copy_from_slice(&src);
+    // Without a tag the EtherType is there, and the first bytes of the IP header.
+    let behind = &mut head[ethernet::field::ETHERTYPE..];
+    let behind = behind.first_chunk_mut::<TAG_LEN>()?;
+    let (kind, vlan) = tag.unwrap_or_default();
+    let new = u32::from(kind) << 16 | u32::from(vlan);
+    let kept = u32::from_be_bytes(*behind);
+    *behind = select_unpredictable(tag.is_some(), new, kept).to_be_bytes();
     Some(to)
 }
 

@@ -5,7 +5,7 @@
 
 use crate::drop::DropReason;
 use crate::packet::{NO_PCP, Parsed, Version};
-use common::wire::ethernet::ethertype;
+use common::wire::ethernet::{self, ethertype};
 use common::wire::ip::{protocol, v4, v6};
 use common::wire::{self, vlan};
 use std::net::Ipv4Addr;
@@ -71,11 +71,40 @@ pub fn parse_partial(frame: &[u8], len: usize, own: [u8; 6]) -> Result<Parsed, P
         return Err(DropReason::UnknownVlan.into());
     }
     let pcp = stack.outer.map_or(NO_PCP, |tag| tag.pcp());
-    let ip = &frame[stack.payload_at..];
-    let network = u16::try_from(stack.payload_at).map_err(|_| DropReason::Malformed)?;
-    match stack.ethertype {
-        ethertype::IPV4 => Ok(parse_v4(ip, len - stack.payload_at, network, pcp)?),
-        ethertype::IPV6 => Ok(parse_v6(ip, len - stack.payload_at, network, pcp)?),
+    parse_payload(frame, len, (stack.ethertype, stack.payload_at), pcp)
+}
+
+/// The same for a frame that is known to be for this router, and whose first tag, if it had one, is
+/// gone: that had the priority `pcp`. `None` if it is none that is read without tags; then
+/// [`parse_partial`] says what it is.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "see `parse`")]
+pub fn parse_addressed(
+    frame: &[u8],
+    len: usize,
+    pcp: u8,
+) -> Option<Result<Parsed, ParseException>> {
+    let header = frame.first_chunk::<{ ethernet::HEADER_LEN }>()?;
+    let at = ethernet::field::ETHERTYPE;
+    let kind = u16::from_be_bytes([header[at], header[at + 1]]);
+    matches!(kind, ethertype::IPV4 | ethertype::IPV6)
+        .then(|| parse_payload(frame, len, (kind, ethernet::HEADER_LEN), pcp))
+}
+
+/// Reads what follows the link header of a frame: its EtherType and where it begins.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "see `parse`")]
+fn parse_payload(
+    frame: &[u8],
+    len: usize,
+    (kind, at): (u16, usize),
+    pcp: u8,
+) -> Result<Parsed, ParseException> {
+    let ip = &frame[at..];
+    let network = u16::try_from(at).map_err(|_| DropReason::Malformed)?;
+    match kind {
+        ethertype::IPV4 => Ok(parse_v4(ip, len - at, network, pcp)?),
+        ethertype::IPV6 => Ok(parse_v6(ip, len - at, network, pcp)?),
         _ => Err(DropReason::UnknownEtherType.into()),
     }
 }

@@ -189,13 +189,17 @@ impl Sources {
         self.validation.asking().contains(port)
     }
 
-    /// The same of an IPv4 packet that arrived at `port` by an interface with these rules.
+    /// Whether all IPv4 packets are to be looked up that arrive at `port` by an interface with
+    /// these rules. Of the others those whose source may be the switch's own are.
     #[inline]
-    pub fn doubt_by(&self, rules: PortRules, port: PortId, source: Ipv4Addr) -> bool {
-        rules.are_for_all()
-            || self.has_networks
-            || self.own.may_contain(source)
-            || self.validation.asking().contains(port)
+    pub fn doubt_all_by(&self, rules: PortRules, port: PortId) -> bool {
+        rules.are_for_all() || self.has_networks || self.validation.asking().contains(port)
+    }
+
+    /// Whether a source may be an address of the switch.
+    #[inline]
+    pub fn may_be_own(&self, source: Ipv4Addr) -> bool {
+        self.own.may_contain(source)
     }
 
     /// The rules of a port.

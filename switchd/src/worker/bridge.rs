@@ -2,14 +2,14 @@
 //! changes in them.
 
 use super::Worker;
-use super::dispatch::Origin;
+use super::dispatch::{Origin, Way};
 use super::trace;
 use crate::drop::DropReason;
 use crate::egress::retag::Retag;
 use crate::forward::bridge::{Bridged, Tagged, decide};
 use crate::id::{PortId, TraceId};
 use crate::ingress::parse::parse_bridged;
-use crate::packet::{Edits, Parsed};
+use crate::packet::Edits;
 use crate::tables::Tables;
 use crate::trace::probe::Lost;
 use common::time::Time;
@@ -64,10 +64,8 @@ impl<Q: QueueIo> Worker<Q> {
             };
             return self.drop_packet(frame, lost, DropReason::FrameTooLong);
         }
-        let parsed = Parsed {
-            pcp: bridged.pcp,
-            ..parse_bridged(frame.bytes(), frame.len())
-        };
+        let mut parsed = parse_bridged(frame.bytes(), frame.len());
+        parsed.pcp = bridged.pcp;
         if let Some(port) = self.stats.ports.get(ingress.index()) {
             port.bridged_packets.add(1);
         }
@@ -78,7 +76,12 @@ impl<Q: QueueIo> Worker<Q> {
             since: now,
             now,
         };
-        let way = (bridged.egress, [0; 6], Edits::ADDRESSED);
+        let way = Way {
+            egress: bridged.egress,
+            mac: [0; 6],
+            link_header: None,
+            edits: Edits::ADDRESSED,
+        };
         self.send(frame, &parsed, way, origin);
     }
 }

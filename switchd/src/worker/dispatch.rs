@@ -5,6 +5,7 @@ use super::Worker;
 use super::events::WorkerEvent;
 use crate::drop::DropReason;
 use crate::egress::fragment::Plan;
+use crate::egress::rewrite::relink;
 use crate::forward::choice::Choice;
 use crate::forward::ecmp;
 use crate::forward::route::{Hop, decide};
@@ -16,6 +17,7 @@ use crate::ingress::parse::{ParseException, parse};
 use crate::ingress::pending::{Wait, Waiting};
 use crate::outcome::Outcome;
 use crate::packet::{Edits, Packet, Parsed, cells};
+use crate::tables::interfaces::LinkHeader;
 use crate::tables::{Group, Tables};
 use crate::trace::Step;
 use crate::trace::probe::Lost;
@@ -36,6 +38,17 @@ pub(super) struct Origin {
     /// Since when it waits for a neighbour, if it did before.
     pub(super) since: Time,
     pub(super) now: Time,
+}
+
+/// How a frame leaves.
+#[derive(Clone, Copy)]
+pub(super) struct Way {
+    pub(super) egress: PortId,
+    /// Destination MAC address.
+    pub(super) mac: [u8; 6],
+    /// Its new link header, if it leaves by an interface that is no port.
+    pub(super) link_header: Option<LinkHeader>,
+    pub(super) edits: Edits,
 }
 
 impl From<Origin> for Lost {
@@ -97,22 +110,26 @@ impl<Q: QueueIo> Worker<Q> {
             link_header,
         } = hop;
         self.tables.used.mark(next_hop);
-        if let Some(link_header) = link_header {
-            return self.send_by(frame, parsed, (port, mac, link_header), origin);
-        }
-        self.send(frame, parsed, (port, mac, Edits::default()), origin);
+        let way = Way {
+            egress: port,
+            mac,
+            link_header,
+            edits: Edits::default(),
+        };
+        self.send(frame, parsed, way, origin);
     }
 
-    /// Makes the packet of a frame that leaves by a port, to an address, and with edits. Its class
-    /// is known once its egress port is.
-    #[inline]
-    pub(super) fn send(
-        &mut self,
-        frame: Frame,
-        parsed: &Parsed,
-        (egress, mac, mut edits): (PortId, [u8; 6], Edits),
-        origin: Origin,
-    ) {
+    /// Makes the packet of a frame that leaves in this way. Its class is known once its egress port
+    /// is.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
+    pub(super) fn send(&mut self, mut frame: Frame, parsed: &Parsed, way: Way, origin: Origin) {
+        let Way {
+            egress,
+            mac,
+            link_header,
+            mut edits,
+        } = way;
         let Origin { ingress, trace, .. } = origin;
         let traffic = &self.tables.traffic;
         let Classified {
@@ -145,13 +162,21 @@ impl<Q: QueueIo> Worker<Q> {
         } else {
             0
         };
+        let mut network = parsed.network;
+        if let Some(LinkHeader { mac: source, tag }) = link_header {
+            match relink(&mut frame, network, (mac, source), tag) {
+                Some(moved) => network = moved,
+                None => return self.drop_packet(frame, origin, DropReason::FrameTooLong),
+            }
+            edits.add(Edits::ADDRESSED);
+        }
         let cells = cells(frame.len());
         let packet = Packet {
             frame,
             ingress,
             egress,
             mac,
-            network: parsed.network,
+            network,
             // A frame is far shorter than 65536 cells.
             cells: u16::try_from(cells).unwrap_or(u16::MAX),
             class,

@@ -5,19 +5,18 @@
 //!   frame at a port ─▶ input ────┬─▶ to be bridged
 //!                                └─▶ no tag, address of the port ─▶ routes, as any other
 //!
-//!   next hop with a link header ─▶ addresses, TTL, tag ─▶ queues, as a frame that is bridged
+//!   next hop with a link header ─▶ addresses, TTL, tag ─▶ as any other, with nothing left to write
 //! ```
 
 use super::Worker;
-use super::dispatch::Origin;
-use super::source::is_in_doubt;
+use super::source::is_in_doubt_by;
 use crate::drop::DropReason;
-use crate::egress::rewrite::relink;
-use crate::forward::bridge::input::{Input, input_interface};
+use crate::forward::batch::Batch;
+use crate::forward::bridge::input::{Input, LastInput, input_interface};
 use crate::id::PortId;
-use crate::ingress::parse::ParseException;
-use crate::packet::{Edits, NO_PCP, Parsed};
-use crate::tables::interfaces::LinkHeader;
+use crate::ingress::parse::{ParseException, parse_addressed};
+use crate::packet::{NO_PCP, Parsed};
+use crate::tables::interfaces::InterfaceId;
 use common::time::Time;
 use common::wire::ethernet::{self, ethertype};
 use common::wire::vlan::TAG_LEN;
@@ -29,59 +28,106 @@ const TAG: u16 = 4;
 const _: () = assert!(TAG as usize == TAG_LEN);
 
 /// Bytes of the addresses and of a tag, or of the EtherType and what follows.
-const CONTROL_END: usize = ethernet::field::ETHERTYPE + TAG_LEN;
+const HEAD: usize = ethernet::field::ETHERTYPE + TAG_LEN;
+
+/// What was found out about the frame before, at the same port.
+struct Before {
+    input: LastInput,
+    /// All IPv4 packets of its interface are in doubt.
+    all_in_doubt: bool,
+}
+
+impl Before {
+    const NONE: Self = Self {
+        input: LastInput::NONE,
+        all_in_doubt: false,
+    };
+}
 
 impl<Q: QueueIo> Worker<Q> {
-    /// Takes a frame that arrived at a port which belongs to a bridge or has VLANs. Returns it if
-    /// it is to be routed.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
+    /// Takes frames that arrived at a port which belongs to a bridge or has VLANs. Those that are
+    /// to be routed go into the batch.
     pub(super) fn enter(
         &mut self,
-        mut frame: Frame,
+        frames: impl Iterator<Item = Frame>,
+        ingress: PortId,
+        batch: &mut Batch,
+        now: Time,
+    ) {
+        let mut before = Before::NONE;
+        let mut of_interfaces = 0;
+        for mut frame in frames {
+            let input = match before.input.repeated_by(frame.bytes()) {
+                Some(input) => input,
+                None => match self.find_input(&frame, ingress, now) {
+                    Ok(Input::Bridge) => {
+                        // It may have to pick up tables.
+                        before = Before::NONE;
+                        self.receive_bridged(frame, ingress, now);
+                        continue;
+                    }
+                    Ok(input) => {
+                        before = self.before(ingress, &frame, input);
+                        input
+                    }
+                    Err(why) => {
+                        before = Before::NONE;
+                        self.leave(frame, ingress, why, now);
+                        continue;
+                    }
+                },
+            };
+            let parsed = match input {
+                Input::Interface { id, has_tag, pcp } => {
+                    of_interfaces += u64::from(self.strip(&mut frame, ingress, has_tag));
+                    self.parse_of(ingress, &frame, (id, pcp), before.all_in_doubt)
+                }
+                Input::Port | Input::Bridge => self.parse_own(ingress, &frame),
+            };
+            match parsed {
+                Ok(parsed) => batch.push(frame, ingress, parsed),
+                Err(why) => self.leave(frame, ingress, why, now),
+            }
+        }
+        if let Some(port) = self.stats.ports.get(ingress.index()) {
+            port.interface_packets.add(of_interfaces);
+        }
+    }
+
+    /// Finds out whose a frame is, by the newest tables if those of this turn don't know.
+    fn find_input(
+        &mut self,
+        frame: &Frame,
         ingress: PortId,
         now: Time,
-    ) -> Option<(Frame, Parsed)> {
+    ) -> Result<Input, ParseException> {
         let kind = frame.bytes().get(ethernet::field::ETHERTYPE..);
         if kind.is_some_and(|kind| kind.starts_with(&ethertype::MAC_CONTROL.to_be_bytes())) {
-            self.receive_control(frame, ingress, now);
-            return None;
+            return Err(ParseException::Control);
         }
-        let mut whose = input_interface(&self.tables, ingress, frame.bytes());
-        if whose.is_err() && self.pick_up_tables(now) {
-            whose = input_interface(&self.tables, ingress, frame.bytes());
+        let mut input = input_interface(&self.tables, ingress, frame.bytes());
+        if input.is_err() && self.pick_up_tables(now) {
+            input = input_interface(&self.tables, ingress, frame.bytes());
         }
-        let (interface, pcp) = match whose {
-            Ok(Input::Bridge) => {
-                self.receive_bridged(frame, ingress, now);
-                return None;
-            }
-            Ok(Input::Port) => (0, NO_PCP),
-            Ok(Input::Interface { id, has_tag, pcp }) => {
-                if !self.strip(&mut frame, ingress, has_tag) {
-                    self.refuse(frame, ingress, DropReason::Truncated);
-                    return None;
-                }
-                (id, pcp)
-            }
-            Err(reason) => {
-                self.refuse(frame, ingress, reason);
-                return None;
-            }
+        let input = input?;
+        let is_long_enough = frame.bytes().len() >= HEAD;
+        if matches!(input, Input::Interface { .. }) && !is_long_enough {
+            return Err(DropReason::Truncated.into());
+        }
+        Ok(input)
+    }
+
+    /// What the frames behind this one may have in common with it.
+    fn before(&self, ingress: PortId, frame: &Frame, input: Input) -> Before {
+        let interface = match input {
+            Input::Interface { id, .. } => self.tables.interfaces.get(id),
+            Input::Port | Input::Bridge => None,
         };
-        match self.parse(ingress, &frame) {
-            Ok(mut parsed) => {
-                parsed.interface = interface;
-                if pcp != NO_PCP {
-                    parsed.pcp = pcp;
-                }
-                parsed.in_doubt = is_in_doubt(&self.tables, ingress, &frame, &parsed);
-                return Some((frame, parsed));
-            }
-            Err(ParseException::Control) => self.receive_control(frame, ingress, now),
-            Err(ParseException::Lost(reason)) => self.refuse(frame, ingress, reason),
+        let sources = &self.tables.sources;
+        Before {
+            input: LastInput::of(&self.tables, ingress, frame.bytes(), input),
+            all_in_doubt: interface.is_some_and(|it| sources.doubt_all_by(it.rules, ingress)),
         }
-        None
     }
 
     /// Makes a frame of an interface one that could have arrived at the port itself, so that
@@ -89,50 +135,55 @@ impl<Q: QueueIo> Worker<Q> {
     /// tag.
     #[inline]
     fn strip(&self, frame: &mut Frame, ingress: PortId, has_tag: bool) -> bool {
-        let Some(link) = frame.bytes().first_chunk::<{ CONTROL_END }>() else {
+        let own = self.tables.port(ingress).map_or([0; 6], |port| port.mac);
+        let Some(head) = frame.bytes_mut().first_chunk_mut::<HEAD>() else {
             return false;
         };
-        let source: [u8; 6] = std::array::from_fn(|at| link[ethernet::field::SRC.start + at]);
         if has_tag {
+            let source: [u8; 6] = std::array::from_fn(|at| head[ethernet::field::SRC.start + at]);
+            head[TAG_LEN..][ethernet::field::DST].copy_from_slice(&own);
+            head[TAG_LEN..][ethernet::field::SRC].copy_from_slice(&source);
             frame.shrink_front(TAG);
-        }
-        let bytes = frame.bytes_mut();
-        if let Some(port) = self.tables.port(ingress) {
-            bytes[ethernet::field::DST].copy_from_slice(&port.mac);
-        }
-        bytes[ethernet::field::SRC].copy_from_slice(&source);
-        if let Some(port) = self.stats.ports.get(ingress.index()) {
-            port.interface_packets.add(1);
+        } else {
+            head[ethernet::field::DST].copy_from_slice(&own);
         }
         true
     }
 
-    /// Sends a packet to a neighbour behind an interface that is no port.
-    pub(super) fn send_by(
-        &mut self,
-        mut frame: Frame,
-        parsed: &Parsed,
-        (egress, mac, link_header): (PortId, [u8; 6], LinkHeader),
-        origin: Origin,
-    ) {
-        let Some(network) = relink(
-            &mut frame,
-            parsed.network,
-            (mac, link_header.mac),
-            link_header.tag,
-        ) else {
-            return self.drop_packet(frame, origin, DropReason::FrameTooLong);
+    /// Reads a frame of an interface, which [`Self::strip`] has made one of the port.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
+    fn parse_of(
+        &self,
+        ingress: PortId,
+        frame: &Frame,
+        (interface, pcp): (InterfaceId, u8),
+        all_in_doubt: bool,
+    ) -> Result<Parsed, ParseException> {
+        if !self.tables.port(ingress).is_some_and(|port| port.up) {
+            return Err(DropReason::IngressDown.into());
+        }
+        let mut parsed = match parse_addressed(frame.bytes(), frame.len(), pcp) {
+            Some(parsed) => parsed?,
+            None => self.parse_unusual(ingress, frame, pcp)?,
         };
-        let transport = match parsed.transport {
-            0 => 0,
-            transport => transport - parsed.network + network,
-        };
-        let parsed = Parsed {
-            network,
-            transport,
-            ..*parsed
-        };
-        let way = (egress, [0; 6], Edits::ADDRESSED);
-        self.send(frame, &parsed, way, origin);
+        parsed.interface = interface;
+        parsed.in_doubt = is_in_doubt_by(&self.tables, ingress, (frame, &parsed), all_in_doubt);
+        Ok(parsed)
+    }
+
+    /// The same for one with more than one tag, or that is no IP packet.
+    #[cold]
+    fn parse_unusual(
+        &self,
+        ingress: PortId,
+        frame: &Frame,
+        pcp: u8,
+    ) -> Result<Parsed, ParseException> {
+        let mut parsed = self.parse(ingress, frame)?;
+        if pcp != NO_PCP {
+            parsed.pcp = pcp;
+        }
+        Ok(parsed)
     }
 }

@@ -6,6 +6,7 @@ use super::rings::Crossing;
 use super::source::is_in_doubt;
 use super::trace::{self, Routing};
 use crate::drop::DropReason;
+use crate::forward::batch::Batch;
 use crate::id::{PortId, TraceId};
 use crate::ingress::parse::{ParseException, parse_partial};
 use crate::ingress::pending::Waiting;
@@ -49,52 +50,63 @@ impl<Q: QueueIo> Worker<Q> {
     /// Forwards the packets of `self.scratch.frames`, which arrived as `self.scratch.arrivals`
     /// says.
     fn forward_batch(&mut self, now: Time) {
+        let mut batch = std::mem::take(&mut self.scratch.batch);
+        self.fill_batch(&mut batch, now);
+        self.choose(&mut batch, now);
+        self.dispatch_batch(&mut batch, now);
+        self.scratch.batch = batch;
+    }
+
+    /// Parses what arrived. The packets that are to be routed go into the batch; all others are
+    /// dealt with.
+    fn fill_batch(&mut self, batch: &mut Batch, now: Time) {
         let mut frames = std::mem::take(&mut self.scratch.frames);
         let mut arrivals = std::mem::take(&mut self.scratch.arrivals);
-        let mut batch = std::mem::take(&mut self.scratch.batch);
         let mut rest = frames.drain(..);
         for (ingress, count) in arrivals.drain(..) {
             self.count_received(ingress, &rest.as_slice()[..count]);
+            let arrived = rest.by_ref().take(count);
             if self.tables.bridging.port(ingress).is_some()
                 || self.tables.interfaces.on_port(ingress).is_some()
             {
-                for frame in rest.by_ref().take(count) {
-                    if let Some((frame, parsed)) = self.enter(frame, ingress, now) {
-                        batch.push(frame, ingress, parsed);
-                    }
-                }
+                self.enter(arrived, ingress, batch, now);
                 continue;
             }
-            for frame in rest.by_ref().take(count) {
-                match self.parse(ingress, &frame) {
-                    Ok(mut parsed) => {
-                        parsed.in_doubt = is_in_doubt(&self.tables, ingress, &frame, &parsed);
-                        batch.push(frame, ingress, parsed);
-                    }
-                    Err(ParseException::Control) => self.receive_control(frame, ingress, now),
-                    Err(ParseException::Lost(reason)) => self.refuse(frame, ingress, reason),
+            for frame in arrived {
+                match self.parse_own(ingress, &frame) {
+                    Ok(parsed) => batch.push(frame, ingress, parsed),
+                    Err(why) => self.leave(frame, ingress, why, now),
                 }
             }
         }
         drop(rest);
-        self.forward.look_up(&mut batch);
+        (self.scratch.frames, self.scratch.arrivals) = (frames, arrivals);
+    }
+
+    /// Looks the routes of a batch up, and chooses among their next hops.
+    fn choose(&mut self, batch: &mut Batch, now: Time) {
+        self.forward.look_up(batch);
         if batch.is_ahead_of(&self.tables) {
             // The route is newer than the tables: those that have the group were published before
             // it.
             self.pick_up_tables(now);
         }
-        self.forward.choose(&mut batch, &self.tables, now);
+        self.forward.choose(batch, &self.tables, now);
         if self.probe.is_on() {
             let routing = Routing {
                 tables: &self.tables,
                 forward: &self.forward,
             };
-            trace::batch(&mut self.probe, routing, &mut batch);
+            trace::batch(&mut self.probe, routing, batch);
         }
+    }
+
+    /// Sends the packets of a batch on their ways.
+    fn dispatch_batch(&mut self, batch: &mut Batch, now: Time) {
         let mut traces = batch.traces.drain(..);
         let mut hashes = batch.hashes.drain(..);
-        for ((frame, ingress, parsed), choice) in batch.lanes.drain(..).zip(batch.choices.drain(..))
-        {
+        let parsed = batch.parsed.iter().zip(&batch.choices);
+        for ((frame, ingress), (parsed, choice)) in batch.lanes.drain(..).zip(parsed) {
             let origin = Origin {
                 ingress,
                 trace: traces.next().unwrap_or(TraceId::NONE),
@@ -102,11 +114,10 @@ impl<Q: QueueIo> Worker<Q> {
                 since: now,
                 now,
             };
-            self.dispatch(frame, &parsed, choice, origin);
+            self.dispatch(frame, parsed, *choice, origin);
         }
-        drop((traces, hashes));
-        (self.scratch.frames, self.scratch.arrivals) = (frames, arrivals);
-        self.scratch.batch = batch;
+        batch.parsed.clear();
+        batch.choices.clear();
     }
 
     fn count_received(&self, ingress: PortId, frames: &[Frame]) {
@@ -123,6 +134,28 @@ impl<Q: QueueIo> Worker<Q> {
         match self.tables.port(ingress) {
             Some(port) if port.up => parse_partial(frame.bytes(), frame.len(), port.mac),
             _ => Err(ParseException::Lost(DropReason::IngressDown)),
+        }
+    }
+
+    /// [`Self::parse`] for a packet of the port itself, with whether its source is in doubt.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
+    pub(super) fn parse_own(
+        &self,
+        ingress: PortId,
+        frame: &Frame,
+    ) -> Result<Parsed, ParseException> {
+        let mut parsed = self.parse(ingress, frame)?;
+        parsed.in_doubt = is_in_doubt(&self.tables, ingress, frame, &parsed);
+        Ok(parsed)
+    }
+
+    /// Takes a frame that is not to be forwarded.
+    #[cold]
+    pub(super) fn leave(&mut self, frame: Frame, ingress: PortId, why: ParseException, now: Time) {
+        match why {
+            ParseException::Control => self.receive_control(frame, ingress, now),
+            ParseException::Lost(reason) => self.refuse(frame, ingress, reason),
         }
     }
 

@@ -28,7 +28,7 @@ fn source_v6(frame: &Frame, parsed: &Parsed) -> Option<Ipv6Addr> {
     (parsed.version == Version::V6).then(|| Ipv6Addr::from(*octets))
 }
 
-/// Whether [`Worker::refuse_source`] is to be asked about a packet.
+/// Whether [`Worker::refuse_source`] is to be asked about a packet of the port itself.
 #[inline]
 pub(super) fn is_in_doubt(
     tables: &Tables,
@@ -39,9 +39,21 @@ pub(super) fn is_in_doubt(
     let Some(source) = source_v4(frame, parsed) else {
         return tables.sources.doubt_v6(ingress);
     };
-    match tables.interfaces.get(parsed.interface) {
-        Some(interface) => tables.sources.doubt_by(interface.rules, ingress, source),
-        None => tables.sources.doubt(ingress, source),
+    tables.sources.doubt(ingress, source)
+}
+
+/// The same for a packet that arrived by an interface, given whether all of IPv4 are to be asked
+/// about there.
+#[inline]
+pub(super) fn is_in_doubt_by(
+    tables: &Tables,
+    ingress: PortId,
+    (frame, parsed): (&Frame, &Parsed),
+    all: bool,
+) -> bool {
+    match source_v4(frame, parsed) {
+        Some(source) => all || tables.sources.may_be_own(source),
+        None => tables.sources.doubt_v6(ingress),
     }
 }
 

@@ -38,13 +38,15 @@ pub(super) fn batch(probe: &mut Probe, routing: Routing<'_>, batch: &mut Batch) 
     let maps = &routing.tables.traffic.classify;
     let Batch {
         lanes,
+        parsed,
         groups,
         choices,
         traces,
         ..
     } = batch;
     let routes = groups.iter().zip(choices.iter());
-    for ((frame, ingress, parsed), (group, choice)) in lanes.iter().zip(routes) {
+    let lanes = lanes.iter().zip(parsed.iter());
+    for (((frame, ingress), parsed), (group, choice)) in lanes.zip(routes) {
         let priority = priority(maps, parsed);
         let arrival = Arrival {
             port: *ingress,

@@ -12,20 +12,18 @@ impl Batch {
     pub fn choose(&mut self, tables: &Tables, balancer: &mut Balancer, now: Time) {
         self.hashes.clear();
         if tables.dlb.is_on() || !tables.traffic.elephants.is_empty() {
-            let lanes = self.lanes.iter();
-            self.hashes.extend(
-                lanes.map(|(frame, _, parsed)| {
-                    ecmp::flow_hash(frame.bytes(), parsed, &tables.hashing)
-                }),
-            );
+            let lanes = self.lanes.iter().zip(&self.parsed);
+            self.hashes.extend(lanes.map(|((frame, _), parsed)| {
+                ecmp::flow_hash(frame.bytes(), parsed, &tables.hashing)
+            }));
         }
         if tables.dlb.is_on() {
             return self.balance(tables, balancer, now);
         }
         let mut hashes = self.hashes.iter();
-        let lanes = self.lanes.iter().zip(&self.groups);
+        let lanes = self.lanes.iter().zip(&self.parsed).zip(&self.groups);
         self.choices.extend(
-            lanes.map(|((frame, _, parsed), group)| match hashes.next() {
+            lanes.map(|(((frame, _), parsed), group)| match hashes.next() {
                 Some(hash) => choose_by(tables, *group, || *hash),
                 None => choose(tables, *group, frame.bytes(), parsed),
             }),
@@ -36,9 +34,10 @@ impl Batch {
     /// table are fetched, so that the waits for them overlap.
     fn balance(&mut self, tables: &Tables, balancer: &mut Balancer, now: Time) {
         self.flows.clear();
-        let lanes = self.lanes.iter().zip(&self.groups).zip(&self.hashes);
+        let lanes = self.lanes.iter().zip(&self.parsed);
+        let lanes = lanes.zip(self.groups.iter().zip(&self.hashes));
         self.flows
-            .extend(lanes.map(|(((frame, _, parsed), group), hash)| {
+            .extend(lanes.map(|(((frame, _), parsed), (group, hash))| {
                 balancer.flow(tables, *group, (frame.bytes(), parsed), *hash)
             }));
         let lanes = self.groups.iter().zip(&self.hashes).zip(&self.flows);

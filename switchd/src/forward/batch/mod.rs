@@ -16,7 +16,10 @@ use common::xdp::frame::Frame;
 #[derive(Debug, Default)]
 pub struct Batch {
     /// The packets, and where each arrived.
-    pub lanes: Vec<(Frame, PortId, Parsed)>,
+    pub lanes: Vec<(Frame, PortId)>,
+    /// By lane: what the parser found. It stays where it was written: a lane that is taken is
+    /// moved, and to move what was just written means to wait until it is in the cache.
+    pub parsed: Vec<Parsed>,
     /// By lane: what the lookup found.
     pub groups: Vec<Option<GroupId>>,
     /// By lane: the hash of the flow; empty while neither balancing nor elephants ask for all of
@@ -70,6 +73,7 @@ impl Batch {
     pub fn new() -> Self {
         Self {
             lanes: Vec::with_capacity(LANES),
+            parsed: Vec::with_capacity(LANES),
             groups: Vec::with_capacity(LANES),
             hashes: Vec::with_capacity(LANES),
             flows: Vec::with_capacity(LANES),
@@ -88,6 +92,7 @@ impl Batch {
             Version::V4 => self.v4.push(self.lanes.len(), &parsed.dst),
             Version::V6 => self.v6.push(self.lanes.len(), &parsed.dst),
         }
-        self.lanes.push((frame, ingress, parsed));
+        self.lanes.push((frame, ingress));
+        self.parsed.push(parsed);
     }
 }

@@ -7,6 +7,8 @@ use crate::id::PortId;
 use crate::packet::NO_PCP;
 use crate::tables::Tables;
 use crate::tables::interfaces::{InterfaceId, PortInterfaces, tag_key};
+use common::wire::ethernet;
+use common::wire::vlan::{TAG_LEN, is_tag};
 
 /// Whose a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,4 +76,73 @@ fn of_tag(on_port: &PortInterfaces, frame: &[u8]) -> Input {
         has_tag: true,
         pcp,
     })
+}
+
+/// Bytes of the addresses and a tag: all that the answer of [`input_interface`] follows from.
+const HEAD: usize = ethernet::field::ETHERTYPE + TAG_LEN;
+const _: () = assert!(HEAD == size_of::<u128>());
+
+/// Where the tag control information of the outermost tag is.
+const CONTROL: usize = ethernet::field::ETHERTYPE + 2;
+
+/// What was found out about a frame, for the frames behind it: a sender sends many in a row, of one
+/// VLAN. It holds for frames of one port, and as long as the tables do.
+#[derive(Clone, Copy, Debug)]
+pub struct LastInput {
+    /// The bits of the first bytes that the answer followed from.
+    mask: u128,
+    /// What they were.
+    value: u128,
+    input: Input,
+}
+
+impl LastInput {
+    /// No frame was seen yet: none repeats it.
+    pub const NONE: Self = Self {
+        mask: 0,
+        value: 1,
+        input: Input::Bridge,
+    };
+
+    /// Remembers the answer for a frame that arrived at `ingress`. Nothing is remembered of one
+    /// that is bridged: that depends on more than these bytes.
+    #[inline]
+    pub fn of(tables: &Tables, ingress: PortId, frame: &[u8], input: Input) -> Self {
+        let head = match frame.first_chunk::<HEAD>() {
+            Some(head) if input != Input::Bridge => *head,
+            _ => return Self::NONE,
+        };
+        let mut mask = [0xff_u8; HEAD];
+        if tables.bridging.port(ingress).is_none() {
+            // No port outside of a bridge learns sources.
+            mask[ethernet::field::SRC].fill(0);
+        }
+        let at = ethernet::field::ETHERTYPE;
+        if is_tag(u16::from_be_bytes([head[at], head[at + 1]])) {
+            // Each frame has a priority of its own.
+            mask[CONTROL] = 0x0f;
+        } else {
+            mask[CONTROL..].fill(0);
+        }
+        let mask = u128::from_ne_bytes(mask);
+        let value = u128::from_ne_bytes(head) & mask;
+        Self { mask, value, input }
+    }
+
+    /// The answer of [`input_interface`] for another frame, if it follows from that before.
+    #[inline]
+    pub fn repeated_by(&self, frame: &[u8]) -> Option<Input> {
+        let head = frame.first_chunk::<HEAD>()?;
+        if u128::from_ne_bytes(*head) & self.mask != self.value {
+            return None;
+        }
+        Some(match self.input {
+            Input::Interface { id, has_tag, .. } => Input::Interface {
+                id,
+                has_tag,
+                pcp: if has_tag { head[CONTROL] >> 5 } else { NO_PCP },
+            },
+            other => other,
+        })
+    }
 }

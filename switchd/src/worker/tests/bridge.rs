@@ -4,6 +4,8 @@ use super::*;
 use crate::tables::bridge::{BridgePort, Bridging, Station, StationUse};
 use crate::tables::interfaces::{Interface, Interfaces, LinkHeader, PortInterfaces, tag_key};
 use crate::tables::sources::PortRules;
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 
 /// The station behind a port of a bridge.
 pub(super) fn station(port: u16) -> [u8; 6] {
@@ -347,4 +349,90 @@ fn priorities_of_tags_count_where_packets_are_routed() {
         let after = switch.stats[0].ports[to].queues[class].sent_packets.get();
         assert_eq!(after, before + 1, "{tag:?} is of class {class}");
     }
+}
+
+/// A frame for an interface or between stations, in whatever VLAN, or of another protocol.
+fn any_frame(port: u16, random: &mut Pcg64Mcg) -> Vec<u8> {
+    let mut one_of = |count: u32| random.next_u32() % count;
+    let own = if port == 2 { mac(2, false) } else { BRIDGE };
+    let to = [own, own, own, station(0), station(1)][one_of(5) as usize];
+    let from = station(u16::try_from(one_of(3)).unwrap());
+    let mut frame = [to, from].concat();
+    for _ in 0..[0, 0, 1, 1, 1, 2][one_of(6) as usize] {
+        let kind: u16 = [0x8100, 0x8100, 0x88a8][one_of(3) as usize];
+        let vlan = [0, 5, 5, 6, 7, 7, 8][one_of(7) as usize];
+        let priority = [0, 0, 0xa000, 0x1000][one_of(4) as usize];
+        frame.extend(kind.to_be_bytes());
+        frame.extend(u16::to_be_bytes(priority | vlan));
+    }
+    match one_of(16) {
+        0 => frame.extend([0x88, 0x08, 0, 1, 0, 0]),
+        1 => frame.extend([0x88, 0x47, 0x45]),
+        // It may end within its tag.
+        2 => return frame,
+        _ => frame.extend(&Udp::to(&format!("10.{}.0.1", one_of(3))).frame()[12..]),
+    }
+    frame.resize(frame.len().max(60), 0);
+    frame
+}
+
+/// SW-1: what frames have in common with those before them is found out once; nothing becomes of
+/// them but what becomes of each alone.
+#[test]
+fn frames_in_a_row_are_treated_as_each_alone() {
+    let seed = std::process::id().into();
+    println!("seed {seed}");
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let mut of_interfaces = [0; 3];
+    for _ in 0..30 {
+        for port in 0..3 {
+            let frames: Vec<_> = (0..40).map(|_| any_frame(port, &mut random)).collect();
+            let [in_a_row, alone] = [true, false].map(|in_a_row| {
+                let mut switch = with_interfaces();
+                let used = Arc::new(StationUse::new(3));
+                switch.tables(|tables| {
+                    let bridging = Arc::make_mut(&mut tables.bridging);
+                    bridging.used = used.clone();
+                    for number in 0..3 {
+                        let known = Station {
+                            port: PortId(port),
+                            number,
+                        };
+                        let mac = station(u16::try_from(number).unwrap());
+                        bridging.fdb.insert(1, 5, mac, known);
+                    }
+                });
+                let mut left = vec![Vec::new(); 3];
+                for frame in &frames {
+                    switch.offer(usize::from(port), frame);
+                    if !in_a_row {
+                        left.iter_mut()
+                            .zip(switch.run())
+                            .for_each(|(all, more)| all.extend(more));
+                    }
+                }
+                left.iter_mut()
+                    .zip(switch.run())
+                    .for_each(|(all, more)| all.extend(more));
+                // Bridged frames do not wait for the routes of others.
+                left.iter_mut().for_each(|left| left.sort());
+                let drops = DropReason::ALL.iter().map(|reason| switch.dropped(*reason));
+                let drops: Vec<_> = drops.collect();
+                let counts = [
+                    switch.sum(|port| port.interface_packets.get()),
+                    switch.sum(|port| port.bridged_packets.get()),
+                    switch.sum(|port| port.control_received.get()),
+                ];
+                (
+                    left,
+                    drops,
+                    counts,
+                    [0, 1, 2].map(|number| used.take(number)),
+                )
+            });
+            assert_eq!(in_a_row, alone, "port {port}: {frames:02x?}");
+            of_interfaces[usize::from(port)] += alone.2[0];
+        }
+    }
+    assert!(of_interfaces.iter().all(|count| *count > 0));
 }

@@ -207,7 +207,9 @@ impl QueuePair {
             steering.one_way(mpeh.path, mpeh.tag);
         }
         let idle = sender.flight().is_idle() && answered;
-        let answers = ack.expected == sender.flight().unacknowledged();
+        // A plain peer that has acknowledged nothing yet may name any packet: rdma_rxe does.
+        let answers =
+            ack.expected == sender.flight().unacknowledged() || (peer.agreed.is_none() && !refuses);
         if idle && answers && self.pulse.is_waiting() {
             // The answer to a probe says nothing of packets.
             self.pulse.heard(now);

@@ -5,7 +5,7 @@ use crate::plain_peer::{FIRST_OF_HOST, FIRST_OF_PEER, MTU, PlainPeer};
 use common::time::Span;
 use common::wire::roce::{AckKind, Aeth, Bth, Headers, NakCode, Opcode, Operation};
 use hostd::memory::RegionMemory;
-use hostd::verbs::{DropReason, ReadyToSend, SendOpcode, Status};
+use hostd::verbs::{DropReason, ReadyToSend, SendOpcode, State, Status};
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 
@@ -52,6 +52,31 @@ fn post_send(peer: &mut PlainPeer, wr_id: u64, len: u32) {
 
 fn only(peer: &PlainPeer, n: u32, ack: bool) -> Vec<u8> {
     peer.data(Operation::SendOnly, n, ack, b"data")
+}
+
+/// HT-10, HT-24: a peer that has acknowledged nothing yet answers probes with a number that nobody
+/// sent, as `rdma_rxe` does, and is known to live; when it is silent it is given up.
+#[test]
+fn a_peer_that_acknowledged_nothing_is_known_to_live() {
+    let mut peer = peer();
+    let state = |peer: &mut PlainPeer| {
+        let qpn = peer.qpn;
+        let standing = peer.host().engine.queue_pair_statistics(qpn);
+        standing.expect("exists").state
+    };
+    let mut probes = 0;
+    for _ in 0..55_000 {
+        let seen = peer.pass(Span::from_millis(1));
+        for probe in seen {
+            assert_eq!(probe.psn(), FIRST_OF_HOST - 1);
+            let answer = peer.answer(UNLIMITED, 0xff_ffff);
+            assert_eq!(peer.after(&answer, micros(10)).len(), 0);
+            probes += 1;
+        }
+    }
+    assert_eq!((probes, state(&mut peer)), (5, State::ReadyToSend));
+    peer.pass(Span::from_secs(20));
+    assert_eq!(state(&mut peer), State::Error);
 }
 
 /// HT-10: a gap is answered by one NAK that names the missing packet. What follows is dropped in

@@ -3,6 +3,7 @@
 #   make demo       a real file over several paths at once, and incast over a lossless class, on two fabrics
 #   make test       every test (root for those in network namespaces; REQUIRE_NETNS=1 forbids skipping)
 #   make lab        brings a fabric up and leaves it up: `make lab LAB="--leaves 2 --spines 4"`
+#   make interop-long  messages of 1 GiB between hostd and Soft-RoCE in the guest, which takes some minutes
 #   make twin       fabrics in virtual time: every shipped scenario against its reviewed figures, and lossless incasts
 #   make loom       the lock-free cores in every interleaving of their threads
 #   make bench      the figures of docs/performance.md, beside what they are compared with; BENCH=NAME for one
@@ -32,7 +33,7 @@ MSRV = $(shell sed -n 's/^rust-version = "\(.*\)"$$/\1/p' Cargo.toml)
 # Colours and progress bars stay readable in logs.
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo test lab twin loom bench lint msrv fuzz soak pictures build install uninstall setup clean
+.PHONY: help demo test interop-long lab twin loom bench lint msrv fuzz soak pictures build install uninstall setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -68,6 +69,12 @@ test: setup
 	scripts/setup --guest
 	$(CARGO) build --workspace --bins
 	$(CARGO) test --workspace --no-fail-fast
+
+# The guest is emulated, so these are too slow for `make test`.
+interop-long: setup
+	scripts/setup --guest
+	$(CARGO) build --workspace --bins
+	$(CARGO) test -p fabric-tests --test netns_rdma -- --ignored --nocapture large
 
 # In a target folder of its own, for the flag reaches every dependency (and is not called `loom`, for tokio leaves out its
 # sockets then).

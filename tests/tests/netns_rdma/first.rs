@@ -2,12 +2,15 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use hostd_client::{Access, CompletionStatus, Private, QueuePairOptions, SendRequest};
 use lab::observe::rows;
 
 use crate::dissection::{assert_well_formed, numbers};
+use crate::peer::Meeting;
 use crate::rig::{self, LIMIT, Rig};
+use crate::talk::Talk;
 
 /// Where `rping` listens.
 const PORT: u16 = 7173;
@@ -94,5 +97,24 @@ fn a_soft_roce_device_takes_the_first_send() {
             read.is_subset(&ours),
             "the guest with that of hostd's REQ: {read:?}"
         );
+    });
+}
+
+/// HT-10, HT-24: the guest answers the probes of a connection on which hostd has sent nothing yet:
+/// after a silence of 16 seconds, by which a peer that is gone is given up, data flows.
+#[test]
+fn a_silent_soft_roce_device_is_known_to_live() {
+    rig::with(|rig| {
+        let mut talk = Talk::begin(rig, Meeting::new(7006, false, 1024));
+        talk.guest_sends("send", 100);
+        let mut other = Talk::begin(rig, Meeting::new(7007, true, 1024));
+        std::thread::sleep(Duration::from_secs(16));
+        let pairs = rows(rig.lab.hostctl("h1", &["show", "qps"]).unwrap());
+        let probes = pairs.iter().map(|row| row["keep_alives"].as_u64().unwrap());
+        assert!(probes.clone().all(|probes| probes > 0), "{pairs:?}");
+        other.guest_sends("send", 100);
+        talk.hostd_sends(false, None, 100);
+        talk.end(rig);
+        other.end(rig);
     });
 }

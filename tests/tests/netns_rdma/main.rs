@@ -13,12 +13,16 @@
 //!   talk        a queue pair of hostd with that program at its other end
 //!   first       a device that is up, connection set-up, the first message
 //!   classics    `ibv_rc_pingpong` and `rping` of the guest with those of hostd
-//!   operations  every operation, also with losses
+//!   operations  every operation, also with losses;  large  a message of 1 GiB
+//!   events      solicited events;  several  queue pairs at once, and with a shared queue
 
 mod classics;
 mod dissection;
+mod events;
 mod first;
+mod large;
 mod operations;
 mod peer;
 mod rig;
+mod several;
 mod talk;

@@ -83,6 +83,8 @@ impl Peer {
             psn,
             peer_psn,
             mtu,
+            // 0.27 s, as in the program: the guest is slow.
+            timeout: 16,
             max_dest_rd_atomic: 4,
             max_rd_atomic: 4,
             ..ByHand::new(h1, h2)

@@ -75,6 +75,14 @@ impl Controller {
         }
     }
 
+    /// The peer tells that `crowd` queue pairs share its link.
+    pub(crate) fn crowd(&mut self, crowd: u32) {
+        match self {
+            Self::Fixed(_) | Self::Notified(_) | Self::Swift(_) | Self::Dctcp(_) => {}
+            Self::Nscc(nscc) => nscc.crowd(crowd),
+        }
+    }
+
     /// The outcome of a packet is known; that of `in_flight` packets is not.
     pub(crate) fn on_feedback(&mut self, feedback: &Feedback, in_flight: u32, now: Time) {
         match self {

@@ -474,9 +474,14 @@ impl QueuePair {
         }
     }
 
+    /// Whether the peer is in the middle of a message.
+    pub(crate) fn is_amid_message(&self) -> bool {
+        self.state.receives() && self.responder.is_amid()
+    }
+
     /// The acknowledgement or notification of congestion that is due, through the port of the
-    /// route.
-    pub(crate) fn acknowledge(&mut self, pool: &mut FramePool, now: Time) -> Departure {
+    /// route. `crowd`: queue pairs of this host that are in the middle of a message.
+    pub(crate) fn acknowledge(&mut self, pool: &mut FramePool, crowd: u32, now: Time) -> Departure {
         if !self.wants_to_acknowledge(now) {
             return Departure::Nothing;
         }
@@ -510,6 +515,7 @@ impl QueuePair {
             return Departure::Frame(frame, addressing.port);
         }
         let loss = receiver.suspects_loss(now);
+        receiver.reports.on_crowd(crowd);
         let fields = receiver.ack_fields(peer.qpn, peer.min_rnr_timer, credits, loss);
         let mut headers = fields.headers();
         headers.extension = peer.extension();

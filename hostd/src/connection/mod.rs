@@ -84,6 +84,8 @@ pub(crate) struct QueuePair {
     answered_last: bool,
     /// In the engine's list of queue pairs with something to acknowledge.
     pub(crate) listed_to_acknowledge: bool,
+    /// Among the engine's crowd.
+    pub(crate) in_crowd: bool,
     /// In the engine's list of queue pairs with something to send.
     pub(crate) listed_to_send: bool,
 }
@@ -154,6 +156,7 @@ impl QueuePair {
             data_arrived: false,
             answered_last: false,
             listed_to_acknowledge: false,
+            in_crowd: false,
             listed_to_send: false,
         }
     }

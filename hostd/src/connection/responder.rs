@@ -83,6 +83,12 @@ impl Responder {
         self.resume = self.receiver.as_ref().is_some_and(Receiver::is_starved);
     }
 
+    /// Whether the peer is in the middle of a message, with multipath: more of it has to come.
+    pub(super) fn is_amid(&self) -> bool {
+        let receiver = self.receiver.as_ref().filter(|it| it.reorders());
+        receiver.is_some_and(|receiver| !self.assembly.is_idle() || receiver.misses())
+    }
+
     /// Takes the oldest buffer back.
     pub(super) fn pop_receive(&mut self) -> Option<ReceiveRequest> {
         self.receives.pop()

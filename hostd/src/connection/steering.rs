@@ -57,7 +57,14 @@ pub(super) struct Steering {
     departed: Time,
     /// Nothing leaves before: windows below one packet are paces.
     held_until: Option<Time>,
+    /// How much of an interval the next packet waits, in parts of [`PHASES`] …
+    phase: u64,
+    /// … if the last one left before the window was a pace.
+    first_phase: u64,
 }
+
+/// A whole interval.
+const PHASES: u64 = 256;
 
 impl Steering {
     /// Steering over the negotiated paths.
@@ -87,6 +94,8 @@ impl Steering {
             controller,
             departed: Time::ZERO,
             held_until: None,
+            phase: PHASES,
+            first_phase: 1 + seed % PHASES,
         }
     }
 
@@ -118,16 +127,28 @@ impl Steering {
         self.held_until = self.held_until.filter(|until| *until > now);
     }
 
+    /// The peer tells that `crowd` queue pairs share its link.
+    pub(super) fn crowd(&mut self, crowd: u32, now: Time) {
+        self.controller.crowd(crowd);
+        self.hold(now);
+    }
+
     /// A packet of an own request leaves.
     pub(super) fn left(&mut self, now: Time) {
         self.departed = now;
+        let paced = self.controller.interval().is_some();
+        self.phase = if paced { PHASES } else { self.first_phase };
         self.hold(now);
     }
 
     /// Holds the next packet back as long as the pace asks for.
+    ///
+    /// Senders that a crowd slows down at the same time would go on at the same time, and each of
+    /// their bursts would be trimmed again. So the first wait is a random part of the interval.
     fn hold(&mut self, now: Time) {
-        let until = self.controller.interval();
-        let until = until.map(|interval| self.departed + interval);
+        let interval = self.controller.interval();
+        let wait = interval.map(|interval| interval.times(self.phase).divided_by(PHASES));
+        let until = wait.map(|wait| self.departed + wait);
         self.held_until = until.filter(|until| *until > now);
     }
 

@@ -87,6 +87,8 @@ pub struct Engine<M> {
     budget: FrameBudget,
     /// When gaps are looked at again should frames run short.
     gaps_from: Time,
+    /// Queue pairs whose peers are in the middle of a message: they share this host's link.
+    crowd: u32,
     /// Frames on their way back to a pool.
     spent: Vec<Frame>,
     /// The pool was empty: transmission pauses until then.
@@ -119,6 +121,7 @@ impl<M: RegionMemory> Engine<M> {
             effects: Effects::default(),
             budget: FrameBudget::new(config.reorder_frames),
             gaps_from: Time::ZERO,
+            crowd: 0,
             spent: Vec::new(),
             out_of_frames_until: Time::ZERO,
             events: VecDeque::new(),
@@ -345,6 +348,7 @@ impl<M: RegionMemory> Engine<M> {
     /// [`EngineError::Unknown`]: there is no such queue pair.
     pub fn destroy_queue_pair(&mut self, qpn: u32) -> Result<(), EngineError> {
         let mut queue_pair = self.queue_pairs.remove(qpn).ok_or(EngineError::Unknown)?;
+        self.crowd -= u32::from(queue_pair.in_crowd);
         queue_pair.forget(&mut self.effects);
         queue_pair.leave_peer(&mut self.effects);
         queue_pair.report_to(&mut self.statistics.transport);

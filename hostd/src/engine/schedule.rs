@@ -25,6 +25,11 @@ impl<M: RegionMemory> Engine<M> {
         };
         queue_pair.report_to(&mut self.statistics.transport);
         let drained = queue_pair.take_drained();
+        let amid = queue_pair.is_amid_message();
+        if amid != queue_pair.in_crowd {
+            queue_pair.in_crowd = amid;
+            self.crowd = self.crowd.wrapping_add_signed(if amid { 1 } else { -1 });
+        }
         if !queue_pair.listed_to_acknowledge && queue_pair.wants_to_acknowledge(now) {
             queue_pair.listed_to_acknowledge = true;
             self.to_acknowledge.push_back(qpn);

@@ -61,12 +61,13 @@ impl<M: RegionMemory> Engine<M> {
             let Some(qpn) = self.to_acknowledge.pop_front() else {
                 return;
             };
+            let crowd = self.crowd;
             let Some((queue_pair, mut delivery)) = self.delivery(qpn, pool, now) else {
                 continue;
             };
             queue_pair.listed_to_acknowledge = false;
             queue_pair.resume(&mut delivery);
-            let departure = queue_pair.acknowledge(delivery.pool, now);
+            let departure = queue_pair.acknowledge(delivery.pool, crowd, now);
             self.carry_out_effects();
             match departure {
                 Departure::Frame(frame, port) => out.push((port, frame)),

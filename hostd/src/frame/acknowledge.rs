@@ -175,6 +175,11 @@ impl Acknowledgement {
         self.marks.is_some_and(|marks| marks.trimmed != 0)
     }
 
+    /// How many queue pairs share the way to the peer, if it says that.
+    pub(crate) fn crowd(&self) -> Option<u32> {
+        self.marks?.crowd.count()
+    }
+
     /// The packets of which it says that their payload was cut off.
     pub(crate) fn trimmed(&self) -> impl Iterator<Item = Psn> + use<> {
         let marks = self.marks.unwrap_or_default();

@@ -105,6 +105,11 @@ impl Receiver {
         self.sequence.count()
     }
 
+    /// Whether a packet is missing, as far as this side can tell.
+    pub(crate) fn misses(&self) -> bool {
+        self.sequence.count() > 0 || self.reports.misses_first()
+    }
+
     /// Whether early packets are kept.
     pub(crate) fn reorders(&self) -> bool {
         self.sequence.capacity() > 0

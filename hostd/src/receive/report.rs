@@ -7,7 +7,10 @@
 use crate::frame::{DataHeader, Refusal, Report, SackFields, Trigger, timestamp};
 use crate::verbs::Psn;
 use common::time::{Span, Time};
-use common::wire::roce::{MARK_BITS, Marks};
+use common::wire::roce::{Crowd, MARK_BITS, Marks};
+
+/// Queue pairs in the middle of a message from which on the peer is told how many there are.
+const CROWD_MIN: u32 = 16;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -30,6 +33,12 @@ pub(crate) struct Reports {
     more_marks: Marks,
     /// The peer understands them.
     tells_marks: bool,
+    /// Headers came alone since a packet was delivered.
+    cut: bool,
+    /// Headers came alone at some time: the network trims.
+    trims: bool,
+    /// How large a crowd the peer was told of last; zero: of none.
+    told: Crowd,
     /// Newest flowlet of a packet that was delivered in order.
     flowlet: u16,
     /// A plain peer was told to repeat from the expected packet on: by a NAK, or by an RNR NAK.
@@ -55,6 +64,9 @@ impl Reports {
             marks: Marks::default(),
             more_marks: Marks::default(),
             tells_marks: false,
+            cut: false,
+            trims: false,
+            told: Crowd::default(),
             flowlet: 0,
             told_to_repeat: false,
             dropped: Psn::default(),
@@ -75,6 +87,8 @@ impl Reports {
             return false;
         }
         self.due = true;
+        self.cut = true;
+        self.trims = true;
         for marks in [&mut self.marks, &mut self.more_marks] {
             let bit = Self::bit(marks, psn);
             marks.trimmed |= bit;
@@ -83,6 +97,30 @@ impl Reports {
             }
         }
         false
+    }
+
+    /// Whether packets came of which none was delivered.
+    pub(crate) fn misses_first(&self) -> bool {
+        self.cut
+    }
+
+    /// `count` queue pairs of this host are in the middle of a message: the next acknowledgement
+    /// tells the peer, if it tells of marks or trims anyway, or if that is news and packets of the
+    /// peer were trimmed. Small crowds are no business of the peer's: its congestion control
+    /// manages alone.
+    pub(crate) fn on_crowd(&mut self, count: u32) {
+        let told = if count >= CROWD_MIN {
+            Crowd::new(count)
+        } else if self.told == Crowd::default() {
+            return;
+        } else {
+            // It was told of more.
+            Crowd::new(count.max(1))
+        };
+        let news = self.trims && told != self.told;
+        if self.tells_marks && (news || !self.marks.is_empty()) {
+            self.marks.crowd = told;
+        }
     }
 
     /// The bit of packet `psn` in `marks`; zero if it has none.
@@ -156,6 +194,7 @@ impl Reports {
     pub(crate) fn on_delivered(&mut self, header: &DataHeader) {
         self.told_to_repeat = false;
         self.flowlet = header.flowlet;
+        self.cut = false;
         // What has not left yet would be wrong now. What was dropped behind it still is missing.
         let missing = self.report == Report::SequenceError && header.psn.is_before(self.dropped);
         if !missing && !self.refuses() {
@@ -198,8 +237,12 @@ impl Reports {
             flowlet: self.flowlet,
             reordered: self.reordered,
             loss,
-            marks: (!self.marks.is_empty()).then_some(self.marks),
+            marks: (!self.says_nothing()).then_some(self.marks),
         }
+    }
+
+    fn says_nothing(&self) -> bool {
+        self.marks.is_empty() && self.marks.crowd == Crowd::default()
     }
 
     /// Counts a packet that will be acknowledged.
@@ -251,6 +294,10 @@ impl Reports {
         self.due = false;
         self.deadline = Time::NEVER;
         self.reordered = false;
+        if let Some(told) = self.marks.crowd.count() {
+            let crowd = Crowd::new(if told >= CROWD_MIN { told } else { 0 });
+            self.told = crowd;
+        }
         self.marks = std::mem::take(&mut self.more_marks);
         self.due = !self.marks.is_empty();
         self.trigger.probe = false;

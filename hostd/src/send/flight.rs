@@ -35,6 +35,8 @@ pub(crate) struct Slot {
     pub(crate) entropy: u8,
     /// How many copies left; saturates.
     pub(crate) copies: u8,
+    /// The peer told that the copy before this one was trimmed: nothing is still to be said of it.
+    pub(crate) told: bool,
 }
 
 /// On which path and when a copy of a packet leaves.
@@ -189,6 +191,7 @@ impl Flight {
             path: departed.path,
             entropy: departed.entropy,
             copies: 1,
+            told: false,
         };
         let outstanding = self.outstanding();
         for skipped in 1..numbers {
@@ -413,6 +416,12 @@ impl Flight {
 
     /// Packet `una` + `index` is lost: it will be sent again.
     pub(crate) fn mark_lost(&mut self, index: u32) -> Slot {
+        let psn = self.una.plus(index);
+        self.slot_mut(psn).told = false;
+        self.give_up(index)
+    }
+
+    fn give_up(&mut self, index: u32) -> Slot {
         debug_assert!(
             index < self.outstanding(),
             "a packet is lost that was not sent"
@@ -421,6 +430,13 @@ impl Flight {
         self.lost.set(index);
         self.in_flight -= 1;
         *self.packet(index)
+    }
+
+    /// Packet `una` + `index` is lost, because the peer told that its newest copy was trimmed.
+    pub(crate) fn mark_trimmed(&mut self, index: u32) -> Slot {
+        let psn = self.una.plus(index);
+        self.slot_mut(psn).told = true;
+        self.give_up(index)
     }
 
     /// The packet that is sent again next is a probe.

@@ -29,7 +29,7 @@ pub use extension::{Cookie, Extension};
 pub use frame::{Flow, Layout};
 pub use headers::Headers;
 pub use icrc::ICRC_LEN;
-pub use marks::{MARK_BITS, Marks};
+pub use marks::{Crowd, MARK_BITS, Marks};
 pub use mpeh::{AckFlags, DataFlags, Mpeh};
 pub use opcode::{Opcode, Operation};
 pub use sack::{SACK_BITS, Sack};

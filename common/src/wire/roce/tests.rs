@@ -274,6 +274,7 @@ fn any_headers() -> impl Strategy<Value = Headers> {
                 trigger: psn,
                 marks: (small[4] & 1 != 0).then_some(Marks {
                     base: qp,
+                    crowd: Crowd::from_code(small[5]),
                     marked: u128::from(big) << 3,
                     trimmed: u128::from(word) << 90,
                 }),

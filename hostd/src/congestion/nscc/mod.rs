@@ -11,6 +11,9 @@
 //! quickened alike for all senders while packets come unmarked, much if the network is idle; a mark
 //! slows it, and a trim halves it. So large incasts settle with few trims.
 //!
+//! A large crowd in front of one host is told of by that host. Each of the crowd then takes its
+//! share of the line at once, and changes its pace by little.
+//!
 //! When little gets through and packets are trimmed or very late, quick adapt sets the window to
 //! what did get through in the last interval. Reactions to what was sent before that are ignored.
 //!
@@ -64,6 +67,21 @@ const ADJUST: f64 = 8.0;
 /// Queueing delay in ns below which the network counts as idle.
 const IDLE: f64 = 1_000.0;
 
+/// With a crowd: the least part of the share; what a mark at the target takes, and a trim; what an
+/// unmarked packet adds at most, and in an idle network. All together change the sum as much as
+/// each changes its own, so these are small.
+const CROWD_LEAST: f64 = 0.9;
+const CROWD_MARK: f64 = 0.05;
+const CROWD_TRIM: f64 = 0.05;
+const CROWD_ADD: f64 = 0.02;
+const CROWD_IDLE: f64 = 0.05;
+
+/// Above this many shares a trim leaves one.
+const CROWD_MOST: f64 = 1.5;
+
+/// Bytes that a packet takes on the line beside its payload: headers over IPv4, and 24 of framing.
+const OVERHEAD: f64 = 98.0;
+
 /// Without a known speed and without a measured round trip the window is the largest there is.
 #[derive(Clone, Copy, Debug)]
 struct Path {
@@ -73,6 +91,8 @@ struct Path {
     target: f64,
     /// Largest window.
     most: f64,
+    /// What the line has for each of a crowd, in bytes of window; zero without a crowd.
+    share: f64,
     /// Delay-bandwidth product, as multiple of the reference.
     scale: f64,
 }
@@ -112,6 +132,8 @@ pub(crate) struct Nscc {
     suffered: bool,
     /// Bytes whose outcome is still from before the last quick adapt.
     ignored: f64,
+    /// Queue pairs that share the way to the peer; zero: it has not said.
+    crowd: f64,
 }
 
 impl Nscc {
@@ -144,6 +166,19 @@ impl Nscc {
             interval_end: None,
             suffered: false,
             ignored: 0.0,
+            crowd: 0.0,
+        }
+    }
+
+    /// The peer tells that `crowd` queue pairs share its link.
+    pub(crate) fn crowd(&mut self, crowd: u32) {
+        let before = std::mem::replace(&mut self.crowd, f64::from(crowd));
+        let Some(path) = self.path() else { return };
+        if self.window < self.mtu && before > 0.0 && self.crowd > 0.0 {
+            self.window *= before / self.crowd;
+        }
+        if self.window < self.mtu {
+            self.bound(&path);
         }
     }
 
@@ -184,6 +219,11 @@ impl Nscc {
         Some(Path {
             base,
             target: base * self.target,
+            share: if self.crowd > 0.0 {
+                product / (1.0 + OVERHEAD / self.mtu) / self.crowd
+            } else {
+                0.0
+            },
             most: (product * WINDOW).min(self.limit).max(self.mtu),
             scale: product / REFERENCE.0,
         })
@@ -277,7 +317,13 @@ impl Nscc {
     /// A packet came while the window is less than one.
     fn change_pace(&mut self, delay: f64, marked: bool, path: &Path) {
         let part = (delay / path.target).min(1.0);
-        if marked {
+        if path.share > 0.0 {
+            self.window *= match (marked, delay < IDLE) {
+                (true, _) => 1.0 - CROWD_MARK * part,
+                (false, true) => 1.0 + CROWD_IDLE,
+                (false, false) => 1.0 + CROWD_ADD * (1.0 - part),
+            };
+        } else if marked {
             self.window *= 1.0 - SLOW * part;
         } else if delay < IDLE {
             self.window *= QUICKEN;
@@ -288,7 +334,13 @@ impl Nscc {
         }
         self.growth = 0.0;
         // It leaves the region with one packet.
-        self.window = self.window.clamp(LEAST * self.mtu, self.mtu);
+        self.window = self.window.clamp(self.least(path), self.mtu);
+    }
+
+    /// Least window. With a crowd it is most of the share, so that no unlucky one stays behind.
+    fn least(&self, path: &Path) -> f64 {
+        let least = (LEAST * self.mtu).max(CROWD_LEAST * path.share);
+        least.min(self.mtu)
     }
 
     fn shrink(&mut self, path: &Path, now: Time) {
@@ -318,7 +370,14 @@ impl Nscc {
             return;
         }
         if !self.quick_adapt(true, in_flight, path, now) {
-            self.window = (self.window - self.mtu).max(self.window / 2.0);
+            let crowded = self.is_crowded(path);
+            self.window = if crowded && self.window > CROWD_MOST * path.share {
+                path.share
+            } else if crowded {
+                self.window * (1.0 - CROWD_TRIM)
+            } else {
+                (self.window - self.mtu).max(self.window / 2.0)
+            };
             self.bound(path);
         }
     }
@@ -330,7 +389,8 @@ impl Nscc {
             return false;
         }
         let begun = self.interval_end.is_some();
-        let little = self.achieved < path.most * GATE;
+        // The share of a crowd is less than a packet in an interval, and better known.
+        let little = self.achieved < path.most * GATE && !self.is_crowded(path);
         let adapts = begun && little && (bad || self.suffered);
         if adapts {
             // With less than a packet in an interval it is not known how much less.
@@ -345,13 +405,18 @@ impl Nscc {
         adapts
     }
 
+    /// Whether the peer tells of a crowd in which there is less than a packet for each.
+    fn is_crowded(&self, path: &Path) -> bool {
+        path.share > 0.0 && path.share < self.mtu
+    }
+
     fn bound(&mut self, path: &Path) {
-        self.window = self.window.clamp(LEAST * self.mtu, path.most);
+        self.window = self.window.clamp(self.least(path), path.most);
     }
 
     /// A time-out expired: one packet asks whether the network is back.
     pub(crate) fn timed_out(&mut self) {
-        self.window = self.mtu;
+        self.window = self.window.min(self.mtu);
         self.growth = 0.0;
         self.ignored = 0.0;
     }

@@ -141,3 +141,37 @@ fn an_independent_model_agrees() {
         assert!(apart < 0.01, "seed {seed}: {apart} apart");
     }
 }
+
+/// CC-8: with a crowd, the first trim leaves this connection its share of the line; further ones
+/// and marks leave most of it; and the share of a smaller crowd is taken at once.
+#[test]
+fn a_crowd_shares_the_line() {
+    let now = Time::from_nanos(1_000_000);
+    for crowd in [128, 1_024] {
+        let share = 14_000.0 * 12.5 / f64::from(crowd);
+        let mut nscc = nscc();
+        nscc.crowd(crowd);
+        assert_eq!(nscc.window(), 64, "nothing was trimmed yet");
+        let tell = |nscc: &mut Nscc, fate| {
+            nscc.on_feedback(&feedback(fate, BASE + Span::from_micros(12)), 0, now);
+            nscc.window / share
+        };
+        let first = tell(&mut nscc, PacketFate::Trimmed);
+        assert!((0.9..1.05).contains(&first), "{crowd}: {first}");
+        for fate in [PacketFate::Trimmed, came(true)] {
+            for _ in 0..100 {
+                tell(&mut nscc, fate);
+            }
+            let least = nscc.window / share;
+            assert!((0.85..1.0).contains(&least), "{crowd}: {least}");
+        }
+        let before = nscc.window;
+        nscc.timed_out();
+        assert!((nscc.window - before).abs() < 1.0, "a pace stays");
+        nscc.crowd(crowd / 2);
+        assert!((nscc.window / before - 2.0).abs() < 0.01, "{crowd}");
+        let faster = nscc.window;
+        arrive(&mut nscc, now, 20, 0, false);
+        assert!(nscc.window > 1.2 * faster, "an idle line is used");
+    }
+}

@@ -163,6 +163,9 @@ impl Sender {
         let Verdict::Valid(news) = verdict else {
             return verdict;
         };
+        if let Some(crowd) = ack.crowd() {
+            steering.crowd(crowd, now);
+        }
         if news.spurious {
             self.recovery.on(Event::SpuriousRetransmit, before, now);
         }
@@ -184,10 +187,12 @@ impl Sender {
         verdict
     }
 
-    /// The packets whose payload was cut off are to be sent again. What is said of a copy that has
-    /// been replaced says nothing of the new one: it is too soon for that. (The shortest round trip
-    /// may itself have been measured in a crowd.) What is said of a first copy gives a round-trip
-    /// time like an acknowledgement: it may be all that comes in an incast.
+    /// The packets whose payload was cut off are to be sent again. Each copy is told of once. So
+    /// what is said after a copy that counted as lost may be about that one, if it is too soon for
+    /// the new one. If that copy was told of, only an acknowledgement that came twice can say so.
+    /// (The shortest round trip may itself have been measured in a crowd, and be many times that of
+    /// the idle network.) What is said of a first copy gives a round-trip time like an
+    /// acknowledgement: it may be all that comes in an incast.
     fn mark_trimmed(
         &mut self,
         ack: &Acknowledgement,
@@ -203,11 +208,11 @@ impl Sender {
             if slot.copies == 1 {
                 self.rtt.sample(took);
             } else if let Some(shortest) = self.rtt.shortest()
-                && took < shortest.divided_by(4)
+                && took < shortest.divided_by(if slot.told { 64 } else { 4 })
             {
                 continue;
             }
-            let slot = self.flight.mark_lost(index);
+            let slot = self.flight.mark_trimmed(index);
             let feedback = feedback(&slot, None, PacketFate::Trimmed);
             steering.feedback(&feedback, self.flight.in_flight(), now);
             counters.rx_trims += 1;

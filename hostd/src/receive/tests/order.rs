@@ -105,3 +105,34 @@ fn a_plain_peer_repeats_what_it_sent() {
     assert_eq!(receiver.place(Psn::new(4)).1, Arrival::Duplicate);
     assert!(!receiver.reorders());
 }
+
+/// CC-8: who sends to a crowded host is told how many do: with marks and trims, and otherwise once
+/// for each news; when the crowd is gone it is told that, and small ones never.
+#[test]
+fn the_crowd_is_told_as_news() {
+    let mut receiver = Receiver::new(
+        Psn::new(100),
+        16,
+        (4, Span::from_micros(500)),
+        Reports::new(4, Span::from_micros(100)).with_marks(),
+        256,
+    );
+    let mut told = |crowd: u32, trims: bool| {
+        if trims {
+            assert!(receiver.reports.on_trimmed(Psn::new(101)));
+        }
+        receiver.reports.on_crowd(crowd);
+        let sack = receiver.ack_fields(1, 0, None, false).multipath;
+        let marks = sack.expect("with multipath").marks;
+        receiver.reports.on_left();
+        marks.map(|marks| marks.crowd.count())
+    };
+    assert_eq!(told(15, false), None, "a small one");
+    assert_eq!(told(15, true), Some(None));
+    assert_eq!(told(1_000, false), Some(Some(1_024)));
+    assert_eq!(told(1_010, false), None, "that is no news");
+    assert_eq!(told(1_000, true), Some(Some(1_024)), "beside a trim it is");
+    assert_eq!(told(500, false), Some(Some(512)));
+    assert_eq!(told(3, false), Some(Some(3)), "the rest");
+    assert_eq!(told(3, false), None);
+}

@@ -405,10 +405,7 @@ fn a_storm_is_limited_and_the_switch_answers() {
             }
         });
         // The switch is asked for anew, at the very port of the storm.
-        let _ = rig
-            .lab
-            .host("h1")
-            .run("ip neighbour flush dev leaf1".split(' '));
+        rig.on("h1", "ip neighbour flush dev leaf1");
         rig.wait_answer("h1", "192.0.2.254");
         rig.wait_answer("h1", "192.0.2.3");
         storm.join().unwrap();

@@ -108,6 +108,7 @@ soak: setup
 	$(CARGO) build --release -p fabric --bin fabric
 	target/release/fabric twin soak --for $(or $(FOR),30m)
 	$(CARGO) build --release -p hostd-client --bins
+	$(CARGO) test --release -p hostd --test engine -- --ignored
 	$(CARGO) test --release -p hostd --test edge -- --ignored --nocapture --test-threads 1
 
 clean:

@@ -68,9 +68,14 @@ pub const SGE: usize = 16;
 /// the request's own are 288.
 pub const INLINE: usize = 256;
 
-/// Longest message in bytes. At the smallest path MTU it takes 2²² packet sequence numbers, half of
-/// the 2²³ within which two of them can be compared.
-pub const MESSAGE: u32 = 1 << 30;
+/// Longest message in bytes (InfiniBand 9.7.7). At the smallest path MTU it takes 2²³ packet
+/// sequence numbers. They are compared with its end only when all of it was sent, and then those
+/// that matter are within [`SEND_SPAN`] of it or, behind READs, [`PSN_REACH`].
+pub const MESSAGE: u32 = 1 << 31;
+
+/// New packets are at most this many numbers after the oldest answer that is missing: numbers can
+/// be compared within 2²³, and the peer has to know that a question comes again.
+pub const PSN_REACH: u32 = 1 << 22;
 
 /// RDMA READs and atomic operations of one queue pair, in each direction, that may be outstanding:
 /// as many answers are remembered for repetition. `rdma_rxe` has 128.
@@ -131,7 +136,8 @@ pub const HEADERS: usize = 14 + 40 + 8 + 12 + 8 + Extension::LEN + 16 + 4;
 pub const TRAILER: usize = 3 + 4;
 
 const _: () = assert!(HALF_OPEN_OF_SOURCE < HALF_OPEN && HALF_OPEN + OUTGOING < CONNECTIONS);
-const _: () = assert!((MESSAGE / PATH_MTU_MIN as u32) < 1 << 23);
+const _: () = assert!(MESSAGE / PATH_MTU_MIN as u32 <= 1 << 23);
+const _: () = assert!(PSN_REACH + SEND_SPAN < 1 << 23);
 const _: () = assert!(PLAIN_SEND_SPAN <= SEND_SPAN);
 const _: () = assert!(SEND_SPAN.is_power_of_two() && SEND_SPAN <= REORDER_BUFFER);
 const _: () = assert!(REORDER_BUFFER.is_power_of_two() && REORDER_BUFFER < 1 << 23);

@@ -105,6 +105,9 @@ impl Requester {
         let (Some(awaited), Some(request)) = (&self.awaited, self.queue.current()) else {
             return true;
         };
+        if !awaited.reaches(sender.flight().next()) {
+            return false;
+        }
         if request.fence && self.queue.begins() && !awaited.is_empty() {
             return false;
         }

@@ -233,7 +233,7 @@ fn bad_lists_end_before_they_leave() {
                 assert_eq!(status, Status::LocalProtection, "{opcode:?} piece {bad}");
             }
         }
-        for len in [limits::MESSAGE / 2 + 1, u32::MAX] {
+        for len in [limits::MESSAGE / 2 + 1, limits::MESSAGE, u32::MAX] {
             let status = outcome(|network, [qpn, _]| {
                 let list = [Sge {
                     len,

@@ -10,6 +10,7 @@ mod hostile;
 mod injection;
 mod keep_alive;
 mod lists;
+mod long;
 mod losses;
 mod messages;
 mod modify;

@@ -10,6 +10,7 @@
 //! longer than paths differ in delay, or nothing comes at all. Then what is missing is asked for
 //! again by a request that begins there. A request that is lost itself is the flight's affair.
 
+use crate::limits;
 use crate::verbs::{Psn, Status};
 use common::time::{Span, Time};
 use std::collections::VecDeque;
@@ -116,6 +117,12 @@ impl Awaited {
     pub(crate) fn has_room(&self, packets: u32, window: u32) -> bool {
         let fits = self.asked.is_empty() || self.outstanding + packets <= window;
         self.asked.len() < self.patience.most && fits
+    }
+
+    /// Whether a new packet `next` may be sent as long as the oldest answer is missing.
+    pub(crate) fn reaches(&self, next: Psn) -> bool {
+        let oldest = self.asked.front();
+        oldest.is_none_or(|oldest| next.since(oldest.first) < limits::PSN_REACH)
     }
 
     /// Whether requests that are answered may be sent at all.

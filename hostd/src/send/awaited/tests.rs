@@ -99,3 +99,20 @@ fn silence_ends() {
     let millis: Vec<_> = asked.iter().map(|span| span.nanos() / 1_000_000).collect();
     assert_eq!(millis, [10, 30, 70, 150]);
 }
+
+/// HT-30: no new packet leaves so far behind a missing answer that numbers could be confused.
+#[test]
+fn what_is_new_stays_in_reach() {
+    let mut awaited = awaited(None);
+    assert!(
+        awaited.reaches(psn(limits::PSN_REACH)),
+        "nothing is missing"
+    );
+    awaited.ask(7, 0, (psn(0), 2), RTO, at(0));
+    assert!(awaited.reaches(psn(2)) && awaited.reaches(psn(limits::PSN_REACH - 1)));
+    assert!(!awaited.reaches(psn(limits::PSN_REACH)) && !awaited.reaches(psn(1 << 23)));
+    awaited.take(psn(0), RTO, at(1));
+    assert!(!awaited.reaches(psn(limits::PSN_REACH)), "one is missing");
+    awaited.take(psn(1), RTO, at(1));
+    assert!(awaited.reaches(psn(limits::PSN_REACH)));
+}

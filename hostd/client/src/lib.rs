@@ -53,6 +53,7 @@ mod window;
 pub use abi::attributes::{QueuePairAttributes, QueuePairState};
 pub use abi::by_hand::ByHand;
 pub use abi::descriptor::{CompletionOpcode, CompletionStatus};
+pub use abi::options::ConnectionOptions;
 pub use abi::types::{Access, ErrorCode, Granularity, Private};
 pub use completion::{Completion, CompletionQueue};
 pub use context::{Context, SOCKET_DEFAULT, SOCKET_ENV, socket_path};

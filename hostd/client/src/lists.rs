@@ -6,7 +6,7 @@ use crate::abi::descriptor::{
 use crate::abi::ring::Producer;
 use crate::abi::{INLINE_MAX, SGE_MAX};
 use crate::queue_pair::RemoteUse;
-use crate::{Error, QueuePair, SendRequest, Slice};
+use crate::{Error, QueuePair, SendRequest, SharedQueue, Slice};
 
 impl QueuePair {
     /// Pieces that one work request may have (`max_send_sge`, `max_recv_sge`).
@@ -62,11 +62,12 @@ impl QueuePair {
     ///
     /// # Errors
     /// [`Error::QueueFull`] until the daemon has taken older receives; [`Error::TooManyPieces`]
-    /// above [`Self::SGE_MAX`].
+    /// above [`Self::SGE_MAX`]; [`Error::SharedReceives`].
     pub fn post_receive_list(&mut self, wr_id: u64, pieces: &[Slice]) -> Result<(), Error> {
-        let buffers = list(pieces)?;
-        let first = ReceiveWork { wr_id, buffers }.to_bytes();
-        let posted = push_list(&mut self.receive, &first, &buffers, pieces)?;
+        if self.shares() {
+            return Err(Error::SharedReceives);
+        }
+        let posted = push_receive(&mut self.receive, wr_id, pieces)?;
         self.posted(posted)
     }
 
@@ -77,6 +78,31 @@ impl QueuePair {
         self.ring(1);
         Ok(())
     }
+}
+
+impl SharedQueue {
+    /// Posts a receive of several pieces, which a message fills one after the other.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`] until the daemon has taken older receives; [`Error::TooManyPieces`]
+    /// above [`QueuePair::SGE_MAX`].
+    pub fn post_receive_list(&mut self, wr_id: u64, pieces: &[Slice]) -> Result<(), Error> {
+        if !push_receive(&mut self.ring, wr_id, pieces)? {
+            return Err(Error::QueueFull);
+        }
+        self.context.ring(self.slot);
+        Ok(())
+    }
+}
+
+fn push_receive(
+    ring: &mut Producer<WORK_LEN>,
+    wr_id: u64,
+    pieces: &[Slice],
+) -> Result<bool, Error> {
+    let buffers = list(pieces)?;
+    let first = ReceiveWork { wr_id, buffers }.to_bytes();
+    push_list(ring, &first, &buffers, pieces)
 }
 
 fn list(pieces: &[Slice]) -> Result<SgeList, Error> {

@@ -5,6 +5,7 @@ use crate::abi::attributes::{QueuePairAttributes, QueuePairState};
 use crate::abi::by_hand::ByHand;
 use crate::abi::descriptor::{ATOMIC_LEN, Local, Opcode, ReceiveWork, SendWork, SgeList, WORK_LEN};
 use crate::abi::message::Request;
+use crate::abi::options::ConnectionOptions;
 use crate::abi::ring::{Producer, RingMemory};
 use crate::abi::types::{ErrorCode, Granularity, ObjectKind, Private};
 use crate::channel::deadline;
@@ -359,12 +360,30 @@ impl QueuePair {
     /// # Errors
     /// The ring is broken; [`Error::SharedReceives`].
     pub fn post_receives(&mut self, requests: &[ReceiveRequest]) -> Result<usize, Error> {
-        if self.shared.is_some() {
+        if self.shares() {
             return Err(Error::SharedReceives);
         }
         let posted = push_all(&mut self.receive, receive_works(requests))?;
         self.ring(posted);
         Ok(posted)
+    }
+
+    /// Whether its receives come from a shared queue.
+    pub(crate) fn shares(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Sets how the connection retries that this queue pair gets by [`Self::connect`] or
+    /// [`crate::ConnectRequest::accept`].
+    ///
+    /// # Errors
+    /// A value is out of its range, or the queue pair is connected; the daemon says which.
+    pub fn set_options(&mut self, options: &ConnectionOptions) -> Result<(), Error> {
+        let request = Request::SetOptions {
+            qp: self.handle,
+            options: *options,
+        };
+        self.context.channel.call(&request, None).map(|_| ())
     }
 
     /// Connects to a listener (`rdma_connect`). Receives that the peer's first messages need

@@ -17,10 +17,10 @@ use std::time::Duration;
 /// whatever connection it comes by.
 #[derive(Debug)]
 pub struct SharedQueue {
-    context: Arc<Session>,
-    ring: Producer<WORK_LEN>,
+    pub(crate) context: Arc<Session>,
+    pub(crate) ring: Producer<WORK_LEN>,
     handle: u32,
-    slot: u32,
+    pub(crate) slot: u32,
     object: Arc<Object>,
 }
 

@@ -19,6 +19,7 @@ use hostd_client::abi::by_hand::ByHand;
 use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
 use hostd_client::abi::doorbell::DoorbellPage;
 use hostd_client::abi::message::Request;
+use hostd_client::abi::options::ConnectionOptions;
 use hostd_client::abi::ring::{RingMemory, memory_len};
 use hostd_client::abi::types::{Access, ErrorCode, ObjectKind, Private};
 use hostd_client::abi::{
@@ -144,10 +145,9 @@ impl Session {
             Request::CreateSharedQueue { entries, limit } => {
                 self.create_shared_queue(entries, limit).await
             }
-            Request::LimitSharedQueue { queue, limit } => self
-                .ask(|answer| SessionCommand::LimitSharedQueue(queue, limit, answer))
-                .await
-                .map(done),
+            Request::LimitSharedQueue { queue, limit } => {
+                self.limit_shared_queue(queue, limit).await
+            }
             Request::CreateWindow => self.create_window().await,
             Request::Listen {
                 address,
@@ -160,6 +160,7 @@ impl Session {
                 port,
                 private,
             } => self.connect(qp, address, port, private).await,
+            Request::SetOptions { qp, options } => self.set_options(qp, options).await,
             Request::Accept {
                 request,
                 qp,
@@ -380,6 +381,12 @@ impl Session {
         Ok((reply, vec![fd]))
     }
 
+    async fn limit_shared_queue(&self, queue: u32, limit: u32) -> Outcome {
+        self.ask(|answer| SessionCommand::LimitSharedQueue(queue, limit, answer))
+            .await
+            .map(done)
+    }
+
     fn free_slot(&self) -> Result<u32, Refusal> {
         (0..u32::try_from(QUEUE_PAIRS_MAX).unwrap_or(u32::MAX))
             .find(|slot| !self.slots.contains(slot))
@@ -424,13 +431,23 @@ impl Session {
         self.ask(connect).await.map(done)
     }
 
+    async fn set_options(&self, qp: u32, options: ConnectionOptions) -> Outcome {
+        self.ready(|answer| SessionCommand::SetOptions(qp, options, answer))
+            .await
+    }
+
     async fn connect_by_hand(&self, qp: u32, by_hand: ByHand) -> Outcome {
         self.routes
             .reach(by_hand.peer)
             .await
             .map_err(|reason| Refusal::new(ErrorCode::Unreachable, reason))?;
-        let connect = |answer| SessionCommand::ConnectByHand(qp, Box::new(by_hand), answer);
-        match self.ask(connect).await? {
+        self.ready(|answer| SessionCommand::ConnectByHand(qp, Box::new(by_hand), answer))
+            .await
+    }
+
+    /// Carries out what is refused with a text that says what is wrong.
+    async fn ready(&self, command: impl FnOnce(Answer<Readied>) -> SessionCommand) -> Outcome {
+        match self.ask(command).await? {
             Readied::Done => Ok(done(())),
             Readied::Refused(text) => Err(Refusal::new(ErrorCode::InvalidArgument, text)),
         }
@@ -452,11 +469,8 @@ impl Session {
                 .map_err(|reason| Refusal::new(ErrorCode::Unreachable, reason))?;
         }
         let given = Box::new(attributes);
-        let modify = |answer| SessionCommand::ModifyQueuePair(qp, next, given, answer);
-        match self.ask(modify).await? {
-            Readied::Done => Ok(done(())),
-            Readied::Refused(text) => Err(Refusal::new(ErrorCode::InvalidArgument, text)),
-        }
+        self.ready(|answer| SessionCommand::ModifyQueuePair(qp, next, given, answer))
+            .await
     }
 
     async fn query(&self, qp: u32) -> Outcome {

@@ -75,6 +75,7 @@ pub(crate) struct Given {
     pub(crate) timeout: u8,
     pub(crate) retry_count: u8,
     pub(crate) rnr_retry: u8,
+    pub(crate) min_rnr_timer: u8,
     pub(crate) depth: Depth,
 }
 
@@ -94,6 +95,7 @@ impl Given {
         timeout: 0,
         retry_count: 0,
         rnr_retry: 0,
+        min_rnr_timer: 0,
         depth: Depth {
             responder_resources: 0,
             initiator_depth: 0,

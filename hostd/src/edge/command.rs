@@ -16,6 +16,7 @@ use hostd_client::abi::attributes::{QueuePairAttributes, QueuePairState};
 use hostd_client::abi::by_hand::ByHand;
 use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
 use hostd_client::abi::doorbell::DoorbellPage;
+use hostd_client::abi::options::ConnectionOptions;
 use hostd_client::abi::ring::{Consumer, Producer};
 use hostd_client::abi::types::{Access, ObjectKind, Private};
 use std::collections::HashSet;
@@ -85,6 +86,8 @@ pub enum SessionCommand<M = SharedMemory> {
     Listen(u16, u16, Answer<u16>),
     /// Connect a queue pair.
     Connect(u32, IpAddr, u16, Private, Answer<()>),
+    /// Set what a queue pair's connection will be like.
+    SetOptions(u32, ConnectionOptions, Answer<Readied>),
     /// Accept a request with a queue pair.
     Accept(u32, u32, Private, Answer<()>),
     /// Turn a request down.

@@ -6,6 +6,7 @@ use crate::engine::Engine;
 use crate::memory::RegionMemory;
 use crate::verbs::{CompletionQueueId, ConnectionId, EngineError, SharedQueueId};
 use hostd_client::abi::descriptor::WORK_LEN;
+use hostd_client::abi::options::ConnectionOptions;
 use hostd_client::abi::ring::Consumer;
 
 /// Requests that one queue pair may hand over in a turn, per queue: bounds the turn, and keeps a
@@ -60,6 +61,8 @@ pub struct WorkRings {
     pub slot: u32,
     /// Its connection.
     pub link: Link,
+    /// What that is to be like.
+    pub options: ConnectionOptions,
 }
 
 impl WorkRings {
@@ -83,6 +86,7 @@ impl WorkRings {
             receives: Copies::new(),
             queues,
             shared: None,
+            options: ConnectionOptions::default(),
             slot,
             link,
         }

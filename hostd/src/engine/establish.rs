@@ -17,9 +17,6 @@ use common::wire::cm::{
 use common::wire::roce::{Cookie, Flow};
 use std::net::IpAddr;
 
-/// RNR timer code that is asked of peers: 0.64 ms.
-const MIN_RNR_TIMER: u8 = 12;
-
 /// Time in which this side answers connection messages, 4.096 µs × 2^18 ≈ 1 s, as it tells peers.
 const CM_RESPONSE: u8 = 18;
 
@@ -197,7 +194,7 @@ impl<M: RegionMemory> Engine<M> {
             // own on, and sends from its peer's on.
             rq_psn: connection.psn,
             path_mtu,
-            min_rnr_timer: MIN_RNR_TIMER,
+            min_rnr_timer: connection.given.min_rnr_timer,
             max_dest_rd_atomic: depth.responder_resources,
             multipath: connection.offer.map(|offer| Multipath {
                 config: offer.config,

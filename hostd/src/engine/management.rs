@@ -598,6 +598,7 @@ fn given(parameters: &ConnectionParameters<'_>, room: usize) -> Result<Given, En
     let fits = parameters.timeout < 32
         && parameters.retry_count < 8
         && parameters.rnr_retry < 8
+        && parameters.min_rnr_timer < 32
         && depth.responder_resources.max(depth.initiator_depth) <= limits::RD_ATOMIC;
     if !fits {
         return Err(EngineError::Argument);
@@ -607,6 +608,7 @@ fn given(parameters: &ConnectionParameters<'_>, room: usize) -> Result<Given, En
         timeout: parameters.timeout,
         retry_count: parameters.retry_count,
         rnr_retry: parameters.rnr_retry,
+        min_rnr_timer: parameters.min_rnr_timer,
         depth,
     })
 }

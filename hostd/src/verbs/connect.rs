@@ -13,8 +13,10 @@ pub struct ConnectionParameters<'a> {
     pub timeout: u8,
     /// Whole time-outs without progress before the queue pair fails, 0–7.
     pub retry_count: u8,
-    /// Tries when the peer has no receive posted, 0–6; 7 never gives up.
+    /// Tries of the peer when no receive is posted here, 0–6; 7 never gives up.
     pub rnr_retry: u8,
+    /// How long the peer waits before it tries again: code 0–31 of the RNR NAK.
+    pub min_rnr_timer: u8,
     /// RDMA READs and atomic operations of the peer that may be outstanding, 0–128.
     pub responder_resources: u8,
     /// Own RDMA READs and atomic operations that may be outstanding, 0–128; not more than the peer
@@ -23,13 +25,14 @@ pub struct ConnectionParameters<'a> {
 }
 
 impl Default for ConnectionParameters<'_> {
-    /// No data; about one second eight times over, receives awaited for ever.
+    /// No data; about one second eight times over, receives awaited for ever, every 0.64 ms.
     fn default() -> Self {
         Self {
             private_data: &[],
             timeout: 18,
             retry_count: 7,
             rnr_retry: 7,
+            min_rnr_timer: 12,
             responder_resources: limits::RD_ATOMIC_DEFAULT,
             initiator_depth: limits::RD_ATOMIC_DEFAULT,
         }

@@ -10,6 +10,7 @@ mod hostile;
 mod lists;
 mod loopback;
 mod modify;
+mod options;
 mod raw;
 mod rig;
 mod shared_queue;

@@ -279,3 +279,38 @@ fn broken_and_foreign_queues() {
     assert_eq!(a.report().edge.broken_queues, 2, "the queue and its user");
     crate::raw::is_well(&a);
 }
+
+/// HT-1: a receive of several pieces from a shared queue is filled one piece after the other; what
+/// takes from such a queue has no receives of its own.
+#[test]
+fn shared_receives_have_pieces() {
+    let (a, b) = pair(&config());
+    let mut server = Server::new(&b);
+    let mut client = Client::new(&a);
+    let mut queue_pair = connect(&mut client, &server, b.address);
+    let pieces: Vec<_> = (0..7)
+        .map(|n| server.memory.slice(n * 1000, 10 + n).expect("inside"))
+        .collect();
+    let refused = queue_pair.post_receive_list(0, &pieces);
+    assert!(matches!(refused, Err(Error::SharedReceives)), "{refused:?}");
+    let many = vec![pieces[0]; QueuePair::SGE_MAX + 1];
+    let refused = server.shared.post_receive_list(0, &many);
+    assert!(
+        matches!(refused, Err(Error::TooManyPieces(_))),
+        "{refused:?}"
+    );
+    server.shared.post_receive_list(5, &pieces).expect("posted");
+    let bytes: Vec<u8> = (0..91).collect();
+    client.memory.write(0, &bytes).expect("inside");
+    client.send(1, 91);
+    let received = server.queue.next(PATIENCE).expect("a completion");
+    assert!(received.is_success(), "{received:?}");
+    assert_eq!((received.wr_id, received.byte_len), (5, 91));
+    let mut gathered = Vec::new();
+    for n in 0..7 {
+        let mut part = vec![0; 10 + n];
+        server.memory.read(n * 1000, &mut part).expect("inside");
+        gathered.extend(part);
+    }
+    assert_eq!(gathered, bytes);
+}

@@ -5,6 +5,7 @@
 use super::attributes::{QueuePairAttributes, QueuePairState};
 use super::by_hand::ByHand;
 use super::codec::{DecodeError, Reader};
+use super::options::ConnectionOptions;
 use super::record::{Record, header, open};
 use super::types::{Access, ObjectKind, Private};
 use super::{MAGIC, VERSION_MAJOR, VERSION_MINOR};
@@ -87,6 +88,13 @@ pub enum Request {
         /// Data for the peer's application.
         private: Private,
     },
+    /// Set what the connection that a queue pair will get is to be like.
+    SetOptions {
+        /// The queue pair, which is not connected.
+        qp: u32,
+        /// What it is to be like.
+        options: ConnectionOptions,
+    },
     /// Accept a connection request with a queue pair. The outcome is an event.
     Accept {
         /// The request, from [`Event::ConnectRequest`](super::answer::Event::ConnectRequest).
@@ -154,6 +162,7 @@ const LIMIT_SHARED: u16 = 25;
 const MODIFY_QP: u16 = 26;
 const QUERY_QP: u16 = 27;
 const CREATE_WINDOW: u16 = 18;
+const SET_OPTIONS: u16 = 28;
 
 impl Request {
     /// The `Hello` of this version.
@@ -235,6 +244,7 @@ impl Request {
                 private,
             } => private.write(header(ACCEPT, tag).u32(request).u32(qp)),
             Self::Reject { request, private } => private.write(header(REJECT, tag).u32(request)),
+            Self::SetOptions { qp, options } => options.write(header(SET_OPTIONS, tag).u32(qp)),
             Self::Disconnect { qp } => header(DISCONNECT, tag).u32(qp),
             Self::ConnectByHand { qp, by_hand } => {
                 by_hand.write(header(CONNECT_BY_HAND, tag).u32(qp))
@@ -303,6 +313,10 @@ impl Request {
             REJECT => Self::Reject {
                 request: r.u32()?,
                 private: Private::read(r)?,
+            },
+            SET_OPTIONS => Self::SetOptions {
+                qp: r.u32()?,
+                options: ConnectionOptions::read(r)?,
             },
             DISCONNECT => Self::Disconnect { qp: r.u32()? },
             CONNECT_BY_HAND => Self::ConnectByHand {

@@ -6,6 +6,7 @@
 //!   types       access rights, private data, error codes
 //!   attributes  states and attributes of queue pairs
 //!   by_hand     both ends of a queue pair that is set up by hand
+//!   options     what an application wants of a connection
 //!   message     requests
 //!   answer      replies and events
 //!   descriptor  work requests in the rings
@@ -44,6 +45,7 @@ pub mod completion;
 pub mod descriptor;
 pub mod doorbell;
 pub mod message;
+pub mod options;
 pub mod record;
 pub mod ring;
 pub mod types;
@@ -112,7 +114,7 @@ pub const SGE_MAX: usize = 16;
 pub const INLINE_MAX: usize = 256;
 
 /// The most bytes of one message: the engine's limit, which `Hello` reports.
-pub const MESSAGE_LEN_MAX: u64 = 1 << 30;
+pub const MESSAGE_LEN_MAX: u64 = 1 << 31;
 
 #[cfg(test)]
 mod tests;

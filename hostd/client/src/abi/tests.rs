@@ -4,6 +4,7 @@ use super::by_hand::ByHand;
 use super::codec::DecodeError;
 use super::descriptor::*;
 use super::message::*;
+use super::options::ConnectionOptions;
 use super::record::tag_of;
 use super::types::*;
 use super::{INLINE_MAX, MESSAGE_MAX, PRIVATE_MAX, SGE_MAX};
@@ -151,6 +152,17 @@ fn requests() -> impl Strategy<Value = Request> {
         (any::<u32>(), privates())
             .prop_map(|(request, private)| Request::Reject { request, private }),
         any::<u32>().prop_map(|qp| Request::Disconnect { qp }),
+        any::<(u32, [u8; 6])>().prop_map(|(qp, small)| Request::SetOptions {
+            qp,
+            options: ConnectionOptions {
+                timeout: small[0],
+                retry_count: small[1],
+                rnr_retry: small[2],
+                min_rnr_timer: small[3],
+                responder_resources: small[4],
+                initiator_depth: small[5],
+            },
+        }),
         by_hands(),
         (any::<u32>(), attributes()).prop_map(|(qp, attributes)| Request::ModifyQueuePair {
             qp,

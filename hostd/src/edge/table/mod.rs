@@ -10,6 +10,7 @@ mod events;
 mod grave;
 mod modify;
 mod objects;
+mod options;
 mod shared;
 
 pub use grave::{BURIALS, Burial};
@@ -24,8 +25,7 @@ use crate::engine::Engine;
 use crate::memory::RegionMemory;
 use crate::verbs::Transition;
 use crate::verbs::{
-    CompletionQueueId, ConnectionId, ConnectionParameters, DomainId, EngineError, PrivateData,
-    SharedQueueId,
+    CompletionQueueId, ConnectionId, DomainId, EngineError, PrivateData, SharedQueueId,
 };
 use crossbeam_channel::Sender;
 use hostd_client::abi::answer::Event;
@@ -226,6 +226,9 @@ impl<M: RegionMemory> Table<M> {
             Asked::Accept(request, qp, private, answer) => {
                 reply(answer, self.accept(session, request, qp, &private, engine));
             }
+            Asked::SetOptions(qp, options, answer) => {
+                reply(answer, self.set_options(session, qp, options));
+            }
             Asked::Reject(request, private, answer) => {
                 let waiting = self.take_request(session, request);
                 let rejected =
@@ -270,25 +273,6 @@ impl<M: RegionMemory> Table<M> {
         }
     }
 
-    fn connect(
-        &mut self,
-        session: SessionId,
-        qp: u32,
-        address: IpAddr,
-        port: u16,
-        private: &Private,
-        engine: &mut Engine<M>,
-    ) -> Result<(), EngineError> {
-        self.may_connect()?;
-        let rings = self.rings(session, qp)?;
-        if rings.link != Link::None {
-            return Err(EngineError::State);
-        }
-        let connection = engine.connect(qp, address, port, &parameters(private))?;
-        rings.link = Link::Pending(connection);
-        Ok(())
-    }
-
     fn take_request(&mut self, session: SessionId, request: u32) -> Result<Waiting, EngineError> {
         match self.requests.get(&request).copied() {
             Some(waiting) if waiting.session == session => {
@@ -297,30 +281,6 @@ impl<M: RegionMemory> Table<M> {
             }
             _ => Err(EngineError::Unknown),
         }
-    }
-
-    fn accept(
-        &mut self,
-        session: SessionId,
-        request: u32,
-        qp: u32,
-        private: &Private,
-        engine: &mut Engine<M>,
-    ) -> Result<(), EngineError> {
-        self.may_connect()?;
-        if self.rings(session, qp)?.link != Link::None {
-            return Err(EngineError::State);
-        }
-        // Receives that were posted before are in place when the first message comes.
-        self.serve_one(qp, engine);
-        let waiting = self.take_request(session, request)?;
-        let connection = waiting.connection;
-        if let Err(error) = engine.accept(connection, qp, &parameters(private)) {
-            self.requests.insert(request, waiting);
-            return Err(error);
-        }
-        self.rings(session, qp)?.link = Link::Pending(connection);
-        Ok(())
     }
 
     fn disconnect(
@@ -569,13 +529,6 @@ impl Slot {
 fn reply<T>(answer: Answer<T>, result: Result<T, EngineError>) {
     // The session that asked may have ended meanwhile.
     let _ = answer.send(result);
-}
-
-fn parameters(private: &Private) -> ConnectionParameters<'_> {
-    ConnectionParameters {
-        private_data: private.as_slice(),
-        ..Default::default()
-    }
 }
 
 /// What fits of a peer's data.

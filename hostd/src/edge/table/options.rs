@@ -1,0 +1,88 @@
+//! Connections of applications: what they want of them, and how they are asked for.
+
+use super::{Link, Table};
+use crate::edge::command::{Readied, SessionId};
+use crate::engine::Engine;
+use crate::memory::RegionMemory;
+use crate::verbs::{ConnectionParameters, EngineError};
+use hostd_client::abi::options::ConnectionOptions;
+use hostd_client::abi::types::Private;
+use std::net::IpAddr;
+
+impl<M: RegionMemory> Table<M> {
+    /// Notes what the application wants of the connection that a queue pair will get.
+    pub(super) fn set_options(
+        &mut self,
+        session: SessionId,
+        qp: u32,
+        options: ConnectionOptions,
+    ) -> Result<Readied, EngineError> {
+        let rings = self.rings(session, qp)?;
+        if rings.link != Link::None {
+            return Err(EngineError::State);
+        }
+        if let Some((name, value, most)) = options.wrong() {
+            return Ok(Readied::Refused(format!("{name} is {value}, above {most}")));
+        }
+        rings.options = options;
+        Ok(Readied::Done)
+    }
+
+    pub(super) fn connect(
+        &mut self,
+        session: SessionId,
+        qp: u32,
+        address: IpAddr,
+        port: u16,
+        private: &Private,
+        engine: &mut Engine<M>,
+    ) -> Result<(), EngineError> {
+        self.may_connect()?;
+        let rings = self.rings(session, qp)?;
+        if rings.link != Link::None {
+            return Err(EngineError::State);
+        }
+        let parameters = parameters(private, &rings.options);
+        let connection = engine.connect(qp, address, port, &parameters)?;
+        rings.link = Link::Pending(connection);
+        Ok(())
+    }
+
+    pub(super) fn accept(
+        &mut self,
+        session: SessionId,
+        request: u32,
+        qp: u32,
+        private: &Private,
+        engine: &mut Engine<M>,
+    ) -> Result<(), EngineError> {
+        self.may_connect()?;
+        let rings = self.rings(session, qp)?;
+        if rings.link != Link::None {
+            return Err(EngineError::State);
+        }
+        let options = rings.options;
+        // Receives that were posted before are in place when the first message comes.
+        self.serve_one(qp, engine);
+        let waiting = self.take_request(session, request)?;
+        let connection = waiting.connection;
+        if let Err(error) = engine.accept(connection, qp, &parameters(private, &options)) {
+            self.requests.insert(request, waiting);
+            return Err(error);
+        }
+        self.rings(session, qp)?.link = Link::Pending(connection);
+        Ok(())
+    }
+}
+
+fn parameters<'a>(private: &'a Private, options: &ConnectionOptions) -> ConnectionParameters<'a> {
+    ConnectionParameters {
+        private_data: private.as_slice(),
+        timeout: options.timeout,
+        retry_count: options.retry_count,
+        rnr_retry: options.rnr_retry,
+        min_rnr_timer: options.min_rnr_timer,
+        responder_resources: options.responder_resources,
+        initiator_depth: options.initiator_depth,
+    }
+}

@@ -34,7 +34,7 @@
 
 #define RECEIVE 1
 #define REQUEST 2
-#define SECONDS 100
+#define SECONDS 280
 #define PIECES 16u
 #define GAP 24u
 

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::dissection::assert_well_formed;
 
 /// Longest time for anything in the guest.
-pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 
 /// Address of the guest's interface.
 const MAC: &str = "02:00:00:00:00:02";

@@ -89,6 +89,8 @@ impl Listener {
             }
         }
         let socket = UnixListener::bind(path)?;
+        // None of them is wanted, and the close of some takes as long as their sender likes.
+        crate::sys::permit_descriptors(&socket, false)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
         Ok(Self {
             socket,

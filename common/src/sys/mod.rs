@@ -5,12 +5,14 @@
 
 pub mod alloc;
 mod memory;
+mod rights;
 mod signal;
 mod wait;
 
 pub use memory::{
     Access, Mapping, MappingError, MemlockError, create_memfd, memlock_limit, raise_memlock,
 };
+pub use rights::permit_descriptors;
 pub use signal::end_quietly_on_broken_pipe;
 pub use wait::{PollSet, Waker, monotonic};
 

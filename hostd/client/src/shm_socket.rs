@@ -47,7 +47,8 @@ pub(crate) fn register(
     Ok(unsafe { tokio::io::unix::AsyncFd::register(copy) }?)
 }
 
-/// Receives one record without waiting; `None` at the end of the connection.
+/// Receives one record without waiting; `None` at the end of the connection. An empty record is an
+/// end too, unless descriptors came with it.
 ///
 /// # Errors
 /// `EAGAIN` if there is none now; what `recvmsg` says otherwise.
@@ -80,8 +81,9 @@ fn receive_with(socket: BorrowedFd<'_>, room: usize) -> Result<Option<Received>,
     let truncated = header.msg_flags & libc::MSG_TRUNC != 0 || descriptors.len() > DESCRIPTORS_MAX;
     // The buffer takes all that a sender can attach: what is missing found no free number.
     let shortage = header.msg_flags & libc::MSG_CTRUNC != 0;
-    // SEQPACKET: no bytes is the end; an empty record is no lawful message either.
-    if len == 0 {
+    // SEQPACKET: no bytes is the end; an empty record is no lawful message either. One that brings
+    // descriptors is given out, because the caller may not be where they may be closed.
+    if len == 0 && descriptors.is_empty() {
         return Ok(None);
     }
     Ok(Some(Received {
@@ -222,6 +224,16 @@ mod tests {
         );
         drop(a);
         assert!(receive(b.as_fd()).expect("the end").is_none());
+    }
+
+    /// HT-3: descriptors of an empty record are not closed here, where that may take long.
+    #[test]
+    fn an_empty_record_with_descriptors_is_given_out() {
+        let (a, b) = pair();
+        send(a.as_fd(), b"", &[a.as_fd()]).expect("sent");
+        let received = receive(b.as_fd()).expect("a record").expect("not the end");
+        assert!(received.bytes.is_empty());
+        assert_eq!(received.descriptors.len(), 1);
     }
 
     /// HT-3: what a receiver has no room for is told apart from what is too long, and what came is

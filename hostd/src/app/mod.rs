@@ -5,6 +5,7 @@
 //!   socket    accepts, checks credentials
 //!   session   requests, replies          ──▶    sessions, rings, registered memory
 //!   ledger    quotas
+//!   closer    threads that close what applications own
 //!             events to the application  ◀──
 //! ```
 //!
@@ -12,6 +13,7 @@
 //! checked, its memory cannot be unmapped (see `hostd_client::shm`), and its quota bounds its
 //! objects. When its socket closes, all its objects are released.
 
+pub mod closer;
 pub mod ledger;
 pub mod refusal;
 pub mod session;

@@ -4,6 +4,7 @@
 //! application does not read is bounded, and one that exceeds the bound, or breaks the protocol, is
 //! disconnected. The end of its task ends the session in the worker.
 
+use super::closer::{Closer, Owner};
 use super::ledger::Ledger;
 use super::refusal::Refusal;
 use super::session::Session;
@@ -49,13 +50,6 @@ const OUTGOING: usize = 64;
 
 /// How long an application may take to say hello.
 const HELLO_TIME: Duration = Duration::from_secs(5);
-
-/// Descriptors of one user that may wait to be closed. They are anything that an application has
-/// sent by mistake or malice, and the close of some takes as long as their owner likes.
-const CLOSING: usize = 512;
-
-/// What a message counts among them at least: each takes a thread while it is being closed.
-const CLOSING_MESSAGE: usize = 32;
 
 /// Who may connect.
 #[derive(Clone, Debug, Default)]
@@ -140,8 +134,6 @@ struct Sessions {
     events: HashMap<SessionId, (Peer, mpsc::Sender<Event>)>,
     /// Connections by user: those that have not said hello, and those whose end takes time, too.
     connections: HashMap<u32, u32>,
-    /// Descriptors that are being closed, by user.
-    closing: HashMap<u32, usize>,
     last: u32,
     statistics: SocketStatistics,
 }
@@ -158,6 +150,7 @@ pub struct Applications {
     worker: WorkerHandle,
     routes: RouterHandle,
     doorbells: Doorbells,
+    closer: Closer,
 }
 
 /// Makes the socket at `path`. A socket that nobody listens on any more is replaced.
@@ -190,6 +183,8 @@ pub fn listen_at(path: &Path) -> io::Result<OwnedFd> {
         }
     }
     let fd = new()?;
+    // Until it is known who it is, nobody brings descriptors.
+    common::sys::permit_descriptors(&fd, false)?;
     bind(fd.as_raw_fd(), &address)?;
     // Anybody may knock: credentials are checked at each connection, and the refusal says why.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
@@ -214,6 +209,7 @@ impl Applications {
             worker,
             routes,
             doorbells,
+            closer: Closer::default(),
         }
     }
 
@@ -280,6 +276,8 @@ impl Applications {
                 .await;
             match accepted {
                 Ok((stream, _)) => {
+                    // What those bring who have no permission is bounded by letting them wait.
+                    self.closer.room(Owner::Stranger).await;
                     if let Err(error) = self.admit(stream.into()) {
                         tracing::debug!(%error, "application turned away");
                     }
@@ -296,7 +294,30 @@ impl Applications {
     /// Begins a session, or says why there is none. Nothing is read from who is refused, and
     /// nothing is kept of it.
     fn admit(&self, fd: OwnedFd) -> io::Result<()> {
-        let credentials = getsockopt(&fd, sockopt::PeerCredentials)?;
+        let welcome = self.welcome(&fd).and_then(|(session, peer, place)| {
+            // Should the line not come to be, this is not the last to close.
+            Ok((Line::new(fd.try_clone()?)?, session, peer, place))
+        });
+        let (line, session, peer, place) = match welcome {
+            Ok(all) => all,
+            Err(error) => {
+                self.closer.put(Owner::Stranger, 1, fd);
+                return Err(error);
+            }
+        };
+        let applications = self.clone();
+        tokio::spawn(async move {
+            let conversation = applications.converse(line, session, peer, place);
+            if let Err(error) = conversation.await {
+                tracing::debug!(%error, "application session ended");
+            }
+        });
+        Ok(())
+    }
+
+    /// Who is there, and a session if he may have one; else he is told why not.
+    fn welcome(&self, fd: &OwnedFd) -> io::Result<(Session, Peer, Place)> {
+        let credentials = getsockopt(fd, sockopt::PeerCredentials)?;
         let peer = Peer {
             pid: credentials.pid(),
             uid: credentials.uid(),
@@ -315,28 +336,27 @@ impl Applications {
             );
             Err(Refusal::new(ErrorCode::NotPermitted, text))
         };
-        let (session, place) = match session {
-            Ok(both) => both,
+        match session {
+            Ok((session, place)) => {
+                common::sys::permit_descriptors(fd, true)?;
+                Ok((session, peer, place))
+            }
             Err(refusal) => {
                 self.with(|sessions| sessions.statistics.refused += 1);
-                let record = refusal.into_reply().encode(TAG_NONE);
-                shm_socket::send(fd.as_fd(), record.as_slice(), &[])?;
-                return Ok(());
+                let reply = refusal.into_reply();
+                let why = io::Error::other(format!("{reply:?}"));
+                shm_socket::send(fd.as_fd(), reply.encode(TAG_NONE).as_slice(), &[])?;
+                Err(why)
             }
-        };
-        let line = Line::new(fd)?;
-        let applications = self.clone();
-        tokio::spawn(async move {
-            let conversation = applications.converse(line, session, peer, place);
-            if let Err(error) = conversation.await {
-                tracing::debug!(%error, "application session ended");
-            }
-        });
-        Ok(())
+        }
     }
 
     /// A session of a user who is permitted, if there is room for it.
     fn begin(&self, peer: Peer) -> Result<(Session, Place), Refusal> {
+        if !self.closer.has_room(Owner::User(peer.uid)) {
+            let text = format!("user {} has too many descriptors being closed", peer.uid);
+            return Err(Refusal::new(ErrorCode::Quota, text));
+        }
         self.take_place(peer.uid)?;
         let place = Place {
             applications: self.clone(),
@@ -390,11 +410,10 @@ impl Applications {
         // What it held counts until it is free.
         self.worker.ask(|buried| Command::Close(id, buried)).await;
         drop(session);
-        // What lies unread in the socket may hold descriptors too; see `Place::put_away`. The place
-        // is taken until then.
+        // What lies unread in the socket may hold descriptors too. The place is taken until then.
         let socket = line.socket.into_inner();
-        let _ = tokio::task::spawn_blocking(move || drop(socket)).await;
-        drop(place);
+        let uid = Owner::User(place.uid);
+        self.closer.put(uid, 1, (socket, place));
         ended
     }
 
@@ -422,7 +441,7 @@ impl Applications {
                 () = tokio::time::sleep(HELLO_TIME), if !greeted => {
                     return Err(io::Error::other("it said no hello"));
                 }
-                received = line.receive(), if !line.has_outgoing() => {
+                received = line.receive(place), if !line.has_outgoing() => {
                     let Some(received) = received? else { return Ok(()) };
                     let lawful = self.answer(line, session, received, place).await;
                     line.flush()?;
@@ -459,7 +478,10 @@ impl Applications {
             Ok(_) if received.shortage => (Err(Errno::EMFILE.into()), true),
             Ok((_, request)) => (session.handle(request, &received.descriptors).await, true),
         };
-        let lawful = lawful && (outcome.is_ok() || place.put_away(received.descriptors));
+        // One that was taken is a memfd, whose close takes no time.
+        if outcome.is_err() {
+            place.put_away(received.descriptors);
+        }
         self.with(|sessions| match outcome {
             Ok(_) => sessions.statistics.requests += 1,
             Err(_) => sessions.statistics.refusals += 1,
@@ -484,30 +506,13 @@ struct Place {
 }
 
 impl Place {
-    /// Closes descriptors that were refused, on another thread and without waiting: a file system
-    /// in user space or a lingering socket may keep its closer for ever. False if too many of this
-    /// user's are being closed already.
-    fn put_away(&self, descriptors: Vec<OwnedFd>) -> bool {
-        if descriptors.is_empty() {
-            return true;
+    /// Closes descriptors that were refused, elsewhere.
+    fn put_away(&self, descriptors: Vec<OwnedFd>) {
+        if !descriptors.is_empty() {
+            let owner = Owner::User(self.uid);
+            let closer = &self.applications.closer;
+            closer.put(owner, descriptors.len(), descriptors);
         }
-        let (uid, count) = (self.uid, descriptors.len().max(CLOSING_MESSAGE));
-        let applications = self.applications.clone();
-        let before = applications.with(|sessions| {
-            let closing = sessions.closing.entry(uid).or_default();
-            *closing += count;
-            *closing - count
-        });
-        tokio::task::spawn_blocking(move || {
-            drop(descriptors);
-            applications.with(|sessions| {
-                let left = sessions.closing.remove(&uid).unwrap_or(0);
-                if left > count {
-                    sessions.closing.insert(uid, left - count);
-                }
-            });
-        });
-        before < CLOSING
     }
 }
 
@@ -609,11 +614,20 @@ impl Line {
             .map(|mut guard| guard.clear_ready())
     }
 
-    async fn receive(&self) -> io::Result<Option<Received>> {
-        self.socket
-            .async_io(Interest::READABLE, |fd| {
-                shm_socket::receive(fd.as_fd()).map_err(io::Error::from)
-            })
-            .await
+    /// The next record, when its user may bring more descriptors: each record can.
+    async fn receive(&self, place: &Place) -> io::Result<Option<Received>> {
+        let closer = &place.applications.closer;
+        let owner = Owner::User(place.uid);
+        loop {
+            closer.room(owner).await;
+            let mut guard = self.socket.readable().await?;
+            if !closer.has_room(owner) {
+                continue;
+            }
+            let receive = |fd: &AsyncFd<OwnedFd>| Ok(shm_socket::receive(fd.as_fd())?);
+            if let Ok(received) = guard.try_io(receive) {
+                return received;
+            }
+        }
     }
 }

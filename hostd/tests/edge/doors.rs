@@ -107,62 +107,144 @@ fn silent_connections_are_counted() {
     wait_welcome(&a);
 }
 
+/// A connection whose close waits until the other end, the second one, is closed.
+fn lingering() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let mut lingering = TcpStream::connect(address).expect("connected");
+    let (unread, _) = listener.accept().expect("accepted");
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 3600,
+    };
+    setsockopt(&lingering, sockopt::Linger, &linger).expect("lingers");
+    lingering.set_nonblocking(true).expect("nonblocking");
+    while lingering.write(&[0; 65_536]).is_ok() {}
+    // Else its close would not wait.
+    lingering.set_nonblocking(false).expect("blocking");
+    (lingering, unread)
+}
+
 /// A descriptor whose close takes as long as its sender likes keeps nobody else waiting: here a
-/// connection that lingers, with data that its peer does not read.
+/// connection that lingers, with data that its peer does not read. It comes with a request that is
+/// refused, a record without bytes, one that is no request, and unread behind such a one.
 #[test]
 fn a_descriptor_that_does_not_close() {
     let (a, _b) = pair(&config());
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("its address");
-    for refused in [true, false] {
-        let mut lingering = TcpStream::connect(address).expect("connected");
-        let (unread, _) = listener.accept().expect("accepted");
-        let linger = libc::linger {
-            l_onoff: 1,
-            l_linger: 3600,
-        };
-        setsockopt(&lingering, sockopt::Linger, &linger).expect("lingers");
-        lingering.set_nonblocking(true).expect("nonblocking");
-        while lingering.write(&[0; 65_536]).is_ok() {}
-        // Whichever close is the last waits: the daemon's, or, if it is faster, this one.
-        let closer;
-        let raw = Raw::greeted(&a);
-        let request = Request::RegisterRegion {
-            length: 4096,
-            iova: 0,
-            access: Access::LOCAL_WRITE,
-        };
-        if refused {
-            assert!(raw.send(request.encode(9).as_slice(), &[lingering.as_fd()]));
-            closer = std::thread::spawn(move || drop(lingering));
-            let reply = raw.next().expect("a reply").0;
-            let Reply::Error { code, .. } = (match reply {
-                FromDaemon::Reply(9, reply) => reply,
-                other => panic!("{other:?}"),
-            }) else {
-                panic!("registered");
-            };
-            assert_eq!(code, ErrorCode::BadMemory);
-        } else {
-            // The daemon has not read it when it closes the socket; at times it is faster.
-            let mut raw = raw;
-            let mut tries = 0;
-            while !raw.send(&[0xff; 64], &[])
-                || !raw.send(request.encode(9).as_slice(), &[lingering.as_fd()])
-            {
-                raw = Raw::greeted(&a);
-                tries += 1;
-                assert!(tries < 1000, "it is always faster");
+    let request = register(4096).encode(9);
+    let request = request.as_slice();
+    for (before, bytes) in [
+        (None, request),
+        (None, &[][..]),
+        (None, &[0xff; 64][..]),
+        (Some(&[0xff; 64][..]), request),
+    ] {
+        // Whichever close is the last waits: the daemon's, or, if it is faster, this one. When it
+        // has not to read the record it is faster at times.
+        for round in 0.. {
+            let (lingering, unread) = lingering();
+            let raw = Raw::greeted(&a);
+            let (tell, told) = std::sync::mpsc::channel();
+            let closer = std::thread::scope(|scope| {
+                let raw = &raw;
+                scope.spawn(move || {
+                    let sent = before.is_none_or(|before| raw.send(before, &[]))
+                        && raw.send(bytes, &[lingering.as_fd()]);
+                    let closer = std::thread::spawn(move || drop(lingering));
+                    tell.send((sent, closer)).expect("heard");
+                });
+                told.recv()
+            });
+            let (sent, closer) = closer.expect("told");
+            if sent {
+                let refused = match raw.next() {
+                    Some((FromDaemon::Reply(_, Reply::Error { code, .. }), _)) => Some(code),
+                    None => None,
+                    other => panic!("{other:?}"),
+                };
+                if before.is_none() && bytes == request {
+                    assert_eq!(refused, Some(ErrorCode::BadMemory));
+                } else {
+                    while raw.next().is_some() {}
+                }
             }
-            closer = std::thread::spawn(move || drop(lingering));
-            while raw.next().is_some() {}
+            is_well(&a);
+            // Ends the lingering.
+            drop(unread);
+            closer.join().expect("closed");
+            if sent {
+                break;
+            }
+            assert!(round < 1000, "it is always faster");
         }
-        is_well(&a);
-        // Ends the lingering.
+    }
+    a.wait_empty();
+}
+
+/// HT-3: who is turned away attaches no descriptor to what he sends, where the kernel (from Linux
+/// 6.16 on) lets the daemon say so, and keeps nobody waiting anywhere.
+#[test]
+fn descriptors_of_who_is_turned_away() {
+    let mut config = config();
+    config.application.quota.sessions = 1;
+    let (a, _b) = pair(&config);
+    let welcome = Raw::greeted(&a);
+    let (probe, _other) = std::os::unix::net::UnixDatagram::pair().expect("a pair");
+    let known = common::sys::permit_descriptors(&probe, false).expect("a Unix socket");
+    for _ in 0..20 {
+        let (lingering, unread) = lingering();
+        let raw = Raw::connect(&a);
+        let sent = raw.send(b"hello", &[lingering.as_fd()]);
+        assert!(!(known && sent), "it came");
+        let closer = std::thread::spawn(move || drop(lingering));
+        assert_eq!(refusal(&raw), ErrorCode::Quota);
+        drop(raw);
+        let (reply, _) = welcome.ask(&Request::CreateCompletionQueue { entries: 4 }, &[]);
+        assert!(matches!(reply, Reply::CompletionQueue { .. }), "{reply:?}");
         drop(unread);
         closer.join().expect("closed");
     }
-    a.wait_empty();
+    assert_eq!(a.socket_statistics().refused, 20);
+}
+
+/// HT-3: a user whose descriptors do not close gets no further sessions when too many wait, and
+/// goes on with those that he has when they are closed.
+#[test]
+fn too_many_descriptors_that_do_not_close() {
+    let (a, _b) = pair(&config());
+    let bystander = Raw::greeted(&a);
+    let mut held = Vec::new();
+    let refused = loop {
+        let raw = Raw::connect(&a);
+        // It may have been turned away before it says anything.
+        raw.send(Request::hello().encode(9).as_slice(), &[]);
+        match raw.next() {
+            Some((FromDaemon::Reply(9, Reply::Hello { .. }), _)) => {}
+            Some((FromDaemon::Reply(0, Reply::Error { code, text }), _)) => break (code, text),
+            other => panic!("{other:?}"),
+        }
+        let (lingering, unread) = lingering();
+        let many = vec![lingering.as_fd(); 100];
+        assert!(raw.send(b"no request", &many));
+        held.push((std::thread::spawn(move || drop(lingering)), unread));
+        // The end comes when it is this connection's turn to be closed.
+        match raw.next() {
+            Some((FromDaemon::Reply(_, Reply::Error { code, .. }), _)) => {
+                assert_eq!(code, ErrorCode::BadMessage);
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(held.len() < 100, "nothing bounds them");
+    };
+    assert_eq!(refused.0, ErrorCode::Quota);
+    assert!(refused.1.contains("being closed"), "{}", refused.1);
+    for (closer, unread) in held {
+        drop(unread);
+        closer.join().expect("closed");
+    }
+    let (reply, _) = bystander.ask(&Request::CreateCompletionQueue { entries: 4 }, &[]);
+    assert!(matches!(reply, Reply::CompletionQueue { .. }), "{reply:?}");
+    wait_welcome(&a);
 }
 
 fn register(length: u64) -> Request {

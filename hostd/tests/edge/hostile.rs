@@ -37,7 +37,10 @@ fn garbage_on_the_socket() {
         }
         let null = std::fs::File::open("/dev/null").expect("/dev/null");
         let fds = vec![null.as_fd(); usize::try_from(round % 4).expect("small")];
-        raw.send(&bytes, &fds);
+        // Before it is known who this is, no descriptors are taken.
+        while !raw.send(&bytes, &fds) {
+            std::thread::yield_now();
+        }
         // Nothing but refusals comes, and then most often the end.
         for _ in 0..2 {
             match raw.next() {

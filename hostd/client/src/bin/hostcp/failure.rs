@@ -26,6 +26,9 @@ pub(crate) enum Failure {
     /// The other side does not keep to the protocol.
     #[error("the other side is no hostcp of this version: {0}")]
     Protocol(String),
+    /// This side, which receives, refuses, or finds a fault.
+    #[error("{}", shown(.0))]
+    Here(String),
     /// The receiver refused, or found a fault.
     #[error("the receiver says: {}", shown(.0))]
     Receiver(String),

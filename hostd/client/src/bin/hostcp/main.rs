@@ -56,6 +56,10 @@ struct Cli {
 enum Verb {
     /// Receive files, 16 at a time. A sender's address (of IPv6 its /64) may have one more as long
     /// as it has fewer than there are free places, so half of them at most. Others are refused.
+    ///
+    /// A file gets its name when it is whole. A receiver that is killed leaves what it had of it:
+    /// files with 32 digits and `.hostcp` in their names, which begin with a dot. Nobody removes
+    /// them but you, when no receiver writes there.
     Serve(ServeOptions),
 }
 

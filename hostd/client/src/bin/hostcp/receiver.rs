@@ -71,23 +71,22 @@ fn receive(context: &Context, request: ConnectRequest, root: &Root) -> Result<()
             println!("{}: {bytes} bytes from {peer}", shown(&name));
             None
         }
-        Err(text) => {
-            eprintln!("hostcp: from {peer}: {text}");
-            Some(text)
-        }
+        // Who called prints it, once.
+        Err(text) => Some(text),
     };
     end.send(&Message::Verdict(fault.clone()))?;
     match end.settle() {
         // The sender closes when it has the verdict: that may arrive here before the verdict's
         // acknowledgement.
         Ok(()) | Err(Failure::Work(CompletionStatus::Flushed)) => {}
-        Err(failure) => return Err(failure),
+        Err(failure) if fault.is_none() => return Err(failure),
+        Err(_) => {}
     }
     // The sender closes, and if it does not, the end of this process does.
     let _ = end.queue_pair.wait_disconnected(PATIENCE);
     match fault {
         None => Ok(()),
-        Some(text) => Err(Failure::Receiver(text)),
+        Some(text) => Err(Failure::Here(text)),
     }
 }
 
@@ -128,7 +127,7 @@ fn take(end: &mut End, root: &Root) -> Taken {
             "the BLAKE3 digest of what came is another one".to_owned()
         ));
     }
-    let name = arrival.name().to_owned();
+    let name = arrival.path().to_owned();
     Ok(arrival.keep().map(|()| (name, bytes)))
 }
 
@@ -137,10 +136,10 @@ type Digests = (u64, Digest, Digest);
 /// Receives chunks until the trailer arrives. A slot returns to the sender when the disk has its
 /// chunk. More bytes than the `size` that was announced are not taken.
 fn chunks(end: &mut End, arrival: &Arrival, size: u64) -> Result<Result<Digests, String>, Failure> {
-    let failed = |reason: Errno| format!("{:?}: {}", arrival.name(), reason.desc());
+    let failed = |reason: Errno| format!("{:?}: {}", arrival.path(), reason.desc());
     let file = match arrival.file.try_clone() {
         Ok(file) => file,
-        Err(error) => return Ok(Err(format!("{:?}: {error}", arrival.name()))),
+        Err(error) => return Ok(Err(format!("{:?}: {error}", arrival.path()))),
     };
     let writer = Writer::start(end.memory.clone(), file, SLOTS, CHUNK);
     let (mut bytes, mut came, mut written) = (0_u64, 0_u64, 0_u64);

@@ -8,7 +8,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::fs::File;
 use std::io::Read;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
@@ -20,7 +20,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// HOST:PATH, with an IPv6 address in brackets.
+    /// HOST:PATH, with an IPv6 address in brackets, or without if it is clear where it ends.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         let bad = || {
             let hint = "write HOST:PATH, or [ADDRESS]:PATH for an IPv6 address";
@@ -28,7 +28,15 @@ impl Target {
         };
         let (host, path) = match text.strip_prefix('[') {
             Some(rest) => rest.split_once("]:").ok_or_else(bad)?,
-            None => text.split_once(':').ok_or_else(bad)?,
+            None => {
+                let colons = text.match_indices(':').map(|(at, _)| text.split_at(at));
+                let mut ends = colons.filter(|(host, _)| host.parse::<Ipv6Addr>().is_ok());
+                match (ends.next(), ends.next()) {
+                    (Some((host, path)), None) => (host, &path[1..]),
+                    (Some(_), Some(_)) => return Err(bad()),
+                    (None, _) => text.split_once(':').ok_or_else(bad)?,
+                }
+            }
         };
         if host.is_empty() || host.contains('/') {
             return Err(bad());
@@ -68,6 +76,8 @@ pub(crate) struct Arrival {
     folder: OwnedFd,
     temporary: String,
     name: String,
+    /// With the folders below the root.
+    path: String,
     /// To be written.
     pub(crate) file: File,
     kept: bool,
@@ -106,7 +116,13 @@ impl Root {
         let parent = whole.parent().unwrap_or_else(|| Path::new("")).to_owned();
         let folder = self
             .open_inside(&parent, OFlag::O_DIRECTORY | OFlag::O_RDONLY, Mode::empty())
-            .map_err(|error| format!("{target:?}: {}", error.desc()))?;
+            .map_err(|error| match error {
+                // What openat2(2) says of RESOLVE_BENEATH.
+                Errno::EXDEV => {
+                    format!("{target:?} leads out of the receiver's root by a symbolic link")
+                }
+                other => format!("{target:?}: {}", other.desc()),
+            })?;
         let temporary = temporary_name().map_err(|error| format!("/dev/urandom: {error}"))?;
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
         let how = OpenHow::new()
@@ -119,6 +135,7 @@ impl Root {
             folder,
             temporary,
             name,
+            path: whole.to_string_lossy().into_owned(),
             file: File::from(file),
             kept: false,
         })
@@ -167,21 +184,21 @@ fn checked(path: &Path, target: &str) -> Result<PathBuf, String> {
 }
 
 impl Arrival {
-    /// The file's name.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
+    /// Where the file goes, below the root.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
     }
 
     /// Gives the file its name, in place of one that has it.
     pub(crate) fn keep(mut self) -> Result<(), String> {
-        let failed = |error: Errno| format!("{:?}: {}", self.name, error.desc());
+        let failed = |error: Errno| format!("{:?}: {}", self.path, error.desc());
         let existing = fstatat(
             &self.folder,
             self.name.as_str(),
             AtFlags::AT_SYMLINK_NOFOLLOW,
         );
         if existing.is_ok_and(is_folder) {
-            return Err(format!("{:?} is a folder", self.name));
+            return Err(format!("{:?} is a folder", self.path));
         }
         renameat(
             &self.folder,
@@ -226,7 +243,21 @@ mod tests {
             ("fd00::2", "x")
         );
         assert_eq!(target.resolve(9).expect("an address").port(), 9);
-        for wrong in ["", "x", ":x", "/etc/a:b", "[fd00::2]", "[fd00::2]x"] {
+        let target = Target::parse("fd00::2:x").expect("clear");
+        assert_eq!(
+            (target.host.as_str(), target.path.as_str()),
+            ("fd00::2", "x")
+        );
+        // The path may begin with "a:".
+        for wrong in [
+            "",
+            "x",
+            ":x",
+            "/etc/a:b",
+            "[fd00::2]",
+            "[fd00::2]x",
+            "fd00::2:a:b",
+        ] {
             assert!(Target::parse(wrong).is_err(), "{wrong}");
         }
     }
@@ -264,6 +295,11 @@ mod tests {
         for wrong in ["../x", "/etc/x", "sub/../../x", "out/x", "nowhere/x", ".."] {
             assert!(root.begin(wrong, "f", 0o644).is_err(), "{wrong}");
         }
+        let out = root.begin("out/x", "f", 0o644).expect_err("it leads out");
+        assert!(out.ends_with("root by a symbolic link"), "{out}");
+        let below = root.begin("sub/deep", "f", 0o644).expect("begun");
+        assert_eq!(below.path(), "sub/deep");
+        drop(below);
         for wrong in ["..", "/", ""] {
             assert!(root.begin("sub/", wrong, 0o644).is_err(), "{wrong}");
         }
@@ -291,7 +327,7 @@ mod tests {
         let arrival = root
             .begin(absolute.to_str().expect("UTF-8"), "f", 0o644)
             .expect("inside");
-        assert_eq!(arrival.name(), "abs");
+        assert_eq!(arrival.path(), "abs");
         drop(arrival);
         let left: Vec<_> = std::fs::read_dir(&base).expect("listed").collect();
         assert_eq!(left.len(), 2, "{left:?}");

@@ -1,6 +1,6 @@
 //! The active side.
 
-use crate::end::{DEPTH_MAX, End, PATIENCE, Plan};
+use crate::end::{End, PATIENCE, Plan};
 use crate::measurement::{Failure, Options, SIZE_MAX, Test};
 use crate::statistics::{Bandwidth, Latency};
 use hostd_client::{
@@ -13,15 +13,9 @@ use std::time::{Duration, Instant};
 /// Measures, and prints.
 pub(crate) fn run(socket: &Path, test: Test, options: &Options) -> Result<(), Failure> {
     let usage = |text: String| Failure::Usage(text);
-    if !(1..=DEPTH_MAX).contains(&options.depth) {
-        return Err(usage(format!("--depth is from 1 to {DEPTH_MAX}")));
-    }
-    if !(1..=SIZE_MAX).contains(&options.size) {
-        return Err(usage(format!("--size is from 1 to {SIZE_MAX}")));
-    }
     let duration = Duration::try_from_secs_f64(options.duration)
         .map_err(|error| usage(format!("--duration: {error}")))?;
-    let mut found = (options.host.as_str(), options.port)
+    let mut found = (plain(&options.host), options.port)
         .to_socket_addrs()
         .map_err(|error| usage(format!("{}: {error}", options.host)))?;
     let peer = found
@@ -71,6 +65,12 @@ pub(crate) fn run(socket: &Path, test: Test, options: &Options) -> Result<(), Fa
         println!("[{}]", objects.join(","));
     }
     Ok(())
+}
+
+/// A host without the brackets that may stand around an IPv6 address.
+pub(crate) fn plain(host: &str) -> &str {
+    let inside = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    inside.unwrap_or(host)
 }
 
 /// When a measurement ends.

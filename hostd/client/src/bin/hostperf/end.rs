@@ -1,6 +1,6 @@
 //! One end of a measurement, and what the two agree on.
 
-use crate::measurement::{Failure, SIZE_MAX, Test};
+use crate::measurement::{DEPTH_MAX, Failure, SIZE_MAX, Test};
 use hostd_client::abi::codec::{Reader, Writer};
 use hostd_client::{
     Access, Completion, CompletionQueue, Context, Private, QueuePair, QueuePairOptions, Region,
@@ -9,9 +9,6 @@ use std::time::Duration;
 
 /// How long nothing may happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Messages on their way at once, at most.
-pub(crate) const DEPTH_MAX: u32 = 1024;
 
 /// Bytes of memory that messages of one measurement share at most: slots beyond it are used twice.
 const MEMORY: u64 = 64 << 20;

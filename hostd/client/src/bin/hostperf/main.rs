@@ -64,3 +64,40 @@ fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Cli, Verb};
+    use clap::error::ErrorKind;
+    use clap::{CommandFactory, Parser};
+
+    /// What cannot be measured is refused, and nothing that is said is ignored.
+    #[test]
+    fn options_have_bounds_and_exclude_each_other() {
+        Cli::command().debug_assert();
+        let read = |words: &[&str]| {
+            let line = ["hostperf", "write", "h"].iter().chain(words);
+            Cli::try_parse_from(line)
+        };
+        for (words, kind) in [
+            (&["-n", "5", "-D", "1"][..], ErrorKind::ArgumentConflict),
+            (&["-a", "-s", "8"], ErrorKind::ArgumentConflict),
+            (&["-n", "0"], ErrorKind::ValueValidation),
+            (&["-D", "0"], ErrorKind::ValueValidation),
+            (&["-D=-1"], ErrorKind::ValueValidation),
+            (&["-D=inf"], ErrorKind::ValueValidation),
+            (&["-s", "8388609"], ErrorKind::ValueValidation),
+            (&["-s", "0"], ErrorKind::ValueValidation),
+            (&["-t", "1025"], ErrorKind::ValueValidation),
+        ] {
+            let error = read(words).expect_err("refused");
+            assert_eq!(error.kind(), kind, "{words:?}: {error}");
+        }
+        for words in [&[][..], &["-n", "1"], &["-D", "0.5", "-s", "8388608"]] {
+            let cli = read(words).expect("it is understood");
+            assert!(matches!(cli.command, Verb::Write(_)));
+        }
+        assert_eq!(super::client::plain("[fd00::2]"), "fd00::2");
+        assert_eq!(super::client::plain("fd00::2"), "fd00::2");
+    }
+}

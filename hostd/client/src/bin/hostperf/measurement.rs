@@ -8,28 +8,43 @@ pub(crate) const PORT: u16 = 18_515;
 /// The greatest size that is measured.
 pub(crate) const SIZE_MAX: u32 = 1 << 23;
 
+/// Messages that may be on their way at once.
+pub(crate) const DEPTH_MAX: u32 = 1024;
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    let known = std::time::Duration::try_from_secs_f64(value);
+    match known.map_err(|error| error.to_string())? {
+        none if none.is_zero() => Err("a measurement takes some time".to_owned()),
+        _ => Ok(value),
+    }
+}
+
 /// What to measure.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// The host that serves.
+    /// The host that serves; brackets around an IPv6 address may be left out.
     pub(crate) host: String,
     /// Its port.
     #[arg(long, default_value_t = PORT)]
     pub(crate) port: u16,
-    /// Bytes of a message.
-    #[arg(short, long, default_value_t = 65_536)]
+    /// Bytes of a message, from 1 to 8388608 (8 MiB).
+    #[arg(short, long, default_value_t = 65_536,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(SIZE_MAX)))]
     pub(crate) size: u32,
     /// All powers of two from 2 bytes to 8 MiB instead of one size.
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "size")]
     pub(crate) all: bool,
-    /// Messages of a measurement; without it, as many as the duration takes.
-    #[arg(short = 'n', long)]
+    /// Messages of a measurement, at least 1; without it, as many as the duration takes.
+    #[arg(short = 'n', long, conflicts_with = "duration",
+          value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) iterations: Option<u64>,
-    /// Seconds of a measurement.
-    #[arg(short = 'D', long, default_value_t = 2.0)]
+    /// Seconds of a measurement, more than 0.
+    #[arg(short = 'D', long, default_value_t = 2.0, value_parser = seconds)]
     pub(crate) duration: f64,
-    /// Messages on their way at once.
-    #[arg(short = 't', long, default_value_t = 64)]
+    /// Messages on their way at once, from 1 to 1024.
+    #[arg(short = 't', long, default_value_t = 64,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)))]
     pub(crate) depth: u32,
     /// Print JSON.
     #[arg(long)]

@@ -4,7 +4,7 @@ use crate::app::socket::{self, Applications};
 use crate::config::{self, Config};
 use crate::control::interfaces::{Interface, Interfaces, Link, Standing, Wanted, fastest};
 use crate::control::report::{InForce, Sources};
-use crate::control::routes::{self, Router, RouterHandle};
+use crate::control::routes::{self, Router, RouterEnd, RouterHandle};
 use crate::control::{admin, telemetry::Telemetry};
 use crate::doorbell::Doorbells;
 use crate::edge::command::{self, Command, ControlHandle, Notice, Notices, WorkerHandle};
@@ -89,6 +89,12 @@ pub enum HostError {
         /// Why.
         source: io::Error,
     },
+    /// An interface was deleted and made again: what is open is the old one's.
+    #[error(
+        "interface {0} was deleted, and there is a new one of that name: hostd ends, and serves the \
+         new one when it is started again"
+    )]
+    InterfaceReplaced(String),
     /// The worker ended by itself.
     #[error("the worker thread has ended")]
     WorkerEnded,
@@ -389,6 +395,7 @@ async fn control(
     let result = tokio::select! {
         ended = pass_notices(&mut running.notices, &applications, &routes) => ended,
         ended = &mut router => match ended {
+            Ok(Ok(RouterEnd::Replaced(name))) => Err(HostError::InterfaceReplaced(name)),
             Ok(Err(source)) => Err(HostError::System { what: "netlink", source }),
             _ => Err(HostError::WorkerEnded),
         },
@@ -437,19 +444,20 @@ impl Listeners {
         interfaces: &Interfaces,
     ) {
         let (worker, published) = (running.worker.clone(), running.published.clone());
+        let alive = Arc::new(AtomicBool::new(true));
         let sources = Sources {
             applications: applications.clone(),
             interfaces: interfaces.clone(),
             published: published.clone(),
             config: in_force(loaded, interfaces.clone()),
+            alive: alive.clone(),
         };
-        let alive = Arc::new(AtomicBool::new(true));
         tokio::spawn(admin::serve(self.admin, sources.clone(), worker.clone()));
         tokio::spawn(applications.clone().serve(self.application));
-        tokio::spawn(heartbeat(worker, published, alive.clone()));
-        tokio::spawn(tell_status(sources.clone(), alive.clone()));
+        tokio::spawn(heartbeat(worker, published, alive));
+        tokio::spawn(tell_status(sources.clone()));
         if let Some(listener) = self.metrics {
-            let source = Arc::new(Telemetry::new(sources, alive));
+            let source = Arc::new(Telemetry::new(sources));
             tokio::spawn(common::metrics::serve(listener, source));
         }
     }
@@ -492,11 +500,20 @@ async fn pass_notices(
 async fn ended_by_signal() -> Result<(), HostError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(system("signals"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system("signals"))?;
-    tokio::select! {
-        _ = terminate.recv() => tracing::info!("SIGTERM: closing connections"),
-        _ = interrupt.recv() => tracing::info!("SIGINT: closing connections"),
+    let mut hangup = signal(SignalKind::hangup()).map_err(system("signals"))?;
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => tracing::info!("SIGTERM: closing connections"),
+            _ = interrupt.recv() => tracing::info!("SIGINT: closing connections"),
+            _ = hangup.recv() => {
+                tracing::warn!(
+                    "SIGHUP: hostd does not read its configuration again; restart it to change it"
+                );
+                continue;
+            }
+        }
+        return Ok(());
     }
-    Ok(())
 }
 
 /// Closes connections, ends the worker, and leaves the devices as they were.
@@ -543,7 +560,7 @@ async fn heartbeat(worker: WorkerHandle, published: Arc<Published>, alive: Arc<A
 }
 
 /// Tells systemd how the daemon is, whenever that has changed: `STATUS=` of sd_notify(3).
-async fn tell_status(sources: Sources, alive: Arc<AtomicBool>) {
+async fn tell_status(sources: Sources) {
     let mut told = String::new();
     while std::env::var_os("NOTIFY_SOCKET").is_some() {
         let applications = sources.applications.peers().len();
@@ -551,8 +568,9 @@ async fn tell_status(sources: Sources, alive: Arc<AtomicBool>) {
             "{} interfaces, {applications} applications connected",
             sources.interfaces.len()
         );
-        if !alive.load(Ordering::Relaxed) {
-            text += "; the worker stands still";
+        for problem in sources.problems() {
+            text += "; ";
+            text += &problem;
         }
         if text != told {
             let _ = sd_notify::notify(&[NotifyState::Status(&text)]);

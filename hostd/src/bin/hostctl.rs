@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 use comfy_table::{CellAlignment, Table, presets};
 use common::admin::client::Daemon;
-use hostd::control::report::{Ask, Subject, columns};
+use hostd::control::report::{Ask, PROBLEM, Subject, columns};
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,9 @@ const DAEMON: Daemon = Daemon {
 
 /// How long hostd may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Exit status of `status` while something is wrong, as switchctl's.
+const DEGRADED: u8 = 4;
 
 /// Show the state of hostd.
 #[derive(Debug, Parser)]
@@ -49,7 +52,7 @@ enum Verb {
 /// What can be shown. Each plural is understood in the singular, too.
 #[derive(Clone, Copy, Debug, Subcommand)]
 enum What {
-    /// The daemon as a whole.
+    /// The daemon as a whole, with what is wrong; exit status 4 if anything is.
     Status,
     /// Queue pairs and their counters.
     #[command(alias = "qp")]
@@ -109,6 +112,10 @@ fn main() -> ExitCode {
             };
             // A reader that has gone (a pager that was closed) is no error.
             let _ = writeln!(std::io::stdout(), "{text}");
+            let mut all = rows.as_array().into_iter().flatten();
+            if subject == Subject::Status && all.any(|row| row["name"] == PROBLEM) {
+                return ExitCode::from(DEGRADED);
+            }
             ExitCode::SUCCESS
         }
         Err(error) => {

@@ -24,6 +24,54 @@ impl Wanted {
     }
 }
 
+/// Whether packets can pass an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkState {
+    /// It is set up and has a carrier.
+    #[default]
+    Up,
+    /// Its administrator has set it down.
+    Down,
+    /// It is set up and has no carrier.
+    NoCarrier,
+    /// It was deleted, or moved to another network namespace. What hostd has open of it never
+    /// works again.
+    Gone,
+}
+
+impl LinkState {
+    /// What the kernel says of a link; `None`: there is none.
+    pub fn of(link: Option<&common::netlink::Link>) -> Self {
+        match link {
+            None => Self::Gone,
+            Some(link) if !link.up => Self::Down,
+            Some(link) if !link.running => Self::NoCarrier,
+            Some(_) => Self::Up,
+        }
+    }
+
+    /// What is wrong, for operators; `None` if nothing is.
+    pub fn problem(self) -> Option<&'static str> {
+        match self {
+            Self::Up => None,
+            Self::Down => Some("is set down"),
+            Self::NoCarrier => Some("has no carrier"),
+            Self::Gone => Some("is gone: it was deleted or moved to another network namespace"),
+        }
+    }
+}
+
+impl fmt::Display for LinkState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Up => "up",
+            Self::Down => "down",
+            Self::NoCarrier => "no carrier",
+            Self::Gone => "gone",
+        })
+    }
+}
+
 /// What an interface is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
@@ -65,6 +113,7 @@ pub struct Interface {
 pub struct Link {
     wanted: Wanted,
     now: Mutex<Standing>,
+    state: Mutex<LinkState>,
 }
 
 impl Link {
@@ -73,7 +122,24 @@ impl Link {
         Self {
             wanted,
             now: Mutex::new(now),
+            state: Mutex::default(),
         }
+    }
+
+    /// Whether packets can pass.
+    pub fn state(&self) -> LinkState {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over whether packets can pass; true if that is news. One that is gone stays so, also
+    /// if another one takes its number.
+    pub fn set_state(&self, next: LinkState) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *state;
+        if before != LinkState::Gone {
+            *state = next;
+        }
+        before != *state
     }
 
     /// As it is now.
@@ -112,6 +178,21 @@ mod tests {
     fn link(wanted: Wanted, device: Option<u64>) -> Option<Link> {
         let speeds = wanted.speeds(device.map(Rate::from_gbps))?;
         Some(Link::new(wanted, Standing { speeds, mtu: 1500 }))
+    }
+
+    /// MG-1: an interface that is gone does not come back by itself; the others do.
+    #[test]
+    fn a_link_that_is_gone_stays_so() {
+        let link = link(Wanted::default(), Some(10)).expect("a speed");
+        for next in [LinkState::NoCarrier, LinkState::Down, LinkState::Up] {
+            assert!(link.set_state(next), "news");
+            assert!(!link.set_state(next), "none");
+            assert_eq!(link.state(), next);
+            assert_eq!(next.problem().is_none(), next == LinkState::Up);
+        }
+        assert!(link.set_state(LinkState::Gone));
+        assert!(!link.set_state(LinkState::Up));
+        assert_eq!(link.state(), LinkState::Gone);
     }
 
     /// HT-45: what the configuration leaves out is the device's, also when that changes.

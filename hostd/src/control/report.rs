@@ -8,7 +8,7 @@ use crate::worker::Published;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What can be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +93,7 @@ pub fn columns(subject: Subject) -> &'static [(&'static str, &'static str)] {
         Subject::Ports => &[
             ("name", "port"),
             ("queue", "queue"),
+            ("state", "state"),
             ("mode", "mode"),
             ("mtu", "MTU"),
             ("speed", "speed"),
@@ -149,9 +150,27 @@ pub struct Sources {
     pub published: Arc<Published>,
     /// The configuration in force, as TOML with the place that set each key.
     pub config: InForce,
+    /// Whether the worker moves.
+    pub alive: Arc<AtomicBool>,
 }
 
+/// The name of the rows of [`Subject::Status`] that say what is wrong.
+pub const PROBLEM: &str = "problem";
+
 impl Sources {
+    /// What is wrong, for operators.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if !self.alive.load(Ordering::Relaxed) {
+            problems.push("the worker stands still".to_owned());
+        }
+        for interface in self.interfaces.iter() {
+            let problem = interface.link.state().problem();
+            problems.extend(problem.map(|it| format!("interface {} {it}", interface.name)));
+        }
+        problems
+    }
+
     /// The rows of a subject, each an object with the keys of [`columns`].
     pub fn rows(&self, subject: Subject, report: &Report) -> Value {
         let rows = match subject {
@@ -176,8 +195,18 @@ impl Sources {
             .iter()
             .map(|session| session.regions.len())
             .sum();
-        let rows: [(&str, Value); 26] = [
+        let problems = self.problems();
+        let health = if problems.is_empty() {
+            "well"
+        } else {
+            "NOT WELL"
+        };
+        let problems = problems.into_iter().map(|it| (PROBLEM, json!(it)));
+        let begin = [
             ("version", json!(env!("CARGO_PKG_VERSION"))),
+            ("health", json!(health)),
+        ];
+        let rows: [(&str, Value); 25] = [
             (
                 "worker turns",
                 json!(self.published.turns.load(Ordering::Relaxed)),
@@ -210,8 +239,8 @@ impl Sources {
             ("PAUSE frames", json!(engine.pauses.pause())),
             ("out of frames", json!(engine.no_frame)),
         ];
-        rows.into_iter()
-            .map(|(name, value)| json!({ "name": name, "value": value }))
+        let rows = begin.into_iter().chain(problems).chain(rows);
+        rows.map(|(name, value)| json!({ "name": name, "value": value }))
             .collect()
     }
 
@@ -256,6 +285,7 @@ impl Sources {
                 rows.push(json!({
                     "name": interface.name,
                     "queue": queue,
+                    "state": interface.link.state().to_string(),
                     "mode": interface.mode.to_string(),
                     "mtu": now.mtu,
                     "speed": now.speeds.pacing.to_string(),

@@ -5,7 +5,7 @@
 //! routes are looked up again and pushed to the worker. Neighbours in use are kept alive, as the
 //! kernel sees none of the packets.
 
-use super::interfaces::{Interface, Interfaces, fastest};
+use super::interfaces::{Interface, Interfaces, LinkState, fastest};
 use super::peers::{Peer, Reached, Room, forget_unused};
 use crate::edge::command::{Command, WorkerHandle};
 use crate::readiness::readiness;
@@ -133,6 +133,15 @@ impl Question {
     }
 }
 
+/// Why a router ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RouterEnd {
+    /// Nobody can ask any more.
+    Unused,
+    /// An interface of this name is there in place of one that is gone.
+    Replaced(String),
+}
+
 /// Follows the kernel and tells the worker.
 #[derive(Debug)]
 pub struct Router {
@@ -183,11 +192,11 @@ impl Router {
         Ok(router)
     }
 
-    /// Runs until all handles are gone.
+    /// Runs until all handles are gone, or an interface was made again that hostd holds.
     ///
     /// # Errors
     /// The kernel's socket failed.
-    pub async fn run(mut self) -> io::Result<()> {
+    pub async fn run(mut self) -> io::Result<RouterEnd> {
         let mut keep_alive = tokio::time::interval(KEEP_ALIVE);
         loop {
             let due = self.deadline();
@@ -195,14 +204,29 @@ impl Router {
             tokio::select! {
                 question = self.questions.next() => match question {
                     Some(question) => self.answer(question).await,
-                    None => return Ok(()),
+                    None => return Ok(RouterEnd::Unused),
                 },
                 ready = self.readable.readable() => ready?.clear_ready(),
                 () = tokio::time::sleep(left), if due != Time::NEVER => {}
                 _ = keep_alive.tick() => self.keep_alive().await,
             }
             self.follow().await?;
+            if let Some(name) = self.replaced() {
+                return Ok(RouterEnd::Replaced(name));
+            }
         }
+    }
+
+    /// The name of an interface that is gone and has a successor which packets can pass.
+    fn replaced(&self) -> Option<String> {
+        let gone = |it: &&Interface| it.link.state() == LinkState::Gone;
+        let names = self.interfaces.iter().filter(gone).map(|it| &it.name);
+        let mirror = self.watch.mirror();
+        let back = |name: &&String| {
+            let mut links = mirror.links();
+            links.any(|link| link.name == **name && LinkState::of(Some(link)) == LinkState::Up)
+        };
+        names.into_iter().find(back).cloned()
     }
 
     fn deadline(&self) -> Time {
@@ -289,7 +313,16 @@ impl Router {
         match answer.kind {
             RouteKind::Unicast => {}
             RouteKind::Local => return self.find_own(destination),
-            kind => return Err(format!("the route to {destination} is {kind:?}")),
+            RouteKind::Multicast | RouteKind::Broadcast | RouteKind::Anycast => {
+                return Err(format!(
+                    "{destination} is no address of one host, and connections are between two"
+                ));
+            }
+            kind => {
+                return Err(format!(
+                    "no route to {destination}: the kernel's is of the kind {kind:?}"
+                ));
+            }
         }
         let mirror = self.watch.mirror();
         if self.interface(answer.ifindex).is_none() {
@@ -481,6 +514,15 @@ impl Router {
         let Some(interface) = self.interface(ifindex) else {
             return;
         };
+        let state = LinkState::of(self.watch.mirror().link(ifindex));
+        if interface.link.set_state(state) {
+            match state.problem() {
+                None => tracing::info!(interface = %interface.name, "the link is up"),
+                Some(problem) => {
+                    tracing::warn!(interface = %interface.name, "the interface {problem}")
+                }
+            }
+        }
         let device = Device::lookup(&interface.name).ok();
         // One of the same name may have come in its place.
         let Some(device) = device.filter(|it| it.ifindex == ifindex) else {

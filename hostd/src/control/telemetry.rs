@@ -1,25 +1,25 @@
 //! Metrics of the daemon (MG-5). No label has a value for each queue pair, session or peer, so the
 //! number of series depends on the configuration only.
 
+use super::interfaces::LinkState;
 use super::report::{Sources, kernel_drops};
 use crate::edge::statistics::EdgeStatistics;
 use crate::pauses::PauseCounters;
 use crate::stats::EngineStatistics;
 use common::metrics::{Families, Source};
 use common::xdp::QueueCounters;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 /// What is scraped.
 #[derive(Debug)]
 pub struct Telemetry {
     sources: Sources,
-    alive: std::sync::Arc<AtomicBool>,
 }
 
 impl Telemetry {
-    /// Over these sources; `alive` says whether the worker moves.
-    pub fn new(sources: Sources, alive: std::sync::Arc<AtomicBool>) -> Self {
-        Self { sources, alive }
+    /// Over these sources.
+    pub fn new(sources: Sources) -> Self {
+        Self { sources }
     }
 
     fn applications(&self, families: &mut Families) {
@@ -71,6 +71,17 @@ impl Telemetry {
     }
 
     fn ports(&self, families: &mut Families) {
+        let mut up = families.gauge(
+            "hostd_port_up",
+            "Whether packets can pass the interface: 0 while it is set down, without a carrier or gone.",
+        );
+        for interface in self.sources.interfaces.iter() {
+            let state = interface.link.state();
+            up.add(
+                &[("port", &interface.name)],
+                u64::from(state == LinkState::Up),
+            );
+        }
         type Read = fn(&QueueCounters) -> u64;
         let table: [(&str, &str, Read); 6] = [
             (
@@ -361,10 +372,9 @@ impl Source for Telemetry {
     }
 
     fn health(&self) -> Result<(), String> {
-        if self.alive.load(Ordering::Relaxed) {
-            Ok(())
-        } else {
-            Err("the worker stands still".to_owned())
+        match self.sources.problems() {
+            problems if problems.is_empty() => Ok(()),
+            problems => Err(problems.join("; ")),
         }
     }
 }

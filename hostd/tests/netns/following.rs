@@ -147,3 +147,81 @@ fn the_mtu_of_the_link_is_followed() {
         a.wait_for("its end", || a.show("qps").is_empty());
     }
 }
+
+/// What `hostctl status` says is wrong, and its exit status.
+fn problems(host: &Host) -> (Option<i32>, Vec<String>) {
+    let mut command = host.command("hostctl");
+    let output = command.args(["--json", "status"]).output();
+    let output = output.expect("it starts");
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).expect("rows");
+    let wrong = rows.iter().filter(|row| row["name"] == "problem");
+    let text = |row: &Value| row["value"].as_str().expect("text").to_owned();
+    (output.status.code(), wrong.map(text).collect())
+}
+
+/// MG-1, MG-4: operators are told when an interface is set down, loses its carrier or is deleted.
+/// One that is deleted and made again ends the daemon, which serves the new one when it is started
+/// again. SIGHUP ends nothing.
+#[test]
+fn the_state_of_the_link_is_followed() {
+    if !possible() {
+        return;
+    }
+    let mut link = Link::new();
+    let [a, b] = &mut link.hosts;
+    let check = |host: &Host, state: &str, words: &str| {
+        host.wait_for(state, || port(host)["state"] == state);
+        let (code, wrong) = problems(host);
+        assert_eq!(
+            code,
+            Some(if words.is_empty() { 0 } else { 4 }),
+            "{wrong:?}"
+        );
+        let told = wrong.first().is_some_and(|it| it.contains(words));
+        assert!(told != words.is_empty(), "{wrong:?}");
+        let words = words.trim_start_matches("eth0 ");
+        assert!(host.log().contains(words), "{}", host.log());
+    };
+    check(a, "up", "");
+    check(b, "up", "");
+    a.namespace.run("ip link set eth0 down").expect("down");
+    check(a, "down", "eth0 is set down");
+    check(b, "no carrier", "eth0 has no carrier");
+    a.namespace.run("ip link set eth0 up").expect("up");
+    check(a, "up", "");
+    check(b, "up", "");
+
+    let pid = a.daemon.as_ref().expect("it runs").id().to_string();
+    run(Command::new("kill").args(["-HUP", &pid]));
+    a.wait_for("a word", || a.log().contains("SIGHUP"));
+
+    a.namespace.run("ip link del eth0").expect("deleted");
+    check(a, "gone", "eth0 is gone");
+    check(b, "gone", "eth0 is gone");
+    let (first, second) = (a.namespace.name(), b.namespace.name());
+    ip(&format!(
+        "link add eth0 netns {first} type veth peer name eth0 netns {second}"
+    ));
+    for (host, address) in [(first, &a.address), (second, &b.address)] {
+        ip(&format!("-n {host} addr add {address}/24 dev eth0"));
+        ip(&format!("-n {host} link set eth0 mtu 3000 up"));
+    }
+    for host in [&mut *a, &mut *b] {
+        host.wait_for("its end", || host.log().contains("there is a new one"));
+        let mut daemon = host.daemon.take().expect("it ran");
+        assert_eq!(daemon.wait().expect("our child").code(), Some(1));
+        // As systemd does.
+        host.start();
+        check(host, "up", "");
+    }
+    let _server = serve(b, "hostperf", &["serve"]);
+    let _ = a
+        .namespace
+        .run("ethtool -K eth0 tx off rx off gso off tso off gro off");
+    let _ = b
+        .namespace
+        .run("ethtool -K eth0 tx off rx off gso off tso off gro off");
+    run(a
+        .command("hostperf")
+        .args(["write", &b.address, "-n", "10"]));
+}

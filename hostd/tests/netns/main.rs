@@ -322,7 +322,7 @@ fn files_and_measurements_cross() {
             let mut lossy = host.show("drops");
             lossy.retain(|row| row["packets"] != 0);
             assert!(lossy.is_empty(), "{lossy:?}");
-            assert_eq!(host.show("status").len(), 26);
+            assert_eq!(host.show("status").len(), 27);
             assert_eq!(host.show("pauses").len(), 8);
             assert!(!host.show("ports").is_empty());
         }

@@ -133,6 +133,7 @@ impl QueuePair {
     async fn begin(&mut self, request: &Request) -> Result<Connected, Error> {
         let channel = &self.context.channel;
         channel.call_async(request).await?;
+        self.begin_sends();
         let ours = self.handle;
         channel.event(|event| established(ours, event)).await?
     }
@@ -191,6 +192,7 @@ impl ConnectRequest {
             qp: queue_pair.handle,
             private,
         };
-        queue_pair.begin(&request).await
+        let connected = queue_pair.begin(&request).await?;
+        Ok(self.with_data(connected))
     }
 }

@@ -4,8 +4,6 @@ use crate::abi::answer::Reply;
 use crate::abi::doorbell::Doorbell;
 use crate::abi::message::Request;
 use crate::abi::types::Access;
-#[cfg(doc)]
-use crate::abi::types::ErrorCode;
 use crate::abi::{VERSION_MAJOR, feature};
 use crate::channel::{Channel, deadline};
 use crate::session::{Limits, Session, descriptors, unexpected};
@@ -19,7 +17,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
 /// Environment variable that names the daemon's application socket.
@@ -133,6 +131,7 @@ impl Context {
                 wake,
                 limits,
                 memory: AtomicU64::new(0),
+                rings: AtomicU32::new(0),
             }),
         })
     }
@@ -145,10 +144,10 @@ impl Context {
     /// Allocates and registers memory of `len` zero bytes (`ibv_reg_mr`).
     ///
     /// # Errors
-    /// [`Error::Refused`] with [`ErrorCode::InvalidArgument`]: no bytes at all, or flags that do
-    /// not go together; with [`ErrorCode::Quota`]: more than [`Self::limits`] and the memory in use
-    /// leave, which is found before any memory is allocated, or than the user's quota. The kernel
-    /// has no memory.
+    /// [`Error::Refused`] with [`crate::ErrorCode::InvalidArgument`]: no bytes at all, or flags
+    /// that do not go together; with [`crate::ErrorCode::Quota`]: more than
+    /// [`Self::limits`] and the memory in use leave, which is found before any memory is
+    /// allocated, or than the user's quota. The kernel has no memory.
     pub fn allocate(&self, len: usize, access: Access) -> Result<Region, Error> {
         Region::allocate(&self.inner, len, access)
     }
@@ -213,8 +212,9 @@ impl Context {
 
     /// Waits for connections to `port` of all addresses of the daemon: `address` is the unspecified
     /// one (`0.0.0.0` or `::`), a field for a specific one is reserved. Port zero lets the daemon
-    /// choose (`rdma_listen`). `backlog` is a hint: hostd lets 256 requests wait for all listeners
-    /// of an application together.
+    /// choose (`rdma_listen`). At most `backlog` requests wait for an answer, at least one; of one
+    /// peer at most 64, and 256 for all listeners of an application together. Further ones are
+    /// turned down at once, with [`crate::ErrorCode::Busy`] at the peer.
     ///
     /// # Errors
     /// The port is taken, or the address is a specific one.

@@ -2,7 +2,7 @@
 
 use crate::abi::codec::DecodeError;
 use crate::abi::ring::RingFault;
-use crate::abi::types::ErrorCode;
+use crate::abi::types::{ErrorCode, Private};
 use crate::shm::MemoryError;
 use nix::errno::Errno;
 use std::path::PathBuf;
@@ -49,6 +49,9 @@ pub enum Error {
         reason: ErrorCode,
         /// Reason code of the peer's REJ message, zero without one.
         rej: u16,
+        /// What the peer's application gave to [`crate::ConnectRequest::reject`], with zeros behind
+        /// it: a REJ does not say how long its data is. Empty, or zeros, for any other reason.
+        private: Private,
     },
     /// The connection has ended.
     #[error("the connection has ended: {}", .0.text())]

@@ -123,10 +123,19 @@ impl ConnectRequest {
         timeout: Duration,
     ) -> Result<Connected, Error> {
         self.answered = true;
-        queue_pair.accept(self.request, private, timeout)
+        let connected = queue_pair.accept(self.request, private, timeout)?;
+        Ok(self.with_data(connected))
     }
 
-    /// Turns the peer down (`rdma_reject`).
+    /// What came with the request: the peer's last message of the set-up carries no data.
+    pub(crate) fn with_data(&self, connected: Connected) -> Connected {
+        Connected {
+            private: self.private,
+            ..connected
+        }
+    }
+
+    /// Turns the peer down (`rdma_reject`), which gets `private` with [`Error::ConnectFailed`].
     pub fn reject(mut self, private: Private) {
         self.answered = true;
         self.context.channel.tell(&Request::Reject {

@@ -4,9 +4,11 @@ use crate::abi::descriptor::{
     INLINE_FIRST, Local, ReceiveWork, SGE_FIRST, SGE_MORE, Sge, SgeList, WORK_LEN, inline_slot,
 };
 use crate::abi::ring::Producer;
+use crate::abi::types::ErrorCode;
 use crate::abi::{INLINE_MAX, SGE_MAX};
 use crate::queue_pair::RemoteUse;
 use crate::{Error, QueuePair, SendRequest, SharedQueue, Slice};
+use std::sync::atomic::Ordering;
 
 impl QueuePair {
     /// Pieces that one work request may have (`max_send_sge`, `max_recv_sge`).
@@ -35,6 +37,7 @@ impl QueuePair {
                 ..*request
             });
         }
+        self.may_send()?;
         let first = request.to_work(Local::Pieces(list)).to_bytes();
         let posted = push_list(&mut self.send, &first, &list, pieces)?;
         self.posted(posted)
@@ -48,6 +51,7 @@ impl QueuePair {
     /// [`Error::QueueFull`] until the daemon has taken older requests; [`Error::NotInline`] above
     /// [`Self::INLINE_MAX`], and for what is answered with data.
     pub fn post_send_inline(&mut self, request: &SendRequest, bytes: &[u8]) -> Result<(), Error> {
+        self.may_send()?;
         let answered = request.remote.is_some() && request.remote_use != RemoteUse::Write;
         let local = Local::inline(bytes).filter(|_| !answered);
         let local = local.ok_or(Error::NotInline(bytes.len()))?;
@@ -71,12 +75,27 @@ impl QueuePair {
         self.posted(posted)
     }
 
+    /// Sends may be posted from now on.
+    pub(crate) fn begin_sends(&self) {
+        self.begun.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether sends may be posted: once a connection was asked for.
+    pub(crate) fn may_send(&self) -> Result<(), Error> {
+        if self.begun.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        Err(Error::Refused {
+            code: ErrorCode::InvalidState,
+            text: "the queue pair is in INIT: connect it before sends are posted".to_owned(),
+        })
+    }
+
     fn posted(&self, posted: bool) -> Result<(), Error> {
         if !posted {
             return Err(Error::QueueFull);
         }
-        self.ring(1);
-        Ok(())
+        self.ring(1)
     }
 }
 
@@ -90,8 +109,7 @@ impl SharedQueue {
         if !push_receive(&mut self.ring, wr_id, pieces)? {
             return Err(Error::QueueFull);
         }
-        self.context.ring(self.slot);
-        Ok(())
+        self.context.ring(self.slot)
     }
 }
 

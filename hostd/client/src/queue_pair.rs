@@ -13,6 +13,7 @@ use crate::session::{Object, Session, descriptors, unexpected};
 use crate::{CompletionQueue, Error, Slice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -242,7 +243,8 @@ pub struct Connected {
     pub paths: u16,
     /// What the scheduler of sub-paths decides for at once.
     pub granularity: Granularity,
-    /// Data of the peer's application.
+    /// Data of the peer's application: what it gave to `connect`, also at the side that accepted,
+    /// or to `accept`.
     pub private: Private,
 }
 
@@ -255,6 +257,8 @@ pub struct QueuePair {
     pub(crate) handle: u32,
     number: u32,
     slot: u32,
+    /// A connection was asked for, or the state of the queue pair changed.
+    pub(crate) begun: AtomicBool,
     /// Why the connection ended, once that was told.
     pub(crate) ended: OnceLock<ErrorCode>,
     /// The queue pair itself first: the daemon gives no completion queue up that is in use.
@@ -298,6 +302,7 @@ impl QueuePair {
             handle,
             number: qpn,
             slot,
+            begun: AtomicBool::new(false),
             ended: OnceLock::new(),
             _objects: [
                 Object::new(context, ObjectKind::QueuePair, handle),
@@ -321,7 +326,10 @@ impl QueuePair {
     /// Posts a send request (`ibv_post_send`).
     ///
     /// # Errors
-    /// [`Error::QueueFull`] until the daemon has taken older requests; [`Error::AtomicLength`].
+    /// [`Error::QueueFull`] until the daemon has taken older requests; [`Error::AtomicLength`];
+    /// [`Error::Refused`] with [`ErrorCode::InvalidState`] before a connection was asked for;
+    /// [`Error::DaemonGone`], which is noticed after some requests only while the daemon was busy.
+    /// After the end of the connection requests complete as flushed.
     pub fn post_send(&mut self, request: &SendRequest) -> Result<(), Error> {
         match self.post_sends(std::slice::from_ref(request))? {
             0 => Err(Error::QueueFull),
@@ -334,13 +342,14 @@ impl QueuePair {
     /// # Errors
     /// The ring is broken; [`Error::AtomicLength`], and nothing is posted.
     pub fn post_sends(&mut self, requests: &[SendRequest]) -> Result<usize, Error> {
+        self.may_send()?;
         requests.iter().try_for_each(SendRequest::check)?;
         let works = requests.iter().map(|request| {
             let local = Local::Pieces(buffers(request.local));
             request.to_work(local).to_bytes()
         });
         let posted = push_all(&mut self.send, works)?;
-        self.ring(posted);
+        self.ring(posted)?;
         Ok(posted)
     }
 
@@ -364,7 +373,7 @@ impl QueuePair {
             return Err(Error::SharedReceives);
         }
         let posted = push_all(&mut self.receive, receive_works(requests))?;
-        self.ring(posted);
+        self.ring(posted)?;
         Ok(posted)
     }
 
@@ -399,6 +408,7 @@ impl QueuePair {
     ) -> Result<Connected, Error> {
         let request = self.connect_request(peer, private);
         self.context.channel.call(&request, None)?;
+        self.begin_sends();
         self.established(timeout)
     }
 
@@ -424,6 +434,7 @@ impl QueuePair {
             by_hand: *by_hand,
         };
         self.context.channel.call(&request, None)?;
+        self.begin_sends();
         Ok(())
     }
 
@@ -440,6 +451,7 @@ impl QueuePair {
             private,
         };
         self.context.channel.call(&request, None)?;
+        self.begin_sends();
         self.established(timeout)
     }
 
@@ -466,10 +478,12 @@ impl QueuePair {
         self.wait_disconnected(timeout).map(|_| ())
     }
 
-    /// Waits until the connection has ended, and tells why.
+    /// Waits until the connection has ended, and tells why: [`ErrorCode::Closed`] if the peer has
+    /// closed it, or its application has ended; [`ErrorCode::TimedOut`] if the peer did not answer
+    /// any more.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], [`Error::DaemonGone`].
+    /// [`Error::TimedOut`]: it has not ended within `timeout`. [`Error::DaemonGone`].
     pub fn wait_disconnected(&self, timeout: Duration) -> Result<ErrorCode, Error> {
         let until = deadline(timeout);
         let wanted = |event: &Event| disconnected(self.handle, event);
@@ -494,7 +508,9 @@ impl QueuePair {
             next,
             attributes: *attributes,
         };
-        self.context.channel.call(&request, None).map(|_| ())
+        self.context.channel.call(&request, None)?;
+        self.begin_sends();
+        Ok(())
     }
 
     /// The state and the attributes as they stand (`ibv_query_qp`).
@@ -545,10 +561,12 @@ impl QueuePair {
         }
     }
 
-    pub(crate) fn ring(&self, posted: usize) {
+    /// Rings if anything was posted. A ring that stays full may be nobody's any more.
+    pub(crate) fn ring(&self, posted: usize) -> Result<(), Error> {
         if posted > 0 {
-            self.context.ring(self.slot);
+            return self.context.ring(self.slot);
         }
+        Ok(())
     }
 }
 
@@ -584,8 +602,15 @@ pub(crate) fn established(ours: u32, event: &Event) -> Option<Result<Connected, 
             private,
         })),
         Event::ConnectFailed {
-            qp, reason, rej, ..
-        } if qp == ours => Some(Err(Error::ConnectFailed { reason, rej })),
+            qp,
+            reason,
+            rej,
+            private,
+        } if qp == ours => Some(Err(Error::ConnectFailed {
+            reason,
+            rej,
+            private,
+        })),
         Event::Disconnected { qp, reason } if qp == ours => Some(Err(Error::Disconnected(reason))),
         _ => None,
     }

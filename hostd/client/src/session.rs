@@ -9,7 +9,10 @@ use crate::abi::types::ObjectKind;
 use crate::channel::Channel;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Doorbells between two looks at whether the daemon still lives.
+const RINGS_UNCHECKED: u32 = 32;
 
 /// What the daemon allows this application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +35,8 @@ pub(crate) struct Session {
     pub(crate) limits: Limits,
     /// Bytes of the regions of this session.
     pub(crate) memory: AtomicU64,
+    /// Doorbells that were rung.
+    pub(crate) rings: AtomicU32,
 }
 
 /// Bytes of the session's quota that a region takes; given back when it is dropped.
@@ -75,10 +80,20 @@ impl Drop for Reserved {
 
 impl Session {
     /// Tells the daemon that the queue pair in `slot` has new work.
-    pub(crate) fn ring(&self, slot: u32) {
-        if self.doorbell.ring(slot) {
+    ///
+    /// # Errors
+    /// [`Error::DaemonGone`], at the latest when [`RINGS_UNCHECKED`] were rung in vain: the kernel
+    /// is not asked each time.
+    pub(crate) fn ring(&self, slot: u32) -> Result<(), Error> {
+        let asleep = self.doorbell.ring(slot);
+        if asleep {
             self.wake_daemon();
         }
+        let rings = self.rings.fetch_add(1, Ordering::Relaxed);
+        if (asleep || rings % RINGS_UNCHECKED == 0) && self.channel.is_gone() {
+            return Err(Error::DaemonGone);
+        }
+        Ok(())
     }
 
     /// Wakes the daemon if it sleeps.

@@ -69,11 +69,11 @@ impl SharedQueue {
     /// Posts receives with one ring of the doorbell, as many as fit, and returns how many.
     ///
     /// # Errors
-    /// The ring is broken.
+    /// The ring is broken; [`Error::DaemonGone`].
     pub fn post_receives(&mut self, requests: &[ReceiveRequest]) -> Result<usize, Error> {
         let posted = push_all(&mut self.ring, receive_works(requests))?;
         if posted > 0 {
-            self.context.ring(self.slot);
+            self.context.ring(self.slot)?;
         }
         Ok(posted)
     }

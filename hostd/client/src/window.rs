@@ -116,12 +116,12 @@ impl QueuePair {
     }
 
     fn post_local(&mut self, work: &[u8; WORK_LEN]) -> Result<(), Error> {
+        self.may_send()?;
         if !self.send.push(work)? {
             return Err(Error::QueueFull);
         }
         self.send.publish();
-        self.ring(1);
-        Ok(())
+        self.ring(1)
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct Connection {
     /// The number of own queue pair, also when it is gone; zero before there is one.
     pub(crate) own_qpn: u32,
     pub(crate) service: u16,
+    /// It is refused because there is no room for its request.
+    pub(crate) no_room: bool,
     /// What the application gave: its data and its attributes.
     pub(crate) given: Given,
     /// What the peer's REQ or REP said.
@@ -140,6 +142,7 @@ impl Connection {
             qpn: None,
             own_qpn: 0,
             service: 0,
+            no_room: false,
             given: Given::NOTHING,
             asked: None,
             way: None,

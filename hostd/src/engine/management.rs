@@ -146,6 +146,17 @@ impl<M: RegionMemory> Engine<M> {
         self.advance(connection.0, Input::Reject, Said::Nothing)
     }
 
+    /// Refuses a connection request for which there is no room, before anybody decided on it.
+    ///
+    /// # Errors
+    /// As [`Self::reject`].
+    pub fn turn_away(&mut self, connection: ConnectionId) -> Result<(), EngineError> {
+        if let Some(waiting) = self.connections.get_mut(connection.0) {
+            waiting.no_room = true;
+        }
+        self.reject(connection, &[])
+    }
+
     /// Ends a connection: nothing more may be posted, packets in flight are acknowledged first,
     /// then the peer is told (HT-23). Ends in [`Event::Disconnected`]; a connection that is not
     /// established yet ends without an event.
@@ -227,7 +238,13 @@ impl<M: RegionMemory> Engine<M> {
             }
             // The message is composed when there is a route, by the clock.
             Action::Reply => connection.message = None,
-            Action::Refuse => self.refuse(number, reject::CONSUMER),
+            Action::Refuse => {
+                let reason = match connection.no_room {
+                    true => reject::NO_RESOURCES,
+                    false => reject::CONSUMER,
+                };
+                self.refuse(number, reason);
+            }
             Action::Expire => {
                 self.refuse(number, reject::CONSUMER);
                 self.tell_unreachable(id, qpn);

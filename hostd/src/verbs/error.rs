@@ -15,6 +15,9 @@ pub enum EngineError {
     /// The object's state does not allow it.
     #[error("not possible in this state")]
     State,
+    /// The queue pair has, or had, a connection.
+    #[error("the queue pair has had a connection already: one connects once, make another")]
+    Connected,
     /// An argument is outside what is possible.
     #[error("an argument is out of range")]
     Argument,

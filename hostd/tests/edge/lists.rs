@@ -10,9 +10,11 @@ use hostd_client::abi::descriptor::{
 };
 use hostd_client::abi::types::ErrorCode;
 use hostd_client::{
-    CompletionStatus, Error, QueuePair, QueuePairOptions, RemoteSlice, SendRequest, Slice,
+    CompletionStatus, Error, Private, QueuePair, QueuePairOptions, RemoteSlice, SendRequest, Slice,
 };
 use rand_core::Rng;
+use std::net::SocketAddr;
+use std::time::Duration;
 
 fn slices(end: &End, places: &[(usize, usize)]) -> Vec<Slice> {
     let slice = |&(offset, len)| end.memory.slice(offset, len).expect("inside");
@@ -173,6 +175,10 @@ fn what_cannot_be_is_refused() {
     let mut small = context
         .create_queue_pair(queue, queue, options)
         .expect("a pair");
+    // What is posted while nobody answers waits in the ring.
+    let nobody = SocketAddr::from(([10, 0, 0, 9], 9));
+    let waits = small.connect(nobody, Private::EMPTY, Duration::ZERO);
+    assert!(matches!(waits, Err(Error::TimedOut)), "{waits:?}");
     small.post_send_list(&send, &list[1..]).expect("room");
     let next = small.post_send_list(&send, &list[1..]);
     assert!(matches!(next, Err(Error::QueueFull)), "{next:?}");

@@ -11,6 +11,7 @@ mod lists;
 mod loopback;
 mod modify;
 mod options;
+mod posting;
 mod raw;
 mod rig;
 mod shared_queue;

@@ -472,18 +472,15 @@ fn refusals_have_reasons() {
     listener
         .get_request(PATIENCE)
         .expect("a request")
-        .reject(Private::EMPTY);
-    let refused = connecting.join().expect("no panic");
-    assert!(
-        matches!(
-            refused,
-            Err(Error::ConnectFailed {
-                reason: ErrorCode::Rejected,
-                ..
-            })
-        ),
-        "{refused:?}"
-    );
+        .reject(Private::new(b"not today").expect("short"));
+    match connecting.join().expect("no panic") {
+        Err(Error::ConnectFailed {
+            reason: ErrorCode::Rejected,
+            private,
+            ..
+        }) => assert!(private.as_slice().starts_with(b"not today"), "{private:?}"),
+        other => panic!("{other:?}"),
+    }
     drop(listener);
     assert!(
         passive.context.listen(ANY, 4000, 8).is_ok(),

@@ -90,7 +90,10 @@ impl CompletionStatus {
             Self::Flushed => "flushed: the connection ended first",
             Self::WindowBind => "the memory window could not be bound",
             Self::LocalAccess => "the region of a receive forbids writing",
-            Self::RemoteInvalidRequest => "the peer's receive buffer is too short",
+            Self::RemoteInvalidRequest => {
+                "the peer finds the request invalid: its receive is shorter than the message, or the \
+                 address of an atomic operation is no multiple of 8"
+            }
             Self::RemoteAccess => "the peer refused access to its memory",
             Self::RemoteOperation => "the peer failed to carry out the request",
             Self::RetryExceeded => "the peer does not answer",

@@ -172,7 +172,8 @@ impl ObjectKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum ErrorCode {
-    /// In good order.
+    /// In good order. An application that ends without a word has its connections closed by its
+    /// hostd in the same way: what matters has to be said in messages.
     Closed = 0,
     /// The bytes are no request, or come at the wrong time.
     BadMessage = 1,
@@ -208,10 +209,13 @@ pub enum ErrorCode {
     Refused = 16,
     /// Other objects depend on the object.
     InUse = 17,
+    /// The peer has no room for another connection, or as many requests wait there as its
+    /// application lets wait.
+    Busy = 18,
 }
 
 impl ErrorCode {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 19] = [
         Self::Closed,
         Self::BadMessage,
         Self::BadVersion,
@@ -230,6 +234,7 @@ impl ErrorCode {
         Self::Protocol,
         Self::Refused,
         Self::InUse,
+        Self::Busy,
     ];
 
     pub(super) fn from_number(number: u32) -> Result<Self, DecodeError> {
@@ -260,6 +265,7 @@ impl ErrorCode {
             Self::Internal => "internal error of hostd",
             Self::Protocol => "the rules of the protocol were broken",
             Self::InUse => "the object is in use",
+            Self::Busy => "the peer takes no more connection requests at present",
             Self::Refused => "connection refused: nobody listens there",
         }
     }

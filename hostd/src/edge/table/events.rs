@@ -6,12 +6,10 @@ use crate::engine::Engine;
 use crate::memory::RegionMemory;
 use crate::verbs::Status;
 use crate::verbs::{ConnectionId, Event as EngineEvent, Granularity, PrivateData};
+use common::wire::cm::reject;
 use hostd_client::abi::answer::Event;
 use hostd_client::abi::types::{self, ErrorCode};
 use std::net::IpAddr;
-
-/// Reason of a REJ by which an application turns a request down (IBTA 12.6.7.2, "consumer reject").
-const REJ_CONSUMER: u16 = 28;
 
 impl<M: RegionMemory> Table<M> {
     /// Takes note of an event, and says what the control thread has to know of it.
@@ -52,10 +50,10 @@ impl<M: RegionMemory> Table<M> {
                 ref private_data,
                 ..
             } => {
-                let code = if reason == REJ_CONSUMER {
-                    ErrorCode::Rejected
-                } else {
-                    ErrorCode::Refused
+                let code = match reason {
+                    reject::CONSUMER => ErrorCode::Rejected,
+                    reject::NO_RESOURCES | reject::NO_QUEUE_PAIR => ErrorCode::Busy,
+                    _ => ErrorCode::Refused,
                 };
                 self.connect_failed(qpn, code, reason, private(private_data))
             }
@@ -112,7 +110,7 @@ impl<M: RegionMemory> Table<M> {
         };
         let Some((session, _)) = owner.filter(room) else {
             self.statistics.refused_requests += 1;
-            let _ = engine.reject(connection, &[]);
+            let _ = engine.turn_away(connection);
             return None;
         };
         let request = connection.number();

@@ -40,7 +40,7 @@ impl<M: RegionMemory> Table<M> {
         self.may_connect()?;
         let rings = self.rings(session, qp)?;
         if rings.link != Link::None {
-            return Err(EngineError::State);
+            return Err(EngineError::Connected);
         }
         let parameters = parameters(private, &rings.options);
         let connection = engine.connect(qp, address, port, &parameters)?;
@@ -59,7 +59,7 @@ impl<M: RegionMemory> Table<M> {
         self.may_connect()?;
         let rings = self.rings(session, qp)?;
         if rings.link != Link::None {
-            return Err(EngineError::State);
+            return Err(EngineError::Connected);
         }
         let options = rings.options;
         // Receives that were posted before are in place when the first message comes.

@@ -14,7 +14,8 @@ pub(crate) struct CopyOptions {
     #[arg(required = true)]
     pub(crate) source: Option<PathBuf>,
     /// Where to: HOST:PATH, with an IPv6 address in brackets: `[fd00:2:4::2]:PATH`; they may be
-    /// left out where it is clear that the address ends. PATH is relative to the receiver's root, and may name a folder.
+    /// left out where it is clear that the address ends. PATH is relative to the receiver's root,
+    /// and may name a folder.
     #[arg(required = true)]
     pub(crate) target: Option<String>,
     /// Port of the receiver.

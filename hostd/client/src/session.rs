@@ -90,7 +90,7 @@ impl Session {
             self.wake_daemon();
         }
         let rings = self.rings.fetch_add(1, Ordering::Relaxed);
-        if (asleep || rings % RINGS_UNCHECKED == 0) && self.channel.is_gone() {
+        if (asleep || rings.is_multiple_of(RINGS_UNCHECKED)) && self.channel.is_gone() {
             return Err(Error::DaemonGone);
         }
         Ok(())

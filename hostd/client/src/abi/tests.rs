@@ -1,7 +1,6 @@
 use super::answer::*;
 use super::attributes::{QueuePairAttributes, QueuePairState};
 use super::by_hand::ByHand;
-use super::codec::DecodeError;
 use super::descriptor::*;
 use super::message::*;
 use super::options::ConnectionOptions;

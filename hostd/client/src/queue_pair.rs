@@ -543,25 +543,7 @@ impl QueuePair {
         }
     }
 
-    /// Waits until the queue pair, whose connection has ended, takes no receive of its shared queue
-    /// any more (`IBV_EVENT_QP_LAST_WQE_REACHED`). True once; false when the time is over.
-    ///
-    /// # Errors
-    /// [`Error::DaemonGone`].
-    pub fn wait_last_receive(&self, timeout: Duration) -> Result<bool, Error> {
-        let ours = self.handle;
-        let last = |event: &Event| match *event {
-            Event::LastReceiveTaken { qp } if qp == ours => Some(()),
-            _ => None,
-        };
-        match self.context.channel.wait_event(deadline(timeout), last) {
-            Ok(()) => Ok(true),
-            Err(Error::TimedOut) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Rings if anything was posted. A ring that stays full may be nobody's any more.
+    /// Rings if anything was posted.
     pub(crate) fn ring(&self, posted: usize) -> Result<(), Error> {
         if posted > 0 {
             return self.context.ring(self.slot);

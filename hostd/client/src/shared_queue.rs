@@ -8,7 +8,7 @@ use crate::abi::types::ObjectKind;
 use crate::channel::deadline;
 use crate::queue_pair::{push_all, receive_works};
 use crate::session::{Object, Session, descriptors, unexpected};
-use crate::{Error, ReceiveRequest};
+use crate::{Error, QueuePair, ReceiveRequest};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,6 +101,26 @@ impl SharedQueue {
             _ => None,
         };
         match self.context.channel.wait_event(deadline(timeout), reached) {
+            Ok(()) => Ok(true),
+            Err(Error::TimedOut) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl QueuePair {
+    /// Waits until the queue pair, whose connection has ended, takes no receive of its shared queue
+    /// any more (`IBV_EVENT_QP_LAST_WQE_REACHED`). True once; false when the time is over.
+    ///
+    /// # Errors
+    /// [`Error::DaemonGone`].
+    pub fn wait_last_receive(&self, timeout: Duration) -> Result<bool, Error> {
+        let ours = self.handle;
+        let last = |event: &Event| match *event {
+            Event::LastReceiveTaken { qp } if qp == ours => Some(()),
+            _ => None,
+        };
+        match self.context.channel.wait_event(deadline(timeout), last) {
             Ok(()) => Ok(true),
             Err(Error::TimedOut) => Ok(false),
             Err(error) => Err(error),

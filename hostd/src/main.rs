@@ -46,6 +46,9 @@ fn main() -> ExitCode {
         Ok(loaded) => loaded,
         Err(error) => return fail(&error),
     };
+    if matches!(command, Some(Verb::Check | Verb::ShowConfig)) {
+        common::sys::end_quietly_on_broken_pipe();
+    }
     match command {
         Some(Verb::Check) => {
             println!("{}: valid", options.config.display());

@@ -63,10 +63,20 @@ fn execute(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     };
     let loaded = source.load()?;
     let config = &loaded.settings;
+    if matches!(
+        arguments.command,
+        Some(Command::Check { .. } | Command::ShowConfig)
+    ) {
+        common::sys::end_quietly_on_broken_pipe();
+    }
     match arguments.command {
         Some(Command::Check { print }) => {
             for warning in switchd::preflight::warnings(config) {
                 eprintln!("warning: {warning}");
+            }
+            // The file may be for another machine, or for one whose interfaces come later.
+            if let Err(error) = switchd::preflight::devices(config) {
+                eprintln!("warning: it would not start here and now: {error}");
             }
             if print {
                 print!("{}", toml::to_string(config)?);

@@ -433,6 +433,13 @@ fn packets_are_traced() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("another trace runs"));
     rig.ping("10.2.0.2", 1, 100);
     let sent = answer(child);
+    // A trace ends with its client.
+    let mut left = trace(&["in=p1"]);
+    left.kill().and_then(|()| left.wait()).expect("our child");
+    eventually("end of the trace", || {
+        let next = rig.ctl_output(&["trace", "--seconds", "0.1"]);
+        next.status.success()
+    });
     assert_eq!(sent["outcome"], "sent", "{sent}");
     let steps = sent["steps"].as_array().expect("steps").iter();
     let stages: Vec<&str> = steps.filter_map(|step| step["stage"].as_str()).collect();

@@ -16,9 +16,11 @@
 
 pub mod client;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -221,7 +223,11 @@ where
 {
     let request = timeout(limit, read_line(&mut stream)).await??;
     stage.store(WAITS, Ordering::Relaxed);
-    let mut answer = handler(request).await;
+    // Who went away wants no answer: a request that takes time ends with him.
+    let mut answer = tokio::select! {
+        answer = handler(request) => answer,
+        () = hung_up(&stream) => return Err(io::ErrorKind::ConnectionAborted.into()),
+    };
     answer.push(b'\n');
     stage.store(WRITES, Ordering::Relaxed);
     timeout(limit, async {
@@ -229,6 +235,26 @@ where
         stream.shutdown().await
     })
     .await?
+}
+
+/// How often a client is looked at while its request is worked on.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Ends when the client closed its socket. One that only sends no more waits for its answer, so
+/// the end of what it sends says nothing.
+async fn hung_up(stream: &UnixStream) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let mut fds = [PollFd::new(stream.as_fd(), PollFlags::empty())];
+        let polled = poll(&mut fds, PollTimeout::ZERO);
+        let gone = |fd: &PollFd<'_>| {
+            fd.revents()
+                .is_some_and(|it| it.contains(PollFlags::POLLHUP))
+        };
+        if polled.is_ok_and(|count| count > 0) && gone(&fds[0]) {
+            return;
+        }
+    }
 }
 
 /// Bytes up to the end of the line or of the stream.

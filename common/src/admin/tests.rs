@@ -178,3 +178,37 @@ fn a_socket_in_use_is_left_alone_and_one_left_behind_is_replaced() {
         assert_eq!(std::fs::read(&path).expect("still there"), b"precious");
     });
 }
+
+/// What a request that takes time holds ends when its client goes away, and not when the client
+/// only sends no more.
+#[test]
+fn a_request_ends_with_its_client() {
+    let (_folder, path) = place();
+    runtime().block_on(async {
+        let (gone, mut left) = tokio::sync::mpsc::unbounded_channel::<&'static str>();
+        struct Guard(tokio::sync::mpsc::UnboundedSender<&'static str>);
+        impl Drop for Guard {
+            fn drop(&mut self) {
+                let _ = self.0.send("dropped");
+            }
+        }
+        let listener = Listener::bind(&path, 0o660, "tested").expect("bound");
+        let handler = move |_| {
+            let guard = Guard(gone.clone());
+            async move {
+                tokio::time::sleep(Duration::from_secs(600)).await;
+                drop(guard);
+                Vec::new()
+            }
+        };
+        tokio::spawn(listener.serve(handler));
+        let mut stream = UnixStream::connect(&path).await.expect("it listens");
+        stream.write_all(b"trace\n").await.expect("room");
+        stream.shutdown().await.expect("half closed");
+        let waits = timeout(LOOK * 5, left.recv()).await;
+        assert!(waits.is_err(), "the client waits for its answer");
+        drop(stream);
+        let ended = timeout(Duration::from_secs(60), left.recv()).await;
+        assert_eq!(ended, Ok(Some("dropped")));
+    });
+}

@@ -34,6 +34,7 @@
 #define FORWARDS6 16 // the same of IPv6
 #define FORWARDS_BRIDGED 32 // the same of frames that are bridged
 #define BRIDGED 64          // the port belongs to a bridge: see steer_bridge_ports
+#define VALIDATES 128       // the daemon looks at the sources of packets
 // What a prefix is; other values are a reason to punt.
 #define VERDICT_FORWARD 0
 #define VERDICT_LOCAL 255
@@ -370,14 +371,16 @@ static __always_inline int is_link_local(const struct address6 *address) {
 }
 
 // By what is said of the destination's prefix, if something is. Options are for each router to
-// read: the kernel does, where it forwards. The daemon counts what it drops.
+// read: the kernel does, where it forwards. But it does not look at sources as the daemon does, so
+// those of a port that asks for that are the daemon's, which drops them and counts what it drops.
 static __always_inline int by_verdict(struct xdp_md *context, const struct port *port, const __u8 *verdict,
                                       int has_options, __u32 forwards) {
     if (verdict && *verdict != VERDICT_FORWARD)
         return *verdict == VERDICT_LOCAL ? to_kernel() : punt(*verdict);
     if (!has_options)
         return forward(context, port, forwards);
-    return port->flags & forwards ? punt(REASON_OPTIONS) : to_socket(context, port);
+    int kernel_reads = port->flags & forwards && !(port->flags & VALIDATES);
+    return kernel_reads ? punt(REASON_OPTIONS) : to_socket(context, port);
 }
 
 // Whether a word of options says something: no-operations do not, nor does a zero behind them at the

@@ -67,6 +67,8 @@ const FLAG_FORWARDS6: u8 = 16;
 const FLAG_FORWARDS_BRIDGED: u8 = 32;
 /// That the port belongs to a bridge.
 const FLAG_BRIDGED: u8 = 64;
+/// That sources are looked at by the daemon.
+const FLAG_VALIDATES: u8 = 128;
 
 /// A process that was killed lets go of its devices within this many waits.
 pub(super) const RETRIES: u32 = 10;
@@ -144,6 +146,8 @@ pub struct SteerSettings {
     pub forwards_v4: bool,
     /// The same of IPv6.
     pub forwards_v6: bool,
+    /// The daemon looks at the sources of packets: it gets those with options, too, to drop them.
+    pub validates: bool,
     /// The number of the port if it belongs to a bridge.
     pub bridged: Option<u16>,
 }
@@ -354,6 +358,7 @@ impl Steering {
             | flag(vlans, FLAG_VLANS)
             | flag(settings.forwards_v4, FLAG_FORWARDS4)
             | flag(settings.forwards_v6, FLAG_FORWARDS6)
+            | flag(settings.validates, FLAG_VALIDATES)
             | FLAG_FORWARDS_BRIDGED
             | flag(settings.bridged.is_some(), FLAG_BRIDGED);
         value[13] = reason(settings.punt_v4);

@@ -280,6 +280,18 @@ fn options_are_the_kernels_where_it_forwards() {
         let expected = if v6 { punted } else { Fate::Socket };
         assert_eq!(rig.fate(hop_by_hop.clone()), expected);
     }
+    // The kernel would not look at their sources as the daemon does.
+    rig.configure(|settings| {
+        (
+            settings.forwards_v4,
+            settings.forwards_v6,
+            settings.validates,
+        ) = (true, true, true);
+    });
+    assert_eq!(rig.fate(hop_by_hop), Fate::Socket);
+    for (words, _) in said {
+        assert_eq!(rig.fate(options(away, words)), Fate::Socket, "{words:?}");
+    }
     let record: &[u8] = &[7, 7, 4, 0, 0, 0, 0, 0];
     // A header that is cut is the daemon's to count.
     let mut cut = options(away, record);

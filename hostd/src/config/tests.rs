@@ -27,7 +27,7 @@ fn the_shipped_file_is_complete_and_holds_the_defaults() {
     let shipped = load(SHIPPED).expect("the shipped file is valid");
     let eth0 = Interface {
         name: "eth0".to_owned(),
-        speed: Some(Rate::from_gbps(25)),
+        speed: None,
         link_speed: None,
         mode: ModeChoice::Best,
     };

@@ -1,6 +1,6 @@
 //! The log of the last events.
 
-use super::api::{Event, EventKind};
+use super::api::{Event, EventKind, Severity};
 use std::collections::VecDeque;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -21,9 +21,13 @@ impl EventLog {
     /// log.
     pub fn add(&mut self, event: Event) {
         let (kind, text) = (event.kind.name(), &event.text);
-        match &event.port {
-            Some(port) => tracing::info!(kind, port, "{port}: {text}"),
-            None => tracing::info!(kind, "{text}"),
+        match (event.severity, &event.port) {
+            (Severity::Info, Some(port)) => tracing::info!(kind, port, "{port}: {text}"),
+            (Severity::Info, None) => tracing::info!(kind, "{text}"),
+            (Severity::Warning, Some(port)) => tracing::warn!(kind, port, "{port}: {text}"),
+            (Severity::Warning, None) => tracing::warn!(kind, "{text}"),
+            (Severity::Error, Some(port)) => tracing::error!(kind, port, "{port}: {text}"),
+            (Severity::Error, None) => tracing::error!(kind, "{text}"),
         }
         if self.0.len() == LOG {
             self.0.pop_front();
@@ -44,9 +48,17 @@ impl Event {
         Self {
             time: wall_clock(),
             kind,
+            severity: kind.severity(),
             text: text.into(),
             ..Self::default()
         }
+    }
+
+    /// The same, which matters so much.
+    #[must_use]
+    pub fn of_severity(mut self, severity: Severity) -> Self {
+        self.severity = severity;
+        self
     }
 
     /// The same, about this port.

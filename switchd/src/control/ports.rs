@@ -5,7 +5,7 @@
 //!                          ─ Close ─▶ program off, tables, Detach ─▶ workers ─ queues ─▶ opener
 //! ```
 
-use super::api::{Event, EventKind};
+use super::api::{Event, EventKind, Severity};
 use super::opener::{Done, Job, Unopened};
 use super::port_handle::PortHandle;
 use super::porter::{Leaving, Porter};
@@ -60,7 +60,7 @@ pub fn warn_of_stripped_tags(device: &Device) {
     }
 }
 
-fn port_id(slot: usize) -> PortId {
+pub(super) fn port_id(slot: usize) -> PortId {
     PortId(u16::try_from(slot).expect("fewer slots than numbers"))
 }
 
@@ -85,7 +85,11 @@ impl State {
         for name in refused {
             let text = "it matches the configuration, but there is no room for another port: \
                         memory.spare_queues";
-            self.note_event(Event::new(EventKind::Port, text).at(name));
+            self.note_event(
+                Event::new(EventKind::Port, text)
+                    .of_severity(Severity::Error)
+                    .at(name),
+            );
         }
         for (slot, step) in steps {
             match step {
@@ -248,7 +252,11 @@ impl State {
             self.slots.unfit(slot, why, &self.active.config, now);
         } else if self.slots.failed(slot, why.clone(), mtu, now) {
             let text = format!("it cannot be opened, and is tried again: {why}");
-            self.note_event(Event::new(EventKind::Port, text).at(name));
+            self.note_event(
+                Event::new(EventKind::Port, text)
+                    .of_severity(Severity::Error)
+                    .at(name),
+            );
         }
     }
 
@@ -323,7 +331,11 @@ impl State {
             Err(refusals) => {
                 let text = format!("[qos] does not fit any more, and stays as it is: {refusals}");
                 self.active.note_misfit(slot, facts, refusals.to_string());
-                self.note_event(Event::new(EventKind::Port, text).at(&settings.name));
+                self.note_event(
+                    Event::new(EventKind::Port, text)
+                        .of_severity(Severity::Error)
+                        .at(&settings.name),
+                );
             }
         }
         if let Some(Some(handle)) = self.ports.get_mut(slot) {
@@ -418,7 +430,11 @@ impl State {
         self.close_left();
         let why = self.slots.get(slot).and_then(Slot::why_down);
         let text = format!("it is no port any more: {}", why.unwrap_or_default());
-        self.note_event(Event::new(EventKind::Port, text).at(name));
+        self.note_event(
+            Event::new(EventKind::Port, text)
+                .of_severity(Severity::Warning)
+                .at(name),
+        );
     }
 
     /// Hands workers the commands that they have room for, and closes the ports that all have let

@@ -2,6 +2,7 @@
 //! and VLANs that are its own, MAC addresses.
 
 use super::api::{Event, EventKind};
+use super::ports::port_id;
 use super::program::PortPunt;
 use super::publisher::SteerChanges;
 use super::silent_settings::SilentSettings;
@@ -86,6 +87,7 @@ impl State {
         let program = self.routing.program();
         let (prefixes_v4, prefixes_v6) = program.punted_families();
         let kernel_forwards = self.told.kernel_forwards;
+        let validation = program.tables().sources.validation().asking();
         self.told.settings.resize(self.ports.len(), None);
         self.told
             .punts
@@ -109,6 +111,7 @@ impl State {
                 prefixes_v6,
                 forwards_v4: kernel_forwards[0],
                 forwards_v6: kernel_forwards[1],
+                validates: validation.contains(port_id(number)),
                 bridged,
             };
             let mut fail = |error: io::Error| {

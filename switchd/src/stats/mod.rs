@@ -311,7 +311,8 @@ impl PortStats {
 }
 
 impl WorkerStats {
-    /// Notes that a busy turn and the next one began so far apart. The worker calls it.
+    /// Notes that a busy turn and the next one began so far apart, or that a turn began so long
+    /// after it was due. The worker calls it.
     #[inline]
     pub fn note_gap(&self, gap: Span) {
         let asked = self.clear_gap.get();

@@ -187,6 +187,9 @@ impl<Q: QueueIo> Worker<Q> {
         if let Some(before) = self.busy_at {
             self.stats.note_gap(now.since(before));
         }
+        if now > self.due {
+            self.stats.note_gap(now.since(self.due));
+        }
         self.ports.note_lateness(self.due, now);
         self.handle_commands(now);
         self.probe.set_now(now);

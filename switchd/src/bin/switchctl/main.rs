@@ -210,7 +210,8 @@ struct Rows {
 
 #[derive(Debug, Args)]
 struct Routes {
-    /// Only routes inside this prefix
+    /// Only routes inside this prefix, or those that cover this address (the longest decides)
+    #[arg(value_parser = prefix_or_address)]
     prefix: Option<ipnet::IpNet>,
     /// What is left to the kernel to forward instead, and why
     #[arg(long)]
@@ -280,6 +281,14 @@ impl What {
             limit,
         })
     }
+}
+
+/// A prefix; an address is one of full length.
+fn prefix_or_address(text: &str) -> Result<ipnet::IpNet, String> {
+    let address = text.parse::<std::net::IpAddr>().map(ipnet::IpNet::from);
+    address
+        .or_else(|_| text.parse())
+        .map_err(|_| "neither an address nor a prefix".to_owned())
 }
 
 fn main() -> ExitCode {

@@ -9,7 +9,7 @@ pub use crate::trace::{Shown, Totals};
 pub use bridge::{BridgeRow, StationRow};
 pub use traffic::{
     Amount, BufferReport, Event, EventKind, HeadroomRow, PfcPort, PfcPriority, PfcReport,
-    PortUsageRow, PriorityGroupRow, RegionRow, WatchdogRow,
+    PortUsageRow, PriorityGroupRow, RegionRow, Severity, WatchdogRow,
 };
 
 use serde::{Deserialize, Serialize};

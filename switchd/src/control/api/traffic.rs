@@ -224,6 +224,9 @@ pub struct Event {
     pub time: f64,
     /// What kind of thing.
     pub kind: EventKind,
+    /// How much it matters.
+    #[serde(default)]
+    pub severity: Severity,
     /// What, in a sentence.
     pub text: String,
     /// Interface, if it is about one.
@@ -238,6 +241,19 @@ pub struct Event {
     /// Egress queue, if it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<u8>,
+}
+
+/// How much an event matters, and at which level it is logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// It belongs to the work of a switch.
+    #[default]
+    Info,
+    /// Packets may suffer, or an operator wants to know.
+    Warning,
+    /// Something that was asked for is not done.
+    Error,
 }
 
 /// Kinds of events.
@@ -290,6 +306,28 @@ pub enum EventKind {
 }
 
 impl EventKind {
+    /// How much an event of this kind matters, unless more is known of it.
+    pub const fn severity(self) -> Severity {
+        match self {
+            Self::ReloadRefused | Self::Takeover | Self::PfcOff => Severity::Error,
+            Self::Storm | Self::LinkDown | Self::StationMoves | Self::FdbFull => Severity::Warning,
+            Self::Xoff
+            | Self::Xon
+            | Self::BufferHigh
+            | Self::BufferLow
+            | Self::Reload
+            | Self::Hold
+            | Self::Release
+            | Self::Restored
+            | Self::PfcOn
+            | Self::Punt
+            | Self::TakeoverOver
+            | Self::Port
+            | Self::LinkUp
+            | Self::FdbRoom => Severity::Info,
+        }
+    }
+
     /// As it is written.
     pub const fn name(self) -> &'static str {
         match self {

@@ -156,13 +156,15 @@ impl State {
     }
 }
 
-/// A reason without the line of the file that it quotes.
+/// All faults of a configuration in one line.
 fn in_a_line(reason: &str) -> String {
     let mut lines = reason.lines().map(str::trim);
     let first = lines.next().unwrap_or_default();
-    match lines.next_back() {
-        Some(last) => format!("{first}: {last}"),
-        None => first.to_owned(),
+    let rest: Vec<&str> = lines.collect();
+    if rest.is_empty() {
+        first.to_owned()
+    } else {
+        format!("{first} {}", rest.join("; "))
     }
 }
 

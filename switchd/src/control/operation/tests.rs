@@ -1,7 +1,7 @@
 use super::*;
 use crate::config::{PortFacts, Source};
 use crate::control::active_config::ActiveConfig;
-use crate::control::api::{Answer, ConfigReport, Request, ShowRequest, Topic};
+use crate::control::api::{Answer, ConfigReport, Request, Severity, ShowRequest, Topic};
 use crate::control::program::Program;
 use crate::control::routing::Routing;
 use crate::control::state::{TrafficHandle, WorkerHandle};
@@ -184,16 +184,26 @@ fn a_reload_is_all_or_nothing() {
         assert!(Arc::ptr_eq(&policy, bench.state.policy()), "{told}");
         let event = bench.last_event();
         assert_eq!(event.kind, EventKind::ReloadRefused);
+        assert_eq!(event.severity, Severity::Error, "it is logged as such");
         let text = &event.text;
         assert!(text.contains(told) && !text.contains('\n'), "{text}");
         let refused = bench.metric("switchd_config_last_reload_successful");
         assert_eq!(refused, "0");
     }
+    // All faults are told, in one line.
+    let wrong = LOSSLESS.replace("weight = 50", "weight = 0\nunknown = 1");
+    bench.write(&wrong.replace("groups = [3]", "groups = [9]"));
+    bench.state.reload().unwrap_err();
+    let text = bench.last_event().text.clone();
+    for key in ["2 faults", "unknown", "groups"] {
+        assert!(text.contains(key), "{key} is not in {text}");
+    }
+    assert!(!text.contains("::"), "{text}");
     bench.write(&LOSSLESS.replace("weight = 50", "weight = 60"));
     assert_eq!(bench.state.reload(), Ok(Vec::new()));
     assert_eq!(bench.metric("switchd_config_last_reload_successful"), "1");
     let refused = "switchd_config_reloads_total{result=\"refused\"}";
-    assert_eq!(bench.metric(refused), "5");
+    assert_eq!(bench.metric(refused), "6");
 }
 
 /// MG-1: the buffer may become smaller, and again as large as at the start.

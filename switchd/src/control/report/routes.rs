@@ -62,12 +62,13 @@ impl State {
         }
     }
 
-    pub(in crate::control) fn routes(&self, inside: Option<IpNet>, limit: usize) -> Vec<RouteRow> {
+    /// Routes inside the prefix that is `wanted`, or those that cover it if it is one address.
+    pub(in crate::control) fn routes(&self, wanted: Option<IpNet>, limit: usize) -> Vec<RouteRow> {
         let mut routes: Vec<(IpNet, GroupId)> = self
             .routing
             .program()
             .routes()
-            .filter(|(prefix, _)| inside.is_none_or(|inside| inside.contains(prefix)))
+            .filter(|(prefix, _)| wanted.is_none_or(|wanted| is_about(&wanted, prefix)))
             .collect();
         // Of a full table only what is shown is sorted.
         if limit < routes.len() {
@@ -182,4 +183,11 @@ impl State {
         };
         neighbours.into_iter().map(row).collect()
     }
+}
+
+/// Whether a route to `prefix` is inside the prefix that is `wanted`, or covers it if it is one
+/// address.
+pub(super) fn is_about(wanted: &IpNet, prefix: &IpNet) -> bool {
+    wanted.contains(prefix)
+        || (wanted.prefix_len() == wanted.max_prefix_len() && prefix.contains(wanted))
 }

@@ -346,7 +346,12 @@ fn dest_qp(frame: &[u8], parsed: &Parsed) -> Option<u32> {
 /// What a word takes, with the names that there are.
 fn with_names<S: AsRef<str>>(word: &str, allowed: &str, ports: &[S]) -> String {
     let names: Vec<&str> = match word {
-        "in" | "out" => ports.iter().map(AsRef::as_ref).collect(),
+        // A place that is kept for a port has no name yet.
+        "in" | "out" => ports
+            .iter()
+            .map(AsRef::as_ref)
+            .filter(|name| !name.is_empty())
+            .collect(),
         "drop" => DropReason::ALL
             .iter()
             .map(|reason| reason.label())
@@ -357,7 +362,9 @@ fn with_names<S: AsRef<str>>(word: &str, allowed: &str, ports: &[S]) -> String {
 }
 
 fn port<S: AsRef<str>>(name: &str, ports: &[S]) -> Option<PortId> {
-    let place = ports.iter().position(|port| port.as_ref() == name)?;
+    let place = ports
+        .iter()
+        .position(|port| !name.is_empty() && port.as_ref() == name)?;
     u16::try_from(place).ok().map(PortId)
 }
 

@@ -209,10 +209,10 @@ pub struct WorkerStats {
     pub busy_turns: Counter,
     /// When the last turn began, in nanoseconds of the worker's clock: shows that it lives.
     pub heartbeat: Counter,
-    /// Longest time in nanoseconds from the beginning of a turn that had something to do to the
-    /// beginning of the next, which follows at once. It contains the turn itself and the time that
-    /// the kernel's scheduler gave to other threads. It does not contain how late the worker wakes
-    /// from a sleep, because the time at which it should have woken is not recorded.
+    /// Longest time in nanoseconds by which a turn began after it was due: at once after the
+    /// beginning of one that had something to do, or when a sleep was to end. It contains the turn
+    /// itself and the time that the kernel's scheduler gave to other threads. How late a packet
+    /// wakes the worker from a sleep is not known.
     pub worst_gap: Counter,
     /// How often control asked for `worst_gap` to be cleared; control alone writes it.
     pub clear_gap: Counter,
@@ -311,8 +311,7 @@ impl PortStats {
 }
 
 impl WorkerStats {
-    /// Notes that a busy turn and the next one began so far apart, or that a turn began so long
-    /// after it was due. The worker calls it.
+    /// Notes that a turn began so long after it was due. The worker calls it.
     #[inline]
     pub fn note_gap(&self, gap: Span) {
         let asked = self.clear_gap.get();

@@ -91,7 +91,6 @@ impl<Q: QueueIo> WorkerBuilder<Q> {
             probe: Probe::default(),
             stats: self.stats,
             now: Time::ZERO,
-            busy_at: None,
             due: Time::NEVER,
             scratch: Box::default(),
         }

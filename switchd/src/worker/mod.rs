@@ -111,9 +111,7 @@ pub struct Worker<Q> {
     stats: Arc<WorkerStats>,
     /// When this turn began.
     now: Time,
-    /// When the last turn began, if it had something to do.
-    busy_at: Option<Time>,
-    /// When this turn was due at the latest.
+    /// When this turn was due at the latest: at once after one that had something to do.
     due: Time,
     scratch: Box<Scratch>,
 }
@@ -184,12 +182,7 @@ impl<Q: QueueIo> Worker<Q> {
     pub fn poll_queues(&mut self, now: Time, ready: impl Iterator<Item = usize> + Clone) -> Turn {
         self.stats.turns.add(1);
         self.stats.heartbeat.set(now.nanos());
-        if let Some(before) = self.busy_at {
-            self.stats.note_gap(now.since(before));
-        }
-        if now > self.due {
-            self.stats.note_gap(now.since(self.due));
-        }
+        self.stats.note_gap(now.since(self.due));
         self.ports.note_lateness(self.due, now);
         self.handle_commands(now);
         self.probe.set_now(now);
@@ -213,7 +206,6 @@ impl<Q: QueueIo> Worker<Q> {
         ready.for_each(|queue| self.devices.kick(queue));
         self.devices.flush(now);
         self.probe.flush();
-        self.busy_at = (work > 0).then_some(now);
         if work > 0 {
             self.stats.busy_turns.add(1);
         }
@@ -365,6 +357,11 @@ impl<Q: QueueIo> Worker<Q> {
         } else {
             deadline
         }
+    }
+
+    /// The thread sleeps now, until then at the latest.
+    pub(super) fn sleeps_until(&mut self, until: Time) {
+        self.due = self.due.min(until);
     }
 
     /// After a command to drain, in a turn in which nothing came: reports once that nothing is

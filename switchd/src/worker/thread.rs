@@ -82,6 +82,7 @@ impl WorkerThread {
             }
             if worker.park() {
                 let until = turn.deadline.min(now + HEARTBEAT);
+                worker.sleeps_until(until);
                 self.sleep(&mut poll, &worker, until);
             }
             idle_since = None;

@@ -483,9 +483,9 @@ pub struct WorkerRow {
     pub busy_turns: u64,
     /// Times that it slept.
     pub sleeps: u64,
-    /// Longest time, in microseconds, between the beginnings of two turns where the first had
-    /// something to do; to be compared with `qos.headroom.poll_gap_microseconds`. Late wake-ups
-    /// from sleep are not in it.
+    /// Longest time, in microseconds, by which a turn began after it was due: after the beginning
+    /// of one that had something to do, or the end of a sleep; to be compared with
+    /// `qos.headroom.poll_gap_microseconds`. How late packets wake it from sleep is not in it.
     pub worst_gap_microseconds: f64,
     /// Packets that wait for a MAC address.
     pub pending: u64,

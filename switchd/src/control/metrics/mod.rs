@@ -542,7 +542,7 @@ impl State {
             let number = number.to_string();
             family.add(&[("worker", &number)], worker.stats.pending.get());
         }
-        let help = "Longest time between the beginnings of two turns of which the first had something to do.";
+        let help = "Longest time by which a turn began after it was due.";
         let mut family = families.gauge("switchd_worker_worst_gap_seconds", help);
         for (number, worker) in self.workers.iter().enumerate() {
             let gap = worker.stats.longest_gap().as_secs_f64();

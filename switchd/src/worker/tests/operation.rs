@@ -141,3 +141,24 @@ fn any_frame_is_accounted_for() {
         })
         .expect("conservation");
 }
+
+/// MG-7: an operator sees by how much turns are late: after one with something to do, and after a
+/// sleep that had an end, but not for a sleep without one.
+#[test]
+fn late_turns_are_noted() {
+    let mut switch = Switch::new(2, 1);
+    switch.offer(0, &Udp::to("10.1.0.9").frame());
+    switch.run();
+    let worker = &mut switch.workers[0];
+    let mut now = switch.now + Span::from_secs(5);
+    worker.turn(now);
+    worker.stats.clear_gap.add(1);
+    worker.sleeps_until(now + Span::from_secs(1));
+    now += Span::from_millis(900);
+    worker.turn(now);
+    assert_eq!(worker.stats.longest_gap(), Span::ZERO, "a packet woke it");
+    worker.sleeps_until(now + Span::from_secs(1));
+    now += Span::from_millis(1_700);
+    worker.turn(now);
+    assert_eq!(worker.stats.longest_gap(), Span::from_millis(700));
+}

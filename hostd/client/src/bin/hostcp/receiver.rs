@@ -79,8 +79,8 @@ fn receive(context: &Context, request: ConnectRequest, root: &Root) -> Result<()
         // The sender closes when it has the verdict: that may arrive here before the verdict's
         // acknowledgement.
         Ok(()) | Err(Failure::Work(CompletionStatus::Flushed)) => {}
-        Err(failure) if fault.is_none() => return Err(failure),
-        Err(_) => {}
+        // A sender that does not listen is not waited for; what it did wrong says more.
+        Err(failure) => return Err(fault.map_or(failure, Failure::Here)),
     }
     // The sender closes, and if it does not, the end of this process does.
     let _ = end.queue_pair.wait_disconnected(PATIENCE);

@@ -69,6 +69,7 @@ struct State {
     /// Those of all owners that wait or are being closed.
     descriptors: usize,
     threads: usize,
+    /// Of them, those without work, and those that begin.
     idle: usize,
 }
 
@@ -139,7 +140,9 @@ impl Shared {
     /// Wakes or starts a thread if there is work that none does.
     fn find_thread(self: &Arc<Self>, state: &mut State) {
         if !state.has_work() {
-        } else if state.idle > 0 {
+            return;
+        }
+        if state.idle > 0 {
             self.more.notify_one();
         } else if state.threads < THREADS {
             let shared = self.clone();
@@ -147,7 +150,10 @@ impl Shared {
                 .name("hostd-close".to_owned())
                 .stack_size(STACK);
             match thread.spawn(move || shared.work()) {
-                Ok(_) => state.threads += 1,
+                Ok(_) => {
+                    state.threads += 1;
+                    state.idle += 1;
+                }
                 // It waits for another thread, or for the next attempt.
                 Err(error) => tracing::warn!(%error, "no thread to close descriptors"),
             }
@@ -157,6 +163,7 @@ impl Shared {
     /// A thread: closes until there has been nothing to close for some time.
     fn work(self: &Arc<Self>) {
         let mut state = self.lock();
+        state.idle -= 1;
         loop {
             let Some((owner, count, thing)) = state.next() else {
                 state.idle += 1;

@@ -39,6 +39,7 @@
 //!
 //!   net         queues of the interfaces, and sleep on them: AF_XDP at the edge
 //!   doorbell    what applications write to end that sleep
+//!   wakes       threads that end the sleep of applications
 //!   config      what can be configured
 //! ```
 //!
@@ -75,4 +76,5 @@ mod slab;
 pub mod stats;
 mod timers;
 pub mod verbs;
+pub mod wakes;
 pub mod worker;

@@ -15,6 +15,7 @@
 
 pub mod closer;
 pub mod ledger;
+pub mod permissions;
 pub mod refusal;
 pub mod session;
 pub mod socket;

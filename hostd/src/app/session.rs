@@ -13,6 +13,7 @@ use crate::edge::completion::Wake;
 use crate::edge::region::SharedMemory;
 use crate::edge::work::RING_ENTRIES_MIN;
 use crate::verbs::EngineError;
+use crate::wakes::Waking;
 use hostd_client::abi::answer::Reply;
 use hostd_client::abi::attributes::{QueuePairAttributes, QueuePairState};
 use hostd_client::abi::by_hand::ByHand;
@@ -43,6 +44,7 @@ pub struct Session {
     worker: WorkerHandle,
     routes: RouterHandle,
     doorbells: Doorbells,
+    waking: Waking,
     /// What the application writes to wake the worker, from its hello on.
     doorbell: Option<Doorbell>,
     greeted: bool,
@@ -74,6 +76,7 @@ impl Session {
         worker: WorkerHandle,
         routes: RouterHandle,
         doorbells: Doorbells,
+        waking: Waking,
     ) -> Result<Self, Refusal> {
         // The socket, the doorbell, one that a request brings; the page of the doorbells.
         let own = account.claim(&[(Resource::Descriptors, 3), (Resource::Mappings, 1)])?;
@@ -83,6 +86,7 @@ impl Session {
             worker,
             routes,
             doorbells,
+            waking,
             doorbell: None,
             greeted: false,
             seals: false,
@@ -295,7 +299,11 @@ impl Session {
         let (fd, ring) = RingMemory::<COMPLETION_LEN>::create(c"hostd-completions", entries)?;
         let (read, write) = nix::unistd::pipe2(OFlag::O_NONBLOCK | OFlag::O_CLOEXEC)?;
         let producer = ring.producer();
-        let wake = Wake::Pipe(write);
+        let bell = self.waking.bell(write).map_err(|error| {
+            let text = format!("hostd lacks a resource: {error}");
+            Refusal::new(ErrorCode::Internal, text)
+        })?;
+        let wake = Wake::Bell(bell);
         let create = |answer| SessionCommand::CreateCompletionQueue(producer, wake, answer);
         let handle = self.ask(create).await?;
         self.completion_queues.insert(handle, claim);

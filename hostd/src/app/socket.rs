@@ -6,6 +6,7 @@
 
 use super::closer::{Closer, Owner};
 use super::ledger::Ledger;
+use super::permissions::Permissions;
 use super::refusal::Refusal;
 use super::session::Session;
 use crate::config::{Application, Quota};
@@ -13,6 +14,7 @@ use crate::control::routes::RouterHandle;
 use crate::doorbell::Doorbells;
 use crate::edge::command::{Command, SessionCommand, SessionId, WorkerHandle};
 use crate::readiness::readiness;
+use crate::wakes::{Strain, Wakers, cpu_time};
 use hostd_client::abi::answer::{Event, Reply};
 use hostd_client::abi::message::Request;
 use hostd_client::abi::record::{Record, TAG_NONE, tag_of};
@@ -23,8 +25,7 @@ use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, getsockopt, listen,
     socket, sockopt,
 };
-use nix::unistd::{Group, User};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -50,54 +51,6 @@ const OUTGOING: usize = 64;
 
 /// How long an application may take to say hello.
 const HELLO_TIME: Duration = Duration::from_secs(5);
-
-/// Who may connect.
-#[derive(Clone, Debug, Default)]
-pub struct Permissions {
-    users: HashSet<u32>,
-    groups: HashSet<u32>,
-}
-
-impl Permissions {
-    /// The users and groups of the configuration; names that the system does not know are reported
-    /// and permit nobody.
-    pub fn resolve(application: &Application) -> Self {
-        let mut permissions = Self::default();
-        // Root could do as it likes anyway, and the daemon may be tried out as any user.
-        permissions
-            .users
-            .extend([0, nix::unistd::Uid::effective().as_raw()]);
-        for name in &application.users {
-            let known = || {
-                User::from_name(name)
-                    .ok()
-                    .flatten()
-                    .map(|user| user.uid.as_raw())
-            };
-            match name.parse().ok().or_else(known) {
-                Some(uid) => drop(permissions.users.insert(uid)),
-                None => tracing::warn!(%name, "application.users: no such user"),
-            }
-        }
-        for name in &application.groups {
-            let known = || {
-                Group::from_name(name)
-                    .ok()
-                    .flatten()
-                    .map(|group| group.gid.as_raw())
-            };
-            match name.parse().ok().or_else(known) {
-                Some(gid) => drop(permissions.groups.insert(gid)),
-                None => tracing::warn!(%name, "application.groups: no such group"),
-            }
-        }
-        permissions
-    }
-
-    fn allow(&self, uid: u32, groups: impl IntoIterator<Item = u32>) -> bool {
-        self.users.contains(&uid) || groups.into_iter().any(|gid| self.groups.contains(&gid))
-    }
-}
 
 /// Who is connected, for operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +78,8 @@ pub struct SocketStatistics {
     pub malformed: u64,
     /// Sessions ended because they did not read their replies.
     pub stalled: u64,
+    /// Sessions ended because what wakes them took too much of a CPU.
+    pub costly: u64,
     /// Connection requests turned down because their application did not read its events.
     pub unheard: u64,
 }
@@ -150,6 +105,7 @@ pub struct Applications {
     worker: WorkerHandle,
     routes: RouterHandle,
     doorbells: Doorbells,
+    wakers: Wakers,
     closer: Closer,
 }
 
@@ -209,6 +165,7 @@ impl Applications {
             worker,
             routes,
             doorbells,
+            wakers: Wakers::default(),
             closer: Closer::default(),
         }
     }
@@ -358,9 +315,11 @@ impl Applications {
             return Err(Refusal::new(ErrorCode::Quota, text));
         }
         self.take_place(peer.uid)?;
+        let waking = self.wakers.for_user(peer.uid);
         let place = Place {
             applications: self.clone(),
             uid: peer.uid,
+            strain: waking.strain.clone(),
         };
         let id = self.with(|sessions| {
             sessions.last += 1;
@@ -373,6 +332,7 @@ impl Applications {
             self.worker.clone(),
             self.routes.for_user(peer.uid),
             self.doorbells.clone(),
+            waking,
         )?;
         Ok((session, place))
     }
@@ -426,7 +386,7 @@ impl Applications {
     ) -> io::Result<()> {
         let mut greeted = false;
         loop {
-            line.flush()?;
+            line.flush(&place.strain)?;
             let busy = line.is_full();
             tokio::select! {
                 event = events.recv(), if !busy => match event {
@@ -438,13 +398,17 @@ impl Applications {
                     self.with(|sessions| sessions.statistics.stalled += 1);
                     return Err(io::Error::other("it does not read its replies"));
                 }
+                () = place.strain.exceeded() => {
+                    self.with(|sessions| sessions.statistics.costly += 1);
+                    return Err(io::Error::other("waking it costs too much"));
+                }
                 () = tokio::time::sleep(HELLO_TIME), if !greeted => {
                     return Err(io::Error::other("it said no hello"));
                 }
                 received = line.receive(place), if !line.has_outgoing() => {
                     let Some(received) = received? else { return Ok(()) };
                     let lawful = self.answer(line, session, received, place).await;
-                    line.flush()?;
+                    line.flush(&place.strain)?;
                     if !lawful {
                         self.with(|sessions| sessions.statistics.malformed += 1);
                         return Err(io::Error::other("it broke the protocol"));
@@ -503,6 +467,8 @@ impl Applications {
 struct Place {
     applications: Applications,
     uid: u32,
+    /// What waking the session costs.
+    strain: Arc<Strain>,
 }
 
 impl Place {
@@ -588,11 +554,15 @@ impl Line {
         self.outgoing.len() >= OUTGOING
     }
 
-    /// Sends what the socket takes.
-    fn flush(&mut self) -> io::Result<()> {
+    /// Sends what the socket takes. As many may watch it as the application likes.
+    fn flush(&mut self, strain: &Strain) -> io::Result<()> {
         while let Some((record, descriptors)) = self.outgoing.front() {
             let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-            match shm_socket::send(self.socket.get_ref().as_fd(), record.as_slice(), &borrowed) {
+            let before = cpu_time();
+            let sent =
+                shm_socket::send(self.socket.get_ref().as_fd(), record.as_slice(), &borrowed);
+            strain.charge(cpu_time().saturating_sub(before));
+            match sent {
                 Ok(()) => {
                     self.sent += 1;
                     self.moved = Instant::now();

@@ -48,6 +48,11 @@ impl Telemetry {
             socket.stalled,
         );
         count(
+            "hostd_sessions_costly_total",
+            "Sessions ended because what wakes them took too much of a CPU.",
+            socket.costly,
+        );
+        count(
             "hostd_connection_requests_unheard_total",
             "Connection requests turned down because their application read no events.",
             socket.unheard,

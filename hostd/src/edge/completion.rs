@@ -2,19 +2,19 @@
 
 use super::statistics::EdgeStatistics;
 use crate::verbs::{Completion, Status};
+use crate::wakes::Bell;
 use hostd_client::abi::descriptor::{
     COMPLETION_LEN, CompletionEntry, CompletionOpcode, CompletionStatus,
 };
 use hostd_client::abi::ring::Producer;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How an application that sleeps learns that completions came.
 #[derive(Debug)]
 pub enum Wake {
-    /// By a byte in this pipe, whose write end is this side's alone, so that a write never waits.
-    Pipe(OwnedFd),
+    /// By a thread that writes into a pipe of it.
+    Bell(Bell),
     /// By this flag: it runs in the same process and looks by itself.
     Flag(Arc<AtomicBool>),
 }
@@ -22,8 +22,7 @@ pub enum Wake {
 impl Wake {
     fn ring(&self) {
         match self {
-            // A full pipe is a pipe that is readable already.
-            Self::Pipe(pipe) => drop(nix::unistd::write(pipe, &[1])),
+            Self::Bell(bell) => bell.ring(),
             Self::Flag(flag) => flag.store(true, Ordering::Release),
         }
     }

@@ -1,16 +1,20 @@
 //! HT-3: applications that do not use the library.
 
 use crate::raw::{HEAD, Raw, TAIL, is_well, rings};
-use crate::rig::{PATIENCE, config, pair};
+use crate::rig::{Daemon, PATIENCE, config, pair};
+use crate::solicited::{connected, send};
+use hostd_client::ReceiveRequest;
 use hostd_client::abi::answer::{Event, FromDaemon, Reply};
 use hostd_client::abi::descriptor::WORK_LEN;
 use hostd_client::abi::message::Request;
 use hostd_client::abi::types::{Access, ErrorCode, ObjectKind, Private};
 use hostd_client::shm::create_region;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl, posix_fallocate};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rand_core::Rng;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 /// Any bytes on the socket end the session that sent them, with a reason, and nothing else.
@@ -289,6 +293,77 @@ fn a_deaf_application() {
     is_well(&a);
     drop(raw);
     a.wait_empty();
+}
+
+/// An application that hangs very many watches on its socket, or on the pipe that wakes it, has
+/// each of them walked by whoever writes there. Its session is ended. In a process of its own,
+/// which may have more descriptors.
+#[test]
+fn an_application_that_is_dear_to_wake() {
+    const CHILD: &str = "HOSTD_EDGE_DEAR";
+    const NAME: &str = "hostile::an_application_that_is_dear_to_wake";
+    if std::env::var_os(CHILD).is_none() {
+        let status = std::process::Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", NAME, "--nocapture"])
+            .env(CHILD, "1")
+            .status();
+        assert!(status.expect("started").success());
+        return;
+    }
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+    setrlimit(Resource::RLIMIT_NOFILE, hard.min(8192), hard).expect("raised");
+    let (a, b) = pair(&config());
+    let bystander = a.application();
+    let raw = Raw::greeted(&a);
+    let watches = watch(raw.socket.as_fd());
+    let nothing = Request::Disconnect { qp: 1 };
+    while raw.send(nothing.encode(9).as_slice(), &[]) && raw.next().is_some() {}
+    drop(watches);
+    wait_costly(&a);
+    let [mut sender, mut woken] = connected(&a, &b, 64);
+    let watches = watch(woken.queue.as_fd());
+    let until = std::time::Instant::now() + PATIENCE;
+    while b.socket_statistics().costly == 0 && woken.queue.arm().is_ok() {
+        send(&mut sender, false);
+        while let Ok(Some(_)) = woken.queue.poll() {
+            let local = woken.memory.slice(0, 64).expect("inside");
+            let receive = ReceiveRequest { wr_id: 1, local };
+            // Until the session is ended.
+            let _ = woken.queue_pair.post_receive(&receive);
+        }
+        assert!(std::time::Instant::now() < until, "it is woken for ever");
+    }
+    drop(watches);
+    wait_costly(&b);
+    drop((sender, woken));
+    b.wait_empty();
+    drop(bystander.create_completion_queue(4).expect("others go on"));
+    drop(bystander);
+    a.wait_empty();
+}
+
+fn wait_costly(daemon: &Daemon) {
+    let until = std::time::Instant::now() + PATIENCE;
+    while daemon.socket_statistics().costly != 1 {
+        assert!(std::time::Instant::now() < until, "the session goes on");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// A quarter of a million watches of what an application has one of.
+fn watch(file: BorrowedFd<'_>) -> (Vec<OwnedFd>, Vec<Epoll>) {
+    let copy = |_| file.try_clone_to_owned().expect("a copy");
+    let copies: Vec<_> = (0..500).map(copy).collect();
+    let epoll = |_| {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("an epoll");
+        for file in &copies {
+            let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0);
+            epoll.add(file, event).expect("watched");
+        }
+        epoll
+    };
+    let epolls = (0..500).map(epoll).collect();
+    (copies, epolls)
 }
 
 /// What an application held is released when it goes, however it goes.

@@ -83,6 +83,7 @@ const HOSTD: &[Floor] = &[
         "doorbell",
         "pauses",
         "readiness",
+        "wakes",
     ]),
     apart(&["memory", "frame", "path", "congestion", "recovery", "net"]),
     apart(&["send", "receive"]),

@@ -31,9 +31,9 @@ const DRIVERS: &[&str] = &[
     "switchd/src/worker/thread.rs",
     "hostd/src/doorbell.rs",
     "hostd/src/edge/command.rs",
-    "hostd/src/edge/completion.rs",
     "hostd/src/net/sleep.rs",
     "hostd/src/readiness.rs",
+    "hostd/src/wakes.rs",
 ];
 
 /// What an engine may not name: clocks, threads, sockets, files, the environment, randomness. The

@@ -19,6 +19,7 @@ use hostd::edge::region::SharedMemory;
 use hostd::net::port::NetPort;
 use hostd::net::sleep::Sleeper;
 use hostd::verbs::{EngineConfig, Route};
+use hostd::wakes::Wakers;
 use hostd::worker::Worker;
 use hostd_client::abi::answer::Reply;
 use hostd_client::abi::message::Request;
@@ -45,6 +46,7 @@ pub(super) struct Daemon {
     pub(super) routes: RouterHandle,
     pub(super) questions: Questions,
     pub(super) doorbells: Doorbells,
+    wakers: Wakers,
     pub(super) ledger: Ledger,
     pub(super) to_unmap: Receiver<SharedMemory>,
     pub(super) queue: SimQueue,
@@ -84,6 +86,7 @@ impl Daemon {
             routes,
             questions,
             doorbells: sleeper.doorbells().expect("a descriptor"),
+            wakers: Wakers::default(),
             ledger: Ledger::new(&Application::default()),
             to_unmap,
             queue,
@@ -104,6 +107,7 @@ impl Daemon {
             self.commands.clone(),
             self.routes.for_user(user),
             self.doorbells.clone(),
+            self.wakers.for_user(user),
         );
         session.expect("room")
     }

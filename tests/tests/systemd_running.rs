@@ -250,3 +250,129 @@ fn services_tell_systemd_how_they_are() {
     let errors = machine.journal("switchd", "err");
     assert!(errors.contains("nonsense"), "{errors}");
 }
+
+/// Two links of the machine, with a host at the end of each, between which switchd forwards.
+fn hosts_of(machine: &Machine) -> [Namespace; 2] {
+    let run = |namespace: &Namespace, line: &str| namespace.run(line).expect("it succeeds");
+    run(
+        &machine.namespace,
+        "ip link add swp2 type veth peer name far3",
+    );
+    machine.namespace.set_up("swp2").expect("it succeeds");
+    for line in ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"] {
+        run(&machine.namespace, &format!("sysctl -qw {line}"));
+    }
+    let ends = [("swp1", "far1", 1), ("swp2", "far3", 2)];
+    ends.map(|(port, far, number)| {
+        let name = format!("host{number}");
+        let host = Namespace::new("systemd", &name).expect("root may make it");
+        let network = format!("10.8.{number}");
+        run(
+            &machine.namespace,
+            &format!("ip link set {far} netns {}", host.name()),
+        );
+        run(
+            &machine.namespace,
+            &format!("ip address add {network}.1/24 dev {port}"),
+        );
+        host.set_up(far).expect("it succeeds");
+        run(&host, &format!("ip address add {network}.2/24 dev {far}"));
+        run(&host, &format!("ip route add default via {network}.1"));
+        host
+    })
+}
+
+/// How many of so many echo requests of a host were not answered, and what ping says.
+fn lost(host: &Namespace, count: usize, to: &str, meanwhile: impl FnOnce()) -> (usize, String) {
+    let mut ping = Command::new("ip");
+    ping.args([
+        "netns",
+        "exec",
+        host.name(),
+        "ping",
+        "-q",
+        "-n",
+        "-i",
+        "0.01",
+    ]);
+    ping.args(["-W", "2", "-c", &count.to_string(), to]);
+    let ping = ping.stdout(Stdio::piped()).spawn().expect("ping");
+    std::thread::sleep(Duration::from_millis(200));
+    meanwhile();
+    let output = ping.wait_with_output().expect("ping");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let place = words.iter().position(|word| word.starts_with("received"));
+    let received: usize = words[place.expect("a summary") - 1]
+        .parse()
+        .expect("a number");
+    (count - received, text)
+}
+
+/// MG-6, SW-1: an upgrade puts another program in the place of the one that runs, which goes on
+/// with its own file. The restart of the service runs the new one; the stop loses nothing, nor does
+/// the kernel in between, and the start no more than a few packets.
+#[test]
+fn an_upgrade_replaces_the_program() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let machine = Machine::boot();
+    let hosts = hosts_of(&machine);
+    let ports = r#"echo 'ports = ["swp1", "swp2"]' > /etc/switchd/switchd.toml"#;
+    machine.run(&["sh", "-c", ports]);
+    machine.run(&["systemd-sysusers"]);
+    machine.run(&["systemctl", "daemon-reload"]);
+    machine.run(&["systemctl", "start", "switchd"]);
+    let well = |text: &str| text.starts_with("2 of 2 ports up, ") && text.ends_with(" routes");
+    machine.wait_for_status("switchd", well);
+    let sh = |line: &str| machine.run(&["sh", "-c", line]).trim().to_owned();
+    let running = || {
+        let pid = sh("systemctl show -P MainPID switchd");
+        (pid.clone(), sh(&format!("sha256sum < /proc/{pid}/exe")))
+    };
+    eventually("a way", PATIENCE, || {
+        match lost(&hosts[0], 5, "10.8.2.2", || ()) {
+            (0, _) => Ok(()),
+            (_, text) => Err(text),
+        }
+    });
+    let before = running();
+
+    // Another program by its contents, which does the same.
+    let program = sh("command -v switchd");
+    sh(&format!(
+        "cp {program} {program}.new && echo upgraded >> {program}.new"
+    ));
+    let other = sh(&format!("sha256sum < {program}.new"));
+    assert_ne!(other, before.1);
+    let (missing, text) = lost(&hosts[0], 100, "10.8.2.2", || {
+        sh(&format!("mv {program}.new {program} && switchd check"));
+    });
+    assert_eq!(missing, 0, "the file is replaced: {text}");
+    assert_eq!(running(), before, "it goes on with its own file");
+
+    let (missing, text) = lost(&hosts[0], 300, "10.8.2.2", || {
+        sh("systemctl stop switchd");
+    });
+    assert_eq!(missing, 0, "a stop, and the kernel: {text}");
+    let (missing, text) = lost(&hosts[0], 300, "10.8.2.2", || {
+        sh("systemctl start switchd");
+    });
+    println!("the start lost {missing} of 300");
+    // What lay in the rings of two devices as programs were put on them, and answers to it.
+    assert!(missing < 20, "{text}");
+    machine.wait_for_status("switchd", well);
+    let after = running();
+    assert_ne!(after.0, before.0);
+    assert_eq!(after.1, other, "the new program runs");
+
+    // And at once, as an operator does it.
+    let (missing, text) = lost(&hosts[0], 500, "10.8.2.2", || {
+        sh("systemctl restart switchd");
+    });
+    println!("the restart lost {missing} of 500");
+    assert!(missing < 20, "{text}");
+    assert_eq!(machine.journal("switchd", "err"), "");
+}

@@ -95,7 +95,7 @@ impl Steering {
             departed: Time::ZERO,
             held_until: None,
             phase: PHASES,
-            first_phase: 1 + seed % PHASES,
+            first_phase: 1 + seed % (PHASES - 1),
         }
     }
 
@@ -148,7 +148,13 @@ impl Steering {
     fn hold(&mut self, now: Time) {
         let interval = self.controller.interval();
         let wait = interval.map(|interval| interval.times(self.phase).divided_by(PHASES));
-        let until = wait.map(|wait| self.departed + wait);
+        // What left before the pace may be answered by all at once, long after.
+        let from = if self.phase == PHASES {
+            self.departed
+        } else {
+            now
+        };
+        let until = wait.map(|wait| from + wait);
         self.held_until = until.filter(|until| *until > now);
     }
 

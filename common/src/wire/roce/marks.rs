@@ -53,11 +53,11 @@ impl Crowd {
             code @ ..16 => Some(code as u32),
             code => {
                 let (exponent, digits) = ((code - 16) / 8 + 1, (code - 16) % 8);
-                let count = (8 + digits as u64) << exponent;
-                Some(if count >> 32 == 0 {
-                    count as u32
-                } else {
+                let digits = 8 + digits as u32;
+                Some(if exponent as u32 > digits.leading_zeros() {
                     u32::MAX
+                } else {
+                    digits << exponent
                 })
             }
         }

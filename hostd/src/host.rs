@@ -8,7 +8,7 @@ use crate::control::routes::{self, Router, RouterEnd, RouterHandle};
 use crate::control::{admin, telemetry::Telemetry};
 use crate::doorbell::Doorbells;
 use crate::edge::command::{self, Command, ControlHandle, Notice, Notices, WorkerHandle};
-use crate::edge::region::SharedMemory;
+use crate::edge::region::Released;
 use crate::limits;
 use crate::net::port::NetPort;
 use crate::net::sleep::Sleeper;
@@ -23,6 +23,7 @@ use common::xdp::limits::PACKET_MAX;
 use common::xdp::netdev::Device;
 use common::xdp::queue::QueueIo;
 use common::xdp::{PortOptions, Role, Umem, XdpError, frames_needed, open_port};
+use hostd_client::shm::{MemoryError, require_seals};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use std::io::{self, Read};
@@ -81,6 +82,9 @@ pub enum HostError {
         /// Why.
         source: io::Error,
     },
+    /// The kernel cannot keep the memory of applications where it is.
+    #[error(transparent)]
+    Seals(#[from] MemoryError),
     /// Something else of the system.
     #[error("{what}: {source}")]
     System {
@@ -153,6 +157,7 @@ fn derived_of(config: &Config, name: &str, speeds: Result<Speeds, HostError>) ->
 /// See [`HostError`].
 pub fn run(loaded: &Loaded<Config>) -> Result<(), HostError> {
     let config = &loaded.settings;
+    require_seals()?;
     raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -293,7 +298,7 @@ pub fn start_worker<Q: QueueIo + Send + 'static>(
     // It ends when the worker drops its end of the channel.
     std::thread::Builder::new()
         .name("hostd-unmap".to_owned())
-        .spawn(move || to_unmap.into_iter().for_each(drop::<SharedMemory>))?;
+        .spawn(move || to_unmap.into_iter().for_each(drop::<Released>))?;
     let mut rules = config.engine(seed);
     rules.flow_control.speed = speeds.link;
     // The MTU of a link may be raised while the daemon runs, its frames stay as long as they are.

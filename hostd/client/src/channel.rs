@@ -103,9 +103,18 @@ impl Channel {
         request: &Request,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<(Reply, Vec<OwnedFd>), Error> {
+        self.call_with(request, descriptor.as_slice())
+    }
+
+    /// The same with as many descriptors as the request takes.
+    pub(crate) fn call_with(
+        &self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(Reply, Vec<OwnedFd>), Error> {
         let tag = self.next_tag();
         let until = deadline(REPLY_TIMEOUT);
-        match self.send(request, tag, descriptor, until) {
+        match self.send(request, tag, descriptors, until) {
             // It may have said why before it closed.
             Ok(()) | Err(Error::DaemonGone) => {}
             Err(error) => return Err(error),
@@ -131,7 +140,7 @@ impl Channel {
     /// Sends a request whose reply nobody needs.
     pub(crate) fn tell(&self, request: &Request) {
         // An error means that the daemon is gone, and everything was given back by that.
-        let _ = self.send(request, TAG_UNHEARD, None, deadline(Duration::from_secs(1)));
+        let _ = self.send(request, TAG_UNHEARD, &[], deadline(Duration::from_secs(1)));
     }
 
     /// Waits for an event that `wanted` picks; others stay.
@@ -214,12 +223,12 @@ impl Channel {
         &self,
         request: &Request,
         tag: u32,
-        descriptor: Option<BorrowedFd<'_>>,
+        descriptors: &[BorrowedFd<'_>],
         until: Instant,
     ) -> Result<(), Error> {
         let record = request.encode(tag);
         loop {
-            match shm_socket::send(self.as_fd(), record.as_slice(), descriptor.as_slice()) {
+            match shm_socket::send(self.as_fd(), record.as_slice(), descriptors) {
                 Ok(()) => return Ok(()),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => {

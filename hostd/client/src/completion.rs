@@ -4,10 +4,10 @@ use crate::Error;
 use crate::abi::answer::Reply;
 use crate::abi::descriptor::{COMPLETION_LEN, CompletionEntry, CompletionOpcode, CompletionStatus};
 use crate::abi::message::Request;
-use crate::abi::ring::{Consumer, RingMemory};
+use crate::abi::ring::{Consumer, RingMemory, ring_entries};
 use crate::abi::types::ObjectKind;
 use crate::channel::{deadline, wait_ready};
-use crate::session::{Object, Session, descriptors, unexpected};
+use crate::session::{Object, Session, agree, descriptors, unexpected};
 use nix::poll::{PollFd, PollFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -59,18 +59,20 @@ pub struct CompletionQueue {
 impl CompletionQueue {
     pub(crate) fn create(context: &Arc<Session>, entries: u32) -> Result<Self, Error> {
         let request = Request::CreateCompletionQueue { entries };
-        let (reply, fds) = context.channel.call(&request, None)?;
+        let (memfd, ring) = RingMemory::create(c"hostd-completions", ring_entries(entries, 1))?;
+        let (reply, fds) = context.channel.call(&request, Some(memfd.as_fd()))?;
         let Reply::CompletionQueue { handle, entries } = reply else {
             return Err(unexpected(&reply));
         };
-        let [ring, wake] = descriptors(fds)?;
-        let ring = RingMemory::open(ring.as_fd(), entries)?.consumer();
+        let object = Object::new(context, ObjectKind::CompletionQueue, handle);
+        agree(entries, ring.entries())?;
+        let [wake] = descriptors(fds)?;
         Ok(Self {
             context: context.clone(),
-            ring,
+            ring: ring.consumer(),
             wake,
             handle,
-            object: Object::new(context, ObjectKind::CompletionQueue, handle),
+            object,
             entries,
             idle_polls: 0,
             #[cfg(feature = "tokio")]

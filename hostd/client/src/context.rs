@@ -102,7 +102,7 @@ impl Context {
     /// The daemon refuses this user or this version.
     pub fn over(socket: OwnedFd) -> Result<Self, Error> {
         let channel = Channel::new(socket);
-        let (reply, fds) = channel.call(&Request::hello(), None)?;
+        let (reply, _) = channel.call(&Request::hello(), None)?;
         let Reply::Hello {
             major,
             features,
@@ -117,8 +117,9 @@ impl Context {
         if major != VERSION_MAJOR || features & feature::SEND == 0 {
             return Err(Error::Protocol(format!("version {major} of hostd")));
         }
-        let [page, wake] = descriptors(fds)?;
-        let doorbell = Doorbell::open(page.as_fd())?;
+        let (page, doorbell) = Doorbell::create()?;
+        let (_, fds) = channel.call(&Request::ShareDoorbells, Some(page.as_fd()))?;
+        let [wake] = descriptors(fds)?;
         let limits = Limits {
             memory,
             queue_pairs,

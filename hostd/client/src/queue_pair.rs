@@ -3,13 +3,15 @@
 use crate::abi::answer::{Event, Reply};
 use crate::abi::attributes::{QueuePairAttributes, QueuePairState};
 use crate::abi::by_hand::ByHand;
-use crate::abi::descriptor::{ATOMIC_LEN, Local, Opcode, ReceiveWork, SendWork, SgeList, WORK_LEN};
+use crate::abi::descriptor::{
+    ATOMIC_LEN, Local, Opcode, ReceiveWork, SendWork, SgeList, WORK_ENTRIES_MIN, WORK_LEN,
+};
 use crate::abi::message::Request;
 use crate::abi::options::ConnectionOptions;
-use crate::abi::ring::{Producer, RingMemory};
+use crate::abi::ring::{Producer, RingMemory, ring_entries};
 use crate::abi::types::{ErrorCode, Granularity, ObjectKind, Private};
 use crate::channel::deadline;
-use crate::session::{Object, Session, descriptors, unexpected};
+use crate::session::{Object, Session, agree, unexpected};
 use crate::{CompletionQueue, Error, Slice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -282,7 +284,12 @@ impl QueuePair {
             receive_entries: options.receive_entries,
             shared: shared.as_ref().map_or(0, |(handle, _)| *handle),
         };
-        let (reply, fds) = context.channel.call(&request, None)?;
+        let ring =
+            |name, entries| RingMemory::create(name, ring_entries(entries, WORK_ENTRIES_MIN));
+        let (send_memfd, send_ring) = ring(c"hostd-sends", options.send_entries)?;
+        let (receive_memfd, receive_ring) = ring(c"hostd-receives", options.receive_entries)?;
+        let memfds = [send_memfd.as_fd(), receive_memfd.as_fd()];
+        let (reply, _) = context.channel.call_with(&request, &memfds)?;
         let Reply::QueuePair {
             handle,
             qpn,
@@ -293,22 +300,19 @@ impl QueuePair {
         else {
             return Err(unexpected(&reply));
         };
-        let (send_queue, receive_queue) = (send.object(), receive.object());
-        let [send, receive] = descriptors(fds)?;
+        let object = Object::new(context, ObjectKind::QueuePair, handle);
+        agree(send_entries, send_ring.entries())?;
+        agree(receive_entries, receive_ring.entries())?;
         Ok(Self {
             context: context.clone(),
-            send: RingMemory::open(send.as_fd(), send_entries)?.producer(),
-            receive: RingMemory::open(receive.as_fd(), receive_entries)?.producer(),
+            send: send_ring.producer(),
+            receive: receive_ring.producer(),
             handle,
             number: qpn,
             slot,
             begun: AtomicBool::new(false),
             ended: OnceLock::new(),
-            _objects: [
-                Object::new(context, ObjectKind::QueuePair, handle),
-                send_queue,
-                receive_queue,
-            ],
+            _objects: [object, send.object(), receive.object()],
             shared: shared.map(|(_, object)| object),
         })
     }

@@ -77,7 +77,7 @@ impl Region {
         let length = u64::try_from(len).map_err(|_| Error::kernel("memfd")(Errno::EFBIG))?;
         // Before the memory is there: the kernel would look for it however much it is.
         let reserved = Reserved::take(context, length)?;
-        let (fd, map) = shm::create_region(c"hostd-region", len)?;
+        let (fd, map) = shm::create_shared(c"hostd-region", len)?;
         let request = Request::RegisterRegion {
             length,
             iova: 0,

@@ -153,6 +153,15 @@ pub(crate) fn descriptors<const N: usize>(list: Vec<OwnedFd>) -> Result<[OwnedFd
     })
 }
 
+/// The daemon made a ring of `told` entries out of memory for `ours`.
+pub(crate) fn agree(told: u32, ours: u32) -> Result<(), Error> {
+    if told == ours {
+        return Ok(());
+    }
+    let text = format!("a ring of {told} entries instead of {ours}");
+    Err(Error::Protocol(text))
+}
+
 /// The daemon gave a reply of another kind than the request asks for.
 pub(crate) fn unexpected(reply: &Reply) -> Error {
     Error::Protocol(format!("reply {reply:?}"))

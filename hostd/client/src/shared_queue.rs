@@ -1,13 +1,13 @@
 //! Shared receive queues.
 
 use crate::abi::answer::{Event, Reply};
-use crate::abi::descriptor::WORK_LEN;
+use crate::abi::descriptor::{WORK_ENTRIES_MIN, WORK_LEN};
 use crate::abi::message::Request;
-use crate::abi::ring::{Producer, RingMemory};
+use crate::abi::ring::{Producer, RingMemory, ring_entries};
 use crate::abi::types::ObjectKind;
 use crate::channel::deadline;
 use crate::queue_pair::{push_all, receive_works};
-use crate::session::{Object, Session, descriptors, unexpected};
+use crate::session::{Object, Session, agree, unexpected};
 use crate::{Error, QueuePair, ReceiveRequest};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -27,7 +27,9 @@ pub struct SharedQueue {
 impl SharedQueue {
     pub(crate) fn create(context: &Arc<Session>, entries: u32, limit: u32) -> Result<Self, Error> {
         let request = Request::CreateSharedQueue { entries, limit };
-        let (reply, fds) = context.channel.call(&request, None)?;
+        let places = ring_entries(entries, WORK_ENTRIES_MIN);
+        let (memfd, ring) = RingMemory::create(c"hostd-shared", places)?;
+        let (reply, _) = context.channel.call(&request, Some(memfd.as_fd()))?;
         let Reply::SharedQueue {
             handle,
             slot,
@@ -36,13 +38,14 @@ impl SharedQueue {
         else {
             return Err(unexpected(&reply));
         };
-        let [ring] = descriptors(fds)?;
+        let object = Object::new(context, ObjectKind::SharedQueue, handle);
+        agree(entries, ring.entries())?;
         Ok(Self {
             context: context.clone(),
-            ring: RingMemory::open(ring.as_fd(), entries)?.producer(),
+            ring: ring.producer(),
             handle,
             slot,
-            object: Object::new(context, ObjectKind::SharedQueue, handle),
+            object,
         })
     }
 

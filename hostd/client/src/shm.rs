@@ -4,7 +4,8 @@
 //! gives out a reference: bytes are copied in and out, words that both sides use are atomics, and
 //! every offset is checked against the length. Memory that could shrink under the mapping (an
 //! access would then raise SIGBUS) or whose pages come from elsewhere than plain memory (a file, a
-//! FUSE mount, huge pages, which can stall or fail on access) is refused: see [`Mapping::of_peer`].
+//! FUSE mount, huge pages, which can stall or fail on access) is refused: see
+//! [`Mapping::of_region`].
 
 #![allow(
     unsafe_code,
@@ -53,10 +54,27 @@ pub enum MemoryError {
         /// Bytes that were named.
         wanted: u64,
     },
+    /// It has another size than the ring.
+    #[error("the memfd has {has} bytes, and exactly {wanted} are needed")]
+    WrongSize {
+        /// Bytes that it has.
+        has: u64,
+        /// Bytes that are needed.
+        wanted: u64,
+    },
+    /// It does not begin as a ring or doorbell page of this version does.
+    #[error("the memfd does not begin with the words of this ring (magic, version, sizes)")]
+    WrongHeader,
+    /// The kernel cannot seal memory.
+    #[error("this kernel cannot seal memory against holes (F_SEAL_FUTURE_WRITE): Linux 5.1 can")]
+    OldKernel,
     /// The kernel refused.
     #[error("the kernel refused the mapping: {0}")]
     Kernel(#[from] Errno),
 }
+
+/// Not even the owner may make holes, or another mapping to write, from then on.
+const FUTURE_WRITE: SealFlag = SealFlag::from_bits_retain(libc::F_SEAL_FUTURE_WRITE);
 
 /// Shared memory, mapped readable and writable.
 #[derive(Debug)]
@@ -71,26 +89,12 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-/// Creates a memfd of `len` zero bytes whose size can never change again, and maps it.
+/// Creates a memfd of `len` zero bytes for the daemon, all of them allocated, and maps it. Its size
+/// can never change again; the daemon seals it further.
 ///
 /// # Errors
 /// What the kernel says: no memory, no descriptors.
-pub fn create_sealed(name: &CStr, len: usize) -> Result<(OwnedFd, Mapping), MemoryError> {
-    let fd = memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
-    let size = i64::try_from(len).map_err(|_| Errno::EFBIG)?;
-    nix::unistd::ftruncate(&fd, size)?;
-    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
-    fcntl(&fd, FcntlArg::F_ADD_SEALS(seals))?;
-    let mapping = Mapping::map(fd.as_fd(), len)?;
-    Ok((fd, mapping))
-}
-
-/// Creates a memfd of `len` zero bytes for a region, all of them allocated, and maps it. Its size
-/// can never change again; who registers it may seal it further.
-///
-/// # Errors
-/// What the kernel says: no memory, no descriptors.
-pub fn create_region(name: &CStr, len: usize) -> Result<(OwnedFd, Mapping), MemoryError> {
+pub fn create_shared(name: &CStr, len: usize) -> Result<(OwnedFd, Mapping), MemoryError> {
     let fd = memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
     let size = i64::try_from(len).map_err(|_| Errno::EFBIG)?;
     nix::unistd::ftruncate(&fd, size)?;
@@ -112,10 +116,49 @@ pub fn has_seals(fd: BorrowedFd<'_>) -> Result<(), MemoryError> {
     seals.map(drop).map_err(|_| MemoryError::NotMemfd)
 }
 
-/// Whether all of a memfd is allocated.
-fn require_memory(fd: BorrowedFd<'_>) -> Result<(), MemoryError> {
+/// Whether this kernel can seal memory against holes (`F_SEAL_FUTURE_WRITE`, Linux 5.1).
+///
+/// # Errors
+/// [`MemoryError::OldKernel`], or what the kernel says: no descriptors.
+pub fn require_seals() -> Result<(), MemoryError> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let probe = memfd_create(c"hostd-probe", flags)?;
+    match fcntl(&probe, FcntlArg::F_ADD_SEALS(FUTURE_WRITE)) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(cannot_seal(error)),
+    }
+}
+
+fn cannot_seal(error: Errno) -> MemoryError {
+    match error {
+        // A seal that it does not know.
+        Errno::EINVAL => MemoryError::OldKernel,
+        Errno::EPERM => MemoryError::Closed,
+        other => MemoryError::Kernel(other),
+    }
+}
+
+/// How large a memfd has to be.
+#[derive(Clone, Copy, Debug)]
+enum Size {
+    AtLeast(u64),
+    Exactly(u64),
+}
+
+/// Whether a memfd is that large, and all of it allocated.
+fn require_memory(fd: BorrowedFd<'_>, size: Size) -> Result<(), MemoryError> {
     let stat = nix::sys::stat::fstat(fd)?;
     let has = u64::try_from(stat.st_size).unwrap_or(0);
+    match size {
+        Size::AtLeast(0) => return Err(MemoryError::Empty),
+        Size::AtLeast(wanted) if wanted > has => {
+            return Err(MemoryError::TooShort { has, wanted });
+        }
+        Size::Exactly(wanted) if wanted != has => {
+            return Err(MemoryError::WrongSize { has, wanted });
+        }
+        _ => {}
+    }
     let allocated = u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
     if allocated < has {
         return Err(MemoryError::Sparse { has, allocated });
@@ -124,32 +167,56 @@ fn require_memory(fd: BorrowedFd<'_>) -> Result<(), MemoryError> {
 }
 
 impl Mapping {
-    /// Maps a region that a peer made: as [`Self::of_peer`], and no access to it ever waits for
-    /// memory or takes this process's own.
+    /// Maps the first `len` bytes of a region that a peer made: a memfd of ordinary pages, sealed
+    /// against shrinking, that has as many bytes or more, all of them allocated. No access to it
+    /// ever waits for its maker or for memory, or takes this process's own.
     ///
     /// A page that is missing at an access is allocated by the kernel, and charged to the memory
-    /// cgroup of whoever touches it, for as long as it exists. So a memfd with holes is refused.
-    /// With `seal`, it is then sealed with `F_SEAL_FUTURE_WRITE`, which forbids its owner to punch
-    /// holes (`fallocate`, `MADV_REMOVE`) and every further mapping to write. Without, its owner
-    /// can punch holes later, and this process pays for the pages that it writes there: the caller
-    /// bounds the sum of such regions. All pages are mapped here, and locked if the limits of this
-    /// process permit, so that an access takes no page fault.
+    /// cgroup of whoever touches it, for as long as it exists; and an access to a page that is just
+    /// being punched out waits for who does that. So a memfd with holes is refused, and the others
+    /// are sealed with `F_SEAL_FUTURE_WRITE`, which forbids their owner to punch holes
+    /// (`fallocate`, `MADV_REMOVE`) and every further mapping to write; mappings that exist stay.
+    /// Nothing of it is touched before that. Then all pages are mapped, and locked if the limits of
+    /// this process permit, so that an access takes no page fault.
+    ///
+    /// This takes as long as there are pages, or as a hole takes that is just being punched.
     ///
     /// # Errors
     /// See [`MemoryError`].
-    pub fn of_region(fd: BorrowedFd<'_>, len: u64, seal: bool) -> Result<Self, MemoryError> {
-        let mapping = Self::of_peer(fd, len).map_err(|error| match error {
+    pub fn of_region(fd: BorrowedFd<'_>, len: u64) -> Result<Self, MemoryError> {
+        Self::of_peer(fd, len, Size::AtLeast(len))
+    }
+
+    /// As [`Self::of_region`], but the memfd has exactly `len` bytes: for rings and doorbells.
+    ///
+    /// # Errors
+    /// See [`MemoryError`].
+    pub fn of_ring(fd: BorrowedFd<'_>, len: usize) -> Result<Self, MemoryError> {
+        let len = u64::try_from(len).map_err(|_| Errno::EFBIG)?;
+        Self::of_peer(fd, len, Size::Exactly(len))
+    }
+
+    fn of_peer(fd: BorrowedFd<'_>, len: u64, size: Size) -> Result<Self, MemoryError> {
+        // The seal first: after it the size that `fstat` tells can only grow.
+        let seals = fcntl(fd, FcntlArg::F_GET_SEALS).map_err(|_| MemoryError::NotMemfd)?;
+        // Files of huge pages (hugetlbfs) can be sealed too, but may raise SIGBUS on first access.
+        let system = fstatfs(fd).map_err(|_| MemoryError::NotMemfd)?;
+        if system.filesystem_type() != TMPFS_MAGIC {
+            return Err(MemoryError::NotMemfd);
+        }
+        if !SealFlag::from_bits_truncate(seals).contains(SealFlag::F_SEAL_SHRINK) {
+            return Err(MemoryError::NotSealed);
+        }
+        // Refused before anything of it is changed, and looked at again when it cannot change.
+        require_memory(fd, size)?;
+        let len = usize::try_from(len).map_err(|_| Errno::EFBIG)?;
+        let mapping = Self::map(fd, len).map_err(|error| match error {
             MemoryError::Kernel(Errno::EPERM) => MemoryError::Closed,
             other => other,
         })?;
-        // Refused before anything of it is changed, and looked at again when it cannot change.
-        require_memory(fd)?;
-        if seal {
-            let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
-            let seals = seals | SealFlag::from_bits_retain(libc::F_SEAL_FUTURE_WRITE);
-            fcntl(fd, FcntlArg::F_ADD_SEALS(seals)).map_err(|_| MemoryError::Closed)?;
-            require_memory(fd)?;
-        }
+        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | FUTURE_WRITE;
+        fcntl(fd, FcntlArg::F_ADD_SEALS(seals)).map_err(cannot_seal)?;
+        require_memory(fd, size)?;
         mapping.populate()?;
         Ok(mapping)
     }
@@ -168,37 +235,6 @@ impl Mapping {
             Ok(_) | Err(Errno::EINVAL) => Ok(()),
             Err(error) => Err(error),
         }
-    }
-
-    /// Maps the first `len` bytes of memory that a peer made, after checking that it is a memfd of
-    /// ordinary pages, sealed against shrinking, and that long.
-    ///
-    /// # Errors
-    /// See [`MemoryError`].
-    pub fn of_peer(fd: BorrowedFd<'_>, len: u64) -> Result<Self, MemoryError> {
-        // The seal first: after it the size that `fstat` tells can only grow.
-        let seals = fcntl(fd, FcntlArg::F_GET_SEALS).map_err(|_| MemoryError::NotMemfd)?;
-        // Files of huge pages (hugetlbfs) can be sealed too, but may raise SIGBUS on first access.
-        if fstatfs(fd)
-            .map_err(|_| MemoryError::NotMemfd)?
-            .filesystem_type()
-            != TMPFS_MAGIC
-        {
-            return Err(MemoryError::NotMemfd);
-        }
-        if !SealFlag::from_bits_truncate(seals).contains(SealFlag::F_SEAL_SHRINK) {
-            return Err(MemoryError::NotSealed);
-        }
-        let stat = nix::sys::stat::fstat(fd)?;
-        let has = u64::try_from(stat.st_size).unwrap_or(0);
-        if len == 0 {
-            return Err(MemoryError::Empty);
-        }
-        if len > has {
-            return Err(MemoryError::TooShort { has, wanted: len });
-        }
-        let len = usize::try_from(len).map_err(|_| Errno::EFBIG)?;
-        Self::map(fd, len)
     }
 
     fn map(fd: BorrowedFd<'_>, len: usize) -> Result<Self, MemoryError> {
@@ -371,8 +407,8 @@ mod tests {
 
     #[test]
     fn a_mapping_is_shared_and_bounded() {
-        let (fd, ours) = create_sealed(c"test", 4096).expect("memory");
-        let theirs = Mapping::of_peer(fd.as_fd(), 4096).expect("sealed memory of ours");
+        let (fd, ours) = create_shared(c"test", 4096).expect("memory");
+        let theirs = Mapping::of_region(fd.as_fd(), 4096).expect("memory of ours");
         ours.copy_in(100, b"hello");
         let mut back = [0; 5];
         theirs.copy_out(100, &mut back);
@@ -406,50 +442,41 @@ mod tests {
         fallocate(fd, flags, 0, len)
     }
 
-    /// HT-3: a region whose memory would be the daemon's to find is refused, before and after holes
-    /// are punched; once it is sealed no hole can be.
+    /// HT-3: memory that would be the daemon's to find is refused; once it is taken no hole can be
+    /// made, and both sides have what the other writes.
     #[test]
-    fn regions_have_all_their_memory() {
+    fn all_memory_is_there_and_stays() {
         const LEN: i64 = 1 << 20;
         let fd = memfd(LEN);
+        let map = |len| Mapping::of_region(fd.as_fd(), len);
         let (has, allocated) = (1 << 20, 0);
         let sparse = MemoryError::Sparse { has, allocated };
-        assert_eq!(
-            Mapping::of_region(fd.as_fd(), 4096, false).unwrap_err(),
-            sparse
-        );
+        assert_eq!(map(4096).unwrap_err(), sparse);
         nix::fcntl::posix_fallocate(&fd, 0, LEN).expect("memory");
         punch(&fd, 4096).expect("not sealed");
         let allocated = has - 4096;
         let sparse = MemoryError::Sparse { has, allocated };
-        assert_eq!(
-            Mapping::of_region(fd.as_fd(), 1 << 20, false).unwrap_err(),
-            sparse
-        );
+        assert_eq!(map(1 << 20).unwrap_err(), sparse);
         nix::fcntl::posix_fallocate(&fd, 0, LEN).expect("memory");
 
-        let theirs = Mapping::of_peer(fd.as_fd(), 1 << 20).expect("the application's own mapping");
-        drop(Mapping::of_region(fd.as_fd(), 1 << 20, false).expect("whole"));
-        punch(&fd, 4096).expect("not sealed");
-        nix::fcntl::posix_fallocate(&fd, 0, LEN).expect("memory");
-        let ours = Mapping::of_region(fd.as_fd(), 1 << 20, true).expect("whole");
+        let theirs = Mapping::map(fd.as_fd(), 1 << 20).expect("the application's own mapping");
+        let ours = map(1 << 20).expect("whole");
         assert_eq!(punch(&fd, 4096).unwrap_err(), Errno::EPERM);
+        // SAFETY: the range is that of the mapping, which holds plain bytes.
+        let removed =
+            unsafe { libc::madvise(theirs.base.as_ptr().cast(), 4096, libc::MADV_REMOVE) };
+        assert_eq!(Errno::result(removed).unwrap_err(), Errno::EPERM);
         theirs.copy_in(77, b"both");
         let mut back = [0; 4];
         ours.copy_out(77, &mut back);
         assert_eq!(&back, b"both");
-        assert_eq!(
-            Mapping::of_region(fd.as_fd(), 1 << 20, true).unwrap_err(),
-            MemoryError::Closed,
-            "a second mapping"
-        );
-        let (rings, _ours) = create_sealed(c"ring", 4096).expect("memory");
-        nix::fcntl::posix_fallocate(&rings, 0, 4096).expect("memory");
-        assert_eq!(
-            Mapping::of_region(rings.as_fd(), 4096, true).unwrap_err(),
-            MemoryError::Closed,
-            "sealed against seals"
-        );
+        assert_eq!(map(1 << 20).unwrap_err(), MemoryError::Closed, "twice");
+        let (closed, _theirs) = create_shared(c"closed", 4096).expect("memory");
+        fcntl(&closed, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SEAL)).expect("sealed");
+        let error = Mapping::of_ring(closed.as_fd(), 4096).unwrap_err();
+        assert_eq!(error, MemoryError::Closed, "sealed against seals");
+        require_seals().expect("Linux 5.1 or later");
+        assert_eq!(cannot_seal(Errno::EINVAL), MemoryError::OldKernel);
     }
 
     /// HT-3: memory that could vanish under the daemon is refused.
@@ -458,35 +485,30 @@ mod tests {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let open = memfd_create(c"open", flags).expect("memfd");
         nix::unistd::ftruncate(&open, 4096).expect("size");
-        assert_eq!(
-            Mapping::of_peer(open.as_fd(), 4096).unwrap_err(),
-            MemoryError::NotSealed
-        );
+        nix::fcntl::posix_fallocate(&open, 0, 4096).expect("memory");
+        let map = |len| Mapping::of_region(open.as_fd(), len);
+        assert_eq!(map(4096).unwrap_err(), MemoryError::NotSealed);
 
         fcntl(&open, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).expect("seal");
-        assert!(Mapping::of_peer(open.as_fd(), 4096).is_ok());
-        let error = Mapping::of_peer(open.as_fd(), 4097).unwrap_err();
-        assert_eq!(
-            error,
-            MemoryError::TooShort {
-                has: 4096,
-                wanted: 4097
-            }
-        );
-        assert!(Mapping::of_peer(open.as_fd(), 0).is_err());
-        assert!(Mapping::of_peer(open.as_fd(), u64::MAX).is_err());
+        let (has, wanted) = (4096, 4097);
+        let error = map(wanted).unwrap_err();
+        assert_eq!(error, MemoryError::TooShort { has, wanted });
+        assert!(map(0).is_err());
+        assert!(map(u64::MAX).is_err());
+        let error = Mapping::of_ring(open.as_fd(), 4095).unwrap_err();
+        let wanted = 4095;
+        assert_eq!(error, MemoryError::WrongSize { has, wanted });
+        assert!(Mapping::of_ring(open.as_fd(), 4096).is_ok());
 
         let file = tempfile::tempfile().expect("a file");
         file.set_len(4096).expect("size");
-        let error = Mapping::of_peer(file.as_fd(), 4096).unwrap_err();
+        let error = Mapping::of_region(file.as_fd(), 4096).unwrap_err();
         assert!(matches!(
             error,
             MemoryError::NotMemfd | MemoryError::NotSealed
         ));
         let null = std::fs::File::open("/dev/null").expect("/dev/null");
-        assert_eq!(
-            Mapping::of_peer(null.as_fd(), 4096).unwrap_err(),
-            MemoryError::NotMemfd
-        );
+        let error = Mapping::of_region(null.as_fd(), 4096).unwrap_err();
+        assert_eq!(error, MemoryError::NotMemfd);
     }
 }

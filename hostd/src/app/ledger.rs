@@ -25,8 +25,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub enum Resource {
     /// Bytes of registered memory and of rings.
     Memory,
-    /// Bytes of it that the application can take away again (see `hostd_client::shm`).
-    Unsealed,
     /// Memory regions.
     Regions,
     /// Completion queues.
@@ -44,14 +42,13 @@ pub enum Resource {
 }
 
 /// How many kinds there are.
-const KINDS: usize = 9;
+const KINDS: usize = 8;
 
 impl Resource {
     /// The key of the configuration that bounds it, within a quota; the kernel's for what has none.
     fn key(self) -> &'static str {
         match self {
             Self::Memory => "memory_mib",
-            Self::Unsealed => "unsealed_mib",
             Self::Regions => "regions",
             Self::CompletionQueues => "completion_queues",
             Self::QueuePairs => "queue_pairs",
@@ -115,7 +112,6 @@ impl Limits {
     fn new(application: &Application, machine: Machine) -> Self {
         const NONE: u64 = u64::MAX;
         let (quota, user) = (&application.quota, &application.user_quota);
-        let unsealed = application.unsealed_mib << 20;
         let listeners = u64::try_from(limits::LISTENERS).unwrap_or(NONE);
         let mappings = machine.mappings.saturating_sub(OWN_MAPPINGS);
         let own = OWN_DESCRIPTORS.min(machine.descriptors / 2);
@@ -123,7 +119,6 @@ impl Limits {
         Self {
             session: [
                 quota.memory(),
-                unsealed / 4,
                 quota.regions.into(),
                 quota.completion_queues.into(),
                 quota.queue_pairs.into(),
@@ -134,7 +129,6 @@ impl Limits {
             ],
             user: [
                 user.memory_mib << 20,
-                unsealed / 4,
                 user.regions.into(),
                 user.completion_queues.into(),
                 user.queue_pairs.into(),
@@ -145,7 +139,6 @@ impl Limits {
             ],
             all: [
                 NONE,
-                unsealed,
                 limits::REGIONS.into(),
                 limits::COMPLETION_QUEUES.into(),
                 limits::QUEUE_PAIRS.into(),
@@ -226,18 +219,14 @@ impl Held {
         let (key, limits) = (resource.key(), &self.limits);
         let most = limits.session[index];
         if session.saturating_add(more) > most {
-            let section = match resource {
-                Resource::Unsealed => "a quarter of application",
-                _ => "application.quota",
-            };
             return refuse(format!(
-                "{more} more than the {session} in use exceed the quota of {most} ({section}.{key})"
+                "{more} more than the {session} in use exceed the quota of {most} \
+                 (application.quota.{key})"
             ));
         }
         let most = limits.user[index];
         if user.saturating_add(more) > most {
             let section = match resource {
-                Resource::Unsealed => "a quarter of application.",
                 Resource::Mappings | Resource::Descriptors => "half of ",
                 _ => "application.user_quota.",
             };

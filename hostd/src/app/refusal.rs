@@ -27,15 +27,14 @@ impl Refusal {
         }
     }
 
+    /// Refuses memory; `what` it was to be.
+    pub fn memory(what: &str, error: MemoryError) -> Self {
+        Self::new(ErrorCode::BadMemory, format!("{what}: {error}"))
+    }
+
     /// The reply.
     pub fn into_reply(self) -> Reply {
         Reply::error(self.code, self.text)
-    }
-}
-
-impl From<MemoryError> for Refusal {
-    fn from(error: MemoryError) -> Self {
-        Self::new(ErrorCode::BadMemory, error.to_string())
     }
 }
 

@@ -11,27 +11,26 @@ use crate::edge::command::{
 };
 use crate::edge::completion::Wake;
 use crate::edge::region::SharedMemory;
-use crate::edge::work::RING_ENTRIES_MIN;
 use crate::verbs::EngineError;
 use crate::wakes::Waking;
 use hostd_client::abi::answer::Reply;
 use hostd_client::abi::attributes::{QueuePairAttributes, QueuePairState};
 use hostd_client::abi::by_hand::ByHand;
-use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
+use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_ENTRIES_MIN, WORK_LEN};
 use hostd_client::abi::doorbell::DoorbellPage;
 use hostd_client::abi::message::Request;
 use hostd_client::abi::options::ConnectionOptions;
-use hostd_client::abi::ring::{RingMemory, memory_len};
+use hostd_client::abi::ring::{RingMemory, memory_len, ring_entries};
 use hostd_client::abi::types::{Access, ErrorCode, ObjectKind, Private};
 use hostd_client::abi::{
     MESSAGE_LEN_MAX, QUEUE_PAIRS_MAX, RING_ENTRIES_MAX, VERSION_MAJOR, VERSION_MINOR, feature,
 };
-use hostd_client::shm::{Mapping, has_seals};
+use hostd_client::shm::{Mapping, MemoryError, has_seals};
 use nix::fcntl::OFlag;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A reply and the descriptors that go with it.
 pub type Outcome = Result<(Reply, Vec<OwnedFd>), Refusal>;
@@ -45,11 +44,9 @@ pub struct Session {
     routes: RouterHandle,
     doorbells: Doorbells,
     waking: Waking,
-    /// What the application writes to wake the worker, from its hello on.
+    /// What the application writes to wake the worker, once the worker has its page.
     doorbell: Option<Doorbell>,
     greeted: bool,
-    /// The application lets the daemon seal its regions.
-    seals: bool,
     account: Account,
     /// What is held, by handle.
     regions: HashMap<u32, Claim>,
@@ -78,8 +75,8 @@ impl Session {
         doorbells: Doorbells,
         waking: Waking,
     ) -> Result<Self, Refusal> {
-        // The socket, the doorbell, one that a request brings; the page of the doorbells.
-        let own = account.claim(&[(Resource::Descriptors, 3), (Resource::Mappings, 1)])?;
+        // The socket, the doorbell, two that a request brings; the page of the doorbells.
+        let own = account.claim(&[(Resource::Descriptors, 4), (Resource::Mappings, 1)])?;
         Ok(Self {
             id,
             quota,
@@ -89,7 +86,6 @@ impl Session {
             waking,
             doorbell: None,
             greeted: false,
-            seals: false,
             account,
             regions: HashMap::new(),
             windows: HashMap::new(),
@@ -112,28 +108,42 @@ impl Session {
     /// # Errors
     /// The refusal; nothing has changed then.
     pub async fn handle(&mut self, request: Request, descriptors: &[OwnedFd]) -> Outcome {
+        let out_of_turn = match request {
+            Request::Hello { .. } => self.greeted,
+            Request::ShareDoorbells => !self.greeted || self.doorbell.is_some(),
+            _ => self.doorbell.is_none(),
+        };
+        if out_of_turn {
+            let text = "a session begins with one hello and one page of doorbells";
+            return Err(Refusal::new(ErrorCode::BadMessage, text));
+        }
         if descriptors.len() != request.descriptors() {
-            let text = format!("{} file descriptors with this request", descriptors.len());
+            let text = format!(
+                "{} file descriptors with this request, which takes {}",
+                descriptors.len(),
+                request.descriptors()
+            );
             return Err(Refusal::new(ErrorCode::BadMessage, text));
         }
-        if self.greeted == matches!(request, Request::Hello { .. }) {
-            let text = "a session begins with one hello";
-            return Err(Refusal::new(ErrorCode::BadMessage, text));
-        }
+        self.carry_out(request, descriptors).await
+    }
+
+    /// Carries out a request whose turn it is, with as many descriptors as it takes.
+    async fn carry_out(&mut self, request: Request, descriptors: &[OwnedFd]) -> Outcome {
         match request {
             Request::Hello {
-                major, features, ..
-            } => self.hello(major, features).await,
+                major,
+                minor,
+                features,
+            } => self.hello(major, minor, features),
+            Request::ShareDoorbells => self.share_doorbells(&descriptors[0]).await,
             Request::RegisterRegion {
                 length,
                 iova,
                 access,
-            } => {
-                let memfd = descriptors.first().expect("counted above");
-                self.register(memfd, length, iova, access).await
-            }
+            } => self.register(&descriptors[0], length, iova, access).await,
             Request::CreateCompletionQueue { entries } => {
-                self.create_completion_queue(entries).await
+                self.create_completion_queue(entries, &descriptors[0]).await
             }
             Request::CreateQueuePair {
                 send_cq,
@@ -143,11 +153,13 @@ impl Session {
                 shared,
             } => {
                 let entries = [send_entries, receive_entries];
-                self.create_queue_pair([send_cq, receive_cq], entries, shared)
+                let memfds = [&descriptors[0], &descriptors[1]];
+                self.create_queue_pair([send_cq, receive_cq], entries, shared, memfds)
                     .await
             }
             Request::CreateSharedQueue { entries, limit } => {
-                self.create_shared_queue(entries, limit).await
+                self.create_shared_queue(entries, limit, &descriptors[0])
+                    .await
             }
             Request::LimitSharedQueue { queue, limit } => {
                 self.limit_shared_queue(queue, limit).await
@@ -204,31 +216,11 @@ impl Session {
         }
     }
 
-    async fn hello(&mut self, major: u16, features: u64) -> Outcome {
+    fn hello(&mut self, major: u16, minor: u16, features: u64) -> Outcome {
         if major != VERSION_MAJOR {
-            let text = format!("hostd speaks version {VERSION_MAJOR}, the application {major}");
-            return Err(Refusal::new(ErrorCode::BadVersion, text));
+            return Err(other_version(major, minor));
         }
-        let (page, doorbells) = DoorbellPage::create()?;
-        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let theirs = OwnedFd::from(EventFd::from_value_and_flags(0, flags)?);
-        let ours = theirs.try_clone().map_err(|_| nix::errno::Errno::EMFILE)?;
-        let doorbell =
-            Doorbell::register(&self.doorbells, ours).map_err(|_| nix::errno::Errno::ENOSPC)?;
-        let session = self.id;
-        let open = |answer| Command::Open {
-            session,
-            doorbells,
-            answer,
-        };
-        self.worker
-            .ask(open)
-            .await
-            .ok_or_else(gone)?
-            .map_err(refusal)?;
         self.greeted = true;
-        self.seals = features & feature::SEALED != 0;
-        self.doorbell = Some(doorbell);
         let reply = Reply::Hello {
             major: VERSION_MAJOR,
             minor: VERSION_MINOR,
@@ -237,7 +229,30 @@ impl Session {
             queue_pairs: self.quota.queue_pairs,
             message: MESSAGE_LEN_MAX,
         };
-        Ok((reply, vec![page, theirs]))
+        Ok((reply, Vec::new()))
+    }
+
+    /// Begins the session in the worker, which looks at this page from then on.
+    async fn share_doorbells(&mut self, page: &OwnedFd) -> Outcome {
+        let doorbells = open("doorbell page", page, DoorbellPage::open).await?;
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let theirs = OwnedFd::from(EventFd::from_value_and_flags(0, flags)?);
+        let ours = theirs.try_clone().map_err(|_| nix::errno::Errno::EMFILE)?;
+        let doorbell =
+            Doorbell::register(&self.doorbells, ours).map_err(|_| nix::errno::Errno::ENOSPC)?;
+        let session = self.id;
+        let begin = |answer| Command::Open {
+            session,
+            doorbells,
+            answer,
+        };
+        self.worker
+            .ask(begin)
+            .await
+            .ok_or_else(gone)?
+            .map_err(refusal)?;
+        self.doorbell = Some(doorbell);
+        Ok((Reply::Done, vec![theirs]))
     }
 
     async fn register(
@@ -250,10 +265,8 @@ impl Session {
         if let Some(fault) = access.fault_of_region() {
             return Err(Refusal::new(ErrorCode::InvalidArgument, fault));
         }
-        let unsealed = if self.seals { 0 } else { length };
         let claim = self.account.claim(&[
             (Resource::Memory, length),
-            (Resource::Unsealed, unsealed),
             (Resource::Regions, 1),
             (Resource::Mappings, 1),
         ])?;
@@ -261,7 +274,8 @@ impl Session {
             let text = "the addresses of the region overflow";
             return Err(Refusal::new(ErrorCode::InvalidArgument, text));
         }
-        let memory = self.map(memfd, length).await?;
+        let map = move |memfd: BorrowedFd<'_>| Mapping::of_region(memfd, length);
+        let memory = SharedMemory::new(open("region", memfd, map).await?);
         let register = |answer| SessionCommand::Register(memory, iova, access, answer);
         let (lkey, rkey) = self.ask(register).await?;
         self.regions.insert(lkey, claim);
@@ -275,20 +289,7 @@ impl Session {
         ))
     }
 
-    /// Maps memory of the application, on another thread: there are as many pages to prepare as the
-    /// application likes.
-    async fn map(&self, memfd: &OwnedFd, length: u64) -> Result<SharedMemory, Refusal> {
-        // Anything else than a memfd may block, and is not even looked at elsewhere.
-        has_seals(memfd.as_fd())?;
-        let memfd = memfd.try_clone().map_err(|_| nix::errno::Errno::EMFILE)?;
-        let seal = self.seals;
-        let map = move || Mapping::of_region(memfd.as_fd(), length, seal);
-        let mapped = tokio::task::spawn_blocking(map).await;
-        let mapping = mapped.map_err(|_| gone())??;
-        Ok(SharedMemory::new(mapping))
-    }
-
-    async fn create_completion_queue(&mut self, entries: u32) -> Outcome {
+    async fn create_completion_queue(&mut self, entries: u32, memfd: &OwnedFd) -> Outcome {
         let entries = rounded(entries)?;
         let claim = self.account.claim(&[
             (Resource::Memory, ring_bytes(entries, COMPLETION_LEN)),
@@ -296,7 +297,7 @@ impl Session {
             (Resource::Mappings, 1),
             (Resource::Descriptors, 1),
         ])?;
-        let (fd, ring) = RingMemory::<COMPLETION_LEN>::create(c"hostd-completions", entries)?;
+        let ring = open_ring::<COMPLETION_LEN>("completion ring", memfd, entries).await?;
         let (read, write) = nix::unistd::pipe2(OFlag::O_NONBLOCK | OFlag::O_CLOEXEC)?;
         let producer = ring.producer();
         let bell = self.waking.bell(write).map_err(|error| {
@@ -305,9 +306,9 @@ impl Session {
         })?;
         let wake = Wake::Bell(bell);
         let create = |answer| SessionCommand::CreateCompletionQueue(producer, wake, answer);
-        let handle = self.ask(create).await?;
+        let handle = keep(self.ask(create).await, ring).await?;
         self.completion_queues.insert(handle, claim);
-        Ok((Reply::CompletionQueue { handle, entries }, vec![fd, read]))
+        Ok((Reply::CompletionQueue { handle, entries }, vec![read]))
     }
 
     async fn create_queue_pair(
@@ -315,9 +316,10 @@ impl Session {
         queues: [u32; 2],
         entries: [u32; 2],
         shared: u32,
+        memfds: [&OwnedFd; 2],
     ) -> Outcome {
         let [send_entries, receive_entries] = [rounded(entries[0])?, rounded(entries[1])?];
-        let rings = [send_entries, receive_entries].map(|entries| entries.max(RING_ENTRIES_MIN));
+        let rings = entries.map(|entries| ring_entries(entries, WORK_ENTRIES_MIN));
         let bytes = rings
             .map(|entries| ring_bytes(entries, WORK_LEN))
             .iter()
@@ -332,8 +334,8 @@ impl Session {
             (Resource::Mappings, 2),
         ])?;
         let slot = self.free_slot()?;
-        let (send_fd, send) = RingMemory::<WORK_LEN>::create(c"hostd-sends", rings[0])?;
-        let (receive_fd, receive) = RingMemory::<WORK_LEN>::create(c"hostd-receives", rings[1])?;
+        let send = open_ring::<WORK_LEN>("send ring", memfds[0], rings[0]).await?;
+        let receive = open_ring::<WORK_LEN>("receive ring", memfds[1], rings[1]).await?;
         let request = Box::new(NewQueuePair {
             send_cq: queues[0],
             receive_cq: queues[1],
@@ -345,7 +347,7 @@ impl Session {
             slot,
         });
         let create = |answer| SessionCommand::CreateQueuePair(request, answer);
-        let handle = self.ask(create).await?;
+        let handle = keep(self.ask(create).await, (send, receive)).await?;
         self.slots.insert(slot);
         self.queue_pairs.insert(handle, (slot, claim));
         let qpn = handle;
@@ -356,13 +358,13 @@ impl Session {
             send_entries: rings[0],
             receive_entries: rings[1],
         };
-        Ok((reply, vec![send_fd, receive_fd]))
+        Ok((reply, Vec::new()))
     }
 
     /// It counts as a queue pair: its doorbell is one of theirs.
-    async fn create_shared_queue(&mut self, entries: u32, limit: u32) -> Outcome {
+    async fn create_shared_queue(&mut self, entries: u32, limit: u32, memfd: &OwnedFd) -> Outcome {
         let entries = rounded(entries)?;
-        let places = entries.max(RING_ENTRIES_MIN);
+        let places = ring_entries(entries, WORK_ENTRIES_MIN);
         let claim = self.account.claim(&[
             (Resource::Memory, ring_bytes(places, WORK_LEN)),
             (Resource::QueuePairs, 1),
@@ -370,7 +372,7 @@ impl Session {
             (Resource::Mappings, 1),
         ])?;
         let slot = self.free_slot()?;
-        let (fd, ring) = RingMemory::<WORK_LEN>::create(c"hostd-shared", places)?;
+        let ring = open_ring::<WORK_LEN>("shared ring", memfd, places).await?;
         let request = Box::new(NewSharedQueue {
             ring: ring.consumer(),
             entries,
@@ -378,7 +380,7 @@ impl Session {
             slot,
         });
         let create = |answer| SessionCommand::CreateSharedQueue(request, answer);
-        let handle = self.ask(create).await?;
+        let handle = keep(self.ask(create).await, ring).await?;
         self.slots.insert(slot);
         self.shared.insert(handle, (slot, claim));
         let reply = Reply::SharedQueue {
@@ -386,7 +388,7 @@ impl Session {
             slot,
             entries: places,
         };
-        Ok((reply, vec![fd]))
+        Ok((reply, Vec::new()))
     }
 
     async fn limit_shared_queue(&self, queue: u32, limit: u32) -> Outcome {
@@ -508,6 +510,46 @@ impl Session {
         }
         Ok(done(()))
     }
+}
+
+/// Opens memory of the application, on another thread: there are as many pages to prepare as the
+/// application likes, and it may be changing them. `what` is the memory's name in a refusal.
+async fn open<T: Send + 'static>(
+    what: &str,
+    memfd: &OwnedFd,
+    open: impl FnOnce(BorrowedFd<'_>) -> Result<T, MemoryError> + Send + 'static,
+) -> Result<T, Refusal> {
+    let refuse = |error| Refusal::memory(what, error);
+    // Anything else than a memfd may block, and is not even looked at elsewhere.
+    has_seals(memfd.as_fd()).map_err(refuse)?;
+    let memfd = memfd.try_clone().map_err(|_| nix::errno::Errno::EMFILE)?;
+    let opened = tokio::task::spawn_blocking(move || open(memfd.as_fd())).await;
+    opened.map_err(|_| gone())?.map_err(refuse)
+}
+
+async fn open_ring<const N: usize>(
+    what: &str,
+    memfd: &OwnedFd,
+    entries: u32,
+) -> Result<RingMemory<N>, Refusal> {
+    open(what, memfd, move |memfd| RingMemory::open(memfd, entries)).await
+}
+
+/// Lets go of `rings`. If the worker did not take them, another thread unmaps them: neither the
+/// worker nor this thread is to wait for that.
+async fn keep<T, R: Send + 'static>(taken: Result<T, Refusal>, rings: R) -> Result<T, Refusal> {
+    if taken.is_err() {
+        let _ = tokio::task::spawn_blocking(move || drop(rings)).await;
+    }
+    taken
+}
+
+fn other_version(major: u16, minor: u16) -> Refusal {
+    let text = format!(
+        "hostd speaks version {VERSION_MAJOR}.{VERSION_MINOR} of the ABI and the application \
+         {major}.{minor}: build it with the library of this hostd"
+    );
+    Refusal::new(ErrorCode::BadVersion, text)
 }
 
 fn done((): ()) -> (Reply, Vec<OwnedFd>) {

@@ -18,9 +18,6 @@ pub struct Application {
     pub groups: Vec<String>,
     /// Seconds for which an application may leave a reply unread before it is disconnected.
     pub reply_timeout_s: u64,
-    /// MiB of memory that all applications together may have registered without letting hostd seal
-    /// it. Each byte of it may be charged to hostd.
-    pub unsealed_mib: u64,
     /// What one session may hold.
     pub quota: Quota,
     /// What all sessions of one user may hold together.
@@ -74,7 +71,6 @@ impl Default for Application {
             users: Vec::new(),
             groups: vec!["hostd".to_owned()],
             reply_timeout_s: 30,
-            unsealed_mib: 256,
             quota: Quota::default(),
             user_quota: UserQuota::default(),
         }
@@ -111,8 +107,6 @@ impl Default for UserQuota {
 impl Application {
     pub(super) fn validate(&self) -> Result<(), Refusals> {
         let mut refusals = Refusals::default();
-        let unsealed = within("application.unsealed_mib", self.unsealed_mib, 0, 1 << 24);
-        refusals.keep(unsealed);
         let timeout = self.reply_timeout_s;
         refusals.keep(within("application.reply_timeout_s", timeout, 1, 3600));
         refusals.keep(self.quota.validate());

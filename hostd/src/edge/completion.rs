@@ -7,6 +7,7 @@ use hostd_client::abi::descriptor::{
     COMPLETION_LEN, CompletionEntry, CompletionOpcode, CompletionStatus,
 };
 use hostd_client::abi::ring::Producer;
+use hostd_client::shm::Mapping;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -49,6 +50,11 @@ impl CompletionRing {
             broken: false,
             urgent: false,
         }
+    }
+
+    /// The memory of the ring.
+    pub fn into_memory(self) -> Arc<Mapping> {
+        self.ring.into_memory()
     }
 
     /// Whether another completion fits. A broken ring takes any, and loses them.

@@ -8,6 +8,8 @@ use crate::verbs::{CompletionQueueId, ConnectionId, EngineError, SharedQueueId};
 use hostd_client::abi::descriptor::WORK_LEN;
 use hostd_client::abi::options::ConnectionOptions;
 use hostd_client::abi::ring::Consumer;
+use hostd_client::shm::Mapping;
+use std::sync::Arc;
 
 /// Requests that one queue pair may hand over in a turn, per queue: bounds the turn, and keeps a
 /// busy queue pair from pushing others aside.
@@ -90,6 +92,11 @@ impl WorkRings {
             slot,
             link,
         }
+    }
+
+    /// The memory of the rings.
+    pub fn into_memory(self) -> [Arc<Mapping>; 2] {
+        [self.send.into_memory(), self.receive.into_memory()]
     }
 
     /// The connection, while there is one.

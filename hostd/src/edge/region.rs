@@ -3,7 +3,18 @@
 use crate::memory::RegionMemory;
 use crate::verbs::{ATOMIC_LEN, AtomicOperation};
 use hostd_client::shm::Mapping;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// Memory of an application that the worker has done with. Another thread unmaps it: that takes as
+/// long as it is large, or as another mapping takes that is being made.
+#[derive(Debug)]
+pub enum Released<M = SharedMemory> {
+    /// A region.
+    Region(M),
+    /// A ring, or a page of doorbells.
+    Ring(Arc<Mapping>),
+}
 
 /// A region that an application registered: its memfd, mapped here too. Unmapped when the engine
 /// lets go of it.
@@ -68,8 +79,7 @@ mod tests {
     /// HT-3: nothing outside of the region is reached, whatever the engine is told.
     #[test]
     fn ranges_are_kept() {
-        let (_fd, mapping) = hostd_client::shm::create_sealed(c"test", 8192).expect("memory");
-        let memory = SharedMemory::new(mapping);
+        let memory = SharedMemory::new(Mapping::private(8192).expect("memory"));
         assert_eq!(memory.len(), 8192);
         assert!(memory.copy_in(8190, b"ab"));
         let mut back = [0; 2];

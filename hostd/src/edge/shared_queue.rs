@@ -8,6 +8,8 @@ use crate::memory::RegionMemory;
 use crate::verbs::{EngineError, SharedQueueId};
 use hostd_client::abi::descriptor::WORK_LEN;
 use hostd_client::abi::ring::Consumer;
+use hostd_client::shm::Mapping;
+use std::sync::Arc;
 
 /// A shared receive queue of an application.
 #[derive(Debug)]
@@ -35,6 +37,11 @@ impl SharedRing {
             slot,
             broken: false,
         }
+    }
+
+    /// The memory of the ring.
+    pub fn into_memory(self) -> Arc<Mapping> {
+        self.ring.into_memory()
     }
 
     /// Hands receives over to the engine: each descriptor is copied once and checked.

@@ -6,16 +6,12 @@ use crate::limits;
 use crate::verbs::{self, SendOpcode, SendRequest};
 use hostd_client::abi::codec::DecodeError;
 use hostd_client::abi::descriptor::{
-    INLINE_FIRST, Local, Opcode, ReceiveWork, SGE_FIRST, SGE_MORE, SendWork, Sge, SgeList,
-    WORK_LEN, WORK_SLOTS_MAX,
+    INLINE_FIRST, Local, Opcode, ReceiveWork, SGE_FIRST, SGE_MORE, SendWork, Sge, SgeList, WORK_LEN,
 };
 use hostd_client::abi::ring::{Consumer, RingFault};
 use hostd_client::abi::{INLINE_MAX, SGE_MAX};
 
 const _: () = assert!(SGE_MAX == limits::SGE && INLINE_MAX == limits::INLINE);
-
-/// Entries that the rings of a queue pair have, at least: every work request fits.
-pub const RING_ENTRIES_MIN: u32 = WORK_SLOTS_MAX.next_power_of_two();
 
 /// The application broke a rule of the rings: its queue pair is of no use any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,6 +18,7 @@
 //! between turns without work the thread sleeps (`net::sleep`) until the engine's next deadline.
 
 use crate::edge::command::{Command, ControlHandle, Report};
+use crate::edge::region::Released;
 use crate::edge::region::SharedMemory;
 use crate::edge::statistics::EdgeStatistics;
 use crate::edge::table::{Burial, Table};
@@ -109,7 +110,7 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
         ports: Vec<NetPort<Q>>,
         pool: FramePool,
         control: ControlHandle<M>,
-        released_memory: Sender<M>,
+        released_memory: Sender<Released<M>>,
     ) -> Self {
         Self {
             engine: Engine::new(config),

@@ -1,10 +1,12 @@
 use super::*;
 use crate::edge::command::{SessionCommand, SessionId};
+use crate::edge::completion::Wake;
+use crate::edge::region::Released;
 use crate::edge::table::BURIALS;
 use crate::memory::HeapMemory;
 use crate::verbs::{
-    Access, QueuePairRequest, ReadyToReceive, ReadyToSend, Route, SendOpcode, SendRequest,
-    Transition,
+    Access, EngineError, QueuePairRequest, ReadyToReceive, ReadyToSend, Route, SendOpcode,
+    SendRequest, Transition,
 };
 use common::units::Rate;
 use common::wire::Mac;
@@ -12,6 +14,7 @@ use common::wire::pause::Control;
 use common::xdp::frame::Region;
 use common::xdp::sim::SimQueue;
 use hostd_client::abi::doorbell::DoorbellPage;
+use hostd_client::abi::ring::RingMemory;
 use hostd_client::abi::types::{self, ObjectKind};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -171,6 +174,18 @@ fn pauses_follow_the_speed_of_the_link() {
     }
 }
 
+/// A request for a completion queue, and its answer.
+fn completion_queue() -> (
+    SessionCommand<HeapMemory>,
+    oneshot::Receiver<Result<u32, EngineError>>,
+) {
+    let (answer, created) = oneshot::channel();
+    let ring = RingMemory::private(8).expect("memory").producer();
+    let wake = Wake::Flag(Arc::default());
+    let create = SessionCommand::CreateCompletionQueue(ring, wake, answer);
+    (create, created)
+}
+
 /// HT-3: what a session held is released in small parts, so that no turn takes long, and never
 /// faster than the thread that unmaps takes it; the end is told when nothing is left.
 #[test]
@@ -189,7 +204,7 @@ fn the_dead_are_buried_bit_by_bit() {
         released_memory,
     );
     let session = SessionId(1);
-    let (_fd, doorbells) = DoorbellPage::create().expect("a page");
+    let (_doorbell, doorbells) = DoorbellPage::private().expect("a page");
     let (answer, _opened) = oneshot::channel();
     let open = Command::Open {
         session,
@@ -206,8 +221,21 @@ fn the_dead_are_buried_bit_by_bit() {
             .expect("room");
         keys.push(registered);
     }
+    let mut queues = Vec::new();
+    for _ in 0..2 {
+        let (create, created) = completion_queue();
+        tell.send(Command::Session(session, create)).expect("room");
+        queues.push(created);
+    }
     let mut now = Time::from_nanos(1_000_000_000);
     worker.turn(now);
+    let (answer, mut destroyed) = oneshot::channel();
+    let queue = queues[0].try_recv().expect("answered").expect("created");
+    let destroy = SessionCommand::Destroy(ObjectKind::CompletionQueue, queue, answer);
+    tell.send(Command::Session(session, destroy)).expect("room");
+    worker.turn(now);
+    assert!(destroyed.try_recv().is_ok_and(|it| it.is_ok()));
+    assert!(matches!(unmapper.try_recv(), Ok(Released::Ring(_))));
     let (lkey, _) = keys[0].try_recv().expect("answered").expect("registered");
     let (answer, mut destroyed) = oneshot::channel();
     let destroy = SessionCommand::Destroy(ObjectKind::Region, lkey, answer);
@@ -236,6 +264,8 @@ fn the_dead_are_buried_bit_by_bit() {
     }
     assert!(end.try_recv().is_ok(), "told at the end");
     given += unmapper.try_iter().count();
-    assert_eq!(given, REGIONS, "nothing was unmapped here");
+    // Those of the other queue and of the doorbells.
+    let rings = 2;
+    assert_eq!(given, REGIONS + rings, "nothing was unmapped here");
     assert!(worker.table.report().is_empty());
 }

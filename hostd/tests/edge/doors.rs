@@ -3,12 +3,10 @@
 use crate::raw::{Raw, is_well};
 use crate::rig::{Daemon, PATIENCE, config, pair};
 use hostd_client::abi::answer::{FromDaemon, Reply};
-use hostd_client::abi::feature;
 use hostd_client::abi::message::Request;
 use hostd_client::abi::types::{Access, ErrorCode};
-use hostd_client::shm::create_region;
+use hostd_client::shm::create_shared;
 use hostd_client::{Context, Error};
-use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -199,7 +197,7 @@ fn descriptors_of_who_is_turned_away() {
         let closer = std::thread::spawn(move || drop(lingering));
         assert_eq!(refusal(&raw), ErrorCode::Quota);
         drop(raw);
-        let (reply, _) = welcome.ask(&Request::CreateCompletionQueue { entries: 4 }, &[]);
+        let reply = welcome.create(&Request::CreateCompletionQueue { entries: 4 });
         assert!(matches!(reply, Reply::CompletionQueue { .. }), "{reply:?}");
         drop(unread);
         closer.join().expect("closed");
@@ -242,7 +240,7 @@ fn too_many_descriptors_that_do_not_close() {
         drop(unread);
         closer.join().expect("closed");
     }
-    let (reply, _) = bystander.ask(&Request::CreateCompletionQueue { entries: 4 }, &[]);
+    let reply = bystander.create(&Request::CreateCompletionQueue { entries: 4 });
     assert!(matches!(reply, Reply::CompletionQueue { .. }), "{reply:?}");
     wait_welcome(&a);
 }
@@ -264,7 +262,7 @@ fn users_have_quotas() {
     config.application.quota.regions = 3;
     let (a, _b) = pair(&config);
     let memfds: Vec<_> = (0..3)
-        .map(|_| create_region(c"region", 4096).expect("memory"))
+        .map(|_| create_shared(c"region", 4096).expect("memory"))
         .collect();
     let take = |raw: &Raw, index: usize| raw.ask(&register(4096), &[memfds[index].0.as_fd()]).0;
     let first = Raw::greeted(&a);
@@ -292,44 +290,6 @@ fn users_have_quotas() {
     a.wait_empty();
 }
 
-/// HT-3: an application that keeps the right to punch holes in its regions may register little, and
-/// hostd pays for no more than that; one that gives it up cannot punch any.
-#[test]
-fn memory_that_can_be_taken_away_is_little() {
-    let mut config = config();
-    config.application.unsealed_mib = 4;
-    let (a, _b) = pair(&config);
-    let raw = Raw::connect(&a);
-    let hello = Request::Hello {
-        major: hostd_client::abi::VERSION_MAJOR,
-        minor: 0,
-        features: feature::ALL & !feature::SEALED,
-    };
-    assert!(matches!(raw.ask(&hello, &[]).0, Reply::Hello { .. }));
-    let (fd, _mapping) = create_region(c"region", 3 << 19).expect("memory");
-    match raw.ask(&register(3 << 19), &[fd.as_fd()]).0 {
-        Reply::Error { code, text } => {
-            assert_eq!(code, ErrorCode::Quota);
-            assert!(text.contains("application.unsealed_mib"), "{text}");
-        }
-        other => panic!("{other:?}"),
-    }
-    let reply = raw.ask(&register(1 << 20), &[fd.as_fd()]).0;
-    assert!(matches!(reply, Reply::Region { .. }), "{reply:?}");
-    let punch = || {
-        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-        fallocate(&fd, flags, 0, 1 << 20)
-    };
-    punch().expect("not sealed");
-    let raw = Raw::greeted(&a);
-    let sparse = raw.refused(&register(3 << 19), &[fd.as_fd()]);
-    assert_eq!(sparse, ErrorCode::BadMemory);
-    nix::fcntl::posix_fallocate(&fd, 0, 3 << 19).expect("memory");
-    let reply = raw.ask(&register(3 << 19), &[fd.as_fd()]).0;
-    assert!(matches!(reply, Reply::Region { .. }), "{reply:?}");
-    assert_eq!(punch(), Err(nix::errno::Errno::EPERM));
-}
-
 /// An application whose descriptors find no free number in the daemon is told of the shortage, and
 /// goes on when it is over. In a process of its own, which it takes all descriptors from.
 #[test]
@@ -345,7 +305,7 @@ fn a_shortage_of_descriptors() {
     }
     let (a, _b) = pair(&config());
     let raw = Raw::greeted(&a);
-    let (memfd, _mapping) = create_region(c"region", 4096).expect("shared memory");
+    let (memfd, _mapping) = create_shared(c"region", 4096).expect("shared memory");
     let request = Request::RegisterRegion {
         length: 4096,
         iova: 0,

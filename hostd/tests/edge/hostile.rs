@@ -1,6 +1,6 @@
 //! HT-3: applications that do not use the library.
 
-use crate::raw::{HEAD, Raw, TAIL, is_well, rings};
+use crate::raw::{HEAD, Raw, TAIL, is_well, memory_for, rings};
 use crate::rig::{Daemon, PATIENCE, config, pair};
 use crate::solicited::{connected, send};
 use hostd_client::ReceiveRequest;
@@ -8,7 +8,7 @@ use hostd_client::abi::answer::{Event, FromDaemon, Reply};
 use hostd_client::abi::descriptor::WORK_LEN;
 use hostd_client::abi::message::Request;
 use hostd_client::abi::types::{Access, ErrorCode, ObjectKind, Private};
-use hostd_client::shm::create_region;
+use hostd_client::shm::create_shared;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl, posix_fallocate};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -112,7 +112,9 @@ fn requests_for_what_is_not_ones_own() {
         },
         create,
     ] {
-        let code = thief.refused(&request, &[]);
+        let memory = memory_for(&request);
+        let fds: Vec<_> = memory.iter().map(AsFd::as_fd).collect();
+        let code = thief.refused(&request, &fds);
         assert_eq!(code, ErrorCode::NotFound, "{request:?}");
     }
     let listen = Request::Listen {
@@ -127,15 +129,28 @@ fn requests_for_what_is_not_ones_own() {
         early.refused(&Request::Disconnect { qp: 1 }, &[]),
         ErrorCode::BadMessage
     );
-    let other_version = Request::Hello {
-        major: 99,
-        minor: 0,
-        features: 0,
-    };
-    assert_eq!(
-        Raw::connect(&a).refused(&other_version, &[]),
-        ErrorCode::BadVersion
-    );
+    is_well(&a);
+}
+
+/// Who speaks another version is told so, with both.
+#[test]
+fn other_versions() {
+    let (a, _b) = pair(&config());
+    for major in [1, 2, 99] {
+        let hello = Request::Hello {
+            major,
+            minor: 1,
+            features: 0,
+        };
+        match Raw::connect(&a).ask(&hello, &[]).0 {
+            Reply::Error { code, text } => {
+                assert_eq!(code, ErrorCode::BadVersion);
+                let versions = format!("version 3.0 of the ABI and the application {major}.1");
+                assert!(text.contains(&versions), "{text}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
     is_well(&a);
 }
 
@@ -376,7 +391,7 @@ fn everything_is_released() {
         .expect("listens");
     let raw = Raw::greeted(&a);
     let own = rings(&raw);
-    let (memfd, _mapping) = create_region(c"x", 1 << 20).expect("memory");
+    let (memfd, _mapping) = create_shared(c"x", 1 << 20).expect("memory");
     let access = Access::LOCAL_WRITE.with(Access::REMOTE_WRITE);
     let (reply, _) = raw.ask(
         &Request::RegisterRegion {

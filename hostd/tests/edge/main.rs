@@ -9,6 +9,7 @@ mod examples;
 mod hostile;
 mod lists;
 mod loopback;
+mod memory;
 mod modify;
 mod options;
 mod posting;

@@ -2,17 +2,19 @@
 
 use crate::rig::{Daemon, PATIENCE};
 use hostd_client::abi::answer::{FromDaemon, Reply};
-use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_LEN};
+use hostd_client::abi::descriptor::{COMPLETION_LEN, WORK_ENTRIES_MIN, WORK_LEN};
 use hostd_client::abi::doorbell::Doorbell;
 use hostd_client::abi::message::Request;
-use hostd_client::abi::ring::{Producer, RingMemory};
+use hostd_client::abi::ring::{Producer, RingMemory, memory_len, ring_entries};
 use hostd_client::abi::types::{Access, ErrorCode};
-use hostd_client::shm::Mapping;
+use hostd_client::abi::{MAGIC, VERSION_MAJOR};
+use hostd_client::shm::{Mapping, create_shared};
 use hostd_client::shm_socket;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
 
 /// A connection without the library.
 pub(crate) struct Raw {
@@ -33,13 +35,21 @@ impl Raw {
     }
 
     pub(crate) fn greeted(daemon: &Daemon) -> Self {
-        let mut raw = Self::connect(daemon);
-        let (reply, mut fds) = raw.ask(&Request::hello(), &[]);
-        assert!(matches!(reply, Reply::Hello { .. }), "{reply:?}");
-        let wake = fds.pop().expect("the eventfd");
-        let doorbell = Doorbell::open(fds.pop().expect("the page").as_fd()).expect("the page");
-        raw.doorbell = Some((doorbell, wake));
-        raw
+        let raw = Self::connect(daemon).greet(&Request::hello());
+        raw.expect("welcome")
+    }
+
+    /// Begins the session with this hello; `None` if it is refused.
+    pub(crate) fn greet(mut self, hello: &Request) -> Option<Self> {
+        self.send(hello.encode(1).as_slice(), &[]);
+        let Some((FromDaemon::Reply(1, Reply::Hello { .. }), _)) = self.next() else {
+            return None;
+        };
+        let (page, doorbell) = Doorbell::create().expect("memory");
+        let (reply, mut fds) = self.ask(&Request::ShareDoorbells, &[page.as_fd()]);
+        assert_eq!(reply, Reply::Done);
+        self.doorbell = Some((doorbell, fds.pop().expect("the eventfd")));
+        Some(self)
     }
 
     pub(crate) fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
@@ -72,6 +82,13 @@ impl Raw {
         }
     }
 
+    /// Asks with new memory for what the request creates.
+    pub(crate) fn create(&self, request: &Request) -> Reply {
+        let memory = memory_for(request);
+        let fds: Vec<_> = memory.iter().map(AsFd::as_fd).collect();
+        self.ask(request, &fds).0
+    }
+
     pub(crate) fn refused(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> ErrorCode {
         match self.ask(request, fds).0 {
             Reply::Error { code, .. } => code,
@@ -84,6 +101,30 @@ impl Raw {
         if doorbell.ring(slot) {
             nix::unistd::write(wake, &1_u64.to_ne_bytes()).expect("rung");
         }
+    }
+}
+
+/// Memory for what a request creates, as the library makes it.
+pub(crate) fn memory_for(request: &Request) -> Vec<OwnedFd> {
+    fn ring<const N: usize>(entries: u32, least: u32) -> OwnedFd {
+        let ring = RingMemory::<N>::create(c"ring", ring_entries(entries, least));
+        ring.expect("memory").0
+    }
+    let work = |entries| ring::<WORK_LEN>(entries, WORK_ENTRIES_MIN);
+    match *request {
+        Request::ShareDoorbells => vec![Doorbell::create().expect("memory").0],
+        Request::RegisterRegion { length, .. } => {
+            let len = usize::try_from(length).expect("small");
+            vec![create_shared(c"region", len).expect("memory").0]
+        }
+        Request::CreateCompletionQueue { entries } => vec![ring::<COMPLETION_LEN>(entries, 1)],
+        Request::CreateSharedQueue { entries, .. } => vec![work(entries)],
+        Request::CreateQueuePair {
+            send_entries,
+            receive_entries,
+            ..
+        } => vec![work(send_entries), work(receive_entries)],
+        _ => Vec::new(),
     }
 }
 
@@ -100,17 +141,20 @@ pub(crate) const TAIL: usize = 64;
 pub(crate) const HEAD: usize = 128;
 
 pub(crate) fn rings(raw: &Raw) -> Rings {
-    let (reply, fds) = raw.ask(&Request::CreateCompletionQueue { entries: 16 }, &[]);
-    let Reply::CompletionQueue {
-        handle: cq,
-        entries,
-    } = reply
-    else {
+    let memory = |len| create_shared(c"ring", len).expect("memory");
+    let begin = |ring: &Mapping, entries, each| {
+        let header = [MAGIC, u32::from(VERSION_MAJOR), entries, each];
+        for (index, word) in header.into_iter().enumerate() {
+            ring.word(4 * index).store(word, Ordering::Relaxed);
+        }
+    };
+    let (memfd, completions) = memory(memory_len(16, COMPLETION_LEN));
+    begin(&completions, 16, 32);
+    let create = Request::CreateCompletionQueue { entries: 16 };
+    let (reply, _) = raw.ask(&create, &[memfd.as_fd()]);
+    let Reply::CompletionQueue { handle: cq, .. } = reply else {
         panic!("{reply:?}")
     };
-    let len = |entries: u32, each: usize| 256 + u64::from(entries) * each as u64;
-    let completions =
-        Mapping::of_peer(fds[0].as_fd(), len(entries, COMPLETION_LEN)).expect("a ring");
     let request = Request::CreateQueuePair {
         send_cq: cq,
         receive_cq: cq,
@@ -118,19 +162,18 @@ pub(crate) fn rings(raw: &Raw) -> Rings {
         receive_entries: 8,
         shared: 0,
     };
-    let (reply, fds) = raw.ask(&request, &[]);
+    let (memfd, send) = memory(memory_len(8, WORK_LEN));
+    begin(&send, 8, 64);
+    let (receive_memfd, receive) = RingMemory::create(c"ring", 8).expect("memory");
+    let (reply, _) = raw.ask(&request, &[memfd.as_fd(), receive_memfd.as_fd()]);
     let Reply::QueuePair { handle, slot, .. } = reply else {
         panic!("{reply:?}")
     };
-    let send = Mapping::of_peer(fds[0].as_fd(), len(8, WORK_LEN)).expect("a ring");
-    let receives = RingMemory::open(fds[1].as_fd(), 8)
-        .expect("a ring")
-        .producer();
     Rings {
         handle,
         slot,
         send,
-        receives,
+        receives: receive.producer(),
         completions,
     }
 }

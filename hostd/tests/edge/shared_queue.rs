@@ -216,16 +216,17 @@ fn broken_and_foreign_queues() {
             entries: 8,
             limit: 0,
         };
-        let (reply, fds) = raw.ask(&request, &[]);
+        let (memfd, ring) = RingMemory::<64>::create(c"ring", 8).expect("memory");
+        let (reply, _) = raw.ask(&request, &[memfd.as_fd()]);
         let Reply::SharedQueue { handle, slot, .. } = reply else {
             panic!("{reply:?}");
         };
-        (handle, slot, fds)
+        (handle, slot, ring.producer())
     };
-    let (handle, slot, fds) = create(&owner);
+    let (handle, slot, mut ring) = create(&owner);
     let thief = Raw::greeted(&a);
     let queue_pair = |raw: &Raw, shared| {
-        let (reply, _) = raw.ask(&Request::CreateCompletionQueue { entries: 16 }, &[]);
+        let reply = raw.create(&Request::CreateCompletionQueue { entries: 16 });
         let Reply::CompletionQueue { handle: cq, .. } = reply else {
             panic!("{reply:?}");
         };
@@ -238,7 +239,10 @@ fn broken_and_foreign_queues() {
         }
     };
     let foreign = queue_pair(&thief, handle);
-    assert_eq!(thief.refused(&foreign, &[]), ErrorCode::NotFound);
+    match thief.create(&foreign) {
+        Reply::Error { code, .. } => assert_eq!(code, ErrorCode::NotFound),
+        other => panic!("{other:?}"),
+    }
     let kind = ObjectKind::SharedQueue;
     for request in [
         Request::LimitSharedQueue {
@@ -249,7 +253,7 @@ fn broken_and_foreign_queues() {
     ] {
         assert_eq!(thief.refused(&request, &[]), ErrorCode::NotFound);
     }
-    let (reply, _) = owner.ask(&queue_pair(&owner, handle), &[]);
+    let reply = owner.create(&queue_pair(&owner, handle));
     let Reply::QueuePair {
         handle: sharing, ..
     } = reply
@@ -259,9 +263,6 @@ fn broken_and_foreign_queues() {
     let (_, other, _) = create(&owner);
     let busy = Request::Destroy { kind, handle };
     assert_eq!(owner.refused(&busy, &[]), ErrorCode::InUse);
-    let mut ring = RingMemory::<64>::open(fds[0].as_fd(), 8)
-        .expect("a ring")
-        .producer();
     ring.push(&[0xff; 64]).expect("a sound ring");
     ring.publish();
     owner.ring(slot);

@@ -9,11 +9,9 @@ use crate::rig::{Daemon, config, pair};
 use hostd_client::abi::answer::Reply;
 use hostd_client::abi::message::Request;
 use hostd_client::abi::types::{Access, ErrorCode};
-use hostd_client::shm::create_region;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::io::{BufRead, BufReader};
-use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -24,7 +22,7 @@ const SESSIONS: usize = 64;
 const LARGE: usize = (1 << 20) + 4096;
 
 /// Whether this is the process that test `name` is alone in; starts it otherwise.
-fn alone(name: &str) -> bool {
+pub(crate) fn alone(name: &str) -> bool {
     const CHILD: &str = "HOSTD_EDGE_ALONE";
     if std::env::var_os(CHILD).is_some() {
         return true;
@@ -206,16 +204,7 @@ fn a_thousand_are_killed_in_mid_transfer() {
 /// how many there were.
 fn fill(raw: &Raw, request: &Request, key: &str) -> usize {
     for count in 0..1000 {
-        // A region that is registered cannot be registered again.
-        let memory = match request {
-            Request::RegisterRegion { length, .. } => {
-                let len = usize::try_from(*length).expect("small");
-                Some(create_region(c"region", len).expect("memory"))
-            }
-            _ => None,
-        };
-        let fds: Vec<_> = memory.iter().map(|it| it.0.as_fd()).collect();
-        match raw.ask(request, &fds).0 {
+        match raw.create(request) {
             Reply::Error { code, text } => {
                 assert_eq!(code, ErrorCode::Quota, "{text}");
                 assert!(text.contains(key), "{text}");
@@ -238,7 +227,7 @@ fn full_session(daemon: &Daemon) -> Raw {
     let none = fill(&raw, &register(LARGE as u64), "quota.memory_mib");
     let regions = fill(&raw, &register(4096), "quota.regions");
     let queue = Request::CreateCompletionQueue { entries: 16 };
-    let (reply, _) = raw.ask(&queue, &[]);
+    let reply = raw.create(&queue);
     let Reply::CompletionQueue { handle, .. } = reply else {
         panic!("{reply:?}");
     };

@@ -65,6 +65,9 @@ pub const INLINE_FIRST: usize = SGE_FIRST * SGE_LEN;
 /// Slots of a ring that a work request takes, at most.
 pub const WORK_SLOTS_MAX: u32 = 5;
 
+/// Entries that a ring of work requests has, at least: every one fits.
+pub const WORK_ENTRIES_MIN: u32 = WORK_SLOTS_MAX.next_power_of_two();
+
 const _: () = assert!(SGE_FIRST + (WORK_SLOTS_MAX as usize - 1) * SGE_MORE >= SGE_MAX);
 const _: () = assert!(INLINE_FIRST + (WORK_SLOTS_MAX as usize - 1) * WORK_LEN >= INLINE_MAX);
 

@@ -13,7 +13,7 @@
 //! no queue pair is nothing to it.
 
 use super::{MAGIC, QUEUE_PAIRS_MAX, VERSION_MAJOR};
-use crate::shm::{Mapping, MemoryError, create_sealed};
+use crate::shm::{Mapping, MemoryError, create_shared};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,6 +24,7 @@ pub const WORDS: usize = QUEUE_PAIRS_MAX.div_ceil(64);
 const SLEEPING: usize = 64;
 const BITS: usize = 128;
 const PAGE: usize = 4096;
+const HEADER: [u32; 2] = [MAGIC, VERSION_MAJOR as u32];
 const _: () = assert!(BITS + 8 * WORDS <= PAGE);
 
 /// The daemon's end.
@@ -33,13 +34,17 @@ pub struct DoorbellPage {
 }
 
 impl DoorbellPage {
-    /// Makes a page; the descriptor is for the application.
+    /// Opens the page that the application made; see [`Mapping::of_ring`].
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn create() -> Result<(OwnedFd, Self), MemoryError> {
-        let (fd, map) = create_sealed(c"hostd-bell", PAGE)?;
-        Ok((fd, Self::over(map)))
+    /// The memory is refused, or is no doorbell page.
+    pub fn open(fd: BorrowedFd<'_>) -> Result<Self, MemoryError> {
+        let map = Mapping::of_ring(fd, PAGE)?;
+        let agrees = (0..2).all(|i| map.word(4 * i).load(Ordering::Relaxed) == HEADER[i]);
+        if !agrees {
+            return Err(MemoryError::WrongHeader);
+        }
+        Ok(Self { map: Arc::new(map) })
     }
 
     /// Makes a page both of whose ends are in this process.
@@ -47,16 +52,14 @@ impl DoorbellPage {
     /// # Errors
     /// What the kernel says.
     pub fn private() -> Result<(Doorbell, Self), MemoryError> {
-        let page = Self::over(Mapping::private(PAGE)?);
-        let map = page.map.clone();
-        Ok((Doorbell { map }, page))
+        let doorbell = Doorbell::over(Mapping::private(PAGE)?);
+        let map = doorbell.map.clone();
+        Ok((doorbell, Self { map }))
     }
 
-    fn over(map: Mapping) -> Self {
-        map.word(0).store(MAGIC, Ordering::Relaxed);
-        map.word(4)
-            .store(u32::from(VERSION_MAJOR), Ordering::Relaxed);
-        Self { map: Arc::new(map) }
+    /// The memory of the page, of which this end takes leave.
+    pub fn into_memory(self) -> Arc<Mapping> {
+        self.map
     }
 
     /// Takes the bits of word `index`, below [`WORDS`].
@@ -97,17 +100,20 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// Opens the page that the daemon made.
+    /// Makes a page; the descriptor is for the daemon.
     ///
     /// # Errors
-    /// If the memory is no doorbell page.
-    pub fn open(fd: BorrowedFd<'_>) -> Result<Self, MemoryError> {
-        let map = Arc::new(Mapping::of_peer(fd, PAGE as u64)?);
-        if map.word(0).load(Ordering::Relaxed) == MAGIC {
-            Ok(Self { map })
-        } else {
-            Err(MemoryError::NotMemfd)
+    /// What the kernel says.
+    pub fn create() -> Result<(OwnedFd, Self), MemoryError> {
+        let (fd, map) = create_shared(c"hostd-bell", PAGE)?;
+        Ok((fd, Self::over(map)))
+    }
+
+    fn over(map: Mapping) -> Self {
+        for (index, word) in HEADER.into_iter().enumerate() {
+            map.word(4 * index).store(word, Ordering::Relaxed);
         }
+        Self { map: Arc::new(map) }
     }
 
     /// Rings for the queue pair in `slot`, after its work was published. True if the daemon's
@@ -128,8 +134,8 @@ mod tests {
 
     #[test]
     fn doorbells_ring_and_wake_once() {
-        let (fd, page) = DoorbellPage::create().expect("memory");
-        let doorbell = Doorbell::open(fd.as_fd()).expect("the page");
+        let (fd, doorbell) = Doorbell::create().expect("memory");
+        let page = DoorbellPage::open(fd.as_fd()).expect("the page");
         assert!(!doorbell.ring(0), "the daemon is awake");
         assert!(!doorbell.ring(70));
         assert_eq!((page.take(0), page.take(1), page.take(2)), (1, 1 << 6, 0));

@@ -23,6 +23,10 @@ pub enum Request {
         /// Features that it knows ([`super::feature`]).
         features: u64,
     },
+    /// Share the doorbell page whose memfd comes along: the second message of a session. It is
+    /// not part of the first one because descriptors are for those who are welcome, with a version
+    /// that is understood.
+    ShareDoorbells,
     /// Register the memfd that comes along.
     RegisterRegion {
         /// Bytes, from the beginning of the memfd.
@@ -33,12 +37,12 @@ pub enum Request {
         /// What it allows.
         access: Access,
     },
-    /// Create a completion queue.
+    /// Create a completion queue; the memfd of its ring comes along.
     CreateCompletionQueue {
         /// Completions that it holds; rounded up to a power of two.
         entries: u32,
     },
-    /// Create a queue pair.
+    /// Create a queue pair; the memfds of its send ring and its receive ring come along.
     CreateQueuePair {
         /// Handle of the completion queue of the send queue.
         send_cq: u32,
@@ -52,7 +56,7 @@ pub enum Request {
         /// Handle of the shared receive queue; zero: the queue pair has one of its own.
         shared: u32,
     },
-    /// Create a shared receive queue.
+    /// Create a shared receive queue; the memfd of its ring comes along.
     CreateSharedQueue {
         /// Receives that it holds; rounded up to a power of two.
         entries: u32,
@@ -163,6 +167,7 @@ const MODIFY_QP: u16 = 26;
 const QUERY_QP: u16 = 27;
 const CREATE_WINDOW: u16 = 18;
 const SET_OPTIONS: u16 = 28;
+const SHARE_DOORBELLS: u16 = 29;
 
 impl Request {
     /// The `Hello` of this version.
@@ -176,7 +181,14 @@ impl Request {
 
     /// File descriptors that come with the request.
     pub fn descriptors(&self) -> usize {
-        usize::from(matches!(self, Self::RegisterRegion { .. }))
+        match self {
+            Self::ShareDoorbells
+            | Self::RegisterRegion { .. }
+            | Self::CreateCompletionQueue { .. }
+            | Self::CreateSharedQueue { .. } => 1,
+            Self::CreateQueuePair { .. } => 2,
+            _ => 0,
+        }
     }
 
     /// The record with this tag.
@@ -191,6 +203,7 @@ impl Request {
                 .u16(major)
                 .u16(minor)
                 .u64(features),
+            Self::ShareDoorbells => header(SHARE_DOORBELLS, tag),
             Self::RegisterRegion {
                 length,
                 iova,
@@ -224,11 +237,10 @@ impl Request {
                 address,
                 port,
                 backlog,
-            } => header(LISTEN, tag)
-                .address(address)
-                .u16(port)
-                .u16(backlog)
-                .u32(0),
+            } => {
+                let record = header(LISTEN, tag).address(address);
+                record.u16(port).u16(backlog).u32(0)
+            }
             Self::Connect {
                 qp,
                 address,
@@ -270,6 +282,7 @@ impl Request {
         let r = &mut reader;
         let request = match kind {
             HELLO => decode_hello(r)?,
+            SHARE_DOORBELLS => Self::ShareDoorbells,
             REGISTER => decode_register(r)?,
             CREATE_CQ => {
                 let entries = r.u32()?;

@@ -11,15 +11,16 @@
 //!   answer      replies and events
 //!   descriptor  work requests in the rings
 //!   completion  completions in theirs
-//!   ring        single-producer single-consumer rings in sealed shared memory
+//!   ring        single-producer single-consumer rings in shared memory
 //!   doorbell    the session's page of doorbell bits, and the daemon's "I sleep" flag
 //! ```
 //!
 //! Rules that both sides keep:
 //! - Neither trusts the other. A peer's index is only believed after `tail - head <= entries`; a
 //!   descriptor is copied once to private memory and checked there; offsets, never pointers, cross.
-//! - Memory of rings and the doorbell page is created by the daemon and sealed against any change
-//!   of size. Memory of regions is created by the application and must be sealed against shrinking.
+//! - Memory of rings, of regions and of the doorbell page is created by the application, which has
+//!   all of it allocated, sealed against shrinking, and mapped. The daemon seals it against holes
+//!   and further mappings to write before it touches any; see [`crate::shm::Mapping::of_region`].
 //! - No lock is shared: the death of either side at any instruction leaves the other able to go on.
 //! - The socket is the life line: its end of file means that the peer is gone.
 //!
@@ -27,11 +28,17 @@
 //!
 //! | message | descriptors |
 //! | --- | --- |
+//! | request `ShareDoorbells` | memfd of the doorbell page |
 //! | request `RegisterRegion` | memfd of the region |
-//! | reply `Hello` | memfd of the doorbell page, eventfd that wakes the daemon |
-//! | reply `CompletionQueue` | memfd of the ring, read end of a pipe that wakes the application |
-//! | reply `QueuePair` | memfd of the send ring, memfd of the receive ring |
-//! | reply `SharedQueue` | memfd of the ring |
+//! | request `CreateCompletionQueue` | memfd of the ring |
+//! | request `CreateQueuePair` | memfd of the send ring, memfd of the receive ring |
+//! | request `CreateSharedQueue` | memfd of the ring |
+//! | reply `Done` to `ShareDoorbells` | eventfd that wakes the daemon |
+//! | reply `CompletionQueue` | read end of a pipe that wakes the application |
+//!
+//! A ring has as many entries as [`ring::ring_entries`] gives for what was asked, and exactly
+//! [`ring::memory_len`] bytes; [`ring`] and [`doorbell`] describe what the application writes there
+//! first.
 //!
 //! The application is woken by a pipe and not by an eventfd on purpose: an eventfd is one open file
 //! for both sides, so an application could clear `O_NONBLOCK`, fill the counter and stop the
@@ -53,12 +60,13 @@ pub mod types;
 /// Changes when an old peer can no longer be understood.
 ///
 /// 2: RDMA READ and atomic operations; the last 16 bytes of a work request are their operands.
-pub const VERSION_MAJOR: u16 = 2;
+/// 3: rings and the doorbell page are memory of the application; all memory is sealed.
+pub const VERSION_MAJOR: u16 = 3;
 
 /// Changes when something was added that an old peer may ignore.
 ///
-/// 1: lists of pieces, inline data; invalidation of keys, memory windows.
-pub const VERSION_MINOR: u16 = 1;
+/// 3.0 has what 2.1 had: lists of pieces, inline data; invalidation of keys, memory windows.
+pub const VERSION_MINOR: u16 = 0;
 
 /// First word of a `Hello`, of every ring and of the doorbell page: "hstd".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"hstd");
@@ -77,18 +85,12 @@ pub mod feature {
     pub const ATOMIC: u64 = 1 << 4;
     /// Shared receive queues.
     pub const SHARED: u64 = 1 << 8;
-    /// The daemon may seal regions against everything but writes through the mappings that exist
-    /// (`F_SEAL_FUTURE_WRITE`): the application maps a region before it registers it, and neither
-    /// maps nor registers it another time. Without it, the daemon registers little; see
-    /// [`crate::shm::Mapping::of_region`].
-    pub const SEALED: u64 = 1 << 16;
     /// Work requests of more than one piece of memory, and inline data.
     pub const LISTS: u64 = 1 << 5;
     /// SEND with invalidate, local invalidate, memory windows of type 2.
     pub const INVALIDATE: u64 = 1 << 6;
     /// All that this version knows.
-    pub const ALL: u64 =
-        SEND | WRITE | MULTIPATH | READ | ATOMIC | LISTS | INVALIDATE | SHARED | SEALED;
+    pub const ALL: u64 = SEND | WRITE | MULTIPATH | READ | ATOMIC | LISTS | INVALIDATE | SHARED;
 }
 
 /// The longest message on the socket in bytes; longer ones are refused unread.

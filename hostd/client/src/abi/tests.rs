@@ -127,6 +127,7 @@ fn requests() -> impl Strategy<Value = Request> {
                 }
             }
         ),
+        Just(Request::ShareDoorbells),
         Just(Request::CreateWindow),
         (addresses(), any::<(u16, u16)>()).prop_map(|(address, (port, backlog))| {
             Request::Listen {

@@ -3,6 +3,7 @@
 
 use super::Table;
 use super::grave::{BURIALS, Burial, Done};
+use crate::edge::region::Released;
 use crate::engine::Engine;
 use crate::memory::RegionMemory;
 
@@ -17,30 +18,38 @@ impl<M: RegionMemory> Table<M> {
                     return Burial::More;
                 }
                 steps -= 1;
-                if let Some(number) = grave.queue_pairs.pop() {
-                    self.queue_pairs.remove(&number);
+                if self.released_memory.is_full() && grave.has_memory() {
+                    self.graves.push_front(grave);
+                    return Burial::Waits;
+                }
+                if let Some(ring) = grave.rings.pop() {
+                    // There is room, and no other sender. Without a receiver it is dropped.
+                    let _ = self.released_memory.try_send(Released::Ring(ring));
+                } else if let Some(number) = grave.queue_pairs.pop() {
+                    let rings = self.queue_pairs.remove(&number);
+                    grave
+                        .rings
+                        .extend(rings.into_iter().flat_map(|(_, it)| it.into_memory()));
                     // The engine tells the peer.
                     let _ = engine.destroy_queue_pair(number);
                 } else if let Some(id) = grave.shared.pop() {
-                    self.shared.remove(&id.number());
+                    let ring = self.shared.remove(&id.number());
+                    grave.rings.extend(ring.map(|(_, _, it)| it.into_memory()));
                     let gone = engine.destroy_shared_queue(id);
                     debug_assert!(gone.is_ok(), "its queue pairs are gone");
                 } else if let Some(id) = grave.completion_queues.pop() {
-                    self.completions.remove(&id);
+                    let ring = self.completions.remove(&id);
+                    grave.rings.extend(ring.map(|(_, it)| it.into_memory()));
                     let gone = engine.destroy_completion_queue(id);
                     debug_assert!(gone.is_ok(), "its queue pairs are gone");
                 } else if let Some(number) = grave.windows.pop() {
                     let gone = engine.destroy_window(number);
                     debug_assert!(gone.is_ok(), "it was there");
                 } else if let Some((&lkey, _)) = grave.regions.first_key_value() {
-                    if self.released_memory.is_full() {
-                        self.graves.push_front(grave);
-                        return Burial::Waits;
-                    }
                     grave.regions.remove(&lkey);
                     if let Ok(memory) = engine.deregister(lkey) {
-                        // There is room, and no other sender. Without a receiver it is dropped.
-                        let _ = self.released_memory.try_send(memory);
+                        // As above.
+                        let _ = self.released_memory.try_send(Released::Region(memory));
                     }
                 } else {
                     break;
@@ -53,7 +62,7 @@ impl<M: RegionMemory> Table<M> {
             // Whoever waited may be gone.
             match grave.done {
                 Done::Session(buried) => drop(buried.send(())),
-                Done::Region(answer) => drop(answer.send(Ok(()))),
+                Done::Object(answer) => drop(answer.send(Ok(()))),
             }
         }
         Burial::Over

@@ -2,7 +2,9 @@
 
 use crate::edge::command::{Answer, SessionId, SessionReport};
 use crate::verbs::{CompletionQueueId, DomainId, SharedQueueId};
+use hostd_client::shm::Mapping;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// Objects that are released in a turn. Each costs about as much as a packet, and a turn takes some
@@ -30,6 +32,8 @@ pub(super) struct Grave {
     pub(super) completion_queues: Vec<CompletionQueueId>,
     pub(super) windows: Vec<u32>,
     pub(super) regions: BTreeMap<u32, u64>,
+    /// Memory of rings that are no more.
+    pub(super) rings: Vec<Arc<Mapping>>,
     pub(super) done: Done,
 }
 
@@ -37,12 +41,24 @@ pub(super) struct Grave {
 #[derive(Debug)]
 pub(super) enum Done {
     Session(oneshot::Sender<()>),
-    Region(Answer<()>),
+    Object(Answer<()>),
 }
 
 impl Grave {
     /// A single region, of a session that goes on.
     pub(super) fn of_region(session: SessionId, lkey: u32, len: u64, answer: Answer<()>) -> Self {
+        Self {
+            regions: BTreeMap::from([(lkey, len)]),
+            ..Self::of_rings(session, Vec::new(), answer)
+        }
+    }
+
+    /// The rings of a single object, of a session that goes on.
+    pub(super) fn of_rings(
+        session: SessionId,
+        rings: Vec<Arc<Mapping>>,
+        answer: Answer<()>,
+    ) -> Self {
         Self {
             session,
             domain: None,
@@ -50,9 +66,17 @@ impl Grave {
             shared: Vec::new(),
             completion_queues: Vec::new(),
             windows: Vec::new(),
-            regions: BTreeMap::from([(lkey, len)]),
-            done: Done::Region(answer),
+            regions: BTreeMap::new(),
+            rings,
+            done: Done::Object(answer),
         }
+    }
+
+    /// Whether memory comes next that another thread has to unmap.
+    pub(super) fn has_memory(&self) -> bool {
+        let objects = self.queue_pairs.len() + self.shared.len() + self.completion_queues.len();
+        let others = objects + self.windows.len();
+        !self.rings.is_empty() || (others == 0 && !self.regions.is_empty())
     }
 
     pub(super) fn report(&self) -> SessionReport {

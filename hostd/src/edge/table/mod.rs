@@ -19,6 +19,7 @@ use grave::{Done, Grave};
 use super::command::{Answer, Notice, SessionCommand, SessionId, SessionReport};
 use super::completion::CompletionRing;
 use super::queue_pair::{Link, Remains, TURN, WorkRings};
+use super::region::Released;
 use super::shared_queue::SharedRing;
 use super::statistics::EdgeStatistics;
 use crate::engine::Engine;
@@ -83,7 +84,7 @@ struct Waiting {
 /// All applications, and who owns what.
 #[derive(Debug)]
 pub struct Table<M> {
-    released_memory: Sender<M>,
+    released_memory: Sender<Released<M>>,
     applications: BTreeMap<SessionId, Application>,
     queue_pairs: HashMap<u32, (SessionId, WorkRings)>,
     completions: HashMap<CompletionQueueId, (SessionId, CompletionRing)>,
@@ -106,7 +107,7 @@ pub struct Table<M> {
 impl<M: RegionMemory> Table<M> {
     /// No session yet. Memory that applications give back goes to `released_memory`: unmapping some
     /// GiB takes the time of thousands of packets.
-    pub fn new(released_memory: Sender<M>) -> Self {
+    pub fn new(released_memory: Sender<Released<M>>) -> Self {
         Self {
             released_memory,
             applications: BTreeMap::new(),
@@ -179,6 +180,7 @@ impl<M: RegionMemory> Table<M> {
             completion_queues: application.completion_queues.into_values().collect(),
             windows: application.windows.into_iter().collect(),
             regions: application.regions,
+            rings: vec![application.doorbells.into_memory()],
             done: Done::Session(buried),
         });
     }
@@ -247,7 +249,13 @@ impl<M: RegionMemory> Table<M> {
                 self.destroy_region(session, lkey, engine, answer);
             }
             Asked::Destroy(kind, handle, answer) => {
-                reply(answer, self.destroy(session, kind, handle, engine));
+                match self.destroy(session, kind, handle, engine) {
+                    Ok(rings) if !rings.is_empty() => {
+                        let grave = Grave::of_rings(session, rings, answer);
+                        self.graves.push_back(grave);
+                    }
+                    other => reply(answer, other.map(drop)),
+                }
             }
         }
     }

@@ -12,6 +12,8 @@ use crate::verbs::{EngineError, QueuePairRequest};
 use hostd_client::abi::descriptor::COMPLETION_LEN;
 use hostd_client::abi::ring::Producer;
 use hostd_client::abi::types::{self, ObjectKind};
+use hostd_client::shm::Mapping;
+use std::sync::Arc;
 
 impl<M: RegionMemory> Table<M> {
     pub(super) fn register(
@@ -163,13 +165,14 @@ impl<M: RegionMemory> Table<M> {
         Ok(len)
     }
 
+    /// Gives another object back; the memory of its rings, which is still to be unmapped.
     pub(super) fn destroy(
         &mut self,
         session: SessionId,
         kind: ObjectKind,
         handle: u32,
         engine: &mut Engine<M>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<Vec<Arc<Mapping>>, EngineError> {
         match kind {
             // See `destroy_region`.
             ObjectKind::Region => Err(EngineError::Argument),
@@ -178,24 +181,24 @@ impl<M: RegionMemory> Table<M> {
                 let id = *queues.get(&handle).ok_or(EngineError::Unknown)?;
                 engine.destroy_completion_queue(id)?;
                 queues.remove(&handle);
-                self.completions.remove(&id);
-                Ok(())
+                let ring = self.completions.remove(&id);
+                Ok(ring.map(|(_, it)| it.into_memory()).into_iter().collect())
             }
             ObjectKind::Window => {
                 if !self.application(session)?.windows.remove(&handle) {
                     return Err(EngineError::Unknown);
                 }
-                engine.destroy_window(handle)
+                engine.destroy_window(handle).map(|()| Vec::new())
             }
             ObjectKind::QueuePair => {
                 let slot = self.rings(session, handle)?.slot;
                 engine.destroy_queue_pair(handle)?;
-                self.queue_pairs.remove(&handle);
+                let rings = self.queue_pairs.remove(&handle);
                 let application = self.application(session)?;
                 application.queue_pairs -= 1;
                 let slot = usize::try_from(slot).map_err(|_| EngineError::Argument)?;
                 application.slots[slot] = None;
-                Ok(())
+                Ok(rings.map_or_else(Vec::new, |(_, it)| it.into_memory().into()))
             }
             ObjectKind::SharedQueue => self.destroy_shared_queue(session, handle, engine),
             ObjectKind::Listener => {
@@ -205,7 +208,7 @@ impl<M: RegionMemory> Table<M> {
                 listeners.swap_remove(index.ok_or(EngineError::Unknown)?);
                 self.listeners.remove(&port);
                 engine.unlisten(port);
-                Ok(())
+                Ok(Vec::new())
             }
         }
     }

@@ -7,6 +7,8 @@ use crate::edge::shared_queue::SharedRing;
 use crate::engine::Engine;
 use crate::memory::RegionMemory;
 use crate::verbs::{EngineError, SharedQueueId, SharedQueueRequest};
+use hostd_client::shm::Mapping;
+use std::sync::Arc;
 
 impl<M: RegionMemory> Table<M> {
     pub(super) fn create_shared_queue(
@@ -61,14 +63,16 @@ impl<M: RegionMemory> Table<M> {
         session: SessionId,
         handle: u32,
         engine: &mut Engine<M>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<Vec<Arc<Mapping>>, EngineError> {
         let queue = self.shared_queue(session, handle)?;
         engine.destroy_shared_queue(queue)?;
+        let mut rings = Vec::new();
         if let Some((_, _, ring)) = self.shared.remove(&handle) {
             let slot = usize::try_from(ring.slot).map_err(|_| EngineError::Argument)?;
             self.application(session)?.slots[slot] = None;
+            rings.push(ring.into_memory());
         }
-        Ok(())
+        Ok(rings)
     }
 
     /// A shared receive queue whose ring its application broke takes its queue pairs with it.

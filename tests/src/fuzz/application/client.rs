@@ -9,9 +9,9 @@ use hostd_client::abi::doorbell::Doorbell;
 use hostd_client::abi::message::Request;
 use hostd_client::abi::ring::memory_len;
 use hostd_client::abi::types::Access;
-use hostd_client::abi::{VERSION_MAJOR, VERSION_MINOR};
-use hostd_client::shm::{Mapping, create_region};
-use std::os::fd::{AsFd, OwnedFd};
+use hostd_client::abi::{MAGIC, VERSION_MAJOR, VERSION_MINOR};
+use hostd_client::shm::{Mapping, create_shared};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 /// Bytes of a region.
@@ -37,14 +37,21 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    pub(super) fn open(fd: &OwnedFd, entry: usize) -> Self {
-        let len = u64::try_from(memory_len(ENTRIES, entry)).expect("small");
-        let memory = Mapping::of_peer(fd.as_fd(), len).expect("a ring of the daemon");
-        Self {
+    /// A ring, and the descriptor for the daemon.
+    pub(super) fn create(entry: usize) -> (OwnedFd, Self) {
+        let (fd, memory) = create_shared(c"fuzz", memory_len(ENTRIES, entry)).expect("memory");
+        let each = u32::try_from(entry).expect("small");
+        let header = [MAGIC, u32::from(VERSION_MAJOR), ENTRIES, each];
+        for (index, word) in header.into_iter().enumerate() {
+            memory.word(4 * index).store(word, Ordering::Relaxed);
+        }
+        let index = 0;
+        let ring = Self {
             memory,
             entry,
-            index: 0,
-        }
+            index,
+        };
+        (fd, ring)
     }
 
     pub(super) fn place(&self) -> usize {
@@ -121,8 +128,10 @@ impl Client {
             minor: VERSION_MINOR,
             features,
         };
-        let (_, fds) = daemon.ask(&mut session, hello, &[]).expect("welcome");
-        let bell = Doorbell::open(fds[0].as_fd()).expect("the page");
+        daemon.ask(&mut session, hello, &[]).expect("welcome");
+        let (page, bell) = Doorbell::create().expect("memory");
+        let shared = daemon.ask(&mut session, Request::ShareDoorbells, &[page]);
+        shared.expect("a page");
         Self {
             session,
             bell,
@@ -134,7 +143,7 @@ impl Client {
     }
 
     pub(super) fn register(&mut self, daemon: &mut Daemon, access: Access) {
-        let (fd, mapping) = create_region(c"fuzz", MEMORY).expect("memory");
+        let (fd, mapping) = create_shared(c"fuzz", MEMORY).expect("memory");
         let request = Request::RegisterRegion {
             length: MEMORY as u64,
             iova: 0,
@@ -156,9 +165,9 @@ impl Client {
 
     pub(super) fn completion_queue(&mut self, daemon: &mut Daemon) {
         let request = Request::CreateCompletionQueue { entries: ENTRIES };
-        let reply = daemon.ask(&mut self.session, request, &[]);
-        if let Some((Reply::CompletionQueue { handle, .. }, fds)) = reply {
-            let ring = Ring::open(&fds[0], COMPLETION_LEN);
+        let (memfd, ring) = Ring::create(COMPLETION_LEN);
+        let reply = daemon.ask(&mut self.session, request, &[memfd]);
+        if let Some((Reply::CompletionQueue { handle, .. }, _)) = reply {
             keep(&mut self.queues, (handle, ring));
         }
     }
@@ -172,13 +181,16 @@ impl Client {
             receive_entries: ENTRIES,
             shared: 0,
         };
-        let reply = daemon.ask(&mut self.session, request, &[]);
-        if let Some((Reply::QueuePair { handle, slot, .. }, fds)) = reply {
+        let (send_memfd, send) = Ring::create(WORK_LEN);
+        let (receive_memfd, receive) = Ring::create(WORK_LEN);
+        let fds = [send_memfd, receive_memfd];
+        let reply = daemon.ask(&mut self.session, request, &fds);
+        if let Some((Reply::QueuePair { handle, slot, .. }, _)) = reply {
             let pair = QueuePair {
                 handle,
                 slot,
-                send: Ring::open(&fds[0], WORK_LEN),
-                receive: Ring::open(&fds[1], WORK_LEN),
+                send,
+                receive,
             };
             keep(&mut self.pairs, pair);
         }

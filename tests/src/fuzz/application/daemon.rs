@@ -15,7 +15,7 @@ use hostd::config::Application;
 use hostd::control::routes::{self, Questions, RouterHandle};
 use hostd::doorbell::Doorbells;
 use hostd::edge::command::{Command, Notices, SessionId, WorkerHandle, channels};
-use hostd::edge::region::SharedMemory;
+use hostd::edge::region::Released;
 use hostd::net::port::NetPort;
 use hostd::net::sleep::Sleeper;
 use hostd::verbs::{EngineConfig, Route};
@@ -48,7 +48,7 @@ pub(super) struct Daemon {
     pub(super) doorbells: Doorbells,
     wakers: Wakers,
     pub(super) ledger: Ledger,
-    pub(super) to_unmap: Receiver<SharedMemory>,
+    pub(super) to_unmap: Receiver<Released>,
     pub(super) queue: SimQueue,
     pub(super) wire: FramePool,
     pub(super) region: std::sync::Arc<Region>,

@@ -19,7 +19,7 @@ use hostd_client::abi::descriptor::{
 use hostd_client::abi::feature;
 use hostd_client::abi::message::Request;
 use hostd_client::abi::types::{Access, ObjectKind, Private};
-use hostd_client::shm::create_region;
+use hostd_client::shm::create_shared;
 use nix::fcntl::{FallocateFlags, fallocate};
 use std::net::Ipv4Addr;
 
@@ -101,7 +101,7 @@ pub(super) fn steps(input: &[u8]) {
     let mut program = Program::new(input);
     let features = match program.u8() {
         0..=0x7f => feature::ALL,
-        _ => feature::ALL & !feature::SEALED,
+        _ => feature::SEND | feature::WRITE,
     };
     let mut client = Client::new(&mut daemon, 2, features);
     let stranger = victim.regions[0].rkey;
@@ -181,7 +181,7 @@ fn record(daemon: &mut Daemon, client: &mut Client, fds: u8, bytes: &[u8]) -> bo
     }
     let fds: Vec<_> = (0..fds & 3)
         .map(|n| match n {
-            0 => create_region(c"fuzz", MEMORY).expect("memory").0,
+            0 => create_shared(c"fuzz", MEMORY).expect("memory").0,
             _ => std::fs::File::open("/dev/null").expect("there").into(),
         })
         .collect();

@@ -1,7 +1,7 @@
 //! Single-producer single-consumer rings in shared memory.
 //!
 //! ```text
-//!     0  magic u32 · version u32 · entries u32 · bytes of an entry u32  (written once by hostd)
+//!     0  magic u32 · version u32 · entries u32 · bytes of an entry u32  (written by the creator)
 //!    64  tail  u32   written by the producer only: entries ever put in
 //!   128  head  u32   written by the consumer only: entries ever taken out
 //!   192  armed u32   the consumer sleeps and wants to be woken: 1 by the next entry, 2 by the next
@@ -21,7 +21,7 @@
 //! the sides exchanged. Only completion rings use the two; work rings have the doorbell page.
 
 use super::{MAGIC, RING_ENTRIES_MAX, VERSION_MAJOR};
-use crate::shm::{Mapping, MemoryError, create_sealed, full_fence};
+use crate::shm::{Mapping, MemoryError, create_shared, full_fence};
 use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -54,17 +54,25 @@ pub fn memory_len(entries: u32, entry_len: usize) -> usize {
     ENTRIES + usize::try_from(entries).map_or(usize::MAX, |n| n.saturating_mul(entry_len))
 }
 
+/// Entries of the ring of a queue that was asked to hold `asked` entries, in which `least` fit. A
+/// number that the daemon refuses gives that of the nearest ring there is.
+pub fn ring_entries(asked: u32, least: u32) -> u32 {
+    asked
+        .clamp(least.max(1), RING_ENTRIES_MAX)
+        .next_power_of_two()
+}
+
 impl<const N: usize> RingMemory<N> {
-    /// Makes a ring for at least `entries` entries, all empty; the descriptor is for the peer.
+    /// Makes a ring for at least `entries` entries, all empty; the descriptor is for the daemon.
     ///
     /// # Errors
     /// What the kernel says.
     ///
     /// # Panics
-    /// If `entries` is zero or above [`RING_ENTRIES_MAX`]: the daemon checks requests first.
+    /// If `entries` is zero or above [`RING_ENTRIES_MAX`]; see [`ring_entries`].
     pub fn create(name: &CStr, entries: u32) -> Result<(OwnedFd, Self), MemoryError> {
         let entries = Self::whole(entries);
-        let (fd, map) = create_sealed(name, memory_len(entries, N))?;
+        let (fd, map) = create_shared(name, memory_len(entries, N))?;
         Ok((fd, Self::over(map, entries)))
     }
 
@@ -90,9 +98,7 @@ impl<const N: usize> RingMemory<N> {
     }
 
     fn over(map: Mapping, entries: u32) -> Self {
-        let entry_len = u32::try_from(N).expect("entries are small");
-        let header = [MAGIC, u32::from(VERSION_MAJOR), entries, entry_len];
-        for (index, word) in header.into_iter().enumerate() {
+        for (index, word) in Self::header(entries).into_iter().enumerate() {
             map.word(4 * index).store(word, Ordering::Relaxed);
         }
         Self {
@@ -101,31 +107,30 @@ impl<const N: usize> RingMemory<N> {
         }
     }
 
-    /// Opens a ring of `entries` entries that the daemon made.
+    /// Opens a ring of `entries` entries that the application made; see [`Mapping::of_ring`].
     ///
     /// # Errors
-    /// If the memory is not such a ring.
+    /// The memory is refused, or is not such a ring.
+    ///
+    /// # Panics
+    /// If `entries` is not what [`ring_entries`] gives: the daemon checks requests first.
     pub fn open(fd: BorrowedFd<'_>, entries: u32) -> Result<Self, MemoryError> {
-        let whole = entries.is_power_of_two() && entries <= RING_ENTRIES_MAX;
-        if !whole {
-            return Err(MemoryError::TooShort {
-                has: 0,
-                wanted: u64::from(entries),
-            });
-        }
-        let len = u64::try_from(memory_len(entries, N)).unwrap_or(u64::MAX);
-        let map = Mapping::of_peer(fd, len)?;
-        let entry_len = u32::try_from(N).expect("entries are small");
-        let header = [MAGIC, u32::from(VERSION_MAJOR), entries, entry_len];
+        assert_eq!(entries, Self::whole(entries), "a power of two");
+        let map = Mapping::of_ring(fd, memory_len(entries, N))?;
+        let header = Self::header(entries);
         let agrees = (0..4).all(|i| map.word(4 * i).load(Ordering::Relaxed) == header[i]);
-        if agrees {
-            Ok(Self {
-                map: Arc::new(map),
-                entries,
-            })
-        } else {
-            Err(MemoryError::NotMemfd)
+        if !agrees {
+            return Err(MemoryError::WrongHeader);
         }
+        Ok(Self {
+            map: Arc::new(map),
+            entries,
+        })
+    }
+
+    fn header(entries: u32) -> [u32; 4] {
+        let entry_len = u32::try_from(N).expect("entries are small");
+        [MAGIC, u32::from(VERSION_MAJOR), entries, entry_len]
     }
 
     /// Entries of the ring.
@@ -178,6 +183,11 @@ pub struct Producer<const N: usize> {
 }
 
 impl<const N: usize> Producer<N> {
+    /// The memory of the ring, of which this end takes leave.
+    pub fn into_memory(self) -> Arc<Mapping> {
+        self.ring.map
+    }
+
     /// Free slots.
     ///
     /// # Errors
@@ -256,6 +266,11 @@ pub struct Consumer<const N: usize> {
 }
 
 impl<const N: usize> Consumer<N> {
+    /// The memory of the ring, of which this end takes leave.
+    pub fn into_memory(self) -> Arc<Mapping> {
+        self.ring.map
+    }
+
     /// Entries that can be taken.
     ///
     /// # Errors

@@ -346,6 +346,22 @@ fn operators_and_collectors_are_answered() {
         rig.ctl(&["show", topic]);
         assert!(rig.ctl_output(&[topic]).status.success());
     }
+    // Of an address: what covers it, and first what decides.
+    let covering = rig.ctl(&["routes", "10.2.0.2"]);
+    let covering = covering.as_array().or_else(|| covering["rows"].as_array());
+    let lengths: Vec<u8> = covering
+        .expect("rows")
+        .iter()
+        .map(|row| {
+            let prefix: ipnet::IpNet = row["prefix"].as_str().unwrap().parse().unwrap();
+            assert!(prefix.contains(&"10.2.0.2".parse::<std::net::IpAddr>().unwrap()));
+            prefix.prefix_len()
+        })
+        .collect();
+    assert!(
+        !lengths.is_empty() && lengths.is_sorted_by(|a, b| a > b),
+        "{lengths:?}"
+    );
 }
 
 /// MG-1: switchctl says what is missing without a daemon, and that a reload has changed nothing.

@@ -125,6 +125,11 @@ mod tests {
             prefix: Some("10.0.0.0/8".parse().unwrap()),
             limit: None,
         });
+        let covering = Request::Show(ShowRequest {
+            topic: Topic::Routes,
+            prefix: Some("10.0.0.1".parse().unwrap()),
+            limit: None,
+        });
         let hold = Request::Hold(HoldRequest {
             port: "eth0".to_owned(),
             queue: 3,
@@ -137,6 +142,7 @@ mod tests {
         });
         for request in [
             show,
+            covering,
             hold,
             trace,
             Request::ClearCounters,

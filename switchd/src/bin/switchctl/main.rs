@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use switchd::control::api::{
     Answer, HoldRequest, Request, Response, ShowRequest, Topic, TraceReport, TraceRequest,
+    WantedRoutes,
 };
 
 const DAEMON: Daemon = Daemon {
@@ -210,9 +211,8 @@ struct Rows {
 
 #[derive(Debug, Args)]
 struct Routes {
-    /// Only routes inside this prefix, or those that cover this address (the longest decides)
-    #[arg(value_parser = prefix_or_address)]
-    prefix: Option<ipnet::IpNet>,
+    /// Only routes inside this prefix, or those that cover this address (the first decides)
+    prefix: Option<WantedRoutes>,
     /// What is left to the kernel to forward instead, and why
     #[arg(long)]
     punted: bool,
@@ -281,14 +281,6 @@ impl What {
             limit,
         })
     }
-}
-
-/// A prefix; an address is one of full length.
-fn prefix_or_address(text: &str) -> Result<ipnet::IpNet, String> {
-    let address = text.parse::<std::net::IpAddr>().map(ipnet::IpNet::from);
-    address
-        .or_else(|_| text.parse())
-        .map_err(|_| "neither an address nor a prefix".to_owned())
 }
 
 fn main() -> ExitCode {

@@ -87,12 +87,43 @@ pub struct HoldRequest {
 pub struct ShowRequest {
     /// The topic.
     pub topic: Topic,
-    /// Only routes inside this prefix.
+    /// Only these routes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prefix: Option<ipnet::IpNet>,
+    pub prefix: Option<WantedRoutes>,
     /// The most rows to show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
+}
+
+/// Which routes are to be shown: written as a prefix or as an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum WantedRoutes {
+    /// Those inside this prefix.
+    Inside(ipnet::IpNet),
+    /// Those that cover this address.
+    Covering(std::net::IpAddr),
+}
+
+impl WantedRoutes {
+    /// Whether the route to `prefix` is one of them.
+    pub fn contain(&self, prefix: &ipnet::IpNet) -> bool {
+        match self {
+            Self::Inside(wanted) => wanted.contains(prefix),
+            Self::Covering(address) => prefix.contains(address),
+        }
+    }
+}
+
+impl std::str::FromStr for WantedRoutes {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let prefix = text.parse().map(Self::Inside);
+        prefix
+            .or_else(|_| text.parse().map(Self::Covering))
+            .map_err(|_| "neither a prefix nor an address")
+    }
 }
 
 /// What can be shown.

@@ -1,7 +1,6 @@
 //! What is left to the kernel, and why.
 
-use super::routes::is_about;
-use crate::control::api::PuntedRow;
+use crate::control::api::{PuntedRow, WantedRoutes};
 use crate::control::program::Spec;
 use crate::control::state::State;
 use common::netlink::{Hop, RouteKey};
@@ -9,16 +8,20 @@ use common::xdp::PuntReason;
 use ipnet::IpNet;
 
 impl State {
-    /// What is left to the kernel to forward: of ports, and then of prefixes that are `wanted` (as
-    /// for routes), at most
+    /// What is left to the kernel to forward: of ports, and then of prefixes that are
+    /// `wanted`, at most
     /// `limit` of these.
-    pub(in crate::control) fn punted(&self, wanted: Option<IpNet>, limit: usize) -> Vec<PuntedRow> {
+    pub(in crate::control) fn punted(
+        &self,
+        wanted: Option<WantedRoutes>,
+        limit: usize,
+    ) -> Vec<PuntedRow> {
         let mut rows = self.punted_of_ports();
         let mut prefixes: Vec<(IpNet, PuntReason)> = self
             .routing
             .program()
             .punted()
-            .filter(|(prefix, _)| wanted.is_none_or(|wanted| is_about(&wanted, prefix)))
+            .filter(|(prefix, _)| wanted.is_none_or(|wanted| wanted.contain(prefix)))
             .collect();
         prefixes.sort_unstable();
         prefixes.truncate(limit);

@@ -1,7 +1,9 @@
 //! The rows of routing: routes, groups of next hops, next hops, neighbours.
 
 use super::mac_text;
-use crate::control::api::{GroupRow, NeighbourRow, NextHopRow, NextHopShare, RouteRow};
+use crate::control::api::{
+    GroupRow, NeighbourRow, NextHopRow, NextHopShare, RouteRow, WantedRoutes,
+};
 use crate::control::program::Spec;
 use crate::control::state::State;
 use crate::id::{GroupId, NextHopId, PortId};
@@ -62,13 +64,18 @@ impl State {
         }
     }
 
-    /// Routes inside the prefix that is `wanted`, or those that cover it if it is one address.
-    pub(in crate::control) fn routes(&self, wanted: Option<IpNet>, limit: usize) -> Vec<RouteRow> {
+    /// Routes that are `wanted`, in the order of their prefixes; those that cover an address with
+    /// the longest first.
+    pub(in crate::control) fn routes(
+        &self,
+        wanted: Option<WantedRoutes>,
+        limit: usize,
+    ) -> Vec<RouteRow> {
         let mut routes: Vec<(IpNet, GroupId)> = self
             .routing
             .program()
             .routes()
-            .filter(|(prefix, _)| wanted.is_none_or(|wanted| is_about(&wanted, prefix)))
+            .filter(|(prefix, _)| wanted.is_none_or(|wanted| wanted.contain(prefix)))
             .collect();
         // Of a full table only what is shown is sorted.
         if limit < routes.len() {
@@ -76,6 +83,10 @@ impl State {
             routes.truncate(limit);
         }
         routes.sort_unstable();
+        if let Some(WantedRoutes::Covering(_)) = wanted {
+            // The one that decides comes first.
+            routes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.prefix_len()));
+        }
         let mut known: HashMap<GroupId, (&'static str, Vec<NextHopShare>)> = HashMap::new();
         let row = |(prefix, group): (IpNet, GroupId)| {
             let (action, shares) = known.entry(group).or_insert_with(|| self.action(group));
@@ -183,11 +194,4 @@ impl State {
         };
         neighbours.into_iter().map(row).collect()
     }
-}
-
-/// Whether a route to `prefix` is inside the prefix that is `wanted`, or covers it if it is one
-/// address.
-pub(super) fn is_about(wanted: &IpNet, prefix: &IpNet) -> bool {
-    wanted.contains(prefix)
-        || (wanted.prefix_len() == wanted.max_prefix_len() && prefix.contains(wanted))
 }

@@ -308,7 +308,7 @@ fn a_port_in_a_bridge_is_the_bridges() {
     rig.leaf("ip link set bridge up");
     rig.leaf(&format!("ip address del {own} dev h2"));
     rig.leaf(&format!("ip address add {own} dev bridge"));
-    let why = rig.wait_punted("0.0.0.0/0", "h2", "controller");
+    let why = rig.wait_punted("0.0.0.0/0", "h2", "master");
     assert_eq!(why, "the port belongs to the bridge bridge");
     let network: ipnet::IpNet = own.parse().unwrap();
     rig.wait_punted(&network.trunc().to_string(), "", "not_a_port");
@@ -518,7 +518,7 @@ fn a_port_in_a_vrf_is_the_vrfs() {
     rig.leaf("ip link set outside master blue");
     rig.leaf("ip link set h1 master blue");
     rig.leaf("ip route add 203.0.113.0/24 via 198.51.100.2 vrf blue");
-    let why = rig.wait_punted("0.0.0.0/0", "h1", "controller");
+    let why = rig.wait_punted("0.0.0.0/0", "h1", "master");
     assert_eq!(why, "the port belongs to the vrf blue");
     assert_eq!(rig.answered("203.0.113.1", &[]), 3);
     // Ports outside of it are switchd's as before, though VRFs have rules of their own.

@@ -346,7 +346,11 @@ fn operators_and_collectors_are_answered() {
         rig.ctl(&["show", topic]);
         assert!(rig.ctl_output(&[topic]).status.success());
     }
-    // Of an address: what covers it, and first what decides.
+    assert_covering(&rig);
+}
+
+/// Of an address are shown the routes that cover it, and first the one that decides.
+fn assert_covering(rig: &Rig) {
     let covering = rig.ctl(&["routes", "10.2.0.2"]);
     let covering = covering.as_array().or_else(|| covering["rows"].as_array());
     let lengths: Vec<u8> = covering

@@ -177,12 +177,12 @@ fn a_cpu_that_is_not_there_is_named() {
         return;
     }
     let rig = Rig::new("cpu");
-    let file = rig.write("ports = ['p1']\n[workers]\ncount = 1\ncpus = [4095]\n");
+    let file = rig.write("ports = ['p1']\n[workers]\ncount = 1\ncpus = [1023]\n");
     for verb in ["check", "run"] {
         let output = rig.say("switchd", verb, &file, &[], NOTHING_SET);
         let (_, errors) = texts(&output);
         let place = file.display();
-        let told = format!("{place}:4:9: workers.cpus[0]: CPU 4095 is not there");
+        let told = format!("{place}:4:9: workers.cpus[0]: CPU 1023 is not there");
         assert!(
             !output.status.success() && errors.contains(&told),
             "{verb}: {errors}"

@@ -141,7 +141,7 @@ fn the_mtu_of_the_link_is_followed() {
     a.wait_for("nothing is left", || a.show("qps").is_empty());
     for (mtu, roce) in [(1500, 1024), (700, 512), (3000, 2048)] {
         set(mtu);
-        let mut short = writer(a, "1");
+        let mut short = writer(a, "5");
         a.wait_for("packets that fit", || mtus(a) == [roce]);
         assert!(short.0.wait().expect("our child").success(), "{mtu}");
         a.wait_for("its end", || a.show("qps").is_empty());

@@ -411,6 +411,17 @@ impl Router {
         true
     }
 
+    /// Tells the worker the ways by these next hops; returns whose they are.
+    fn tell_those(&mut self, chosen: impl Fn(NeighbourKey) -> bool) -> Vec<IpAddr> {
+        let affected = |(_, peer): &(&IpAddr, &Peer)| peer.next_hop.is_some_and(&chosen);
+        let peers = self.peers.iter().filter(affected);
+        let affected: Vec<_> = peers.map(|(destination, _)| *destination).collect();
+        for destination in &affected {
+            self.tell(*destination);
+        }
+        affected
+    }
+
     fn route(&self, next_hop: NeighbourKey, source: IpAddr) -> Option<Route> {
         let mirror: &Mirror = self.watch.mirror();
         let interface = self.interface(next_hop.ifindex)?;
@@ -510,7 +521,16 @@ impl Router {
 
     /// An interface may have another speed or MTU. Routes carry both to the worker: what is sent
     /// from now on is paced so, and new connections take packets that fit.
-    fn link_changed(&self, ifindex: u32) {
+    fn link_changed(&mut self, ifindex: u32) {
+        if self.interface(ifindex).is_none() {
+            return;
+        }
+        self.adopt_link(ifindex);
+        // At once, unlike other changes: whoever reads the new MTU may connect with it.
+        self.tell_those(|next_hop| next_hop.ifindex == ifindex);
+    }
+
+    fn adopt_link(&self, ifindex: u32) {
         let Some(interface) = self.interface(ifindex) else {
             return;
         };
@@ -564,20 +584,13 @@ impl Router {
     }
 
     fn neighbour_changed(&mut self, key: NeighbourKey) {
-        let of_key = |(_, peer): &(&IpAddr, &Peer)| peer.next_hop == Some(key);
-        let affected: Vec<_> = self
-            .peers
-            .iter()
-            .filter(of_key)
-            .map(|(ip, _)| *ip)
-            .collect();
+        let affected = self.tell_those(|next_hop| next_hop == key);
         let state = self
             .watch
             .mirror()
             .neighbour(&key)
             .map(|neighbour| neighbour.state);
         for destination in affected {
-            self.tell(destination);
             if state == Some(NeighbourState::Failed)
                 && let Some(peer) = self.peers.get_mut(&destination)
             {

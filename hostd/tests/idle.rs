@@ -5,6 +5,7 @@ use common::time::Time;
 use common::units::Rate;
 use common::xdp::frame::{FramePool, Region};
 use hostd::engine::Engine;
+use hostd::limits;
 use hostd::memory::HeapMemory;
 use hostd::verbs::{
     Access, EngineConfig, QueuePairRequest, ReadyToReceive, ReadyToSend, Route, Transition,
@@ -21,9 +22,13 @@ const PAIRS: u32 = 10_000;
 /// Bytes that each may cost.
 const MOST: i64 = 8192;
 
-/// Plain RoCEv2, connected by hand, with the attributes of `ibv_rc_pingpong`: one READ at a time.
-/// Room for more takes about 120 bytes for each, 16 at a time some more than [`MOST`].
-fn ready(engine: &mut Engine<HeapMemory>, request: QueuePairRequest, number: u32) -> u32 {
+/// Plain RoCEv2, connected by hand, with `reads` READs at a time in each direction.
+fn ready(
+    engine: &mut Engine<HeapMemory>,
+    request: QueuePairRequest,
+    number: u32,
+    reads: u8,
+) -> u32 {
     let qpn = engine.create_queue_pair(request).expect("room");
     let receive = ReadyToReceive {
         destination: peer(number),
@@ -32,14 +37,14 @@ fn ready(engine: &mut Engine<HeapMemory>, request: QueuePairRequest, number: u32
         path_mtu: 1024,
         min_rnr_timer: 12,
         multipath: None,
-        max_dest_rd_atomic: 1,
+        max_dest_rd_atomic: reads,
     };
     let send = ReadyToSend {
         sq_psn: 0,
         timeout: 14,
         retry_count: 7,
         rnr_retry: 7,
-        max_rd_atomic: 1,
+        max_rd_atomic: reads,
     };
     for transition in [
         Transition::Init(Access::ALL_REMOTE),
@@ -57,9 +62,16 @@ fn peer(number: u32) -> IpAddr {
 }
 
 /// Ten thousand idle queue pairs of plain RC take no more than 8 KiB of the daemon's memory each,
-/// tables included, and give all of it back.
+/// tables included, and give all of it back: with one READ at a time, as `ibv_rc_pingpong` has it,
+/// with as many as connections agree on by default, and with the most.
 #[test]
 fn an_idle_queue_pair_is_small() {
+    for reads in [1, limits::RD_ATOMIC_DEFAULT, limits::RD_ATOMIC] {
+        idle_ones(reads);
+    }
+}
+
+fn idle_ones(reads: u8) {
     let mut engine: Engine<HeapMemory> = Engine::new(EngineConfig::default());
     let mut pool = FramePool::new(Region::heap(64, 4096, 0));
     let domain = engine.create_domain().expect("room");
@@ -84,10 +96,10 @@ fn an_idle_queue_pair_is_small() {
         engine.set_route(peer(number), route).expect("room");
     }
     // The tables grow with the first.
-    let first = ready(&mut engine, request, 0);
+    let first = ready(&mut engine, request, 0, reads);
     let before = live_bytes();
     let pairs: Vec<u32> = (1..PAIRS)
-        .map(|number| ready(&mut engine, request, number))
+        .map(|number| ready(&mut engine, request, number, reads))
         .collect();
     let mut now = Time::from_nanos(1_000_000_000);
     engine.begin_turn(now);
@@ -96,7 +108,7 @@ fn an_idle_queue_pair_is_small() {
     assert!(out.is_empty(), "idle ones send nothing");
     let own = i64::try_from(pairs.capacity() * size_of::<u32>()).expect("small");
     let each = (live_bytes() - before - own) / i64::from(PAIRS - 1);
-    println!("{each} bytes for each of {PAIRS} idle queue pairs");
+    println!("{each} bytes for each of {PAIRS} idle queue pairs with {reads} READs");
     assert!(each <= MOST, "{each} bytes");
     for qpn in pairs {
         engine.destroy_queue_pair(qpn).expect("exists");

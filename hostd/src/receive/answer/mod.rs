@@ -77,6 +77,7 @@ pub(crate) struct AnswerSegment {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Answers {
+    /// The first takes memory for all: most queue pairs are never asked.
     ring: VecDeque<Answer>,
     most: usize,
     mtu: u16,
@@ -88,7 +89,7 @@ impl Answers {
     /// No answers; at most `most` are remembered, in packets of `mtu` bytes.
     pub(crate) fn new(most: u8, mtu: u16) -> Self {
         Self {
-            ring: VecDeque::with_capacity(usize::from(most)),
+            ring: VecDeque::new(),
             most: usize::from(most),
             mtu: mtu.max(1),
             unsent: 0,
@@ -155,6 +156,9 @@ impl Answers {
             Question::Read => self.packets(asked.len),
             Question::Atomic(_) => 1,
         };
+        if self.ring.capacity() < self.most {
+            self.ring.reserve_exact(self.most - self.ring.len());
+        }
         self.ring.push_back(Answer {
             first: psn,
             packets,

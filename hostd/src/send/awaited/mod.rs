@@ -68,7 +68,8 @@ pub(crate) struct Again {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Awaited {
-    /// From the oldest that is not answered whole to the newest.
+    /// From the oldest that is not answered whole to the newest. The first takes memory for all:
+    /// most queue pairs never ask.
     asked: VecDeque<Asked>,
     patience: Patience,
     /// Answers that are missing.
@@ -89,7 +90,7 @@ impl Awaited {
     /// Nothing is awaited.
     pub(crate) fn new(patience: Patience) -> Self {
         Self {
-            asked: VecDeque::with_capacity(patience.most),
+            asked: VecDeque::new(),
             patience,
             outstanding: 0,
             newest: None,
@@ -102,7 +103,6 @@ impl Awaited {
 
     /// From now on so many requests may be unanswered, for so long.
     pub(crate) fn set_patience(&mut self, most: usize, give_up: Option<Span>) {
-        self.asked.reserve(most.saturating_sub(self.asked.len()));
         self.patience.most = most;
         self.patience.give_up = give_up;
     }
@@ -147,6 +147,10 @@ impl Awaited {
             self.newest = None;
         }
         debug_assert!((1..=u64::BITS).contains(&packets), "bits of one word");
+        if self.asked.len() == self.asked.capacity() {
+            let more = self.patience.most.saturating_sub(self.asked.len());
+            self.asked.reserve_exact(more);
+        }
         self.asked.push_back(Asked {
             request,
             first,

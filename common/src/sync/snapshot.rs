@@ -144,6 +144,12 @@ impl<T> Reader<T> {
         &self.current
     }
 
+    /// Whether the table that this reader picked up last is older than `epoch`.
+    #[inline]
+    pub fn is_behind(&self, epoch: u64) -> bool {
+        self.epoch < epoch
+    }
+
     /// Says that this reader looks at nothing until its next [`Self::get`]. Before going to sleep.
     pub fn park(&mut self) {
         self.epoch = PARKED;
@@ -219,6 +225,9 @@ mod tests {
                     }
                     Op::Join => readers.push((publisher.reader(), Some(newest))),
                     Op::Get(index) => if let Some((reader, has)) = readers.get_mut(index) {
+                        if let Some(has) = *has {
+                            prop_assert_eq!(reader.is_behind(newest), has < newest);
+                        }
                         prop_assert_eq!(**reader.get(), newest);
                         *has = Some(newest);
                     },

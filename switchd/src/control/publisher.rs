@@ -3,8 +3,9 @@
 //!
 //! ```text
 //!   Mirror, Changes ─▶ Program ─ Update ─▶ 1. publish tables
-//!                                          2. change routes in place
-//!                                          3. seal: what was replaced rests until
+//!                                          2. say that routes need them
+//!                                          3. change routes in place
+//!                                          4. seal: what was replaced rests until
 //!                                             every worker has moved on
 //! ```
 
@@ -147,6 +148,8 @@ impl TablePublisher {
             self.snapshots.publish(tables);
             self.unsealed = true;
         }
+        // A worker that has begun its turn before may meet the routes with the tables it has.
+        self.fib.need(self.snapshots.epoch());
         for (prefix, group) in update.routes {
             self.unsealed = true;
             let refused = match group {
@@ -207,5 +210,60 @@ impl TablePublisher {
         let snapshots = &self.snapshots;
         self.program.reclaim(now, |epoch| snapshots.passed(epoch));
         self.fib.reclaim(|epoch| snapshots.passed(epoch));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::{Group, Hashing};
+    use common::netlink::{Action, Body, Message, NO_MTU, Route, RouteKey, RouteKind, Table};
+
+    /// SW-2: whoever has looked a new route up can tell which tables it needs, and those have its
+    /// group.
+    #[test]
+    fn routes_say_which_tables_they_need() {
+        let policy = Arc::new(Policy::plain(0, 64));
+        let program = Program::new(Vec::new(), Hashing::default(), policy);
+        let mut publisher = TablePublisher::new(program, FibWriter::small());
+        let (mut mirror, mut reader) = (Mirror::new(), publisher.reader());
+        for number in 0..3 {
+            let key = RouteKey {
+                table: Table::MAIN,
+                prefix: format!("10.{number}.0.0/16").parse().expect("a prefix"),
+                priority: 0,
+                tos: 0,
+                source: None,
+            };
+            let kinds = [
+                RouteKind::Blackhole,
+                RouteKind::Prohibit,
+                RouteKind::Unreachable,
+            ];
+            let route = Route {
+                kind: kinds[number],
+                protocol: 4,
+                hops: [].into(),
+                next_hop: None,
+                source: None,
+                mtu: NO_MTU,
+            };
+            let message = Message {
+                flags: 0,
+                sequence: 0,
+                port: 0,
+                body: Body::Route(Action::Set, key, route),
+            };
+            let mut changes = Vec::new();
+            mirror.apply(message, false, &mut changes);
+            publisher.apply(&mirror, &mut changes);
+            let fib = publisher.fib();
+            let address = [10, u8::try_from(number).expect("few"), 0, 1];
+            let group = fib.lookup_v4(address).expect("a route");
+            assert!(reader.is_behind(fib.needs()), "{number}");
+            let groups = [Group::Blackhole, Group::Prohibit, Group::Unreachable];
+            assert_eq!(reader.get().group(group), Some(&groups[number]));
+            assert!(!reader.is_behind(fib.needs()));
+        }
     }
 }

@@ -59,10 +59,16 @@ impl Forward {
     }
 
     /// Looks the destinations of a batch up. The groups it finds may be newer than the worker's
-    /// tables, see [`Batch::is_ahead_of`]; the next step is [`Self::choose`].
+    /// tables, see [`Self::needs`]; the next step is [`Self::choose`].
     #[inline]
     pub fn look_up(&self, batch: &mut Batch) {
         batch.look_up(&self.fib);
+    }
+
+    /// Epoch of the tables that what was looked up so far needs.
+    #[inline]
+    pub fn needs(&self) -> u64 {
+        self.fib.needs()
     }
 
     /// Chooses the next hops of a batch.

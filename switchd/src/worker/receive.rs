@@ -86,11 +86,7 @@ impl<Q: QueueIo> Worker<Q> {
     /// Looks the routes of a batch up, and chooses among their next hops.
     fn choose(&mut self, batch: &mut Batch, now: Time) {
         self.forward.look_up(batch);
-        if batch.is_ahead_of(&self.tables) {
-            // The route is newer than the tables: those that have the group were published before
-            // it.
-            self.pick_up_tables(now);
-        }
+        self.catch_up(now);
         self.forward.choose(batch, &self.tables, now);
         if self.probe.is_on() {
             let routing = Routing {
@@ -98,6 +94,15 @@ impl<Q: QueueIo> Worker<Q> {
                 forward: &self.forward,
             };
             trace::batch(&mut self.probe, routing, batch);
+        }
+    }
+
+    /// Picks up the tables that what was looked up needs: those that have the group of a route were
+    /// published before it.
+    #[inline]
+    fn catch_up(&mut self, now: Time) {
+        if self.reader.is_behind(self.forward.needs()) {
+            self.pick_up_tables(now);
         }
     }
 
@@ -219,9 +224,7 @@ impl<Q: QueueIo> Worker<Q> {
                         ..parsed
                     };
                     let group = self.forward.look_up_one(&parsed);
-                    if group.is_some_and(|group| self.tables.group(group).is_none()) {
-                        self.pick_up_tables(now);
-                    }
+                    self.catch_up(now);
                     let packet = (frame.bytes(), &parsed);
                     let routed = self.forward.choose_one(&self.tables, group, packet, now);
                     if trace.is_some() {

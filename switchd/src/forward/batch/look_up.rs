@@ -2,7 +2,6 @@
 
 use super::Batch;
 use crate::forward::fib::Fib;
-use crate::tables::Tables;
 
 impl Batch {
     /// Looks all destinations up together.
@@ -13,11 +12,5 @@ impl Batch {
         fib.lookup_v6_batch(&self.v6.addresses, &mut self.v6.found);
         self.v4.spread(&mut self.groups);
         self.v6.spread(&mut self.groups);
-    }
-
-    /// Whether a route leads to a group that `tables` lack.
-    pub fn is_ahead_of(&self, tables: &Tables) -> bool {
-        let mut groups = self.groups.iter().flatten();
-        groups.any(|group| tables.group(*group).is_none())
     }
 }

@@ -36,7 +36,7 @@
 
 use crate::id::GroupId;
 use common::sync::words::{prefetch, zeroed};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Entries of a root, one for each value of the first 16 bits.
 pub(super) const ROOT: usize = 1 << 16;
@@ -106,13 +106,29 @@ const fn group_of(leaf: u32) -> Option<GroupId> {
 #[derive(Debug)]
 pub struct Fib {
     words: Box<[AtomicU32]>,
+    /// Epoch of the first tables that have the groups of all routes.
+    needs: AtomicU64,
 }
 
 impl Fib {
     pub(super) fn new(words: usize) -> Self {
         Self {
             words: zeroed(words),
+            needs: AtomicU64::new(0),
         }
+    }
+
+    /// Epoch of the first tables in which the groups mean what the routes that were looked up
+    /// before this call say: a group's number may have meant another one in older tables.
+    #[inline]
+    pub fn needs(&self) -> u64 {
+        // After the loads of the words, which acquire what was stored before a route.
+        self.needs.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_needs(&self, epoch: u64) {
+        // Before the stores of the words, which release it.
+        self.needs.store(epoch, Ordering::Release);
     }
 
     /// The group of the longest prefix that covers an IPv4 address.

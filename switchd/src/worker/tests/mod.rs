@@ -727,21 +727,31 @@ fn a_route_change_loses_nothing() {
     assert_eq!(switch.sum(crate::stats::PortStats::dropped_in_all), 0);
 }
 
-/// A route may lead to a group that the worker's tables do not have yet: it looks again at once.
+/// SW-2: a route may lead to a group that the worker's tables do not have yet, or whose number means
+/// another one there: it looks again at once.
 #[test]
 fn newer_tables_are_picked_up_in_the_middle_of_a_turn() {
-    let mut switch = Switch::new(2, 1);
-    switch.offer(0, &Udp::to("10.9.0.9").frame());
-    // What a turn begins with has passed when control publishes.
-    assert!(!switch.workers[0].pick_up_tables(Time::from_nanos(1)));
-    switch.tables(|tables| tables.groups.push(Group::Forward(NextHopId(1))));
-    switch
-        .fib
-        .insert("10.9.0.0/16".parse().expect("a prefix"), GroupId(2))
-        .expect("room");
-    let now = switch.now;
-    assert_eq!(switch.workers[0].receive(now, 0..1), 1);
-    assert_eq!(switch.run()[1].len(), 1);
+    for number in [2, 1] {
+        let mut switch = Switch::new(3, 1);
+        switch.tables(|tables| tables.groups.truncate(2));
+        switch.turn();
+        switch.offer(0, &Udp::to("10.9.0.9").frame());
+        // What a turn begins with has passed when control publishes.
+        assert!(!switch.workers[0].pick_up_tables(Time::from_nanos(1)));
+        let group = Group::Forward(NextHopId(2));
+        switch.tables(|tables| {
+            tables.groups.truncate(number as usize);
+            tables.groups.push(group);
+        });
+        switch.fib.need(switch.publisher.epoch());
+        switch
+            .fib
+            .insert("10.9.0.0/16".parse().expect("a prefix"), GroupId(number))
+            .expect("room");
+        let now = switch.now;
+        assert_eq!(switch.workers[0].receive(now, 0..1), 1);
+        assert_eq!(switch.run()[2].len(), 1, "group {number}");
+    }
 }
 
 /// SW-15: the port's speed is kept in virtual time, through the whole worker.

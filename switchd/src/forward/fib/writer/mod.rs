@@ -62,6 +62,11 @@ impl FibWriter {
         self.fib.clone()
     }
 
+    /// Says that routes from now on lead to groups of the tables that were published as `epoch`.
+    pub fn need(&mut self, epoch: u64) {
+        self.fib.set_needs(epoch);
+    }
+
     /// Enters a route or replaces its group; host bits of `prefix` are ignored. Returns the group
     /// that the prefix had before.
     ///

@@ -1,38 +1,17 @@
 //! Applications of one host that connect to one another.
 
+use crate::ends::End;
 use crate::rig::{Daemon, PATIENCE, config, pair};
-use hostd_client::{
-    Access, CompletionQueue, Context, Listener, Private, QueuePair, QueuePairOptions,
-    ReceiveRequest, Region, RemoteSlice, SendRequest,
-};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use hostd_client::{Access, Private, ReceiveRequest, RemoteSlice, SendRequest};
+use std::net::SocketAddr;
 
 const LEN: usize = 1 << 20;
 
-struct End {
-    context: Context,
-    queue: CompletionQueue,
-    queue_pair: QueuePair,
-    memory: Region,
-}
-
 fn end(daemon: &Daemon) -> End {
-    let context = daemon.application();
-    let queue = context.create_completion_queue(64).expect("a queue");
-    let options = QueuePairOptions::default();
-    let queue_pair = context
-        .create_queue_pair(&queue, &queue, options)
-        .expect("a queue pair");
     let access = Access::LOCAL_WRITE
         .with(Access::REMOTE_WRITE)
         .with(Access::REMOTE_READ);
-    let memory = context.allocate(LEN, access).expect("memory");
-    End {
-        context,
-        queue,
-        queue_pair,
-        memory,
-    }
+    End::new(daemon, 64, (LEN, access))
 }
 
 impl End {
@@ -48,31 +27,6 @@ impl End {
         assert!(completion.is_success(), "{completion:?}");
         completion.wr_id
     }
-}
-
-fn listener(end: &End) -> Listener {
-    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    end.context.listen(any, 0, 8).expect("a listener")
-}
-
-/// Connects `first` to a listener of `second`'s, at `address`.
-fn connect(first: &mut End, second: &mut End, address: IpAddr) {
-    let listener = listener(second);
-    let peer = SocketAddr::new(address, listener.port());
-    let queue_pair = &mut second.queue_pair;
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let request = listener.get_request(PATIENCE).expect("a request");
-            assert_eq!(request.peer(), address, "it came from the same host");
-            request
-                .accept(queue_pair, Private::EMPTY, PATIENCE)
-                .expect("accepted");
-        });
-        first
-            .queue_pair
-            .connect(peer, Private::EMPTY, PATIENCE)
-            .expect("connected");
-    });
 }
 
 /// Sends and writes both ways, and reads back.
@@ -113,7 +67,7 @@ fn a_host_reaches_itself() {
     let (a, b) = pair(&config());
     {
         let (mut first, mut second) = (end(&a), end(&a));
-        connect(&mut first, &mut second, a.address);
+        assert_eq!(first.connect(&mut second, a.address), a.address);
         exchange(&mut first, &mut second, 20);
         let standing = a.report();
         assert_eq!(standing.queue_pairs.len(), 2);
@@ -149,9 +103,9 @@ fn nobody_listens_here() {
 fn loopback_and_wire_take_turns() {
     let (a, b) = pair(&config());
     let (mut inner, mut other) = (end(&a), end(&a));
-    connect(&mut inner, &mut other, a.address);
+    assert_eq!(inner.connect(&mut other, a.address), a.address);
     let (mut outer, mut peer) = (end(&a), end(&b));
-    connect_across(&mut outer, &mut peer, a.address, b.address);
+    assert_eq!(outer.connect(&mut peer, b.address), a.address);
     let post = |from: &mut End, to: RemoteSlice| {
         let local = from.memory.slice(0, LEN).expect("inside");
         let write = SendRequest::write(1, local, to);
@@ -173,23 +127,4 @@ fn loopback_and_wire_take_turns() {
         assert!(!starved, "{done:?}: one waited for all of the other");
         std::thread::yield_now();
     }
-}
-
-fn connect_across(first: &mut End, second: &mut End, own: IpAddr, address: IpAddr) {
-    let listener = listener(second);
-    let peer = SocketAddr::new(address, listener.port());
-    let queue_pair = &mut second.queue_pair;
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let request = listener.get_request(PATIENCE).expect("a request");
-            assert_eq!(request.peer(), own);
-            request
-                .accept(queue_pair, Private::EMPTY, PATIENCE)
-                .expect("accepted");
-        });
-        first
-            .queue_pair
-            .connect(peer, Private::EMPTY, PATIENCE)
-            .expect("connected");
-    });
 }

@@ -5,6 +5,7 @@ mod asynchronous;
 mod backlog;
 mod copy;
 mod doors;
+mod ends;
 mod examples;
 mod hostile;
 mod lists;

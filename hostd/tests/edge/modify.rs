@@ -1,32 +1,16 @@
 //! Applications that take queue pairs through their states by hand.
 
+use crate::ends::End;
 use crate::rig::{Daemon, PATIENCE, config, pair};
 use hostd_client::{
-    Access, CompletionQueue, CompletionStatus, Error, QueuePair, QueuePairAttributes,
-    QueuePairOptions, QueuePairState, ReceiveRequest, Region, SendRequest,
+    Access, CompletionStatus, Error, QueuePairAttributes, QueuePairState, ReceiveRequest,
+    SendRequest,
 };
 use std::net::IpAddr;
 use std::time::Duration;
 
-struct End {
-    queue: CompletionQueue,
-    queue_pair: QueuePair,
-    memory: Region,
-}
-
 fn end(daemon: &Daemon) -> End {
-    let context = daemon.application();
-    let queue = context.create_completion_queue(64).expect("a queue");
-    let options = QueuePairOptions::default();
-    let queue_pair = context
-        .create_queue_pair(&queue, &queue, options)
-        .expect("a queue pair");
-    let memory = context.allocate(4096, Access::LOCAL_WRITE);
-    End {
-        queue,
-        queue_pair,
-        memory: memory.expect("memory"),
-    }
+    End::new(daemon, 64, (4096, Access::LOCAL_WRITE))
 }
 
 fn ready(end: &mut End, peer: u32, address: IpAddr) {

@@ -1,53 +1,11 @@
 //! What applications choose for their connections.
 
+use crate::ends::End;
 use crate::rig::{Daemon, PATIENCE, config, pair};
-use hostd_client::{
-    Access, CompletionQueue, CompletionStatus, ConnectionOptions, Context, Error, ErrorCode,
-    Private, QueuePair, QueuePairOptions, Region, SendRequest,
-};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use hostd_client::{Access, CompletionStatus, ConnectionOptions, Error, ErrorCode, SendRequest};
 
-struct End {
-    context: Context,
-    queue: CompletionQueue,
-    queue_pair: QueuePair,
-    memory: Region,
-}
-
-impl End {
-    fn new(daemon: &Daemon) -> Self {
-        let context = daemon.application();
-        let queue = context.create_completion_queue(64).expect("a queue");
-        let queue_pair = context
-            .create_queue_pair(&queue, &queue, QueuePairOptions::default())
-            .expect("a queue pair");
-        let memory = context.allocate(4096, Access::LOCAL_WRITE);
-        Self {
-            context,
-            queue,
-            queue_pair,
-            memory: memory.expect("memory"),
-        }
-    }
-}
-
-fn connect([first, second]: &mut [End; 2], address: IpAddr) {
-    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let listener = second.context.listen(any, 0, 1).expect("a listener");
-    let peer = SocketAddr::new(address, listener.port());
-    let queue_pair = &mut second.queue_pair;
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let request = listener.get_request(PATIENCE).expect("a request");
-            request
-                .accept(queue_pair, Private::EMPTY, PATIENCE)
-                .expect("accepted");
-        });
-        first
-            .queue_pair
-            .connect(peer, Private::EMPTY, PATIENCE)
-            .expect("connected");
-    });
+fn end(daemon: &Daemon) -> End {
+    End::new(daemon, 64, (4096, Access::LOCAL_WRITE))
 }
 
 /// HT-1, HT-2: the options of both ends are in force: a SEND without a receive ends when its peer's
@@ -55,7 +13,7 @@ fn connect([first, second]: &mut [End; 2], address: IpAddr) {
 #[test]
 fn a_connection_has_the_options_of_its_ends() {
     let (a, b) = pair(&config());
-    let mut ends = [End::new(&a), End::new(&b)];
+    let mut ends = [&a, &b].map(end);
     let chosen = ConnectionOptions {
         timeout: 14,
         retry_count: 3,
@@ -73,7 +31,8 @@ fn a_connection_has_the_options_of_its_ends() {
     };
     ends[0].queue_pair.set_options(&own).expect("fresh");
     ends[1].queue_pair.set_options(&chosen).expect("fresh");
-    connect(&mut ends, b.address);
+    let [first, second] = &mut ends;
+    first.connect(second, b.address);
     let known = ends.each_ref().map(|end| {
         let (_, attributes) = end.queue_pair.query().expect("known");
         attributes
@@ -114,7 +73,7 @@ fn a_connection_has_the_options_of_its_ends() {
 #[test]
 fn options_have_ranges() {
     let (a, _b) = pair(&config());
-    let mut end = End::new(&a);
+    let mut end = end(&a);
     let good = ConnectionOptions::default();
     for (name, wrong) in [
         (

@@ -1,36 +1,13 @@
 //! Completion queues that wake their application for solicited events only.
 
+use crate::ends::End;
 use crate::rig::{Daemon, PATIENCE, config, pair};
-use hostd_client::{
-    Access, CompletionQueue, CompletionStatus, Context, Private, QueuePair, QueuePairOptions,
-    ReceiveRequest, Region, SendRequest,
-};
+use hostd_client::{Access, CompletionStatus, ReceiveRequest, SendRequest};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-pub(crate) struct End {
-    context: Context,
-    pub(crate) queue: CompletionQueue,
-    pub(crate) queue_pair: QueuePair,
-    pub(crate) memory: Region,
-}
-
 fn end(daemon: &Daemon, entries: u32) -> End {
-    let context = daemon.application();
-    let queue = context.create_completion_queue(entries).expect("a queue");
-    let queue_pair = context
-        .create_queue_pair(&queue, &queue, QueuePairOptions::default())
-        .expect("a queue pair");
-    let memory = context
-        .allocate(1 << 16, Access::LOCAL_WRITE)
-        .expect("memory");
-    End {
-        context,
-        queue,
-        queue_pair,
-        memory,
-    }
+    End::new(daemon, entries, (1 << 16, Access::LOCAL_WRITE))
 }
 
 /// Two ends, of which the second has a completion queue of `entries` and receives posted.
@@ -41,22 +18,7 @@ pub(crate) fn connected(a: &Daemon, b: &Daemon, entries: u32) -> [End; 2] {
         let receive = ReceiveRequest { wr_id, local };
         second.queue_pair.post_receive(&receive).expect("posted");
     }
-    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let listener = second.context.listen(any, 0, 1).expect("a listener");
-    let peer = SocketAddr::new(b.address, listener.port());
-    let queue_pair = &mut second.queue_pair;
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let request = listener.get_request(PATIENCE).expect("a request");
-            request
-                .accept(queue_pair, Private::EMPTY, PATIENCE)
-                .expect("accepted");
-        });
-        first
-            .queue_pair
-            .connect(peer, Private::EMPTY, PATIENCE)
-            .expect("connected");
-    });
+    first.connect(&mut second, b.address);
     [first, second]
 }
 

@@ -1,38 +1,19 @@
 //! Memory windows of applications, and keys that their peers take back.
 
+use crate::ends::End;
 use crate::rig::{Daemon, PATIENCE, config, pair};
 use hostd_client::abi::types::ErrorCode;
 use hostd_client::{
-    Access, Bind, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Context, Error,
-    MemoryWindow, Private, QueuePair, QueuePairOptions, ReceiveRequest, Region, RemoteSlice,
-    SendRequest,
+    Access, Bind, Completion, CompletionOpcode, CompletionStatus, Error, MemoryWindow,
+    ReceiveRequest, RemoteSlice, SendRequest,
 };
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-struct End {
-    context: Context,
-    queue: CompletionQueue,
-    queue_pair: QueuePair,
-    memory: Region,
+fn end(daemon: &Daemon) -> End {
+    let rights = Access::LOCAL_WRITE.with(Access::BIND);
+    End::new(daemon, 64, (1 << 16, rights))
 }
 
 impl End {
-    fn new(daemon: &Daemon) -> Self {
-        let context = daemon.application();
-        let queue = context.create_completion_queue(64).expect("a queue");
-        let queue_pair = context
-            .create_queue_pair(&queue, &queue, QueuePairOptions::default())
-            .expect("a queue pair");
-        let rights = Access::LOCAL_WRITE.with(Access::BIND);
-        let memory = context.allocate(1 << 16, rights).expect("memory");
-        Self {
-            context,
-            queue,
-            queue_pair,
-            memory,
-        }
-    }
-
     /// The next completion, which is that of `wr_id`.
     fn done(&mut self, wr_id: u64) -> Completion {
         let done = self.queue.next(PATIENCE).expect("a completion");
@@ -65,23 +46,8 @@ impl End {
 }
 
 fn connected(a: &Daemon, b: &Daemon) -> [End; 2] {
-    let (mut first, mut second) = (End::new(a), End::new(b));
-    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let listener = second.context.listen(any, 0, 1).expect("a listener");
-    let peer = SocketAddr::new(b.address, listener.port());
-    let queue_pair = &mut second.queue_pair;
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let request = listener.get_request(PATIENCE).expect("a request");
-            request
-                .accept(queue_pair, Private::EMPTY, PATIENCE)
-                .expect("accepted");
-        });
-        first
-            .queue_pair
-            .connect(peer, Private::EMPTY, PATIENCE)
-            .expect("connected");
-    });
+    let [mut first, mut second] = [a, b].map(end);
+    first.connect(&mut second, b.address);
     [first, second]
 }
 

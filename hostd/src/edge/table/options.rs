@@ -2,6 +2,7 @@
 
 use super::{Link, Table};
 use crate::edge::command::{Readied, SessionId};
+use crate::edge::queue_pair::WorkRings;
 use crate::engine::Engine;
 use crate::memory::RegionMemory;
 use crate::verbs::{ConnectionParameters, EngineError};
@@ -28,6 +29,16 @@ impl<M: RegionMemory> Table<M> {
         Ok(Readied::Done)
     }
 
+    /// A queue pair that may be connected.
+    fn unconnected(&mut self, session: SessionId, qp: u32) -> Result<&mut WorkRings, EngineError> {
+        self.may_connect()?;
+        let rings = self.rings(session, qp)?;
+        if rings.link != Link::None {
+            return Err(EngineError::Connected);
+        }
+        Ok(rings)
+    }
+
     pub(super) fn connect(
         &mut self,
         session: SessionId,
@@ -37,11 +48,7 @@ impl<M: RegionMemory> Table<M> {
         private: &Private,
         engine: &mut Engine<M>,
     ) -> Result<(), EngineError> {
-        self.may_connect()?;
-        let rings = self.rings(session, qp)?;
-        if rings.link != Link::None {
-            return Err(EngineError::Connected);
-        }
+        let rings = self.unconnected(session, qp)?;
         let parameters = parameters(private, &rings.options);
         let connection = engine.connect(qp, address, port, &parameters)?;
         rings.link = Link::Pending(connection);
@@ -56,12 +63,7 @@ impl<M: RegionMemory> Table<M> {
         private: &Private,
         engine: &mut Engine<M>,
     ) -> Result<(), EngineError> {
-        self.may_connect()?;
-        let rings = self.rings(session, qp)?;
-        if rings.link != Link::None {
-            return Err(EngineError::Connected);
-        }
-        let options = rings.options;
+        let options = self.unconnected(session, qp)?.options;
         // Receives that were posted before are in place when the first message comes.
         self.serve_one(qp, engine);
         let waiting = self.take_request(session, request)?;

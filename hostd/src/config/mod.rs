@@ -113,8 +113,10 @@ pub struct Transport {
     pub path_mtu: u16,
     /// Packets in flight on a connection at most.
     pub window: u32,
-    /// What steers the window of connections with multipath.
+    /// What steers the window of connections with multipath; `dcqcn` is for plain ones, too.
     pub congestion: Congestion,
+    /// Microseconds between two notifications of congestion to a plain peer at least.
+    pub cnp_interval_us: u64,
     /// Microseconds of a round trip through the idle network; zero: the shortest that is measured.
     pub base_rtt_us: u64,
     /// Code points that switches give packets whose payload they cut off.
@@ -262,6 +264,7 @@ impl Default for Transport {
             path_mtu: engine.path_mtu,
             window: engine.window,
             congestion: engine.congestion,
+            cnp_interval_us: engine.cnp_interval.nanos() / 1_000,
             base_rtt_us: engine.base_rtt.nanos() / 1_000,
             trimmed_dscps: (0..64)
                 .filter(|dscp| engine.trimmed >> dscp & 1 == 1)
@@ -411,6 +414,7 @@ impl Config {
             path_mtu: transport.path_mtu,
             window: transport.window,
             congestion: transport.congestion,
+            cnp_interval: Span::from_micros(transport.cnp_interval_us),
             base_rtt: Span::from_micros(transport.base_rtt_us),
             spraying: multipath.spraying,
             trimmed: transport
@@ -473,6 +477,7 @@ impl Transport {
         };
         check("window", self.window.into(), 1, limits::SEND_SPAN.into());
         check("base_rtt_us", self.base_rtt_us, 0, TIME_MAX);
+        check("cnp_interval_us", self.cnp_interval_us, 1, 100_000);
         check("data_dscp", self.data_dscp.into(), 0, 63);
         for (index, &dscp) in self.trimmed_dscps.iter().enumerate() {
             check(&format!("trimmed_dscps[{index}]"), dscp.into(), 0, 63);

@@ -5,13 +5,15 @@
 //!   notified   plain connections: halved by a notification of congestion, then it recovers
 //!   nscc       by queueing delay, marks and trims (Ultra Ethernet)
 //!   swift      by the round trip alone          dctcp      by the part of packets that is marked
+//!   dcqcn      a rate, cut by notifications of congestion
 //!   pipe       what they know of the network without queues
 //! ```
 //!
 //! An algorithm is one file and one variant of [`Controller`]. It takes the [`Feedback`] of every
 //! packet (path, entropy, departure, round-trip time, fate) and every retransmission time-out, with
-//! the time, and answers with a window.
+//! the time, and answers with a window, and with a pace if it has one.
 
+mod dcqcn;
 mod dctcp;
 mod fixed;
 mod notified;
@@ -19,6 +21,7 @@ mod nscc;
 mod pipe;
 mod swift;
 
+pub(crate) use dcqcn::Dcqcn;
 pub(crate) use dctcp::Dctcp;
 pub(crate) use fixed::FixedWindow;
 pub(crate) use notified::NotifiedWindow;
@@ -42,6 +45,8 @@ pub(crate) enum Controller {
     Swift(Swift),
     /// See [`Dctcp`].
     Dctcp(Dctcp),
+    /// See [`Dcqcn`].
+    Dcqcn(Dcqcn),
 }
 
 impl Controller {
@@ -53,15 +58,39 @@ impl Controller {
             Self::Nscc(nscc) => nscc.window(),
             Self::Swift(swift) => whole(swift.exact()),
             Self::Dctcp(dctcp) => whole(dctcp.exact()),
+            Self::Dcqcn(dcqcn) => dcqcn.window(),
         }
     }
 
-    /// The least time from one packet to the next; `None`: the window alone counts.
+    /// The least time from one packet to the next, whatever their length; `None`: there is none.
     pub(crate) fn interval(&self) -> Option<Span> {
         match self {
-            Self::Fixed(_) | Self::Notified(_) | Self::Dctcp(_) => None,
+            Self::Fixed(_) | Self::Notified(_) | Self::Dctcp(_) | Self::Dcqcn(_) => None,
             Self::Nscc(nscc) => nscc.interval(),
             Self::Swift(swift) => swift.interval(),
+        }
+    }
+
+    /// Whether packets are paced by a rate: [`Self::not_before`] says when they leave.
+    pub(crate) const fn has_rate(&self) -> bool {
+        matches!(self, Self::Dcqcn(_))
+    }
+
+    /// When to look again whether the rate lets the next packet leave; `None`: it does now.
+    pub(crate) fn not_before(&mut self, now: Time) -> Option<Time> {
+        match self {
+            Self::Fixed(_) | Self::Notified(_) | Self::Dctcp(_) => None,
+            Self::Nscc(_) | Self::Swift(_) => None,
+            Self::Dcqcn(dcqcn) => dcqcn.not_before(now),
+        }
+    }
+
+    /// A packet of `bytes` in memory leaves.
+    pub(crate) fn left(&mut self, bytes: usize, now: Time) {
+        match self {
+            Self::Fixed(_) | Self::Notified(_) | Self::Dctcp(_) => {}
+            Self::Nscc(_) | Self::Swift(_) => {}
+            Self::Dcqcn(dcqcn) => dcqcn.left(bytes, now),
         }
     }
 
@@ -72,13 +101,15 @@ impl Controller {
             Self::Nscc(nscc) => nscc.set_speed(speed),
             Self::Swift(swift) => swift.set_speed(speed),
             Self::Dctcp(dctcp) => dctcp.set_speed(speed),
+            Self::Dcqcn(dcqcn) => dcqcn.set_speed(speed),
         }
     }
 
     /// The peer tells that `crowd` queue pairs share its link.
     pub(crate) fn crowd(&mut self, crowd: u32) {
         match self {
-            Self::Fixed(_) | Self::Notified(_) | Self::Swift(_) | Self::Dctcp(_) => {}
+            Self::Fixed(_) | Self::Notified(_) | Self::Swift(_) => {}
+            Self::Dctcp(_) | Self::Dcqcn(_) => {}
             Self::Nscc(nscc) => nscc.crowd(crowd),
         }
     }
@@ -91,6 +122,7 @@ impl Controller {
             Self::Nscc(nscc) => nscc.on_feedback(feedback, in_flight, now),
             Self::Swift(swift) => swift.on_feedback(feedback, now),
             Self::Dctcp(dctcp) => dctcp.on_feedback(feedback, now),
+            Self::Dcqcn(dcqcn) => dcqcn.on_feedback(feedback, now),
         }
     }
 
@@ -102,6 +134,7 @@ impl Controller {
             Self::Nscc(nscc) => nscc.timed_out(),
             Self::Swift(swift) => swift.timed_out(),
             Self::Dctcp(dctcp) => dctcp.timed_out(),
+            Self::Dcqcn(dcqcn) => dcqcn.timed_out(),
         }
     }
 
@@ -110,6 +143,7 @@ impl Controller {
         match self {
             Self::Fixed(_) | Self::Nscc(_) | Self::Swift(_) | Self::Dctcp(_) => {}
             Self::Notified(notified) => notified.notified(round_trip, now),
+            Self::Dcqcn(dcqcn) => dcqcn.notified(now),
         }
     }
 }

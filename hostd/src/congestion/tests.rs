@@ -67,12 +67,14 @@ pub(in crate::congestion) fn trace(
     text
 }
 
-/// How far a trace is apart from the model in the file `model`: the greatest relative difference of
-/// a window.
+/// How far a trace is apart from a model: the greatest relative difference of a window. `model` is
+/// its file, and what it is told on its command line.
 pub(in crate::congestion) fn apart(model: &str, trace: &str) -> f64 {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/");
+    let mut words = model.split(' ');
     let mut child = Command::new("/usr/bin/python3")
-        .arg(format!("{folder}{model}"))
+        .arg(format!("{folder}{}", words.next().expect("a file")))
+        .args(words)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

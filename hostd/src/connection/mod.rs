@@ -35,6 +35,7 @@ use crate::frame;
 use crate::limits;
 use crate::receive::Receiver;
 use crate::receive::answer::Answers;
+use crate::receive::notify::Notifier;
 use crate::receive::report::Reports;
 use crate::recovery::Rules;
 use crate::send::awaited::{Awaited, Patience};
@@ -241,7 +242,8 @@ impl QueuePair {
         let capacity = agreed.map_or(0, |agreed| u32::from(agreed.reorder_buffer));
         let first = Psn::new(attributes.rq_psn);
         let mtu = attributes.path_mtu;
-        let receiver = Receiver::new(first, capacity, tolerance, reports, mtu);
+        let told = (reports, Notifier::new(config.cnp_interval));
+        let receiver = Receiver::new(first, capacity, tolerance, told, mtu);
         self.responder.receiver = Some(receiver);
         self.responder.answers = Some(Answers::new(attributes.max_dest_rd_atomic, mtu));
         let window = config.window.min(send_span(agreed.as_ref()));

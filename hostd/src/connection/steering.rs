@@ -13,7 +13,7 @@
 //! An algorithm that needs to know more of a packet gets it as a field of [`Feedback`] or a variant
 //! of [`PacketFate`].
 
-use crate::congestion::{Controller, Dctcp, FixedWindow, NotifiedWindow, Nscc, Swift};
+use crate::congestion::{Controller, Dcqcn, Dctcp, FixedWindow, NotifiedWindow, Nscc, Swift};
 use crate::path::{self, Entropy, LostPacket, PathSet};
 use crate::stats::PathStatistics;
 use crate::verbs::{
@@ -55,7 +55,7 @@ pub(super) struct Steering {
     controller: Controller,
     /// When the last packet left.
     departed: Time,
-    /// Nothing leaves before: windows below one packet are paces.
+    /// Nothing leaves before: windows below one packet are paces, and rates are.
     held_until: Option<Time>,
     /// How much of an interval the next packet waits, in parts of [`PHASES`] …
     phase: u64,
@@ -75,6 +75,7 @@ impl Steering {
     ) -> Self {
         let SteeringPlan { window, mtu, .. } = *plan;
         let controller = match (agreed, config.congestion) {
+            (_, Congestion::Dcqcn) => Controller::Dcqcn(Dcqcn::new(window, config.cnp_interval)),
             (None, _) => Controller::Notified(NotifiedWindow::new(window)),
             (Some(_), Congestion::Fixed) => Controller::Fixed(FixedWindow::new(window)),
             (Some(agreed), Congestion::Nscc) => {
@@ -124,7 +125,11 @@ impl Steering {
 
     /// Lets packets leave again if it is time for them.
     pub(super) fn release(&mut self, now: Time) {
-        self.held_until = self.held_until.filter(|until| *until > now);
+        if self.controller.has_rate() {
+            self.hold(now);
+        } else {
+            self.held_until = self.held_until.filter(|until| *until > now);
+        }
     }
 
     /// The peer tells that `crowd` queue pairs share its link.
@@ -133,8 +138,9 @@ impl Steering {
         self.hold(now);
     }
 
-    /// A packet of an own request leaves.
-    pub(super) fn left(&mut self, now: Time) {
+    /// A packet of an own request leaves, with `bytes` in memory.
+    pub(super) fn left(&mut self, bytes: usize, now: Time) {
+        self.controller.left(bytes, now);
         self.departed = now;
         let paced = self.controller.interval().is_some();
         self.phase = if paced { PHASES } else { self.first_phase };
@@ -146,6 +152,10 @@ impl Steering {
     /// Senders that a crowd slows down at the same time would go on at the same time, and each of
     /// their bursts would be trimmed again. So the first wait is a random part of the interval.
     fn hold(&mut self, now: Time) {
+        if self.controller.has_rate() {
+            self.held_until = self.controller.not_before(now);
+            return;
+        }
         let interval = self.controller.interval();
         let wait = interval.map(|interval| interval.times(self.phase).divided_by(PHASES));
         // What left before the pace may be answered by all at once, long after.
@@ -228,6 +238,7 @@ impl Steering {
     /// The peer tells of congestion; `round_trip` is the smoothed time, once measured.
     pub(super) fn notified(&mut self, round_trip: Option<Span>, now: Time) {
         self.controller.notified(round_trip, now);
+        self.hold(now);
     }
 
     /// The peer reports the one-way delay of `path`.

@@ -157,7 +157,7 @@ impl QueuePair {
                 self.counters.tx_bytes += u64::from(outgoing.segment.len);
                 let again = outgoing.again.is_some() || outgoing.asks_again.is_some();
                 self.counters.retransmits += u64::from(again);
-                peer.steering.left(now);
+                peer.steering.left(frame.len(), now);
                 self.requester.left(&outgoing, &choice, now);
                 if let Some(sender) = &mut self.requester.sender {
                     sender.held(&peer.steering, now);
@@ -257,7 +257,7 @@ impl QueuePair {
     /// # Errors
     /// Why it is dropped; nothing has changed.
     pub(crate) fn notified(&mut self, now: Time) -> Result<(), DropReason> {
-        let (Some(peer), Some(sender)) = (&mut self.peer, &self.requester.sender) else {
+        let (Some(peer), Some(sender)) = (&mut self.peer, &mut self.requester.sender) else {
             return Err(DropReason::QueuePairState);
         };
         if peer.agreed.is_some() {
@@ -269,6 +269,7 @@ impl QueuePair {
         }
         self.counters.rx_cnps += 1;
         peer.steering.notified(sender.rtt(), now);
+        sender.held(&peer.steering, now);
         Ok(())
     }
 
@@ -356,6 +357,7 @@ impl QueuePair {
         };
         sender.paused(paused_total, now);
         peer.steering.release(now);
+        sender.held(&peer.steering, now);
         if sender.deadline() <= now
             && let Err(status) = sender.expire(now, &mut peer.steering, &mut self.counters)
         {

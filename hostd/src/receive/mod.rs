@@ -75,7 +75,7 @@ impl Receiver {
         first: Psn,
         capacity: u32,
         tolerance: (u32, Span),
-        reports: Reports,
+        (reports, notifier): (Reports, Notifier),
         mtu: u16,
     ) -> Self {
         let sequence = Sequence::new(first, capacity);
@@ -90,7 +90,7 @@ impl Receiver {
             starved: false,
             sparse: false,
             reports,
-            notifier: Notifier::default(),
+            notifier,
             mtu,
         }
     }

@@ -39,9 +39,13 @@ pub struct EngineConfig {
     pub ack_packets: u32,
     /// … or this long after a packet came.
     pub ack_delay: Span,
-    /// What steers the window of queue pairs with multipath. A plain peer's is halved by its
-    /// notifications of congestion.
+    /// What steers the window of queue pairs with multipath. With a plain peer it is
+    /// [`Congestion::Dcqcn`] if that is wanted; otherwise its notifications of congestion halve the
+    /// window.
     pub congestion: Congestion,
+    /// Shortest time between two notifications of congestion (CNPs) to a plain peer. It is taken
+    /// for the peer's too, by DCQCN; above zero.
+    pub cnp_interval: Span,
     /// Round trip through the idle network, which congestion control compares with; zero: the
     /// shortest that was measured.
     pub base_rtt: Span,
@@ -85,6 +89,7 @@ impl Default for EngineConfig {
             ack_packets: 8,
             ack_delay: Span::from_micros(100),
             congestion: Congestion::default(),
+            cnp_interval: Span::from_micros(50),
             base_rtt: Span::ZERO,
             spraying: Spraying::default(),
             trimmed: 1 << TRIMMED_DSCP,
@@ -116,6 +121,8 @@ pub enum Congestion {
     Swift,
     /// Window by the part of packets that is marked, as DCTCP (CC-7).
     Dctcp,
+    /// DCQCN: a rate, cut by notifications of congestion (CC-1); also with plain peers.
+    Dcqcn,
 }
 
 /// How packets choose among entropy values (HT-34).

@@ -4,6 +4,7 @@
 mod answers;
 mod attackers;
 mod connection;
+mod dcqcn;
 mod delivery;
 mod forge;
 mod hostile;

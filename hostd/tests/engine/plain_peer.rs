@@ -106,7 +106,11 @@ pub(crate) struct PlainPeer {
 impl PlainPeer {
     /// A peer that is connected with host 1 by hand.
     pub(crate) fn new(seed: u64, send: ReadyToSend) -> Self {
-        let config = EngineConfig::default();
+        Self::of(seed, send, EngineConfig::default())
+    }
+
+    /// The same, of a host 1 that behaves so.
+    pub(crate) fn of(seed: u64, send: ReadyToSend, config: EngineConfig) -> Self {
         let mut network = Network::new(seed, [config.clone(), config]);
         network.tap = Some(Vec::new());
         network.impairment.dead = [true; 2];

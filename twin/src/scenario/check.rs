@@ -301,6 +301,7 @@ fn host(raw: &RawHost, speed: Rate, poll: Span) -> At<(EngineConfig, Verb, u32)>
             .unwrap_or(defaults.ack_packets),
         ack_delay: time(&raw.ack_delay, "ack_delay", Span::from_micros(10))?,
         congestion: raw.congestion.unwrap_or(defaults.congestion),
+        cnp_interval: time(&raw.cnp_interval, "cnp_interval", defaults.cnp_interval)?,
         base_rtt: period(
             raw.base_rtt.as_ref(),
             "base_rtt",

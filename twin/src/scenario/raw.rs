@@ -99,6 +99,7 @@ pub(super) struct RawHost {
     pub(super) granularity: Option<GranularityName>,
     pub(super) spraying: Option<Spraying>,
     pub(super) congestion: Option<Congestion>,
+    pub(super) cnp_interval: Option<Spanned<Period>>,
     pub(super) base_rtt: Option<Spanned<Period>>,
     pub(super) window: Number,
     pub(super) path_mtu: Number,

@@ -1,6 +1,8 @@
 use crate::receive::*;
 use common::xdp::frame::{FramePool, Region};
 
+const NOTIFIER: Notifier = Notifier::new(Span::from_micros(50));
+
 fn at(micros: u64) -> Time {
     Time::from_nanos(1_000_000 + micros * 1_000)
 }
@@ -11,7 +13,7 @@ fn receiver(first: u32, capacity: u32) -> Receiver {
         Psn::new(first),
         capacity,
         tolerance,
-        Reports::new(4, Span::from_micros(100)),
+        (Reports::new(4, Span::from_micros(100)), NOTIFIER),
         256,
     )
 }
@@ -114,7 +116,10 @@ fn the_crowd_is_told_as_news() {
         Psn::new(100),
         16,
         (4, Span::from_micros(500)),
-        Reports::new(4, Span::from_micros(100)).with_marks(),
+        (
+            Reports::new(4, Span::from_micros(100)).with_marks(),
+            NOTIFIER,
+        ),
         256,
     );
     let mut told = |crowd: u32, trims: bool| {

@@ -211,6 +211,7 @@ fn fitting(
 ) -> Result<Option<u64>, DropReason> {
     let len = (range.end - range.start) as usize;
     match answer.original {
+        _ if !answer.positive => Err(DropReason::WrongAnswer),
         Some(original) if request.opcode.is_atomic() => Ok(Some(original)),
         None if !request.opcode.is_atomic() && answer.payload.len() == len => Ok(None),
         _ => Err(DropReason::WrongAnswer),

@@ -1,17 +1,14 @@
 //! Packets into the engine: each to its queue pair, to connection management or to flow control.
 
-use super::Engine;
+use super::{Engine, is_foreign};
 use crate::frame::{DataHeader, IncomingAnswer, ReceivedPacket};
 use crate::limits;
 use crate::memory::RegionMemory;
 use crate::pauses;
 use crate::verbs::{DropReason, Event, Psn};
 use common::time::Time;
-use common::wire::roce::{Bth, Opcode, Operation};
+use common::wire::roce::{Opcode, Operation};
 use common::xdp::frame::{Frame, FramePool};
-
-/// Partition keys agree in their low 15 bits; the highest one says "full member".
-const PARTITION_MASK: u16 = 0x7fff;
 
 impl<M: RegionMemory> Engine<M> {
     /// Takes one received Ethernet frame.
@@ -45,7 +42,7 @@ impl<M: RegionMemory> Engine<M> {
 
     fn dispatch(&mut self, frame: Frame, packet: &ReceivedPacket, pool: &mut FramePool, now: Time) {
         let bth = &packet.headers.bth;
-        if (bth.partition ^ Bth::DEFAULT_PARTITION) & PARTITION_MASK != 0 {
+        if is_foreign(bth.partition) {
             return self.drop_packet(frame, DropReason::WrongPartition, pool);
         }
         let (operation, multipath) = match bth.opcode {

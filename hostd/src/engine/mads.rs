@@ -4,9 +4,9 @@
 //! identifiers, and, where the standard repeats it, the transaction fit. What concerns no
 //! connection is answered the way that it came, and leaves nothing behind.
 
-use super::Engine;
 use super::establish::requested;
 use super::management::{Said, pair as pair_of};
+use super::{Engine, is_foreign};
 use crate::cm::machine::{Input, Phase};
 use crate::cm::negotiation::{Offer, mtu_code, mtu_of};
 use crate::cm::table::Outgoing;
@@ -254,6 +254,10 @@ impl<M: RegionMemory> Engine<M> {
         }
         if mtu_of(req.path_mtu).is_none() {
             return Err((reject::INVALID_MTU, DropReason::MalformedManagement));
+        }
+        if is_foreign(req.partition) {
+            // Nothing that its packets say would be heard.
+            return Err((reject::UNSUPPORTED, DropReason::WrongPartition));
         }
         self.make_room(source)?;
         let (offer, data) = Offer::parse(&req.private);

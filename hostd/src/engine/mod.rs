@@ -56,6 +56,7 @@ use crate::verbs::{
 use chacha20::ChaCha20Rng;
 use common::time::Time;
 use common::units::Rate;
+use common::wire::roce::Bth;
 use common::xdp::frame::{Frame, FramePool};
 use completions::CompletionQueues;
 use ports::Ports;
@@ -548,6 +549,13 @@ impl<M: RegionMemory> Engine<M> {
             .get(qpn)
             .map_or_else(Vec::new, |queue_pair| queue_pair.path_statistics())
     }
+}
+
+/// Whether a partition key is another one than the default. Keys agree in their low 15 bits; the
+/// highest one says "full member" (InfiniBand 10.9.3).
+fn is_foreign(partition: u16) -> bool {
+    const KEY: u16 = 0x7fff;
+    (partition ^ Bth::DEFAULT_PARTITION) & KEY != 0
 }
 
 /// The two work queues of a queue pair: the completion queue and the capacity of each.

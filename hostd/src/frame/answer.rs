@@ -74,6 +74,8 @@ pub(crate) struct IncomingAnswer<'a> {
     pub(crate) multipath: bool,
     /// What an atomic operation found; `None`: the answer is to an RDMA READ.
     pub(crate) original: Option<u64>,
+    /// It says that the request was done; what refuses one comes as an acknowledgement.
+    pub(crate) positive: bool,
     pub(crate) payload: &'a [u8],
 }
 
@@ -87,6 +89,9 @@ impl<'a> IncomingAnswer<'a> {
             path: headers.mpeh.map_or(0, |mpeh| mpeh.path),
             multipath: headers.mpeh.is_some(),
             original: headers.atomic_original,
+            positive: headers
+                .aeth
+                .is_none_or(|aeth| matches!(aeth.kind, AckKind::Ack { .. })),
             payload: frame.get(packet.payload.clone()).unwrap_or_default(),
         }
     }

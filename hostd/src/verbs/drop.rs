@@ -23,7 +23,7 @@ common::drop_reasons! {
     WrongPeer => "wrong_peer",
     /// The cookie in the extension header is not the one that the peer was told.
     WrongCookie => "wrong_cookie",
-    /// The partition key is not the default one.
+    /// The partition key, of a packet or of a connection request, is not the default one.
     WrongPartition => "wrong_partition",
     /// Too far ahead for the reorder buffer.
     BeyondWindow => "beyond_window",
@@ -41,7 +41,8 @@ common::drop_reasons! {
     QueuePairEnded => "queue_pair_ended",
     /// The request was refused, which ends the queue pair.
     RequestRefused => "request_refused",
-    /// An answer to an RDMA READ or an atomic operation of another kind or length than was asked.
+    /// An answer to an RDMA READ or an atomic operation of another kind or length than was asked,
+    /// or with a NAK in it.
     WrongAnswer => "wrong_answer",
     /// An RDMA READ or atomic operation that came before, but whose answer is not remembered.
     ForgottenAnswer => "forgotten_answer",

@@ -4,6 +4,7 @@
 mod asynchronous;
 mod backlog;
 mod copy;
+mod crowd;
 mod doors;
 mod ends;
 mod examples;

@@ -6,6 +6,7 @@
 use crate::examples::built;
 use crate::raw::Raw;
 use crate::rig::{Daemon, config, pair};
+use hostd::config::Config;
 use hostd_client::abi::answer::Reply;
 use hostd_client::abi::message::Request;
 use hostd_client::abi::types::{Access, ErrorCode};
@@ -216,8 +217,22 @@ fn fill(raw: &Raw, request: &Request, key: &str) -> usize {
     panic!("no end of {key}");
 }
 
+/// Quotas that are filled soon.
+pub(crate) fn small_quotas() -> Config {
+    let mut config = config();
+    let quota = &mut config.application.quota;
+    quota.sessions = u32::try_from(SESSIONS).expect("few");
+    quota.memory_mib = 2;
+    quota.regions = 5;
+    quota.completion_queues = 3;
+    quota.queue_pairs = 3;
+    quota.work_requests = 40;
+    quota.listeners = 2;
+    config
+}
+
 /// A session that holds as much of everything as it may.
-fn full_session(daemon: &Daemon) -> Raw {
+pub(crate) fn full_session(daemon: &Daemon) -> Raw {
     let raw = Raw::greeted(daemon);
     let register = |length| Request::RegisterRegion {
         length,
@@ -259,15 +274,7 @@ fn full_sessions_give_everything_back() {
     if !alone("siege::full_sessions_give_everything_back") {
         return;
     }
-    let mut config = config();
-    config.application.quota.sessions = u32::try_from(SESSIONS).expect("few");
-    config.application.quota.memory_mib = 2;
-    config.application.quota.regions = 5;
-    config.application.quota.completion_queues = 3;
-    config.application.quota.queue_pairs = 3;
-    config.application.quota.work_requests = 40;
-    config.application.quota.listeners = 2;
-    let (a, b) = pair(&config);
+    let (a, b) = pair(&small_quotas());
     let mut before = None;
     for _ in 0..3 {
         let sessions: Vec<Raw> = (0..SESSIONS).map(|_| full_session(&a)).collect();

@@ -31,7 +31,7 @@ const LEN: usize = 1 << 14;
 
 /// A session with a queue pair that its peer's receives are never posted for, and completions that
 /// nobody reads.
-struct Attacker {
+pub(crate) struct Attacker {
     raw: Raw,
     rings: Rings,
     lkey: u32,
@@ -41,7 +41,7 @@ struct Attacker {
 }
 
 impl Attacker {
-    fn new(daemon: &Daemon, peer: &Daemon) -> Self {
+    pub(crate) fn new(daemon: &Daemon, peer: &Daemon) -> Self {
         // The sessions before it may not be buried yet.
         let until = Instant::now() + PATIENCE;
         let raw = loop {
@@ -88,6 +88,12 @@ impl Attacker {
         self.raw.ring(self.rings.slot);
     }
 
+    /// A request that makes sense.
+    pub(crate) fn post_lawful(&mut self, random: &mut Pcg64Mcg) {
+        let bytes = self.work(random).to_bytes();
+        self.post(&bytes);
+    }
+
     /// One random thing; `false` once the daemon has certainly given the queue pair up.
     fn step(&mut self, random: &mut Pcg64Mcg) -> bool {
         match random.next_u32() % 64 {
@@ -127,10 +133,7 @@ impl Attacker {
                     self.raw.ring(random.next_u32() % 1024);
                 }
             }
-            _ => {
-                let bytes = self.work(random).to_bytes();
-                self.post(&bytes);
-            }
+            _ => self.post_lawful(random),
         }
         true
     }
@@ -189,7 +192,7 @@ fn attack(daemon: &Daemon, peer: &Daemon, seed: u64, steps: u64, stop: &AtomicBo
 }
 
 /// What a process costs the machine that does the like with memory that it shares with nobody.
-fn compute(seed: u64, stop: &AtomicBool) {
+pub(crate) fn compute(seed: u64, stop: &AtomicBool) {
     let mut random = Pcg64Mcg::new(seed.into());
     let memory = Mapping::private(MEMORY).expect("memory");
     while !stop.load(Ordering::Relaxed) {
@@ -202,7 +205,7 @@ fn compute(seed: u64, stop: &AtomicBool) {
 }
 
 /// An application that writes to its peer, and looks whether all arrived as it was sent.
-struct Victim {
+pub(crate) struct Victim {
     _contexts: [Context; 2],
     pairs: [QueuePair; 2],
     queue: CompletionQueue,
@@ -213,13 +216,13 @@ struct Victim {
 
 /// What it was given in some time.
 #[derive(Clone, Copy, Debug)]
-struct Service {
-    per_second: f64,
-    p99: Duration,
+pub(crate) struct Service {
+    pub(crate) per_second: f64,
+    pub(crate) p99: Duration,
 }
 
 impl Victim {
-    fn new(a: &Daemon, b: &Daemon) -> Self {
+    pub(crate) fn new(a: &Daemon, b: &Daemon) -> Self {
         const OPTIONS: QueuePairOptions = QueuePairOptions {
             send_entries: 4,
             receive_entries: 4,
@@ -260,7 +263,7 @@ impl Victim {
     }
 
     /// Writes one message, waits until it is acknowledged, and compares; how long it took.
-    fn transfer(&mut self) -> Duration {
+    pub(crate) fn transfer(&mut self) -> Duration {
         self.round += 1;
         let mut bytes = [0; LEN];
         for (word, number) in bytes.chunks_exact_mut(8).zip(self.round..) {
@@ -285,7 +288,7 @@ impl Victim {
         took
     }
 
-    fn measure(&mut self, span: Duration) -> Service {
+    pub(crate) fn measure(&mut self, span: Duration) -> Service {
         let begun = Instant::now();
         let mut times = Vec::new();
         while begun.elapsed() < span {

@@ -160,7 +160,7 @@ impl Attacker {
 }
 
 /// A sealed frame to `host` from the other one.
-fn sealed(network: &Network, host: usize, headers: &Headers, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn sealed(network: &Network, host: usize, headers: &Headers, payload: &[u8]) -> Vec<u8> {
     let [source, destination] = [1 - host, host].map(|n| network.hosts[n].address);
     let flow = Flow {
         src_mac: Mac([2; 6]),

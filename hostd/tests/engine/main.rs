@@ -3,9 +3,11 @@
 
 mod answers;
 mod attackers;
+mod cm_fields;
 mod connection;
 mod dcqcn;
 mod delivery;
+mod fields;
 mod forge;
 mod hostile;
 mod injection;

@@ -2,12 +2,12 @@
 //! application is told, and what is lost for which reason.
 
 use crate::connection::{PORT, both, parameters, request as asked};
-use crate::forge::{forge, overheard, pair, rejection, reply, request};
+use crate::forge::{forge, frame, overheard, pair, rejection, reply, request};
 use crate::network::Network;
 use common::time::Span;
 use common::wire::Mac;
 use common::wire::cm::{
-    Apr, Dreq, Lap, Message, Mra, Pair, SidrRep, SidrReq, about, reject, service_id,
+    Apr, Dreq, Lap, Mad, Message, Mra, Pair, SidrRep, SidrReq, about, reject, service_id,
 };
 use common::wire::roce::frame::{Addresses, emit, layout, seal};
 use common::wire::roce::{Bth, Flow, Headers, Opcode, Operation, Reth};
@@ -23,8 +23,8 @@ const TRANSACTION: u64 = 0x4242;
 const LATER: u64 = 0x4343;
 
 /// A host in some phase of a connection, whose peer says what the test says.
-struct Subject {
-    network: Network,
+pub(crate) struct Subject {
+    pub(crate) network: Network,
     host: usize,
     peer: IpAddr,
     /// Own identifier, and transaction of the REQ.
@@ -50,7 +50,7 @@ const PHASES: [(&str, Reach); 9] = [
     ("TimeWait", time_wait),
 ];
 
-fn requesting() -> Subject {
+pub(crate) fn requesting() -> Subject {
     let mut network = Network::new(1, both());
     network.tap = Some(Vec::new());
     network.impairment.dead = [false, true];
@@ -72,14 +72,14 @@ fn requesting() -> Subject {
     }
 }
 
-fn waiting() -> Subject {
+pub(crate) fn listening() -> Subject {
     let mut network = Network::new(1, both());
     network.tap = Some(Vec::new());
     // What host 0 says itself does not arrive.
     network.impairment.dead = [true, false];
     network.hosts[1].engine.listen(PORT).expect("free");
     let peer = network.hosts[0].address;
-    let mut subject = Subject {
+    Subject {
         network,
         host: 1,
         peer,
@@ -87,7 +87,11 @@ fn waiting() -> Subject {
         transaction: TRANSACTION,
         qpn: 0,
         closing: 0,
-    };
+    }
+}
+
+pub(crate) fn waiting() -> Subject {
+    let mut subject = listening();
     let message = subject.request();
     subject.say(TRANSACTION, message);
     let (connection, _) = asked(&subject.network, 1).expect("came");
@@ -95,7 +99,7 @@ fn waiting() -> Subject {
     subject
 }
 
-fn replying() -> Subject {
+pub(crate) fn replying() -> Subject {
     let mut subject = waiting();
     let qpn = subject.network.hosts[1].queue_pair();
     let (connection, _) = asked(&subject.network, 1).expect("came");
@@ -107,7 +111,7 @@ fn replying() -> Subject {
     subject
 }
 
-fn established() -> Subject {
+pub(crate) fn established() -> Subject {
     let mut subject = replying();
     let message = Message::Rtu(subject.pair());
     subject.say(TRANSACTION, message);
@@ -144,7 +148,7 @@ fn refusing() -> Subject {
     subject
 }
 
-fn disconnecting() -> Subject {
+pub(crate) fn disconnecting() -> Subject {
     let mut subject = established();
     subject.disconnect();
     subject.network.pass(Span::from_micros(10));
@@ -222,7 +226,7 @@ impl Subject {
     }
 
     /// The peer's message of each kind, with its transaction, as it has to be.
-    fn messages(&self) -> [(&'static str, u64, Message); 12] {
+    pub(crate) fn messages(&self) -> [(&'static str, u64, Message); 12] {
         let pair = self.pair();
         let transaction = self.transaction;
         let mra = |message| {
@@ -272,9 +276,19 @@ impl Subject {
         ]
     }
 
-    /// What comes of a message: "taken" or why it is lost, what is answered, what the application
-    /// is told, and the state of the queue pair.
-    fn outcome(&mut self, transaction: u64, message: Message) -> String {
+    /// The frame with a message of the peer.
+    pub(crate) fn frame(&self, transaction: u64, message: Message) -> Vec<u8> {
+        let destination = self.network.hosts[self.host].address;
+        let mad = Mad {
+            transaction,
+            message,
+        };
+        frame(self.peer, destination, &mad)
+    }
+
+    /// What comes of the frame of a message: "taken" or why it is lost, what is answered, what the
+    /// application is told, and the state of the queue pair.
+    pub(crate) fn outcome(&mut self, frame: &[u8]) -> String {
         let drops = |network: &Network, host: usize| {
             let drops = network.hosts[host].engine.statistics().drops.clone();
             drops
@@ -285,7 +299,8 @@ impl Subject {
         let before = drops(&self.network, self.host);
         overheard(&mut self.network);
         self.network.hosts[self.host].events.clear();
-        self.say(transaction, message);
+        self.network.inject(self.host, frame);
+        self.network.pass(Span::from_micros(10));
         let after = drops(&self.network, self.host);
         let lost = before
             .iter()
@@ -302,11 +317,14 @@ impl Subject {
             text += " ! ";
             text += told(event);
         }
+        text + " = " + self.state()
+    }
+
+    /// The state of the queue pair; `-` before there is one.
+    pub(crate) fn state(&self) -> &'static str {
         let engine = &self.network.hosts[self.host].engine;
-        let state = engine
-            .queue_pair_statistics(self.qpn)
-            .map(|standing| standing.state);
-        text + " = " + state.map_or("-", State::name)
+        let standing = engine.queue_pair_statistics(self.qpn);
+        standing.map_or("-", |standing| State::name(standing.state))
     }
 }
 
@@ -402,7 +420,8 @@ fn every_message_in_every_phase() {
         for (index, expected) in row.into_iter().enumerate() {
             let mut subject = reach();
             let (kind, transaction, message) = subject.messages()[index].clone();
-            let found = subject.outcome(transaction, message);
+            let frame = subject.frame(transaction, message);
+            let found = subject.outcome(&frame);
             let expected = match expected {
                 OUT => format!("{} = {state}", DropReason::ManagementPhase),
                 other => other.to_owned(),

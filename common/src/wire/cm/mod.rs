@@ -47,6 +47,8 @@ pub mod reject {
     pub const NO_RESOURCES: u16 = 3;
     /// A message that was expected did not come in time.
     pub const TIMEOUT: u16 = 4;
+    /// The message asks for what is not supported.
+    pub const UNSUPPORTED: u16 = 5;
     /// The communication identifier is unknown or does not fit.
     pub const INVALID_COMM_ID: u16 = 6;
     /// Nobody listens at that service.
@@ -476,6 +478,13 @@ fn gid(address: IpAddr) -> [u8; 16] {
 impl Req {
     fn parse(body: &[u8]) -> Result<Self> {
         let private = &body[140..];
+        if private[0] >> 4 != 0 {
+            return Err(Error::Field {
+                header: HEADER,
+                field: "version of the IP CM header",
+                value: u32::from(private[0] >> 4),
+            });
+        }
         let address = |at: usize| match private[1] >> 4 {
             4 => Ok(IpAddr::V4(Ipv4Addr::from(array::<4>(private, at + 12)))),
             6 => Ok(IpAddr::V6(Ipv6Addr::from(array::<16>(private, at)))),

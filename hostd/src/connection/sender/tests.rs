@@ -21,14 +21,18 @@ fn micros(n: u64) -> Span {
 
 impl Bed {
     fn new(first: u32, multipath: bool) -> Self {
+        Self::patient(first, multipath, micros(100_000), 1)
+    }
+
+    fn patient(first: u32, multipath: bool, ack_timeout: Span, retry_count: u8) -> Self {
         let agreed = MultipathConfig::default();
         let rules = Rules {
             tolerance: multipath.then_some((TOLERANCE, micros(1_000))),
             rto_min: micros(4_000),
             rto_initial: micros(50_000),
             ack_delay: micros(100),
-            ack_timeout: Some(micros(100_000)),
-            retry_count: 1,
+            ack_timeout: Some(ack_timeout),
+            retry_count,
             rnr_retry: Some(2),
         };
         let agreed = multipath.then_some(&agreed);
@@ -236,6 +240,28 @@ fn silence_is_probed_then_backed_off_then_fatal() {
     assert!(bed.now.since(start) < micros(400_000));
 }
 
+/// HT-43, InfiniBand 9.7.6.1.3: with a time-out that is shorter than the waits here there are still
+/// as many retries as were asked for before the peer counts as gone.
+#[test]
+fn short_time_outs_leave_room_for_retries() {
+    for retries in [0, 1, 3, 7] {
+        let mut bed = Bed::patient(0, false, micros(8), retries);
+        bed.send(1);
+        let mut repeated = 0;
+        let end = loop {
+            if let Err(status) = bed.expire() {
+                break status;
+            }
+            while let Some(again) = bed.sender.retransmission(&bed.steering) {
+                let departed = bed.depart(None);
+                bed.sender.sent_again(again.psn, departed);
+                repeated += 1;
+            }
+        };
+        assert_eq!((end, repeated), (Status::RetryExceeded, retries));
+    }
+}
+
 /// HT-43: a plain peer gets everything again from the packet that it misses.
 #[test]
 fn a_plain_peer_gets_go_back_n() {
@@ -274,6 +300,21 @@ fn a_peer_without_receives_is_waited_for() {
     }
     let answer = bed.not_ready();
     assert_eq!(answer, Err(Status::RnrRetryExceeded));
+}
+
+/// HT-1: the retries of a request begin anew with the next one that waits for a receive.
+#[test]
+fn a_receive_that_came_is_progress() {
+    let mut bed = Bed::new(0, true);
+    bed.send(4);
+    for number in 0..3 {
+        for _ in 0..2 {
+            assert_eq!(bed.not_ready(), Ok(()), "packet {number}");
+            assert_eq!(bed.expire(), Ok(()));
+            assert_eq!(bed.resend(), [number]);
+        }
+        assert!(matches!(bed.answer(number + 1, &[]), Verdict::Valid(_)));
+    }
 }
 
 /// HT-43: an answer about packets that were never sent changes nothing.

@@ -2,9 +2,12 @@
 
 use crate::app::socket::{self, Applications};
 use crate::config::{self, Config};
-use crate::control::interfaces::{Interface, Interfaces, Link, Standing, Wanted, fastest};
+use crate::control::interfaces::{Interface, Interfaces, fastest};
+use crate::control::link::{Link, Standing, Wanted};
+use crate::control::port::{Announce, Port};
+use crate::control::questions::{self, RouterHandle};
 use crate::control::report::{InForce, Sources};
-use crate::control::routes::{self, Router, RouterEnd, RouterHandle};
+use crate::control::routes::{Router, RouterEnd};
 use crate::control::{admin, telemetry::Telemetry};
 use crate::doorbell::Doorbells;
 use crate::edge::command::{self, Command, ControlHandle, Notice, Notices, WorkerHandle};
@@ -239,6 +242,9 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
             .collect();
         let mtu = port.device.mtu;
         let standing = Standing { speeds, mtu };
+        let link = Arc::new(Link::new(wanted(interface), standing));
+        let path_mtu = config.transport.path_mtu.min(longest_payload(&opened.pool));
+        let seen = Port::new(&interface.name, port.device.mac, path_mtu, link.clone());
         opened.interfaces.push(Interface {
             name: interface.name.clone(),
             ifindex: port.device.ifindex,
@@ -246,11 +252,18 @@ fn open_ports(config: &Config) -> Result<Opened<common::xdp::AfXdpQueue>, HostEr
             mode: port.mode,
             steering: port.steering,
             queues,
-            link: Link::new(wanted(interface), standing),
+            port: Arc::new(seen),
+            link,
         });
         opened.ports.push(NetPort::new(port.queues));
     }
     Ok(opened)
+}
+
+/// The longest payload of a packet that a frame has room for.
+fn longest_payload(pool: &FramePool) -> u16 {
+    let payload = pool.capacity().saturating_sub(HEADERS_MAX);
+    u16::try_from(payload).unwrap_or(u16::MAX)
 }
 
 /// 32 bytes that nobody can guess.
@@ -302,10 +315,7 @@ pub fn start_worker<Q: QueueIo + Send + 'static>(
     let mut rules = config.engine(seed);
     rules.flow_control.speed = speeds.link;
     // The MTU of a link may be raised while the daemon runs, its frames stay as long as they are.
-    let payload = pool.capacity().saturating_sub(HEADERS_MAX);
-    rules.path_mtu = rules
-        .path_mtu
-        .min(u16::try_from(payload).unwrap_or(u16::MAX));
+    rules.path_mtu = rules.path_mtu.min(longest_payload(&pool));
     let mut engine = Worker::new(rules, ports, pool, control, released_memory);
     engine.set_speeds(speeds);
     let published = engine.published();
@@ -383,15 +393,19 @@ async fn control(
     })
     .map_err(system("the worker thread"))?;
 
-    let (routes, questions) = routes::questions();
-    let router = Router::open(interfaces.clone(), running.worker.clone(), questions)
-        .map_err(system("netlink"))?;
+    let port = interfaces.first().expect("at least one interface");
+    let (routes, questions) = questions::questions(port.port.clone());
     let applications = Applications::new(
         &config.application,
         running.worker.clone(),
         routes.clone(),
         running.doorbells.clone(),
     );
+    let told = applications.clone();
+    let announce = Announce::new(move |event| told.announce(event));
+    let worker = running.worker.clone();
+    let router = Router::open(interfaces.clone(), worker, questions, announce);
+    let router = router.map_err(system("netlink"))?;
     listeners.serve(loaded, &running, &applications, &interfaces);
     let mut router = tokio::spawn(router.run());
 

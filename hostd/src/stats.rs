@@ -197,6 +197,8 @@ pub struct QueuePairStatistics {
     pub remote_qpn: u32,
     /// The peer's address.
     pub remote: Option<IpAddr>,
+    /// The own address that packets leave from, once it is chosen.
+    pub local: Option<IpAddr>,
     /// Whether multipath was agreed on; plain RoCEv2 otherwise.
     pub multipath: bool,
     /// What takes one path, as agreed: a packet, a flowlet or a flow. Without multipath a flow.

@@ -224,7 +224,7 @@ impl<const BYTES: bool> App<BYTES> {
         let created = self.ask(|answer| SessionCommand::CreateCompletionQueue(ring, wake, answer));
         turn();
         self.queue = answered(created)?;
-        let listening = self.ask(|answer| SessionCommand::Listen(SERVICE, BACKLOG, answer));
+        let listening = self.ask(|answer| SessionCommand::Listen(None, SERVICE, BACKLOG, answer));
         turn();
         answered(listening)?;
         memory_works(self.completions.arm());
@@ -378,7 +378,8 @@ impl<const BYTES: bool> App<BYTES> {
             // Applications of the twin neither share receives nor drain queues.
             Event::SharedLimitReached { .. }
             | Event::LastReceiveTaken { .. }
-            | Event::SendQueueDrained { .. } => false,
+            | Event::SendQueueDrained { .. }
+            | Event::Port { .. } => false,
         }
     }
 

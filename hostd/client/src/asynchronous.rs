@@ -37,7 +37,10 @@ impl Channel {
         }
     }
 
-    async fn event<T>(&self, mut wanted: impl FnMut(&Event) -> Option<T>) -> Result<T, Error> {
+    pub(crate) async fn event<T>(
+        &self,
+        mut wanted: impl FnMut(&Event) -> Option<T>,
+    ) -> Result<T, Error> {
         self.until(|state| state.event(&mut wanted)).await
     }
 

@@ -353,6 +353,8 @@ fn store(state: &mut State, received: Received) -> Result<(), Error> {
             state.greeted = true;
             state.replies.insert(tag, (reply, received.descriptors));
         }
+        // How the port stands is asked for: once is enough for who does not listen.
+        FromDaemon::Event(event @ Event::Port { .. }) if state.events.contains(&event) => {}
         FromDaemon::Event(event) => state.events.push_back(event),
     }
     Ok(())

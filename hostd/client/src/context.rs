@@ -46,7 +46,7 @@ fn is_absent(error: &Error) -> bool {
 /// the objects made from it keep it alive.
 #[derive(Clone, Debug)]
 pub struct Context {
-    inner: Arc<Session>,
+    pub(crate) inner: Arc<Session>,
 }
 
 impl Context {
@@ -131,6 +131,7 @@ impl Context {
                 doorbell,
                 wake,
                 limits,
+                features,
                 memory: AtomicU64::new(0),
                 rings: AtomicU32::new(0),
             }),
@@ -211,14 +212,15 @@ impl Context {
         SharedQueue::create(&self.inner, entries, limit)
     }
 
-    /// Waits for connections to `port` of all addresses of the daemon: `address` is the unspecified
-    /// one (`0.0.0.0` or `::`), a field for a specific one is reserved. Port zero lets the daemon
-    /// choose (`rdma_listen`). At most `backlog` requests wait for an answer, at least one; of one
-    /// peer at most 64, and 256 for all listeners of an application together. Further ones are
-    /// turned down at once, with [`crate::ErrorCode::Busy`] at the peer.
+    /// Waits for connections to `port` (`rdma_listen`): at `address`, one of [`Self::gids`], or at
+    /// all of them if it is the unspecified one (`0.0.0.0` or `::`). A port belongs to one
+    /// listener, whatever its address. Port zero lets the daemon choose. At most `backlog` requests
+    /// wait for an answer, at least one; of one peer at most 64, and 256 for all listeners of an
+    /// application together. Further ones are turned down at once, with
+    /// [`crate::ErrorCode::Busy`] at the peer.
     ///
     /// # Errors
-    /// The port is taken, or the address is a specific one.
+    /// The port is taken, or the address is none of the daemon's interface.
     pub fn listen(&self, address: IpAddr, port: u16, backlog: u16) -> Result<Listener, Error> {
         Listener::create(&self.inner, address, port, backlog)
     }

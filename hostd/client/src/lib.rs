@@ -16,6 +16,7 @@
 //!   context region completion queue_pair shared_queue listener   the objects of the library
 //!   lists   requests of several pieces, and with inline data
 //!   window   keys of regions that can be taken back
+//!   port     the daemon's port: state, GIDs, partition keys, events
 //! ```
 //!
 //! The names are those of libibverbs: a [`Region`] has local and remote keys, work requests are
@@ -40,6 +41,7 @@ mod context;
 mod error;
 mod listener;
 mod lists;
+mod port;
 mod queue_pair;
 mod region;
 mod session;
@@ -54,11 +56,13 @@ pub use abi::attributes::{QueuePairAttributes, QueuePairState};
 pub use abi::by_hand::ByHand;
 pub use abi::descriptor::{CompletionOpcode, CompletionStatus};
 pub use abi::options::ConnectionOptions;
+pub use abi::port::{PortEvent, PortState};
 pub use abi::types::{Access, ErrorCode, Granularity, Private};
 pub use completion::{Completion, CompletionQueue};
 pub use context::{Context, SOCKET_DEFAULT, SOCKET_ENV, socket_path};
 pub use error::Error;
 pub use listener::{ConnectRequest, Listener};
+pub use port::{Gid, Port};
 pub use queue_pair::{
     AtomicOperation, Connected, QueuePair, QueuePairOptions, ReceiveRequest, RemoteSlice,
     RemoteUse, SendRequest,

@@ -430,8 +430,8 @@ impl QueuePair {
     /// gone: requests fail then, with [`crate::CompletionStatus::RetryExceeded`].
     ///
     /// # Errors
-    /// There is no way to the peer, packets to it leave from another address than
-    /// [`ByHand::local`], or an attribute is out of range; the daemon says which.
+    /// There is no way to the peer from [`ByHand::local`], or that is no address of the interface,
+    /// or an attribute is out of range; the daemon says which.
     pub fn connect_by_hand(&mut self, by_hand: &ByHand) -> Result<(), Error> {
         let request = Request::ConnectByHand {
             qp: self.handle,
@@ -565,7 +565,9 @@ impl Drop for QueuePair {
             | Event::LastReceiveTaken { qp }
             | Event::SendQueueDrained { qp }
             | Event::Disconnected { qp, .. } => qp == ours,
-            Event::ConnectRequest { .. } | Event::SharedLimitReached { .. } => false,
+            Event::ConnectRequest { .. }
+            | Event::SharedLimitReached { .. }
+            | Event::Port { .. } => false,
         });
     }
 }

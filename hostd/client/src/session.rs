@@ -33,6 +33,8 @@ pub(crate) struct Session {
     /// Wakes the daemon.
     pub(crate) wake: OwnedFd,
     pub(crate) limits: Limits,
+    /// What both sides know ([`crate::abi::feature`]).
+    pub(crate) features: u64,
     /// Bytes of the regions of this session.
     pub(crate) memory: AtomicU64,
     /// Doorbells that were rung.

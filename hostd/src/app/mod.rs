@@ -4,6 +4,7 @@
 //!   control thread (app)                        worker thread (edge)
 //!   socket    accepts, checks credentials
 //!   session   requests, replies          ──▶    sessions, rings, registered memory
+//!   port      what is told of the port
 //!   ledger    quotas
 //!   closer    threads that close what applications own
 //!             events to the application  ◀──
@@ -16,6 +17,7 @@
 pub mod closer;
 pub mod ledger;
 pub mod permissions;
+mod port;
 pub mod refusal;
 pub mod session;
 pub mod socket;

@@ -2,9 +2,10 @@
 //! worker, answered.
 
 use super::ledger::{Account, Claim, Resource};
+use super::port;
 use super::refusal::Refusal;
 use crate::config::Quota;
-use crate::control::routes::RouterHandle;
+use crate::control::questions::RouterHandle;
 use crate::doorbell::{Doorbell, Doorbells};
 use crate::edge::command::{
     Answer, Command, NewQueuePair, NewSharedQueue, Readied, SessionCommand, SessionId, WorkerHandle,
@@ -31,6 +32,8 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// A reply and the descriptors that go with it.
 pub type Outcome = Result<(Reply, Vec<OwnedFd>), Refusal>;
@@ -47,12 +50,16 @@ pub struct Session {
     /// What the application writes to wake the worker, once the worker has its page.
     doorbell: Option<Doorbell>,
     greeted: bool,
+    /// It asked for events of the port.
+    watches: Arc<AtomicBool>,
     account: Account,
     /// What is held, by handle.
     regions: HashMap<u32, Claim>,
     windows: HashMap<u32, Claim>,
     completion_queues: HashMap<u32, Claim>,
     queue_pairs: HashMap<u32, (u32, Claim)>,
+    /// The addresses that queue pairs are bound to.
+    bound: HashMap<u32, IpAddr>,
     listeners: HashMap<u32, Claim>,
     shared: HashMap<u32, (u32, Claim)>,
     /// The socket and the doorbell.
@@ -86,11 +93,13 @@ impl Session {
             waking,
             doorbell: None,
             greeted: false,
+            watches: Arc::default(),
             account,
             regions: HashMap::new(),
             windows: HashMap::new(),
             completion_queues: HashMap::new(),
             queue_pairs: HashMap::new(),
+            bound: HashMap::new(),
             listeners: HashMap::new(),
             shared: HashMap::new(),
             _own: own,
@@ -101,6 +110,11 @@ impl Session {
     /// Its name.
     pub fn id(&self) -> SessionId {
         self.id
+    }
+
+    /// Whether it asked for events of the port.
+    pub fn watches(&self) -> Arc<AtomicBool> {
+        self.watches.clone()
     }
 
     /// Carries out a request that came with `descriptors`.
@@ -200,6 +214,9 @@ impl Session {
                 attributes,
             } => self.modify(qp, next, attributes).await,
             Request::QueryQueuePair { qp } => self.query(qp).await,
+            Request::Bind { qp, address } => self.bind(qp, address).await,
+            Request::Port(request) => port::answer(self.routes.port(), request, &self.watches)
+                .map(|reply| (reply, Vec::new())),
             Request::Destroy { kind, handle } => self.destroy(kind, handle).await,
         }
     }
@@ -413,11 +430,11 @@ impl Session {
 
     async fn listen(&mut self, address: IpAddr, port: u16, backlog: u16) -> Outcome {
         let claim = self.account.claim(&[(Resource::Listeners, 1)])?;
-        if !address.is_unspecified() {
-            let text = "hostd listens on all its addresses: give 0.0.0.0 or ::";
-            return Err(Refusal::new(ErrorCode::InvalidArgument, text));
+        let at = Some(address).filter(|it| !it.is_unspecified());
+        if let Some(address) = at {
+            port::require_own(self.routes.port(), address)?;
         }
-        let listen = |answer| SessionCommand::Listen(port, backlog, answer);
+        let listen = |answer| SessionCommand::Listen(at, port, backlog, answer);
         let port = self
             .ask(listen)
             .await
@@ -432,11 +449,26 @@ impl Session {
         Ok((Reply::Listener { handle, port }, Vec::new()))
     }
 
+    /// Waits until `peer` can be reached from `own`, if that is given.
+    async fn reach(&self, peer: IpAddr, own: Option<IpAddr>) -> Result<(), Refusal> {
+        if let Some(own) = own {
+            port::require_own(self.routes.port(), own)?;
+            port::require_family(own, peer)?;
+        }
+        let reached = self.routes.reach(peer, own).await;
+        reached.map_err(|reason| Refusal::new(ErrorCode::Unreachable, reason))
+    }
+
+    async fn bind(&mut self, qp: u32, address: IpAddr) -> Outcome {
+        port::require_own(self.routes.port(), address)?;
+        self.ask(|answer| SessionCommand::Bind(qp, address, answer))
+            .await?;
+        self.bound.insert(qp, address);
+        Ok(done(()))
+    }
+
     async fn connect(&self, qp: u32, address: IpAddr, port: u16, private: Private) -> Outcome {
-        self.routes
-            .reach(address)
-            .await
-            .map_err(|reason| Refusal::new(ErrorCode::Unreachable, reason))?;
+        self.reach(address, self.bound.get(&qp).copied()).await?;
         let connect = |answer| SessionCommand::Connect(qp, address, port, private, answer);
         self.ask(connect).await.map(done)
     }
@@ -447,10 +479,7 @@ impl Session {
     }
 
     async fn connect_by_hand(&self, qp: u32, by_hand: ByHand) -> Outcome {
-        self.routes
-            .reach(by_hand.peer)
-            .await
-            .map_err(|reason| Refusal::new(ErrorCode::Unreachable, reason))?;
+        self.reach(by_hand.peer, Some(by_hand.local)).await?;
         self.ready(|answer| SessionCommand::ConnectByHand(qp, Box::new(by_hand), answer))
             .await
     }
@@ -473,10 +502,7 @@ impl Session {
             return Err(Refusal::new(ErrorCode::InvalidArgument, fault));
         }
         if let Some(peer) = attributes.destination {
-            self.routes
-                .reach(peer)
-                .await
-                .map_err(|reason| Refusal::new(ErrorCode::Unreachable, reason))?;
+            self.reach(peer, self.bound.get(&qp).copied()).await?;
         }
         let given = Box::new(attributes);
         self.ready(|answer| SessionCommand::ModifyQueuePair(qp, next, given, answer))
@@ -497,6 +523,7 @@ impl Session {
             ObjectKind::Window => drop(self.windows.remove(&handle)),
             ObjectKind::CompletionQueue => drop(self.completion_queues.remove(&handle)),
             ObjectKind::QueuePair => {
+                self.bound.remove(&handle);
                 if let Some((slot, _)) = self.queue_pairs.remove(&handle) {
                     self.slots.remove(&slot);
                 }

@@ -10,13 +10,14 @@ use super::permissions::Permissions;
 use super::refusal::Refusal;
 use super::session::Session;
 use crate::config::{Application, Quota};
-use crate::control::routes::RouterHandle;
+use crate::control::questions::RouterHandle;
 use crate::doorbell::Doorbells;
 use crate::edge::command::{Command, SessionCommand, SessionId, WorkerHandle};
 use crate::readiness::readiness;
 use crate::wakes::{Strain, Wakers, cpu_time};
 use hostd_client::abi::answer::{Event, Reply};
 use hostd_client::abi::message::Request;
+use hostd_client::abi::port::PortEvent;
 use hostd_client::abi::record::{Record, TAG_NONE, tag_of};
 use hostd_client::abi::types::{ErrorCode, Private};
 use hostd_client::shm_socket::{self, Received};
@@ -31,6 +32,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::Interest;
@@ -82,11 +84,22 @@ pub struct SocketStatistics {
     pub costly: u64,
     /// Connection requests turned down because their application did not read its events.
     pub unheard: u64,
+    /// Events of the port that were not told to an application because it did not read its events.
+    pub untold: u64,
+}
+
+/// The way of events to a session.
+#[derive(Debug)]
+struct Listening {
+    peer: Peer,
+    events: mpsc::Sender<Event>,
+    /// It asked for events of the port.
+    watches: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
 struct Sessions {
-    events: HashMap<SessionId, (Peer, mpsc::Sender<Event>)>,
+    events: HashMap<SessionId, Listening>,
     /// Connections by user: those that have not said hello, and those whose end takes time, too.
     connections: HashMap<u32, u32>,
     last: u32,
@@ -185,7 +198,7 @@ impl Applications {
             sessions
                 .events
                 .iter()
-                .map(|(id, (peer, _))| (*id, *peer))
+                .map(|(id, listening)| (*id, listening.peer))
                 .collect()
         })
     }
@@ -196,7 +209,7 @@ impl Applications {
     /// that all the same is disconnected.
     pub fn deliver(&self, session: SessionId, event: Event) {
         let turned_down = self.with(|sessions| {
-            let (_, events) = sessions.events.get(&session)?;
+            let events = &sessions.events.get(&session)?.events;
             if let Event::ConnectRequest { request, .. } = event
                 && events.capacity() <= EVENTS / 2
             {
@@ -216,6 +229,21 @@ impl Applications {
             // Should the worker's channel be full, the request waits until its peer gives up.
             self.worker.tell(Command::Session(session, reject));
         }
+    }
+
+    /// Tells what happens to the port to all that asked for it. Who lets many events lie is not
+    /// told, which is counted, and loses nothing else.
+    pub fn announce(&self, event: PortEvent) {
+        self.with(|sessions| {
+            let all = sessions.events.values();
+            for listening in all.filter(|it| it.watches.load(Ordering::Relaxed)) {
+                let events = &listening.events;
+                let room = events.capacity() > EVENTS / 2;
+                if !room || events.try_send(Event::Port { event }).is_err() {
+                    sessions.statistics.untold += 1;
+                }
+            }
+        });
     }
 
     /// Accepts connections for ever.
@@ -361,9 +389,15 @@ impl Applications {
     ) -> io::Result<()> {
         let (sender, events) = mpsc::channel(EVENTS);
         let id = session.id();
+        let watches = session.watches();
         self.with(|sessions| {
             sessions.statistics.accepted += 1;
-            sessions.events.insert(id, (peer, sender));
+            let listening = Listening {
+                peer,
+                events: sender,
+                watches,
+            };
+            sessions.events.insert(id, listening);
         });
         let ended = self.exchange(&mut line, &mut session, events, &place).await;
         self.with(|sessions| sessions.events.remove(&id));

@@ -72,6 +72,10 @@ enum What {
     /// Interfaces and their counters.
     #[command(alias = "port")]
     Ports,
+    /// Addresses of the interface by index, as applications see them: IPv4 ones are mapped into
+    /// IPv6.
+    #[command(alias = "gid")]
+    Gids,
     /// Flow control that was received, and paused time, by priority.
     #[command(aliases = ["pause", "pfc"])]
     Pauses,
@@ -91,6 +95,7 @@ impl Verb {
             What::Sessions => Subject::Sessions,
             What::Drops => Subject::Drops,
             What::Ports => Subject::Ports,
+            What::Gids => Subject::Gids,
             What::Pauses => Subject::Pauses,
             What::Config => Subject::Config,
         }
@@ -195,6 +200,7 @@ mod tests {
             ("sessions", "session", Subject::Sessions),
             ("drops", "drop", Subject::Drops),
             ("ports", "port", Subject::Ports),
+            ("gids", "gid", Subject::Gids),
             ("pauses", "pause", Subject::Pauses),
             ("pfc", "pfc", Subject::Pauses),
         ] {

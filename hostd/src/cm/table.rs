@@ -13,7 +13,7 @@ use crate::verbs::{Cookies, DropReason, EngineError, PrivateData};
 use common::time::{Span, Time};
 use common::wire::cm::{Mad, Message, Pair};
 use common::wire::roce::Flow;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 /// Messages that wait for the next transmission; what finds no room is repeated by its sender.
@@ -29,6 +29,9 @@ pub(crate) struct Connection {
     /// This side sent the REQ.
     pub(crate) active: bool,
     pub(crate) remote: IpAddr,
+    /// The own address that the peer knows it by: what its REQ was sent to, or this side's REQ is
+    /// sent from. `None` before there is a route, unless the application chose one.
+    pub(crate) local: Option<IpAddr>,
     /// The peer's number for it; zero before it is known.
     pub(crate) remote_id: u32,
     /// Of the REQ, and of all that answers it.
@@ -136,6 +139,7 @@ impl Connection {
             phase,
             active: phase == Phase::Requesting,
             remote,
+            local: None,
             remote_id: 0,
             transaction,
             closing: 0,
@@ -198,6 +202,8 @@ impl Connection {
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) remote: IpAddr,
+    /// The own address that it leaves from; the route's if `None`.
+    pub(crate) local: Option<IpAddr>,
     /// The way there if there is no route.
     pub(crate) way: Option<Flow>,
     pub(crate) mad: Mad,
@@ -212,7 +218,8 @@ pub(crate) struct ConnectionTable {
     by_peer: HashMap<(IpAddr, u32, u64), u32>,
     /// By the peer's address and queue pair: a connection that its peer forgot is found here.
     by_queue_pair: HashMap<(IpAddr, u32), u32>,
-    listeners: HashSet<u16>,
+    /// Ports, and the own address that requests have to be sent to, if not any.
+    listeners: HashMap<u16, Option<IpAddr>>,
     timers: Timers,
     pub(crate) outbox: VecDeque<Outgoing>,
     /// Answers to what concerns no connection.
@@ -235,7 +242,7 @@ impl ConnectionTable {
             connections: Slab::new(limits::CONNECTIONS, 32),
             by_peer: HashMap::new(),
             by_queue_pair: HashMap::new(),
-            listeners: HashSet::new(),
+            listeners: HashMap::new(),
             timers: Timers::default(),
             outbox: VecDeque::new(),
             answers: VecDeque::new(),
@@ -247,14 +254,14 @@ impl ConnectionTable {
         }
     }
 
-    pub(crate) fn listen(&mut self, port: u16) -> Result<(), EngineError> {
-        if self.listeners.contains(&port) {
+    pub(crate) fn listen(&mut self, port: u16, at: Option<IpAddr>) -> Result<(), EngineError> {
+        if self.listeners.contains_key(&port) {
             return Err(EngineError::Busy);
         }
         if self.listeners.len() >= limits::LISTENERS {
             return Err(EngineError::TooMany);
         }
-        self.listeners.insert(port);
+        self.listeners.insert(port, at);
         Ok(())
     }
 
@@ -262,8 +269,10 @@ impl ConnectionTable {
         self.listeners.remove(&port);
     }
 
-    pub(crate) fn listens(&self, port: u16) -> bool {
-        self.listeners.contains(&port)
+    /// Whether somebody listens on `port` of the own address `local`.
+    pub(crate) fn listens(&self, port: u16, local: IpAddr) -> bool {
+        let at = self.listeners.get(&port);
+        at.is_some_and(|at| at.is_none_or(|at| at == local))
     }
 
     /// Adds a connection under the number that `draw` makes; `None` when the table is full. One in
@@ -486,6 +495,7 @@ impl ConnectionTable {
         if self.outbox.len() < OUTBOX {
             self.outbox.push_back(Outgoing {
                 remote: connection.remote,
+                local: connection.local,
                 way: connection.way,
                 mad: Mad {
                     transaction,
@@ -502,6 +512,7 @@ impl ConnectionTable {
         if room {
             self.answers.push_back(Outgoing {
                 remote: way.addresses.dst(),
+                local: Some(way.addresses.src()),
                 way: Some(way),
                 mad: Mad {
                     transaction,

@@ -75,6 +75,9 @@ pub(crate) struct QueuePair {
     counters: QueuePairCounters,
     /// What the engine has taken over of the counters.
     reported: TransportCounters,
+    /// Own address that packets leave from. The peer knows the queue pair by it, so it stays as it
+    /// is from the first route on, whatever routes say later.
+    pub(crate) source: Option<IpAddr>,
     /// The connection that it was given to, as the connection manager numbers them.
     pub(crate) connection: Option<u32>,
     /// Its connection ends when all is acknowledged; nothing more may be posted.
@@ -152,6 +155,7 @@ impl QueuePair {
             pulse: Pulse::default(),
             counters: QueuePairCounters::default(),
             reported: TransportCounters::default(),
+            source: None,
             connection: None,
             draining: false,
             data_arrived: false,
@@ -198,6 +202,7 @@ impl QueuePair {
                 self.forget(effects);
                 self.leave_peer(effects);
                 self.peer = None;
+                self.source = None;
                 self.responder.receiver = None;
                 self.responder.answers = None;
             }
@@ -303,7 +308,8 @@ impl QueuePair {
     pub(crate) fn set_route(&mut self, port: PortId, route: &Route, config: &EngineConfig) {
         let Some(peer) = &mut self.peer else { return };
         peer.steering.set_speed(route.rate);
-        let flow = |class| frame::flow(route, peer.address, class);
+        let source = *self.source.get_or_insert(route.source);
+        let flow = |class| frame::flow(route, source, peer.address, class);
         let flows = flow(config.data_class).zip(flow(config.control_class));
         peer.addressing = flows.map(|(data, acknowledgements)| Addressing {
             port,
@@ -399,6 +405,7 @@ impl QueuePair {
             state: self.state,
             remote_qpn: peer.map_or(0, |peer| peer.qpn),
             remote: peer.map(|peer| peer.address),
+            local: self.source,
             multipath: peer.is_some_and(|peer| peer.agreed.is_some()),
             granularity: peer
                 .and_then(|peer| peer.agreed)

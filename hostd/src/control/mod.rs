@@ -2,16 +2,22 @@
 //!
 //! ```text
 //!   routes      routes and neighbours of the kernel, followed and passed to the worker
+//!   questions   who asks for a route, and how the answer comes back
 //!   peers       which peers have a route, how many of whom, and which make way
-//!   interfaces  names, speeds and devices of the ports
+//!   interfaces  names and devices of the ports;  link  their speeds, MTU and state
+//!   port        the port as applications see it;  gids  its table of GIDs
 //!   report      the state as operators see it, and its JSON
 //!   admin       the Unix socket of hostctl
 //!   telemetry   Prometheus metrics, health
 //! ```
 
 pub mod admin;
+pub mod gids;
 pub mod interfaces;
+pub mod link;
 mod peers;
+pub mod port;
+pub mod questions;
 pub mod report;
 pub mod routes;
 pub mod telemetry;

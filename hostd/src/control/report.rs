@@ -1,5 +1,6 @@
 //! The state as operators see it: the daemon writes it as JSON, hostctl reads it and shows tables.
 
+use super::gids::Gid;
 use super::interfaces::Interfaces;
 use crate::app::socket::Applications;
 use crate::edge::command::Report;
@@ -7,6 +8,7 @@ use crate::verbs::PRIORITIES;
 use crate::worker::Published;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,6 +30,8 @@ pub enum Subject {
     Drops,
     /// Interfaces and their counters.
     Ports,
+    /// Addresses of the interface by index, as applications see them.
+    Gids,
     /// Flow control that was received, and paused time, by priority.
     Pauses,
     /// The configuration in force.
@@ -50,6 +54,7 @@ pub fn columns(subject: Subject) -> &'static [(&'static str, &'static str)] {
             ("qpn", "QP"),
             ("session", "session"),
             ("state", "state"),
+            ("local", "local"),
             ("peer", "peer"),
             ("remote_qpn", "peer QP"),
             ("mtu", "MTU"),
@@ -105,6 +110,13 @@ pub fn columns(subject: Subject) -> &'static [(&'static str, &'static str)] {
             ("tx_bytes", "tx bytes"),
             ("tx_kicks", "tx kicks"),
             ("tx_kick_failed", "failed"),
+        ],
+        Subject::Gids => &[
+            ("index", "index"),
+            ("gid", "GID"),
+            ("prefix", "prefix"),
+            ("name", "port"),
+            ("state", "state"),
         ],
         Subject::Pauses => &[
             ("priority", "priority"),
@@ -181,6 +193,7 @@ impl Sources {
             Subject::Sessions => self.sessions(report),
             Subject::Drops => self.drops(report),
             Subject::Ports => self.ports(),
+            Subject::Gids => self.gids(),
             Subject::Pauses => pauses(report),
             Subject::Config => vec![json!({ "toml": self.config.text() })],
         };
@@ -277,6 +290,28 @@ impl Sources {
             .collect()
     }
 
+    fn gids(&self) -> Vec<Value> {
+        let rows = self.interfaces.iter().flat_map(|interface| {
+            let gids = interface.port.gids();
+            let row = |(index, (address, prefix)): (u16, Gid)| {
+                let raw = match address {
+                    IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+                    IpAddr::V6(v6) => v6,
+                };
+                json!({
+                    "index": index,
+                    "gid": raw.to_string(),
+                    "address": address.to_string(),
+                    "prefix": format!("{address}/{prefix}"),
+                    "name": interface.name,
+                    "state": interface.link.state().to_string(),
+                })
+            };
+            gids.iter().map(row).collect::<Vec<_>>()
+        });
+        rows.collect()
+    }
+
     fn ports(&self) -> Vec<Value> {
         let mut rows = Vec::new();
         for interface in self.interfaces.iter() {
@@ -345,6 +380,7 @@ fn queue_pairs(report: &Report) -> Vec<Value> {
                 "qpn": standing.qpn,
                 "session": session.0,
                 "state": format!("{:?}", standing.state),
+                "local": standing.local.map(|local| local.to_string()),
                 "peer": standing.remote.map(|peer| peer.to_string()),
                 "remote_qpn": standing.remote_qpn,
                 "multipath": standing.multipath,

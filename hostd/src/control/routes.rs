@@ -5,8 +5,11 @@
 //! routes are looked up again and pushed to the worker. Neighbours in use are kept alive, as the
 //! kernel sees none of the packets.
 
-use super::interfaces::{Interface, Interfaces, LinkState, fastest};
-use super::peers::{Peer, Reached, Room, forget_unused};
+use super::interfaces::{Interface, Interfaces, fastest};
+use super::link::LinkState;
+use super::peers::{Peer, Room, forget_unused};
+use super::port::Announce;
+use super::questions::{Question, Questions};
 use crate::edge::command::{Command, WorkerHandle};
 use crate::readiness::readiness;
 use crate::verbs::{Route, Speeds};
@@ -16,16 +19,13 @@ use common::netlink::{
 use common::sys::monotonic;
 use common::time::{Span, Time};
 use common::xdp::netdev::Device;
+use hostd_client::abi::port::PortEvent;
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{mpsc, oneshot};
-
-/// Questions that may wait.
-const QUESTIONS: usize = 256;
 
 /// How long the resolution of a neighbour may take; the kernel gives up after three seconds.
 const RESOLVE_TIME: Span = Span::from_secs(4);
@@ -43,95 +43,6 @@ const RESYNC: Span = Span::from_secs(60);
 
 /// Receive buffer in bytes: a host has few routes.
 const RECEIVE_BUFFER: usize = 1 << 20;
-
-/// A destination that needs a route.
-#[derive(Debug)]
-pub struct Question {
-    /// The address of the peer.
-    pub destination: IpAddr,
-    /// The user whose application asks; `None` if packets wait.
-    pub user: Option<u32>,
-    /// Where the answer goes; `None` if only packets wait.
-    answer: Option<oneshot::Sender<Reached>>,
-}
-
-/// For those who need routes.
-#[derive(Clone, Debug)]
-pub struct RouterHandle {
-    questions: mpsc::Sender<Question>,
-    /// The user for whom is asked.
-    user: Option<u32>,
-}
-
-/// What is asked of a router; the other end of a [`RouterHandle`].
-#[derive(Debug)]
-pub struct Questions(mpsc::Receiver<Question>);
-
-/// A handle, and the questions that come through it.
-pub fn questions() -> (RouterHandle, Questions) {
-    let (sender, receiver) = mpsc::channel(QUESTIONS);
-    let handle = RouterHandle {
-        questions: sender,
-        user: None,
-    };
-    (handle, Questions(receiver))
-}
-
-impl RouterHandle {
-    /// A handle for the applications of a user, whose share of the table is bounded.
-    pub fn for_user(&self, user: u32) -> Self {
-        Self {
-            questions: self.questions.clone(),
-            user: Some(user),
-        }
-    }
-
-    /// Packets to `destination` wait for a route.
-    pub fn need(&self, destination: IpAddr) {
-        // The engine asks again while they wait.
-        let _ = self.questions.try_send(Question {
-            destination,
-            user: None,
-            answer: None,
-        });
-    }
-
-    /// Waits until `destination` can be reached.
-    ///
-    /// # Errors
-    /// Why it cannot, for people.
-    pub async fn reach(&self, destination: IpAddr) -> Reached {
-        let (answer, reply) = oneshot::channel();
-        let question = Question {
-            destination,
-            user: self.user,
-            answer: Some(answer),
-        };
-        let asked = self.questions.send(question).await;
-        match asked {
-            Ok(()) => reply
-                .await
-                .unwrap_or_else(|_| Err("hostd is shutting down".to_owned())),
-            Err(_) => Err("hostd is shutting down".to_owned()),
-        }
-    }
-}
-
-impl Questions {
-    /// The next question; `None` once all handles are gone.
-    pub async fn next(&mut self) -> Option<Question> {
-        self.0.recv().await
-    }
-}
-
-impl Question {
-    /// Answers, if an answer is waited for.
-    pub fn answer(self, reached: Reached) {
-        if let Some(answer) = self.answer {
-            let _ = answer.send(reached);
-        }
-    }
-}
 
 /// Why a router ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,10 +68,12 @@ pub struct Router {
     /// What the worker was told last of the speeds.
     told_speeds: Option<Speeds>,
     changes: Vec<Change>,
+    announce: Announce,
 }
 
 impl Router {
-    /// Opens the kernel's tables and reads them once. Inside a tokio runtime.
+    /// Opens the kernel's tables and reads them once. What happens to the port later goes to
+    /// `announce`. Inside a tokio runtime.
     ///
     /// # Errors
     /// The kernel refused.
@@ -168,6 +81,7 @@ impl Router {
         interfaces: Interfaces,
         worker: WorkerHandle,
         questions: Questions,
+        announce: Announce,
     ) -> io::Result<Self> {
         let mut watch = Watch::open(Settings { resync: RESYNC }, RECEIVE_BUFFER)?;
         let mut changes = Vec::new();
@@ -185,6 +99,7 @@ impl Router {
             look_again: Time::NEVER,
             told_speeds: None,
             changes,
+            announce,
         };
         // What the worker began with.
         router.told_speeds = fastest(&router.interfaces);
@@ -241,6 +156,11 @@ impl Router {
     async fn answer(&mut self, question: Question) {
         let destination = question.destination;
         let user = question.user;
+        if let Some(source) = question.source
+            && let Err(reason) = self.check_source(destination, source).await
+        {
+            return question.answer(Err(reason));
+        }
         let told = self
             .peers
             .get(&destination)
@@ -281,7 +201,7 @@ impl Router {
 
     /// Asks the kernel how it sends to a peer.
     async fn look_up(&mut self, destination: IpAddr) {
-        let found = self.find(destination).await;
+        let found = self.find(destination, None).await;
         let Some(peer) = self.peers.get_mut(&destination) else {
             return;
         };
@@ -304,8 +224,28 @@ impl Router {
         }
     }
 
-    async fn find(&self, destination: IpAddr) -> Result<(NeighbourKey, IpAddr), String> {
-        let answer = match self.requests.route_to(destination, None).await {
+    /// Packets to a destination take one way, whatever own address they leave from: the kernel must
+    /// not have another one for `source`.
+    async fn check_source(&self, destination: IpAddr, source: IpAddr) -> Result<(), String> {
+        let (usual, _) = self.find(destination, None).await?;
+        let (theirs, _) = self.find(destination, Some(source)).await?;
+        if usual == theirs {
+            return Ok(());
+        }
+        let (usual, theirs) = (usual.address, theirs.address);
+        Err(format!(
+            "packets from {source} to {destination} go by {theirs}, others by {usual}: hostd does \
+             not follow rules that look at the source"
+        ))
+    }
+
+    /// The next hop, and the address that packets leave from.
+    async fn find(
+        &self,
+        destination: IpAddr,
+        source: Option<IpAddr>,
+    ) -> Result<(NeighbourKey, IpAddr), String> {
+        let answer = match self.requests.route_to(destination, source).await {
             Ok(Some(answer)) => answer,
             Ok(None) => return Err(format!("no route to {destination}")),
             Err(error) => return Err(format!("the kernel tells no route: {error}")),
@@ -336,8 +276,8 @@ impl Router {
         let own = |address: &&common::netlink::Address| {
             address.ifindex == answer.ifindex && address.address.is_ipv4() == destination.is_ipv4()
         };
-        let source = answer
-            .source
+        let source = source
+            .or(answer.source)
             .or_else(|| mirror.addresses().find(own).map(|address| address.address))
             .ok_or_else(|| format!("no own address towards {destination}"))?;
         let address = answer.gateway.unwrap_or(destination);
@@ -488,10 +428,12 @@ impl Router {
 
     fn apply_changes(&mut self) {
         let mut changes = std::mem::take(&mut self.changes);
+        let mut addresses = false;
         for change in changes.drain(..) {
             match change {
                 Change::Neighbour(key) => self.neighbour_changed(key),
                 Change::Address(address) => {
+                    addresses = true;
                     if let Some(interface) = self.interface(address.ifindex) {
                         let steering = &interface.steering;
                         let done = if self.watch.mirror().has_address(&address) {
@@ -517,6 +459,21 @@ impl Router {
             }
         }
         self.changes = changes;
+        if addresses {
+            self.follow_addresses();
+        }
+    }
+
+    /// The interface has other addresses.
+    fn follow_addresses(&self) {
+        for interface in self.interfaces.iter() {
+            let all = self.watch.mirror().addresses();
+            let own = all.filter(|it| it.ifindex == interface.ifindex);
+            let gids = own.map(|it| (it.address, it.prefix_len));
+            if interface.port.follow(gids) {
+                self.announce.tell(PortEvent::GidChange);
+            }
+        }
     }
 
     /// An interface may have another speed or MTU. Routes carry both to the worker: what is sent
@@ -536,6 +493,10 @@ impl Router {
         };
         let state = LinkState::of(self.watch.mirror().link(ifindex));
         if interface.link.set_state(state) {
+            self.announce.tell(match state {
+                LinkState::Up => PortEvent::Active,
+                LinkState::Down | LinkState::NoCarrier | LinkState::Gone => PortEvent::Error,
+            });
             match state.problem() {
                 None => tracing::info!(interface = %interface.name, "the link is up"),
                 Some(problem) => {
@@ -551,6 +512,7 @@ impl Router {
         let Some(before) = interface.link.adopt(device.speed, device.mtu) else {
             return;
         };
+        self.announce.tell(PortEvent::Changed);
         let (name, now) = (&interface.name, interface.link.now());
         tracing::info!(interface = %name, %before, %now, "the link is another one now");
         if now.mtu < before.mtu {

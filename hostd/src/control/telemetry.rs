@@ -1,7 +1,7 @@
 //! Metrics of the daemon (MG-5). No label has a value for each queue pair, session or peer, so the
 //! number of series depends on the configuration only.
 
-use super::interfaces::LinkState;
+use super::link::LinkState;
 use super::report::{Sources, kernel_drops};
 use crate::edge::statistics::EdgeStatistics;
 use crate::pauses::PauseCounters;
@@ -56,6 +56,11 @@ impl Telemetry {
             "hostd_connection_requests_unheard_total",
             "Connection requests turned down because their application read no events.",
             socket.unheard,
+        );
+        count(
+            "hostd_port_events_untold_total",
+            "Events of the port that an application was not told because it read no events.",
+            socket.untold,
         );
         let malformed = "Sessions ended for malformed messages.";
         count(

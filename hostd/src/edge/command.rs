@@ -82,8 +82,11 @@ pub enum SessionCommand<M = SharedMemory> {
     CreateSharedQueue(Box<NewSharedQueue>, Answer<u32>),
     /// Set the limit of a shared receive queue.
     LimitSharedQueue(u32, u32, Answer<()>),
-    /// Listen on a port; so many connection requests may wait there for an answer.
-    Listen(u16, u16, Answer<u16>),
+    /// Choose the own address that a queue pair connects from.
+    Bind(u32, IpAddr, Answer<()>),
+    /// Listen at one own address, or all, on a port; so many connection requests may wait there for
+    /// an answer.
+    Listen(Option<IpAddr>, u16, u16, Answer<u16>),
     /// Connect a queue pair.
     Connect(u32, IpAddr, u16, Private, Answer<()>),
     /// Set what a queue pair's connection will be like.

@@ -18,14 +18,12 @@ pub enum NotReadied {
          and RNR timers are below 32, retry counts below 8, READs and atomics at most 128"
     )]
     OutOfRange,
-    /// Packets to the peer are addressed from elsewhere than it was told.
-    #[error("packets to {peer} leave from {source_address}, and not from {told}")]
-    OtherSource {
+    /// The own address is of another family than the peer's.
+    #[error("packets to {peer} cannot leave from {told}, which is of another family")]
+    OtherFamily {
         /// The peer.
         peer: IpAddr,
-        /// Where they leave from.
-        source_address: IpAddr,
-        /// What the peer was told.
+        /// The own address that the peer was told.
         told: IpAddr,
     },
     /// The link does not carry full packets.
@@ -41,8 +39,8 @@ pub enum NotReadied {
 }
 
 impl<M: RegionMemory> Engine<M> {
-    /// Takes a queue pair from INIT to RTS for a peer that has a route. `local`: the address that
-    /// the peer was told.
+    /// Takes a queue pair from INIT to RTS for a peer that has a route. `local`: the own address
+    /// that the peer was told, which packets leave from.
     ///
     /// # Errors
     /// See [`NotReadied`]; nothing has changed then.
@@ -63,12 +61,8 @@ impl<M: RegionMemory> Engine<M> {
             .map_err(|_| NotReadied::OutOfRange)?;
         let route = self.ports.route(peer);
         let (_, route) = route.ok_or(NotReadied::Engine(EngineError::State))?;
-        if route.source != local {
-            return Err(NotReadied::OtherSource {
-                peer,
-                source_address: route.source,
-                told: local,
-            });
+        if peer.is_ipv4() != local.is_ipv4() {
+            return Err(NotReadied::OtherFamily { peer, told: local });
         }
         let most = path_mtu(route.mtu, self.config.path_mtu, peer.is_ipv6()).unwrap_or(0);
         if receive.path_mtu > most {
@@ -78,6 +72,7 @@ impl<M: RegionMemory> Engine<M> {
                 most,
             });
         }
+        self.leave_from(qpn, Some(local));
         self.modify_queue_pair(qpn, &to_receive)
             .and_then(|()| self.modify_queue_pair(qpn, &to_send))
             .map_err(NotReadied::Engine)

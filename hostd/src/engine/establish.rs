@@ -56,6 +56,7 @@ impl<M: RegionMemory> Engine<M> {
         let Some(connection) = self.connections.get_mut(number) else {
             return;
         };
+        let source = *connection.local.get_or_insert(source);
         connection.path_mtu = path_mtu;
         connection.offer = offer;
         connection.cookies.own = cookie;
@@ -87,6 +88,9 @@ impl<M: RegionMemory> Engine<M> {
             dst: connection.remote,
             private,
         })));
+        if let Some(qpn) = connection.qpn {
+            self.leave_from(qpn, Some(source));
+        }
     }
 
     /// Agrees on everything, readies the queue pair and composes REP.
@@ -214,11 +218,12 @@ impl<M: RegionMemory> Engine<M> {
     }
 }
 
-/// A REQ with this offer as the table keeps it; `way` is the way back.
+/// A REQ with this offer, from `source` to the own address `local`, as the table keeps it; `way` is
+/// the way back.
 pub(super) fn requested(
     req: &Req,
     offer: Option<Offer>,
-    source: IpAddr,
+    [source, local]: [IpAddr; 2],
     transaction: u64,
     way: Option<Flow>,
 ) -> Connection {
@@ -236,6 +241,7 @@ pub(super) fn requested(
             initiator_depth: req.initiator_depth,
         },
     });
+    connection.local = Some(local);
     connection.way = way;
     connection.offer = offer;
     connection.cookies.peer = offer.map_or_else(Cookie::default, |offer| offer.cookie);

@@ -37,6 +37,8 @@ const FIRST_QUEUE_PAIR: u32 = 2;
 #[derive(Clone, Copy, Debug)]
 struct Origin {
     source: IpAddr,
+    /// The own address that it was sent to.
+    local: IpAddr,
     transaction: u64,
     /// The way back.
     way: Option<Flow>,
@@ -55,6 +57,7 @@ impl<M: RegionMemory> Engine<M> {
         let outcome = parsed.and_then(|mad| {
             let origin = Origin {
                 source: packet.source,
+                local: packet.destination,
                 transaction: mad.transaction,
                 way,
             };
@@ -247,7 +250,7 @@ impl<M: RegionMemory> Engine<M> {
         }
         let port = u16::try_from(req.service_id ^ SERVICE_PREFIX).ok();
         let port = port
-            .filter(|&port| self.connections.listens(port))
+            .filter(|&port| self.connections.listens(port, origin.local))
             .ok_or((reject::INVALID_SERVICE_ID, DropReason::NoService))?;
         if req.transport != RELIABLE_CONNECTION {
             return Err((reject::INVALID_TRANSPORT, DropReason::NoService));
@@ -262,7 +265,13 @@ impl<M: RegionMemory> Engine<M> {
         self.make_room(source)?;
         let (offer, data) = Offer::parse(&req.private);
         let private_data = PrivateData::new(data).unwrap_or(PrivateData::EMPTY);
-        let connection = requested(req, offer, source, origin.transaction, origin.way);
+        let connection = requested(
+            req,
+            offer,
+            [source, origin.local],
+            origin.transaction,
+            origin.way,
+        );
         let multipath = offer.is_some() && self.config.multipath.is_some();
         let draw = self.draw();
         let number = self
@@ -368,7 +377,11 @@ impl<M: RegionMemory> Engine<M> {
     fn write(&mut self, into: &mut Frame, pool: &FramePool, message: &Outgoing) -> Option<PortId> {
         let to = message.remote;
         let (port, flow) = match (self.ports.route(to), message.way) {
-            (Some((port, route)), _) => (port, frame::flow(&route, to, self.config.control_class)?),
+            (Some((port, route)), _) => {
+                let (from, class) = (message.local, self.config.control_class);
+                let from = from.unwrap_or(route.source);
+                (port, frame::flow(&route, from, to, class)?)
+            }
             (None, Some(way)) => (self.ports.main(), way),
             (None, None) => {
                 self.notify(Event::NeedRoute { destination: to });

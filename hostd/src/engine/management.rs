@@ -48,25 +48,12 @@ pub(super) enum Said<'a> {
 }
 
 impl<M: RegionMemory> Engine<M> {
-    /// Accepts connection requests for a service.
-    ///
-    /// # Errors
-    /// [`EngineError::Busy`]: somebody listens on this port. [`EngineError::TooMany`]: the table of
-    /// listeners is full.
-    pub fn listen(&mut self, port: u16) -> Result<(), EngineError> {
-        self.connections.listen(port)
-    }
-
-    /// Refuses connection requests for a service from now on.
-    pub fn unlisten(&mut self, port: u16) {
-        self.connections.unlisten(port);
-    }
-
     /// Connects a queue pair that is in INIT to the service `port` of `destination`. Ends in
     /// [`Event::Established`], [`Event::Rejected`] or [`Event::Unreachable`].
     ///
     /// # Errors
-    /// [`EngineError::Argument`]: a parameter is out of range. [`EngineError::Unknown`]: there is
+    /// [`EngineError::Argument`]: a parameter is out of range, or the address that was chosen with
+    /// [`Self::bind`] is of another family. [`EngineError::Unknown`]: there is
     /// no such queue pair. [`EngineError::State`]: it is not in INIT, or has a connection.
     /// [`EngineError::TooMany`]: the table of connections is full.
     pub fn connect(
@@ -79,9 +66,14 @@ impl<M: RegionMemory> Engine<M> {
         let room = cm::request_data_max(self.config.multipath.is_some());
         let given = given(parameters, room)?;
         self.free_queue_pair(qpn)?;
+        let local = self.queue_pairs.get(qpn).and_then(|pair| pair.source);
+        if local.is_some_and(|local| local.is_ipv4() != destination.is_ipv4()) {
+            return Err(EngineError::Argument);
+        }
         let transaction = self.draw();
         let mut connection = Connection::new(Phase::Requesting, destination, transaction);
         connection.take_queue_pair(qpn);
+        connection.local = local;
         connection.service = port;
         connection.given = given;
         connection.psn = self.first_psn();
@@ -94,7 +86,8 @@ impl<M: RegionMemory> Engine<M> {
         Ok(ConnectionId(number))
     }
 
-    /// Accepts a connection request with a queue pair that is in INIT. Ends in
+    /// Accepts a connection request with a queue pair that is in INIT, at the own address that the
+    /// request was sent to. Ends in
     /// [`Event::Established`], [`Event::Rejected`] or [`Event::Unreachable`].
     ///
     /// # Errors
@@ -120,7 +113,9 @@ impl<M: RegionMemory> Engine<M> {
         waiting.given = given;
         waiting.take_queue_pair(qpn);
         waiting.psn = psn;
+        let local = waiting.local;
         self.attach(qpn, connection.0);
+        self.leave_from(qpn, local);
         self.advance(connection.0, Input::Accept, Said::Nothing)
     }
 

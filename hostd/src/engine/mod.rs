@@ -20,12 +20,13 @@
 //!   dispatch     packets in, each to its queue pair          transmit     packets out, in turns
 //!   completions  completion queues                           schedule     who is due, and when
 //!   ports        pacers, pauses and routes of each port      management   calls that connect
-//!   by_hand      queue pairs readied without connections
+//!   by_hand      queue pairs readied without connections     addresses    own ones of connections
 //!   establish    REQ and REP, and queue pairs readied        mads         connection messages
 //!   shared       shared receive queues                       modify       attributes
 //!   windows      memory windows
 //! ```
 
+mod addresses;
 mod by_hand;
 mod completions;
 mod dispatch;

@@ -31,6 +31,11 @@ impl<M: RegionMemory> Engine<M> {
                 let attributes = given.ready_to_receive().ok_or(refused)?;
                 self.free_queue_pair(qpn)
                     .map_err(|_| AttributesRefused::Connecting)?;
+                let peer = attributes.destination;
+                let local = self.queue_pairs.get(qpn).and_then(|pair| pair.source);
+                if let Some(local) = local.filter(|it| it.is_ipv4() != peer.is_ipv4()) {
+                    return Err(AttributesRefused::OtherFamily { peer, local });
+                }
                 if let Some((_, route)) = self.ports.route(attributes.destination) {
                     let v6 = attributes.destination.is_ipv6();
                     let most = path_mtu(route.mtu, self.config.path_mtu, v6).unwrap_or(0);

@@ -9,12 +9,18 @@ use std::net::IpAddr;
 /// Hop limit of what hosts send (the default of Linux).
 const TTL: u8 = 64;
 
-/// Where packets go, less what differs from path to path.
-pub(crate) fn flow(route: &Route, destination: IpAddr, traffic_class: u8) -> Option<Flow> {
+/// Where packets from `source`, an address of this host, go, less what differs from path to path.
+/// `None` if the addresses are of different families.
+pub(crate) fn flow(
+    route: &Route,
+    source: IpAddr,
+    destination: IpAddr,
+    traffic_class: u8,
+) -> Option<Flow> {
     Some(Flow {
         src_mac: Mac(route.source_mac),
         dst_mac: Mac(route.destination_mac),
-        addresses: Addresses::new(route.source, destination)?,
+        addresses: Addresses::new(source, destination)?,
         src_port: 0,
         flow_label: 0,
         traffic_class,

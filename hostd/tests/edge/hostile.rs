@@ -8,6 +8,7 @@ use hostd_client::abi::answer::{Event, FromDaemon, Reply};
 use hostd_client::abi::descriptor::WORK_LEN;
 use hostd_client::abi::message::Request;
 use hostd_client::abi::types::{Access, ErrorCode, ObjectKind, Private};
+use hostd_client::abi::{VERSION_MAJOR, VERSION_MINOR};
 use hostd_client::shm::create_shared;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl, posix_fallocate};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
@@ -145,7 +146,9 @@ fn other_versions() {
         match Raw::connect(&a).ask(&hello, &[]).0 {
             Reply::Error { code, text } => {
                 assert_eq!(code, ErrorCode::BadVersion);
-                let versions = format!("version 3.0 of the ABI and the application {major}.1");
+                let versions = format!(
+                    "version {VERSION_MAJOR}.{VERSION_MINOR} of the ABI and the application {major}.1"
+                );
                 assert!(text.contains(&versions), "{text}");
             }
             other => panic!("{other:?}"),

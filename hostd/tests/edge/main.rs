@@ -1,6 +1,7 @@
 //! The applications' edge of hostd: the real client library and hostile imitations of it against
 //! real daemons in this process (see `rig`).
 
+mod addresses;
 mod asynchronous;
 mod backlog;
 mod copy;

@@ -8,13 +8,15 @@ use common::xdp::queue::QueueIo;
 use crossbeam_channel::{Receiver, Sender};
 use hostd::app::socket::{Applications, SocketStatistics, listen_at};
 use hostd::config::Config;
-use hostd::control::routes::{self, Questions};
+use hostd::control::link::{Link, Standing, Wanted};
+use hostd::control::port::Port;
+use hostd::control::questions::{self, Questions};
 use hostd::edge::command::{Command, Notice, Report, SessionId, WorkerHandle};
 use hostd::host::start_worker;
 use hostd::net::port::NetPort;
 use hostd::verbs::{Route, Speeds};
-use hostd_client::Context;
 use hostd_client::abi::answer::Event;
+use hostd_client::{Context, PortEvent};
 use nix::sys::eventfd::EventFd;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -30,6 +32,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One end of a cable.
 struct Plug {
+    mac: [u8; 6],
     to: Sender<Vec<u8>>,
     from: Receiver<Vec<u8>>,
     /// Announces frames as a socket does: each time anew, and never read.
@@ -39,7 +42,9 @@ struct Plug {
 
 impl QueueIo for Plug {
     fn receive(&mut self, pool: &mut FramePool, batch: &mut Vec<Frame>, max: usize) -> usize {
-        let packets = self.from.try_iter().take(max);
+        // As a device does.
+        let ours = |packet: &Vec<u8>| packet[..6] == self.mac || packet[0] & 1 != 0;
+        let packets = self.from.try_iter().take(max).filter(ours);
         let before = batch.len();
         batch.extend(packets.filter_map(|packet| pool.take_filled(&packet)));
         batch.len() - before
@@ -83,6 +88,8 @@ pub(crate) struct Daemon {
     pub(crate) socket: PathBuf,
     pub(crate) worker: WorkerHandle,
     applications: Applications,
+    /// What applications see of the cable.
+    pub(crate) port: Arc<Port>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
     region: std::sync::Arc<Region>,
@@ -91,12 +98,30 @@ pub(crate) struct Daemon {
 
 const FRAMES: u32 = 8192;
 
+/// The cable.
+fn standing() -> Standing {
+    let speed = Rate::from_gbps(10);
+    let (pacing, link) = (speed, speed);
+    let speeds = Speeds { pacing, link };
+    Standing { speeds, mtu: 3000 }
+}
+
 fn mac(number: u8) -> [u8; 6] {
     [2, 0, 0, 0, 0, number]
 }
 
 fn address(number: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, number])
+}
+
+/// Which host has an address: the first has number 1, also of the second hundred, and so on. Nobody
+/// has the others.
+fn host_of(address: IpAddr) -> u8 {
+    let last = match address {
+        IpAddr::V4(v4) => v4.octets()[3],
+        IpAddr::V6(v6) => v6.octets()[15],
+    };
+    last % 100
 }
 
 /// A configuration that lets this user in.
@@ -115,12 +140,14 @@ pub(crate) fn pair(config: &Config) -> (Daemon, Daemon) {
         Arc::new(EventFd::new().expect("an eventfd")),
     );
     let a = Plug {
+        mac: mac(1),
         to: a_to_b,
         from: from_b,
         wake_peer: wake_b.clone(),
         sent: Vec::new(),
     };
     let b = Plug {
+        mac: mac(2),
         to: b_to_a,
         from: from_a,
         wake_peer: wake_a.clone(),
@@ -166,7 +193,10 @@ fn start(config: &Config, number: u8, plug: Plug, woken: Arc<EventFd>) -> Daemon
     )
     .expect("a worker");
     let worker = running.worker.clone();
-    let (routes, questions) = routes::questions();
+    let link = Link::new(Wanted::default(), standing());
+    let port = Arc::new(Port::new("cable", mac(number), 2048, Arc::new(link)));
+    port.follow([(address(number), 24)].into_iter());
+    let (routes, questions) = questions::questions(port.clone());
     let applications = Applications::new(
         &config.application,
         worker.clone(),
@@ -185,11 +215,7 @@ fn start(config: &Config, number: u8, plug: Plug, woken: Arc<EventFd>) -> Daemon
             tokio::spawn(answer_all(questions, telling, move |destination| Route {
                 source: address(number),
                 source_mac: mac(number),
-                destination_mac: if destination == address(1) {
-                    mac(1)
-                } else {
-                    mac(2)
-                },
+                destination_mac: mac(host_of(destination)),
                 mtu: 3000,
                 rate: Rate::from_gbps(10),
             }));
@@ -212,6 +238,7 @@ fn start(config: &Config, number: u8, plug: Plug, woken: Arc<EventFd>) -> Daemon
         socket,
         worker,
         applications,
+        port,
         stop: Some(stop),
         thread: Some(thread),
         region,
@@ -248,6 +275,11 @@ impl Daemon {
     /// Passes an event on as if the worker had reported it.
     pub(crate) fn deliver(&self, session: SessionId, event: Event) {
         self.applications.deliver(session, event);
+    }
+
+    /// Tells applications of an event of the port.
+    pub(crate) fn announce(&self, event: PortEvent) {
+        self.applications.announce(event);
     }
 
     /// Counters of the socket.

@@ -626,7 +626,7 @@ fn queue_pairs_by_hand() {
                 local: b.address,
                 ..right
             },
-            "leave from",
+            "is no address of cable",
         ),
         (ByHand { mtu: 4096, ..right }, "at most 2048"),
         (ByHand { mtu: 1500, ..right }, "out of range"),

@@ -1,6 +1,7 @@
 //! The engine as a whole: two of them, a network between that loses, repeats, delays and reorders,
 //! and a clock that only the tests move.
 
+mod addresses;
 mod answers;
 mod attackers;
 mod cm_fields;

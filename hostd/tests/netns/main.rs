@@ -3,6 +3,7 @@
 //!
 //! Needs root, `ip`, `ethtool`, and the programs of the workspace beside `hostd`.
 
+mod addresses;
 mod following;
 mod response;
 mod vanished;

@@ -2,6 +2,7 @@
 
 use super::attributes::{QueuePairAttributes, QueuePairState};
 use super::codec::{DecodeError, Reader};
+use super::port::{GidEntry, PortAttributes, PortEvent};
 use super::record::{Record, header, open};
 use super::types::{ErrorCode, Granularity, Private};
 use super::{MAGIC, MESSAGE_MAX};
@@ -82,6 +83,15 @@ pub enum Reply {
         /// Its first key, which opens nothing: the low 8 bits of those after it are free.
         rkey: u32,
     },
+    /// To `QueryPort`.
+    Port(PortAttributes),
+    /// To `QueryGid`.
+    Gid(GidEntry),
+    /// To `QueryPartition`.
+    Partition {
+        /// The key; its highest bit says "full member".
+        key: u16,
+    },
     /// To `Listen`.
     Listener {
         /// Handle of the listener.
@@ -156,6 +166,11 @@ pub enum Event {
         /// Handle of the queue pair.
         qp: u32,
     },
+    /// Something has happened to the port. For sessions that asked for it.
+    Port {
+        /// What.
+        event: PortEvent,
+    },
     /// A connection ended; what was outstanding has been flushed.
     Disconnected {
         /// Handle of the queue pair.
@@ -184,6 +199,9 @@ const REPLY_ERROR: u16 = 107;
 const REPLY_SHARED: u16 = 124;
 const REPLY_QP_STATE: u16 = 125;
 const REPLY_WINDOW: u16 = 109;
+const REPLY_PORT: u16 = 130;
+const REPLY_GID: u16 = 131;
+const REPLY_PARTITION: u16 = 132;
 
 const EVENT_CONNECT_REQUEST: u16 = 201;
 const EVENT_ESTABLISHED: u16 = 202;
@@ -192,6 +210,7 @@ const EVENT_DISCONNECTED: u16 = 204;
 const EVENT_SHARED_LIMIT: u16 = 224;
 const EVENT_LAST_RECEIVE: u16 = 225;
 const EVENT_DRAINED: u16 = 226;
+const EVENT_PORT: u16 = 227;
 
 impl Reply {
     /// A refusal.
@@ -251,6 +270,9 @@ impl Reply {
                 attributes.write(header(REPLY_QP_STATE, tag).u32(state))
             }
             Self::Window { handle, rkey } => header(REPLY_WINDOW, tag).u32(*handle).u32(*rkey),
+            Self::Port(port) => port.write(header(REPLY_PORT, tag)),
+            Self::Gid(entry) => entry.write(header(REPLY_GID, tag)),
+            Self::Partition { key } => header(REPLY_PARTITION, tag).u16(*key).u16(0),
             Self::Listener { handle, port } => {
                 header(REPLY_LISTENER, tag).u32(*handle).u16(*port).u16(0)
             }
@@ -317,6 +339,7 @@ impl Event {
             Self::SharedLimitReached { queue } => header(EVENT_SHARED_LIMIT, 0).u32(queue),
             Self::SendQueueDrained { qp } => header(EVENT_DRAINED, 0).u32(qp),
             Self::LastReceiveTaken { qp } => header(EVENT_LAST_RECEIVE, 0).u32(qp),
+            Self::Port { event } => header(EVENT_PORT, 0).u32(u32::from(event as u8)),
             Self::Disconnected { qp, reason } => {
                 header(EVENT_DISCONNECTED, 0).u32(qp).u32(reason as u32)
             }
@@ -388,6 +411,13 @@ fn decode_reply(kind: u16, r: &mut Reader<'_>) -> Result<Reply, DecodeError> {
             handle: r.u32()?,
             rkey: r.u32()?,
         },
+        REPLY_PORT => Reply::Port(PortAttributes::read(r)?),
+        REPLY_GID => Reply::Gid(GidEntry::read(r)?),
+        REPLY_PARTITION => {
+            let key = r.u16()?;
+            r.reserved::<2>()?;
+            Reply::Partition { key }
+        }
         REPLY_LISTENER => {
             let (handle, port) = (r.u32()?, r.u16()?);
             r.reserved::<2>()?;
@@ -434,6 +464,11 @@ fn decode_event(kind: u16, r: &mut Reader<'_>) -> Result<Event, DecodeError> {
         EVENT_SHARED_LIMIT => Event::SharedLimitReached { queue: r.u32()? },
         EVENT_DRAINED => Event::SendQueueDrained { qp: r.u32()? },
         EVENT_LAST_RECEIVE => Event::LastReceiveTaken { qp: r.u32()? },
+        EVENT_PORT => {
+            let event = PortEvent::from_byte(r.u8()?)?;
+            r.reserved::<3>()?;
+            Event::Port { event }
+        }
         EVENT_DISCONNECTED => Event::Disconnected {
             qp: r.u32()?,
             reason: ErrorCode::from_number(r.u32()?)?,

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 /// that exchange numbers by a way of their own. The connection is plain RoCEv2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByHand {
-    /// Own address, which the peer was told as GID: packets have to leave from it.
+    /// Own address, one of the port's GIDs, which the peer was told: packets leave from it.
     pub local: IpAddr,
     /// The peer's address, from its GID.
     pub peer: IpAddr,

@@ -6,6 +6,7 @@ use super::attributes::{QueuePairAttributes, QueuePairState};
 use super::by_hand::ByHand;
 use super::codec::{DecodeError, Reader};
 use super::options::ConnectionOptions;
+use super::port::PortRequest;
 use super::record::{Record, header, open};
 use super::types::{Access, ObjectKind, Private};
 use super::{MAGIC, VERSION_MAJOR, VERSION_MINOR};
@@ -74,7 +75,7 @@ pub enum Request {
     CreateWindow,
     /// Wait for connections.
     Listen {
-        /// The unspecified address: all of the daemon's.
+        /// Where: one of the port's GIDs, or the unspecified address, which is all of them.
         address: IpAddr,
         /// Port in the RDMA CM's TCP port space; zero lets the daemon choose.
         port: u16,
@@ -141,6 +142,15 @@ pub enum Request {
         /// The queue pair.
         qp: u32,
     },
+    /// Choose the own address that a queue pair connects from.
+    Bind {
+        /// The queue pair, which is not connected.
+        qp: u32,
+        /// One of the port's GIDs.
+        address: IpAddr,
+    },
+    /// Ask something of the port.
+    Port(PortRequest),
     /// Give an object back.
     Destroy {
         /// What it is.
@@ -168,6 +178,8 @@ const QUERY_QP: u16 = 27;
 const CREATE_WINDOW: u16 = 18;
 const SET_OPTIONS: u16 = 28;
 const SHARE_DOORBELLS: u16 = 29;
+// 30 to 33 are of the port.
+const BIND: u16 = 34;
 
 impl Request {
     /// The `Hello` of this version.
@@ -198,11 +210,7 @@ impl Request {
                 major,
                 minor,
                 features,
-            } => header(HELLO, tag)
-                .u32(MAGIC)
-                .u16(major)
-                .u16(minor)
-                .u64(features),
+            } => encode_hello(tag, major, minor, features),
             Self::ShareDoorbells => header(SHARE_DOORBELLS, tag),
             Self::RegisterRegion {
                 length,
@@ -267,6 +275,8 @@ impl Request {
                 attributes,
             } => attributes.write(header(MODIFY_QP, tag).u32(qp).u32(u32::from(next as u8))),
             Self::QueryQueuePair { qp } => header(QUERY_QP, tag).u32(qp),
+            Self::Bind { qp, address } => header(BIND, tag).u32(qp).address(address),
+            Self::Port(request) => request.encode(tag),
             Self::Destroy { kind, handle } => {
                 header(DESTROY, tag).u16(kind as u16).u16(0).u32(handle)
             }
@@ -346,11 +356,20 @@ impl Request {
                     handle: r.u32()?,
                 }
             }
-            _ => return Err(DecodeError::Kind(kind)),
+            BIND => Self::Bind {
+                qp: r.u32()?,
+                address: r.address()?,
+            },
+            _ => Self::Port(PortRequest::decode(kind, r)?),
         };
         reader.end()?;
         Ok((tag, request))
     }
+}
+
+fn encode_hello(tag: u32, major: u16, minor: u16, features: u64) -> Record {
+    let record = header(HELLO, tag).u32(MAGIC).u16(major).u16(minor);
+    record.u64(features)
 }
 
 fn decode_hello(r: &mut Reader<'_>) -> Result<Request, DecodeError> {

@@ -7,6 +7,7 @@
 //!   attributes  states and attributes of queue pairs
 //!   by_hand     both ends of a queue pair that is set up by hand
 //!   options     what an application wants of a connection
+//!   port        state, GIDs and events of the daemon's port
 //!   message     requests
 //!   answer      replies and events
 //!   descriptor  work requests in the rings
@@ -53,6 +54,7 @@ pub mod descriptor;
 pub mod doorbell;
 pub mod message;
 pub mod options;
+pub mod port;
 pub mod record;
 pub mod ring;
 pub mod types;
@@ -66,7 +68,9 @@ pub const VERSION_MAJOR: u16 = 3;
 /// Changes when something was added that an old peer may ignore.
 ///
 /// 3.0 has what 2.1 had: lists of pieces, inline data; invalidation of keys, memory windows.
-pub const VERSION_MINOR: u16 = 0;
+/// 3.1: the port is told of, with its GIDs, partition keys and events; queue pairs are bound to an
+/// address, and listeners may be.
+pub const VERSION_MINOR: u16 = 1;
 
 /// First word of a `Hello`, of every ring and of the doorbell page: "hstd".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"hstd");
@@ -89,8 +93,11 @@ pub mod feature {
     pub const LISTS: u64 = 1 << 5;
     /// SEND with invalidate, local invalidate, memory windows of type 2.
     pub const INVALIDATE: u64 = 1 << 6;
+    /// The port with its GIDs and events, and addresses that applications choose (3.1).
+    pub const PORT: u64 = 1 << 9;
     /// All that this version knows.
-    pub const ALL: u64 = SEND | WRITE | MULTIPATH | READ | ATOMIC | LISTS | INVALIDATE | SHARED;
+    pub const ALL: u64 =
+        SEND | WRITE | MULTIPATH | READ | ATOMIC | LISTS | INVALIDATE | SHARED | PORT;
 }
 
 /// The longest message on the socket in bytes; longer ones are refused unread.

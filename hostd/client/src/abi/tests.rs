@@ -4,6 +4,7 @@ use super::by_hand::ByHand;
 use super::descriptor::*;
 use super::message::*;
 use super::options::ConnectionOptions;
+use super::port::{GidEntry, PortAttributes, PortEvent, PortRequest, PortState};
 use super::record::tag_of;
 use super::types::*;
 use super::{INLINE_MAX, MESSAGE_MAX, PRIVATE_MAX, SGE_MAX};
@@ -98,6 +99,15 @@ fn attributes() -> impl Strategy<Value = QueuePairAttributes> {
         )
 }
 
+fn of_port() -> impl Strategy<Value = PortRequest> {
+    prop_oneof![
+        Just(PortRequest::Query),
+        any::<u16>().prop_map(|from| PortRequest::Gid { from }),
+        any::<u16>().prop_map(|index| PortRequest::Partition { index }),
+        any::<bool>().prop_map(|watch| PortRequest::Watch { watch }),
+    ]
+}
+
 fn requests() -> impl Strategy<Value = Request> {
     prop_oneof![
         any::<(u16, u16, u64)>().prop_map(|(major, minor, features)| Request::Hello {
@@ -170,6 +180,8 @@ fn requests() -> impl Strategy<Value = Request> {
             attributes,
         }),
         any::<u32>().prop_map(|qp| Request::QueryQueuePair { qp }),
+        (any::<u32>(), addresses()).prop_map(|(qp, address)| Request::Bind { qp, address }),
+        of_port().prop_map(Request::Port),
         any::<u32>().prop_map(|handle| Request::Destroy {
             kind: ObjectKind::QueuePair,
             handle
@@ -264,7 +276,7 @@ proptest! {
 
     /// HT-3: any bytes on the socket are a request or an error, on either side.
     #[test]
-    fn any_bytes_are_survived(kind in 0_u16..220, tail in prop::collection::vec(any::<u8>(), 0..MESSAGE_MAX)) {
+    fn any_bytes_are_survived(kind in 0_u16..235, tail in prop::collection::vec(any::<u8>(), 0..MESSAGE_MAX)) {
         let mut bytes = kind.to_le_bytes().to_vec();
         bytes.extend([0, 0]);
         bytes.extend(&tail);
@@ -342,6 +354,7 @@ proptest! {
             Event::SharedLimitReached { queue: qp },
             Event::LastReceiveTaken { qp },
             Event::SendQueueDrained { qp },
+            Event::Port { event: PortEvent::ALL[usize::from(rej % 4)] },
         ] {
             let decoded = FromDaemon::decode(event.encode().as_slice());
             prop_assert_eq!(decoded, Ok(FromDaemon::Event(event)));
@@ -377,6 +390,27 @@ fn replies_round_trip() {
             receive_entries: 5,
         },
         Reply::Window { handle: 1, rkey: 2 },
+        Reply::Port(PortAttributes {
+            name: *b"interface-of-it\0",
+            state: PortState::NoCarrier,
+            mac: [1, 2, 3, 4, 5, 6],
+            mtu: 9000,
+            path_mtu: 4096,
+            speed: 100_000_000_000,
+            gids: 3,
+            partitions: 1,
+        }),
+        Reply::Gid(GidEntry {
+            index: 255,
+            address: Ipv4Addr::new(10, 1, 2, 3).into(),
+            prefix_len: 24,
+        }),
+        Reply::Gid(GidEntry {
+            index: 0,
+            address: Ipv6Addr::LOCALHOST.into(),
+            prefix_len: 128,
+        }),
+        Reply::Partition { key: 0xffff },
         Reply::Listener { handle: 1, port: 2 },
         Reply::QueuePairState {
             state: QueuePairState::Error,

@@ -8,8 +8,23 @@ use crate::verbs::{EngineError, ReadyToReceive, ReadyToSend, Transition};
 use hostd_client::abi::answer::Event;
 use hostd_client::abi::by_hand::ByHand;
 use hostd_client::abi::types::ErrorCode;
+use std::net::IpAddr;
 
 impl<M: RegionMemory> Table<M> {
+    /// Chooses the own address of a queue pair.
+    pub(super) fn bind(
+        &mut self,
+        session: SessionId,
+        qp: u32,
+        local: IpAddr,
+        engine: &mut Engine<M>,
+    ) -> Result<(), EngineError> {
+        if self.rings(session, qp)?.link != Link::None {
+            return Err(EngineError::State);
+        }
+        engine.bind(qp, local)
+    }
+
     /// Readies a queue pair.
     pub(super) fn connect_by_hand(
         &mut self,

@@ -216,8 +216,11 @@ impl<M: RegionMemory> Table<M> {
                     self.limit_shared_queue(session, queue, limit, engine),
                 );
             }
-            Asked::Listen(port, backlog, answer) => {
-                reply(answer, self.listen(session, port, backlog, engine));
+            Asked::Bind(qp, local, answer) => {
+                reply(answer, self.bind(session, qp, local, engine));
+            }
+            Asked::Listen(at, port, backlog, answer) => {
+                reply(answer, self.listen(session, at, port, backlog, engine));
             }
             Asked::Connect(qp, address, port, private, answer) => {
                 reply(

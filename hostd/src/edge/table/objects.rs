@@ -13,6 +13,7 @@ use hostd_client::abi::descriptor::COMPLETION_LEN;
 use hostd_client::abi::ring::Producer;
 use hostd_client::abi::types::{self, ObjectKind};
 use hostd_client::shm::Mapping;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 impl<M: RegionMemory> Table<M> {
@@ -113,6 +114,7 @@ impl<M: RegionMemory> Table<M> {
     pub(super) fn listen(
         &mut self,
         session: SessionId,
+        at: Option<IpAddr>,
         port: u16,
         backlog: u16,
         engine: &mut Engine<M>,
@@ -127,7 +129,10 @@ impl<M: RegionMemory> Table<M> {
             port => Some(port).filter(free).ok_or(EngineError::Busy)?,
         };
         let application = self.application(session)?;
-        engine.listen(port)?;
+        match at {
+            Some(local) => engine.listen_at(port, local)?,
+            None => engine.listen(port)?,
+        }
         application.listeners.push(port);
         self.listeners.insert(port, (session, backlog));
         Ok(port)

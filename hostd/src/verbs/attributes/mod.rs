@@ -97,6 +97,14 @@ pub enum AttributesRefused {
     /// An attribute has a value that is not possible.
     #[error("{0} is out of range")]
     OutOfRange(&'static str),
+    /// The queue pair was bound to an address of another family than the peer's.
+    #[error("ah_attr is {peer}, which is of another family than {local}, the own address")]
+    OtherFamily {
+        /// The peer.
+        peer: IpAddr,
+        /// The own address.
+        local: IpAddr,
+    },
 }
 
 const ACCESS: &str = "qp_access_flags";

@@ -12,19 +12,22 @@ use crossbeam_channel::Receiver;
 use hostd::app::ledger::Ledger;
 use hostd::app::session::Session;
 use hostd::config::Application;
-use hostd::control::routes::{self, Questions, RouterHandle};
+use hostd::control::link::{Link, Standing, Wanted};
+use hostd::control::port::Port;
+use hostd::control::questions::{self, Questions, RouterHandle};
 use hostd::doorbell::Doorbells;
 use hostd::edge::command::{Command, Notices, SessionId, WorkerHandle, channels};
 use hostd::edge::region::Released;
 use hostd::net::port::NetPort;
 use hostd::net::sleep::Sleeper;
-use hostd::verbs::{EngineConfig, Route};
+use hostd::verbs::{EngineConfig, Route, Speeds};
 use hostd::wakes::Wakers;
 use hostd::worker::Worker;
 use hostd_client::abi::answer::Reply;
 use hostd_client::abi::message::Request;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
@@ -76,7 +79,14 @@ impl Daemon {
             control,
             released,
         );
-        let (routes, questions) = routes::questions();
+        let speed = Rate::from_gbps(10);
+        let (pacing, link) = (speed, speed);
+        let speeds = Speeds { pacing, link };
+        let standing = Standing { speeds, mtu: 3000 };
+        let link = Arc::new(Link::new(Wanted::default(), standing));
+        let port = Port::new("eth0", [2, 0, 0, 0, 0, 1], 2048, link);
+        port.follow([(OWN.into(), 24)].into_iter());
+        let (routes, questions) = questions::questions(Arc::new(port));
         let runtime = Builder::new_current_thread().enable_time().build();
         Self {
             runtime: runtime.expect("a runtime"),

@@ -11,7 +11,7 @@ mod daemon;
 use super::program::Program;
 use client::{Client, MEMORY, keep, pick};
 use common::time::Span;
-use daemon::{Daemon, PATIENCE, PEER};
+use daemon::{Daemon, OWN, PATIENCE, PEER};
 use hostd_client::abi::answer::Reply;
 use hostd_client::abi::descriptor::{
     CompletionEntry, CompletionStatus, Local, Opcode, ReceiveWork, SendWork, Sge, SgeList,
@@ -240,8 +240,13 @@ fn request(daemon: &mut Daemon, client: &mut Client, which: u8, program: &mut Pr
             let _ = daemon.ask(&mut client.session, request, &[]);
         }
         9 => {
+            let address = match value >> 6 {
+                2 => OWN,
+                3 => PEER,
+                _ => Ipv4Addr::UNSPECIFIED,
+            };
             let request = Request::Listen {
-                address: Ipv4Addr::UNSPECIFIED.into(),
+                address: address.into(),
                 port: value.into(),
                 backlog: 4,
             };
@@ -252,15 +257,26 @@ fn request(daemon: &mut Daemon, client: &mut Client, which: u8, program: &mut Pr
         }
         _ => {
             let qp = pick(&mut client.pairs, value).map_or(0, |it| it.handle);
-            let request = Request::Connect {
-                qp,
-                address: PEER.into(),
-                port: u16::from(value & 3),
-                private: Private::EMPTY,
-            };
-            let _ = daemon.ask(&mut client.session, request, &[]);
+            connect(daemon, client, qp, value);
         }
     }
+}
+
+/// Connects a queue pair, some of them from an address that is own or not.
+fn connect(daemon: &mut Daemon, client: &mut Client, qp: u32, value: u8) {
+    if value & 4 != 0 {
+        let own = if value & 8 != 0 { OWN } else { PEER };
+        let address = own.into();
+        let bind = Request::Bind { qp, address };
+        let _ = daemon.ask(&mut client.session, bind, &[]);
+    }
+    let request = Request::Connect {
+        qp,
+        address: PEER.into(),
+        port: u16::from(value & 3),
+        private: Private::EMPTY,
+    };
+    let _ = daemon.ask(&mut client.session, request, &[]);
 }
 
 fn post_send(client: &mut Client, which: u8, stranger: u32, program: &mut Program<'_>) {

@@ -1,0 +1,123 @@
+//! The port as applications see it: how it stands, its GIDs, and who is told what happens to it.
+
+use super::gids::{Gid, GidTable};
+use super::link::{Link, LinkState};
+use crate::cm::negotiation::path_mtu;
+use hostd_client::abi::port::{
+    GidEntry, NAME_LEN, PARTITIONS, PortAttributes, PortEvent, PortState,
+};
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The port of the daemon.
+#[derive(Debug)]
+pub struct Port {
+    /// Name of its interface.
+    pub name: String,
+    mac: [u8; 6],
+    /// The longest path MTU that the daemon was made for.
+    path_mtu_max: u16,
+    link: Arc<Link>,
+    gids: Mutex<GidTable>,
+}
+
+impl Port {
+    /// A port without addresses.
+    pub fn new(name: &str, mac: [u8; 6], path_mtu_max: u16, link: Arc<Link>) -> Self {
+        Self {
+            name: name.to_owned(),
+            mac,
+            path_mtu_max,
+            link,
+            gids: Mutex::default(),
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, GidTable> {
+        self.gids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over the addresses that the interface has now; true if its GIDs are others.
+    pub fn follow(&self, addresses: impl Iterator<Item = Gid>) -> bool {
+        let mut table = self.table();
+        let before = table.left_out();
+        let changed = table.follow(addresses);
+        let left_out = table.left_out();
+        drop(table);
+        if left_out > before {
+            tracing::warn!(
+                interface = %self.name,
+                left_out,
+                "the interface has more addresses than the table of GIDs: applications cannot \
+                 choose the last ones"
+            );
+        }
+        changed
+    }
+
+    /// Its GIDs.
+    pub fn gids(&self) -> GidTable {
+        self.table().clone()
+    }
+
+    /// The first entry of the table of GIDs at `from` or after it.
+    pub fn gid_at_or_after(&self, from: u16) -> Option<GidEntry> {
+        let (index, (address, prefix_len)) = self.table().at_or_after(from)?;
+        Some(GidEntry {
+            index,
+            address,
+            prefix_len,
+        })
+    }
+
+    /// Whether `address` is one of its GIDs.
+    pub fn has(&self, address: IpAddr) -> bool {
+        self.table().contains(address)
+    }
+
+    /// How it stands.
+    pub fn attributes(&self) -> PortAttributes {
+        let standing = self.link.now();
+        let mut name = [0; NAME_LEN];
+        let len = self.name.len().min(NAME_LEN);
+        name[..len].copy_from_slice(&self.name.as_bytes()[..len]);
+        let mtu = u16::try_from(standing.mtu).unwrap_or(u16::MAX);
+        PortAttributes {
+            name,
+            state: match self.link.state() {
+                LinkState::Up => PortState::Active,
+                LinkState::Down => PortState::Down,
+                LinkState::NoCarrier => PortState::NoCarrier,
+                LinkState::Gone => PortState::Gone,
+            },
+            mac: self.mac,
+            mtu: standing.mtu,
+            path_mtu: path_mtu(mtu, self.path_mtu_max, false).unwrap_or(0),
+            speed: standing.speeds.link.bps(),
+            gids: self.table().len(),
+            partitions: u16::try_from(PARTITIONS.len()).unwrap_or(u16::MAX),
+        }
+    }
+}
+
+/// Whom to tell what happens to the port.
+pub struct Announce(Box<dyn Fn(PortEvent) + Send + Sync>);
+
+impl Announce {
+    /// Calls `tell` for each event.
+    pub fn new(tell: impl Fn(PortEvent) + Send + Sync + 'static) -> Self {
+        Self(Box::new(tell))
+    }
+
+    /// Tells.
+    pub fn tell(&self, event: PortEvent) {
+        (self.0)(event);
+    }
+}
+
+impl fmt::Debug for Announce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Announce")
+    }
+}

@@ -1,7 +1,8 @@
 """NSCC, written from its published description, to compare with hostd's.
 
 Reads a trace (time in ns, round trip in ns, kind, packets in flight, window in bytes after the event), runs the algorithm over the
-events, and prints the greatest relative difference of the windows. 100 Gb/s, 14 us of base round trip, packets of 4096 bytes."""
+events, and prints the greatest relative difference of the windows. 100 Gb/s, 14 us of base round trip, packets of 4096 bytes.
+Arguments like 2000:128 say that the peer tells of a crowd of 128 before event 2000."""
 
 import sys
 
@@ -13,6 +14,7 @@ BDP = RATE * BASE
 A = BDP / (12.5 * 12000.0)  # scaling by the network's product
 B = TARGET / 12000.0  # and by the target
 MAX = 1.5 * BDP
+GOODPUT = BDP * MSS / (MSS + 98)  # payload of a round trip; 98 bytes of headers and framing
 
 
 class Nscc:
@@ -30,15 +32,31 @@ class Nscc:
         self.achieved = 0.0
         self.trigger = False
         self.ignore = 0.0
+        self.crowd = 0
+        self.share = 0.0  # of a crowd, in bytes of a round trip
+
+    def least(self):
+        return min(max(MSS / 128, 0.9 * self.share), MSS)
 
     def clamp(self):
-        self.cwnd = min(max(self.cwnd, MSS / 128), MAX)
+        self.cwnd = min(max(self.cwnd, self.least()), MAX)
+
+    def crowded(self):
+        return 0 < self.share < MSS
+
+    def tell(self, crowd):
+        before, self.crowd = self.crowd, crowd
+        self.share = GOODPUT / crowd if crowd else 0.0
+        if self.cwnd < MSS:
+            if before and crowd:  # the pace follows the share
+                self.cwnd *= before / crowd
+            self.clamp()
 
     def quick_adapt(self, now, hit, in_flight):
         if self.qa_end is not None and now < self.qa_end:
             return False
         done = False
-        if self.qa_end is not None and (hit or self.trigger) and self.achieved < MAX / 8:
+        if self.qa_end is not None and (hit or self.trigger) and self.achieved < MAX / 8 and not self.crowded():
             self.cwnd = max(self.achieved, min(self.cwnd, MSS) / 2)
             self.ignore = in_flight
             self.inc = 0.0
@@ -54,7 +72,12 @@ class Nscc:
         if self.ignore > 0:
             self.ignore -= MSS
         elif not self.quick_adapt(now, True, in_flight):
-            self.cwnd = max(self.cwnd - MSS, self.cwnd / 2)
+            if not self.crowded():
+                self.cwnd = max(self.cwnd - MSS, self.cwnd / 2)
+            elif self.cwnd > 1.5 * self.share:
+                self.cwnd = self.share
+            else:
+                self.cwnd *= 0.95
             self.clamp()
 
     def ack(self, now, rtt, ecn, in_flight):
@@ -70,18 +93,22 @@ class Nscc:
             return
         if self.cwnd < MSS:  # a pace: one packet each cwnd-th part of a round trip
             part = min(delay / TARGET, 1.0)
-            if ecn:
+            if self.share and ecn:
+                self.cwnd *= 1 - 0.05 * part
+            elif self.share:
+                self.cwnd *= 1.05 if delay < 1000 else 1 + 0.02 * (1 - part)
+            elif ecn:
                 self.cwnd *= 1 - 0.25 * part
             elif delay < 1000:
                 self.cwnd *= 1.5
             else:
                 self.cwnd += min(MSS * MSS / 512 / self.cwnd, self.cwnd) * (1 - part)
-            self.cwnd = min(max(self.cwnd, MSS / 128), MSS)
+            self.cwnd = min(max(self.cwnd, self.least()), MSS)
             self.inc = 0.0
             return
         if ecn and delay >= TARGET:
             if self.avg > TARGET and now - self.last_dec > BASE:
-                self.cwnd *= max(1 - 0.8 * (self.avg - TARGET) / self.avg, 0.5)
+                self.cwnd = max(self.cwnd * max(1 - 0.8 * (self.avg - TARGET) / self.avg, 0.5), MSS)
                 self.last_dec = now
         elif not ecn and delay >= TARGET:
             self.inc += 5 * MSS * A * MSS
@@ -109,7 +136,10 @@ class Nscc:
 
 def main():
     model, worst = Nscc(), 0.0
-    for line in sys.stdin:
+    crowds = dict(map(int, told.split(":")) for told in sys.argv[1:])
+    for event, line in enumerate(sys.stdin):
+        if event in crowds:
+            model.tell(crowds[event])
         now, rtt, kind, in_flight, window = line.split()
         flying = int(in_flight) * MSS
         if kind == "trim":

@@ -346,7 +346,10 @@ impl Nscc {
     fn shrink(&mut self, path: &Path, now: Time) {
         if self.average > path.target && nanos(now.since(self.shrunk)) > path.base {
             let part = GAMMA * (self.average - path.target) / self.average;
-            self.window *= (1.0 - part).max(0.5);
+            // Less than a packet is for trims and for what is very late: whoever has little would
+            // find all packets marked by those who have more.
+            let least = self.window.min(self.mtu);
+            self.window = (self.window * (1.0 - part).max(0.5)).max(least);
             self.shrunk = now;
         }
     }

@@ -73,7 +73,8 @@ fn delay_and_marks_steer_it() {
     now = arrive(&mut nscc, now, 42, 40, true);
     assert!(nscc.window >= before / 2.0, "{before} {}", nscc.window);
     arrive(&mut nscc, now, 4_000, 40, true);
-    assert_eq!(nscc.window(), 1, "never less than a packet");
+    assert_eq!(nscc.window(), 1);
+    assert_eq!(nscc.interval(), None, "marks alone leave a packet");
 }
 
 /// Quick adapt: after an interval of trims the window is what got through, once, and what was sent
@@ -138,6 +139,35 @@ fn an_independent_model_agrees() {
             nscc.window
         });
         let apart = apart("nscc.py", &trace);
+        assert!(apart < 0.01, "seed {seed}: {apart} apart");
+    }
+}
+
+/// CC-8: the same where the peer tells of crowds that come, grow, shrink and go.
+#[test]
+fn an_independent_model_agrees_about_crowds() {
+    let crowds = [
+        (500, 128),
+        (2_500, 1_024),
+        (5_000, 64),
+        (7_000, 300),
+        (9_000, 0),
+    ];
+    let told = crowds.map(|(event, crowd)| format!("{event}:{crowd}"));
+    for seed in [1, 2, 3] {
+        let mut nscc = nscc();
+        let (mut event, mut paced) = (0, 0);
+        let trace = trace(seed, |feedback, in_flight, now| {
+            if let Some((_, crowd)) = crowds.iter().find(|(at, _)| *at == event) {
+                nscc.crowd(*crowd);
+            }
+            event += 1;
+            nscc.on_feedback(feedback, in_flight, now);
+            paced += u32::from(nscc.crowd > 0.0 && nscc.window < nscc.mtu);
+            nscc.window
+        });
+        assert!(paced > 1_000, "{paced} events with a share");
+        let apart = apart(&format!("nscc.py {}", told.join(" ")), &trace);
         assert!(apart < 0.01, "seed {seed}: {apart} apart");
     }
 }

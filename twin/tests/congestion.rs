@@ -64,14 +64,14 @@ struct Case {
 /// Twenty round trips with the queue at its target.
 const TWENTY_ROUND_TRIPS: Span = Span::from_micros(20 * 20);
 
-/// The target of NSCC is 0.75 round trips, 131,250 bytes; that of Swift 0.25, and for the windows of
-/// eight flows 0.1 more. The others have Kmax.
+/// The target of NSCC is 0.75 round trips, 131,250 bytes; that of Swift 0.25, and for the windows
+/// of eight flows 0.1 more. The others have Kmax.
 ///
-/// Marks for NSCC are from a fifth to four fifths of the queue that trims, as uet-htsim has them. In
-/// a deep queue they go on above its target, so that some packets come unmarked there: the increase
-/// that is alike for all needs them. For DCQCN they are as in the paper's successors (HPCC): up to a
-/// fifth of the packets, from a quarter of Kmax on. Its notifications come each 20 µs, not 50: a
-/// line of 100 Gb/s has the packets for that, and the paper's time is for 40.
+/// Marks for NSCC are from a fifth to four fifths of the queue that trims, as uet-htsim has them.
+/// In a deep queue they go on above its target, so that some packets come unmarked there: the
+/// increase that is alike for all needs them. For DCQCN they are as in the paper's successors
+/// (HPCC): up to a fifth of the packets, from a quarter of Kmax on. Its notifications come each
+/// 20 µs, not 50: a line of 100 Gb/s has the packets for that, and the paper's time is for 40.
 const CASES: [Case; 6] = [
     Case {
         name: "nscc, trims",
@@ -226,8 +226,8 @@ fn an_incast_settles() {
 }
 
 /// CC-1, CC-2, CC-7, CC-8: each 2 ms a flow more, up to four. NSCC and Swift share the link anew
-/// within twenty round trips. DCTCP, whose windows come back by a packet in a round trip, takes 1 ms.
-/// DCQCN, whose rates come back by thousandths of the line, is less fair even then.
+/// within twenty round trips. DCTCP, whose windows come back by a packet in a round trip, takes
+/// 1 ms. DCQCN, whose rates come back by thousandths of the line, is less fair even then.
 #[test]
 fn a_staircase_of_flows_is_shared() {
     const STEP: u64 = 2_000;

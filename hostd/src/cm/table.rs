@@ -59,6 +59,8 @@ pub(crate) struct Connection {
     pub(crate) cookies: Cookies,
     /// Path MTU of the REQ that was sent.
     pub(crate) path_mtu: u16,
+    /// The path MTU that the peer found acceptable when it refused the REQ before this one.
+    pub(crate) acceptable_mtu: Option<u16>,
     /// The message that is repeated in this phase, or the last answer; `None` before there is a
     /// route.
     pub(crate) message: Option<Message>,
@@ -154,6 +156,7 @@ impl Connection {
             offer: None,
             cookies: Cookies::default(),
             path_mtu: 0,
+            acceptable_mtu: None,
             message: None,
             tries: 0,
             patience: 0,
@@ -433,6 +436,27 @@ impl ConnectionTable {
                 queue.pop_front();
             }
         }
+    }
+
+    /// The peer refused the REQ of a connection, and accepts one with this path MTU: another REQ
+    /// follows at once, in a transaction of its own. `false` if that was tried already.
+    pub(crate) fn ask_again(&mut self, number: u32, transaction: u64, path_mtu: u16) -> bool {
+        let Some(connection) = self.get_mut(number) else {
+            return false;
+        };
+        if connection.acceptable_mtu.is_some() {
+            return false;
+        }
+        connection.acceptable_mtu = Some(path_mtu);
+        connection.transaction = transaction;
+        connection.remote_id = 0;
+        connection.message = None;
+        connection.tries = 0;
+        connection.patience = 0;
+        connection.extended = None;
+        connection.deadline = None;
+        self.wake(number, Time::ZERO);
+        true
     }
 
     /// Makes sure that a connection is looked at by `deadline`.

@@ -33,7 +33,11 @@ impl<M: RegionMemory> Engine<M> {
             });
             return false;
         };
+        // What the peer said that it accepts is one of the sizes there are.
         let wanted = self.config.path_mtu;
+        let wanted = connection
+            .acceptable_mtu
+            .map_or(wanted, |it| it.min(wanted));
         let Some(path_mtu) = negotiation::path_mtu(route.mtu, wanted, remote.is_ipv6()) else {
             return false;
         };

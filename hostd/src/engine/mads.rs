@@ -8,7 +8,7 @@ use super::establish::requested;
 use super::management::{Said, pair as pair_of};
 use super::{Engine, is_foreign};
 use crate::cm::machine::{Input, Phase};
-use crate::cm::negotiation::{Offer, mtu_code, mtu_of};
+use crate::cm::negotiation::{Offer, mtu_code, mtu_of, path_mtu};
 use crate::cm::table::Outgoing;
 use crate::frame::{self, ReceivedPacket};
 use crate::limits;
@@ -185,7 +185,24 @@ impl<M: RegionMemory> Engine<M> {
             // Who refuses a REQ may have no number of its own.
             self.confirm(&pair, origin, rej.message == about::REQ)?
         };
+        if self.asks_again(number, rej) {
+            return Ok(());
+        }
         self.obey(number, Input::Rejection, Said::Rejection(rej))
+    }
+
+    /// The peer refused the path MTU of the REQ and said which one it accepts (InfiniBand
+    /// 12.6.7.2): this side asks once more, with that one. `false` if it does not.
+    fn asks_again(&mut self, number: u32, rej: &Rej) -> bool {
+        let connection = self.connections.get(number);
+        let Some(connection) = connection.filter(|it| it.phase == Phase::Requesting) else {
+            return false;
+        };
+        let asked = connection.path_mtu;
+        let told = rej.reason == reject::INVALID_MTU && rej.info_len > 0;
+        let acceptable = mtu_of(rej.info[0] >> 4).filter(|it| told && *it < asked);
+        let transaction = self.draw();
+        acceptable.is_some_and(|it| self.connections.ask_again(number, transaction, it))
     }
 
     fn take_patience(&mut self, mra: &Mra, origin: &Origin) -> Result<(), DropReason> {
@@ -255,15 +272,19 @@ impl<M: RegionMemory> Engine<M> {
         if req.transport != RELIABLE_CONNECTION {
             return Err((reject::INVALID_TRANSPORT, DropReason::NoService));
         }
-        if mtu_of(req.path_mtu).is_none() {
-            return Err((reject::INVALID_MTU, DropReason::MalformedManagement));
-        }
+        let asked =
+            mtu_of(req.path_mtu).ok_or((reject::INVALID_MTU, DropReason::MalformedManagement))?;
         if is_foreign(req.partition) {
             // Nothing that its packets say would be heard.
             return Err((reject::UNSUPPORTED, DropReason::WrongPartition));
         }
-        self.make_room(source)?;
         let (offer, data) = Offer::parse(&req.private);
+        // The REP of a plain connection has no place for another MTU than that of the REQ.
+        let plain = offer.is_none() || self.config.multipath.is_none();
+        if plain && asked > self.acceptable_mtu(source) {
+            return Err((reject::INVALID_MTU, DropReason::ManagementMtu));
+        }
+        self.make_room(source)?;
         let private_data = PrivateData::new(data).unwrap_or(PrivateData::EMPTY);
         let connection = requested(
             req,
@@ -321,20 +342,41 @@ impl<M: RegionMemory> Engine<M> {
 
     /// Refuses a message that belongs to no connection. `pair` as the peer wrote it.
     fn refuse_message(&mut self, pair: &Pair, message: u8, reason: u16, origin: &Origin) {
-        let mut rejection = Rej {
+        let (info_len, info) = self.reject_info(reason, origin.source);
+        let rejection = Rej {
             local_comm_id: pair.remote_comm_id,
             remote_comm_id: pair.local_comm_id,
             message,
             reason,
-            info_len: 0,
-            info: [0; REJ_INFO_LEN],
+            info_len,
+            info,
             private: [0; REJ_PRIVATE_LEN],
         };
-        if reason == reject::INVALID_MTU {
-            rejection.info_len = 1;
-            rejection.info[0] = mtu_code(self.config.path_mtu) << 4;
-        }
         self.answer(Message::Rej(Box::new(rejection)), origin);
+    }
+
+    /// The additional information of a REJ to `remote`, and its length (InfiniBand 12.6.7.2): the
+    /// path MTU that this side accepts, or its GUID, which it says to be zero.
+    pub(super) fn reject_info(&self, reason: u16, remote: IpAddr) -> (u8, [u8; REJ_INFO_LEN]) {
+        /// Bytes of the GUID.
+        const GUID_LEN: u8 = 8;
+        let mut info = [0; REJ_INFO_LEN];
+        match reason {
+            reject::TIMEOUT => (GUID_LEN, info),
+            reject::INVALID_MTU => {
+                info[0] = mtu_code(self.acceptable_mtu(remote)) << 4;
+                (1, info)
+            }
+            _ => (0, info),
+        }
+    }
+
+    /// The longest path MTU of packets to and from `remote`, as far as is known.
+    fn acceptable_mtu(&self, remote: IpAddr) -> u16 {
+        let wanted = self.config.path_mtu;
+        let link = self.ports.mtu(remote);
+        let fits = link.and_then(|mtu| path_mtu(mtu, wanted, remote.is_ipv6()));
+        fits.unwrap_or(wanted)
     }
 
     fn answer(&mut self, message: Message, origin: &Origin) {

@@ -12,8 +12,7 @@ use crate::verbs::{
 };
 use common::time::{Span, Time};
 use common::wire::cm::{
-    Apr, Dreq, Message, Mra, Pair, REJ_INFO_LEN, REJ_PRIVATE_LEN, Rej, Rep, about, alternate,
-    reject,
+    Apr, Dreq, Message, Mra, Pair, REJ_PRIVATE_LEN, Rej, Rep, about, alternate, reject,
 };
 use rand_core::Rng;
 use std::net::IpAddr;
@@ -390,22 +389,20 @@ impl<M: RegionMemory> Engine<M> {
     }
 
     pub(super) fn send_rejection(&mut self, number: u32, message: u8, reason: u16, data: &[u8]) {
-        /// Bytes of the GUID, which this side says to be zero.
-        const GUID_LEN: u8 = 8;
         let Some(connection) = self.connections.get(number) else {
             return;
         };
         let mut private = [0; REJ_PRIVATE_LEN];
         let len = data.len().min(REJ_PRIVATE_LEN);
         private[..len].copy_from_slice(&data[..len]);
-        let timeout = reason == reject::TIMEOUT;
+        let (info_len, info) = self.reject_info(reason, connection.remote);
         let rejection = Rej {
             local_comm_id: number,
             remote_comm_id: connection.remote_id,
             message,
             reason,
-            info_len: if timeout { GUID_LEN } else { 0 },
-            info: [0; REJ_INFO_LEN],
+            info_len,
+            info,
             private,
         };
         self.connections

@@ -66,6 +66,9 @@ common::drop_reasons! {
     StaleConnection => "stale_connection",
     /// A connection request for a service or transport that is not offered; refused.
     NoService => "no_service",
+    /// A connection request with a longer path MTU than the link carries; the refusal says which
+    /// one is accepted.
+    ManagementMtu => "cm_path_mtu",
     /// A connection request of an address that has too many half-open connections; refused.
     HalfOpen => "half_open",
     /// A connection request that found no room.

@@ -22,6 +22,7 @@ mod network;
 mod pauses;
 mod plain;
 mod plain_peer;
+mod refused_mtu;
 mod shared_queue;
 mod shares;
 mod sizes;

@@ -313,8 +313,9 @@ fn compose(kind: u8, view: &View, peer_qpn: u32, value: u8) -> Message {
             remote_comm_id: view.theirs,
             message: value & 3,
             reason: u16::from(value >> 2),
-            info_len: 0,
-            info: [0; REJ_INFO_LEN],
+            // Of a refusal for the path MTU: which one is accepted.
+            info_len: value & 1,
+            info: [(value & 3) << 4; REJ_INFO_LEN],
             private: [value; REJ_PRIVATE_LEN],
         })),
         4 => Message::Mra(Mra {

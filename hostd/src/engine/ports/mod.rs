@@ -87,6 +87,14 @@ impl Ports {
         })
     }
 
+    /// The longest IP packet of the port that packets to `destination` leave through; as long as
+    /// there is no route to it, of the link of any. `None` without routes.
+    pub(super) fn mtu(&self, destination: IpAddr) -> Option<u16> {
+        let known = self.route(destination).map(|(_, route)| route);
+        let mut routes = self.ports.iter().flat_map(|port| port.routes.values());
+        known.or_else(|| routes.next().copied()).map(|it| it.mtu)
+    }
+
     /// Whether there is no room for a route to another destination than those that are known.
     pub(super) fn is_full_for(&self, port: PortId, destination: IpAddr) -> bool {
         let routes = &self.ports[port.index()].routes;

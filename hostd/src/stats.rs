@@ -1,7 +1,7 @@
 //! What the engine counts: packets, losses by reason, and how queue pairs and paths stand.
 
 use crate::pauses::PauseCounters;
-use crate::verbs::{DropCounters, Granularity, State};
+use crate::verbs::{Access, DropCounters, Granularity, State};
 use common::histogram::Histogram;
 use common::time::Span;
 use std::net::IpAddr;
@@ -248,4 +248,30 @@ pub struct PathStatistics {
     pub delay_above_best: Option<Span>,
     /// Not used at present because packets on it vanished.
     pub avoided: bool,
+}
+
+/// How a memory window stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowStatistics {
+    /// Its number.
+    pub window: u32,
+    /// Its key; it opens nothing while the window is not bound.
+    pub rkey: u32,
+    /// What it is bound to, if it is.
+    pub bound: Option<BoundWindow>,
+}
+
+/// What a memory window is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BoundWindow {
+    /// The queue pair whose peer may use it.
+    pub qpn: u32,
+    /// Local key of the region.
+    pub lkey: u32,
+    /// The first byte, from the beginning of the region.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// What peers may do, and whether they call the first byte zero.
+    pub access: Access,
 }

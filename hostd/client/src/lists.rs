@@ -21,6 +21,19 @@ impl QueuePair {
     /// RDMA WRITE of their bytes, one after the other, or an RDMA READ into them. Pieces without
     /// bytes are passed over. More than two take further places in the ring, four pieces each.
     ///
+    /// A header and a body that lie apart leave as one message:
+    ///
+    /// ```no_run
+    /// # use hostd_client::{Error, QueuePair, Region, SendRequest, Slice};
+    /// # fn example(queue_pair: &mut QueuePair, region: &Region) -> Result<(), Error> {
+    /// let header = region.slice(0, 64)?;
+    /// let body = region.slice(4096, 10_000)?;
+    /// let request = SendRequest::send(1, Slice::EMPTY);
+    /// queue_pair.post_send_list(&request, &[header, body])?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::QueueFull`] until the daemon has taken older requests; [`Error::TooManyPieces`]
     /// above [`Self::SGE_MAX`]; [`Error::AtomicLength`]: an atomic operation has one piece.
@@ -47,6 +60,15 @@ impl QueuePair {
     /// (`IBV_SEND_INLINE`). They are copied into the ring, so they need no region, and may change
     /// as soon as this returns. More than 32 take further places in the ring, 64 bytes each.
     ///
+    /// ```no_run
+    /// # use hostd_client::{Error, QueuePair, SendRequest, Slice};
+    /// # fn example(queue_pair: &mut QueuePair) -> Result<(), Error> {
+    /// let request = SendRequest::send(2, Slice::EMPTY);
+    /// queue_pair.post_send_inline(&request, b"no region is needed")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::QueueFull`] until the daemon has taken older requests; [`Error::NotInline`] above
     /// [`Self::INLINE_MAX`], and for what is answered with data.
@@ -63,6 +85,18 @@ impl QueuePair {
     }
 
     /// Posts a receive of several pieces, which a message fills one after the other.
+    ///
+    /// The first 64 bytes of a message go to one place and the rest to another:
+    ///
+    /// ```no_run
+    /// # use hostd_client::{Error, QueuePair, Region};
+    /// # type Done = Result<(), Error>;
+    /// # fn example(queue_pair: &mut QueuePair, [headers, bodies]: [&Region; 2]) -> Done {
+    /// let pieces = [headers.slice(0, 64)?, bodies.slice(0, 1 << 20)?];
+    /// queue_pair.post_receive_list(3, &pieces)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::QueueFull`] until the daemon has taken older receives; [`Error::TooManyPieces`]

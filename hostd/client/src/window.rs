@@ -62,6 +62,24 @@ impl QueuePair {
     /// the request is carried out, which is before all requests that are posted later. The region
     /// is kept until the window is dropped or bound to others.
     ///
+    /// ```no_run
+    /// # use hostd_client::{Access, Bind, Context, Error, QueuePair, Region};
+    /// # type Done = Result<(), Error>;
+    /// # fn example(context: &Context, queue_pair: &mut QueuePair, region: &Region) -> Done {
+    /// let mut window = context.create_window()?;
+    /// let bind = Bind {
+    ///     region,
+    ///     offset: 4096,
+    ///     len: 8192,
+    ///     access: Access::REMOTE_WRITE,
+    /// };
+    /// let rkey = queue_pair.post_bind(4, &mut window, bind)?;
+    /// // The peer is told `rkey` and the address 4096. When it has written:
+    /// queue_pair.post_local_invalidate(5, rkey)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::OutOfRange`] if the bytes are not inside the region. [`Error::QueueFull`] until the
     /// daemon has taken older requests. What else is wrong the completion says: the window is still

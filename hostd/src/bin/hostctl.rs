@@ -63,6 +63,9 @@ enum What {
     /// Registered memory.
     #[command(alias = "region")]
     Regions,
+    /// Memory windows: keys that requests of queue pairs give to parts of registered memory.
+    #[command(alias = "window")]
+    Windows,
     /// Connected applications.
     #[command(alias = "session")]
     Sessions,
@@ -92,6 +95,7 @@ impl Verb {
             What::Qps => Subject::Qps,
             What::Paths => Subject::Paths,
             What::Regions => Subject::Regions,
+            What::Windows => Subject::Windows,
             What::Sessions => Subject::Sessions,
             What::Drops => Subject::Drops,
             What::Ports => Subject::Ports,
@@ -197,6 +201,7 @@ mod tests {
             ("qps", "qp", Subject::Qps),
             ("paths", "path", Subject::Paths),
             ("regions", "region", Subject::Regions),
+            ("windows", "window", Subject::Windows),
             ("sessions", "session", Subject::Sessions),
             ("drops", "drop", Subject::Drops),
             ("ports", "port", Subject::Ports),

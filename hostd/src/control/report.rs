@@ -4,7 +4,8 @@ use super::gids::Gid;
 use super::interfaces::Interfaces;
 use crate::app::socket::Applications;
 use crate::edge::command::Report;
-use crate::verbs::PRIORITIES;
+use crate::stats::WindowStatistics;
+use crate::verbs::{Access, PRIORITIES};
 use crate::worker::Published;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -24,6 +25,8 @@ pub enum Subject {
     Paths,
     /// Registered memory.
     Regions,
+    /// Memory windows.
+    Windows,
     /// Connected applications.
     Sessions,
     /// Lost packets by reason.
@@ -46,31 +49,34 @@ pub struct Ask {
     pub show: Subject,
 }
 
+/// Columns of the table of queue pairs.
+const QUEUE_PAIRS: &[(&str, &str)] = &[
+    ("qpn", "QP"),
+    ("session", "session"),
+    ("state", "state"),
+    ("local", "local"),
+    ("peer", "peer"),
+    ("remote_qpn", "peer QP"),
+    ("mtu", "MTU"),
+    ("paths", "paths"),
+    ("in_flight", "in flight"),
+    ("window", "window"),
+    ("rtt_us", "RTT µs"),
+    ("tx_packets", "tx packets"),
+    ("tx_bytes", "tx bytes"),
+    ("rx_packets", "rx packets"),
+    ("rx_bytes", "rx bytes"),
+    ("retransmits", "retransmits"),
+    ("timeouts", "timeouts"),
+    ("out_of_order", "out of order"),
+    ("reorder_depth_max", "reorder depth"),
+];
+
 /// Columns of the table of a subject: key in the JSON, and heading.
 pub fn columns(subject: Subject) -> &'static [(&'static str, &'static str)] {
     match subject {
         Subject::Status => &[("name", "what"), ("value", "value")],
-        Subject::Qps => &[
-            ("qpn", "QP"),
-            ("session", "session"),
-            ("state", "state"),
-            ("local", "local"),
-            ("peer", "peer"),
-            ("remote_qpn", "peer QP"),
-            ("mtu", "MTU"),
-            ("paths", "paths"),
-            ("in_flight", "in flight"),
-            ("window", "window"),
-            ("rtt_us", "RTT µs"),
-            ("tx_packets", "tx packets"),
-            ("tx_bytes", "tx bytes"),
-            ("rx_packets", "rx packets"),
-            ("rx_bytes", "rx bytes"),
-            ("retransmits", "retransmits"),
-            ("timeouts", "timeouts"),
-            ("out_of_order", "out of order"),
-            ("reorder_depth_max", "reorder depth"),
-        ],
+        Subject::Qps => QUEUE_PAIRS,
         Subject::Paths => &[
             ("qpn", "QP"),
             ("path", "path"),
@@ -83,6 +89,16 @@ pub fn columns(subject: Subject) -> &'static [(&'static str, &'static str)] {
             ("avoided", "avoided"),
         ],
         Subject::Regions => &[("lkey", "lkey"), ("session", "session"), ("bytes", "bytes")],
+        Subject::Windows => &[
+            ("rkey", "rkey"),
+            ("session", "session"),
+            ("state", "state"),
+            ("qpn", "QP"),
+            ("lkey", "region"),
+            ("offset", "offset"),
+            ("bytes", "bytes"),
+            ("access", "access"),
+        ],
         Subject::Sessions => &[
             ("session", "session"),
             ("pid", "process"),
@@ -190,6 +206,7 @@ impl Sources {
             Subject::Qps => queue_pairs(report),
             Subject::Paths => paths(report),
             Subject::Regions => regions(report),
+            Subject::Windows => windows(report),
             Subject::Sessions => self.sessions(report),
             Subject::Drops => self.drops(report),
             Subject::Ports => self.ports(),
@@ -460,6 +477,37 @@ fn pauses(report: &Report) -> Vec<Value> {
     (0..PRIORITIES).map(row).collect()
 }
 
+fn windows(report: &Report) -> Vec<Value> {
+    let row = |session: u32, window: &WindowStatistics| {
+        let bound = window.bound;
+        json!({
+            "rkey": window.rkey,
+            "session": session,
+            "state": if bound.is_some() { "bound" } else { "free" },
+            "qpn": bound.map(|it| it.qpn),
+            "lkey": bound.map(|it| it.lkey),
+            "offset": bound.map(|it| it.offset),
+            "bytes": bound.map(|it| it.len),
+            "access": bound.map(|it| rights(it.access)),
+        })
+    };
+    let sessions = report.sessions.iter();
+    let rows = sessions.flat_map(|held| held.windows.iter().map(move |it| row(held.session.0, it)));
+    rows.collect()
+}
+
+/// What peers may do, in words.
+fn rights(access: Access) -> Vec<&'static str> {
+    let all = [
+        (Access::REMOTE_WRITE, "write"),
+        (Access::REMOTE_READ, "read"),
+        (Access::REMOTE_ATOMIC, "atomic"),
+        (Access::ZERO_BASED, "zero-based"),
+    ];
+    let given = all.into_iter().filter(|(right, _)| access.allows(*right));
+    given.map(|(_, word)| word).collect()
+}
+
 fn regions(report: &Report) -> Vec<Value> {
     let rows = report.sessions.iter().flat_map(|held| {
         held.regions.iter().map(
@@ -467,4 +515,54 @@ fn regions(report: &Report) -> Vec<Value> {
         )
     });
     rows.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edge::command::{SessionId, SessionReport};
+    use crate::stats::BoundWindow;
+
+    /// MG-4: operators see each window with its key; of a bound one also the queue pair, the part
+    /// of which region, and the rights.
+    #[test]
+    fn windows_are_shown() {
+        let window = |rkey, bound| WindowStatistics {
+            window: 1,
+            rkey,
+            bound,
+        };
+        let bound = BoundWindow {
+            qpn: 17,
+            lkey: 5,
+            offset: 4096,
+            len: 100,
+            access: Access::REMOTE_WRITE | Access::ZERO_BASED,
+        };
+        let session = SessionReport {
+            session: SessionId(3),
+            regions: Vec::new(),
+            windows: vec![window(8, None), window(9, Some(bound))],
+            completion_queues: 0,
+            queue_pairs: 0,
+            listeners: Vec::new(),
+        };
+        let report = Report {
+            sessions: vec![session],
+            ..Report::default()
+        };
+        let [free, bound] = &windows(&report)[..] else {
+            panic!("two windows");
+        };
+        let keys: Vec<_> = columns(Subject::Windows).iter().map(|it| it.0).collect();
+        assert!(keys.iter().all(|key| bound.get(key).is_some()), "{bound}");
+        assert_eq!(
+            (&free["state"], &free["qpn"]),
+            (&json!("free"), &Value::Null)
+        );
+        assert_eq!(bound["session"], 3);
+        assert_eq!([&bound["rkey"], &bound["qpn"], &bound["lkey"]], [9, 17, 5]);
+        assert_eq!([&bound["offset"], &bound["bytes"]], [4096, 100]);
+        assert_eq!(bound["access"], json!(["write", "zero-based"]));
+    }
 }

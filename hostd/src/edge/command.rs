@@ -7,7 +7,7 @@
 use super::completion::Wake;
 use super::region::SharedMemory;
 use super::statistics::EdgeStatistics;
-use crate::stats::{EngineStatistics, PathStatistics, QueuePairStatistics};
+use crate::stats::{EngineStatistics, PathStatistics, QueuePairStatistics, WindowStatistics};
 use crate::verbs::{EngineError, Route, Speeds};
 use common::sys::Waker;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
@@ -186,6 +186,8 @@ pub struct SessionReport {
     pub session: SessionId,
     /// Its regions: local key and bytes.
     pub regions: Vec<(u32, u64)>,
+    /// Its memory windows.
+    pub windows: Vec<WindowStatistics>,
     /// Completion queues.
     pub completion_queues: usize,
     /// Queue pairs.

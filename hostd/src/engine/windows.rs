@@ -2,6 +2,7 @@
 
 use super::Engine;
 use crate::memory::RegionMemory;
+use crate::stats::WindowStatistics;
 use crate::verbs::{DomainId, EngineError};
 
 impl<M: RegionMemory> Engine<M> {
@@ -15,6 +16,11 @@ impl<M: RegionMemory> Engine<M> {
         self.domains.get(domain.0).ok_or(EngineError::Unknown)?;
         let window = self.regions.create_window(domain.0);
         window.ok_or(EngineError::TooMany)
+    }
+
+    /// How a window stands; `None` if there is no such window.
+    pub fn window_statistics(&self, window: u32) -> Option<WindowStatistics> {
+        self.regions.window(window)
     }
 
     /// Lets no window be bound any more to a region that is going to be deregistered.

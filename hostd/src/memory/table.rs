@@ -27,7 +27,7 @@ pub(super) struct Region<M> {
     pub(super) domain: u32,
     pub(super) base: u64,
     pub(super) access: Access,
-    keys: RegionKeys,
+    pub(super) keys: RegionKeys,
     /// Windows that are bound to it.
     pub(super) bound: u32,
 }

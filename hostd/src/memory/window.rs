@@ -13,6 +13,7 @@
 
 use super::access::RegionMemory;
 use super::table::{AccessDenied, Binding, MemoryRange, RegionTable, Side, Window};
+use crate::stats::{BoundWindow, WindowStatistics};
 use crate::verbs::Access;
 
 /// Bits of a window's key that stay.
@@ -47,6 +48,27 @@ impl<M: RegionMemory> RegionTable<M> {
         self.keys.insert(rkey, (number, Side::Window));
         self.enter(domain);
         Some((number, rkey))
+    }
+
+    /// How a window stands; `None` if there is no such window.
+    pub(crate) fn window(&self, number: u32) -> Option<WindowStatistics> {
+        let window = self.windows.get(number)?;
+        let binding = window.binding.and_then(|number| self.bindings.get(number));
+        let bound = binding.and_then(|binding| {
+            let region = self.regions.get(binding.region)?;
+            Some(BoundWindow {
+                qpn: binding.qpn,
+                lkey: region.keys.lkey,
+                offset: binding.offset,
+                len: binding.len,
+                access: binding.access,
+            })
+        });
+        Some(WindowStatistics {
+            window: number,
+            rkey: window.rkey,
+            bound,
+        })
     }
 
     /// Takes a window out, bound or not. Whether there was one.

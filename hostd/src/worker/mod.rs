@@ -363,7 +363,7 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
             engine: self.engine.statistics().clone(),
             edge: self.table.statistics,
             queue_pairs: queue_pairs.collect(),
-            sessions: self.table.report(),
+            sessions: self.table.report(&self.engine),
             frames_at_hand: self.pool.at_hand(),
         }
     }

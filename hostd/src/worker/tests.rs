@@ -251,7 +251,7 @@ fn the_dead_are_buried_bit_by_bit() {
     while left > 0 {
         now += Span::from_millis(1);
         let turn = worker.turn(now);
-        let sessions = worker.table.report();
+        let sessions = worker.table.report(&worker.engine);
         let now_left = sessions.first().map_or(0, |held| held.regions.len());
         assert!(left - now_left <= BURIALS, "{} at once", left - now_left);
         if now_left == left {
@@ -267,5 +267,5 @@ fn the_dead_are_buried_bit_by_bit() {
     // Those of the other queue and of the doorbells.
     let rings = 2;
     assert_eq!(given, REGIONS + rings, "nothing was unmapped here");
-    assert!(worker.table.report().is_empty());
+    assert!(worker.table.report(&worker.engine).is_empty());
 }

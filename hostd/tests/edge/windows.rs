@@ -2,6 +2,7 @@
 
 use crate::ends::End;
 use crate::rig::{Daemon, PATIENCE, config, pair};
+use hostd::stats::WindowStatistics;
 use hostd_client::abi::types::ErrorCode;
 use hostd_client::{
     Access, Bind, Completion, CompletionOpcode, CompletionStatus, Error, MemoryWindow,
@@ -11,6 +12,16 @@ use hostd_client::{
 fn end(daemon: &Daemon) -> End {
     let rights = Access::LOCAL_WRITE.with(Access::BIND);
     End::new(daemon, 64, (1 << 16, rights))
+}
+
+/// What the daemon shows of its only window.
+fn reported(daemon: &Daemon) -> WindowStatistics {
+    let sessions = daemon.report().sessions;
+    let windows: Vec<_> = sessions.into_iter().flat_map(|it| it.windows).collect();
+    let [window] = windows[..] else {
+        panic!("{windows:?}");
+    };
+    window
 }
 
 impl End {
@@ -63,6 +74,10 @@ fn a_peer_writes_and_gives_the_key_back() {
     for round in 0..3 {
         let rkey = second.bind(&mut window);
         keys.push(rkey);
+        let bound = reported(&b);
+        let to = bound.bound.expect("it is bound");
+        assert_eq!((bound.rkey, to.qpn), (rkey, second.queue_pair.number()));
+        assert_eq!((to.offset, to.len), (1000, 1000));
         assert_eq!(first.write(rkey, 5), CompletionStatus::Success);
         let mut bytes = [0; 10];
         second.memory.read(1005, &mut bytes).expect("inside");
@@ -81,6 +96,8 @@ fn a_peer_writes_and_gives_the_key_back() {
             (received.invalidated, received.immediate),
             (Some(rkey), None)
         );
+        let free = reported(&b);
+        assert_eq!((free.rkey, free.bound), (rkey, None));
     }
     assert!(keys[0] != keys[1] && keys[1] != keys[2], "{keys:?}");
     assert_eq!(first.write(keys[2], 5), CompletionStatus::RemoteAccess);

@@ -1,6 +1,8 @@
 //! What an ended session leaves, and how far it is released.
 
 use crate::edge::command::{Answer, SessionId, SessionReport};
+use crate::engine::Engine;
+use crate::memory::RegionMemory;
 use crate::verbs::{CompletionQueueId, DomainId, SharedQueueId};
 use hostd_client::shm::Mapping;
 use std::collections::BTreeMap;
@@ -79,10 +81,14 @@ impl Grave {
         !self.rings.is_empty() || (others == 0 && !self.regions.is_empty())
     }
 
-    pub(super) fn report(&self) -> SessionReport {
+    pub(super) fn report<M: RegionMemory>(&self, engine: &Engine<M>) -> SessionReport {
+        let windows = self.windows.iter();
         SessionReport {
             session: self.session,
             regions: self.regions.iter().map(|(key, len)| (*key, *len)).collect(),
+            windows: windows
+                .filter_map(|window| engine.window_statistics(*window))
+                .collect(),
             completion_queues: self.completion_queues.len(),
             queue_pairs: self.queue_pairs.len(),
             listeners: Vec::new(),

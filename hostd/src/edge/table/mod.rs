@@ -494,7 +494,7 @@ impl<M: RegionMemory> Table<M> {
     }
 
     /// What every session holds, and what ended ones still do.
-    pub fn report(&self) -> Vec<SessionReport> {
+    pub fn report(&self, engine: &Engine<M>) -> Vec<SessionReport> {
         let report = |(session, application): (&SessionId, &Application)| SessionReport {
             session: *session,
             regions: application
@@ -502,11 +502,16 @@ impl<M: RegionMemory> Table<M> {
                 .iter()
                 .map(|(key, len)| (*key, *len))
                 .collect(),
+            windows: application
+                .windows
+                .iter()
+                .filter_map(|window| engine.window_statistics(*window))
+                .collect(),
             completion_queues: application.completion_queues.len(),
             queue_pairs: application.queue_pairs,
             listeners: application.listeners.clone(),
         };
-        let ended = self.graves.iter().map(Grave::report);
+        let ended = self.graves.iter().map(|grave| grave.report(engine));
         self.applications.iter().map(report).chain(ended).collect()
     }
 

@@ -1,7 +1,10 @@
 //! Every field of every connection message wrong in turn: what is obeyed, what is refused, and what
 //! is lost for which reason.
 
+use crate::forge::{overheard, read};
 use crate::messages::{Subject, disconnecting, established, listening, replying, requesting};
+use common::time::Span;
+use common::wire::cm::{Mad, Message, about, reject};
 use common::wire::roce::frame::seal;
 
 /// Where the datagram header begins behind Ethernet, IPv4, UDP and BTH, where the message's common
@@ -34,14 +37,20 @@ fn spoiled(frame: &[u8], (_, start, bit, bits, flip, _): &Row) -> Vec<u8> {
     bytes
 }
 
-/// What comes of a message, and the state of the queue pair before.
-fn outcome(reach: fn() -> Subject, kind: &str, row: Option<&Row>) -> (String, &'static str) {
-    let mut subject = reach();
+/// A message whose field is wrong, and who gets it.
+fn wrong_frame(reach: fn() -> Subject, kind: &str, row: Option<&Row>) -> (Vec<u8>, Subject) {
+    let subject = reach();
     let messages = subject.messages();
     let known = messages.into_iter().find(|(name, ..)| *name == kind);
     let (_, transaction, message) = known.expect("a kind");
     let right = subject.frame(transaction, message);
     let frame = row.map_or_else(|| right.clone(), |row| spoiled(&right, row));
+    (frame, subject)
+}
+
+/// What comes of a message, and the state of the queue pair before.
+fn outcome(reach: fn() -> Subject, kind: &str, row: Option<&Row>) -> (String, &'static str) {
+    let (frame, mut subject) = wrong_frame(reach, kind, row);
     let (before, outcome) = (subject.state(), subject.outcome(&frame));
     subject.network.close();
     (outcome, before)
@@ -69,6 +78,58 @@ fn every_field_of_every_message() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// HT-1, HT-10, InfiniBand 12.6.7: who asks for what is not offered is told why, in the transaction
+/// of the request and with its identifiers; for an MTU that does not exist also one that does.
+#[test]
+fn refusals_say_why() {
+    let cases = [
+        ("REQ", "service", 1, reject::INVALID_SERVICE_ID),
+        ("REQ", "transport", 1, reject::INVALID_TRANSPORT),
+        ("REQ", "transport", 3, reject::INVALID_TRANSPORT),
+        ("REQ", "partition", 1, reject::UNSUPPORTED),
+        ("REQ", "path MTU", 5, reject::INVALID_MTU),
+        ("REP", "remote id", 1, reject::INVALID_COMM_ID),
+    ];
+    for (kind, field, flip, reason) in cases {
+        let (_, reach, rows) = KINDS.iter().find(|it| it.0 == kind).expect("a kind");
+        let row = rows.iter().find(|row| row.0 == field && row.4 == flip);
+        let (frame, mut subject) = wrong_frame(*reach, kind, row);
+        let asked = read(&frame).expect("a message").2;
+        let (own, other, about) = match &asked.message {
+            Message::Req(req) => (0, req.local_comm_id, about::REQ),
+            Message::Rep(rep) => (rep.remote_comm_id, rep.local_comm_id, about::REP),
+            other => panic!("{other:?}"),
+        };
+        subject.network.tap = Some(Vec::new());
+        subject.network.inject(subject.host, &frame);
+        subject.network.pass(Span::from_micros(10));
+        let mut said = overheard(&mut subject.network);
+        said.retain(|(from, ..)| *from != subject.peer);
+        let [
+            (
+                _,
+                _,
+                Mad {
+                    transaction,
+                    message: Message::Rej(rej),
+                },
+            ),
+        ] = &said[..]
+        else {
+            panic!("{kind}, {field}: {said:?}");
+        };
+        assert_eq!(*transaction, asked.transaction, "{field}");
+        assert_eq!((rej.reason, rej.message), (reason, about), "{field}");
+        let ids = (rej.local_comm_id, rej.remote_comm_id);
+        assert_eq!(ids, (own, other), "{field}");
+        let mtu = reason == reject::INVALID_MTU;
+        assert_eq!(rej.info_len, u8::from(mtu), "{field}");
+        // Codes of 256 to 4096 bytes, in the upper half of the byte as in a REQ.
+        assert_eq!((1..=5).contains(&(rej.info[0] >> 4)), mtu, "{field}");
+        subject.network.close();
+    }
 }
 
 #[rustfmt::skip]

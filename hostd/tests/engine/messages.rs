@@ -25,8 +25,8 @@ const LATER: u64 = 0x4343;
 /// A host in some phase of a connection, whose peer says what the test says.
 pub(crate) struct Subject {
     pub(crate) network: Network,
-    host: usize,
-    peer: IpAddr,
+    pub(crate) host: usize,
+    pub(crate) peer: IpAddr,
     /// Own identifier, and transaction of the REQ.
     id: u32,
     transaction: u64,

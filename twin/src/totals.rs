@@ -32,6 +32,9 @@ pub struct Totals {
     pub out_of_order: u64,
     /// Greatest distance between a packet that came and the one that was expected.
     pub reorder_depth: u32,
+    /// Longest time in microseconds that a receiver waited for the packet that it expected while it
+    /// held later ones.
+    pub reorder_time_us: u64,
     /// Deepest queue that was seen, in bytes.
     pub queue_bytes: u32,
 }
@@ -64,6 +67,8 @@ impl Totals {
         self.duplicates += counters.duplicates;
         self.out_of_order += counters.out_of_order;
         self.reorder_depth = self.reorder_depth.max(counters.reorder_depth_max);
+        let waited = counters.reorder_span_max.nanos() / 1_000;
+        self.reorder_time_us = self.reorder_time_us.max(waited);
     }
 
     /// Adds what a host's engines had counted before they crashed.
@@ -77,5 +82,6 @@ impl Totals {
         self.duplicates += past.duplicates;
         self.out_of_order += past.out_of_order;
         self.reorder_depth = self.reorder_depth.max(past.reorder_depth);
+        self.reorder_time_us = self.reorder_time_us.max(past.reorder_time_us);
     }
 }

@@ -727,8 +727,8 @@ fn a_route_change_loses_nothing() {
     assert_eq!(switch.sum(crate::stats::PortStats::dropped_in_all), 0);
 }
 
-/// SW-2: a route may lead to a group that the worker's tables do not have yet, or whose number means
-/// another one there: it looks again at once.
+/// SW-2: a route may lead to a group that the worker's tables do not have yet, or whose number
+/// means another one there: it looks again at once.
 #[test]
 fn newer_tables_are_picked_up_in_the_middle_of_a_turn() {
     for number in [2, 1] {

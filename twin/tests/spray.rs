@@ -55,9 +55,9 @@ fn ratio(part: u64, whole: u64) -> f64 {
     part as f64 / whole as f64
 }
 
-/// HT-31, HT-34, HT-60: one connection has the rates of all its idle paths together, 1 to 16 of them, with
-/// a tolerance of more packets than are in flight: paths are slow here, and packets on the way by
-/// one of them are overtaken by many.
+/// HT-31, HT-34, HT-60: one connection has the rates of all its idle paths together, 1 to 16 of
+/// them, with a tolerance of more packets than are in flight: paths are slow here, and packets
+/// on the way by one of them are overtaken by many.
 #[test]
 fn idle_paths_add_up() {
     for (paths, seed) in [1, 2, 4, 8, 16]
@@ -79,9 +79,9 @@ fn idle_paths_add_up() {
     }
 }
 
-/// HT-24, HT-36, HT-43, HT-63: a link between leaf and spine dies. Whoever chooses paths by what comes
-/// back loses no byte (the twin's checks), and no flow stands for longer than three round trips
-/// under load and a time-out.
+/// HT-24, HT-36, HT-43, HT-63: a link between leaf and spine dies. Whoever chooses paths by
+/// what comes back loses no byte (the twin's checks), and no flow stands for longer than three
+/// round trips under load and a time-out.
 #[test]
 fn a_dead_link_is_gone_round() {
     let fault = "[[fault]]\nkind = \"link-down\"\nlink = \"leaf2-spine1\"\nfrom = \"200us\"\n";
@@ -122,8 +122,9 @@ fn a_lost_percent_costs_less_than_a_tenth() {
     }
 }
 
-/// HT-31, HT-34, HT-61: short messages beside long ones end sooner by many paths than by one that a hash
-/// chose (P99 and P99.9 by a factor of 1.5 at least; 1.9 to 3.5 were seen), and alone not later.
+/// HT-31, HT-34, HT-61: short messages beside long ones end sooner by many paths than by one
+/// that a hash chose (P99 and P99.9 by a factor of 1.5 at least; 1.9 to 3.5 were seen), and
+/// alone not later.
 #[test]
 fn short_messages_do_not_wait_for_long_ones() {
     let short = "[[workload]]\nkind = \"poisson\"\nload = 0.1\ncount = 4000\nsize = \"16kB\"\n";

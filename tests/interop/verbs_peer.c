@@ -12,8 +12,11 @@
  *   check PIECES LEN SEED    whether it is there
  *   do OP PIECES LEN IMM REMOTE RKEY A B
  *                            a request from or into the buffer; waits for its completion
+ *   bind OFFSET LEN          a memory window of type 2 for the peer to write and to read; its key
+ *   revoke RKEY              takes the key of a window back; waits for the completion
  *   solicited 0|1            whether requests from now on are solicited
- *   wait                     for a receive: its opcode, length and immediate data
+ *   wait                     for a receive: its opcode, length, and immediate data or the key
+ *                            that it took back
  *   arm 0|1                  asks for an event: of any completion, or of a solicited one
  *   event MS                 waits for it: whether it has come
  *   at OFFSET                where messages lie in the buffer from now on
@@ -37,10 +40,16 @@
 #define SECONDS 280
 #define PIECES 16u
 #define GAP 24u
+/*
+ * Soft-RoCE up to Linux 6.1 at least passes the kernel's bit on (IB_WC_WITH_INVALIDATE), which is
+ * another one than that of libibverbs.
+ */
+#define WITH_INV (IBV_WC_WITH_INV | 1 << 2)
 
 static struct ibv_qp *qp;
 static struct ibv_cq *cq;
 static struct ibv_mr *mr;
+static struct ibv_pd *pd;
 static struct ibv_comp_channel *channel;
 static uint8_t *buffer;
 static size_t buffer_size;
@@ -154,6 +163,7 @@ static void request(FILE *out, const char *line)
 	} names[] = {
 		{"send", IBV_WR_SEND},
 		{"send_imm", IBV_WR_SEND_WITH_IMM},
+		{"send_inv", IBV_WR_SEND_WITH_INV},
 		{"write", IBV_WR_RDMA_WRITE},
 		{"write_imm", IBV_WR_RDMA_WRITE_WITH_IMM},
 		{"read", IBV_WR_RDMA_READ},
@@ -181,12 +191,15 @@ static void request(FILE *out, const char *line)
 		return;
 	}
 	wr.opcode = names[i].opcode;
-	wr.imm_data = htonl(imm);
+	if (wr.opcode == IBV_WR_SEND_WITH_INV)
+		wr.invalidate_rkey = imm;
+	else
+		wr.imm_data = htonl(imm);
 	wr.sg_list = sge;
 	wr.num_sge = layout(sge, pieces, len);
 	if (solicited)
 		wr.send_flags |= IBV_SEND_SOLICITED;
-	if (wr.opcode >= IBV_WR_ATOMIC_CMP_AND_SWP) {
+	if (wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
 		wr.wr.atomic.remote_addr = remote;
 		wr.wr.atomic.rkey = rkey;
 		wr.wr.atomic.compare_add = a;
@@ -201,6 +214,41 @@ static void request(FILE *out, const char *line)
 		fprintf(out, "nothing\n");
 	else
 		fprintf(out, "%s\n", ibv_wc_status_str(wc.status));
+}
+
+/* A request that concerns memory of this side alone: how it ends. */
+static const char *alone(struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+	struct ibv_wc wc;
+	wr->wr_id = REQUEST;
+	wr->send_flags = IBV_SEND_SIGNALED;
+	if (ibv_post_send(qp, wr, &bad))
+		fail("ibv_post_send");
+	return completion(REQUEST, &wc) ? "nothing" : ibv_wc_status_str(wc.status);
+}
+
+static void bind_window(FILE *out, uint32_t offset, uint32_t len)
+{
+	struct ibv_send_wr wr = {.opcode = IBV_WR_BIND_MW};
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	const char *status;
+	if (!mw)
+		fail("ibv_alloc_mw");
+	wr.bind_mw.mw = mw;
+	wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+	wr.bind_mw.bind_info.mr = mr;
+	wr.bind_mw.bind_info.addr = (uintptr_t)buffer + offset;
+	wr.bind_mw.bind_info.length = len;
+	wr.bind_mw.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+	status = alone(&wr);
+	fprintf(out, "%s %u\n", status, wr.bind_mw.rkey);
+}
+
+static void take_back(FILE *out, uint32_t rkey)
+{
+	struct ibv_send_wr wr = {.opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = rkey};
+	fprintf(out, "%s\n", alone(&wr));
 }
 
 /* Waits for the event that was asked for. */
@@ -234,6 +282,10 @@ static void command(FILE *out, const char *line)
 	} else if (sscanf(line, "check %u %u %u", &pieces, &len, &seed) == 3) {
 		const char *wrong = visit(1, pieces, len, seed);
 		fprintf(out, "%s\n", wrong ? wrong : "ok");
+	} else if (sscanf(line, "bind %u %u", &offset, &len) == 2) {
+		bind_window(out, offset, len);
+	} else if (sscanf(line, "revoke %u", &len) == 1) {
+		take_back(out, len);
 	} else if (sscanf(line, "solicited %u", &solicited) == 1) {
 		fprintf(out, "ok\n");
 	} else if (sscanf(line, "at %u", &base) == 1) {
@@ -258,7 +310,9 @@ static void command(FILE *out, const char *line)
 			fprintf(out, "%s\n", ibv_wc_status_str(wc.status));
 		else
 			fprintf(out, "%d %u %u\n", wc.opcode, wc.byte_len,
-				wc.wc_flags & IBV_WC_WITH_IMM ? ntohl(wc.imm_data) : 0);
+				wc.wc_flags & WITH_INV          ? wc.invalidated_rkey
+				: wc.wc_flags & IBV_WC_WITH_IMM ? ntohl(wc.imm_data)
+								: 0);
 	} else {
 		fprintf(out, "what?\n");
 	}
@@ -310,7 +364,6 @@ static void set_up(size_t bytes)
 		     IBV_ACCESS_REMOTE_ATOMIC;
 	struct ibv_device **devices = ibv_get_device_list(NULL);
 	struct ibv_context *context = devices && *devices ? ibv_open_device(*devices) : NULL;
-	struct ibv_pd *pd = context ? ibv_alloc_pd(context) : NULL;
 	struct ibv_qp_init_attr init = {
 		.qp_type = IBV_QPT_RC,
 		.cap = {.max_send_wr = 16,
@@ -320,13 +373,14 @@ static void set_up(size_t bytes)
 	};
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = (unsigned)rights};
+	pd = context ? ibv_alloc_pd(context) : NULL;
 	buffer = aligned_alloc(4096, bytes);
 	channel = context ? ibv_create_comp_channel(context) : NULL;
 	if (!pd || !buffer || !channel)
 		fail("device");
 	buffer_size = bytes;
 	memset(buffer, 0, bytes);
-	mr = ibv_reg_mr(pd, buffer, bytes, rights);
+	mr = ibv_reg_mr(pd, buffer, bytes, rights | IBV_ACCESS_MW_BIND);
 	cq = ibv_create_cq(context, 128, NULL, channel, 0);
 	init.send_cq = init.recv_cq = cq;
 	qp = mr && cq ? ibv_create_qp(pd, &init) : NULL;

@@ -62,9 +62,12 @@ struct Options {
     /// Be the client.
     #[arg(short, long, requires = "address")]
     client: bool,
-    /// The server's address.
+    /// The server's address; of the server itself, the one at which it listens.
     #[arg(short, long)]
     address: Option<IpAddr>,
+    /// The own address that the client connects from.
+    #[arg(short = 'I', long, requires = "client")]
+    source: Option<IpAddr>,
     /// The server's port.
     #[arg(short, long, default_value_t = 7174)]
     port: u16,
@@ -213,6 +216,9 @@ fn run_client(options: &Options, server: SocketAddr) -> Result<(), Failure> {
     let context = Context::open()?;
     let size = usize::try_from(options.size)?;
     let mut end = End::new(&context, size)?;
+    if let Some(source) = options.source {
+        end.queue_pair.bind(source)?;
+    }
     end.queue_pair.connect(server, Private::EMPTY, TIMEOUT)?;
     for number in 0..options.count.unwrap_or(u32::MAX) {
         let text = ping(number, size);
@@ -236,7 +242,9 @@ fn run_client(options: &Options, server: SocketAddr) -> Result<(), Failure> {
 
 fn run_server(options: &Options) -> Result<(), Failure> {
     let context = Context::open()?;
-    let listener = context.listen(IpAddr::from(Ipv6Addr::UNSPECIFIED), options.port, 1)?;
+    let any = IpAddr::from(Ipv6Addr::UNSPECIFIED);
+    let address = options.address.unwrap_or(any);
+    let listener = context.listen(address, options.port, 1)?;
     println!("listening on port {}", listener.port());
     let request = listener.get_request(Duration::from_secs(3600))?;
     let size = usize::try_from(options.size)?;

@@ -11,7 +11,7 @@ use crate::rig::{self, LIMIT, Rig};
 const PORT: u16 = 7174;
 
 /// Where an example of the client library lies; builds all of them first.
-fn example(name: &str) -> String {
+pub(crate) fn example(name: &str) -> String {
     static BUILT: Once = Once::new();
     BUILT.call_once(|| {
         let status = Command::new(env!("CARGO"))

@@ -17,6 +17,11 @@ pub(crate) fn numbers(file: &Path, filter: &str, field: &str) -> BTreeSet<u32> {
     lines.iter().map(number).collect()
 }
 
+/// How many frames a filter selects.
+pub(crate) fn packets(file: &Path, filter: &str) -> usize {
+    dissect(file, filter, &["frame.number"]).unwrap().len()
+}
+
 /// Fails when a capture has a frame of RoCEv2 that is malformed. tshark takes random payload for
 /// that of many protocols; what it finds wrong there does not count.
 pub(crate) fn assert_well_formed(file: &Path) {

@@ -12,10 +12,13 @@
 //!   peer        the verbs program of the guest, and what is told to it
 //!   talk        a queue pair of hostd with that program at its other end
 //!   first       a device that is up, connection set-up, the first message
+//!   addresses   further addresses of hostd's interface
 //!   classics    `ibv_rc_pingpong` and `rping` of the guest with those of hostd
 //!   operations  every operation, also with losses;  large  a message of 1 GiB
 //!   events      solicited events;  several  queue pairs at once, and with a shared queue
+//!   windows     memory windows, and keys that are taken back
 
+mod addresses;
 mod classics;
 mod dissection;
 mod events;
@@ -26,3 +29,4 @@ mod peer;
 mod rig;
 mod several;
 mod talk;
+mod windows;

@@ -20,6 +20,8 @@ pub(crate) struct Meeting {
     pub(crate) mtu: u16,
     /// Bytes of the program's buffer, in MiB.
     pub(crate) buffer_mib: usize,
+    /// The own address of hostd's end; the first one of h1 if `None`.
+    pub(crate) own: Option<IpAddr>,
 }
 
 impl Meeting {
@@ -30,6 +32,7 @@ impl Meeting {
             v6,
             mtu,
             buffer_mib,
+            own: None,
         }
     }
 }
@@ -50,8 +53,10 @@ impl Peer {
             v6,
             mtu,
             buffer_mib,
+            own,
         } = meeting;
         let [h1, h2] = ["h1", "h2"].map(|name| rig.lab.host(name).address(v6));
+        let h1 = own.unwrap_or(h1);
         let gid = rig.gid(h2);
         let program = program();
         let script = format!("ulimit -l unlimited; exec {program} {port} {gid} {mtu} {buffer_mib}");

@@ -9,6 +9,7 @@ use crate::peer::{Meeting, Peer, layout, pattern};
 use crate::rig::{LIMIT, Rig};
 
 pub(crate) struct Talk {
+    pub(crate) context: Context,
     pub(crate) peer: Peer,
     pub(crate) pair: QueuePair,
     pub(crate) completions: CompletionQueue,
@@ -22,6 +23,7 @@ pub(crate) struct Talk {
 pub(crate) fn memory(context: &Context, bytes: usize) -> Region {
     let rights = Access::LOCAL_WRITE.with(Access::REMOTE_WRITE);
     let rights = rights.with(Access::REMOTE_READ).with(Access::REMOTE_ATOMIC);
+    let rights = rights.with(Access::BIND);
     context.allocate(bytes, rights).unwrap()
 }
 
@@ -35,6 +37,7 @@ impl Talk {
         let region = memory(&context, meeting.buffer_mib << 20);
         let peer = Peer::meet(rig, &mut pair, meeting);
         Self {
+            context,
             peer,
             pair,
             completions,

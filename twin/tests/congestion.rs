@@ -3,6 +3,7 @@
 use common::time::Span;
 use std::fmt::Write;
 use std::ops::Range;
+use twin::network::NodeId;
 use twin::outcome::Outcome;
 use twin::scenario::Scenario;
 use twin::simulation::run;
@@ -125,6 +126,11 @@ const CASES: [Case; 6] = [
 
 impl Case {
     fn scenario(&self, workloads: &str) -> Scenario {
+        self.scenario_with(self.host, workloads)
+    }
+
+    /// With other keys of `[host]`.
+    fn scenario_with(&self, host: &str, workloads: &str) -> Scenario {
         let mut text = format!("{STAR}{}", self.queue);
         if let Some((min, max, percent)) = self.marks {
             let _ = write!(
@@ -133,7 +139,7 @@ impl Case {
                  probability_percent = {percent:.1}\n"
             );
         }
-        let _ = write!(text, "[host]\nack_packets = 4\n{}\n{workloads}", self.host);
+        let _ = write!(text, "[host]\nack_packets = 4\n{host}\n{workloads}");
         let scenario = Scenario::parse(&text, self.name, &|file| Err(format!("no {file}")));
         scenario.unwrap_or_else(|refusal| panic!("line {}: {}", refusal.line, refusal.reason))
     }
@@ -278,5 +284,82 @@ fn a_queue_in_the_way_of_acknowledgements_is_no_congestion() {
         println!("{name}");
         assert!(with.0 > 0.95 && with.1 > 35_000, "{name}");
         assert!(without.0 < with.0 - 0.05, "{name}");
+    }
+}
+
+/// CC-10: a flow with eight sub-paths, each with a controller, beside one with a single path: at a
+/// bottleneck that all share it has no more than its half by a fifth, and not much less.
+#[test]
+fn controllers_of_paths_are_no_more_aggressive_than_one() {
+    for case in &CASES[..3] {
+        let host = format!("{}\npaths = 8\ncongestion_scope = \"path\"", case.host);
+        let text = ["h1", "h2"].map(|host| flow(host, "h9", Span::ZERO, LINE * 5));
+        for seed in 1..=3 {
+            let mut scenario = case.scenario_with(&host, &text.concat());
+            scenario.single_path = vec![NodeId(1)];
+            let outcome = run(&scenario, seed).unwrap_or_else(|failure| panic!("{failure}"));
+            let during = Span::from_millis(2)..Span::from_millis(8);
+            let part = |host: &str| busy(&outcome, wire(&outcome, host, "s1"), &during);
+            let (many, single) = (part("h1"), part("h2"));
+            let share = many / (many + single);
+            let name = format!(
+                "{}, seed {seed}: {many:.3} and {single:.3}: {share:.3}",
+                case.name
+            );
+            println!("{name}");
+            assert!(share <= 0.6 && many + single > 0.95, "{name}");
+            assert!(share >= 0.3, "{name}");
+        }
+    }
+}
+
+/// Two hosts with four ways between them, of which the first is slow.
+const ONE_WAY_IS_SLOW: &str = r#"
+poll = "250ns"
+[topology]
+kind = "leaf-spine"
+leaves = 2
+spines = 4
+hosts_per_leaf = 1
+fabric_speed = "40Gbps"
+delay = "1us"
+[qos]
+queue_depth_bytes = 8000000
+[qos.buffer]
+size_bytes = 67108864
+[host]
+congestion = "swift"
+base_rtt = "14us"
+paths = 16
+ack_packets = 4
+spraying = "oblivious"
+[[workload]]
+kind = "incast"
+target = "h2"
+size = "20MB"
+[[fault]]
+kind = "slow-link"
+link = "leaf1-spine1"
+part = 0.05
+"#;
+
+/// HT-33: with a controller for each sub-path those that lead over a slow link slow down, and the
+/// others take what they leave. With one for all, spraying that looks at nothing is as slow as they
+/// are.
+#[test]
+fn a_congested_path_slows_down_alone() {
+    for seed in 1..=3 {
+        let took = |scope: &str| {
+            let key = format!("congestion_scope = \"{scope}\"\npaths");
+            let text = ONE_WAY_IS_SLOW.replace("paths", &key);
+            let scenario = Scenario::parse(&text, scope, &|file| Err(format!("no {file}")));
+            let scenario = scenario.unwrap_or_else(|refusal| panic!("{}", refusal.reason));
+            let outcome = run(&scenario, seed).unwrap_or_else(|failure| panic!("{failure}"));
+            outcome.duration_ns / 1_000
+        };
+        let (path, connection) = (took("path"), took("connection"));
+        let name = format!("seed {seed}: {path} µs, with one for all {connection} µs");
+        println!("{name}");
+        assert!(2 * path < connection, "{name}");
     }
 }

@@ -5,7 +5,8 @@
 
 use crate::limits;
 use crate::verbs::{
-    Congestion, EngineConfig, FlowControl, Granularity, MultipathConfig, PRIORITIES, Spraying,
+    Congestion, CongestionScope, EngineConfig, FlowControl, Granularity, MultipathConfig,
+    PRIORITIES, Spraying,
 };
 use common::config::{Refusal, Refusals, Settings, within};
 use common::time::Span;
@@ -115,6 +116,8 @@ pub struct Transport {
     pub window: u32,
     /// What steers the window of connections with multipath; `dcqcn` is for plain ones, too.
     pub congestion: Congestion,
+    /// What one controller of congestion is for.
+    pub congestion_scope: CongestionScope,
     /// Microseconds between two notifications of congestion to a plain peer at least.
     pub cnp_interval_us: u64,
     /// Microseconds of a round trip through the idle network; zero: the shortest that is measured.
@@ -264,6 +267,7 @@ impl Default for Transport {
             path_mtu: engine.path_mtu,
             window: engine.window,
             congestion: engine.congestion,
+            congestion_scope: engine.congestion_scope,
             cnp_interval_us: engine.cnp_interval.nanos() / 1_000,
             base_rtt_us: engine.base_rtt.nanos() / 1_000,
             trimmed_dscps: (0..64)
@@ -414,6 +418,7 @@ impl Config {
             path_mtu: transport.path_mtu,
             window: transport.window,
             congestion: transport.congestion,
+            congestion_scope: transport.congestion_scope,
             cnp_interval: Span::from_micros(transport.cnp_interval_us),
             base_rtt: Span::from_micros(transport.base_rtt_us),
             spraying: multipath.spraying,

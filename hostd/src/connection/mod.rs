@@ -18,6 +18,7 @@ mod adjust;
 mod answers;
 mod deliver;
 mod effects;
+mod lanes;
 mod probe;
 mod pulse;
 mod requester;

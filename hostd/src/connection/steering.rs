@@ -4,7 +4,7 @@
 //! ```text
 //!   free ports, now ──▶ choose ──▶ port, path, entropy, credit
 //!                          ▲
-//!              PathSet [4] ┼ Controller [5]
+//!              PathSet [4] ┼ Lanes [5]
 //!                          ▼
 //!   path, entropy, departure, round trip,
 //!   delivered / marked / not ready / trimmed / lost ──▶ feedback
@@ -13,11 +13,13 @@
 //! An algorithm that needs to know more of a packet gets it as a field of [`Feedback`] or a variant
 //! of [`PacketFate`].
 
+use super::lanes::Lanes;
 use crate::congestion::{Controller, Dcqcn, Dctcp, FixedWindow, NotifiedWindow, Nscc, Swift};
 use crate::path::{self, Entropy, LostPacket, PathSet};
 use crate::stats::PathStatistics;
 use crate::verbs::{
-    Congestion, EngineConfig, Feedback, MultipathConfig, PacketFate, PortId, PortSet,
+    Congestion, CongestionScope, EngineConfig, Feedback, Granularity, MultipathConfig, PacketFate,
+    PortId, PortSet,
 };
 use common::time::{Span, Time};
 use common::units::Rate;
@@ -48,23 +50,32 @@ pub(super) struct SteeringPlan {
     pub(super) mtu: u16,
 }
 
+/// How many controllers share what was agreed on. Those of fixed size have nothing to tell apart,
+/// DCQCN is for whole flows, as its notifications are, and DCTCP asks whether any packet of a
+/// window was marked: the few of a path rarely are, so it would take two thirds of a link, not
+/// half.
+fn lanes(agreed: &MultipathConfig, config: &EngineConfig) -> u8 {
+    let apart = match config.congestion {
+        Congestion::Fixed | Congestion::Dctcp | Congestion::Dcqcn => false,
+        Congestion::Nscc | Congestion::Swift => config.congestion_scope == CongestionScope::Path,
+    };
+    let count = if apart && agreed.granularity == Granularity::Packet {
+        agreed.paths.clamp(1, LANES)
+    } else {
+        1
+    };
+    u8::try_from(count).unwrap_or(1)
+}
+
 /// Path selection and congestion control of a queue pair.
 #[derive(Debug)]
 pub(super) struct Steering {
     paths: PathSet,
-    controller: Controller,
-    /// When the last packet left.
-    departed: Time,
-    /// Nothing leaves before: windows below one packet are paces, and rates are.
-    held_until: Option<Time>,
-    /// How much of an interval the next packet waits, in parts of [`PHASES`] …
-    phase: u64,
-    /// … if the last one left before the window was a pace.
-    first_phase: u64,
+    lanes: Lanes,
 }
 
-/// A whole interval.
-const PHASES: u64 = 256;
+/// Controllers of a queue pair at most; further sub-paths share them.
+const LANES: u16 = 16;
 
 impl Steering {
     /// Steering over the negotiated paths.
@@ -90,82 +101,53 @@ impl Steering {
         };
         let (identity, seed) = (plan.identity, plan.seed);
         let spraying = config.spraying;
+        let paths = PathSet::new(agreed, spraying, identity, config.path_avoidance, seed);
+        let count = agreed.map_or(1, |agreed| lanes(agreed, config));
+        let paths = if count > 1 {
+            paths.with_a_value_each(spraying, seed)
+        } else {
+            paths
+        };
         Self {
-            paths: PathSet::new(agreed, spraying, identity, config.path_avoidance, seed),
-            controller,
-            departed: Time::ZERO,
-            held_until: None,
-            phase: PHASES,
-            first_phase: 1 + seed % (PHASES - 1),
+            paths,
+            lanes: Lanes::new(&controller, count, seed),
         }
     }
 
     /// Packets leave at this speed at most; zero: it is not known.
     pub(super) fn set_speed(&mut self, speed: Rate) {
-        self.controller.set_speed(speed);
+        self.lanes.set_speed(speed);
     }
 
     /// Packets that may be in flight.
     pub(super) fn window(&self) -> u32 {
-        self.controller.window()
+        self.lanes.window()
     }
 
     /// Packets that may leave while `in_flight` are unacknowledged.
     pub(super) fn credit(&self, in_flight: u32) -> u32 {
-        match self.held_until {
-            Some(_) => 0,
-            None => self.window().saturating_sub(in_flight),
-        }
+        self.lanes.credit(in_flight)
     }
 
     /// Until when nothing leaves, whatever the window is.
     pub(super) fn held_until(&self) -> Option<Time> {
-        self.held_until
+        self.lanes.held_until()
     }
 
     /// Lets packets leave again if it is time for them.
     pub(super) fn release(&mut self, now: Time) {
-        if self.controller.has_rate() {
-            self.hold(now);
-        } else {
-            self.held_until = self.held_until.filter(|until| *until > now);
-        }
+        self.lanes.release(now);
     }
 
     /// The peer tells that `crowd` queue pairs share its link.
     pub(super) fn crowd(&mut self, crowd: u32, now: Time) {
-        self.controller.crowd(crowd);
-        self.hold(now);
+        self.lanes.crowd(crowd, now);
     }
 
-    /// A packet of an own request leaves, with `bytes` in memory.
-    pub(super) fn left(&mut self, bytes: usize, now: Time) {
-        self.controller.left(bytes, now);
-        self.departed = now;
-        let paced = self.controller.interval().is_some();
-        self.phase = if paced { PHASES } else { self.first_phase };
-        self.hold(now);
-    }
-
-    /// Holds the next packet back as long as the pace asks for.
-    ///
-    /// Senders that a crowd slows down at the same time would go on at the same time, and each of
-    /// their bursts would be trimmed again. So the first wait is a random part of the interval.
-    fn hold(&mut self, now: Time) {
-        if self.controller.has_rate() {
-            self.held_until = self.controller.not_before(now);
-            return;
-        }
-        let interval = self.controller.interval();
-        let wait = interval.map(|interval| interval.times(self.phase).divided_by(PHASES));
-        // What left before the pace may be answered by all at once, long after.
-        let from = if self.phase == PHASES {
-            self.departed
-        } else {
-            now
-        };
-        let until = wait.map(|wait| from + wait);
-        self.held_until = until.filter(|until| *until > now);
+    /// A packet of an own request leaves on `path`, with `bytes` in memory. `awaited`: its outcome
+    /// will be told.
+    pub(super) fn left(&mut self, path: u8, bytes: usize, awaited: bool, now: Time) {
+        self.lanes.left(path, bytes, awaited, now);
     }
 
     /// Port and path of the next packet, through one of the `free` ports. It avoids the entropy
@@ -184,7 +166,12 @@ impl Steering {
         if credit == 0 {
             return None;
         }
-        let path = self.paths.select(other_than, now);
+        if in_flight == 0 {
+            self.lanes.settle();
+        }
+        let lanes = &self.lanes;
+        let open = |path| lanes.is_open(path);
+        let path = self.paths.select_among(other_than, now, open);
         Some(Choice {
             port,
             path,
@@ -225,20 +212,18 @@ impl Steering {
             | PacketFate::Trimmed => {}
         }
         self.paths.on_feedback(feedback);
-        self.controller.on_feedback(feedback, in_flight, now);
-        self.hold(now);
+        self.lanes.feedback(feedback, in_flight, now);
     }
 
     /// A retransmission time-out expired.
     pub(super) fn timed_out(&mut self, now: Time) {
         self.paths.timed_out(now);
-        self.controller.timed_out();
+        self.lanes.timed_out();
     }
 
     /// The peer tells of congestion; `round_trip` is the smoothed time, once measured.
     pub(super) fn notified(&mut self, round_trip: Option<Span>, now: Time) {
-        self.controller.notified(round_trip, now);
-        self.hold(now);
+        self.lanes.notified(round_trip, now);
     }
 
     /// The peer reports the one-way delay of `path`.

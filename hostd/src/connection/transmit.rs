@@ -157,7 +157,9 @@ impl QueuePair {
                 self.counters.tx_bytes += u64::from(outgoing.segment.len);
                 let again = outgoing.again.is_some() || outgoing.asks_again.is_some();
                 self.counters.retransmits += u64::from(again);
-                peer.steering.left(frame.len(), now);
+                let awaited = outgoing.asks_again.is_none();
+                let path = choice.path.path;
+                peer.steering.left(path, frame.len(), awaited, now);
                 self.requester.left(&outgoing, &choice, now);
                 if let Some(sender) = &mut self.requester.sender {
                     sender.held(&peer.steering, now);

@@ -77,7 +77,9 @@ impl PathSet {
             rx: None,
         };
         let selector = match agreed.map(|agreed| (agreed.granularity, agreed.flowlet_timeout)) {
-            Some((Granularity::Packet, _)) => Selector::spray(spraying, count, seed),
+            Some((Granularity::Packet, _)) => {
+                Selector::spray(spraying, count, limits::ENTROPIES, seed)
+            }
             Some((Granularity::Flowlet, timeout)) => Selector::flowlet(count, seed, timeout),
             Some((Granularity::Flow, _)) | None => Selector::single(count, seed),
         };
@@ -90,6 +92,15 @@ impl PathSet {
         }
     }
 
+    /// Gives each sprayed path one entropy value, so that it is one way through the network.
+    pub(crate) fn with_a_value_each(mut self, spraying: Spraying, seed: u64) -> Self {
+        let paths = self.paths.len();
+        if matches!(self.selector, Selector::Spray(..)) {
+            self.selector = Selector::spray(spraying, paths, paths, seed);
+        }
+        self
+    }
+
     /// Number of sub-paths.
     pub(crate) fn len(&self) -> usize {
         self.paths.len()
@@ -98,6 +109,16 @@ impl PathSet {
     /// The path of the next packet; not the entropy value `other_than`, with which its last copy
     /// was lost, as long as there is a choice (HT-42).
     pub(crate) fn select(&mut self, other_than: Option<u8>, now: Time) -> Choice {
+        self.select_among(other_than, now, |_| true)
+    }
+
+    /// The same, among the paths that are `open`, if they have one value each and one is open.
+    pub(crate) fn select_among(
+        &mut self,
+        other_than: Option<u8>,
+        now: Time,
+        open: impl Fn(u8) -> bool,
+    ) -> Choice {
         self.end_avoidance(now);
         debug_assert_eq!(
             self.avoided,
@@ -113,6 +134,16 @@ impl PathSet {
             let path = &paths[usize::from(id)];
             (all || !path.health.is_avoided()) && (Some(id) != other_than || paths.len() == 1)
         });
+        if matches!(self.selector, Selector::Spray(..)) && !open(choice.path) {
+            let ids = (0..=u8::MAX).take(self.paths.len());
+            let after = ids.clone().skip(usize::from(choice.path) + 1);
+            let mut others = after.chain(ids).filter(|&id| open(id));
+            let first = others.next();
+            let best = first.filter(|id| Some(*id) != other_than);
+            if let Some(id) = best.or_else(|| others.next()).or(first) {
+                (choice.path, choice.entropy) = (id, id);
+            }
+        }
         let path = &mut self.paths[usize::from(choice.path)];
         path.tx_packets += 1;
         choice.fresh = !std::mem::replace(&mut path.probed, true);

@@ -2,7 +2,6 @@
 
 use super::shuffle::Shuffle;
 use super::spray::Spray;
-use crate::limits;
 use crate::verbs::Spraying;
 use common::time::{Span, Time};
 
@@ -35,9 +34,9 @@ pub(crate) enum Selector {
 }
 
 impl Selector {
-    /// Spraying over `paths` paths. One path has one entropy value.
-    pub(crate) fn spray(spraying: Spraying, paths: usize, seed: u64) -> Self {
-        let values = if paths > 1 { limits::ENTROPIES } else { 1 };
+    /// Spraying over `paths` paths, with `values` entropy values. One path has one.
+    pub(crate) fn spray(spraying: Spraying, paths: usize, values: usize, seed: u64) -> Self {
+        let values = if paths > 1 { values } else { 1 };
         let last = u8::try_from(paths.saturating_sub(1)).unwrap_or(u8::MAX);
         Self::Spray(Spray::new(spraying, values, seed), last)
     }

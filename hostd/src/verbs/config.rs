@@ -43,6 +43,8 @@ pub struct EngineConfig {
     /// [`Congestion::Dcqcn`] if that is wanted; otherwise its notifications of congestion halve the
     /// window.
     pub congestion: Congestion,
+    /// What one controller of congestion is for.
+    pub congestion_scope: CongestionScope,
     /// Shortest time between two notifications of congestion (CNPs) to a plain peer. It is taken
     /// for the peer's too, by DCQCN; above zero.
     pub cnp_interval: Span,
@@ -89,6 +91,7 @@ impl Default for EngineConfig {
             ack_packets: 8,
             ack_delay: Span::from_micros(100),
             congestion: Congestion::default(),
+            congestion_scope: CongestionScope::default(),
             cnp_interval: Span::from_micros(50),
             base_rtt: Span::ZERO,
             spraying: Spraying::default(),
@@ -123,6 +126,18 @@ pub enum Congestion {
     Dctcp,
     /// DCQCN: a rate, cut by notifications of congestion (CC-1); also with plain peers.
     Dcqcn,
+}
+
+/// What one controller of congestion is for (HT-33).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CongestionScope {
+    /// The connection: path selection balances the paths.
+    #[default]
+    Connection,
+    /// A sub-path, with [`Granularity::Packet`] and [`Congestion::Nscc`] or [`Congestion::Swift`].
+    /// Each sub-path has one entropy value then.
+    Path,
 }
 
 /// How packets choose among entropy values (HT-34).

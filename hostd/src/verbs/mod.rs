@@ -36,7 +36,8 @@ pub use access::{Access, RegionKeys};
 pub use attributes::{Attributes, AttributesRefused};
 pub use completion::{Completion, CompletionOpcode, Status};
 pub use config::{
-    Congestion, Cookies, EngineConfig, Granularity, Multipath, MultipathConfig, Spraying,
+    Congestion, CongestionScope, Cookies, EngineConfig, Granularity, Multipath, MultipathConfig,
+    Spraying,
 };
 pub use connect::{ConnectionParameters, PrivateData};
 pub use drop::{DROP_REASONS, DropCounters, DropReason};

@@ -89,6 +89,7 @@ pub(super) fn scenario(text: &str, name: &str, read: Read<'_>) -> Result<Scenari
         v6,
         switch,
         host,
+        single_path: Vec::new(),
         verb,
         message,
         sources,
@@ -301,6 +302,7 @@ fn host(raw: &RawHost, speed: Rate, poll: Span) -> At<(EngineConfig, Verb, u32)>
             .unwrap_or(defaults.ack_packets),
         ack_delay: time(&raw.ack_delay, "ack_delay", Span::from_micros(10))?,
         congestion: raw.congestion.unwrap_or(defaults.congestion),
+        congestion_scope: raw.congestion_scope.unwrap_or(defaults.congestion_scope),
         cnp_interval: time(&raw.cnp_interval, "cnp_interval", defaults.cnp_interval)?,
         base_rtt: period(
             raw.base_rtt.as_ref(),

@@ -3,7 +3,7 @@
 use crate::app::Verb;
 use crate::fault::{Fault, Trouble};
 use crate::flow::Workload;
-use crate::network::Plan;
+use crate::network::{NodeId, Plan};
 use crate::switch::SwitchSettings;
 use crate::topology::{Links, Shape};
 use crate::workload::Spec;
@@ -72,6 +72,8 @@ pub struct Scenario {
     pub switch: SwitchSettings,
     /// All hosts.
     pub host: EngineConfig,
+    /// Hosts that offer one sub-path only. Files have no such key; tests compare hosts.
+    pub single_path: Vec<NodeId>,
     /// How applications send.
     pub verb: Verb,
     /// Longest message, in bytes.

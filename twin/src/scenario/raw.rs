@@ -4,7 +4,7 @@ use super::values::{Bytes, Chance, Period};
 use crate::app::Verb;
 use crate::sizes::Sizes;
 use common::units::Rate;
-use hostd::verbs::{Congestion, Granularity, Spraying};
+use hostd::verbs::{Congestion, CongestionScope, Granularity, Spraying};
 use serde::Deserialize;
 use switchd::config::Qos;
 use switchd::config::ecmp::Dlb;
@@ -99,6 +99,7 @@ pub(super) struct RawHost {
     pub(super) granularity: Option<GranularityName>,
     pub(super) spraying: Option<Spraying>,
     pub(super) congestion: Option<Congestion>,
+    pub(super) congestion_scope: Option<CongestionScope>,
     pub(super) cnp_interval: Option<Spanned<Period>>,
     pub(super) base_rtt: Option<Spanned<Period>>,
     pub(super) window: Number,

@@ -134,7 +134,12 @@ impl<const BYTES: bool> Simulation<BYTES> {
                     mtu: scenario.switch.mtu,
                     rate: link.speed,
                 };
-                let config = engine_config(scenario, &mut secrets);
+                let mut config = engine_config(scenario, &mut secrets);
+                if let (true, Some(offer)) =
+                    (scenario.single_path.contains(&node), &mut config.multipath)
+                {
+                    offer.paths = 1;
+                }
                 Node::Host(Box::new(Host::new(route, config, region.clone())))
             })
             .collect();

@@ -1,0 +1,317 @@
+//! The controllers of congestion of a queue pair, and the paces that follow from them: one for all
+//! its packets, or one for those of each sub-path (HT-33).
+//!
+//! ```text
+//!   scope       a controller takes in            and says
+//!   connection  the outcome of all packets       how many may be in flight
+//!   path        that of n lanes: its own ones,   of which each lane has the n-th part
+//!               each as if it were n
+//! ```
+//!
+//! So each controller of a lane acts as that of a whole flow on its sub-path. Together they allow
+//! the mean of what they say: no more than one flow where they meet at one bottleneck (CC-10).
+//! Where one sub-path is congested, its lane alone shrinks, and packets take those that have room.
+
+use crate::congestion::Controller;
+use crate::verbs::Feedback;
+use common::time::{Span, Time};
+use common::units::Rate;
+
+/// A whole interval.
+const PHASES: u64 = 256;
+
+/// One controller and its pace.
+#[derive(Debug)]
+struct Lane {
+    controller: Controller,
+    /// Packets whose outcome is not known, about: what was lost may come after all.
+    in_flight: u32,
+    /// When the last packet left.
+    departed: Time,
+    /// Nothing leaves before: windows below one packet are paces, and rates are.
+    held_until: Option<Time>,
+    /// How much of an interval the next packet waits, in parts of [`PHASES`] …
+    phase: u64,
+    /// … if the last one left before the window was a pace.
+    first_phase: u64,
+}
+
+impl Lane {
+    /// Holds the next packet back as long as the pace asks for, with `lanes` of them.
+    ///
+    /// Senders that a crowd slows down at the same time would go on at the same time, and each of
+    /// their bursts would be trimmed again. So the first wait is a random part of the interval.
+    fn hold(&mut self, lanes: u64, now: Time) {
+        if self.controller.has_rate() {
+            self.held_until = self.controller.not_before(now);
+            return;
+        }
+        let interval = self.controller.interval();
+        let parts = self.phase * lanes;
+        let wait = interval.map(|interval| interval.times(parts).divided_by(PHASES));
+        // What left before the pace may be answered by all at once, long after.
+        let from = if self.phase == PHASES {
+            self.departed
+        } else {
+            now
+        };
+        let until = wait.map(|wait| from + wait);
+        self.held_until = until.filter(|until| *until > now);
+    }
+
+    /// Whether the window of one of `lanes` has room.
+    fn has_room(&self, lanes: u32) -> bool {
+        self.in_flight == 0 || self.in_flight * lanes < self.controller.window()
+    }
+
+    fn is_open(&self, lanes: u32) -> bool {
+        self.held_until.is_none() && self.has_room(lanes)
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    /// At least one.
+    lanes: Vec<Lane>,
+    /// How many: at most as many as there are paths.
+    count: u8,
+}
+
+impl Lanes {
+    /// `count` lanes, at least one, each with a `controller`; `seed`: of random waits.
+    pub(super) fn new(controller: &Controller, count: u8, seed: u64) -> Self {
+        let lane = |number: u64| Lane {
+            controller: controller.clone(),
+            in_flight: 0,
+            departed: Time::ZERO,
+            held_until: None,
+            phase: PHASES,
+            first_phase: 1 + seed.wrapping_add(number) % (PHASES - 1),
+        };
+        let count = count.max(1);
+        Self {
+            lanes: (0..u64::from(count)).map(lane).collect(),
+            count,
+        }
+    }
+
+    fn is_one(&self) -> bool {
+        self.count == 1
+    }
+
+    /// The lane of a path.
+    fn of(&mut self, path: u8) -> &mut Lane {
+        &mut self.lanes[usize::from(path % self.count)]
+    }
+
+    /// Packets leave at this speed at most; zero: it is not known.
+    pub(super) fn set_speed(&mut self, speed: Rate) {
+        for lane in &mut self.lanes {
+            lane.controller.set_speed(speed);
+        }
+    }
+
+    /// Packets that may be in flight.
+    pub(super) fn window(&self) -> u32 {
+        let windows = self.lanes.iter().map(|lane| lane.controller.window());
+        (windows.sum::<u32>() / u32::from(self.count)).max(1)
+    }
+
+    /// Packets that may leave while `in_flight` are unacknowledged.
+    pub(super) fn credit(&self, in_flight: u32) -> u32 {
+        let open = match self.lanes.as_slice() {
+            [alone] => alone.held_until.is_none(),
+            lanes => lanes.iter().any(|lane| lane.is_open(self.count.into())),
+        };
+        if open {
+            self.window().saturating_sub(in_flight)
+        } else {
+            0
+        }
+    }
+
+    /// Whether a packet may leave on `path`, as far as that is concerned.
+    pub(super) fn is_open(&self, path: u8) -> bool {
+        self.is_one() || self.lanes[usize::from(path % self.count)].is_open(self.count.into())
+    }
+
+    /// Until when nothing leaves, whatever the window is.
+    pub(super) fn held_until(&self) -> Option<Time> {
+        let lanes = u32::from(self.count);
+        match self.lanes.as_slice() {
+            [alone] => alone.held_until,
+            all if all.iter().any(|lane| lane.is_open(lanes)) => None,
+            all => {
+                let waiting = all.iter().filter(|lane| lane.has_room(lanes));
+                waiting.filter_map(|lane| lane.held_until).min()
+            }
+        }
+    }
+
+    /// Lets packets leave again if it is time for them.
+    pub(super) fn release(&mut self, now: Time) {
+        let lanes = u64::from(self.count);
+        for lane in &mut self.lanes {
+            if lane.controller.has_rate() {
+                lane.hold(lanes, now);
+            } else {
+                lane.held_until = lane.held_until.filter(|until| *until > now);
+            }
+        }
+    }
+
+    /// The peer tells that `crowd` queue pairs share its link.
+    pub(super) fn crowd(&mut self, crowd: u32, now: Time) {
+        let lanes = u64::from(self.count);
+        for lane in &mut self.lanes {
+            lane.controller.crowd(crowd);
+            lane.hold(lanes, now);
+        }
+    }
+
+    /// A packet of an own request leaves on `path`, with `bytes` in memory. `awaited`: its outcome
+    /// will be told.
+    pub(super) fn left(&mut self, path: u8, bytes: usize, awaited: bool, now: Time) {
+        let lanes = u64::from(self.count);
+        let lane = self.of(path);
+        lane.in_flight += u32::from(awaited);
+        lane.controller.left(bytes, now);
+        lane.departed = now;
+        let paced = lane.controller.interval().is_some();
+        lane.phase = if paced { PHASES } else { lane.first_phase };
+        lane.hold(lanes, now);
+    }
+
+    /// The outcome of no packet is awaited.
+    pub(super) fn settle(&mut self) {
+        for lane in &mut self.lanes {
+            lane.in_flight = 0;
+        }
+    }
+
+    /// The outcome of a packet is known; that of `in_flight` packets is not.
+    pub(super) fn feedback(&mut self, feedback: &Feedback, in_flight: u32, now: Time) {
+        let (one, count) = (self.is_one(), self.count);
+        let lane = self.of(feedback.path);
+        lane.in_flight = lane.in_flight.saturating_sub(1);
+        let in_flight = if one {
+            in_flight
+        } else {
+            lane.in_flight * u32::from(count)
+        };
+        for _ in 0..count {
+            lane.controller.on_feedback(feedback, in_flight, now);
+        }
+        lane.hold(count.into(), now);
+    }
+
+    /// A retransmission time-out expired.
+    pub(super) fn timed_out(&mut self) {
+        for lane in &mut self.lanes {
+            lane.controller.timed_out();
+        }
+    }
+
+    /// The peer tells of congestion; `round_trip` is the smoothed time, once measured.
+    pub(super) fn notified(&mut self, round_trip: Option<Span>, now: Time) {
+        let lanes = u64::from(self.count);
+        for lane in &mut self.lanes {
+            lane.controller.notified(round_trip, now);
+            lane.hold(lanes, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::Swift;
+    use crate::verbs::PacketFate;
+
+    const BASE: Span = Span::from_micros(14);
+
+    fn lanes(count: u8) -> Lanes {
+        let swift = Controller::Swift(Swift::new(224, 4096, BASE));
+        let mut lanes = Lanes::new(&swift, count, 1);
+        lanes.set_speed(Rate::from_gbps(100));
+        lanes
+    }
+
+    /// The outcome of a packet on `path` that took `micros` longer than in an idle network.
+    fn came(lanes: &mut Lanes, path: u8, micros: u64, now: Time) {
+        let feedback = Feedback {
+            path,
+            entropy: path,
+            sent: now,
+            round_trip: None,
+            delay: Some(BASE + Span::from_micros(micros)),
+            fate: PacketFate::Delivered {
+                newest_copy: true,
+                marked: false,
+            },
+        };
+        lanes.feedback(&feedback, 0, now);
+    }
+
+    /// CC-10, HT-33: eight lanes begin and grow as one does; a congested one shrinks alone and
+    /// closes, and the others keep what they have.
+    #[test]
+    fn lanes_grow_as_one_and_shrink_apart() {
+        let mut now = Time::from_nanos(1_000_000);
+        let (mut one, mut eight) = (lanes(1), lanes(8));
+        assert_eq!((one.window(), eight.window()), (42, 42));
+        for path in (0..8).cycle().take(42 * 20) {
+            now += Span::from_nanos(300);
+            came(&mut one, 0, 0, now);
+            came(&mut eight, path, 0, now);
+        }
+        assert!((55..63).contains(&one.window()), "{}", one.window());
+        assert!(
+            eight.window().abs_diff(one.window()) < 3,
+            "{}",
+            eight.window()
+        );
+        let before = eight.window();
+        for _ in 0..10 {
+            now += Span::from_micros(50);
+            came(&mut eight, 3, 30, now);
+        }
+        let (after, lost) = (eight.window(), before / 8);
+        assert!(before - after >= lost - 1 && before - after <= lost + 1);
+        for _ in 0..3 {
+            eight.left(3, 4_096, true, now);
+        }
+        eight.left(4, 4_096, true, now);
+        assert!(!eight.is_open(3) && eight.is_open(4));
+        assert!(eight.credit(4) > 0 && eight.held_until().is_none());
+        eight.settle();
+    }
+
+    /// CC-10: below a packet in a round trip each of eight lanes waits eight times as long as one
+    /// would.
+    #[test]
+    fn lanes_pace_together_as_one_does() {
+        let now = Time::from_nanos(1_000_000_000);
+        let wait = |mut lanes: Lanes, count: u8| {
+            for path in 0..count {
+                lanes.left(path, 4_096, true, now);
+                lanes.timed_out();
+                for later in 0..20 {
+                    came(&mut lanes, path, 1_000, now + Span::from_millis(5 * later));
+                }
+            }
+            let now = now + Span::from_secs(1);
+            for path in 0..count {
+                lanes.left(path, 4_096, true, now);
+                lanes.left(path, 4_096, true, now);
+                came(&mut lanes, path, 1_000, now);
+                came(&mut lanes, path, 1_000, now);
+            }
+            assert_eq!(lanes.credit(0), 0);
+            lanes.held_until().expect("a pace").since(now).nanos()
+        };
+        let (one, eight) = (wait(lanes(1), 1), wait(lanes(8), 8));
+        assert!((7 * one..9 * one).contains(&eight), "{one} {eight}");
+    }
+}

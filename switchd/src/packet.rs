@@ -132,8 +132,7 @@ pub struct Parsed {
     /// The rules for source addresses are to be asked about it.
     pub in_doubt: bool,
     /// The interface that it arrived by, if that is not the port itself. Then the frame in its
-    /// buffer has lost the tag, and has the destination MAC address of the port in place of its
-    /// own.
+    /// buffer has lost the tag, and may have lost its MAC addresses.
     pub interface: InterfaceId,
     /// Bytes of the IP packet.
     pub ip_len: u16,

@@ -53,7 +53,8 @@ pub fn readdress(bytes: &mut [u8], network: u16, dst: [u8; 6], src: [u8; 6]) {
 ///
 /// What it does takes the same way with a tag and without, for a packet of the one kind often
 /// follows one of the other.
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "a call costs as much as what it does")]
 pub fn relink(
     frame: &mut Frame,
     network: u16,

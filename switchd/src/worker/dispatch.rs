@@ -193,7 +193,7 @@ impl<Q: QueueIo> Worker<Q> {
     }
 
     /// A packet waits for the MAC address of its next hop, or has waited for too long.
-    fn wait(&mut self, frame: Frame, parsed: &Parsed, neighbour: Neighbour, origin: Origin) {
+    fn wait(&mut self, mut frame: Frame, parsed: &Parsed, neighbour: Neighbour, origin: Origin) {
         let Origin {
             ingress,
             trace,
@@ -201,6 +201,10 @@ impl<Q: QueueIo> Worker<Q> {
             now,
             ..
         } = origin;
+        if parsed.interface != 0 {
+            // It is parsed again.
+            self.claim(frame.bytes_mut(), ingress);
+        }
         let waiting = Waiting {
             neighbour,
             frame,

@@ -9,6 +9,7 @@
 //! ```
 
 use super::Worker;
+use super::receive::next_frame;
 use super::source::is_in_doubt_by;
 use crate::drop::DropReason;
 use crate::forward::batch::Batch;
@@ -22,6 +23,7 @@ use common::wire::ethernet::{self, ethertype};
 use common::wire::vlan::TAG_LEN;
 use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
+use std::vec::Drain;
 
 /// Bytes of a tag as headers count them.
 const TAG: u16 = 4;
@@ -45,18 +47,21 @@ impl Before {
 }
 
 impl<Q: QueueIo> Worker<Q> {
-    /// Takes frames that arrived at a port which belongs to a bridge or has VLANs. Those that are
-    /// to be routed go into the batch.
+    /// Takes the next `count` frames, which arrived at a port that belongs to a bridge or has
+    /// VLANs. Those that are to be routed go into the batch.
     pub(super) fn enter(
         &mut self,
-        frames: impl Iterator<Item = Frame>,
-        ingress: PortId,
+        frames: &mut Drain<'_, Frame>,
+        (ingress, count): (PortId, usize),
         batch: &mut Batch,
         now: Time,
     ) {
         let mut before = Before::NONE;
         let mut of_interfaces = 0;
-        for mut frame in frames {
+        for _ in 0..count {
+            let Some(mut frame) = next_frame(frames) else {
+                break;
+            };
             let input = match before.input.repeated_by(frame.bytes()) {
                 Some(input) => input,
                 None => match self.find_input(&frame, ingress, now) {
@@ -79,8 +84,9 @@ impl<Q: QueueIo> Worker<Q> {
             };
             let parsed = match input {
                 Input::Interface { id, has_tag, pcp } => {
-                    of_interfaces += u64::from(self.strip(&mut frame, ingress, has_tag));
-                    self.parse_of(ingress, &frame, (id, pcp), before.all_in_doubt)
+                    of_interfaces += 1;
+                    self.strip(&mut frame, ingress, has_tag);
+                    self.parse_of(ingress, &mut frame, (id, pcp), before.all_in_doubt)
                 }
                 Input::Port | Input::Bridge => self.parse_own(ingress, &frame),
             };
@@ -130,33 +136,49 @@ impl<Q: QueueIo> Worker<Q> {
         }
     }
 
-    /// Makes a frame of an interface one that could have arrived at the port itself, so that
-    /// nothing behind here has to tell them apart. False, and nothing done, if it ends within its
-    /// tag.
+    /// Takes the tag off a frame of an interface, so that nothing behind here has to look for one.
+    /// Of the addresses remains what there is: what leaves gets others, and whoever reads them
+    /// before calls [`Self::claim`].
     #[inline]
-    fn strip(&self, frame: &mut Frame, ingress: PortId, has_tag: bool) -> bool {
-        let own = self.tables.port(ingress).map_or([0; 6], |port| port.mac);
-        let Some(head) = frame.bytes_mut().first_chunk_mut::<HEAD>() else {
-            return false;
-        };
+    fn strip(&self, frame: &mut Frame, ingress: PortId, has_tag: bool) {
+        if self.probe.is_on() {
+            self.show(frame, ingress, has_tag);
+        }
         if has_tag {
-            let source: [u8; 6] = std::array::from_fn(|at| head[ethernet::field::SRC.start + at]);
-            head[TAG_LEN..][ethernet::field::DST].copy_from_slice(&own);
-            head[TAG_LEN..][ethernet::field::SRC].copy_from_slice(&source);
             frame.shrink_front(TAG);
         } else {
-            head[ethernet::field::DST].copy_from_slice(&own);
+            // It may get a tag, and then begins in the line in front of this one.
+            frame.prefetch_front(TAG);
         }
-        true
     }
 
-    /// Reads a frame of an interface, which [`Self::strip`] has made one of the port.
+    /// Puts the addresses of a frame where they are once it has lost its tag, for its trace: those
+    /// that it would have had if it had arrived at the port itself.
+    #[cold]
+    fn show(&self, frame: &mut Frame, ingress: PortId, has_tag: bool) {
+        let at = if has_tag { TAG_LEN } else { 0 };
+        if let Some(head) = frame.bytes_mut().first_chunk_mut::<HEAD>() {
+            head.copy_within(..ethernet::field::ETHERTYPE, at);
+            self.claim(&mut head[at..], ingress);
+        }
+    }
+
+    /// Makes the port the destination of a frame that begins with `head`: the parser asks for that.
+    #[cold]
+    pub(super) fn claim(&self, head: &mut [u8], ingress: PortId) {
+        let own = self.tables.port(ingress).map(|port| port.mac);
+        if let (Some(own), Some(to)) = (own, head.get_mut(ethernet::field::DST)) {
+            to.copy_from_slice(&own);
+        }
+    }
+
+    /// Reads a frame of an interface, off which [`Self::strip`] has taken its tag.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
     fn parse_of(
         &self,
         ingress: PortId,
-        frame: &Frame,
+        frame: &mut Frame,
         (interface, pcp): (InterfaceId, u8),
         all_in_doubt: bool,
     ) -> Result<Parsed, ParseException> {
@@ -177,9 +199,10 @@ impl<Q: QueueIo> Worker<Q> {
     fn parse_unusual(
         &self,
         ingress: PortId,
-        frame: &Frame,
+        frame: &mut Frame,
         pcp: u8,
     ) -> Result<Parsed, ParseException> {
+        self.claim(frame.bytes_mut(), ingress);
         let mut parsed = self.parse(ingress, frame)?;
         if pcp != NO_PCP {
             parsed.pcp = pcp;

@@ -304,11 +304,23 @@ impl Frame {
     /// Asks the processor to fetch the first line of the packet, ahead of its use.
     #[inline]
     pub fn prefetch(&self) {
+        self.prefetch_at(self.start);
+    }
+
+    /// The same with the line in which the packet begins once it has grown by `count` bytes at its
+    /// front.
+    #[inline]
+    pub fn prefetch_front(&self, count: u16) {
+        self.prefetch_at(self.start.saturating_sub(count));
+    }
+
+    #[inline]
+    fn prefetch_at(&self, at: u16) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a hint; it reads nothing and faults on nothing.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(self.chunk.as_ptr().add(usize::from(self.start)).cast());
+            _mm_prefetch::<_MM_HINT_T0>(self.chunk.as_ptr().add(usize::from(at)).cast());
         }
     }
 

@@ -280,6 +280,74 @@ fn packets_are_routed_between_interfaces_and_ports() {
     assert_eq!(switch.dropped(DropReason::UnknownVlan), 1);
 }
 
+/// SW-1: packets that came by an interface leave as any other once the address that they wait for
+/// is known.
+#[test]
+fn packets_of_interfaces_wait_for_addresses() {
+    let mut switch = with_interfaces();
+    let know = |switch: &Switch, known: bool| {
+        switch.tables(|tables| {
+            for (port, hop) in tables.next_hops.iter_mut().enumerate() {
+                hop.mac = known.then(|| mac(port, true));
+            }
+        });
+    };
+    for (from, own, tag, egress, with) in [
+        (0, BRIDGE, None, 2, None),
+        (0, BRIDGE, None, 1, Some(5)),
+        (1, BRIDGE, Some(0xa005), 2, None),
+        (1, BRIDGE, Some(5), 1, Some(5)),
+        (2, mac(2, false), Some(7), 0, None),
+    ] {
+        know(&switch, false);
+        let mut udp = Udp::to(&format!("10.{egress}.0.1"));
+        switch.offer(from, &sent(&udp, (own, [8; 6]), tag));
+        assert_eq!(switch.run().iter().map(Vec::len).sum::<usize>(), 0);
+        know(&switch, true);
+        udp.ttl -= 1;
+        let source = if egress == 2 { mac(2, false) } else { BRIDGE };
+        let expected = sent(&udp, (mac(egress, true), source), with);
+        assert_eq!(switch.run()[egress], [expected], "{from} to {egress}");
+    }
+    assert_eq!(switch.dropped(DropReason::OtherMac), 0);
+}
+
+/// SW-1: of two tags the inner one may have a priority only; what is no IP packet is nobody's.
+#[test]
+fn packets_of_interfaces_may_have_another_tag() {
+    let mut switch = with_interfaces();
+    for inner in [[0x81, 0, 0xa0, 0], [0x81, 0, 0, 6], [0x88, 0x47, 0, 0]] {
+        let udp = Udp::to("10.2.0.1");
+        let mut frame = sent(&udp, (BRIDGE, station(1)), Some(5));
+        frame.splice(16..16, inner);
+        switch.offer(1, &frame);
+        let left = switch.run();
+        let is_priority = inner == [0x81, 0, 0xa0, 0];
+        assert_eq!(left[2].len(), usize::from(is_priority), "{inner:x?}");
+        if let Some(found) = left[2].first() {
+            assert_eq!(found[..12], [mac(2, true), mac(2, false)].concat());
+        }
+    }
+    let reasons = [DropReason::UnknownVlan, DropReason::UnknownEtherType];
+    assert_eq!(reasons.map(|reason| switch.dropped(reason)), [1, 1]);
+}
+
+/// SW-51: the trace of a packet that came by an interface shows whose it is, without its tag.
+#[test]
+fn traces_show_the_addresses_of_packets_of_interfaces() {
+    let mut switch = with_interfaces();
+    for (from, to, tag) in [(0, 0, None), (1, 1, Some(0xa005))] {
+        let collector = switch.follow(1, &format!("in=p{from}"));
+        let udp = Udp::to("10.2.0.1");
+        switch.offer(from, &sent(&udp, (BRIDGE, station(to)), tag));
+        switch.run();
+        let traces = switch.traced(collector);
+        let shown = sent(&udp, (mac(from, false), station(to)), None);
+        let came = traces[0].snaps[0].bytes();
+        assert_eq!(came[..34], shown[..34], "{tag:?}");
+    }
+}
+
 /// SW-1: an error about a packet that came by an interface goes back by its bridge.
 #[test]
 fn errors_go_back_by_the_interface() {

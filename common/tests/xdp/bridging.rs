@@ -8,8 +8,8 @@ use common::xdp::{
 use netns::privileged;
 
 /// Stations: one behind the port that is looked at, one behind another port, one that is elsewhere.
-const HERE: [u8; 6] = [2, 0, 0, 0, 7, 1];
-const THERE: [u8; 6] = [2, 0, 0, 0, 7, 2];
+pub(crate) const HERE: [u8; 6] = [2, 0, 0, 0, 7, 1];
+pub(crate) const THERE: [u8; 6] = [2, 0, 0, 0, 7, 2];
 const ELSEWHERE: [u8; 6] = [2, 0, 0, 0, 7, 3];
 const UNKNOWN: [u8; 6] = [2, 0, 0, 0, 7, 9];
 const BRIDGE: [u8; 6] = [2, 0, 0, 0, 0, 20];
@@ -32,7 +32,7 @@ fn frame(to: [u8; 6], from: [u8; 6], kind: u16, rest: &[u8]) -> Vec<u8> {
 }
 
 /// An IPv4 packet between two stations.
-fn packet(to: [u8; 6], from: [u8; 6]) -> Vec<u8> {
+pub(crate) fn packet(to: [u8; 6], from: [u8; 6]) -> Vec<u8> {
     frame(to, from, 0x0800, &udp4([9, 9, 9, 9], 80, 0))
 }
 
@@ -65,7 +65,7 @@ fn port(change: impl FnOnce(&mut BridgedPort)) -> BridgedPort {
 }
 
 /// Both ports in one bridge, and the stations in these VLANs.
-fn bridged(rig: &Rig, vlans: &[u16], change: impl Fn(&mut BridgedPort)) {
+pub(crate) fn bridged(rig: &Rig, vlans: &[u16], change: impl Fn(&mut BridgedPort)) {
     for number in [OWN, OTHER] {
         rig.bridges.set_port(number, Some(port(&change))).unwrap();
     }
@@ -113,11 +113,21 @@ fn known_stations_are_the_daemons() {
     let multicast = Fate::Punted(PuntReason::Multicast);
     assert_eq!(rig.fate(packet(ALL, HERE)), broadcast);
     assert_eq!(rig.fate(packet([1, 0, 0x5e, 1, 2, 3], HERE)), multicast);
+    assert_eq!(
+        rig.fate(packet([255, 255, 255, 255, 255, 253], HERE)),
+        multicast
+    );
     let group_source = packet(THERE, [3, 0, 0, 0, 0, 1]);
     assert_eq!(rig.fate(group_source), BY_BRIDGE);
     for last in [0, 3, 0x0e] {
         let spanning_tree = frame([1, 0x80, 0xc2, 0, 0, last], UNKNOWN, 0x26, &[0x42]);
         assert_eq!(rig.fate(spanning_tree), KERNEL, "{last}");
+    }
+    // Beside the addresses of 802.1Q table 8-1.
+    for rest in [[0, 0, 0x10], [0, 1, 0], [1, 0, 0]] {
+        let group = [1, 0x80, 0xc2, rest[0], rest[1], rest[2]];
+        let frame = frame(group, HERE, 0x26, &[0x42]);
+        assert_eq!(rig.fate(frame), multicast, "{rest:?}");
     }
     let pause = frame([1, 0x80, 0xc2, 0, 0, 1], HERE, 0x8808, &[0, 1]);
     assert_eq!(rig.fate(pause), SOCKET);
@@ -129,6 +139,13 @@ fn known_stations_are_the_daemons() {
         assert_eq!(rig.fate(local), KERNEL);
         assert_eq!(rig.fate(frame(own, HERE, 0x0806, &[0; 46])), KERNEL);
     }
+    let key = StationKey {
+        bridge: 1,
+        vlan: 0,
+        mac: [2, 0, 0, 0, 7, 8],
+    };
+    rig.bridges.set_station(key, StationPlace::Local).unwrap();
+    assert_eq!(rig.fate(packet(key.mac, UNKNOWN)), master);
     // The other port does not forward, or is of another bridge.
     for other in [port(|it| it.forwards = false), port(|it| it.bridge = 2)] {
         rig.bridges.set_port(OTHER, Some(other)).unwrap();
@@ -195,6 +212,10 @@ fn stations_are_known_in_their_vlans() {
     rig.bridges.set_station(key, StationPlace::Local).unwrap();
     let master = Fate::Punted(PuntReason::Master);
     assert_eq!(rig.fate(in_vlan(key.mac, HERE, 0x8100, 5)), master);
+    // Those of others are not.
+    let place = StationPlace::Port(OTHER);
+    rig.bridges.set_station(key, place).unwrap();
+    assert_eq!(rig.fate(in_vlan(key.mac, HERE, 0x8100, 5)), FLOODED);
     // A VLAN of the kernel's own on this port is not the bridge's.
     let tag = VlanTag {
         is_service: false,
@@ -209,6 +230,10 @@ fn stations_are_known_in_their_vlans() {
     rig.bridges
         .set_port(OWN, Some(port(|it| it.tag = Some(0x8100))))
         .unwrap();
+    assert_eq!(rig.fate(packet(THERE, HERE)), BY_BRIDGE);
+    // Also while the bridge is about to look at tags, and members are still those of before.
+    members[0] |= 1;
+    rig.port.steering.set_members(&members, &[0; 64]).unwrap();
     assert_eq!(rig.fate(packet(THERE, HERE)), BY_BRIDGE);
     rig.bridges
         .set_port(OWN, Some(port(|it| it.tag = Some(0x88a8))))
@@ -245,6 +270,7 @@ fn packets_for_an_interface_of_the_bridge_are_routed() {
     assert_eq!(rig.fate(packet(BRIDGE, HERE)), SOCKET, "by PVID");
     assert_eq!(rig.fate(to_bridge(HERE, 4094)), master, "another VLAN");
     assert_eq!(rig.fate(to_bridge(UNKNOWN, 5)), master, "to be learned");
+    assert_eq!(rig.fate(to_bridge(THERE, 5)), master, "it has moved");
     assert_eq!(rig.fate(packet(PORT, HERE)), master, "of the port");
     let to_own = frame(BRIDGE, HERE, 0x0800, &udp4([10, 0, 0, 1], 80, 0));
     assert_eq!(rig.fate(to_own), KERNEL, "its own address");
@@ -348,8 +374,12 @@ fn questions_to_this_machine_do_not_wait_behind_a_storm() {
         frame([0x33, 0x33, 0xff, 0, 0, 1], HERE, 0x86dd, &rest)
     };
     assert_eq!(rig.fate(solicited("2001:db8::1")), multicast);
-    let other = rig.fate(solicited("2001:db8::2"));
-    assert_eq!(other, Fate::Storm("storm_multicast"));
+    let storm = Fate::Storm("storm_multicast");
+    assert_eq!(rig.fate(solicited("2001:db8::2")), storm);
+    // The same bytes of another protocol ask for nothing.
+    let mut no_question = solicited("2001:db8::1");
+    no_question[14 + 6] = 17;
+    assert_eq!(rig.fate(no_question), storm);
     for (group, kind, rest) in [
         ([1, 0, 0x5e, 0, 0, 5], 0x0800, udp4([224, 0, 0, 5], 80, 0)),
         (
@@ -359,5 +389,15 @@ fn questions_to_this_machine_do_not_wait_behind_a_storm() {
         ),
     ] {
         assert_eq!(rig.fate(frame(group, HERE, kind, &rest)), multicast);
+        // Groups beside these.
+        for place in [0, 1, 4] {
+            let mut other = group;
+            other[place] ^= 2;
+            assert_eq!(
+                rig.fate(frame(other, HERE, kind, &rest)),
+                storm,
+                "{other:?}"
+            );
+        }
     }
 }

@@ -1,9 +1,13 @@
 //! What is punted: left to the kernel although it is for other machines.
 
+use crate::bridging;
 use crate::namespace::Namespace;
 use crate::steering::{PORT, discovery, ethernet, ipv6, tagged, udp4};
 use crate::{open, send, umem};
+use common::sys::monotonic;
+use common::time::{Span, Time};
 use common::xdp::frame::FramePool;
+use common::xdp::queue::QueueIo;
 use common::xdp::{
     BridgeMaps, Port, PortOptions, Prefixes, PuntLimit, PuntReason, Role, STORM_DROPS, SteerCounts,
     SteerSettings, StormLimits, Verdict, VlanTag, open_port,
@@ -31,6 +35,12 @@ impl Rig {
         punt_limit: Option<PuntLimit>,
         storm_limits: Option<StormLimits>,
     ) -> Self {
+        Self::with_options(|options| {
+            (options.punt_limit, options.storm_limits) = (punt_limit, storm_limits);
+        })
+    }
+
+    fn with_options(change: impl FnOnce(&mut PortOptions)) -> Self {
         let namespace = Namespace::new();
         namespace.veth("va", "vb", "");
         namespace.run("ip link set vb address 02:00:00:00:00:01");
@@ -40,14 +50,13 @@ impl Rig {
         let source = open(&umem, "va");
         let prefixes = Arc::new(Prefixes::new().unwrap());
         let bridges = Arc::new(BridgeMaps::new().unwrap());
-        let options = PortOptions {
+        let mut options = PortOptions {
             prefixes: Some(prefixes.clone()),
             bridges: Some(bridges.clone()),
-            punt_limit,
-            storm_limits,
             local: vec!["10.0.0.1".parse().unwrap()],
             ..PortOptions::new(Role::Switch)
         };
+        change(&mut options);
         let port = open_port(&umem, "vb", &options).unwrap();
         Self {
             _namespace: namespace,
@@ -166,10 +175,10 @@ fn the_longest_prefix_says_who_forwards() {
     assert_eq!(rig.to6("2001:db8:1::1"), Fate::Socket);
 }
 
-/// SW-1: a port whose packets belong to another interface, tags of the kernel's VLANs, discovery
-/// for other machines.
+/// SW-1: a port whose packets belong to another interface, discovery for other machines, sources
+/// of this link alone.
 #[test]
-fn whole_ports_vlans_and_discovery_are_punted() {
+fn whole_ports_and_discovery_are_punted() {
     if !privileged() {
         return;
     }
@@ -183,23 +192,53 @@ fn whole_ports_vlans_and_discovery_are_punted() {
     assert_eq!(rig.to4([9, 9, 9, 9]), Fate::Socket);
 
     rig.configure(|_| {});
-    let proxied = ethernet(PORT, 0x86dd, &discovery("2001:db8::2", 135));
-    assert_eq!(rig.fate(proxied), Fate::Punted(PuntReason::Discovery));
+    for (kind, hops, is_discovery) in [
+        (132, 255, false),
+        (133, 255, true),
+        (137, 255, true),
+        (138, 255, false),
+        (135, 254, false),
+    ] {
+        let mut packet = discovery("2001:db8::2", kind);
+        packet[7] = hops;
+        let expected = match is_discovery {
+            true => Fate::Punted(PuntReason::Discovery),
+            false => Fate::Socket,
+        };
+        let fate = rig.fate(ethernet(PORT, 0x86dd, &packet));
+        assert_eq!(fate, expected, "type {kind}, hop limit {hops}");
+    }
 
-    // From fe80::9.
-    let from_link = |destination| {
+    // The last of fe80::/10 is febf, and what follows is not of one link.
+    let from = |first: [u8; 2], destination| {
         let mut packet = ipv6(destination, 17, &[0; 4]);
-        packet[8..12].copy_from_slice(&[0xfe, 0x80, 0, 0]);
+        packet[8..12].copy_from_slice(&[first[0], first[1], 0, 0]);
         ethernet(PORT, 0x86dd, &packet)
     };
     rig.set("2001:db8:7::/48", Verdict::Local);
+    rig.set("2001:db8:8::/48", Verdict::Forward);
     rig.configure(|settings| settings.prefixes_v6 = true);
-    let fate = rig.fate(from_link("2001:db8::2"));
-    assert_eq!(fate, Fate::Punted(PuntReason::LinkLocal));
-    let fate = rig.fate(from_link("2001:db8:7::2"));
+    for destination in ["2001:db8::2", "2001:db8:8::2"] {
+        for first in [[0xfe, 0x80], [0xfe, 0xbf]] {
+            let fate = rig.fate(from(first, destination));
+            assert_eq!(fate, Fate::Punted(PuntReason::LinkLocal), "{destination}");
+        }
+        assert_eq!(rig.fate(from([0xfe, 0xc0], destination)), Fate::Socket);
+    }
+    let fate = rig.fate(from([0xfe, 0x80], "2001:db8:7::2"));
     assert_eq!(fate, Fate::Kernel, "this machine's own");
-    rig.configure(|_| {});
+    assert_eq!(rig.to6("febf::1"), Fate::Kernel);
+    assert_eq!(rig.to6("fec0::1"), Fate::Socket);
+}
 
+/// SW-1: tags of the kernel's VLANs are punted, but for those of interfaces that the daemon serves.
+#[test]
+fn vlans_of_the_kernel_are_punted() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new(None);
+    rig.configure(|_| {});
     // The tags of `tagged` are of VLAN 5.
     let packet = udp4([9, 9, 9, 9], 80, 0);
     let customer = ethernet(PORT, 0x8100, &tagged(0x0800, &packet));
@@ -228,10 +267,86 @@ fn whole_ports_vlans_and_discovery_are_punted() {
     }
     // The daemon serves the interface of one, whose frames have no other tag.
     let (five, six) = (tag(false, 5), tag(true, 5));
+    let v6 = tagged(0x86dd, &ipv6("2001:db8::2", 17, &[0; 4]));
+    let v6 = ethernet(PORT, 0x8100, &v6);
+    let twice = ethernet(PORT, 0x8100, &tagged(0x8100, &tagged(0x0800, &packet)));
+    rig.configure(|settings| {
+        (settings.punt_v4, settings.punt_v6) = (Some(PuntReason::Master), Some(PuntReason::Rule));
+    });
+    assert_eq!(rig.fate(v6.clone()), Fate::Punted(PuntReason::Rule));
     rig.port.steering.set_vlans(&[five, six], &[five]).unwrap();
-    assert_eq!(rig.fate(customer), Fate::Socket);
-    assert_eq!(rig.fate(service), Fate::Punted(PuntReason::Vlan));
-    assert_eq!(rig.fate(priority_first), Fate::Punted(PuntReason::Vlan));
+    for of_five in [&customer, &v6] {
+        assert_eq!(rig.fate(of_five.clone()), Fate::Socket);
+    }
+    for other in [service, priority_first, twice] {
+        assert_eq!(rig.fate(other), Fate::Punted(PuntReason::Vlan));
+    }
+    rig.port.steering.set_vlans(&[five], &[]).unwrap();
+    for of_five in [customer, v6] {
+        assert_eq!(rig.fate(of_five), Fate::Punted(PuntReason::Vlan));
+    }
+}
+
+/// SW-1: a destination of this link alone is the daemon's to drop and count, also where a prefix
+/// says otherwise; what is cut is the daemon's to count.
+#[test]
+fn what_stays_on_its_link_and_what_is_cut_is_counted_by_the_daemon() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new(None);
+    rig.set("0.0.0.0/0", Verdict::Punt(PuntReason::NotAPort));
+    rig.set("::/0", Verdict::Punt(PuntReason::NotAPort));
+    rig.configure(|settings| (settings.prefixes_v4, settings.prefixes_v6) = (true, true));
+    let punted = Fate::Punted(PuntReason::NotAPort);
+    for (second, expected) in [(253, punted), (254, Fate::Socket), (255, punted)] {
+        assert_eq!(rig.to4([169, second, 1, 1]), expected, "169.{second}");
+    }
+    let v6 = ipv6("2001:db8::2", 17, &[]);
+    for (kind, header) in [(0x0800, &udp4([9, 9, 9, 9], 80, 0)[..20]), (0x86dd, &v6)] {
+        let mut frame = ethernet(PORT, kind, &[]);
+        frame.truncate(14);
+        frame.extend(header);
+        assert_eq!(rig.fate(frame.clone()), punted, "{kind:#x}");
+        frame.pop();
+        assert_eq!(rig.fate(frame), Fate::Socket, "{kind:#x}");
+    }
+}
+
+/// SW-1: where a worker has taken nothing for as long as its port bears, the kernel gets what it
+/// forwards itself. A worker that sleeps has as long from the packet on that wakes it.
+#[test]
+fn the_kernel_forwards_for_a_worker_that_is_absent() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::with_options(|options| options.patience = Span::from_millis(300));
+    let absent = Fate::Punted(PuntReason::Absent);
+    let far = Span::from_secs(3600);
+    let forwards = |rig: &Rig| rig.configure(|settings| settings.forwards_v4 = true);
+    forwards(&rig);
+    rig.port.queues[0].doze();
+    assert_eq!(rig.to4([9, 9, 9, 9]), Fate::Socket, "this wakes it");
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(rig.to4([9, 9, 9, 9]), absent);
+    // The kernel forwards no IPv6.
+    assert_eq!(rig.to6("2001:db8::2"), Fate::Socket);
+    rig.port.queues[0].flush(&mut rig.pool, monotonic() + far);
+    assert_eq!(rig.to4([9, 9, 9, 9]), Fate::Socket, "it is back");
+    let long_ago = Time::from_nanos(1);
+    rig.port.queues[0].doze();
+    rig.port.queues[0].flush(&mut rig.pool, long_ago);
+    assert_eq!(rig.to4([9, 9, 9, 9]), absent);
+    assert_eq!(rig.to4([10, 0, 0, 1]), Fate::Kernel, "its own anyway");
+    rig.configure(|_| {});
+    assert_eq!(rig.to4([9, 9, 9, 9]), Fate::Socket, "nobody else forwards");
+    // What is bridged needs no forwarding of IP.
+    bridging::bridged(&rig, &[0], |_| {});
+    let between = || bridging::packet(bridging::THERE, bridging::HERE);
+    assert_eq!(rig.fate(between()), absent);
+    rig.port.queues[0].doze();
+    rig.port.queues[0].flush(&mut rig.pool, monotonic() + far);
+    assert_eq!(rig.fate(between()), Fate::Socket);
 }
 
 /// SW-1: options are the kernel's where it forwards, and else the daemon's, which counts what it
@@ -334,4 +449,10 @@ fn punted_packets_are_limited() {
     assert_eq!(rig.to4([10, 0, 0, 1]), Fate::Kernel);
     rig.configure(|_| {});
     assert_eq!(rig.to4([9, 9, 9, 9]), Fate::Socket);
+    // Nor are prefixes of this machine.
+    rig.set("77.7.0.0/16", Verdict::Local);
+    rig.configure(|settings| settings.prefixes_v4 = true);
+    for _ in 0..90 {
+        assert_eq!(rig.to4([77, 7, 1, 1]), Fate::Kernel);
+    }
 }

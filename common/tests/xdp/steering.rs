@@ -106,6 +106,10 @@ fn steering_table() -> Vec<(&'static str, Vec<u8>, bool, bool)> {
     let udp6 = [0xc0, 0, roce[0], roce[1]];
     let [own, transit] = [[10, 0, 0, 1], [10, 0, 0, 2]];
     let group = [1, 0, 0x5e, 0, 0, 5];
+    // Its first word of options looks like the ports of RoCEv2.
+    let mut with_options = udp4(own, 4791, 0);
+    with_options[0] = 0x46;
+    with_options.splice(20..20, [0xc0, 0, roce[0], roce[1]]);
     let v4 = |rest: &[u8]| ethernet(PORT, 0x0800, rest);
     let v6 = |rest: &[u8]| ethernet(PORT, 0x86dd, rest);
     vec![
@@ -145,6 +149,7 @@ fn steering_table() -> Vec<(&'static str, Vec<u8>, bool, bool)> {
             false,
             true,
         ),
+        ("own RoCE with options", v4(&with_options), false, false),
         ("transit fragment", v4(&udp4(transit, 80, 1)), true, false),
         (
             "other station",
@@ -206,6 +211,24 @@ fn steering_table() -> Vec<(&'static str, Vec<u8>, bool, bool)> {
             v6(&ipv6("2001:db8::1", 17, &udp6)),
             false,
             true,
+        ),
+        (
+            "v6 own other UDP",
+            v6(&ipv6("2001:db8::1", 17, &[0xc0, 0, 0, 80])),
+            false,
+            false,
+        ),
+        (
+            "v4 cut",
+            ethernet(PORT, 0x0800, &udp4(own, 4791, 0))[..14 + 19].to_vec(),
+            true,
+            false,
+        ),
+        (
+            "v6 cut",
+            ethernet(PORT, 0x86dd, &ipv6("2001:db8::1", 17, &[]))[..14 + 39].to_vec(),
+            true,
+            false,
         ),
         (
             "v6 own TCP",

@@ -85,17 +85,14 @@ impl State {
         for name in refused {
             let text = "it matches the configuration, but there is no room for another port: \
                         memory.spare_queues";
-            self.note_event(
-                Event::new(EventKind::Port, text)
-                    .of_severity(Severity::Error)
-                    .at(name),
-            );
+            self.note_port(Severity::Error, &name, text);
         }
         for (slot, step) in steps {
             match step {
                 Step::Open => self.open_port(slot),
                 Step::Close => self.close_port(slot),
                 Step::Rename(settings) => self.rename_port(slot, settings),
+                Step::Forget => self.note_forgotten(slot),
             }
         }
     }
@@ -140,6 +137,12 @@ impl State {
         if is_news || now >= self.slots.deadline() {
             self.follow_links(&[], now);
         }
+    }
+
+    /// Notes an event of the port called `name`.
+    fn note_port(&mut self, severity: Severity, name: &str, text: impl Into<String>) {
+        let event = Event::new(EventKind::Port, text).of_severity(severity);
+        self.note_event(event.at(name));
     }
 
     /// Counts links that came up or went down.
@@ -218,7 +221,7 @@ impl State {
         };
         self.routing.set_speed(port_id(slot), speeds);
         let text = format!("the link has a speed of {device} now");
-        self.note_event(Event::new(EventKind::Port, text).at(&settings.name));
+        self.note_port(Severity::Info, &settings.name, text);
     }
 
     fn wake_workers(&self) {
@@ -252,11 +255,7 @@ impl State {
             self.slots.unfit(slot, why, &self.active.config, now);
         } else if self.slots.failed(slot, why.clone(), mtu, now) {
             let text = format!("it cannot be opened, and is tried again: {why}");
-            self.note_event(
-                Event::new(EventKind::Port, text)
-                    .of_severity(Severity::Error)
-                    .at(name),
-            );
+            self.note_port(Severity::Error, &name, text);
         }
     }
 
@@ -288,7 +287,7 @@ impl State {
         self.hand_out(slot, queues);
         self.wake_workers();
         self.note_links();
-        self.note_event(Event::new(EventKind::Port, text).at(settings.name));
+        self.note_port(Severity::Info, &settings.name, text);
     }
 
     /// Puts `[qos]` in force for what a port is now: its headroom depends on speed and MTU.
@@ -315,7 +314,7 @@ impl State {
             match self.fit_policy(slot, facts.clone()) {
                 Ok(()) => {
                     let text = "[qos] is in force for its speed and MTU of now";
-                    self.note_event(Event::new(EventKind::Port, text).at(name));
+                    self.note_port(Severity::Info, &name, text);
                 }
                 Err(refusals) => self.active.note_misfit(slot, facts, refusals.to_string()),
             }
@@ -331,11 +330,7 @@ impl State {
             Err(refusals) => {
                 let text = format!("[qos] does not fit any more, and stays as it is: {refusals}");
                 self.active.note_misfit(slot, facts, refusals.to_string());
-                self.note_event(
-                    Event::new(EventKind::Port, text)
-                        .of_severity(Severity::Error)
-                        .at(&settings.name),
-                );
+                self.note_port(Severity::Error, &settings.name, text);
             }
         }
         if let Some(Some(handle)) = self.ports.get_mut(slot) {
@@ -430,11 +425,7 @@ impl State {
         self.close_left();
         let why = self.slots.get(slot).and_then(Slot::why_down);
         let text = format!("it is no port any more: {}", why.unwrap_or_default());
-        self.note_event(
-            Event::new(EventKind::Port, text)
-                .of_severity(Severity::Warning)
-                .at(name),
-        );
+        self.note_port(Severity::Warning, &name, text);
     }
 
     /// Hands workers the commands that they have room for, and closes the ports that all have let
@@ -457,6 +448,13 @@ impl State {
         }
     }
 
+    fn note_forgotten(&mut self, slot: usize) {
+        let name = self.slots.get(slot).map_or("", Slot::name).to_owned();
+        let text = "it is forgotten: its interface is gone, and the configuration has it by a \
+                    pattern only";
+        self.note_port(Severity::Info, &name, text);
+    }
+
     /// The interface of a port has another name, under which it stays a port.
     fn rename_port(&mut self, slot: usize, settings: PortSettings) {
         let Some(handle) = &self.ports[slot] else {
@@ -477,6 +475,6 @@ impl State {
         let name = settings.name.clone();
         let changes = self.routing.set_port(port_id(slot), entry);
         self.steer(&changes);
-        self.note_event(Event::new(EventKind::Port, text).at(name));
+        self.note_port(Severity::Info, &name, text);
     }
 }

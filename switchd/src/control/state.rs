@@ -9,7 +9,7 @@ use super::event_log::{EventLog, wall_clock};
 use super::port_handle::PortHandle;
 use super::porter::Porter;
 use super::routing::Routing;
-use super::slots::Slots;
+use super::slots::{Slots, Stage};
 use super::thresholds::{Sampled, Thresholds};
 use super::told::Told;
 use crate::forward::dlb::quality::QualityTable;
@@ -238,10 +238,17 @@ impl State {
         &self.routing.program().tables().traffic
     }
 
-    /// The ports that there are or were, with their numbers: not those that nobody has had yet.
+    /// The ports that there are or should be, with their numbers: not those that nobody has had
+    /// yet, nor those that are forgotten.
     pub(super) fn known_ports(&self) -> impl Iterator<Item = (usize, &PortEntry)> {
         let all = self.routing.publisher().ports().iter().enumerate();
-        all.filter(|(_, port)| !port.name.is_empty())
+        all.filter(|(number, port)| !port.name.is_empty() && !self.is_forgotten(*number))
+    }
+
+    /// Whether the port of this number was forgotten, with its interface.
+    pub(super) fn is_forgotten(&self, number: usize) -> bool {
+        let slot = self.slots.get(number);
+        slot.is_some_and(|slot| matches!(slot.stage, Stage::Forgotten { .. }))
     }
 
     /// The name of a port; empty if there is none of this number.

@@ -276,7 +276,7 @@ impl State {
                 |slot| u64::from(slot.ifindex().is_some()),
             ),
         ];
-        let slots = || self.slots.iter().filter(|slot| !slot.name().is_empty());
+        let slots = || self.slots.iter().filter(|slot| slot.is_port());
         for (name, help, value) in GAUGES {
             let mut family = families.gauge(name, help);
             for slot in slots() {
@@ -304,6 +304,10 @@ impl State {
         families
             .counter("switchd_ports_refused_total", help)
             .add(&[], self.slots.refusals());
+        let help = "Ports by a pattern that were forgotten because their interface was gone.";
+        families
+            .counter("switchd_ports_forgotten_total", help)
+            .add(&[], self.slots.forgotten());
     }
 
     fn scrape_routing(&self, families: &mut Families) {

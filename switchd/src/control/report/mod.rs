@@ -106,6 +106,7 @@ impl State {
 
     pub(super) fn all_ports(&self) -> Vec<PortRow> {
         let entries = self.routing.publisher().ports().iter().enumerate();
+        let entries = entries.filter(|(number, _)| !self.is_forgotten(*number));
         let rows = entries.map(|(number, entry)| self.port_row(number, entry));
         rows.filter(|row| !row.name.is_empty()).collect()
     }

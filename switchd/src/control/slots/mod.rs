@@ -15,6 +15,9 @@
 //!     │          └────────────────────comes back, or another takes the slot──────┘ │
 //!     └───────────────────────────────no port after all (never was)────────────────┘
 //! ```
+//!
+//! A port that came by a pattern is `Forgotten` instead of `Absent`: who deletes such an interface
+//! wants no port.
 
 mod link;
 
@@ -42,8 +45,11 @@ pub enum Stage {
     /// No port has it.
     #[default]
     Vacant,
-    /// Its interface is gone.
-    Absent {
+    /// Its interface is gone, and the configuration has it by name.
+    Absent,
+    /// Its interface is gone, and was a port by a pattern only: there is no such port now. The slot
+    /// keeps its name for an interface that comes back, until another needs it.
+    Forgotten {
         /// Since when.
         since: Time,
     },
@@ -104,6 +110,11 @@ impl Slot {
         }
     }
 
+    /// Whether there is such a port: it is open, to be opened, or missed.
+    pub fn is_port(&self) -> bool {
+        !matches!(self.stage, Stage::Vacant | Stage::Forgotten { .. })
+    }
+
     /// Whether it has a socket on this interface, or may have.
     fn holds(&self, interface: u32) -> bool {
         match self.stage {
@@ -119,7 +130,8 @@ impl Slot {
         let up = self.link.now.is_some_and(LinkState::is_up);
         match &self.stage {
             Stage::Vacant => "vacant",
-            Stage::Absent { .. } => "absent",
+            Stage::Absent => "absent",
+            Stage::Forgotten { .. } => "forgotten",
             Stage::Opening { .. } => "opening",
             Stage::Open { .. } if up => "up",
             Stage::Open { .. } => "down",
@@ -131,8 +143,8 @@ impl Slot {
     /// Why no packets pass; `None`: they do.
     pub fn why_down(&self) -> Option<String> {
         match &self.stage {
-            Stage::Vacant => None,
-            Stage::Absent { .. } | Stage::Closing { why: None, .. } => {
+            Stage::Vacant | Stage::Forgotten { .. } => None,
+            Stage::Absent | Stage::Closing { why: None, .. } => {
                 Some("there is no such interface".to_owned())
             }
             Stage::Opening { .. } => Some("it is being opened".to_owned()),
@@ -162,6 +174,8 @@ pub enum Step {
     /// Its interface has another name now, under which it stays a port with these settings, which
     /// the slot has already.
     Rename(PortSettings),
+    /// Nothing but to say so: its interface is gone for good, as far as anybody can tell.
+    Forget,
 }
 
 /// The slots of a switch.
@@ -172,6 +186,8 @@ pub struct Slots {
     refused: BTreeMap<String, String>,
     /// Times that an interface was refused.
     refusals: u64,
+    /// Times that a port was forgotten.
+    forgotten: u64,
     /// Interfaces that match and can be no ports.
     unfit: HashSet<u32>,
     /// By slot: the name of the port that was open in it last.
@@ -211,6 +227,11 @@ impl Slots {
         self.refusals
     }
 
+    /// Times that a port by a pattern was forgotten because its interface was gone.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
     /// When a port is to be tried again.
     pub fn deadline(&self) -> Time {
         let retries = self.slots.iter().map(|slot| match slot.stage {
@@ -219,7 +240,7 @@ impl Slots {
         });
         let rests = self.slots.iter().map(|slot| match slot.stage {
             // Somebody waits for a slot.
-            Stage::Absent { since } if !self.refused.is_empty() => since + REST,
+            Stage::Forgotten { since } if !self.refused.is_empty() => since + REST,
             _ => Time::NEVER,
         });
         retries.chain(rests).fold(Time::NEVER, Time::min)
@@ -281,12 +302,16 @@ impl Slots {
                 self.slots[number].stage = Stage::Closing { ifindex, why };
                 Some(Step::Close)
             }
-            Stage::Absent { .. } => self.open(number, by_name.get(name).copied()),
+            Stage::Forgotten { .. } => self.open(number, by_name.get(name).copied()),
+            Stage::Absent => match by_name.get(name) {
+                None => self.forget(number, config, now),
+                link => self.open(number, link.copied()),
+            },
             Stage::Failed { retry_at, seen, .. } => match by_name.get(name) {
                 None => {
                     let slot = &mut self.slots[number];
-                    (slot.stage, slot.failures) = (Stage::Absent { since: now }, 0);
-                    None
+                    (slot.stage, slot.failures) = (Stage::Absent, 0);
+                    self.forget(number, config, now)
                 }
                 // An MTU of zero was not known: it tells of no change.
                 Some(link)
@@ -319,6 +344,17 @@ impl Slots {
         Some(Step::Open)
     }
 
+    /// The interface of a slot is gone: if nobody asked for it by name, there is no such port.
+    fn forget(&mut self, number: usize, config: &Config, now: Time) -> Option<Step> {
+        let slot = &mut self.slots[number];
+        if is_named(config, slot.name()) {
+            return None;
+        }
+        slot.stage = Stage::Forgotten { since: now };
+        self.forgotten += 1;
+        Some(Step::Forget)
+    }
+
     /// Gives slots to interfaces that match and have none.
     fn take_in(
         &mut self,
@@ -346,7 +382,7 @@ impl Slots {
             let Some(settings) = config.settings_of(&link.name) else {
                 continue;
             };
-            match self.free_slot(config, now) {
+            match self.free_slot(now) {
                 Some(number) => {
                     self.refused.remove(&link.name);
                     self.slots[number] = Slot {
@@ -371,19 +407,18 @@ impl Slots {
         new
     }
 
-    /// A slot for a name that has none: one that nobody has, or that of the port by pattern that
-    /// has been away for the longest time.
-    fn free_slot(&self, config: &Config, now: Time) -> Option<usize> {
+    /// A slot for a name that has none: one that nobody has, or that of the port that has been
+    /// forgotten for the longest time.
+    fn free_slot(&self, now: Time) -> Option<usize> {
         let mut all = self.slots.iter();
         if let Some(vacant) = all.position(|slot| slot.stage == Stage::Vacant) {
             return Some(vacant);
         }
         let away = self.slots.iter().enumerate().filter_map(|(number, slot)| {
-            let Stage::Absent { since } = slot.stage else {
+            let Stage::Forgotten { since } = slot.stage else {
                 return None;
             };
-            let is_named = config.named_ports().any(|name| name == slot.name());
-            (!is_named && now >= since + REST).then_some((since, number))
+            (now >= since + REST).then_some((since, number))
         });
         away.min().map(|(_, number)| number)
     }
@@ -421,7 +456,7 @@ impl Slots {
         let Stage::Opening { ifindex } = slot.stage else {
             return;
         };
-        if config.named_ports().any(|name| name == slot.name()) {
+        if is_named(config, slot.name()) {
             slot.fail(why, (ifindex, 0), now);
             return;
         }
@@ -447,7 +482,7 @@ impl Slots {
         let link = mirror.link_named(slot.name());
         match (why, link) {
             (Some(why), Some(link)) => slot.fail(why, (link.index, link.mtu), now),
-            _ => slot.stage = Stage::Absent { since: now },
+            _ => slot.stage = Stage::Absent,
         }
     }
 
@@ -456,12 +491,18 @@ impl Slots {
         &mut self.slots[number].link
     }
 
-    /// What is wrong with ports, a sentence each.
+    /// What is wrong with ports, a sentence each. That the interface of a port by a pattern is gone
+    /// is not.
     pub fn problems(&self, config: &Config) -> Vec<String> {
         let is_slot = |name: &str| self.slots.iter().any(|slot| slot.name() == name);
         let lost = config.named_ports().filter(|name| !is_slot(name));
         let lost = lost.map(|name| format!("{name}: there is no such interface"));
-        let down = self.slots.iter().filter_map(|slot| {
+        let is_going = |slot: &Slot| {
+            let is_gone = matches!(slot.stage, Stage::Absent | Stage::Closing { why: None, .. });
+            is_gone && !is_named(config, slot.name())
+        };
+        let down = self.slots.iter().filter(|slot| !is_going(slot));
+        let down = down.filter_map(|slot| {
             let why = slot.why_down()?;
             Some(format!("{} is down: {why}", slot.name()))
         });
@@ -469,6 +510,11 @@ impl Slots {
         let refused = refused.map(|(name, why)| format!("{name}: {why}"));
         down.chain(lost).chain(refused).collect()
     }
+}
+
+/// Whether the configuration has the port by its name.
+fn is_named(config: &Config, name: &str) -> bool {
+    config.named_ports().any(|named| named == name)
 }
 
 #[cfg(test)]

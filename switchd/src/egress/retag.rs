@@ -26,7 +26,7 @@ pub enum Retag {
 }
 
 /// Bytes of a tag as a frame counts them.
-const TAG: u16 = 4;
+pub const TAG: u16 = 4;
 const _: () = assert!(TAG as usize == TAG_LEN);
 
 /// Where the tag control information of the outermost tag is.

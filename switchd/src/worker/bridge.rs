@@ -2,7 +2,7 @@
 //! changes in them.
 
 use super::Worker;
-use super::dispatch::{Origin, Way};
+use super::dispatch::{Origin, Output};
 use super::trace;
 use crate::drop::DropReason;
 use crate::egress::retag::Retag;
@@ -76,12 +76,12 @@ impl<Q: QueueIo> Worker<Q> {
             since: now,
             now,
         };
-        let way = Way {
+        let output = Output {
             egress: bridged.egress,
             mac: [0; 6],
             link_header: None,
             edits: Edits::ADDRESSED,
         };
-        self.send(frame, &parsed, way, origin);
+        self.send(frame, &parsed, output, origin);
     }
 }

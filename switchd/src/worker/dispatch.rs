@@ -42,7 +42,7 @@ pub(super) struct Origin {
 
 /// How a frame leaves.
 #[derive(Clone, Copy)]
-pub(super) struct Way {
+pub(super) struct Output {
     pub(super) egress: PortId,
     /// Destination MAC address.
     pub(super) mac: [u8; 6],
@@ -110,26 +110,32 @@ impl<Q: QueueIo> Worker<Q> {
             link_header,
         } = hop;
         self.tables.used.mark(next_hop);
-        let way = Way {
+        let output = Output {
             egress: port,
             mac,
             link_header,
             edits: Edits::default(),
         };
-        self.send(frame, parsed, way, origin);
+        self.send(frame, parsed, output, origin);
     }
 
-    /// Makes the packet of a frame that leaves in this way. Its class is known once its egress port
+    /// Makes the packet of a frame that leaves by `output`. Its class is known once its egress port
     /// is.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
-    pub(super) fn send(&mut self, mut frame: Frame, parsed: &Parsed, way: Way, origin: Origin) {
-        let Way {
+    pub(super) fn send(
+        &mut self,
+        mut frame: Frame,
+        parsed: &Parsed,
+        output: Output,
+        origin: Origin,
+    ) {
+        let Output {
             egress,
             mac,
             link_header,
             mut edits,
-        } = way;
+        } = output;
         let Origin { ingress, trace, .. } = origin;
         let traffic = &self.tables.traffic;
         let Classified {

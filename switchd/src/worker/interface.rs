@@ -12,8 +12,9 @@ use super::Worker;
 use super::receive::next_frame;
 use super::source::is_in_doubt_by;
 use crate::drop::DropReason;
+use crate::egress::retag::TAG;
 use crate::forward::batch::Batch;
-use crate::forward::bridge::input::{Input, LastInput, input_interface};
+use crate::forward::bridge::input::{HEAD, Input, LastInput, input_interface};
 use crate::id::PortId;
 use crate::ingress::parse::{ParseException, parse_addressed};
 use crate::packet::{NO_PCP, Parsed};
@@ -24,13 +25,6 @@ use common::wire::vlan::TAG_LEN;
 use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
 use std::vec::Drain;
-
-/// Bytes of a tag as headers count them.
-const TAG: u16 = 4;
-const _: () = assert!(TAG as usize == TAG_LEN);
-
-/// Bytes of the addresses and of a tag, or of the EtherType and what follows.
-const HEAD: usize = ethernet::field::ETHERTYPE + TAG_LEN;
 
 /// What was found out about the frame before, at the same port.
 struct Before {

@@ -78,8 +78,9 @@ fn of_tag(on_port: &PortInterfaces, frame: &[u8]) -> Input {
     })
 }
 
-/// Bytes of the addresses and a tag: all that the answer of [`input_interface`] follows from.
-const HEAD: usize = ethernet::field::ETHERTYPE + TAG_LEN;
+/// Bytes of the addresses and a tag, or of the EtherType and what follows: all that the answer of
+/// [`input_interface`] follows from.
+pub const HEAD: usize = ethernet::field::ETHERTYPE + TAG_LEN;
 const _: () = assert!(HEAD == size_of::<u128>());
 
 /// Where the tag control information of the outermost tag is.

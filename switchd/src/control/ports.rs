@@ -53,11 +53,24 @@ pub fn port_options(
 pub fn warn_of_stripped_tags(device: &Device) {
     if device.strips_vlan_tags {
         tracing::warn!(
-            "{0}: the device takes VLAN tags off, so frames of every VLAN look untagged and are \
-             forwarded: ethtool -K {0} rxvlan off",
-            device.name
+            "{}: the device may take VLAN tags off before XDP sees them. What had one is then \
+             routed as if it had none, and nothing is bridged: {}",
+            device.name,
+            how_to_keep_tags(device)
         );
     }
+}
+
+/// What makes a device leave VLAN tags where XDP programs see them.
+pub(super) fn how_to_keep_tags(device: &Device) -> String {
+    let name = &device.name;
+    // A tag that the other end has not put into the frame yet is in none here.
+    let other_end = if device.driver == "veth" {
+        ", and the same with txvlan at its other end"
+    } else {
+        ""
+    };
+    format!("ethtool -K {name} rxvlan off{other_end}")
 }
 
 pub(super) fn port_id(slot: usize) -> PortId {

@@ -137,6 +137,10 @@ impl State {
             for (family, before, now) in of_families {
                 let text = match (before, now) {
                     (before, now) if before == now => continue,
+                    (_, Some((PuntReason::Master, why))) if bridged.is_some() => format!(
+                        "{family} packets to the bridge itself are left to the kernel, unless \
+                         switchd routes there; between stations it forwards: {why}"
+                    ),
                     (_, Some((_, why))) => {
                         format!("{family} packets are left to the kernel: {why}")
                     }
@@ -219,15 +223,12 @@ impl State {
     pub(super) fn steering_warnings(&self) -> Vec<String> {
         let program = self.routing.program();
         let entries = self.routing.publisher().ports().iter();
-        let told = self.told.settings.iter().map(Option::as_ref);
-        let is_bridged = told.map(|it| it.is_some_and(|it| it.bridged.is_some()));
-        let ports = entries.zip(program.port_punts());
-        let ports = ports.zip(is_bridged.chain(std::iter::repeat(false)));
-        let ports = ports.filter(|((entry, _), _)| !entry.name.is_empty());
+        let ports = entries.zip(program.port_punts()).enumerate();
+        let ports = ports.filter(|(_, (entry, _))| !entry.name.is_empty());
         let mut warnings = Vec::new();
-        for ((entry, punt), is_bridged) in ports {
+        for (number, (entry, punt)) in ports {
             if let Some((PuntReason::Master, why)) = &punt.v4
-                && !is_bridged
+                && !self.told.is_bridged(number)
             {
                 let name = &entry.name;
                 warnings.push(format!("{name}: its packets are left to the kernel: {why}"));

@@ -44,6 +44,12 @@ pub(super) struct Told {
 }
 
 impl Told {
+    /// Whether the program of a port was told of its bridge: the workers forward between stations.
+    pub(super) fn is_bridged(&self, port: usize) -> bool {
+        let settings = self.settings.get(port).copied().flatten();
+        settings.is_some_and(|settings| settings.bridged.is_some())
+    }
+
     /// A port has another program now, which knows nothing yet.
     pub(super) fn forget_port(&mut self, port: usize) {
         self.forget_failures(port);

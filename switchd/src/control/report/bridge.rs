@@ -1,6 +1,7 @@
 //! Bridges of the kernel: their ports, and the stations that they know.
 
 use crate::control::api::{BridgeRow, StationRow};
+use crate::control::ports::how_to_keep_tags;
 use crate::control::state::State;
 use crate::tables::PortEntry;
 use common::netlink::{BridgePort, FdbEntry, PortVlan, StpState};
@@ -56,10 +57,11 @@ impl State {
         let mirror = self.routing.mirror();
         let (bridge, why) = self.routing.program().bridge_of(mirror, entry)?;
         let handle = self.ports.get(number).and_then(Option::as_ref);
-        let strips = handle.is_some_and(|handle| handle.device.strips_vlan_tags);
-        let strips = strips.then(|| {
-            let name = &entry.name;
-            format!("the device takes VLAN tags off: ethtool -K {name} rxvlan off")
+        let device = handle.map(|handle| &handle.device);
+        let strips = device.filter(|device| device.strips_vlan_tags);
+        let strips = strips.map(|device| {
+            let remedy = how_to_keep_tags(device);
+            format!("the device may take VLAN tags off before XDP sees them: {remedy}")
         });
         let known = mirror.bridge_port(entry.ifindex);
         let filters = mirror.link(bridge).and_then(|link| link.bridge);

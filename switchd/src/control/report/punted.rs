@@ -7,10 +7,13 @@ use common::netlink::{Hop, RouteKey};
 use common::xdp::PuntReason;
 use ipnet::IpNet;
 
+/// What alone is left to the kernel at a port whose bridge the workers serve.
+const ONLY_TO_BRIDGE: &str = "only packets to the bridge itself that switchd does not route; \
+                              between stations it forwards";
+
 impl State {
-    /// What is left to the kernel to forward: of ports, and then of prefixes that are
-    /// `wanted`, at most
-    /// `limit` of these.
+    /// What is left to the kernel to forward: of ports, and then of prefixes that are `wanted`, at
+    /// most `limit` of these.
     pub(in crate::control) fn punted(
         &self,
         wanted: Option<WantedRoutes>,
@@ -37,15 +40,19 @@ impl State {
     fn punted_of_ports(&self) -> Vec<PuntedRow> {
         let mut rows = Vec::new();
         let entries = self.routing.publisher().ports().iter();
-        let ports = entries.zip(self.routing.program().port_punts());
-        for (entry, punt) in ports.filter(|(entry, _)| !entry.name.is_empty()) {
+        let ports = entries.zip(self.routing.program().port_punts()).enumerate();
+        for (number, (entry, punt)) in ports.filter(|(_, (entry, _))| !entry.name.is_empty()) {
+            let is_bridged = self.told.is_bridged(number);
             for (prefix, whole) in [("0.0.0.0/0", &punt.v4), ("::/0", &punt.v6)] {
                 rows.extend(whole.iter().map(|(reason, why)| PuntedRow {
                     prefix: prefix.to_owned(),
                     port: Some(entry.name.clone()),
                     vlan: None,
                     reason: reason.label().to_owned(),
-                    why: why.clone(),
+                    why: match (reason, is_bridged) {
+                        (PuntReason::Master, true) => format!("{why}: {ONLY_TO_BRIDGE}"),
+                        _ => why.clone(),
+                    },
                 }));
             }
             for (tag, name) in punt.vlans.iter().filter(|it| !punt.served.contains(&it.0)) {

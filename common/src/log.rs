@@ -30,12 +30,35 @@ pub enum LogError {
 /// Levels, from the quietest.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Whether `filter` would be accepted by [`start`].
+/// Whether `filter` would be accepted by [`start`], and each of its targets be one of `crates`,
+/// which are those that log, or a module of one: `switchd` or `switchd::control`.
 ///
 /// # Errors
-/// The filter is not understood.
-pub fn check(filter: &str) -> Result<(), LogError> {
-    parse(filter).map(drop)
+/// The filter is not understood, or has a target that nothing is logged for.
+pub fn check(filter: &str, crates: &[&str]) -> Result<(), LogError> {
+    parse(filter)?;
+    let mut targets = filter.split(',').filter_map(|it| it.rsplit_once('='));
+    let is_logged = |target: &str| {
+        let mut modules = target.split("::");
+        let is_name = |text: &str| {
+            !text.is_empty()
+                && text
+                    .chars()
+                    .all(|it| it.is_ascii_alphanumeric() || it == '_')
+        };
+        modules.next().is_some_and(|it| crates.contains(&it)) && modules.all(is_name)
+    };
+    match targets.find(|(target, _)| !is_logged(target.trim())) {
+        Some((target, _)) => Err(LogError::Filter {
+            text: filter.to_owned(),
+            reason: format!(
+                "nothing is logged for the target {target:?}, only for {} and their modules, like {}::control",
+                crates.join(", "),
+                crates.last().unwrap_or(&"")
+            ),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Starts logging to stderr. `filter` is a level, or a list of `target=level` as in `RUST_LOG`.
@@ -183,7 +206,14 @@ mod tests {
 
     #[test]
     fn filters_are_checked() {
-        for right in ["info", "warn,switchd=debug", "ERROR", "off"] {
+        let check = |filter| check(filter, &["common", "switchd"]);
+        for right in [
+            "info",
+            "warn,switchd=debug",
+            "warn,common=info, switchd::control::ports=trace",
+            "ERROR",
+            "off",
+        ] {
             assert!(check(right).is_ok(), "{right}");
         }
         for wrong in [
@@ -195,6 +225,12 @@ mod tests {
             "switchd",
             "warn,verbose",
             "5",
+            "switchd::=debug",
+            "info,swichd=debug",
+            "info,switchd::control:=debug",
+            "info,switchd-control=debug",
+            "::switchd=debug",
+            "=debug",
         ] {
             assert!(check(wrong).is_err(), "{wrong}");
         }

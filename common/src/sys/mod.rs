@@ -29,6 +29,14 @@ pub fn require_socket(path: &std::path::Path) -> std::io::Result<()> {
     Err(std::io::Error::new(std::io::ErrorKind::AlreadyExists, text))
 }
 
+/// The memory of the machine in bytes; nothing if the kernel does not tell.
+pub fn memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let total = text.lines().find_map(|it| it.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = total.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
 /// The CPUs that this process may run on: those that are online, as far as it is not confined.
 /// Empty if the kernel does not tell.
 pub fn usable_cpus() -> Vec<usize> {

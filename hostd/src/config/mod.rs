@@ -328,7 +328,7 @@ const INTERFACES_MAX: usize = 1;
 impl Settings for Config {
     fn validate(&self) -> Result<(), Refusals> {
         let mut refusals = Refusals::default();
-        let level = common::log::check(&self.log.level);
+        let level = common::log::check(&self.log.level, &["common", "hostd"]);
         refusals.keep(level.map_err(|error| Refusal::alone("log.level", error.to_string())));
         refusals.keep(self.validate_interfaces());
         refusals.keep(self.application.validate());

@@ -172,6 +172,17 @@ impl Dlb {
             &key("ageing_milliseconds"),
             format_args!("{milliseconds} ms are less than idle_time_microseconds, {idle} us"),
         );
+        let sampling = self.sampling_interval_microseconds;
+        let by_flowlets = self.mode == Mode::Flowlet
+            || self.group.iter().any(|group| group.mode == Mode::Flowlet);
+        refusals.require(
+            !by_flowlets || idle >= sampling.saturating_mul(SAMPLES),
+            &key("idle_time_microseconds"),
+            format_args!(
+                "{idle} us are less than {SAMPLES} times sampling_interval_microseconds, {sampling} us: flows would avoid ports \
+                 because of their own load"
+            ),
+        );
         refusals.keep(self.validate_load());
         for (place, group) in self.group.iter().enumerate() {
             refusals.require(

@@ -33,6 +33,41 @@ pub(super) fn overlap(one: &str, other: &str) -> bool {
     rest(one.as_bytes(), other.as_bytes())
 }
 
+/// Why no interface can have this name, if that is so: what the kernel refuses.
+pub(super) fn no_interface(name: &str) -> Option<String> {
+    let why = match name {
+        "" => "it is empty",
+        "." | ".." => "it is a folder's",
+        _ if name.len() > NAME_MAX => "it has more than 15 bytes",
+        _ if name.contains(['/', ':']) => "it has a slash or a colon",
+        _ if name.contains(char::is_whitespace) => "it has a blank",
+        _ => return None,
+    };
+    Some(format!("{name:?} is not the name of an interface: {why}"))
+}
+
+/// The same of a pattern, or of the shortest name that it stands for.
+pub(super) fn matches_nothing(pattern: &str) -> Option<String> {
+    let shortest = pattern.replace('*', "");
+    match shortest.as_str() {
+        "" | "." | ".." if pattern.contains('*') => None,
+        _ => no_interface(&shortest)
+            .filter(|_| !pattern.is_empty())
+            .map(|why| match shortest == pattern {
+                true => why,
+                false => format!("{pattern:?} stands for no interface: {why}"),
+            })
+            .or_else(|| {
+                pattern
+                    .is_empty()
+                    .then(|| "an empty name is no interface".to_owned())
+            }),
+    }
+}
+
+/// Bytes of the longest name of an interface (`IFNAMSIZ` less the zero).
+const NAME_MAX: usize = 15;
+
 /// Bytes in whole cells, rounded down: a limit is not exceeded.
 pub(super) fn cells(bytes: u32) -> u32 {
     bytes / u32::try_from(CELL).expect("a small constant")
@@ -50,7 +85,44 @@ pub(super) fn class_numbers(key: &str, numbers: &[u8]) -> Result<(), Refusals> {
 
 #[cfg(test)]
 mod tests {
-    use super::{matches_pattern, overlap};
+    use super::{matches_nothing, matches_pattern, no_interface, overlap};
+
+    /// MG-1: names that the kernel gives no interface are refused, and patterns for such only.
+    #[test]
+    fn names_are_those_of_interfaces() {
+        for right in ["e", "eth0", "enp3s0f0np0.100", "swp-1_2"] {
+            assert_eq!(no_interface(right), None);
+            assert_eq!(matches_nothing(right), None);
+        }
+        for (wrong, why) in [
+            ("", "it is empty"),
+            ("..", "it is a folder's"),
+            ("sixteen_bytes_xx", "it has more than 15 bytes"),
+            ("a/b", "it has a slash or a colon"),
+            ("a:1", "it has a slash or a colon"),
+            ("eth 0", "it has a blank"),
+            ("eth0\t", "it has a blank"),
+        ] {
+            let text = format!("{wrong:?} is not the name of an interface: {why}");
+            assert_eq!(no_interface(wrong), Some(text.clone()));
+            if !wrong.is_empty() {
+                assert_eq!(matches_nothing(wrong), Some(text));
+            }
+        }
+        for right in [
+            "*",
+            "**",
+            ".*",
+            "eth?",
+            "fifteen_bytes_x*",
+            "*a*b*c*d*e*f*g*h*i*",
+        ] {
+            assert_eq!(matches_nothing(right), None, "{right}");
+        }
+        for wrong in ["sixteen_bytes_xx*", "eth/*", "* *", " "] {
+            assert!(matches_nothing(wrong).is_some(), "{wrong}");
+        }
+    }
 
     #[test]
     fn patterns_match_names_as_a_whole() {

@@ -3,14 +3,14 @@
 
 use super::facts::PortFacts;
 use super::ports::parse_mode;
-use super::rules::overlap;
+use super::rules::{matches_nothing, no_interface, overlap};
 use super::schema::{Config, PortOverride};
 use super::speed::Speed;
 use crate::limits::{CELL, FDB_ENTRIES_MAX, MAX_PORTS, MAX_WORKERS, PUNT_RATE_MAX};
 use common::config::{Derived, Refusal, Refusals, Settings, within};
 use common::units::Rate;
-use common::xdp::ModeChoice;
-use common::xdp::limits::{RING_MAX, RING_MIN};
+use common::xdp::limits::{CHUNK, RING_MAX, RING_MIN};
+use common::xdp::{ModeChoice, frames_per_queue};
 use std::net::SocketAddr;
 
 impl Settings for Config {
@@ -30,8 +30,7 @@ impl Settings for Config {
             "names no interface, and there is no [[port]] either: a switch needs ports",
         );
         for (place, pattern) in self.ports.iter().enumerate() {
-            let reason = "an empty name is no interface";
-            if pattern.trim().is_empty() {
+            if let Some(reason) = matches_nothing(pattern) {
                 refusals.add(Refusal::alone(format!("ports[{place}]"), reason));
             }
         }
@@ -45,7 +44,7 @@ impl Settings for Config {
         refusals.keep(self.ecmp.dlb.validate());
         refusals.keep(self.validate_qos());
         refusals.keep(self.metrics_address());
-        let level = common::log::check(&self.log.level);
+        let level = common::log::check(&self.log.level, &["common", "switchd"]);
         refusals.keep(level.map_err(|error| Refusal::alone("log.level", error.to_string())));
         refusals.or(())
     }
@@ -60,6 +59,7 @@ impl Settings for Config {
                 refusals.add(Refusal::alone(format!("workers.cpus[{place}]"), reason));
             }
         }
+        refusals.keep(self.fits_memory(common::sys::memory_bytes()));
         refusals.or(())
     }
 
@@ -95,6 +95,34 @@ impl Settings for Config {
 }
 
 impl Config {
+    /// Refuses packet memory that does not fit in a machine with so many bytes, as far as that is
+    /// known before the devices are: each port has a queue at least.
+    pub(super) fn fits_memory(&self, machine: Option<u64>) -> Result<(), Refusal> {
+        const MIB: u64 = 1 << 20;
+        let Some(machine) = machine else {
+            return Ok(());
+        };
+        let packets = u64::from(self.buffer_packets());
+        let queues = self.named_ports().count() as u64 + u64::from(self.spare_queues());
+        let rings = queues * u64::from(frames_per_queue(self.memory.ring));
+        let needed = (packets + rings) * u64::from(CHUNK);
+        let key = match packets >= rings {
+            true => "qos.buffer.size_bytes",
+            false => "memory.ring",
+        };
+        let reason = format!(
+            "packet memory would take {} MiB or more ({} MiB for packets in the buffer, {} MiB for the rings of {queues} \
+             queues), and the machine has {} MiB",
+            needed / MIB,
+            packets * u64::from(CHUNK) / MIB,
+            rings * u64::from(CHUNK) / MIB,
+            machine / MIB
+        );
+        (needed <= machine)
+            .then_some(())
+            .ok_or_else(|| Refusal::new(key, reason))
+    }
+
     fn validate_workers(&self) -> Result<(), Refusals> {
         let workers = &self.workers;
         let mut refusals = Refusals::default();
@@ -142,8 +170,7 @@ impl Config {
         refusals.keep(check_burst("port_defaults.burst_microseconds", burst));
         for (place, port) in self.port.iter().enumerate() {
             let key = |name: &str| format!("port[{place}].{name}");
-            if !(1..16).contains(&port.name.len()) {
-                let reason = format!("{:?} is not the name of an interface", port.name);
+            if let Some(reason) = no_interface(&port.name) {
                 refusals.add(Refusal::alone(key("name"), reason));
             }
             let twice = self.port[..place]

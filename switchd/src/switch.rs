@@ -54,6 +54,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 
 /// How long the kernel may take to report all its tables. A full Internet table takes about two
 /// seconds.
@@ -70,8 +71,28 @@ pub fn run(loaded: &Loaded<Config>, source: Source) -> Result<(), SwitchError> {
     let config = &loaded.settings;
     preflight::capabilities()?;
     let devices = preflight::devices(config)?;
-    let umem = packet_memory(config, &devices)?;
-    let facts = port_facts(config, &devices);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(SwitchError::system("event loop"))?;
+    // Another daemon that has the socket is found before any interface is touched.
+    let listeners = runtime.block_on(async { listeners(config).await })?;
+    let ended = forward(loaded, source, &devices, &runtime, listeners);
+    let _ = std::fs::remove_file(&config.admin.socket);
+    ended
+}
+
+/// Forwards between these devices.
+fn forward(
+    loaded: &Loaded<Config>,
+    source: Source,
+    devices: &[(PortSettings, Device)],
+    runtime: &Runtime,
+    (admin, http): Listeners,
+) -> Result<(), SwitchError> {
+    let config = &loaded.settings;
+    let umem = packet_memory(config, devices)?;
+    let facts = port_facts(config, devices);
     preflight::warnings(config)
         .iter()
         .for_each(|warning| tracing::warn!("{warning}"));
@@ -83,22 +104,16 @@ pub fn run(loaded: &Loaded<Config>, source: Source) -> Result<(), SwitchError> {
     for warning in &active.warnings {
         tracing::warn!("{warning}");
     }
-    let mut routing = follow_kernel(config, &devices, spare, &compiled)?;
+    let mut routing = follow_kernel(config, devices, spare, &compiled)?;
     let steer = routing
         .synchronise(monotonic() + FIRST_SYNC)
         .map_err(SwitchError::Netlink)?;
     let prefixes = Arc::new(Prefixes::new().map_err(SwitchError::system("map of prefixes"))?);
     let bridges = Arc::new(BridgeMaps::new().map_err(SwitchError::system("maps of bridges"))?);
     let shared = (&prefixes, &bridges);
-    let ports = open_ports(&umem, config, &devices, &steer.new_locals, shared)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(SwitchError::system("event loop"))?;
-    // What can still be refused comes before the first thread.
-    let (admin, http) = runtime.block_on(async { listeners(config).await })?;
+    let ports = open_ports(&umem, config, devices, &steer.new_locals, shared)?;
     let ledger = Ledger::new(ports.len() + spare, config.workers.count);
-    let slots = slots(&devices, &ports, spare);
+    let slots = slots(devices, &ports, spare);
     let (threads, state) = start_workers(&umem, routing, ports, active, ledger)?;
     lock(&state).begin_to_steer((prefixes, bridges), steer);
     let Threads {
@@ -130,7 +145,6 @@ pub fn run(loaded: &Loaded<Config>, source: Source) -> Result<(), SwitchError> {
     stop_workers(links, &events, limit);
     drop(control);
     drop(state);
-    let _ = std::fs::remove_file(&config.admin.socket);
     tracing::info!("stopped");
     result.map_err(SwitchError::Netlink)
 }
@@ -240,9 +254,10 @@ fn open_ports(
     devices.iter().map(open).collect()
 }
 
-async fn listeners(
-    config: &Config,
-) -> Result<(common::admin::Listener, Option<tokio::net::TcpListener>), SwitchError> {
+/// The admin socket, and where Prometheus asks.
+type Listeners = (common::admin::Listener, Option<tokio::net::TcpListener>);
+
+async fn listeners(config: &Config) -> Result<Listeners, SwitchError> {
     let path = &config.admin.socket;
     let admin = admin::bind(path).map_err(|error| SwitchError::Admin {
         path: path.display().to_string(),

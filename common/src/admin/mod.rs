@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,6 +38,9 @@ pub const REQUEST_MAX: usize = 4096;
 /// How long the listener rests when the kernel refuses a connection, for example because no
 /// descriptors are left.
 const REST: Duration = Duration::from_millis(100);
+
+/// Permissions of a folder that is made for a socket.
+const FOLDER_MODE: u32 = 0o755;
 
 /// A request longer than [`REQUEST_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,16 +69,17 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Binds a socket at `path` with the permissions `mode`, and makes the folder if it is missing.
-    /// A socket that nobody listens on any more is replaced. `daemon` is the program's name, for
+    /// Binds a socket at `path` with the permissions `mode`. A folder that is missing is made (0755:
+    /// the socket's own permissions say who may ask), the one that it lies in is not: with systemd
+    /// both are there (`RuntimeDirectory=`), so a path that is so far off is a mistake. A socket that nobody listens on any more is replaced. `daemon` is the program's name, for
     /// the message when another one listens there. Needs a tokio runtime.
     ///
     /// # Errors
     /// Somebody listens there already, something other than a socket is there, or the folder does
     /// not permit it.
     pub fn bind(path: &Path, mode: u32, daemon: &str) -> io::Result<Self> {
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)?;
+        if let Some(folder) = path.parent().filter(|it| !it.as_os_str().is_empty()) {
+            make_folder(folder)?;
         }
         if path.exists() {
             crate::sys::require_socket(path)?;
@@ -137,6 +141,19 @@ impl Listener {
             }
         }
     }
+}
+
+/// Makes the folder of a socket if it is missing, and says so.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    match std::fs::DirBuilder::new().mode(FOLDER_MODE).create(folder) {
+        Ok(()) => tracing::info!("made the folder {} ({FOLDER_MODE:o})", folder.display()),
+        Err(_) if folder.is_dir() => {}
+        Err(error) => {
+            let text = format!("the folder {} cannot be made: {error}", folder.display());
+            return Err(io::Error::new(error.kind(), text));
+        }
+    }
+    Ok(())
 }
 
 /// Stage of a client whose request is not complete.

@@ -179,6 +179,26 @@ fn a_socket_in_use_is_left_alone_and_one_left_behind_is_replaced() {
     });
 }
 
+/// A folder that is missing is made, one in which it would lie is not: the error names it.
+#[test]
+fn one_folder_is_made_for_a_socket_and_no_more() {
+    let outer = tempfile::tempdir().expect("a temporary folder");
+    runtime().block_on(async {
+        let path = outer.path().join("run/admin.sock");
+        Listener::bind(&path, 0o600, "tested").expect("bound");
+        let folder = std::fs::metadata(outer.path().join("run")).expect("made");
+        let mode = std::os::unix::fs::PermissionsExt::mode(&folder.permissions());
+        assert_eq!(mode & 0o7777 & !0o755, 0, "{mode:o}");
+        let path = outer.path().join("typo/run/admin.sock");
+        let error = Listener::bind(&path, 0o600, "tested").expect_err("no folder");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        let folder = path.parent().expect("it has one").display();
+        let wanted = format!("the folder {folder} cannot be made: ");
+        assert!(error.to_string().starts_with(&wanted), "{error}");
+        assert!(!outer.path().join("typo").exists());
+    });
+}
+
 /// What a request that takes time holds ends when its client goes away, and not when the client
 /// only sends no more.
 #[test]

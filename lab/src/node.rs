@@ -125,6 +125,7 @@ impl Host<'_> {
         let request = Request::Show(ShowRequest {
             topic,
             prefix: None,
+            names: Vec::new(),
             limit: None,
         });
         let what = || format!("switchd on {}, asked for {topic:?}", self.name);

@@ -11,6 +11,101 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use support::{Rig, eventually, privileged, received};
 
+/// MG-1: a daemon whose admin socket another one has touches no interface, and leaves the socket to
+/// the other.
+#[test]
+fn a_second_daemon_for_a_socket_touches_no_interface() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("2d");
+    rig.start(&[]);
+    rig.ip("sw", "link add x1 type veth peer name x2");
+    let mut second = rig.daemon_command(&["ports=[\"x1\"]", "metrics.listen=\"\""]);
+    let output = second.output().expect("switchd");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("another switchd listens there"), "{said}");
+    assert!(!said.contains("x1: native copy mode"), "{said}");
+    assert_eq!(rig.ctl(&["ports"]).as_array().unwrap().len(), 3);
+    // One that ends for another reason takes the socket that it made with it.
+    rig.stop();
+    let mut none = rig.daemon_command(&["metrics.listen=\"192.0.2.1:1\""]);
+    let said = none.output().expect("switchd").stderr;
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("metrics.listen 192.0.2.1:1: "), "{said}");
+}
+
+/// MG-7: ports and workers are chosen by name; one that is not there is an error.
+#[test]
+fn ports_and_workers_are_chosen_by_name() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("cn");
+    rig.start(&[]);
+    let names = |words: &[&str], key: &str| -> Vec<String> {
+        let rows = rig.ctl(words);
+        let rows = rows.as_array().unwrap().iter();
+        rows.map(|row| row[key].to_string()).collect()
+    };
+    assert_eq!(names(&["ports", "p3", "p1"], "name"), ["\"p1\"", "\"p3\""]);
+    assert_eq!(names(&["show", "port", "p2"], "name"), ["\"p2\""]);
+    assert_eq!(names(&["workers", "1"], "worker"), ["1"]);
+    assert_eq!(names(&["workers"], "worker"), ["0", "1"]);
+    for (words, wanted) in [
+        (["ports", "p9"], "no port is called \"p9\""),
+        (["workers", "2"], "no worker is called \"2\""),
+    ] {
+        let output = rig.ctl_output(&words);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(wanted), "{said}");
+    }
+}
+
+/// SW-1, MG-7: of a bridge's port that switchd serves, only what is for the bridge itself is left
+/// to the kernel, and that is what operators are told. At a device that takes tags off it is all.
+#[test]
+fn what_is_left_to_the_kernel_of_a_bridge_is_told_truly() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("bk");
+    rig.on("sw", "ethtool", &["-K", "p1", "rxvlan", "off"]);
+    rig.start(&[]);
+    rig.ip("sw", "link add br0 up type bridge");
+    for port in ["p1", "p2"] {
+        rig.ip("sw", &format!("link set {port} master br0"));
+    }
+    let why = |port: &str| {
+        let rows = rig.ctl(&["routes", "--punted"]);
+        let mut rows = rows.as_array().unwrap().iter();
+        let row = rows.find(|row| row["port"] == port && row["reason"] == "master");
+        row.map_or_else(String::new, |row| row["why"].as_str().unwrap().to_owned())
+    };
+    let only = "the port belongs to the bridge br0: only packets to the bridge itself";
+    eventually("port of a bridge", || why("p1").starts_with(only));
+    eventually("port that is the kernel's", || {
+        why("p2") == "the port belongs to the bridge br0"
+    });
+    let told = |port: &str, text: &str| {
+        let events = rig.ctl(&["events"]);
+        let mut events = events.as_array().unwrap().iter();
+        events
+            .any(|event| event["port"] == port && event["text"].as_str().unwrap().starts_with(text))
+    };
+    let to_bridge = "IPv4 packets to the bridge itself are left to the kernel, unless";
+    assert!(told("p1", to_bridge) && !told("p2", to_bridge));
+    let all = "IPv4 packets are left to the kernel: the port belongs to the bridge br0";
+    assert!(told("p2", all) && !told("p1", all));
+    let rows = rig.ctl(&["bridge"]);
+    let mut rows = rows.as_array().unwrap().iter();
+    let row = rows.find(|row| row["port"] == "p2").unwrap();
+    let why = row["left_to_kernel"].as_str().unwrap();
+    let remedy = "ethtool -K p2 rxvlan off, and the same with txvlan at its other end";
+    assert!(why.ends_with(remedy), "{why}");
+}
+
 /// SW-2: routes of all kinds are followed by the data path; the neighbour of a route is resolved on
 /// the way.
 #[test]

@@ -123,11 +123,13 @@ mod tests {
         let show = Request::Show(ShowRequest {
             topic: Topic::Routes,
             prefix: Some("10.0.0.0/8".parse().unwrap()),
+            names: vec!["swp1".to_owned()],
             limit: None,
         });
         let covering = Request::Show(ShowRequest {
             topic: Topic::Routes,
             prefix: Some("10.0.0.1".parse().unwrap()),
+            names: Vec::new(),
             limit: None,
         });
         let hold = Request::Hold(HoldRequest {

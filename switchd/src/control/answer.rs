@@ -39,15 +39,22 @@ impl State {
             }
             Request::Show(show) => {
                 let limit = show.limit.unwrap_or(MAX_ROWS).min(MAX_ROWS);
-                self.show(show, limit, now)
+                self.show(show, limit, now)?
             }
         })
     }
 
-    fn show(&self, show: &ShowRequest, limit: usize, now: Time) -> Answer {
-        match show.topic {
+    fn show(&self, show: &ShowRequest, limit: usize, now: Time) -> Result<Answer, String> {
+        let names = &show.names;
+        if !names.is_empty() && !matches!(show.topic, Topic::Ports | Topic::Workers) {
+            return Err("names choose among ports and workers only".to_owned());
+        }
+        Ok(match show.topic {
             Topic::Status => Answer::Status(Box::new(self.status(now))),
-            Topic::Ports => Answer::Ports(self.ports_since_clear()),
+            Topic::Ports => {
+                let ports = self.ports_since_clear();
+                Answer::Ports(only("port", ports, names, |row| row.name.clone())?)
+            }
             Topic::Queues => Answer::Queues(self.queues_since_clear(now)),
             Topic::Routes => Answer::Routes(self.routes(show.prefix, limit)),
             Topic::Punted => Answer::Punted(self.punted(show.prefix, limit)),
@@ -55,7 +62,12 @@ impl State {
             Topic::Ecmp => Answer::Ecmp(self.groups(limit)),
             Topic::Flowlets => Answer::Flowlets(self.flowlets(limit)),
             Topic::Drops => Answer::Drops(self.drops_since_clear()),
-            Topic::Workers => Answer::Workers(self.worker_rows(now)),
+            Topic::Workers => {
+                let workers = self.worker_rows(now);
+                Answer::Workers(only("worker", workers, names, |row| {
+                    row.worker.to_string()
+                })?)
+            }
             Topic::Neighbours => Answer::Neighbours(self.neighbours(limit)),
             Topic::Buffer => Answer::Buffer(self.buffer()),
             Topic::Pg => Answer::Pg(self.priority_groups()),
@@ -70,6 +82,25 @@ impl State {
             Topic::Bridge => Answer::Bridge(self.bridge_rows()),
             Topic::Fdb => Answer::Fdb(self.station_rows(limit)),
             Topic::Elephants => Answer::Elephants(self.elephants(limit)),
+        })
+    }
+}
+
+/// The rows that are called one of `names`; all if there are none.
+///
+/// # Errors
+/// No row has one of the names.
+fn only<T>(
+    what: &str,
+    mut rows: Vec<T>,
+    names: &[String],
+    name: impl Fn(&T) -> String,
+) -> Result<Vec<T>, String> {
+    for wanted in names {
+        if !rows.iter().any(|row| name(row) == *wanted) {
+            return Err(format!("no {what} is called {wanted:?}"));
         }
     }
+    rows.retain(|row| names.is_empty() || names.contains(&name(row)));
+    Ok(rows)
 }

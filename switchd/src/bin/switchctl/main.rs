@@ -97,6 +97,9 @@ Words:
   every=N                only every Nth that matches
   count=N                end after this many packets (default 100, at most 10000)
 
+A line for each stage begins with the time since the packet arrived. A worker reads the clock once in a
+turn, so stages of one turn show +0 ns; a packet that waits in a queue, or for another worker, shows how long.
+
 Examples:
   switchctl trace in=swp1 dst=10.2.0.0/16 dport=4791 count=5
   switchctl trace drop --seconds 60 --pcap drops.pcapng";
@@ -130,7 +133,11 @@ enum What {
     Status,
     /// Ports with their counters
     #[command(alias = "port")]
-    Ports,
+    Ports {
+        /// Only these; all without a name
+        #[arg(value_name = "PORT")]
+        names: Vec<String>,
+    },
     /// Egress queues that hold or held packets
     #[command(alias = "queue")]
     Queues {
@@ -154,7 +161,11 @@ enum What {
     Drops,
     /// Worker threads
     #[command(alias = "worker")]
-    Workers,
+    Workers {
+        /// Only those of these numbers; all without one
+        #[arg(value_name = "NUMBER")]
+        numbers: Vec<usize>,
+    },
     /// Neighbours as the kernel knows them
     #[command(alias = "neighbour")]
     Neighbours,
@@ -240,7 +251,7 @@ impl What {
     fn request(&self) -> Request {
         let (topic, prefix, limit) = match self {
             Self::Status => (Topic::Status, None, None),
-            Self::Ports => (Topic::Ports, None, None),
+            Self::Ports { .. } => (Topic::Ports, None, None),
             Self::Queues { .. } => (Topic::Queues, None, None),
             Self::Routes(routes) => {
                 let topic = if routes.punted {
@@ -254,7 +265,7 @@ impl What {
             Self::Ecmp => (Topic::Ecmp, None, None),
             Self::Flowlets(rows) => (Topic::Flowlets, None, Some(rows.limit)),
             Self::Drops => (Topic::Drops, None, None),
-            Self::Workers => (Topic::Workers, None, None),
+            Self::Workers { .. } => (Topic::Workers, None, None),
             Self::Neighbours => (Topic::Neighbours, None, None),
             Self::Buffer => (Topic::Buffer, None, None),
             Self::Pg { .. } => (Topic::Pg, None, None),
@@ -275,9 +286,15 @@ impl What {
             Self::Bridge => (Topic::Bridge, None, None),
             Self::Fdb(rows) => (Topic::Fdb, None, Some(rows.limit)),
         };
+        let names = match self {
+            Self::Ports { names } => names.clone(),
+            Self::Workers { numbers } => numbers.iter().map(usize::to_string).collect(),
+            _ => Vec::new(),
+        };
         Request::Show(ShowRequest {
             topic,
             prefix,
+            names,
             limit,
         })
     }

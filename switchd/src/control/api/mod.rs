@@ -90,6 +90,9 @@ pub struct ShowRequest {
     /// Only these routes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<WantedRoutes>,
+    /// Only these ports, or the workers of these numbers; all if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
     /// The most rows to show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,

@@ -130,6 +130,7 @@ impl Bench {
         let show = ShowRequest {
             topic,
             prefix: None,
+            names: Vec::new(),
             limit: None,
         };
         self.state

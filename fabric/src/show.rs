@@ -147,8 +147,11 @@ pub(crate) fn status(lab: &Lab) {
 /// What can be tried on the nodes of a laboratory that has just come up: a node, and a command that
 /// works there.
 pub(crate) fn hints(lab: &Lab) -> Vec<String> {
-    let last = lab.hosts().last().map(|host| lab.host(host).address(false));
-    let ping = last.map(|address| format!("h1 ping -c 3 {address}"));
+    // A host that is alone has nobody to ask.
+    let hosts = lab.hosts();
+    let last = hosts.last().filter(|_| hosts.len() > 1);
+    let address = last.map(|host| lab.host(host).address(false));
+    let ping = address.map(|address| format!("h1 ping -c 3 {address}"));
     let second = match lab.options().daemons {
         Daemons::All | Daemons::Switches => "leaf1 switchctl ports".to_owned(),
         Daemons::KernelRouters => "leaf1 ip -s link".to_owned(),

@@ -33,8 +33,8 @@ fn succeed(command: &mut Command) -> String {
     text
 }
 
-/// `make TARGET` with what cargo built for this test.
-fn make(target: &str, system: &Path) {
+/// `make TARGET` with what cargo built for this test; what it says.
+fn make(target: &str, system: &Path) -> String {
     succeed(
         Command::new("make")
             .arg(target)
@@ -44,7 +44,7 @@ fn make(target: &str, system: &Path) {
             // Another make may run this test.
             .env_remove("MAKEFLAGS")
             .env_remove("PREFIX"),
-    );
+    )
 }
 
 /// Every file below `folder`, as a path from `system`.
@@ -110,8 +110,21 @@ fn moved_unit(system: &Path, daemon: &str) -> PathBuf {
 fn programs_units_and_configuration_are_installed_and_removed() {
     let system = tempfile::tempdir().expect("a temporary directory");
     let system = system.path();
-    make("install", system);
+    let said = make("install", system);
     assert_eq!(installed(system), &expected() | &configurations());
+    // It says what went where.
+    for path in installed(system) {
+        let folder = match path.split_once("usr/local/share/fabric/") {
+            Some(_) => Path::new("usr/local/share/fabric"),
+            None => Path::new(&path).parent().expect("it has one"),
+        };
+        let line = format!("{}: ", system.join(folder).display());
+        assert!(said.contains(&line), "{path}: {said}");
+    }
+    assert!(
+        said.contains("/usr/local/bin: switchd switchctl hostd "),
+        "{said}"
+    );
     for program in PROGRAMS {
         let path = system.join("usr/local/bin").join(program);
         let mode = std::fs::metadata(&path)
@@ -138,7 +151,11 @@ fn programs_units_and_configuration_are_installed_and_removed() {
 
     let own = system.join("etc/switchd/switchd.toml");
     std::fs::write(&own, "ports = []\n").expect("written");
-    make("install", system);
+    let said = make("install", system);
+    assert!(
+        said.contains("/etc/switchd: switchd.toml (kept as it was)"),
+        "{said}"
+    );
     let text = std::fs::read_to_string(&own).expect("readable");
     assert_eq!(text, "ports = []\n", "the configuration was overwritten");
 

@@ -123,6 +123,10 @@ fn known_stations_are_the_daemons() {
         let spanning_tree = frame([1, 0x80, 0xc2, 0, 0, last], UNKNOWN, 0x26, &[0x42]);
         assert_eq!(rig.fate(spanning_tree), KERNEL, "{last}");
     }
+    // MAC control has no tag: with one it is an ordinary frame to a neighbour.
+    let mut tagged = frame([1, 0x80, 0xc2, 0, 0, 1], HERE, 0x8808, &[1, 1]);
+    tagged.splice(12..12, [0x81, 0, 0x60, 0]);
+    assert_eq!(rig.fate(tagged), KERNEL);
     // Beside the addresses of 802.1Q table 8-1.
     for rest in [[0, 0, 0x10], [0, 1, 0], [1, 0, 0]] {
         let group = [1, 0x80, 0xc2, rest[0], rest[1], rest[2]];

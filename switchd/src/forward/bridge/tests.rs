@@ -95,7 +95,7 @@ fn egress(tables: &Tables, ways: (u16, u16), tags: &[(u16, u16)]) -> Result<u16,
 /// bridge, not back.
 #[test]
 fn frames_go_where_the_station_is() {
-    let tables = tables(|_| {});
+    let mut tables = tables(|_| {});
     for tags in [&[][..], &[(CUSTOMER, 77)], &[(SERVICE, 7), (CUSTOMER, 8)]] {
         assert_eq!(egress(&tables, (0, 1), tags), Ok(1));
         assert_eq!(egress(&tables, (2, 0), tags), Ok(0));
@@ -118,6 +118,11 @@ fn frames_go_where_the_station_is() {
         &frame((0, 1), &[(CUSTOMER, 5)], 0)[..15],
     );
     assert_eq!(cut.map(|it| it.egress.0), Err(DropReason::Truncated));
+    // The port of the station is of another bridge by now.
+    let bridging = Arc::make_mut(&mut tables.bridging);
+    let port = bridging.ports[1].as_mut().expect("of bridge 1");
+    port.bridge = 2;
+    assert_eq!(egress(&tables, (0, 1), &[]), unknown);
 }
 
 /// SW-1: a source that sends is noted, and no other.
@@ -128,8 +133,8 @@ fn the_use_of_a_station_is_its_sending() {
     Arc::make_mut(&mut tables.bridging).used = used.clone();
     egress(&tables, (0, 1), &[]).unwrap();
     let _ = egress(&tables, (2, 9), &[]);
-    // As one that has moved to port 3.
-    let of_other = frame((3, 1), &[], 60);
+    // As one that has moved from port 1.
+    let of_other = frame((1, 0), &[], 60);
     decide(&tables, PortId(2), &of_other).unwrap();
     let taken: Vec<bool> = (0..4).map(|number| used.take(number)).collect();
     assert_eq!(taken, [true, false, false, false]);

@@ -210,7 +210,7 @@ mod tests {
         for right in [
             "info",
             "warn,switchd=debug",
-            "warn,common=info, switchd::control::ports=trace",
+            "warn,common=info,switchd::control::ports=trace",
             "ERROR",
             "off",
         ] {

@@ -39,8 +39,8 @@ common::drop_reasons! {
     NotForwarding => "not_forwarding",
     /// The destination is a multicast or broadcast address, which this switch does not route.
     Multicast => "multicast",
-    /// The packet has IPv4 options or an IPv6 hop-by-hop header, which only the kernel reads, and
-    /// the kernel's forwarding is off or the sources of the port are checked, which it would not do.
+    /// The packet has IPv4 options or an IPv6 hop-by-hop header, which only the kernel reads. The
+    /// kernel's forwarding is off, or the port checks sources, which the kernel would not do.
     Options => "options",
     /// The packet arrived at a port that is down.
     IngressDown => "ingress_down",

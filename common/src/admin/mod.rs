@@ -69,11 +69,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Binds a socket at `path` with the permissions `mode`. A folder that is missing is made (0755:
-    /// the socket's own permissions say who may ask), the one that it lies in is not: with systemd
-    /// both are there (`RuntimeDirectory=`), so a path that is so far off is a mistake. A socket
-    /// that nobody listens on any more is replaced. `daemon` is the program's name, for
-    /// the message when another one listens there. Needs a tokio runtime.
+    /// Binds a socket at `path` with the permissions `mode`. A folder that is missing is made with
+    /// 0755, because the socket's own permissions say who may ask; the one that it lies in is not:
+    /// systemd makes both (`RuntimeDirectory=`), so a path that is so far off is a mistake. A
+    /// socket that nobody listens on any more is replaced. `daemon` is the program's name, for the
+    /// message when another one listens there. Needs a tokio runtime.
     ///
     /// # Errors
     /// Somebody listens there already, something other than a socket is there, or the folder does

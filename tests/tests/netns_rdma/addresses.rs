@@ -1,12 +1,14 @@
-//! Connections with the guest from and to further addresses of hostd's interface.
+//! Connections with the guest from and to further addresses of hostd's interface, and over a link of
+//! hostd that is shorter than the guest thinks.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::IpAddr;
 
+use lab::capture::dissect;
 use lab::observe::rows;
 
 use crate::classics::example;
-use crate::dissection::packets;
+use crate::dissection::{assert_well_formed, numbers, packets};
 use crate::peer::Meeting;
 use crate::rig::{self, LIMIT, Rig};
 use crate::talk::Talk;
@@ -102,5 +104,48 @@ fn the_guest_meets_other_addresses() {
             assert_eq!(packets(&file, &format!("{field} == {first}")), 0);
             assert!(packets(&file, &format!("{field} == {own}")) > 40);
         }
+    });
+}
+
+/// Gives h1's link another MTU, and waits until hostd has it.
+fn set_mtu(rig: &Rig, mtu: u32) {
+    let line = format!("ip link set leaf1 mtu {mtu}");
+    let output = rig.lab.host("h1").run(line.split(' ')).unwrap();
+    output.expect_ok();
+    while rows(rig.lab.hostctl("h1", &["show", "ports"]).unwrap())[0]["mtu"] != mtu {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// HT-10: the guest asks for packets of 4096 bytes, which hostd's link does not carry. The REJ has
+/// reason 26 and, as tshark reads it, one byte of additional information, the code of 1024; the
+/// guest's librdmacm tells its application that reason.
+#[test]
+fn the_guest_is_told_which_mtu_is_accepted() {
+    rig::with(|rig| {
+        let own = rig.lab.host("h1").address(false);
+        set_mtu(rig, 1500);
+        let capture = rig.lab.capture("leaf1", "h1", "udp port 4791").unwrap();
+        let words = format!("{} -s -p {PORT}", example("rping"));
+        let mut process = rig.lab.host("h1").spawn(words.split(' ')).unwrap();
+        let mut output = BufReader::new(process.stdout.take().unwrap());
+        let mut first = String::new();
+        output.read_line(&mut first).unwrap();
+        assert!(first.starts_with("listening on port"), "{first}");
+        let client = format!("ulimit -l unlimited; exec rping -c -v -C 1 -p {PORT} -a {own}");
+        let theirs = rig.guest.run(&client, LIMIT).unwrap();
+        let said = format!("{}{}", theirs.stdout, theirs.stderr);
+        let _ = process.kill();
+        process.wait().unwrap();
+        set_mtu(rig, 9000);
+        assert!(said.contains("REJECTED, error 26"), "{said}");
+        let file = capture.stop().unwrap();
+        assert_well_formed(&file);
+        let rej = "infiniband.cm.rej.reason";
+        let seen = |field| numbers(&file, rej, field);
+        assert_eq!(seen("infiniband.cm.rej.reason"), [26].into());
+        assert_eq!(seen("infiniband.cm.rej.rejinfolen"), [1].into());
+        let info = dissect(&file, rej, &["infiniband.cm.rej.ari"]).unwrap();
+        assert!(info[0].starts_with("30"), "{info:?}");
     });
 }

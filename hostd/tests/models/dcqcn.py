@@ -1,7 +1,7 @@
 """The reaction point of DCQCN, written from its paper (SIGCOMM 2015), to compare with hostd's.
 
 Reads a trace (time in ns, round trip in ns, kind, packets in flight, rate in bits per second after the event), runs the algorithm over
-the events, and prints the greatest relative difference of the rates. 100 Gb/s; eight frames of 9024 bytes leave after each event. The
+the events, and prints the greatest relative difference of the rates. 100 Gb/s; 64 frames of 9024 bytes leave after each event. The
 argument is the interval of notifications in us."""
 
 import sys
@@ -14,7 +14,7 @@ F = 5
 G = 1 / 256
 R_AI, R_HAI = LINE / 1000, LINE / 100
 R_MIN = LINE / 1024
-FRAMES, FRAME = 8, 9024
+FRAMES, FRAME = 64, 9024
 
 
 class ReactionPoint:

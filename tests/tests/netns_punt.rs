@@ -309,7 +309,8 @@ fn a_port_in_a_bridge_is_the_bridges() {
     rig.leaf(&format!("ip address del {own} dev h2"));
     rig.leaf(&format!("ip address add {own} dev bridge"));
     let why = rig.wait_punted("0.0.0.0/0", "h2", "master");
-    assert_eq!(why, "the port belongs to the bridge bridge");
+    let wanted = "the port belongs to the bridge bridge";
+    assert!(why.starts_with(wanted), "{why}");
     let network: ipnet::IpNet = own.parse().unwrap();
     rig.wait_punted(&network.trunc().to_string(), "", "not_a_port");
     let before = rig.count();

@@ -1,5 +1,5 @@
-//! Connections with the guest from and to further addresses of hostd's interface, and over a link of
-//! hostd that is shorter than the guest thinks.
+//! Connections with the guest from and to further addresses of hostd's interface, and over a link
+//! that carries shorter packets than the guest asks for.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::IpAddr;

@@ -66,6 +66,21 @@ impl Held {
         }
     }
 
+    /// What is held once `mappings` are left and nothing changes any more.
+    fn settled(daemons: [&Daemon; 2], mappings: usize) -> Self {
+        let until = std::time::Instant::now() + crate::rig::PATIENCE;
+        let mut last = Self::now(daemons);
+        loop {
+            std::thread::sleep(Duration::from_millis(200));
+            let now = Self::now(daemons);
+            if now == last && now.mappings == mappings {
+                return now;
+            }
+            assert!(std::time::Instant::now() < until, "{now:?}");
+            last = now;
+        }
+    }
+
     /// Waits until as much is held as before: the unmapping thread and the closing ones take their
     /// time.
     fn returns_to(self, daemons: [&Daemon; 2]) {
@@ -275,6 +290,7 @@ fn full_sessions_give_everything_back() {
         return;
     }
     let (a, b) = pair(&small_quotas());
+    let fresh = Held::now([&a, &b]);
     let mut before = None;
     for _ in 0..3 {
         let sessions: Vec<Raw> = (0..SESSIONS).map(|_| full_session(&a)).collect();
@@ -299,10 +315,7 @@ fn full_sessions_give_everything_back() {
         a.wait_empty();
         match before {
             // After the first time threads and tables are as large as they get.
-            None => {
-                std::thread::sleep(Duration::from_millis(200));
-                before = Some(Held::now([&a, &b]));
-            }
+            None => before = Some(Held::settled([&a, &b], fresh.mappings)),
             Some(before) => before.returns_to([&a, &b]),
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::ends::End;
 use crate::rig::{Daemon, PATIENCE, config, pair};
-use hostd_client::{Access, CompletionStatus, ReceiveRequest, SendRequest};
+use hostd_client::{Access, Completion, CompletionStatus, ReceiveRequest, SendRequest};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::time::Duration;
 
@@ -23,15 +23,20 @@ pub(crate) fn connected(a: &Daemon, b: &Daemon, entries: u32) -> [End; 2] {
 }
 
 /// Sends a message and waits until the peer's daemon has acknowledged it.
-pub(crate) fn send(end: &mut End, solicited: bool) {
+fn send(end: &mut End, solicited: bool) {
+    let done = sent(end, solicited);
+    assert!(done.is_success(), "{done:?}");
+}
+
+/// Sends a message, and how that ended.
+pub(crate) fn sent(end: &mut End, solicited: bool) -> Completion {
     let local = end.memory.slice(0, 8).expect("inside");
     let send = SendRequest {
         solicited,
         ..SendRequest::send(1, local)
     };
     end.queue_pair.post_send(&send).expect("posted");
-    let done = end.queue.next(PATIENCE).expect("a completion");
-    assert!(done.is_success(), "{done:?}");
+    end.queue.next(PATIENCE).expect("a completion")
 }
 
 fn is_woken(end: &End) -> bool {

@@ -513,6 +513,12 @@ impl Transport {
             let reason = format!("{mtu} is not a power of two from {low} to {high}");
             refusals.add(Refusal::alone("transport.path_mtu", reason));
         }
+        let alone = matches!(self.congestion, Congestion::Nscc | Congestion::Swift);
+        refusals.require(
+            alone || self.congestion_scope == CongestionScope::Connection,
+            "transport.congestion_scope",
+            "\"path\" is for transport.congestion = \"nscc\" or \"swift\"",
+        );
         let (initial, least) = (self.rto_initial_us, self.rto_min_us);
         let reason = format!("{initial} is less than rto_min_us, {least}");
         refusals.require(initial >= least, "transport.rto_initial_us", reason);

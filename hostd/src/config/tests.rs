@@ -64,6 +64,10 @@ fn impossible_values_are_refused() {
         ("[multipath]\npaths = 0\n", "multipath.paths"),
         ("[multipath]\ngranularity = \"bit\"\n", "granularity"),
         ("[transport]\nwindow = 100000\n", "transport.window"),
+        (
+            "[transport]\ncongestion = \"dctcp\"\ncongestion_scope = \"path\"\n",
+            "transport.congestion_scope",
+        ),
         ("[transport]\nwindows = 1\n", "windows"),
         ("[frames]\nring = 1000\n", "frames.ring"),
         (

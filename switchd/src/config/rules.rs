@@ -48,21 +48,21 @@ pub(super) fn no_interface(name: &str) -> Option<String> {
 
 /// The same of a pattern, or of the shortest name that it stands for.
 pub(super) fn matches_nothing(pattern: &str) -> Option<String> {
-    let shortest = pattern.replace('*', "");
-    match shortest.as_str() {
-        "" | "." | ".." if pattern.contains('*') => None,
-        _ => no_interface(&shortest)
-            .filter(|_| !pattern.is_empty())
-            .map(|why| match shortest == pattern {
-                true => why,
-                false => format!("{pattern:?} stands for no interface: {why}"),
-            })
-            .or_else(|| {
-                pattern
-                    .is_empty()
-                    .then(|| "an empty name is no interface".to_owned())
-            }),
+    if pattern.is_empty() {
+        return Some("an empty name is no interface".to_owned());
     }
+    let shortest = pattern.replace('*', "");
+    let has_star = shortest != pattern;
+    if has_star && matches!(shortest.as_str(), "" | "." | "..") {
+        // A longer one may be a name.
+        return None;
+    }
+    let why = no_interface(&shortest)?;
+    Some(if has_star {
+        format!("{pattern:?} stands for no interface: {why}")
+    } else {
+        why
+    })
 }
 
 /// Bytes of the longest name of an interface (`IFNAMSIZ` less the zero).

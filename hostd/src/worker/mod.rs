@@ -18,8 +18,7 @@
 //! between turns without work the thread sleeps (`net::sleep`) until the engine's next deadline.
 
 use crate::edge::command::{Command, ControlHandle, Report};
-use crate::edge::region::Released;
-use crate::edge::region::SharedMemory;
+use crate::edge::region::{Released, SharedMemory};
 use crate::edge::statistics::EdgeStatistics;
 use crate::edge::table::{Burial, Table};
 use crate::engine::Engine;

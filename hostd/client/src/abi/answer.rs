@@ -83,11 +83,11 @@ pub enum Reply {
         /// Its first key, which opens nothing: the low 8 bits of those after it are free.
         rkey: u32,
     },
-    /// To `QueryPort`.
+    /// To [`PortRequest::Query`](super::port::PortRequest::Query).
     Port(PortAttributes),
-    /// To `QueryGid`.
+    /// To [`PortRequest::Gid`](super::port::PortRequest::Gid).
     Gid(GidEntry),
-    /// To `QueryPartition`.
+    /// To [`PortRequest::Partition`](super::port::PortRequest::Partition).
     Partition {
         /// The key; its highest bit says "full member".
         key: u16,

@@ -367,7 +367,7 @@ fn work<Q: QueueIo>(mut worker: Worker<Q>, mut sleeper: Sleeper, pacer_burst: u3
             nap = (worker.pacing(), nap_at(worker.pacing(), pacer_burst));
         }
         let slept = sleeper.sleep(turn.deadline.max(now + nap.1));
-        worker.wake_up();
+        worker.wake_up(sleeper.rang());
         if let Err(error) = slept {
             tracing::error!(%error, "cannot sleep");
             break;

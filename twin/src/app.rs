@@ -216,6 +216,7 @@ impl<const BYTES: bool> App<BYTES> {
         self.tell(Command::Open {
             session: SESSION,
             doorbells,
+            bell: None,
             answer,
         });
         turn();

@@ -48,7 +48,7 @@ pub struct Session {
     doorbells: Doorbells,
     waking: Waking,
     /// What the application writes to wake the worker, once the worker has its page.
-    doorbell: Option<Doorbell>,
+    doorbell: Option<Arc<Doorbell>>,
     greeted: bool,
     /// It asked for events of the port.
     watches: Arc<AtomicBool>,
@@ -255,12 +255,15 @@ impl Session {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let theirs = OwnedFd::from(EventFd::from_value_and_flags(0, flags)?);
         let ours = theirs.try_clone().map_err(|_| nix::errno::Errno::EMFILE)?;
-        let doorbell =
-            Doorbell::register(&self.doorbells, ours).map_err(|_| nix::errno::Errno::ENOSPC)?;
         let session = self.id;
+        let doorbell = Doorbell::register(&self.doorbells, ours, session.0)
+            .map_err(|_| nix::errno::Errno::ENOSPC)?;
+        let doorbell = Arc::new(doorbell);
+        let bell = Some(doorbell.clone());
         let begin = |answer| Command::Open {
             session,
             doorbells,
+            bell,
             answer,
         };
         self.worker

@@ -7,6 +7,7 @@
 use super::completion::Wake;
 use super::region::SharedMemory;
 use super::statistics::EdgeStatistics;
+use crate::doorbell::Doorbell;
 use crate::stats::{EngineStatistics, PathStatistics, QueuePairStatistics, WindowStatistics};
 use crate::verbs::{EngineError, Route, Speeds};
 use common::sys::Waker;
@@ -46,6 +47,8 @@ pub enum Command<M = SharedMemory> {
         session: SessionId,
         /// The page of its doorbells.
         doorbells: DoorbellPage,
+        /// What it wakes the worker with, unless it runs in this process.
+        bell: Option<Arc<Doorbell>>,
         /// Done.
         answer: Answer<()>,
     },

@@ -37,6 +37,8 @@ pub struct CompletionRing {
     wake: Wake,
     /// The application broke the ring.
     broken: bool,
+    /// It has no room for what has completed.
+    full: bool,
     /// A solicited completion, or one that did not succeed, was put in and not shown yet.
     urgent: bool,
 }
@@ -48,6 +50,7 @@ impl CompletionRing {
             ring,
             wake,
             broken: false,
+            full: false,
             urgent: false,
         }
     }
@@ -57,8 +60,44 @@ impl CompletionRing {
         self.ring.into_memory()
     }
 
+    /// Takes completions from `next` as long as there is room, and shows them; how many they were.
+    pub fn fill(
+        &mut self,
+        mut next: impl FnMut() -> Option<Completion>,
+        statistics: &mut EdgeStatistics,
+    ) -> u64 {
+        let was_full = std::mem::take(&mut self.full);
+        let mut moved = 0;
+        loop {
+            if !self.has_room() {
+                // One that was full asks only when it has become full anew: the request stands.
+                if was_full && moved == 0 {
+                    self.full = true;
+                    return 0;
+                }
+                self.publish(true, statistics);
+                if !self.wait_for_room() {
+                    self.full = true;
+                    statistics.full_rings += 1;
+                    return moved;
+                }
+            }
+            let Some(completion) = next() else {
+                self.publish(false, statistics);
+                return moved;
+            };
+            self.push(&completion, statistics);
+            moved += 1;
+        }
+    }
+
+    /// Whether it had no room for what has completed.
+    pub fn is_full(&self) -> bool {
+        self.full
+    }
+
     /// Whether another completion fits. A broken ring takes any, and loses them.
-    pub fn has_room(&mut self) -> bool {
+    fn has_room(&mut self) -> bool {
         match self.ring.room() {
             Ok(room) => room > 0 || self.broken,
             Err(_) => {
@@ -70,12 +109,12 @@ impl CompletionRing {
 
     /// Asks the application to wake the worker when it has made room. True if there is room
     /// already.
-    pub fn wait_for_room(&mut self) -> bool {
+    fn wait_for_room(&mut self) -> bool {
         self.broken || self.ring.starve().unwrap_or(true)
     }
 
     /// Puts a completion in; [`Self::has_room`] was asked before.
-    pub fn push(&mut self, completion: &Completion, statistics: &mut EdgeStatistics) {
+    fn push(&mut self, completion: &Completion, statistics: &mut EdgeStatistics) {
         let pushed =
             !self.broken && matches!(self.ring.push(&entry(completion).to_bytes()), Ok(true));
         if pushed {
@@ -90,7 +129,7 @@ impl CompletionRing {
     /// Shows the application what was put in, and wakes it if it sleeps. One that waits for a
     /// solicited completion is woken by one, by a failure, and when the ring is `full`, because
     /// what it waits for may be behind.
-    pub fn publish(&mut self, full: bool, statistics: &mut EdgeStatistics) {
+    fn publish(&mut self, full: bool, statistics: &mut EdgeStatistics) {
         if self.broken {
             return;
         }

@@ -20,8 +20,10 @@ pub(super) const TURN: u32 = 64;
 pub enum Remains {
     /// None do.
     Nothing,
-    /// They could not be taken yet: the engine has no room for them.
+    /// They could not be taken yet: the engine has no room for them, and tells when it has.
     Blocked,
+    /// They could not be taken yet, for another reason.
+    Waiting,
     /// There were more than a turn takes.
     More,
 }
@@ -107,8 +109,8 @@ impl WorkRings {
         }
     }
 
-    /// Hands requests over to the engine: each descriptor is copied once and checked, and stays in
-    /// this side's memory until the engine takes it.
+    /// Hands requests over to the engine, `most` of each kind: each descriptor is copied once and
+    /// checked, and stays in this side's memory until the engine takes it.
     ///
     /// # Errors
     /// [`Broken`] if the application wrote what its library never would.
@@ -116,18 +118,22 @@ impl WorkRings {
         &mut self,
         engine: &mut Engine<M>,
         statistics: &mut EdgeStatistics,
+        most: u32,
     ) -> Result<Remains, Broken> {
         if self.link == Link::Broken {
             return Ok(Remains::Nothing);
         }
-        let receives = self.serve_receives(engine, statistics)?;
+        let receives = self.serve_receives(engine, statistics, most)?;
         // As in verbs, nothing is sent before the connection stands; here it waits in the ring.
         let sends = match self.link {
-            Link::Up(_) | Link::ByHand | Link::Ended => self.serve_sends(engine, statistics)?,
+            Link::Up(_) | Link::ByHand | Link::Ended => {
+                self.serve_sends(engine, statistics, most)?
+            }
             _ => Remains::Nothing,
         };
         Ok(match (receives, sends) {
             (Remains::More, _) | (_, Remains::More) => Remains::More,
+            (Remains::Waiting, _) | (_, Remains::Waiting) => Remains::Waiting,
             (Remains::Blocked, _) | (_, Remains::Blocked) => Remains::Blocked,
             _ => Remains::Nothing,
         })
@@ -137,8 +143,9 @@ impl WorkRings {
         &mut self,
         engine: &mut Engine<M>,
         statistics: &mut EdgeStatistics,
+        most: u32,
     ) -> Result<Remains, Broken> {
-        for _ in 0..TURN {
+        for _ in 0..most {
             let taken = match self.held_send.take() {
                 Some(held) => held,
                 None => match self.sends.take_send(&mut self.send)? {
@@ -152,16 +159,19 @@ impl WorkRings {
             let local = self.sends.local(&taken);
             match engine.post_send_of(self.qpn, taken.request, local) {
                 Ok(()) => statistics.sends += 1,
-                // Out of state: the connection is being closed. What is posted meanwhile waits for
-                // its end, and is flushed then.
-                Err(
-                    EngineError::QueueFull | EngineError::CompletionQueueFull | EngineError::State,
-                ) => {
+                Err(error) => {
                     self.held_send = Some(taken);
                     self.send.release();
-                    return Ok(Remains::Blocked);
+                    return match error {
+                        EngineError::QueueFull | EngineError::CompletionQueueFull => {
+                            Ok(Remains::Blocked)
+                        }
+                        // The connection is being closed. What is posted meanwhile waits for its
+                        // end, and is flushed then.
+                        EngineError::State => Ok(Remains::Waiting),
+                        _ => Err(Broken),
+                    };
                 }
-                Err(_) => return Err(Broken),
             }
         }
         self.send.release();
@@ -172,8 +182,9 @@ impl WorkRings {
         &mut self,
         engine: &mut Engine<M>,
         statistics: &mut EdgeStatistics,
+        most: u32,
     ) -> Result<Remains, Broken> {
-        for _ in 0..TURN {
+        for _ in 0..most {
             let taken = match self.held_receive.take() {
                 Some(held) => held,
                 None => match self.receives.take_receive(&mut self.receive)? {

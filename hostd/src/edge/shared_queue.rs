@@ -1,6 +1,6 @@
 //! Receives out of an application's ring, for a shared receive queue.
 
-use super::queue_pair::{Remains, TURN};
+use super::queue_pair::Remains;
 use super::statistics::EdgeStatistics;
 use super::work::{Broken, Copies, TakenReceive};
 use crate::engine::Engine;
@@ -44,7 +44,7 @@ impl SharedRing {
         self.ring.into_memory()
     }
 
-    /// Hands receives over to the engine: each descriptor is copied once and checked.
+    /// Hands up to `most` receives over to the engine: each descriptor is copied once and checked.
     ///
     /// # Errors
     /// [`Broken`], once, if the application wrote what its library never would.
@@ -52,11 +52,12 @@ impl SharedRing {
         &mut self,
         engine: &mut Engine<M>,
         statistics: &mut EdgeStatistics,
+        most: u32,
     ) -> Result<Remains, Broken> {
         if self.broken {
             return Ok(Remains::Nothing);
         }
-        let served = self.take(engine, statistics);
+        let served = self.take(engine, statistics, most);
         self.broken = served.is_err();
         self.ring.release();
         served
@@ -66,8 +67,9 @@ impl SharedRing {
         &mut self,
         engine: &mut Engine<M>,
         statistics: &mut EdgeStatistics,
+        most: u32,
     ) -> Result<Remains, Broken> {
-        for _ in 0..TURN {
+        for _ in 0..most {
             let taken = match self.held.take() {
                 Some(held) => held,
                 None => match self.copies.take_receive(&mut self.ring)? {
@@ -80,7 +82,7 @@ impl SharedRing {
                 Ok(()) => statistics.receives += 1,
                 Err(EngineError::QueueFull) => {
                     self.held = Some(taken);
-                    return Ok(Remains::Blocked);
+                    return Ok(Remains::Waiting);
                 }
                 Err(_) => return Err(Broken),
             }

@@ -18,6 +18,9 @@ pub struct EdgeStatistics {
     /// Connection requests of peers that were turned down because nobody listens, or too many wait
     /// for the application already.
     pub refused_requests: u64,
-    /// Times that a completion ring was full, so that work had to wait.
+    /// Times that a completion ring became full, so that work had to wait.
     pub full_rings: u64,
+    /// Times that a session rang so often for nothing that its bells were not listened to for a
+    /// while.
+    pub silences: u64,
 }

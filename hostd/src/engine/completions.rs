@@ -16,6 +16,8 @@ pub(crate) struct CompletionQueues {
     queues: Slab<CompletionQueue>,
     /// Queues with something new.
     news: VecDeque<u32>,
+    /// Queues where a request may find room that was refused before.
+    relieved: Vec<u32>,
 }
 
 impl CompletionQueues {
@@ -23,6 +25,7 @@ impl CompletionQueues {
         Self {
             queues: Slab::new(limits::COMPLETION_QUEUES, 32),
             news: VecDeque::new(),
+            relieved: Vec::new(),
         }
     }
 
@@ -52,6 +55,7 @@ impl CompletionQueues {
     pub(super) fn attach(&mut self, id: CompletionQueueId, work_requests: u32) {
         if let Some(queue) = self.queues.get_mut(id.0) {
             queue.attach(work_requests as usize);
+            queue.relieve(id.0, &mut self.relieved);
         }
     }
 
@@ -74,14 +78,36 @@ impl CompletionQueues {
         if queue.commit() {
             Ok(())
         } else {
+            queue.wanted = true;
             Err(EngineError::CompletionQueueFull)
         }
+    }
+
+    /// Takes note of a request that completes here and found its own queue full: when one
+    /// completes, there is room; see [`Self::next_relieved`].
+    pub(super) fn note_refusal(
+        &mut self,
+        id: CompletionQueueId,
+        checked: Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        if checked == Err(EngineError::QueueFull)
+            && let Some(queue) = self.queues.get_mut(id.0)
+        {
+            queue.wanted = true;
+        }
+        checked
+    }
+
+    /// A queue of which requests were refused, and where one completed or was polled since.
+    pub(super) fn next_relieved(&mut self) -> Option<CompletionQueueId> {
+        self.relieved.pop().map(CompletionQueueId)
     }
 
     /// Gives the place of a request back that completed silently.
     pub(crate) fn release(&mut self, id: CompletionQueueId) {
         if let Some(queue) = self.queues.get_mut(id.0) {
             queue.release();
+            queue.relieve(id.0, &mut self.relieved);
         }
     }
 
@@ -91,6 +117,7 @@ impl CompletionQueues {
             return;
         };
         queue.push(completion);
+        queue.relieve(id.0, &mut self.relieved);
         if !queue.listed {
             queue.listed = true;
             self.news.push_back(id.0);
@@ -99,7 +126,10 @@ impl CompletionQueues {
 
     /// The oldest completion of a queue.
     pub(super) fn poll(&mut self, id: CompletionQueueId) -> Option<Completion> {
-        self.queues.get_mut(id.0)?.poll()
+        let queue = self.queues.get_mut(id.0)?;
+        let completion = queue.poll()?;
+        queue.relieve(id.0, &mut self.relieved);
+        Some(completion)
     }
 
     /// A queue that got something since it was last named here.
@@ -124,6 +154,8 @@ struct CompletionQueue {
     capacity: usize,
     /// In the list of queues with something new.
     listed: bool,
+    /// Requests were refused for lack of room.
+    wanted: bool,
     /// Queue ends of queue pairs that complete here.
     users: u32,
 }
@@ -145,6 +177,13 @@ impl CompletionQueue {
         );
         self.capacity -= work_requests;
         self.users -= 1;
+    }
+
+    /// There may be room for requests that were refused.
+    fn relieve(&mut self, number: u32, relieved: &mut Vec<u32>) {
+        if std::mem::take(&mut self.wanted) {
+            relieved.push(number);
+        }
     }
 
     /// Takes the place of one completion to come.

@@ -430,7 +430,9 @@ impl<M: RegionMemory> Engine<M> {
     ) -> Result<(), EngineError> {
         request.len = local.len(request.len);
         let queue_pair = self.queue_pairs.get_mut(qpn).ok_or(EngineError::Unknown)?;
-        queue_pair.check_send(&request, local)?;
+        let checked = queue_pair.check_send(&request, local);
+        self.completions
+            .note_refusal(queue_pair.request.send_cq, checked)?;
         self.completions.commit(queue_pair.request.send_cq)?;
         queue_pair.post_send(request, local, &mut self.effects);
         self.carry_out_effects();
@@ -463,7 +465,9 @@ impl<M: RegionMemory> Engine<M> {
         pieces: &[Sge],
     ) -> Result<(), EngineError> {
         let queue_pair = self.queue_pairs.get_mut(qpn).ok_or(EngineError::Unknown)?;
-        queue_pair.check_receive(pieces)?;
+        let checked = queue_pair.check_receive(pieces);
+        self.completions
+            .note_refusal(queue_pair.request.receive_cq, checked)?;
         self.completions.commit(queue_pair.request.receive_cq)?;
         queue_pair.post_receive(wr_id, pieces, &mut self.effects);
         self.carry_out_effects();
@@ -479,6 +483,12 @@ impl<M: RegionMemory> Engine<M> {
     /// A completion queue that received completions since this last returned it.
     pub fn next_ready_completion_queue(&mut self) -> Option<CompletionQueueId> {
         self.completions.next_ready()
+    }
+
+    /// A completion queue where requests were refused for lack of room, and where requests
+    /// completed or were polled since.
+    pub fn next_relieved_completion_queue(&mut self) -> Option<CompletionQueueId> {
+        self.completions.next_relieved()
     }
 
     /// Sets or replaces the route to `destination`: how packets to it are addressed. When the table

@@ -5,7 +5,7 @@
 //! state that an application shares (its eventfd's counter or flags) can stop this thread. The
 //! timer is a timerfd because epoll itself counts in milliseconds and the pacer in microseconds.
 
-use crate::doorbell::Doorbells;
+use crate::doorbell::{self, Doorbells};
 use common::sys::Waker;
 use common::time::Time;
 use mio::unix::SourceFd;
@@ -18,6 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 const TIMER: Token = Token(0);
 const WAKER: Token = Token(1);
 const SOCKET: Token = Token(2);
+// Doorbells have those from three on.
 
 /// Sleeps of the worker.
 #[derive(Debug)]
@@ -82,7 +83,10 @@ impl Sleeper {
         self.set_alarm(deadline)?;
         match self.poll.poll(&mut self.events, None) {
             Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                self.events.clear();
+                return Ok(());
+            }
             Err(error) => return Err(error),
         }
         for event in &self.events {
@@ -93,6 +97,12 @@ impl Sleeper {
             }
         }
         Ok(())
+    }
+
+    /// The sessions whose doorbells ended the last sleep.
+    pub fn rang(&self) -> impl Iterator<Item = u32> + '_ {
+        let sessions = self.events.iter();
+        sessions.filter_map(|event| doorbell::session_of(event.token()))
     }
 
     fn set_alarm(&mut self, deadline: Time) -> io::Result<()> {
@@ -136,20 +146,30 @@ mod tests {
             EventFd::from_value_and_flags(0, EfdFlags::EFD_NONBLOCK).expect("an eventfd");
         let theirs = OwnedFd::from(doorbell);
         let ours = theirs.try_clone().expect("a descriptor");
-        let registered = Doorbell::register(&doorbells, ours).expect("registered");
+        let registered = Doorbell::register(&doorbells, ours, 70).expect("registered");
         let ring = || nix::unistd::write(&theirs, &1_u64.to_ne_bytes()).expect("rung");
         // Never cleared, as applications could keep it from being cleared.
         for _ in 0..3 {
             ring();
             sleeper.sleep(Time::NEVER).expect("slept");
+            assert!(sleeper.rang().eq([70]));
         }
         waker.wake();
         sleeper.sleep(Time::NEVER).expect("slept");
+        assert_eq!(sleeper.rang().count(), 0);
+        let mut sleeps = || {
+            ring();
+            let start = monotonic();
+            sleeper.sleep(start + Span::from_millis(2)).expect("slept");
+            monotonic().since(start) >= Span::from_millis(2)
+        };
+        registered.silence();
+        assert!(sleeps() && sleeps(), "nobody listens");
+        registered.listen();
+        assert!(!sleeps());
         drop(registered);
-        ring();
+        assert!(sleeps());
         let start = monotonic();
-        sleeper.sleep(start + Span::from_millis(2)).expect("slept");
-        assert!(monotonic().since(start) >= Span::from_millis(2));
         sleeper.sleep(start).expect("a time that has passed");
     }
 }

@@ -17,7 +17,7 @@
 //! The turn orders these and holds no policy. It takes the time as an argument and never waits;
 //! between turns without work the thread sleeps (`net::sleep`) until the engine's next deadline.
 
-use crate::edge::command::{Command, ControlHandle, Report};
+use crate::edge::command::{Command, ControlHandle, Report, SessionId};
 use crate::edge::region::{Released, SharedMemory};
 use crate::edge::statistics::EdgeStatistics;
 use crate::edge::table::{Burial, Table};
@@ -169,7 +169,7 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
     pub fn turn(&mut self, now: Time) -> Turn {
         self.engine.begin_turn(now);
         let mut work = self.handle_commands();
-        let unserved = self.table.serve(&mut self.engine);
+        let unserved = self.table.serve(&mut self.engine, now);
         let received = self.receive(now);
         work += unserved + received;
         work += self.transmit(now);
@@ -199,16 +199,17 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
         !self.table.arm() && self.control.commands.is_empty()
     }
 
-    /// Announces the end of sleep.
-    pub fn wake_up(&self) {
+    /// Announces the end of sleep, which the doorbells of these sessions ended.
+    pub fn wake_up(&mut self, rang: impl Iterator<Item = u32>) {
         self.table.disarm();
+        rang.for_each(|session| self.table.rang(SessionId(session)));
     }
 
     fn deadline(&self, now: Time) -> Time {
         if !self.looped.is_empty() {
             return now;
         }
-        let engine = self.engine.next_deadline();
+        let engine = self.engine.next_deadline().min(self.table.next_hearing());
         let sending = self.ports.iter().any(NetPort::is_sending);
         if self.ports.iter().any(NetPort::is_behind) || (engine <= now && sending) {
             // What is to be sent waits for room.
@@ -240,9 +241,10 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
             Command::Open {
                 session,
                 doorbells,
+                bell,
                 answer,
             } => {
-                let opened = self.table.open(session, doorbells, &mut self.engine);
+                let opened = self.table.open(session, doorbells, bell, &mut self.engine);
                 let _ = answer.send(opened);
             }
             Command::Close(session, buried) => {

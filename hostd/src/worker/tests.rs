@@ -1,5 +1,5 @@
 use super::*;
-use crate::edge::command::{SessionCommand, SessionId};
+use crate::edge::command::{NewQueuePair, SessionCommand, SessionId};
 use crate::edge::completion::Wake;
 use crate::edge::region::Released;
 use crate::edge::table::BURIALS;
@@ -13,8 +13,9 @@ use common::wire::Mac;
 use common::wire::pause::Control;
 use common::xdp::frame::Region;
 use common::xdp::sim::SimQueue;
-use hostd_client::abi::doorbell::DoorbellPage;
-use hostd_client::abi::ring::RingMemory;
+use hostd_client::abi::descriptor::{ReceiveWork, SgeList, WORK_LEN};
+use hostd_client::abi::doorbell::{Doorbell, DoorbellPage};
+use hostd_client::abi::ring::{Producer, RingMemory};
 use hostd_client::abi::types::{self, ObjectKind};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -209,6 +210,7 @@ fn the_dead_are_buried_bit_by_bit() {
     let open = Command::Open {
         session,
         doorbells,
+        bell: None,
         answer,
     };
     tell.send(open).expect("room");
@@ -268,4 +270,139 @@ fn the_dead_are_buried_bit_by_bit() {
     let rings = 2;
     assert_eq!(given, REGIONS + rings, "nothing was unmapped here");
     assert!(worker.table.report(&worker.engine).is_empty());
+}
+
+/// A worker without packets, and where its commands go.
+fn idle() -> (
+    Worker<SimQueue, HeapMemory>,
+    crossbeam_channel::Sender<Command<HeapMemory>>,
+) {
+    let (tell, commands) = crossbeam_channel::bounded(64);
+    let (notices, _) = crossbeam_channel::bounded(8);
+    let (released_memory, _) = crossbeam_channel::bounded(1);
+    let worker = Worker::new(
+        EngineConfig::default(),
+        vec![NetPort::new(vec![SimQueue::new(256)])],
+        FramePool::new(Region::heap(FRAMES, 2048, 0)),
+        ControlHandle::new(commands, notices),
+        released_memory,
+    );
+    (worker, tell)
+}
+
+/// A session, and its end of the doorbells.
+fn session(number: u32, tell: &crossbeam_channel::Sender<Command<HeapMemory>>) -> Doorbell {
+    let (doorbell, doorbells) = DoorbellPage::private().expect("a page");
+    let open = Command::Open {
+        session: SessionId(number),
+        doorbells,
+        bell: None,
+        answer: oneshot::channel().0,
+    };
+    tell.send(open).expect("room");
+    doorbell
+}
+
+/// A queue pair of a session, with its ring of receives.
+fn receiving(
+    number: u32,
+    slot: u32,
+    worker: &mut Worker<SimQueue, HeapMemory>,
+    tell: &crossbeam_channel::Sender<Command<HeapMemory>>,
+) -> Producer<WORK_LEN> {
+    let now = Time::from_nanos(1_000_000_000);
+    let ask = |command| tell.send(Command::Session(SessionId(number), command));
+    let (create, mut created) = completion_queue();
+    ask(create).expect("room");
+    worker.turn(now);
+    let queue = created.try_recv().expect("answered").expect("created");
+    let [send, receive] = [(); 2].map(|()| RingMemory::<WORK_LEN>::private(64).expect("memory"));
+    let new = NewQueuePair {
+        send_cq: queue,
+        receive_cq: queue,
+        send: send.consumer(),
+        receive: receive.consumer(),
+        send_entries: 64,
+        receive_entries: 64,
+        shared: 0,
+        slot,
+    };
+    let (answer, mut created) = oneshot::channel();
+    ask(SessionCommand::CreateQueuePair(Box::new(new), answer)).expect("room");
+    worker.turn(now);
+    created.try_recv().expect("answered").expect("created");
+    receive.producer()
+}
+
+fn fill(ring: &mut Producer<WORK_LEN>) {
+    let receive = ReceiveWork {
+        wr_id: 1,
+        buffers: SgeList::default(),
+    };
+    while ring.push(&receive.to_bytes()).expect("sound") {}
+    ring.publish();
+}
+
+/// HT-3: a session that rings without end for nothing does not keep the worker awake, and is looked
+/// at now and then; what it posts at last is taken.
+#[test]
+fn bells_for_nothing_fall_silent() {
+    let (mut worker, tell) = idle();
+    let doorbell = session(1, &tell);
+    let mut ring = receiving(1, 7, &mut worker, &tell);
+    let mut now = Time::from_nanos(1_000_000_000);
+    let mut awake = 0;
+    let mut deadline = Time::NEVER;
+    for step in 0..10_000_u64 {
+        now += Span::from_micros(1);
+        // One that names a queue pair without requests, and one that names nothing.
+        doorbell.ring(if step % 2 == 0 { 7 } else { 900 });
+        if deadline <= now || !worker.may_sleep() {
+            let turn = worker.turn(now);
+            assert_eq!(turn.work, 0);
+            deadline = turn.deadline;
+            awake += 1;
+        }
+        worker.wake_up(std::iter::empty());
+    }
+    assert!((32..64).contains(&awake), "{awake} turns of 10,000");
+    assert!(worker.table.statistics.silences > 3);
+    fill(&mut ring);
+    doorbell.ring(7);
+    assert!(worker.may_sleep(), "nobody listens");
+    assert!(deadline.since(now) <= Span::from_millis(20));
+    worker.turn(deadline);
+    assert_eq!(ring.room(), Ok(64), "taken");
+    doorbell.ring(7);
+    assert!(!worker.may_sleep(), "it is listened to again");
+}
+
+/// HT-3: however much one session has in its rings, a turn takes no more than some, and another
+/// session has its turn soon.
+#[test]
+fn a_turn_is_shared_among_sessions() {
+    let (mut worker, tell) = idle();
+    let [greedy, modest] = [1, 2].map(|number| session(number, &tell));
+    let mut many: Vec<_> = (0..40)
+        .map(|slot| receiving(1, slot, &mut worker, &tell))
+        .collect();
+    let mut one = receiving(2, 0, &mut worker, &tell);
+    for (ring, slot) in many.iter_mut().zip(0..) {
+        fill(ring);
+        greedy.ring(slot);
+    }
+    fill(&mut one);
+    modest.ring(0);
+    let now = Time::from_nanos(1_000_000_000);
+    let mut turns = 0;
+    while worker.table.statistics.receives < 41 * 64 {
+        let before = worker.table.statistics.receives;
+        assert!(worker.turn(now).work > 0);
+        let taken = worker.table.statistics.receives - before;
+        turns += 1;
+        assert!((1..=640).contains(&taken), "{taken} in a turn");
+        assert!(turns < 4 || one.room() == Ok(64), "the other waits");
+    }
+    assert!(turns > 4, "{turns}");
+    assert!(many.iter_mut().all(|ring| ring.room() == Ok(64)));
 }

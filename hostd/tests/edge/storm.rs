@@ -94,6 +94,27 @@ impl Attacker {
         self.post(&bytes);
     }
 
+    /// A request that makes sense, if the ring has room for it; its bell in any case.
+    pub(crate) fn post_within(&mut self, random: &mut Pcg64Mcg) {
+        let taken = self.rings.send.word(HEAD).load(Ordering::SeqCst);
+        if self.tail.wrapping_sub(taken) < 8 {
+            self.post_lawful(random);
+        } else {
+            self.raw.ring(self.rings.slot);
+        }
+    }
+
+    /// Bells of queues that do not exist.
+    pub(crate) fn ring_any(&self, random: &mut Pcg64Mcg) {
+        self.raw.ring(random.next_u32() % 1024);
+    }
+
+    /// Wakes the worker, and no bell says why.
+    pub(crate) fn wake_only(&self) {
+        let (_, wake) = self.raw.doorbell.as_ref().expect("greeted");
+        nix::unistd::write(wake, &1_u64.to_ne_bytes()).expect("woken");
+    }
+
     /// One random thing; `false` once the daemon has certainly given the queue pair up.
     fn step(&mut self, random: &mut Pcg64Mcg) -> bool {
         match random.next_u32() % 64 {

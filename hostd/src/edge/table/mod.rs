@@ -8,13 +8,16 @@ mod burial;
 mod by_hand;
 mod events;
 mod grave;
+mod hearing;
 mod modify;
 mod objects;
 mod options;
+mod serving;
 mod shared;
 
 pub use grave::{BURIALS, Burial};
 use grave::{Done, Grave};
+use hearing::Hearing;
 
 use super::command::{Answer, Notice, SessionCommand, SessionId, SessionReport};
 use super::completion::CompletionRing;
@@ -22,12 +25,14 @@ use super::queue_pair::{Link, Remains, TURN, WorkRings};
 use super::region::Released;
 use super::shared_queue::SharedRing;
 use super::statistics::EdgeStatistics;
+use crate::doorbell::Doorbell;
 use crate::engine::Engine;
 use crate::memory::RegionMemory;
 use crate::verbs::Transition;
 use crate::verbs::{
     CompletionQueueId, ConnectionId, DomainId, EngineError, PrivateData, SharedQueueId,
 };
+use common::time::Time;
 use crossbeam_channel::Sender;
 use hostd_client::abi::answer::Event;
 use hostd_client::abi::doorbell::{DoorbellPage, WORDS};
@@ -35,6 +40,7 @@ use hostd_client::abi::types::{ErrorCode, ObjectKind, Private};
 use hostd_client::abi::{PRIVATE_MAX, QUEUE_PAIRS_MAX, RING_ENTRIES_MAX};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
+use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// Connection requests that may wait for one application's answer, whatever backlog it asks for.
@@ -60,13 +66,23 @@ enum Slot {
 struct Application {
     doorbells: DoorbellPage,
     domain: DomainId,
+    hearing: Hearing,
     /// What may have requests in its rings, by slot.
     pending: [u64; WORDS],
+    /// What has requests there for which the engine has no room, until it has.
+    blocked: [u64; WORDS],
+    /// What has requests there that have to wait, and nobody says for how long.
+    waiting: [u64; WORDS],
+    /// Where the next turn begins: the slot of those with requests, the word of those that wait.
+    place: usize,
+    place_waiting: usize,
     slots: Vec<Option<Slot>>,
     /// Local keys and lengths.
     regions: BTreeMap<u32, u64>,
     windows: BTreeSet<u32>,
     completion_queues: HashMap<u32, CompletionQueueId>,
+    /// Those of them whose ring is full.
+    full: usize,
     queue_pairs: usize,
     listeners: Vec<u16>,
 }
@@ -93,9 +109,15 @@ pub struct Table<M> {
     listeners: HashMap<u16, (SessionId, u16)>,
     /// Connection requests that wait for an answer.
     requests: HashMap<u32, Waiting>,
-    /// Completion queues whose ring is full.
-    starved: Vec<CompletionQueueId>,
-    touched: Vec<CompletionQueueId>,
+    /// Completion queues whose ring is full, and how many of them have to be looked at before the
+    /// worker sleeps.
+    starved: VecDeque<CompletionQueueId>,
+    looks: usize,
+    /// The session that is served first in the next turn, and how many there were with work in the
+    /// last one.
+    next: SessionId,
+    busy: u32,
+    next_hearing: Time,
     /// What ended sessions held and is not released yet.
     graves: VecDeque<Grave>,
     notices: Vec<Notice>,
@@ -116,8 +138,11 @@ impl<M: RegionMemory> Table<M> {
             shared: HashMap::new(),
             listeners: HashMap::new(),
             requests: HashMap::new(),
-            starved: Vec::new(),
-            touched: Vec::new(),
+            starved: VecDeque::new(),
+            looks: 0,
+            next: SessionId(0),
+            busy: 0,
+            next_hearing: Time::NEVER,
             graves: VecDeque::new(),
             notices: Vec::new(),
             draining: false,
@@ -133,16 +158,23 @@ impl<M: RegionMemory> Table<M> {
         &mut self,
         session: SessionId,
         doorbells: DoorbellPage,
+        bell: Option<Arc<Doorbell>>,
         engine: &mut Engine<M>,
     ) -> Result<(), EngineError> {
         let application = Application {
             doorbells,
             domain: engine.create_domain()?,
+            hearing: Hearing::new(bell),
             pending: [0; WORDS],
+            blocked: [0; WORDS],
+            waiting: [0; WORDS],
+            place: 0,
+            place_waiting: 0,
             slots: vec![None; QUEUE_PAIRS_MAX],
             regions: BTreeMap::new(),
             windows: BTreeSet::new(),
             completion_queues: HashMap::new(),
+            full: 0,
             queue_pairs: 0,
             listeners: Vec::new(),
         };
@@ -323,109 +355,6 @@ impl<M: RegionMemory> Table<M> {
         engine.disconnect(connection)
     }
 
-    /// Takes requests out of the rings of all queues whose doorbell rang, and returns how many are
-    /// not done yet.
-    pub fn serve(&mut self, engine: &mut Engine<M>) -> usize {
-        let mut more = 0;
-        let mut broken = None;
-        for application in self.applications.values_mut() {
-            for index in 0..WORDS {
-                let mut bits = application.pending[index] | application.doorbells.take(index);
-                application.pending[index] = 0;
-                while bits != 0 {
-                    let bit = bits.trailing_zeros();
-                    bits &= bits - 1;
-                    let slot = 64 * index + usize::try_from(bit).expect("below 64");
-                    let statistics = &mut self.statistics;
-                    let served = match application.slots[slot] {
-                        // A bit without a queue means nothing.
-                        None => continue,
-                        Some(Slot::QueuePair(number)) => {
-                            let Some((session, rings)) = self.queue_pairs.get_mut(&number) else {
-                                continue;
-                            };
-                            rings.serve(engine, statistics).unwrap_or_else(|_| {
-                                statistics.broken_queues += 1;
-                                self.notices
-                                    .push(break_off(*session, number, rings, engine));
-                                Remains::Nothing
-                            })
-                        }
-                        Some(Slot::Shared(queue)) => {
-                            let Some((_, _, ring)) = self.shared.get_mut(&queue.number()) else {
-                                continue;
-                            };
-                            ring.serve(engine, statistics).unwrap_or_else(|_| {
-                                statistics.broken_queues += 1;
-                                broken = Some(queue);
-                                Remains::Nothing
-                            })
-                        }
-                    };
-                    let left = u64::from(served != Remains::Nothing);
-                    application.pending[index] |= left << bit;
-                    more += usize::from(served == Remains::More);
-                }
-            }
-        }
-        if let Some(queue) = broken {
-            self.break_sharing(queue, engine);
-        }
-        more
-    }
-
-    fn serve_one(&mut self, qp: u32, engine: &mut Engine<M>) {
-        let Some((session, rings)) = self.queue_pairs.get_mut(&qp) else {
-            return;
-        };
-        if rings.serve(engine, &mut self.statistics).is_err() {
-            self.statistics.broken_queues += 1;
-            self.notices.push(break_off(*session, qp, rings, engine));
-        }
-    }
-
-    /// Moves completions from the engine to the rings, as far as there is room, and returns how
-    /// many.
-    pub fn complete(&mut self, engine: &mut Engine<M>) -> usize {
-        let before = self.statistics.completions + self.statistics.lost_completions;
-        let mut touched = std::mem::take(&mut self.touched);
-        touched.append(&mut self.starved);
-        while let Some(id) = engine.next_ready_completion_queue() {
-            touched.push(id);
-        }
-        for id in touched.drain(..) {
-            let Some((session, ring)) = self.completions.get_mut(&id) else {
-                continue;
-            };
-            let was_broken = ring.is_broken();
-            let statistics = &mut self.statistics;
-            let emptied = loop {
-                if !ring.has_room() {
-                    ring.publish(true, statistics);
-                    if !ring.wait_for_room() {
-                        break false;
-                    }
-                }
-                match engine.poll_completion(id) {
-                    Some(completion) => ring.push(&completion, statistics),
-                    None => break true,
-                }
-            };
-            ring.publish(!emptied, statistics);
-            if !emptied {
-                self.statistics.full_rings += 1;
-                self.starved.push(id);
-            }
-            if ring.is_broken() && !was_broken {
-                let session = *session;
-                self.break_users(session, id, engine);
-            }
-        }
-        self.touched = touched;
-        let after = self.statistics.completions + self.statistics.lost_completions;
-        usize::try_from(after - before).unwrap_or(usize::MAX)
-    }
-
     /// A completion queue that its application broke takes its queue pairs with it.
     fn break_users(&mut self, session: SessionId, id: CompletionQueueId, engine: &mut Engine<M>) {
         for (number, (owner, rings)) in &mut self.queue_pairs {
@@ -471,10 +400,8 @@ impl<M: RegionMemory> Table<M> {
     /// Announces to all applications that the worker is about to sleep. True if a doorbell rang:
     /// then it must not.
     pub fn arm(&self) -> bool {
-        let rang = self
-            .applications
-            .values()
-            .any(|application| application.doorbells.arm());
+        let mut heard = self.applications.values().filter(|it| it.hearing.is_open());
+        let rang = heard.any(|application| application.doorbells.arm());
         if rang {
             self.disarm();
         }
@@ -564,9 +491,9 @@ fn empty<M: RegionMemory>(
 ) {
     // Bounded, for an application that goes on posting.
     for _ in 0..=RING_ENTRIES_MAX / TURN {
-        match rings.serve(engine, statistics) {
+        match rings.serve(engine, statistics, TURN) {
             Ok(Remains::More) => {}
-            Ok(Remains::Nothing | Remains::Blocked) => return,
+            Ok(Remains::Nothing | Remains::Blocked | Remains::Waiting) => return,
             Err(_) => {
                 statistics.broken_queues += 1;
                 notices.push(break_off(session, qp, rings, engine));

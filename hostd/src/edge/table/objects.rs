@@ -187,6 +187,9 @@ impl<M: RegionMemory> Table<M> {
                 engine.destroy_completion_queue(id)?;
                 queues.remove(&handle);
                 let ring = self.completions.remove(&id);
+                if ring.as_ref().is_some_and(|(_, ring)| ring.is_full()) {
+                    self.application(session)?.full -= 1;
+                }
                 Ok(ring.map(|(_, it)| it.into_memory()).into_iter().collect())
             }
             ObjectKind::Window => {

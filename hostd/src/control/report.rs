@@ -236,7 +236,7 @@ impl Sources {
             ("version", json!(env!("CARGO_PKG_VERSION"))),
             ("health", json!(health)),
         ];
-        let rows: [(&str, Value); 25] = [
+        let rows: [(&str, Value); 26] = [
             (
                 "worker turns",
                 json!(self.published.turns.load(Ordering::Relaxed)),
@@ -256,6 +256,7 @@ impl Sources {
                 "queue pairs broken by applications",
                 json!(edge.broken_queues),
             ),
+            ("bells silenced for a while", json!(edge.silences)),
             ("rx packets", json!(engine.rx_packets)),
             ("rx bytes", json!(engine.rx_bytes)),
             ("tx packets", json!(engine.tx_packets)),

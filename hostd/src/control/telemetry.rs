@@ -210,8 +210,13 @@ fn edge_counters(edge: &EdgeStatistics, families: &mut Families) {
         ),
         (
             "hostd_completion_ring_full_total",
-            "Times that completions waited for room in a ring.",
+            "Times that a ring became full and completions waited for room in it.",
             edge.full_rings,
+        ),
+        (
+            "hostd_silences_total",
+            "Times that the bells of an application that rang for nothing were not listened to.",
+            edge.silences,
         ),
     ] {
         families.counter(name, help).add(&[], value);

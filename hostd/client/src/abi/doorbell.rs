@@ -9,8 +9,8 @@
 //! After publishing work the application sets the bit of the queue pair and then looks at
 //! `sleeping`. The daemon takes all bits of a word at once; before it sleeps it sets `sleeping` and
 //! looks at the bits again. All four are sequentially consistent, so no ring is lost. The daemon
-//! looks at 16 words a turn and session however many queue pairs there are, and a bit that names
-//! no queue pair is nothing to it.
+//! looks at the words that have slots of queue pairs, and a bit that names none is nothing to it.
+//! An application that rings again and again for nothing is not listened to for some milliseconds.
 
 use super::{MAGIC, QUEUE_PAIRS_MAX, VERSION_MAJOR};
 use crate::shm::{Mapping, MemoryError, create_shared};
@@ -72,10 +72,11 @@ impl DoorbellPage {
         }
     }
 
-    /// Announces that the daemon is about to sleep. True if it rang meanwhile: then it must not.
-    pub fn arm(&self) -> bool {
+    /// Announces that the daemon is about to sleep. True if one of the first `words` words, at most
+    /// [`WORDS`], has a bit by now: then it must not.
+    pub fn arm(&self, words: usize) -> bool {
         self.map.word(SLEEPING).store(1, Ordering::SeqCst);
-        let rang = (0..WORDS).any(|index| {
+        let rang = (0..words).any(|index| {
             self.map
                 .double_word(BITS + 8 * index)
                 .load(Ordering::SeqCst)
@@ -139,10 +140,11 @@ mod tests {
         assert!(!doorbell.ring(0), "the daemon is awake");
         assert!(!doorbell.ring(70));
         assert_eq!((page.take(0), page.take(1), page.take(2)), (1, 1 << 6, 0));
-        assert!(!page.arm(), "nothing rang");
+        assert!(!page.arm(WORDS), "nothing rang");
         assert!(doorbell.ring(1023));
         assert!(!doorbell.ring(1023), "woken once");
-        assert!(page.arm(), "it rang: no sleep");
+        assert!(!page.arm(15), "it rang where nobody looks");
+        assert!(page.arm(WORDS), "it rang: no sleep");
         assert_eq!(page.take(15), 1 << 63);
     }
 }

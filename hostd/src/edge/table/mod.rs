@@ -77,6 +77,8 @@ struct Application {
     place: usize,
     place_waiting: usize,
     slots: Vec<Option<Slot>>,
+    /// Words of bits in which there are slots in use, or were.
+    words: usize,
     /// Local keys and lengths.
     regions: BTreeMap<u32, u64>,
     windows: BTreeSet<u32>,
@@ -171,6 +173,7 @@ impl<M: RegionMemory> Table<M> {
             place: 0,
             place_waiting: 0,
             slots: vec![None; QUEUE_PAIRS_MAX],
+            words: 0,
             regions: BTreeMap::new(),
             windows: BTreeSet::new(),
             completion_queues: HashMap::new(),
@@ -401,7 +404,7 @@ impl<M: RegionMemory> Table<M> {
     /// then it must not.
     pub fn arm(&self) -> bool {
         let mut heard = self.applications.values().filter(|it| it.hearing.is_open());
-        let rang = heard.any(|application| application.doorbells.arm());
+        let rang = heard.any(|it| it.doorbells.arm(it.words));
         if rang {
             self.disarm();
         }

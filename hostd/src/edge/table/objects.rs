@@ -97,6 +97,7 @@ impl<M: RegionMemory> Table<M> {
             return Err(error);
         }
         *place = Some(Slot::QueuePair(number));
+        application.words = application.words.max(slot / 64 + 1);
         application.queue_pairs += 1;
         let NewQueuePair {
             send,

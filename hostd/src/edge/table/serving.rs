@@ -96,7 +96,7 @@ impl Application {
     ) -> Served {
         self.hearing.look_at(now);
         let mut rung = std::mem::take(&mut self.hearing.rang);
-        for index in 0..WORDS {
+        for index in 0..self.words {
             if self.hearing.is_open() {
                 let bits = self.doorbells.take(index);
                 rung |= bits != 0;

@@ -30,6 +30,7 @@ impl<M: RegionMemory> Table<M> {
             limit: request.limit,
         })?;
         *place = Some(Slot::Shared(queue));
+        application.words = application.words.max(slot / 64 + 1);
         let ring = SharedRing::new(queue, request.ring, request.slot);
         self.shared.insert(queue.number(), (session, queue, ring));
         Ok(queue.number())

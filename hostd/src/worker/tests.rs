@@ -204,16 +204,8 @@ fn the_dead_are_buried_bit_by_bit() {
         ControlHandle::new(commands, notices),
         released_memory,
     );
+    let _doorbell = session(1, &tell);
     let session = SessionId(1);
-    let (_doorbell, doorbells) = DoorbellPage::private().expect("a page");
-    let (answer, _opened) = oneshot::channel();
-    let open = Command::Open {
-        session,
-        doorbells,
-        bell: None,
-        answer,
-    };
-    tell.send(open).expect("room");
     let mut keys = Vec::new();
     for _ in 0..REGIONS {
         let (answer, registered) = oneshot::channel();

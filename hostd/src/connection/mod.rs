@@ -438,15 +438,14 @@ impl QueuePair {
     /// leave from `control_from` on.
     pub(crate) fn deadline(&self, control_from: Time) -> Time {
         let sender = self.requester.sender.as_ref();
+        // Of a queue pair that has failed nothing is held back.
+        let peer = self.peer.as_ref().filter(|_| sender.is_some());
+        let held = peer.and_then(|peer| peer.steering.held_until());
         let sender = sender.map_or(Time::NEVER, Sender::deadline);
+        let sender = sender.min(held.unwrap_or(Time::NEVER));
         let awaited = self.requester.awaited.as_ref();
         let awaited = awaited.map_or(Time::NEVER, Awaited::deadline);
         let answers = self.report_deadline().max(control_from);
-        let held = self
-            .peer
-            .as_ref()
-            .and_then(|peer| peer.steering.held_until());
-        let sender = sender.min(held.unwrap_or(Time::NEVER));
         sender.min(awaited).min(answers).min(self.pulse_deadline())
     }
 }

@@ -592,7 +592,11 @@ const BY_KIND: &[(Operation, &[bool], &[Row])] = &[
     (Operation::Acknowledge, PLAIN, NAKS),
     (Operation::Acknowledge, MANY, &[
         (Header::Mpeh, "path", 0, 8, Is(255), SAME),
+        (Header::Mpeh, "flags of data", 8, 8, Is(8), SAME),
         (Header::Extended, "last byte of the SACK", 32 + 35 * 8, 8, Is(2), MALFORMED),
+        (Header::Extended, "marks that do not follow", 32 + 35 * 8, 8, Is(1), MALFORMED),
+        (Header::Extended, "trigger that was never sent", 32 + 32 * 8, 24, Plus(300), SAME),
+        (Header::Extended, "trigger long ago", 32 + 32 * 8, 24, Plus(0xff_ff00), SAME),
         (Header::Extended, "trigger of the SACK", 32 + 32 * 8, 24, Plus(5), SAME),
         (Header::Extended, "bitmap of the SACK", 32, 64, Is(u64::MAX), SAME),
     ]),

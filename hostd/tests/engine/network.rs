@@ -251,6 +251,8 @@ pub(crate) struct Network {
     pub(crate) carried: [u64; 4],
     /// Every frame that was sent, if a test looks at them.
     pub(crate) tap: Option<Vec<Vec<u8>>>,
+    /// Every frame that arrived, as the network left it, if a test looks at them.
+    pub(crate) arrivals: Option<Vec<Vec<u8>>>,
 }
 
 impl Network {
@@ -275,6 +277,7 @@ impl Network {
             out: Vec::new(),
             carried: [0; 4],
             tap: None,
+            arrivals: None,
         }
     }
 
@@ -394,6 +397,9 @@ impl Network {
                 matches!(self.under_way.peek(), Some(Reverse((time, ..))) if *time <= self.now);
             if due {
                 let Reverse((_, _, to, bytes)) = self.under_way.pop().expect("peeked");
+                if let Some(arrivals) = &mut self.arrivals {
+                    arrivals.push(bytes.clone());
+                }
                 self.inject(to, &bytes);
                 self.hosts[to].collect();
                 continue;

@@ -5,32 +5,19 @@
 //! and addresses are right unless the input says otherwise.
 
 use super::program::Program;
-use super::victim::{BTH, MEMORY, OWN, PEER, Victim};
+use super::victim::{BTH, COOKIE, FIRST, MEMORY, MTU, PEER, Victim, frame_of_peer};
 use common::time::Span;
-use common::wire::Mac;
-use common::wire::roce::frame::{Addresses, emit, layout, seal};
+use common::wire::roce::frame::seal;
 use common::wire::roce::opcode::OPERATIONS;
 use common::wire::roce::{
-    AckKind, Aeth, AtomicEth, Bth, Cookie, Extension, Flow, Headers, Mpeh, NakCode, Opcode,
-    PSN_MASK, Reth, Sack,
+    AckKind, Aeth, AtomicEth, Bth, Cookie, Extension, Headers, Mpeh, NakCode, Opcode, PSN_MASK,
+    Reth, Sack,
 };
 use hostd::stats::EngineStatistics;
-use hostd::verbs::{
-    Cookies, Multipath, MultipathConfig, ReadyToReceive, ReadyToSend, SendOpcode, SendRequest,
-    Transition,
-};
-
-/// Payload bytes of a full packet.
-const MTU: u16 = 1024;
-
-/// First PSN of both directions: it wraps soon.
-const FIRST: u32 = 0xff_fff8;
+use hostd::verbs::{MultipathConfig, SendOpcode, SendRequest, Transition};
 
 /// Numbers of the peer's queue pairs.
 const PEERS: [u32; 2] = [0x2345, 0x2346];
-
-/// What packets of the multipath connection carry, both ways.
-const COOKIE: Cookie = Cookie::new(0x1234_5678_9abc);
 
 /// What the peer knows of a queue pair.
 #[derive(Clone, Copy, Debug)]
@@ -81,36 +68,8 @@ impl Attack {
     /// Brings a queue pair from INIT into RTS; the first one is multipath.
     fn connect(&mut self, index: usize) {
         self.standings[index] = FRESH;
-        let receive = ReadyToReceive {
-            destination: PEER.into(),
-            destination_qpn: PEERS[index],
-            rq_psn: FIRST,
-            path_mtu: MTU,
-            min_rnr_timer: 12,
-            multipath: (index == 0).then(|| Multipath {
-                config: MultipathConfig::default(),
-                cookies: Cookies {
-                    own: COOKIE,
-                    peer: COOKIE,
-                },
-            }),
-            max_dest_rd_atomic: 4,
-        };
-        let send = ReadyToSend {
-            sq_psn: FIRST,
-            timeout: 12,
-            retry_count: 7,
-            rnr_retry: 6,
-            max_rd_atomic: 4,
-        };
-        let qpn = self.victim.pairs[index].qpn;
-        for transition in [
-            Transition::ReadyToReceive(receive),
-            Transition::ReadyToSend(send),
-        ] {
-            let engine = &mut self.victim.engine;
-            engine.modify_queue_pair(qpn, &transition).expect("legal");
-        }
+        let multipath = (index == 0).then(MultipathConfig::default);
+        self.victim.connect(index, PEERS[index], multipath);
     }
 
     fn step(&mut self, program: &mut Program<'_>) {
@@ -140,7 +99,7 @@ impl Attack {
                 self.victim.receive(&frame);
             }
             13 => {
-                let frame = self.frame(&Headers::cnp(self.victim.pairs[index].qpn), 0);
+                let frame = frame_of_peer(&Headers::cnp(self.victim.pairs[index].qpn), 0, 2);
                 self.victim.receive(&frame);
             }
             14 => self.upset(index, program.u8()),
@@ -243,7 +202,7 @@ impl Attack {
         };
         let mut headers = Headers::new(bth);
         self.extend(&mut headers, psn, program);
-        let frame = self.frame(&headers, len);
+        let frame = frame_of_peer(&headers, len, 2 | u8::from(headers.bth.fecn));
         self.victim.receive(&frame);
         self.last = frame;
     }
@@ -320,24 +279,6 @@ impl Attack {
         (address, rkey, len)
     }
 
-    /// A sealed frame of the peer.
-    fn frame(&self, headers: &Headers, payload: usize) -> Vec<u8> {
-        let flow = Flow {
-            src_mac: Mac([2, 0, 0, 0, 0, 2]),
-            dst_mac: Mac([2, 0, 0, 0, 0, 1]),
-            addresses: Addresses::new(PEER.into(), OWN.into()).expect("one version"),
-            src_port: 0xc123,
-            flow_label: 0,
-            traffic_class: if headers.bth.fecn { 3 } else { 2 },
-            ttl: 64,
-        };
-        let mut bytes = vec![0x11; layout(flow.addresses, headers, payload).len];
-        let place = emit(&mut bytes, &flow, headers, payload);
-        bytes[place].fill(0x11);
-        seal(&mut bytes).expect("a frame");
-        bytes
-    }
-
     /// What the engine sends: the peer learns how far it is.
     fn listen(&mut self) {
         for frame in self.victim.transmit() {
@@ -355,7 +296,8 @@ impl Attack {
     }
 }
 
-fn kind_of(byte: u8) -> AckKind {
+/// Any answer that there is.
+pub(super) fn kind_of(byte: u8) -> AckKind {
     const CODES: [NakCode; 5] = [
         NakCode::PsnSequenceError,
         NakCode::InvalidRequest,

@@ -380,7 +380,7 @@ fn request(view: &View, peer_qpn: u32, value: u8) -> Req {
 }
 
 /// A sealed frame for queue pair 1.
-fn datagram(source: IpAddr, mad: &Mad) -> Vec<u8> {
+pub(super) fn datagram(source: IpAddr, mad: &Mad) -> Vec<u8> {
     let flow = Flow {
         src_mac: Mac([2, 0, 0, 0, 0, 2]),
         dst_mac: Mac([2, 0, 0, 0, 0, 1]),

@@ -11,6 +11,8 @@
 //!   netlink.rs hosts.rs switch.rs   state machines that are fed a series
 //!   attack.rs management.rs         the transport engine against well-formed packets, and against
 //!                      connection messages; victim.rs has what must hold of it
+//!   feedback.rs trims.rs offers.rs  the same against acknowledgements with marks, against packets
+//!                      that look trimmed, and against offers of multipath
 //!   application.rs     the daemon against an application, with the memory that they share
 //!   traffic.rs   what the switch is told of its queues, and the books
 //!   program.rs         how a series is read from one input
@@ -20,16 +22,19 @@
 
 mod application;
 mod attack;
+mod feedback;
 mod hosts;
 mod management;
 mod mutate;
 mod netlink;
+mod offers;
 mod program;
 mod run;
 mod settings;
 mod switch;
 mod targets;
 mod traffic;
+mod trims;
 mod victim;
 
 pub use run::{Failure, explore, replay};
@@ -59,6 +64,7 @@ pub const TARGETS: &[Target] = &[
     target("pause", targets::pause),
     target("roce", targets::roce),
     target("icrc", targets::icrc),
+    target("ack_blocks", feedback::blocks),
     target("cm", targets::cm),
     target("frame", targets::frame),
     target("netlink", netlink::decode),
@@ -71,6 +77,9 @@ pub const TARGETS: &[Target] = &[
     target("host_dialogue", hosts::dialogue),
     target("host_attack", attack::packets),
     target("host_management", management::messages),
+    target("host_feedback", feedback::acknowledgements),
+    target("host_trims", trims::packets),
+    target("host_offers", offers::negotiations),
     target("host_application", application::steps),
     target("switch_parse", switch::parse),
     target("switch_turns", switch::turns),

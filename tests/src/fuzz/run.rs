@@ -3,11 +3,13 @@
 use super::Target;
 use super::mutate::Mutator;
 use crate::wire::samples;
+use nix::time::ClockId;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// An input that takes longer makes a daemon stop for as long: that is a finding, too.
+/// An input that takes the thread longer makes a daemon stop for as long: that is a finding, too.
+/// It is time of a core, because others may use the machine.
 const SLOWEST: Duration = Duration::from_secs(1);
 
 /// An input on which a target failed.
@@ -50,11 +52,17 @@ fn corpus(target: &Target) -> Vec<(PathBuf, Vec<u8>)> {
     inputs
 }
 
+/// What this thread has had of a core.
+fn busy() -> Duration {
+    let time = ClockId::CLOCK_THREAD_CPUTIME_ID.now();
+    time.expect("Linux has this clock").into()
+}
+
 /// What goes wrong with `input`, if anything does.
 fn fault(target: &Target, input: &[u8]) -> Option<String> {
-    let begin = Instant::now();
+    let begin = busy();
     let outcome = catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
-    let took = begin.elapsed();
+    let took = busy() - begin;
     match outcome {
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);

@@ -2,15 +2,17 @@
 
 use common::time::{Span, Time};
 use common::units::Rate;
-use common::wire::roce::frame::seal;
-use common::wire::roce::{Headers, Opcode};
+use common::wire::Mac;
+use common::wire::roce::frame::{Addresses, emit, layout, seal};
+use common::wire::roce::{Cookie, Flow, Headers, Opcode};
 use common::xdp::frame::{FramePool, Region};
 use hostd::engine::Engine;
 use hostd::memory::HeapMemory;
 use hostd::stats::EngineStatistics;
 use hostd::verbs::{
-    Access, CompletionQueueId, DomainId, EngineConfig, Event, QueuePairRequest, ReceiveRequest,
-    RegionKeys, Route, SendRequest, Transition,
+    Access, CompletionQueueId, Cookies, DomainId, EngineConfig, Event, Multipath, MultipathConfig,
+    QueuePairRequest, ReadyToReceive, ReadyToSend, ReceiveRequest, RegionKeys, Route, SendRequest,
+    Transition,
 };
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -35,6 +37,18 @@ const WAKES: u32 = 100_000;
 
 /// Ethernet and IPv4 and UDP: where the BTH begins.
 pub(super) const BTH: usize = 14 + 20 + 8;
+
+/// Payload bytes of a full packet.
+pub(super) const MTU: u16 = 1024;
+
+/// First PSN of both directions of connections by hand: it wraps soon.
+pub(super) const FIRST: u32 = 0xff_fff8;
+
+/// What packets of multipath connections by hand carry, both ways.
+pub(super) const COOKIE: Cookie = Cookie::new(0x1234_5678_9abc);
+
+/// What the payload of packets of the peer is full of.
+pub(super) const FILL: u8 = 0x11;
 
 /// Address of the engine.
 pub(super) const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -68,6 +82,8 @@ pub(super) struct Victim {
     /// Keys of a region that peers have no right to.
     pub(super) secret: RegionKeys,
     hidden: HeapMemory,
+    /// What peers may write.
+    pub(super) memory: HeapMemory,
     pub(super) pairs: Vec<Pair>,
     lives: u32,
     pub(super) events: Vec<Event>,
@@ -77,16 +93,23 @@ pub(super) struct Victim {
 impl Victim {
     /// An engine with `pairs` queue pairs in INIT.
     pub(super) fn new(pairs: usize) -> Self {
+        Self::with(EngineConfig::default(), pairs)
+    }
+
+    /// The same, configured otherwise.
+    pub(super) fn with(config: EngineConfig, pairs: usize) -> Self {
         let mut engine = Engine::new(EngineConfig {
             seed: [7; 32],
             reorder_frames: FRAMES / 2,
-            ..EngineConfig::default()
+            ..config
         });
         let domain = engine.create_domain().expect("room");
         let cq = engine.create_completion_queue().expect("room");
         let rights = Access::LOCAL_WRITE | Access::ALL_REMOTE;
         let open = HeapMemory::new(vec![0; usize::from(MEMORY)]);
-        let keys = engine.register(domain, open, 0, rights).expect("room");
+        let keys = engine
+            .register(domain, open.clone(), 0, rights)
+            .expect("room");
         let hidden = HeapMemory::new(vec![SECRET; usize::from(MEMORY)]);
         let secret = engine
             .register(domain, hidden.clone(), 0, Access::LOCAL_WRITE)
@@ -99,6 +122,7 @@ impl Victim {
             keys,
             secret,
             hidden,
+            memory: open,
             pairs: Vec::new(),
             lives: 0,
             events: Vec::new(),
@@ -129,6 +153,45 @@ impl Victim {
             qpn,
             life: self.lives,
             open: Open::default(),
+        }
+    }
+
+    /// Brings a queue pair from INIT into RTS; multipath if there is a configuration of it.
+    pub(super) fn connect(
+        &mut self,
+        index: usize,
+        destination_qpn: u32,
+        multipath: Option<MultipathConfig>,
+    ) {
+        let receive = ReadyToReceive {
+            destination: PEER.into(),
+            destination_qpn,
+            rq_psn: FIRST,
+            path_mtu: MTU,
+            min_rnr_timer: 12,
+            multipath: multipath.map(|config| Multipath {
+                config,
+                cookies: Cookies {
+                    own: COOKIE,
+                    peer: COOKIE,
+                },
+            }),
+            max_dest_rd_atomic: 4,
+        };
+        let send = ReadyToSend {
+            sq_psn: FIRST,
+            timeout: 12,
+            retry_count: 7,
+            rnr_retry: 6,
+            max_rd_atomic: 4,
+        };
+        for transition in [
+            Transition::ReadyToReceive(receive),
+            Transition::ReadyToSend(send),
+        ] {
+            let qpn = self.pairs[index].qpn;
+            let changed = self.engine.modify_queue_pair(qpn, &transition);
+            changed.expect("legal");
         }
     }
 
@@ -272,6 +335,25 @@ impl Victim {
         assert!(hidden.iter().all(|&byte| byte == SECRET), "overwritten");
         statistics.clone()
     }
+}
+
+/// A sealed frame of the peer to the engine, with `payload` bytes of [`FILL`]. `class`: DSCP and
+/// ECN.
+pub(super) fn frame_of_peer(headers: &Headers, payload: usize, class: u8) -> Vec<u8> {
+    let flow = Flow {
+        src_mac: Mac([2, 0, 0, 0, 0, 2]),
+        dst_mac: Mac([2, 0, 0, 0, 0, 1]),
+        addresses: Addresses::new(PEER.into(), OWN.into()).expect("one version"),
+        src_port: 0xc123,
+        flow_label: 0,
+        traffic_class: class,
+        ttl: 64,
+    };
+    let mut bytes = vec![FILL; layout(flow.addresses, headers, payload).len];
+    let place = emit(&mut bytes, &flow, headers, payload);
+    bytes[place].fill(FILL);
+    seal(&mut bytes).expect("a frame");
+    bytes
 }
 
 /// What the engine sends is whole, sealed, and tells nothing that nobody asked it to tell.

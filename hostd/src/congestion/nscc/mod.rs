@@ -174,10 +174,12 @@ impl Nscc {
     pub(crate) fn crowd(&mut self, crowd: u32) {
         let before = std::mem::replace(&mut self.crowd, f64::from(crowd));
         let Some(path) = self.path() else { return };
-        if self.window < self.mtu && before > 0.0 && self.crowd > 0.0 {
-            self.window *= before / self.crowd;
-        }
         if self.window < self.mtu {
+            if before > 0.0 && self.crowd > 0.0 {
+                self.window *= before / self.crowd;
+            }
+            // Also if that is a packet or more now: whoever tells of many and then of few opens the
+            // window no further than it may be.
             self.bound(&path);
         }
     }
@@ -232,6 +234,8 @@ impl Nscc {
     /// The outcome of a packet is known; that of `in_flight` packets is not.
     pub(crate) fn on_feedback(&mut self, feedback: &Feedback, in_flight: u32, now: Time) {
         if let (false, Some(measured)) = (self.configured, feedback.round_trip) {
+            // Delays are divided by it; an answer within a tick of the clock takes no time.
+            let measured = measured.max(Span::from_nanos(1));
             let known = self.base.is_some();
             self.base = Some(self.base.map_or(measured, |base| base.min(measured)));
             if let (false, Some(path)) = (known, self.path()) {

@@ -205,3 +205,34 @@ fn a_crowd_shares_the_line() {
         assert!(nscc.window > 1.2 * faster, "an idle line is used");
     }
 }
+
+/// HT-3: a peer that tells of the largest crowd and then of one queue pair, and answers within a
+/// tick of the clock, opens the window no further than its bound, and the window stays a number.
+#[test]
+fn forged_crowds_open_no_window() {
+    let mut nscc = nscc();
+    let most = nscc.window();
+    let now = arrive(&mut nscc, Time::from_nanos(1_000_000), 100, 30, true);
+    for crowd in [1_000, u32::MAX, 1] {
+        nscc.crowd(crowd);
+        for _ in 0..200 {
+            let late = BASE + Span::from_micros(50);
+            nscc.on_feedback(&feedback(PacketFate::Trimmed, late), 10, now);
+        }
+    }
+    nscc.window = f64::from(MTU) / 1e6;
+    nscc.crowd(u32::MAX);
+    nscc.crowd(1);
+    assert!((1..=most).contains(&nscc.window()), "{nscc:?}");
+
+    let mut nscc = Nscc::new(224, MTU, Span::ZERO, true);
+    nscc.set_speed(Rate::from_gbps(100));
+    let at_once = Feedback {
+        round_trip: Some(Span::ZERO),
+        ..feedback(came(true), Span::ZERO)
+    };
+    for fate in [came(true), PacketFate::Trimmed, came(false)].repeat(50) {
+        nscc.on_feedback(&Feedback { fate, ..at_once }, 10, now);
+        assert!(nscc.window.is_finite() && nscc.window > 0.0, "{nscc:?}");
+    }
+}

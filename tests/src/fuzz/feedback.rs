@@ -1,0 +1,363 @@
+//! Any acknowledgements with selective bitmaps and marks of packets, in any order, against queue
+//! pairs that send with any algorithm of congestion control and of spraying.
+//!
+//! The first byte chooses the algorithms. A step is a byte, with arguments behind it. Fields count
+//! from what the engine sent, so that an input reaches what lies behind the checks: packets that
+//! were never sent, numbers that go backwards, marks and trims of what has long come, crowds.
+
+use super::attack::kind_of;
+use super::program::Program;
+use super::victim::{BTH, COOKIE, FILL, FIRST, MTU, PEER, Victim, frame_of_peer};
+use common::time::Span;
+use common::wire::roce::frame::seal;
+use common::wire::roce::{
+    AckKind, Aeth, Bth, Crowd, Extension, Headers, Marks, Mpeh, Opcode, Operation, PSN_MASK, Reth,
+    Sack,
+};
+use hostd::stats::{EngineStatistics, QueuePairCounters};
+use hostd::verbs::{
+    Congestion, CongestionScope, EngineConfig, MultipathConfig, SendOpcode, SendRequest, Spraying,
+};
+
+/// Numbers of the peer's queue pairs: the second one understands no marks.
+const PEERS: [u32; 2] = [0x2345, 0x2346];
+
+/// Acknowledgements that may come once more.
+const HISTORY: usize = 8;
+
+const CONGESTION: [Congestion; 5] = [
+    Congestion::Fixed,
+    Congestion::Nscc,
+    Congestion::Swift,
+    Congestion::Dctcp,
+    Congestion::Dcqcn,
+];
+
+const SPRAYING: [Spraying; 4] = [
+    Spraying::Oblivious,
+    Spraying::Bitmap,
+    Spraying::Recycling,
+    Spraying::Combined,
+];
+
+struct Peer {
+    victim: Victim,
+    /// Newest PSN that each queue pair sent.
+    newest: [u32; 2],
+    /// PSN of the peer's own next packet.
+    next: [u32; 2],
+    /// Data packets that each queue pair sent.
+    sent: [u64; 2],
+    history: Vec<Vec<u8>>,
+}
+
+/// The blocks of an acknowledgement by themselves: what is read is written again as it was, and a
+/// cut one is refused.
+pub(super) fn blocks(input: &[u8]) {
+    if let Ok((extension, len)) = Extension::parse(input) {
+        assert!((Extension::LEN..=Extension::LEN_MAX).contains(&len) && len.is_multiple_of(4));
+        assert_eq!(Extension::announced_len(input), len);
+        let mut again = [0; Extension::LEN];
+        extension.emit(&mut again);
+        assert_eq!(Extension::parse(&again), Ok((extension, Extension::LEN)));
+        assert!(Extension::parse(&input[..len - 1]).is_err());
+    }
+    let Ok(sack) = Sack::parse(input) else { return };
+    let mut again = vec![0; sack.len()];
+    sack.emit(&mut again);
+    assert_eq!(again, input[..sack.len()]);
+    assert!(Sack::parse(&again[..sack.len() - 1]).is_err());
+    assert_eq!(sack.highest().is_none(), sack.is_empty());
+    assert!(sack.highest().is_none_or(|offset| sack.has(offset)));
+    if let Some(marks) = sack.marks {
+        let named: u128 = (0..128).fold(0, |all, n| all | marks.bit(marks.base.wrapping_add(n)));
+        assert_eq!(named, u128::MAX, "each bit has a packet");
+        assert_eq!(marks.bit(marks.base.wrapping_sub(1)), 0);
+        let told = marks.crowd.count().map(Crowd::new);
+        assert!(told.is_none_or(|told| told.code() <= marks.crowd.code()));
+    }
+}
+
+/// See the module.
+pub(super) fn acknowledgements(input: &[u8]) {
+    play(input);
+}
+
+/// The same; what the engine and the first queue pair counted.
+fn play(input: &[u8]) -> (EngineStatistics, QueuePairCounters) {
+    let mut program = Program::new(input);
+    let mut victim = Victim::with(config(program.u8()), 2);
+    victim.set_route(PEER.into());
+    for (index, qpn) in PEERS.into_iter().enumerate() {
+        let agreed = MultipathConfig {
+            marks: index == 0,
+            ..MultipathConfig::default()
+        };
+        victim.connect(index, qpn, Some(agreed));
+    }
+    let mut peer = Peer {
+        victim,
+        newest: [FIRST.wrapping_sub(1) & PSN_MASK; 2],
+        next: [FIRST; 2],
+        sent: [0; 2],
+        history: Vec::new(),
+    };
+    while !program.is_over() {
+        peer.step(&mut program);
+        peer.listen();
+    }
+    let counters = peer.counters();
+    peer.victim.settle(|_, _| ());
+    peer.victim.all_ended();
+    (peer.victim.close(), counters)
+}
+
+fn config(byte: u8) -> EngineConfig {
+    let congestion = CONGESTION[usize::from(byte & 0x0f) % CONGESTION.len()];
+    let per_path = matches!(congestion, Congestion::Nscc | Congestion::Swift) && byte & 0x40 != 0;
+    EngineConfig {
+        congestion,
+        congestion_scope: if per_path {
+            CongestionScope::Path
+        } else {
+            CongestionScope::Connection
+        },
+        spraying: SPRAYING[usize::from(byte >> 4 & 3)],
+        // A round trip is known before one is measured, or it is not.
+        base_rtt: if byte & 0x80 != 0 {
+            Span::from_micros(20)
+        } else {
+            Span::ZERO
+        },
+        ..EngineConfig::default()
+    }
+}
+
+impl Peer {
+    fn step(&mut self, program: &mut Program<'_>) {
+        let byte = program.u8();
+        let index = usize::from(byte >> 7);
+        match byte & 0x0f {
+            0..=5 => self.acknowledge(index, program),
+            6 => self.victim.now += Span::from_micros(program.u8().into()),
+            7 => self.victim.now += Span::from_millis(program.u8().into()),
+            8 | 9 => self.post(index, program.u16()),
+            // What came before comes again: everything in it goes backwards.
+            10 | 11 => {
+                if let Some(last) = self.history.len().checked_sub(1) {
+                    let frame = self.history[last - usize::from(program.u8()) % (last + 1)].clone();
+                    self.victim.receive(&frame);
+                }
+            }
+            12 => {
+                let (at, flip) = (usize::from(program.u8()), program.u8());
+                let Some(mut frame) = self.history.last().cloned() else {
+                    return;
+                };
+                if let Some(byte) = frame.get_mut(BTH + at) {
+                    *byte ^= flip;
+                }
+                let _ = seal(&mut frame);
+                self.victim.receive(&frame);
+            }
+            13 => {
+                for _ in 0..program.u8() {
+                    let cnp = Headers::cnp(self.victim.pairs[index].qpn);
+                    self.victim.receive(&frame_of_peer(&cnp, 0, 2));
+                }
+            }
+            14 => self.write(index, program.u8()),
+            _ => (0..4).for_each(|n| self.victim.post_receive(index, n * 1024, 1024)),
+        }
+        let counters = self.counters();
+        assert!(
+            counters.rx_trims <= self.sent[0],
+            "a copy was told of twice"
+        );
+    }
+
+    fn counters(&self) -> QueuePairCounters {
+        let qpn = self.victim.pairs[0].qpn;
+        let statistics = self.victim.engine.queue_pair_statistics(qpn);
+        statistics.expect("exists").counters
+    }
+
+    fn post(&mut self, index: usize, len: u16) {
+        let request = SendRequest {
+            opcode: if len & 0x8000 == 0 {
+                SendOpcode::RdmaWrite
+            } else {
+                SendOpcode::Send
+            },
+            lkey: self.victim.keys.lkey,
+            len: u32::from(len & 0x3fff),
+            remote_addr: 0x1000,
+            rkey: 0x77,
+            signaled: true,
+            ..SendRequest::default()
+        };
+        self.victim.post_send(index, request);
+    }
+
+    /// A WRITE of the peer, with Congestion Experienced or without.
+    fn write(&mut self, index: usize, how: u8) {
+        let psn = self.next[index].wrapping_add(u32::from(how >> 4)) & PSN_MASK;
+        if how >> 4 == 0 {
+            self.next[index] = psn.wrapping_add(1) & PSN_MASK;
+        }
+        let opcode = Opcode::Multipath(Operation::WriteOnly);
+        let mut headers = Headers::new(Bth::new(opcode, self.victim.pairs[index].qpn, psn));
+        headers.mpeh = Some(Mpeh {
+            path: how & 7,
+            ..Mpeh::default()
+        });
+        headers.extension = Some(Extension::new(COOKIE));
+        headers.reth = Some(Reth {
+            address: 0,
+            rkey: self.victim.keys.rkey,
+            len: MTU.into(),
+        });
+        let class = if how & 8 == 0 { 2 } else { 3 };
+        let frame = frame_of_peer(&headers, usize::from(MTU), class);
+        self.victim.receive(&frame);
+    }
+
+    fn acknowledge(&mut self, index: usize, program: &mut Program<'_>) {
+        let (how, back) = (program.u8(), program.u8());
+        let newest = self.newest[index];
+        let psn = newest.wrapping_sub(signed(back)) & PSN_MASK;
+        let opcode = Opcode::Multipath(Operation::Acknowledge);
+        let mut headers = Headers::new(Bth::new(opcode, self.victim.pairs[index].qpn, psn));
+        headers.extension = Some(Extension::new(COOKIE));
+        let mut mpeh = Mpeh {
+            path: how & 7,
+            ..Mpeh::default()
+        };
+        if how & 0x08 != 0 {
+            mpeh = Mpeh {
+                path: program.u8(),
+                flags: program.u8() & 0x0f,
+                flowlet: program.u16(),
+                tag: program.u16(),
+            };
+        }
+        headers.mpeh = Some(mpeh);
+        let kind = match how & 0x10 {
+            0 => AckKind::Ack { credits: 31 },
+            _ => kind_of(program.u8()),
+        };
+        headers.aeth = Some(Aeth { kind, msn: 0 });
+        let mut sack = Sack {
+            trigger: psn.wrapping_add(u32::from(program.u8() & 0x3f)) & PSN_MASK,
+            ..Sack::default()
+        };
+        sack.bitmap[0] = u64::from(program.u16());
+        if how & 0x20 != 0 {
+            sack.trigger = newest.wrapping_sub(signed(program.u8())) & PSN_MASK;
+            let word = program.u8();
+            sack.bitmap[usize::from(word & 3)] |= u64::from(program.u16()) << (word >> 2 & 0x3f);
+        }
+        if how & 0x40 != 0 {
+            let base = newest.wrapping_sub(signed(program.u8())) & PSN_MASK;
+            let crowd = Crowd::from_code(program.u8());
+            let (marked, trimmed) = (program.u16(), program.u16());
+            let shift = u32::from(program.u8() & 0x7f);
+            sack.marks = Some(Marks {
+                base,
+                crowd,
+                marked: u128::from(marked) << shift,
+                trimmed: u128::from(trimmed) << shift,
+            });
+        }
+        headers.sack = Some(sack);
+        let mut frame = frame_of_peer(&headers, 0, 2);
+        if how & 0x80 != 0 {
+            // More or less than the blocks take, with lengths that fit.
+            let spare = usize::from(program.u8() % 96);
+            frame = resized(&frame, spare);
+        }
+        self.victim.receive(&frame);
+        if self.history.len() == HISTORY {
+            self.history.remove(0);
+        }
+        self.history.push(frame);
+    }
+
+    /// What the engine sends.
+    fn listen(&mut self) {
+        for frame in self.victim.transmit() {
+            let (headers, _) = Headers::parse(&frame[BTH..]).expect("checked");
+            let Some(index) = PEERS.iter().position(|&qpn| qpn == headers.bth.dest_qp) else {
+                continue;
+            };
+            let mpeh = headers.mpeh.expect("it is multipath");
+            assert!(mpeh.path < 8, "path {} was never agreed on", mpeh.path);
+            if let Some(sack) = headers.sack {
+                assert!(index == 0 || sack.marks.is_none(), "nobody asked for marks");
+            } else if headers.bth.opcode != Opcode::Cnp {
+                self.newest[index] = headers.bth.psn;
+                self.sent[index] += 1;
+            }
+        }
+    }
+}
+
+/// A byte with its sign, modulo 2³².
+fn signed(byte: u8) -> u32 {
+    i32::from(byte.cast_signed()).cast_unsigned()
+}
+
+/// The frame with its transport `spare` bytes shorter, or longer if that is above 47.
+fn resized(frame: &[u8], spare: usize) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    frame.resize(frame.len() + (spare % 48) * usize::from(spare >= 48), FILL);
+    if spare < 48 {
+        frame.truncate(frame.len().saturating_sub(spare).max(BTH + 16));
+    }
+    relabel(&mut frame);
+    let _ = seal(&mut frame);
+    frame
+}
+
+/// Makes the lengths of IPv4 and UDP those of the frame, and the header's checksum right.
+pub(super) fn relabel(frame: &mut [u8]) {
+    let len = |from: usize| {
+        u16::try_from(frame.len() - from)
+            .expect("a frame")
+            .to_be_bytes()
+    };
+    let (ip, udp) = (len(14), len(34));
+    frame[16..18].copy_from_slice(&ip);
+    frame[38..40].copy_from_slice(&udp);
+    frame[24..26].fill(0);
+    let checksum = common::wire::checksum::of(&frame[14..34]);
+    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::victim::reached;
+    use super::*;
+    use hostd::verbs::DropReason;
+
+    /// HT-42: the corpus reaches what acts on marks, trims and bitmaps, and the checks in front.
+    #[test]
+    fn the_corpus_reaches_congestion_control() {
+        let all = reached("host_feedback", play);
+        let sum =
+            |of: fn(&(EngineStatistics, QueuePairCounters)) -> u64| all.iter().map(of).sum::<u64>();
+        assert!(sum(|it| it.0.acknowledgements) > 50);
+        assert!(sum(|it| it.1.rx_trims) > 10);
+        assert!(sum(|it| it.1.fast_retransmits) > 0);
+        assert!(sum(|it| it.1.tx_messages) > 5);
+        for reason in [
+            DropReason::ImpossibleAcknowledgement,
+            DropReason::MalformedTransport,
+            // CNPs have no place with multipath.
+            DropReason::UnknownOpcode,
+        ] {
+            let reached = all.iter().any(|it| it.0.drops.get(reason) > 0);
+            assert!(reached, "{reason:?}");
+        }
+    }
+}

@@ -50,7 +50,7 @@ mod node;
 pub use access::exclusive;
 pub use error::LabError;
 pub use fabric::{Builder, Lab};
-pub use netns::{Output, privileged};
+pub use netns::{Echo, Echoes, Output, Pinging, privileged};
 pub use node::{Host, LAB_VARIABLE};
 pub use topology::{NodeRole, Options, Topology};
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use netns::Output;
+use netns::{Echo, Output, Pinging};
 
 use super::settings::binaries;
 use super::topology::Topology;
@@ -113,6 +113,12 @@ impl Host<'_> {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(LabError::io(format!("a command on {}", self.name)))
+    }
+
+    /// Begins to send echo requests from this node.
+    #[must_use]
+    pub fn echo(&self, echo: Echo) -> Pinging {
+        echo.start(&namespace(self.lab, self.name))
     }
 
     /// Asks the switchd of this node over its admin socket. [`super::Lab::switchctl`] starts a

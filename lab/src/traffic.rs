@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout};
 use std::time::Duration;
 
+use netns::{Echo, Echoes, Pinging};
 use serde_json::Value;
 
 use super::{Host, LabError};
@@ -30,73 +31,51 @@ impl Pings {
     }
 }
 
+impl From<Echoes> for Pings {
+    fn from(seen: Echoes) -> Self {
+        let received = f64::from(seen.received);
+        let mean_ms = seen.time.as_secs_f64() * 1e3 / received;
+        Self {
+            sent: seen.sent.into(),
+            received: seen.received.into(),
+            mean_ms: (seen.received > 0).then_some(mean_ms),
+        }
+    }
+}
+
 /// Sends `count` echo requests, one each `interval`, and waits for the replies.
 ///
 /// # Errors
-/// When ping cannot run or prints no statistics.
+/// When the node's namespace cannot be entered.
 pub fn ping(
     from: Host<'_>,
     to: Host<'_>,
     v6: bool,
-    count: u32,
+    count: u16,
     interval: Duration,
 ) -> Result<Pings, LabError> {
-    finish_ping(start_ping(from, to, v6, count, interval)?)
+    finish_ping(start_ping(from, to, v6, count, interval))
 }
 
 /// Starts what [`ping`] does; [`finish_ping`] has the result.
-///
-/// # Errors
-/// When ping cannot be started.
+#[must_use]
 pub fn start_ping(
     from: Host<'_>,
     to: Host<'_>,
     v6: bool,
-    count: u32,
+    count: u16,
     interval: Duration,
-) -> Result<Child, LabError> {
-    let family = if v6 { "-6" } else { "-4" };
-    let (count, interval) = (count.to_string(), interval.as_secs_f64().to_string());
-    let address = to.address(v6).to_string();
-    from.spawn([
-        "ping", "-n", "-q", family, "-c", &count, "-i", &interval, "-W", "2", &address,
-    ])
+) -> Pinging {
+    from.echo(Echo::new(to.address(v6), count, interval))
 }
 
 /// Waits for a ping to end.
 ///
 /// # Errors
-/// When it prints no statistics.
-pub fn finish_ping(process: Child) -> Result<Pings, LabError> {
-    let output = process.wait_with_output().map_err(LabError::io("ping"))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    parse_ping(&text).ok_or_else(|| LabError::Answer {
-        what: "ping".to_owned(),
-        reason: format!("{text}{}", String::from_utf8_lossy(&output.stderr)),
-    })
-}
-
-fn parse_ping(text: &str) -> Option<Pings> {
-    let counts = text
-        .lines()
-        .find(|line| line.contains("packets transmitted"))?;
-    let number = |word: &str| {
-        let before = counts.split(word).next()?;
-        before
-            .split([',', ' '])
-            .rfind(|part| !part.is_empty())?
-            .parse()
-            .ok()
-    };
-    let mean_ms = text
-        .lines()
-        .find(|line| line.starts_with("rtt "))
-        .and_then(|line| line.split(" = ").nth(1)?.split('/').nth(1)?.parse().ok());
-    Some(Pings {
-        sent: number("packets transmitted")?,
-        received: number("received")?,
-        mean_ms,
-    })
+/// When its namespace could not be entered.
+pub fn finish_ping(pinging: Pinging) -> Result<Pings, LabError> {
+    let seen = pinging.finish().map_err(LabError::io("echo requests"))?;
+    Ok(seen.into())
 }
 
 /// What iperf3 has measured.
@@ -189,17 +168,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statistics_of_ping_are_read() {
-        let text = "PING 10.2.4.2 (10.2.4.2) 56(84) bytes of data.\n\n\
-                    --- 10.2.4.2 ping statistics ---\n\
-                    20 packets transmitted, 19 received, +1 errors, 5% packet loss, time 202ms\n\
-                    rtt min/avg/max/mdev = 0.081/0.512/0.944/0.431 ms\n";
-        let pings = parse_ping(text).unwrap();
-        assert_eq!((pings.sent, pings.received, pings.lost()), (20, 19, 1));
-        assert_eq!(pings.mean_ms, Some(0.512));
-        assert_eq!(parse_ping("ping: unknown host"), None);
-        let none = parse_ping("3 packets transmitted, 0 received, 100% packet loss").unwrap();
-        assert_eq!((none.received, none.mean_ms), (0, None));
+    fn the_mean_is_of_those_that_came() {
+        let mut seen = Echoes {
+            sent: 4,
+            received: 2,
+            refused: 1,
+            time: Duration::from_millis(5),
+            ..Echoes::default()
+        };
+        let pings = Pings::from(seen.clone());
+        assert_eq!((pings.sent, pings.received, pings.lost()), (4, 2, 2));
+        assert_eq!(pings.mean_ms, Some(2.5));
+        seen.received = 0;
+        assert_eq!(Pings::from(seen).mean_ms, None);
     }
 }
 

@@ -6,10 +6,11 @@ use std::fs;
 use std::time::Duration;
 
 use lab::observe::{eventually, rows, switches};
-use lab::{Lab, exclusive, node_dir, privileged};
+use lab::{Echo, Echoes, Lab, exclusive, node_dir, privileged};
 use serde_json::Value;
 
-const SETTLE: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(20);
+const GAP: Duration = Duration::from_millis(50);
 
 /// Switches whose ports are in a bridge called `br0` each; host n has 192.0.2.n.
 struct Rig {
@@ -89,30 +90,23 @@ impl Rig {
         output.expect_ok()
     }
 
-    /// How many of `count` echo requests of a host to an address are answered, and the answers.
-    fn ping(&self, host: &str, destination: &str, count: usize) -> (usize, String) {
-        let count = count.to_string();
-        let words = [
-            "ping",
-            "-n",
-            "-c",
-            &count,
-            "-i",
-            "0.05",
-            "-W",
-            "1",
-            destination,
-        ];
-        let output = self.lab.host(host).run(words).unwrap();
-        (output.stdout.matches("bytes from").count(), output.stdout)
+    /// What comes of `count` echo requests of a host to an address.
+    fn ping(&self, host: &str, destination: &str, count: u16) -> Echoes {
+        let echo = Echo::new(destination.parse().unwrap(), count, GAP);
+        self.lab.host(host).echo(echo).finish().unwrap()
+    }
+
+    /// How many of them are answered.
+    fn answers(&self, host: &str, destination: &str, count: u16) -> u16 {
+        self.ping(host, destination, count).received
     }
 
     /// Waits until a host gets answers from an address.
     fn wait_answer(&self, host: &str, destination: &str) {
         eventually("an answer", SETTLE, || {
             match self.ping(host, destination, 2) {
-                (2, _) => Ok(()),
-                (_, text) => Err(text),
+                seen if seen.lost() == 0 => Ok(()),
+                seen => Err(format!("{seen:?}")),
             }
         });
     }
@@ -134,13 +128,13 @@ impl Rig {
     fn wait_routed(&self, host: &str, destination: &str) {
         eventually(destination, SETTLE, || {
             let before = self.punted("leaf1");
-            let (answers, text) = self.ping(host, destination, 5);
+            let seen = self.ping(host, destination, 5);
             let punted = self.punted("leaf1") - before;
-            if answers == 5 && punted == 0 && text.contains("ttl=63") {
+            if seen.lost() == 0 && punted == 0 && seen.hops == [63].into() {
                 Ok(())
             } else {
                 let why = self.lab.switchctl("leaf1", &["routes", "--punted"]);
-                Err(format!("{punted} punted: {text} {why:?}"))
+                Err(format!("{punted} punted: {seen:?} {why:?}"))
             }
         });
     }
@@ -224,9 +218,9 @@ fn hosts_of_one_network_reach_each_other_over_two_leaves() {
     assert!(stations.iter().all(|it| it.len() >= 2), "{stations:?}");
     let counts = |what| nodes.map(|(node, port)| rig.count(node, port, what));
     let (bridged, learning) = (counts("bridged_packets"), counts("learning_packets"));
-    let (answers, text) = rig.ping("h1", "192.0.2.3", 40);
-    assert_eq!(answers, 40, "{text}");
-    assert!(text.contains("ttl=64"), "{text}");
+    let seen = rig.ping("h1", "192.0.2.3", 40);
+    assert_eq!(seen.received, 40, "{seen:?}");
+    assert_eq!(seen.hops, [64].into());
     for ((after, before), (node, port)) in counts("bridged_packets").iter().zip(bridged).zip(nodes)
     {
         assert!(*after >= before + 40, "{node} {port}: {before} to {after}");
@@ -304,22 +298,21 @@ fn nothing_is_lost_while_stations_come_and_go() {
     let rig = Rig::configured("brgone", 1, "", no_limit);
     rig.wait_answer("h1", "192.0.2.2");
     let forget = format!("bridge fdb del {} dev h2 master", rig.mac("h2"));
-    let words = "ping -n -q -i 0.0004 -c 8000 192.0.2.2";
-    let text = std::thread::scope(|scope| {
-        let ping = scope.spawn(|| rig.on("h1", words));
-        let mut forgotten = 0;
-        while !ping.is_finished() {
-            // It may not have been learned again yet.
-            let words = forget.split_whitespace();
-            forgotten += u32::from(rig.lab.host("leaf1").run(words).unwrap().ok());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        // On a busy machine the kernel takes its time to learn.
-        assert!(forgotten >= 3, "only {forgotten} times");
-        ping.join().unwrap()
-    });
+    let often = Duration::from_micros(400);
+    let echo = Echo::new("192.0.2.2".parse().unwrap(), 8000, often);
+    let ping = rig.lab.host("h1").echo(echo);
+    let mut forgotten = 0;
+    while !ping.is_finished() {
+        // It may not have been learned again yet.
+        let words = forget.split_whitespace();
+        forgotten += u32::from(rig.lab.host("leaf1").run(words).unwrap().ok());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let seen = ping.finish().unwrap();
+    // On a busy machine the kernel takes its time to learn.
+    assert!(forgotten >= 3, "only {forgotten} times");
     let drops = rows(rig.lab.switchctl("leaf1", &["show", "drops"]).unwrap());
-    assert!(text.contains(" 8000 received"), "{text} {drops:?}");
+    assert_eq!(seen.received, 8000, "{seen:?} {drops:?}");
     assert!(
         !drops.iter().any(|row| row["reason"] == "station_unknown"),
         "{drops:?}"
@@ -351,8 +344,8 @@ fn blocked_ports_forward_nothing() {
     // A bridge without spanning tree has no port that blocks for long.
     set(0, "disabled");
     let bridged = rig.count("leaf1", "h1", "bridged_packets");
-    assert_eq!(rig.ping("h1", "192.0.2.2", 3).0, 0);
-    assert_eq!(rig.ping("h2", "192.0.2.1", 3).0, 0);
+    assert_eq!(rig.answers("h1", "192.0.2.2", 3), 0);
+    assert_eq!(rig.answers("h2", "192.0.2.1", 3), 0);
     assert_eq!(rig.count("leaf1", "h1", "bridged_packets"), bridged);
     set(3, "forwarding");
     rig.wait_answer("h1", "192.0.2.2");
@@ -378,9 +371,10 @@ fn stations_in_use_do_not_age() {
     }
     rig.wait_answer("h1", "192.0.2.2");
     let learning = rig.count("leaf1", "h1", "learning_packets");
-    let words = "ping -n -c 50 -i 0.25 -W 1 192.0.2.2";
-    let text = rig.on("h1", words);
-    assert_eq!(text.matches("bytes from").count(), 50, "{text}");
+    let mut echo = Echo::new("192.0.2.2".parse().unwrap(), 50, GAP);
+    echo.interval = Duration::from_millis(250);
+    let seen = rig.lab.host("h1").echo(echo).finish().unwrap();
+    assert_eq!(seen.received, 50, "{seen:?}");
     assert_eq!(rig.count("leaf1", "h1", "learning_packets"), learning);
     let stations = [rig.mac("h1"), rig.mac("h2")];
     let has = |known: &BTreeSet<(String, u64, String)>| {
@@ -539,19 +533,19 @@ fn vlans_are_kept_apart() {
         assert!(vlans.is_superset(&[10, 20].into()), "{node}: {known:?}");
     }
     let bridged = rig.count("leaf1", "h1", "bridged_packets");
-    let (answers, text) = rig.ping("h1", "192.0.2.3", 20);
-    assert_eq!(answers, 20, "{text}");
+    let seen = rig.ping("h1", "192.0.2.3", 20);
+    assert_eq!(seen.received, 20, "{seen:?}");
     assert!(rig.count("leaf1", "h1", "bridged_packets") >= bridged + 20);
     for (host, other) in [
         ("h1", "192.0.2.2"),
         ("h1", "192.0.2.4"),
         ("h2", "192.0.2.3"),
     ] {
-        assert_eq!(rig.ping(host, other, 2).0, 0, "{host} {other}");
+        assert_eq!(rig.answers(host, other, 2), 0, "{host} {other}");
     }
     // A port that leaves the VLAN is cut off at once.
     rig.on("leaf2", "bridge vlan del dev h3 vid 10");
-    assert_eq!(rig.ping("h1", "192.0.2.3", 2).0, 0);
+    assert_eq!(rig.answers("h1", "192.0.2.3", 2), 0);
     rig.on("leaf2", "bridge vlan add dev h3 vid 10 pvid untagged");
     rig.wait_answer("h1", "192.0.2.3");
 }
@@ -566,9 +560,9 @@ fn blocked_vlans_forward_nothing() {
     let _alone = exclusive().unwrap();
     let rig = Rig::with_vlans("brvstp", "");
     let answers = || {
-        [("h1", "192.0.2.3"), ("h2", "192.0.2.4")].map(|(host, other)| rig.ping(host, other, 3).0)
+        [("h1", "192.0.2.3"), ("h2", "192.0.2.4")].map(|(host, other)| rig.answers(host, other, 3))
     };
-    let wait = |expected: [usize; 2]| {
+    let wait = |expected: [u16; 2]| {
         eventually("the state", SETTLE, || match answers() {
             got if got == expected => Ok(()),
             got => Err(format!("{got:?} {:?}", rig.bridge_rows("leaf1"))),
@@ -631,7 +625,7 @@ fn trunks_to_hosts_have_their_vlans() {
         );
     }
     let bridged = rig.count("leaf1", "h1", "bridged_packets");
-    assert_eq!(rig.ping("h1", "192.0.2.4", 20).0, 20);
+    assert_eq!(rig.answers("h1", "192.0.2.4", 20), 20);
     assert!(rig.count("leaf1", "h1", "bridged_packets") >= bridged + 20);
 }
 
@@ -659,9 +653,9 @@ fn service_vlans_carry_the_tags_of_customers() {
         rig.wait_agreement(node);
     }
     let bridged = rig.count("spine1", "leaf1", "bridged_packets");
-    assert_eq!(rig.ping("h1", "198.51.100.3", 20).0, 20);
+    assert_eq!(rig.answers("h1", "198.51.100.3", 20), 20);
     assert!(rig.count("spine1", "leaf1", "bridged_packets") >= bridged + 20);
-    assert_eq!(rig.ping("h1", "198.51.100.4", 2).0, 0, "another customer");
+    assert_eq!(rig.answers("h1", "198.51.100.4", 2), 0, "another customer");
 }
 
 /// SW-1: switchd routes between VLANs of a bridge, and between them and a VLAN of a port, by the
@@ -749,13 +743,13 @@ fn a_laboratory_of_one_network_has_no_loops() {
     assert_eq!(rig.lab.host("h3").address(false).to_string(), "10.0.0.3");
     eventually("an answer", Duration::from_secs(30), || {
         match rig.ping("h1", "10.0.0.3", 2) {
-            (2, _) => Ok(()),
-            (_, text) => Err(text),
+            seen if seen.lost() == 0 => Ok(()),
+            seen => Err(format!("{seen:?}")),
         }
     });
-    let (answers, text) = rig.ping("h1", "10.0.0.3", 20);
-    assert_eq!(answers, 20, "{text}");
-    assert!(text.contains("ttl=64") && !text.contains("DUP"), "{text}");
+    let seen = rig.ping("h1", "10.0.0.3", 20);
+    assert_eq!((seen.received, seen.duplicates), (20, 0), "{seen:?}");
+    assert_eq!(seen.hops, [64].into());
     assert!(rig.count("leaf1", "h1", "bridged_packets") > 0);
     let of = |node: &str| rig.bridge_rows(node);
     let all: Vec<Value> = ["leaf1", "leaf2", "spine1", "spine2"]

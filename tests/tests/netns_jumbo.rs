@@ -26,8 +26,10 @@ fn ping_to(lab: &Lab, to: &str, size: usize, fragments: bool) -> String {
     let family = if to.contains(':') { "-6" } else { "-4" };
     let rule = if fragments { "dont" } else { "do" };
     let size = size.to_string();
+    // All at once, and each has two seconds: the last one has as much time as the others.
     let words = [
-        "ping", family, "-n", "-c", "5", "-i", "0.02", "-W", "1", "-M", rule, "-s", &size, to,
+        "ping", family, "-n", "-c", "5", "-l", "5", "-i", "2", "-W", "2", "-M", rule, "-s", &size,
+        to,
     ];
     let output = lab.host("h1").run(words).unwrap();
     format!("{}{}", output.stdout, output.stderr)
@@ -45,7 +47,7 @@ expected = [generator.randbytes(n) for n in [18, 3797, 3798, 3799, 7637, 7638, 7
 s = socket.socket(family, socket.SOCK_DGRAM)
 if role == 'receive':
     s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20) # SO_RCVBUFFORCE
-    s.settimeout(5)
+    s.settimeout(20)
     s.bind((address, 7777))
     print('bound', flush=True)
     for number, bytes in enumerate(expected):
@@ -112,7 +114,7 @@ fn jumbo_frames_cross_the_fabric() {
         lab.host(node).run(link).unwrap().expect_ok();
     }
     for (v6, answer) in [(false, "mtu = 4000"), (true, "mtu=4000")] {
-        eventually("an answer with the MTU", Duration::from_secs(5), || {
+        eventually("an answer with the MTU", Duration::from_secs(20), || {
             let text = ping(&lab, v6, 8000, false);
             let learnt = text.contains(answer) || text.contains("mtu: 4000");
             if learnt { Ok(()) } else { Err(text) }
@@ -145,7 +147,7 @@ fn jumbo_frames_are_bridged() {
     for v6 in [false, true] {
         let most = if v6 { 9000 - 48 } else { 9000 - 28 };
         // The bridges have just come up.
-        eventually("a way", Duration::from_secs(10), || {
+        eventually("a way", Duration::from_secs(30), || {
             let text = ping(&lab, v6, most, false);
             let all = text.contains(" 0% packet loss");
             if all { Ok(()) } else { Err(text) }
@@ -191,7 +193,7 @@ frames = ((length, generator.randbytes(length - headers)) for length in range(60
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
 if role == 'receive':
     s.setsockopt(socket.SOL_SOCKET, 33, 1 << 27) # SO_RCVBUFFORCE
-    s.settimeout(10)
+    s.settimeout(20)
     s.bind((interface, 0))
     print('bound', flush=True)
     for length, payload in frames:
@@ -313,7 +315,7 @@ fn frames_of_every_length_are_bridged() {
         .up()
         .unwrap();
     let to = lab.host("h2").address(false).to_string();
-    eventually("a way", Duration::from_secs(10), || {
+    eventually("a way", Duration::from_secs(30), || {
         let text = ping_to(&lab, &to, 100, true);
         let all = text.contains(" 0% packet loss");
         if all { Ok(()) } else { Err(text) }
@@ -360,7 +362,7 @@ fn hostd_sends_4096_bytes_in_a_packet() {
             .host("h1")
             .spawn(words.each_ref().map(String::as_str))
             .unwrap();
-        eventually("its queue pair", Duration::from_secs(5), || {
+        eventually("its queue pair", Duration::from_secs(20), || {
             let pairs = rows(lab.hostctl("h1", &["show", "qps"]).unwrap());
             let mtus: Vec<_> = pairs.iter().map(|row| row["mtu"].as_u64()).collect();
             if mtus.contains(&Some(4096)) {

@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use lab::observe::{assert_healthy, eventually, rows, switches};
-use lab::{Lab, exclusive, privileged};
+use lab::{Echo, Lab, exclusive, privileged};
 use netns::Namespace;
 use serde_json::Value;
 
-const SETTLE: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(20);
 
 /// A leaf with two hosts and a spine, and a router behind an interface that is no port.
 struct Rig {
@@ -61,15 +61,17 @@ impl Rig {
         output.expect_ok()
     }
 
-    /// How many of a few echo requests of h1 to `destination` are answered.
-    fn answered(&self, destination: &str, more: &[&str]) -> usize {
-        let words = [
-            &["ping", "-n", "-c", "3", "-i", "0.05", "-W", "1"][..],
-            more,
-            &[destination],
-        ];
-        let output = self.lab.host("h1").run(words.concat()).unwrap();
-        output.stdout.matches("bytes from").count()
+    /// How many of three echo requests of h1 to `destination` are answered.
+    fn answered(&self, destination: &str) -> u16 {
+        self.answered_at(destination, 0)
+    }
+
+    /// The same with a type of service.
+    fn answered_at(&self, destination: &str, tos: u8) -> u16 {
+        let interval = Duration::from_millis(50);
+        let mut echo = Echo::new(destination.parse().unwrap(), 3, interval);
+        echo.tos = tos;
+        self.lab.host("h1").echo(echo).finish().unwrap().received
     }
 
     /// What is punted, as (prefix, port, reason, why).
@@ -138,24 +140,24 @@ fn a_route_by_another_interface_is_the_kernels() {
     }
     let _alone = exclusive().unwrap();
     let rig = Rig::new("puroute");
-    assert_eq!(rig.answered("203.0.113.1", &[]), 0);
+    assert_eq!(rig.answered("203.0.113.1"), 0);
     rig.leaf("ip route add default via 198.51.100.2");
     rig.leaf("ip -6 route add default via 2001:db8:51::2");
     let why = rig.wait_punted("0.0.0.0/0", "", "not_a_port");
     assert_eq!(why, "leaves by outside, which is no port");
     rig.wait_punted("::/0", "", "not_a_port");
     let before = rig.count();
-    assert_eq!(rig.answered("203.0.113.1", &[]), 3);
-    assert_eq!(rig.answered("2001:db8:77::1", &[]), 3);
+    assert_eq!(rig.answered("203.0.113.1"), 3);
+    assert_eq!(rig.answered("2001:db8:77::1"), 3);
     assert_eq!(rig.count(), before + 6);
     // Connected networks and their neighbours are inside of the default route.
     for v6 in [false, true] {
-        assert_eq!(rig.answered(&rig.address("h2", v6), &[]), 3);
+        assert_eq!(rig.answered(&rig.address("h2", v6)), 3);
     }
     assert_eq!(rig.count(), before + 6);
     assert_healthy(&rig.lab, &["no_route", "martian"]);
     rig.leaf("sysctl -qw net.ipv4.ip_forward=0");
-    assert_eq!(rig.answered("203.0.113.1", &[]), 0);
+    assert_eq!(rig.answered("203.0.113.1"), 0);
     let status = rig.status();
     assert!(status.contains("ip_forward is 0"), "{status}");
     rig.leaf("ip route del default via 198.51.100.2");
@@ -181,7 +183,7 @@ fn a_mixed_multipath_route_is_the_kernels() {
     let before = rig.count();
     // The kernel's hash is of the addresses. The spine has no way there.
     let answered = (1..=20)
-        .map(|last| rig.answered(&format!("203.0.113.{last}"), &[]))
+        .map(|last| rig.answered(&format!("203.0.113.{last}")))
         .filter(|answers| *answers > 0)
         .count();
     assert!((1..20).contains(&answered), "{answered} of 20 destinations");
@@ -218,12 +220,12 @@ fn local_prefixes_and_many_addresses_reach_the_kernel() {
     rig.leaf(&format!("ip -batch {}", file.display()));
     let before = rig.count();
     for destination in ["77.7.1.2", "77.7.255.255", "10.77.0.1"] {
-        assert_eq!(rig.answered(destination, &[]), 3, "{destination}");
+        assert_eq!(rig.answered(destination), 3, "{destination}");
     }
     // Those that came last are beyond the list.
     for number in 4180..4200 {
         let destination = format!("10.77.{}.{}", number / 256, number % 256);
-        assert_eq!(rig.answered(&destination, &[]), 3, "{destination}");
+        assert_eq!(rig.answered(&destination), 3, "{destination}");
     }
     assert_eq!(rig.count(), before, "local packets are not punted");
     assert_healthy(&rig.lab, &["no_route", "martian"]);
@@ -243,15 +245,15 @@ fn a_policy_rule_makes_the_kernel_decide() {
     let why = rig.wait_punted("0.0.0.0/0", "h1", "rule");
     assert_eq!(why, format!("policy rule \"99: {rule}\""));
     let before = rig.count();
-    assert_eq!(rig.answered("203.0.113.1", &[]), 3);
+    assert_eq!(rig.answered("203.0.113.1"), 3);
     assert_eq!(rig.count(), before + 3);
     // Not by its table: the kernel has no other way to h2 for these packets, and no answer comes.
-    assert_eq!(rig.answered(&rig.address("h2", false), &[]), 0);
-    assert_eq!(rig.answered(&rig.address("h2", true), &[]), 3, "no rule");
+    assert_eq!(rig.answered(&rig.address("h2", false)), 0);
+    assert_eq!(rig.answered(&rig.address("h2", true)), 3, "no rule");
     assert!(rig.status().contains(&rule), "{}", rig.status());
     rig.leaf(&format!("ip rule del pref 99 {rule}"));
     rig.wait_nothing_punted();
-    assert_eq!(rig.answered(&rig.address("h2", false), &[]), 3);
+    assert_eq!(rig.answered(&rig.address("h2", false)), 3);
     assert!(!rig.status().contains(&rule), "{}", rig.status());
     let events = rows(rig.lab.switchctl("leaf1", &["events"]).unwrap());
     let of_h1: Vec<&str> = events
@@ -279,15 +281,15 @@ fn routes_for_some_packets_are_the_kernels() {
     rig.leaf("ip route add 203.0.113.0/24 tos 0x10 via 198.51.100.2");
     let why = rig.wait_punted("203.0.113.0/24", "", "selective");
     assert_eq!(why, "has routes for some packets only: tos 0x10");
-    assert_eq!(rig.answered("203.0.113.1", &["-Q", "0x10"]), 3);
-    assert_eq!(rig.answered("203.0.113.1", &[]), 0);
+    assert_eq!(rig.answered_at("203.0.113.1", 0x10), 3);
+    assert_eq!(rig.answered("203.0.113.1"), 0);
     let source = rig.address("h1", true);
     rig.leaf(&format!(
         "ip -6 route add 2001:db8:77::/48 from {source}/128 via 2001:db8:51::2"
     ));
     let why = rig.wait_punted("2001:db8:77::/48", "", "selective");
     assert!(why.ends_with(&format!("from {source}/128")), "{why}");
-    assert_eq!(rig.answered("2001:db8:77::1", &[]), 3);
+    assert_eq!(rig.answered("2001:db8:77::1"), 3);
 }
 
 /// SW-1: a port that was given to a bridge is the bridge's: it is routed to by the bridge's
@@ -300,7 +302,7 @@ fn a_port_in_a_bridge_is_the_bridges() {
     let _alone = exclusive().unwrap();
     let rig = Rig::new("pubridge");
     let h2 = rig.address("h2", false);
-    assert_eq!(rig.answered(&h2, &[]), 3);
+    assert_eq!(rig.answered(&h2), 3);
     let text = rig.leaf("ip -4 -o address show dev h2");
     let own = text.split_whitespace().nth(3).unwrap().to_owned();
     rig.leaf("ip link add bridge type bridge");
@@ -315,7 +317,7 @@ fn a_port_in_a_bridge_is_the_bridges() {
     rig.wait_punted(&network.trunc().to_string(), "", "not_a_port");
     let before = rig.count();
     eventually("an answer by the bridge", SETTLE, || {
-        match rig.answered(&h2, &[]) {
+        match rig.answered(&h2) {
             3 => Ok(()),
             answers => Err(format!("{answers} answers")),
         }
@@ -323,7 +325,7 @@ fn a_port_in_a_bridge_is_the_bridges() {
     assert!(rig.count() > before, "the kernel finds the neighbour");
     eventually("no packet punted", SETTLE, || {
         let before = rig.count();
-        match (rig.answered(&h2, &[]), rig.count() - before) {
+        match (rig.answered(&h2), rig.count() - before) {
             (3, 0) => Ok(()),
             found => Err(format!("{found:?} {:?}", rig.punted())),
         }
@@ -346,7 +348,7 @@ fn a_port_in_a_bridge_is_the_bridges() {
         mac.unwrap().stdout.trim()
     );
     rig.leaf(&forget);
-    assert_eq!(rig.answered(&h2, &[]), 3);
+    assert_eq!(rig.answered(&h2), 3);
     // Between stations of the bridge switchd would forward.
     let ports = rows(rig.lab.switchctl("leaf1", &["bridge"]).unwrap());
     let served = |row: &&Value| row["port"] == "h2" && row["left_to_kernel"].is_null();
@@ -355,7 +357,7 @@ fn a_port_in_a_bridge_is_the_bridges() {
     rig.leaf(&format!("ip address add {own} dev h2"));
     rig.wait_nothing_punted();
     eventually("an answer by the port", SETTLE, || {
-        match rig.answered(&h2, &[]) {
+        match rig.answered(&h2) {
             3 => Ok(()),
             answers => Err(format!("{answers} answers")),
         }
@@ -421,9 +423,9 @@ fn frames_of_the_kernels_vlan_are_the_kernels() {
         .run("ip route add 192.0.2.0/24 via 198.51.100.1")
         .unwrap();
     rig.wait_punted("0.0.0.0/0", "h1", "vlan");
-    assert_eq!(rig.answered("192.0.2.1", &[]), 3, "the switch itself");
+    assert_eq!(rig.answered("192.0.2.1"), 3, "the switch itself");
     let before = rig.count();
-    assert_eq!(rig.answered("203.0.113.1", &[]), 3, "through the switch");
+    assert_eq!(rig.answered("203.0.113.1"), 3, "through the switch");
     assert_eq!(rig.count(), before + 3);
 }
 
@@ -463,7 +465,7 @@ fn route_through_a_tunnel(name: &str, kind: &str) {
         text.trim().parse().unwrap()
     };
     let before = (rig.count(), counted("rx"), counted("tx"));
-    assert_eq!(rig.answered("203.0.113.1", &[]), 3);
+    assert_eq!(rig.answered("203.0.113.1"), 3);
     let after = (rig.count(), counted("rx"), counted("tx"));
     assert_eq!(after.0, before.0 + 3, "punted");
     // Neighbours are asked for through some tunnels, too.
@@ -521,7 +523,7 @@ fn a_port_in_a_vrf_is_the_vrfs() {
     rig.leaf("ip route add 203.0.113.0/24 via 198.51.100.2 vrf blue");
     let why = rig.wait_punted("0.0.0.0/0", "h1", "master");
     assert_eq!(why, "the port belongs to the vrf blue");
-    assert_eq!(rig.answered("203.0.113.1", &[]), 3);
+    assert_eq!(rig.answered("203.0.113.1"), 3);
     // Ports outside of it are switchd's as before, though VRFs have rules of their own.
     assert!(rig.punted().iter().all(|[_, port, ..]| port != "h2"));
 }

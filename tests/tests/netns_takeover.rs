@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use lab::observe::{assert_healthy, eventually, rows, switches};
 use lab::traffic::{Pings, finish_ping, start_ping};
-use lab::{Lab, exclusive, node_dir, privileged};
+use lab::{Echo, Lab, exclusive, node_dir, privileged};
 use serde_json::Value;
 
-const SETTLE: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(20);
 const GAP: Duration = Duration::from_millis(10);
 
 /// A leaf with two hosts, whose kernel forwards and takes over after so many milliseconds, or
@@ -40,8 +40,8 @@ fn leaf(name: &str, milliseconds: u32) -> Lab {
 }
 
 /// Pings `count` times from host to host, by IPv4 and IPv6, while `meanwhile` does something.
-fn pinged(lab: &Lab, count: u32, meanwhile: impl FnOnce()) -> [Pings; 2] {
-    let ping = |v6| start_ping(lab.host("h1"), lab.host("h2"), v6, count, GAP).unwrap();
+fn pinged(lab: &Lab, count: u16, meanwhile: impl FnOnce()) -> [Pings; 2] {
+    let ping = |v6| start_ping(lab.host("h1"), lab.host("h2"), v6, count, GAP);
     let pings = [ping(false), ping(true)];
     sleep(20 * GAP);
     meanwhile();
@@ -141,31 +141,18 @@ fn the_kernel_bridges_while_switchd_is_frozen() {
         let count = |row: &Value| row["bridged_packets"].as_u64().unwrap_or(0);
         ports.iter().map(count).sum::<u64>()
     };
-    let ping = |count: &str| {
-        let words = [
-            "ping",
-            "-n",
-            "-q",
-            "-c",
-            count,
-            "-i",
-            "0.01",
-            "-W",
-            "2",
-            "192.0.2.2",
-        ];
-        lab.host("h1").spawn(words).unwrap()
-    };
+    let to = "192.0.2.2".parse().unwrap();
+    let ping = |count| lab.host("h1").echo(Echo::new(to, count, GAP));
     eventually("frames that a worker bridges", SETTLE, || {
         let before = bridged();
-        let pings = finish_ping(ping("20")).unwrap();
+        let pings = finish_ping(ping(20)).unwrap();
         if pings.lost() == 0 && bridged() >= before + 40 {
             Ok(())
         } else {
             Err(format!("{pings:?}"))
         }
     });
-    let pings = ping("400");
+    let pings = ping(400);
     sleep(20 * GAP);
     freeze(&lab);
     let pings = finish_ping(pings).unwrap();

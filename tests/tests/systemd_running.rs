@@ -12,7 +12,7 @@ use std::time::Duration;
 use lab::observe::eventually;
 use lab::settings::binaries;
 use lab::{exclusive, privileged};
-use netns::Namespace;
+use netns::{Echo, Echoes, Namespace};
 
 /// Long enough for a machine that does much else.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -282,31 +282,13 @@ fn hosts_of(machine: &Machine) -> [Namespace; 2] {
     })
 }
 
-/// How many of so many echo requests of a host were not answered, and what ping says.
-fn lost(host: &Namespace, count: usize, to: &str, meanwhile: impl FnOnce()) -> (usize, String) {
-    let mut ping = Command::new("ip");
-    ping.args([
-        "netns",
-        "exec",
-        host.name(),
-        "ping",
-        "-q",
-        "-n",
-        "-i",
-        "0.01",
-    ]);
-    ping.args(["-W", "2", "-c", &count.to_string(), to]);
-    let ping = ping.stdout(Stdio::piped()).spawn().expect("ping");
+/// What comes of so many echo requests of a host while `meanwhile` does something.
+fn pinged(host: &Namespace, count: u16, meanwhile: impl FnOnce()) -> Echoes {
+    let gap = Duration::from_millis(10);
+    let pinging = Echo::new([10, 8, 2, 2].into(), count, gap).start(host.name());
     std::thread::sleep(Duration::from_millis(200));
     meanwhile();
-    let output = ping.wait_with_output().expect("ping");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let place = words.iter().position(|word| word.starts_with("received"));
-    let received: usize = words[place.expect("a summary") - 1]
-        .parse()
-        .expect("a number");
-    (count - received, text)
+    pinging.finish().expect("echo requests")
 }
 
 /// MG-6, SW-1: an upgrade puts another program in the place of the one that runs, which goes on
@@ -332,11 +314,9 @@ fn an_upgrade_replaces_the_program() {
         let pid = sh("systemctl show -P MainPID switchd");
         (pid.clone(), sh(&format!("sha256sum < /proc/{pid}/exe")))
     };
-    eventually("a way", PATIENCE, || {
-        match lost(&hosts[0], 5, "10.8.2.2", || ()) {
-            (0, _) => Ok(()),
-            (_, text) => Err(text),
-        }
+    eventually("a way", PATIENCE, || match pinged(&hosts[0], 5, || ()) {
+        seen if seen.lost() == 0 => Ok(()),
+        seen => Err(format!("{seen:?}")),
     });
     let before = running();
 
@@ -347,32 +327,32 @@ fn an_upgrade_replaces_the_program() {
     ));
     let other = sh(&format!("sha256sum < {program}.new"));
     assert_ne!(other, before.1);
-    let (missing, text) = lost(&hosts[0], 100, "10.8.2.2", || {
+    let seen = pinged(&hosts[0], 100, || {
         sh(&format!("mv {program}.new {program} && switchd check"));
     });
-    assert_eq!(missing, 0, "the file is replaced: {text}");
+    assert_eq!(seen.lost(), 0, "the file is replaced: {seen:?}");
     assert_eq!(running(), before, "it goes on with its own file");
 
-    let (missing, text) = lost(&hosts[0], 300, "10.8.2.2", || {
+    let seen = pinged(&hosts[0], 300, || {
         sh("systemctl stop switchd");
     });
-    assert_eq!(missing, 0, "a stop, and the kernel: {text}");
-    let (missing, text) = lost(&hosts[0], 300, "10.8.2.2", || {
+    assert_eq!(seen.lost(), 0, "a stop, and the kernel: {seen:?}");
+    let seen = pinged(&hosts[0], 300, || {
         sh("systemctl start switchd");
     });
-    println!("the start lost {missing} of 300");
+    println!("the start lost {} of 300", seen.lost());
     // What lay in the rings of two devices as programs were put on them, and answers to it.
-    assert!(missing < 20, "{text}");
+    assert!(seen.lost() < 20, "{seen:?}");
     machine.wait_for_status("switchd", well);
     let after = running();
     assert_ne!(after.0, before.0);
     assert_eq!(after.1, other, "the new program runs");
 
     // And at once, as an operator does it.
-    let (missing, text) = lost(&hosts[0], 500, "10.8.2.2", || {
+    let seen = pinged(&hosts[0], 500, || {
         sh("systemctl restart switchd");
     });
-    println!("the restart lost {missing} of 500");
-    assert!(missing < 20, "{text}");
+    println!("the restart lost {} of 500", seen.lost());
+    assert!(seen.lost() < 20, "{seen:?}");
     assert_eq!(machine.journal("switchd", "err"), "");
 }

@@ -3,8 +3,10 @@
 //!
 //! It depends on no other crate of the workspace, so that the tests of each can use it.
 
+mod echo;
 mod output;
 
+pub use echo::{Echo, Echoes, Pinging};
 pub use output::Output;
 
 use nix::sched::{CloneFlags, setns, unshare};

@@ -1,7 +1,6 @@
 //! Interfaces that come, go and change while the real daemon runs.
 
-use crate::support::{Rig, eventually, privileged, received};
-use std::process::Stdio;
+use crate::support::{Rig, eventually, privileged};
 
 /// The row of a port; `null` if there is none.
 fn port(rig: &Rig, name: &str) -> serde_json::Value {
@@ -53,11 +52,7 @@ fn an_interface_comes_and_goes() {
     rig.start(&[]);
     assert_eq!(rig.ping("10.2.0.2", 3, 50), 3);
     assert_eq!(status(&rig), (true, "[]".to_owned()));
-    let others = rig
-        .ping_command("10.2.0.2", 600, 5)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let others = rig.start_ping("10.2.0.2", 600, 5);
     for round in 0..3_u64 {
         rig.link(4, "b");
         eventually("port", || state(&rig, "p4") == "up");
@@ -81,9 +76,8 @@ fn an_interface_comes_and_goes() {
         let routes = rig.ctl(&["routes"]).to_string();
         assert!(!routes.contains("10.4.0.2"), "{routes}");
     }
-    let output = others.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(received(&text), 600, "others lose nothing");
+    let seen = others.finish().unwrap();
+    assert_eq!(seen.received, 600, "others lose nothing: {seen:?}");
     let leaked = rig.ctl_output(&["--json", "status"]).stdout;
     let leaked: serde_json::Value = serde_json::from_slice(&leaked).expect("JSON");
     assert_eq!(leaked["frames_leaked"], 0);

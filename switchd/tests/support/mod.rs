@@ -9,10 +9,13 @@
 
 pub(crate) use netns::privileged;
 
-use netns::Namespace;
+use netns::{Echo, Namespace, Pinging};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+/// How long anything in these tests may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The rig's nodes: the switch and two hosts.
 const NODES: [&str; 3] = ["sw", "a", "b"];
@@ -212,28 +215,21 @@ impl Rig {
     }
 
     /// Pings from `a`; how many of `count` were answered.
-    pub(crate) fn ping(&self, to: &str, count: u32, milliseconds: u32) -> u32 {
-        let text = self
-            .ping_command(to, count, milliseconds)
-            .output()
-            .expect("ping");
-        received(&String::from_utf8_lossy(&text.stdout))
+    pub(crate) fn ping(&self, to: &str, count: u16, milliseconds: u32) -> u16 {
+        let pinging = self.start_ping(to, count, milliseconds);
+        pinging.finish().expect("possible").received
     }
 
-    pub(crate) fn ping_command(&self, to: &str, count: u32, milliseconds: u32) -> Command {
-        let interval = format!("{:.3}", f64::from(milliseconds) / 1000.0);
-        let words = [
-            "-q",
-            "-n",
-            "-W",
-            "2",
-            "-i",
-            &interval,
-            "-c",
-            &count.to_string(),
-            to,
-        ];
-        self.command("a", "ping", &words)
+    /// Begins to ping from `a`.
+    pub(crate) fn start_ping(&self, to: &str, count: u16, milliseconds: u32) -> Pinging {
+        let interval = Duration::from_millis(milliseconds.into());
+        let to = to.parse().expect("an address");
+        self.echo("a", Echo::new(to, count, interval))
+    }
+
+    /// Begins to send echo requests.
+    pub(crate) fn echo(&self, node: &str, echo: Echo) -> Pinging {
+        echo.start(self.namespace(node))
     }
 
     /// Packets sent by each port since the counters were cleared.
@@ -268,17 +264,8 @@ impl Drop for Rig {
     }
 }
 
-/// The number of answers in the summary of `ping -q`.
-pub(crate) fn received(text: &str) -> u32 {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let place = words.iter().position(|word| word.starts_with("received"));
-    place
-        .and_then(|place| words[place - 1].parse().ok())
-        .unwrap_or_else(|| panic!("no summary: {text}"))
-}
-
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(10);
+    let limit = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < limit, "no {what}");
         std::thread::sleep(Duration::from_millis(20));

@@ -54,6 +54,11 @@ fn flows_are_shown() {
 
     send(&rig, 20_001, 3);
     send(&rig, 20_002, 100);
+    eventually("both flows", || {
+        rig.ctl(&["flowlets"])
+            .as_array()
+            .is_some_and(|rows| rows.len() == 2)
+    });
     let flowlets = rig.ctl(&["flowlets"]);
     let flowlets = flowlets.as_array().unwrap();
     assert_eq!(flowlets.len(), 2, "{flowlets:?}");
@@ -73,6 +78,10 @@ fn flows_are_shown() {
     let one = rig.ctl(&["flowlets", "--limit", "1"]);
     assert_eq!(one.as_array().unwrap().len(), 1);
 
+    eventually("an elephant that was sent", || {
+        let sent = ["p2", "p3"].map(|port| queue(&rig, port, 2)["sent_packets"].as_u64());
+        sent.iter().flatten().sum::<u64>() == ELEPHANT
+    });
     let elephants = rig.ctl(&["elephants"]);
     let rows = elephants.as_array().unwrap();
     assert_eq!(rows.len(), 1, "the small flow is none: {elephants}");

@@ -88,8 +88,8 @@ impl Family {
             "import json,select,socket,time\nends={{}}\n\
              for link in {LINKS:?}:\n \
               end=socket.socket(socket.AF_PACKET,socket.SOCK_RAW,socket.htons({ethertype}))\n \
-              end.bind((f'e{{link}}',0))\n ends[end]=f'e{{link}}'\n\
-             print('ready',flush=True)\nseen={{}}\nuntil=time.time()+20\n\
+              end.setsockopt(socket.SOL_SOCKET,33,1<<23)\n end.bind((f'e{{link}}',0))\n ends[end]=f'e{{link}}'\n\
+             print('ready',flush=True)\nseen={{}}\nuntil=time.time()+60\n\
              while len(seen)<{FLOWS} and time.time()<until:\n \
               for end in select.select(list(ends),[],[],0.2)[0]:\n  \
                frame,address=end.recvfrom(2000)\n  \

@@ -83,8 +83,18 @@ impl Capture {
     }
 
     fn end(&mut self) -> Result<(), LabError> {
-        // Frames that are on their way to tcpdump.
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        // Frames that are on their way to tcpdump, and those that it has not written because it
+        // waits for a core.
+        loop {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()));
+            let state = stat
+                .ok()
+                .and_then(|it| it.rsplit_once(") ").map(|it| it.1[..1].to_owned()));
+            if !state.is_some_and(|state| ["R", "D"].contains(&state.as_str())) {
+                break;
+            }
+        }
         if let Ok(pid) = i32::try_from(self.process.id()) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }

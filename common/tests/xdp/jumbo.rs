@@ -1,7 +1,7 @@
 //! Packets that are longer than a chunk.
 
 use crate::namespace::Namespace;
-use crate::{RING, open, packet, receive, send, umem};
+use crate::{RING, eventually, open, packet, receive, send, umem};
 use common::xdp::frame::{FramePool, leaked};
 use common::xdp::limits::{JUMBO_MAX, linear_mtu_limit};
 use common::xdp::queue::QueueIo;
@@ -11,7 +11,6 @@ use common::xdp::{
 use netns::privileged;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use std::time::Duration;
 
 /// Lengths where something changes, and random ones.
 fn lengths(random: &mut Pcg64Mcg) -> Vec<usize> {
@@ -109,13 +108,14 @@ fn no_chunk_is_lost_when_rings_overflow() {
     for _ in 0..4 {
         send(&mut source.queues[0], &mut pool, &packets);
     }
-    std::thread::sleep(Duration::from_millis(50));
+    eventually("a full ring", || {
+        sink.queues[0].read_statistics();
+        sink.queues[0].counters().kernel_rx_ring_full.get() > 0
+    });
     let fit = RING as usize / 3;
     let got = receive(&mut sink.queues[0], &mut pool, fit);
     let sent = packets.iter().cycle();
     assert!(got.iter().zip(sent).all(|(got, sent)| got == sent));
-    sink.queues[0].read_statistics();
-    assert!(sink.queues[0].counters().kernel_rx_ring_full.get() > 0);
     for _ in 0..3 {
         send(&mut source.queues[0], &mut pool, &packets);
         // What is left in the ring comes first.

@@ -85,7 +85,7 @@ impl Rig {
     pub(crate) fn fate(&mut self, packet: Vec<u8>) -> Fate {
         let before = self.port.steering.counts().unwrap();
         send(&mut self.source.queues[0], &mut self.pool, &[packet]);
-        let end = Instant::now() + Duration::from_secs(5);
+        let end = Instant::now() + Duration::from_secs(30);
         loop {
             let now = self.port.steering.counts().unwrap();
             if now != before {

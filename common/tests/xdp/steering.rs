@@ -1,7 +1,7 @@
 //! Which packets are the kernel's, and which the daemon's.
 
 use crate::namespace::Namespace;
-use crate::{open, packet, receive, send, umem};
+use crate::{eventually, open, packet, receive, send, umem};
 use common::xdp::frame::FramePool;
 use common::xdp::netdev::Device;
 use common::xdp::{PortOptions, Role, open_port};
@@ -10,7 +10,6 @@ use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use netns::privileged;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
 
 /// The map of a device's program that holds its sockets.
 fn sockets_of(device: &Device) -> libbpf_rs::MapHandle {
@@ -49,9 +48,10 @@ fn packets_of_a_queue_without_socket_go_to_the_kernel() {
         send(queue, &mut pool, std::slice::from_ref(&packet));
     }
     assert_eq!(receive(&mut sink.queues[0], &mut pool, 1), [packet]);
-    std::thread::sleep(Duration::from_millis(20));
-    let counts = sink.steering.counts().unwrap();
-    assert_eq!((counts.redirected, counts.no_socket), (1, vec![0, 1, 0]));
+    eventually("both are counted", || {
+        let counts = sink.steering.counts().unwrap();
+        (counts.redirected, counts.no_socket) == (1, vec![0, 1, 0])
+    });
 }
 
 pub(crate) const PORT: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -298,14 +298,11 @@ fn packets_are_steered_by_the_table() {
                 &mut pool,
                 std::slice::from_ref(&bytes),
             );
-            let end = Instant::now() + Duration::from_secs(2);
-            let after = loop {
-                let now = port.steering.counts().unwrap();
-                if now != before || Instant::now() > end {
-                    break now;
-                }
-                std::thread::yield_now();
-            };
+            let mut after = before.clone();
+            eventually(name, || {
+                after = port.steering.counts().unwrap();
+                after != before
+            });
             let ours = match role {
                 Role::Switch => on_switch,
                 Role::Host => on_host,
@@ -335,6 +332,7 @@ fn packets_are_steered_by_the_table() {
     port.steering.remove_local(local[0]).unwrap();
     let before = port.steering.counts().unwrap().passed;
     send(&mut source.queues[0], &mut pool, &[own]);
-    std::thread::sleep(Duration::from_millis(20));
-    assert_eq!(port.steering.counts().unwrap().passed, before + 1);
+    eventually("it is the kernel's", || {
+        port.steering.counts().unwrap().passed == before + 1
+    });
 }

@@ -64,6 +64,7 @@ try:
     sys.exit(1)
 except TimeoutError:
     pass
+s.settimeout(60)
 s.send(struct.pack('<HHI4sHHQ', 1, 0, 7, b'hstd', int(sys.argv[2]), 0, 7))
 kind, = struct.unpack_from('<H', s.recv(512))
 sys.exit(kind != 101)

@@ -183,11 +183,12 @@ fn the_killed_leave_nothing(count: usize) {
     let (a, b) = pair(&config());
     let server = Server::start(&b);
     b.wait_for("it listens", |report| report.sessions.len() == 1);
+    let fresh = Held::now([&a, &b]);
     // The first ones make tables grow and threads start.
     kill_in_mid_transfer([&a, &b], 6, &mut random);
     a.wait_empty();
-    std::thread::sleep(Duration::from_millis(100));
-    let (before, resident_before) = (Held::now([&a, &b]), resident());
+    let before = Held::settled([&a, &b], fresh.mappings);
+    let resident_before = resident();
     kill_in_mid_transfer([&a, &b], count, &mut random);
     before.returns_to([&a, &b]);
     let grown = resident() - resident_before;

@@ -133,6 +133,7 @@ fn parse(schedstat: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn the_second_number_is_the_time_waited() {
@@ -162,18 +163,20 @@ mod tests {
             .map(|(_, wait)| *wait)
             .sum();
         let threads = std::thread::available_parallelism().map_or(1, usize::from) * 4;
-        let until = Instant::now() + Duration::from_millis(200);
-        let spin = move || while Instant::now() < until {};
-        let mut others: Vec<_> = (0..threads).map(|_| std::thread::spawn(spin)).collect();
-        std::thread::sleep(Duration::from_millis(150));
-        let after: Duration = waits(std::process::id())
-            .iter()
-            .map(|(_, wait)| *wait)
-            .sum();
-        others.drain(..).for_each(|other| other.join().unwrap());
-        assert!(
-            after - before > Duration::from_millis(100),
-            "{before:?}, {after:?}"
-        );
+        let end = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| while !end.load(Ordering::Relaxed) {});
+            }
+            let limit = Instant::now() + Duration::from_secs(60);
+            let mut after = before;
+            // As long as they spin they are there, with what they have waited.
+            while after < before + Duration::from_millis(100) && Instant::now() < limit {
+                std::thread::sleep(Duration::from_millis(20));
+                after = waits(std::process::id()).iter().map(|it| it.1).sum();
+            }
+            end.store(true, Ordering::Relaxed);
+            assert!(Instant::now() < limit, "{before:?}, {after:?}");
+        });
     }
 }

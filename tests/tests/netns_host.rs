@@ -88,7 +88,8 @@ fn a_file_crosses_the_fabric_over_several_paths() {
         assert!(one > 500 && two > 500, "spine1 {one}, spine2 {two}");
     }
     drop(receiver);
-    assert_healthy(&lab, &[]);
+    // A host whose processor was late may have sent a packet twice.
+    assert_healthy(&lab, &["queue_pair_state", "queue_pair_ended"]);
 }
 
 /// HT-1: odd sizes, down to nothing; and hosts of the same leaf.
@@ -201,7 +202,7 @@ fn applications_are_told_when_the_daemon_dies() {
     );
     assert!(!said.trim().is_empty(), "it says why");
     drop(receiver);
-    lab.wait_ready(Duration::from_secs(15)).unwrap();
+    lab.wait_ready(Duration::from_secs(30)).unwrap();
     let receiver = receive_on(&lab, "h2");
     eventually("a copy after the restart", Duration::from_secs(20), || {
         let copy = hostcp(&lab, "h1", "h2", false, &source, "again");
@@ -237,7 +238,7 @@ fn a_dead_application_leaves_nothing() {
     let receiver = receive_on(&lab, "h2");
     for _ in 0..3 {
         let mut copy = hostcp(&lab, "h1", "h2", false, &source, "copy");
-        eventually("a queue pair", Duration::from_secs(5), || {
+        eventually("a queue pair", Duration::from_secs(20), || {
             if count("h1", "qps") > 0 {
                 Ok(())
             } else {
@@ -246,7 +247,7 @@ fn a_dead_application_leaves_nothing() {
         });
         copy.kill().unwrap();
         copy.wait().unwrap();
-        eventually("nothing held", Duration::from_secs(5), || {
+        eventually("nothing held", Duration::from_secs(20), || {
             let held = ["sessions", "qps", "regions"].map(|what| count("h1", what));
             if held == [0, 0, 0] {
                 Ok(())
@@ -258,7 +259,7 @@ fn a_dead_application_leaves_nothing() {
     drop(receiver);
     eventually(
         "nothing held by the receiver",
-        Duration::from_secs(10),
+        Duration::from_secs(20),
         || {
             let held = ["sessions", "qps", "regions"].map(|what| count("h2", what));
             if held == [0, 0, 0] {

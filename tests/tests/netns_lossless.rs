@@ -81,7 +81,7 @@ fn incast_loses_nothing() {
         if row["priority"] == 3 { 0 } else { frames }
     });
     assert_eq!(others, 0, "other priorities were paused");
-    eventually("empty buffer", Duration::from_secs(5), || {
+    eventually("empty buffer", Duration::from_secs(20), || {
         let cells = |row: &serde_json::Value, name: &str| row[name]["cells"].as_u64().unwrap_or(1);
         let cells = sum(&lab, "pg", |row| {
             cells(row, "used") + cells(row, "headroom")

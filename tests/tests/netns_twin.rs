@@ -16,6 +16,7 @@ use lab::observe::{fabric, switches};
 use lab::topology::{NodeRole, Qos};
 use lab::traffic::{Receiver, ping};
 use lab::{Builder, Lab, exclusive, node_dir, privileged};
+use nix::sys::socket::{setsockopt, sockopt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
@@ -51,8 +52,10 @@ fn exchange(lab: &Lab) -> BTreeSet<u16> {
         let socket = lab.host("h4").inside(|| UdpSocket::bind((to, PORT)));
         let socket = socket.expect("a namespace").expect("a socket");
         socket
-            .set_read_timeout(Some(Duration::from_secs(2)))
+            .set_read_timeout(Some(Duration::from_secs(5)))
             .expect("a time-out");
+        // What comes while this thread is late waits.
+        setsockopt(&socket, sockopt::RcvBufForce, &(4 << 20)).expect("root may");
         std::thread::scope(|scope| {
             let sender = scope.spawn(|| lab.host("h1").inside(|| send(from, to, v6)));
             let mut bytes = [0; 2000];
@@ -145,7 +148,7 @@ impl Real {
                 let resync = Span::from_secs(60);
                 let mut watch = Watch::open(Settings { resync }, 1 << 20).expect("netlink");
                 let mut changes = Vec::new();
-                let limit = monotonic() + Span::from_secs(5);
+                let limit = monotonic() + Span::from_secs(60);
                 watch
                     .sync(limit, &mut changes)
                     .expect("the kernel's tables");
@@ -349,7 +352,7 @@ fn observed(builder: Builder, filter: &str) -> (Lab, [Capture; 2]) {
     for node in lab.plan().nodes.iter().filter(|node| node.role.is_switch()) {
         lab.restart(&node.name).expect("restarted");
     }
-    lab.wait_ready(Duration::from_secs(10)).expect("ready");
+    lab.wait_ready(Duration::from_secs(30)).expect("ready");
     let captures = SPINES.map(|spine| lab.capture("leaf1", spine, filter).expect("tcpdump"));
     (lab, captures)
 }

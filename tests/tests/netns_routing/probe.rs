@@ -1,5 +1,6 @@
 //! Traffic whose losses are counted, flow by flow.
 
+use nix::sys::socket::{setsockopt, sockopt};
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -16,7 +17,7 @@ const SINK: u16 = 7009;
 const INTERVAL: Duration = Duration::from_millis(10);
 
 /// What is not answered in this time is lost.
-const LATE: Duration = Duration::from_millis(1000);
+const LATE: Duration = Duration::from_millis(3000);
 
 /// How long a thread waits until it looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);
@@ -55,9 +56,13 @@ impl<T> Drop for Worker<T> {
     }
 }
 
-/// A socket that is read with patience for [`LOOK`].
-fn socket(port: u16) -> UdpSocket {
-    let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)).expect("a free port");
+/// A socket of a namespace that is read with patience for [`LOOK`]. What comes while its reader is
+/// late waits in it.
+fn socket(namespace: &str, port: u16) -> UdpSocket {
+    let bind = || UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port));
+    let bound = netns::inside(namespace, bind).expect("root may enter it");
+    let socket = bound.expect("a free port");
+    setsockopt(&socket, sockopt::RcvBufForce, &(16 << 20)).expect("root may");
     socket.set_read_timeout(Some(LOOK)).expect("a time");
     socket
 }
@@ -80,8 +85,8 @@ pub(crate) struct Echo {
 
 impl Echo {
     pub(crate) fn start(namespace: &str) -> Self {
-        let _worker = Worker::start(namespace, |end| {
-            let socket = socket(ECHO);
+        let socket = socket(namespace, ECHO);
+        let _worker = Worker::start(namespace, move |end| {
             let mut buffer = [0; 64];
             while !end.load(Ordering::Relaxed) {
                 if let Some((len, from)) = receive(&socket, &mut buffer) {
@@ -237,20 +242,23 @@ fn take_answers(flow: &mut Flow, socket: &UdpSocket) {
 /// Sends a packet from a namespace to each of these addresses, and returns those that did not
 /// arrive in the other namespace.
 pub(crate) fn unreached(from: &str, to: &str, addresses: &[IpAddr]) -> Vec<IpAddr> {
-    let mut sink = Worker::start(to, |end| {
-        let socket = socket(SINK);
+    let socket = socket(to, SINK);
+    let mut sink = Worker::start(to, move |end| {
         let mut buffer = [0; 64];
         let mut arrived = BTreeSet::new();
         // After the last one has been sent, those under way still arrive.
-        while !end.load(Ordering::Relaxed) {
-            if let Some((len, _)) = receive(&socket, &mut buffer) {
-                let number: [u8; 4] = buffer[..len].try_into().expect("what was sent");
-                arrived.insert(u32::from_be_bytes(number) as usize);
+        loop {
+            let ended = end.load(Ordering::Relaxed);
+            match receive(&socket, &mut buffer) {
+                Some((len, _)) => {
+                    let number: [u8; 4] = buffer[..len].try_into().expect("what was sent");
+                    arrived.insert(u32::from_be_bytes(number) as usize);
+                }
+                None if ended => return arrived,
+                None => {}
             }
         }
-        arrived
     });
-    thread::sleep(2 * LOOK);
     let all = addresses.to_vec();
     let mut source = Worker::start(from, move |_| {
         let v4 = UdpSocket::bind("0.0.0.0:0").expect("a free port");
@@ -264,7 +272,7 @@ pub(crate) fn unreached(from: &str, to: &str, addresses: &[IpAddr]) -> Vec<IpAdd
         }
     });
     source.finish();
-    thread::sleep(LATE / 2);
+    thread::sleep(LATE / 4);
     let arrived = sink.finish();
     let all = addresses.iter().enumerate();
     all.filter(|(number, _)| !arrived.contains(number))

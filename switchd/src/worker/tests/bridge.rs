@@ -3,7 +3,10 @@
 use super::*;
 use crate::tables::bridge::{BridgePort, Bridging, Station, StationUse};
 use crate::tables::interfaces::{Interface, Interfaces, LinkHeader, PortInterfaces, tag_key};
-use crate::tables::sources::PortRules;
+use crate::tables::port_set::PortSet;
+use crate::tables::sources::{PortRules, Sources};
+use crate::tables::validation::{ReversePaths, Validation};
+use common::wire::checksum;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -278,6 +281,46 @@ fn packets_are_routed_between_interfaces_and_ports() {
     assert_eq!(switch.run().iter().map(Vec::len).sum::<usize>(), 0);
     assert_eq!(switch.dropped(DropReason::Punted), 1);
     assert_eq!(switch.dropped(DropReason::UnknownVlan), 1);
+}
+
+/// SW-1, RFC 2827: a port that validates sources does so for what is routed, also from an interface
+/// of its bridge. Between stations nobody asks, as nobody does in the kernel's bridge.
+#[test]
+fn sources_of_bridged_frames_are_not_validated() {
+    let mut switch = with_interfaces();
+    switch.tables(|tables| {
+        let ways = (0..3).map(|port| {
+            let mut ports = PortSet::default();
+            ports.insert(PortId(port));
+            ReversePaths {
+                some: ports,
+                all: ports,
+            }
+        });
+        let asked = [SourceValidation::Strict; 3];
+        let validation = Validation::new(asked.into_iter(), ways.collect());
+        tables.sources = Arc::new(Sources::default().with_validation(validation));
+    });
+    // Its own source, that of a host at another port, and one without a route.
+    for (whose, is_valid) in [(0, true), (1, false), (99, false)] {
+        let mut packet = Udp::to("10.2.0.1").frame();
+        packet[27] = whose;
+        packet[24..26].fill(0);
+        let sum = checksum::of(&packet[14..34]);
+        packet[24..26].copy_from_slice(&sum.to_be_bytes());
+        let refused = switch.dropped(DropReason::SourceValidation);
+        switch.offer(0, &between(0, 1, &packet[12..]));
+        assert_eq!(switch.run()[1].len(), 1, "bridged, from {whose}");
+        assert_eq!(switch.dropped(DropReason::SourceValidation), refused);
+        switch.offer(0, &[&BRIDGE[..], &station(0), &packet[12..]].concat());
+        assert_eq!(
+            switch.run()[2].len(),
+            usize::from(is_valid),
+            "routed, from {whose}"
+        );
+        let refused = refused + u64::from(!is_valid);
+        assert_eq!(switch.dropped(DropReason::SourceValidation), refused);
+    }
 }
 
 /// SW-1: packets that came by an interface leave as any other once the address that they wait for

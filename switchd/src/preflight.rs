@@ -1,6 +1,6 @@
 //! What is checked before anything is opened, so that the message names the cause.
 
-use crate::config::{Config, PortFacts, PortSettings, comments};
+use crate::config::{Config, Fitted, Machine, PortSettings, comments};
 use common::config::{Refusal, Refusals};
 use common::netlink::{Filter, filters};
 use common::xdp::XdpError;
@@ -172,14 +172,32 @@ pub fn devices(config: &Config) -> Result<Vec<(PortSettings, Device)>, SwitchErr
         .collect()
 }
 
+/// What the ports with these devices are given on this machine.
+///
+/// # Errors
+/// `[qos]` does not fit them.
+pub fn fit(config: &Config, devices: &[(PortSettings, Device)]) -> Result<Fitted, SwitchError> {
+    let facts = devices.iter().map(|(port, it)| config.facts_of(port, it));
+    let machine = Machine {
+        memory: common::sys::memory_bytes(),
+        queues: &rx_queues(devices),
+    };
+    let fitted = config.fit(facts.collect(), Some(machine));
+    fitted.map_err(SwitchError::Config)
+}
+
+/// The number of receive queues of each device.
+pub fn rx_queues(devices: &[(PortSettings, Device)]) -> Vec<u32> {
+    devices.iter().map(|(_, device)| device.rx_queues).collect()
+}
+
 /// What follows from `config` for the interfaces that are there now, as comments behind it; why
 /// nothing does, if so.
 pub fn derived(config: &Config) -> String {
     let values = || -> Result<_, SwitchError> {
-        let devices = devices(config)?;
-        let facts = devices.iter().map(|(port, it)| config.facts_of(port, it));
-        let facts: Vec<PortFacts> = facts.collect();
-        let compiled = config.qos.compile(&facts).map_err(SwitchError::Config)?;
+        let Fitted {
+            compiled, facts, ..
+        } = fit(config, &devices(config)?)?;
         let made_of = compiled.headroom.iter().map(Option::as_ref);
         Ok(config.derived_of(facts.iter().zip(made_of)))
     };

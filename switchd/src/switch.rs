@@ -13,7 +13,7 @@
 //! to be bound to (`xsk-anchor0`, which stays). Addresses, routes, sysctls, link states and
 //! offloads stay as they are.
 
-use crate::config::{Compiled, Config, PortFacts, PortSettings, Source};
+use crate::config::{Compiled, Config, Fitted, PortFacts, PortSettings, Source};
 use crate::control::active_config::ActiveConfig;
 use crate::control::admin;
 use crate::control::opener::Opener;
@@ -45,7 +45,8 @@ use common::time::Span;
 use common::xdp::limits::{PACKET_MAX, PIECES_MAX};
 use common::xdp::netdev::Device;
 use common::xdp::{
-    AfXdpQueue, BridgeMaps, Port, Prefixes, Umem, frames_needed, mtu_limit, open_port,
+    AfXdpQueue, BridgeMaps, Port, PortOptions, Prefixes, Umem, frames_beside_rings, mtu_limit,
+    open_port,
 };
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::io;
@@ -91,16 +92,23 @@ fn forward(
     (admin, http): Listeners,
 ) -> Result<(), SwitchError> {
     let config = &loaded.settings;
-    let umem = packet_memory(config, devices)?;
-    let facts = port_facts(config, devices);
+    let Fitted {
+        compiled,
+        facts,
+        longest_ring,
+    } = preflight::fit(config, devices)?;
+    let umem = packet_memory(config, devices, &facts)?;
     preflight::warnings(config)
         .iter()
         .for_each(|warning| tracing::warn!("{warning}"));
-    let compiled = config.qos.compile(&facts).map_err(SwitchError::Config)?;
     let spare = spare_slots(config, devices.len());
     let numbers = 0..devices.len() + spare;
     let compiled = compiled.spread(numbers.map(|number| number < devices.len()));
-    let active = ActiveConfig::new(source, loaded.clone(), facts, &compiled).with_spare(spare);
+    let receive_rings: Vec<u32> = facts.iter().map(|port| port.ring).collect();
+    let spare_frames = config.spare_frames(&facts);
+    let active = ActiveConfig::new(source, loaded.clone(), facts, &compiled)
+        .with_spare(spare)
+        .with_longest_ring(longest_ring);
     for warning in &active.warnings {
         tracing::warn!("{warning}");
     }
@@ -111,7 +119,8 @@ fn forward(
     let prefixes = Arc::new(Prefixes::new().map_err(SwitchError::system("map of prefixes"))?);
     let bridges = Arc::new(BridgeMaps::new().map_err(SwitchError::system("maps of bridges"))?);
     let shared = (&prefixes, &bridges);
-    let ports = open_ports(&umem, config, devices, &steer.new_locals, shared)?;
+    let devices_and_rings = devices.iter().zip(receive_rings);
+    let ports = open_ports(&umem, config, devices_and_rings, &steer.new_locals, shared)?;
     let ledger = Ledger::new(ports.len() + spare, config.workers.count);
     let slots = slots(devices, &ports, spare);
     let (threads, state) = start_workers(&umem, routing, ports, active, ledger)?;
@@ -122,7 +131,7 @@ fn forward(
         detached,
         waker,
     } = threads;
-    let opener = Opener::start(umem.clone(), config.spare_queues(), waker.clone())
+    let opener = Opener::start(umem.clone(), spare_frames, waker.clone())
         .map_err(SwitchError::system("thread"))?;
     let porter = Porter::new(opener, detached);
     lock(&state).begin_to_follow_ports(slots, porter, monotonic());
@@ -181,8 +190,11 @@ fn vacant() -> PortEntry {
 }
 
 /// The memory of all frames: a sum of named holders.
-fn packet_memory(config: &Config, devices: &[(PortSettings, Device)]) -> Result<Umem, SwitchError> {
-    let queues: u32 = devices.iter().map(|(_, device)| device.rx_queues).sum();
+fn packet_memory(
+    config: &Config,
+    devices: &[(PortSettings, Device)],
+    facts: &[PortFacts],
+) -> Result<Umem, SwitchError> {
     let workers = u32::try_from(config.workers.count).expect("checked: at most 64");
     let limit = |limit: usize| u32::try_from(limit).expect("a small constant");
     // What the engine of one worker holds in addition to the buffer: packets that wait for a MAC
@@ -198,14 +210,11 @@ fn packet_memory(config: &Config, devices: &[(PortSettings, Device)]) -> Result<
     } else {
         1
     };
-    let frames = frames_needed(
-        queues + config.spare_queues(),
-        config.memory.ring,
-        workers,
-        config.buffer_packets() + workers * engine * pieces,
-    );
+    let rings = config.frames_of_rings(facts, &preflight::rx_queues(devices));
+    let engine = config.buffer_packets() + workers * engine * pieces;
+    let frames = rings.saturating_add(frames_beside_rings(workers, engine));
     tracing::info!("packet memory: {frames} frames, {} MiB", frames / 256);
-    Ok(Umem::new(frames, config.memory.ring)?)
+    Ok(Umem::new(frames, config.memory.ring.transmit())?)
 }
 
 fn follow_kernel(
@@ -232,26 +241,24 @@ fn follow_kernel(
     Ok(Routing::new(watch, program))
 }
 
-/// What `[qos]` is compiled for, now and when it changes.
-fn port_facts(config: &Config, devices: &[(PortSettings, Device)]) -> Vec<PortFacts> {
-    let facts = |(port, device): &(PortSettings, Device)| config.facts_of(port, device);
-    devices.iter().map(facts).collect()
-}
-
-fn open_ports(
+/// Opens the ports, each with the receive rings that it is to have.
+fn open_ports<'a>(
     umem: &Umem,
     config: &Config,
-    devices: &[(PortSettings, Device)],
+    devices: impl Iterator<Item = (&'a (PortSettings, Device), u32)>,
     locals: &[IpAddr],
     (prefixes, bridges): (&Arc<Prefixes>, &Arc<BridgeMaps>),
 ) -> Result<Vec<Port>, SwitchError> {
-    let open = |(port, device): &(PortSettings, Device)| {
+    let open = |((port, device), receive): (&(PortSettings, Device), u32)| {
         warn_of_stripped_tags(device);
         let shared = (Some(prefixes.clone()), Some(bridges.clone()));
-        let options = port_options(config, port, shared, locals.to_vec());
+        let options = PortOptions {
+            receive_ring: Some(receive),
+            ..port_options(config, port, shared, locals.to_vec())
+        };
         Ok(open_port(umem, &port.name, &options)?)
     };
-    devices.iter().map(open).collect()
+    devices.map(open).collect()
 }
 
 /// The admin socket, and where Prometheus asks.

@@ -94,3 +94,31 @@ fn incast_loses_nothing() {
     });
     drop(receiver);
 }
+
+/// SW-12: at the speed of links that a laboratory has by itself, its lossless switches have receive
+/// rings that hold what arrives while they are late: 20 ms at 1 Gb/s are 4,665 frames of 512 bytes.
+#[test]
+fn rings_of_a_lossless_laboratory_are_long_enough() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let lab = fabric("rings")
+        .size(1, 1, 2)
+        .speed(1_000_000_000)
+        .qos(Qos::Lossless)
+        .up()
+        .unwrap();
+    let status = lab.switchctl("leaf1", &["status"]).expect("an answer");
+    let warnings = status["warnings"].as_array().expect("warnings");
+    let about_rings = |it: &&serde_json::Value| it.to_string().contains("receive ring");
+    assert_eq!(warnings.iter().find(about_rings), None, "{status}");
+    let config = lab.switchctl("leaf1", &["config"]).expect("an answer");
+    let derived = config["derived"].as_array().expect("what is derived");
+    let rings: Vec<&str> = derived
+        .iter()
+        .filter(|row| row["name"] == "receive_ring")
+        .filter_map(|row| row["value"].as_str())
+        .collect();
+    assert_eq!(rings, ["8192"; 3], "{config}");
+}

@@ -91,7 +91,7 @@ impl<const BYTES: bool> Host<BYTES> {
     /// The device of its port, whose ring is as long as the daemon's by default.
     fn device(&self) -> DeviceQueue {
         let ring = hostd::config::Frames::default().ring;
-        DeviceQueue::new(0, ring, self.outbox.clone(), self.wire_time.clone())
+        DeviceQueue::new(0, (ring, ring), self.outbox.clone(), self.wire_time.clone())
     }
 
     /// What time it is on the wires.

@@ -21,7 +21,8 @@ pub type WireTime = Rc<Cell<Time>>;
 pub struct DeviceQueue {
     port: u16,
     /// Packets that wait in the receive ring at most, and those in the transmit ring.
-    ring: usize,
+    receive_ring: usize,
+    transmit_ring: usize,
     arrived: VecDeque<Frame>,
     /// Packets that it was handed in this turn.
     handed: usize,
@@ -34,11 +35,13 @@ pub struct DeviceQueue {
 }
 
 impl DeviceQueue {
-    /// The queue of this port of a node with this outbox, with rings of so many packets.
-    pub fn new(port: u16, ring: u32, outbox: Outbox, now: WireTime) -> Self {
+    /// The queue of this port of a node with this outbox, with a receive and a transmit ring of so
+    /// many packets.
+    pub fn new(port: u16, (receive, transmit): (u32, u32), outbox: Outbox, now: WireTime) -> Self {
         Self {
             port,
-            ring: ring as usize,
+            receive_ring: receive as usize,
+            transmit_ring: transmit as usize,
             arrived: VecDeque::new(),
             handed: 0,
             leaving: VecDeque::new(),
@@ -54,7 +57,7 @@ impl DeviceQueue {
     /// The packet, if the ring is full.
     #[inline]
     pub fn deliver(&mut self, frame: Frame) -> Result<(), Frame> {
-        if self.arrived.len() >= self.ring {
+        if self.arrived.len() >= self.receive_ring {
             return Err(frame);
         }
         self.arrived.push_back(frame);
@@ -89,7 +92,8 @@ impl DeviceQueue {
     }
 
     fn room(&self) -> usize {
-        self.ring.saturating_sub(self.leaving.len() + self.handed)
+        self.transmit_ring
+            .saturating_sub(self.leaving.len() + self.handed)
     }
 }
 

@@ -17,7 +17,7 @@ use common::xdp::frame::Region;
 use common::xdp::queue::QueueIo;
 use std::sync::Arc;
 use switchd::config::ecmp::Dlb;
-use switchd::config::{Config, PortFacts, PortSettings, Qos};
+use switchd::config::{Config, Fitted, PortSettings, Qos};
 use switchd::control::program::Program;
 use switchd::control::publisher::TablePublisher;
 use switchd::drop::DropReason;
@@ -68,20 +68,23 @@ impl Default for SwitchSettings {
 }
 
 impl SwitchSettings {
-    /// The policy of a switch of `plan`.
+    /// The policy of a switch of `plan`, and the receive rings of its ports.
     ///
     /// # Panics
     /// If its ports cannot do what is wanted of them.
-    fn policy(&self, plan: &Plan, node: NodeId) -> Policy {
-        self.compile(plan, node)
-            .unwrap_or_else(|refusals| panic!("{refusals}"))
+    fn policy(&self, plan: &Plan, node: NodeId) -> (Policy, Vec<u32>) {
+        let fitted = self
+            .compile(plan, node)
+            .unwrap_or_else(|refusals| panic!("{refusals}"));
+        let rings = fitted.facts.iter().map(|port| port.ring).collect();
+        (fitted.compiled.policy, rings)
     }
 
-    /// The policy of a switch of `plan`.
+    /// What the ports of a switch of `plan` are given.
     ///
     /// # Errors
     /// The keys of `[qos]` that its ports cannot follow.
-    pub fn compile(&self, plan: &Plan, node: NodeId) -> Result<Policy, Refusals> {
+    pub fn compile(&self, plan: &Plan, node: NodeId) -> Result<Fitted, Refusals> {
         let ports = &plan.nodes[node.index()].ports;
         let config = self.config();
         let leads_on = |link: usize| plan.links[link].across(node).node.index() >= plan.hosts;
@@ -91,8 +94,7 @@ impl SwitchSettings {
             let (port, device) = self.port(plan, *link, uplink);
             config.facts(&port, device, self.mtu)
         });
-        let facts: Vec<PortFacts> = facts.collect();
-        config.qos.compile(&facts).map(|compiled| compiled.policy)
+        config.fit(facts.collect(), None)
     }
 
     /// The configuration that its daemon runs with: what is not said here is as shipped.
@@ -150,6 +152,8 @@ pub struct Switch {
     /// What its daemon is configured with.
     config: Config,
     settings: SwitchSettings,
+    /// By port: packets that its receive ring holds.
+    receive_rings: Vec<u32>,
     /// What chances are drawn from.
     seed: u64,
     ports: usize,
@@ -209,12 +213,10 @@ impl Switch {
             seed: plan.nodes[node.index()].hash_seed,
             ..config.hashing(std::iter::empty())
         };
-        let what = (
-            entries.collect(),
-            hashing,
-            Arc::new(settings.policy(plan, node)),
-        );
+        let (policy, rings) = settings.policy(plan, node);
+        let what = (entries.collect(), hashing, Arc::new(policy));
         let mut switch = Self::stopped(what, config, settings, region);
+        switch.receive_rings = rings;
         switch.learn(plan, node);
         switch.start();
         switch
@@ -255,6 +257,7 @@ impl Switch {
             ledger: Ledger::new(ports, 1),
             quality: Arc::new(QualityTable::new(ports)),
             region,
+            receive_rings: vec![config.memory.ring.transmit(); ports],
             config,
             settings,
             seed: hashing.seed,
@@ -317,7 +320,7 @@ impl Switch {
     /// If its ports cannot do what is wanted of them.
     pub fn set_qos(&mut self, plan: &Plan, node: NodeId, qos: Arc<Qos>) {
         self.settings.qos = Some(qos);
-        let policy = self.settings.policy(plan, node);
+        let (policy, _) = self.settings.policy(plan, node);
         self.publisher.set_traffic(Arc::new(policy));
     }
 
@@ -382,10 +385,11 @@ impl Switch {
         self.ledger = Ledger::new(self.ports, 1);
         self.quality = Arc::new(QualityTable::new(self.ports));
         let reader: Reader<Tables> = self.publisher.reader();
-        let ring = self.config.memory.ring;
+        let transmit = self.config.memory.ring.transmit();
         let device = |port: PortId| {
             let (outbox, wire_time) = (self.outbox.clone(), self.wire_time.clone());
-            DeviceQueue::new(port.0, ring, outbox, wire_time)
+            let receive = self.receive_rings[port.index()];
+            DeviceQueue::new(port.0, (receive, transmit), outbox, wire_time)
         };
         self.worker = Some(
             WorkerBuilder {

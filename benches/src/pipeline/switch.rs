@@ -98,6 +98,7 @@ fn everything_on() -> Policy {
         burst: 1_250_000,
         mtu: 1500,
         ring: 1024,
+        transmit_ring: 1024,
         uplink: false,
     };
     let facts: Vec<PortFacts> = (0..PORTS).map(facts).collect();

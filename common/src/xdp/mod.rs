@@ -53,4 +53,4 @@ pub use port::{Port, PortOptions, open_port};
 pub use punt::{LOCAL_MAX, Prefixes, PuntLimit, PuntReason, STORM_DROPS, StormLimits, Verdict};
 pub use socket::{AfXdpQueue, QueueCounters};
 pub use steer::{Role, SteerCounts, SteerSettings, Steering, VlanTag};
-pub use umem::{Umem, frames_needed, frames_per_queue};
+pub use umem::{Umem, frames_beside_rings, frames_needed, frames_per_queue};

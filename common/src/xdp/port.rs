@@ -2,7 +2,7 @@
 
 use super::bridge::BridgeMaps;
 use super::error::{MtuError, XdpError};
-use super::limits::{QUEUES_MAX, mtu_limit, multi_buffer};
+use super::limits::{QUEUES_MAX, RING_MAX, RING_MIN, mtu_limit, multi_buffer};
 use super::mode::{Hook, Mode, ModeChoice};
 use super::netdev::Device;
 use super::punt::{Prefixes, PuntLimit, StormLimits};
@@ -35,6 +35,10 @@ pub struct PortOptions {
     /// How long the worker of a queue may take no packets before the kernel gets them; zero: for
     /// ever.
     pub patience: Span,
+    /// Descriptors on the receive ring of each queue, a power of two from
+    /// [`RING_MIN`](super::limits::RING_MIN) to [`RING_MAX`](super::limits::RING_MAX); `None`: as
+    /// many as the [`Umem`] says.
+    pub receive_ring: Option<u32>,
 }
 
 impl PortOptions {
@@ -49,6 +53,7 @@ impl PortOptions {
             punt_limit: None,
             storm_limits: None,
             patience: Span::from_nanos(0),
+            receive_ring: None,
         }
     }
 
@@ -74,6 +79,8 @@ pub struct Port {
     pub device: Device,
     /// How packets get in and out.
     pub mode: Mode,
+    /// Descriptors on the receive ring of each queue.
+    pub receive_ring: u32,
     /// Its queues, by number; for the workers. Their receive rings are armed already.
     pub queues: Vec<AfXdpQueue>,
 }
@@ -86,6 +93,10 @@ pub struct Port {
 pub fn open_port(umem: &Umem, ifname: &str, options: &PortOptions) -> Result<Port, XdpError> {
     let device = Device::lookup(ifname)?;
     check_queues(&device)?;
+    let receive = options.receive_ring.unwrap_or_else(|| umem.ring());
+    if !receive.is_power_of_two() || !(RING_MIN..=RING_MAX).contains(&receive) {
+        return Err(XdpError::Ring(receive));
+    }
     let mut refusal = None;
     let mut steering: Option<(Hook, Steering)> = None;
     for &mode in options.mode.attempts() {
@@ -106,14 +117,14 @@ pub fn open_port(umem: &Umem, ifname: &str, options: &PortOptions) -> Result<Por
                 Err(error) => return Err(error),
             }
         }
-        match bind_all(umem, &device, mode) {
+        match bind_all(umem, &device, mode, receive) {
             Ok(sockets) => {
                 // That a device has no zero-copy is common; everything else is worth a word.
                 if let Some(why) = refusal.filter(|_| mode == Mode::GenericCopy) {
                     tracing::warn!("{ifname}: {mode} mode only: {why}");
                 }
                 let (_, steering) = steering.expect("attached above");
-                return finish(umem, device, options, steering, sockets);
+                return finish(umem, device, (options, receive), steering, sockets);
             }
             Err(error) if may_fall_back(&error) => refusal = Some(error),
             Err(error) => return Err(error),
@@ -175,10 +186,15 @@ fn check_mtu(device: &Device, mode: Mode) -> Result<(), MtuError> {
     })
 }
 
-fn bind_all(umem: &Umem, device: &Device, mode: Mode) -> Result<Vec<Bound>, XdpError> {
+fn bind_all(
+    umem: &Umem,
+    device: &Device,
+    mode: Mode,
+    receive: u32,
+) -> Result<Vec<Bound>, XdpError> {
     (0..device.rx_queues)
         .map(|queue| {
-            bind_one(umem, device, queue).map_err(|error| XdpError::Bind {
+            bind_one(umem, device, queue, receive).map_err(|error| XdpError::Bind {
                 ifname: device.name.clone(),
                 queue,
                 mode,
@@ -190,15 +206,15 @@ fn bind_all(umem: &Umem, device: &Device, mode: Mode) -> Result<Vec<Bound>, XdpE
 
 /// The kernel gives a queue up some time after its socket is closed: waits for that, but not for
 /// ever.
-fn bind_one(umem: &Umem, device: &Device, queue: u32) -> io::Result<Bound> {
+fn bind_one(umem: &Umem, device: &Device, queue: u32, receive: u32) -> io::Result<Bound> {
     let mut retries = 0;
     loop {
-        match umem.bind(device.ifindex, queue) {
+        match umem.bind(device.ifindex, queue, receive) {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) && retries < RETRIES => {
                 retries += 1;
                 std::thread::sleep(RETRY_WAIT);
             }
-            bound => return bound.and_then(Bound::new),
+            bound => return bound.and_then(|bound| Bound::new(bound, receive)),
         }
     }
 }
@@ -206,7 +222,7 @@ fn bind_one(umem: &Umem, device: &Device, queue: u32) -> io::Result<Bound> {
 fn finish(
     umem: &Umem,
     device: Device,
-    options: &PortOptions,
+    (options, receive_ring): (&PortOptions, u32),
     steering: Steering,
     sockets: Vec<Bound>,
 ) -> Result<Port, XdpError> {
@@ -253,6 +269,7 @@ fn finish(
         steering,
         device,
         mode,
+        receive_ring,
         queues,
     })
 }

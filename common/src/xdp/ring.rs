@@ -39,15 +39,16 @@ pub(super) struct Rings {
 }
 
 impl Rings {
-    /// Gives `socket` its rings, with `ring` descriptors to receive and to send, and maps them. It
-    /// must not be bound yet: before Linux 6.4 rings of a bound socket cannot be mapped (EBUSY).
-    pub(super) fn make(socket: BorrowedFd<'_>, ring: u32) -> io::Result<Self> {
-        let fill = FILL_FACTOR * ring;
+    /// Gives `socket` its rings, with so many descriptors to `receive` and to `send`, and maps
+    /// them. It must not be bound yet: before Linux 6.4 rings of a bound socket cannot be mapped
+    /// (EBUSY).
+    pub(super) fn make(socket: BorrowedFd<'_>, receive: u32, send: u32) -> io::Result<Self> {
+        let fill = FILL_FACTOR * receive;
         for (option, size) in [
-            (libc::XDP_RX_RING, ring),
+            (libc::XDP_RX_RING, receive),
             (libc::XDP_UMEM_FILL_RING, fill),
-            (libc::XDP_TX_RING, ring),
-            (libc::XDP_UMEM_COMPLETION_RING, ring),
+            (libc::XDP_TX_RING, send),
+            (libc::XDP_UMEM_COMPLETION_RING, send),
         ] {
             set_option(socket, libc::SOL_XDP, option, size)?;
         }
@@ -57,13 +58,13 @@ impl Rings {
         let place = |place: u64| i64::try_from(place).expect("a small constant");
         let at_fill = place(libc::XDP_UMEM_PGOFF_FILL_RING);
         let at_complete = place(libc::XDP_UMEM_PGOFF_COMPLETION_RING);
-        let receive = Map::new(socket, &offsets.rx, libc::XDP_PGOFF_RX_RING, ring)?;
-        let transmit = Map::new(socket, &offsets.tx, libc::XDP_PGOFF_TX_RING, ring)?;
+        let receive = Map::new(socket, &offsets.rx, libc::XDP_PGOFF_RX_RING, receive)?;
+        let transmit = Map::new(socket, &offsets.tx, libc::XDP_PGOFF_TX_RING, send)?;
         Ok(Self {
             receive: ConsumerRing::new(receive),
             fill: ProducerRing::new(Map::new(socket, &offsets.fr, at_fill, fill)?),
             transmit: ProducerRing::new(transmit),
-            complete: ConsumerRing::new(Map::new(socket, &offsets.cr, at_complete, ring)?),
+            complete: ConsumerRing::new(Map::new(socket, &offsets.cr, at_complete, send)?),
         })
     }
 }

@@ -25,7 +25,7 @@ use super::pieces::{Assembly, fitting, has_gap, join};
 use super::queue::QueueIo;
 use super::ring::{Rings, get_option, set_option};
 use super::steer::Attachment;
-use super::umem::{Ended, Holders, Umem};
+use super::umem::{Ended, Holders, Umem, frames_per_queue};
 use crate::sync::counter::Counter;
 use crate::time::{Span, Time};
 use std::fmt;
@@ -106,7 +106,9 @@ pub struct AfXdpQueue {
     /// Identifies this queue in the table of holders.
     number: u16,
     queue: u32,
+    /// Descriptors on the transmit ring, and on the receive ring.
     ring: u32,
+    receive_ring: u32,
     mode: Mode,
     in_flight: InFlight,
     /// Whether frames came back since the last flush.
@@ -131,17 +133,23 @@ struct Kernel {
 /// A socket that is bound and not yet in use, and whether zero-copy.
 pub(super) struct Bound {
     kernel: Kernel,
+    /// Descriptors on its receive ring.
+    receive: u32,
     pub(super) zero_copy: bool,
 }
 
 impl Bound {
-    /// Reads back how the kernel bound `socket`.
-    pub(super) fn new((socket, rings): (OwnedFd, Rings)) -> io::Result<Self> {
+    /// Reads back how the kernel bound `socket`, whose receive ring has so many descriptors.
+    pub(super) fn new((socket, rings): (OwnedFd, Rings), receive: u32) -> io::Result<Self> {
         let options = libc::xdp_options { flags: 0 };
         let options = get_option(socket.as_fd(), libc::XDP_OPTIONS, options)?;
         let zero_copy = options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0;
         let kernel = Kernel { rings, socket };
-        Ok(Self { kernel, zero_copy })
+        Ok(Self {
+            kernel,
+            receive,
+            zero_copy,
+        })
     }
 }
 
@@ -154,7 +162,7 @@ impl AfXdpQueue {
         attachment: Arc<Attachment>,
         heartbeat: Heartbeat,
     ) -> Result<Self, XdpError> {
-        let ring = umem.ring();
+        let (ring, receive_ring) = (umem.ring(), bound.receive);
         let fd = bound.kernel.socket.as_fd();
         // One call is to send a whole ring, where the kernel knows how to (else it sends 32). A
         // socket's memory counts for packets that the device still holds: a full ring must fit.
@@ -173,6 +181,7 @@ impl AfXdpQueue {
             number: umem.take_number().ok_or(XdpError::TooManyQueues)?,
             queue,
             ring,
+            receive_ring,
             mode,
             in_flight: InFlight::default(),
             collected: false,
@@ -187,13 +196,18 @@ impl AfXdpQueue {
         };
         // Before the first packet: the kernel drops what it has no buffer for.
         let mut pool = FramePool::new(umem.region().clone());
-        queue.restock(&mut pool, FILL_FACTOR * ring);
+        queue.restock(&mut pool, FILL_FACTOR * receive_ring);
         Ok(queue)
     }
 
     /// Number of the queue on its device.
     pub fn queue(&self) -> u32 {
         self.queue
+    }
+
+    /// Frames that its rings may hold.
+    pub fn frames(&self) -> u32 {
+        frames_per_queue(self.receive_ring, self.ring)
     }
 
     /// How packets get in and out, as the kernel says.
@@ -454,7 +468,9 @@ impl AfXdpQueue {
 
 impl QueueIo for AfXdpQueue {
     fn receive(&mut self, pool: &mut FramePool, batch: &mut Vec<Frame>, max: usize) -> usize {
-        let max = u32::try_from(max).unwrap_or(u32::MAX).min(self.ring);
+        let max = u32::try_from(max)
+            .unwrap_or(u32::MAX)
+            .min(self.receive_ring);
         // First, and more than are taken below, so that the ring fills up again after a burst.
         self.restock(pool, FILL_FACTOR * max);
         let available = self.kernel.rings.receive.available(1).min(max);

@@ -31,17 +31,23 @@ use xsk_rs::{CompQueue, FillQueue, RxQueue, TxQueue};
 /// Ports' queues of one daemon that may be open at a time.
 pub const QUEUES_MAX: u16 = u16::MAX / 2 - 1;
 
-/// Frames that the kernel may hold for one queue with rings of `ring` descriptors.
-pub const fn frames_per_queue(ring: u32) -> u32 {
+/// Frames that the kernel may hold for one queue with receive and transmit rings of so many
+/// descriptors.
+pub const fn frames_per_queue(receive: u32, transmit: u32) -> u32 {
     // On the fill ring; on the receive ring, taken from there; taken for transmission and not
     // completed (transmit ring and completion ring together).
-    FILL_FACTOR * ring + ring + ring
+    FILL_FACTOR * receive + receive + transmit
 }
 
 /// Frames that a daemon needs: `queues` queues with rings of `ring` descriptors, `workers` workers,
 /// and `engine` frames that its engine may hold (queued, in reassembly, under way between workers).
 pub const fn frames_needed(queues: u32, ring: u32, workers: u32, engine: u32) -> u32 {
-    queues * frames_per_queue(ring) + workers * WORKER_POOL + engine
+    queues * frames_per_queue(ring, ring) + frames_beside_rings(workers, engine)
+}
+
+/// Frames that a daemon needs beside those of its queues: as [`frames_needed`].
+pub const fn frames_beside_rings(workers: u32, engine: u32) -> u32 {
+    workers * WORKER_POOL + engine
 }
 
 /// Frames that a worker's pool may hold before it gives some away, and the batch in its hands.
@@ -161,7 +167,7 @@ pub struct Umem {
 
 impl Umem {
     /// Allocates `frames` frames (see [`frames_needed`]) and registers them. The rings of every
-    /// port will have `ring` descriptors.
+    /// port will have `ring` descriptors, if it asks for no others.
     ///
     /// # Errors
     /// When `ring` is not a power of two from [`RING_MIN`] to [`RING_MAX`], and when the kernel
@@ -238,7 +244,8 @@ impl Umem {
         &self.region
     }
 
-    /// Descriptors on the receive and on the transmit ring of each queue.
+    /// Descriptors on the transmit ring of each queue, and on the receive ring of those that ask
+    /// for no other number.
     pub fn ring(&self) -> u32 {
         self.ring
     }
@@ -281,9 +288,15 @@ impl Umem {
         reclaimed
     }
 
-    /// Opens an AF_XDP socket on a queue of the device with this index. The kernel binds a socket
-    /// that shares a UMEM as the anchor was bound, and lets it ask for nothing of its own.
-    pub(super) fn bind(&self, ifindex: u32, queue: u32) -> io::Result<(OwnedFd, Rings)> {
+    /// Opens an AF_XDP socket on a queue of the device with this index, with a receive ring of so
+    /// many descriptors. The kernel binds a socket that shares a UMEM as the anchor was bound, and
+    /// lets it ask for nothing of its own.
+    pub(super) fn bind(
+        &self,
+        ifindex: u32,
+        queue: u32,
+        receive: u32,
+    ) -> io::Result<(OwnedFd, Rings)> {
         // SAFETY: makes a descriptor, and touches no memory.
         let socket = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if socket < 0 {
@@ -291,7 +304,7 @@ impl Umem {
         }
         // SAFETY: it is new, and nobody else has it.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-        let rings = Rings::make(socket.as_fd(), self.ring)?;
+        let rings = Rings::make(socket.as_fd(), receive, self.ring)?;
         let anchor = self.shared.anchor.lock().expect("never poisoned");
         let shared = anchor.transmit.fd().as_raw_fd();
         let address = libc::sockaddr_xdp {

@@ -85,6 +85,11 @@ impl Config {
                 "burst_bytes and qos.headroom.poll_gap_microseconds: what it announces to its peer";
             rows.push(("peer_backlog_bytes", backlog.to_string(), from));
         }
+        if self.memory.ring.is_auto() {
+            let from = "memory.ring: for lossless groups from the speed of the link, \
+                        qos.headroom.poll_gap_microseconds and shortest_frame_bytes";
+            rows.push(("receive_ring", facts.ring.to_string(), from));
+        }
         let dlb = &self.ecmp.dlb;
         if dlb.mode != Mode::Off || !dlb.group.is_empty() {
             let configured = Span::from_micros(dlb.sampling_interval_microseconds);

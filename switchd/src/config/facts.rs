@@ -16,8 +16,10 @@ pub struct PortFacts {
     pub burst: u32,
     /// Longest IP packet.
     pub mtu: u16,
-    /// Frames that its receive ring holds.
+    /// Frames that its receive ring holds: of each of its queues.
     pub ring: u32,
+    /// Frames that its transmit ring holds, likewise.
+    pub transmit_ring: u32,
     /// It leads to the spine.
     pub uplink: bool,
 }

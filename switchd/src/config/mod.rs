@@ -17,11 +17,13 @@
 //!   rules      ranges, patterns and roundings that sections share
 //!   facts      what has to be known of a port to compile its policy
 //!   speed      the speed of a port, as it is written
+//!   rings      the rings of a queue, as they are written
 //!   qos        [qos] as it is written
 //!   ecmp       [ecmp] as it is written, checked, and as the workers need it
 //!   schema     the other sections, and all of them together
 //!   ports      from names and patterns to the ports of this machine
 //!   policy     from [qos] to the policy, a file for each of its parts
+//!   memory     how much the rings of the ports may take, and whether all fits this machine
 //!   validate   what can be refused before the devices are known
 //!   derived    numbers of ports that follow from all that
 //!   live       where a configuration is read from, and what may change while the switch runs
@@ -31,9 +33,11 @@ mod derived;
 pub mod ecmp;
 mod facts;
 mod live;
+mod memory;
 mod policy;
 mod ports;
 pub mod qos;
+mod rings;
 mod rules;
 mod schema;
 mod speed;
@@ -43,9 +47,11 @@ pub use derived::{DerivedValue, comments};
 pub use ecmp::Ecmp;
 pub use facts::PortFacts;
 pub use live::{Change, DEFAULT_PATH, ENV_PREFIX, Source, check_live};
+pub use memory::{Fitted, Machine};
 pub use policy::Compiled;
 pub use ports::PortSettings;
 pub use qos::Qos;
+pub use rings::{RING_DEFAULT, RingSize};
 pub use schema::{
     Admin, Config, Log, Memory, Metrics, Neighbours, Netlink, PortDefaults, PortOverride, Stop,
     Workers,

@@ -65,15 +65,19 @@ impl Config {
     /// the speed `device`.
     pub fn facts(&self, port: &PortSettings, device: Option<Rate>, mtu: u16) -> PortFacts {
         let speed = port.speed.of(device);
-        PortFacts {
+        let transmit_ring = self.memory.ring.transmit();
+        let mut facts = PortFacts {
             name: port.name.clone(),
             speed,
             link: port.link.of(device, speed),
             burst: port.burst_bytes(speed),
             mtu,
-            ring: self.memory.ring,
+            ring: transmit_ring,
+            transmit_ring,
             uplink: port.uplink,
-        }
+        };
+        facts.ring = self.memory.ring.receive(self.qos.ring_needed(&facts));
+        facts
     }
 
     /// The same for a port whose device is this.

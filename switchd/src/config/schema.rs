@@ -2,6 +2,7 @@
 
 use super::ecmp::Ecmp;
 use super::qos::Qos;
+use super::rings::RingSize;
 use super::speed::{LinkSpeed, Speed};
 use crate::limits::{CELL, CONTROL_RATE, FDB_ENTRIES, PORT_BURST, PUNT_RATE, STORM_RATE};
 use crate::tables::Hashing;
@@ -111,7 +112,7 @@ pub struct PortOverride {
 #[serde(deny_unknown_fields, default)]
 pub struct Memory {
     /// Descriptors on the receive and on the transmit ring of each queue.
-    pub ring: u32,
+    pub ring: RingSize,
     /// Receive queues of interfaces that match a pattern and come while switchd runs.
     pub spare_queues: u32,
 }
@@ -290,7 +291,7 @@ impl Default for PortDefaults {
 impl Default for Memory {
     fn default() -> Self {
         Self {
-            ring: 1024,
+            ring: RingSize::Auto,
             spare_queues: 4,
         }
     }

@@ -3,14 +3,15 @@
 
 use super::facts::PortFacts;
 use super::ports::parse_mode;
+use super::rings::RingSize;
 use super::rules::{matches_nothing, no_interface, overlap};
 use super::schema::{Config, PortOverride};
 use super::speed::Speed;
 use crate::limits::{CELL, FDB_ENTRIES_MAX, MAX_PORTS, MAX_WORKERS, PUNT_RATE_MAX};
 use common::config::{Derived, Refusal, Refusals, Settings, within};
 use common::units::Rate;
-use common::xdp::limits::{CHUNK, RING_MAX, RING_MIN};
-use common::xdp::{ModeChoice, frames_per_queue};
+use common::xdp::ModeChoice;
+use common::xdp::limits::{RING_MAX, RING_MIN};
 use std::net::SocketAddr;
 
 impl Settings for Config {
@@ -95,34 +96,6 @@ impl Settings for Config {
 }
 
 impl Config {
-    /// Refuses packet memory that does not fit in a machine with so many bytes, as far as that is
-    /// known before the devices are: each port has a queue at least.
-    pub(super) fn fits_memory(&self, machine: Option<u64>) -> Result<(), Refusal> {
-        const MIB: u64 = 1 << 20;
-        let Some(machine) = machine else {
-            return Ok(());
-        };
-        let packets = u64::from(self.buffer_packets());
-        let queues = self.named_ports().count() as u64 + u64::from(self.spare_queues());
-        let rings = queues * u64::from(frames_per_queue(self.memory.ring));
-        let needed = (packets + rings) * u64::from(CHUNK);
-        let key = match packets >= rings {
-            true => "qos.buffer.size_bytes",
-            false => "memory.ring",
-        };
-        let reason = format!(
-            "packet memory would take {} MiB or more ({} MiB for packets in the buffer, {} MiB for the rings of {queues} \
-             queues), and the machine has {} MiB",
-            needed / MIB,
-            packets * u64::from(CHUNK) / MIB,
-            rings * u64::from(CHUNK) / MIB,
-            machine / MIB
-        );
-        (needed <= machine)
-            .then_some(())
-            .ok_or_else(|| Refusal::new(key, reason))
-    }
-
     fn validate_workers(&self) -> Result<(), Refusals> {
         let workers = &self.workers;
         let mut refusals = Refusals::default();
@@ -248,8 +221,9 @@ impl Config {
         check("stop.drain_milliseconds", drain, 0, 60_000);
         let spare = u64::from(self.memory.spare_queues);
         check("memory.spare_queues", spare, 0, MAX_PORTS as u64);
-        let ring = self.memory.ring;
-        if !ring.is_power_of_two() || !(RING_MIN..=RING_MAX).contains(&ring) {
+        if let RingSize::Descriptors(ring) = self.memory.ring
+            && (!ring.is_power_of_two() || !(RING_MIN..=RING_MAX).contains(&ring))
+        {
             let reason = format!("{ring} is not a power of two from {RING_MIN} to {RING_MAX}");
             refusals.add(Refusal::alone("memory.ring", reason));
         }
@@ -287,7 +261,8 @@ impl Config {
         let mut all: Vec<PortFacts> = listed.chain(matched).chain(named).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all.dedup_by(|a, b| a.name == b.name);
-        self.qos.compile(&all).map(|_| ())
+        // Of queues nothing is known yet.
+        self.fit(all, None).map(|_| ())
     }
 
     /// Where Prometheus may ask; `None` for nowhere.

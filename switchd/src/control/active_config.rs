@@ -1,7 +1,9 @@
 //! The configuration in force, and what `[qos]` was compiled to.
 
 use super::api::ConfigReport;
-use crate::config::{Change, Compiled, Config, DerivedValue, PortFacts, Source, check_live};
+use crate::config::{
+    Change, Compiled, Config, DerivedValue, PortFacts, RING_DEFAULT, Source, check_live,
+};
 use crate::traffic::headroom::Breakdown;
 use common::config::{Loaded, Refusal, Refusals};
 use std::collections::BTreeMap;
@@ -27,6 +29,8 @@ pub struct ActiveConfig {
     pub warnings: Vec<String>,
     /// Packets that memory was made for at the start.
     packets: u32,
+    /// The longest receive ring that a port may get whose rings nobody set.
+    pub longest_ring: u32,
 }
 
 impl ActiveConfig {
@@ -51,7 +55,15 @@ impl ActiveConfig {
             shown,
             facts,
             misfits: BTreeMap::new(),
+            longest_ring: RING_DEFAULT,
         }
+    }
+
+    /// The same with receive rings of up to so many descriptors where nobody set them.
+    #[must_use]
+    pub fn with_longest_ring(mut self, longest: u32) -> Self {
+        self.longest_ring = longest;
+        self
     }
 
     /// The same with so many port numbers that no port has yet.

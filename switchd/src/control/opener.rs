@@ -2,10 +2,10 @@
 //! for both, above all to close a socket.
 
 use super::port_handle::PortHandle;
-use crate::config::PortSettings;
+use crate::config::{Config, PortSettings, RingSize};
 use common::sys::Waker;
 use common::xdp::netdev::Device;
-use common::xdp::{AfXdpQueue, Port, PortOptions, Umem, XdpError, open_port};
+use common::xdp::{AfXdpQueue, Port, PortOptions, Umem, XdpError, frames_per_queue, open_port};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::io;
 use std::net::IpAddr;
@@ -18,6 +18,9 @@ pub(super) enum Job {
         slot: usize,
         settings: PortSettings,
         options: PortOptions,
+        /// What its rings follow from, and their longest.
+        config: Box<Config>,
+        longest_ring: u32,
     },
     /// Close a port: its queues, then its program.
     Close {
@@ -60,15 +63,15 @@ pub struct Opener {
 }
 
 impl Opener {
-    /// Starts the thread. Ports share `umem`, in which so many `queues` find frames beside those
-    /// that are open; `control` is woken when something was done.
+    /// Starts the thread. Ports share `umem`, in which so many `frames` are for the rings of
+    /// further ports; `control` is woken when something was done.
     ///
     /// # Errors
     /// There is no thread to be had.
-    pub fn start(umem: Umem, queues: u32, control: Waker) -> io::Result<Self> {
+    pub fn start(umem: Umem, frames: u32, control: Waker) -> io::Result<Self> {
         let (jobs, jobs_from) = unbounded();
         let (done_to, done) = unbounded();
-        let mut work = Work { umem, queues };
+        let mut work = Work { umem, frames };
         std::thread::Builder::new()
             .name("ports".to_owned())
             .spawn(move || {
@@ -96,8 +99,8 @@ impl Opener {
 
 struct Work {
     umem: Umem,
-    /// Queues that there are frames for.
-    queues: u32,
+    /// Frames for the rings of further ports.
+    frames: u32,
 }
 
 impl Work {
@@ -106,10 +109,12 @@ impl Work {
             Job::Open {
                 slot,
                 settings,
-                options,
+                mut options,
+                config,
+                longest_ring,
             } => Done::Opened {
                 slot,
-                result: self.open(&settings, &options),
+                result: self.open(&settings, &mut options, (&config, longest_ring)),
                 local: options.local,
             },
             Job::Close {
@@ -119,7 +124,9 @@ impl Work {
             } => {
                 for queue in queues {
                     // In zero-copy mode the device may keep the frames: see `AfXdpQueue`.
-                    self.queues += u32::from(!queue.mode().is_zero_copy());
+                    if !queue.mode().is_zero_copy() {
+                        self.frames += queue.frames();
+                    }
                     drop(queue);
                 }
                 drop(handle);
@@ -131,7 +138,8 @@ impl Work {
     fn open(
         &mut self,
         settings: &PortSettings,
-        options: &PortOptions,
+        options: &mut PortOptions,
+        (config, longest_ring): (&Config, u32),
     ) -> Result<Box<Port>, Unopened> {
         let name = &settings.name;
         // No Ethernet device: it never will be. Whatever else is wrong may pass.
@@ -145,22 +153,54 @@ impl Work {
             mtu,
         };
         let device = Device::lookup(name).map_err(|error| refuse(error, 0))?;
-        if device.rx_queues > self.queues {
+        let facts = config.facts_of(settings, &device);
+        let wanted = match config.memory.ring {
+            RingSize::Auto => facts.ring.min(longest_ring),
+            RingSize::Descriptors(ring) => ring,
+        };
+        let least = config.memory.ring.transmit();
+        let frames = |ring| frames_per_queue(ring, facts.transmit_ring);
+        let fits = |ring: u32| {
+            let needed = u64::from(frames(ring)) * u64::from(device.rx_queues);
+            needed <= u64::from(self.frames)
+        };
+        let Some(ring) = halves(wanted, least).find(|ring| fits(*ring)) else {
             return Err(Unopened {
                 why: format!(
                     "{name}: {} receive queues, and packet memory for {} is left: raise \
                      memory.spare_queues and restart, or ethtool -L {name}",
-                    device.rx_queues, self.queues
+                    device.rx_queues,
+                    self.frames / frames(least)
                 ),
                 is_unfit: false,
                 mtu: device.mtu,
             });
-        }
+        };
+        options.receive_ring = Some(ring);
         let port = open_port(&self.umem, name, options);
         let port = port.map_err(|error| refuse(error, device.mtu))?;
-        self.queues = self
-            .queues
-            .saturating_sub(u32::try_from(port.queues.len()).unwrap_or(u32::MAX));
+        let taken: u32 = port.queues.iter().map(AfXdpQueue::frames).sum();
+        self.frames = self.frames.saturating_sub(taken);
         Ok(Box::new(port))
+    }
+}
+
+/// The lengths of a ring that may be tried, from the wanted one down to the least.
+fn halves(wanted: u32, least: u32) -> impl Iterator<Item = u32> {
+    let next = move |ring: &u32| (*ring > least).then_some((ring / 2).max(least));
+    std::iter::successors(Some(wanted), next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SW-12: a port that comes while memory is short gets the longest ring that there is room for.
+    #[test]
+    fn rings_are_halved_down_to_the_least() {
+        let all = |wanted, least| halves(wanted, least).collect::<Vec<_>>();
+        assert_eq!(all(8192, 1024), [8192, 4096, 2048, 1024]);
+        assert_eq!(all(1024, 1024), [1024]);
+        assert_eq!(all(256, 256), [256], "set by hand");
     }
 }

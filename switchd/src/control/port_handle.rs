@@ -13,6 +13,8 @@ pub struct PortHandle {
     pub device: Device,
     /// How packets get in and out.
     pub mode: Mode,
+    /// Descriptors on the receive ring of each queue.
+    pub receive_ring: u32,
     /// What its queues count.
     pub counters: Vec<Arc<QueueCounters>>,
 }
@@ -23,6 +25,7 @@ impl PortHandle {
         let counters = port.queues.iter().map(|queue| queue.counters().clone());
         let handle = Self {
             counters: counters.collect(),
+            receive_ring: port.receive_ring,
             steering: port.steering,
             device: port.device,
             mode: port.mode,

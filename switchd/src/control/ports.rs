@@ -46,6 +46,7 @@ pub fn port_options(
             packets_per_second: config.punt.packets_per_second,
         }),
         patience: Span::from_millis(config.workers.takeover_milliseconds),
+        receive_ring: None,
     }
 }
 
@@ -257,6 +258,8 @@ impl State {
                 slot,
                 settings,
                 options,
+                config: Box::new(self.active.config.clone()),
+                longest_ring: self.active.longest_ring,
             });
         }
     }
@@ -278,7 +281,8 @@ impl State {
             return;
         };
         let device = &port.device;
-        let facts = self.active.config.facts_of(&settings, device);
+        let mut facts = self.active.config.facts_of(&settings, device);
+        facts.ring = port.receive_ring;
         let link = self.routing.mirror().link(device.ifindex);
         // It may have gone, or be another one by now.
         let is_there = link.is_some_and(|link| link.name == settings.name);
@@ -336,7 +340,11 @@ impl State {
 
     /// The device of an open port is another one, or has another speed or MTU.
     pub(super) fn change_device(&mut self, slot: usize, settings: &PortSettings, device: Device) {
-        let facts = self.active.config.facts_of(settings, &device);
+        let mut facts = self.active.config.facts_of(settings, &device);
+        // It keeps the ring that it was opened with.
+        if let Some(Some(handle)) = self.ports.get(slot) {
+            facts.ring = handle.receive_ring;
+        }
         match self.fit_policy(slot, facts.clone()) {
             // What the others were refused for may have been this one.
             Ok(()) => self.fit_misfits(),

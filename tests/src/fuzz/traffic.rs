@@ -152,6 +152,7 @@ fn compiled(variant: [&str; 6]) -> Variant {
         burst: BURST,
         mtu: 1500,
         ring: 64,
+        transmit_ring: 64,
         uplink: port < 2,
     });
     let compiled = qos.compile(&ports.collect::<Vec<_>>());

@@ -3,7 +3,8 @@
 
 use super::ports::{concerns, known};
 use crate::config::facts::PortFacts;
-use crate::config::qos::{self, HeadroomPort, Peer, Qos};
+use crate::config::qos::{self, Group, HeadroomPort, HeadroomSize, Peer, Qos};
+use crate::limits::CLASSES;
 use crate::packet::wire_len;
 use crate::tables::policy::{FlowControl, GroupPolicy, Policy, PortPolicy};
 use crate::traffic::device_limit::worst_backlog;
@@ -61,7 +62,7 @@ impl Qos {
         let longest = u32::from(facts.mtu) + u32::try_from(ethernet::HEADER_LEN).expect("14");
         let own = match facts.speed {
             Some(speed) => worst_backlog(speed, facts.burst, link, self.poll_gap()),
-            None => u64::from(facts.ring) * wire_len(u64::from(longest)),
+            None => u64::from(facts.transmit_ring) * wire_len(u64::from(longest)),
         };
         // What a peer in software does is not known here: it is planned to be as late as this
         // switch, and its device to hold what its shipped configuration lets it hold.
@@ -90,6 +91,22 @@ impl Qos {
                 bytes => bytes.into(),
             },
         }
+    }
+
+    /// Frames that the receive ring of a port with a lossless group must hold; `None`: it has no
+    /// such group, or no speed.
+    pub(in crate::config) fn ring_needed(&self, facts: &PortFacts) -> Option<u64> {
+        let is_lossless = (0..CLASSES).any(|number| {
+            let its = |group: &&Group| {
+                let mut groups = group.groups.iter();
+                concerns(&group.ports, &facts.name) && groups.any(|it| usize::from(*it) == number)
+            };
+            // Later tables replace earlier ones.
+            let last = self.group.iter().rev().find(its);
+            last.is_some_and(|group| group.headroom != HeadroomSize::None)
+        });
+        let link = facts.link.filter(|_| is_lossless)?;
+        Some(self.headroom_of(facts, link).ring_needed())
     }
 
     /// `[qos.headroom]` as it is for the port `name`.
@@ -146,8 +163,8 @@ impl Qos {
         let is_short = facts.ring > 0 && u64::from(facts.ring) < needed;
         (is_lossless && is_short).then(|| {
             format!(
-                "{}: memory.ring holds {} frames, but up to {needed} arrive in qos.headroom.poll_gap_microseconds, {}: what \
-                 does not fit is lost where no headroom helps",
+                "{}: its receive ring (memory.ring) holds {} frames, but up to {needed} arrive in \
+                 qos.headroom.poll_gap_microseconds, {}: what does not fit is lost where no headroom helps",
                 facts.name,
                 facts.ring,
                 self.poll_gap()

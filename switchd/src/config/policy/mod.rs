@@ -196,6 +196,7 @@ mod tests {
             burst: 0,
             mtu: 1500,
             ring: 1024,
+            transmit_ring: 1024,
             uplink: false,
         };
         let error = PolicyError::Wred {

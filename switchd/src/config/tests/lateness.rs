@@ -54,7 +54,7 @@ fn a_short_ring_is_a_warning() {
     assert_eq!(warnings("", 64), Vec::<String>::new());
     let short = warnings(group, 2976);
     assert_eq!(short.len(), 1, "{short:?}");
-    let wanted = "b: memory.ring holds 2976 frames, but up to 2977 arrive in \
+    let wanted = "b: its receive ring (memory.ring) holds 2976 frames, but up to 2977 arrive in \
                   qos.headroom.poll_gap_microseconds, 20µs: ";
     assert!(short[0].starts_with(wanted), "{short:?}");
 }

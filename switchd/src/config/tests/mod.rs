@@ -1,6 +1,7 @@
 mod lateness;
 mod limits;
 mod pauses;
+mod rings;
 mod uet;
 
 use super::*;
@@ -275,6 +276,7 @@ fn facts() -> Vec<PortFacts> {
         burst: 1_250_000,
         mtu: 1500,
         ring: 4096,
+        transmit_ring: 4096,
         uplink: false,
     };
     vec![port("a"), port("b")]

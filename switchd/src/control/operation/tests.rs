@@ -69,6 +69,7 @@ impl Bench {
             burst: 10_000,
             mtu: 1500,
             ring: 1024,
+            transmit_ring: 1024,
             uplink: false,
         });
         let entries = names.map(|name| PortEntry {
@@ -615,6 +616,7 @@ fn warnings_follow_ports_that_come() {
         burst: 8192,
         mtu: 1500,
         ring: 1024,
+        transmit_ring: 1024,
         uplink: false,
     };
     let compiled = active.prepare_port(1, &slow).unwrap().expect("another one");

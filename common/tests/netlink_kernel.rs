@@ -195,7 +195,7 @@ const IN_GUEST: &[&str] = &["vlans_of_bridges_are_followed"];
 #[test]
 fn a_guest_has_bridges_with_vlans() {
     if guest::available() {
-        guest::run_selected(IN_GUEST, std::time::Duration::from_secs(300));
+        guest::run_selected(IN_GUEST, std::time::Duration::from_secs(1200));
     }
 }
 

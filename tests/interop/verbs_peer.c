@@ -346,8 +346,8 @@ static void ready(const char *line, int index, int mtu, uint32_t psn)
 				  IBV_QP_MIN_RNR_TIMER))
 		fail("RTR");
 	attr.qp_state = IBV_QPS_RTS;
-	/* 0.27 s: the guest is slow. */
-	attr.timeout = 16;
+	/* 1.1 s: the guest is slow, and so may be its machine. */
+	attr.timeout = 18;
 	attr.retry_cnt = 7;
 	attr.rnr_retry = 7;
 	attr.sq_psn = psn;

@@ -453,7 +453,7 @@ fn a_guest_has_bridges_with_vlans() {
         return;
     }
     let _alone = exclusive().unwrap();
-    guest::run_selected(IN_GUEST, Duration::from_secs(600));
+    guest::run_selected(IN_GUEST, Duration::from_secs(1200));
 }
 
 /// Whether the kernel has what `line` makes. Otherwise says that `what` is not shown here; tests

@@ -363,5 +363,5 @@ fn a_guest_carries_every_length() {
         return;
     }
     let _alone = exclusive().unwrap();
-    guest::run_selected(&["every_length_arrives"], Duration::from_secs(300));
+    guest::run_selected(&["every_length_arrives"], Duration::from_secs(1200));
 }

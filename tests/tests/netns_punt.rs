@@ -379,7 +379,7 @@ fn a_guest_has_vlans_vrfs_and_tunnels() {
         return;
     }
     let _alone = exclusive().unwrap();
-    guest::run_selected(IN_GUEST, Duration::from_secs(300));
+    guest::run_selected(IN_GUEST, Duration::from_secs(1200));
 }
 
 /// Whether the kernel has interfaces of this type. Otherwise says that `what` is not shown here;

@@ -19,6 +19,6 @@ const IN_GUEST: &[&str] = &[
 #[test]
 fn debians_kernel_serves_af_xdp() {
     if guest::available() {
-        guest::run_selected(IN_GUEST, Duration::from_secs(300));
+        guest::run_selected(IN_GUEST, Duration::from_secs(1200));
     }
 }

@@ -71,7 +71,7 @@ fn silent_clients_are_let_go_and_others_wait_for_a_place() {
         let mut listener = Listener::bind(&path, 0o600, "tested").expect("bound");
         listener.limits = Limits {
             clients: 2,
-            timeout: Duration::from_millis(50),
+            timeout: Duration::from_millis(500),
         };
         tokio::spawn(listener.serve(echo));
         let mut silent = Vec::new();

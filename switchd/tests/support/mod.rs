@@ -12,6 +12,7 @@ pub(crate) use netns::privileged;
 use netns::{Echo, Namespace, Pinging};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long anything in these tests may take.
@@ -30,11 +31,14 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Namespaces and links; the daemon does not run yet. `name` tells rigs apart.
+    /// Namespaces and links; the daemon does not run yet. `name` says whose they are; others of the
+    /// same name may be there.
     pub(crate) fn new(name: &str) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let rig = Self {
             namespaces: NODES.map(|node| {
-                let name = format!("{name}-{node}");
+                let name = format!("{name}{number}-{node}");
                 Namespace::new("switchd-test", &name).expect("root may make it")
             }),
             folder: tempfile::tempdir().expect("a temporary folder"),

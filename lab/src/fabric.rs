@@ -16,10 +16,10 @@ use super::topology::{Daemons, NodeRole, Options, Qos, Topology};
 use super::{Host, LabError, Progress, RUN, node_dir, run_dir, settings, wiring};
 
 /// Longest time from the start of a daemon until it forwards.
-const READY_TIME: Duration = Duration::from_secs(20);
+const READY_TIME: Duration = Duration::from_secs(120);
 
 /// Longest time until a supervisor listens.
-const SUPERVISOR_TIME: Duration = Duration::from_secs(5);
+const SUPERVISOR_TIME: Duration = Duration::from_secs(60);
 
 /// What a laboratory needs on the machine.
 const TOOLS: &[&str] = &["ip", "tc", "ethtool", "sysctl", "setpriv"];

@@ -9,7 +9,7 @@ use lab::observe::{eventually, rows, switches};
 use lab::{Echo, Echoes, Lab, exclusive, node_dir, privileged};
 use serde_json::Value;
 
-const SETTLE: Duration = Duration::from_secs(20);
+const SETTLE: Duration = Duration::from_secs(120);
 const GAP: Duration = Duration::from_millis(50);
 
 /// Switches whose ports are in a bridge called `br0` each; host n has 192.0.2.n.
@@ -383,7 +383,7 @@ fn stations_in_use_do_not_age() {
             .all(|mac| known.iter().any(|(it, ..)| it == mac))
     };
     assert!(has(&rig.known("leaf1")) && has(&rig.known_by_kernel("leaf1")));
-    eventually("ageing", Duration::from_secs(30), || {
+    eventually("ageing", SETTLE, || {
         let (ours, kernels) = (rig.known("leaf1"), rig.known_by_kernel("leaf1"));
         let is_gone = |known: &BTreeSet<(String, u64, String)>| {
             !stations
@@ -741,7 +741,7 @@ fn a_laboratory_of_one_network_has_no_loops() {
     let lab = switches("brlab").size(2, 2, 4).l2().up().unwrap();
     let rig = Rig { lab };
     assert_eq!(rig.lab.host("h3").address(false).to_string(), "10.0.0.3");
-    eventually("an answer", Duration::from_secs(30), || {
+    eventually("an answer", SETTLE, || {
         match rig.ping("h1", "10.0.0.3", 2) {
             seen if seen.lost() == 0 => Ok(()),
             seen => Err(format!("{seen:?}")),

@@ -202,7 +202,7 @@ fn applications_are_told_when_the_daemon_dies() {
     );
     assert!(!said.trim().is_empty(), "it says why");
     drop(receiver);
-    lab.wait_ready(Duration::from_secs(30)).unwrap();
+    lab.wait_ready(Duration::from_secs(120)).unwrap();
     let receiver = receive_on(&lab, "h2");
     eventually("a copy after the restart", Duration::from_secs(20), || {
         let copy = hostcp(&lab, "h1", "h2", false, &source, "again");

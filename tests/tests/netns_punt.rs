@@ -10,7 +10,7 @@ use lab::{Echo, Lab, exclusive, privileged};
 use netns::Namespace;
 use serde_json::Value;
 
-const SETTLE: Duration = Duration::from_secs(20);
+const SETTLE: Duration = Duration::from_secs(120);
 
 /// A leaf with two hosts and a spine, and a router behind an interface that is no port.
 struct Rig {

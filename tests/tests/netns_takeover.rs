@@ -11,7 +11,7 @@ use lab::traffic::{Pings, finish_ping, start_ping};
 use lab::{Echo, Lab, exclusive, node_dir, privileged};
 use serde_json::Value;
 
-const SETTLE: Duration = Duration::from_secs(20);
+const SETTLE: Duration = Duration::from_secs(120);
 const GAP: Duration = Duration::from_millis(10);
 
 /// A leaf with two hosts, whose kernel forwards and takes over after so many milliseconds, or

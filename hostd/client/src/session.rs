@@ -110,6 +110,8 @@ pub(crate) struct Object {
     context: Arc<Session>,
     kind: ObjectKind,
     handle: u32,
+    /// The daemon has taken it back.
+    is_released: bool,
     /// What it takes of the quota of memory, if it is a region: free after the daemon was told.
     _reserved: Option<Reserved>,
 }
@@ -120,6 +122,7 @@ impl Object {
             context: context.clone(),
             kind,
             handle,
+            is_released: false,
             _reserved: None,
         })
     }
@@ -130,13 +133,33 @@ impl Object {
             context: reserved.context.clone(),
             kind: ObjectKind::Region,
             handle,
+            is_released: false,
             _reserved: Some(reserved),
         })
+    }
+
+    /// Gives it back, unless others hold it or the daemon says that it is in use: then it is
+    /// returned.
+    pub(crate) fn release_unused(object: Arc<Self>) -> Option<Arc<Self>> {
+        if Arc::strong_count(&object) > 1 {
+            return Some(object);
+        }
+        let mut object = Arc::into_inner(object)?;
+        let (kind, handle) = (object.kind, object.handle);
+        let reply = object
+            .context
+            .channel
+            .call(&Request::Destroy { kind, handle }, None);
+        object.is_released = reply.is_ok();
+        (!object.is_released).then(|| Arc::new(object))
     }
 }
 
 impl Drop for Object {
     fn drop(&mut self) {
+        if self.is_released {
+            return;
+        }
         let (kind, handle) = (self.kind, self.handle);
         self.context
             .channel

@@ -16,8 +16,10 @@ use std::sync::Arc;
 pub struct MemoryWindow {
     // Given back before the regions: one to which a window is bound cannot be.
     _object: Arc<Object>,
-    /// Of the last two binds: the older one may be posted and not carried out.
-    regions: [Option<Arc<Object>>; 2],
+    /// Those of the last two binds, of which the older one may be posted and not carried out; and
+    /// of older ones what the application holds, or the daemon has not taken back: a bind that
+    /// failed leaves the window bound to what it was.
+    regions: Vec<Arc<Object>>,
     handle: u32,
     rkey: u32,
 }
@@ -44,10 +46,19 @@ impl MemoryWindow {
         };
         Ok(Self {
             _object: Object::new(context, ObjectKind::Window, handle),
-            regions: [None, None],
+            regions: Vec::new(),
             handle,
             rkey,
         })
+    }
+
+    /// Keeps the region of the latest bind, and gives back what no bind is about any more.
+    fn keep(&mut self, latest: Arc<Object>) {
+        self.regions.retain(|it| !Arc::ptr_eq(it, &latest));
+        self.regions.insert(0, latest);
+        let older = self.regions.split_off(self.regions.len().min(2));
+        let used = older.into_iter().filter_map(Object::release_unused);
+        self.regions.extend(used);
     }
 
     /// The key of the last bind that was posted. Before the first one it opens nothing.
@@ -60,7 +71,7 @@ impl QueuePair {
     /// Posts a request that binds `window` to a part of a region, for peers of this queue pair
     /// (`IBV_WR_BIND_MW`), and returns the key for them: another one than before. It counts when
     /// the request is carried out, which is before all requests that are posted later. The region
-    /// is kept until the window is dropped or bound to others.
+    /// is kept until the window is dropped or bound to another one.
     ///
     /// ```no_run
     /// # use hostd_client::{Access, Bind, Context, Error, QueuePair, Region};
@@ -115,8 +126,7 @@ impl QueuePair {
         };
         self.post_local(&work.to_bytes())?;
         window.rkey = rkey;
-        window.regions.rotate_right(1);
-        window.regions[0] = Some(bind.region.object());
+        window.keep(bind.region.object());
         Ok(rkey)
     }
 

@@ -201,13 +201,22 @@ impl Assembly {
     }
 
     /// Refuses a SEND whose last segment is `arrival`, because the key that it is to invalidate is
-    /// not one that it may.
+    /// not one that it may. One that has no place here is refused for that, as all are.
     pub(crate) fn refuse_invalidation<M: RegionMemory>(
         &mut self,
         arrival: &IncomingSegment<'_>,
         target: &mut Target<'_, M>,
     ) -> Outcome {
-        if arrival.position.begins() && self.is_idle() {
+        let begins = arrival.position.begins();
+        let fits = match self {
+            Self::Idle => begins,
+            Self::Send { .. } => !begins,
+            Self::Write { .. } => false,
+        };
+        if !fits || !has_right_length(arrival, target.mtu) {
+            return self.invalid(target.qpn);
+        }
+        if begins {
             match begin_send(target) {
                 Ok(begun) => *self = begun,
                 Err(outcome) => return outcome,

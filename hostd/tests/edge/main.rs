@@ -22,5 +22,6 @@ mod shared_queue;
 mod siege;
 mod solicited;
 mod storm;
+mod versions;
 mod windows;
 mod work;

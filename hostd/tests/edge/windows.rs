@@ -179,3 +179,36 @@ fn windows_have_a_quota() {
     drop(windows);
     b.wait_for("both are gone", |report| regions(report) == 1);
 }
+
+/// HT-1: binds that fail leave the window bound to what it was, so that region is kept for it,
+/// however many they are, and goes with it; the others go when nobody holds them.
+#[test]
+fn failed_binds_keep_the_region_of_the_window() {
+    let (a, b) = pair(&config());
+    let [_first, mut second] = connected(&a, &b);
+    let rights = Access::LOCAL_WRITE.with(Access::BIND);
+    let mut window = second.context.create_window().expect("a window");
+    second.bind(&mut window);
+    let allocate = |_| second.context.allocate(4096, rights).expect("memory");
+    let others: Vec<_> = (0..5).map(allocate).collect();
+    for region in &others {
+        let bind = Bind {
+            region,
+            offset: 0,
+            len: 1,
+            access: Access::REMOTE_READ,
+        };
+        let posted = second.queue_pair.post_bind(9, &mut window, bind);
+        posted.expect("posted");
+    }
+    assert_eq!(second.done(9).status, CompletionStatus::WindowBind);
+    let other = second.context.allocate(4096, rights).expect("memory");
+    drop(std::mem::replace(&mut second.memory, other));
+    drop(others);
+    let regions = |report: &hostd::edge::command::Report| -> usize {
+        report.sessions.iter().map(|it| it.regions.len()).sum()
+    };
+    assert!(reported(&b).bound.is_some());
+    drop(window);
+    b.wait_for("all but one are gone", |report| regions(report) == 1);
+}

@@ -164,6 +164,7 @@ impl Subject {
         }
         let rkey = self.network.hosts[1].keys.rkey;
         headers.immediate = kind.has_immediate().then_some(77);
+        headers.invalidate = kind.has_invalidate().then_some(rkey);
         headers.reth = kind.has_reth().then_some(Reth {
             address: PLACE,
             rkey,
@@ -205,8 +206,12 @@ impl Subject {
     }
 
     /// The packet with a field that is wrong, and with the checksums that a sender would give it.
-    fn spoiled(&self, (header, name, bit, bits, wrong, _): &Row) -> Vec<u8> {
-        let mut frame = self.frame();
+    fn spoiled(&self, row: &Row) -> Vec<u8> {
+        self.spoil(self.frame(), row)
+    }
+
+    fn spoil(&self, right: Vec<u8>, (header, name, bit, bits, wrong, _): &Row) -> Vec<u8> {
+        let mut frame = right.clone();
         let first = self.start(*header, &frame) * 8 + bit;
         let places: Vec<usize> = (first..first + bits).collect();
         let old = places.iter().fold(0_u64, |value, at| {
@@ -225,7 +230,7 @@ impl Subject {
                 frame[at / 8] |= mask;
             }
         }
-        assert_ne!(frame, self.frame(), "{name}: nothing is wrong");
+        assert_ne!(frame, right, "{name}: nothing is wrong");
         if *header == Header::Ip && !self.v6 && *name != "checksum" {
             frame[24..26].fill(0);
             let checksum = common::wire::checksum::of(&frame[14..34]);
@@ -374,8 +379,45 @@ fn every_field_that_an_opcode_brings() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// HT-10, HT-30, InfiniBand A17.9.3: a notification of congestion (CNP), whose last 16 bytes are
+/// reserved, halves the window of a connection that sends, or is dropped by name.
+#[test]
+fn every_field_of_a_notification() {
+    // Two have in a notification what is wrong elsewhere.
+    let set = |row: &&Row| row.1 != "migrated" && row.1 != "BECN";
+    let others = [ETHERNET, IPV4, UDP, BTH].concat();
+    let rows = others.iter().filter(set).chain(NOTIFICATION);
+    let mut wrong = Vec::new();
+    for row in rows {
+        let mut subject = Subject::new(Operation::Acknowledge, false, false);
+        let notification = Headers::cnp(subject.qpns[0][1]);
+        let right = sealed(&subject.network, 1, &notification, &[]);
+        let frame = subject.spoil(right, row);
+        let outcome = subject.outcome(&frame);
+        let wanted = if row.5 == SAME { "taken" } else { row.5 };
+        let heard = subject.network.hosts[1].engine.statistics().notifications;
+        if outcome != wanted || heard != u64::from(wanted == "taken") {
+            wrong.push(format!("{row:x?}: {outcome:?}, {heard} heard"));
+        }
+        subject.others_are_well(row.1);
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // To a connection that has nothing on its way, and to one with another congestion control.
+    for (kind, multipath, outcome) in [
+        (Operation::SendOnly, false, "unexpected_notification"),
+        (Operation::Acknowledge, true, "unknown_opcode"),
+    ] {
+        let mut subject = Subject::new(kind, multipath, false);
+        let notification = Headers::cnp(subject.qpns[0][1]);
+        let frame = sealed(&subject.network, 1, &notification, &[]);
+        assert_eq!(subject.outcome(&frame), outcome);
+        subject.others_are_well(outcome);
+    }
+}
+
 /// HT-1, HT-10, InfiniBand 9.7.4.1: each request packet where no message has begun, within a SEND,
-/// and within a WRITE: what does not continue the message is refused as an invalid request.
+/// and within a WRITE: what does not continue the message is refused as an invalid request. A SEND
+/// that ends there and invalidates a key that is none of a window's is refused for the key.
 #[test]
 fn every_operation_in_every_place() {
     use Operation as O;
@@ -383,11 +425,12 @@ fn every_operation_in_every_place() {
     let places = [None, Some(O::SendFirst), Some(O::WriteFirst)];
     let requests = OPERATIONS
         .into_iter()
-        .filter(|it| !it.is_response() && *it != O::Acknowledge && !it.has_invalidate());
+        .filter(|it| !it.is_response() && *it != O::Acknowledge);
     for (next, multipath) in requests.flat_map(|it| [(it, false), (it, true)]) {
         let last = [
             O::SendLast,
             O::SendLastImmediate,
+            O::SendLastInvalidate,
             O::WriteLast,
             O::WriteLastImmediate,
         ];
@@ -420,15 +463,17 @@ fn every_operation_in_every_place() {
             let begins = !last.contains(&next) && !middle.contains(&next);
             let fits = match before {
                 None => begins,
-                Some(O::SendFirst) => {
-                    [O::SendMiddle, O::SendLast, O::SendLastImmediate].contains(&next)
-                }
+                Some(O::SendFirst) => next == O::SendMiddle || last[..3].contains(&next),
                 _ => [O::WriteMiddle, O::WriteLast, O::WriteLastImmediate].contains(&next),
             };
             let what = format!("{next:?} after {before:?}, multipath {multipath}");
-            let refused = outcome.starts_with("request_refused > InvalidRequest");
-            assert_eq!(refused, !fits, "{what}: {outcome}");
-            assert_eq!(outcome.starts_with("taken"), fits, "{what}: {outcome}");
+            let (invalid, access) = ("InvalidRequest", "RemoteAccessError");
+            let begin = match (fits, next.has_invalidate()) {
+                (true, false) => "taken".to_owned(),
+                (true, true) => format!("request_refused > {access}"),
+                (false, _) => format!("request_refused > {invalid}"),
+            };
+            assert!(outcome.starts_with(&begin), "{what}: {outcome}");
             subject.others_are_well(&what);
         }
     }
@@ -527,6 +572,17 @@ const MULTIPATH: &[Row] = &[
     (Header::Extension, "blocks", 8, 8, Is(1), "malformed_transport"),
     (Header::Extension, "cookie", 16, 48, Flip(1), "wrong_cookie"),
     (Header::Extension, "cookie", 16, 48, Flip(1 << 47), "wrong_cookie"),
+];
+
+/// What else a notification has, and what other packets have otherwise.
+#[rustfmt::skip]
+const NOTIFICATION: &[Row] = &[
+    (Header::Bth, "migrated", 9, 1, Flip(1), SAME),
+    (Header::Bth, "BECN", 33, 1, Flip(1), SAME),
+    (Header::Bth, "pad", 10, 2, Is(1), MALFORMED),
+    (Header::Bth, "ack request", 64, 1, Is(1), SAME),
+    (Header::Bth, "PSN", 72, 24, Is(0xff_ffff), SAME),
+    (Header::Extended, "reserved", 0, 128, Is(u64::MAX), SAME),
 ];
 
 const PLAIN: &[bool] = &[false];

@@ -95,6 +95,8 @@ pub struct Engine<M> {
     spent: Vec<Frame>,
     /// The pool was empty: transmission pauses until then.
     out_of_frames_until: Time,
+    /// See [`Self::stop_clocks`].
+    clocks_stopped: bool,
     events: VecDeque<Event>,
     statistics: EngineStatistics,
     /// Draws what strangers must not guess: numbers of queue pairs and connections, transactions,
@@ -126,6 +128,7 @@ impl<M: RegionMemory> Engine<M> {
             crowd: 0,
             spent: Vec::new(),
             out_of_frames_until: Time::ZERO,
+            clocks_stopped: false,
             events: VecDeque::new(),
             statistics: EngineStatistics::default(),
             random,
@@ -168,6 +171,12 @@ impl<M: RegionMemory> Engine<M> {
     /// Tells the time to calls that take none: what is posted from now on is posted at `now`.
     pub fn begin_turn(&mut self, now: Time) {
         self.effects.turn = now;
+    }
+
+    /// Whether the clocks of queue pairs stand still, because packets that came before their time
+    /// was over are still to be received.
+    pub fn stop_clocks(&mut self, stopped: bool) {
+        self.clocks_stopped = stopped;
     }
 
     /// Carries out the effects of the queue pair that was called last.

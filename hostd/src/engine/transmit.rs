@@ -30,7 +30,9 @@ impl<M: RegionMemory> Engine<M> {
     ) -> usize {
         self.reclaim(pool);
         self.ports.settle(now, &mut self.statistics.pauses);
-        self.expire(now);
+        if !self.clocks_stopped {
+            self.expire(now);
+        }
         let before = out.len();
         let end = before + room;
         if now >= self.out_of_frames_until {

@@ -11,6 +11,8 @@ use crate::verbs::{
 use common::units::Rate;
 use common::wire::Mac;
 use common::wire::pause::Control;
+use common::wire::roce::frame::{Addresses, emit, layout, seal};
+use common::wire::roce::{AckKind, Aeth, Bth, Flow, Headers, Opcode, Operation};
 use common::xdp::frame::Region;
 use common::xdp::sim::SimQueue;
 use hostd_client::abi::descriptor::{ReceiveWork, SgeList, WORK_LEN};
@@ -140,6 +142,82 @@ fn a_paused_worker_sleeps_until_the_pause_ends() {
     drop(worker);
     drop(wire);
     assert_eq!(FramePool::new(region).free_frames(), FRAMES as usize);
+}
+
+/// HT-43: a worker that was away for longer than any time-out finds an answer behind a thousand
+/// other packets in its ring. It takes all of them before it looks at its clocks, and sends nothing
+/// again. When the ring never gets empty, the clocks go on.
+#[test]
+fn a_late_worker_does_not_blame_its_peers() {
+    let region = Region::heap(4 * FRAMES, 2048, 0);
+    let queue = SimQueue::new(256);
+    let mut wire = FramePool::new(region.clone());
+    let mut worker = sending(&queue, &region);
+    let mut now = Time::from_nanos(1_000_000_000);
+    while worker.turn(now).work > 0 {
+        std::iter::from_fn(|| queue.pick_up()).for_each(|frame| wire.give(frame));
+        now += Span::from_micros(10);
+    }
+    let qpn = worker.engine.queue_pairs().next().expect("there is one");
+    let counted = |worker: &Worker<SimQueue, HeapMemory>| {
+        let statistics = worker.engine.queue_pair_statistics(qpn);
+        statistics.expect("exists").counters
+    };
+    assert!(counted(&worker).tx_packets > 100);
+    let nothing = [0x55; 64];
+    let newest = u32::try_from(counted(&worker).tx_packets).expect("few") - 1;
+    for _ in 0..1_000 {
+        queue.deliver(wire.take_filled(&nothing).expect("a frame"));
+    }
+    queue.deliver(
+        wire.take_filled(&acknowledgement(qpn, newest))
+            .expect("a frame"),
+    );
+    now += Span::from_secs(2);
+    while worker.turn(now).again {}
+    let counters = counted(&worker);
+    assert_eq!(counters.rx_acks, 1);
+    assert_eq!((counters.timeouts, counters.retransmits), (0, 0));
+
+    // Then nobody answers, and what comes is nothing of worth.
+    std::iter::from_fn(|| queue.pick_up()).for_each(|frame| wire.give(frame));
+    let mut turns = 0;
+    while counted(&worker).timeouts == 0 {
+        for _ in 0..BATCH {
+            queue.deliver(wire.take_filled(&nothing).expect("a frame"));
+        }
+        now += Span::from_secs(1);
+        worker.turn(now);
+        std::iter::from_fn(|| queue.pick_up()).for_each(|frame| wire.give(frame));
+        turns += 1;
+        assert!(turns <= CATCH_UP + 1, "the clocks stand still");
+    }
+    assert!(turns > 1);
+}
+
+/// An ACK for queue pair `qpn` up to packet `psn`.
+fn acknowledgement(qpn: u32, psn: u32) -> Vec<u8> {
+    let operation = Opcode::Rc(Operation::Acknowledge);
+    let mut headers = Headers::new(Bth::new(operation, qpn, psn));
+    headers.aeth = Some(Aeth {
+        kind: AckKind::Ack { credits: 31 },
+        msn: 0,
+    });
+    let own = IpAddr::from(Ipv4Addr::new(10, 0, 0, 1));
+    let peer = IpAddr::from(Ipv4Addr::new(10, 0, 0, 2));
+    let flow = Flow {
+        src_mac: Mac([2; 6]),
+        dst_mac: Mac(MAC),
+        addresses: Addresses::new(peer, own).expect("one version"),
+        src_port: 0xc000,
+        flow_label: 0,
+        traffic_class: 0,
+        ttl: 64,
+    };
+    let mut bytes = vec![0; layout(flow.addresses, &headers, 0).len];
+    emit(&mut bytes, &flow, &headers, 0);
+    seal(&mut bytes).expect("a frame");
+    bytes
 }
 
 /// HT-45: pauses count by the speed that the link has when they begin, and not by that of routes.

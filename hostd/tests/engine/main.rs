@@ -7,6 +7,7 @@ mod attackers;
 mod cm_fields;
 mod connection;
 mod dcqcn;
+mod declared;
 mod delivery;
 mod feedback;
 mod fields;

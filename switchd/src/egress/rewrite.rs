@@ -26,7 +26,8 @@ pub fn rewrite(packet: &mut Packet, src: [u8; 6]) {
 }
 
 /// [`rewrite`] for a packet in which nothing else is to be changed.
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "a call costs as much as what it does")]
 pub fn address(packet: &mut Packet, src: [u8; 6]) {
     if !packet.edits.contain(Edits::ADDRESSED) {
         readdress(packet.frame.bytes_mut(), packet.network, packet.mac, src);
@@ -34,7 +35,8 @@ pub fn address(packet: &mut Packet, src: [u8; 6]) {
 }
 
 /// Gives a frame whose IP header begins at `network` its new MAC addresses, and decrements.
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "a call costs as much as what it does")]
 pub fn readdress(bytes: &mut [u8], network: u16, dst: [u8; 6], src: [u8; 6]) {
     let Some((link, ip)) = bytes.split_at_mut_checked(usize::from(network)) else {
         return;
@@ -100,7 +102,8 @@ fn edit(packet: &mut Packet) {
     }
 }
 
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "a call costs as much as what it does")]
 fn decrement(ip: &mut [u8]) {
     match ip.first().map(|byte| byte >> 4) {
         Some(4) => {

@@ -6,7 +6,6 @@ use crate::forward::choice::Choice;
 use crate::id::{NextHopId, PortId};
 use crate::outcome::Outcome;
 use crate::packet::{Parsed, Version};
-use crate::tables::interfaces::LinkHeader;
 use crate::tables::{Group, Tables};
 use common::wire::icmp::Problem;
 
@@ -19,8 +18,8 @@ pub struct Hop {
     pub next_hop: NextHopId,
     /// The neighbour's MAC address.
     pub mac: [u8; 6],
-    /// The link header, if it is behind an interface that is no port.
-    pub link_header: Option<LinkHeader>,
+    /// It is behind an interface that is no port, and the next hop has the link header.
+    pub by_interface: bool,
 }
 
 /// Decides for a packet what to do with it.
@@ -60,7 +59,7 @@ fn send(tables: &Tables, next_hop: NextHopId, parsed: &Parsed) -> Outcome<Hop> {
         port: hop.port,
         next_hop,
         mac,
-        link_header: hop.link_header,
+        by_interface: hop.link_header.is_some(),
     };
     match size {
         Size::Fits => Outcome::Forwarded(hop),

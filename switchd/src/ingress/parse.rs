@@ -41,16 +41,58 @@ impl From<wire::Error> for ParseException {
     reason = "what is parsed goes from registers to its lane; through a result in memory it costs a stalled copy"
 )]
 pub fn parse(frame: &[u8], own: [u8; 6]) -> Result<Parsed, ParseException> {
-    parse_partial(frame, frame.len(), own)
+    parse_partial(frame, frame.len(), own, |_| false)
 }
 
-/// The same for a frame of `len` bytes that begins with `frame`: the rest lies elsewhere.
+/// The same for a frame of `len` bytes that begins with `frame`: the rest lies elsewhere. `doubt`
+/// says whether the source is in doubt, given that of an IPv4 packet.
 ///
 /// # Errors
 /// Why the packet is not to be forwarded.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "see `parse`")]
-pub fn parse_partial(frame: &[u8], len: usize, own: [u8; 6]) -> Result<Parsed, ParseException> {
+pub fn parse_partial(
+    frame: &[u8],
+    len: usize,
+    own: [u8; 6],
+    doubt: impl Fn(Option<Ipv4Addr>) -> bool,
+) -> Result<Parsed, ParseException> {
+    let header = match untagged(frame) {
+        Some((to, kind)) if to == own => Header {
+            ethertype: kind,
+            payload_at: ethernet::HEADER_LEN,
+            pcp: NO_PCP,
+        },
+        _ => parse_header(frame, own)?,
+    };
+    parse_payload(frame, len, header, doubt)
+}
+
+/// What the parser knows of a link header.
+#[derive(Clone, Copy)]
+struct Header {
+    /// EtherType of what follows it.
+    ethertype: u16,
+    /// Where that begins.
+    payload_at: usize,
+    /// Priority code point of its first tag, or [`NO_PCP`].
+    pcp: u8,
+}
+
+/// Destination and EtherType of a frame without tags that has an IP packet.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "see `parse`")]
+fn untagged(frame: &[u8]) -> Option<([u8; 6], u16)> {
+    let header = frame.first_chunk::<{ ethernet::HEADER_LEN }>()?;
+    let at = ethernet::field::ETHERTYPE;
+    let kind = u16::from_be_bytes([header[at], header[at + 1]]);
+    let is_ip = matches!(kind, ethertype::IPV4 | ethertype::IPV6);
+    is_ip.then_some((*header.first_chunk()?, kind))
+}
+
+/// Reads the link header of any frame that arrived at a port with the MAC address `own`.
+#[inline(never)]
+fn parse_header(frame: &[u8], own: [u8; 6]) -> Result<Header, ParseException> {
     let stack = vlan::walk(frame)?;
     if stack.ethertype == ethertype::MAC_CONTROL {
         return Err(ParseException::Control);
@@ -70,8 +112,11 @@ pub fn parse_partial(frame: &[u8], len: usize, own: [u8; 6]) -> Result<Parsed, P
     {
         return Err(DropReason::UnknownVlan.into());
     }
-    let pcp = stack.outer.map_or(NO_PCP, |tag| tag.pcp());
-    parse_payload(frame, len, (stack.ethertype, stack.payload_at), pcp)
+    Ok(Header {
+        ethertype: stack.ethertype,
+        payload_at: stack.payload_at,
+        pcp: stack.outer.map_or(NO_PCP, |tag| tag.pcp()),
+    })
 }
 
 /// The same for a frame that is known to be for this router, and whose first tag, if it had one, is
@@ -83,28 +128,32 @@ pub fn parse_addressed(
     frame: &[u8],
     len: usize,
     pcp: u8,
+    doubt: impl Fn(Option<Ipv4Addr>) -> bool,
 ) -> Option<Result<Parsed, ParseException>> {
-    let header = frame.first_chunk::<{ ethernet::HEADER_LEN }>()?;
-    let at = ethernet::field::ETHERTYPE;
-    let kind = u16::from_be_bytes([header[at], header[at + 1]]);
-    matches!(kind, ethertype::IPV4 | ethertype::IPV6)
-        .then(|| parse_payload(frame, len, (kind, ethernet::HEADER_LEN), pcp))
+    let (_, kind) = untagged(frame)?;
+    let header = Header {
+        ethertype: kind,
+        payload_at: ethernet::HEADER_LEN,
+        pcp,
+    };
+    Some(parse_payload(frame, len, header, doubt))
 }
 
-/// Reads what follows the link header of a frame: its EtherType and where it begins.
+/// Reads what follows the link header of a frame.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "see `parse`")]
 fn parse_payload(
     frame: &[u8],
     len: usize,
-    (kind, at): (u16, usize),
-    pcp: u8,
+    header: Header,
+    doubt: impl Fn(Option<Ipv4Addr>) -> bool,
 ) -> Result<Parsed, ParseException> {
+    let (at, pcp) = (header.payload_at, header.pcp);
     let ip = &frame[at..];
     let network = u16::try_from(at).map_err(|_| DropReason::Malformed)?;
-    match kind {
-        ethertype::IPV4 => Ok(parse_v4(ip, len - at, network, pcp)?),
-        ethertype::IPV6 => Ok(parse_v6(ip, len - at, network, pcp)?),
+    match header.ethertype {
+        ethertype::IPV4 => Ok(parse_v4(ip, len - at, (network, pcp), doubt)?),
+        ethertype::IPV6 => Ok(parse_v6(ip, len - at, (network, pcp), doubt)?),
         _ => Err(DropReason::UnknownEtherType.into()),
     }
 }
@@ -113,7 +162,7 @@ fn parse_payload(
 /// not be forwarded anyway.
 pub fn parse_any(frame: &[u8], len: usize) -> Option<Parsed> {
     let own = frame.first_chunk().copied().unwrap_or_default();
-    parse_partial(frame, len, own).ok()
+    parse_partial(frame, len, own, |_| false).ok()
 }
 
 /// Reads of a frame that is bridged what its class and its flow follow from. A bridge judges no
@@ -189,7 +238,12 @@ pub fn parse_bridged(frame: &[u8], len: usize) -> Parsed {
 
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "see `parse`")]
-fn parse_v4(ip: &[u8], len: usize, network: u16, pcp: u8) -> Result<Parsed, DropReason> {
+fn parse_v4(
+    ip: &[u8],
+    len: usize,
+    (network, pcp): (u16, u8),
+    doubt: impl Fn(Option<Ipv4Addr>) -> bool,
+) -> Result<Parsed, DropReason> {
     let packet = v4::Packet::new_partial(ip, len)?;
     if !packet.verify_checksum() {
         return Err(DropReason::BadChecksum);
@@ -223,7 +277,7 @@ fn parse_v4(ip: &[u8], len: usize, network: u16, pcp: u8) -> Result<Parsed, Drop
         },
         is_fragment: packet.is_fragment(),
         may_fragment: !packet.dont_fragment(),
-        in_doubt: false,
+        in_doubt: doubt(Some(src)),
         interface: 0,
         ip_len: u16::try_from(packet.total_len()).map_err(|_| DropReason::Malformed)?,
         dst: address,
@@ -241,7 +295,12 @@ fn is_no_host(source: Ipv4Addr) -> bool {
 
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "see `parse`")]
-fn parse_v6(ip: &[u8], len: usize, network: u16, pcp: u8) -> Result<Parsed, DropReason> {
+fn parse_v6(
+    ip: &[u8],
+    len: usize,
+    (network, pcp): (u16, u8),
+    doubt: impl Fn(Option<Ipv4Addr>) -> bool,
+) -> Result<Parsed, DropReason> {
     let packet = v6::Packet::new_partial(ip, len)?;
     let (src, dst) = (packet.src(), packet.dst());
     let link_local = dst.is_unicast_link_local() || src.is_unicast_link_local();
@@ -272,7 +331,7 @@ fn parse_v6(ip: &[u8], len: usize, network: u16, pcp: u8) -> Result<Parsed, Drop
         transport: transport.map_or(0, |at| network + at),
         is_fragment: upper.is_some_and(|upper| upper.fragment.is_some()),
         may_fragment: false,
-        in_doubt: false,
+        in_doubt: doubt(None),
         interface: 0,
         ip_len: u16::try_from(v6::HEADER_LEN + packet.payload_len())
             .map_err(|_| DropReason::Malformed)?,

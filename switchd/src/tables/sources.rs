@@ -177,13 +177,14 @@ impl Sources {
         self.rules.iter().any(is_strict)
     }
 
-    /// Whether a packet that arrived at `port` is to be looked up by its source.
+    /// Whether all IPv4 packets that arrive at `port` are to be looked up by their source. Of the
+    /// others those whose source may be the switch's own are.
     #[inline]
-    pub fn doubt(&self, port: PortId, source: Ipv4Addr) -> bool {
-        self.examined.contains(port) || self.own.may_contain(source)
+    pub fn doubt_v4(&self, port: PortId) -> bool {
+        self.examined.contains(port)
     }
 
-    /// The same of an IPv6 packet.
+    /// Whether all IPv6 packets that arrive at `port` are to be looked up by their source.
     #[inline]
     pub fn doubt_v6(&self, port: PortId) -> bool {
         self.validation.asking().contains(port)
@@ -218,16 +219,21 @@ impl Sources {
 mod tests {
     use super::*;
 
+    /// Whether a packet that arrived at `port` is in doubt.
+    fn doubts(sources: &Sources, port: u16, source: Ipv4Addr) -> bool {
+        sources.doubt_v4(PortId(port)) || sources.may_be_own(source)
+    }
+
     /// SW-1: every address of the switch is in doubt, and few others are.
     #[test]
     fn few_sources_are_in_doubt_for_nothing() {
         let own = |port: u32| Ipv4Addr::from_bits(0x0a00_0001 | port << 8);
         let sources = Sources::new((0..256).map(own), vec![PortRules::default(); 256], false);
         for port in 0..256 {
-            assert!(sources.doubt(PortId(0), own(port)));
+            assert!(doubts(&sources, 0, own(port)));
         }
         let others = (0..100_000_u32).map(|n| Ipv4Addr::from_bits(0xc0a8_0000 + n * 7));
-        let doubted = others.filter(|source| sources.doubt(PortId(0), *source));
+        let doubted = others.filter(|source| doubts(&sources, 0, *source));
         let doubted = doubted.count();
         assert!(doubted < 3_000, "{doubted} of 100,000");
     }
@@ -243,27 +249,22 @@ mod tests {
         let sources = Sources::new(std::iter::empty(), vec![none, strict], false);
         let anybody = Ipv4Addr::new(192, 0, 2, 1);
         assert!(sources.ask_for_reverse_paths());
-        assert!(!sources.doubt(PortId(0), anybody) && sources.doubt(PortId(1), anybody));
-        assert!(!sources.doubt(PortId(255), anybody) && !sources.doubt(PortId(999), anybody));
+        assert!(!doubts(&sources, 0, anybody) && doubts(&sources, 1, anybody));
+        assert!(!doubts(&sources, 255, anybody) && !doubts(&sources, 999, anybody));
         let mut reverse_paths = PortSet::default();
         reverse_paths.insert(PortId(1));
         let sources = sources.with_reverse_paths(vec![PortSet::default(), reverse_paths]);
         assert!(sources.leads_to(GroupId(1), PortId(1)));
-        assert!(
-            sources
-                .clone()
-                .sparing_loose_ports()
-                .doubt(PortId(1), anybody)
-        );
+        assert!(doubts(&sources.clone().sparing_loose_ports(), 1, anybody));
         let loose = PortRules {
             reverse_path: ReversePath::Loose,
             ..none
         };
         let loose = Sources::new(std::iter::once(anybody), vec![loose], false);
         let other = Ipv4Addr::new(192, 0, 2, 2);
-        assert!(loose.ask_for_routes() && loose.doubt(PortId(0), other));
+        assert!(loose.ask_for_routes() && doubts(&loose, 0, other));
         let spared = loose.sparing_loose_ports();
-        assert!(spared.doubt(PortId(0), anybody) && !spared.doubt(PortId(0), other));
+        assert!(doubts(&spared, 0, anybody) && !doubts(&spared, 0, other));
         assert!(
             !sources.leads_to(GroupId(0), PortId(1)) && !sources.leads_to(GroupId(9), PortId(1))
         );

@@ -22,7 +22,7 @@ impl<Q: QueueIo> Worker<Q> {
     /// to wait for.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
-    pub(super) fn bypass(&mut self, packet: Packet, now: Time) -> Result<(), Packet> {
+    pub(super) fn bypass(&mut self, mut packet: Packet, now: Time) -> Result<(), Packet> {
         let buffer = PolicyAndLedger {
             policy: &self.tables.traffic,
             ledger: &self.ledger,
@@ -33,7 +33,12 @@ impl<Q: QueueIo> Worker<Q> {
             frames: devices.room(queue),
             backlog: devices.backlog(queue),
         };
-        self.ports.bypass(packet, buffer, now, room, address)
+        let Some(past) = self.ports.bypass(&mut packet, buffer, now, room) else {
+            return Err(packet);
+        };
+        address(&mut packet, past.own);
+        self.ports.stage(packet, past);
+        Ok(())
     }
 
     /// Charges a packet to its group and hands it over, or drops it.

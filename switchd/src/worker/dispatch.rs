@@ -103,17 +103,27 @@ impl<Q: QueueIo> Worker<Q> {
     /// Sends a packet to its next hop.
     #[inline]
     fn enqueue(&mut self, frame: Frame, parsed: &Parsed, hop: Hop, origin: Origin) {
-        let Hop {
-            port,
-            next_hop,
-            mac,
-            link_header,
-        } = hop;
-        self.tables.used.mark(next_hop);
+        self.tables.used.mark(hop.next_hop);
+        if hop.by_interface {
+            return self.enqueue_by_interface(frame, parsed, hop, origin);
+        }
         let output = Output {
-            egress: port,
-            mac,
-            link_header,
+            egress: hop.port,
+            mac: hop.mac,
+            link_header: None,
+            edits: Edits::default(),
+        };
+        self.send(frame, parsed, output, origin);
+    }
+
+    /// The same if that is behind an interface that is no port.
+    #[inline(never)]
+    fn enqueue_by_interface(&mut self, frame: Frame, parsed: &Parsed, hop: Hop, origin: Origin) {
+        let next_hop = self.tables.next_hop(hop.next_hop);
+        let output = Output {
+            egress: hop.port,
+            mac: hop.mac,
+            link_header: next_hop.and_then(|next_hop| next_hop.link_header),
             edits: Edits::default(),
         };
         self.send(frame, parsed, output, origin);

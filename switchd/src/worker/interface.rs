@@ -10,7 +10,7 @@
 
 use super::Worker;
 use super::receive::next_frame;
-use super::source::is_in_doubt_by;
+use super::source::Entrance;
 use crate::drop::DropReason;
 use crate::egress::retag::TAG;
 use crate::forward::batch::Batch;
@@ -24,6 +24,7 @@ use common::wire::ethernet::{self, ethertype};
 use common::wire::vlan::TAG_LEN;
 use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
+use std::net::Ipv4Addr;
 use std::vec::Drain;
 
 /// What was found out about the frame before, at the same port.
@@ -82,7 +83,9 @@ impl<Q: QueueIo> Worker<Q> {
                     self.strip(&mut frame, ingress, has_tag);
                     self.parse_of(ingress, &mut frame, (id, pcp), before.all_in_doubt)
                 }
-                Input::Port | Input::Bridge => self.parse_own(ingress, &frame),
+                Input::Port | Input::Bridge => {
+                    self.parse_own(Entrance::of(&self.tables, ingress), &frame)
+                }
             };
             match parsed {
                 Ok(parsed) => batch.push(frame, ingress, parsed),
@@ -179,12 +182,16 @@ impl<Q: QueueIo> Worker<Q> {
         if !self.tables.port(ingress).is_some_and(|port| port.up) {
             return Err(DropReason::IngressDown.into());
         }
-        let mut parsed = match parse_addressed(frame.bytes(), frame.len(), pcp) {
+        let sources = &self.tables.sources;
+        let doubt = |source| match source {
+            Some(source) => all_in_doubt || sources.may_be_own(source),
+            None => sources.doubt_v6(ingress),
+        };
+        let mut parsed = match parse_addressed(frame.bytes(), frame.len(), pcp, doubt) {
             Some(parsed) => parsed?,
-            None => self.parse_unusual(ingress, frame, pcp)?,
+            None => self.parse_unusual(ingress, frame, pcp, doubt)?,
         };
         parsed.interface = interface;
-        parsed.in_doubt = is_in_doubt_by(&self.tables, ingress, (frame, &parsed), all_in_doubt);
         Ok(parsed)
     }
 
@@ -195,9 +202,10 @@ impl<Q: QueueIo> Worker<Q> {
         ingress: PortId,
         frame: &mut Frame,
         pcp: u8,
+        doubt: impl Fn(Option<Ipv4Addr>) -> bool,
     ) -> Result<Parsed, ParseException> {
         self.claim(frame.bytes_mut(), ingress);
-        let mut parsed = self.parse(ingress, frame)?;
+        let mut parsed = Entrance::of(&self.tables, ingress).parse(frame, doubt)?;
         if pcp != NO_PCP {
             parsed.pcp = pcp;
         }

@@ -3,12 +3,12 @@
 use super::Worker;
 use super::dispatch::Origin;
 use super::rings::Crossing;
-use super::source::is_in_doubt;
+use super::source::Entrance;
 use super::trace::{self, Routing};
 use crate::drop::DropReason;
 use crate::forward::batch::Batch;
 use crate::id::{PortId, TraceId};
-use crate::ingress::parse::{ParseException, parse_partial};
+use crate::ingress::parse::ParseException;
 use crate::ingress::pending::Waiting;
 use crate::limits::BATCH;
 use crate::packet::Parsed;
@@ -87,11 +87,12 @@ impl<Q: QueueIo> Worker<Q> {
                 self.enter(&mut rest, (ingress, count), batch, now);
                 continue;
             }
+            let entrance = Entrance::of(&self.tables, ingress);
             for _ in 0..count {
                 let Some(frame) = next_frame(&mut rest) else {
                     break;
                 };
-                match self.parse_own(ingress, &frame) {
+                match self.parse_own(entrance, &frame) {
                     Ok(parsed) => batch.push(frame, ingress, parsed),
                     Err(why) => self.leave(frame, ingress, why, now),
                 }
@@ -158,26 +159,22 @@ impl<Q: QueueIo> Worker<Q> {
         }
     }
 
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
+    /// Reads a frame about whose source nothing is to be asked.
     pub(super) fn parse(&self, ingress: PortId, frame: &Frame) -> Result<Parsed, ParseException> {
-        match self.tables.port(ingress) {
-            Some(port) if port.up => parse_partial(frame.bytes(), frame.len(), port.mac),
-            _ => Err(ParseException::Lost(DropReason::IngressDown)),
-        }
+        Entrance::of(&self.tables, ingress).parse(frame, |_| false)
     }
 
-    /// [`Self::parse`] for a packet of the port itself, with whether its source is in doubt.
+    /// Reads a packet of the port itself, with whether its source is in doubt.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
     pub(super) fn parse_own(
         &self,
-        ingress: PortId,
+        entrance: Entrance,
         frame: &Frame,
     ) -> Result<Parsed, ParseException> {
-        let mut parsed = self.parse(ingress, frame)?;
-        parsed.in_doubt = is_in_doubt(&self.tables, ingress, frame, &parsed);
-        Ok(parsed)
+        entrance.parse(frame, |source| {
+            entrance.doubts(&self.tables.sources, source)
+        })
     }
 
     /// Takes a frame that is not to be forwarded.

@@ -5,8 +5,9 @@ use super::Worker;
 use crate::drop::DropReason;
 use crate::forward::choice::Choice;
 use crate::id::{GroupId, PortId};
+use crate::ingress::parse::{ParseException, parse_partial};
 use crate::packet::{Parsed, Version};
-use crate::tables::sources::{PortRules, ReversePath};
+use crate::tables::sources::{PortRules, ReversePath, Sources};
 use crate::tables::{Group, Tables};
 use common::wire::ip::{v4, v6};
 use common::xdp::frame::Frame;
@@ -14,7 +15,6 @@ use common::xdp::queue::QueueIo;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The source of an IPv4 packet.
-#[inline]
 fn source_v4(frame: &Frame, parsed: &Parsed) -> Option<Ipv4Addr> {
     let at = usize::from(parsed.network) + v4::field::SRC;
     let octets: &[u8; 4] = frame.bytes().get(at..)?.first_chunk()?;
@@ -28,32 +28,50 @@ fn source_v6(frame: &Frame, parsed: &Parsed) -> Option<Ipv6Addr> {
     (parsed.version == Version::V6).then(|| Ipv6Addr::from(*octets))
 }
 
-/// Whether [`Worker::refuse_source`] is to be asked about a packet of the port itself.
-#[inline]
-pub(super) fn is_in_doubt(
-    tables: &Tables,
-    ingress: PortId,
-    frame: &Frame,
-    parsed: &Parsed,
-) -> bool {
-    let Some(source) = source_v4(frame, parsed) else {
-        return tables.sources.doubt_v6(ingress);
-    };
-    tables.sources.doubt(ingress, source)
+/// How the packets of a port enter, found out once for many of them.
+#[derive(Clone, Copy)]
+pub(super) struct Entrance {
+    /// The address of the port, if it takes packets.
+    mac: Option<[u8; 6]>,
+    /// All sources of IPv4, and all of IPv6, are in doubt.
+    doubts_v4: bool,
+    doubts_v6: bool,
 }
 
-/// The same for a packet that arrived by an interface, given whether all of IPv4 are to be asked
-/// about there.
-#[inline]
-pub(super) fn is_in_doubt_by(
-    tables: &Tables,
-    ingress: PortId,
-    (frame, parsed): (&Frame, &Parsed),
-    all: bool,
-) -> bool {
-    match source_v4(frame, parsed) {
-        Some(source) => all || tables.sources.may_be_own(source),
-        None => tables.sources.doubt_v6(ingress),
+impl Entrance {
+    /// That of packets of the port itself.
+    #[inline]
+    pub(super) fn of(tables: &Tables, port: PortId) -> Self {
+        let entry = tables.port(port).filter(|entry| entry.up);
+        Self {
+            mac: entry.map(|entry| entry.mac),
+            doubts_v4: tables.sources.doubt_v4(port),
+            doubts_v6: tables.sources.doubt_v6(port),
+        }
+    }
+
+    /// Reads a frame; `doubt` is as in [`parse_partial`].
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
+    pub(super) fn parse(
+        self,
+        frame: &Frame,
+        doubt: impl Fn(Option<Ipv4Addr>) -> bool,
+    ) -> Result<Parsed, ParseException> {
+        match self.mac {
+            Some(own) => parse_partial(frame.bytes(), frame.len(), own, doubt),
+            None => Err(ParseException::Lost(DropReason::IngressDown)),
+        }
+    }
+
+    /// Whether [`Worker::refuse_source`] is to be asked about a packet, given its source if it is
+    /// of IPv4.
+    #[inline]
+    pub(super) fn doubts(self, sources: &Sources, source: Option<Ipv4Addr>) -> bool {
+        match source {
+            Some(source) => self.doubts_v4 || sources.may_be_own(source),
+            None => self.doubts_v6,
+        }
     }
 }
 

@@ -182,7 +182,8 @@ impl EgressPort {
     }
 
     /// Accounts for a packet of `len` bytes that goes past the queue of its class.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as for `admit`")]
     pub fn bypassed(&mut self, class: u8, len: usize) {
         let class = usize::from(class) % CLASSES;
         self.shaper.spend(wire_len(len as u64));

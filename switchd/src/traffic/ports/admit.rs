@@ -24,6 +24,14 @@ struct AdmissionTrace {
     marked: u64,
 }
 
+/// By which port a packet goes past the queues.
+#[derive(Clone, Copy, Debug)]
+pub struct Bypass {
+    place: usize,
+    /// The port's own MAC address.
+    pub own: [u8; 6],
+}
+
 impl EgressPorts {
     /// Puts a packet in its queue, or gives it back with the reason why not.
     ///
@@ -69,28 +77,22 @@ impl EgressPorts {
         Ok(())
     }
 
-    /// Stages a packet that was not charged for the device, or gives it back if there is anything
-    /// to wait for: see [`bypass`](crate::traffic::bypass). Traced packets, packets with further
-    /// edits and those that are longer than a chunk take the queue.
+    /// Whether a packet that was not charged goes past the queues: see
+    /// [`bypass`](crate::traffic::bypass). Then it is accounted for, and [`Self::stage`] is next;
+    /// otherwise it has to be charged and admitted. Traced packets, packets with further edits and
+    /// those that are longer than a chunk take the queue.
     ///
-    /// `room` is what the device of a queue takes. `readdress` gives the packet the
-    /// addresses of the next link; its second argument is the port's own address.
-    ///
-    /// # Errors
-    /// The packet, if it has to be charged and admitted.
+    /// `room` is what the device of a queue takes.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for `admit`")]
     pub fn bypass(
         &mut self,
-        mut packet: Packet,
+        packet: &mut Packet,
         buffer: PolicyAndLedger<'_>,
         now: Time,
         room: impl FnOnce(usize) -> DeviceRoom,
-        readdress: impl FnOnce(&mut Packet, [u8; 6]),
-    ) -> Result<(), Packet> {
-        let Some(place) = self.place_of(packet.egress) else {
-            return Err(packet);
-        };
+    ) -> Option<Bypass> {
+        let place = self.place_of(packet.egress)?;
         if self.open_groups & 1 << (packet.group & 7) == 0
             || packet.trace.is_some()
             || !packet.edits.is_empty()
@@ -98,9 +100,9 @@ impl EgressPorts {
             || buffer.ledger.is_shut(packet.ingress, packet.group)
             || !self.may_stage(place, packet.class, now, room)
         {
-            return Err(packet);
+            return None;
         }
-        if let Some(queue) = self.select_queue(&packet, buffer.policy) {
+        if let Some(queue) = self.select_queue(packet, buffer.policy) {
             // All queues are empty: there is no packet of its flow that it could overtake.
             debug_assert_eq!(queue.after, None, "of {packet:?}");
             packet.class = queue.class;
@@ -110,14 +112,21 @@ impl EgressPorts {
         port.room_bytes = port
             .room_bytes
             .saturating_sub(wire_len(packet.frame.len() as u64));
-        readdress(&mut packet, port.mac);
-        port.staged.push(packet.frame);
+        let own = port.mac;
+        Some(Bypass { place, own })
+    }
+
+    /// Stages a packet for the device, past the queues.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as for `admit`")]
+    pub fn stage(&mut self, packet: Packet, Bypass { place, .. }: Bypass) {
+        self.ports[place].staged.push(packet.frame);
         self.occupied.set(place);
-        Ok(())
     }
 
     /// Whether a packet of a class may leave by a port right now.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as for `admit`")]
     fn may_stage(
         &mut self,
         place: usize,

@@ -19,7 +19,8 @@ impl Rig {
 
     fn own(&self, address: &str) -> bool {
         let address: Ipv4Addr = address.parse().unwrap();
-        self.tables.sources.doubt(PortId(0), address)
+        let sources = &self.tables.sources;
+        sources.doubt_v4(PortId(0)) || sources.may_be_own(address)
     }
 }
 

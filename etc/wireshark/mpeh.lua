@@ -62,6 +62,20 @@ f.reserved = ProtoField.uint16("mpeh.reserved", "Reserved", base.HEX)
 f.length = ProtoField.uint8("mpeh.ext.length", "Extension length (words)", base.DEC)
 f.blocks = ProtoField.uint8("mpeh.ext.blocks", "Blocks", base.HEX)
 f.cookie = ProtoField.bytes("mpeh.ext.cookie", "Cookie")
+f.kind = ProtoField.uint8("mpeh.change.kind", "Kind", base.DEC,
+    { [1] = "change asked for", [2] = "change answered", [3] = "path probed", [4] = "probe answered" })
+f.fields = ProtoField.uint8("mpeh.change.fields", "Fields that change", base.HEX)
+f.outcome = ProtoField.uint8("mpeh.change.outcome", "Outcome", base.DEC,
+    { [0] = "done", [1] = "later", [2] = "refused" })
+f.probed = ProtoField.uint8("mpeh.change.path", "Path probed", base.DEC)
+f.serial = ProtoField.uint16("mpeh.change.serial", "Serial", base.DEC)
+f.made = ProtoField.uint16("mpeh.change.made", "Receiver's change that was made last", base.DEC)
+f.granularity = ProtoField.uint8("mpeh.change.granularity", "Granularity", base.DEC,
+    { [0] = "flow", [1] = "flowlet", [2] = "packet" })
+f.packets = ProtoField.uint16("mpeh.change.packets", "Reorder tolerance (packets)", base.DEC)
+f.time = ProtoField.uint16("mpeh.change.time", "Reorder tolerance (us)", base.DEC)
+f.timeout = ProtoField.uint16("mpeh.change.timeout", "Flowlet time-out (us)", base.DEC)
+f.paths = ProtoField.bytes("mpeh.change.paths", "Sub-paths in force")
 f.unknown = ProtoField.bytes("mpeh.ext.unknown", "Blocks that are not known")
 f.va = ProtoField.uint64("mpeh.reth.va", "Remote address", base.HEX)
 f.rkey = ProtoField.uint32("mpeh.reth.rkey", "Remote key", base.HEX)
@@ -111,6 +125,7 @@ local absurd = ProtoExpert.new("mpeh_offer.absurd", "Nobody takes this offer", e
     expert.severity.NOTE)
 offer.experts = { absurd }
 
+local CHANGE = 48
 local BTH, MPEH, EXTENSION, SACK, MARKS, ICRC = 12, 8, 8, 36, 36, 4
 -- Behind BTH and DETH; its last bytes are those of the private data of REQ and REP.
 local MAD_AT, MAD, OFFER = 20, 256, 24
@@ -140,6 +155,29 @@ local function reader(bytes, at, tree)
     return it
 end
 
+-- Block 0 of the extension.
+local function change(range, tree)
+    local block = tree:add(range, "Change")
+    local kind = range(0, 1):uint()
+    block:add(f.kind, range(0, 1))
+    block:add(f.serial, range(2, 2))
+    if kind == 1 then
+        block:add(f.fields, range(1, 1))
+        block:add(f.made, range(4, 2))
+        block:add(f.granularity, range(6, 1))
+        block:add(f.packets, range(8, 2))
+        block:add(f.time, range(10, 2))
+        block:add(f.timeout, range(12, 2))
+        block:add(f.paths, range(16, 32))
+    elseif kind == 2 then
+        block:add(f.outcome, range(1, 1))
+    elseif kind == 3 or kind == 4 then
+        block:add(f.probed, range(1, 1))
+    else
+        block:add_proto_expert_info(wrong, "An unknown kind of change")
+    end
+end
+
 local function extension(bytes, read, tree)
     local at = read.at
     if bytes:len() < at + EXTENSION then
@@ -147,8 +185,12 @@ local function extension(bytes, read, tree)
         return
     end
     local length = bytes(at, 1):uint() * 4
-    local known = bytes(at + 1, 1):uint() == 0
-    if length < EXTENSION or length > 64 or known ~= (length == EXTENSION) then
+    local blocks = bytes(at + 1, 1):uint()
+    local known = EXTENSION
+    if blocks % 2 == 1 then
+        known = known + CHANGE
+    end
+    if length < known or length > 64 or (blocks < 2) ~= (length == known) then
         tree:add_proto_expert_info(wrong, "The extension has a wrong length")
         read.whole = false
         return
@@ -161,8 +203,11 @@ local function extension(bytes, read, tree)
     ext:add(f.length, range(0, 1))
     ext:add(f.blocks, range(1, 1))
     ext:add(f.cookie, range(2, 6))
-    if length > EXTENSION then
-        ext:add(f.unknown, range(EXTENSION, length - EXTENSION))
+    if known > EXTENSION then
+        change(range(EXTENSION, CHANGE), ext)
+    end
+    if length > known then
+        ext:add(f.unknown, range(known, length - known))
     end
 end
 

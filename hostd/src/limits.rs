@@ -124,6 +124,9 @@ pub const LOOPED: usize = 256;
 /// Sub-paths of one queue pair. The Path ID of MPEH has eight bits.
 pub const PATHS: usize = 256;
 
+/// Largest weight of a sub-path.
+pub const WEIGHT: u8 = 100;
+
 /// Entropy values of a queue pair that sprays packets over several sub-paths, as UET recommends for
 /// oblivious spraying: one byte names them.
 pub const ENTROPIES: usize = 256;

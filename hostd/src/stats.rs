@@ -1,7 +1,7 @@
 //! What the engine counts: packets, losses by reason, and how queue pairs and paths stand.
 
 use crate::pauses::PauseCounters;
-use crate::verbs::{Access, DropCounters, Granularity, State};
+use crate::verbs::{Access, DropCounters, Granularity, PathStanding, State};
 use common::histogram::Histogram;
 use common::time::Span;
 use std::net::IpAddr;
@@ -12,6 +12,7 @@ impl EngineStatistics {
         self.delivered
             + self.acknowledgements
             + self.notifications
+            + self.changes
             + self.management
             + self.pauses.frames()
             + self.duplicates
@@ -43,6 +44,8 @@ pub struct EngineStatistics {
     pub acknowledgements: u64,
     /// Notifications of congestion (CNPs) that were taken in.
     pub notifications: u64,
+    /// Changes of connections, probes of paths, and answers to both, that were taken in.
+    pub changes: u64,
     /// Messages of the connection manager that were taken in.
     pub management: u64,
     /// Flow control that was received, and how long it kept each priority from sending.
@@ -171,6 +174,12 @@ pub struct QueuePairCounters {
     pub reorder_span_max: Span,
     /// Acknowledgements sent with the loss flag (HT-41).
     pub loss_reports: u64,
+    /// Changes that this side and the peer agreed on (HT-22).
+    pub changes: u64,
+    /// Changes that one of both refused.
+    pub changes_refused: u64,
+    /// Probes of paths that were put in force (HT-32).
+    pub path_probes: u64,
 }
 
 /// How a shared receive queue stands (`ibv_query_srq`).
@@ -248,6 +257,10 @@ pub struct PathStatistics {
     pub delay_above_best: Option<Span>,
     /// Not used at present because packets on it vanished.
     pub avoided: bool,
+    /// What it is used for.
+    pub standing: PathStanding,
+    /// The share of packets, or of flowlets, against that of other paths.
+    pub weight: u8,
 }
 
 /// How a memory window stands.

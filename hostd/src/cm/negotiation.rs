@@ -75,6 +75,7 @@ impl Offer {
                 reorder_buffer: word(12),
                 flowlet_timeout: micros(14),
                 marks: bytes[5] & MARKS != 0,
+                changes: bytes[22] & Extension::CHANGE != 0,
             },
             path_mtu: mtu_of(bytes[5] >> 4)?,
             cookie: Cookie::from_bytes(*bytes[16..].first_chunk()?),
@@ -102,7 +103,7 @@ impl Offer {
             place.copy_from_slice(&word.to_be_bytes());
         }
         bytes[16..22].copy_from_slice(&self.cookie.to_bytes());
-        bytes[22] = Extension::BLOCKS;
+        bytes[22] = if config.changes { Extension::CHANGE } else { 0 };
         bytes[23] = data_len;
         bytes
     }
@@ -131,6 +132,7 @@ impl Offer {
                 reorder_buffer: own.reorder_buffer.min(other_config.reorder_buffer),
                 flowlet_timeout: own.flowlet_timeout.min(other_config.flowlet_timeout),
                 marks: own.marks && other_config.marks,
+                changes: own.changes && other_config.changes,
             },
             path_mtu: self.path_mtu.min(other.path_mtu),
             cookie: self.cookie,
@@ -220,6 +222,7 @@ mod tests {
                 reorder_buffer: numbers.4,
                 flowlet_timeout: Span::from_micros(flowlet),
                 marks: numbers.5,
+                changes: numbers.5 != (numbers.0 % 2 == 0),
             },
             path_mtu: mtu_of(mtu).expect("a code"),
             cookie: Cookie::new(numbers.0.into()),

@@ -414,6 +414,7 @@ impl Config {
                 reorder_buffer: multipath.reorder_buffer,
                 flowlet_timeout: Span::from_micros(multipath.flowlet_timeout_us),
                 marks: true,
+                changes: true,
             }),
             path_mtu: transport.path_mtu,
             window: transport.window,

@@ -428,7 +428,7 @@ impl QueuePair {
             let due = receiver.reports.is_due(now) || receiver.report_is_due(now);
             (due && self.may_acknowledge(receiver)) || self.may_notify(receiver)
         });
-        due || self.responder.may_resume()
+        due || self.responder.may_resume() || self.has_replies()
     }
 
     /// Whether the queue pair ended because it refused a request of the peer, which the NAK says.
@@ -484,6 +484,9 @@ impl QueuePair {
     pub(crate) fn acknowledge(&mut self, pool: &mut FramePool, crowd: u32, now: Time) -> Departure {
         if !self.wants_to_acknowledge(now) {
             return Departure::Nothing;
+        }
+        if self.has_replies() {
+            return self.transmit_reply(pool, now);
         }
         // Nobody knows for whom a shared receive will be (IBTA 9.7.7.2).
         let credits = self.request.shared.is_none();

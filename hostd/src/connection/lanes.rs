@@ -16,6 +16,7 @@ use crate::congestion::Controller;
 use crate::verbs::Feedback;
 use common::time::{Span, Time};
 use common::units::Rate;
+use common::wire::roce::PathIds;
 
 /// A whole interval.
 const PHASES: u64 = 256;
@@ -34,6 +35,8 @@ struct Lane {
     phase: u64,
     /// … if the last one left before the window was a pace.
     first_phase: u64,
+    /// New packets take it.
+    used: bool,
 }
 
 impl Lane {
@@ -74,8 +77,13 @@ impl Lane {
 pub(super) struct Lanes {
     /// At least one.
     lanes: Vec<Lane>,
-    /// How many: at most as many as there are paths.
+    /// How many there are: at most as many as there are paths.
+    total: u8,
+    /// How many of them are used: at least one.
     count: u8,
+    /// As controllers begin.
+    fresh: Controller,
+    seed: u64,
 }
 
 impl Lanes {
@@ -88,25 +96,62 @@ impl Lanes {
             held_until: None,
             phase: PHASES,
             first_phase: 1 + seed.wrapping_add(number) % (PHASES - 1),
+            used: true,
         };
         let count = count.max(1);
         Self {
             lanes: (0..u64::from(count)).map(lane).collect(),
+            total: count,
             count,
+            fresh: controller.clone(),
+            seed,
         }
     }
 
+    /// So many lanes from now on: each goes on as the first one that was used did.
+    pub(super) fn resize(&mut self, count: u8) {
+        if count != self.total {
+            let fresh = self.fresh.clone();
+            let kept = self.used().next().unwrap_or(&self.lanes[0]);
+            *self = Self::new(&kept.controller, count, self.seed);
+            self.fresh = fresh;
+        }
+    }
+
+    /// New packets take these paths alone: lanes without any share in nothing. One that comes back
+    /// begins anew.
+    pub(super) fn use_paths(&mut self, paths: &PathIds) {
+        let total = self.total;
+        for (lane, number) in self.lanes.iter_mut().zip(0..) {
+            let used = total == 1 || paths.iter().any(|path| path % total == number);
+            if used && !lane.used {
+                lane.controller = self.fresh.clone();
+                lane.held_until = None;
+                lane.in_flight = 0;
+            }
+            lane.used = used;
+        }
+        let used = self.lanes.iter().filter(|lane| lane.used).count();
+        self.count = u8::try_from(used).unwrap_or(u8::MAX).max(1);
+    }
+
     fn is_one(&self) -> bool {
-        self.count == 1
+        self.total == 1
+    }
+
+    /// The lanes that new packets take.
+    fn used(&self) -> impl Iterator<Item = &Lane> {
+        self.lanes.iter().filter(|lane| lane.used)
     }
 
     /// The lane of a path.
     fn of(&mut self, path: u8) -> &mut Lane {
-        &mut self.lanes[usize::from(path % self.count)]
+        &mut self.lanes[usize::from(path % self.total)]
     }
 
     /// Packets leave at this speed at most; zero: it is not known.
     pub(super) fn set_speed(&mut self, speed: Rate) {
+        self.fresh.set_speed(speed);
         for lane in &mut self.lanes {
             lane.controller.set_speed(speed);
         }
@@ -114,7 +159,7 @@ impl Lanes {
 
     /// Packets that may be in flight.
     pub(super) fn window(&self) -> u32 {
-        let windows = self.lanes.iter().map(|lane| lane.controller.window());
+        let windows = self.used().map(|lane| lane.controller.window());
         (windows.sum::<u32>() / u32::from(self.count)).max(1)
     }
 
@@ -122,7 +167,7 @@ impl Lanes {
     pub(super) fn credit(&self, in_flight: u32) -> u32 {
         let open = match self.lanes.as_slice() {
             [alone] => alone.held_until.is_none(),
-            lanes => lanes.iter().any(|lane| lane.is_open(self.count.into())),
+            _ => self.used().any(|lane| lane.is_open(self.count.into())),
         };
         if open {
             self.window().saturating_sub(in_flight)
@@ -133,7 +178,7 @@ impl Lanes {
 
     /// Whether a packet may leave on `path`, as far as that is concerned.
     pub(super) fn is_open(&self, path: u8) -> bool {
-        self.is_one() || self.lanes[usize::from(path % self.count)].is_open(self.count.into())
+        self.is_one() || self.lanes[usize::from(path % self.total)].is_open(self.count.into())
     }
 
     /// Until when nothing leaves, whatever the window is.
@@ -141,9 +186,9 @@ impl Lanes {
         let lanes = u32::from(self.count);
         match self.lanes.as_slice() {
             [alone] => alone.held_until,
-            all if all.iter().any(|lane| lane.is_open(lanes)) => None,
-            all => {
-                let waiting = all.iter().filter(|lane| lane.has_room(lanes));
+            _ if self.used().any(|lane| lane.is_open(lanes)) => None,
+            _ => {
+                let waiting = self.used().filter(|lane| lane.has_room(lanes));
                 waiting.filter_map(|lane| lane.held_until).min()
             }
         }

@@ -12,10 +12,13 @@
 //!   adjust      attributes that change, and draining
 //!   answers     answers of READs and atomic operations, sent and taken
 //!   windows     memory windows bound and taken back
+//!   terms       agreement on changes while data flows, and probes of paths
+//!   change      the same in packets
 //! ```
 
 mod adjust;
 mod answers;
+mod change;
 mod deliver;
 mod effects;
 mod lanes;
@@ -25,6 +28,7 @@ mod requester;
 mod responder;
 mod sender;
 mod steering;
+mod terms;
 mod transmit;
 mod windows;
 
@@ -55,6 +59,7 @@ use responder::Responder;
 use sender::Sender;
 use std::net::IpAddr;
 use steering::{Steering, SteeringPlan};
+use terms::Terms;
 
 /// A queue pair.
 #[derive(Debug)]
@@ -106,6 +111,7 @@ struct Peer {
     /// What packets carry if multipath was agreed on.
     cookies: Cookies,
     steering: Steering,
+    terms: Terms,
     /// Where packets go, once there is a route.
     addressing: Option<Addressing>,
 }
@@ -259,6 +265,8 @@ impl QueuePair {
             window,
             mtu: attributes.path_mtu,
         };
+        let most = agreed.map_or(1, |agreed| usize::from(agreed.paths));
+        let first = cookies.is_some_and(|it| it.own.bits() > it.peer.bits());
         self.peer = Some(Peer {
             address: attributes.destination,
             qpn: attributes.destination_qpn,
@@ -267,6 +275,7 @@ impl QueuePair {
             agreed,
             cookies: cookies.unwrap_or_default(),
             steering: Steering::new(agreed.as_ref(), &plan, config),
+            terms: Terms::new(most, first, config.rto_initial),
             addressing: None,
         });
         self.requester.queue.set_mtu(attributes.path_mtu);
@@ -446,6 +455,7 @@ impl QueuePair {
         let awaited = self.requester.awaited.as_ref();
         let awaited = awaited.map_or(Time::NEVER, Awaited::deadline);
         let answers = self.report_deadline().max(control_from);
-        sender.min(awaited).min(answers).min(self.pulse_deadline())
+        let others = self.pulse_deadline().min(self.change_deadline());
+        sender.min(awaited).min(answers).min(others)
     }
 }

@@ -19,10 +19,11 @@ use crate::path::{self, Entropy, LostPacket, PathSet};
 use crate::stats::PathStatistics;
 use crate::verbs::{
     Congestion, CongestionScope, EngineConfig, Feedback, Granularity, MultipathConfig, PacketFate,
-    PortId, PortSet,
+    PortId, PortSet, Psn,
 };
 use common::time::{Span, Time};
 use common::units::Rate;
+use common::wire::roce::PathIds;
 
 /// Port and path of one packet.
 #[derive(Clone, Copy, Debug)]
@@ -50,16 +51,16 @@ pub(super) struct SteeringPlan {
     pub(super) mtu: u16,
 }
 
-/// How many controllers share what was agreed on. Those of fixed size have nothing to tell apart,
-/// DCQCN is for whole flows, as its notifications are, and DCTCP asks whether any packet of a
-/// window was marked: the few of a path rarely are, so it would take two thirds of a link, not
-/// half.
+/// How many controllers share what was agreed on, while packets are sprayed. Those of fixed size
+/// have nothing to tell apart, DCQCN is for whole flows, as its notifications are, and DCTCP asks
+/// whether any packet of a window was marked: the few of a path rarely are, so it would take two
+/// thirds of a link, not half.
 fn lanes(agreed: &MultipathConfig, config: &EngineConfig) -> u8 {
     let apart = match config.congestion {
         Congestion::Fixed | Congestion::Dctcp | Congestion::Dcqcn => false,
         Congestion::Nscc | Congestion::Swift => config.congestion_scope == CongestionScope::Path,
     };
-    let count = if apart && agreed.granularity == Granularity::Packet {
+    let count = if apart {
         agreed.paths.clamp(1, LANES)
     } else {
         1
@@ -72,6 +73,8 @@ fn lanes(agreed: &MultipathConfig, config: &EngineConfig) -> u8 {
 pub(super) struct Steering {
     paths: PathSet,
     lanes: Lanes,
+    /// How many lanes there are while packets are sprayed.
+    spread_lanes: u8,
 }
 
 /// Controllers of a queue pair at most; further sub-paths share them.
@@ -102,15 +105,18 @@ impl Steering {
         let (identity, seed) = (plan.identity, plan.seed);
         let spraying = config.spraying;
         let paths = PathSet::new(agreed, spraying, identity, config.path_avoidance, seed);
-        let count = agreed.map_or(1, |agreed| lanes(agreed, config));
-        let paths = if count > 1 {
-            paths.with_a_value_each(spraying, seed)
+        let spread_lanes = agreed.map_or(1, |agreed| lanes(agreed, config));
+        let paths = if spread_lanes > 1 {
+            paths.with_a_value_each()
         } else {
             paths
         };
+        let sprayed = agreed.is_some_and(|agreed| agreed.granularity == Granularity::Packet);
+        let count = if sprayed { spread_lanes } else { 1 };
         Self {
             paths,
             lanes: Lanes::new(&controller, count, seed),
+            spread_lanes,
         }
     }
 
@@ -239,6 +245,54 @@ impl Steering {
     /// The entropy of `path`, for what is no answer to a packet.
     pub(super) fn entropy(&self, path: u8) -> Entropy {
         self.paths.entropy(path)
+    }
+
+    /// The sub-paths in force.
+    pub(super) fn in_force(&self) -> PathIds {
+        self.paths.in_force()
+    }
+
+    /// Those in force that wait for the answer to a probe.
+    pub(super) fn unmeasured(&self) -> PathIds {
+        self.paths.unmeasured()
+    }
+
+    /// Those that carry new packets.
+    pub(super) fn carrying(&self) -> PathIds {
+        self.paths.carrying()
+    }
+
+    /// These sub-paths are in force from now on; the packets before `next` may be in flight.
+    pub(super) fn put_in_force(&mut self, paths: &PathIds, next: Psn) {
+        self.paths.put_in_force(paths, next);
+        self.lanes.use_paths(&self.paths.carrying());
+    }
+
+    /// The answer to a probe of `path` took `rtt`.
+    pub(super) fn probed(&mut self, path: u8, rtt: Span, next: Psn) {
+        self.paths.probed(path, rtt, next);
+        self.lanes.use_paths(&self.paths.carrying());
+    }
+
+    /// The weights of these paths.
+    pub(super) fn weigh(&mut self, weights: &[(u8, u8)], next: Psn) {
+        self.paths.weigh(weights, next);
+    }
+
+    /// Another granularity, or another time-out of flowlets.
+    pub(super) fn respread(&mut self, agreed: &MultipathConfig) {
+        self.paths.respread(agreed);
+        let lanes = match agreed.granularity {
+            Granularity::Packet => self.spread_lanes,
+            Granularity::Flow | Granularity::Flowlet => 1,
+        };
+        self.lanes.resize(lanes);
+        self.lanes.use_paths(&self.paths.carrying());
+    }
+
+    /// All packets before `unacknowledged` were acknowledged.
+    pub(super) fn settle(&mut self, unacknowledged: Psn) {
+        self.paths.settle(unacknowledged);
     }
 
     /// Number of sub-paths.

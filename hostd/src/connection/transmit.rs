@@ -56,6 +56,7 @@ impl QueuePair {
             || sender.retransmission(&peer.steering).is_some()
             || requester.next_again(&peer.steering).is_some()
             || self.pulse.is_due()
+            || self.has_questions()
     }
 
     /// The next data packet, through one of the `free` ports: answers to the peer and own requests
@@ -68,6 +69,9 @@ impl QueuePair {
         effects: &mut Effects,
         now: Time,
     ) -> Departure {
+        if self.has_questions() {
+            return self.transmit_question(free, pool, now);
+        }
         if !self.has_answers() {
             return self.transmit_request(free, pool, regions, effects, now);
         }
@@ -223,6 +227,7 @@ impl QueuePair {
             Verdict::Impossible => return Err(DropReason::ImpossibleAcknowledgement),
         }
         self.pulse.heard(now);
+        steering.settle(sender.flight().unacknowledged());
         effects.round_trip = sender.take_measured();
         if let (AckKind::Ack { credits }, None) = (aeth.kind, peer.agreed) {
             self.requester.credits.update(aeth.msn, credits);
@@ -365,6 +370,7 @@ impl QueuePair {
         {
             return self.fail_send(status, effects);
         }
+        self.expire_changes(now);
         if let Err(status) = self.watch_silence(now) {
             return self.fail_send(status, effects);
         }

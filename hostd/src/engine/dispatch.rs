@@ -7,7 +7,7 @@ use crate::memory::RegionMemory;
 use crate::pauses;
 use crate::verbs::{DropReason, Event, Psn};
 use common::time::Time;
-use common::wire::roce::{Opcode, Operation};
+use common::wire::roce::{Change, Opcode, Operation};
 use common::xdp::frame::{Frame, FramePool};
 
 impl<M: RegionMemory> Engine<M> {
@@ -71,6 +71,10 @@ impl<M: RegionMemory> Engine<M> {
             self.drop_packet(frame, reason, pool);
             return self.schedule(qpn, now);
         }
+        if let Some(change) = packet.headers.extension.and_then(|it| it.change) {
+            pool.give(frame);
+            return self.change(qpn, &change, packet, now);
+        }
         match operation {
             None => {
                 match queue_pair.notified(now) {
@@ -110,6 +114,19 @@ impl<M: RegionMemory> Engine<M> {
             }
         }
         self.carry_out_effects();
+        self.schedule(qpn, now);
+    }
+
+    /// Takes a packet that changes a connection, or measures a path.
+    fn change(&mut self, qpn: u32, change: &Change, packet: &ReceivedPacket, now: Time) {
+        let (port, label) = packet.entropy;
+        let path = packet.headers.mpeh.map_or(0, |mpeh| mpeh.path);
+        if let Some(queue_pair) = self.queue_pairs.get_mut(qpn) {
+            match queue_pair.changed(change, (path, port, label), now) {
+                Ok(()) => self.statistics.changes += 1,
+                Err(reason) => self.statistics.drops.add(reason),
+            }
+        }
         self.schedule(qpn, now);
     }
 

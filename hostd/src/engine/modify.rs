@@ -3,7 +3,10 @@
 use super::Engine;
 use crate::cm::negotiation::path_mtu;
 use crate::memory::RegionMemory;
-use crate::verbs::{Access, Attributes, AttributesRefused, State, Transition};
+use crate::verbs::{
+    Access, Attributes, AttributesRefused, ChangeRefused, MultipathChange, MultipathState, State,
+    Transition,
+};
 
 impl<M: RegionMemory> Engine<M> {
     /// Takes a queue pair to state `next`, which may be the present one, with these attributes. A
@@ -66,6 +69,28 @@ impl<M: RegionMemory> Engine<M> {
         }
         self.list(qpn);
         Ok(())
+    }
+
+    /// Changes the sub-paths of a connection and their use while it carries data (HT-22, HT-32).
+    /// The peer is asked; [`Self::multipath_state`] tells when it has answered.
+    ///
+    /// # Errors
+    /// Why it is refused; nothing has changed.
+    pub fn change_multipath(
+        &mut self,
+        qpn: u32,
+        change: &MultipathChange,
+    ) -> Result<(), ChangeRefused> {
+        let queue_pair = self.queue_pairs.get_mut(qpn);
+        queue_pair.ok_or(ChangeRefused::Unknown)?.change(change)?;
+        self.list(qpn);
+        Ok(())
+    }
+
+    /// What the sides of a connection agreed on, as it stands; `None` if there is no such queue
+    /// pair, or no multipath.
+    pub fn multipath_state(&self, qpn: u32) -> Option<MultipathState> {
+        self.queue_pairs.get(qpn)?.multipath_state()
     }
 
     /// The state and the attributes of a queue pair (`ibv_query_qp`); `None` if there is no such

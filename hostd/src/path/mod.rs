@@ -6,11 +6,13 @@
 //!   select    spraying, flowlets, one path        shuffle   random orders
 //!   spray     which entropy value a sprayed packet has: oblivious, bitmap, recycling, combined
 //!   health    delays, and packets that vanish
+//!   life      paths that come and go while packets are under way
 //!   rtt       round-trip times (RFC 6298)
 //! ```
 
 mod entropy;
 mod health;
+mod life;
 mod rtt;
 mod select;
 mod shuffle;
@@ -23,7 +25,7 @@ pub(crate) use select::{Choice, Selector};
 
 use crate::limits;
 use crate::stats::PathStatistics;
-use crate::verbs::{Feedback, Granularity, MultipathConfig, Spraying};
+use crate::verbs::{Feedback, Granularity, MultipathConfig, PathStanding, Psn, Spraying};
 use common::time::{Span, Time};
 use health::Health;
 
@@ -35,6 +37,17 @@ struct Path {
     tx_packets: u64,
     /// A packet left on it, with its present entropy.
     probed: bool,
+    standing: PathStanding,
+    /// New packets take it.
+    carries: bool,
+    /// It came into force, and its first packet of data has not left: that one has flag S.
+    entered: bool,
+    /// The packet before which all of the path's packets left, once it does not carry any more.
+    left_at: Psn,
+    /// The share of packets against that of other paths.
+    weight: u8,
+    /// Of its entropy, but for how often it was given up since it is in force.
+    generation: u32,
     /// Set with the first packet that comes on the path (HT-21).
     rx: Option<Reception>,
 }
@@ -54,6 +67,46 @@ pub(crate) struct PathSet {
     identity: u64,
     avoidance: Span,
     avoided: usize,
+    /// Some path is retiring.
+    retiring: bool,
+    plan: Plan,
+    /// Number of the last flowlet, if flows or packets take paths now.
+    flowlet: u16,
+}
+
+/// What selectors are made of.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    spraying: Spraying,
+    /// Entropy values of a sprayed connection with several paths.
+    values: usize,
+    seed: u64,
+}
+
+impl Plan {
+    /// Entropy values over so many `paths`: one path has one.
+    const fn values_over(&self, paths: usize) -> usize {
+        if paths > 1 { self.values } else { 1 }
+    }
+
+    fn selector(
+        &self,
+        granularity: Granularity,
+        flowlet_timeout: Span,
+        paths: usize,
+        flowlet: u16,
+    ) -> Selector {
+        let Self {
+            spraying,
+            values,
+            seed,
+        } = *self;
+        match granularity {
+            Granularity::Packet => Selector::spray(spraying, paths, values, seed),
+            Granularity::Flowlet => Selector::flowlet(paths, seed, flowlet_timeout, flowlet),
+            Granularity::Flow => Selector::single(paths, seed),
+        }
+    }
 }
 
 impl PathSet {
@@ -74,29 +127,41 @@ impl PathSet {
             health: Health::new(avoidance),
             tx_packets: 0,
             probed: false,
+            standing: PathStanding::Carrying,
+            carries: true,
+            entered: false,
+            left_at: Psn::default(),
+            weight: 1,
+            generation: 0,
             rx: None,
         };
-        let selector = match agreed.map(|agreed| (agreed.granularity, agreed.flowlet_timeout)) {
-            Some((Granularity::Packet, _)) => {
-                Selector::spray(spraying, count, limits::ENTROPIES, seed)
-            }
-            Some((Granularity::Flowlet, timeout)) => Selector::flowlet(count, seed, timeout),
-            Some((Granularity::Flow, _)) | None => Selector::single(count, seed),
+        let plan = Plan {
+            spraying,
+            values: limits::ENTROPIES,
+            seed,
         };
+        let spread = agreed.map(|agreed| (agreed.granularity, agreed.flowlet_timeout));
+        let (granularity, timeout) = spread.unwrap_or((Granularity::Flow, Span::ZERO));
+        let selector = plan.selector(granularity, timeout, count, 0);
         Self {
             paths: (0..=u8::MAX).take(count).map(path).collect(),
             selector,
             identity,
             avoidance,
             avoided: 0,
+            retiring: false,
+            plan,
+            flowlet: 0,
         }
     }
 
     /// Gives each sprayed path one entropy value, so that it is one way through the network.
-    pub(crate) fn with_a_value_each(mut self, spraying: Spraying, seed: u64) -> Self {
+    pub(crate) fn with_a_value_each(mut self) -> Self {
         let paths = self.paths.len();
+        self.plan.values = paths;
         if matches!(self.selector, Selector::Spray(..)) {
-            self.selector = Selector::spray(spraying, paths, paths, seed);
+            let granularity = Granularity::Packet;
+            self.selector = self.plan.selector(granularity, Span::ZERO, paths, 0);
         }
         self
     }
@@ -128,16 +193,22 @@ impl PathSet {
                 .count(),
             "avoided paths"
         );
-        let all = self.avoided >= self.paths.len();
         let paths = &self.paths;
+        let all = self.avoided > 0
+            && paths
+                .iter()
+                .all(|path| !path.carries || path.health.is_avoided());
         let mut choice = self.selector.select(now, other_than, |id| {
             let path = &paths[usize::from(id)];
-            (all || !path.health.is_avoided()) && (Some(id) != other_than || paths.len() == 1)
+            path.carries
+                && (all || !path.health.is_avoided())
+                && (Some(id) != other_than || paths.len() == 1)
         });
         if matches!(self.selector, Selector::Spray(..)) && !open(choice.path) {
             let ids = (0..=u8::MAX).take(self.paths.len());
             let after = ids.clone().skip(usize::from(choice.path) + 1);
-            let mut others = after.chain(ids).filter(|&id| open(id));
+            let carries = |id: u8| self.paths[usize::from(id)].carries;
+            let mut others = after.chain(ids).filter(|&id| open(id) && carries(id));
             let first = others.next();
             let best = first.filter(|id| Some(*id) != other_than);
             if let Some(id) = best.or_else(|| others.next()).or(first) {
@@ -147,20 +218,27 @@ impl PathSet {
         let path = &mut self.paths[usize::from(choice.path)];
         path.tx_packets += 1;
         choice.fresh = !std::mem::replace(&mut path.probed, true);
+        choice.switched |= std::mem::take(&mut path.entered);
         choice
     }
 
     /// What tells a packet apart for which `choice` was made.
     pub(crate) fn entropy_of(&self, choice: &Choice) -> Entropy {
         match self.selector {
-            Selector::Spray(..) => Entropy::derive(self.identity, choice.entropy, 0),
+            Selector::Spray(..) => {
+                let generation = self.paths[usize::from(choice.path)].generation;
+                Entropy::derive(self.identity, choice.entropy, generation)
+            }
             Selector::Flowlet(_) | Selector::Single(_) => self.entropy(choice.path),
         }
     }
 
     /// The outcome of a packet is known: which entropy values are good may follow from it.
     pub(crate) fn on_feedback(&mut self, feedback: &Feedback) {
-        if let Selector::Spray(spray, _) = &mut self.selector {
+        let path = self.paths.get(usize::from(feedback.path));
+        if let (Selector::Spray(spray, _), Some(Path { carries: true, .. })) =
+            (&mut self.selector, path)
+        {
             spray.on_feedback(feedback.entropy, feedback.fate);
         }
     }
@@ -233,7 +311,8 @@ impl PathSet {
             if path.health.returns(now) {
                 self.avoided -= 1;
                 path.probed = false;
-                path.entropy = Entropy::derive(self.identity, id, path.health.times_given_up());
+                let generation = path.generation + path.health.times_given_up();
+                path.entropy = Entropy::derive(self.identity, id, generation);
             }
         }
     }
@@ -256,6 +335,8 @@ impl PathSet {
                     .zip(path.health.one_way)
                     .map(|(best, own)| health::delay_span(own.wrapping_sub(best))),
                 avoided: path.health.is_avoided(),
+                standing: path.standing,
+                weight: path.weight,
             })
             .collect()
     }

@@ -16,7 +16,8 @@ pub(crate) struct Choice {
     pub(crate) flowlet: u16,
     /// First packet of its flowlet (flag F).
     pub(crate) boundary: bool,
-    /// First packet after the sub-path changed (flag S); not said when every packet changes it.
+    /// First packet after the sub-path changed (flag S). When every packet changes it, that is said
+    /// only of the first one on a path that came into force.
     pub(crate) switched: bool,
     /// First packet ever on this path, or with its present entropy: a probe (flag P, HT-21).
     pub(crate) fresh: bool,
@@ -41,12 +42,12 @@ impl Selector {
         Self::Spray(Spray::new(spraying, values, seed), last)
     }
 
-    /// A path for each flowlet.
-    pub(crate) fn flowlet(paths: usize, seed: u64, timeout: Span) -> Self {
+    /// A path for each flowlet; `number`: that of the last one.
+    pub(crate) fn flowlet(paths: usize, seed: u64, timeout: Span, number: u16) -> Self {
         Self::Flowlet(Flowlets {
             shuffle: Shuffle::new(paths, seed),
             timeout,
-            number: 0,
+            number,
             last: None,
         })
     }
@@ -54,6 +55,22 @@ impl Selector {
     /// A single path.
     pub(crate) fn single(paths: usize, seed: u64) -> Self {
         Self::Single(Shuffle::new(paths, seed))
+    }
+
+    /// Number of the last flowlet, if flowlets take paths.
+    pub(super) const fn flowlet_number(&self) -> Option<u16> {
+        match self {
+            Self::Flowlet(flowlets) => Some(flowlets.number),
+            Self::Spray(..) | Self::Single(_) => None,
+        }
+    }
+
+    /// Draws from these `entries` from now on: paths, or entropy values of sprayed packets.
+    pub(super) fn set(&mut self, entries: &[u8]) {
+        match self {
+            Self::Spray(spray, _) => spray.set(entries),
+            Self::Flowlet(Flowlets { shuffle, .. }) | Self::Single(shuffle) => shuffle.set(entries),
+        }
     }
 
     /// The path of a packet that leaves now, among those that are `usable`; a sprayed one has
@@ -108,6 +125,11 @@ pub(crate) struct Flowlets {
 }
 
 impl Flowlets {
+    /// A pause as long as this ends a flowlet from now on.
+    pub(super) const fn set_timeout(&mut self, timeout: Span) {
+        self.timeout = timeout;
+    }
+
     fn next(&mut self, now: Time, usable: impl Fn(u8) -> bool) -> Choice {
         let before = self.shuffle.current();
         let paused = self.last.is_none_or(|last| now.since(last) > self.timeout);

@@ -9,6 +9,8 @@ pub(crate) struct Shuffle {
     order: Vec<u8>,
     /// How much of the order of this round is drawn.
     drawn: usize,
+    /// The path that was drawn last, also if it is not in the order any more.
+    last: Option<u8>,
     random: Pcg64Mcg,
 }
 
@@ -17,13 +19,22 @@ impl Shuffle {
         Self {
             order: (0..=u8::MAX).take(paths.max(1)).collect(),
             drawn: 0,
+            last: None,
             random: Pcg64Mcg::new(u128::from(seed) << 64 | 0xcafe_f00d_d15e_a5e5),
         }
     }
 
     /// The path that was drawn last.
     pub(super) fn current(&self) -> Option<u8> {
-        Some(self.order[self.drawn.checked_sub(1)?])
+        self.last
+    }
+
+    /// A new round begins, over these `entries`: at least one. What stands there twice is drawn
+    /// twice a round.
+    pub(super) fn set(&mut self, entries: &[u8]) {
+        self.order.clear();
+        self.order.extend_from_slice(entries);
+        self.drawn = 0;
     }
 
     /// Draws the next path that is usable. Those that are not are passed over, also for this round;
@@ -49,7 +60,9 @@ impl Shuffle {
         let pick = self.drawn + below(&mut self.random, left);
         self.order.swap(self.drawn, pick);
         self.drawn += 1;
-        self.order[self.drawn - 1]
+        let path = self.order[self.drawn - 1];
+        self.last = Some(path);
+        path
     }
 }
 

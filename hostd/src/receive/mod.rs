@@ -95,6 +95,11 @@ impl Receiver {
         }
     }
 
+    /// Packets and time by which one may be late from now on.
+    pub(crate) fn set_tolerance(&mut self, tolerance: (u32, Span)) {
+        self.tolerance = tolerance;
+    }
+
     /// The next packet to deliver.
     pub(crate) fn expected(&self) -> Psn {
         self.sequence.expected()

@@ -297,6 +297,11 @@ impl Recovery {
         }
     }
 
+    /// Packets and time by which a packet may be overtaken from now on.
+    pub(crate) const fn set_tolerance(&mut self, packets: u32, time: Span) {
+        self.rules.tolerance = Some((packets, time));
+    }
+
     /// From now on the peer is waited for this long, and so often; clocks that run go on.
     pub(crate) const fn set_patience(
         &mut self,

@@ -187,6 +187,8 @@ pub struct MultipathConfig {
     pub flowlet_timeout: Span,
     /// Acknowledgements tell which packets were marked or trimmed.
     pub marks: bool,
+    /// All of this may change while the connection carries data.
+    pub changes: bool,
 }
 
 /// What packets of a multipath connection carry, so that nobody can forge them who has not seen
@@ -218,6 +220,7 @@ impl Default for MultipathConfig {
             reorder_buffer: 512,
             flowlet_timeout: Span::from_micros(500),
             marks: true,
+            changes: true,
         }
     }
 }

@@ -23,6 +23,9 @@ common::drop_reasons! {
     WrongPeer => "wrong_peer",
     /// The cookie in the extension header is not the one that the peer was told.
     WrongCookie => "wrong_cookie",
+    /// A change of the connection, or an answer to one or to a probe, that is not awaited: an old
+    /// one, or one of a connection whose sides did not agree on changes.
+    UnexpectedChange => "unexpected_change",
     /// The partition key, of a packet or of a connection request, is not the default one.
     WrongPartition => "wrong_partition",
     /// Too far ahead for the reorder buffer.

@@ -12,10 +12,12 @@
 //!   psn         packet sequence numbers         port        ports, and sets of them
 //!   route       how packets are addressed       config      how an engine behaves
 //!   feedback    what becomes of a packet        flow_control  which pauses are obeyed
+//!   change      of multipath connections that carry data
 //! ```
 
 mod access;
 mod attributes;
+mod change;
 mod completion;
 mod config;
 mod connect;
@@ -34,6 +36,7 @@ mod work;
 
 pub use access::{Access, RegionKeys};
 pub use attributes::{Attributes, AttributesRefused};
+pub use change::{ChangeRefused, MultipathChange, MultipathState, PathStanding};
 pub use completion::{Completion, CompletionOpcode, Status};
 pub use config::{
     Congestion, CongestionScope, Cookies, EngineConfig, Granularity, Multipath, MultipathConfig,

@@ -4,6 +4,7 @@
 mod addresses;
 mod answers;
 mod attackers;
+mod changes;
 mod cm_fields;
 mod connection;
 mod dcqcn;

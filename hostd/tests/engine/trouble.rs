@@ -20,6 +20,7 @@ const MULTIPATH: MultipathConfig = MultipathConfig {
     reorder_buffer: 512,
     flowlet_timeout: Span::from_micros(500),
     marks: true,
+    changes: true,
 };
 
 fn modes() -> [Option<MultipathConfig>; 2] {

@@ -16,7 +16,10 @@ use common::wire::icmp::{self, Problem};
 use common::wire::pause::Control;
 use common::wire::roce::frame::Addresses;
 use common::wire::roce::opcode::OPERATIONS;
-use common::wire::roce::{AckKind, Aeth, Bth, Deth, Flow, Headers, NakCode, Opcode, Operation};
+use common::wire::roce::{
+    AckKind, Aeth, Bth, Change, ChangeOutcome, Deth, Flow, Headers, NakCode, NewTerms, Opcode,
+    Operation, PathIds,
+};
 use common::wire::vlan::TAG_LEN;
 
 /// A frame and what it says.
@@ -63,6 +66,7 @@ pub fn flow(v6: bool) -> Flow {
 pub fn samples() -> Vec<Sample> {
     let mut all = operations();
     all.extend(acknowledgements());
+    all.extend(changes());
     all.extend(notifications());
     all.extend(management());
     all.extend(flow_control());
@@ -125,6 +129,40 @@ fn acknowledgements() -> Vec<Sample> {
             roce(&format!("{kind:?}"), false, &headers, b"")
         })
         .collect()
+}
+
+/// Each kind of block 0 of the extension header.
+fn changes() -> Vec<Sample> {
+    let asked = Change::Asked {
+        serial: 0x0102,
+        made: 0x0304,
+        terms: NewTerms {
+            paths: Some(PathIds::first(9)),
+            granularity: Some(1),
+            reorder_packets: Some(0x0506),
+            reorder_micros: Some(0x0708),
+            flowlet_micros: Some(0x090a),
+        },
+    };
+    let answered = Change::Answered {
+        serial: 0x0102,
+        outcome: ChangeOutcome::Later,
+    };
+    let path = 0x17;
+    let probe = Change::Probe { path, serial: 5 };
+    let back = Change::ProbeAnswered { path, serial: 5 };
+    let kinds = [
+        ("asked", asked),
+        ("answered", answered),
+        ("probe", probe),
+        ("probe answered", back),
+    ];
+    let samples = kinds.into_iter().map(|(kind, change)| {
+        let mut headers = build::headers(Opcode::Multipath(Operation::WriteOnly));
+        headers.extension = headers.extension.map(|it| it.with_change(change));
+        roce(&format!("Multipath change {kind}"), false, &headers, b"")
+    });
+    samples.collect()
 }
 
 fn notifications() -> Vec<Sample> {

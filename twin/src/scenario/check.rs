@@ -292,7 +292,7 @@ fn host(raw: &RawHost, speed: Rate, poll: Span) -> At<(EngineConfig, Verb, u32)>
             "flowlet_timeout",
             paths.flowlet_timeout,
         )?,
-        marks: paths.marks,
+        ..paths
     };
     let config = EngineConfig {
         multipath: raw.multipath.unwrap_or(true).then_some(multipath),

@@ -8,13 +8,14 @@
 //!   byte 8–     the blocks that byte 1 announces, in the order of their bits
 //! ```
 //!
-//! The cookie is a secret of the side that receives the packet: see [`Cookie`]. No block is defined
-//! yet. A block has a length that is a multiple of four bytes. Who does not know a block skips it:
-//! those of higher bits lie behind those of lower ones, and the length covers all of them. Nobody
-//! sends a block that the peer has not said to know, which each side says when the connection is
-//! set up.
+//! The cookie is a secret of the side that receives the packet: see [`Cookie`]. Block 0 is
+//! [`Change`]; no other is defined yet. A block has a length that is a multiple of four bytes. Who
+//! does not know a block skips it: those of higher bits lie behind those of lower ones, and the
+//! length covers all of them. Nobody sends a block that the peer has not said to know, which each
+//! side says when the connection is set up.
 
 use super::super::{Error, Result, array, need, put};
+use super::Change;
 
 /// What proves that a packet comes from the peer of a connection: 48 random bits that the receiving
 /// side drew and told its peer when the connection was set up (compare the verification tag of
@@ -62,6 +63,8 @@ impl std::fmt::Debug for Cookie {
 pub struct Extension {
     /// Of the side that receives the packet.
     pub cookie: Cookie,
+    /// Block 0, in packets that carry nothing else.
+    pub change: Option<Change>,
 }
 
 impl Extension {
@@ -72,16 +75,31 @@ impl Extension {
     pub const LEN_MAX: usize = 64;
 
     /// The blocks that are understood here, as byte 1 has them.
-    pub const BLOCKS: u8 = 0;
+    pub const BLOCKS: u8 = Self::CHANGE;
+
+    /// The bit of [`Change`].
+    pub const CHANGE: u8 = 1 << 0;
 
     /// An extension without blocks.
     pub const fn new(cookie: Cookie) -> Self {
-        Self { cookie }
+        Self {
+            cookie,
+            change: None,
+        }
+    }
+
+    /// The same with block 0.
+    pub const fn with_change(mut self, change: Change) -> Self {
+        self.change = Some(change);
+        self
     }
 
     /// Bytes of the extension.
     pub const fn len(&self) -> usize {
-        Self::LEN
+        match self.change {
+            Some(_) => Self::LEN + Change::LEN,
+            None => Self::LEN,
+        }
     }
 
     /// Never: there is always a cookie.
@@ -109,7 +127,8 @@ impl Extension {
     pub fn parse(bytes: &[u8]) -> Result<(Self, usize)> {
         need("multipath extension", bytes, Self::LEN)?;
         let len = usize::from(bytes[0]) * 4;
-        let known = Self::LEN;
+        let changes = bytes[1] & Self::CHANGE != 0;
+        let known = Self::LEN + if changes { Change::LEN } else { 0 };
         let unknown_blocks = bytes[1] & !Self::BLOCKS != 0;
         let fits = if unknown_blocks {
             // The shortest block has four bytes.
@@ -126,17 +145,28 @@ impl Extension {
         }
         need("multipath extension", bytes, len)?;
         let cookie = Cookie::from_bytes(array(bytes, 2));
-        Ok((Self { cookie }, len))
+        let change = match changes {
+            true => Some(Change::parse(&bytes[Self::LEN..])?),
+            false => None,
+        };
+        Ok((Self { cookie, change }, len))
     }
 
     /// Writes the extension; panics if `bytes` is shorter than it.
     #[inline]
     pub fn emit(&self, bytes: &mut [u8]) {
         const WORDS: u8 = 2;
+        const MORE: u8 = 12;
         const _: () = assert!(WORDS as usize * 4 == Extension::LEN);
+        const _: () = assert!(MORE as usize * 4 == Change::LEN);
         bytes[0] = WORDS;
         bytes[1] = 0;
         put(bytes, 2, self.cookie.to_bytes());
+        if let Some(change) = &self.change {
+            bytes[0] += MORE;
+            bytes[1] = Self::CHANGE;
+            change.emit(&mut bytes[Self::LEN..]);
+        }
     }
 }
 
@@ -155,6 +185,7 @@ mod tests {
             sent.emit(&mut bytes);
             prop_assert_eq!(Extension::parse(&bytes), Ok((sent, Extension::LEN)));
             prop_assert_eq!(bytes[2..8].to_vec(), bits.to_be_bytes()[2..].to_vec());
+            let blocks = blocks & !Extension::BLOCKS;
             bytes[0] = words;
             bytes[1] = blocks;
             bytes[Extension::LEN..].copy_from_slice(&behind);
@@ -171,11 +202,29 @@ mod tests {
         }
     }
 
+    /// HT-22: block 0 is read behind the cookie, also with blocks behind it that are not known, and
+    /// has its own length.
+    #[test]
+    fn a_change_is_read_back() {
+        let change = Change::Probe { path: 3, serial: 7 };
+        let sent = Extension::new(Cookie::new(5)).with_change(change);
+        let mut bytes = [0; Extension::LEN_MAX];
+        sent.emit(&mut bytes);
+        let len = sent.len();
+        assert_eq!((len, usize::from(bytes[0]) * 4), (56, 56));
+        assert_eq!(Extension::parse(&bytes[..len]), Ok((sent, len)));
+        assert!(Extension::parse(&bytes[..len - 1]).is_err());
+        bytes[0] += 1;
+        assert!(Extension::parse(&bytes).is_err());
+        bytes[1] |= 1 << 6;
+        assert_eq!(Extension::parse(&bytes), Ok((sent, len + 4)));
+    }
+
     /// HT-3: a cookie is a secret, so no log tells it.
     #[test]
     fn a_cookie_does_not_show() {
         let extension = Extension::new(Cookie::new(0x1234_5678_9abc));
         let text = format!("{extension:?}");
-        assert_eq!(text, "Extension { cookie: Cookie }");
+        assert_eq!(text, "Extension { cookie: Cookie, change: None }");
     }
 }

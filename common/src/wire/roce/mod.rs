@@ -11,6 +11,7 @@
 //! transport, never misread it.
 
 mod bth;
+mod change;
 mod extended;
 mod extension;
 pub mod frame;
@@ -24,6 +25,7 @@ mod sack;
 mod tests;
 
 pub use bth::{Bth, PSN_MASK};
+pub use change::{Change, ChangeOutcome, NewTerms, PathIds};
 pub use extended::{AckKind, Aeth, AtomicEth, Deth, NakCode, Reth};
 pub use extension::{Cookie, Extension};
 pub use frame::{Flow, Layout};

@@ -46,6 +46,11 @@ impl Sender {
             .set_patience(ack_timeout, retry_count, rnr_retry);
     }
 
+    /// Packets and time by which a packet may be overtaken from now on.
+    pub(super) fn set_tolerance(&mut self, (packets, time): (u32, Span)) {
+        self.recovery.set_tolerance(packets, time);
+    }
+
     /// What was sent and is not acknowledged.
     pub(super) fn flight(&self) -> &Flight {
         &self.flight

@@ -49,6 +49,11 @@ impl Bitmap {
         }
     }
 
+    /// Only these `entries` are used from now on.
+    pub(super) fn set(&mut self, entries: &[u8]) {
+        self.order.set(entries);
+    }
+
     /// What became of a packet with value `value`.
     pub(super) fn on_feedback(&mut self, value: u8, fate: PacketFate) {
         let more = match fate {

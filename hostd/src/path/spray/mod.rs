@@ -71,6 +71,24 @@ impl Spray {
         }
     }
 
+    /// Only these `entries` are used from now on: at least one. What stands there twice is used
+    /// twice as often.
+    pub(super) fn set(&mut self, entries: &[u8]) {
+        let among = |value| entries.contains(&value);
+        match self {
+            Self::Oblivious(order) => order.set(entries),
+            Self::Bitmap(bitmap) => bitmap.set(entries),
+            Self::Recycling(recycler, order) => {
+                recycler.keep(among);
+                order.set(entries);
+            }
+            Self::Combined(recycler, bitmap) => {
+                recycler.keep(among);
+                bitmap.set(entries);
+            }
+        }
+    }
+
     /// A retransmission time-out expired.
     pub(super) fn timed_out(&mut self, now: Time) {
         if let Self::Recycling(recycler, _) | Self::Combined(recycler, _) = self {

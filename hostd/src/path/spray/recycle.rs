@@ -14,6 +14,10 @@ const RING: usize = 64;
 /// Values in use when the ring is frozen, as many as REPS remembers.
 const FROZEN: usize = 8;
 
+/// Packets that take new values when paths came, went, or got other weights: more than there may be
+/// in flight. Otherwise the old values would be used again for ever.
+const EXPLORED: u16 = 512;
+
 /// For how long a time-out keeps new values from being tried: routing converges meanwhile.
 const FREEZE: Span = Span::from_millis(10);
 
@@ -30,6 +34,8 @@ pub(crate) struct Recycler {
     /// Where the next value is read while frozen.
     cursor: usize,
     frozen_until: Time,
+    /// So many packets take new values first.
+    unexplored: u16,
 }
 
 impl Default for Recycler {
@@ -41,6 +47,7 @@ impl Default for Recycler {
             known: 0,
             cursor: 0,
             frozen_until: Time::ZERO,
+            unexplored: 0,
         }
     }
 }
@@ -48,6 +55,10 @@ impl Default for Recycler {
 impl Recycler {
     /// The oldest value that was not used again yet; `None`: there is none, or it is `other_than`.
     pub(super) fn take(&mut self, other_than: Option<u8>, now: Time) -> Option<u8> {
+        if self.unexplored > 0 {
+            self.unexplored -= 1;
+            return None;
+        }
         if self.fresh > 0 {
             let value = self.ring[(self.head + RING - self.fresh) % RING];
             self.fresh -= 1;
@@ -73,6 +84,23 @@ impl Recycler {
             self.head = (self.head + 1) % RING;
             self.fresh = (self.fresh + 1).min(RING);
             self.known = (self.known + 1).min(RING);
+        }
+    }
+
+    /// Forgets the values that are not `among` those in use any more, and explores the others.
+    pub(super) fn keep(&mut self, among: impl Fn(u8) -> bool) {
+        let before = self.clone();
+        (self.fresh, self.known, self.head) = (0, 0, 0);
+        self.unexplored = EXPLORED;
+        // From the oldest to the newest.
+        for back in (1..=before.known).rev() {
+            let value = before.ring[(before.head + RING - back) % RING];
+            if among(value) {
+                self.ring[self.head] = value;
+                self.head = (self.head + 1) % RING;
+                self.known += 1;
+                self.fresh += usize::from(back <= before.fresh);
+            }
         }
     }
 

@@ -107,6 +107,11 @@ impl Awaited {
         self.patience.give_up = give_up;
     }
 
+    /// How much later than a newer one an answer may come from now on.
+    pub(crate) fn set_tolerance(&mut self, time: Span) {
+        self.patience.tolerance = Some(time);
+    }
+
     /// Whether no answer is missing.
     pub(crate) fn is_empty(&self) -> bool {
         self.asked.is_empty()

@@ -187,8 +187,8 @@ fn what_cannot_be_delivered_is_answered() {
     }
 }
 
-/// What iperf3 measures, and whether a switch meanwhile waited for a core for a fifth of a tenth of a
-/// second: its ports make up for a millisecond.
+/// What iperf3 measures, and whether a switch meanwhile waited for a core for a fifth of a tenth of
+/// a second: its ports make up for a millisecond.
 fn measured(lab: &Lab, options: &[&str]) -> (Throughput, bool) {
     let mut watch = Watch::begin(lab).unwrap();
     let run = std::thread::scope(|scope| {

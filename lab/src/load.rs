@@ -166,7 +166,11 @@ mod tests {
         let end = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..threads {
-                scope.spawn(|| while !end.load(Ordering::Relaxed) {});
+                scope.spawn(|| {
+                    while !end.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
             }
             let limit = Instant::now() + Duration::from_secs(60);
             let mut after = before;

@@ -52,7 +52,7 @@ pub struct TooLong;
 struct Limits {
     /// Clients served at a time.
     clients: usize,
-    /// A client has this long to ask, and as long again to take the answer.
+    /// A client has this long to ask, and as long again to take each part of the answer.
     timeout: Duration,
 }
 
@@ -60,6 +60,10 @@ const LIMITS: Limits = Limits {
     clients: 32,
     timeout: Duration::from_secs(5),
 };
+
+/// How long a client may take for all of an answer: that of a full table has megabytes, and both
+/// sides may wait for a core.
+const LONGEST_ANSWER: Duration = Duration::from_secs(60);
 
 /// An admin socket that is bound.
 #[derive(Debug)]
@@ -248,8 +252,14 @@ where
     };
     answer.push(b'\n');
     stage.store(WRITES, Ordering::Relaxed);
-    timeout(limit, async {
-        stream.write_all(&answer).await?;
+    timeout(LONGEST_ANSWER, async {
+        let mut left = &answer[..];
+        while !left.is_empty() {
+            match timeout(limit, stream.write(left)).await?? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                taken => left = &left[taken..],
+            }
+        }
         stream.shutdown().await
     })
     .await?

@@ -232,3 +232,26 @@ fn a_request_ends_with_its_client() {
         assert_eq!(ended, Ok(Some("dropped")));
     });
 }
+
+/// A long answer is for a slow client, too, as long as it takes some of it now and then.
+#[test]
+fn a_slow_client_has_all_of_its_answer() {
+    const LEN: usize = 8 << 20;
+    let (_folder, path) = place();
+    runtime().block_on(async {
+        let mut listener = Listener::bind(&path, 0o600, "tested").expect("bound");
+        listener.limits.timeout = Duration::from_secs(2);
+        tokio::spawn(listener.serve(|_| async { vec![b'x'; LEN] }));
+        let mut stream = UnixStream::connect(&path).await.expect("it listens");
+        stream.write_all(b"all\n").await.expect("room");
+        let mut part = vec![0; LEN / 30];
+        let mut taken = 0;
+        for _ in 0..30 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            taken += stream.read_exact(&mut part).await.expect("it goes on");
+        }
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).await.expect("it goes on");
+        assert_eq!(taken + rest.len(), LEN + 1);
+    });
+}

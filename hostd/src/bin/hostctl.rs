@@ -3,6 +3,7 @@
 use clap::{Parser, Subcommand};
 use comfy_table::{CellAlignment, Table, presets};
 use common::admin::client::Daemon;
+use hostd::control::change::{AskChange, Wanted};
 use hostd::control::report::{Ask, PROBLEM, Subject, columns};
 use serde_json::Value;
 use std::io::Write;
@@ -40,13 +41,50 @@ struct Cli {
     command: Verb,
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 enum Verb {
     #[command(flatten)]
     Direct(What),
     /// Show something (the word may be left out).
     #[command(subcommand)]
     Show(What),
+    /// Change a multipath connection while it carries data; waits until both sides have agreed.
+    Set(Change),
+}
+
+/// What becomes other; what is not named stays as it is.
+#[derive(Clone, Debug, clap::Args)]
+struct Change {
+    /// Number of the queue pair (hostctl qps).
+    qpn: u32,
+    /// Sub-paths to put in force, as 3,4: each carries data once a probe was answered.
+    #[arg(long, value_delimiter = ',')]
+    add: Vec<u8>,
+    /// Sub-paths that are to carry no new packets any more.
+    #[arg(long, value_delimiter = ',')]
+    remove: Vec<u8>,
+    /// Share of packets of a sub-path, as 3=40; weights are from 1 to 100.
+    #[arg(long, value_delimiter = ',', value_parser = weight)]
+    weight: Vec<(u8, u8)>,
+    /// What takes one path: flow, flowlet or packet.
+    #[arg(long)]
+    granularity: Option<String>,
+    /// Packets by which one may be overtaken before it is taken for lost.
+    #[arg(long)]
+    reorder_packets: Option<u16>,
+    /// Microseconds by which a packet may be late before it is taken for lost, 100 to 65535.
+    #[arg(long)]
+    reorder_time_us: Option<u32>,
+    /// Microseconds of a pause that ends a flowlet, at most 65535.
+    #[arg(long)]
+    flowlet_timeout_us: Option<u32>,
+}
+
+/// Reads a weight: PATH=WEIGHT.
+fn weight(text: &str) -> Result<(u8, u8), String> {
+    let parts = text.split_once('=');
+    let numbers = parts.and_then(|(path, weight)| Some((path.parse().ok()?, weight.parse().ok()?)));
+    numbers.ok_or_else(|| format!("{text:?} is not PATH=WEIGHT"))
 }
 
 /// What can be shown. Each plural is understood in the singular, too.
@@ -88,9 +126,12 @@ enum What {
 }
 
 impl Verb {
-    fn subject(self) -> Subject {
-        let (Self::Direct(what) | Self::Show(what)) = self;
-        match what {
+    /// What is to be shown; `None`: something is to be changed.
+    fn subject(&self) -> Option<Subject> {
+        let (Self::Direct(what) | Self::Show(what)) = self else {
+            return None;
+        };
+        Some(match what {
             What::Status => Subject::Status,
             What::Qps => Subject::Qps,
             What::Paths => Subject::Paths,
@@ -102,15 +143,20 @@ impl Verb {
             What::Gids => Subject::Gids,
             What::Pauses => Subject::Pauses,
             What::Config => Subject::Config,
-        }
+        })
     }
 }
 
 fn main() -> ExitCode {
     common::sys::end_quietly_on_broken_pipe();
     let cli = Cli::parse();
-    let subject = cli.command.subject();
-    match ask(&cli.socket, subject) {
+    let subject = match (cli.command.subject(), cli.command) {
+        (Some(subject), _) => subject,
+        (None, Verb::Set(change)) => return set(&cli.socket, change),
+        (None, _) => return ExitCode::FAILURE,
+    };
+    let request = serde_json::to_string(&Ask { show: subject });
+    match ask(&cli.socket, request) {
         Ok(rows) => {
             let text = if cli.json {
                 format!("{rows:#}")
@@ -134,8 +180,28 @@ fn main() -> ExitCode {
     }
 }
 
-fn ask(socket: &Path, subject: Subject) -> Result<Value, String> {
-    let request = serde_json::to_string(&Ask { show: subject }).map_err(|e| e.to_string())?;
+fn set(socket: &Path, change: Change) -> ExitCode {
+    let set = Wanted {
+        qpn: change.qpn,
+        add: change.add,
+        remove: change.remove,
+        weights: change.weight,
+        granularity: change.granularity,
+        reorder_packets: change.reorder_packets,
+        reorder_time_us: change.reorder_time_us,
+        flowlet_timeout_us: change.flowlet_timeout_us,
+    };
+    match ask(socket, serde_json::to_string(&AskChange { set })) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hostctl: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn ask(socket: &Path, request: serde_json::Result<String>) -> Result<Value, String> {
+    let request = request.map_err(|e| e.to_string())?;
     let answer = DAEMON.ask(socket, &request, PATIENCE)?;
     let value: Value = serde_json::from_slice(&answer).map_err(|error| {
         let place = socket.display();
@@ -188,7 +254,7 @@ mod tests {
     fn subject(words: &[&str]) -> Subject {
         let line = ["hostctl"].iter().chain(words);
         match Cli::try_parse_from(line) {
-            Ok(cli) => cli.command.subject(),
+            Ok(cli) => cli.command.subject().expect("something to show"),
             Err(error) => panic!("{words:?}: {error}"),
         }
     }
@@ -217,6 +283,31 @@ mod tests {
             ] {
                 assert_eq!(subject(words), meant, "{words:?}");
             }
+        }
+    }
+
+    /// HT-32: what is to be changed is read as it is meant, and what cannot be read is refused.
+    #[test]
+    fn changes_are_read() {
+        let line = "hostctl set 17 --add 3,4 --remove 1 --weight 3=40,0=9 --granularity flow";
+        let cli = Cli::try_parse_from(line.split(' ')).expect("a change");
+        let super::Verb::Set(change) = cli.command else {
+            panic!("not a change");
+        };
+        assert_eq!(
+            (change.qpn, change.add, change.remove),
+            (17, vec![3, 4], vec![1])
+        );
+        assert_eq!(change.weight, [(3, 40), (0, 9)]);
+        for wrong in [
+            "set",
+            "set x",
+            "set 1 --add 256",
+            "set 1 --weight 3",
+            "set 1 --weight 3=x",
+        ] {
+            let line = format!("hostctl {wrong}");
+            assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{wrong}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the admin socket asks and answers, in JSON. Its framing and its bounds are
 //! `common::admin`'s.
 
+use super::change::{AskChange, carry_out};
 use super::report::{Ask, Sources};
 use crate::edge::command::{Command, WorkerHandle};
 use common::admin::{Listener, TooLong};
@@ -37,6 +38,9 @@ async fn answer(line: Result<Vec<u8>, TooLong>, sources: &Sources, worker: &Work
         Ok(line) => line,
         Err(error) => return json!({ "error": error.to_string() }),
     };
+    if let Ok(AskChange { set }) = serde_json::from_slice(&line) {
+        return carry_out(&set, worker).await;
+    }
     let ask: Ask = match serde_json::from_slice(&line) {
         Ok(ask) => ask,
         Err(error) => return json!({ "error": format!("malformed request: {error}") }),

@@ -7,11 +7,12 @@
 //!   interfaces  names and devices of the ports;  link  their speeds, MTU and state
 //!   port        the port as applications see it;  gids  its table of GIDs
 //!   report      the state as operators see it, and its JSON
-//!   admin       the Unix socket of hostctl
+//!   admin       the Unix socket of hostctl;  change  what it changes
 //!   telemetry   Prometheus metrics, health
 //! ```
 
 pub mod admin;
+pub mod change;
 pub mod gids;
 pub mod interfaces;
 pub mod link;

@@ -87,6 +87,8 @@ pub fn columns(subject: Subject) -> &'static [(&'static str, &'static str)] {
             ("lost", "lost"),
             ("rtt_us", "RTT µs"),
             ("avoided", "avoided"),
+            ("standing", "standing"),
+            ("weight", "weight"),
         ],
         Subject::Regions => &[("lkey", "lkey"), ("session", "session"), ("bytes", "bytes")],
         Subject::Windows => &[
@@ -458,6 +460,8 @@ fn paths(report: &Report) -> Vec<Value> {
                     "rtt_min_us": micros(path.rtt_min),
                     "delay_above_best_us": micros(path.delay_above_best),
                     "avoided": path.avoided,
+                    "standing": path.standing.label(),
+                    "weight": path.weight,
                 })
             })
         });

@@ -9,7 +9,7 @@ use super::region::SharedMemory;
 use super::statistics::EdgeStatistics;
 use crate::doorbell::Doorbell;
 use crate::stats::{EngineStatistics, PathStatistics, QueuePairStatistics, WindowStatistics};
-use crate::verbs::{EngineError, Route, Speeds};
+use crate::verbs::{ChangeRefused, EngineError, MultipathChange, MultipathState, Route, Speeds};
 use common::sys::Waker;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use hostd_client::abi::answer::Event;
@@ -62,6 +62,14 @@ pub enum Command<M = SharedMemory> {
     SetSpeeds(Speeds),
     /// Forget routes that lead to no connection; the answer is the destinations of the others.
     EvictRoutes(oneshot::Sender<HashSet<IpAddr>>),
+    /// Change a connection while it carries data.
+    ChangeMultipath(
+        u32,
+        MultipathChange,
+        oneshot::Sender<Result<(), ChangeRefused>>,
+    ),
+    /// What the sides of a connection agreed on, if it has multipath.
+    MultipathState(u32, oneshot::Sender<Option<MultipathState>>),
     /// How everything stands.
     Report(oneshot::Sender<Report>),
     /// Close all connections and take no new ones; the answer comes when none is left.

@@ -279,6 +279,12 @@ impl<Q: QueueIo, M: RegionMemory> Worker<Q, M> {
             }
             Command::SetSpeeds(speeds) => self.set_speeds(speeds),
             Command::EvictRoutes(answer) => drop(answer.send(self.engine.evict_routes())),
+            Command::ChangeMultipath(qpn, change, answer) => {
+                let _ = answer.send(self.engine.change_multipath(qpn, &change));
+            }
+            Command::MultipathState(qpn, answer) => {
+                let _ = answer.send(self.engine.multipath_state(qpn));
+            }
             Command::Report(answer) => drop(answer.send(self.report())),
             Command::Drain(answer) => {
                 self.table.drain(&mut self.engine);

@@ -90,6 +90,9 @@ impl<Q: QueueIo> Worker<Q> {
             return self.drop_packet(frame, origin, reason);
         }
         match decide(&self.tables, choice, parsed) {
+            Outcome::Forwarded(hop) if hop.by_interface => {
+                self.enqueue_by_interface(frame, parsed, hop, origin);
+            }
             Outcome::Forwarded(hop) => self.enqueue(frame, parsed, hop, origin),
             Outcome::Unresolved(neighbour) => self.wait(frame, parsed, neighbour, origin),
             Outcome::Fragmented(hop, mtu) => self.fragment(frame, parsed, (hop, mtu), origin),
@@ -100,13 +103,10 @@ impl<Q: QueueIo> Worker<Q> {
         }
     }
 
-    /// Sends a packet to its next hop.
+    /// Sends a packet to its next hop, which is at a port.
     #[inline]
     fn enqueue(&mut self, frame: Frame, parsed: &Parsed, hop: Hop, origin: Origin) {
         self.tables.used.mark(hop.next_hop);
-        if hop.by_interface {
-            return self.enqueue_by_interface(frame, parsed, hop, origin);
-        }
         let output = Output {
             egress: hop.port,
             mac: hop.mac,
@@ -116,9 +116,10 @@ impl<Q: QueueIo> Worker<Q> {
         self.send(frame, parsed, output, origin);
     }
 
-    /// The same if that is behind an interface that is no port.
+    /// Sends a packet to its next hop, which is behind an interface that is no port.
     #[inline(never)]
     fn enqueue_by_interface(&mut self, frame: Frame, parsed: &Parsed, hop: Hop, origin: Origin) {
+        self.tables.used.mark(hop.next_hop);
         let next_hop = self.tables.next_hop(hop.next_hop);
         let output = Output {
             egress: hop.port,
@@ -301,7 +302,11 @@ impl<Q: QueueIo> Worker<Q> {
                 flow,
                 ..origin
             };
-            self.enqueue(fragment, &parsed, hop, origin);
+            if hop.by_interface {
+                self.enqueue_by_interface(fragment, &parsed, hop, origin);
+            } else {
+                self.enqueue(fragment, &parsed, hop, origin);
+            }
         }
         counters.fragmented.add(1);
         self.devices.pool.give(frame);

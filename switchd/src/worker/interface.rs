@@ -30,6 +30,8 @@ use std::vec::Drain;
 /// What was found out about the frame before, at the same port.
 struct Before {
     input: LastInput,
+    /// The port takes packets.
+    is_up: bool,
     /// All IPv4 packets of its interface are in doubt.
     all_in_doubt: bool,
 }
@@ -37,6 +39,7 @@ struct Before {
 impl Before {
     const NONE: Self = Self {
         input: LastInput::NONE,
+        is_up: false,
         all_in_doubt: false,
     };
 }
@@ -78,6 +81,7 @@ impl<Q: QueueIo> Worker<Q> {
                 },
             };
             let parsed = match input {
+                Input::Interface { .. } if !before.is_up => Err(DropReason::IngressDown.into()),
                 Input::Interface { id, has_tag, pcp } => {
                     of_interfaces += 1;
                     self.strip(&mut frame, ingress, has_tag);
@@ -129,6 +133,7 @@ impl<Q: QueueIo> Worker<Q> {
         let sources = &self.tables.sources;
         Before {
             input: LastInput::of(&self.tables, ingress, frame.bytes(), input),
+            is_up: self.tables.port(ingress).is_some_and(|port| port.up),
             all_in_doubt: interface.is_some_and(|it| sources.doubt_all_by(it.rules, ingress)),
         }
     }
@@ -179,9 +184,6 @@ impl<Q: QueueIo> Worker<Q> {
         (interface, pcp): (InterfaceId, u8),
         all_in_doubt: bool,
     ) -> Result<Parsed, ParseException> {
-        if !self.tables.port(ingress).is_some_and(|port| port.up) {
-            return Err(DropReason::IngressDown.into());
-        }
         let sources = &self.tables.sources;
         let doubt = |source| match source {
             Some(source) => all_in_doubt || sources.may_be_own(source),

@@ -106,8 +106,12 @@ impl Forward {
 
     /// Where a packet of the switch itself goes: by its hash, for no packet of the switch has to
     /// keep behind another.
-    pub fn route_own(&self, tables: &Tables, (frame, parsed): (&[u8], &Parsed)) -> Routed {
-        let group = self.look_up_one(parsed);
+    pub fn route_own(
+        &self,
+        tables: &Tables,
+        group: Option<GroupId>,
+        (frame, parsed): (&[u8], &Parsed),
+    ) -> Routed {
         let choice = choose(tables, group, frame, parsed);
         Routed { group, choice }
     }

@@ -9,26 +9,21 @@ use crate::egress::rewrite::relink;
 use crate::forward::choice::Choice;
 use crate::forward::ecmp;
 use crate::forward::route::{Hop, decide};
-use crate::forward::stage::Routed;
 use crate::id::{FlowKey, Neighbour, PortId, TraceId};
 use crate::ingress::classify::{Classified, classify};
-use crate::ingress::icmp_error::{Answer, Speaker, answer, say_from, sender};
-use crate::ingress::parse::{ParseException, parse};
 use crate::ingress::pending::{Wait, Waiting};
 use crate::outcome::Outcome;
 use crate::packet::{Edits, Packet, Parsed, cells};
 use crate::tables::interfaces::LinkHeader;
-use crate::tables::{Group, Tables};
 use crate::trace::Step;
 use crate::trace::probe::Lost;
 use common::time::Time;
 use common::wire::icmp::Problem;
 use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
-use std::net::{IpAddr, Ipv4Addr};
 
 /// Where a packet came from, for what is decided about it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     pub(super) ingress: PortId,
     /// Which traced packet it is, if it is one.
@@ -323,106 +318,5 @@ impl<Q: QueueIo> Worker<Q> {
     ) {
         self.report(&frame, parsed, problem, origin);
         self.drop_packet(frame, origin, reason);
-    }
-
-    /// The same with the source of the route to the sender of an IPv6 packet, if it has one and
-    /// leaves by the port at which the packet arrived: Linux looks for routes by that one only.
-    fn set_source_v6(
-        &self,
-        tables: &Tables,
-        (frame, parsed): (&[u8], &Parsed),
-        ingress: PortId,
-        speaker: Speaker,
-    ) -> Speaker {
-        let Some(IpAddr::V6(to)) = sender(frame, parsed) else {
-            return speaker;
-        };
-        let Some(group) = self.forward.look_up_v6(to) else {
-            return speaker;
-        };
-        let port = match tables.group(group) {
-            Some(Group::Forward(id)) => tables.next_hop(*id).map(|hop| hop.port),
-            Some(Group::Glean { port, .. }) => Some(*port),
-            _ => None,
-        };
-        match tables.errors.sources.get(&group) {
-            Some(IpAddr::V6(source)) if port == Some(ingress) => speaker.saying_from(*source),
-            _ => speaker,
-        }
-    }
-
-    /// Tells the sender of a packet what became of it, if that may and can be done.
-    #[cold]
-    fn report(&mut self, frame: &Frame, parsed: &Parsed, problem: Problem, origin: Origin) {
-        let tables = self.tables.clone();
-        let Some(port) = tables.port(origin.ingress) else {
-            return;
-        };
-        let stats = self.stats.clone();
-        let counters = &stats.ports[origin.ingress.index()];
-        let packet = (frame.bytes(), parsed);
-        let speaker = Speaker::from(port);
-        let interface = tables.interfaces.get(parsed.interface);
-        let speaker = interface.map_or(speaker, |it| speaker.of_interface(it));
-        let speaker = self.set_source_v6(&tables, packet, origin.ingress, speaker);
-        let (limiter, pool) = (&mut self.limiter, &mut self.devices.pool);
-        let mut answer = match answer(limiter, pool, packet, problem, speaker, origin.now) {
-            Answer::Send(answer) => answer,
-            Answer::Suppressed => return counters.icmp_suppressed.add(1),
-            Answer::Silence => return,
-        };
-        match parse(answer.bytes(), port.mac) {
-            Ok(parsed) => {
-                counters.icmp_sent.add(1);
-                // By the tables of this batch: newer ones could give another meaning to next hops
-                // that were chosen before them.
-                let routed = self.forward.route_own(&tables, (answer.bytes(), &parsed));
-                if let Some(source) = source_by(&tables, routed, origin.ingress) {
-                    say_from(answer.bytes_mut(), source);
-                }
-                // An answer that cannot be sent is not worth another: errors are never reported. It
-                // is another packet than the one that is followed.
-                let origin = Origin {
-                    trace: TraceId::NONE,
-                    flow: None,
-                    since: origin.now,
-                    ..origin
-                };
-                self.dispatch_one(answer, &parsed, routed.choice, origin);
-            }
-            Err(ParseException::Control) => {
-                self.drop_packet(answer, origin.ingress, DropReason::Malformed)
-            }
-            Err(ParseException::Lost(reason)) => self.drop_packet(answer, origin.ingress, reason),
-        }
-    }
-}
-
-/// The address from which the switch sends an ICMPv4 error: that of the route to the sender, if it
-/// has one, else one of the interface that the error leaves by (RFC 1812 §4.3.2.4). Told so, Linux
-/// takes one of the interface that the packet arrived at, as it always does for ICMPv6.
-fn source_by(tables: &Tables, routed: Routed, ingress: PortId) -> Option<Ipv4Addr> {
-    let of_port = |port: PortId| tables.port(port)?.icmp_v4;
-    let is_inbound = tables.errors.rules.are_inbound;
-    let of_route = routed.group.and_then(|id| tables.errors.sources.get(&id));
-    if let Some(IpAddr::V4(source)) = of_route
-        && !is_inbound
-    {
-        return Some(*source);
-    }
-    match routed.choice {
-        Choice::Hop(id) => {
-            let hop = tables.next_hop(id)?;
-            if is_inbound && hop.port != ingress {
-                return of_port(ingress);
-            }
-            hop.source.or_else(|| of_port(hop.port))
-        }
-        Choice::Special(_) if is_inbound => of_port(ingress),
-        Choice::Special(id) => match tables.group(id)? {
-            Group::Glean { port, .. } => of_port(*port),
-            _ => None,
-        },
-        Choice::Dead | Choice::NoRoute => None,
     }
 }

@@ -18,6 +18,7 @@
 //!   bridge         frames between the stations of a bridge
 //!   interface      packets that arrive or leave by interfaces that are no ports
 //!   dispatch       classify, or wait, or drop and answer
+//!   errors         what the senders of packets are told
 //!   admit          bypass, or charge, cross, queue
 //!   transmit       queues ─▶ rewrite ─▶ devices
 //!   flow_control   pauses, and the watchdogs
@@ -35,6 +36,7 @@ mod bridge;
 pub mod builder;
 mod control_link;
 mod dispatch;
+mod errors;
 pub mod events;
 mod flow_control;
 mod interface;
@@ -70,6 +72,7 @@ use common::xdp::frame::Frame;
 use common::xdp::limits::JUMBO_MAX;
 use common::xdp::queue::{LINE_OVERHEAD, QueueIo};
 use control_link::ControlLink;
+use errors::OwnError;
 use events::{QueueLink, WorkerCommand};
 use rings::{Crossing, Rings, WorkerSet};
 use std::sync::Arc;
@@ -127,6 +130,7 @@ pub struct Scratch {
     packets: Vec<Packet>,
     crossings: Vec<Crossing>,
     retries: Vec<Waiting>,
+    errors: Vec<OwnError>,
     /// A packet that is cut into fragments, in one piece, and one of these.
     whole: Vec<u8>,
     fragment: Vec<u8>,
@@ -142,6 +146,7 @@ impl Default for Scratch {
             packets: Vec::with_capacity(2 * RING),
             crossings: Vec::with_capacity(2 * RING),
             retries: Vec::with_capacity(PENDING_TOTAL),
+            errors: Vec::with_capacity(LANES),
             whole: Vec::with_capacity(usize::from(JUMBO_MAX)),
             fragment: Vec::with_capacity(usize::from(JUMBO_MAX)),
         }

@@ -119,7 +119,7 @@ impl<Q: QueueIo> Worker<Q> {
     /// Picks up the tables that what was looked up needs: those that have the group of a route were
     /// published before it.
     #[inline]
-    fn catch_up(&mut self, now: Time) {
+    pub(super) fn catch_up(&mut self, now: Time) {
         if self.reader.is_behind(self.forward.needs()) {
             self.pick_up_tables(now);
         }
@@ -149,6 +149,7 @@ impl<Q: QueueIo> Worker<Q> {
         }
         batch.parsed.clear();
         batch.choices.clear();
+        self.send_errors();
     }
 
     fn count_received(&self, ingress: PortId, frames: &[Frame]) {
@@ -266,5 +267,6 @@ impl<Q: QueueIo> Worker<Q> {
             }
         }
         self.scratch.retries = retries;
+        self.send_errors();
     }
 }

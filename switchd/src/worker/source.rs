@@ -105,12 +105,17 @@ impl<Q: QueueIo> Worker<Q> {
             // The kernel asks about sources once it knows where a packet goes.
             return None;
         }
-        refuse(
-            &self.tables,
-            self.forward.look_up_v4(source),
-            rules,
-            ingress,
-        )
+        let back = self.forward.look_up_v4(source);
+        if self.is_behind() {
+            return None;
+        }
+        refuse(&self.tables, back, rules, ingress)
+    }
+
+    /// A route that was just looked up may be newer than the tables, which will have its group in
+    /// a moment. Sources are given the benefit of the doubt meanwhile.
+    fn is_behind(&self) -> bool {
+        self.reader.is_behind(self.forward.needs())
     }
 
     /// Whether the configuration of the port allows the source of a packet.
@@ -125,10 +130,8 @@ impl<Q: QueueIo> Worker<Q> {
             Version::V4 => v4(),
             Version::V6 => v6(),
         };
-        back.flatten().is_some_and(|id| {
-            // A route that is newer than the tables: they will have its group in a moment.
-            self.tables.group(id).is_none() || validation.allows(ingress, id)
-        })
+        back.flatten()
+            .is_some_and(|id| self.is_behind() || validation.allows(ingress, id))
     }
 }
 
@@ -144,8 +147,6 @@ fn refuse(
             return (!rules.accepts_own).then_some(DropReason::OwnSource);
         }
         Some((_, Some(Group::Broadcast))) => return Some(DropReason::Martian),
-        // A route that is newer than the tables: they will have its group in a moment.
-        Some((_, None)) => false,
         None | Some((_, Some(Group::Blackhole | Group::Unreachable | Group::Prohibit))) => true,
         Some((id, _)) => {
             rules.reverse_path == ReversePath::Strict && !tables.sources.leads_to(id, ingress)

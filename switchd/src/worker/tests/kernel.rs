@@ -2,9 +2,14 @@
 //! that are in doubt.
 
 use super::*;
+use crate::forward::choice::Choice;
+use crate::id::TraceId;
+use crate::ingress::parse::parse;
 use crate::tables::port_set::PortSet;
 use crate::tables::sources::{PortRules, ReversePath, Sources};
 use crate::tables::validation::{ReversePaths, Validation};
+use crate::worker::dispatch::Origin;
+use common::wire::icmp::Problem;
 
 /// The frame without "don't fragment".
 fn fragmentable(mut frame: Vec<u8>) -> Vec<u8> {
@@ -144,6 +149,24 @@ fn own_addresses_are_no_sources() {
     }
 }
 
+/// Sources of packets that arrive at port n lie behind it.
+fn check_reverse_paths(switch: &Switch, reverse_path: ReversePath, forwards: bool) {
+    let rules = PortRules {
+        reverse_path,
+        forwards,
+        ..PortRules::default()
+    };
+    let way = |port| {
+        let mut ports = PortSet::default();
+        ports.insert(PortId(port));
+        ports
+    };
+    switch.tables(|tables| {
+        let sources = Sources::new(std::iter::empty(), vec![rules; 3], false);
+        tables.sources = Arc::new(sources.with_reverse_paths((0..3).map(way).collect()));
+    });
+}
+
 /// SW-1: the reverse path filter, strict and loose, and a port that does not forward.
 #[test]
 fn reverse_paths_are_checked() {
@@ -155,20 +178,7 @@ fn reverse_paths_are_checked() {
     ];
     for (reverse_path, forwards, expected) in cases {
         let mut switch = Switch::new(3, 1);
-        let rules = PortRules {
-            reverse_path,
-            forwards,
-            ..PortRules::default()
-        };
-        let way = |port| {
-            let mut ports = PortSet::default();
-            ports.insert(PortId(port));
-            ports
-        };
-        switch.tables(|tables| {
-            let sources = Sources::new(std::iter::empty(), vec![rules; 3], false);
-            tables.sources = Arc::new(sources.with_reverse_paths((0..3).map(way).collect()));
-        });
+        check_reverse_paths(&switch, reverse_path, forwards);
         // From behind port 0, from behind port 1, from nowhere.
         for (source, expected) in [10, 10, 192].into_iter().zip([0, 1, 9]).zip(expected) {
             let mut packet = Udp::to("10.2.0.9").frame();
@@ -269,4 +279,59 @@ fn path_mtu_discovery_has_a_limit_of_its_own() {
     let left = switch.run();
     assert_eq!(left[0].len(), 1);
     assert_eq!(left[0][0][34..36], [3, 4]);
+}
+
+/// SW-1, SW-2: the route to the sender of a packet may be newer than the tables that the packet's
+/// batch was forwarded by: the error takes it, with newer tables.
+#[test]
+fn errors_take_routes_that_are_newer_than_their_batch() {
+    let mut switch = Switch::new(3, 1);
+    switch.turn();
+    let bytes = Udp::to("10.1.0.9").frame();
+    let frame = switch.outside.take_chain(&bytes).expect("free frames");
+    let parsed = parse(&bytes, mac(0, false)).expect("a packet");
+    let origin = Origin {
+        ingress: PortId(0),
+        trace: TraceId::NONE,
+        flow: None,
+        since: switch.now,
+        now: switch.now,
+    };
+    switch.workers[0].report(&frame, &parsed, Problem::TimeExceeded, origin);
+    switch.outside.give(frame);
+    lead_newly(&mut switch, "10.0.3.4/32", 2);
+    switch.workers[0].send_errors();
+    let left = switch.run();
+    assert_eq!((left[0].len(), left[2].len()), (0, 1));
+    assert_eq!(switch.sum(crate::stats::PortStats::dropped_in_all), 0);
+}
+
+/// A new route to a new group, which leads to the neighbour of a port.
+fn lead_newly(switch: &mut Switch, prefix: &str, port: u32) {
+    let id = u32::try_from(switch.publisher.current().groups.len()).expect("few");
+    switch.tables(|tables| tables.groups.push(Group::Forward(NextHopId(port))));
+    switch.fib.need(switch.publisher.epoch());
+    let prefix = prefix.parse().expect("a prefix");
+    switch.fib.insert(prefix, GroupId(id)).expect("room");
+}
+
+/// SW-2: a source whose route is newer than the tables is not refused for what those do not say.
+#[test]
+fn sources_with_newer_routes_are_not_refused() {
+    let mut switch = Switch::new(3, 1);
+    check_reverse_paths(&switch, ReversePath::Strict, true);
+    switch.turn();
+    let bytes = Udp::to("10.1.0.9").frame();
+    let frame = switch.outside.take_chain(&bytes).expect("free frames");
+    let parsed = parse(&bytes, mac(0, false)).expect("a packet");
+    let refused = |switch: &Switch| {
+        let choice = Choice::Hop(NextHopId(1));
+        switch.workers[0].refuse_source(&frame, &parsed, choice, PortId(0))
+    };
+    assert_eq!(refused(&switch), None);
+    lead_newly(&mut switch, "10.0.3.4/32", 2);
+    assert_eq!(refused(&switch), None, "nobody knows yet");
+    switch.turn();
+    assert_eq!(refused(&switch), Some(DropReason::ReversePath));
+    switch.outside.give(frame);
 }

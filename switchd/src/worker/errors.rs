@@ -1,0 +1,165 @@
+//! ICMP errors: what the switch itself tells the senders of packets that it does not forward.
+
+use super::Worker;
+use super::dispatch::Origin;
+use crate::drop::DropReason;
+use crate::forward::choice::Choice;
+use crate::forward::stage::Routed;
+use crate::id::{PortId, TraceId};
+use crate::ingress::icmp_error::{Answer, Speaker, answer, say_from, sender};
+use crate::ingress::parse::{ParseException, parse};
+use crate::packet::Parsed;
+use crate::tables::{Group, Tables};
+use common::wire::icmp::Problem;
+use common::xdp::frame::Frame;
+use common::xdp::queue::QueueIo;
+use std::net::{IpAddr, Ipv4Addr};
+
+/// An ICMP error on its way out.
+#[derive(Debug)]
+pub(super) struct OwnError {
+    frame: Frame,
+    parsed: Parsed,
+    origin: Origin,
+}
+
+impl<Q: QueueIo> Worker<Q> {
+    /// `speaker`, with the source of the route to the sender of an IPv6 packet if it has one and
+    /// leaves by the port at which the packet arrived: Linux looks for routes by that one only.
+    fn set_source_v6(
+        &self,
+        tables: &Tables,
+        (frame, parsed): (&[u8], &Parsed),
+        ingress: PortId,
+        speaker: Speaker,
+    ) -> Speaker {
+        let Some(IpAddr::V6(to)) = sender(frame, parsed) else {
+            return speaker;
+        };
+        let Some(group) = self.forward.look_up_v6(to) else {
+            return speaker;
+        };
+        let port = match tables.group(group) {
+            Some(Group::Forward(id)) => tables.next_hop(*id).map(|hop| hop.port),
+            Some(Group::Glean { port, .. }) => Some(*port),
+            _ => None,
+        };
+        match tables.errors.sources.get(&group) {
+            Some(IpAddr::V6(source)) if port == Some(ingress) => speaker.saying_from(*source),
+            _ => speaker,
+        }
+    }
+
+    /// Makes the ICMP error that tells the sender of a packet what became of it, if that may and
+    /// can be done. It leaves with [`Self::send_errors`].
+    #[cold]
+    pub(super) fn report(
+        &mut self,
+        frame: &Frame,
+        parsed: &Parsed,
+        problem: Problem,
+        origin: Origin,
+    ) {
+        let tables = &self.tables;
+        let Some(port) = tables.port(origin.ingress) else {
+            return;
+        };
+        let mac = port.mac;
+        let packet = (frame.bytes(), parsed);
+        let speaker = Speaker::from(port);
+        let interface = tables.interfaces.get(parsed.interface);
+        let speaker = interface.map_or(speaker, |it| speaker.of_interface(it));
+        let speaker = self.set_source_v6(tables, packet, origin.ingress, speaker);
+        let (limiter, pool) = (&mut self.limiter, &mut self.devices.pool);
+        let counters = &self.stats.ports[origin.ingress.index()];
+        let frame = match answer(limiter, pool, packet, problem, speaker, origin.now) {
+            Answer::Send(frame) => frame,
+            Answer::Suppressed => return counters.icmp_suppressed.add(1),
+            Answer::Silence => return,
+        };
+        match parse(frame.bytes(), mac) {
+            Ok(parsed) => {
+                counters.icmp_sent.add(1);
+                // It is another packet than the one that is followed.
+                let origin = Origin {
+                    trace: TraceId::NONE,
+                    flow: None,
+                    since: origin.now,
+                    ..origin
+                };
+                let error = OwnError {
+                    frame,
+                    parsed,
+                    origin,
+                };
+                self.scratch.errors.push(error);
+            }
+            Err(ParseException::Control) => {
+                self.drop_packet(frame, origin.ingress, DropReason::Malformed)
+            }
+            Err(ParseException::Lost(reason)) => self.drop_packet(frame, origin.ingress, reason),
+        }
+    }
+
+    /// Sends the ICMP errors about the packets of a batch. After all of it: their routes may need
+    /// newer tables, which could give another meaning to what was chosen for the rest.
+    #[inline]
+    pub(super) fn send_errors(&mut self) {
+        if !self.scratch.errors.is_empty() {
+            self.route_errors();
+        }
+    }
+
+    #[cold]
+    fn route_errors(&mut self) {
+        let mut errors = std::mem::take(&mut self.scratch.errors);
+        for OwnError {
+            mut frame,
+            parsed,
+            origin,
+        } in errors.drain(..)
+        {
+            let group = self.forward.look_up_one(&parsed);
+            self.catch_up(origin.now);
+            let tables = &self.tables;
+            let routed = self
+                .forward
+                .route_own(tables, group, (frame.bytes(), &parsed));
+            if let Some(source) = source_by(tables, routed, origin.ingress) {
+                say_from(frame.bytes_mut(), source);
+            }
+            // An error that cannot be sent is not worth another: errors are never reported.
+            self.dispatch_one(frame, &parsed, routed.choice, origin);
+        }
+        self.scratch.errors = errors;
+    }
+}
+
+/// The address from which the switch sends an ICMPv4 error: that of the route to the sender, if it
+/// has one, else one of the interface that the error leaves by (RFC 1812 §4.3.2.4). Told so, Linux
+/// takes one of the interface that the packet arrived at, as it always does for ICMPv6.
+fn source_by(tables: &Tables, routed: Routed, ingress: PortId) -> Option<Ipv4Addr> {
+    let of_port = |port: PortId| tables.port(port)?.icmp_v4;
+    let is_inbound = tables.errors.rules.are_inbound;
+    let of_route = routed.group.and_then(|id| tables.errors.sources.get(&id));
+    if let Some(IpAddr::V4(source)) = of_route
+        && !is_inbound
+    {
+        return Some(*source);
+    }
+    match routed.choice {
+        Choice::Hop(id) => {
+            let hop = tables.next_hop(id)?;
+            if is_inbound && hop.port != ingress {
+                return of_port(ingress);
+            }
+            hop.source.or_else(|| of_port(hop.port))
+        }
+        Choice::Special(_) if is_inbound => of_port(ingress),
+        Choice::Special(id) => match tables.group(id)? {
+            Group::Glean { port, .. } => of_port(*port),
+            _ => None,
+        },
+        Choice::Dead | Choice::NoRoute => None,
+    }
+}

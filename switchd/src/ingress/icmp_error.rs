@@ -1,5 +1,6 @@
 //! ICMP errors: telling a sender what became of its packet.
 
+use crate::id::PortId;
 use crate::limits::{ICMP_BURST, ICMP_PEER_BURST, ICMP_PEERS, ICMP_TOO_BIG_INTERVAL};
 use crate::packet::{Parsed, Version};
 use crate::tables::PortEntry;
@@ -119,6 +120,19 @@ impl Peers {
         }
         take(&mut set[place].full_at, (interval, ICMP_PEER_BURST), now)
     }
+}
+
+/// An ICMP error of the switch itself, which is to leave.
+#[derive(Debug)]
+pub struct OwnError {
+    /// The whole of it.
+    pub frame: Frame,
+    /// What was found in it.
+    pub parsed: Parsed,
+    /// Where the packet arrived that it is about.
+    pub ingress: PortId,
+    /// When it was made.
+    pub made: Time,
 }
 
 /// What the sender of a packet is to learn.

@@ -23,7 +23,7 @@ use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
 
 /// Where a packet came from, for what is decided about it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(super) struct Origin {
     pub(super) ingress: PortId,
     /// Which traced packet it is, if it is one.

@@ -6,7 +6,7 @@ use crate::drop::DropReason;
 use crate::forward::choice::Choice;
 use crate::forward::stage::Routed;
 use crate::id::{PortId, TraceId};
-use crate::ingress::icmp_error::{Answer, Speaker, answer, say_from, sender};
+use crate::ingress::icmp_error::{Answer, OwnError, Speaker, answer, say_from, sender};
 use crate::ingress::parse::{ParseException, parse};
 use crate::packet::Parsed;
 use crate::tables::{Group, Tables};
@@ -14,14 +14,6 @@ use common::wire::icmp::Problem;
 use common::xdp::frame::Frame;
 use common::xdp::queue::QueueIo;
 use std::net::{IpAddr, Ipv4Addr};
-
-/// An ICMP error on its way out.
-#[derive(Debug)]
-pub(super) struct OwnError {
-    frame: Frame,
-    parsed: Parsed,
-    origin: Origin,
-}
 
 impl<Q: QueueIo> Worker<Q> {
     /// `speaker`, with the source of the route to the sender of an IPv6 packet if it has one and
@@ -80,19 +72,12 @@ impl<Q: QueueIo> Worker<Q> {
         match parse(frame.bytes(), mac) {
             Ok(parsed) => {
                 counters.icmp_sent.add(1);
-                // It is another packet than the one that is followed.
-                let origin = Origin {
-                    trace: TraceId::NONE,
-                    flow: None,
-                    since: origin.now,
-                    ..origin
-                };
-                let error = OwnError {
+                self.scratch.errors.push(OwnError {
                     frame,
                     parsed,
-                    origin,
-                };
-                self.scratch.errors.push(error);
+                    ingress: origin.ingress,
+                    made: origin.now,
+                });
             }
             Err(ParseException::Control) => {
                 self.drop_packet(frame, origin.ingress, DropReason::Malformed)
@@ -116,18 +101,27 @@ impl<Q: QueueIo> Worker<Q> {
         for OwnError {
             mut frame,
             parsed,
-            origin,
+            ingress,
+            made,
         } in errors.drain(..)
         {
             let group = self.forward.look_up_one(&parsed);
-            self.catch_up(origin.now);
+            self.catch_up(made);
             let tables = &self.tables;
             let routed = self
                 .forward
                 .route_own(tables, group, (frame.bytes(), &parsed));
-            if let Some(source) = source_by(tables, routed, origin.ingress) {
+            if let Some(source) = source_by(tables, routed, ingress) {
                 say_from(frame.bytes_mut(), source);
             }
+            // It is another packet than the one that it is about, which may be traced.
+            let origin = Origin {
+                ingress,
+                trace: TraceId::NONE,
+                flow: None,
+                since: made,
+                now: made,
+            };
             // An error that cannot be sent is not worth another: errors are never reported.
             self.dispatch_one(frame, &parsed, routed.choice, origin);
         }

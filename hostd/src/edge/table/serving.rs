@@ -31,7 +31,7 @@ const LOOKS: u32 = 16;
 const FULL: usize = 64;
 
 /// The rings of all sessions.
-struct Rings<'a> {
+struct AllRings<'a> {
     queue_pairs: &'a mut HashMap<u32, (SessionId, WorkRings)>,
     shared: &'a mut HashMap<u32, (SessionId, SharedQueueId, SharedRing)>,
     statistics: &'a mut EdgeStatistics,
@@ -39,7 +39,7 @@ struct Rings<'a> {
     broken: Option<SharedQueueId>,
 }
 
-impl Rings<'_> {
+impl AllRings<'_> {
     /// Takes up to `most` requests of each kind out of the rings behind a bit.
     fn serve<M: RegionMemory>(
         &mut self,
@@ -89,7 +89,7 @@ impl Application {
     /// now: for about `share` units.
     fn serve<M: RegionMemory>(
         &mut self,
-        rings: &mut Rings<'_>,
+        rings: &mut AllRings<'_>,
         share: u32,
         engine: &mut Engine<M>,
         now: Time,
@@ -117,7 +117,7 @@ impl Application {
 
     fn serve_pending<M: RegionMemory>(
         &mut self,
-        rings: &mut Rings<'_>,
+        rings: &mut AllRings<'_>,
         share: u32,
         engine: &mut Engine<M>,
     ) -> Served {
@@ -153,7 +153,7 @@ impl Application {
     /// Looks again at some of the rings that wait for what nobody announces.
     fn serve_waiting<M: RegionMemory>(
         &mut self,
-        rings: &mut Rings<'_>,
+        rings: &mut AllRings<'_>,
         share: u32,
         engine: &mut Engine<M>,
     ) -> u32 {
@@ -182,7 +182,7 @@ impl Application {
     /// Serves the rings of a slot, and notes what they wait for.
     fn serve_slot<M: RegionMemory>(
         &mut self,
-        rings: &mut Rings<'_>,
+        rings: &mut AllRings<'_>,
         slot: usize,
         most: u32,
         engine: &mut Engine<M>,
@@ -210,7 +210,7 @@ impl<M: RegionMemory> Table<M> {
     /// have more.
     pub fn serve(&mut self, engine: &mut Engine<M>, now: Time) -> usize {
         self.relieve(engine);
-        let mut rings = Rings {
+        let mut rings = AllRings {
             queue_pairs: &mut self.queue_pairs,
             shared: &mut self.shared,
             statistics: &mut self.statistics,

@@ -324,7 +324,8 @@ impl<M: RegionMemory> Table<M> {
             return;
         };
         let (was_broken, was_full) = (ring.is_broken(), ring.is_full());
-        let moved = ring.fill(|| engine.poll_completion(id), &mut self.statistics);
+        let next = || engine.poll_completion(id);
+        let moved = ring.fill(next, &mut self.statistics);
         if ring.is_full() {
             self.starved.push_back(id);
         }

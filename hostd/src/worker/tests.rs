@@ -381,9 +381,12 @@ fn receiving(
     tell: &crossbeam_channel::Sender<Command<HeapMemory>>,
 ) -> Producer<WORK_LEN> {
     let now = Time::from_nanos(1_000_000_000);
-    let ask = |command| tell.send(Command::Session(SessionId(number), command));
+    let ask = |command| {
+        let sent = tell.send(Command::Session(SessionId(number), command));
+        sent.expect("room");
+    };
     let (create, mut created) = completion_queue();
-    ask(create).expect("room");
+    ask(create);
     worker.turn(now);
     let queue = created.try_recv().expect("answered").expect("created");
     let [send, receive] = [(); 2].map(|()| RingMemory::<WORK_LEN>::private(64).expect("memory"));
@@ -398,7 +401,7 @@ fn receiving(
         slot,
     };
     let (answer, mut created) = oneshot::channel();
-    ask(SessionCommand::CreateQueuePair(Box::new(new), answer)).expect("room");
+    ask(SessionCommand::CreateQueuePair(Box::new(new), answer));
     worker.turn(now);
     created.try_recv().expect("answered").expect("created");
     receive.producer()

@@ -36,7 +36,7 @@ pub struct PortOptions {
     /// ever.
     pub patience: Span,
     /// Descriptors on the receive ring of each queue, a power of two from
-    /// [`RING_MIN`](super::limits::RING_MIN) to [`RING_MAX`](super::limits::RING_MAX); `None`: as
+    /// [`RING_MIN`] to [`RING_MAX`]; `None`: as
     /// many as the [`Umem`] says.
     pub receive_ring: Option<u32>,
 }

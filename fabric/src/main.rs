@@ -152,6 +152,10 @@ struct Up {
     /// Put all hosts in one network: the switches' ports are in bridges, and nothing is routed
     #[arg(long)]
     l2: bool,
+    /// With --l2: deal the hosts of each leaf out to this many VLANs (10, 20, …); only hosts of one
+    /// VLAN reach each other. Needs a kernel with CONFIG_BRIDGE_VLAN_FILTERING
+    #[arg(long, value_name = "N", requires = "l2", value_parser = |text: &str| Bound::VLANS.parse(text))]
+    vlans: Option<u8>,
     /// Lead the link between two nodes through a bridge on which tcpdump sees it (leaf1:spine1)
     #[arg(long, value_name = "A:B", value_parser = pair)]
     tap: Vec<(String, String)>,
@@ -258,6 +262,7 @@ fn bring_up(up: Up) -> Result<(), LabError> {
         daemons,
         qos: up.qos,
         l2: up.l2,
+        vlans: up.vlans.unwrap_or(0),
         taps: up.tap,
     };
     let name = options.name.clone();

@@ -1,5 +1,7 @@
 //! Tables of a laboratory.
 
+use std::collections::BTreeMap;
+
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{Cell, Table};
 use common::units::Rate;
@@ -106,7 +108,10 @@ pub(crate) fn status(lab: &Lab) {
             Vec::new()
         }
     };
-    let mut nodes = table(&["node", "daemon", "pid", "state", "restarts", "IPv4", "IPv6"]);
+    let has_vlans = lab.plan().vlans > 0;
+    let mut header = vec!["node", "daemon", "pid", "state", "restarts", "IPv4", "IPv6"];
+    header.extend(has_vlans.then_some("VLAN"));
+    let mut nodes = table(&header);
     for node in &lab.plan().nodes {
         let daemon = daemons.iter().find(|daemon| daemon.node == node.name);
         let host = lab.host(&node.name);
@@ -127,6 +132,10 @@ pub(crate) fn status(lab: &Lab) {
             None => ["-", "-", "-", "-"].map(str::to_owned),
         });
         row.extend([address(false), address(true)]);
+        if has_vlans {
+            let vlan = lab.plan().vlan_of(&node.name);
+            row.push(vlan.map_or_else(|| "-".to_owned(), |vlan| vlan.to_string()));
+        }
         nodes.add_row(row);
     }
     println!("{nodes}");
@@ -147,9 +156,10 @@ pub(crate) fn status(lab: &Lab) {
 /// What can be tried on the nodes of a laboratory that has just come up: a node, and a command that
 /// works there.
 pub(crate) fn hints(lab: &Lab) -> Vec<String> {
-    // A host that is alone has nobody to ask.
-    let hosts = lab.hosts();
-    let last = hosts.last().filter(|_| hosts.len() > 1);
+    // A host that is alone, or alone in its VLAN, has nobody to ask.
+    let plan = lab.plan();
+    let asked = |host: &&str| *host != "h1" && plan.vlan_of(host) == plan.vlan_of("h1");
+    let last = lab.hosts().into_iter().rfind(asked);
     let address = last.map(|host| lab.host(host).address(false));
     let ping = address.map(|address| format!("h1 ping -c 3 {address}"));
     let second = match lab.options().daemons {
@@ -174,10 +184,13 @@ fn state(daemon: &DaemonStatus) -> &'static str {
 
 /// The same for programs.
 pub(crate) fn status_json(lab: &Lab) {
+    let vlan_of = |host: &str| Some((host.to_owned(), lab.plan().vlan_of(host)?));
+    let vlans: BTreeMap<_, _> = lab.hosts().into_iter().filter_map(vlan_of).collect();
     let value = json!({
         "options": lab.options(),
         "nodes": lab.plan().nodes,
         "links": lab.plan().links,
+        "vlans": vlans,
         "down": lab.links_down(),
         "daemons": lab.daemons().unwrap_or_default(),
     });

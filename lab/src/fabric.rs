@@ -102,6 +102,13 @@ impl Builder {
         self
     }
 
+    /// All hosts in one network, dealt out to so many VLANs.
+    #[must_use]
+    pub fn vlans(mut self, vlans: u8) -> Builder {
+        self.options.vlans = vlans;
+        self.l2()
+    }
+
     /// Leads the link between two nodes through a tap, for [`Lab::capture`].
     #[must_use]
     pub fn tap(mut self, a: &str, b: &str) -> Builder {
@@ -136,6 +143,7 @@ impl Builder {
         if let Some(tool) = TOOLS.iter().find(|tool| !installed(tool)) {
             return Err(LabError::MissingTool((*tool).to_owned()));
         }
+        wiring::check_bridges(&self.options)?;
         let name = self.options.name.clone();
         if supervisor(&name).is_some() {
             return Err(LabError::Exists(name));

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use super::command::{ip_batch, run};
+use super::command::{installed, ip_batch, run, run_with_input};
 use super::topology::{Daemons, End, Link, Node, NodeRole, Options, Route, Topology};
 use super::{LabError, namespace};
 
@@ -165,6 +165,9 @@ fn raise_node(options: &Options, plan: &Topology, node: &Node) -> Result<(), Lab
         }
     }
     ip_batch(Some(&ns), &commands)?;
+    if is_bridge && plan.vlans > 0 {
+        join_vlans(&ns, plan, node)?;
+    }
     // switchd shapes its ports itself; the kernel needs a queueing discipline to do the same.
     if node.role == NodeRole::Host || options.daemons == Daemons::KernelRouters {
         for end in plan.ends(&node.name) {
@@ -188,10 +191,68 @@ fn bridge(plan: &Topology) -> [String; 2] {
         0 | 1 => "stp_state 0 forward_delay 0",
         _ => "stp_state 1 forward_delay 200 hello_time 100",
     };
+    let vlans = match plan.vlans {
+        0 => "",
+        // No port is in a VLAN that it was not put in.
+        _ => " vlan_filtering 1 vlan_default_pvid 0",
+    };
     [
-        format!("link add name br0 type bridge mcast_snooping 0 {spanning_tree}"),
+        format!("link add name br0 type bridge mcast_snooping 0 {spanning_tree}{vlans}"),
         "link set br0 up".to_owned(),
     ]
+}
+
+/// Puts the ports of a switch into their VLANs: those of hosts into one, without tags, all others
+/// into all, with tags.
+fn join_vlans(namespace: &str, plan: &Topology, node: &Node) -> Result<(), LabError> {
+    let mut commands = Vec::new();
+    for end in plan.ends(&node.name) {
+        let port = &end.interface;
+        match plan.vlan_of(port) {
+            Some(vlan) => commands.push(format!("vlan add dev {port} vid {vlan} pvid untagged")),
+            None => {
+                let of_all = |vlan| format!("vlan add dev {port} vid {vlan}");
+                commands.extend(plan.vlan_ids().map(of_all));
+            }
+        }
+    }
+    let input = commands.join("\n") + "\n";
+    run_with_input("bridge", &["-netns", namespace, "-batch", "-"], &input).map(drop)
+}
+
+/// Refuses one network on a kernel that has no bridges, and VLANs on one whose bridges know none,
+/// before anything is made.
+///
+/// # Errors
+/// [`LabError::BadOption`] with what is missing; [`LabError::MissingTool`].
+pub fn check_bridges(options: &Options) -> Result<(), LabError> {
+    if !options.l2 {
+        return Ok(());
+    }
+    if options.vlans > 0 && !installed("bridge") {
+        return Err(LabError::MissingTool("bridge".to_owned()));
+    }
+    try_bridge("--l2", "", "has no bridges (CONFIG_BRIDGE)")?;
+    if options.vlans == 0 {
+        return Ok(());
+    }
+    let lack = "has bridges that know no VLANs (it is built without CONFIG_BRIDGE_VLAN_FILTERING)";
+    try_bridge("--vlans", " vlan_filtering 1", lack)
+}
+
+/// Makes a bridge with `settings` in a namespace that goes with the command.
+fn try_bridge(option: &'static str, settings: &str, lack: &str) -> Result<(), LabError> {
+    let line = format!("-n ip link add name br0 type bridge{settings}");
+    let words: Vec<&str> = line.split(' ').collect();
+    run("unshare", &words)
+        .map(drop)
+        .map_err(|error| match error {
+            LabError::Command { reason, .. } => LabError::BadOption {
+                option,
+                reason: format!("the kernel of this machine {lack}: {}", reason.trim()),
+            },
+            other => other,
+        })
 }
 
 fn raise_end(plan: &Topology, end: &End) -> Result<Vec<String>, LabError> {

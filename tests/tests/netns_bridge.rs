@@ -444,6 +444,7 @@ const IN_GUEST: &[&str] = &[
     "trunks_to_hosts_have_their_vlans",
     "service_vlans_carry_the_tags_of_customers",
     "vlans_of_bridges_and_ports_are_routed",
+    "a_laboratory_keeps_vlans_apart",
 ];
 
 /// SW-1: what this machine's kernel may not be able to show, by one that is.
@@ -758,4 +759,38 @@ fn a_laboratory_of_one_network_has_no_loops() {
         .collect();
     let blocking = all.iter().filter(|row| row["state"] == "blocking");
     assert_eq!(blocking.count(), 1, "{all:?}");
+}
+
+/// SW-1: hosts of a VLAN of a laboratory reach each other over both leaves, by switchd, and nobody
+/// else, with a spanning tree over two spines; a kernel without such bridges is told of before
+/// anything is made.
+#[test]
+fn a_laboratory_keeps_vlans_apart() {
+    if !privileged() {
+        return;
+    }
+    let _alone = exclusive().unwrap();
+    let lab = switches("labvlan").size(2, 2, 4).vlans(2).up();
+    if !has(VLAN_BRIDGE, "VLANs of a laboratory") {
+        let refused = lab.expect_err("no such bridges").to_string();
+        let named = "--vlans: the kernel of this machine has bridges that know no VLANs";
+        assert!(refused.starts_with(named), "{refused}");
+        return assert!(!node_dir("labvlan", "leaf1").exists());
+    }
+    let rig = Rig { lab: lab.unwrap() };
+    for (host, own, others) in [("h1", 3, [2, 4]), ("h2", 4, [1, 3])] {
+        let [own4, own6] = [format!("10.0.0.{own}"), format!("fd00::{own}")];
+        rig.wait_answer(host, &own4);
+        rig.wait_answer(host, &own6);
+        for other in others {
+            for address in [format!("10.0.0.{other}"), format!("fd00::{other}")] {
+                assert_eq!(rig.answers(host, &address, 2), 0, "{host} {address}");
+            }
+        }
+        // Nobody else's silence comes from a fabric that has failed meanwhile.
+        assert_eq!(rig.answers(host, &own4, 2), 2, "{host} {own4}");
+    }
+    for (leaf, host) in [("leaf1", "h1"), ("leaf2", "h3")] {
+        assert!(rig.count(leaf, host, "bridged_packets") > 0, "{leaf}");
+    }
 }

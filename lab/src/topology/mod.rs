@@ -34,6 +34,8 @@ pub const MAX_SPINES: u8 = 32;
 pub const MAX_HOSTS: u8 = 250;
 /// Most queues of an interface.
 pub const MAX_QUEUES: u8 = 8;
+/// Most VLANs.
+pub const MAX_VLANS: u8 = 16;
 /// IPv6 needs it (RFC 8200 §5).
 pub const MIN_MTU: u32 = 1280;
 
@@ -62,6 +64,11 @@ impl Bound {
     pub const HOSTS: Bound = Bound {
         most: MAX_HOSTS,
         reason: "a host's number is the third octet of its address",
+    };
+    /// VLANs of one network.
+    pub const VLANS: Bound = Bound {
+        most: MAX_VLANS,
+        reason: "a laboratory has no more VLANs",
     };
     /// Queues of an interface.
     pub const QUEUES: Bound = Bound {
@@ -121,6 +128,9 @@ pub struct Options {
     /// All hosts are in one network: switches have their ports in a bridge each, and no addresses.
     #[serde(default)]
     pub l2: bool,
+    /// VLANs that the hosts of one network are dealt out to; 0: none.
+    #[serde(default)]
+    pub vlans: u8,
     /// Links that lead through a bridge on which [`super::capture`] listens, each by the names of
     /// its nodes in any order.
     pub taps: Vec<(String, String)>,
@@ -165,6 +175,7 @@ impl Default for Options {
             daemons: Daemons::All,
             qos: Qos::default(),
             l2: false,
+            vlans: 0,
             taps: Vec::new(),
         }
     }
@@ -202,10 +213,30 @@ impl Options {
                 ),
             );
         }
+        if self.vlans > 0 {
+            if !self.l2 {
+                return bad("--vlans", "there are VLANs with --l2 only".to_owned());
+            }
+            let refusal = Bound::VLANS.check(self.vlans);
+            refusal.or_else(|reason| bad("--vlans", reason))?;
+            let most = self.hosts_per_leaf();
+            if self.vlans > most {
+                let reason = format!(
+                    "{} VLANs, and no leaf has more hosts than {most}",
+                    self.vlans
+                );
+                return bad("--vlans", reason + ": some VLAN would have no host");
+            }
+        }
         if !(1_000_000..=100_000_000_000).contains(&self.speed) {
             return bad("--speed", "between 1Mbps and 100Gbps".to_owned());
         }
         self.check_taps().or_else(|reason| bad("--tap", reason))
+    }
+
+    /// Hosts of a leaf; the last may have fewer.
+    fn hosts_per_leaf(&self) -> u8 {
+        self.hosts.div_ceil(self.leaves)
     }
 
     /// Each tap is on a link of the plan, and no link has two.
@@ -323,6 +354,9 @@ pub struct Topology {
     /// All hosts are in one network, and nothing is routed.
     #[serde(default)]
     pub l2: bool,
+    /// VLANs that the hosts of each leaf are dealt out to; 0: none.
+    #[serde(default)]
+    pub vlans: u8,
 }
 
 impl Topology {
@@ -341,7 +375,7 @@ impl Topology {
                 number,
             }));
         }
-        let per_leaf = options.hosts.div_ceil(options.leaves);
+        let per_leaf = options.hosts_per_leaf();
         let mut links: Vec<Link> = (1..=options.hosts)
             .map(|host| (host, (host - 1) / per_leaf + 1))
             .map(|(host, leaf)| match options.l2 {
@@ -352,8 +386,30 @@ impl Topology {
         for leaf in 1..=options.leaves {
             links.extend((1..=options.spines).map(|spine| spine_link(leaf, spine)));
         }
-        let l2 = options.l2;
-        Topology { nodes, links, l2 }
+        Topology {
+            nodes,
+            links,
+            l2: options.l2,
+            vlans: options.vlans,
+        }
+    }
+
+    /// Identifiers of the VLANs: 10, 20 and so on.
+    pub fn vlan_ids(&self) -> impl Iterator<Item = u16> {
+        (1..=u16::from(self.vlans)).map(|number| 10 * number)
+    }
+
+    /// The VLAN of a host, if there are any: the hosts of each leaf are dealt out in turn.
+    #[must_use]
+    pub fn vlan_of(&self, host: &str) -> Option<u16> {
+        if self.vlans == 0 || self.node(host)?.role != NodeRole::Host {
+            return None;
+        }
+        let is_own = |link: &&Link| link.lower.node == host;
+        let leaf = &self.links.iter().find(is_own)?.upper.node;
+        let mut hosts = self.links.iter().filter(|link| link.upper.node == *leaf);
+        let place = hosts.position(|link| is_own(&link))?;
+        self.vlan_ids().nth(place % usize::from(self.vlans))
     }
 
     /// The node called `name`.

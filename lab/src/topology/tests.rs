@@ -191,3 +191,45 @@ fn numbers_outside_of_their_bound_are_refused() {
         "not a number in 1..=8"
     );
 }
+
+/// The hosts of each leaf are dealt out to the VLANs in turn, so that a VLAN has hosts on all
+/// leaves; there are VLANs in one network only.
+#[test]
+fn vlans_have_hosts_on_each_leaf() {
+    let options = Options {
+        hosts: 6,
+        l2: true,
+        vlans: 2,
+        ..Options::default()
+    };
+    assert!(options.check().is_ok());
+    let plan = Topology::plan(&options);
+    let of = |node: &str| plan.vlan_of(node);
+    let hosts = ["h1", "h2", "h3", "h4", "h5", "h6"].map(of);
+    assert_eq!(hosts, [10, 20, 10, 10, 20, 10].map(Some));
+    assert_eq!(["leaf1", "spine1", "h7"].map(of), [None; 3]);
+    assert_eq!(plan.vlan_ids().collect::<Vec<_>>(), [10, 20]);
+    let plain = Topology::plan(&Options {
+        vlans: 0,
+        ..options.clone()
+    });
+    assert_eq!(plain.vlan_of("h1"), None);
+    for wrong in [
+        Options {
+            l2: false,
+            ..options.clone()
+        },
+        Options {
+            vlans: 17,
+            hosts: 250,
+            ..options.clone()
+        },
+        Options {
+            vlans: 4,
+            ..options
+        },
+    ] {
+        let refused = wrong.check().unwrap_err().to_string();
+        assert!(refused.starts_with("--vlans: "), "{refused}");
+    }
+}

@@ -172,7 +172,7 @@ fn link_header(links: Links, port: u16) -> Option<LinkHeader> {
         _ => return None,
     };
     let tag = links.has_tag(port).then_some((ethertype::VLAN, VLAN));
-    Some(LinkHeader { mac, tag })
+    Some(LinkHeader::new(mac, tag))
 }
 
 /// A bridge of all ports, which knows the stations behind each.

@@ -2,6 +2,7 @@
 
 use super::remark::{set_ce, set_dscp};
 use crate::packet::{Edits, Packet};
+use crate::tables::interfaces::LinkHeader;
 use common::wire::checksum;
 use common::wire::ethernet;
 use common::wire::ip::{v4, v6};
@@ -48,10 +49,9 @@ pub fn readdress(bytes: &mut [u8], network: u16, dst: [u8; 6], src: [u8; 6]) {
     decrement(ip);
 }
 
-/// Gives a frame whose IP header begins at `network` another link header: these MAC addresses
-/// (destination and source), and the tag (EtherType and VLAN, of priority 0) or none; and
-/// decrements. Nothing is moved: the EtherType stays where it is, in front of the IP header. The
-/// new place of that, or `None`, and nothing done, if there is no room for the tag.
+/// Gives a frame whose IP header begins at `network` another link header, to the neighbour `dst`,
+/// and decrements. Nothing is moved: the EtherType stays where it is, in front of the IP header.
+/// The new place of that, or `None`, and nothing done, if there is no room for the tag.
 ///
 /// What it does takes the same way with a tag and without, for a packet of the one kind often
 /// follows one of the other.
@@ -60,33 +60,17 @@ pub fn readdress(bytes: &mut [u8], network: u16, dst: [u8; 6], src: [u8; 6]) {
 pub fn relink(
     frame: &mut Frame,
     network: u16,
-    (dst, src): ([u8; 6], [u8; 6]),
-    tag: Option<(u16, u16)>,
+    dst: [u8; 6],
+    link_header: &LinkHeader,
 ) -> Option<u16> {
-    let to = if tag.is_some() { TAGGED } else { UNTAGGED };
+    let to = select_unpredictable(link_header.has_tag(), TAGGED, UNTAGGED);
     let len = frame.bytes().len();
-    if len < usize::from(network) + v4::HEADER_LEN {
-        return None;
-    }
-    // The header that goes leaves its room to the one that comes.
-    frame.shrink_front(network);
-    if !frame.grow_front(to) {
-        let restored = frame.grow_front(network);
-        debug_assert!(restored, "it began there");
+    if len < usize::from(network) + v4::HEADER_LEN || !frame.replace_front(network, to) {
         return None;
     }
     let bytes = frame.bytes_mut();
     decrement(bytes.get_mut(usize::from(to)..)?);
-    let head = bytes.first_chunk_mut::<{ ethernet::HEADER_LEN + 2 }>()?;
-    head[ethernet::field::DST].copy_from_slice(&dst);
-    head[ethernet::field::SRC].copy_from_slice(&src);
-    // Without a tag the EtherType is there, and the first bytes of the IP header.
-    let behind = &mut head[ethernet::field::ETHERTYPE..];
-    let behind = behind.first_chunk_mut::<TAG_LEN>()?;
-    let (kind, vlan) = tag.unwrap_or_default();
-    let new = u32::from(kind) << 16 | u32::from(vlan);
-    let kept = u32::from_be_bytes(*behind);
-    *behind = select_unpredictable(tag.is_some(), new, kept).to_be_bytes();
+    link_header.write(bytes.first_chunk_mut()?, dst);
     Some(to)
 }
 
@@ -191,7 +175,7 @@ mod tests {
                 let mut pool = FramePool::new(Region::heap(1, 256, 4));
                 let mut taken = pool.take_filled(&frame(had, &ip)).expect("a free frame");
                 let network = u16::try_from(14 + had.len()).unwrap();
-                let to = relink(&mut taken, network, (dst, src), tag);
+                let to = relink(&mut taken, network, dst, &LinkHeader::new(src, tag));
                 assert_eq!(to.map(usize::from), Some(14 + bytes.len()));
                 let rest = frame(bytes, &less);
                 let expected = [&dst[..], &src, &rest[12..]].concat();
@@ -201,7 +185,8 @@ mod tests {
         }
         let mut pool = FramePool::new(Region::heap(1, 256, 3));
         let mut taken = pool.take_filled(&ip).expect("a free frame");
-        assert_eq!(relink(&mut taken, 14, (dst, src), Some((0x8100, 5))), None);
+        let tagged = LinkHeader::new(src, Some((0x8100, 5)));
+        assert_eq!(relink(&mut taken, 14, dst, &tagged), None);
         assert_eq!(taken.bytes(), ip, "no room, and nothing done");
         pool.give(taken);
     }

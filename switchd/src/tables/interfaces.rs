@@ -4,6 +4,9 @@
 use super::bridge::VlanSet;
 use super::sources::PortRules;
 use crate::id::PortId;
+use common::wire::ethernet;
+use common::wire::vlan::TAG_LEN;
+use std::hint::select_unpredictable;
 use std::net::Ipv6Addr;
 
 /// Number of an interface, from 1; 0: none, the packet is the port's own.
@@ -78,11 +81,56 @@ impl Interfaces {
     }
 }
 
-/// What a frame to a neighbour behind an interface that is no port has in its link header.
+/// What a frame to a neighbour behind an interface that is no port has in its link header, but for
+/// the address of the neighbour and the EtherType of the packet: as it is written, all at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkHeader {
-    /// The MAC address of the interface.
-    pub mac: [u8; 6],
-    /// EtherType and VLAN of the tag, if there is one.
-    pub tag: Option<(u16, u16)>,
+    /// Zeros, the MAC address of the interface, and the tag or zeros.
+    image: [u8; LinkHeader::IMAGE],
+    has_tag: bool,
+}
+
+impl LinkHeader {
+    /// Bytes of the addresses and a tag.
+    pub const IMAGE: usize = ethernet::field::ETHERTYPE + TAG_LEN;
+
+    /// One with the MAC address of the interface, and EtherType and VLAN of the tag, which has
+    /// priority 0, if there is one.
+    pub fn new(mac: [u8; 6], tag: Option<(u16, u16)>) -> Self {
+        let mut image = [0; Self::IMAGE];
+        image[ethernet::field::SRC].copy_from_slice(&mac);
+        if let Some((kind, vlan)) = tag {
+            let tag = u32::from(kind) << 16 | u32::from(vlan);
+            image[ethernet::field::ETHERTYPE..].copy_from_slice(&tag.to_be_bytes());
+        }
+        let has_tag = tag.is_some();
+        Self { image, has_tag }
+    }
+
+    /// Whether frames get a tag.
+    #[inline]
+    pub fn has_tag(&self) -> bool {
+        self.has_tag
+    }
+
+    /// Writes it to `head`, the beginning of a frame to the neighbour `dst`. What is in the place
+    /// of the tag stays if it has none: the EtherType, and the first bytes of the packet.
+    #[inline]
+    pub fn write(&self, head: &mut [u8; Self::IMAGE], dst: [u8; 6]) {
+        const TAG: u128 = {
+            let mut mask = [0; LinkHeader::IMAGE];
+            let mut at = ethernet::field::ETHERTYPE;
+            while at < mask.len() {
+                mask[at] = 0xff;
+                at += 1;
+            }
+            u128::from_ne_bytes(mask)
+        };
+        let mut to = [0; Self::IMAGE];
+        to[ethernet::field::DST].copy_from_slice(&dst);
+        // Frames with and without tags follow one another: a branch would be guessed wrong.
+        let kept = select_unpredictable(self.has_tag, 0, TAG);
+        let new = u128::from_ne_bytes(self.image) | u128::from_ne_bytes(to);
+        *head = (new | u128::from_ne_bytes(*head) & kept).to_ne_bytes();
+    }
 }

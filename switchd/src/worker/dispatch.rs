@@ -175,8 +175,8 @@ impl<Q: QueueIo> Worker<Q> {
             0
         };
         let mut network = parsed.network;
-        if let Some(LinkHeader { mac: source, tag }) = link_header {
-            match relink(&mut frame, network, (mac, source), tag) {
+        if let Some(link_header) = &link_header {
+            match relink(&mut frame, network, mac, link_header) {
                 Some(moved) => network = moved,
                 None => return self.drop_packet(frame, origin, DropReason::FrameTooLong),
             }

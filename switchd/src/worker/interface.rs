@@ -80,20 +80,39 @@ impl<Q: QueueIo> Worker<Q> {
                     }
                 },
             };
-            let parsed = match input {
-                Input::Interface { .. } if !before.is_up => Err(DropReason::IngressDown.into()),
-                Input::Interface { id, has_tag, pcp } => {
+            match input {
+                Input::Interface { id, has_tag, pcp } if before.is_up => {
                     of_interfaces += 1;
-                    self.strip(&mut frame, ingress, has_tag);
-                    self.parse_of(ingress, &mut frame, (id, pcp), before.all_in_doubt)
+                    if self.probe.is_on() {
+                        frame = self.show(frame, ingress, has_tag);
+                    }
+                    strip(&mut frame, has_tag);
+                    let all_in_doubt = before.all_in_doubt;
+                    let doubt = |source| self.doubts(ingress, all_in_doubt, source);
+                    match parse_addressed(frame.bytes(), frame.len(), pcp, doubt) {
+                        Some(Ok(mut parsed)) => {
+                            parsed.interface = id;
+                            batch.push(frame, ingress, parsed);
+                        }
+                        Some(Err(why)) => self.leave(frame, ingress, why, now),
+                        None => {
+                            self.claim(frame.bytes_mut(), ingress);
+                            match self.parse_unusual(ingress, &frame, (id, pcp), all_in_doubt) {
+                                Ok(parsed) => batch.push(frame, ingress, parsed),
+                                Err(why) => self.leave(frame, ingress, why, now),
+                            }
+                        }
+                    }
+                }
+                Input::Interface { .. } => {
+                    self.leave(frame, ingress, DropReason::IngressDown.into(), now);
                 }
                 Input::Port | Input::Bridge => {
-                    self.parse_own(Entrance::of(&self.tables, ingress), &frame)
+                    match self.parse_own(Entrance::of(&self.tables, ingress), &frame) {
+                        Ok(parsed) => batch.push(frame, ingress, parsed),
+                        Err(why) => self.leave(frame, ingress, why, now),
+                    }
                 }
-            };
-            match parsed {
-                Ok(parsed) => batch.push(frame, ingress, parsed),
-                Err(why) => self.leave(frame, ingress, why, now),
             }
         }
         if let Some(port) = self.stats.ports.get(ingress.index()) {
@@ -138,31 +157,16 @@ impl<Q: QueueIo> Worker<Q> {
         }
     }
 
-    /// Takes the tag off a frame of an interface, so that nothing behind here has to look for one.
-    /// Of the addresses remains what there is: what leaves gets others, and whoever reads them
-    /// before calls [`Self::claim`].
-    #[inline]
-    fn strip(&self, frame: &mut Frame, ingress: PortId, has_tag: bool) {
-        if self.probe.is_on() {
-            self.show(frame, ingress, has_tag);
-        }
-        if has_tag {
-            frame.shrink_front(TAG);
-        } else {
-            // It may get a tag, and then begins in the line in front of this one.
-            frame.prefetch_front(TAG);
-        }
-    }
-
     /// Puts the addresses of a frame where they are once it has lost its tag, for its trace: those
     /// that it would have had if it had arrived at the port itself.
     #[cold]
-    fn show(&self, frame: &mut Frame, ingress: PortId, has_tag: bool) {
+    fn show(&self, mut frame: Frame, ingress: PortId, has_tag: bool) -> Frame {
         let at = if has_tag { TAG_LEN } else { 0 };
         if let Some(head) = frame.bytes_mut().first_chunk_mut::<HEAD>() {
             head.copy_within(..ethernet::field::ETHERTYPE, at);
             self.claim(&mut head[at..], ingress);
         }
+        frame
     }
 
     /// Makes the port the destination of a frame that begins with `head`: the parser asks for that.
@@ -174,43 +178,45 @@ impl<Q: QueueIo> Worker<Q> {
         }
     }
 
-    /// Reads a frame of an interface, off which [`Self::strip`] has taken its tag.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "see `ingress::parse::parse`")]
-    fn parse_of(
-        &self,
-        ingress: PortId,
-        frame: &mut Frame,
-        (interface, pcp): (InterfaceId, u8),
-        all_in_doubt: bool,
-    ) -> Result<Parsed, ParseException> {
-        let sources = &self.tables.sources;
-        let doubt = |source| match source {
-            Some(source) => all_in_doubt || sources.may_be_own(source),
-            None => sources.doubt_v6(ingress),
-        };
-        let mut parsed = match parse_addressed(frame.bytes(), frame.len(), pcp, doubt) {
-            Some(parsed) => parsed?,
-            None => self.parse_unusual(ingress, frame, pcp, doubt)?,
-        };
-        parsed.interface = interface;
-        Ok(parsed)
-    }
-
-    /// The same for one with more than one tag, or that is no IP packet.
+    /// Reads a frame of an interface that has another tag behind the one that it lost, or is no IP
+    /// packet. It names the port as its destination.
     #[cold]
     fn parse_unusual(
         &self,
         ingress: PortId,
-        frame: &mut Frame,
-        pcp: u8,
-        doubt: impl Fn(Option<Ipv4Addr>) -> bool,
+        frame: &Frame,
+        (interface, pcp): (InterfaceId, u8),
+        all_in_doubt: bool,
     ) -> Result<Parsed, ParseException> {
-        self.claim(frame.bytes_mut(), ingress);
-        let mut parsed = Entrance::of(&self.tables, ingress).parse(frame, doubt)?;
-        if pcp != NO_PCP {
-            parsed.pcp = pcp;
+        let doubt = |source| self.doubts(ingress, all_in_doubt, source);
+        let parsed = Entrance::of(&self.tables, ingress).parse(frame, doubt)?;
+        Ok(Parsed {
+            interface,
+            pcp: if pcp == NO_PCP { parsed.pcp } else { pcp },
+            ..parsed
+        })
+    }
+
+    /// Whether the source of a packet is in doubt, given that of an IPv4 packet.
+    #[inline]
+    fn doubts(&self, ingress: PortId, all_in_doubt: bool, source: Option<Ipv4Addr>) -> bool {
+        let sources = &self.tables.sources;
+        match source {
+            Some(source) => all_in_doubt || sources.may_be_own(source),
+            None => sources.doubt_v6(ingress),
         }
-        Ok(parsed)
+    }
+}
+
+/// Takes the tag off a frame of an interface, so that nothing behind here has to look for one. Of
+/// the addresses remains what there is: what leaves gets others, and whoever reads them before
+/// calls [`Worker::claim`].
+#[inline]
+fn strip(frame: &mut Frame, has_tag: bool) {
+    if has_tag {
+        frame.shrink_front(TAG);
+    } else {
+        // It may get a tag, and then begins in the line in front of this one.
+        frame.prefetch_front(TAG);
     }
 }

@@ -271,7 +271,7 @@ mod tests {
         #[test]
         fn no_chunk_is_lost(
             len in 0..1200_usize,
-            steps in prop::collection::vec((0..6_u8, 0..1300_usize), 0..12),
+            steps in prop::collection::vec((0..7_u8, 0..1300_usize), 0..12),
         ) {
             let mut pool = FramePool::new(Region::heap(FRAMES, 256, 64));
             let mut model = bytes(len);
@@ -306,6 +306,19 @@ mod tests {
                         }
                     }
                     4 => {
+                        let gone = u16::try_from(value % 16).unwrap();
+                        let come = u16::try_from(value / 16 % 20).unwrap();
+                        let first = frame.bytes().len();
+                        let room = frame.start() + gone;
+                        if frame.replace_front(gone, come) {
+                            prop_assert!(usize::from(gone) < first && come <= room);
+                            frame.bytes_mut()[..usize::from(come)].fill(7);
+                            model.splice(..usize::from(gone), vec![7; usize::from(come)]);
+                        } else {
+                            prop_assert!(usize::from(gone) >= first || room < come + LINK_LEN);
+                        }
+                    }
+                    5 => {
                         let more = pool.take_filled(&model[..model.len().min(value % 192)]).unwrap();
                         let added = content(&more);
                         match frame.append(more) {

@@ -301,6 +301,23 @@ impl Frame {
         fits
     }
 
+    /// Puts `come` bytes, with whatever values they have, where the first `gone` bytes of the
+    /// packet were. False, and nothing done, if its first chunk has no more than these, or no such
+    /// room.
+    #[inline]
+    pub fn replace_front(&mut self, gone: u16, come: u16) -> bool {
+        let taken = if self.is_chained() { LINK_LEN } else { 0 };
+        let room = u32::from(self.start) + u32::from(gone);
+        let fits = gone < self.len && u32::from(come) + u32::from(taken) <= room;
+        if fits {
+            // The end, which lies inside the chunk, stays what it was.
+            let end = self.start + self.len;
+            self.start = self.start + gone - come;
+            self.len = end - self.start;
+        }
+        fits
+    }
+
     /// Asks the processor to fetch the first line of the packet, ahead of its use.
     #[inline]
     pub fn prefetch(&self) {

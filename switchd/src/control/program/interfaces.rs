@@ -173,10 +173,7 @@ impl Interfaces {
         };
         Ok(Adjacency {
             port,
-            link_header: LinkHeader {
-                mac: served.mac,
-                tag,
-            },
+            link_header: LinkHeader::new(served.mac, tag),
             mtu: served.mtu,
         })
     }

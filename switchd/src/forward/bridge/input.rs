@@ -81,7 +81,7 @@ fn of_tag(on_port: &PortInterfaces, frame: &[u8]) -> Input {
 /// Bytes of the addresses and a tag, or of the EtherType and what follows: all that the answer of
 /// [`input_interface`] follows from.
 pub const HEAD: usize = ethernet::field::ETHERTYPE + TAG_LEN;
-const _: () = assert!(HEAD == size_of::<u128>());
+const _: () = assert!(HEAD == size_of::<[u64; 2]>());
 
 /// Where the tag control information of the outermost tag is.
 const CONTROL: usize = ethernet::field::ETHERTYPE + 2;
@@ -91,17 +91,17 @@ const CONTROL: usize = ethernet::field::ETHERTYPE + 2;
 #[derive(Clone, Copy, Debug)]
 pub struct LastInput {
     /// The bits of the first bytes that the answer followed from.
-    mask: u128,
+    mask: [u64; 2],
     /// What they were.
-    value: u128,
+    value: [u64; 2],
     input: Input,
 }
 
 impl LastInput {
     /// No frame was seen yet: none repeats it.
     pub const NONE: Self = Self {
-        mask: 0,
-        value: 1,
+        mask: [0; 2],
+        value: [1; 2],
         input: Input::Bridge,
     };
 
@@ -125,8 +125,9 @@ impl LastInput {
         } else {
             mask[CONTROL..].fill(0);
         }
-        let mask = u128::from_ne_bytes(mask);
-        let value = u128::from_ne_bytes(head) & mask;
+        let mask = words(&mask);
+        let [first, second] = words(&head);
+        let value = [first & mask[0], second & mask[1]];
         Self { mask, value, input }
     }
 
@@ -134,7 +135,9 @@ impl LastInput {
     #[inline]
     pub fn repeated_by(&self, frame: &[u8]) -> Option<Input> {
         let head = frame.first_chunk::<HEAD>()?;
-        if u128::from_ne_bytes(*head) & self.mask != self.value {
+        let [first, second] = words(head);
+        let others = first & self.mask[0] ^ self.value[0] | second & self.mask[1] ^ self.value[1];
+        if others != 0 {
             return None;
         }
         Some(match self.input {
@@ -146,4 +149,10 @@ impl LastInput {
             other => other,
         })
     }
+}
+
+#[inline]
+fn words(head: &[u8; HEAD]) -> [u64; 2] {
+    let (first, rest) = head.split_at(size_of::<u64>());
+    [first, rest].map(|half| half.try_into().map_or(0, u64::from_ne_bytes))
 }

@@ -217,7 +217,7 @@ fn with_interfaces() -> Switch {
             .iter_mut()
             .zip([None, Some((0x8100, 5)), None])
         {
-            hop.link_header = (hop.port.0 < 2).then_some(LinkHeader { mac: BRIDGE, tag });
+            hop.link_header = (hop.port.0 < 2).then_some(LinkHeader::new(BRIDGE, tag));
         }
     });
     switch.run();

@@ -139,10 +139,7 @@ fn next_hops_behind_bridges_leave_by_the_port_of_their_station() {
     rig.feed(vec![host(SVI, "10.5.0.2", 2)]);
     let flooded = Some(Verdict::Punt(PuntReason::UnknownUnicast));
     assert_eq!(rig.verdict("10.5.0.2/32"), flooded);
-    let link_header = |tag| {
-        let mac = BRIDGE_MAC;
-        Some(LinkHeader { mac, tag })
-    };
+    let link_header = |tag| Some(LinkHeader::new(BRIDGE_MAC, tag));
     rig.feed(vec![station(5, 2, 1, FdbKind::Learned)]);
     assert_eq!(
         rig.adjacency("10.5.0.2/32"),
@@ -192,10 +189,7 @@ fn vlans_of_ports_are_served() {
         (rig.verdict("10.7.0.0/24"), rig.verdict("10.8.0.0/24")),
         (None, None)
     );
-    let link_header = LinkHeader {
-        mac: [2, 0, 0, 0, 0, 1],
-        tag: Some((0x8100, 7)),
-    };
+    let link_header = LinkHeader::new([2, 0, 0, 0, 0, 1], Some((0x8100, 7)));
     let adjacency = Some((0, Some(link_header), 1400));
     assert_eq!(rig.adjacency("10.8.0.0/24"), adjacency);
     rig.feed(vec![host(SVI, "10.7.0.2", 2)]);

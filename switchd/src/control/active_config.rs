@@ -19,7 +19,7 @@ pub struct ActiveConfig {
     shown: String,
     /// What follows from it for the ports.
     values: Vec<DerivedValue>,
-    /// What the ports were when they were opened; `None`: no port has this number yet.
+    /// What the ports were when they were opened; `None`: no port has this number.
     facts: Vec<Option<PortFacts>>,
     /// What ports became that `[qos]` does not fit, and why not: it is compiled for what they were.
     misfits: BTreeMap<usize, (PortFacts, String)>,
@@ -114,6 +114,26 @@ impl ActiveConfig {
         self.misfits.remove(&number);
         self.headroom.clone_from(&compiled.headroom);
         self.warn(compiled)
+    }
+
+    /// What `[qos]` is compiled to without port `number`; `None`: no port has it.
+    ///
+    /// # Errors
+    /// It is impossible without this port: a section names no other.
+    pub fn prepare_without(&self, number: usize) -> Result<Option<Compiled>, Refusals> {
+        let mut all = self.facts.clone();
+        if all[number].take().is_none() {
+            return Ok(None);
+        }
+        compile(&self.config, &all).map(Some)
+    }
+
+    /// No port is `number` from now on, and `compiled` is in force.
+    pub fn leave_port(&mut self, number: usize, compiled: &Compiled) {
+        self.facts[number] = None;
+        self.misfits.remove(&number);
+        self.headroom.clone_from(&compiled.headroom);
+        self.warn(compiled);
     }
 
     /// `[qos]` does not fit what port `number` is now, and stays as it is.

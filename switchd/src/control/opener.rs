@@ -191,6 +191,22 @@ fn halves(wanted: u32, least: u32) -> impl Iterator<Item = u32> {
     std::iter::successors(Some(wanted), next)
 }
 
+/// Says that a port that came got receive rings of `got` frames instead of the `wanted` ones that
+/// follow from its lossless groups, and what helps; no port gets more than `longest`.
+pub(super) fn short_ring(wanted: u32, got: u32, longest: u32) -> Option<String> {
+    let remedy = if got < wanted.min(longest) {
+        "packet memory for ports that come has no room for more: raise memory.spare_queues and restart"
+    } else {
+        "when switchd started, the machine's memory or qos.buffer.size_bytes had no room for more"
+    };
+    (got < wanted).then(|| {
+        format!(
+            "its receive rings hold {got} frames, not the {wanted} that its lossless groups need, \
+             and what does not fit is lost; {remedy}"
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,5 +218,21 @@ mod tests {
         assert_eq!(all(8192, 1024), [8192, 4096, 2048, 1024]);
         assert_eq!(all(1024, 1024), [1024]);
         assert_eq!(all(256, 256), [256], "set by hand");
+    }
+
+    /// SW-12, MG-1: whoever gets shorter rings is told what was short.
+    #[test]
+    fn short_rings_are_told_with_what_was_short() {
+        assert_eq!(short_ring(2048, 2048, 32_768), None);
+        assert_eq!(short_ring(1024, 1024, 1024), None);
+        for (got, longest, why) in [
+            (1024, 32_768, "raise memory.spare_queues"),
+            (1024, 2048, "raise memory.spare_queues"),
+            (2048, 2048, "when switchd started"),
+        ] {
+            let text = short_ring(4096, got, longest).expect("a sentence");
+            let numbers = format!("hold {got} frames, not the 4096 that");
+            assert!(text.contains(&numbers) && text.contains(why), "{text}");
+        }
     }
 }

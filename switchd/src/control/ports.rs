@@ -6,7 +6,7 @@
 //! ```
 
 use super::api::{Event, EventKind, Severity};
-use super::opener::{Done, Job, Unopened};
+use super::opener::{Done, Job, Unopened, short_ring};
 use super::port_handle::PortHandle;
 use super::porter::{Leaving, Porter};
 use super::slots::{LinkState, Slot, Slots, Stage, Step};
@@ -282,6 +282,7 @@ impl State {
         };
         let device = &port.device;
         let mut facts = self.active.config.facts_of(&settings, device);
+        let short = short_ring(facts.ring, port.receive_ring, self.active.longest_ring);
         facts.ring = port.receive_ring;
         let link = self.routing.mirror().link(device.ifindex);
         // It may have gone, or be another one by now.
@@ -297,14 +298,19 @@ impl State {
         let limit = mtu_limit(port.mode, &device.driver);
         warn_of_stripped_tags(device);
         self.slots.opened(slot, device.ifindex, limit);
-        let text = format!("it is a port now: {} mode", port.mode);
+        let mut text = format!("it is a port now: {} mode", port.mode);
+        let mut severity = Severity::Info;
+        if let Some(short) = short {
+            text = format!("{text}; {short}");
+            severity = Severity::Warning;
+        }
         let queues = self.install_port(slot, port, local);
         let changes = self.routing.set_port(port_id(slot), entry);
         self.steer(&changes);
         self.hand_out(slot, queues);
         self.wake_workers();
         self.note_links();
-        self.note_port(Severity::Info, &settings.name, text);
+        self.note_port(severity, &settings.name, text);
     }
 
     /// Puts `[qos]` in force for what a port is now: its headroom depends on speed and MTU.
@@ -469,10 +475,24 @@ impl State {
         }
     }
 
-    fn note_forgotten(&mut self, slot: usize) {
+    pub(super) fn note_forgotten(&mut self, slot: usize) {
         let name = self.slots.get(slot).map_or("", Slot::name).to_owned();
-        let text = "it is forgotten: its interface is gone, and the configuration has it by a \
-                    pattern only";
+        let mut text = "it is forgotten: its interface is gone, and the configuration has it by a \
+                        pattern only"
+            .to_owned();
+        match self.active.prepare_without(slot) {
+            Ok(None) => {}
+            Ok(Some(compiled)) => {
+                self.active.leave_port(slot, &compiled);
+                self.routing.set_traffic(Arc::new(compiled.policy));
+                // What others were refused for may have been this one.
+                self.fit_misfits();
+            }
+            Err(refusals) => {
+                text.push_str("; [qos] stays as it was with it, and is not allowed without: ");
+                text.push_str(&refusals.to_string());
+            }
+        }
         self.note_port(Severity::Info, &name, text);
     }
 

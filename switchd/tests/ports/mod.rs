@@ -237,6 +237,67 @@ fn an_interface_that_cannot_be_a_port_is_shown() {
     assert!(!metrics(&rig).contains("pbr"));
 }
 
+/// SW-1, SW-12: a lossless port that comes when packet memory for such ports is short gets receive
+/// rings that are shorter than its poll gap asks: its event, the status and `switchctl config` say
+/// so while it is there. With memory for it the rings are as long as they should be.
+#[test]
+fn a_port_that_comes_tells_of_short_rings() {
+    if !privileged() {
+        return;
+    }
+    // 1,489 of the shortest frames in 100 µs at the 10 Gb/s that veth reports.
+    let lossless = "[qos.flow_control]\nmode = \"pfc\"\n[[qos.group]]\n\
+        groups = [3]\nxoff_bytes = 65536\nxon_bytes = 32768\nheadroom = \"auto\"\n\
+        [[qos.queue]]\nqueues = [3]\nlossless = true\n";
+    // It comes with three queues: memory for two of them is enough for three with shorter rings.
+    for (spare, ring) in [(2, 1024), (3, 2048)] {
+        let mut rig = Rig::new("ps");
+        rig.settings(lossless);
+        rig.start(&[&format!("memory.spare_queues={spare}")]);
+        let about_rings = |rig: &Rig| {
+            let status = rig.ctl(&["status"]);
+            let warnings = status["warnings"].as_array().unwrap().iter();
+            let texts = warnings.map(|it| it.as_str().unwrap().to_owned());
+            texts
+                .filter(|text| text.contains("receive ring"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(about_rings(&rig), Vec::<String>::new());
+        let queues = "numrxqueues 3 numtxqueues 3";
+        rig.ip(
+            "sw",
+            &format!("link add p4 {queues} type veth peer name e4 {queues}"),
+        );
+        rig.ip("sw", "link set e4 up");
+        rig.ip("sw", "link set p4 up");
+        eventually("port", || state(&rig, "p4") == "up");
+        let config = rig.ctl(&["config"]);
+        let mut rows = config["derived"].as_array().unwrap().iter();
+        let row = rows.find(|row| row["port"] == "p4" && row["name"] == "receive_ring");
+        assert_eq!(row.expect("a row")["value"], ring.to_string());
+        let told = events(&rig, "port", "p4");
+        let short =
+            "its receive rings hold 1024 frames, not the 2048 that its lossless groups need";
+        let is_short = ring < 2048;
+        let texts = told.iter().filter(|text| text.contains(short));
+        assert_eq!(texts.count(), usize::from(is_short), "{told:?}");
+        let warnings = about_rings(&rig);
+        assert_eq!(warnings.len(), usize::from(is_short), "{warnings:?}");
+        let warned = "p4: its receive ring (memory.ring) holds 1024 frames, but up to 1489 arrive";
+        assert!(
+            warnings.iter().all(|text| text.starts_with(warned)),
+            "{warnings:?}"
+        );
+        rig.ip("sw", "link del p4");
+        eventually("end of the port", || port(&rig, "p4").is_null());
+        eventually("end of what it asked for", || {
+            let config = rig.ctl(&["config"]);
+            let mut rows = config["derived"].as_array().unwrap().iter();
+            about_rings(&rig).is_empty() && rows.all(|row| row["port"] != "p4")
+        });
+    }
+}
+
 /// MG-1, MG-5: a port's link is shown as the administrator has it and as it is, with its changes,
 /// in the table, as events and as metrics; while it is down not all is well.
 #[test]

@@ -633,6 +633,35 @@ fn warnings_follow_ports_that_come() {
     assert_eq!(bench.state.warnings(), told);
 }
 
+/// SW-1, SW-12: `[qos]` reserves nothing for a port that is forgotten. What no other port is meant
+/// by is impossible without it: it stays in force, which is said.
+#[test]
+fn a_forgotten_port_gives_back_what_it_had() {
+    let headroom = |bench: &Bench| {
+        let ports = &bench.state.policy().ports;
+        [0, 1].map(|port: usize| ports[port].groups[3].headroom)
+    };
+    let mut bench = Bench::new(&auto());
+    let [first, second] = headroom(&bench);
+    assert!(first > 0 && second > 0);
+    bench.state.note_forgotten(1);
+    assert_eq!(headroom(&bench), [first, 0]);
+    assert!(!bench.last_event().text.contains("[qos]"));
+    bench.state.note_forgotten(1);
+    assert_eq!(headroom(&bench), [first, 0], "it is gone already");
+
+    let own = "[[qos.headroom.port]]\nports = [\"p2\"]\ncable_metres = 100\n[qos.flow_control]";
+    let mut bench = Bench::new(&auto().replace("[qos.flow_control]", own));
+    let before = headroom(&bench);
+    bench.state.note_forgotten(1);
+    assert_eq!(headroom(&bench), before);
+    let text = &bench.last_event().text;
+    let why = "[qos] stays as it was with it, and is not allowed without: qos.headroom.port[0].ports[0]: \
+               no port is called \"p2\"; there are p1";
+    assert!(text.contains(why), "{text}");
+    bench.state.reload().expect("the same is allowed as before");
+}
+
 /// MG-1: the configuration in force is shown with its origin, and what follows from it for the
 /// ports as they are now.
 #[test]

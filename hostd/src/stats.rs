@@ -1,7 +1,7 @@
 //! What the engine counts: packets, losses by reason, and how queue pairs and paths stand.
 
 use crate::pauses::PauseCounters;
-use crate::verbs::{Access, DropCounters, Granularity, PathStanding, State};
+use crate::verbs::{Access, DropCounters, MultipathConfig, PathStanding, State};
 use common::histogram::Histogram;
 use common::time::Span;
 use std::net::IpAddr;
@@ -46,6 +46,8 @@ pub struct EngineStatistics {
     pub notifications: u64,
     /// Changes of connections, probes of paths, and answers to both, that were taken in.
     pub changes: u64,
+    /// Requests of operators to change a connection that were refused: they cannot be met.
+    pub impossible_changes: u64,
     /// Messages of the connection manager that were taken in.
     pub management: u64,
     /// Flow control that was received, and how long it kept each priority from sending.
@@ -86,6 +88,14 @@ pub struct TransportCounters {
     pub tx_rnr: u64,
     /// Notifications of congestion (CNPs) sent.
     pub tx_cnps: u64,
+    /// Changes of connections that peers were asked for (HT-22).
+    pub changes_asked: u64,
+    /// Changes of connections that this side and the peer agreed on, whoever asked (HT-22).
+    pub changes: u64,
+    /// Changes of connections that one of both refused.
+    pub changes_refused: u64,
+    /// Probes of paths that were put in force (HT-32).
+    pub path_probes: u64,
 }
 
 impl TransportCounters {
@@ -102,6 +112,10 @@ impl TransportCounters {
             rx_rnr: counters.rx_rnr,
             tx_rnr: counters.tx_rnr,
             tx_cnps: counters.tx_cnps,
+            changes_asked: counters.changes_asked,
+            changes: counters.changes,
+            changes_refused: counters.changes_refused,
+            path_probes: counters.path_probes,
         }
     }
 
@@ -117,6 +131,10 @@ impl TransportCounters {
         self.rx_rnr += now.rx_rnr - before.rx_rnr;
         self.tx_rnr += now.tx_rnr - before.tx_rnr;
         self.tx_cnps += now.tx_cnps - before.tx_cnps;
+        self.changes_asked += now.changes_asked - before.changes_asked;
+        self.changes += now.changes - before.changes;
+        self.changes_refused += now.changes_refused - before.changes_refused;
+        self.path_probes += now.path_probes - before.path_probes;
     }
 }
 
@@ -174,7 +192,9 @@ pub struct QueuePairCounters {
     pub reorder_span_max: Span,
     /// Acknowledgements sent with the loss flag (HT-41).
     pub loss_reports: u64,
-    /// Changes that this side and the peer agreed on (HT-22).
+    /// Changes that the peer was asked for (HT-22).
+    pub changes_asked: u64,
+    /// Changes that this side and the peer agreed on, whoever asked (HT-22).
     pub changes: u64,
     /// Changes that one of both refused.
     pub changes_refused: u64,
@@ -208,10 +228,8 @@ pub struct QueuePairStatistics {
     pub remote: Option<IpAddr>,
     /// The own address that packets leave from, once it is chosen.
     pub local: Option<IpAddr>,
-    /// Whether multipath was agreed on; plain RoCEv2 otherwise.
-    pub multipath: bool,
-    /// What takes one path, as agreed: a packet, a flowlet or a flow. Without multipath a flow.
-    pub granularity: Granularity,
+    /// What both sides agreed on, with all changes since; `None`: plain RoCEv2.
+    pub agreed: Option<MultipathConfig>,
     /// Bytes of payload in a full packet.
     pub path_mtu: u16,
     /// Number of sub-paths.

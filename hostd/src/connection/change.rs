@@ -49,6 +49,7 @@ impl QueuePair {
             return Err(ChangeRefused::Pending);
         }
         peer.terms.ask(terms, change.weights.clone());
+        self.counters.changes_asked += 1;
         Ok(())
     }
 

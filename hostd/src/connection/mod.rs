@@ -47,7 +47,7 @@ use crate::send::awaited::{Awaited, Patience};
 use crate::send::credit::Credits;
 use crate::stats::{PathStatistics, QueuePairCounters, QueuePairStatistics, TransportCounters};
 use crate::verbs::{
-    Access, Attributes, Completion, Cookies, DropReason, EngineConfig, EngineError, Granularity,
+    Access, Attributes, Completion, Cookies, DropReason, EngineConfig, EngineError,
     MultipathConfig, PortId, Psn, QueuePairRequest, ReadyToReceive, ReadyToSend, Route, State,
     Status, Transition,
 };
@@ -416,10 +416,7 @@ impl QueuePair {
             remote_qpn: peer.map_or(0, |peer| peer.qpn),
             remote: peer.map(|peer| peer.address),
             local: self.source,
-            multipath: peer.is_some_and(|peer| peer.agreed.is_some()),
-            granularity: peer
-                .and_then(|peer| peer.agreed)
-                .map_or(Granularity::Flow, |agreed| agreed.granularity),
+            agreed: peer.and_then(|peer| peer.agreed),
             path_mtu: peer.map_or(0, |peer| peer.path_mtu),
             paths: peer.map_or(0, |peer| peer.steering.paths()),
             in_flight: sender.map_or(0, |sender| sender.flight().in_flight()),

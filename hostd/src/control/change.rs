@@ -47,13 +47,12 @@ impl Wanted {
     /// # Errors
     /// There is no such granularity.
     pub fn change(&self) -> Result<MultipathChange, String> {
-        let granularity = match self.granularity.as_deref() {
-            None => None,
-            Some("flow") => Some(Granularity::Flow),
-            Some("flowlet") => Some(Granularity::Flowlet),
-            Some("packet") => Some(Granularity::Packet),
-            Some(other) => return Err(format!("{other:?} is not flow, flowlet or packet")),
+        let named = |word: &str| {
+            let mut all = Granularity::ALL.into_iter();
+            let found = all.find(|granularity| granularity.label() == word);
+            found.ok_or_else(|| format!("{word:?} is not flow, flowlet or packet"))
         };
+        let granularity = self.granularity.as_deref().map(named).transpose()?;
         let micros = |micros: u32| Span::from_micros(micros.into());
         Ok(MultipathChange {
             add: self.add.iter().copied().collect(),

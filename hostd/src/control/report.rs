@@ -59,6 +59,7 @@ const QUEUE_PAIRS: &[(&str, &str)] = &[
     ("remote_qpn", "peer QP"),
     ("mtu", "MTU"),
     ("paths", "paths"),
+    ("granularity", "by"),
     ("in_flight", "in flight"),
     ("window", "window"),
     ("rtt_us", "RTT µs"),
@@ -396,14 +397,14 @@ fn queue_pairs(report: &Report) -> Vec<Value> {
     rows.into_iter()
         .map(|(session, standing, _)| {
             let counters = &standing.counters;
-            json!({
+            let mut row = json!({
                 "qpn": standing.qpn,
                 "session": session.0,
                 "state": format!("{:?}", standing.state),
                 "local": standing.local.map(|local| local.to_string()),
                 "peer": standing.remote.map(|peer| peer.to_string()),
                 "remote_qpn": standing.remote_qpn,
-                "multipath": standing.multipath,
+                "multipath": standing.agreed.is_some(),
                 "mtu": standing.path_mtu,
                 "paths": standing.paths,
                 "in_flight": standing.in_flight,
@@ -436,7 +437,17 @@ fn queue_pairs(report: &Report) -> Vec<Value> {
                 "reorder_depth_max": counters.reorder_depth_max,
                 "reorder_span_max_us": micros(Some(counters.reorder_span_max)),
                 "loss_reports": counters.loss_reports,
-            })
+            });
+            row["changes"] = json!(counters.changes);
+            row["changes_refused"] = json!(counters.changes_refused);
+            row["path_probes"] = json!(counters.path_probes);
+            if let Some(agreed) = &standing.agreed {
+                row["granularity"] = json!(agreed.granularity.label());
+                row["reorder_packets"] = json!(agreed.reorder_packets);
+                row["reorder_time_us"] = micros(Some(agreed.reorder_time));
+                row["flowlet_timeout_us"] = micros(Some(agreed.flowlet_timeout));
+            }
+            row
         })
         .collect()
 }

@@ -355,6 +355,40 @@ fn transport(engine: &EngineStatistics, families: &mut Families) {
     );
 }
 
+/// Changes of connections that carry data (HT-22, HT-32).
+fn changes(engine: &EngineStatistics, families: &mut Families) {
+    let counters = &engine.transport;
+    for (name, help, value) in [
+        (
+            "hostd_changes_asked_total",
+            "Changes of connections that peers were asked for.",
+            counters.changes_asked,
+        ),
+        (
+            "hostd_changes_made_total",
+            "Changes of connections that were made with the peer, whoever asked.",
+            counters.changes,
+        ),
+        (
+            "hostd_changes_refused_total",
+            "Changes of connections that this host or the peer refused.",
+            counters.changes_refused,
+        ),
+        (
+            "hostd_changes_impossible_total",
+            "Requests of operators to change a connection that cannot be met.",
+            engine.impossible_changes,
+        ),
+        (
+            "hostd_path_probes_total",
+            "Probes of sub-paths that were put in force.",
+            counters.path_probes,
+        ),
+    ] {
+        families.counter(name, help).add(&[], value);
+    }
+}
+
 impl Source for Telemetry {
     fn scrape(&self) -> Families {
         let (engine, edge) = self.sources.published.counters();
@@ -381,6 +415,7 @@ impl Source for Telemetry {
             drops.add(&[("reason", reason)], count);
         }
         transport(&engine, &mut families);
+        changes(&engine, &mut families);
         pauses(&engine.pauses, &mut families);
         self.ports(&mut families);
         families

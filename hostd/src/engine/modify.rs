@@ -82,9 +82,13 @@ impl<M: RegionMemory> Engine<M> {
         change: &MultipathChange,
     ) -> Result<(), ChangeRefused> {
         let queue_pair = self.queue_pairs.get_mut(qpn);
-        queue_pair.ok_or(ChangeRefused::Unknown)?.change(change)?;
-        self.list(qpn);
-        Ok(())
+        let unknown = Err(ChangeRefused::Unknown);
+        let asked = queue_pair.map_or(unknown, |queue_pair| queue_pair.change(change));
+        match asked {
+            Ok(()) => self.list(qpn),
+            Err(_) => self.statistics.impossible_changes += 1,
+        }
+        asked
     }
 
     /// What the sides of a connection agreed on, as it stands; `None` if there is no such queue

@@ -169,6 +169,20 @@ pub enum Granularity {
     Packet,
 }
 
+impl Granularity {
+    /// All of them, from the coarsest.
+    pub const ALL: [Self; 3] = [Self::Flow, Self::Flowlet, Self::Packet];
+
+    /// Its name, for people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Flow => "flow",
+            Self::Flowlet => "flowlet",
+            Self::Packet => "packet",
+        }
+    }
+}
+
 /// What one side offers in negotiation (HT-20, HT-22).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MultipathConfig {

@@ -115,7 +115,7 @@ fn two_engines_connect_and_carry_data() {
             .queue_pair_statistics(qpns[0])
             .expect("exists");
         assert_eq!(stats.state, State::ReadyToSend);
-        assert!(stats.multipath);
+        assert!(stats.agreed.is_some());
         assert_eq!((stats.paths, stats.path_mtu), (8, 2048));
         send_one(&mut network, qpns);
         assert!(network.run(Span::from_millis(50), |network| {
@@ -149,7 +149,7 @@ fn negotiation_meets_in_the_middle() {
         let (qpns, _) = connect(&mut network);
         for (host, qpn) in network.hosts.iter().zip(qpns) {
             let stats = host.engine.queue_pair_statistics(qpn).expect("exists");
-            assert_eq!(stats.multipath, multipath, "{active:?} {passive:?}");
+            assert_eq!(stats.agreed.is_some(), multipath, "{active:?} {passive:?}");
             assert_eq!((stats.paths, stats.window), (paths, window));
         }
         send_one(&mut network, qpns);

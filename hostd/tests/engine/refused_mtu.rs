@@ -102,7 +102,7 @@ fn an_mtu_that_is_refused_is_asked_for_once_more() {
         assert_eq!(accepted.len(), 1, "the first was refused unheard");
         for (host, qpn) in network.hosts.iter().zip([qpn, accepted[0]]) {
             let pair = host.engine.queue_pair_statistics(qpn).expect("there");
-            assert_eq!((pair.path_mtu, pair.multipath), (most, false));
+            assert_eq!((pair.path_mtu, pair.agreed.is_some()), (most, false));
         }
         let drops = &network.hosts[1].engine.statistics().drops;
         assert_eq!(drops.get(DropReason::ManagementMtu), 1);

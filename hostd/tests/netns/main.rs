@@ -4,6 +4,7 @@
 //! Needs root, `ip`, `ethtool`, and the programs of the workspace beside `hostd`.
 
 mod addresses;
+mod changes;
 mod following;
 mod response;
 mod vanished;
@@ -220,6 +221,15 @@ impl Drop for Link {
             host.end("-KILL");
         }
     }
+}
+
+/// Starts a daemon again, with more configuration.
+fn configure(host: &mut Host, more: &str) {
+    assert!(host.end("-TERM"), "{}", host.log());
+    let path = host.folder.path().join("hostd.toml");
+    let config = fs::read_to_string(&path).expect("readable");
+    fs::write(path, more.to_owned() + &config).expect("written");
+    host.start();
 }
 
 /// A process that is ended with its test.

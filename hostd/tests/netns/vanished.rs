@@ -9,7 +9,7 @@ use nix::time::{ClockId, clock_gettime};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// An application of a host.
-struct End {
+pub(super) struct End {
     context: Context,
     queue: CompletionQueue,
     pair: QueuePair,
@@ -49,7 +49,7 @@ fn socket(host: &Host) -> PathBuf {
 }
 
 /// Applications on both hosts, connected, each with receives posted and idle.
-fn connected(hosts: &[Host; 2], receives: u64) -> [End; 2] {
+pub(super) fn connected(hosts: &[Host; 2], receives: u64) -> [End; 2] {
     let mut ends = [&hosts[0], &hosts[1]].map(End::new);
     for end in &mut ends {
         (0..receives).for_each(|wr_id| end.receive(wr_id));
@@ -216,12 +216,8 @@ fn a_peer_that_vanished_is_noticed() {
     }
     let mut link = Link::between(&bridge);
     for host in &mut link.hosts {
-        assert!(host.end("-TERM"), "{}", host.log());
-        let path = host.folder.path().join("hostd.toml");
-        let config = fs::read_to_string(&path).expect("readable");
         let impatient = "[transport]\nkeep_alive_ms = 1000\nkeep_alive_interval_ms = 300\n";
-        fs::write(path, impatient.to_owned() + &config).expect("written");
-        host.start();
+        configure(host, impatient);
     }
     let [first, second] = connected(&link.hosts, RECEIVES);
     // They live on while keep-alives are answered.

@@ -34,12 +34,15 @@ impl<M: RegionMemory> Table<M> {
                 let session = self.owner(qpn)?;
                 let standing = engine.queue_pair_statistics(qpn)?;
                 let unspecified = IpAddr::from([0, 0, 0, 0]);
+                let granularity = standing
+                    .agreed
+                    .map_or(Granularity::Flow, |agreed| agreed.granularity);
                 let event = Event::Established {
                     qp: qpn,
                     peer: standing.remote.unwrap_or(unspecified),
                     mtu: standing.path_mtu,
                     paths: u16::try_from(standing.paths).unwrap_or(u16::MAX).max(1),
-                    granularity: granularity_of(standing.granularity),
+                    granularity: granularity_of(granularity),
                     private: private(private_data),
                 };
                 Some(Notice::Event(session, event))

@@ -20,10 +20,11 @@ pub(super) fn known(key: &str, patterns: &[String], ports: &[PortFacts]) -> Resu
         // Without ports there is nothing to compare with.
         if !ports.is_empty() && !ports.iter().any(is_port) {
             let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
-            let reason = format!(
-                "no port is called {pattern:?}; there are {}",
-                names.join(", ")
-            );
+            let what = match pattern.contains(['*', '?']) {
+                true => "no port matches",
+                false => "no port is called",
+            };
+            let reason = format!("{what} {pattern:?}; there are {}", names.join(", "));
             refusals.add(Refusal::new(format!("{key}[{place}]"), reason));
         }
     }

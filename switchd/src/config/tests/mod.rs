@@ -524,7 +524,7 @@ fn broken_relations_are_refused() {
         (
             "groups = [3]",
             "groups = [3]\nports = [\"c*\"]",
-            "group[0].ports[0]: no port is called \"c*\"",
+            "group[0].ports[0]: no port matches \"c*\"",
         ),
         (
             "headroom = \"auto\"",

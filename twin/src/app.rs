@@ -10,7 +10,7 @@ use hostd::edge::command::{
     Answer, Command, ControlHandle, NewQueuePair, Notice, SessionCommand, SessionId,
 };
 use hostd::edge::completion::Wake;
-use hostd::verbs::{EngineError, Route};
+use hostd::verbs::{EngineError, MultipathChange, Route};
 use hostd_client::abi::answer::Event;
 use hostd_client::abi::descriptor::{
     COMPLETION_LEN, CompletionEntry, CompletionOpcode, CompletionStatus, Local, Opcode,
@@ -299,6 +299,12 @@ impl<const BYTES: bool> App<BYTES> {
     /// Tells the daemon how packets to `destination` are addressed.
     pub fn route(&self, destination: IpAddr, route: Route) {
         self.tell(Command::SetRoute(destination, route));
+    }
+
+    /// Asks for a change of a connection that carries data, as an operator does.
+    pub fn change(&self, qpn: u32, change: MultipathChange) {
+        let (answer, _) = oneshot::channel();
+        self.tell(Command::ChangeMultipath(qpn, change, answer));
     }
 
     /// Sends `bytes` as messages of at most `message` bytes.

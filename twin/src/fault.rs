@@ -17,6 +17,9 @@ pub enum Fault {
     Crash(NodeId),
     /// The network card of a host sends PFC frames that pause all priorities, one in each interval.
     PfcStorm(NodeId, Span),
+    /// The operator of a host changes sub-paths of one of its connections and their use, once in
+    /// each interval.
+    PathChanges(NodeId, Span),
     /// A clock runs fast, by parts per million. Over the whole simulation.
     Drift(NodeId, i64),
 }

@@ -49,7 +49,10 @@ impl Paths {
                 let lost = impairment.loss.max(impairment.corruption);
                 lost >= HOPELESS && self.links.contains(link)
             }
-            Fault::SlowLink(..) | Fault::PfcStorm(..) | Fault::Drift(..) => false,
+            Fault::SlowLink(..)
+            | Fault::PfcStorm(..)
+            | Fault::PathChanges(..)
+            | Fault::Drift(..) => false,
         }
     }
 }

@@ -26,6 +26,10 @@ pub struct Totals {
     pub retransmits: u64,
     /// Expiries of retransmission timers.
     pub timeouts: u64,
+    /// Changes of connections that a side made.
+    pub changes: u64,
+    /// Changes of connections that one of both sides refused, or that could not be asked for.
+    pub changes_refused: u64,
     /// Data packets that came twice.
     pub duplicates: u64,
     /// Data packets that came before one that was sent earlier.
@@ -53,6 +57,7 @@ impl Totals {
             let count = engine.statistics().drops.get(reason);
             add(&mut self.host_drops, reason.label(), count);
         }
+        self.changes_refused += engine.statistics().impossible_changes;
         for number in engine.queue_pairs() {
             if let Some(standing) = engine.queue_pair_statistics(number) {
                 self.add_counters(&standing.counters);
@@ -64,6 +69,8 @@ impl Totals {
         self.data_packets += counters.tx_packets;
         self.retransmits += counters.retransmits;
         self.timeouts += counters.timeouts;
+        self.changes += counters.changes;
+        self.changes_refused += counters.changes_refused;
         self.duplicates += counters.duplicates;
         self.out_of_order += counters.out_of_order;
         self.reorder_depth = self.reorder_depth.max(counters.reorder_depth_max);
@@ -79,6 +86,8 @@ impl Totals {
         self.data_packets += past.data_packets;
         self.retransmits += past.retransmits;
         self.timeouts += past.timeouts;
+        self.changes += past.changes;
+        self.changes_refused += past.changes_refused;
         self.duplicates += past.duplicates;
         self.out_of_order += past.out_of_order;
         self.reorder_depth = self.reorder_depth.max(past.reorder_depth);

@@ -380,6 +380,11 @@ fn scenarios_that_make_no_sense_are_refused() {
             "comes from a host",
         ),
         (
+            with("[[fault]]\nkind = \"path-changes\"\nnode = \"s1\"\n"),
+            9,
+            "are those of hosts",
+        ),
+        (
             with("[[fault]]\nkind = \"drift\"\nnode = \"h1\"\n"),
             8,
             "needs ppm",
@@ -547,4 +552,40 @@ fn a_scenario_file_that_is_refused_is_named() {
         "{}",
         refusal()
     );
+}
+
+/// HT-32, HT-22: operators of all hosts take sub-paths out, put them in force, weigh them and set
+/// another granularity again and again, under load, over links that lose and overtake packets and while a
+/// spine dies. All checks hold: each message arrives once, in order, whole; both sides make every
+/// change; none is refused.
+#[test]
+fn sub_paths_change_under_load() {
+    let hosts = ["h1", "h2", "h3", "h4"];
+    let changes: String = hosts
+        .iter()
+        .map(|host| {
+            format!(
+                "[[fault]]\nkind = \"path-changes\"\nnode = \"{host}\"\ninterval = \"20us\"\n\
+                 until = \"5ms\"\n"
+            )
+        })
+        .collect();
+    let trouble = "[[fault]]\nkind = \"impairment\"\nlink = \"*\"\nloss = 0.002\nreordering = 0.01\n\
+                   lateness = \"20us\"\n[[fault]]\nkind = \"crash\"\nnode = \"spine1\"\n\
+                   from = \"500us\"\nuntil = \"900us\"\n";
+    let load = LEAF_SPINE
+        .replace("400kB", "4MB")
+        .replace("[host]", "speed = \"10Gbps\"\n[host]");
+    for (seed, trouble) in [(1, ""), (2, ""), (3, trouble), (4, trouble)] {
+        let calm = done(&scenario(&format!("{load}{trouble}")), seed);
+        let busy = done(&scenario(&format!("{load}{changes}{trouble}")), seed);
+        let totals = &busy.totals;
+        println!("seed {seed}: {} changes, {totals:?}", totals.changes);
+        assert_eq!((calm.totals.changes, totals.changes_refused), (0, 0));
+        assert!(totals.changes > 100, "seed {seed}: {totals:?}");
+        assert!(busy.classes.iter().all(|class| class.completed == 4));
+        if trouble.is_empty() {
+            assert_eq!(totals.changes % 2, 0, "seed {seed}: by both sides");
+        }
+    }
 }

@@ -122,13 +122,28 @@ fn targets(
                 None => Ok(vec![Target::AnySwitch]),
             }
         }
-        FaultKind::PfcStorm => storms(raw, keys, plan, at),
+        FaultKind::PfcStorm => {
+            let (nodes, interval) = hosts(raw, keys, plan, (at, "a storm comes from a host"))?;
+            let storm = |node| Target::Here(Fault::PfcStorm(node, interval));
+            Ok(nodes.into_iter().map(storm).collect())
+        }
+        FaultKind::PathChanges => {
+            let (nodes, interval) = hosts(raw, keys, plan, (at, "connections are those of hosts"))?;
+            let changes = |node| Target::Here(Fault::PathChanges(node, interval));
+            Ok(nodes.into_iter().map(changes).collect())
+        }
         FaultKind::Drift => drifts(raw, keys, plan, at),
     }
 }
 
-/// The hosts that send a PFC storm.
-fn storms(raw: &RawFault, keys: &mut Keys<'_>, plan: &Plan, at: usize) -> At<Vec<Target>> {
+/// The hosts that a fault names, and how often it happens to each. `why` no other node can be
+/// named.
+fn hosts(
+    raw: &RawFault,
+    keys: &mut Keys<'_>,
+    plan: &Plan,
+    (at, why): (usize, &str),
+) -> At<(Vec<NodeId>, Span)> {
     keys.has("node");
     keys.has("interval");
     let interval = period(
@@ -139,13 +154,9 @@ fn storms(raw: &RawFault, keys: &mut Keys<'_>, plan: &Plan, at: usize) -> At<Vec
     )?;
     let nodes = nodes(raw, plan, at)?.unwrap_or_default();
     if nodes.is_empty() || nodes.iter().any(|node| node.index() >= plan.hosts) {
-        return Err((
-            place(&raw.node).unwrap_or(at),
-            "a storm comes from a host".to_owned(),
-        ));
+        return Err((place(&raw.node).unwrap_or(at), why.to_owned()));
     }
-    let storm = |node| Target::Here(Fault::PfcStorm(node, interval));
-    Ok(nodes.into_iter().map(storm).collect())
+    Ok((nodes, interval))
 }
 
 /// The nodes whose clock drifts.

@@ -172,6 +172,7 @@ pub(super) enum FaultKind {
     LinkDown,
     Crash,
     PfcStorm,
+    PathChanges,
     Drift,
 }
 

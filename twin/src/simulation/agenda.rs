@@ -10,7 +10,7 @@ pub(super) enum Do {
     Start(FlowId),
     Begin(usize),
     End(usize),
-    Storm(usize),
+    Again(usize),
     Sample,
     Look,
 }
@@ -24,7 +24,7 @@ impl Do {
             Self::Start(number) => (1, number),
             Self::Begin(number) => (2, number),
             Self::End(number) => (3, number),
-            Self::Storm(number) => (4, number),
+            Self::Again(number) => (4, number),
             Self::Sample => (5, 0),
             Self::Look => (6, 0),
         };
@@ -38,7 +38,7 @@ impl Do {
             1 => Self::Start(number),
             2 => Self::Begin(number),
             3 => Self::End(number),
-            4 => Self::Storm(number),
+            4 => Self::Again(number),
             5 => Self::Sample,
             _ => Self::Look,
         }

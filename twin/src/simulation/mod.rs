@@ -11,6 +11,7 @@
 mod agenda;
 mod flows;
 mod liveness;
+mod operator;
 pub(crate) mod state;
 mod troubles;
 
@@ -338,7 +339,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
             Do::Start(flow) => self.start(flow),
             Do::Begin(number) => self.trouble(number, true),
             Do::End(number) => self.trouble(number, false),
-            Do::Storm(number) => self.storm(number),
+            Do::Again(number) => self.again(number),
             Do::Sample => {
                 self.samples.take(&self.fabric, self.began.unwrap_or(now));
                 if self.open > 0 {

@@ -55,6 +55,8 @@ pub struct Simulation<const BYTES: bool> {
     pub(crate) troubles: Vec<Trouble>,
     /// By trouble: whether it has begun and not ended. Several may lie over one another.
     pub(super) active: Vec<bool>,
+    /// What operators of hosts do.
+    pub(super) operators: Pcg64Mcg,
     pub(crate) began: Option<Time>,
     /// Flows that are not over.
     pub(super) open: usize,
@@ -176,6 +178,7 @@ impl<const BYTES: bool> Simulation<BYTES> {
             connection_of,
             active: vec![false; troubles.len()],
             troubles,
+            operators: random(seed, 5),
             began: None,
             samples,
             audited: 0,

@@ -41,8 +41,8 @@ impl<const BYTES: bool> Simulation<BYTES> {
                 let dead = self.is_active(|other| *other == Fault::Crash(node));
                 self.crash(node, dead);
             }
-            Fault::PfcStorm(..) if begins => self.storm(number),
-            Fault::PfcStorm(..) | Fault::Drift(..) => {}
+            Fault::PfcStorm(..) | Fault::PathChanges(..) if begins => self.again(number),
+            Fault::PfcStorm(..) | Fault::PathChanges(..) | Fault::Drift(..) => {}
         }
     }
 
@@ -92,20 +92,32 @@ impl<const BYTES: bool> Simulation<BYTES> {
         }
     }
 
-    pub(super) fn storm(&mut self, number: usize) {
-        let Fault::PfcStorm(node, interval) = self.troubles[number].fault else {
-            return;
-        };
+    /// What a fault does once in each interval.
+    pub(super) fn again(&mut self, number: usize) {
         if !self.active[number] {
             return;
         }
+        let interval = match self.troubles[number].fault {
+            Fault::PfcStorm(node, interval) => {
+                self.storm(node);
+                interval
+            }
+            Fault::PathChanges(node, interval) => {
+                self.change_paths(node);
+                interval
+            }
+            _ => return,
+        };
+        let next = self.fabric.now() + interval;
+        self.fabric.enter(next, Do::Again(number).code());
+    }
+
+    fn storm(&mut self, node: NodeId) {
         let everything = Control::Pfc([Some(u16::MAX); 8]);
         let frame = everything.emit(Mac(mac(node, 0)));
         // Nothing piles up in front of a link that is slower than the storm.
         if self.fabric.is_free(node, 0, self.fabric.now() + PILE) {
             self.fabric.inject(node, 0, &frame);
         }
-        let next = self.fabric.now() + interval;
-        self.fabric.enter(next, Do::Storm(number).code());
     }
 }

@@ -6,6 +6,7 @@ use netlink_sys::{Socket, SocketAddr};
 
 const INET: u8 = 1;
 const IPV4: u8 = 2;
+const BRIDGE: u8 = 7;
 
 /// Where chains begin, of an IP family (linux/netfilter.h).
 const PREROUTING: u32 = 0;
@@ -94,21 +95,24 @@ fn filters_of_forwarded_packets_are_found() {
         add_chain(INET, "fw", FORWARD, DROP);
         add_chain(IPV4, "pre", PREROUTING, DROP);
         add_chain(IPV4, "post", POSTROUTING, DROP);
+        add_chain(BRIDGE, "frames", FORWARD, DROP);
+        add_chain(BRIDGE, "own", INPUT, DROP);
         let chains = [
+            chain("bridge", "frames", "forward"),
             chain("inet", "fw", "forward"),
             chain("ip", "post", "postrouting"),
             chain("ip", "pre", "prerouting"),
         ];
         assert_eq!(filters().unwrap(), chains);
         assert_eq!(
-            chains[0].to_string(),
+            chains[1].to_string(),
             "nftables chain fw of table inet fw (forward)"
         );
         let policy = "ip xfrm policy add src 10.0.0.0/8 dst 10.1.0.0/16 dir";
         netns::run(&format!("{policy} in")).unwrap();
-        assert_eq!(filters().unwrap().len(), 3);
+        assert_eq!(filters().unwrap().len(), 4);
         netns::run(&format!("{policy} fwd")).unwrap();
         netns::run(&format!("{policy} out")).unwrap();
-        assert_eq!(filters().unwrap()[3], Filter::IpsecPolicies(2));
+        assert_eq!(filters().unwrap()[4], Filter::IpsecPolicies(2));
     });
 }

@@ -161,9 +161,9 @@ fn chain(body: &[u8]) -> Result<Option<Filter>, DecodeError> {
     // Families and hooks of linux/netfilter.h; other chains are entered from these, or are for
     // packets of this machine.
     let way = match (family, hook) {
-        (1 | 2 | 10, Some(0)) => "prerouting",
-        (1 | 2 | 10, Some(2)) => "forward",
-        (1 | 2 | 10, Some(4)) => "postrouting",
+        (1 | 2 | 7 | 10, Some(0)) => "prerouting",
+        (1 | 2 | 7 | 10, Some(2)) => "forward",
+        (1 | 2 | 7 | 10, Some(4)) => "postrouting",
         (1, Some(5)) | (5, Some(0)) => "ingress",
         (5, Some(1)) => "egress",
         _ => return Ok(None),
@@ -171,6 +171,7 @@ fn chain(body: &[u8]) -> Result<Option<Filter>, DecodeError> {
     let family = match family {
         1 => "inet",
         2 => "ip",
+        7 => "bridge",
         10 => "ip6",
         _ => "netdev",
     };

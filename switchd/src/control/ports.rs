@@ -296,8 +296,9 @@ impl State {
         }
         let entry = settings.entry(device);
         let limit = mtu_limit(port.mode, &device.driver);
+        let ifindex = device.ifindex;
         warn_of_stripped_tags(device);
-        self.slots.opened(slot, device.ifindex, limit);
+        self.slots.opened(slot, ifindex, limit);
         let mut text = format!("it is a port now: {} mode", port.mode);
         let mut severity = Severity::Info;
         if let Some(short) = short {
@@ -311,6 +312,8 @@ impl State {
         self.wake_workers();
         self.note_links();
         self.note_port(severity, &settings.name, text);
+        // What its link negotiated while it was opened was told before it was a port.
+        self.adopt_devices(&[ifindex]);
     }
 
     /// Puts `[qos]` in force for what a port is now: its headroom depends on speed and MTU.

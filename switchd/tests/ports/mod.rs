@@ -1,6 +1,7 @@
 //! Interfaces that come, go and change while the real daemon runs.
 
 use crate::support::{Rig, eventually, privileged};
+use std::process::Child;
 
 /// The row of a port; `null` if there is none.
 fn port(rig: &Rig, name: &str) -> serde_json::Value {
@@ -352,4 +353,54 @@ fn links_are_watched() {
         assert!(text.contains(line), "{line} is not in {text}");
     }
     assert!(status(&rig).0);
+}
+
+/// A device that tells a speed, one that can be set: a tap, which has a carrier while a program
+/// holds it.
+struct Tap(Child);
+
+impl Tap {
+    fn new(rig: &Rig, name: &str) -> Self {
+        // TUNSETIFF, IFF_TAP and IFF_NO_PI (linux/if_tun.h).
+        let script = format!(
+            "import fcntl,struct,time\n\
+             f=open('/dev/net/tun','r+b',buffering=0)\n\
+             fcntl.ioctl(f,0x400454ca,struct.pack('16sH14x',b'{name}',0x1002))\n\
+             time.sleep(3600)\n"
+        );
+        let mut command = rig.command("sw", "python3", &["-c", &script]);
+        Self(command.spawn().expect("python3"))
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        self.0.kill().expect("it runs");
+        self.0.wait().expect("our child");
+    }
+}
+
+/// SW-1, SW-15, SW-31: a port follows the speed of its device when its link was negotiated again.
+#[test]
+fn a_link_that_negotiates_again_is_followed() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new("pn");
+    rig.start(&[]);
+    let _tap = Tap::new(&rig, "p4");
+    // It may be one with its first speed, or be opened still.
+    eventually("port", || !state(&rig, "p4").is_empty());
+    for (mbps, speed) in [("1000", "1Gbps"), ("25000", "25Gbps"), ("100", "100Mbps")] {
+        let set = [
+            "-s", "p4", "speed", mbps, "duplex", "full", "autoneg", "off",
+        ];
+        rig.on("sw", "ethtool", &set);
+        // The kernel says nothing of the speed itself.
+        for link in ["down", "up"] {
+            rig.ip("sw", &format!("link set p4 {link}"));
+        }
+        eventually(speed, || port(&rig, "p4")["speed"] == speed);
+    }
+    assert_eq!(port(&rig, "p2")["speed"], "10Gbps", "its veth's, as ever");
 }

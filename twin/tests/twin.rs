@@ -555,9 +555,9 @@ fn a_scenario_file_that_is_refused_is_named() {
 }
 
 /// HT-32, HT-22: operators of all hosts take sub-paths out, put them in force, weigh them and set
-/// another granularity again and again, under load, over links that lose and overtake packets and while a
-/// spine dies. All checks hold: each message arrives once, in order, whole; both sides make every
-/// change; none is refused.
+/// another granularity again and again, under load, over links that lose and overtake packets and
+/// while a spine dies. All checks hold: each message arrives once, in order, whole; both sides make
+/// every change; none is refused.
 #[test]
 fn sub_paths_change_under_load() {
     let hosts = ["h1", "h2", "h3", "h4"];
